@@ -1,0 +1,43 @@
+# Tenon: every job by one command. See README.md.
+SHELL := /bin/bash
+BUILD ?= build
+JOBS ?= $(shell nproc)
+
+.PHONY: help setup build test demo bench stress asan tsan debug clean
+
+help:
+	@echo "make demo    set up, build, and replay the shipped traces over every policy"
+	@echo "make test    set up, build, and run every test"
+	@echo "make bench   set up, build, and print the figures of the README"
+	@echo "make stress  long random runs (minutes), also under ASan and TSan"
+	@echo "make build   set up and build; the command is build/tenon"
+	@echo "make debug | asan | tsan   build and test that preset"
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	@cmake --preset release -B $(BUILD) >$(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
+	@rm -f $(BUILD).configure.log
+	@cmake --build $(BUILD) -j $(JOBS)
+
+test: build
+	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
+
+demo: build
+	@$(BUILD)/tenon replay data/traces/*.csv.zst --policy all --find-capacity --json-file $(BUILD)/demo.json
+	@echo "the same figures as JSON: $(BUILD)/demo.json"
+
+bench: build
+	@bench/run.sh $(BUILD)
+
+stress: build
+	@scripts/stress.sh
+
+debug asan tsan: setup
+	@cmake --preset $@
+	@cmake --build --preset $@ -j $(JOBS)
+	@ctest --preset $@ -j $(JOBS)
+
+clean:
+	@rm -rf build build-*

@@ -1,0 +1,35 @@
+// Checks for what must be true. TENON_CHECK stays in every build and throws InternalError with the
+// place and a message; TENON_DCHECK disappears from release builds and may stand on hot paths.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+
+#include "tenon/base/error.h"
+
+namespace tenon::detail {
+
+[[noreturn]] inline void check_failed(const char* file, int line, const char* condition,
+                                      const std::string& message) {
+  throw InternalError(
+      fmt::format("{}:{}: check failed: {}{}{}", file, line, condition,
+                  message.empty() ? "" : ": ", message));
+}
+
+}  // namespace tenon::detail
+
+#define TENON_CHECK(condition, ...)                                                 \
+  do {                                                                              \
+    if (!(condition)) [[unlikely]]                                                  \
+      ::tenon::detail::check_failed(__FILE__, __LINE__, #condition,                 \
+                                    ::fmt::format("" __VA_ARGS__));                 \
+  } while (false)
+
+#ifdef NDEBUG
+#define TENON_DCHECK(condition, ...) \
+  do {                               \
+  } while (false)
+#else
+#define TENON_DCHECK(...) TENON_CHECK(__VA_ARGS__)
+#endif

@@ -1,0 +1,40 @@
+#include "tenon/base/error.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/byte_size.h"
+
+namespace tenon {
+namespace {
+
+std::string place_of(const std::string& name, std::uint64_t line, std::uint64_t column) {
+  if (line == 0) return name;
+  if (column == 0) return fmt::format("{}:{}", name, line);
+  return fmt::format("{}:{}:{}", name, line, column);
+}
+
+std::string describe(const OutOfMemoryDetails& d) {
+  std::string text = fmt::format(
+      "out of memory on {} ({}): requested {}, allocated {}, reserved {}", d.device, d.allocator,
+      format_byte_size(d.requested_bytes), format_byte_size(d.allocated_bytes),
+      format_byte_size(d.reserved_bytes));
+  if (d.limit_bytes != 0) text += fmt::format(", limit {}", format_byte_size(d.limit_bytes));
+  text += fmt::format(", largest free block {}", format_byte_size(d.largest_free_bytes));
+  if (!d.advice.empty()) text += "; " + d.advice;
+  return text;
+}
+
+}  // namespace
+
+ParseError::ParseError(std::string name, std::uint64_t line, std::uint64_t column,
+                       std::string reason)
+    : std::runtime_error(place_of(name, line, column) + ": " + reason),
+      name_(std::move(name)),
+      line_(line),
+      column_(column),
+      reason_(std::move(reason)) {}
+
+OutOfMemory::OutOfMemory(OutOfMemoryDetails details)
+    : details_(std::move(details)), message_(describe(details_)) {}
+
+}  // namespace tenon

@@ -1,0 +1,28 @@
+// Hashes that are the same on every machine and in every run.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon {
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection that mixes all bits.
+constexpr std::uint64_t mix64(std::uint64_t x) {
+  x ^= x >> 30;
+  x *= 0xbf58476d1ce4e5b9ULL;
+  x ^= x >> 27;
+  x *= 0x94d049bb133111ebULL;
+  x ^= x >> 31;
+  return x;
+}
+
+// An order-dependent running hash of numbers.
+class RunningHash {
+ public:
+  void add(std::uint64_t value) { state_ = mix64(state_ + 0x9e3779b97f4a7c15ULL + mix64(value)); }
+  std::uint64_t value() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0;
+};
+
+}  // namespace tenon

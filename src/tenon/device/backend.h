@@ -1,0 +1,146 @@
+// The contract that a device's driver fulfils: where bytes come from. It knows nothing of policy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tenon/device/device.h"
+#include "tenon/device/driver_ledger.h"
+
+namespace tenon {
+
+enum class MemoryKind : std::uint8_t {
+  kDevice,   // the device's own memory
+  kPinned,   // host memory that the device can reach
+  kManaged,  // migrates by itself
+  kShared,   // one memory for host and device
+};
+
+// A piece of memory straight from a driver. `base` is the device address (it may be fake on a
+// simulated device, and null where a driver has handles only); `host` is null when the host cannot
+// reach it.
+struct Segment {
+  void* base = nullptr;
+  void* host = nullptr;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t handle = 0;  // opaque; the backend's own
+  MemoryKind kind = MemoryKind::kDevice;
+};
+
+// Addresses without memory behind them.
+struct AddressRange {
+  std::uintptr_t base = 0;
+  std::uint64_t size_bytes = 0;
+};
+
+// Physical pages without an address.
+struct PageHandle {
+  std::uint64_t id = 0;  // opaque; 0 is none
+  std::uint64_t size_bytes = 0;
+};
+
+// A point in a stream's work, recorded by Backend::record. Plain value; destroy_event gives it back.
+struct Event {
+  std::uint64_t id = 0;  // opaque; 0 is none
+};
+
+struct BackendLimits {
+  std::uint64_t alignment = 256;            // of every segment's base
+  std::uint64_t page_granularity = 0;       // of create_pages, map and unmap; 0: no virtual memory
+  std::uint64_t recommended_working_set_bytes = 0;
+  bool unified = false;                     // host and device share one memory
+  bool has_virtual_memory = false;          // reserve_address ... release_pages
+  bool can_map_twice = false;               // one handle at two addresses at once
+  bool has_real_memory = true;              // addresses may be dereferenced by copy and fill
+  bool can_export = false;                  // export_pages and import_pages
+  bool has_streams = true;                  // false: every stream is done when the host is
+};
+
+struct BackendMemory {
+  std::uint64_t total_bytes = 0;
+  std::uint64_t free_bytes = 0;
+};
+
+// One device's driver.
+//
+// Failure: lack of memory is a value (std::nullopt, or false from map); anything else that goes
+// wrong throws DeviceError with the call, its arguments and the driver's text. A failed call changes nothing.
+// A capability that limits() denies throws DeviceError when used all the same.
+// Thread safety: every function may be called from any thread.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual Device device() const = 0;
+  virtual std::string description() const = 0;  // for `tenon info`: one line
+  virtual const BackendLimits& limits() const = 0;
+  virtual BackendMemory memory() const = 0;
+
+  // --- Segments: address and memory together.
+  // Sizes are rounded up to the driver's own granularity; the segment says what it became.
+  virtual std::optional<Segment> allocate_segment(std::uint64_t size_bytes,
+                                                  MemoryKind kind = MemoryKind::kDevice) = 0;
+  // Waits for all work in flight on the device, as cudaFree does.
+  virtual void free_segment(const Segment& segment) = 0;
+
+  // --- Virtual memory: address and memory apart. All sizes and addresses are multiples of
+  // limits().page_granularity.
+  virtual std::optional<AddressRange> reserve_address(std::uint64_t size_bytes) = 0;
+  // Requires: nothing is mapped in the range any more.
+  virtual void release_address(AddressRange range) = 0;
+  virtual std::optional<PageHandle> create_pages(std::uint64_t size_bytes) = 0;
+  // The memory goes back to the system once its last mapping is gone, as in CUDA.
+  virtual void release_pages(PageHandle pages) = 0;
+  // Maps the whole handle. Nothing may touch the address before set_access. False: out of memory.
+  virtual bool map(std::uintptr_t address, PageHandle pages) = 0;
+  // Makes freshly mapped handles from `address` on readable and writable. False: out of memory; the
+  // mapping stays and must be unmapped.
+  virtual bool set_access(std::uintptr_t address, std::uint64_t size_bytes) = 0;
+  // Unmaps one whole handle. Does not wait for any stream: the caller must know that nothing
+  // queued still uses the address (the stream rule).
+  virtual void unmap(std::uintptr_t address, PageHandle pages) = 0;
+
+  // --- Between processes. A token is a file descriptor or what the driver has in its place.
+  virtual std::int64_t export_pages(PageHandle pages);
+  virtual PageHandle import_pages(std::int64_t token, std::uint64_t size_bytes);
+
+  // --- Contents, in stream order.
+  virtual void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) = 0;
+  virtual void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) = 0;
+
+  // --- Streams and events.
+  virtual Stream create_stream() = 0;
+  virtual void destroy_stream(Stream stream) = 0;
+  virtual Event record(Stream stream) = 0;
+  virtual bool query(Event event) = 0;             // true: everything before it has finished
+  virtual void wait(Event event) = 0;              // the host waits
+  virtual void stream_wait(Stream stream, Event event) = 0;
+  virtual void destroy_event(Event event) = 0;
+  virtual void synchronize(Stream stream) = 0;     // the host waits for all work of the stream
+  virtual void synchronize() = 0;                  // ... of the device
+
+  // --- Accounts.
+  virtual DriverLedger ledger() const = 0;
+  // What the next driver calls are for, until changed. Set by MovingScope, under the lock of the
+  // allocator that calls.
+  virtual void set_purpose(DriverPurpose) {}
+};
+
+// Driver calls within the scope count as moving pages.
+class MovingScope {
+ public:
+  explicit MovingScope(Backend& backend) : backend_(backend) {
+    backend_.set_purpose(DriverPurpose::kMoving);
+  }
+  ~MovingScope() { backend_.set_purpose(DriverPurpose::kGrowth); }
+  MovingScope(const MovingScope&) = delete;
+  MovingScope& operator=(const MovingScope&) = delete;
+
+ private:
+  Backend& backend_;
+};
+
+}  // namespace tenon

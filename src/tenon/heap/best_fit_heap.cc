@@ -1,0 +1,148 @@
+#include "tenon/heap/best_fit_heap.h"
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+
+namespace tenon {
+
+Block* BestFitHeap::add_extent(std::uint64_t offset, std::uint64_t size, bool backed) {
+  TENON_CHECK(size > 0, "an extent needs a size");
+  Block* block = slab_.create();
+  block->offset = offset;
+  block->size = size;
+  block->state = backed ? Block::State::kFree : Block::State::kUnbacked;
+  if (backed) index(block);
+  return block;
+}
+
+void BestFitHeap::remove_extent(Block* block) {
+  TENON_CHECK(block->state != Block::State::kUsed, "an extent in use cannot be removed");
+  TENON_CHECK(block->prev == nullptr && block->next == nullptr,
+              "only a whole extent can be removed");
+  if (block->state == Block::State::kFree) unindex(block);
+  slab_.destroy(block);
+}
+
+Block* BestFitHeap::place(std::uint64_t size, std::uint64_t alignment, std::uint64_t min_rest) {
+  Block* block = index_.find(size);
+  // A block that is large enough may become too small by alignment; one with room for both cannot.
+  if (block != nullptr && align_up(block->offset, alignment) + size > block->offset + block->size)
+    block = index_.find(size + alignment - 1);
+  if (block == nullptr) return nullptr;
+  take(block);
+  if (const std::uint64_t gap = align_up(block->offset, alignment) - block->offset; gap > 0) {
+    Block* aligned = cut(block, gap);
+    aligned->state = Block::State::kUsed;
+    release(block);
+    block = aligned;
+  }
+  if (block->size - size >= min_rest && block->size > size) split(block, size);
+  return block;
+}
+
+void BestFitHeap::take(Block* block) {
+  if (block->state == Block::State::kFree) unindex(block);
+  block->state = Block::State::kUsed;
+}
+
+Block* BestFitHeap::split(Block* block, std::uint64_t size) {
+  return settle(cut(block, size), Block::State::kFree);
+}
+
+Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
+  const bool backed = block->state == Block::State::kFree;
+  if (backed) unindex(block);
+  Block* rest = cut(block, size);
+  rest->state = block->state;
+  if (backed) {
+    index(block);
+    index(rest);
+  }
+  return rest;
+}
+
+Block* BestFitHeap::release(Block* block) {
+  TENON_DCHECK(block->state == Block::State::kUsed, "released a block that is not in use");
+  return settle(block, Block::State::kFree);
+}
+
+Block* BestFitHeap::back(Block* block) {
+  TENON_DCHECK(block->state == Block::State::kUnbacked);
+  return settle(block, Block::State::kFree);
+}
+
+Block* BestFitHeap::unback(Block* block) {
+  TENON_DCHECK(block->state == Block::State::kFree);
+  unindex(block);
+  return settle(block, Block::State::kUnbacked);
+}
+
+// A block that is in no index takes on `state` and merges with neighbours that are alike.
+Block* BestFitHeap::settle(Block* block, Block::State state) {
+  block->state = state;
+  Block* low = block->prev;
+  if (low != nullptr && low->state == state) {
+    if (state == Block::State::kFree) unindex(low);
+    block = join(low, block);
+  }
+  Block* high = block->next;
+  if (high != nullptr && high->state == state) {
+    if (state == Block::State::kFree) unindex(high);
+    block = join(block, high);
+  }
+  if (state == Block::State::kFree) index(block);
+  return block;
+}
+
+// The upper block disappears into the lower one. Requires: alike, neighbours, neither indexed.
+Block* BestFitHeap::join(Block* low, Block* high) {
+  low->size += high->size;
+  low->next = high->next;
+  if (high->next != nullptr) high->next->prev = low;
+  slab_.destroy(high);
+  return low;
+}
+
+// Cuts an unindexed block in two; the upper part inherits the owner and stays unindexed.
+Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
+  TENON_DCHECK(size > 0 && size < block->size, "cannot cut {} bytes off {}", size, block->size);
+  Block* rest = slab_.create();
+  rest->offset = block->offset + size;
+  rest->size = block->size - size;
+  rest->prev = block;
+  rest->next = block->next;
+  rest->owner = block->owner;
+  if (block->next != nullptr) block->next->prev = rest;
+  block->next = rest;
+  block->size = size;
+  return rest;
+}
+
+void BestFitHeap::index(Block* block) {
+  index_.insert(block);
+  free_bytes_ += block->size;
+}
+
+void BestFitHeap::unindex(Block* block) {
+  index_.erase(block);
+  free_bytes_ -= block->size;
+}
+
+void BestFitHeap::check_invariants() const {
+  index_.check_invariants();
+  std::uint64_t sum = 0;
+  index_.for_each([&](Block* block) {
+    TENON_CHECK(block->state == Block::State::kFree, "a block in the index is not free (3)");
+    sum += block->size;
+    for (const Block* b = block; b->next != nullptr; b = b->next) {
+      TENON_CHECK(b->next->prev == b, "links disagree at {} (1)", b->offset);
+      TENON_CHECK(b->offset + b->size == b->next->offset, "a gap after {} (1)", b->offset);
+      TENON_CHECK(b->state == Block::State::kUsed || b->state != b->next->state,
+                  "free neighbours at {} did not merge (2)", b->offset);
+      if (b->next->state == Block::State::kFree) break;  // seen from there
+    }
+  });
+  TENON_CHECK(sum == free_bytes_, "free bytes are {}, counted {} (3)", free_bytes_, sum);
+}
+
+}  // namespace tenon

@@ -1,0 +1,99 @@
+// Best fit over extents, with splitting and coalescing: the placement behind most policies.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/base/slab.h"
+#include "tenon/heap/block.h"
+#include "tenon/heap/size_index.h"
+
+namespace tenon {
+
+// Places blocks inside extents. Blocks are kept by address (links) and, while free, by
+// (size, address) (SizeIndex). Coalescing never crosses an extent's border, even when two extents
+// happen to be adjacent.
+//
+// A free block is either backed (memory behind all of it: State::kFree) or unbacked (addresses
+// only: State::kUnbacked); neighbours merge only when they are alike. Where the pages are is what
+// the policy says through add_extent, back and unback; the heap touches no memory.
+//
+// Invariants (check_invariants):
+//   1. An extent's blocks tile it: each ends where its `next` begins.
+//   2. No two free neighbours are alike.
+//   3. Exactly the backed free blocks are in the size index; free_bytes() is their sum.
+//
+// place, release, split, back, unback: O(log n). Deterministic: the same calls give the same
+// offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line.
+class BestFitHeap {
+ public:
+  using Handle = Block*;
+
+  BestFitHeap() = default;
+  BestFitHeap(const BestFitHeap&) = delete;
+  BestFitHeap& operator=(const BestFitHeap&) = delete;
+
+  // A new extent as one free block, backed or not. Extents must not overlap (not checked).
+  Block* add_extent(std::uint64_t offset, std::uint64_t size, bool backed = true);
+  // Requires: the block is free and is its whole extent.
+  void remove_extent(Block* block);
+
+  // The best-fitting backed block, cut to `size`: a rest of at least `min_rest` bytes stays free, a
+  // smaller one stays with the block. Null when nothing fits. Requires: size > 0; alignment is a
+  // power of two.
+  Block* place(std::uint64_t size, std::uint64_t alignment = 1, std::uint64_t min_rest = 1);
+
+  // Makes a used block free (backed) and merges it with its neighbours; returns the result.
+  Block* release(Block* block);
+
+  // --- The steps of place, for policies with rules of their own.
+  // The smallest backed free block of at least `size`, lowest offset among equals; not taken.
+  Block* find(std::uint64_t size) const { return index_.find(size); }
+  Block* find_after(const Block* block) const { return index_.after(block); }
+  // Marks a free block used. Its neighbours stay.
+  void take(Block* block);
+  // Cuts `size` bytes off the front of a used block; the rest becomes free (backed), merging with a
+  // free neighbour above. Returns the rest. Requires: 0 < size < block->size.
+  Block* split(Block* block, std::uint64_t size);
+  // Cuts a free block in two at `size`, both still free and alike: for the moment before one of
+  // them changes its state. Breaks invariant 2 until then.
+  Block* split_free(Block* block, std::uint64_t size);
+
+  // --- Pages. A free block changes its backing as a whole (cut it first) and merges with neighbours that are then
+  // alike; returns the result.
+  Block* back(Block* block);
+  Block* unback(Block* block);
+
+  // --- Questions.
+  std::uint64_t free_bytes() const { return free_bytes_; }
+  std::uint64_t largest_free() const {
+    const Block* block = index_.largest();
+    return block == nullptr ? 0 : block->size;
+  }
+  // Backed free blocks in (size, offset) order. The visitor must not change the heap.
+  template <typename Visit>
+  void for_each_free(Visit&& visit) const {
+    index_.for_each(visit);
+  }
+  // All blocks of the extent that `block` is in, by address.
+  template <typename Visit>
+  static void for_each_in_extent(Block* block, Visit&& visit) {
+    while (block->prev != nullptr) block = block->prev;
+    for (; block != nullptr; block = block->next) visit(block);
+  }
+  void check_invariants() const;
+  // Bytes of metadata held now.
+  std::uint64_t metadata_bytes() const { return slab_.capacity_bytes(); }
+
+ private:
+  Block* cut(Block* block, std::uint64_t size);
+  Block* join(Block* low, Block* high);
+  Block* settle(Block* block, Block::State state);
+  void index(Block* block);
+  void unindex(Block* block);
+
+  Slab<Block> slab_;
+  SizeIndex index_;
+  std::uint64_t free_bytes_ = 0;
+};
+
+}  // namespace tenon

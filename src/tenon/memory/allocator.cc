@@ -1,0 +1,43 @@
+#include "tenon/memory/allocator.h"
+
+#include <cstring>
+
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+
+namespace tenon {
+
+DataPtr Allocator::clone(const void* data, std::size_t size_bytes) {
+  DataPtr copy = allocate(size_bytes);
+  if (size_bytes > 0) copy_data(copy.get(), data, size_bytes);
+  return copy;
+}
+
+bool Allocator::is_simple_data_ptr(const DataPtr& data) const {
+  return data.get_context() == nullptr || data.get_context() == data.get();
+}
+
+void* Allocator::raw_allocate(std::size_t size_bytes) {
+  const DeleterFn deleter = raw_deleter();
+  if (deleter == nullptr)
+    throw InvalidArgument("raw_allocate: this allocator has no raw API; use allocate");
+  DataPtr data = allocate(size_bytes);
+  TENON_CHECK(data == nullptr || (is_simple_data_ptr(data) && data.get_deleter() == deleter),
+              "raw_allocate: allocate gave a block that raw_deleter cannot free");
+  void* raw = data.get();
+  static_cast<void>(data.release_context());
+  return raw;
+}
+
+void Allocator::raw_deallocate(void* data) {
+  const DeleterFn deleter = raw_deleter();
+  if (deleter == nullptr)
+    throw InvalidArgument("raw_deallocate: this allocator has no raw API; drop the DataPtr");
+  if (data != nullptr) deleter(data);
+}
+
+void Allocator::default_copy_data(void* dest, const void* src, std::size_t size_bytes) const {
+  if (size_bytes > 0) std::memcpy(dest, src, size_bytes);
+}
+
+}  // namespace tenon

@@ -1,0 +1,42 @@
+// The contract that everything which hands out memory fulfils.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tenon/memory/data_ptr.h"
+
+namespace tenon {
+
+// Hands out memory on one device. A custom allocator overrides allocate and copy_data, and
+// raw_deleter if its memory can be freed by the data pointer alone (examples/ has one in ten lines).
+//
+// Zero bytes is a valid request: a null pointer that keeps its device. A request that cannot be met
+// throws OutOfMemory; a size above kMaxRequestBytes throws InvalidArgument.
+class Allocator {
+ public:
+  virtual ~Allocator() = default;
+
+  virtual DataPtr allocate(std::size_t size_bytes) = 0;
+
+  // A new block with the same bytes, by copy_data.
+  DataPtr clone(const void* data, std::size_t size_bytes);
+
+  // True when the data pointer is all that the deleter needs, so that the raw API may own it.
+  virtual bool is_simple_data_ptr(const DataPtr& data) const;
+
+  // The deleter for memory of raw_allocate; null (the default): no raw API.
+  virtual DeleterFn raw_deleter() const { return nullptr; }
+
+  // Memory by bare pointer. Throws InvalidArgument when the allocator has no raw API.
+  void* raw_allocate(std::size_t size_bytes);
+  void raw_deallocate(void* data);
+
+  virtual void copy_data(void* dest, const void* src, std::size_t size_bytes) const = 0;
+
+ protected:
+  // memcpy, for memory that the host can reach.
+  void default_copy_data(void* dest, const void* src, std::size_t size_bytes) const;
+};
+
+}  // namespace tenon

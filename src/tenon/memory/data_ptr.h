@@ -1,0 +1,89 @@
+// A pointer to memory that knows how to let go of it, and where it lives.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "tenon/device/device.h"
+
+namespace tenon {
+
+using DeleterFn = void (*)(void* context);
+
+// Unique ownership of a piece of memory: the data pointer, a context, the deleter that is given
+// the context, and the device.
+//
+// A null context with a deleter means that the deleter gets the data pointer. A deleter is never
+// called with null. A null DataPtr keeps its device. 32 bytes; moving leaves the source null.
+// Not thread-safe (one owner).
+class DataPtr {
+ public:
+  DataPtr() = default;
+  // A null pointer on a device: what a request of zero bytes gives.
+  explicit DataPtr(Device device) : device_(device) {}
+  // Memory that somebody else owns.
+  DataPtr(void* data, Device device) : data_(data), device_(device) {}
+  DataPtr(void* data, void* context, DeleterFn deleter, Device device)
+      : data_(data), context_(context), deleter_(deleter), device_(device) {}
+
+  DataPtr(DataPtr&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)),
+        context_(std::exchange(other.context_, nullptr)),
+        deleter_(std::exchange(other.deleter_, nullptr)),
+        device_(other.device_) {}
+  DataPtr& operator=(DataPtr&& other) {
+    if (this == &other) return *this;
+    clear();
+    data_ = std::exchange(other.data_, nullptr);
+    context_ = std::exchange(other.context_, nullptr);
+    deleter_ = std::exchange(other.deleter_, nullptr);
+    device_ = other.device_;
+    return *this;
+  }
+  // A deleter that throws from a destructor ends the program; Tenon's own report through
+  // clear() instead when they are called there.
+  ~DataPtr() { clear(); }
+
+  void* get() const { return data_; }
+  void* get_context() const { return context_; }
+  DeleterFn get_deleter() const { return deleter_; }
+  Device device() const { return device_; }
+  explicit operator bool() const { return data_ != nullptr; }
+
+  // Lets the memory go: the deleter runs, the pointer becomes null and keeps its device.
+  void clear() {
+    data_to_delete(std::exchange(data_, nullptr), std::exchange(context_, nullptr),
+                   std::exchange(deleter_, nullptr));
+  }
+
+  // Gives up ownership without running the deleter. Returns what the deleter must be given to free
+  // the memory, or null when there is no deleter. The data pointer stays readable.
+  [[nodiscard]] void* release_context() {
+    void* owed = deleter_ == nullptr ? nullptr : (context_ != nullptr ? context_ : data_);
+    context_ = nullptr;
+    deleter_ = nullptr;
+    return owed;
+  }
+
+  // Replaces the deleter if it is `expected`, so that it can be wrapped. True when it was.
+  [[nodiscard]] bool compare_exchange_deleter(DeleterFn expected, DeleterFn replacement) {
+    if (deleter_ != expected) return false;
+    deleter_ = replacement;
+    return true;
+  }
+
+ private:
+  static void data_to_delete(void* data, void* context, DeleterFn deleter) {
+    if (deleter == nullptr) return;
+    if (void* argument = context != nullptr ? context : data) deleter(argument);
+  }
+
+  void* data_ = nullptr;
+  void* context_ = nullptr;
+  DeleterFn deleter_ = nullptr;
+  Device device_;
+};
+
+inline bool operator==(const DataPtr& p, std::nullptr_t) { return p.get() == nullptr; }
+
+}  // namespace tenon

@@ -1,0 +1,41 @@
+#include "tenon/memory/device_allocator.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+
+namespace tenon {
+
+void DeviceAllocator::record_stream(const DataPtr&, Stream stream) {
+  throw InvalidArgument(fmt::format(
+      "record_stream({}): policy {} knows no stream but the block's own; use caching, expandable "
+      "or stitched, or make the block's stream wait instead",
+      to_string(stream), name()));
+}
+
+void DeviceAllocator::refuse_request(std::size_t size_bytes, Stream stream) const {
+  if (stream.device != device_)
+    throw InvalidArgument(fmt::format("allocate_on: {} does not belong to {}", to_string(stream),
+                                      to_string(device_)));
+  throw InvalidArgument(fmt::format("allocate: {} bytes is more than any request may be ({})",
+                                    size_bytes, format_byte_size(kMaxRequestBytes)));
+}
+
+void DeviceAllocator::throw_out_of_memory(std::size_t size_bytes, Stream stream,
+                                          std::uint64_t limit_bytes, std::string advice) {
+  observers_.report(MemoryEvent::kAllocationFailed, nullptr, size_bytes, stream);
+  const AllocatorStats now = stats();
+  OutOfMemoryDetails details;
+  details.allocator = name();
+  details.device = to_string(device_);
+  details.requested_bytes = size_bytes;
+  details.allocated_bytes = static_cast<std::uint64_t>(now.allocated_bytes[0].current);
+  details.reserved_bytes = static_cast<std::uint64_t>(now.reserved_bytes[0].current);
+  details.limit_bytes = limit_bytes;
+  details.largest_free_bytes = largest_free_bytes();
+  details.advice = std::move(advice);
+  throw OutOfMemory(std::move(details));
+}
+
+}  // namespace tenon

@@ -1,0 +1,105 @@
+// Allocators that stand on a Backend: what all policies have in common.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tenon/base/align.h"
+#include "tenon/device/backend.h"
+#include "tenon/memory/allocator.h"
+#include "tenon/memory/observer.h"
+#include "tenon/memory/stats.h"
+
+namespace tenon {
+
+// One block of a snapshot.
+struct BlockInfo {
+  std::uintptr_t address = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t requested_bytes = 0;
+  enum class State : std::uint8_t { kActive, kPendingFree, kInactive } state = State::kInactive;
+};
+
+// One piece of driver memory of a snapshot, with its blocks by address.
+struct SegmentInfo {
+  std::uintptr_t address = 0;
+  std::uint64_t size_bytes = 0;
+  Stream stream;
+  bool small_pool = false;
+  bool expandable = false;
+  std::vector<BlockInfo> blocks;
+};
+
+// An allocator over one Backend, in stream order: a block freed on a stream may be handed out
+// again on that stream at once, because whatever uses it next is queued behind what used it before.
+//
+// Thread safety: every function may be called from any thread. A DataPtr may be dropped on any
+// thread and, like the memory it owns, must not outlive its allocator.
+class DeviceAllocator : public Allocator {
+ public:
+  explicit DeviceAllocator(Backend& backend) : backend_(backend), device_(backend.device()) {}
+  DeviceAllocator(const DeviceAllocator&) = delete;
+  DeviceAllocator& operator=(const DeviceAllocator&) = delete;
+
+  virtual std::string name() const = 0;  // the policy's, as the command knows it
+  Backend& backend() const { return backend_; }
+  Device device() const { return device_; }
+
+  // On the calling thread's current stream.
+  DataPtr allocate(std::size_t size_bytes) override {
+    return allocate_on(size_bytes, current_stream(device_));
+  }
+  // Throws OutOfMemory, with what is known, when the request cannot be met; InvalidArgument when
+  // the size exceeds kMaxRequestBytes or the stream is another device's.
+  virtual DataPtr allocate_on(std::size_t size_bytes, Stream stream) = 0;
+
+  // The block is also used by work queued on `stream`: once freed it waits for that work too. A
+  // no-op for the block's own stream. Throws InvalidPointer for a block of another allocator.
+  // The default knows no streams but the block's own and throws InvalidArgument for others.
+  virtual void record_stream(const DataPtr& data, Stream stream);
+
+  // Gives cached, unused memory back to the driver. Never raises reserved bytes.
+  virtual void empty_cache() {}
+
+  virtual AllocatorStats stats() const = 0;
+  // Peaks become the current values.
+  virtual void reset_peak_stats() = 0;
+  virtual std::uint64_t reserved_bytes() const {
+    return static_cast<std::uint64_t>(stats().reserved_bytes[0].current);
+  }
+  // Largest free block inside what is reserved.
+  virtual std::uint64_t largest_free_bytes() const { return 0; }
+  virtual std::vector<SegmentInfo> snapshot() const { return {}; }
+
+  // The block's place within its stream's range, for the layout hash: it depends on that stream's
+  // sequence of calls alone, not on addresses. Requires: `data` is a live block of this allocator.
+  virtual std::uint64_t layout_offset(const DataPtr& data) const = 0;
+
+  // Throws InternalError when the allocator's state is not whole. O(blocks).
+  virtual void check_invariants() const {}
+
+  ObserverList& observers() { return observers_; }
+
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    if (size_bytes > 0) backend_.copy(dest, src, size_bytes, current_stream(device_));
+  }
+
+ protected:
+  // The doors of allocate_on: throw when the argument cannot be served by any allocator.
+  void check_request(std::size_t size_bytes, Stream stream) const {
+    if (size_bytes > kMaxRequestBytes || stream.device != device_) [[unlikely]]
+      refuse_request(size_bytes, stream);
+  }
+  [[noreturn]] void refuse_request(std::size_t size_bytes, Stream stream) const;
+  // Reports the failure and throws. No lock of the allocator may be held.
+  [[noreturn]] void throw_out_of_memory(std::size_t size_bytes, Stream stream,
+                                        std::uint64_t limit_bytes, std::string advice);
+
+  Backend& backend_;
+  const Device device_;
+  ObserverList observers_;
+};
+
+}  // namespace tenon

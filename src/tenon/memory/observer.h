@@ -1,0 +1,83 @@
+// Events that every allocator reports alike; recording, logging and profiling are observers.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "tenon/device/device.h"
+#include "tenon/memory/tag.h"
+
+namespace tenon {
+
+enum class MemoryEvent : std::uint8_t {
+  kAllocated,         // a block from fresh driver memory
+  kRecycled,          // a block from memory that was held already
+  kFreed,             // a block came back to the allocator
+  kReleased,          // memory went back to the driver
+  kMapped,            // pages given to an address
+  kUnmapped,          // pages taken from an address
+  kAllocationFailed,  // a request that could not be met
+};
+
+std::string_view memory_event_name(MemoryEvent event);
+
+struct MemoryEventInfo {
+  MemoryEvent event = MemoryEvent::kAllocated;
+  void* data = nullptr;           // the block, segment or mapping; null for a failure
+  std::uint64_t size_bytes = 0;   // requested size for blocks, real size for memory
+  Stream stream;
+  Tag tag;                        // of the thread that caused it
+};
+
+// Called on the thread that allocates or frees, after the allocator's state is whole again and
+// while no lock of it is held, so an observer may allocate. An exception that leaves the observer is
+// swallowed and counted (ObserverList::errors): an allocation does not fail because its log did.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void on_memory_event(const MemoryEventInfo& info) = 0;
+};
+
+// The observers of one allocator. Adding and removing is rare and locks; with none, reporting is
+// one relaxed load and a branch. Remove waits until no call into the observer is in progress on another thread.
+class ObserverList {
+ public:
+  void add(Observer* observer);
+  void remove(Observer* observer);  // nothing happens when it is not there
+  bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
+
+  void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
+    if (empty()) [[likely]] return;
+    report_slow({event, data, size_bytes, stream, current_tag()});
+  }
+
+  std::uint64_t errors() const { return errors_.load(std::memory_order_relaxed); }
+
+ private:
+  void report_slow(const MemoryEventInfo& info);
+
+  std::atomic<int> count_{0};
+  std::atomic<std::uint64_t> errors_{0};
+  std::recursive_mutex mutex_;  // held while observers run: they may allocate, and so report again
+  std::vector<Observer*> observers_;
+};
+
+// Adds an observer to a list for as long as it lives.
+class ObserverGuard {
+ public:
+  ObserverGuard(ObserverList& list, Observer& observer) : list_(list), observer_(observer) {
+    list_.add(&observer_);
+  }
+  ~ObserverGuard() { list_.remove(&observer_); }
+  ObserverGuard(const ObserverGuard&) = delete;
+  ObserverGuard& operator=(const ObserverGuard&) = delete;
+
+ private:
+  ObserverList& list_;
+  Observer& observer_;
+};
+
+}  // namespace tenon

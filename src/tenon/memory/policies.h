@@ -1,0 +1,41 @@
+// The policies by name: what the command's --policy means.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tenon/memory/device_allocator.h"
+
+namespace tenon {
+
+class Plan;
+
+// What a policy may be told when it is made.
+struct PolicyOptions {
+  std::string conf;              // PyTorch's allocator settings, "key:value,key:value"
+  std::uint64_t limit_bytes = 0; // the allocator's own limit, below the device's; 0: none
+  const Plan* plan = nullptr;    // for `plan`; must outlive the allocator
+};
+
+struct Policy {
+  std::string name;
+  std::string summary;     // one line for `tenon policies`
+  std::string answers_to;  // what it stands in for elsewhere
+  std::function<std::unique_ptr<DeviceAllocator>(Backend&, const PolicyOptions&)> make;
+};
+
+// All policies, in the order that tables print them.
+const std::vector<Policy>& policies();
+
+// Throws InvalidArgument, listing the known names.
+const Policy& find_policy(std::string_view name);
+
+// Makes the named policy over `backend`, which must outlive it. Throws InvalidArgument for a name
+// or setting that is unknown, OutOfMemory where even the start does not fit.
+std::unique_ptr<DeviceAllocator> make_policy(std::string_view name, Backend& backend,
+                                             const PolicyOptions& options = {});
+
+}  // namespace tenon

@@ -1,0 +1,56 @@
+// What an allocator knows about itself, under PyTorch's names.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tenon {
+
+// One quantity over time. `freed` is what was ever taken away: allocated - current.
+struct Stat {
+  std::int64_t current = 0;
+  std::int64_t peak = 0;
+  std::int64_t allocated = 0;
+
+  std::int64_t freed() const { return allocated - current; }
+
+  void increase(std::int64_t amount) {
+    current += amount;
+    allocated += amount;
+    if (current > peak) peak = current;
+  }
+  void decrease(std::int64_t amount) { current -= amount; }
+};
+
+// Where a block was placed; policies without pools count everything in both kAll and kLarge.
+enum class StatPool : std::uint8_t { kAll, kSmall, kLarge, kCount };
+using PoolStats = std::array<Stat, static_cast<std::size_t>(StatPool::kCount)>;
+
+struct AllocatorStats {
+  PoolStats allocation;            // blocks in use
+  PoolStats segment;               // pieces of driver memory
+  PoolStats active;                // blocks in use, or freed but still used by another stream
+  PoolStats inactive_split;        // free blocks that share a segment with others
+  PoolStats allocated_bytes;
+  PoolStats reserved_bytes;        // held from the driver, caches included
+  PoolStats active_bytes;
+  PoolStats inactive_split_bytes;
+  PoolStats requested_bytes;       // before rounding
+
+  std::int64_t num_alloc_retries = 0;     // requests that needed cached memory to be released
+  std::int64_t num_ooms = 0;
+  std::int64_t num_device_alloc = 0;
+  std::int64_t num_device_free = 0;
+  std::int64_t num_sync_all_streams = 0;
+
+  // "allocated_bytes.all.peak" and so on, in a fixed order, as torch.cuda.memory_stats names them.
+  std::vector<std::pair<std::string, std::int64_t>> named() const;
+};
+
+// Every peak becomes the current value.
+void reset_peaks(AllocatorStats& stats);
+
+}  // namespace tenon

@@ -1,0 +1,80 @@
+#include "tenon/memory/system/system_allocator.h"
+
+#include "tenon/base/check.h"
+
+namespace tenon {
+
+SystemAllocator::~SystemAllocator() {
+  live_.for_each([&](const void*, Block* block) { backend_.free_segment(block->segment); });
+}
+
+DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
+  check_request(size_bytes, stream);
+  if (size_bytes == 0) return DataPtr(device_);
+  const auto segment = backend_.allocate_segment(size_bytes, kind_);
+  if (!segment) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++stats_.num_ooms;
+    }
+    throw_out_of_memory(size_bytes, stream, backend_.memory().total_bytes, "");
+  }
+  Block* block = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (serials_.size() <= stream.id) serials_.resize(stream.id + 1);
+    block = blocks_.create(this, *segment, size_bytes, serials_[stream.id]++, stream);
+    live_.insert(segment->base, block);
+    for (auto* pools : {&stats_.allocation, &stats_.active, &stats_.segment})
+      (*pools)[0].increase(1);
+    for (auto* pools : {&stats_.allocated_bytes, &stats_.active_bytes, &stats_.reserved_bytes})
+      (*pools)[0].increase(static_cast<std::int64_t>(segment->size_bytes));
+    stats_.requested_bytes[0].increase(static_cast<std::int64_t>(size_bytes));
+    ++stats_.num_device_alloc;
+  }
+  observers_.report(MemoryEvent::kAllocated, segment->base, size_bytes, stream);
+  return DataPtr(segment->base, block, &free_block, device_);
+}
+
+void SystemAllocator::free_block(void* context) {
+  Block* block = static_cast<Block*>(context);
+  SystemAllocator& self = *block->owner;
+  const Block freed = *block;
+  {
+    const std::lock_guard lock(self.mutex_);
+    AllocatorStats& stats = self.stats_;
+    for (auto* pools : {&stats.allocation, &stats.active, &stats.segment}) (*pools)[0].decrease(1);
+    for (auto* pools : {&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes})
+      (*pools)[0].decrease(static_cast<std::int64_t>(freed.segment.size_bytes));
+    stats.requested_bytes[0].decrease(static_cast<std::int64_t>(freed.requested_bytes));
+    ++stats.num_device_free;
+    self.live_.take(freed.segment.base);
+    self.blocks_.destroy(block);
+  }
+  self.backend_.free_segment(freed.segment);
+  for (const MemoryEvent event : {MemoryEvent::kFreed, MemoryEvent::kReleased})
+    self.observers_.report(event, freed.segment.base, freed.requested_bytes, freed.stream);
+}
+
+AllocatorStats SystemAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void SystemAllocator::reset_peak_stats() {
+  const std::lock_guard lock(mutex_);
+  reset_peaks(stats_);
+}
+
+// Every block is a segment of its own, so its place is its number.
+std::uint64_t SystemAllocator::layout_offset(const DataPtr& data) const {
+  return static_cast<const Block*>(data.get_context())->serial;
+}
+
+void SystemAllocator::check_invariants() const {
+  const std::lock_guard lock(mutex_);
+  TENON_CHECK(stats_.allocation[0].current == static_cast<std::int64_t>(live_.size()),
+              "{} blocks counted, {} held", stats_.allocation[0].current, live_.size());
+}
+
+}  // namespace tenon

@@ -1,0 +1,53 @@
+// Each block straight from the driver.
+#pragma once
+
+#include <mutex>
+
+#include "tenon/base/pointer_map.h"
+#include "tenon/base/slab.h"
+#include "tenon/memory/device_allocator.h"
+
+namespace tenon {
+
+// One driver segment for each block, given back as soon as the block is freed. Slow, and waits for
+// the device at every free, as cudaMalloc and cudaFree do; but it never holds a byte that is not in
+// use, beyond the driver's own rounding. The fallback allocator of the pools and buddies.
+//
+// Thread safety: one mutex, not held during driver calls. O(1) besides the driver.
+// Frees may come by DataPtr or, through raw memory, by bare pointer (deallocate).
+class SystemAllocator final : public DeviceAllocator {
+ public:
+  explicit SystemAllocator(Backend& backend, MemoryKind kind = MemoryKind::kDevice)
+      : DeviceAllocator(backend), kind_(kind) {}
+  // Blocks that are still in use are given back to the driver: their DataPtrs must not be used.
+  ~SystemAllocator() override;
+
+  std::string name() const override { return "system"; }
+  DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
+  // The driver's free waits for all work, so any use on any stream is over by then.
+  void record_stream(const DataPtr&, Stream) override {}
+
+  AllocatorStats stats() const override;
+  void reset_peak_stats() override;
+  std::uint64_t layout_offset(const DataPtr& data) const override;
+  void check_invariants() const override;
+
+ private:
+  struct Block {
+    SystemAllocator* owner = nullptr;
+    Segment segment;
+    std::uint64_t requested_bytes = 0;
+    std::uint64_t serial = 0;  // how many blocks the stream had allocated before
+    Stream stream;
+  };
+  static void free_block(void* context);
+
+  const MemoryKind kind_;
+  mutable std::mutex mutex_;
+  Slab<Block> blocks_;
+  PointerMap<Block> live_;
+  std::vector<std::uint64_t> serials_;  // by stream id
+  AllocatorStats stats_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,28 @@
+// What the calling thread is doing, for whoever watches its allocations.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon {
+
+// Both strings must outlive every observer that may see them: string literals, or interned.
+struct Tag {
+  const char* phase = nullptr;      // "forward", "optimiser"
+  const char* call_site = nullptr;  // "conv2d"
+};
+
+Tag current_tag();
+
+// Sets the thread's tag until the guard ends; a null field keeps the outer one. Guards nest.
+class TagGuard {
+ public:
+  explicit TagGuard(Tag tag);
+  ~TagGuard();
+  TagGuard(const TagGuard&) = delete;
+  TagGuard& operator=(const TagGuard&) = delete;
+
+ private:
+  Tag previous_;
+};
+
+}  // namespace tenon
