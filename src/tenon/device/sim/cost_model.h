@@ -1,0 +1,37 @@
+// What a driver's calls cost, as a function of their size.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tenon {
+
+// Microseconds by size in bytes: linear between points, flat below the first, the last slope beyond the last.
+using CostCurve = std::vector<std::pair<std::uint64_t, double>>;
+
+struct CostModel {
+  std::string source;  // where the figures were measured
+  CostCurve allocate;
+  CostCurve free;  // besides, it waits for all work in flight on the device
+  CostCurve create;
+  CostCurve map;
+  CostCurve set_access_per_handle;
+  CostCurve unmap_per_handle;
+  CostCurve release;
+  double reserve_address_us = 0;
+  double event_record_us = 0;
+  double event_query_us = 0;
+  double stream_wait_event_us = 0;
+
+  static std::uint64_t cost_ns(const CostCurve& curve, std::uint64_t size_bytes);
+};
+
+// The built-in model: one NVIDIA H200 (data/driver_costs.json has the same figures).
+const CostModel& h200_costs();
+
+// Reads a file in the format of data/driver_costs.json. Throws ParseError naming the key at fault.
+CostModel read_cost_model(const std::string& path);
+
+}  // namespace tenon
