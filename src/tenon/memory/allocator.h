@@ -19,7 +19,8 @@ class Allocator {
 
   virtual DataPtr allocate(std::size_t size_bytes) = 0;
 
-  // A new block with the same bytes, by copy_data.
+  // A new block with the same bytes, by copy_data. Throws InvalidArgument for bytes of a null
+  // pointer.
   DataPtr clone(const void* data, std::size_t size_bytes);
 
   // True when the data pointer is all that the deleter needs, so that the raw API may own it.
