@@ -19,8 +19,7 @@ class Allocator {
 
   virtual DataPtr allocate(std::size_t size_bytes) = 0;
 
-  // A new block with the same bytes, by copy_data. Throws InvalidArgument for bytes of a null
-  // pointer.
+  // A new block with the same bytes, by copy_data.
   DataPtr clone(const void* data, std::size_t size_bytes);
 
   // True when the data pointer is all that the deleter needs, so that the raw API may own it.
