@@ -5,6 +5,7 @@
 #include "tenon/base/error.h"
 #include "tenon/memory/null/null_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
+#include "tenon/memory/unified/unified_allocator.h"
 
 namespace tenon {
 
@@ -19,6 +20,13 @@ const std::vector<Policy>& policies() {
       {"system", "each block straight from the driver", "cudaMalloc, malloc",
        [](Backend& backend, const Options&) -> Made {
          return std::make_unique<SystemAllocator>(backend);
+       }},
+      {"unified", "pooled buffers over few large heaps, with watermarks; memory never stays with a stream",
+       "PyTorch's MPS allocator, MLX",
+       [](Backend& backend, const Options& options) -> Made {
+         UnifiedOptions unified;
+         unified.limit_bytes = options.limit_bytes;
+         return std::make_unique<UnifiedAllocator>(backend, unified);
        }},
   };
   return kPolicies;
