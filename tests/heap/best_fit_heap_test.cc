@@ -187,21 +187,27 @@ class Pair {
   void compare() {
     heap_.check_invariants();
     std::vector<std::pair<std::uint64_t, std::pair<std::uint64_t, int>>> ours, theirs;
-    std::uint64_t free = 0, largest = 0;
+    std::uint64_t free = 0, largest = 0, count = 0;
+    std::vector<std::uint64_t> unbacked, unbacked_theirs;
+    for (const Block* block : heap_.unbacked()) unbacked.push_back(block->offset);
     for (Block* extent : extents_)
       BestFitHeap::for_each_in_extent(extent, [&](const Block* block) {
         ours.push_back({block->offset, {block->size, static_cast<int>(block->state)}});
       });
     for (const NaiveHeap::Piece& p : naive_.pieces()) {
       theirs.push_back({p.offset, {p.size, static_cast<int>(p.state)}});
+      if (p.state == Block::State::kUnbacked) unbacked_theirs.push_back(p.offset);
       if (p.state != Block::State::kFree) continue;
+      ++count;
       free += p.size;
       largest = std::max(largest, p.size);
     }
     std::sort(ours.begin(), ours.end());
     ASSERT_EQ(ours, theirs);
     ASSERT_EQ(heap_.free_bytes(), free);
+    ASSERT_EQ(heap_.free_blocks(), count);
     ASSERT_EQ(heap_.largest_free(), largest);
+    ASSERT_EQ(unbacked, unbacked_theirs);
   }
 
   Random random_;
