@@ -11,7 +11,7 @@ Block* BestFitHeap::add_extent(std::uint64_t offset, std::uint64_t size, bool ba
   block->offset = offset;
   block->size = size;
   block->state = backed ? Block::State::kFree : Block::State::kUnbacked;
-  if (backed) index(block);
+  index(block);
   return block;
 }
 
@@ -19,7 +19,7 @@ void BestFitHeap::remove_extent(Block* block) {
   TENON_CHECK(block->state != Block::State::kUsed, "an extent in use cannot be removed");
   TENON_CHECK(block->prev == nullptr && block->next == nullptr,
               "only a whole extent can be removed");
-  if (block->state == Block::State::kFree) unindex(block);
+  unindex(block);
   slab_.destroy(block);
 }
 
@@ -41,7 +41,7 @@ Block* BestFitHeap::place(std::uint64_t size, std::uint64_t alignment, std::uint
 }
 
 void BestFitHeap::take(Block* block) {
-  if (block->state == Block::State::kFree) unindex(block);
+  unindex(block);
   block->state = Block::State::kUsed;
 }
 
@@ -50,14 +50,11 @@ Block* BestFitHeap::split(Block* block, std::uint64_t size) {
 }
 
 Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
-  const bool backed = block->state == Block::State::kFree;
-  if (backed) unindex(block);
+  unindex(block);
   Block* rest = cut(block, size);
   rest->state = block->state;
-  if (backed) {
-    index(block);
-    index(rest);
-  }
+  index(block);
+  index(rest);
   return rest;
 }
 
@@ -68,6 +65,7 @@ Block* BestFitHeap::release(Block* block) {
 
 Block* BestFitHeap::back(Block* block) {
   TENON_DCHECK(block->state == Block::State::kUnbacked);
+  unindex(block);
   return settle(block, Block::State::kFree);
 }
 
@@ -82,28 +80,30 @@ Block* BestFitHeap::settle(Block* block, Block::State state) {
   block->state = state;
   Block* low = block->prev;
   if (low != nullptr && low->state == state) {
-    if (state == Block::State::kFree) unindex(low);
+    unindex(low);
     block = join(low, block);
   }
   Block* high = block->next;
   if (high != nullptr && high->state == state) {
-    if (state == Block::State::kFree) unindex(high);
+    unindex(high);
     block = join(block, high);
   }
-  if (state == Block::State::kFree) index(block);
+  index(block);
   return block;
 }
 
 // The upper block disappears into the lower one. Requires: alike, neighbours, neither indexed.
 Block* BestFitHeap::join(Block* low, Block* high) {
   low->size += high->size;
+  if (high->requested > low->requested) low->requested = high->requested;
   low->next = high->next;
   if (high->next != nullptr) high->next->prev = low;
   slab_.destroy(high);
   return low;
 }
 
-// Cuts an unindexed block in two; the upper part inherits the owner and stays unindexed.
+// Cuts an unindexed block in two; the upper part inherits what is the policy's and
+// stays unindexed.
 Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
   TENON_DCHECK(size > 0 && size < block->size, "cannot cut {} bytes off {}", size, block->size);
   Block* rest = slab_.create();
@@ -112,6 +112,8 @@ Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
   rest->prev = block;
   rest->next = block->next;
   rest->owner = block->owner;
+  rest->requested = block->requested;
+  rest->flags = block->flags;
   if (block->next != nullptr) block->next->prev = rest;
   block->next = rest;
   block->size = size;
@@ -119,21 +121,33 @@ Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
 }
 
 void BestFitHeap::index(Block* block) {
+  if (block->state == Block::State::kUnbacked) {
+    unbacked_.insert(block);
+    return;
+  }
   index_.insert(block);
   free_bytes_ += block->size;
+  ++free_blocks_;
 }
 
 void BestFitHeap::unindex(Block* block) {
+  if (block->state == Block::State::kUnbacked) {
+    unbacked_.erase(block);
+    return;
+  }
   index_.erase(block);
   free_bytes_ -= block->size;
+  --free_blocks_;
 }
 
 void BestFitHeap::check_invariants() const {
   index_.check_invariants();
   std::uint64_t sum = 0;
+  std::uint64_t count = 0;
   index_.for_each([&](Block* block) {
     TENON_CHECK(block->state == Block::State::kFree, "a block in the index is not free (3)");
     sum += block->size;
+    ++count;
     for (const Block* b = block; b->next != nullptr; b = b->next) {
       TENON_CHECK(b->next->prev == b, "links disagree at {} (1)", b->offset);
       TENON_CHECK(b->offset + b->size == b->next->offset, "a gap after {} (1)", b->offset);
@@ -143,6 +157,9 @@ void BestFitHeap::check_invariants() const {
     }
   });
   TENON_CHECK(sum == free_bytes_, "free bytes are {}, counted {} (3)", free_bytes_, sum);
+  TENON_CHECK(count == free_blocks_, "free blocks are {}, counted {} (3)", free_blocks_, count);
+  for (const Block* block : unbacked_)
+    TENON_CHECK(block->state == Block::State::kUnbacked, "a backed block is in unbacked() (3)");
 }
 
 }  // namespace tenon

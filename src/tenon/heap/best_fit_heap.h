@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 
 #include "tenon/base/slab.h"
 #include "tenon/heap/block.h"
@@ -20,13 +21,18 @@ namespace tenon {
 // Invariants (check_invariants):
 //   1. An extent's blocks tile it: each ends where its `next` begins.
 //   2. No two free neighbours are alike.
-//   3. Exactly the backed free blocks are in the size index; free_bytes() is their sum.
+//   3. Exactly the backed free blocks are in the size index; free_bytes() is their sum and
+//      free_blocks() their number. Exactly the unbacked blocks are in unbacked().
 //
 // place, release, split, back, unback: O(log n). Deterministic: the same calls give the same
 // offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line.
 class BestFitHeap {
  public:
   using Handle = Block*;
+  struct ByOffset {
+    bool operator()(const Block* a, const Block* b) const { return a->offset < b->offset; }
+  };
+  using BlocksByOffset = std::set<Block*, ByOffset>;
 
   BestFitHeap() = default;
   BestFitHeap(const BestFitHeap&) = delete;
@@ -58,13 +64,14 @@ class BestFitHeap {
   // them changes its state. Breaks invariant 2 until then.
   Block* split_free(Block* block, std::uint64_t size);
 
-  // --- Pages. A free block changes its backing as a whole (cut it first) and merges with neighbours that are then
-  // alike; returns the result.
+  // --- Pages. A free block changes its backing as a whole (cut it first) and merges with
+  // neighbours that are then alike; returns the result.
   Block* back(Block* block);
   Block* unback(Block* block);
 
   // --- Questions.
   std::uint64_t free_bytes() const { return free_bytes_; }
+  std::uint64_t free_blocks() const { return free_blocks_; }
   std::uint64_t largest_free() const {
     const Block* block = index_.largest();
     return block == nullptr ? 0 : block->size;
@@ -74,6 +81,8 @@ class BestFitHeap {
   void for_each_free(Visit&& visit) const {
     index_.for_each(visit);
   }
+  // Free addresses without memory, lowest first.
+  const BlocksByOffset& unbacked() const { return unbacked_; }
   // All blocks of the extent that `block` is in, by address.
   template <typename Visit>
   static void for_each_in_extent(Block* block, Visit&& visit) {
@@ -93,7 +102,9 @@ class BestFitHeap {
 
   Slab<Block> slab_;
   SizeIndex index_;
+  BlocksByOffset unbacked_;
   std::uint64_t free_bytes_ = 0;
+  std::uint64_t free_blocks_ = 0;
 };
 
 }  // namespace tenon

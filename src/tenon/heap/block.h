@@ -10,8 +10,9 @@ namespace tenon {
 //   extent:  | block | block | block |     prev/next link neighbours by address;
 //              free    used    free        null at the extent's borders
 //
-// The heap owns offset, size, links and `state`; the rest belongs to the policy above it, which the
-// heap neither reads nor writes (except that `left` and `right` are the heap's while a block is free).
+// The heap owns offset, size, links and `state` (and `left` and `right` while a block is free). The
+// rest belongs to the policy above: a cut copies it to both parts. `requested` doubles as a stamp of
+// free blocks, say the sequence number of the last free; free blocks that join keep the larger one.
 struct alignas(64) Block {
   enum class State : std::uint8_t {
     kUsed,
@@ -32,7 +33,7 @@ struct alignas(64) Block {
     Block* link;             // used: the policy's own lists (pending, freed by another thread)
   };
   void* owner = nullptr;     // the policy's: which stream's heap, which segment
-  std::uint64_t requested : 48 = 0;  // used: bytes asked for. free: the policy's (a sequence number)
+  std::uint64_t requested : 48 = 0;  // used: bytes asked for. free: the policy's stamp (below)
   State state : 8 = State::kFree;
   std::uint64_t flags : 8 = 0;       // the policy's own
 };

@@ -1,5 +1,7 @@
 #include "tenon/memory/allocator.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "tenon/base/check.h"
@@ -8,6 +10,8 @@
 namespace tenon {
 
 DataPtr Allocator::clone(const void* data, std::size_t size_bytes) {
+  if (data == nullptr && size_bytes > 0)
+    throw InvalidArgument(fmt::format("clone: {} bytes from a null pointer", size_bytes));
   DataPtr copy = allocate(size_bytes);
   if (size_bytes > 0) copy_data(copy.get(), data, size_bytes);
   return copy;

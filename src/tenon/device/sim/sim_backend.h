@@ -4,24 +4,15 @@
 #include <cstdint>
 #include <memory>
 
+#include "tenon/base/spin_lock.h"
 #include "tenon/device/backend.h"
-#include "tenon/device/sim/cost_model.h"
+#include "tenon/device/sim/sim_options.h"
 
 namespace tenon {
 
-struct SimOptions {
-  std::uint64_t capacity_bytes = std::uint64_t{1} << 50;  // physical memory of the device
-  std::uint64_t lag_ns = 0;               // a stream finishes work this long after it was queued
-  std::uint64_t page_granularity = 2 * 1024 * 1024;
-  std::uint64_t alignment = 512;          // of segments, and what their sizes are rounded up to
-  bool real_memory = false;               // addresses that can be read and written
-  bool unified = false;                   // segments have a host pointer (needs real_memory)
-  bool can_map_twice = true;
-  std::uint64_t recommended_working_set_bytes = 0;  // 0: the capacity
-  std::uint64_t seed = 0;                 // of injected failures
-  const CostModel* costs = nullptr;       // null: h200_costs()
-  std::int16_t device_index = 0;
-};
+class SimAddressSpace;
+class SimFailures;
+class SimStreams;
 
 // The simulated device: a Backend with a capacity, streams that lag behind the host, a clock that
 // driver calls move on, and failures on demand. Addresses are fake unless real_memory is set; each
@@ -30,7 +21,9 @@ struct SimOptions {
 //
 // Time: now_ns() is the program's time (advance_to) plus every stall so far. Work queued on a stream
 // at time t is finished at t + lag_ns. Host waits and free_segment stall until the work is finished.
-// Thread-safe (one mutex).
+// A call that fails is counted and takes no time. copy and fill queue no work: with real memory
+// they are done at once, with fake addresses they only check that the range is accessible.
+// Thread-safe (one lock).
 class SimBackend final : public Backend {
  public:
   explicit SimBackend(const SimOptions& options = {});
@@ -55,6 +48,61 @@ class SimBackend final : public Backend {
   // Every call that allocates fails with this probability, by the seed.
   void set_failure_rate(double probability);
   void clear_failures();
+
+  // --- Backend.
+  Device device() const override { return device_; }
+  std::string description() const override;
+  const BackendLimits& limits() const override { return limits_; }
+  BackendMemory memory() const override;
+
+  std::optional<Segment> allocate_segment(std::uint64_t size_bytes,
+                                          MemoryKind kind = MemoryKind::kDevice) override;
+  void free_segment(const Segment& segment) override;
+
+  std::optional<AddressRange> reserve_address(std::uint64_t size_bytes) override;
+  void release_address(AddressRange range) override;
+  std::optional<PageHandle> create_pages(std::uint64_t size_bytes) override;
+  void release_pages(PageHandle pages) override;
+  bool map(std::uintptr_t address, PageHandle pages) override;
+  bool set_access(std::uintptr_t address, std::uint64_t size_bytes) override;
+  void unmap(std::uintptr_t address, PageHandle pages) override;
+
+  void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override;
+  void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) override;
+
+  Stream create_stream() override;
+  void destroy_stream(Stream stream) override;
+  Event record(Stream stream) override;
+  bool query(Event event) override;
+  void wait(Event event) override;
+  void stream_wait(Stream stream, Event event) override;
+  void destroy_event(Event event) override;
+  void synchronize(Stream stream) override;
+  void synchronize() override;
+
+  DriverLedger ledger() const override;
+  void set_purpose(DriverPurpose purpose) override;
+
+ private:
+  // All under lock_.
+  bool call_lacks_memory(DriverCall call);  // counts the call; throws where it must fail otherwise
+  void charge(std::uint64_t elapsed_ns);
+  void stall_until(std::uint64_t time_ns);
+  void require_stream(const char* call, Stream stream) const;
+
+  const SimOptions options_;
+  const CostModel& costs_;
+  const Device device_;
+  BackendLimits limits_;
+
+  mutable SpinLock lock_;
+  std::uint64_t program_ns_ = 0;
+  std::uint64_t stalled_ns_ = 0;  // ever; the ledger's figure can be reset
+  DriverPurpose purpose_ = DriverPurpose::kGrowth;
+  DriverLedger ledger_;
+  std::unique_ptr<SimAddressSpace> space_;
+  std::unique_ptr<SimStreams> streams_;
+  std::unique_ptr<SimFailures> failures_;
 };
 
 }  // namespace tenon

@@ -1,0 +1,56 @@
+// A simulated device's streams and events, on a given clock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/device/backend.h"
+
+namespace tenon {
+
+// When each stream's work is finished. Work queued at time t is finished at t + lag, and not before what its
+// stream was made to wait for. An event is finished when all work queued on its stream before it
+// is. Every operation is O(1), save for growing the tables. Not thread-safe.
+class SimStreams {
+ public:
+  SimStreams(Device device, std::uint64_t lag_ns) : device_(device), lag_ns_(lag_ns) {}
+
+  void queue_work(Stream stream, std::uint64_t now_ns);
+  Stream create_stream();
+  // Its queued work still runs to its end.
+  void destroy_stream(Stream stream);
+
+  Event record(Stream stream);
+  void stream_wait(Stream stream, Event event);
+  void destroy_event(Event event);
+
+  // When it will be finished; a time in the past if it is.
+  std::uint64_t finish_ns(const char* call, Event event) const;
+  std::uint64_t finish_ns(const char* call, Stream stream) const;
+  std::uint64_t device_finish_ns() const { return device_finish_ns_; }
+
+ private:
+  struct StreamState {
+    std::uint64_t finish_ns = 0;  // of all work queued so far
+    bool exists = true;
+  };
+  // A slot is used again after destroy_event; the generation tells its events apart.
+  struct EventState {
+    std::uint64_t finish_ns = 0;
+    std::uint32_t generation = 0;
+    bool exists = false;
+  };
+
+  std::size_t require(const char* call, Stream stream) const;
+  std::size_t require(const char* call, Event event) const;
+
+  Device device_;
+  std::uint64_t lag_ns_;
+  std::uint64_t device_finish_ns_ = 0;
+  std::vector<StreamState> streams_ = std::vector<StreamState>(1);  // the default stream
+  std::vector<EventState> events_;
+  std::vector<std::uint32_t> free_events_;
+};
+
+}  // namespace tenon
