@@ -1,7 +1,54 @@
+// The command: `tenon replay`, `tenon policies`, `tenon info`.
 #include <fmt/format.h>
 
-#include "tenon/memory/policies.h"
+#include <exception>
+#include <vector>
 
-int main() {
-  for (const tenon::Policy& policy : tenon::policies()) fmt::print("{}\n", policy.name);
+#include "commands.h"
+#include "tenon/base/error.h"
+
+namespace {
+
+using namespace tenon;
+
+int run(int argc, char** argv) {
+  CLI::App app{"Tenon shows what any memory allocator would have needed for a recorded program."};
+  app.set_version_flag("--version", "tenon 0.1.0");
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  tenon replay snapshot.pickle                 what would every allocator have needed?\n"
+      "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
+      "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
+      "\"tenon replay --help\" says what the figures mean.");
+  const std::vector<command::Subcommand> subcommands = {
+      command::add_replay(app), command::add_policies(app), command::add_info(app)};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "tenon: {}; see tenon --help\n", error.what());
+    return command::kBadInput;
+  }
+  for (const command::Subcommand& subcommand : subcommands)
+    if (subcommand.app->parsed()) return subcommand.run();
+  return command::kBadInput;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const tenon::ParseError& error) {
+    fmt::print(stderr, "tenon: {}\n", error.what());
+    return tenon::command::kBadInput;
+  } catch (const tenon::InvalidArgument& error) {
+    fmt::print(stderr, "tenon: {}\n", error.what());
+    return tenon::command::kBadInput;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tenon: {}\n", error.what());
+    return tenon::command::kFailure;
+  }
 }

@@ -23,11 +23,19 @@ void BestFitHeap::remove_extent(Block* block) {
   slab_.destroy(block);
 }
 
+Block* BestFitHeap::choose(std::uint64_t size, std::uint64_t alignment) const {
+  const auto holds = [&](const Block* block) {
+    return align_up(block->offset, alignment) + size <= block->offset + block->size;
+  };
+  Block* smallest = index_.find(size);
+  if (smallest == nullptr || holds(smallest)) return smallest;
+  if (Block* roomy = index_.find(size + alignment - 1)) return roomy;
+  while (smallest != nullptr && !holds(smallest)) smallest = index_.after(smallest);
+  return smallest;
+}
+
 Block* BestFitHeap::place(std::uint64_t size, std::uint64_t alignment, std::uint64_t min_rest) {
-  Block* block = index_.find(size);
-  // A block that is large enough may become too small by alignment; one with room for both cannot.
-  if (block != nullptr && align_up(block->offset, alignment) + size > block->offset + block->size)
-    block = index_.find(size + alignment - 1);
+  Block* block = choose(size, alignment);
   if (block == nullptr) return nullptr;
   take(block);
   if (const std::uint64_t gap = align_up(block->offset, alignment) - block->offset; gap > 0) {

@@ -29,6 +29,9 @@ namespace tenon {
 class BestFitHeap {
  public:
   using Handle = Block*;
+  static std::uint64_t offset_of(Handle block) { return block->offset; }
+  static std::uint64_t size_of(Handle block) { return block->size; }
+
   struct ByOffset {
     bool operator()(const Block* a, const Block* b) const { return a->offset < b->offset; }
   };
@@ -44,8 +47,10 @@ class BestFitHeap {
   void remove_extent(Block* block);
 
   // The best-fitting backed block, cut to `size`: a rest of at least `min_rest` bytes stays free, a
-  // smaller one stays with the block. Null when nothing fits. Requires: size > 0; alignment is a
-  // power of two.
+  // smaller one stays with the block. Null when nothing fits. Where the smallest block that is
+  // large enough cannot hold the size aligned, the smallest that can wherever it lies is taken,
+  // and only failing that are the sizes in between tried one by one (so null means null).
+  // Requires: size > 0; alignment is a power of two.
   Block* place(std::uint64_t size, std::uint64_t alignment = 1, std::uint64_t min_rest = 1);
 
   // Makes a used block free (backed) and merges it with its neighbours; returns the result.
@@ -94,6 +99,7 @@ class BestFitHeap {
   std::uint64_t metadata_bytes() const { return slab_.capacity_bytes(); }
 
  private:
+  Block* choose(std::uint64_t size, std::uint64_t alignment) const;
   Block* cut(Block* block, std::uint64_t size);
   Block* join(Block* low, Block* high);
   Block* settle(Block* block, Block::State state);

@@ -28,9 +28,10 @@ class Allocator {
   // The deleter for memory of raw_allocate; null (the default): no raw API.
   virtual DeleterFn raw_deleter() const { return nullptr; }
 
-  // Memory by bare pointer. Throws InvalidArgument when the allocator has no raw API.
-  void* raw_allocate(std::size_t size_bytes);
-  void raw_deallocate(void* data);
+  // Memory by bare pointer. The default goes through raw_deleter and throws InvalidArgument when
+  // there is none; allocators that can find a block by its address override both.
+  virtual void* raw_allocate(std::size_t size_bytes);
+  virtual void raw_deallocate(void* data);
 
   virtual void copy_data(void* dest, const void* src, std::size_t size_bytes) const = 0;
 

@@ -3,9 +3,43 @@
 #include <fmt/format.h>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/check.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
+
+void* DeviceAllocator::raw_allocate(std::size_t size_bytes) {
+  return raw_allocate_on(size_bytes, current_stream(device_));
+}
+
+void* DeviceAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
+  DataPtr data = allocate_on(size_bytes, stream);
+  void* raw = data.get();
+  if (raw == nullptr) return nullptr;
+  const DeleterFn deleter = data.get_deleter();
+  const std::lock_guard lock(raw_lock_);
+  TENON_CHECK(raw_block_deleter_ == nullptr || raw_block_deleter_ == deleter,
+              "{} frees its blocks in more than one way", name());
+  raw_block_deleter_ = deleter;
+  raw_contexts_.insert(raw, data.get_context());
+  static_cast<void>(data.release_context());
+  return raw;
+}
+
+void DeviceAllocator::raw_deallocate(void* data) {
+  if (data == nullptr) return;
+  void* context = nullptr;
+  {
+    const std::lock_guard lock(raw_lock_);
+    context = raw_contexts_.take(data);
+  }
+  if (context == nullptr)
+    throw InvalidPointer(fmt::format(
+        "raw_deallocate({}): {} on {} holds no raw block there; it was freed already, or comes from "
+        "another allocator or from allocate()",
+        data, name(), to_string(device_)));
+  raw_block_deleter_(context);
+}
 
 void DeviceAllocator::record_stream(const DataPtr&, Stream stream) {
   throw InvalidArgument(fmt::format(

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "tenon/base/align.h"
+#include "tenon/base/pointer_map.h"
+#include "tenon/base/spin_lock.h"
 #include "tenon/device/backend.h"
 #include "tenon/memory/allocator.h"
 #include "tenon/memory/observer.h"
@@ -55,6 +57,13 @@ class DeviceAllocator : public Allocator {
   // the size exceeds kMaxRequestBytes or the stream is another device's.
   virtual DataPtr allocate_on(std::size_t size_bytes, Stream stream) = 0;
 
+  // The same by bare pointer, for callers that cannot keep a DataPtr. The block's record is found
+  // in a PointerMap (its memory budget is stated there), which blocks held by DataPtr never enter.
+  // Freeing a pointer that is not held throws InvalidPointer and changes nothing; null is ignored.
+  void* raw_allocate(std::size_t size_bytes) override;
+  void raw_deallocate(void* data) override;
+  void* raw_allocate_on(std::size_t size_bytes, Stream stream);
+
   // The block is also used by work queued on `stream`: once freed it waits for that work too. A
   // no-op for the block's own stream. Throws InvalidPointer for a block of another allocator.
   // The default knows no streams but the block's own and throws InvalidArgument for others.
@@ -100,6 +109,11 @@ class DeviceAllocator : public Allocator {
   Backend& backend_;
   const Device device_;
   ObserverList observers_;
+
+ private:
+  SpinLock raw_lock_;
+  PointerMap<void> raw_contexts_;       // what the deleter of a raw block must be given
+  DeleterFn raw_block_deleter_ = nullptr;  // the same for all blocks of one allocator
 };
 
 }  // namespace tenon

@@ -3,14 +3,34 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
+#include "tenon/memory/caching/caching_allocator.h"
+#include "tenon/memory/expandable/expandable_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
 namespace tenon {
 
+namespace {
+
+using Made = std::unique_ptr<DeviceAllocator>;
+
+Made make_caching(Backend& backend, const PolicyOptions& options) {
+  const CachingSettings settings = parse_caching_settings(options.conf);
+  if (settings.expandable_segments)
+    return std::make_unique<ExpandableAllocator>(backend, settings, options.limit_bytes);
+  return std::make_unique<CachingAllocator>(backend, settings, options.limit_bytes);
+}
+
+Made make_expandable(Backend& backend, const PolicyOptions& options) {
+  CachingSettings settings = parse_caching_settings(options.conf);
+  settings.expandable_segments = true;
+  return std::make_unique<ExpandableAllocator>(backend, settings, options.limit_bytes);
+}
+
+}  // namespace
+
 const std::vector<Policy>& policies() {
-  using Made = std::unique_ptr<DeviceAllocator>;
   using Options = PolicyOptions;
   static const std::vector<Policy> kPolicies = {
       {"null", "does nothing: the replayer's own cost, the floor of every ns figure", "-",
@@ -21,7 +41,11 @@ const std::vector<Policy>& policies() {
        [](Backend& backend, const Options&) -> Made {
          return std::make_unique<SystemAllocator>(backend);
        }},
-      {"unified", "pooled buffers over few large heaps, with watermarks; memory never stays with a stream",
+      {"caching", "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
+       "PyTorch's CUDA caching allocator", make_caching, true},
+      {"expandable", "the same over growable virtual ranges, by PyTorch's rules",
+       "PyTorch's expandable_segments:True", make_expandable, true},
+      {"unified", "pooled buffers over few large heaps, with ids, scalars, watermarks and callbacks",
        "PyTorch's MPS allocator, MLX",
        [](Backend& backend, const Options& options) -> Made {
          UnifiedOptions unified;

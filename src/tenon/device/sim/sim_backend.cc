@@ -11,7 +11,8 @@
 #include "tenon/base/error.h"
 #include "tenon/device/sim/address_space.h"
 #include "tenon/device/sim/failures.h"
-#include "tenon/device/sim/streams.h"
+#include "tenon/device/sim/order_checker.h"
+#include "tenon/device/stream_table.h"
 
 namespace tenon {
 namespace {
@@ -40,8 +41,9 @@ SimBackend::SimBackend(const SimOptions& options)
       device_{DeviceType::kSim, options.device_index},
       limits_(limits_of(options)),
       space_(std::make_unique<SimAddressSpace>(options)),
-      streams_(std::make_unique<SimStreams>(device_, options.lag_ns)),
-      failures_(std::make_unique<SimFailures>(options.seed)) {}
+      streams_(std::make_unique<StreamTable>(device_, options.lag_ns)),
+      failures_(std::make_unique<SimFailures>(options.seed)),
+      checker_(options.check_order ? std::make_unique<OrderChecker>() : nullptr) {}
 
 SimBackend::~SimBackend() = default;
 
@@ -102,6 +104,20 @@ void SimBackend::clear_failures() {
   failures_->clear();
 }
 
+void SimBackend::access(Stream stream, const void* address, std::uint64_t size_bytes,
+                        std::uint64_t owner_id) {
+  const std::lock_guard guard(lock_);
+  require_checker("access");
+  streams_->queue_work(stream, program_ns_ + stalled_ns_);
+  checker_->access(stream, reinterpret_cast<std::uintptr_t>(address), size_bytes, owner_id);
+}
+
+std::vector<std::string> SimBackend::order_violations() const {
+  const std::lock_guard guard(lock_);
+  require_checker("order_violations");
+  return checker_->violations();
+}
+
 // --- What it is.
 
 std::string SimBackend::description() const {
@@ -124,7 +140,9 @@ std::optional<Segment> SimBackend::allocate_segment(std::uint64_t size_bytes, Me
   const std::lock_guard guard(lock_);
   if (call_lacks_memory(DriverCall::kAllocate)) return std::nullopt;
   auto segment = space_->allocate_segment(size_bytes, kind);
-  if (segment) charge(CostModel::cost_ns(costs_.allocate, segment->size_bytes));
+  if (!segment) return std::nullopt;
+  charge(CostModel::cost_ns(costs_.allocate, segment->size_bytes));
+  if (checker_) checker_->segment_allocated(*segment);
   return segment;
 }
 
@@ -135,6 +153,7 @@ void SimBackend::free_segment(const Segment& segment) {
   stall_until(streams_->device_finish_ns());
   space_->free_segment(segment);
   charge(CostModel::cost_ns(costs_.free, segment.size_bytes));
+  if (checker_) checker_->segment_freed(segment);
 }
 
 // --- Virtual memory.
@@ -173,17 +192,20 @@ bool SimBackend::map(std::uintptr_t address, PageHandle pages) {
   if (call_lacks_memory(DriverCall::kMap)) return false;
   if (!space_->map(address, pages)) return false;
   charge(CostModel::cost_ns(costs_.map, pages.size_bytes));
+  if (checker_) checker_->mapped(address, pages);
   return true;
 }
 
 bool SimBackend::set_access(std::uintptr_t address, std::uint64_t size_bytes) {
   const std::lock_guard guard(lock_);
   if (call_lacks_memory(DriverCall::kSetAccess)) return false;
-  if (!space_->set_access(address, size_bytes)) return false;
+  const auto handle_sizes = space_->set_access(address, size_bytes);
+  if (!handle_sizes) return false;
   std::uint64_t cost_ns = 0;
-  for (const std::uint64_t handle_bytes : space_->handles_in(address, size_bytes))
+  for (const std::uint64_t handle_bytes : *handle_sizes)
     cost_ns += CostModel::cost_ns(costs_.set_access_per_handle, handle_bytes);
   charge(cost_ns);
+  if (checker_) checker_->access_set(address, size_bytes);
   return true;
 }
 
@@ -192,6 +214,7 @@ void SimBackend::unmap(std::uintptr_t address, PageHandle pages) {
   call_lacks_memory(DriverCall::kUnmap);
   space_->unmap(address, pages);
   charge(CostModel::cost_ns(costs_.unmap_per_handle, pages.size_bytes));
+  if (checker_) checker_->unmapped(address);
 }
 
 // --- Contents.
@@ -239,6 +262,7 @@ Event SimBackend::record(Stream stream) {
   call_lacks_memory(DriverCall::kEventRecord);
   const Event event = streams_->record(stream);
   charge(to_ns(costs_.event_record_us));
+  if (checker_) checker_->recorded(stream, event);
   return event;
 }
 
@@ -247,13 +271,16 @@ bool SimBackend::query(Event event) {
   call_lacks_memory(DriverCall::kEventQuery);
   const std::uint64_t finish_ns = streams_->finish_ns("query", event);
   charge(to_ns(costs_.event_query_us));
-  return finish_ns <= program_ns_ + stalled_ns_;
+  const bool finished = finish_ns <= program_ns_ + stalled_ns_;
+  if (checker_ && finished) checker_->host_knows(event);
+  return finished;
 }
 
 void SimBackend::wait(Event event) {
   const std::lock_guard guard(lock_);
   call_lacks_memory(DriverCall::kHostWait);
   stall_until(streams_->finish_ns("wait", event));
+  if (checker_) checker_->host_knows(event);
 }
 
 void SimBackend::stream_wait(Stream stream, Event event) {
@@ -261,23 +288,27 @@ void SimBackend::stream_wait(Stream stream, Event event) {
   call_lacks_memory(DriverCall::kStreamWait);
   streams_->stream_wait(stream, event);
   charge(to_ns(costs_.stream_wait_event_us));
+  if (checker_) checker_->stream_waited(stream, event);
 }
 
 void SimBackend::destroy_event(Event event) {
   const std::lock_guard guard(lock_);
   streams_->destroy_event(event);
+  if (checker_) checker_->event_destroyed(event);
 }
 
 void SimBackend::synchronize(Stream stream) {
   const std::lock_guard guard(lock_);
   call_lacks_memory(DriverCall::kHostWait);
   stall_until(streams_->finish_ns("synchronize", stream));
+  if (checker_) checker_->host_knows(stream);
 }
 
 void SimBackend::synchronize() {
   const std::lock_guard guard(lock_);
   call_lacks_memory(DriverCall::kHostWait);
   stall_until(streams_->device_finish_ns());
+  if (checker_) checker_->host_knows_everything();
 }
 
 // --- Accounts.
@@ -314,6 +345,12 @@ void SimBackend::stall_until(std::uint64_t time_ns) {
 
 void SimBackend::require_stream(const char* call, Stream stream) const {
   streams_->finish_ns(call, stream);
+}
+
+void SimBackend::require_checker(const char* call) const {
+  if (checker_ == nullptr)
+    throw InvalidArgument(fmt::format("{} on {}: create it with SimOptions::check_order", call,
+                                      to_string(device_)));
 }
 
 }  // namespace tenon

@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "tenon/base/spin_lock.h"
 #include "tenon/device/backend.h"
@@ -10,9 +13,10 @@
 
 namespace tenon {
 
+class OrderChecker;
 class SimAddressSpace;
 class SimFailures;
-class SimStreams;
+class StreamTable;
 
 // The simulated device: a Backend with a capacity, streams that lag behind the host, a clock that
 // driver calls move on, and failures on demand. Addresses are fake unless real_memory is set; each
@@ -48,6 +52,14 @@ class SimBackend final : public Backend {
   // Every call that allocates fails with this probability, by the seed.
   void set_failure_rate(double probability);
   void clear_failures();
+
+  // --- The stream rule, by happens-before (see OrderChecker). Requires: options.check_order.
+  // Queues work on the stream that reads or writes these bytes on behalf of block `owner_id`. A
+  // block that is allocated anew needs a new id.
+  void access(Stream stream, const void* address, std::uint64_t size_bytes,
+              std::uint64_t owner_id);
+  // What went against the rule so far: one readable line each; empty when all is well.
+  std::vector<std::string> order_violations() const;
 
   // --- Backend.
   Device device() const override { return device_; }
@@ -89,6 +101,7 @@ class SimBackend final : public Backend {
   void charge(std::uint64_t elapsed_ns);
   void stall_until(std::uint64_t time_ns);
   void require_stream(const char* call, Stream stream) const;
+  void require_checker(const char* call) const;
 
   const SimOptions options_;
   const CostModel& costs_;
@@ -101,8 +114,9 @@ class SimBackend final : public Backend {
   DriverPurpose purpose_ = DriverPurpose::kGrowth;
   DriverLedger ledger_;
   std::unique_ptr<SimAddressSpace> space_;
-  std::unique_ptr<SimStreams> streams_;
+  std::unique_ptr<StreamTable> streams_;
   std::unique_ptr<SimFailures> failures_;
+  std::unique_ptr<OrderChecker> checker_;  // null unless options.check_order
 };
 
 }  // namespace tenon

@@ -15,6 +15,7 @@ struct SimOptions {
   bool real_memory = false;               // addresses that can be read and written
   bool unified = false;                   // one memory for both; a host pointer with real_memory
   bool can_map_twice = true;
+  bool check_order = false;               // watch the stream rule: access, order_violations
   std::uint64_t recommended_working_set_bytes = 0;  // 0: the capacity
   std::uint64_t seed = 0;                 // of injected failures
   const CostModel* costs = nullptr;       // null: h200_costs(); must outlive the device

@@ -1,11 +1,19 @@
 #include "tenon/memory/system/system_allocator.h"
 
 #include "tenon/base/check.h"
+#include "tenon/base/error.h"
 
 namespace tenon {
 
 SystemAllocator::~SystemAllocator() {
-  live_.for_each([&](const void*, Block* block) { backend_.free_segment(block->segment); });
+  live_.for_each([&](const void*, Block* block) { unreleased_.push_back(block->segment); });
+  for (const Segment& segment : unreleased_) {
+    try {
+      backend_.free_segment(segment);
+    } catch (const DeviceError&) {
+      // A destructor has nobody to tell; the other segments still go.
+    }
+  }
 }
 
 DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
@@ -43,17 +51,49 @@ void SystemAllocator::free_block(void* context) {
   {
     const std::lock_guard lock(self.mutex_);
     AllocatorStats& stats = self.stats_;
-    for (auto* pools : {&stats.allocation, &stats.active, &stats.segment}) (*pools)[0].decrease(1);
-    for (auto* pools : {&stats.allocated_bytes, &stats.active_bytes, &stats.reserved_bytes})
+    for (auto* pools : {&stats.allocation, &stats.active}) (*pools)[0].decrease(1);
+    for (auto* pools : {&stats.allocated_bytes, &stats.active_bytes})
       (*pools)[0].decrease(static_cast<std::int64_t>(freed.segment.size_bytes));
     stats.requested_bytes[0].decrease(static_cast<std::int64_t>(freed.requested_bytes));
-    ++stats.num_device_free;
     self.live_.take(freed.segment.base);
     self.blocks_.destroy(block);
   }
-  self.backend_.free_segment(freed.segment);
+  try {
+    self.release(freed.segment);
+  } catch (...) {
+    // The driver still holds it. Whoever freed the block learns why; the memory is not forgotten.
+    const std::lock_guard lock(self.mutex_);
+    self.unreleased_.push_back(freed.segment);
+    throw;
+  }
   for (const MemoryEvent event : {MemoryEvent::kFreed, MemoryEvent::kReleased})
     self.observers_.report(event, freed.segment.base, freed.requested_bytes, freed.stream);
+}
+
+void SystemAllocator::release(const Segment& segment) {
+  backend_.free_segment(segment);
+  const std::lock_guard lock(mutex_);
+  stats_.segment[0].decrease(1);
+  stats_.reserved_bytes[0].decrease(static_cast<std::int64_t>(segment.size_bytes));
+  ++stats_.num_device_free;
+}
+
+void SystemAllocator::empty_cache() {
+  std::vector<Segment> again;
+  {
+    const std::lock_guard lock(mutex_);
+    again.swap(unreleased_);
+  }
+  while (!again.empty()) {
+    try {
+      release(again.back());
+    } catch (...) {
+      const std::lock_guard lock(mutex_);
+      unreleased_.insert(unreleased_.end(), again.begin(), again.end());
+      throw;
+    }
+    again.pop_back();
+  }
 }
 
 AllocatorStats SystemAllocator::stats() const {

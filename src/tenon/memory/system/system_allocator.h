@@ -14,6 +14,8 @@ namespace tenon {
 // use, beyond the driver's own rounding. The fallback allocator of the pools and buddies.
 //
 // Thread safety: one mutex, not held during driver calls. O(1) besides the driver.
+// Failure: when the driver refuses to take a segment back, the free throws DeviceError, the block
+// counts as freed and its memory as reserved; empty_cache tries again, and so does the destructor.
 // Frees may come by DataPtr or, through raw memory, by bare pointer (deallocate).
 class SystemAllocator final : public DeviceAllocator {
  public:
@@ -27,6 +29,7 @@ class SystemAllocator final : public DeviceAllocator {
   // The driver's free waits for all work, so any use on any stream is over by then.
   void record_stream(const DataPtr&, Stream) override {}
 
+  void empty_cache() override;
   AllocatorStats stats() const override;
   void reset_peak_stats() override;
   std::uint64_t layout_offset(const DataPtr& data) const override;
@@ -41,12 +44,14 @@ class SystemAllocator final : public DeviceAllocator {
     Stream stream;
   };
   static void free_block(void* context);
+  void release(const Segment& segment);
 
   const MemoryKind kind_;
   mutable std::mutex mutex_;
   Slab<Block> blocks_;
   PointerMap<Block> live_;
   std::vector<std::uint64_t> serials_;  // by stream id
+  std::vector<Segment> unreleased_;     // freed, but the driver refused to take them back
   AllocatorStats stats_;
 };
 

@@ -1,0 +1,193 @@
+#include "tenon/heap/plan_heap.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+
+namespace tenon {
+namespace {
+
+// Which slot used each part of the memory last. Keys are where a part begins; it ends where the
+// next one begins.
+class LastUsers {
+ public:
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+
+  explicit LastUsers(std::uint64_t size_bytes) { parts_[0] = kNobody; end_ = size_bytes; }
+
+  // Visits the last users of the range, lowest first, and makes `slot` its last user.
+  template <typename Visit>
+  void cover(const PlanBlock& block, std::uint32_t slot, Visit&& visit) {
+    cut(block.offset);
+    cut(block.offset + block.size);
+    auto part = parts_.find(block.offset);
+    const auto stop = parts_.find(block.offset + block.size);
+    for (auto p = part; p != stop; ++p)
+      if (p->second != kNobody) visit(p->second);
+    part->second = slot;
+    parts_.erase(std::next(part), stop);
+  }
+
+ private:
+  void cut(std::uint64_t offset) {
+    if (offset >= end_) return;
+    const auto above = parts_.upper_bound(offset);
+    parts_.emplace(offset, std::prev(above)->second);
+  }
+
+  std::map<std::uint64_t, std::uint32_t> parts_;
+  std::uint64_t end_ = 0;
+};
+
+bool overlap(const PlanBlock& a, const PlanBlock& b) {
+  return a.offset < b.offset + b.size && b.offset < a.offset + a.size;
+}
+
+}  // namespace
+
+std::string_view divergence_name(Divergence divergence) {
+  static constexpr std::array<std::string_view, 3> kNames = {"none", "wrong size", "occupied"};
+  return kNames[static_cast<std::size_t>(divergence)];
+}
+
+PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
+    : unit_bytes_(unit_bytes), size_bytes_(plan.size_bytes) {
+  TENON_CHECK(plan.slots.size() < (std::size_t{1} << 31), "{} slots are too many",
+              plan.slots.size());
+  blocks_.resize(plan.slots.size());
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    blocks_[i].offset = plan.slots[i].offset;
+    blocks_[i].size = plan.slots[i].size;
+  }
+  sweep();
+}
+
+// One round to learn how the memory stands at its end, a second one to note what lies below each
+// slot. In the first real round nothing of an earlier one is in use, so the same lists serve.
+void PlanHeap::sweep() {
+  LastUsers users(size_bytes_);
+  const std::uint32_t count = static_cast<std::uint32_t>(blocks_.size());
+  for (std::uint32_t i = 0; i < count; ++i) users.cover(blocks_[i], i, [](std::uint32_t) {});
+  for (std::uint32_t i = 0; i < count; ++i) {
+    blocks_[i].first_below = static_cast<std::uint32_t>(below_.size());
+    users.cover(blocks_[i], i, [&](std::uint32_t slot) {
+      if (below_.size() == blocks_[i].first_below || below_.back() != slot) below_.push_back(slot);
+    });
+    blocks_[i].count_below = static_cast<std::uint32_t>(below_.size()) - blocks_[i].first_below;
+  }
+}
+
+std::uint64_t PlanHeap::rounded(std::uint64_t size) const {
+  return align_up(size, unit_bytes_);
+}
+
+PlanBlock* PlanHeap::place(std::uint64_t size, std::uint64_t alignment) {
+  if (blocks_.empty()) {
+    divergence_ = Divergence::kWrongSize;
+    return nullptr;
+  }
+  if (cursor_ == blocks_.size()) cursor_ = 0;
+  PlanBlock& block = blocks_[cursor_];
+  if (block.size != rounded(size) || !is_aligned(block.offset, alignment)) {
+    divergence_ = Divergence::kWrongSize;
+    return nullptr;
+  }
+  if (!range_is_free(block)) {
+    divergence_ = Divergence::kOccupied;
+    return nullptr;
+  }
+  divergence_ = Divergence::kNone;
+  block.state = PlanBlock::State::kUsed;
+  ++cursor_;
+  ++used_count_;
+  used_bytes_ += block.size;
+  return &block;
+}
+
+void PlanHeap::release(PlanBlock* block) {
+  TENON_DCHECK(block->state == PlanBlock::State::kUsed, "released a slot that is not in use");
+  block->state = PlanBlock::State::kFree;
+  --used_count_;
+  used_bytes_ -= block->size;
+}
+
+void PlanHeap::seek(std::size_t index) {
+  TENON_CHECK(cursor_ <= index && index <= blocks_.size(), "seek to {} from {} of {} slots", index,
+              cursor_, blocks_.size());
+  // A block that is in use says more than a skipped one: it keeps its state.
+  for (; cursor_ < index; ++cursor_)
+    if (blocks_[cursor_].state == PlanBlock::State::kFree)
+      blocks_[cursor_].state = PlanBlock::State::kSkipped;
+}
+
+std::size_t PlanHeap::look_ahead(std::uint64_t size, std::size_t window) const {
+  const std::size_t end = std::min(blocks_.size(), cursor_ + window);
+  for (std::size_t i = cursor_; i < end; ++i)
+    if (blocks_[i].size == rounded(size)) return i;
+  return blocks_.size();
+}
+
+std::uint64_t PlanHeap::largest_free() const {
+  if (blocks_.empty()) return 0;
+  const PlanBlock& next = blocks_[cursor_ == blocks_.size() ? 0 : cursor_];
+  return range_is_free(next) ? next.size : 0;
+}
+
+bool PlanHeap::range_is_free(const PlanBlock& block) const {
+  if (block.state == PlanBlock::State::kUsed) return false;
+  const std::uint32_t* below = below_.data() + block.first_below;
+  bool skipped = false;
+  for (std::uint32_t k = 0; k < block.count_below; ++k) {
+    const PlanBlock::State state = blocks_[below[k]].state;
+    if (state == PlanBlock::State::kUsed) return false;
+    skipped |= state == PlanBlock::State::kSkipped;
+  }
+  return !skipped || range_is_free_below_skipped(block);
+}
+
+// Follows skipped slots down to those that had their turn. The search ends, for it visits no slot
+// twice, even where a whole round was skipped.
+bool PlanHeap::range_is_free_below_skipped(const PlanBlock& block) const {
+  visited_.resize(blocks_.size());
+  if (++visit_ == 0) {
+    std::fill(visited_.begin(), visited_.end(), 0);
+    visit_ = 1;
+  }
+  pending_.assign(1, static_cast<std::uint32_t>(&block - blocks_.data()));
+  while (!pending_.empty()) {
+    const PlanBlock& at = blocks_[pending_.back()];
+    pending_.pop_back();
+    for (std::uint32_t k = 0; k < at.count_below; ++k) {
+      const std::uint32_t slot = below_[at.first_below + k];
+      const PlanBlock& lower = blocks_[slot];
+      if (visited_[slot] == visit_ || !overlap(lower, block)) continue;
+      visited_[slot] = visit_;
+      if (lower.state == PlanBlock::State::kUsed) return false;
+      if (lower.state == PlanBlock::State::kSkipped) pending_.push_back(slot);
+    }
+  }
+  return true;
+}
+
+void PlanHeap::check_invariants() const {
+  std::vector<const PlanBlock*> used;
+  std::uint64_t sum = 0;
+  for (const PlanBlock& block : blocks_) {
+    if (block.state != PlanBlock::State::kUsed) continue;
+    used.push_back(&block);
+    sum += block.size;
+  }
+  std::sort(used.begin(), used.end(),
+            [](const PlanBlock* a, const PlanBlock* b) { return a->offset < b->offset; });
+  for (std::size_t i = 1; i < used.size(); ++i)
+    TENON_CHECK(used[i - 1]->offset + used[i - 1]->size <= used[i]->offset,
+                "blocks at {} and {} overlap (1)", used[i - 1]->offset, used[i]->offset);
+  TENON_CHECK(used.size() == used_count_ && sum == used_bytes_,
+              "{} blocks of {} bytes in use, counted {} of {} (2)", used.size(), sum, used_count_,
+              used_bytes_);
+}
+
+}  // namespace tenon

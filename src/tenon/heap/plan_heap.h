@@ -1,0 +1,117 @@
+// Serves blocks at planned offsets, and notices when the program leaves the plan.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tenon/heap/heap.h"
+#include "tenon/heap/plan.h"
+
+namespace tenon {
+
+// One slot of the plan, and its handle while in use. `owner`, `context` and `requested` belong to
+// the policy.
+struct PlanBlock {
+  enum class State : std::uint8_t {
+    kFree,     // nothing in use in the range, as far back as its last turn
+    kUsed,
+    kSkipped,  // its turn passed without it: what lay there before may still be in use
+  };
+
+  std::uint64_t offset = 0;
+  std::uint64_t size = 0;
+  void* owner = nullptr;
+  void* context = nullptr;
+  std::uint64_t requested : 48 = 0;
+  State state : 8 = State::kFree;
+  std::uint32_t first_below = 0;  // into the heap's list of slots that lie below this one
+  std::uint32_t count_below = 0;
+};
+
+// Why a request was not served.
+enum class Divergence : std::uint8_t {
+  kNone,
+  kWrongSize,  // the plan has another size next
+  kOccupied,   // the planned range, or a part of it, is still in use
+};
+std::string_view divergence_name(Divergence divergence);
+
+// Hands out a stream's slots in the order of the plan; after the last one comes the first again,
+// so a program that repeats itself is served for ever. Each request is checked before it is served:
+// its size, and that nothing in its range is in use. A request that fails the check gets nothing
+// and changes nothing; the caller serves it elsewhere and may move the cursor (skip, seek).
+//
+// The check is O(1) for a program that keeps to the plan. Below each slot lie the slots that were
+// last to use parts of its range, worked out in advance (a sweep over one whole round):
+//
+//   order of the plan  0 1 2 3 ...          3 lies on 1 and 2: it is free if both are, since
+//                      |---1---|--2--|      they were only ever served when what lay below
+//                         |----3---|        them was free
+//
+// A slot that was skipped proves nothing about what lies below it, so the check looks through it.
+//
+// Invariants (check_invariants):
+//   1. No two blocks in use overlap.
+//   2. used_bytes and the number of blocks in use agree with the slots' states.
+//
+// place: amortised O(1) while the program keeps to the plan, O(slots skipped) after skipping.
+// release: O(1). Construction O(n log n). Not thread-safe.
+class PlanHeap {
+ public:
+  using Handle = PlanBlock*;
+  static std::uint64_t offset_of(Handle block) { return block->offset; }
+  static std::uint64_t size_of(Handle block) { return block->size; }
+
+  // Requires: the plan has fewer than 2^31 slots.
+  PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes);
+  PlanHeap(const PlanHeap&) = delete;
+  PlanHeap& operator=(const PlanHeap&) = delete;
+
+  // The next slot if the request fits the plan, or null: see divergence(). Alignment beyond the
+  // plan's unit counts as a wrong size unless the slot has it.
+  PlanBlock* place(std::uint64_t size, std::uint64_t alignment = 1);
+  void release(PlanBlock* block);
+
+  // Why the last place() gave null.
+  Divergence divergence() const { return divergence_; }
+  // The slot whose turn is next, or slots() when the round is over.
+  std::size_t cursor() const { return cursor_; }
+  std::size_t slots() const { return blocks_.size(); }
+  // Moves the cursor forward to `index`, skipping the slots in between. Requires: cursor() <= index
+  // <= slots().
+  void seek(std::size_t index);
+  // The nearest slot from the cursor on, at most `window` away, whose size is that of the request;
+  // slots() when there is none.
+  std::size_t look_ahead(std::uint64_t size, std::size_t window) const;
+
+  std::size_t blocks_in_use() const { return used_count_; }
+  std::uint64_t used_bytes() const { return used_bytes_; }
+  std::uint64_t size_bytes() const { return size_bytes_; }
+  std::uint64_t free_bytes() const { return size_bytes_ - used_bytes_; }
+  // The next slot's size if that may be served now, else 0.
+  std::uint64_t largest_free() const;
+  void check_invariants() const;
+
+ private:
+  void sweep();
+  std::uint64_t rounded(std::uint64_t size) const;
+  bool range_is_free(const PlanBlock& block) const;
+  bool range_is_free_below_skipped(const PlanBlock& block) const;
+
+  const std::uint64_t unit_bytes_;
+  const std::uint64_t size_bytes_;
+  std::vector<PlanBlock> blocks_;      // by turn
+  std::vector<std::uint32_t> below_;   // slots below slots: see PlanBlock::first_below
+  std::size_t cursor_ = 0;
+  std::size_t used_count_ = 0;
+  std::uint64_t used_bytes_ = 0;
+  Divergence divergence_ = Divergence::kNone;
+  // Scratch of the slow check.
+  mutable std::vector<std::uint32_t> visited_;
+  mutable std::vector<std::uint32_t> pending_;
+  mutable std::uint32_t visit_ = 0;
+};
+static_assert(Heap<PlanHeap>);
+
+}  // namespace tenon

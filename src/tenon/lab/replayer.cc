@@ -1,0 +1,192 @@
+#include "tenon/lab/replayer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+
+#include "tenon/base/error.h"
+#include "tenon/base/hash.h"
+
+namespace tenon {
+namespace {
+
+// Who holds the capacity: the device, except for policies that test it by rules of their own.
+SimOptions sim_options(const ReplaySetup& setup) {
+  SimOptions options;
+  if (setup.capacity_bytes != 0 && !find_policy(setup.policy).limits_itself)
+    options.capacity_bytes = setup.capacity_bytes;
+  options.lag_ns = setup.lag_ns;
+  return options;
+}
+
+PolicyOptions policy_options(const ReplaySetup& setup) {
+  PolicyOptions options = setup.options;
+  if (setup.capacity_bytes != 0 && find_policy(setup.policy).limits_itself)
+    options.limit_bytes = setup.capacity_bytes;
+  return options;
+}
+
+// The layout hash: each stream's blocks in the order of that stream's operations, so that it does
+// not depend on how streams interleave; then the streams in their order.
+class LayoutHash {
+ public:
+  explicit LayoutHash(std::size_t streams) : streams_(streams) {}
+
+  void add_free(std::size_t stream) { ++streams_[stream].operations; }
+  void add_alloc(std::size_t stream, std::uint64_t offset) {
+    streams_[stream].hash.add(streams_[stream].operations++);
+    streams_[stream].hash.add(offset);
+  }
+  std::uint64_t value() const {
+    RunningHash all;
+    for (const PerStream& stream : streams_) all.add(stream.hash.value());
+    return all.value();
+  }
+
+ private:
+  struct PerStream {
+    RunningHash hash;
+    std::uint64_t operations = 0;
+  };
+  std::vector<PerStream> streams_;
+};
+
+}  // namespace
+
+Replayer::Replayer(const Workload& workload, const ReplaySetup& setup)
+    : workload_(workload), backend_(sim_options(setup)), blocks_(workload.slots()) {
+  streams_.push_back({backend_.device(), 0});
+  while (streams_.size() < workload.streams()) streams_.push_back(backend_.create_stream());
+  allocator_ = make_policy(setup.policy, backend_, policy_options(setup));
+}
+
+Replayer::~Replayer() { drop_blocks(); }
+
+void Replayer::drop_blocks() {
+  for (DataPtr& block : blocks_) block.clear();
+}
+
+ReplayFigures Replayer::run() {
+  ReplayFigures figures;
+  LayoutHash hash(streams_.size());
+  std::uint64_t live = 0;
+  figures.reserved_peak_bytes = backend_.peak_used_bytes();
+  for (std::size_t i = 0; i < workload_.ops().size(); ++i) {
+    const ReplayOp& op = workload_.ops()[i];
+    const Stream stream = streams_[op.stream];
+    DataPtr& block = blocks_[op.slot];
+    backend_.advance_to(workload_.times_ns()[i]);
+    if (op.alloc) {
+      try {
+        block = allocator_->allocate_on(op.size_bytes, stream);
+      } catch (const OutOfMemory& error) {
+        figures.out_of_memory = {workload_.event_number(i), error.what()};
+        break;
+      }
+      backend_.queue_work(stream);
+      live += op.size_bytes;
+      hash.add_alloc(op.stream, block == nullptr ? 0 : allocator_->layout_offset(block));
+    } else {
+      backend_.queue_work(stream);
+      block.clear();
+      live -= op.size_bytes;
+      hash.add_free(op.stream);
+    }
+    if (const std::uint64_t peak = backend_.peak_used_bytes(); peak > figures.reserved_peak_bytes) {
+      figures.reserved_peak_bytes = peak;
+      figures.live_at_peak_bytes = live;
+    }
+  }
+  figures.reserved_peak_bytes = backend_.peak_used_bytes();
+  figures.ledger = backend_.ledger();
+  figures.layout_hash = hash.value();
+  drop_blocks();
+  return figures;
+}
+
+bool Replayer::completes() {
+  for (std::size_t i = 0; i < workload_.ops().size(); ++i) {
+    const ReplayOp& op = workload_.ops()[i];
+    const Stream stream = streams_[op.stream];
+    backend_.advance_to(workload_.times_ns()[i]);
+    if (!op.alloc) {
+      backend_.queue_work(stream);
+      blocks_[op.slot].clear();
+      continue;
+    }
+    try {
+      blocks_[op.slot] = allocator_->allocate_on(op.size_bytes, stream);
+    } catch (const OutOfMemory&) {
+      return false;
+    }
+    backend_.queue_work(stream);
+  }
+  return true;
+}
+
+std::uint64_t Replayer::timed_pass() {
+  DeviceAllocator& allocator = *allocator_;
+  DataPtr* const blocks = blocks_.data();
+  const Stream* const streams = streams_.data();
+  const auto start = std::chrono::steady_clock::now();
+  for (const ReplayOp& op : workload_.ops()) {
+    if (op.alloc) {
+      // Every slot is null here, so the new pointer may be made in place.
+      ::new (static_cast<void*>(blocks + op.slot))
+          DataPtr(allocator.allocate_on(op.size_bytes, streams[op.stream]));
+    } else {
+      blocks[op.slot].clear();
+    }
+  }
+  const auto end = std::chrono::steady_clock::now();
+  drop_blocks();
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count());
+}
+
+ReplayFigures replay(const Workload& workload, const ReplaySetup& setup) {
+  try {
+    return Replayer(workload, setup).run();
+  } catch (const OutOfMemory& error) {  // already when the policy was made
+    ReplayFigures figures;
+    figures.out_of_memory = {0, error.what()};
+    return figures;
+  }
+}
+
+bool fits(const Workload& workload, const ReplaySetup& setup) {
+  try {
+    return Replayer(workload, setup).completes();
+  } catch (const OutOfMemory&) {
+    return false;
+  }
+}
+
+std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup setup,
+                                           int passes) {
+  // Enough events that the clock's own resolution does not show.
+  constexpr std::uint64_t kLeastEvents = 200'000;
+  constexpr std::uint64_t kMostPasses = 1000;
+  const std::uint64_t events = workload.ops().size();
+  if (events == 0) return std::nullopt;
+  setup.capacity_bytes = 0;
+  setup.lag_ns = 0;
+  const std::uint64_t count = std::max<std::uint64_t>(
+      static_cast<std::uint64_t>(std::max(passes, 1)), std::min(kMostPasses, kLeastEvents / events));
+  try {
+    Replayer replayer(workload, setup);
+    replayer.timed_pass();
+    std::vector<std::uint64_t> times(count);
+    for (std::uint64_t& time : times) time = replayer.timed_pass();
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(count / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    double median = static_cast<double>(*middle);
+    if (count % 2 == 0)
+      median = (median + static_cast<double>(*std::max_element(times.begin(), middle))) / 2;
+    return median / static_cast<double>(events);
+  } catch (const OutOfMemory&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace tenon

@@ -1,0 +1,136 @@
+#include "tenon/lab/survey.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "tenon/lab/capacity.h"
+
+namespace tenon {
+namespace {
+
+class Survey {
+ public:
+  Survey(const std::vector<Workload>& workloads, const SurveyOptions& options,
+         const SurveyProgress& progress)
+      : workloads_(workloads),
+        options_(options),
+        progress_(progress),
+        results_(workloads.size() * options.policies.size()) {}
+
+  std::vector<SurveyResult> run() {
+    run_untimed();
+    if (options_.passes > 0) run_timed();
+    return std::move(results_);
+  }
+
+ private:
+  const Workload& workload(std::size_t job) const {
+    return workloads_[job / options_.policies.size()];
+  }
+  const std::string& policy(std::size_t job) const {
+    return options_.policies[job % options_.policies.size()];
+  }
+  ReplaySetup setup(std::size_t job) const {
+    ReplaySetup made;
+    made.policy = policy(job);
+    made.options.conf = options_.conf;
+    made.lag_ns = options_.lag_ns;
+    return made;
+  }
+
+  void run_untimed() {
+    std::size_t wanted = options_.threads > 0 ? static_cast<std::size_t>(options_.threads)
+                                              : std::max(1u, std::thread::hardware_concurrency());
+    wanted = std::min(wanted, results_.size());
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+      for (std::size_t job; (job = next.fetch_add(1)) < results_.size();)
+        guarded(job, "replaying", [&] { analyse(job); });
+    };
+    std::vector<std::jthread> helpers;
+    for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
+    work();
+  }
+
+  void run_timed() {
+    std::optional<double> floor_ns;
+    for (std::size_t job = 0; job < results_.size(); ++job) {
+      guarded(job, "timing", [&] {
+        if (job % options_.policies.size() == 0) {
+          ReplaySetup floor;
+          floor.policy = "null";
+          floor_ns = measure_ns_per_event(workload(job), floor, options_.passes);
+        }
+        results_[job].ns_per_event =
+            measure_ns_per_event(workload(job), setup(job), options_.passes);
+      });
+      results_[job].floor_ns = floor_ns;
+    }
+  }
+
+  template <typename Work>
+  void guarded(std::size_t job, std::string_view step, Work&& work) {
+    SurveyResult& result = results_[job];
+    if (!result.error.empty()) return;
+    if (progress_) {
+      const std::lock_guard lock(progress_mutex_);
+      const std::size_t all = results_.size() * (options_.passes > 0 ? 2 : 1);
+      progress_(started_++, all, workload(job).name(), policy(job), step);
+    }
+    try {
+      work();
+    } catch (const std::exception& error) {
+      result.error = error.what();
+    }
+  }
+
+  void analyse(std::size_t job) {
+    const Workload& load = workload(job);
+    SurveyResult& result = results_[job];
+    result.trace = load.name();
+    result.policy = policy(job);
+    result.events = load.ops().size();
+    result.live_peak_bytes = load.live_peak_bytes();
+    result.trace_duration_us = load.duration_us();
+    result.capacity_bytes = options_.capacity_bytes;
+
+    ReplaySetup unlimited = setup(job);
+    ReplayFigures figures = replay(load, unlimited);
+    result.reserved_peak_bytes = figures.reserved_peak_bytes;
+    result.fragmentation = figures.fragmentation();
+    if (options_.find_capacity && !figures.out_of_memory)
+      result.min_capacity_bytes = find_min_capacity(load, unlimited, figures.reserved_peak_bytes);
+    if (options_.capacity_bytes != 0) {
+      unlimited.capacity_bytes = options_.capacity_bytes;
+      figures = replay(load, unlimited);
+    }
+    result.driver_calls = figures.ledger.memory_calls();
+    result.driver_stall_ns = figures.ledger.stall_ns;
+    result.moving_stall_ns = figures.ledger.moving_stall_ns;
+    result.layout_hash = figures.layout_hash;
+    result.out_of_memory = figures.out_of_memory;
+  }
+
+  const std::vector<Workload>& workloads_;
+  const SurveyOptions& options_;
+  const SurveyProgress& progress_;
+  std::vector<SurveyResult> results_;
+  std::mutex progress_mutex_;
+  std::size_t started_ = 0;
+};
+
+}  // namespace
+
+std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,
+                                 const SurveyOptions& options, const SurveyProgress& progress) {
+  for (const std::string& policy : options.policies) {
+    SimBackend device;
+    find_policy(policy).make(device, {options.conf, 0, nullptr});
+  }
+  return Survey(workloads, options, progress).run();
+}
+
+}  // namespace tenon

@@ -1,0 +1,49 @@
+// A trace, decoded for replay.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/trace/trace.h"
+
+namespace tenon {
+
+// One allocation or free: 16 bytes.
+struct ReplayOp {
+  std::uint64_t size_bytes = 0;
+  std::uint32_t slot = 0;    // where the block's DataPtr is kept; reused once the block is freed
+  std::uint16_t stream = 0;  // dense, from 0
+  bool alloc = false;
+};
+
+// The alloc and free_completed events of a trace, with what every replay of it needs to know.
+// Immutable once made, so any number of threads may replay one workload.
+class Workload {
+ public:
+  explicit Workload(const Trace& trace);
+
+  const std::string& name() const { return name_; }
+  const std::vector<ReplayOp>& ops() const { return ops_; }
+  // Time since the trace began, by op; never runs backwards.
+  const std::vector<std::uint64_t>& times_ns() const { return times_ns_; }
+  // The number of an op's event in the trace, from 1.
+  std::uint64_t event_number(std::size_t op) const { return events_[op]; }
+
+  std::uint32_t slots() const { return slots_; }
+  std::uint32_t streams() const { return streams_; }
+  std::uint64_t live_peak_bytes() const { return live_peak_bytes_; }
+  std::uint64_t duration_us() const { return duration_us_; }
+
+ private:
+  std::string name_;
+  std::vector<ReplayOp> ops_;
+  std::vector<std::uint64_t> times_ns_;
+  std::vector<std::uint32_t> events_;
+  std::uint32_t slots_ = 0;
+  std::uint32_t streams_ = 0;
+  std::uint64_t live_peak_bytes_ = 0;
+  std::uint64_t duration_us_ = 0;
+};
+
+}  // namespace tenon

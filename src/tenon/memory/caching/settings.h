@@ -1,0 +1,47 @@
+// PyTorch's allocator settings (PYTORCH_ALLOC_CONF).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "tenon/base/byte_size.h"
+
+namespace tenon {
+
+// The constants of PyTorch's CUDA caching allocator.
+inline constexpr std::uint64_t kMinBlockSize = 512;          // every size is rounded up to these
+inline constexpr std::uint64_t kSmallSize = kMiB;            // largest "small" request
+inline constexpr std::uint64_t kSmallSegment = 2 * kMiB;     // what small blocks are cut from
+inline constexpr std::uint64_t kLargeSegment = 20 * kMiB;    // what large blocks below 10 MiB are cut from
+inline constexpr std::uint64_t kMinLargeAlloc = 10 * kMiB;   // from here on, a segment of its own
+inline constexpr std::uint64_t kRoundLarge = 2 * kMiB;       // ... rounded up to these
+
+struct CachingSettings {
+  static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
+  static constexpr int kRoundupIntervals = 16;  // 1 MiB, 2 MiB, ... 32 GiB and above
+
+  std::uint64_t max_split_size = kNoLimit;             // larger blocks are neither split nor lent
+  std::uint64_t max_non_split_rounding = kLargeSegment;  // how much larger a lent oversize block may be
+  std::uint64_t large_segment_size = kLargeSegment;
+  std::array<std::uint64_t, kRoundupIntervals> roundup_power2_divisions = {};
+  double garbage_collection_threshold = 0;             // 0: off
+  double per_process_memory_fraction = 1;
+  bool expandable_segments = false;
+  bool has_expandable_segments = false;                // the key was given
+  std::string backend = "native";
+
+  // The size of the block that serves a request of `size_bytes` > 0.
+  std::uint64_t round_size(std::uint64_t size_bytes) const;
+  // The size of the segment that a block of `rounded` bytes is cut from.
+  std::uint64_t segment_size(std::uint64_t rounded) const;
+};
+
+// Parses "key:value,key:value" as PyTorch does, lists such as [256:1,512:2,>:8] included. Keys that
+// concern pinned memory, graphs or locking are checked and have no effect here. Throws
+// InvalidArgument naming the key, the value, and what would be accepted.
+CachingSettings parse_caching_settings(std::string_view conf);
+
+}  // namespace tenon

@@ -1,0 +1,54 @@
+// PyTorch's expandable segments, by its rules.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "tenon/memory/stream_ordered/stream_ordered_allocator.h"
+
+namespace tenon {
+
+// One growable address range per (pool, stream), with pages mapped behind its end in handles of
+// 2 MiB (small) or 20 MiB (large); so its reserved bytes are PyTorch's to the byte.
+//
+//   range:  | used | free | used | free ......|  unbacked addresses  ... |
+//           |<--- handles of one size, mapped --->|
+//
+// Growth starts at the free block before the lowest unbacked addresses that have room, and maps only
+// the missing bytes, in whole handles. Under pressure the handles wholly inside free blocks are
+// unmapped, after waiting for their stream. The limit is tested with the nominal segment size, as in
+// PyTorch, so mapping may pass it by less than one handle.
+class ExpandableAllocator final : public StreamOrderedAllocator {
+ public:
+  // Throws InvalidArgument when the backend has no virtual memory.
+  explicit ExpandableAllocator(Backend& backend, const CachingSettings& settings = {},
+                               std::uint64_t limit_bytes = 0);
+  // Gives all pages and addresses back, whatever is still in use.
+  ~ExpandableAllocator() override;
+
+  std::string name() const override { return "expandable"; }
+
+ protected:
+  bool grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) override;
+  bool release_cached() override;
+  PoolRules pool_rules(Pool pool) const override;
+
+ private:
+  struct Range {
+    AddressRange addresses;
+    std::uint64_t handle_size = 0;
+    std::vector<PageHandle> pages;  // by position; id 0 where nothing is mapped
+  };
+
+  bool map_room(StreamHeap& heap, Pool pool, std::uint64_t rounded);
+  Block* find_room(StreamHeap& heap, Pool pool, std::uint64_t rounded);
+  Block* add_range(StreamHeap& heap, Pool pool);
+  Block* map_front(StreamHeap& heap, Block* block, std::uint64_t bytes);
+  bool map_pages(Range& range, std::uintptr_t address, std::uint64_t bytes);
+  void unmap_pages(Range& range, std::uintptr_t address, std::uint64_t bytes);
+  std::uint64_t unmap_inside(StreamHeap& heap, Block* block);
+
+  std::unordered_map<const Extent*, Range> ranges_;  // under device_mutex_
+};
+
+}  // namespace tenon

@@ -1,0 +1,52 @@
+// Peaks of quantities that several heaps hold a share of.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <mutex>
+
+#include "tenon/base/spin_lock.h"
+
+namespace tenon {
+
+// Each heap publishes its levels now and then, not at every call: when its bytes have drifted from
+// what it last published by kDriftBytes or 1/256 of the total, whichever is more. So a peak over
+// several streams is off by at most that for each stream; with one stream nothing is published and
+// peaks are exact.
+class PeakBoard {
+ public:
+  static constexpr std::int64_t kDriftBytes = 1 << 20;
+  // allocation, allocated_bytes, requested_bytes, active, active_bytes: for all, small, large.
+  static constexpr std::size_t kLevels = 15;
+  using Levels = std::array<std::int64_t, kLevels>;
+
+  // Replaces a heap's earlier levels. Returns the drift that it may allow itself.
+  std::int64_t publish(const Levels& before, const Levels& now) {
+    const std::lock_guard lock(lock_);
+    for (std::size_t i = 0; i < kLevels; ++i) {
+      totals_[i] += now[i] - before[i];
+      peaks_[i] = std::max(peaks_[i], totals_[i]);
+    }
+    return std::max(kDriftBytes, totals_[1] / 256);
+  }
+  Levels peaks() const {
+    const std::lock_guard lock(lock_);
+    return peaks_;
+  }
+  void raise_peaks(const Levels& floor) {
+    const std::lock_guard lock(lock_);
+    for (std::size_t i = 0; i < kLevels; ++i) peaks_[i] = std::max(peaks_[i], floor[i]);
+  }
+  void reset_peaks() {
+    const std::lock_guard lock(lock_);
+    peaks_ = totals_;
+  }
+
+ private:
+  mutable SpinLock lock_;
+  Levels totals_ = {};
+  Levels peaks_ = {};
+};
+
+}  // namespace tenon

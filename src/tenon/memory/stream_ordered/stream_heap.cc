@@ -1,0 +1,374 @@
+#include "tenon/memory/stream_ordered/stream_heap.h"
+
+#include <algorithm>
+
+#include "tenon/base/check.h"
+#include "tenon/memory/stream_ordered/stream_ordered_allocator.h"
+
+namespace tenon {
+namespace {
+
+std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+// What a free block could become if the addresses after it were given pages.
+std::uint64_t room(const Block* block) {
+  const bool growable = block->next != nullptr && block->next->state == Block::State::kUnbacked;
+  return block->size + (growable ? block->next->size : 0);
+}
+
+void set_level(Stat& stat, std::int64_t level) {
+  if (level > stat.current) stat.allocated += level - stat.current;
+  stat.current = level;
+  stat.peak = std::max(stat.peak, level);
+}
+
+}  // namespace
+
+StreamHeap::StreamHeap(StreamOrderedAllocator& allocator, Stream stream)
+    : allocator_(&allocator), backend_(allocator.backend()), stream_(stream) {}
+
+// ------------------------------------------------------------------------------------------------
+// The common path
+
+Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded) {
+  PoolState& pool = pools_[static_cast<int>(which)];
+  Block* block = choose(pool, rounded);
+  if (block == nullptr) return nullptr;
+  count_whole(pool, block, -1);
+  pool.heap.take(block);
+  const std::uint64_t rest = block->size - rounded;
+  if (rest >= pool.rules.min_rest && rounded < pool.rules.max_split) pool.heap.split(block, rounded);
+  block->requested = requested;
+  ++sequence_;
+  pool.counters.count_place(as_signed(block->size), as_signed(requested));
+  all_.count_place(as_signed(block->size), as_signed(requested));
+  update_split_stats(pool);
+  publish_if_drifted();
+  return block;
+}
+
+// Best fit by (size, address). A block with growable addresses after it counts as large as it could
+// become, so that such tails are used last; and oversize blocks are kept for oversize requests.
+Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded) const {
+  Block* block = pool.heap.find(rounded);
+  if (block == nullptr) return nullptr;
+  while (block->next != nullptr && block->next->state == Block::State::kUnbacked) {
+    Block* larger = pool.heap.find_after(block);
+    if (larger == nullptr || room(larger) >= room(block)) break;
+    block = larger;
+  }
+  const PoolRules& rules = pool.rules;
+  if (rules.max_split == UINT64_MAX) [[likely]] return block;
+  if (rounded < rules.max_split && block->size >= rules.max_split) return nullptr;
+  if (rounded >= rules.max_split && block->size >= rounded + rules.max_rounding) return nullptr;
+  return block;
+}
+
+void StreamHeap::release(Block* block) {
+  if (block->flags & kUsedElsewhere) [[unlikely]] {
+    defer_release(block);
+    return;
+  }
+  const auto size = as_signed(block->size);
+  state_of(block).counters.count_release(size);
+  all_.count_release(size);
+  return_to_heap(block);
+  publish_if_drifted();
+}
+
+void StreamHeap::return_to_heap(Block* block) {
+  PoolState& pool = state_of(block);
+  const auto requested = static_cast<std::int64_t>(block->requested);
+  pool.counters.requested_bytes.decrease(requested);
+  all_.requested_bytes.decrease(requested);
+  block->requested = ++sequence_;
+  const Block* merged = pool.heap.release(block);
+  count_whole(pool, merged, +1);
+  update_split_stats(pool);
+}
+
+// ------------------------------------------------------------------------------------------------
+// Other threads. Note [Biased heaps]
+//
+// A heap belongs to the thread that last allocated from it. Only that thread takes the heap's lock
+// on the common path, so the lock is never contended there: one exchange. Another thread that frees
+// a block pushes it onto remote_frees_ (a Treiber stack) without the lock; the owner takes the whole
+// list at its next allocation. Growing, trimming and statistics do lock the heaps of other threads,
+// one at a time, in order of stream id.
+
+void StreamHeap::push_remote_free(Block* block) {
+  Block* head = remote_frees_.load(std::memory_order_relaxed);
+  do {
+    block->link = head;
+  } while (!remote_frees_.compare_exchange_weak(head, block, std::memory_order_release,
+                                                std::memory_order_relaxed));
+}
+
+void StreamHeap::drain_remote_frees() {
+  Block* block = remote_frees_.exchange(nullptr, std::memory_order_acquire);
+  Block* in_order = nullptr;  // the stack gives the last first; free in the order they came
+  while (block != nullptr) {
+    Block* next = block->link;
+    block->link = in_order;
+    in_order = block;
+    block = next;
+  }
+  while (in_order != nullptr) {
+    Block* next = in_order->link;
+    release(in_order);
+    in_order = next;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------
+// Other streams
+
+void StreamHeap::record_use(Block* block, Stream stream) {
+  if (stream == stream_) return;
+  std::vector<Stream>& streams = uses_[block];
+  if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+  block->flags = block->flags | kUsedElsewhere;
+}
+
+// The block stays out of the heap until an event on each stream that used it has completed.
+void StreamHeap::defer_release(Block* block) {
+  const auto uses = uses_.find(block);
+  PendingFree pending{block, {}};
+  for (const Stream stream : uses->second) pending.events.push_back(backend_.record(stream));
+  uses_.erase(uses);
+  block->flags = block->flags & ~kUsedElsewhere;
+  for (Counters* counters : {&state_of(block).counters, &all_}) {
+    counters->count_release(as_signed(block->size));
+    counters->pending += 1;
+    counters->pending_bytes += as_signed(block->size);
+  }
+  pending_.push_back(std::move(pending));
+}
+
+void StreamHeap::process_pending(bool wait) {
+  for (auto it = pending_.begin(); it != pending_.end();) {
+    std::vector<Event>& events = it->events;
+    while (!events.empty()) {
+      if (wait)
+        backend_.wait(events.back());
+      else if (!backend_.query(events.back()))
+        break;
+      backend_.destroy_event(events.back());
+      events.pop_back();
+    }
+    if (!events.empty()) {
+      ++it;
+      continue;
+    }
+    Block* block = it->block;
+    it = pending_.erase(it);
+    for (Counters* counters : {&state_of(block).counters, &all_}) {
+      counters->pending -= 1;
+      counters->pending_bytes -= as_signed(block->size);
+    }
+    return_to_heap(block);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------
+// Extents
+
+Extent* StreamHeap::add_extent(Pool which, const Segment& segment, bool growable) {
+  PoolState& pool = pools_[static_cast<int>(which)];
+  extents_.push_back(std::make_unique<Extent>());
+  Extent* extent = extents_.back().get();
+  extent->heap = this;
+  extent->pool = which;
+  extent->segment = segment;
+  extent->growable = growable;
+  extent->layout_base = layout_end_;
+  layout_end_ += segment.size_bytes;
+  extent->first = pool.heap.add_extent(reinterpret_cast<std::uintptr_t>(segment.base),
+                                       segment.size_bytes, !growable);
+  extent->first->owner = extent;
+  pool.growable = growable;
+  count_whole(pool, extent->first, +1);
+  return extent;
+}
+
+Segment StreamHeap::remove_extent(Extent* extent) {
+  PoolState& pool = pools_[static_cast<int>(extent->pool)];
+  count_whole(pool, extent->first, -1);
+  pool.heap.remove_extent(extent->first);
+  const Segment segment = extent->segment;
+  extents_.erase(std::find_if(extents_.begin(), extents_.end(),
+                              [&](const auto& held) { return held.get() == extent; }));
+  update_split_stats(pool);
+  return segment;
+}
+
+// ------------------------------------------------------------------------------------------------
+// Accounts
+
+void StreamHeap::Counters::count_place(std::int64_t size, std::int64_t requested) {
+  allocation.increase(1);
+  allocated_bytes.increase(size);
+  requested_bytes.increase(requested);
+  if (pending != 0) [[unlikely]] {
+    active_peak = std::max(active_peak, allocation.current + pending);
+    active_bytes_peak = std::max(active_bytes_peak, allocated_bytes.current + pending_bytes);
+  }
+}
+
+void StreamHeap::Counters::count_release(std::int64_t size) {
+  allocation.decrease(1);
+  allocated_bytes.decrease(size);
+}
+
+// A free block that is its whole extent came (+1) or went (-1).
+void StreamHeap::count_whole(PoolState& pool, const Block* block, int direction) {
+  if (pool.growable || !is_whole_extent(block)) return;
+  pool.whole_free_blocks += direction;
+  pool.whole_free_bytes += direction * as_signed(block->size);
+}
+
+// Free blocks that share their segment with others. PyTorch does not count growable segments here.
+void StreamHeap::update_split_stats(PoolState& pool) {
+  if (pool.growable) return;
+  const std::int64_t blocks = as_signed(pool.heap.free_blocks()) - pool.whole_free_blocks;
+  const std::int64_t bytes = as_signed(pool.heap.free_bytes()) - pool.whole_free_bytes;
+  Counters& counters = pool.counters;
+  set_level(all_.inactive_split, all_.inactive_split.current + blocks -
+                                     counters.inactive_split.current);
+  set_level(all_.inactive_split_bytes, all_.inactive_split_bytes.current + bytes -
+                                           counters.inactive_split_bytes.current);
+  set_level(counters.inactive_split, blocks);
+  set_level(counters.inactive_split_bytes, bytes);
+}
+
+namespace {
+
+void add(Stat& total, const Stat& share) {
+  total.current += share.current;
+  total.peak += share.peak;
+  total.allocated += share.allocated;
+}
+
+}  // namespace
+
+void StreamHeap::Counters::add_to(AllocatorStats& out, StatPool pool) const {
+  const auto p = static_cast<std::size_t>(pool);
+  add(out.allocation[p], allocation);
+  add(out.allocated_bytes[p], allocated_bytes);
+  add(out.requested_bytes[p], requested_bytes);
+  add(out.inactive_split[p], inactive_split);
+  add(out.inactive_split_bytes[p], inactive_split_bytes);
+  add(out.active[p], {allocation.current + pending, std::max(allocation.peak, active_peak),
+                      allocation.allocated});
+  add(out.active_bytes[p],
+      {allocated_bytes.current + pending_bytes, std::max(allocated_bytes.peak, active_bytes_peak),
+       allocated_bytes.allocated});
+}
+
+void StreamHeap::Counters::reset_peaks() {
+  for (Stat* stat : {&allocation, &allocated_bytes, &requested_bytes, &inactive_split,
+                     &inactive_split_bytes})
+    stat->peak = stat->current;
+  active_peak = allocation.current + pending;
+  active_bytes_peak = allocated_bytes.current + pending_bytes;
+}
+
+void StreamHeap::add_stats(AllocatorStats& out) const {
+  all_.add_to(out, StatPool::kAll);
+  pools_[0].counters.add_to(out, StatPool::kSmall);
+  pools_[1].counters.add_to(out, StatPool::kLarge);
+}
+
+void StreamHeap::reset_peaks() {
+  all_.reset_peaks();
+  for (PoolState& pool : pools_) pool.counters.reset_peaks();
+}
+
+PeakBoard::Levels StreamHeap::levels(bool peaks) const {
+  PeakBoard::Levels out = {};
+  AllocatorStats stats;
+  add_stats(stats);
+  std::size_t i = 0;
+  for (std::size_t pool = 0; pool < 3; ++pool)
+    for (const PoolStats* family : {&stats.allocation, &stats.allocated_bytes,
+                                    &stats.requested_bytes, &stats.active, &stats.active_bytes})
+      out[i++] = peaks ? (*family)[pool].peak : (*family)[pool].current;
+  return out;
+}
+
+PeakBoard::Levels StreamHeap::peak_levels() const { return levels(true); }
+
+void StreamHeap::join_board(PeakBoard* board) {
+  if (board_ != nullptr) return;
+  board_ = board;
+  publish();
+}
+
+void StreamHeap::publish() {
+  if (board_ == nullptr) return;
+  const PeakBoard::Levels now = levels(false);
+  allowed_drift_ = board_->publish(published_, now);
+  published_ = now;
+}
+
+void StreamHeap::add_snapshot(std::vector<SegmentInfo>& out) const {
+  std::vector<const Block*> waiting;
+  for (const PendingFree& pending : pending_) waiting.push_back(pending.block);
+  for (const auto& extent : extents_) {
+    bool open = false;
+    for (const Block* block = extent->first; block != nullptr; block = block->next) {
+      if (block->state == Block::State::kUnbacked) {
+        open = false;
+        continue;
+      }
+      if (!open)
+        out.push_back({block->offset, 0, stream_, extent->pool == Pool::kSmall, extent->growable, {}});
+      open = true;
+      BlockInfo info{block->offset, block->size, 0, BlockInfo::State::kInactive};
+      if (block->state == Block::State::kUsed) {
+        const bool pending = std::find(waiting.begin(), waiting.end(), block) != waiting.end();
+        info.state = pending ? BlockInfo::State::kPendingFree : BlockInfo::State::kActive;
+        info.requested_bytes = block->requested;
+      }
+      out.back().size_bytes += block->size;
+      out.back().blocks.push_back(info);
+    }
+  }
+}
+
+// Recounts everything from the blocks themselves.
+void StreamHeap::check_invariants() const {
+  std::int64_t used[kPools] = {}, used_bytes[kPools] = {}, whole[kPools] = {};
+  for (const auto& extent : extents_) {
+    const int p = static_cast<int>(extent->pool);
+    TENON_CHECK(extent->first->prev == nullptr, "an extent's first block has a neighbour below");
+    std::uint64_t end = reinterpret_cast<std::uintptr_t>(extent->segment.base);
+    for (const Block* block = extent->first; block != nullptr; block = block->next) {
+      TENON_CHECK(block->owner == extent.get(), "a block belongs to the wrong extent");
+      TENON_CHECK(block->offset == end, "blocks do not tile their extent at {}", block->offset);
+      end += block->size;
+      if (block->state == Block::State::kUsed) {
+        ++used[p];
+        used_bytes[p] += as_signed(block->size);
+      } else if (!extent->growable && is_whole_extent(block)) {
+        ++whole[p];
+      }
+    }
+    TENON_CHECK(end == reinterpret_cast<std::uintptr_t>(extent->segment.base) +
+                           extent->segment.size_bytes, "blocks do not fill their extent");
+  }
+  for (int p = 0; p < kPools; ++p) {
+    const PoolState& pool = pools_[p];
+    pool.heap.check_invariants();
+    const Counters& c = pool.counters;
+    TENON_CHECK(whole[p] == pool.whole_free_blocks, "whole free blocks: counted {}, found {}",
+                pool.whole_free_blocks, whole[p]);
+    TENON_CHECK(used[p] == c.allocation.current + c.pending, "blocks in use: counted {}, found {}",
+                c.allocation.current + c.pending, used[p]);
+    TENON_CHECK(used_bytes[p] == c.allocated_bytes.current + c.pending_bytes,
+                "bytes in use: counted {}, found {}", c.allocated_bytes.current + c.pending_bytes,
+                used_bytes[p]);
+  }
+}
+
+}  // namespace tenon

@@ -1,0 +1,169 @@
+// What one stream owns of one device: its free blocks, and the accounts of them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "tenon/base/spin_lock.h"
+#include "tenon/device/backend.h"
+#include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/stats.h"
+#include "tenon/memory/stream_ordered/extent.h"
+#include "tenon/memory/stream_ordered/peak_board.h"
+
+namespace tenon {
+
+class StreamOrderedAllocator;
+struct SegmentInfo;
+
+// How a pool's blocks are cut and lent.
+struct PoolRules {
+  std::uint64_t min_rest = 512;       // a smaller rest stays with its block
+  std::uint64_t max_split = UINT64_MAX;     // from here on, blocks are not cut or lent to smaller
+  std::uint64_t max_rounding = UINT64_MAX;  // how much larger such a block may be than its request
+};
+
+// The heap of one (device, stream): two best-fit heaps, blocks that wait for other streams, and
+// frees from other threads. See Note [Biased heaps].
+//
+// All members but push_remote_free and is_owned_by_this_thread require `lock`. It is a leaf: nothing
+// else is locked while it is held, except the backend's and the peak board's own locks.
+class StreamHeap {
+ public:
+  StreamHeap(StreamOrderedAllocator& allocator, Stream stream);
+  StreamHeap(const StreamHeap&) = delete;
+  StreamHeap& operator=(const StreamHeap&) = delete;
+
+  mutable SpinLock lock;
+
+  StreamOrderedAllocator* allocator() const { return allocator_; }
+  Stream stream() const { return stream_; }
+  BestFitHeap& heap(Pool pool) { return pools_[static_cast<int>(pool)].heap; }
+  const BestFitHeap& heap(Pool pool) const { return pools_[static_cast<int>(pool)].heap; }
+  PoolRules& rules(Pool pool) { return pools_[static_cast<int>(pool)].rules; }
+
+  // --- The common path.
+  // A block of at least `rounded` bytes from what the stream has, or null.
+  Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded);
+  // The block comes back; reusable on this stream at once.
+  void release(Block* block);
+
+  // --- Other threads.
+  void adopt() { owner_.store(&thread_mark, std::memory_order_relaxed); }
+  bool is_owned_by_this_thread() const {
+    return owner_.load(std::memory_order_relaxed) == &thread_mark;
+  }
+  // The only way for another thread to free a block; takes no lock.
+  void push_remote_free(Block* block);
+  void drain_remote_frees();
+  bool has_remote_frees() const {
+    return remote_frees_.load(std::memory_order_relaxed) != nullptr;
+  }
+
+  // --- Other streams.
+  void record_use(Block* block, Stream stream);
+  // Releases the blocks whose uses on other streams are over; waits for all of them if `wait`.
+  void process_pending(bool wait);
+  bool has_pending() const { return !pending_.empty(); }
+
+  // --- Extents.
+  // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are all of
+  // one sort. In growable ones the policy maps and unmaps pages of free blocks through heap().
+  Extent* add_extent(Pool pool, const Segment& segment, bool growable);
+  // Requires: the extent is wholly free. Returns its segment.
+  Segment remove_extent(Extent* extent);
+  const std::vector<std::unique_ptr<Extent>>& extents() const { return extents_; }
+  static bool is_whole_extent(const Block* block) {
+    return block->prev == nullptr && block->next == nullptr;
+  }
+
+  // --- Accounts.
+  std::uint64_t sequence() const { return sequence_; }  // rises with every place and release
+  // Adds currents and totals; peaks are this heap's own.
+  void add_stats(AllocatorStats& out) const;
+  void reset_peaks();
+  std::int64_t allocated_bytes() const { return all_.allocated_bytes.current; }
+  // From now on peaks are shared with other heaps.
+  void join_board(PeakBoard* board);
+  void publish();
+  PeakBoard::Levels peak_levels() const;
+  // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
+  void add_snapshot(std::vector<SegmentInfo>& out) const;
+  void check_invariants() const;
+
+ private:
+  struct Counters {
+    Stat allocation;
+    Stat allocated_bytes;
+    Stat requested_bytes;
+    Stat inactive_split;
+    Stat inactive_split_bytes;
+    std::int64_t pending = 0;        // freed, but other streams still use them; active all the same
+    std::int64_t pending_bytes = 0;
+    std::int64_t active_peak = 0;    // of allocation + pending, while anything is pending
+    std::int64_t active_bytes_peak = 0;
+
+    void count_place(std::int64_t size, std::int64_t requested);
+    void count_release(std::int64_t size);
+    void add_to(AllocatorStats& out, StatPool pool) const;
+    void reset_peaks();
+  };
+  struct PoolState {
+    BestFitHeap heap;
+    PoolRules rules;
+    Counters counters;
+    bool growable = false;  // its extents are; then nothing counts as whole or as a split rest
+    std::int64_t whole_free_blocks = 0;  // free blocks that are their whole extent
+    std::int64_t whole_free_bytes = 0;
+  };
+  struct PendingFree {
+    Block* block;
+    std::vector<Event> events;
+  };
+
+  PeakBoard::Levels levels(bool peaks) const;
+  void publish_if_drifted() {
+    if (board_ == nullptr) [[likely]] return;
+    const std::int64_t drift = all_.allocated_bytes.current - published_[1];
+    if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
+  }
+
+  PoolState& state_of(const Block* block) {
+    return pools_[static_cast<int>(static_cast<const Extent*>(block->owner)->pool)];
+  }
+  Block* choose(const PoolState& pool, std::uint64_t rounded) const;
+  void return_to_heap(Block* block);
+  void defer_release(Block* block);
+  void count_whole(PoolState& pool, const Block* block, int direction);
+  void update_split_stats(PoolState& pool);
+
+  static constexpr std::uint8_t kUsedElsewhere = 1;  // Block::flags: in uses_
+
+  inline static thread_local char thread_mark = 0;  // its address names the thread
+
+  StreamOrderedAllocator* const allocator_;
+  Backend& backend_;
+  const Stream stream_;
+  std::atomic<const void*> owner_{nullptr};
+  PoolState pools_[kPools];
+  Counters all_;
+  std::uint64_t sequence_ = 0;
+
+  PeakBoard* board_ = nullptr;  // null while this is the only heap
+  PeakBoard::Levels published_ = {};
+  std::int64_t allowed_drift_ = 0;
+
+  std::vector<std::unique_ptr<Extent>> extents_;
+  std::uint64_t layout_end_ = 0;  // sum of the sizes of all extents ever added
+
+  std::unordered_map<const Block*, std::vector<Stream>> uses_;
+  std::deque<PendingFree> pending_;
+  alignas(64) std::atomic<Block*> remote_frees_{nullptr};
+};
+
+}  // namespace tenon

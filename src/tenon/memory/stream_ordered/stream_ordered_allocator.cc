@@ -1,0 +1,294 @@
+#include "tenon/memory/stream_ordered/stream_ordered_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/check.h"
+
+namespace tenon {
+namespace {
+
+void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
+
+const Extent* extent_of(const Block* block) { return static_cast<const Extent*>(block->owner); }
+
+bool is_plain(const CachingSettings& settings) {
+  return std::all_of(settings.roundup_power2_divisions.begin(),
+                     settings.roundup_power2_divisions.end(), [](auto d) { return d <= 1; });
+}
+
+}  // namespace
+
+StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
+                                               std::uint64_t limit_bytes)
+    : DeviceAllocator(backend),
+      settings_(settings),
+      plain_rounding_(is_plain(settings)),
+      limit_bytes_(limit_bytes) {
+  if (settings.per_process_memory_fraction < 1)
+    set_memory_fraction(settings.per_process_memory_fraction);
+}
+
+StreamOrderedAllocator::~StreamOrderedAllocator() {
+  for_each_heap([](StreamHeap& heap) { delete &heap; });
+}
+
+// ------------------------------------------------------------------------------------------------
+// The common path
+
+DataPtr StreamOrderedAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
+  check_request(size_bytes, stream);
+  if (size_bytes == 0) [[unlikely]] return DataPtr(device_);
+  const std::uint64_t rounded = round_size(size_bytes);
+  const Pool pool = rounded <= kSmallSize ? Pool::kSmall : Pool::kLarge;
+  StreamHeap& heap = heap_of(stream);
+  bool grew = false;
+  Block* block = place(heap, pool, size_bytes, rounded);
+  if (block == nullptr) [[unlikely]]
+    block = place_slowly(heap, pool, size_bytes, rounded, &grew);
+  observers_.report(grew ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, address_of(block),
+                    size_bytes, stream);
+  return DataPtr(address_of(block), block, &free_block, device_);
+}
+
+Block* StreamOrderedAllocator::place(StreamHeap& heap, Pool pool, std::uint64_t requested,
+                                     std::uint64_t rounded) {
+  const std::lock_guard lock(heap.lock);
+  heap.adopt();
+  if (heap.has_remote_frees()) [[unlikely]] heap.drain_remote_frees();
+  if (heap.has_pending()) [[unlikely]] heap.process_pending(false);
+  return heap.place(pool, requested, rounded);
+}
+
+void StreamOrderedAllocator::free_block(void* context) {
+  Block* block = static_cast<Block*>(context);
+  const Extent* extent = extent_of(block);
+  StreamHeap& heap = *extent->heap;
+  StreamOrderedAllocator& self = *heap.allocator();
+  if (!self.observers_.empty()) [[unlikely]]
+    self.observers_.report(MemoryEvent::kFreed, address_of(block), block->requested, heap.stream());
+  if (heap.is_owned_by_this_thread()) [[likely]] {
+    const std::lock_guard lock(heap.lock);
+    heap.release(block);
+  } else {
+    heap.push_remote_free(block);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------
+// Growth
+
+Block* StreamOrderedAllocator::place_slowly(StreamHeap& heap, Pool pool, std::uint64_t requested,
+                                            std::uint64_t rounded, bool* grew) {
+  Block* block = nullptr;
+  std::string help;
+  {
+    const std::lock_guard device_lock(device_mutex_);
+    // What another thread or stream has just finished with may do, and after growth another thread
+    // may have been quicker; so look again each time.
+    while ((block = place(heap, pool, requested, rounded)) == nullptr) {
+      if (!grow(heap, pool, rounded)) break;
+      *grew = true;
+    }
+    if (block == nullptr) {
+      ++device_stats_.num_ooms;
+      help = advice();
+    }
+  }
+  report_notes();
+  if (block != nullptr) return block;
+  throw_out_of_memory(requested, heap.stream(),
+                      limit_bytes_ != 0 ? limit_bytes_ : backend_.memory().total_bytes,
+                      std::move(help));
+}
+
+void StreamOrderedAllocator::report_notes() {
+  if (observers_.empty()) [[likely]] return;
+  std::vector<MemoryEventInfo> notes;
+  {
+    const std::lock_guard device_lock(device_mutex_);
+    notes.swap(notes_);
+  }
+  for (const MemoryEventInfo& n : notes)
+    observers_.report(n.event, n.data, n.size_bytes, n.stream);
+}
+
+StreamHeap& StreamOrderedAllocator::make_heap(Stream stream) {
+  if (stream.id >= kMaxStreams)
+    throw InvalidArgument(fmt::format("{}: stream ids go up to {}", to_string(stream),
+                                      kMaxStreams - 1));
+  const std::lock_guard device_lock(device_mutex_);
+  if (StreamHeap* heap = heaps_[stream.id].load(std::memory_order_acquire)) return *heap;
+  auto heap = std::make_unique<StreamHeap>(*this, stream);
+  for (const Pool pool : {Pool::kSmall, Pool::kLarge}) heap->rules(pool) = pool_rules(pool);
+  bool alone = true;
+  for_each_heap([&](StreamHeap& other) {
+    const std::lock_guard lock(other.lock);
+    if (alone) peak_board_.raise_peaks(other.peak_levels());
+    alone = false;
+    other.join_board(&peak_board_);
+  });
+  if (!alone) heap->join_board(&peak_board_);
+  heaps_[stream.id].store(heap.get(), std::memory_order_release);
+  heap_count_ = std::max(heap_count_.load(), stream.id + 1);
+  return *heap.release();
+}
+
+void StreamOrderedAllocator::finish_pending_frees() {
+  ++device_stats_.num_sync_all_streams;
+  for_each_heap([](StreamHeap& heap) {
+    const std::lock_guard lock(heap.lock);
+    heap.drain_remote_frees();
+    heap.process_pending(true);
+  });
+}
+
+void StreamOrderedAllocator::empty_cache() {
+  {
+    const std::lock_guard device_lock(device_mutex_);
+    release_cached();
+  }
+  report_notes();
+}
+
+void StreamOrderedAllocator::set_memory_fraction(double fraction) {
+  if (!(fraction > 0 && fraction <= 1))
+    throw InvalidArgument(fmt::format("memory fraction {} is not above 0 and up to 1", fraction));
+  const std::lock_guard device_lock(device_mutex_);
+  const auto total = static_cast<double>(backend_.memory().total_bytes);
+  limit_bytes_ = static_cast<std::uint64_t>(fraction * total);
+}
+
+bool StreamOrderedAllocator::exceeds_limit(std::uint64_t more) const {
+  return limit_bytes_ != 0 && reserved_now() + more > limit_bytes_;
+}
+
+void StreamOrderedAllocator::record_stream(const DataPtr& data, Stream stream) {
+  if (data == nullptr) return;
+  if (stream.device != device_)
+    throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
+                                      to_string(device_)));
+  Block* block = block_of(data, "record_stream");
+  StreamHeap& heap = *extent_of(block)->heap;
+  const std::lock_guard lock(heap.lock);
+  heap.record_use(block, stream);
+}
+
+// The block behind a DataPtr that this allocator handed out.
+Block* StreamOrderedAllocator::block_of(const DataPtr& data, const char* caller) const {
+  if (data.get_deleter() == &free_block && data.get_context() != nullptr) {
+    Block* block = static_cast<Block*>(data.get_context());
+    if (extent_of(block)->heap->allocator() == this) return block;
+  }
+  throw InvalidPointer(fmt::format("{}({}): not a block of {} on {}", caller, data.get(), name(),
+                                   to_string(device_)));
+}
+
+// ------------------------------------------------------------------------------------------------
+// Accounts
+
+void StreamOrderedAllocator::add_reserved(Pool pool, std::int64_t bytes) {
+  const auto which = pool == Pool::kSmall ? StatPool::kSmall : StatPool::kLarge;
+  for (const StatPool p : {StatPool::kAll, which}) {
+    Stat& stat = device_stats_.reserved_bytes[static_cast<std::size_t>(p)];
+    if (bytes > 0)
+      stat.increase(bytes);
+    else
+      stat.decrease(-bytes);
+  }
+}
+
+void StreamOrderedAllocator::count_segment(Pool pool, int change) {
+  const auto which = pool == Pool::kSmall ? StatPool::kSmall : StatPool::kLarge;
+  for (const StatPool p : {StatPool::kAll, which}) {
+    Stat& stat = device_stats_.segment[static_cast<std::size_t>(p)];
+    if (change > 0)
+      stat.increase(change);
+    else
+      stat.decrease(-change);
+  }
+  (change > 0 ? device_stats_.num_device_alloc : device_stats_.num_device_free) += 1;
+}
+
+AllocatorStats StreamOrderedAllocator::stats() const {
+  const std::lock_guard device_lock(device_mutex_);
+  AllocatorStats out = device_stats_;
+  int heaps = 0;
+  for_each_heap([&](StreamHeap& heap) {
+    const std::lock_guard lock(heap.lock);
+    heap.drain_remote_frees();
+    heap.publish();
+    heap.add_stats(out);
+    ++heaps;
+  });
+  if (heaps < 2) return out;
+  const PeakBoard::Levels peaks = peak_board_.peaks();
+  std::size_t i = 0;
+  for (std::size_t pool = 0; pool < 3; ++pool)
+    for (PoolStats* family : {&out.allocation, &out.allocated_bytes, &out.requested_bytes,
+                              &out.active, &out.active_bytes}) {
+      Stat& stat = (*family)[pool];
+      stat.peak = std::max(peaks[i++], stat.current);
+    }
+  return out;
+}
+
+void StreamOrderedAllocator::reset_peak_stats() {
+  const std::lock_guard device_lock(device_mutex_);
+  reset_peaks(device_stats_);
+  for_each_heap([](StreamHeap& heap) {
+    const std::lock_guard lock(heap.lock);
+    heap.reset_peaks();
+    heap.publish();
+  });
+  peak_board_.reset_peaks();
+}
+
+std::uint64_t StreamOrderedAllocator::reserved_bytes() const {
+  const std::lock_guard device_lock(device_mutex_);
+  return reserved_now();
+}
+
+std::uint64_t StreamOrderedAllocator::largest_free_bytes() const {
+  const std::lock_guard device_lock(device_mutex_);
+  std::uint64_t largest = 0;
+  for_each_heap([&](StreamHeap& heap) {
+    const std::lock_guard lock(heap.lock);
+    for (const Pool pool : {Pool::kSmall, Pool::kLarge})
+      largest = std::max(largest, heap.heap(pool).largest_free());
+  });
+  return largest;
+}
+
+std::uint64_t StreamOrderedAllocator::layout_offset(const DataPtr& data) const {
+  const Block* block = block_of(data, "layout_offset");
+  const Extent* extent = extent_of(block);
+  const std::uint64_t pool_bit = extent->pool == Pool::kSmall ? 0 : std::uint64_t{1} << 63;
+  return pool_bit | (extent->layout_base + block->offset -
+                     reinterpret_cast<std::uintptr_t>(extent->segment.base));
+}
+
+std::vector<SegmentInfo> StreamOrderedAllocator::snapshot() const {
+  const std::lock_guard device_lock(device_mutex_);
+  std::vector<SegmentInfo> out;
+  for_each_heap([&](StreamHeap& heap) {
+    const std::lock_guard lock(heap.lock);
+    heap.drain_remote_frees();
+    heap.add_snapshot(out);
+  });
+  std::sort(out.begin(), out.end(),
+            [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
+  return out;
+}
+
+void StreamOrderedAllocator::check_invariants() const {
+  const std::lock_guard device_lock(device_mutex_);
+  for_each_heap([](StreamHeap& heap) {
+    const std::lock_guard lock(heap.lock);
+    heap.drain_remote_frees();
+    heap.check_invariants();
+  });
+}
+
+}  // namespace tenon

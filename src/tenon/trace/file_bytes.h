@@ -1,0 +1,42 @@
+// A file's contents, decompressed if need be.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tenon {
+
+// All bytes of a file: mapped where that is possible, decompressed where they start like a zstd
+// frame (by content, not by name). Immutable; valid for as long as it lives.
+class FileBytes {
+ public:
+  // Throws ParseError, with the path and the system's reason, when the file cannot be read, is a
+  // directory, is empty, or is a truncated or damaged zstd file.
+  explicit FileBytes(const std::string& path);
+  ~FileBytes();
+  FileBytes(const FileBytes&) = delete;
+  FileBytes& operator=(const FileBytes&) = delete;
+
+  std::string_view view() const {
+    return mapped_ != nullptr ? std::string_view(static_cast<const char*>(mapped_), mapped_bytes_)
+                              : std::string_view(owned_);
+  }
+
+ private:
+  void read_all(int file, const std::string& path);
+
+  void* mapped_ = nullptr;
+  std::size_t mapped_bytes_ = 0;
+  std::string owned_;
+};
+
+// Decompresses one or more zstd frames. Throws ParseError with the byte offset for damaged or
+// truncated data, and where they would unpack to more than 8 GiB.
+std::string decompress_zstd(std::string_view bytes, const std::string& name);
+
+// Writes a file, compressed when the path ends in ".zst": to a temporary name beside it first, so
+// that nobody ever sees half of it. Throws std::runtime_error with the path and the reason.
+void write_file(const std::string& path, std::string_view bytes);
+
+}  // namespace tenon

@@ -1,0 +1,370 @@
+#include "tenon/trace/pickle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "tenon/base/error.h"
+#include "tenon/trace/pickle_opcodes.h"
+
+namespace tenon {
+
+namespace {
+// Deeper than any snapshot by far; Python's own pickler gives up at about 1000 levels.
+constexpr std::size_t kMaxDepth = 10'000;
+constexpr int kNewestProtocol = 5;
+}  // namespace
+
+std::string_view pickle_kind_name(PickleValue::Kind kind) {
+  static constexpr std::array<std::string_view, 11> kNames = {
+      "None", "bool", "int", "int", "float", "str", "bytes", "list", "tuple", "set", "dict"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::optional<std::string_view> PickleValue::as_string() const {
+  if (kind_ != Kind::kString) return std::nullopt;
+  return std::string_view(text_, bits_);
+}
+
+std::optional<std::int64_t> PickleValue::as_int64() const {
+  if (kind_ != Kind::kInteger && kind_ != Kind::kBool) return std::nullopt;
+  const auto value = static_cast<std::int64_t>(bits_);
+  if (!negative_ && value < 0) return std::nullopt;
+  return value;
+}
+
+std::optional<std::uint64_t> PickleValue::as_uint64() const {
+  if ((kind_ != Kind::kInteger && kind_ != Kind::kBool) || negative_) return std::nullopt;
+  return bits_;
+}
+
+std::optional<double> PickleValue::as_double() const {
+  if (kind_ == Kind::kFloat) return real_;
+  if (kind_ != Kind::kInteger && kind_ != Kind::kBool) return std::nullopt;
+  return negative_ ? static_cast<double>(static_cast<std::int64_t>(bits_))
+                   : static_cast<double>(bits_);
+}
+
+// The pickle machine: a stack of values, a stack of marks, a memo.
+class PickleReader {
+ public:
+  using Kind = PickleValue::Kind;
+
+  PickleReader(std::string_view bytes, std::string name, PickleDocument& document)
+      : bytes_(bytes), name_(std::move(name)), document_(document) {}
+
+  PickleValue read() {
+    if (!looks_like_pickle(bytes_))
+      throw ParseError(name_, 0, 0, "is no pickle of protocol 2 or later");
+    for (;;) {
+      start_ = at_;
+      if (at_ == bytes_.size()) fail("the file ends before the pickle does: it is truncated");
+      const auto opcode = static_cast<std::uint8_t>(bytes_[at_++]);
+      if (opcode == pickle::kStop) break;
+      if (!step_scalar(opcode) && !step_text(opcode) && !step_container(opcode) &&
+          !step_machine(opcode)) {
+        const pickle::Refusal refused = pickle::refusal(opcode);
+        fail(fmt::format("{} {}: this reader takes plain data only",
+                         refused.name.empty() ? "it" : refused.name, refused.reason));
+      }
+    }
+    if (!marks_.empty() || stack_.size() != 1)
+      fail(fmt::format("STOP with {} values and {} open marks", stack_.size(), marks_.size()));
+    return stack_.back();
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& reason) const {
+    const std::string opcode =
+        start_ < bytes_.size()
+            ? fmt::format("opcode 0x{:02x} ", static_cast<std::uint8_t>(bytes_[start_]))
+            : std::string();
+    throw ParseError(name_, 0, 0, fmt::format("{}at byte offset {}: {}", opcode, start_, reason));
+  }
+
+  // --- Bytes of the file.
+  std::string_view take(std::uint64_t count) {
+    if (count > bytes_.size() - at_)
+      fail(fmt::format("{} bytes are claimed and {} are left: the file is truncated or damaged",
+                       count, bytes_.size() - at_));
+    const std::string_view taken = bytes_.substr(at_, count);
+    at_ += count;
+    return taken;
+  }
+  std::uint64_t take_number(int width) {
+    const std::string_view taken = take(static_cast<std::uint64_t>(width));
+    std::uint64_t value = 0;
+    for (int i = width; i-- > 0;)
+      value = value << 8 | static_cast<std::uint8_t>(taken[static_cast<std::size_t>(i)]);
+    return value;
+  }
+
+  // --- The stack, of which only what lies above the last mark can be reached.
+  std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+  void push(const PickleValue& value) { stack_.push_back(value); }
+  PickleValue pop() {
+    if (stack_.size() <= floor()) fail("the stack is empty");
+    const PickleValue value = stack_.back();
+    stack_.pop_back();
+    return value;
+  }
+  PickleValue& top() {
+    if (stack_.size() <= floor()) fail("the stack is empty");
+    return stack_.back();
+  }
+  // The values above the last mark; the mark goes.
+  std::span<const PickleValue> above_mark() {
+    if (marks_.empty()) fail("there is no mark");
+    const std::size_t from = marks_.back();
+    marks_.pop_back();
+    return std::span(stack_).subspan(from);
+  }
+  void drop(std::size_t count) { stack_.resize(stack_.size() - count); }
+
+  // --- Making values.
+  void push_integer(std::uint64_t bits, bool negative) {
+    PickleValue value;
+    value.kind_ = Kind::kInteger;
+    value.bits_ = bits;
+    value.negative_ = negative;
+    push(value);
+  }
+  void push_bool(bool truth) {
+    PickleValue value;
+    value.kind_ = Kind::kBool;
+    value.bits_ = truth ? 1 : 0;
+    push(value);
+  }
+  void push_text(Kind kind, std::uint64_t length) {
+    const std::string_view text = take(length);
+    PickleValue value;
+    value.kind_ = kind;
+    value.bits_ = length;
+    value.text_ = text.data();
+    push(value);
+  }
+  // Little-endian two's complement of any length.
+  void push_long(std::uint64_t length) {
+    const std::string_view digits = take(length);
+    const bool negative = length > 0 && (digits.back() & 0x80) != 0;
+    std::uint64_t bits = negative ? ~std::uint64_t{0} : 0;
+    bool fits = true;
+    for (std::size_t i = digits.size(); i-- > 0;) {
+      const auto digit = static_cast<std::uint8_t>(digits[i]);
+      if (i >= 8) {
+        fits = fits && digit == (negative ? 0xff : 0);
+      } else {
+        bits = bits << 8 | digit;
+      }
+    }
+    if (negative && length > 8) fits = fits && static_cast<std::int64_t>(bits) < 0;
+    push_integer(bits, negative);
+    if (!fits) stack_.back().kind_ = Kind::kBigInteger;
+  }
+  void push_sequence(Kind kind, std::span<const PickleValue> items) {
+    PickleValue value;
+    value.kind_ = kind;
+    value.bits_ = document_.sequences_.size();
+    document_.sequences_.emplace_back(items.begin(), items.end());
+    push(value);
+  }
+  void push_dict() {
+    PickleValue value;
+    value.kind_ = Kind::kDict;
+    value.bits_ = document_.dicts_.size();
+    document_.dicts_.emplace_back();
+    push(value);
+  }
+
+  void extend(Kind kind, std::span<const PickleValue> items) {
+    // `items` lie on the stack; the container is the value below them.
+    if (stack_.size() < floor() + items.size() + 1) fail("the stack is empty");
+    const PickleValue& target = stack_[stack_.size() - items.size() - 1];
+    if (target.kind_ != kind)
+      fail(fmt::format("a {} is needed and a {} is there", pickle_kind_name(kind),
+                       pickle_kind_name(target.kind_)));
+    if (kind == Kind::kDict) {
+      if (items.size() % 2 != 0) fail("a key without a value");
+      auto& pairs = document_.dicts_[target.bits_];
+      for (std::size_t i = 0; i < items.size(); i += 2) pairs.emplace_back(items[i], items[i + 1]);
+    } else {
+      auto& sequence = document_.sequences_[target.bits_];
+      sequence.insert(sequence.end(), items.begin(), items.end());
+    }
+    drop(items.size());
+  }
+  std::span<const PickleValue> top_items(std::size_t count) {
+    if (stack_.size() < floor() + count) fail("the stack is empty");
+    return std::span(stack_).last(count);
+  }
+
+  // --- The opcodes, by family; each step says whether the opcode was one of its own.
+  bool step_scalar(std::uint8_t opcode) {
+    switch (opcode) {
+      case pickle::kNone: push({}); return true;
+      case pickle::kNewTrue: push_bool(true); return true;
+      case pickle::kNewFalse: push_bool(false); return true;
+      case pickle::kBinInt: {
+        const auto value = static_cast<std::int32_t>(take_number(4));
+        push_integer(static_cast<std::uint64_t>(static_cast<std::int64_t>(value)), value < 0);
+        return true;
+      }
+      case pickle::kBinInt1: push_integer(take_number(1), false); return true;
+      case pickle::kBinInt2: push_integer(take_number(2), false); return true;
+      case pickle::kLong1: push_long(take_number(1)); return true;
+      case pickle::kLong4: push_long(take_number(4)); return true;
+      case pickle::kBinFloat: {
+        std::uint64_t bits = 0;
+        for (const char c : take(8)) bits = bits << 8 | static_cast<std::uint8_t>(c);
+        PickleValue value;
+        value.kind_ = Kind::kFloat;
+        value.real_ = std::bit_cast<double>(bits);
+        push(value);
+        return true;
+      }
+      default: return false;
+    }
+  }
+
+  bool step_text(std::uint8_t opcode) {
+    switch (opcode) {
+      case pickle::kShortBinString:
+      case pickle::kShortBinUnicode: push_text(Kind::kString, take_number(1)); return true;
+      case pickle::kBinString:
+      case pickle::kBinUnicode: push_text(Kind::kString, take_number(4)); return true;
+      case pickle::kBinUnicode8: push_text(Kind::kString, take_number(8)); return true;
+      case pickle::kShortBinBytes: push_text(Kind::kBytes, take_number(1)); return true;
+      case pickle::kBinBytes: push_text(Kind::kBytes, take_number(4)); return true;
+      case pickle::kBinBytes8:
+      case pickle::kByteArray8: push_text(Kind::kBytes, take_number(8)); return true;
+      default: return false;
+    }
+  }
+
+  bool step_container(std::uint8_t opcode) {
+    switch (opcode) {
+      case pickle::kEmptyList: push_sequence(Kind::kList, {}); return true;
+      case pickle::kEmptyTuple: push_sequence(Kind::kTuple, {}); return true;
+      case pickle::kEmptySet: push_sequence(Kind::kSet, {}); return true;
+      case pickle::kEmptyDict: push_dict(); return true;
+      case pickle::kAppend: extend(Kind::kList, top_items(1)); return true;
+      case pickle::kAppends: extend(Kind::kList, above_mark()); return true;
+      case pickle::kAddItems: extend(Kind::kSet, above_mark()); return true;
+      case pickle::kSetItem: extend(Kind::kDict, top_items(2)); return true;
+      case pickle::kSetItems: extend(Kind::kDict, above_mark()); return true;
+      case pickle::kList: collect(Kind::kList, above_mark()); return true;
+      case pickle::kTuple: collect(Kind::kTuple, above_mark()); return true;
+      case pickle::kFrozenSet: collect(Kind::kSet, above_mark()); return true;
+      case pickle::kTuple1: collect(Kind::kTuple, top_items(1)); return true;
+      case pickle::kTuple2: collect(Kind::kTuple, top_items(2)); return true;
+      case pickle::kTuple3: collect(Kind::kTuple, top_items(3)); return true;
+      case pickle::kDict: {
+        const std::vector<PickleValue> items = copy_and_drop(above_mark());
+        push_dict();
+        stack_.insert(stack_.end(), items.begin(), items.end());
+        extend(Kind::kDict, top_items(items.size()));
+        return true;
+      }
+      default: return false;
+    }
+  }
+
+  std::vector<PickleValue> copy_and_drop(std::span<const PickleValue> items) {
+    std::vector<PickleValue> copy(items.begin(), items.end());
+    drop(copy.size());
+    return copy;
+  }
+  // Replaces the values by one sequence of them.
+  void collect(Kind kind, std::span<const PickleValue> items) {
+    const std::vector<PickleValue> copy = copy_and_drop(items);
+    push_sequence(kind, copy);
+  }
+
+  bool step_machine(std::uint8_t opcode) {
+    switch (opcode) {
+      case pickle::kMark:
+        if (marks_.size() == kMaxDepth) fail(fmt::format("more than {} levels deep", kMaxDepth));
+        marks_.push_back(stack_.size());
+        return true;
+      case pickle::kPop:
+        if (!marks_.empty() && stack_.size() == marks_.back()) {
+          marks_.pop_back();
+        } else {
+          pop();
+        }
+        return true;
+      case pickle::kPopMark: drop(above_mark().size()); return true;
+      case pickle::kDup: push(PickleValue(top())); return true;
+      case pickle::kBinGet: get(take_number(1)); return true;
+      case pickle::kLongBinGet: get(take_number(4)); return true;
+      case pickle::kBinPut: put(take_number(1)); return true;
+      case pickle::kLongBinPut: put(take_number(4)); return true;
+      case pickle::kMemoize: put(memo_.size()); return true;
+      case pickle::kProto: {
+        const std::uint64_t protocol = take_number(1);
+        if (protocol > kNewestProtocol)
+          fail(fmt::format("protocol {} is newer than {}, the newest that is read", protocol,
+                           kNewestProtocol));
+        return true;
+      }
+      // A frame is a hint for readers of streams: its bytes follow as they are.
+      case pickle::kFrame: {
+        const std::uint64_t length = take_number(8);
+        if (length > bytes_.size() - at_)
+          fail(fmt::format("a frame of {} bytes, with {} left: the file is truncated", length,
+                           bytes_.size() - at_));
+        return true;
+      }
+      default: return false;
+    }
+  }
+
+  void get(std::uint64_t number) {
+    if (number >= memo_.size() || !memo_[number].has_value())
+      fail(fmt::format("memo entry {} was never set", number));
+    push(*memo_[number]);
+  }
+  void put(std::uint64_t number) {
+    // Picklers number from 0 and need a byte or more for each entry.
+    if (number > at_) fail(fmt::format("memo entry {} of a file that has no so many", number));
+    if (number >= memo_.size()) memo_.resize(number + 1);
+    memo_[number] = top();
+  }
+
+  const std::string_view bytes_;
+  const std::string name_;
+  PickleDocument& document_;
+  std::size_t at_ = 0;     // next byte
+  std::size_t start_ = 0;  // of the current opcode
+  std::vector<PickleValue> stack_;
+  std::vector<std::size_t> marks_;  // sizes of the stack
+  std::vector<std::optional<PickleValue>> memo_;
+};
+
+PickleDocument::PickleDocument(std::string_view bytes, std::string name) {
+  root_ = PickleReader(bytes, std::move(name), *this).read();
+}
+
+std::span<const PickleValue> PickleDocument::items(const PickleValue& sequence) const {
+  return sequences_.at(sequence.bits_);
+}
+
+std::span<const PickleDocument::Pair> PickleDocument::pairs(const PickleValue& dict) const {
+  return dicts_.at(dict.bits_);
+}
+
+const PickleValue* PickleDocument::find(const PickleValue& dict, std::string_view key) const {
+  const auto& all = dicts_.at(dict.bits_);
+  for (auto pair = all.rbegin(); pair != all.rend(); ++pair)
+    if (pair->first.as_string() == key) return &pair->second;
+  return nullptr;
+}
+
+bool looks_like_pickle(std::string_view bytes) {
+  return bytes.size() >= 2 && bytes[0] == '\x80' && bytes[1] >= 2;
+}
+
+}  // namespace tenon

@@ -1,0 +1,53 @@
+#include "tenon/trace/trace.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tenon {
+
+std::string_view trace_op_name(TraceOp op) {
+  static constexpr std::array<std::string_view, 3> kNames = {"alloc", "free_requested",
+                                                             "free_completed"};
+  return kNames[static_cast<std::size_t>(op)];
+}
+
+std::uint64_t Trace::replayed_events() const {
+  return static_cast<std::uint64_t>(
+      std::count_if(events.begin(), events.end(),
+                    [](const TraceEvent& e) { return e.op != TraceOp::kFreeRequested; }));
+}
+
+std::uint64_t Trace::live_peak_bytes() const {
+  std::uint64_t live = 0;
+  std::uint64_t peak = 0;
+  for (const TraceEvent& event : events) {
+    if (event.op == TraceOp::kAlloc) peak = std::max(peak, live += event.size_bytes);
+    if (event.op == TraceOp::kFreeCompleted) live -= event.size_bytes;
+  }
+  return peak;
+}
+
+std::uint64_t Trace::duration_us() const {
+  if (events.empty()) return 0;
+  std::int64_t latest = events.front().time_us;
+  for (const TraceEvent& event : events) latest = std::max(latest, event.time_us);
+  return static_cast<std::uint64_t>(latest - events.front().time_us);
+}
+
+std::string trace_name(std::string_view path) {
+  path = path.substr(path.find_last_of('/') + 1);  // npos + 1 is 0
+  bool known = false;
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view suffix : {".zst", ".csv", ".pickle", ".pkl"})
+      if (path.size() > suffix.size() && path.ends_with(suffix)) {
+        path.remove_suffix(suffix.size());
+        known = again = true;
+      }
+  }
+  const std::size_t dot = path.find_last_of('.');
+  if (!known && dot != std::string_view::npos && dot > 0) path = path.substr(0, dot);
+  return std::string(path);
+}
+
+}  // namespace tenon

@@ -1,0 +1,74 @@
+// Makes a Trace out of events that name their blocks by any number: an id, or an address.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tenon/trace/trace.h"
+
+namespace tenon {
+
+// What is wrong with an event. The event is then left out; the builder goes on.
+enum class TraceFault : std::uint8_t {
+  kNone,
+  kLiveAlready,     // alloc of a key that is in use
+  kUnknown,         // free of a key that was never allocated
+  kFreedAlready,    // free of a key whose block was freed
+  kRequestedTwice,  // free_requested, twice
+  kTooLarge,        // a size above kMaxRequestBytes
+  kTooMuch,         // more live bytes, blocks or streams than can be counted
+};
+
+// Checks events as they come and gives each allocation a block number of its own, so that a key may
+// be used again once its block was freed. Streams become dense numbers in order of first use.
+// Whoever calls decides what a fault means: an error in a CSV file, a block from before the
+// recording in a snapshot (live_from_start). O(1) per event. Not thread-safe.
+class TraceBuilder {
+ public:
+  explicit TraceBuilder(std::string name) { trace_.name = std::move(name); }
+
+  TraceFault alloc(std::uint64_t key, std::int64_t time_us, std::uint64_t size_bytes,
+                   std::uint64_t stream);
+  // op: one of the two frees. Size and stream are the block's own.
+  TraceFault free(TraceOp op, std::uint64_t key, std::int64_t time_us);
+  // A block that was there before the first event: it is allocated before everything else, at the
+  // time of the first event.
+  TraceFault live_from_start(std::uint64_t key, std::uint64_t size_bytes, std::uint64_t stream);
+
+  // Whether the key was ever named by an event that was taken.
+  bool knows(std::uint64_t key) const { return blocks_.count(key) != 0; }
+  std::size_t events() const { return trace_.events.size(); }
+  // Events whose time lies before that of the event before them.
+  std::uint64_t backward_steps() const { return backward_steps_; }
+  void warn(std::string text) { trace_.warnings.push_back(std::move(text)); }
+
+  // Ends the building.
+  Trace finish();
+
+ private:
+  enum class State : std::uint8_t { kLive, kRequested, kFreed };
+  struct Known {
+    std::uint64_t size_bytes = 0;
+    std::uint32_t block = 0;
+    std::uint32_t stream = 0;
+    State state = State::kLive;
+  };
+  TraceFault begin(std::vector<TraceEvent>& where, std::uint64_t key, std::int64_t time_us,
+                   std::uint64_t size_bytes, std::uint64_t stream);
+  bool dense_stream(std::uint64_t stream, std::uint32_t& out);
+  void note_time(std::int64_t time_us);
+
+  Trace trace_;
+  std::vector<TraceEvent> from_start_;
+  std::unordered_map<std::uint64_t, Known> blocks_;
+  std::unordered_map<std::uint64_t, std::uint32_t> streams_;
+  std::uint64_t last_stream_ = 0;        // the stream seen last, and its number: the usual case
+  std::uint32_t last_stream_index_ = 0;
+  std::uint64_t total_bytes_ = 0;        // an upper bound of what is live
+  std::uint64_t backward_steps_ = 0;
+  std::int64_t latest_us_ = 0;
+};
+
+}  // namespace tenon

@@ -1,0 +1,54 @@
+#include "arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/policies.h"
+
+namespace tenon::command {
+
+std::uint64_t parse_duration_ns(std::string_view text) {
+  constexpr double kLongestNs = 3600e9;
+  static constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
+      {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}};
+  const std::string copy(text);
+  char* end = nullptr;
+  const double number = std::strtod(copy.c_str(), &end);
+  std::string_view unit = end;
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  double scale = end != copy.c_str() && unit.empty() && number == 0 ? 1 : 0;
+  for (const auto& [name, factor] : kUnits)
+    if (end != copy.c_str() && unit == name) scale = factor;
+  const double nanoseconds = number * scale;
+  if (scale == 0 || !(nanoseconds >= 0 && nanoseconds <= kLongestNs))
+    throw InvalidArgument(fmt::format(
+        "\"{}\" is no duration: write a number with ns, us, ms or s, from 0 to 3600s", text));
+  return static_cast<std::uint64_t>(std::llround(nanoseconds));
+}
+
+std::vector<std::string> parse_policies(const std::vector<std::string>& lists) {
+  std::vector<std::string> names;
+  const auto add = [&](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const std::string& list : lists) {
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t comma = std::min(list.find(',', at), list.size());
+      const std::string name = list.substr(at, comma - at);
+      at = comma + 1;
+      if (name == "all") {
+        for (const Policy& policy : policies()) add(policy.name);
+      } else {
+        add(find_policy(name).name);
+      }
+    }
+  }
+  return names;
+}
+
+}  // namespace tenon::command

@@ -1,0 +1,175 @@
+// tenon replay: traces over policies.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+#include <optional>
+
+#include "arguments.h"
+#include "commands.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/report.h"
+#include "tenon/lab/survey.h"
+#include "tenon/trace/file_bytes.h"
+#include "tenon/trace/load.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+The files: .csv or .csv.zst with the columns time_us,op,id,size,stream (op: alloc, free_requested,
+free_completed), or a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot).
+
+The figures, of one replay on a simulated device unless they say otherwise:
+  live peak     most bytes of requested size live at once, from alloc to free_completed: the bound
+                that no allocator can beat
+  reserved      reserved peak: most physical bytes held from the driver at once, caches included,
+                without a capacity limit; /live is its ratio to the live peak
+  capacity      with --find-capacity: the smallest device, by bisection from the live peak to the
+                reserved peak until they are within 8 MiB or 1/500 of the live peak
+  frag          fragmentation: 1 - live/reserved at the moment of the reserved peak
+  calls         driver calls that change memory (allocate, free, create, map, unmap, ...)
+  driver stall  time in all driver calls by a cost model measured on an NVIDIA H200, and in waits
+                for the device; as time, and as share of the trace's recorded time
+  moving stall  the part of it that moves pages between addresses
+  ns/event      host time for an alloc or a free, warm: the same trace again and again on one
+                instance, median, no capacity limit, no lag. "null" is the floor: the loop itself
+  layout        first digits of a hash over every block's place; equal from run to run
+With --capacity, calls, stalls and layout are of the run within that capacity. A capacity is the
+device's; policies that follow PyTorch keep it as their own limit, as its memory fraction does, and
+expandable may then pass it by less than one page handle, as PyTorch does.
+
+Examples:
+  tenon replay snapshot.pickle
+  tenon replay data/traces/*.csv.zst --policy caching,stitched --find-capacity
+  tenon replay run.csv --capacity 12GiB --conf 'max_split_size_mb:128' --json
+
+Exit status: 0 when every trace was replayed (running out of memory is a result), 2 for bad usage
+or a file that cannot be read (the others are still replayed), 1 for a bug.)";
+
+struct ReplayArguments {
+  std::vector<std::string> files;
+  std::vector<std::string> policies = {"all"};
+  std::string capacity;
+  std::string lag = "5ms";
+  std::string json_file;
+  bool json = false;
+  SurveyOptions survey;
+};
+
+// One line that rewrites itself, on a terminal only.
+class ProgressLine {
+ public:
+  ProgressLine() : shown_(::isatty(STDERR_FILENO) == 1) {}
+  ~ProgressLine() { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(const std::string& text) const {
+    if (shown_) fmt::print(stderr, "\r\033[K{}", text);
+  }
+  void clear() const {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  const bool shown_;
+};
+
+// Reads what can be read; says on stderr what cannot, and returns false for that.
+bool load_all(const std::vector<std::string>& files, std::vector<Workload>& workloads) {
+  bool all_read = true;
+  const ProgressLine progress;
+  for (const std::string& file : files) {
+    progress.show(fmt::format("reading {}", file));
+    try {
+      for (const Trace& trace : load_traces(file)) {
+        workloads.emplace_back(trace);
+        progress.clear();
+        for (const std::string& warning : trace.warnings)
+          fmt::print(stderr, "tenon: warning: {}\n", warning);
+      }
+    } catch (const ParseError& error) {
+      progress.clear();
+      fmt::print(stderr, "tenon: {}\n", error.what());
+      all_read = false;
+    }
+  }
+  return all_read;
+}
+
+int run_replay(ReplayArguments& arguments) {
+  SurveyOptions& options = arguments.survey;
+  options.policies = parse_policies(arguments.policies);
+  if (!arguments.capacity.empty()) {
+    options.capacity_bytes = parse_byte_size(arguments.capacity);
+    if (options.capacity_bytes == 0)
+      throw InvalidArgument("--capacity 0: a device needs at least one byte");
+  }
+  options.lag_ns = parse_duration_ns(arguments.lag);
+
+  std::vector<Workload> workloads;
+  int status = load_all(arguments.files, workloads) ? kSuccess : kBadInput;
+  for (const Workload& workload : workloads)
+    if (options.capacity_bytes != 0 && options.capacity_bytes < workload.live_peak_bytes())
+      fmt::print(stderr,
+                 "tenon: warning: {}: the capacity, {}, is smaller than the live peak, {}: no "
+                 "allocator can fit it\n",
+                 workload.name(), format_byte_size(options.capacity_bytes),
+                 format_byte_size(workload.live_peak_bytes()));
+
+  std::vector<SurveyResult> results;
+  {
+    const ProgressLine progress;
+    results = survey(workloads, options,
+                     [&](std::size_t done, std::size_t all, std::string_view trace,
+                         std::string_view policy, std::string_view step) {
+                       progress.show(fmt::format("[{}/{}] {} {} over {}", done + 1, all, step,
+                                                 trace, policy));
+                     });
+  }
+  for (const SurveyResult& result : results)
+    if (!result.error.empty()) {
+      fmt::print(stderr, "tenon: {} over {}: {}\n", result.trace, result.policy, result.error);
+      if (status == kSuccess) status = kFailure;
+    }
+  fmt::print("{}", arguments.json ? report_json(results) : report_table(results));
+  if (!arguments.json_file.empty()) write_file(arguments.json_file, report_json(results));
+  return status;
+}
+
+}  // namespace
+
+Subcommand add_replay(CLI::App& app) {
+  const auto arguments = std::make_shared<ReplayArguments>();
+  CLI::App* replay = app.add_subcommand("replay", "Replay recorded traces over allocators");
+  replay->footer(kHelp);
+  replay->add_option("TRACE", arguments->files, "Recorded traces")->required();
+  replay->add_option("--policy", arguments->policies,
+                     "Policies, comma-separated, or all (see tenon policies)")
+      ->allow_extra_args(false)  // what follows is a trace
+      ->capture_default_str();
+  replay->add_option("--capacity", arguments->capacity,
+                     "Also replay on a device of this size, like 12GiB, and say whether it fits");
+  replay->add_flag("--find-capacity", arguments->survey.find_capacity,
+                   "Search the smallest device for each policy");
+  replay->add_option("--conf", arguments->survey.conf,
+                     "PyTorch's allocator settings, 'key:value,key:value'");
+  replay->add_option("--lag", arguments->lag,
+                     "How long the device's work runs behind the host, like 20ms")
+      ->capture_default_str();
+  replay->add_option("--passes", arguments->survey.passes,
+                     "Timed replays for ns/event; 0 leaves timing out")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 100000));
+  replay->add_option("--threads", arguments->survey.threads,
+                     "Threads for what is not timed; 0: one for each core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 256));
+  replay->add_flag("--json", arguments->json, "Print JSON instead of the table");
+  replay->add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
+  return {replay, [arguments] { return run_replay(*arguments); }};
+}
+
+}  // namespace tenon::command
