@@ -30,6 +30,7 @@ std::vector<ConformanceCase> conformance_cases() {
     if (excluded_policies().contains(policy.name)) continue;
     ConformanceCase one{policy.name, [make = policy.make](Backend& b) { return make(b, {}); }};
     if (policy.name == "host") one.alignment = 64;
+    if (policy.name == "unified") one.alignment = 16;
     cases.push_back(std::move(one));
   }
   return cases;

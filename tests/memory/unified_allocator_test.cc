@@ -101,6 +101,23 @@ TEST(UnifiedAllocator, AcceptsAFreeBufferUpTo32MiBLargerAndCutsLargerOnes) {
   allocator.check_invariants();
 }
 
+TEST(UnifiedAllocator, DoesNotSpendABufferOnARequestOfLessThanHalfUnlessTold) {
+  SimBackend backend(fake_device());
+  const auto second_buffer_bytes = [&](const UnifiedOptions& options) {
+    UnifiedAllocator allocator(backend, options);
+    const DataPtr full = allocator.allocate(700 * kMiB);
+    allocator.allocate(30 * kMiB).clear();
+    const DataPtr small = allocator.allocate(11 * kMiB);
+    return allocator.get_buffer_size(small.get());
+  };
+  EXPECT_EQ(second_buffer_bytes({}), 11 * kMiB);
+  UnifiedOptions as_mps;
+  as_mps.max_oversize_factor = 1e6;
+  EXPECT_EQ(second_buffer_bytes(as_mps), 30 * kMiB);
+  as_mps.max_oversize_factor = 0.5;
+  EXPECT_THROW(UnifiedAllocator(backend, as_mps), InvalidArgument);
+}
+
 TEST(UnifiedAllocator, MergesCachedBuffersBeforeItGrows) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);

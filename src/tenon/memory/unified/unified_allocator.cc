@@ -28,6 +28,9 @@ const UnifiedOptions& checked(const UnifiedOptions& options) {
   if (!is_power_of_two(options.alignment) || options.alignment < 16 || options.alignment > kMiB)
     throw InvalidArgument(fmt::format(
         "alignment {} is not a power of two between 16 and 1 MiB", options.alignment));
+  if (!(options.max_oversize_factor >= 1 && options.max_oversize_factor <= 1e6))
+    throw InvalidArgument(fmt::format("oversize factor {} is not between 1 and a million",
+                                      options.max_oversize_factor));
   return options;
 }
 
@@ -189,9 +192,16 @@ UnifiedAllocator::Grant UnifiedAllocator::serve(const Request& request) {
   return {buffer, true};
 }
 
+// How large a free buffer may be that is reused whole.
+std::uint64_t UnifiedAllocator::largest_acceptable(std::uint64_t size_bytes) const {
+  const double factor = options_.max_oversize_factor;
+  return std::min(size_bytes + options_.max_oversize_bytes,
+                  static_cast<std::uint64_t>(static_cast<double>(size_bytes) * factor));
+}
+
 // From what the pool has that its own stream may use at once.
 Buffer* UnifiedAllocator::reuse(BufferPool& pool, const Request& request) {
-  const std::uint64_t most = request.size_bytes + options_.max_oversize_bytes;
+  const std::uint64_t most = largest_acceptable(request.size_bytes);
   if (Buffer* buffer = pool.take(request.size_bytes, most)) return buffer;
   if (Buffer* buffer = pool.place(request.size_bytes, request.alignment)) return buffer;
   if (settle_pending(pool) > 0)
@@ -209,8 +219,7 @@ Buffer* UnifiedAllocator::take_pending(BufferPool& pool, const Request& request)
   for (std::size_t i = 0; i < pending.size(); ++i) {
     const Buffer* buffer = pending[i];
     const std::uint64_t size = buffer->size_bytes();
-    if (size < request.size_bytes || size - request.size_bytes > options_.max_oversize_bytes)
-      continue;
+    if (size < request.size_bytes || size > largest_acceptable(request.size_bytes)) continue;
     if (best < pending.size() && pending[best]->size_bytes() <= size) continue;
     bool ordered = true;
     for (const BufferUse* use = buffer->uses; use != nullptr && ordered; use = use->next)

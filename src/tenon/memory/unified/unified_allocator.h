@@ -22,8 +22,11 @@ namespace tenon {
 struct UnifiedOptions {
   std::optional<unified::Storage> storage;  // of allocate(); default: shared where supported
   std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least
-  std::uint64_t max_oversize_bytes = 32 * kMiB;  // a cached buffer may exceed a request by this
-  std::uint64_t limit_bytes = 0;            // on what is held from the driver; 0: none
+  // A cached buffer serves a smaller request whole when it is at most so much larger; a larger one is
+  // cut. The bytes are MPS's bound, the factor MLX's; the lower one counts.
+  std::uint64_t max_oversize_bytes = 32 * kMiB;
+  double max_oversize_factor = 2;
+  std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
 };
 
 // What the host sees of a shared buffer.
@@ -41,7 +44,7 @@ struct SharedBufferPtr {
 //      dedicated   the rest, rounded to 2 MiB
 //   scalars of up to 8 bytes have heaps of their own
 //
-// Reuse: the smallest cached buffer of the stream between the request and the request plus 32 MiB;
+// Reuse: the smallest cached buffer of the stream between the request and what options accept;
 // else a new buffer from the stream's free room; else all its cached buffers are merged with
 // that room; else what another stream can spare, ordered by an event if need be, so no memory is
 // stranded with a stream; and only then a new heap. Growth beyond a soft limit gives idle heaps back
@@ -172,6 +175,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   unified::BufferPool& pool_of(const Request& request);
   Grant serve(const Request& request);
   Grant serve_by_eviction(const Request& request);
+  std::uint64_t largest_acceptable(std::uint64_t size_bytes) const;
   unified::Buffer* reuse(unified::BufferPool& pool, const Request& request);
   unified::Buffer* take_pending(unified::BufferPool& pool, const Request& request);
   unified::Buffer* borrow(const Request& request);
