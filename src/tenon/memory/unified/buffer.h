@@ -46,13 +46,15 @@ struct Buffer {
     kCached,   // free for the pool's own stream
   };
 
-  Block node;                     // while cached: its place in the pool's index by size
   Block* place = nullptr;         // its bytes in the pool's BestFitHeap
   UnifiedAllocator* allocator = nullptr;
   BufferHeap* heap = nullptr;
   void* data = nullptr;           // device address
   std::uint64_t id = 0;           // never used twice
   std::uint64_t requested_bytes = 0;
+  void* group = nullptr;          // while cached: BufferCache's own, and its links
+  Buffer* above = nullptr;
+  Buffer* below = nullptr;
   StreamPoint freed;              // last free, on the pool's own stream
   BufferUse* uses = nullptr;
   std::vector<std::int64_t>* shape = nullptr;  // owned; null: not set

@@ -9,10 +9,8 @@
 namespace tenon::unified {
 
 Buffer* BufferPool::take(std::uint64_t size_bytes, std::uint64_t most_bytes) {
-  Block* node = cached_.find(size_bytes);
-  if (node == nullptr || node->size > most_bytes) return nullptr;
-  Buffer* buffer = static_cast<Buffer*>(node->owner);
-  uncache(buffer);
+  Buffer* buffer = cached_.take(size_bytes, most_bytes);
+  if (buffer != nullptr) count_cached(-1, buffer);
   return buffer;
 }
 
@@ -26,32 +24,17 @@ Buffer* BufferPool::place(std::uint64_t size_bytes, std::uint64_t alignment) {
 
 void BufferPool::cache(Buffer* buffer) {
   buffer->state = Buffer::State::kCached;
-  buffer->node.size = buffer->size_bytes();
-  cached_.insert(&buffer->node);
-  cached_bytes_ += buffer->size_bytes();
-  ++cached_buffers_;
-  count(&AllocatorStats::inactive_split, &AllocatorStats::inactive_split_bytes, 1,
-        buffer->size_bytes());
-}
-
-void BufferPool::uncache(Buffer* buffer) {
-  cached_.erase(&buffer->node);
-  cached_bytes_ -= buffer->size_bytes();
-  --cached_buffers_;
-  count(&AllocatorStats::inactive_split, &AllocatorStats::inactive_split_bytes, -1,
-        buffer->size_bytes());
+  cached_.add(buffer);
+  count_cached(1, buffer);
 }
 
 void BufferPool::merge_cached() {
-  std::vector<Buffer*> all;
-  all.reserve(cached_buffers_);
-  cached_.for_each([&](Block* node) { all.push_back(static_cast<Buffer*>(node->owner)); });
-  for (Buffer* buffer : all) {
-    uncache(buffer);
+  cached_.drain([&](Buffer* buffer) {
+    count_cached(-1, buffer);
     merged_ = {stream_, std::max(merged_.tick, buffer->freed.tick)};
     places_.release(buffer->place);
     records_.destroy(buffer);
-  }
+  });
 }
 
 void BufferPool::add_heap(BufferHeap* heap) {
@@ -67,7 +50,8 @@ void BufferPool::remove_heap(BufferHeap* heap) {
   for (Block* block = heap->first; block != nullptr; block = block->next) {
     if (block->state != Block::State::kUsed) continue;
     Buffer* buffer = static_cast<Buffer*>(block->context);
-    uncache(buffer);
+    cached_.remove(buffer);
+    count_cached(-1, buffer);
     records_.destroy(buffer);
     block = places_.release(block);
   }
@@ -75,9 +59,7 @@ void BufferPool::remove_heap(BufferHeap* heap) {
 }
 
 std::uint64_t BufferPool::largest_free_bytes() const {
-  std::uint64_t largest = places_.largest_free();
-  if (const Block* node = cached_.largest()) largest = std::max(largest, node->size);
-  return largest;
+  return std::max(places_.largest_free(), cached_.largest_bytes());
 }
 
 void BufferPool::check_invariants(const std::vector<BufferHeap*>& heaps) const {
@@ -108,9 +90,9 @@ void BufferPool::check_invariants(const std::vector<BufferHeap*>& heaps) const {
     TENON_CHECK(out == heap->buffers_out, "{} buffers are out, counted {} (3)", out,
                 heap->buffers_out);
   }
-  TENON_CHECK(cached_bytes == cached_bytes_ && cached_buffers == cached_buffers_,
+  TENON_CHECK(cached_bytes == cached_.bytes() && cached_buffers == cached_.count(),
               "{} cached bytes in {} buffers, counted {} in {} (2)", cached_bytes, cached_buffers,
-              cached_bytes_, cached_buffers_);
+              cached_.bytes(), cached_.count());
   TENON_CHECK(pending_buffers == pending_.size(), "{} buffers pending, listed {}", pending_buffers,
               pending_.size());
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "tenon/heap/best_fit_heap.h"
-#include "tenon/heap/size_index.h"
 #include "tenon/memory/stats.h"
+#include "tenon/memory/unified/buffer_cache.h"
 #include "tenon/memory/unified/buffer_records.h"
 
 namespace tenon::unified {
@@ -24,7 +24,7 @@ enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
 //
 // Invariants (check_invariants):
 //   1. Every used block of the placement belongs to exactly one buffer, and the other way round.
-//   2. The index holds exactly the cached buffers, and cached_bytes() is their sum.
+//   2. The cache holds exactly the cached buffers, and cached_bytes() is their sum.
 //   3. A heap's buffers_out is the number of its buffers that are in use or pending.
 //
 // take, place, cache: O(log n). merge_cached: O(log n) for each buffer, each of which was cached by
@@ -57,7 +57,7 @@ class BufferPool {
   // All cached buffers become room.
   void merge_cached();
   // The largest request that merging every cached buffer could possibly serve.
-  std::uint64_t mergeable_bytes() const { return cached_bytes_ + places_.free_bytes(); }
+  std::uint64_t mergeable_bytes() const { return cached_.bytes() + places_.free_bytes(); }
 
   std::vector<Buffer*>& pending() { return pending_; }
   const std::vector<Buffer*>& pending() const { return pending_; }
@@ -69,13 +69,16 @@ class BufferPool {
   // Requires: no buffer of the heap is in use or pending.
   void remove_heap(BufferHeap* heap);
 
-  std::uint64_t cached_bytes() const { return cached_bytes_; }
-  std::uint64_t cached_buffers() const { return cached_buffers_; }
+  std::uint64_t cached_bytes() const { return cached_.bytes(); }
+  std::uint64_t cached_buffers() const { return cached_.count(); }
   std::uint64_t largest_free_bytes() const;
   void check_invariants(const std::vector<BufferHeap*>& heaps) const;
 
  private:
-  void uncache(Buffer* buffer);
+  void count_cached(int sign, const Buffer* buffer) {
+    count(&AllocatorStats::inactive_split, &AllocatorStats::inactive_split_bytes, sign,
+          buffer->size_bytes());
+  }
 
   BufferRecords& records_;
   AllocatorStats& stats_;
@@ -83,9 +86,7 @@ class BufferPool {
   const Storage storage_;
   const SizeClass size_class_;
   BestFitHeap places_;
-  SizeIndex cached_;
-  std::uint64_t cached_bytes_ = 0;
-  std::uint64_t cached_buffers_ = 0;
+  BufferCache cached_;
   std::vector<Buffer*> pending_;
   StreamPoint merged_;
   std::uint64_t end_offset_ = 0;  // of the last heap; offsets are never used twice

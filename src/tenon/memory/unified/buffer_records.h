@@ -28,8 +28,6 @@ class BufferRecords {
     buffer->heap = heap;
     buffer->data = static_cast<std::byte*>(heap->segment.base) + (place->offset - heap->base_offset);
     buffer->id = ++last_id_;
-    buffer->node.offset = place->offset;
-    buffer->node.owner = buffer;
     place->context = buffer;
     by_address_.insert(buffer->data, buffer);
     return buffer;
