@@ -6,6 +6,7 @@
 #include "tenon/memory/caching/caching_allocator.h"
 #include "tenon/memory/expandable/expandable_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
+#include "tenon/memory/stitched/stitched_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 
 namespace tenon {
@@ -44,6 +45,13 @@ const std::vector<Policy>& policies() {
        "PyTorch's CUDA caching allocator", make_caching, true},
       {"expandable", "the same over growable virtual ranges, by PyTorch's rules",
        "PyTorch's expandable_segments:True", make_expandable, true},
+      {"stitched", "physical pages moved between holes: Tenon's own, the default on a GPU",
+       "GMLake, and better",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<StitchedAllocator>(backend, StitchedSettings{},
+                                                    parse_caching_settings(options.conf),
+                                                    options.limit_bytes);
+       }},
   };
   return kPolicies;
 }
