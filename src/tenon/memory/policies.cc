@@ -5,6 +5,7 @@
 #include "tenon/base/error.h"
 #include "tenon/memory/caching/caching_allocator.h"
 #include "tenon/memory/expandable/expandable_allocator.h"
+#include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
 #include "tenon/memory/stitched/stitched_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
@@ -40,6 +41,11 @@ const std::vector<Policy>& policies() {
       {"system", "each block straight from the driver", "cudaMalloc, malloc",
        [](Backend& backend, const Options&) -> Made {
          return std::make_unique<SystemAllocator>(backend);
+       }},
+      {"host", "the default for host memory: thread-local bins over large extents, decay",
+       "c10's CPU allocator, mimalloc",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<HostAllocator>(backend, options.limit_bytes);
        }},
       {"caching", "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
        "PyTorch's CUDA caching allocator", make_caching, true},
