@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
+#include "tenon/memory/buddy/buddy_allocator.h"
 #include "tenon/memory/caching/caching_allocator.h"
 #include "tenon/memory/expandable/expandable_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
+#include "tenon/memory/pool/pool_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 
 namespace tenon {
@@ -39,6 +41,15 @@ const std::vector<Policy>& policies() {
       {"system", "each block straight from the driver", "cudaMalloc, malloc",
        [](Backend& backend, const Options&) -> Made {
          return std::make_unique<SystemAllocator>(backend);
+       }},
+      {"buddy", "binary buddies over chunks, one instance per stream", "place/buddy allocators",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<BuddyAllocator>(backend, BuddyConfig{}, options.limit_bytes);
+       }},
+      {"pool", "best fit, split, coalesce over growing chunks, one instance per stream",
+       "memory pools (RMM, MemoryPool)",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<PoolAllocator>(backend, PoolConfig{}, options.limit_bytes);
        }},
       {"caching", "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
        "PyTorch's CUDA caching allocator", make_caching, true},
