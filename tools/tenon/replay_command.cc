@@ -36,7 +36,9 @@ The figures, of one replay on a simulated device unless they say otherwise:
   ns/event      host time for an alloc or a free, warm: the same trace again and again on one
                 instance, median, no capacity limit, no lag. "null" is the floor: the loop itself
   layout        first digits of a hash over every block's place; equal from run to run
-With --capacity, calls, stalls and layout are of the run within that capacity.
+With --capacity, calls, stalls and layout are of the run within that capacity. A capacity is the
+device's; policies that follow PyTorch keep it as their own limit, as its memory fraction does, and
+expandable may then pass it by less than one page handle, as PyTorch does.
 
 Examples:
   tenon replay snapshot.pickle

@@ -10,10 +10,19 @@
 namespace tenon {
 namespace {
 
+// Who holds the capacity: the device, except for policies that test it by rules of their own.
 SimOptions sim_options(const ReplaySetup& setup) {
   SimOptions options;
-  if (setup.capacity_bytes != 0) options.capacity_bytes = setup.capacity_bytes;
+  if (setup.capacity_bytes != 0 && !find_policy(setup.policy).limits_itself)
+    options.capacity_bytes = setup.capacity_bytes;
   options.lag_ns = setup.lag_ns;
+  return options;
+}
+
+PolicyOptions policy_options(const ReplaySetup& setup) {
+  PolicyOptions options = setup.options;
+  if (setup.capacity_bytes != 0 && find_policy(setup.policy).limits_itself)
+    options.limit_bytes = setup.capacity_bytes;
   return options;
 }
 
@@ -48,7 +57,7 @@ Replayer::Replayer(const Workload& workload, const ReplaySetup& setup)
     : workload_(workload), backend_(sim_options(setup)), blocks_(workload.slots()) {
   streams_.push_back({backend_.device(), 0});
   while (streams_.size() < workload.streams()) streams_.push_back(backend_.create_stream());
-  allocator_ = make_policy(setup.policy, backend_, setup.options);
+  allocator_ = make_policy(setup.policy, backend_, policy_options(setup));
 }
 
 Replayer::~Replayer() { drop_blocks(); }

@@ -17,7 +17,9 @@ namespace tenon {
 struct ReplaySetup {
   std::string policy;
   PolicyOptions options;
-  std::uint64_t capacity_bytes = 0;    // of the device; 0: no limit
+  // Of the device, or the limit of a policy that keeps one by its own rules (Policy::limits_itself, as
+  // PyTorch's memory fraction); 0: none.
+  std::uint64_t capacity_bytes = 0;
   std::uint64_t lag_ns = 5'000'000;    // a stream's work ends this long after it was queued
 };
 

@@ -4,8 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "tenon/base/align.h"
 
 namespace tenon::os {
@@ -39,6 +37,10 @@ void* reserve(std::uint64_t size_bytes, std::uint64_t alignment) {
 
 void* allocate(std::uint64_t size_bytes, std::uint64_t alignment) {
   return map_aligned(size_bytes, alignment, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
+}
+
+void ask_for_huge_pages(void* base, std::uint64_t size_bytes) {
+  ::madvise(base, size_bytes, MADV_HUGEPAGE);
 }
 
 void release(void* base, std::uint64_t size_bytes) { ::munmap(base, size_bytes); }

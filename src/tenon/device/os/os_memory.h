@@ -12,6 +12,8 @@ std::uint64_t page_size();
 void* reserve(std::uint64_t size_bytes, std::uint64_t alignment);
 // Fresh zeroed private memory at a multiple of `alignment`. Null: out of memory.
 void* allocate(std::uint64_t size_bytes, std::uint64_t alignment);
+// A hint; without effect where the system has no huge pages.
+void ask_for_huge_pages(void* base, std::uint64_t size_bytes);
 // Gives addresses and the private memory behind them back.
 void release(void* base, std::uint64_t size_bytes);
 

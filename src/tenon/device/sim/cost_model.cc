@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tenon/base/error.h"
 
@@ -53,7 +53,9 @@ double read_cost(const std::string& path, const std::string& key, const json& ro
 json parse(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) refuse(path, "the file cannot be opened");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream content;
+  content << file.rdbuf();
+  const std::string text = content.str();
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {

@@ -12,7 +12,7 @@
 #include "tenon/device/sim/address_space.h"
 #include "tenon/device/sim/failures.h"
 #include "tenon/device/sim/order_checker.h"
-#include "tenon/device/sim/streams.h"
+#include "tenon/device/stream_table.h"
 
 namespace tenon {
 namespace {
@@ -41,7 +41,7 @@ SimBackend::SimBackend(const SimOptions& options)
       device_{DeviceType::kSim, options.device_index},
       limits_(limits_of(options)),
       space_(std::make_unique<SimAddressSpace>(options)),
-      streams_(std::make_unique<SimStreams>(device_, options.lag_ns)),
+      streams_(std::make_unique<StreamTable>(device_, options.lag_ns)),
       failures_(std::make_unique<SimFailures>(options.seed)),
       checker_(options.check_order ? std::make_unique<OrderChecker>() : nullptr) {}
 
@@ -199,9 +199,10 @@ bool SimBackend::map(std::uintptr_t address, PageHandle pages) {
 bool SimBackend::set_access(std::uintptr_t address, std::uint64_t size_bytes) {
   const std::lock_guard guard(lock_);
   if (call_lacks_memory(DriverCall::kSetAccess)) return false;
-  if (!space_->set_access(address, size_bytes)) return false;
+  const auto handle_sizes = space_->set_access(address, size_bytes);
+  if (!handle_sizes) return false;
   std::uint64_t cost_ns = 0;
-  for (const std::uint64_t handle_bytes : space_->handles_in(address, size_bytes))
+  for (const std::uint64_t handle_bytes : *handle_sizes)
     cost_ns += CostModel::cost_ns(costs_.set_access_per_handle, handle_bytes);
   charge(cost_ns);
   if (checker_) checker_->access_set(address, size_bytes);

@@ -16,7 +16,7 @@ namespace tenon {
 class OrderChecker;
 class SimAddressSpace;
 class SimFailures;
-class SimStreams;
+class StreamTable;
 
 // The simulated device: a Backend with a capacity, streams that lag behind the host, a clock that
 // driver calls move on, and failures on demand. Addresses are fake unless real_memory is set; each
@@ -114,7 +114,7 @@ class SimBackend final : public Backend {
   DriverPurpose purpose_ = DriverPurpose::kGrowth;
   DriverLedger ledger_;
   std::unique_ptr<SimAddressSpace> space_;
-  std::unique_ptr<SimStreams> streams_;
+  std::unique_ptr<StreamTable> streams_;
   std::unique_ptr<SimFailures> failures_;
   std::unique_ptr<OrderChecker> checker_;  // null unless options.check_order
 };

@@ -1,4 +1,4 @@
-#include "tenon/device/sim/streams.h"
+#include "tenon/device/stream_table.h"
 
 #include <fmt/format.h>
 
@@ -8,25 +8,25 @@
 
 namespace tenon {
 
-void SimStreams::queue_work(Stream stream, std::uint64_t now_ns) {
+void StreamTable::queue_work(Stream stream, std::uint64_t now_ns) {
   StreamState& state = streams_[require("queue_work", stream)];
   state.finish_ns = std::max(state.finish_ns, now_ns + lag_ns_);
   device_finish_ns_ = std::max(device_finish_ns_, state.finish_ns);
 }
 
-Stream SimStreams::create_stream() {
+Stream StreamTable::create_stream() {
   streams_.emplace_back();
   return Stream{device_, static_cast<std::uint32_t>(streams_.size() - 1)};
 }
 
-void SimStreams::destroy_stream(Stream stream) {
+void StreamTable::destroy_stream(Stream stream) {
   const std::size_t index = require("destroy_stream", stream);
   if (index == 0)
     throw DeviceError(fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
   streams_[index].exists = false;
 }
 
-Event SimStreams::record(Stream stream) {
+Event StreamTable::record(Stream stream) {
   const std::uint64_t finish_ns = streams_[require("record", stream)].finish_ns;
   if (free_events_.empty()) {
     free_events_.push_back(static_cast<std::uint32_t>(events_.size()));
@@ -39,27 +39,27 @@ Event SimStreams::record(Stream stream) {
   return Event{(std::uint64_t{state.generation} << 32) | slot};
 }
 
-void SimStreams::stream_wait(Stream stream, Event event) {
+void StreamTable::stream_wait(Stream stream, Event event) {
   StreamState& state = streams_[require("stream_wait", stream)];
   const EventState& awaited = events_[require("stream_wait", event)];
   state.finish_ns = std::max(state.finish_ns, awaited.finish_ns);
 }
 
-void SimStreams::destroy_event(Event event) {
+void StreamTable::destroy_event(Event event) {
   const std::size_t slot = require("destroy_event", event);
   events_[slot].exists = false;
   free_events_.push_back(static_cast<std::uint32_t>(slot));
 }
 
-std::uint64_t SimStreams::finish_ns(const char* call, Event event) const {
+std::uint64_t StreamTable::finish_ns(const char* call, Event event) const {
   return events_[require(call, event)].finish_ns;
 }
 
-std::uint64_t SimStreams::finish_ns(const char* call, Stream stream) const {
+std::uint64_t StreamTable::finish_ns(const char* call, Stream stream) const {
   return streams_[require(call, stream)].finish_ns;
 }
 
-std::size_t SimStreams::require(const char* call, Stream stream) const {
+std::size_t StreamTable::require(const char* call, Stream stream) const {
   if (stream.device == device_ && stream.id < streams_.size() && streams_[stream.id].exists)
       [[likely]]
     return stream.id;
@@ -67,7 +67,7 @@ std::size_t SimStreams::require(const char* call, Stream stream) const {
                                 to_string(stream), to_string(device_)));
 }
 
-std::size_t SimStreams::require(const char* call, Event event) const {
+std::size_t StreamTable::require(const char* call, Event event) const {
   const std::size_t slot = event.id & 0xffffffff;
   if (slot < events_.size() && events_[slot].exists &&
       events_[slot].generation == event.id >> 32) [[likely]]

@@ -1,4 +1,4 @@
-// A simulated device's streams and events, on a given clock.
+// Streams and events of a device that has no driver to keep them.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 namespace tenon {
 
-// When each stream's work is finished. Work queued at time t is finished at t + lag, and not before what its
-// stream was made to wait for. An event is finished when all work queued on its stream before it
-// is. Every operation is O(1), save for growing the tables. Not thread-safe.
-class SimStreams {
+// When each stream's work is finished, on a clock that its owner reads. Work queued at time t is
+// finished at t + lag, and not before what its stream was made to wait for. An event is finished when all work queued on its stream before it
+// is. Where nothing is ever queued, as on the host, everything is always finished. Streams and
+// events that do not exist (any more) are refused with DeviceError. O(1). Not thread-safe.
+class StreamTable {
  public:
-  SimStreams(Device device, std::uint64_t lag_ns) : device_(device), lag_ns_(lag_ns) {}
+  StreamTable(Device device, std::uint64_t lag_ns) : device_(device), lag_ns_(lag_ns) {}
 
   void queue_work(Stream stream, std::uint64_t now_ns);
   Stream create_stream();

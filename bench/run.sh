@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Prints the figures of the README: bench/run.sh [BUILD_DIR]. Fails when a program does, after
+# all have run.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+build=${1:-build}
+status=0
+
+title() { printf '\n== %s\n\n' "$1"; }
+
+title "shipped traces over every policy"
+"$build/tenon" replay data/traces/*.csv.zst --policy all --find-capacity || status=1
+
+# One program a line: its name, and what it shows.
+while IFS='|' read -r program what; do
+  [ -n "$program" ] || continue
+  if [ ! -x "$build/bench/$program" ]; then
+    echo "$build/bench/$program is not built" >&2
+    status=1
+    continue
+  fi
+  title "$what"
+  "$build/bench/$program" || status=1
+done <<'PROGRAMS'
+bench_peers|the policies named after PyTorch beside PyTorch
+PROGRAMS
+exit $status

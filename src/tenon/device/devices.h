@@ -1,0 +1,19 @@
+// Which devices this program can use.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tenon/device/device.h"
+
+namespace tenon {
+
+struct DeviceInfo {
+  Device device;
+  std::string line;  // what it is, for people
+};
+
+// The host, every device whose driver was found, and the simulated device, in that order.
+std::vector<DeviceInfo> list_devices();
+
+}  // namespace tenon

@@ -1,0 +1,106 @@
+// The spin lock, checks and error types.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+#include "tenon/base/spin_lock.h"
+
+namespace tenon {
+namespace {
+
+TEST(SpinLock, ExcludesOtherThreads) {
+  SpinLock lock;
+  std::uint64_t plain_counter = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20000; ++i) {
+        const std::lock_guard guard(lock);
+        ++plain_counter;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(plain_counter, 80000u);
+}
+
+TEST(SpinLock, TryLockFailsWhileHeld) {
+  SpinLock lock;
+  EXPECT_TRUE(lock.try_lock());
+  EXPECT_FALSE(lock.try_lock());
+  lock.unlock();
+  EXPECT_TRUE(lock.try_lock());
+  lock.unlock();
+}
+
+TEST(SpinLock, LetsADescheduledOwnerRun) {
+  SpinLock lock;
+  lock.lock();
+  bool entered = false;
+  std::thread waiting([&] {
+    const std::lock_guard guard(lock);
+    entered = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  lock.unlock();
+  waiting.join();
+  EXPECT_TRUE(entered);
+}
+
+TEST(Check, FailsWithPlaceConditionAndMessage) {
+  const int answer = 41;
+  TENON_CHECK(answer == 41);
+  try {
+    TENON_CHECK(answer == 42, "the answer is {}", answer);
+    FAIL();
+  } catch (const InternalError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("lock_and_error_test.cc:"), std::string::npos) << text;
+    EXPECT_NE(text.find("answer == 42: the answer is 41"), std::string::npos) << text;
+  }
+}
+
+TEST(Errors, DeriveFromTheStandardTypes) {
+  EXPECT_THROW(throw InvalidArgument("x"), std::invalid_argument);
+  EXPECT_THROW(throw InvalidPointer("x"), std::runtime_error);
+  EXPECT_THROW(throw DeviceError("x"), std::runtime_error);
+  EXPECT_THROW(throw InternalError("x"), std::logic_error);
+  EXPECT_THROW(throw ParseError("f", 1, 2, "x"), std::runtime_error);
+  EXPECT_THROW(throw OutOfMemory({}), std::bad_alloc);
+}
+
+TEST(Errors, ParseErrorsNameThePlace) {
+  EXPECT_STREQ(ParseError("a.csv", 3, 7, "bad").what(), "a.csv:3:7: bad");
+  EXPECT_STREQ(ParseError("a.csv", 3, 0, "bad").what(), "a.csv:3: bad");
+  EXPECT_STREQ(ParseError("a.bin", 0, 0, "bad").what(), "a.bin: bad");
+  const ParseError error("a.csv", 3, 7, "bad");
+  EXPECT_EQ(error.name(), "a.csv");
+  EXPECT_EQ(error.line(), 3u);
+  EXPECT_EQ(error.column(), 7u);
+  EXPECT_EQ(error.reason(), "bad");
+}
+
+TEST(Errors, OutOfMemoryTellsAllItKnows) {
+  const OutOfMemory error({.allocator = "caching",
+                           .device = "sim:0",
+                           .requested_bytes = 3 << 20,
+                           .allocated_bytes = 5 << 20,
+                           .reserved_bytes = 6 << 20,
+                           .limit_bytes = 8 << 20,
+                           .largest_free_bytes = 512,
+                           .advice = "free something"});
+  EXPECT_STREQ(error.what(),
+               "out of memory on sim:0 (caching): requested 3 MiB, allocated 5 MiB, reserved "
+               "6 MiB, limit 8 MiB, largest free block 512 B; free something");
+  EXPECT_EQ(error.details().requested_bytes, 3u << 20);
+  const std::string unlimited = OutOfMemory({.allocator = "pool", .device = "cpu:0", .advice = ""}).what();
+  EXPECT_EQ(unlimited.find("limit"), std::string::npos) << unlimited;
+}
+
+}  // namespace
+}  // namespace tenon
