@@ -1,6 +1,7 @@
 // The command: `tenon replay`, `tenon policies`, `tenon info`.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <vector>
 
@@ -23,6 +24,15 @@ int run(int argc, char** argv) {
       "\"tenon replay --help\" says what the figures mean.");
   const std::vector<command::Subcommand> subcommands = {
       command::add_replay(app), command::add_policies(app), command::add_info(app)};
+  const auto is_named = [&](const command::Subcommand& subcommand) {
+    return subcommand.app->get_name() == argv[1];
+  };
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::none_of(subcommands.begin(), subcommands.end(), is_named)) {
+    fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are replay, policies and info\n",
+               argv[1]);
+    return command::kBadInput;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version

@@ -19,7 +19,7 @@ struct SurveyOptions {
   std::uint64_t capacity_bytes = 0;  // 0: none
   bool find_capacity = false;
   std::uint64_t lag_ns = 5'000'000;
-  int passes = 5;                    // timed; 0: no times
+  int passes = 11;                   // timed; 0: no times
   int threads = 0;                   // for all but timing; 0: one for each core
 };
 

@@ -6,8 +6,10 @@
 #include "tenon/memory/buddy/buddy_allocator.h"
 #include "tenon/memory/caching/caching_allocator.h"
 #include "tenon/memory/expandable/expandable_allocator.h"
+#include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
 #include "tenon/memory/pool/pool_allocator.h"
+#include "tenon/memory/stitched/stitched_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 
 namespace tenon {
@@ -42,6 +44,11 @@ const std::vector<Policy>& policies() {
        [](Backend& backend, const Options&) -> Made {
          return std::make_unique<SystemAllocator>(backend);
        }},
+      {"host", "the default for host memory: thread-local bins over large extents, decay",
+       "c10's CPU allocator, mimalloc",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<HostAllocator>(backend, options.limit_bytes);
+       }},
       {"buddy", "binary buddies over chunks, one instance per stream", "place/buddy allocators",
        [](Backend& backend, const Options& options) -> Made {
          return std::make_unique<BuddyAllocator>(backend, BuddyConfig{}, options.limit_bytes);
@@ -55,6 +62,13 @@ const std::vector<Policy>& policies() {
        "PyTorch's CUDA caching allocator", make_caching, true},
       {"expandable", "the same over growable virtual ranges, by PyTorch's rules",
        "PyTorch's expandable_segments:True", make_expandable, true},
+      {"stitched", "physical pages moved between holes: Tenon's own, the default on a GPU",
+       "GMLake, and better",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<StitchedAllocator>(backend, StitchedSettings{},
+                                                    parse_caching_settings(options.conf),
+                                                    options.limit_bytes);
+       }},
   };
   return kPolicies;
 }
