@@ -85,6 +85,13 @@ class BuddyHeap {
   std::uint64_t metadata_bytes() const {
     return roots_slab_.capacity_bytes() + halves_.capacity_bytes();
   }
+  // Free and used blocks of an extent, by offset.
+  template <typename Visit>
+  static void for_each_leaf(BuddyBlock* block, Visit&& visit) {
+    if (block->state != BuddyBlock::State::kSplit) return visit(block);
+    for_each_leaf(block->next, visit);
+    for_each_leaf(block->next + 1, visit);
+  }
   void check_invariants() const;
 
  private:

@@ -115,8 +115,15 @@ void PlanHeap::release(PlanBlock* block) {
 }
 
 void PlanHeap::seek(std::size_t index) {
-  TENON_CHECK(cursor_ <= index && index <= blocks_.size(), "seek to {} from {} of {} slots", index,
-              cursor_, blocks_.size());
+  TENON_CHECK(index <= blocks_.size(), "seek to {} of {} slots", index, blocks_.size());
+  if (index < cursor_) {
+    skip_to(blocks_.size());
+    cursor_ = 0;
+  }
+  skip_to(index);
+}
+
+void PlanHeap::skip_to(std::size_t index) {
   // A block that is in use says more than a skipped one: it keeps its state.
   for (; cursor_ < index; ++cursor_)
     if (blocks_[cursor_].state == PlanBlock::State::kFree)

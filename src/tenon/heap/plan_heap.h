@@ -78,8 +78,8 @@ class PlanHeap {
   // The slot whose turn is next, or slots() when the round is over.
   std::size_t cursor() const { return cursor_; }
   std::size_t slots() const { return blocks_.size(); }
-  // Moves the cursor forward to `index`, skipping the slots in between. Requires: cursor() <= index
-  // <= slots().
+  // Moves the cursor forward to `index`, skipping the slots in between; around the end of the round
+  // where `index` lies behind it. Requires: index <= slots().
   void seek(std::size_t index);
   // The nearest slot from the cursor on, at most `window` away, whose size is that of the request;
   // slots() when there is none.
@@ -95,6 +95,7 @@ class PlanHeap {
 
  private:
   void sweep();
+  void skip_to(std::size_t index);
   std::uint64_t rounded(std::uint64_t size) const;
   bool range_is_free(const PlanBlock& block) const;
   bool range_is_free_below_skipped(const PlanBlock& block) const;

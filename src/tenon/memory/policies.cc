@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
+#include "tenon/memory/buddy/buddy_allocator.h"
 #include "tenon/memory/caching/caching_allocator.h"
 #include "tenon/memory/expandable/expandable_allocator.h"
 #include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
+#include "tenon/memory/pool/pool_allocator.h"
 #include "tenon/memory/stitched/stitched_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/memory/unified/unified_allocator.h"
@@ -47,6 +49,15 @@ const std::vector<Policy>& policies() {
        "c10's CPU allocator, mimalloc",
        [](Backend& backend, const Options& options) -> Made {
          return std::make_unique<HostAllocator>(backend, options.limit_bytes);
+       }},
+      {"buddy", "binary buddies over chunks, one instance per stream", "place/buddy allocators",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<BuddyAllocator>(backend, BuddyConfig{}, options.limit_bytes);
+       }},
+      {"pool", "best fit, split, coalesce over growing chunks, one instance per stream",
+       "memory pools (RMM, MemoryPool)",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<PoolAllocator>(backend, PoolConfig{}, options.limit_bytes);
        }},
       {"caching", "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
        "PyTorch's CUDA caching allocator", make_caching, true},

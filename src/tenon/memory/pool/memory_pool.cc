@@ -1,0 +1,164 @@
+#include "tenon/memory/pool/memory_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+
+namespace tenon {
+namespace {
+
+std::uint64_t address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
+
+std::uint64_t checked_pool_size(std::uint64_t size) {
+  if (size == 0 || size > kMaxRequestBytes)
+    throw InvalidArgument(fmt::format("memory pool: a pool size of {} bytes is not from 1 to {}",
+                                      size, kMaxRequestBytes));
+  return align_up(size, MemoryPool::kAlignment);
+}
+
+}  // namespace
+
+MemoryPool::MemoryPool(std::shared_ptr<Allocator> upstream, std::size_t pool_size)
+    : upstream_(std::move(upstream)), pool_size_(checked_pool_size(pool_size)) {
+  if (upstream_ == nullptr)
+    throw InvalidArgument("memory pool: the upstream allocator is null; give one, such as system");
+  add_chunk(pool_size_);
+}
+
+void* MemoryPool::allocate(std::size_t size_bytes) {
+  if (size_bytes == 0) return nullptr;
+  if (size_bytes > kMaxRequestBytes)
+    throw InvalidArgument(fmt::format("memory pool: {} bytes is more than any request may be ({})",
+                                      size_bytes, format_byte_size(kMaxRequestBytes)));
+  const std::uint64_t rounded = align_up(size_bytes, kAlignment);
+  if (void* data = place(rounded)) [[likely]] return data;
+  const std::lock_guard growing(grow_mutex_);
+  for (;;) {
+    // Another thread may have grown the pool or freed a block meanwhile, or taken what was added.
+    if (void* data = place(rounded)) return data;
+    grow(rounded);
+  }
+}
+
+void* MemoryPool::place(std::uint64_t rounded) {
+  const std::lock_guard lock(lock_);
+  Block* block = heap_.place(rounded, 1, kMinBlockBytes);
+  if (block == nullptr) return nullptr;
+  void* data = reinterpret_cast<void*>(block->offset);
+  used_.insert(data, block);
+  stats_.total_allocated += block->size;
+  stats_.current_usage += block->size;
+  stats_.peak_usage = std::max(stats_.peak_usage, stats_.current_usage);
+  ++stats_.num_allocations;
+  ++stats_.num_pool_allocations;
+  return data;
+}
+
+void MemoryPool::deallocate(void* data) {
+  if (data == nullptr) return;
+  const std::lock_guard lock(lock_);
+  Block* block = used_.take(data);
+  if (block == nullptr) [[unlikely]]
+    throw InvalidPointer(fmt::format(
+        "deallocate({}): not a block in use of this memory pool ({} blocks in use in {} chunks); "
+        "freed twice, or from elsewhere",
+        data, used_.size(), chunks_.size()));
+  count_freed(*block);
+  heap_.release(block);
+}
+
+void MemoryPool::count_freed(const Block& block) {
+  stats_.total_freed += block.size;
+  stats_.current_usage -= block.size;
+  ++stats_.num_deallocations;
+}
+
+void MemoryPool::reset() {
+  const std::lock_guard lock(lock_);
+  // Merging leaves each chunk as one free block of its own size, for blocks never merge across the
+  // border of two.
+  used_.for_each([&](const void*, Block* block) {
+    count_freed(*block);
+    heap_.release(block);
+  });
+  used_.clear();
+}
+
+// Where upstream has no room for a chunk of the usual size, one that just holds the request will do.
+void MemoryPool::grow(std::uint64_t rounded) {
+  try {
+    add_chunk(std::max(pool_size_, 2 * rounded));
+  } catch (const OutOfMemory&) {
+    add_chunk(rounded);
+  }
+}
+
+void MemoryPool::add_chunk(std::uint64_t size_bytes) {
+  // Room to align the first block where upstream itself aligns to less.
+  DataPtr memory = upstream_->allocate(size_bytes);
+  std::uint64_t begin = address_of(memory.get());
+  if (!is_aligned(begin, kAlignment)) {
+    memory.clear();
+    memory = upstream_->allocate(size_bytes + kAlignment - 1);
+    begin = align_up(address_of(memory.get()), kAlignment);
+  }
+  const std::lock_guard lock(lock_);
+  Block* extent = heap_.add_extent(begin, size_bytes);
+  chunks_.push_back({std::move(memory), size_bytes, extent});
+  ++stats_.num_device_allocations;
+}
+
+MemoryPoolStats MemoryPool::statistics() const {
+  const std::lock_guard lock(lock_);
+  return stats_;
+}
+
+std::uint64_t MemoryPool::reserved_bytes() const {
+  const std::lock_guard lock(lock_);
+  std::uint64_t sum = 0;
+  for (const PoolChunk& chunk : chunks_) sum += chunk.size_bytes;
+  return sum;
+}
+
+std::uint64_t MemoryPool::free_bytes() const {
+  const std::lock_guard lock(lock_);
+  return heap_.free_bytes();
+}
+
+std::uint64_t MemoryPool::largest_free_bytes() const {
+  const std::lock_guard lock(lock_);
+  return heap_.largest_free();
+}
+
+void MemoryPool::check_invariants() const {
+  const std::lock_guard lock(lock_);
+  heap_.check_invariants();
+  std::uint64_t reserved = 0, used = 0, blocks = 0;
+  for (const PoolChunk& chunk : chunks_) {
+    reserved += chunk.size_bytes;
+    std::uint64_t in_chunk = 0;
+    BestFitHeap::for_each_in_extent(chunk.extent, [&](const Block* block) {
+      in_chunk += block->size;
+      if (block->state != Block::State::kUsed) return;
+      TENON_CHECK(used_.find(reinterpret_cast<void*>(block->offset)) == block,
+                  "the block at {} is not in the map", block->offset);
+      used += block->size;
+      ++blocks;
+    });
+    TENON_CHECK(in_chunk == chunk.size_bytes, "blocks of {} bytes in a chunk of {}", in_chunk,
+                chunk.size_bytes);
+  }
+  TENON_CHECK(used == stats_.current_usage && blocks == used_.size() &&
+                  reserved - used == heap_.free_bytes(),
+              "{} bytes in {} blocks used, counted {} in {}", used, blocks, stats_.current_usage,
+              used_.size());
+  TENON_CHECK(stats_.total_allocated - stats_.total_freed == stats_.current_usage &&
+                  stats_.num_allocations - stats_.num_deallocations == blocks,
+              "totals and usage disagree");
+}
+
+}  // namespace tenon

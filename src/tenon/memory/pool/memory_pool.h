@@ -1,0 +1,101 @@
+// A pool over any allocator, by bare pointer: best fit in large chunks that are never given back
+// while it lives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/base/pointer_map.h"
+#include "tenon/base/spin_lock.h"
+#include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/allocator.h"
+
+namespace tenon {
+
+// What a MemoryPool has done. Sizes are those of blocks, after rounding. What was allocated and
+// not freed is in use: total_allocated - total_freed == current_usage.
+struct MemoryPoolStats {
+  std::uint64_t total_allocated = 0;         // bytes, ever
+  std::uint64_t total_freed = 0;             // bytes, ever; reset() frees what is in use
+  std::uint64_t current_usage = 0;           // bytes
+  std::uint64_t peak_usage = 0;              // bytes
+  std::uint64_t num_allocations = 0;
+  std::uint64_t num_deallocations = 0;       // blocks freed, by reset() too
+  std::uint64_t num_pool_allocations = 0;    // requests served from chunks: all of them
+  std::uint64_t num_device_allocations = 0;  // chunks taken from upstream
+};
+
+// Reserves memory from `upstream` in chunks and serves requests from them: best fit (the smallest
+// free block that is large enough, the lowest among equals), split if 256 bytes or more are left,
+// neighbours merged at once when freed, never across the border of two chunks.
+//
+//   chunk 1 | used | free |  used  |  free   |      a request that fits nowhere adds a chunk of
+//   chunk 2 |    used   |       free         |      max(pool size, 2 x request)
+//
+// Deterministic: the same calls give the same blocks within chunks. allocate and deallocate cost
+// O(log n) for n free blocks. Blocks are aligned to 64 bytes.
+//
+// Thread safety: all functions may be called from any thread. A spin lock is held for one
+// placement; upstream is called outside of it, by one thread at a time.
+// Ownership: chunks belong to the pool and go back when it is destroyed. The pool shares upstream.
+// Not stream-ordered: on a GPU, free a block only when no queued work uses it (or use the policy
+// `pool`, pool_allocator.h, which has the same rules in stream order).
+class MemoryPool {
+ public:
+  static constexpr std::size_t kDefaultPoolBytes = 256 * kMiB;
+  static constexpr std::size_t kMinBlockBytes = 256;  // smaller rests stay with their block
+  static constexpr std::size_t kAlignment = 64;
+
+  // Takes the first chunk. Throws InvalidArgument for a null upstream or a pool size of 0 (or above
+  // kMaxRequestBytes), and what upstream throws when it has no memory: OutOfMemory.
+  explicit MemoryPool(std::shared_ptr<Allocator> upstream,
+                      std::size_t pool_size = kDefaultPoolBytes);
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  // Null for a size of 0. Throws OutOfMemory (a std::bad_alloc) when upstream cannot give another
+  // chunk, not even one of the request's own size; InvalidArgument above kMaxRequestBytes. The pool
+  // is unchanged then.
+  void* allocate(std::size_t size_bytes);
+
+  // Null is ignored. Throws InvalidPointer (a std::runtime_error) for a pointer that is not in use:
+  // foreign, freed already, or not the start of a block. The pool is unchanged then.
+  void deallocate(void* data);
+
+  // Frees every block: each chunk is one free block again, of its own size. Pointers that were
+  // handed out are void. Chunks and the counts of the past are kept.
+  void reset();
+
+  MemoryPoolStats statistics() const;
+  std::uint64_t reserved_bytes() const;      // in chunks
+  std::uint64_t free_bytes() const;
+  std::uint64_t largest_free_bytes() const;
+  void check_invariants() const;
+
+ private:
+  struct PoolChunk {
+    DataPtr memory;
+    std::uint64_t size_bytes = 0;
+    Block* extent = nullptr;
+  };
+
+  void* place(std::uint64_t rounded);
+  void count_freed(const Block& block);
+  void add_chunk(std::uint64_t size_bytes);
+  void grow(std::uint64_t rounded);
+
+  const std::shared_ptr<Allocator> upstream_;
+  const std::uint64_t pool_size_;
+  std::mutex grow_mutex_;     // one thread at a time calls upstream; taken before lock_
+  mutable SpinLock lock_;     // all below
+  BestFitHeap heap_;          // by address
+  PointerMap<Block> used_;
+  std::vector<PoolChunk> chunks_;
+  MemoryPoolStats stats_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,332 @@
+#include "tenon/memory/pool/memory_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tenon/base/align.h"
+#include "tenon/base/error.h"
+#include "tenon/base/random.h"
+#include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/system/system_allocator.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::size_t kPoolSize = 1 << 20;
+
+SimOptions sim(std::uint64_t capacity_bytes, bool real_memory = true) {
+  SimOptions options;
+  options.capacity_bytes = capacity_bytes;
+  options.real_memory = real_memory;
+  options.unified = real_memory;
+  return options;
+}
+
+class MemoryPoolTest : public ::testing::Test {
+ protected:
+  ~MemoryPoolTest() override { pool_.check_invariants(); }
+
+  SimBackend backend_{sim(64 << 20)};
+  std::shared_ptr<SystemAllocator> upstream_ = std::make_shared<SystemAllocator>(backend_);
+  MemoryPool pool_{upstream_, kPoolSize};
+};
+
+// --- What the pool's specification asks for, case by case.
+
+TEST_F(MemoryPoolTest, Allocation) {
+  void* a = pool_.allocate(1024);
+  void* b = pool_.allocate(2048);
+  ASSERT_NE(a, nullptr);
+  ASSERT_NE(b, nullptr);
+  EXPECT_NE(a, b);
+  std::memset(a, 1, 1024);
+  std::memset(b, 2, 2048);
+  const MemoryPoolStats stats = pool_.statistics();
+  EXPECT_GE(stats.total_allocated, 3072u);
+  EXPECT_EQ(stats.num_allocations, 2u);
+  EXPECT_EQ(stats.num_pool_allocations, 2u);
+  pool_.deallocate(a);
+  pool_.deallocate(b);
+}
+
+TEST_F(MemoryPoolTest, Deallocation) {
+  void* a = pool_.allocate(1024);
+  void* b = pool_.allocate(2048);
+  pool_.deallocate(a);
+  MemoryPoolStats stats = pool_.statistics();
+  EXPECT_EQ(stats.num_deallocations, 1u);
+  EXPECT_LT(stats.current_usage, stats.total_allocated);
+  pool_.deallocate(b);
+  stats = pool_.statistics();
+  EXPECT_EQ(stats.num_deallocations, 2u);
+  EXPECT_EQ(stats.current_usage, 0u);
+  EXPECT_EQ(stats.total_freed, stats.total_allocated);
+}
+
+TEST_F(MemoryPoolTest, Fragmentation) {
+  std::vector<void*> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(pool_.allocate(1024));
+  for (std::size_t i = 1; i < blocks.size(); i += 2) pool_.deallocate(blocks[i]);
+  void* large = pool_.allocate(4096);
+  ASSERT_NE(large, nullptr);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) pool_.deallocate(blocks[i]);
+  pool_.deallocate(large);
+  EXPECT_EQ(pool_.largest_free_bytes(), kPoolSize) << "all holes merged";
+}
+
+TEST_F(MemoryPoolTest, Reset) {
+  pool_.allocate(1024);
+  pool_.allocate(2048);
+  pool_.reset();
+  EXPECT_EQ(pool_.statistics().current_usage, 0u);
+  void* again = pool_.allocate(1024);
+  ASSERT_NE(again, nullptr);
+  pool_.deallocate(again);
+}
+
+TEST_F(MemoryPoolTest, LargeAllocation) {
+  void* large = pool_.allocate(2 * kPoolSize);
+  ASSERT_NE(large, nullptr);
+  EXPECT_EQ(pool_.statistics().num_device_allocations, 2u);
+  EXPECT_EQ(pool_.reserved_bytes(), kPoolSize + 4 * kPoolSize) << "grows by twice the request";
+  pool_.deallocate(large);
+}
+
+TEST_F(MemoryPoolTest, ZeroSizeAllocation) {
+  EXPECT_EQ(pool_.allocate(0), nullptr);
+  EXPECT_EQ(pool_.statistics().num_allocations, 0u);
+  pool_.deallocate(nullptr);
+  EXPECT_EQ(pool_.statistics().num_deallocations, 0u);
+}
+
+TEST_F(MemoryPoolTest, InvalidDeallocation) {
+  int foreign = 0;
+  EXPECT_THROW(pool_.deallocate(&foreign), std::runtime_error);
+  EXPECT_THROW(pool_.deallocate(&foreign), InvalidPointer);
+  char* block = static_cast<char*>(pool_.allocate(1024));
+  EXPECT_THROW(pool_.deallocate(block + 64), InvalidPointer) << "inside a block";
+  pool_.deallocate(block);
+  EXPECT_THROW(pool_.deallocate(block), InvalidPointer) << "freed twice";
+  EXPECT_NE(pool_.allocate(1024), nullptr) << "still usable";
+}
+
+TEST_F(MemoryPoolTest, Statistics) {
+  const MemoryPoolStats before = pool_.statistics();
+  void* block = pool_.allocate(1024);
+  const MemoryPoolStats after = pool_.statistics();
+  EXPECT_GT(after.total_allocated, before.total_allocated);
+  EXPECT_EQ(after.num_allocations, before.num_allocations + 1);
+  pool_.deallocate(block);
+  const MemoryPoolStats last = pool_.statistics();
+  EXPECT_EQ(last.num_deallocations, 1u);
+  EXPECT_EQ(last.current_usage, 0u);
+  EXPECT_EQ(last.peak_usage, 1024u);
+}
+
+TEST_F(MemoryPoolTest, ReuseAfterDeallocation) {
+  void* first = pool_.allocate(1024);
+  pool_.deallocate(first);
+  EXPECT_EQ(pool_.allocate(1024), first);
+  EXPECT_EQ(pool_.statistics().num_device_allocations, 1u);
+}
+
+// --- What a pool must not do.
+
+TEST(MemoryPoolRulesTest, ArgumentsAreChecked) {
+  SimBackend backend(sim(64 << 20));
+  const auto upstream = std::make_shared<SystemAllocator>(backend);
+  EXPECT_THROW(MemoryPool(nullptr), InvalidArgument);
+  EXPECT_THROW(MemoryPool(nullptr), std::invalid_argument);
+  EXPECT_THROW(MemoryPool(upstream, 0), InvalidArgument);
+  EXPECT_THROW(MemoryPool(upstream, 65 << 20), std::bad_alloc);
+  EXPECT_EQ(backend.used_bytes(), 0u);
+  MemoryPool pool(upstream, 4096);
+  EXPECT_THROW(pool.allocate(std::numeric_limits<std::size_t>::max()), InvalidArgument);
+}
+
+TEST(MemoryPoolRulesTest, TheDefaultPoolSizeIs256MiB) {
+  SimBackend backend(sim(1 << 30, false));
+  MemoryPool pool(std::make_shared<SystemAllocator>(backend));
+  EXPECT_EQ(backend.used_bytes(), 256u << 20);
+}
+
+TEST(MemoryPoolRulesTest, ChunksGoBackWhenThePoolEnds) {
+  SimBackend backend(sim(64 << 20));
+  {
+    MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
+    pool.allocate(4 * kPoolSize);
+    EXPECT_GT(backend.used_bytes(), kPoolSize);
+  }
+  EXPECT_EQ(backend.used_bytes(), 0u);
+}
+
+TEST_F(MemoryPoolTest, ResetGivesEachChunkItsOwnSizeBack) {
+  pool_.allocate(3 * kPoolSize);  // a chunk of six pool sizes beside the first one
+  pool_.allocate(1000);
+  const std::uint64_t reserved = pool_.reserved_bytes();
+  pool_.reset();
+  pool_.check_invariants();
+  EXPECT_EQ(pool_.free_bytes(), reserved);
+  EXPECT_EQ(pool_.largest_free_bytes(), 6 * kPoolSize);
+  EXPECT_EQ(pool_.statistics().num_device_allocations, 2u);
+  EXPECT_NE(pool_.allocate(6 * kPoolSize), nullptr);
+  EXPECT_EQ(pool_.statistics().num_device_allocations, 2u);
+}
+
+TEST_F(MemoryPoolTest, PointersFromBeforeAResetAreNoLongerKnown) {
+  void* stale = pool_.allocate(1024);
+  pool_.reset();
+  EXPECT_THROW(pool_.deallocate(stale), InvalidPointer);
+}
+
+// Each chunk of a simulated device without memory lies right below the one before.
+TEST(MemoryPoolRulesTest, ABlockNeverSpansTwoChunksThatHappenToTouch) {
+  SimBackend backend(sim(64 << 20, false));
+  MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
+  void* first = pool.allocate(kPoolSize);
+  void* second = pool.allocate(kPoolSize / 2 + 256);
+  ASSERT_EQ(pool.statistics().num_device_allocations, 2u);
+  ASSERT_EQ(static_cast<char*>(first) - static_cast<char*>(second), kPoolSize + 512);
+  pool.deallocate(first);
+  pool.deallocate(second);
+  EXPECT_EQ(pool.largest_free_bytes(), kPoolSize + 512) << "not both";
+  pool.allocate(kPoolSize + 576);
+  EXPECT_EQ(pool.statistics().num_device_allocations, 3u);
+}
+
+TEST_F(MemoryPoolTest, ARestOfTheSmallestBlockIsKeptAndASmallerOneIsNot) {
+  pool_.allocate(kPoolSize - 256);
+  EXPECT_EQ(pool_.free_bytes(), 256u);
+  pool_.reset();
+  pool_.allocate(kPoolSize - 192);
+  EXPECT_EQ(pool_.free_bytes(), 0u);
+  EXPECT_EQ(pool_.statistics().current_usage, kPoolSize);
+}
+
+TEST_F(MemoryPoolTest, TakesTheSmallestFreeBlockThatFits) {
+  std::vector<void*> blocks;
+  for (const std::size_t size : {4096, 64, 2048, 64, 1024, 64}) blocks.push_back(pool_.allocate(size));
+  for (const int hole : {0, 2, 4}) pool_.deallocate(blocks[hole]);
+  EXPECT_EQ(pool_.allocate(1024), blocks[4]);
+  EXPECT_EQ(pool_.allocate(1500), blocks[2]);
+  EXPECT_EQ(pool_.allocate(2500), blocks[0]);
+}
+
+TEST_F(MemoryPoolTest, BlocksAreAlignedEvenWhereUpstreamIsNot) {
+  class Crooked final : public Allocator {  // memory that begins 8 bytes off
+   public:
+    DataPtr allocate(std::size_t size) override {
+      char* memory = static_cast<char*>(::operator new(size + 8, std::align_val_t(64)));
+      return {memory + 8, memory, [](void* p) { ::operator delete(p, std::align_val_t(64)); },
+              Device{}};
+    }
+    void copy_data(void* to, const void* from, std::size_t size) const override {
+      default_copy_data(to, from, size);
+    }
+  };
+  MemoryPool pool(std::make_shared<Crooked>(), 1 << 16);
+  for (int i = 0; i < 20; ++i) {
+    void* block = pool.allocate(1000);
+    EXPECT_TRUE(is_aligned(reinterpret_cast<std::uintptr_t>(block), 64));
+    std::memset(block, 1, 1000);
+  }
+  pool.check_invariants();
+}
+
+TEST(MemoryPoolRulesTest, GrowsByTheRequestAloneWhereTwiceIsTooMuch) {
+  SimBackend backend(sim(10 << 20));
+  MemoryPool pool(std::make_shared<SystemAllocator>(backend), 1 << 20);
+  EXPECT_NE(pool.allocate(8 << 20), nullptr);
+  EXPECT_THROW(pool.allocate(2 << 20), OutOfMemory);
+  EXPECT_NE(pool.allocate(1 << 20), nullptr) << "still usable";
+  pool.check_invariants();
+}
+
+TEST(MemoryPoolRulesTest, WorksOverTheCpuAllocator) {
+  MemoryPool pool(std::shared_ptr<Allocator>(get_default_cpu_allocator(), [](Allocator*) {}), 1 << 16);
+  void* block = pool.allocate(5000);
+  std::memset(block, 7, 5000);
+  pool.deallocate(block);
+}
+
+TEST(MemoryPoolRulesTest, AFailureUpstreamAtAnyCallLeavesThePoolWhole) {
+  for (std::uint64_t nth = 1; nth <= 6; ++nth) {
+    SCOPED_TRACE(::testing::Message() << "upstream call " << nth << " fails");
+    SimBackend backend(sim(256 << 20, false));
+    MemoryPool pool(std::make_shared<SystemAllocator>(backend), 1 << 20);
+    backend.fail_call(DriverCall::kAllocate, nth);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 10; ++i) {
+      try {
+        blocks.push_back(pool.allocate(3 << 20));
+      } catch (const OutOfMemory&) {
+      }
+      pool.check_invariants();
+    }
+    EXPECT_EQ(blocks.size(), 10u) << "one refused chunk is made up for by a smaller one";
+    for (void* block : blocks) pool.deallocate(block);
+    pool.check_invariants();
+  }
+}
+
+TEST(MemoryPoolRulesTest, TheSameCallsGiveTheSameBlocks) {
+  const auto run = [] {
+    SimBackend backend(sim(std::uint64_t{1} << 40, false));
+    MemoryPool pool(std::make_shared<SystemAllocator>(backend), 1 << 20);
+    Random random(7);
+    std::vector<void*> live;
+    std::vector<void*> all;
+    for (int i = 0; i < 3000; ++i) {
+      if (live.empty() || random.chance(0.55)) {
+        live.push_back(pool.allocate(1 + random.below(1 << random.between(4, 19))));
+        all.push_back(live.back());
+      } else {
+        const std::size_t pick = random.below(live.size());
+        pool.deallocate(live[pick]);
+        live.erase(live.begin() + static_cast<std::ptrdiff_t>(pick));
+      }
+    }
+    pool.check_invariants();
+    return all;
+  };
+  EXPECT_EQ(run(), run());
+}
+
+TEST_F(MemoryPoolTest, ManyThreadsMayShareIt) {
+  constexpr int kThreads = 4;
+  std::array<int, kThreads> damaged = {};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([this, t, &damaged] {
+      Random random(static_cast<std::uint64_t>(t) + 1);
+      std::vector<std::pair<unsigned char*, std::size_t>> live;
+      for (int i = 0; i < 4000; ++i) {
+        if (live.size() < 20 && random.chance(0.6)) {
+          const std::size_t size = 1 + random.below(40000);
+          auto* data = static_cast<unsigned char*>(pool_.allocate(size));
+          data[0] = data[size - 1] = static_cast<unsigned char>(t);
+          live.push_back({data, size});
+        } else if (!live.empty()) {
+          const auto [data, size] = live.back();
+          live.pop_back();
+          if (data[0] != t || data[size - 1] != t) ++damaged[t];
+          pool_.deallocate(data);
+        }
+      }
+      for (const auto& [data, size] : live) pool_.deallocate(data);
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const int count : damaged) EXPECT_EQ(count, 0);
+  EXPECT_EQ(pool_.statistics().current_usage, 0u);
+}
+
+}  // namespace
+}  // namespace tenon
