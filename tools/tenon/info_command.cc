@@ -18,11 +18,12 @@ void print_device(const Backend& backend) {
   fmt::print("{}  {}\n", to_string(backend.device()), backend.description());
   fmt::print("  memory {}, free {}\n", format_byte_size(backend.memory().total_bytes),
              format_byte_size(backend.memory().free_bytes));
-  fmt::print("  alignment {}, pages {}, virtual memory {}, mapped twice {}, unified {}, streams {}\n",
-             format_byte_size(limits.alignment),
-             limits.page_granularity == 0 ? "none" : format_byte_size(limits.page_granularity),
-             yes_no(limits.has_virtual_memory), yes_no(limits.can_map_twice),
-             yes_no(limits.unified), yes_no(limits.has_streams));
+  fmt::print(
+      "  alignment {}, pages {}, virtual memory {}, mapped twice {}, unified {}, streams {}\n",
+      format_byte_size(limits.alignment),
+      limits.page_granularity == 0 ? "none" : format_byte_size(limits.page_granularity),
+      yes_no(limits.has_virtual_memory), yes_no(limits.can_map_twice), yes_no(limits.unified),
+      yes_no(limits.has_streams));
 }
 
 int run_info() {
@@ -30,14 +31,15 @@ int run_info() {
   print_device(SimBackend());
   fmt::print("\nlimits\n  largest request {}\n  device types {}\n",
              format_byte_size(kMaxRequestBytes), kMaxDeviceTypes);
-  fmt::print("\nbuild\n  tenon 0.1.0, C++{}, compiler {}, {}\n  policies {}\n  hardware threads {}\n",
-             __cplusplus / 100 % 100, __VERSION__,
+  fmt::print(
+      "\nbuild\n  tenon 0.1.0, C++{}, compiler {}, {}\n  policies {}\n  hardware threads {}\n",
+      __cplusplus / 100 % 100, __VERSION__,
 #ifdef NDEBUG
-             "checks of the release build",
+      "checks of the release build",
 #else
-             "checks of the debug build",
+      "checks of the debug build",
 #endif
-             policies().size(), std::thread::hardware_concurrency());
+      policies().size(), std::thread::hardware_concurrency());
   return kSuccess;
 }
 
