@@ -5,8 +5,11 @@
 #include "tenon/base/error.h"
 #include "tenon/memory/caching/caching_allocator.h"
 #include "tenon/memory/expandable/expandable_allocator.h"
+#include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
+#include "tenon/memory/stitched/stitched_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
+#include "tenon/memory/unified/unified_allocator.h"
 
 namespace tenon {
 
@@ -40,10 +43,29 @@ const std::vector<Policy>& policies() {
        [](Backend& backend, const Options&) -> Made {
          return std::make_unique<SystemAllocator>(backend);
        }},
+      {"host", "the default for host memory: thread-local bins over large extents, decay",
+       "c10's CPU allocator, mimalloc",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<HostAllocator>(backend, options.limit_bytes);
+       }},
       {"caching", "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
        "PyTorch's CUDA caching allocator", make_caching, true},
       {"expandable", "the same over growable virtual ranges, by PyTorch's rules",
        "PyTorch's expandable_segments:True", make_expandable, true},
+      {"unified", "pooled buffers over few large heaps, with ids, scalars, watermarks and callbacks",
+       "PyTorch's MPS allocator, MLX",
+       [](Backend& backend, const Options& options) -> Made {
+         UnifiedOptions unified;
+         unified.limit_bytes = options.limit_bytes;
+         return std::make_unique<UnifiedAllocator>(backend, unified);
+       }},
+      {"stitched", "physical pages moved between holes: Tenon's own, the default on a GPU",
+       "GMLake, and better",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<StitchedAllocator>(backend, StitchedSettings{},
+                                                    parse_caching_settings(options.conf),
+                                                    options.limit_bytes);
+       }},
   };
   return kPolicies;
 }

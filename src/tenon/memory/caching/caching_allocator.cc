@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
 
 namespace tenon {
 namespace {
@@ -18,7 +19,13 @@ CachingAllocator::CachingAllocator(Backend& backend, const CachingSettings& sett
 
 CachingAllocator::~CachingAllocator() {
   for_each_heap([&](StreamHeap& heap) {
-    for (const auto& extent : heap.extents()) backend_.free_segment(extent->segment);
+    for (const auto& extent : heap.extents()) {
+      try {
+        backend_.free_segment(extent->segment);
+      } catch (const DeviceError&) {
+        // A destructor has nobody to tell; the other segments still go.
+      }
+    }
   });
 }
 
@@ -143,11 +150,11 @@ void CachingAllocator::collect_garbage() {
 // Requires: the heap is locked and the extent wholly free.
 void CachingAllocator::release_segment(StreamHeap& heap, Extent* extent) {
   const Pool pool = extent->pool;
+  backend_.free_segment(extent->segment);  // should the driver refuse, nothing has changed
   const Segment segment = heap.remove_extent(extent);
   add_reserved(pool, -static_cast<std::int64_t>(segment.size_bytes));
   count_segment(pool, -1);
   note(MemoryEvent::kReleased, segment.base, segment.size_bytes, heap.stream());
-  backend_.free_segment(segment);
 }
 
 std::string CachingAllocator::advice() const {

@@ -6,6 +6,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
+#include "tenon/base/error.h"
 
 namespace tenon {
 namespace {
@@ -42,9 +43,18 @@ ExpandableAllocator::ExpandableAllocator(Backend& backend, const CachingSettings
 }
 
 ExpandableAllocator::~ExpandableAllocator() {
+  // A destructor has nobody to tell what the driver refuses; everything else still goes.
   for (auto& [extent, range] : ranges_) {
-    unmap_pages(range, range.addresses.base, range.pages.size() * range.handle_size);
-    backend_.release_address(range.addresses);
+    unmap_pages(range, extent->pool, range.addresses.base,
+                range.pages.size() * range.handle_size);
+    try {
+      backend_.release_address(range.addresses);
+    } catch (const DeviceError&) {
+    }
+  }
+  try {
+    release_refused_pages();
+  } catch (const DeviceError&) {
   }
 }
 
@@ -107,7 +117,7 @@ Block* ExpandableAllocator::map_front(StreamHeap& heap, Block* block, std::uint6
   Extent* extent = extent_of(block);
   Range& range = ranges_.at(extent);
   bytes = round_up(bytes, range.handle_size);
-  if (!map_pages(range, block->offset, bytes)) return nullptr;
+  if (!map_pages(range, extent->pool, block->offset, bytes)) return nullptr;
   add_reserved(extent->pool, static_cast<std::int64_t>(bytes));
   note(MemoryEvent::kMapped, reinterpret_cast<void*>(block->offset), bytes, heap.stream());
   BestFitHeap& blocks = heap.heap(extent->pool);
@@ -116,16 +126,20 @@ Block* ExpandableAllocator::map_front(StreamHeap& heap, Block* block, std::uint6
 }
 
 // All or nothing.
-bool ExpandableAllocator::map_pages(Range& range, std::uintptr_t address, std::uint64_t bytes) {
+bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t address,
+                                    std::uint64_t bytes) {
   const std::uint64_t first = (address - range.addresses.base) / range.handle_size;
   const std::uint64_t last = first + bytes / range.handle_size;
   if (range.pages.size() < last) range.pages.resize(last);
   std::uint64_t at = first;
   const auto undo = [&] {
-    unmap_pages(range, address, (at - first) * range.handle_size);
+    const Unmapped done = unmap_pages(range, pool, address, (at - first) * range.handle_size);
+    if (done.bytes > done.released_bytes)  // refused: now held, though nobody has use for it
+      add_reserved(pool, static_cast<std::int64_t>(done.bytes - done.released_bytes));
   };
   try {
     for (; at < last; ++at) {
+      if (range.pages[at].id != 0) continue;  // the driver refused to unmap them in an earlier undo
       const auto pages = backend_.create_pages(range.handle_size);
       if (!pages) return undo(), false;
       if (!backend_.map(range.addresses.base + at * range.handle_size, *pages)) {
@@ -145,18 +159,48 @@ bool ExpandableAllocator::map_pages(Range& range, std::uintptr_t address, std::u
 // ------------------------------------------------------------------------------------------------
 // Release
 
-void ExpandableAllocator::unmap_pages(Range& range, std::uintptr_t address, std::uint64_t bytes) {
+// Pages that the driver refuses to unmap stay in the range, with those behind them; unmapped pages
+// that it refuses to take back are kept for another try.
+ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Pool pool,
+                                                               std::uintptr_t address,
+                                                               std::uint64_t bytes) {
+  Unmapped done;
   const std::uint64_t first = (address - range.addresses.base) / range.handle_size;
   for (std::uint64_t at = first; at < first + bytes / range.handle_size; ++at) {
-    PageHandle pages = std::exchange(range.pages[at], {});
-    if (pages.id == 0) continue;
-    backend_.unmap(range.addresses.base + at * range.handle_size, pages);
+    const PageHandle pages = range.pages[at];
+    if (pages.id != 0) {
+      try {
+        backend_.unmap(range.addresses.base + at * range.handle_size, pages);
+      } catch (const DeviceError&) {
+        done.error = std::current_exception();
+        return done;
+      }
+      range.pages[at] = {};
+      try {
+        backend_.release_pages(pages);
+        done.released_bytes += range.handle_size;
+      } catch (const DeviceError&) {
+        done.error = std::current_exception();
+        refused_pages_.emplace_back(pool, pages);
+      }
+    }
+    done.bytes += range.handle_size;
+  }
+  return done;
+}
+
+void ExpandableAllocator::release_refused_pages() {
+  while (!refused_pages_.empty()) {
+    const auto [pool, pages] = refused_pages_.back();
     backend_.release_pages(pages);
+    refused_pages_.pop_back();
+    add_reserved(pool, -static_cast<std::int64_t>(pages.size_bytes));
   }
 }
 
 bool ExpandableAllocator::release_cached() {
   finish_pending_frees();
+  release_refused_pages();
   std::uint64_t released = 0;
   for (const Pool pool : {Pool::kLarge, Pool::kSmall})
     for_each_heap([&](StreamHeap& heap) {
@@ -175,18 +219,21 @@ std::uint64_t ExpandableAllocator::unmap_inside(StreamHeap& heap, Block* block) 
   Range& range = ranges_.at(extent);
   const std::uint64_t base = range.addresses.base;
   const std::uint64_t begin = base + round_up(block->offset - base, range.handle_size);
-  const std::uint64_t end =
+  std::uint64_t end =
       base + (block->offset + block->size - base) / range.handle_size * range.handle_size;
   if (begin >= end) return 0;
 
   backend_.synchronize(heap.stream());  // unmapping is ordered with no stream
+  const Unmapped done = unmap_pages(range, extent->pool, begin, end - begin);
+  if (done.bytes == 0) std::rethrow_exception(done.error);
+  end = begin + done.bytes;
   BestFitHeap& blocks = heap.heap(extent->pool);
   if (begin > block->offset) block = blocks.split_free(block, begin - block->offset);
   if (end < block->offset + block->size) blocks.split_free(block, end - block->offset);
   block = blocks.unback(block);
-  add_reserved(extent->pool, -static_cast<std::int64_t>(end - begin));
+  add_reserved(extent->pool, -static_cast<std::int64_t>(done.released_bytes));
   note(MemoryEvent::kUnmapped, reinterpret_cast<void*>(begin), end - begin, heap.stream());
-  unmap_pages(range, begin, end - begin);
+  if (done.error) std::rethrow_exception(done.error);
 
   if (StreamHeap::is_whole_extent(block)) {
     backend_.release_address(range.addresses);

@@ -1,7 +1,9 @@
 // PyTorch's expandable segments, by its rules.
 #pragma once
 
+#include <exception>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tenon/memory/stream_ordered/stream_ordered_allocator.h"
@@ -40,15 +42,24 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
     std::vector<PageHandle> pages;  // by position; id 0 where nothing is mapped
   };
 
+  // How far unmap_pages came, from the front.
+  struct Unmapped {
+    std::uint64_t bytes = 0;           // addresses that have no pages any more
+    std::uint64_t released_bytes = 0;  // of these, what the driver took back
+    std::exception_ptr error;          // what stopped it, or kept it from releasing
+  };
+
   bool map_room(StreamHeap& heap, Pool pool, std::uint64_t rounded);
   Block* find_room(StreamHeap& heap, Pool pool, std::uint64_t rounded);
   Block* add_range(StreamHeap& heap, Pool pool);
   Block* map_front(StreamHeap& heap, Block* block, std::uint64_t bytes);
-  bool map_pages(Range& range, std::uintptr_t address, std::uint64_t bytes);
-  void unmap_pages(Range& range, std::uintptr_t address, std::uint64_t bytes);
+  bool map_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
+  Unmapped unmap_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
+  void release_refused_pages();
   std::uint64_t unmap_inside(StreamHeap& heap, Block* block);
 
   std::unordered_map<const Extent*, Range> ranges_;  // under device_mutex_
+  std::vector<std::pair<Pool, PageHandle>> refused_pages_;  // unmapped, not yet taken back; reserved
 };
 
 }  // namespace tenon

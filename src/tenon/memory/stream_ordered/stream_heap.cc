@@ -52,7 +52,8 @@ Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t roun
 Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded) const {
   Block* block = pool.heap.find(rounded);
   if (block == nullptr) return nullptr;
-  while (block->next != nullptr && block->next->state == Block::State::kUnbacked) {
+  while (pool.rules.spare_tails && block->next != nullptr &&
+         block->next->state == Block::State::kUnbacked) {
     Block* larger = pool.heap.find_after(block);
     if (larger == nullptr || room(larger) >= room(block)) break;
     block = larger;
@@ -258,10 +259,10 @@ void StreamHeap::Counters::add_to(AllocatorStats& out, StatPool pool) const {
   add(out.requested_bytes[p], requested_bytes);
   add(out.inactive_split[p], inactive_split);
   add(out.inactive_split_bytes[p], inactive_split_bytes);
-  add(out.active[p], {allocation.current + pending, std::max(allocation.peak, active_peak),
+  add(out.active[p], {allocation.current + pending, highest_active(),
                       allocation.allocated});
   add(out.active_bytes[p],
-      {allocated_bytes.current + pending_bytes, std::max(allocated_bytes.peak, active_bytes_peak),
+      {allocated_bytes.current + pending_bytes, highest_active_bytes(),
        allocated_bytes.allocated});
 }
 
@@ -286,13 +287,13 @@ void StreamHeap::reset_peaks() {
 
 PeakBoard::Levels StreamHeap::levels(bool peaks) const {
   PeakBoard::Levels out = {};
-  AllocatorStats stats;
-  add_stats(stats);
   std::size_t i = 0;
-  for (std::size_t pool = 0; pool < 3; ++pool)
-    for (const PoolStats* family : {&stats.allocation, &stats.allocated_bytes,
-                                    &stats.requested_bytes, &stats.active, &stats.active_bytes})
-      out[i++] = peaks ? (*family)[pool].peak : (*family)[pool].current;
+  for (const Counters* c : {&all_, &pools_[0].counters, &pools_[1].counters}) {
+    for (const Stat* stat : {&c->allocation, &c->allocated_bytes, &c->requested_bytes})
+      out[i++] = peaks ? stat->peak : stat->current;
+    out[i++] = peaks ? c->highest_active() : c->allocation.current + c->pending;
+    out[i++] = peaks ? c->highest_active_bytes() : c->allocated_bytes.current + c->pending_bytes;
+  }
   return out;
 }
 

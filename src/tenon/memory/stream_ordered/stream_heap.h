@@ -1,6 +1,7 @@
 // What one stream owns of one device: its free blocks, and the accounts of them.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -26,6 +27,7 @@ struct PoolRules {
   std::uint64_t min_rest = 512;       // a smaller rest stays with its block
   std::uint64_t max_split = UINT64_MAX;     // from here on, blocks are not cut or lent to smaller
   std::uint64_t max_rounding = UINT64_MAX;  // how much larger such a block may be than its request
+  bool spare_tails = true;  // blocks that could grow are used last
 };
 
 // The heap of one (device, stream): two best-fit heaps, blocks that wait for other streams, and
@@ -88,6 +90,7 @@ class StreamHeap {
   void add_stats(AllocatorStats& out) const;
   void reset_peaks();
   std::int64_t allocated_bytes() const { return all_.allocated_bytes.current; }
+  std::int64_t peak_allocated_bytes() const { return all_.allocated_bytes.peak; }
   // From now on peaks are shared with other heaps.
   void join_board(PeakBoard* board);
   void publish();
@@ -110,6 +113,10 @@ class StreamHeap {
 
     void count_place(std::int64_t size, std::int64_t requested);
     void count_release(std::int64_t size);
+    std::int64_t highest_active() const { return std::max(allocation.peak, active_peak); }
+    std::int64_t highest_active_bytes() const {
+      return std::max(allocated_bytes.peak, active_bytes_peak);
+    }
     void add_to(AllocatorStats& out, StatPool pool) const;
     void reset_peaks();
   };

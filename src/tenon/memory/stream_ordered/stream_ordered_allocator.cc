@@ -21,9 +21,11 @@ bool is_plain(const CachingSettings& settings) {
 }  // namespace
 
 StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
-                                               std::uint64_t limit_bytes)
+                                               std::uint64_t limit_bytes,
+                                               std::uint64_t small_limit)
     : DeviceAllocator(backend),
       settings_(settings),
+      small_limit_(small_limit),
       plain_rounding_(is_plain(settings)),
       limit_bytes_(limit_bytes) {
   if (settings.per_process_memory_fraction < 1)
@@ -41,7 +43,7 @@ DataPtr StreamOrderedAllocator::allocate_on(std::size_t size_bytes, Stream strea
   check_request(size_bytes, stream);
   if (size_bytes == 0) [[unlikely]] return DataPtr(device_);
   const std::uint64_t rounded = round_size(size_bytes);
-  const Pool pool = rounded <= kSmallSize ? Pool::kSmall : Pool::kLarge;
+  const Pool pool = rounded <= small_limit_ ? Pool::kSmall : Pool::kLarge;
   StreamHeap& heap = heap_of(stream);
   bool grew = false;
   Block* block = place(heap, pool, size_bytes, rounded);

@@ -43,7 +43,7 @@ class StreamOrderedAllocator : public DeviceAllocator {
  protected:
   // `limit_bytes`: 0 for none but the device's own.
   StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
-                         std::uint64_t limit_bytes);
+                         std::uint64_t limit_bytes, std::uint64_t small_limit = kSmallSize);
 
   // --- What a policy does. All are called with device_mutex_ held and no heap locked.
   // Makes room for a block of `rounded` bytes in the stream's pool; false when that cannot be.
@@ -103,6 +103,7 @@ class StreamOrderedAllocator : public DeviceAllocator {
   Block* block_of(const DataPtr& data, const char* caller) const;
   void report_notes();
 
+  const std::uint64_t small_limit_;  // larger blocks come from the large pool
   const bool plain_rounding_;  // sizes are rounded to 512 bytes and no finer
   std::uint64_t limit_bytes_;
   std::vector<MemoryEventInfo> notes_;  // under device_mutex_

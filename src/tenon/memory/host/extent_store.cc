@@ -1,0 +1,144 @@
+#include "tenon/memory/host/extent_store.h"
+
+#include <algorithm>
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+
+namespace tenon::host {
+
+ExtentStore::~ExtentStore() {
+  for (const auto& extent : extents_) {
+    try {
+      backend_.free_segment(extent->segment);
+    } catch (const DeviceError&) {
+      // A destructor has nobody to tell; the other extents still go.
+    }
+  }
+}
+
+Block* ExtentStore::take(std::uint64_t size_bytes) {
+  const std::lock_guard lock(lock_);
+  return take_locked(size_bytes);
+}
+
+Block* ExtentStore::take_locked(std::uint64_t size_bytes) {
+  Block* block = heap_.place(size_bytes);
+  if (block == nullptr) return nullptr;
+  ++operations_;
+  block->context = this;
+  auto* extent = static_cast<Extent*>(block->owner);
+  if (extent->whole != nullptr) {
+    extent->whole = nullptr;
+    --whole_extents_;
+  }
+  return block;
+}
+
+Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes) {
+  const std::uint64_t wanted = align_up(std::max(size_bytes, extent_bytes), kExtentUnit);
+  const std::lock_guard lock(lock_);
+  bool within_limit = true;
+  if (limit_bytes_ != 0)
+    accounts_.change([&](const AllocatorStats& stats) {
+      const auto reserved = static_cast<std::uint64_t>(stats.reserved_bytes[0].current);
+      within_limit = reserved + wanted <= limit_bytes_;
+    });
+  if (!within_limit) return nullptr;
+  auto extent = std::make_unique<Extent>();
+  extents_.reserve(extents_.size() + 1);  // nothing may fail once the driver has given
+  const auto segment = backend_.allocate_segment(wanted);
+  if (!segment) return nullptr;
+  extent->segment = *segment;
+  extent->offset = end_offset_;
+  end_offset_ += align_up(segment->size_bytes, kExtentUnit);
+  extent->whole = heap_.add_extent(extent->offset, segment->size_bytes);
+  extent->whole->owner = extent.get();
+  extents_.push_back(std::move(extent));
+  ++whole_extents_;
+  accounts_.change([&](AllocatorStats& stats) {
+    stats.segment[0].increase(1);
+    stats.reserved_bytes[0].increase(static_cast<std::int64_t>(segment->size_bytes));
+    ++stats.num_device_alloc;
+  });
+  return take_locked(size_bytes);
+}
+
+std::vector<Segment> ExtentStore::release(Block* block) {
+  std::vector<Segment> released;
+  const std::lock_guard lock(lock_);
+  auto* extent = static_cast<Extent*>(block->owner);
+  block->requested = ++operations_;  // when it became free; a merger keeps the latest
+  block = heap_.release(block);
+  if (block->prev == nullptr && block->next == nullptr) {
+    extent->whole = block;
+    ++whole_extents_;
+  }
+  constexpr std::uint64_t kLookEvery = 256;
+  if (whole_extents_ == 0 || operations_ < next_look_) return released;
+  next_look_ = operations_ + kLookEvery;
+  for (std::size_t i = extents_.size(); i-- > 0;) {
+    Block* whole = extents_[i]->whole;
+    if (whole == nullptr || operations_ - whole->requested < kDecayOperations) continue;
+    try {
+      const Segment segment = extents_[i]->segment;
+      give_back(i);
+      released.push_back(segment);
+    } catch (const DeviceError&) {
+      whole->requested = operations_;  // a free must not fail for that; it decays again
+    }
+  }
+  return released;
+}
+
+void ExtentStore::release_free_extents(std::vector<Segment>& released) {
+  const std::lock_guard lock(lock_);
+  for (std::size_t i = extents_.size(); i-- > 0;) {
+    if (extents_[i]->whole == nullptr) continue;
+    const Segment segment = extents_[i]->segment;
+    give_back(i);
+    released.push_back(segment);
+  }
+}
+
+// Requires: the extent is wholly free. Throws DeviceError, with nothing changed.
+void ExtentStore::give_back(std::size_t index) {
+  const Segment segment = extents_[index]->segment;
+  backend_.free_segment(segment);
+  heap_.remove_extent(extents_[index]->whole);
+  extents_.erase(extents_.begin() + static_cast<std::ptrdiff_t>(index));
+  --whole_extents_;
+  accounts_.change([&](AllocatorStats& stats) {
+    stats.segment[0].decrease(1);
+    stats.reserved_bytes[0].decrease(static_cast<std::int64_t>(segment.size_bytes));
+    ++stats.num_device_free;
+  });
+}
+
+void* ExtentStore::address_of(const Block* block) {
+  const auto* extent = static_cast<const Extent*>(block->owner);
+  return static_cast<char*>(extent->segment.base) + (block->offset - extent->offset);
+}
+
+std::uint64_t ExtentStore::largest_free_bytes() const {
+  const std::lock_guard lock(lock_);
+  return heap_.largest_free();
+}
+
+void ExtentStore::check_invariants() const {
+  const std::lock_guard lock(lock_);
+  heap_.check_invariants();
+  std::uint64_t whole = 0;
+  for (const auto& extent : extents_) {
+    if (extent->whole == nullptr) continue;
+    ++whole;
+    TENON_CHECK(extent->whole->state == Block::State::kFree &&
+                    extent->whole->offset == extent->offset &&
+                    extent->whole->size == extent->segment.size_bytes,
+                "the extent at {} is not wholly free", extent->offset);
+  }
+  TENON_CHECK(whole == whole_extents_, "{} free extents, {} counted", whole, whole_extents_);
+}
+
+}  // namespace tenon::host

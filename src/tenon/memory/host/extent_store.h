@@ -1,0 +1,94 @@
+// The memory of one stream: extents from the driver, cut by best fit.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "tenon/base/spin_lock.h"
+#include "tenon/device/backend.h"
+#include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/host/accounts.h"
+
+namespace tenon {
+class HostAllocator;
+}
+
+namespace tenon::host {
+
+inline constexpr std::uint64_t kExtentBytes = 64 << 20;  // the usual extent
+inline constexpr std::uint64_t kExtentUnit = 2 << 20;    // extents are multiples: huge pages
+inline constexpr std::uint64_t kGrain = 4096;            // large blocks and spans are multiples
+
+// Hands out pieces of extents: spans to the threads' heaps, and large blocks.
+//
+// A piece's offset counts from the store's beginning; every extent ever added comes after all
+// earlier ones, so offsets do not depend on where the driver puts an extent.
+//
+//   offsets:   | extent 0        | extent 1  | (gone)    | extent 3 ...
+//   addresses:   wherever the driver put each of them
+//
+// Decay: an extent that has been wholly free for kDecayOperations takes and releases of its store
+// goes back to the driver. Operations are counted, not time, so that a replay is the same each run.
+//
+// Thread-safe: one lock, held during driver calls. O(log n) besides the driver.
+class ExtentStore {
+ public:
+  static constexpr std::uint64_t kDecayOperations = 4096;
+
+  // `limit_bytes` is for what all stores that share `accounts` reserve; 0: none.
+  ExtentStore(HostAllocator& allocator, Backend& backend, Accounts& accounts,
+              std::uint64_t limit_bytes, Stream stream)
+      : allocator_(allocator),
+        backend_(backend),
+        accounts_(accounts),
+        limit_bytes_(limit_bytes),
+        stream_(stream) {}
+  ~ExtentStore();  // gives every extent back, used or not
+  ExtentStore(const ExtentStore&) = delete;
+  ExtentStore& operator=(const ExtentStore&) = delete;
+
+  // A piece from the extents there are, or null; its `context` is this store. Requires: size_bytes
+  // is a multiple of kGrain.
+  Block* take(std::uint64_t size_bytes);
+  // The same after adding an extent, of at least `extent_bytes`; null when the driver has no
+  // memory, or the limit forbids it.
+  Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
+  // Extents that have decayed go back to the driver; the caller reports them.
+  std::vector<Segment> release(Block* block);
+  // All wholly free extents go back to the driver, one after the other into `released`. Throws
+  // DeviceError when the driver refuses one; those not yet given back stay.
+  void release_free_extents(std::vector<Segment>& released);
+
+  static void* address_of(const Block* block);
+  HostAllocator& allocator() const { return allocator_; }
+  Stream stream() const { return stream_; }
+  std::uint64_t largest_free_bytes() const;
+  void check_invariants() const;
+
+ private:
+  struct Extent {
+    Segment segment;
+    std::uint64_t offset = 0;
+    Block* whole = nullptr;  // its one block while it is wholly free
+  };
+
+  Block* take_locked(std::uint64_t size_bytes);
+  void give_back(std::size_t index);
+
+  HostAllocator& allocator_;
+  Backend& backend_;
+  Accounts& accounts_;
+  const std::uint64_t limit_bytes_;
+  const Stream stream_;
+  mutable SpinLock lock_;
+  BestFitHeap heap_;
+  std::vector<std::unique_ptr<Extent>> extents_;  // by offset
+  std::uint64_t end_offset_ = 0;
+  std::uint64_t operations_ = 0;
+  std::uint64_t next_look_ = 0;      // for decayed extents, at this operation
+  std::uint64_t whole_extents_ = 0;  // wholly free
+};
+
+}  // namespace tenon::host

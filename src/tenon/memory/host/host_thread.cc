@@ -1,0 +1,106 @@
+#include "tenon/memory/host/host_thread.h"
+
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "tenon/memory/host/host_allocator.h"
+
+namespace tenon {
+namespace {
+
+// The allocators that live. Never destroyed: threads may end after static destructors began.
+struct Directory {
+  std::mutex mutex;  // taken before an allocator's own
+  std::unordered_map<std::uint64_t, HostAllocator*> allocators;
+  std::uint64_t next_id = 1;
+
+  static Directory& instance() {
+    static Directory& directory = *new Directory;
+    return directory;
+  }
+};
+
+}  // namespace
+
+// The thread's heaps. At the thread's end they are abandoned.
+class HostThread::Heaps {
+ public:
+  struct Entry {
+    std::uint64_t allocator_id;
+    std::uint32_t stream_key;
+    host::LocalHeap* heap;
+  };
+
+  ~Heaps() {
+    ended_ = true;
+    last_ = {};
+    Directory& directory = Directory::instance();
+    const std::lock_guard lock(directory.mutex);
+    for (const Entry& entry : entries) {
+      const auto it = directory.allocators.find(entry.allocator_id);
+      if (it != directory.allocators.end()) abandon(*it->second, *entry.heap);
+    }
+  }
+
+  // Entries of allocators that are gone.
+  void forget_the_dead() {
+    Directory& directory = Directory::instance();
+    const std::lock_guard lock(directory.mutex);
+    std::erase_if(entries, [&](const Entry& entry) {
+      return !directory.allocators.contains(entry.allocator_id);
+    });
+  }
+
+  std::vector<Entry> entries;
+};
+
+HostThread::Heaps& HostThread::heaps() {
+  static thread_local Heaps thread_heaps;
+  return thread_heaps;
+}
+
+host::LocalHeap* HostThread::find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key) {
+  if (ended_) return nullptr;
+  for (const Heaps::Entry& entry : heaps().entries)
+    if (entry.allocator_id == allocator_id && entry.stream_key == stream_key) {
+      last_ = {allocator_id, stream_key, entry.heap};
+      return entry.heap;
+    }
+  return nullptr;
+}
+
+void HostThread::keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
+                           host::LocalHeap& heap) {
+  if (ended_) return;
+  heaps().forget_the_dead();
+  heaps().entries.push_back({allocator_id, stream_key, &heap});
+  last_ = {allocator_id, stream_key, &heap};
+}
+
+host::LocalHeap* HostThread::nth_heap_in(std::uint64_t allocator_id, std::uint32_t n) {
+  if (ended_) return nullptr;
+  for (const Heaps::Entry& entry : heaps().entries)
+    if (entry.allocator_id == allocator_id && n-- == 0) return entry.heap;
+  return nullptr;
+}
+
+void HostThread::abandon(HostAllocator& allocator, host::LocalHeap& heap) {
+  allocator.abandon(heap);
+}
+
+std::uint64_t HostThread::enrol(HostAllocator& allocator) {
+  Directory& directory = Directory::instance();
+  const std::lock_guard lock(directory.mutex);
+  directory.allocators[directory.next_id] = &allocator;
+  return directory.next_id++;
+}
+
+void HostThread::withdraw(std::uint64_t allocator_id) {
+  Directory& directory = Directory::instance();
+  const std::lock_guard lock(directory.mutex);
+  directory.allocators.erase(allocator_id);
+}
+
+}  // namespace tenon

@@ -1,0 +1,69 @@
+// Which heaps of which host allocators belong to the calling thread.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/memory/host/local_heap.h"
+
+namespace tenon {
+
+class HostAllocator;
+
+namespace host {
+
+// The heap that a thread used last.
+struct LastHeap {
+  std::uint64_t allocator_id = 0;  // 0: none
+  std::uint32_t stream_key = 0;
+  LocalHeap* heap = nullptr;
+};
+
+}  // namespace host
+
+// All static: it speaks of the calling thread. Allocators are known by a number that is never used
+// again, so what a thread remembers of one that is gone matches nothing. When a thread ends its
+// heaps go back to those allocators that still live.
+class HostThread {
+ public:
+  // Names the thread; another thread may get the same once this one has ended.
+  static const void* mark() { return &last_; }
+
+  // The thread's heap, or null.
+  static host::LocalHeap* find_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
+    if (last_.allocator_id == allocator_id && last_.stream_key == stream_key) [[likely]]
+      return last_.heap;
+    return find_slowly(allocator_id, stream_key);
+  }
+  static void keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
+                        host::LocalHeap& heap);
+  // Any heap of that allocator, as long as it is the one used last; or null.
+  static host::LocalHeap* last_heap_in(std::uint64_t allocator_id) {
+    return last_.allocator_id == allocator_id ? last_.heap : nullptr;
+  }
+  template <typename Visit>
+  static void for_each_heap_in(std::uint64_t allocator_id, Visit&& visit) {
+    for (std::uint32_t i = 0; host::LocalHeap* heap = nth_heap_in(allocator_id, i); ++i)
+      visit(*heap);
+  }
+
+  // True from the thread's last destructors on: heaps must be abandoned after each use.
+  static bool has_ended() { return ended_; }
+
+  // An allocator begins and ends.
+  static std::uint64_t enrol(HostAllocator& allocator);
+  static void withdraw(std::uint64_t allocator_id);
+
+ private:
+  class Heaps;
+
+  static host::LocalHeap* find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key);
+  static host::LocalHeap* nth_heap_in(std::uint64_t allocator_id, std::uint32_t n);
+  static Heaps& heaps();
+  static void abandon(HostAllocator& allocator, host::LocalHeap& heap);
+
+  // Constant initialisation and no destructor: reading them costs no guard.
+  static inline constinit thread_local host::LastHeap last_;
+  static inline constinit thread_local bool ended_ = false;
+};
+
+}  // namespace tenon

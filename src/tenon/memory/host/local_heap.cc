@@ -1,0 +1,117 @@
+#include "tenon/memory/host/local_heap.h"
+
+#include <algorithm>
+
+#include "tenon/base/check.h"
+
+namespace tenon::host {
+
+LocalHeap::~LocalHeap() = default;
+
+// The first span with a free slot, linking or draining as needed; null when the bin has no room.
+Span* LocalHeap::find_room(int size_class) {
+  SpanList& bin = bins_[size_class];
+  for (;;) {
+    while (Span* span = bin.front()) {
+      if (span->free != nullptr || link_more(span)) return span;
+      bin.erase(span);  // full: it comes back with the first free
+    }
+    if (remote_.load(std::memory_order_relaxed) == nullptr) return nullptr;
+    drain();
+    if (bin.front() == nullptr) return nullptr;
+  }
+}
+
+// Links the next slots that were never used. False when there are none.
+bool LocalHeap::link_more(Span* span) {
+  constexpr std::uint32_t kBatch = 32;
+  const std::uint32_t first = span->linked;
+  const std::uint32_t end = std::min(span->capacity, first + kBatch);
+  if (first == end) return false;
+  const std::uint64_t size = size_class_bytes(span->size_class);
+  for (std::uint32_t i = end; i-- > first;) {
+    span->slots[i] = {{span->free}, span, span->data + i * size};
+    span->free = &span->slots[i];
+  }
+  span->linked = end;
+  return true;
+}
+
+// A slot came back to a span that was full, or that is wholly free now.
+void LocalHeap::notice_room(Span* span) {
+  SpanList& bin = bins_[span->size_class];
+  if (!span->listed) bin.push_back(span);
+  if (span->used == 0 && bin.has_several()) release_span(span);
+}
+
+void LocalHeap::push_remote(Slot* slot) {
+  Slot* head = remote_.load(std::memory_order_relaxed);
+  do {
+    slot->next = head;
+  } while (!remote_.compare_exchange_weak(head, slot, std::memory_order_release,
+                                          std::memory_order_relaxed));
+}
+
+void LocalHeap::drain() {
+  Slot* slot = remote_.exchange(nullptr, std::memory_order_acquire);
+  while (slot != nullptr) {
+    Slot* next = slot->next;
+    put(slot);
+    slot = next;
+  }
+}
+
+std::unique_ptr<Span> LocalHeap::prepare_span(int size_class) {
+  auto span = std::make_unique<Span>();
+  span->size_class = size_class;
+  span->capacity = static_cast<std::uint32_t>(span_bytes(size_class) / size_class_bytes(size_class));
+  span->slots = std::make_unique_for_overwrite<Slot[]>(span->capacity);
+  return span;
+}
+
+void LocalHeap::add_span(std::unique_ptr<Span> span, Block* block) {
+  span->heap = this;
+  span->block = block;
+  span->data = static_cast<char*>(ExtentStore::address_of(block));
+  span->index = spans_.size();
+  bins_[span->size_class].push_front(span.get());
+  spans_.push_back(std::move(span));
+}
+
+void LocalHeap::release_span(Span* span) {
+  bins_[span->size_class].erase(span);
+  std::vector<Segment> released = store_.release(span->block);
+  released_.insert(released_.end(), released.begin(), released.end());
+  const std::size_t index = span->index;
+  spans_.back()->index = index;
+  std::swap(spans_[index], spans_.back());
+  spans_.pop_back();
+}
+
+void LocalHeap::trim() {
+  trim_asked_.store(false, std::memory_order_relaxed);
+  drain();
+  for (std::size_t i = spans_.size(); i-- > 0;)
+    if (spans_[i]->used == 0) release_span(spans_[i].get());
+}
+
+void LocalHeap::check_invariants() const {
+  for (std::size_t i = 0; i < spans_.size(); ++i) {
+    const Span& span = *spans_[i];
+    TENON_CHECK(span.index == i && span.heap == this, "span {} is somebody else's", i);
+    std::uint32_t free = 0;
+    for (const Slot* slot = span.free; slot != nullptr; slot = slot->next) {
+      TENON_CHECK(slot->span == &span, "a slot is in another span's list");
+      TENON_CHECK(++free <= span.linked, "the free list of span {} has a cycle", i);
+    }
+    TENON_CHECK(free + span.used == span.linked, "span {}: {} free and {} used of {} slots", i,
+                free, span.used, span.linked);
+    TENON_CHECK(span.listed || (free == 0 && span.linked == span.capacity),
+                "span {} has room but is in no list", i);
+  }
+  for (int c = 0; c < kClasses; ++c)
+    for (const Span* span = bins_[c].front(); span != nullptr; span = span->next)
+      TENON_CHECK(span->listed && span->size_class == c, "a span is in the wrong bin");
+}
+
+}  // namespace tenon::host

@@ -1,0 +1,42 @@
+// The sizes that small blocks are rounded up to: eight to the octave.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace tenon::host {
+
+inline constexpr std::uint64_t kSmallestClass = 64;          // and the alignment of all classes
+inline constexpr std::uint64_t kLargestClass = 256 * 1024;   // larger requests are no small blocks
+inline constexpr int kClasses = 80;
+
+// Rounding wastes at most 1/9 of a block above 512 bytes.
+//   class     0 ...   7    8 ...   15     16 ...   23  ...       79
+//   bytes    64 ... 512  576 ... 1024   1152 ... 2048  ...  262,144
+// Requires: 0 < size_bytes <= kLargestClass.
+constexpr int size_class_of(std::uint64_t size_bytes) {
+  const std::uint64_t units = (size_bytes - 1) / kSmallestClass;  // 0 ... 4095
+  if (units < 8) return static_cast<int>(units);
+  const int top = 63 - std::countl_zero(units);
+  return (top - 2) * 8 + static_cast<int>((units >> (top - 3)) & 7);
+}
+
+constexpr std::uint64_t size_class_bytes(int size_class) {
+  if (size_class < 8) return (static_cast<std::uint64_t>(size_class) + 1) * kSmallestClass;
+  const int shift = size_class / 8 - 1;
+  return (static_cast<std::uint64_t>(8 + size_class % 8 + 1) << shift) * kSmallestClass;
+}
+
+// How much memory a thread takes at a time for blocks of a class: at least 8 blocks, at most 1024.
+constexpr std::uint64_t span_bytes(int size_class) {
+  const std::uint64_t block = size_class_bytes(size_class);
+  if (block <= 4 * 1024) return 64 * 1024;
+  if (block <= 32 * 1024) return 512 * 1024;
+  return 2 * 1024 * 1024;
+}
+
+static_assert(size_class_of(kLargestClass) == kClasses - 1);
+static_assert(size_class_bytes(kClasses - 1) == kLargestClass);
+
+}  // namespace tenon::host

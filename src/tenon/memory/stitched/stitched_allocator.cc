@@ -1,0 +1,357 @@
+#include "tenon/memory/stitched/stitched_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+
+namespace tenon {
+namespace {
+
+// Addresses cost nothing but page-table entries where something is mapped.
+constexpr std::uint64_t kRangeBytes = 8 * kTiB;
+// More mappings than this, and a page's oldest one is undone: a bound on the page table.
+constexpr std::size_t kMaxMappings = 64;
+
+// The pages all of whose addresses lie in a free backed block.
+template <typename Visit>
+void for_each_page_inside(const PageRange& range, const Block* block, Visit&& visit) {
+  const std::uint32_t end = range.slot_at(block->offset + block->size);
+  for (std::uint32_t slot = range.slot_from(block->offset); slot < end; ++slot)
+    visit(range.mapped(slot));
+}
+
+BestFitHeap& blocks_of(const PageRange& range) {
+  return range.heap().heap(range.extent()->pool);
+}
+
+}  // namespace
+
+StitchedAllocator::StitchedAllocator(Backend& backend, const StitchedSettings& stitched,
+                                     const CachingSettings& settings, std::uint64_t limit_bytes)
+    : StreamOrderedAllocator(backend, settings, limit_bytes), stitched_(stitched) {
+  const BackendLimits& limits = backend.limits();
+  if (!limits.has_virtual_memory || !limits.can_map_twice)
+    throw InvalidArgument(fmt::format("policy stitched needs virtual memory that can be mapped "
+                                      "twice, which {} lacks; use caching",
+                                      to_string(backend.device())));
+  if (stitched.page_bytes == 0 || stitched.page_bytes % limits.page_granularity != 0)
+    throw InvalidArgument(fmt::format("policy stitched: pages of {} are no multiple of {}'s {}",
+                                      format_byte_size(stitched.page_bytes),
+                                      to_string(backend.device()),
+                                      format_byte_size(limits.page_granularity)));
+  if (!(stitched.slack >= 0))
+    throw InvalidArgument(fmt::format("policy stitched: a slack of {} is below 0", stitched.slack));
+}
+
+StitchedAllocator::~StitchedAllocator() {
+  for (const auto& page : pages_) {
+    for (const Mapping& mapping : page->mappings)
+      backend_.unmap(mapping.slot.range->address_of(mapping.slot.index), page->handle);
+    backend_.release_pages(page->handle);
+  }
+  for (const auto& [id, stream] : streams_)
+    for (const auto& range : stream.ranges)
+      if (range != nullptr) backend_.release_address(range->addresses());
+}
+
+PoolRules StitchedAllocator::pool_rules(Pool) const {
+  PoolRules rules{kMinBlockSize};
+  rules.spare_tails = false;  // any addresses can be given pages
+  return rules;
+}
+
+PageRange* StitchedAllocator::range_of(StreamHeap& heap, Pool pool) {
+  StreamState& stream = streams_[heap.stream().id];
+  if (stream.clock == nullptr)
+    stream.clock = std::make_unique<StreamClock>(backend_, heap.stream());
+  auto& range = stream.ranges[static_cast<int>(pool)];
+  if (range != nullptr) return range.get();
+  const auto addresses = backend_.reserve_address(kRangeBytes);
+  if (!addresses) return nullptr;
+  const Segment segment{reinterpret_cast<void*>(addresses->base), nullptr, kRangeBytes, 0,
+                        MemoryKind::kDevice};
+  Extent* extent = heap.add_extent(pool, segment, true);
+  range = std::make_unique<PageRange>(extent, *addresses, stitched_.page_bytes);
+  count_segment(pool, +1);
+  return range.get();
+}
+
+// ------------------------------------------------------------------------------------------------
+// Growth
+
+bool StitchedAllocator::grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
+  note_highest_live(heap, rounded);
+  const std::lock_guard lock(heap.lock);
+  PageRange* range = range_of(heap, pool);
+  if (range == nullptr) return false;
+  ++epoch_;
+  idle_.clear();
+  next_idle_ = 0;
+  searched_pools_ = false;
+  find_idle(*range, &idle_);
+  Window window;
+  const GrowthView view{epoch_, clock_of(heap).settled(heap.sequence())};
+  if (!find_window(*range, blocks_of(*range), rounded, view, &window)) return false;
+  readopt(*range, window);
+  return fill(*range, window);
+}
+
+void StitchedAllocator::note_highest_live(const StreamHeap& heap, std::uint64_t rounded) {
+  auto live = static_cast<std::int64_t>(rounded);
+  for_each_heap([&](StreamHeap& each) {
+    const std::lock_guard lock(each.lock);
+    live += each.allocated_bytes();
+    if (&each == &heap) highest_live_ = std::max(highest_live_, each.peak_allocated_bytes());
+  });
+  highest_live_ = std::max(highest_live_, live);
+}
+
+bool StitchedAllocator::within_slack() const {
+  return static_cast<double>(reserved_now() + stitched_.page_bytes) <=
+         (1 + stitched_.slack) * static_cast<double>(highest_live_);
+}
+
+// Marks and appends the pages in which no block lives: those in the smallest free blocks first,
+// since the large ones are worth more where they are.
+void StitchedAllocator::find_idle(PageRange& range, std::vector<Page*>* idle) {
+  blocks_of(range).for_each_free([&](Block* block) {
+    for_each_page_inside(range, block, [&](Page* page) {
+      page->idle_epoch = epoch_;
+      page->idle_block = block;
+      idle->push_back(page);
+    });
+  });
+}
+
+// Brings back the idle pages whose earlier mapping in the window still stands, and undoes the
+// mappings of pages that are busy elsewhere.
+void StitchedAllocator::readopt(PageRange& range, const Window& window) {
+  for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
+    Page* page = range.mapped(slot);
+    if (page == nullptr || range.is_backed(slot)) continue;
+    if (can_leave(page, epoch_, range, window)) {
+      if (page->has_home)
+        move_out(page);
+      else
+        spare_.erase(std::find(spare_.begin(), spare_.end(), page));
+      order_after_last_use(page, range.heap());
+      move_in(range, page, slot);
+    } else {
+      const MovingScope moving(backend_);
+      undo_mapping(page, range.mapping(slot));
+    }
+  }
+}
+
+// Gives pages to the slots of the window that have none. False when memory is short; what was given
+// until then stays.
+bool StitchedAllocator::fill(PageRange& range, const Window& window) {
+  for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
+    if (range.mapped(slot) != nullptr) continue;
+    Page* page = obtain(range, window);
+    if (page == nullptr) return false;
+    order_after_last_use(page, range.heap());
+    if (!map_at(range, page, slot)) {
+      spare_.push_back(page);
+      return false;
+    }
+    move_in(range, page, slot);
+  }
+  return true;
+}
+
+// A page without a home, or null when memory is short.
+Page* StitchedAllocator::obtain(PageRange& range, const Window& window) {
+  if (!spare_.empty()) {
+    Page* page = spare_.back();
+    spare_.pop_back();
+    return page;
+  }
+  Page* page = within_slack() ? create(range.extent()->pool) : nullptr;
+  if (page == nullptr) page = steal(range, window);
+  if (page == nullptr) page = create(range.extent()->pool);
+  return page;
+}
+
+Page* StitchedAllocator::create(Pool pool) {
+  if (exceeds_limit(stitched_.page_bytes)) return nullptr;
+  const auto handle = backend_.create_pages(stitched_.page_bytes);
+  if (!handle) return nullptr;
+  pages_.push_back(std::make_unique<Page>());
+  pages_.back()->handle = *handle;
+  pages_.back()->pool = pool;
+  add_reserved(pool, static_cast<std::int64_t>(handle->size_bytes));
+  return pages_.back().get();
+}
+
+// An idle page of the same range, of the stream's other pool, or of another stream.
+Page* StitchedAllocator::steal(PageRange& range, const Window& window) {
+  while (true) {
+    for (; next_idle_ < idle_.size(); ++next_idle_) {
+      Page* page = idle_[next_idle_];
+      if (!page->has_home || !can_leave(page, epoch_, range, window)) continue;
+      move_out(page);
+      return page;
+    }
+    if (searched_pools_) return steal_from_other_streams(range);
+    searched_pools_ = true;
+    for (const auto& other : streams_.at(range.heap().stream().id).ranges)
+      if (other != nullptr && other.get() != &range) find_idle(*other, &idle_);
+  }
+}
+
+// In order of stream id. The marks go before the lock does: they would be out of date.
+Page* StitchedAllocator::steal_from_other_streams(const PageRange& range) {
+  for (const auto& [id, stream] : streams_) {
+    if (id == range.heap().stream().id) continue;
+    for (const auto& other : stream.ranges) {
+      if (other == nullptr) continue;
+      const std::lock_guard lock(other->heap().lock);
+      other->heap().drain_remote_frees();
+      std::vector<Page*> idle;
+      find_idle(*other, &idle);
+      if (!idle.empty()) move_out(idle.front());
+      for (Page* page : idle) page->idle_epoch = 0;
+      if (!idle.empty()) return idle.front();
+    }
+  }
+  return nullptr;
+}
+
+// ------------------------------------------------------------------------------------------------
+// Pages
+
+// Maps a page without a home at a slot where nothing is mapped. False when the driver is short of
+// memory.
+bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot) {
+  const bool moves = !page->mappings.empty();
+  backend_.set_purpose(moves ? DriverPurpose::kMoving : DriverPurpose::kGrowth);
+  if (page->mappings.size() >= kMaxMappings) undo_mapping(page, page->mappings.front());
+  const std::uintptr_t address = range.address_of(slot);
+  bool mapped = backend_.map(address, page->handle);
+  if (mapped && !backend_.set_access(address, page->handle.size_bytes)) {
+    backend_.unmap(address, page->handle);
+    mapped = false;
+  }
+  backend_.set_purpose(DriverPurpose::kGrowth);
+  if (!mapped) return false;
+  range.add(page, slot);
+  note(MemoryEvent::kMapped, reinterpret_cast<void*>(address), page->handle.size_bytes,
+       range.heap().stream());
+  return true;
+}
+
+// The slot becomes the page's home: blocks may be placed there. Requires: mapped there, no home.
+void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot) {
+  page->has_home = true;
+  page->home = {{&range, slot}, 0};
+  BestFitHeap& blocks = blocks_of(range);
+  Block at;
+  at.offset = range.address_of(slot);
+  Block* block = *std::prev(blocks.unbacked().upper_bound(&at));
+  if (block->offset < at.offset) block = blocks.split_free(block, at.offset - block->offset);
+  if (block->size > stitched_.page_bytes) blocks.split_free(block, stitched_.page_bytes);
+  set_idle_block(range, blocks.back(block));
+}
+
+// An idle page leaves its home; its mapping there stays, stale.
+void StitchedAllocator::move_out(Page* page) {
+  PageRange& range = *page->home.slot.range;
+  BestFitHeap& blocks = blocks_of(range);
+  Block* block = page->idle_block;
+  const std::uint64_t stamp = block->requested;  // the sequence number of the last free in it
+  page->has_home = false;
+  page->home.stamp = stamp;
+  range.mapping(page->home.slot.index).stamp = stamp;
+
+  const std::uint64_t begin = range.address_of(page->home.slot.index);
+  const std::uint64_t end = begin + stitched_.page_bytes;
+  if (begin > block->offset) block = blocks.split_free(block, begin - block->offset);
+  if (end < block->offset + block->size)
+    set_idle_block(range, blocks.split_free(block, end - block->offset));
+  blocks.unback(block);
+}
+
+// Idle pages inside a block that was cut off or joined get to know it.
+void StitchedAllocator::set_idle_block(PageRange& range, Block* block) {
+  for_each_page_inside(range, block, [&](Page* page) { page->idle_block = block; });
+}
+
+// Makes the heap's stream wait for the stream that used the page last, if that is another.
+void StitchedAllocator::order_after_last_use(const Page* page, const StreamHeap& heap) {
+  if (page->home.slot.range == nullptr) return;  // new
+  const StreamHeap& last = page->home.slot.range->heap();
+  if (&last != &heap)
+    clock_of(last).let_wait(heap.stream(), page->home.stamp, last.sequence());
+}
+
+// Requires: the mapping is stale. Waits until the stream is done there.
+void StitchedAllocator::undo_mapping(Page* page, Mapping mapping) {
+  PageRange& range = *mapping.slot.range;
+  clock_of(range.heap()).wait(mapping.stamp, range.heap().sequence());
+  const std::uintptr_t address = range.address_of(mapping.slot.index);
+  backend_.unmap(address, page->handle);
+  range.remove(page, mapping.slot.index);
+  note(MemoryEvent::kUnmapped, reinterpret_cast<void*>(address), page->handle.size_bytes,
+       range.heap().stream());
+}
+
+// Requires: no home.
+void StitchedAllocator::release_page(Page* page) {
+  while (!page->mappings.empty()) undo_mapping(page, page->mappings.back());
+  add_reserved(page->pool, -static_cast<std::int64_t>(page->handle.size_bytes));
+  backend_.release_pages(page->handle);
+  pages_.erase(std::find_if(pages_.begin(), pages_.end(),
+                            [&](const auto& held) { return held.get() == page; }));
+}
+
+// Releases every spare and every idle page, after their streams are done with them.
+bool StitchedAllocator::release_cached() {
+  finish_pending_frees();
+  ++epoch_;
+  for (const auto& [id, stream] : streams_)
+    for (const auto& range : stream.ranges) {
+      if (range == nullptr) continue;
+      const std::lock_guard lock(range->heap().lock);
+      std::vector<Page*> idle;
+      find_idle(*range, &idle);
+      for (Page* page : idle) {
+        move_out(page);
+        spare_.push_back(page);
+      }
+    }
+  const bool released = !spare_.empty();
+  for (Page* page : spare_) release_page(page);
+  spare_.clear();
+  return released;
+}
+
+void StitchedAllocator::check_invariants() const {
+  StreamOrderedAllocator::check_invariants();
+  const std::lock_guard device_lock(device_mutex_);
+  std::uint64_t bytes = 0;
+  for (const auto& page : pages_) {
+    bytes += page->handle.size_bytes;
+    const bool spare = std::find(spare_.begin(), spare_.end(), page.get()) != spare_.end();
+    TENON_CHECK(spare != page->has_home, "a page is both spare and at home, or neither");
+    for (const Mapping& mapping : page->mappings)
+      TENON_CHECK(mapping.slot.range->mapped(mapping.slot.index) == page.get(),
+                  "a page and its range disagree about slot {}", mapping.slot.index);
+  }
+  TENON_CHECK(bytes == reserved_now(), "pages hold {} bytes, reserved are {}", bytes,
+              reserved_now());
+  for (const auto& [id, stream] : streams_)
+    for (const auto& range : stream.ranges) {
+      if (range == nullptr) continue;
+      const std::lock_guard lock(range->heap().lock);
+      for (const Block* block : blocks_of(*range).unbacked())
+        for (std::uint32_t slot = range->slot_at(block->offset);
+             slot < std::min(range->slots_used(), range->slot_at(block->offset + block->size)); ++slot)
+          TENON_CHECK(!range->is_backed(slot), "slot {} is backed, its block is not", slot);
+    }
+}
+
+}  // namespace tenon

@@ -1,0 +1,101 @@
+// Physical pages moved to where they are wanted: Tenon's own policy, and its default on a GPU.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "tenon/memory/stitched/page_range.h"
+#include "tenon/memory/stitched/stream_clock.h"
+#include "tenon/memory/stitched/window.h"
+#include "tenon/memory/stream_ordered/stream_ordered_allocator.h"
+
+namespace tenon {
+
+struct StitchedSettings {
+  // How much more than the highest live size may be held before pages are moved instead of created:
+  // the one setting that trades memory against driver time. 0.01 is one per cent.
+  double slack = 0.01;
+  // Every page's size. The driver charges by the page; what partly used pages waste grows with it.
+  std::uint64_t page_bytes = 16 * kMiB;
+};
+
+// Blocks are placed by best fit in address ranges that do not run out; memory is given to the
+// addresses in pages, and pages in which no block lives move to where a block wants to be. So free
+// memory is never in the wrong place; what is wasted is the free part of pages in use.
+//
+// On a miss (grow): find the window of free addresses that lacks the fewest pages; then, for what it
+// lacks, take back pages whose earlier mapping there still stands, or spare ones, or new ones while
+// slack allows, or idle ones from elsewhere (the same range, the same stream, other streams), or new
+// ones after all. O(free blocks + pages).
+//
+// Note [Stale mappings]. A page that moves keeps its old mapping: to undo it would cost as much as
+// the new one, and must wait until the stream is done there. Nothing is placed at the old addresses
+// while the page is elsewhere; and when it is idle again, it can come back without any driver call.
+// So a program that repeats itself comes to find the layouts it needs already mapped. Stale mappings
+// are undone, once settled, when they stand in the way, when a page has too many, and when its
+// memory is released.
+//
+// Streams: within one stream a moved page needs no wait, since work on both addresses is in stream
+// order. A page that another stream used last is ordered behind that use by an event; the host
+// waits only to undo a mapping that is not settled, as the last resort. Memory is never stranded.
+class StitchedAllocator final : public StreamOrderedAllocator {
+ public:
+  // Throws InvalidArgument when the backend has no virtual memory or cannot map a page twice, or
+  // when a page is no multiple of its granularity.
+  explicit StitchedAllocator(Backend& backend, const StitchedSettings& stitched = {},
+                             const CachingSettings& settings = {}, std::uint64_t limit_bytes = 0);
+  // Gives all pages and addresses back, whatever is still in use.
+  ~StitchedAllocator() override;
+
+  std::string name() const override { return "stitched"; }
+  void check_invariants() const override;
+
+ protected:
+  bool grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) override;
+  bool release_cached() override;
+  PoolRules pool_rules(Pool pool) const override;
+
+ private:
+  // What the policy keeps for each stream.
+  struct StreamState {
+    std::unique_ptr<StreamClock> clock;
+    std::unique_ptr<PageRange> ranges[kPools];
+  };
+
+  PageRange* range_of(StreamHeap& heap, Pool pool);
+  StreamClock& clock_of(const StreamHeap& heap) { return *streams_.at(heap.stream().id).clock; }
+  void note_highest_live(const StreamHeap& heap, std::uint64_t rounded);
+
+  // --- The steps of grow. The heap that grows is locked throughout.
+  void find_idle(PageRange& range, std::vector<Page*>* idle);
+  void readopt(PageRange& range, const Window& window);
+  bool fill(PageRange& range, const Window& window);
+  Page* obtain(PageRange& range, const Window& window);
+  Page* create(Pool pool);
+  Page* steal(PageRange& range, const Window& window);
+  Page* steal_from_other_streams(const PageRange& range);
+  bool within_slack() const;
+
+  // --- Pages.
+  bool map_at(PageRange& range, Page* page, std::uint32_t slot);
+  void move_in(PageRange& range, Page* page, std::uint32_t slot);
+  void move_out(Page* page);
+  void set_idle_block(PageRange& range, Block* block);
+  void undo_mapping(Page* page, Mapping mapping);
+  void order_after_last_use(const Page* page, const StreamHeap& heap);
+  void release_page(Page* page);
+
+  const StitchedSettings stitched_;
+  std::map<std::uint32_t, StreamState> streams_;  // by stream id
+  std::vector<std::unique_ptr<Page>> pages_;
+  std::vector<Page*> spare_;        // pages without a home, latest last
+  std::int64_t highest_live_ = 0;   // most bytes in blocks at once, as seen at growth
+
+  std::uint64_t epoch_ = 0;         // number of the growth under way
+  std::vector<Page*> idle_;         // its idle pages, the best to take first
+  std::size_t next_idle_ = 0;
+  bool searched_pools_ = false;     // idle_ has those of the stream's other pool too
+};
+
+}  // namespace tenon

@@ -1,0 +1,114 @@
+// The buffers of one stream, storage and size class, and the heaps they are cut from.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/stats.h"
+#include "tenon/memory/unified/buffer_cache.h"
+#include "tenon/memory/unified/buffer_records.h"
+
+namespace tenon::unified {
+
+enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
+
+// Free memory of a pool is in one of three states:
+//
+//   cached buffers   keep their identity; reused whole, best fit by size
+//   pending buffers  freed, but another stream's recorded work on them is not known to be over
+//   room             of no buffer: cut into new ones, best fit, neighbours merged within a heap
+//
+// Cached buffers and room are free for the pool's own stream at once. Another stream may have them
+// after merged_point() or the buffer's own `freed` point; the allocator sees to that.
+//
+// Invariants (check_invariants):
+//   1. Every used block of the placement belongs to exactly one buffer, and the other way round.
+//   2. The cache holds exactly the cached buffers, and cached_bytes() is their sum.
+//   3. A heap's buffers_out is the number of its buffers that are in use or pending.
+//
+// take, place, cache: O(log n). merge_cached: O(log n) for each buffer, each of which was cached by
+// a free, so a constant number of steps per free over any run. Not thread-safe.
+class BufferPool {
+ public:
+  // Counts its cached buffers in `stats` as inactive splits.
+  BufferPool(BufferRecords& records, AllocatorStats& stats, std::uint32_t stream, Storage storage,
+             SizeClass size_class)
+      : records_(records),
+        stats_(stats),
+        stream_(stream),
+        storage_(storage),
+        size_class_(size_class) {}
+
+  std::uint32_t stream() const { return stream_; }
+  Storage storage() const { return storage_; }
+  SizeClass size_class() const { return size_class_; }
+
+  // Adds to a pair of statistics, of all pools and of this kind. `sign` is 1 or -1.
+  void count(PoolStats AllocatorStats::*number, PoolStats AllocatorStats::*bytes, int sign,
+             std::uint64_t size_bytes);
+
+  // The smallest cached buffer of `size_bytes` to `most_bytes`, no longer cached; or null.
+  Buffer* take(std::uint64_t size_bytes, std::uint64_t most_bytes);
+  // A new buffer from the room, or null.
+  Buffer* place(std::uint64_t size_bytes, std::uint64_t alignment);
+  // Keeps a freed buffer for reuse. Requires: its uses on other streams are over or ordered.
+  void cache(Buffer* buffer);
+  // All cached buffers become room.
+  void merge_cached();
+  // The largest request that merging every cached buffer could possibly serve.
+  std::uint64_t mergeable_bytes() const { return cached_.bytes() + places_.free_bytes(); }
+
+  std::vector<Buffer*>& pending() { return pending_; }
+  const std::vector<Buffer*>& pending() const { return pending_; }
+  // The latest free, by the pool's stream, of any buffer that became room.
+  StreamPoint merged_point() const { return merged_; }
+
+  // Takes over a segment as room. The record must stay where it is.
+  void add_heap(BufferHeap* heap);
+  // Requires: no buffer of the heap is in use or pending.
+  void remove_heap(BufferHeap* heap);
+
+  std::uint64_t cached_bytes() const { return cached_.bytes(); }
+  std::uint64_t cached_buffers() const { return cached_.count(); }
+  std::uint64_t largest_free_bytes() const;
+  void check_invariants(const std::vector<BufferHeap*>& heaps) const;
+
+ private:
+  void count_cached(int sign, const Buffer* buffer) {
+    count(&AllocatorStats::inactive_split, &AllocatorStats::inactive_split_bytes, sign,
+          buffer->size_bytes());
+  }
+
+  BufferRecords& records_;
+  AllocatorStats& stats_;
+  const std::uint32_t stream_;
+  const Storage storage_;
+  const SizeClass size_class_;
+  BestFitHeap places_;
+  BufferCache cached_;
+  std::vector<Buffer*> pending_;
+  StreamPoint merged_;
+  std::uint64_t end_offset_ = 0;  // of the last heap; offsets are never used twice
+};
+
+// Which statistics besides kAll a pool's memory counts in.
+inline StatPool stat_pool(const BufferPool& pool) {
+  return pool.size_class() == SizeClass::kLarge ? StatPool::kLarge : StatPool::kSmall;
+}
+
+inline void BufferPool::count(PoolStats AllocatorStats::*number, PoolStats AllocatorStats::*bytes,
+                              int sign, std::uint64_t size_bytes) {
+  const auto amount = static_cast<std::int64_t>(size_bytes);
+  for (const auto i : {std::size_t{0}, static_cast<std::size_t>(stat_pool(*this))}) {
+    if (sign > 0) {
+      (stats_.*number)[i].increase(1);
+      (stats_.*bytes)[i].increase(amount);
+    } else {
+      (stats_.*number)[i].decrease(1);
+      (stats_.*bytes)[i].decrease(amount);
+    }
+  }
+}
+
+}  // namespace tenon::unified

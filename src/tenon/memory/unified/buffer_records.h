@@ -1,0 +1,70 @@
+// Where the records of buffers live, and how a bare pointer leads to one.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/base/pointer_map.h"
+#include "tenon/base/slab.h"
+#include "tenon/memory/unified/buffer.h"
+
+namespace tenon::unified {
+
+// All buffers of one allocator. A buffer enters the map when it is cut from a heap and leaves it when it
+// joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
+class BufferRecords {
+ public:
+  explicit BufferRecords(UnifiedAllocator* allocator) : allocator_(allocator) {}
+  ~BufferRecords() {
+    by_address_.for_each([](const void*, Buffer* buffer) { delete buffer->shape; });
+  }
+  BufferRecords(const BufferRecords&) = delete;
+  BufferRecords& operator=(const BufferRecords&) = delete;
+
+  // A buffer for a used block of the heap.
+  Buffer* create(Block* place, BufferHeap* heap) {
+    Buffer* buffer = buffers_.create();
+    buffer->place = place;
+    buffer->allocator = allocator_;
+    buffer->heap = heap;
+    buffer->data = static_cast<std::byte*>(heap->segment.base) + (place->offset - heap->base_offset);
+    buffer->id = ++last_id_;
+    place->context = buffer;
+    by_address_.insert(buffer->data, buffer);
+    return buffer;
+  }
+  void destroy(Buffer* buffer) {
+    by_address_.take(buffer->data);
+    drop_uses(buffer);
+    delete buffer->shape;
+    buffers_.destroy(buffer);
+  }
+
+  // Null for a pointer that is no buffer's first byte.
+  Buffer* find(const void* data) const { return by_address_.find(data); }
+  std::size_t size() const { return by_address_.size(); }
+
+  void add_use(Buffer* buffer, StreamPoint point, bool open) {
+    for (BufferUse* use = buffer->uses; use != nullptr; use = use->next) {
+      if (use->point.stream != point.stream) continue;
+      use->point = point;
+      use->open |= open;
+      return;
+    }
+    buffer->uses = uses_.create(point, open, buffer->uses);
+  }
+  void drop_uses(Buffer* buffer) {
+    while (BufferUse* use = buffer->uses) {
+      buffer->uses = use->next;
+      uses_.destroy(use);
+    }
+  }
+
+ private:
+  UnifiedAllocator* const allocator_;
+  Slab<Buffer> buffers_;
+  Slab<BufferUse> uses_;
+  PointerMap<Buffer> by_address_;
+  std::uint64_t last_id_ = 0;
+};
+
+}  // namespace tenon::unified

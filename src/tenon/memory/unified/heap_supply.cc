@@ -1,0 +1,73 @@
+#include "tenon/memory/unified/heap_supply.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "tenon/base/error.h"
+
+namespace tenon::unified {
+
+HeapSupply::~HeapSupply() {
+  for (BufferHeap* heap : heaps_) {
+    try {
+      backend_.free_segment(heap->segment);
+    } catch (const DeviceError&) {
+      // A device that is gone has taken its memory with it.
+    }
+    delete heap;
+  }
+}
+
+bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
+  const MemoryKind kind =
+      pool.storage() == Storage::kShared ? MemoryKind::kShared : MemoryKind::kDevice;
+  auto heap = std::make_unique<BufferHeap>();
+  heaps_.reserve(heaps_.size() + 1);
+  const std::optional<Segment> segment = backend_.allocate_segment(size_bytes, kind);
+  if (!segment) return false;
+  heap->segment = *segment;
+  pool.add_heap(heap.get());
+  link_idle(heap.get());
+  heaps_.push_back(heap.release());
+  reserved_bytes_ += segment->size_bytes;
+  ++stats_.num_device_alloc;
+  for (const StatPool p : {StatPool::kAll, stat_pool(pool)}) {
+    const auto i = static_cast<std::size_t>(p);
+    stats_.segment[i].increase(1);
+    stats_.reserved_bytes[i].increase(static_cast<std::int64_t>(segment->size_bytes));
+  }
+  return true;
+}
+
+void HeapSupply::release(BufferHeap* heap) {
+  backend_.free_segment(heap->segment);
+  BufferPool& pool = *heap->pool;
+  const std::uint64_t size_bytes = heap->segment.size_bytes;
+  pool.remove_heap(heap);
+  unlink_idle(heap);
+  heaps_.erase(std::find(heaps_.begin(), heaps_.end(), heap));
+  reserved_bytes_ -= size_bytes;
+  ++stats_.num_device_free;
+  for (const StatPool p : {StatPool::kAll, stat_pool(pool)}) {
+    const auto i = static_cast<std::size_t>(p);
+    stats_.segment[i].decrease(1);
+    stats_.reserved_bytes[i].decrease(static_cast<std::int64_t>(size_bytes));
+  }
+  released_.push_back({heap->segment.base, size_bytes, pool.stream()});
+  delete heap;
+}
+
+void HeapSupply::link_idle(BufferHeap* heap) {
+  heap->older = newest_;
+  heap->newer = nullptr;
+  (newest_ != nullptr ? newest_->newer : oldest_) = heap;
+  newest_ = heap;
+}
+
+void HeapSupply::unlink_idle(BufferHeap* heap) {
+  (heap->older != nullptr ? heap->older->newer : oldest_) = heap->newer;
+  (heap->newer != nullptr ? heap->newer->older : newest_) = heap->older;
+  heap->older = heap->newer = nullptr;
+}
+
+}  // namespace tenon::unified

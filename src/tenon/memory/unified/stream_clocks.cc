@@ -1,0 +1,100 @@
+#include "tenon/memory/unified/stream_clocks.h"
+
+#include <algorithm>
+
+#include "tenon/base/error.h"
+
+namespace tenon::unified {
+
+StreamClocks::~StreamClocks() {
+  for (Clock& clock : clocks_)
+    for (const Mark& mark : clock.marks) {
+      try {
+        backend_.destroy_event(mark.event);
+      } catch (const DeviceError&) {
+        // The driver has lost it already; nothing is left to give back.
+      }
+    }
+}
+
+void StreamClocks::mark(std::uint32_t stream) {
+  Clock& clock = clock_of(stream);
+  if (!has_streams_ || clock.marked == clock.now) return;
+  clock.marks.push_back({backend_.record(stream_of(stream)), clock.now});
+  clock.marked = clock.now;
+  if (clock.marks.size() > kMaxMarks) {
+    const Event oldest = clock.marks.front().event;
+    clock.marks.pop_front();
+    backend_.destroy_event(oldest);
+  }
+}
+
+void StreamClocks::try_mark(std::uint32_t stream) noexcept {
+  try {
+    mark(stream);
+  } catch (...) {
+    // Whoever needs the point will ask for an event again, and hears of the failure.
+  }
+}
+
+// The points up to `tick` have finished, and so have the events that cover no others.
+void StreamClocks::finish(Clock& clock, std::uint64_t tick) {
+  clock.done = std::max(clock.done, tick);
+  while (!clock.marks.empty() && clock.marks.front().tick <= clock.done) {
+    const Event event = clock.marks.front().event;
+    clock.marks.pop_front();
+    backend_.destroy_event(event);
+  }
+}
+
+void StreamClocks::poll() {
+  for (Clock& clock : clocks_)
+    while (!clock.marks.empty() && backend_.query(clock.marks.front().event))
+      finish(clock, clock.marks.front().tick);
+}
+
+// The earliest event after the point, recorded now if there is none. Null when the stream cannot
+// record any more (it was destroyed): then the host has waited for the device and all is done.
+const StreamClocks::Mark* StreamClocks::mark_covering(StreamPoint point) {
+  Clock& clock = clock_of(point.stream);
+  if (clock.marked < point.tick) {
+    try {
+      mark(point.stream);
+    } catch (const DeviceError&) {
+      wait_for_all();
+      return nullptr;
+    }
+  }
+  const auto found =
+      std::find_if(clock.marks.begin(), clock.marks.end(),
+                   [&](const Mark& mark) { return mark.tick >= point.tick; });
+  return found == clock.marks.end() ? nullptr : &*found;
+}
+
+void StreamClocks::order_after(std::uint32_t stream, StreamPoint point) {
+  clock_of(std::max(stream, point.stream));
+  if (is_ordered(point, stream)) return;
+  const Mark* mark = mark_covering(point);
+  if (mark == nullptr) return;
+  backend_.stream_wait(stream_of(stream), mark->event);
+  std::vector<std::uint64_t>& waited = clocks_[stream].waited;
+  if (waited.size() <= point.stream) waited.resize(point.stream + 1);
+  waited[point.stream] = std::max(waited[point.stream], mark->tick);
+}
+
+void StreamClocks::wait(StreamPoint point) {
+  clock_of(point.stream);
+  if (is_done(point)) return;
+  const Mark* mark = mark_covering(point);
+  if (mark == nullptr) return;
+  backend_.wait(mark->event);
+  finish(clocks_[point.stream], mark->tick);
+}
+
+void StreamClocks::wait_for_all() {
+  if (!has_streams_) return;
+  backend_.synchronize();
+  for (Clock& clock : clocks_) finish(clock, clock.now);
+}
+
+}  // namespace tenon::unified

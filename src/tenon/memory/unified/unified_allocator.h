@@ -1,0 +1,215 @@
+// The allocator for memory that host and device share: the interfaces of PyTorch's MPS allocator
+// and of MLX, in one.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "tenon/memory/device_allocator.h"
+#include "tenon/memory/unified/buffer_pool.h"
+#include "tenon/memory/unified/callbacks.h"
+#include "tenon/memory/unified/heap_sizes.h"
+#include "tenon/memory/unified/heap_supply.h"
+#include "tenon/memory/unified/memory_limits.h"
+
+namespace tenon {
+
+struct UnifiedOptions {
+  std::optional<unified::Storage> storage;  // of allocate(); default: shared where supported
+  std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least
+  // A cached buffer serves a smaller request whole when it is at most so much larger; a larger one is
+  // cut. The bytes are MPS's bound, the factor MLX's; the lower one counts.
+  std::uint64_t max_oversize_bytes = 32 * kMiB;
+  double max_oversize_factor = 2;
+  std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
+};
+
+// What the host sees of a shared buffer.
+struct SharedBufferPtr {
+  const void* host = nullptr;       // null: the buffer is private
+  std::uint64_t offset_bytes = 0;   // of the buffer in its heap
+  std::uint32_t retain_count = 0;   // 1 for its owner, and 1 for each stream whose use is not over
+};
+
+// Pooled buffers over few large heaps.
+//
+//   heap   8 MiB   requests up to 1 MiB, aligned to options.alignment
+//         32 MiB   below 10 MiB, aligned to 256 bytes, like all above
+//          1 GiB   below 512 MiB, while memory is not short
+//      dedicated   the rest, rounded to 2 MiB
+//   scalars of up to 8 bytes have heaps of their own
+//
+// Reuse: the smallest cached buffer of the stream between the request and what options accept;
+// else a new buffer from the stream's free room; else all its cached buffers are merged with
+// that room; else what another stream can spare, ordered by an event if need be, so no memory is
+// stranded with a stream; and only then a new heap. Growth beyond a soft limit gives idle heaps back
+// first, growth beyond a hard one fails (MemoryLimits). When a request fails, everything idle goes
+// back, then registered callbacks and pressure callbacks are asked, then it is OutOfMemory.
+//
+// The stream rule: a buffer belongs to the stream that allocated it until it is freed, plus those
+// that record_stream and record_events name. Its own stream may have it again at once. A stream that
+// takes over what another left is made to wait for that stream's work. The host is a stream of its
+// own: before it touches the bytes of a shared buffer directly it must wait_for_events().
+//
+// Thread safety: one mutex; held during driver calls, not while callbacks and observers run.
+// allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees) throws
+// InvalidPointer and changes nothing.
+class UnifiedAllocator final : public DeviceAllocator {
+ public:
+  explicit UnifiedAllocator(Backend& backend, const UnifiedOptions& options = {});
+  // Gives everything back to the driver; DataPtrs that are left must not be used.
+  ~UnifiedAllocator() override = default;
+
+  // --- Memory.
+  std::string name() const override { return "unified"; }
+  DataPtr allocate_on(std::size_t size_bytes, Stream stream) override {
+    return allocate_buffer(size_bytes, stream, default_storage_);
+  }
+  // Throws InvalidArgument for shared storage where it is not supported.
+  DataPtr allocate_buffer(std::size_t size_bytes, Stream stream, unified::Storage storage);
+  // A shared (else private) buffer of `size_bytes` <= 8 with a copy of the value, on the calling
+  // thread's current stream.
+  DataPtr alloc_scalar_buffer_with_value(const void* value, std::size_t size_bytes);
+  // Frees a buffer whose DataPtr gave up ownership (release_context), by its address.
+  void deallocate(void* data);
+
+  // Everything cached goes: waits for pending buffers, merges all, and gives heaps that hold no
+  // buffer in use back to the driver.
+  void empty_cache() override;
+  // Never waits, and gives nothing to the driver: pending buffers whose recorded work is over
+  // become available again. Returns how many bytes.
+  std::uint64_t free_inactive_buffers();
+
+  // --- Buffers, by the address of their first byte. Each throws InvalidPointer for any other pointer.
+  std::size_t get_unaligned_buffer_size(const void* data) const;  // as requested
+  std::size_t get_buffer_size(const void* data) const;            // as handed out
+  std::uint64_t get_buffer_id(const void* data) const;            // stays while it is recycled
+  std::vector<std::int64_t> get_buffer_shape(const void* data) const;  // empty until set
+  void set_buffer_shape(const void* data, std::span<const std::int64_t> shape);
+  bool is_shared_buffer(const void* data) const;
+  bool is_shared_storage_supported() const { return backend_.limits().unified; }
+  SharedBufferPtr get_shared_buffer_ptr(const void* data) const;
+
+  // --- Events.
+  void record_stream(const DataPtr& data, Stream stream) override;
+  // The work queued now on the calling thread's current stream uses these buffers. True when there
+  // was any buffer.
+  bool record_events(std::span<const void* const> buffers);
+  // The host waits until the recorded work on these buffers is over, and whatever used their bytes
+  // before they were allocated. True when any had an event recorded.
+  bool wait_for_events(std::span<const void* const> buffers);
+
+  // --- How much memory, in bytes.
+  std::uint64_t get_total_allocated_memory() const { return reserved_bytes(); }  // heaps
+  std::uint64_t get_current_allocated_memory() const { return get_active_memory(); }
+  std::uint64_t get_driver_allocated_memory() const;  // by anybody on the device
+  std::uint64_t get_recommended_max_memory() const;
+
+  // --- Watermarks (Watermarks has the rules).
+  void set_low_watermark_ratio(double ratio) { limits_.watermarks().set_low_ratio(ratio); }
+  void set_high_watermark_ratio(double ratio) { limits_.watermarks().set_high_ratio(ratio); }
+  double get_low_watermark_ratio() const { return limits_.watermarks().low_ratio(); }
+  double get_high_watermark_ratio() const { return limits_.watermarks().high_ratio(); }
+  std::int64_t get_low_watermark_value() const;   // bytes left below the mark; negative above
+  std::int64_t get_high_watermark_value() const;
+  std::uint64_t get_low_watermark_limit() const { return limits_.watermarks().low_limit_bytes(); }
+  std::uint64_t get_high_watermark_limit() const { return limits_.watermarks().high_limit_bytes(); }
+  PressureCallbacks& pressure_callbacks() { return pressure_; }
+
+  // --- MLX's names. Setters return the limit that was in force before.
+  std::uint64_t set_memory_limit(std::uint64_t bytes) { return limits_.set_memory_limit(bytes); }
+  std::uint64_t set_cache_limit(std::uint64_t bytes);  // takes effect at once
+  std::uint64_t set_wired_limit(std::uint64_t bytes) { return limits_.set_wired_limit(bytes); }
+  std::uint64_t get_active_memory() const;  // in buffers that are in use
+  std::uint64_t get_peak_memory() const;    // the most that ever was
+  std::uint64_t get_cache_memory() const;   // held, but not in use
+  void reset_peak_memory() { reset_peak_stats(); }
+  void clear_cache() { empty_cache(); }
+  const unified::MemoryLimits& limits() const { return limits_; }
+
+  // --- DeviceAllocator's questions.
+  AllocatorStats stats() const override;
+  void reset_peak_stats() override;
+  std::uint64_t reserved_bytes() const override;
+  std::uint64_t largest_free_bytes() const override;
+  std::vector<SegmentInfo> snapshot() const override;
+  std::uint64_t layout_offset(const DataPtr& data) const override;
+  void check_invariants() const override;
+
+ private:
+  struct Request {
+    std::uint64_t size_bytes = 0;  // rounded
+    std::uint64_t requested_bytes = 0;
+    std::uint64_t alignment = 0;
+    Stream stream;
+    unified::Storage storage = unified::Storage::kPrivate;
+    unified::SizeClass size_class = unified::SizeClass::kLarge;
+
+    std::uint64_t heap_bytes(bool under_pressure) const {
+      return size_class == unified::SizeClass::kScalar
+                 ? unified::kScalarHeapBytes
+                 : unified::heap_bytes_for(size_bytes, under_pressure);
+    }
+  };
+  struct Grant {
+    unified::Buffer* buffer = nullptr;
+    bool fresh = false;  // in memory that came from the driver for it
+  };
+  struct StreamPools {
+    std::array<std::unique_ptr<unified::BufferPool>, 6> pools;  // by storage and size class
+  };
+  using Buffers = std::span<const void* const>;
+
+  static void free_block(void* context);
+  Request make_request(std::size_t size_bytes, Stream stream, unified::Storage storage,
+                       bool scalar) const;
+  DataPtr obtain(const Request& request);
+  void free(unified::Buffer* buffer, void* data);
+
+  // --- All below under mutex_.
+  unified::BufferPool& pool_of(const Request& request);
+  Grant serve(const Request& request);
+  Grant serve_by_eviction(const Request& request);
+  std::uint64_t largest_acceptable(std::uint64_t size_bytes) const;
+  unified::Buffer* reuse(unified::BufferPool& pool, const Request& request);
+  unified::Buffer* take_pending(unified::BufferPool& pool, const Request& request);
+  unified::Buffer* borrow(const Request& request);
+  bool grow(unified::BufferPool& pool, const Request& request);
+  void hand_out(unified::Buffer* buffer, const Request& request);
+  void put_back(unified::Buffer* buffer);
+  bool settle(unified::Buffer* buffer);
+  std::uint64_t settle_pending(unified::BufferPool& pool);
+  void settle_everything();
+  void trim_to_cache_limit() noexcept;
+  template <typename Visit>
+  void for_each_pool(Visit&& visit) const {
+    for (const StreamPools& stream : pools_)
+      for (const auto& pool : stream.pools)
+        if (pool != nullptr) visit(*pool);
+  }
+  unified::Buffer* find_in_use(const void* data, const char* call) const;
+  [[noreturn]] void refuse_pointer(const void* data, const char* call) const;
+
+  // --- Without it.
+  void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
+  void report_released(const std::vector<unified::HeapSupply::Released>& released);
+
+  const UnifiedOptions options_;
+  const unified::Storage default_storage_;
+  unified::MemoryLimits limits_;
+  PressureCallbacks pressure_;
+
+  mutable std::mutex mutex_;
+  unified::StreamClocks clocks_;
+  unified::BufferRecords records_;
+  AllocatorStats stats_;
+  std::vector<StreamPools> pools_;  // by stream id
+  unified::HeapSupply supply_;
+};
+
+}  // namespace tenon

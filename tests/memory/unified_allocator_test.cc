@@ -1,0 +1,834 @@
+#include "tenon/memory/unified/unified_allocator.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "tenon/base/error.h"
+#include "tenon/base/random.h"
+#include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/policies.h"
+
+namespace tenon {
+namespace {
+
+using unified::Storage;
+
+SimOptions unified_device(std::uint64_t capacity = kGiB, std::uint64_t lag_ns = 0) {
+  SimOptions options;
+  options.capacity_bytes = capacity;
+  options.real_memory = true;
+  options.unified = true;
+  options.lag_ns = lag_ns;
+  return options;
+}
+
+SimOptions fake_device(std::uint64_t capacity = 64 * kGiB, std::uint64_t lag_ns = 0) {
+  SimOptions options;
+  options.capacity_bytes = capacity;
+  options.lag_ns = lag_ns;
+  return options;
+}
+
+std::vector<const void*> pointers(std::initializer_list<const DataPtr*> blocks) {
+  std::vector<const void*> out;
+  for (const DataPtr* block : blocks) out.push_back(block->get());
+  return out;
+}
+
+// --- Heaps and pools.
+
+TEST(UnifiedAllocator, OpensHeapsByTheSizeOfTheRequest) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  const auto growth = [&](std::uint64_t size) {
+    const std::uint64_t before = allocator.reserved_bytes();
+    static_cast<void>(allocator.allocate(size).release_context());
+    return allocator.reserved_bytes() - before;
+  };
+  EXPECT_EQ(growth(1), 8 * kMiB);
+  EXPECT_EQ(growth(kMiB), 0u) << "the small heap has room";
+  EXPECT_EQ(growth(kMiB + 1), 32 * kMiB);
+  EXPECT_EQ(growth(9 * kMiB), 0u) << "the large heap has room";
+  EXPECT_EQ(growth(40 * kMiB), kGiB);
+  EXPECT_EQ(growth(600 * kMiB + 1), 0u) << "the huge heap has room";
+  EXPECT_EQ(growth(700 * kMiB + 1), 702 * kMiB) << "dedicated, rounded to 2 MiB";
+  allocator.check_invariants();
+}
+
+TEST(UnifiedAllocator, FallsBackToADedicatedHeapWhenAFullOneDoesNotFit) {
+  SimBackend backend(fake_device(100 * kMiB));
+  UnifiedAllocator allocator(backend);
+  const DataPtr block = allocator.allocate(40 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 40 * kMiB);
+}
+
+TEST(UnifiedAllocator, RecyclesABufferWithItsIdentity) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  DataPtr first = allocator.allocate(40 * kMiB);
+  const void* address = first.get();
+  const std::uint64_t id = allocator.get_buffer_id(address);
+  first.clear();
+  const DataPtr again = allocator.allocate(30 * kMiB);
+  EXPECT_EQ(again.get(), address);
+  EXPECT_EQ(allocator.get_buffer_id(again.get()), id);
+  EXPECT_EQ(allocator.get_unaligned_buffer_size(again.get()), 30 * kMiB);
+  EXPECT_EQ(allocator.get_buffer_size(again.get()), 40 * kMiB);
+}
+
+TEST(UnifiedAllocator, AcceptsAFreeBufferUpTo32MiBLargerAndCutsLargerOnes) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  DataPtr big = allocator.allocate(600 * kMiB);
+  const std::uint64_t id = allocator.get_buffer_id(big.get());
+  big.clear();
+  const DataPtr near = allocator.allocate(568 * kMiB);
+  EXPECT_EQ(allocator.get_buffer_id(near.get()), id);
+  EXPECT_EQ(allocator.get_buffer_size(near.get()), 600 * kMiB);
+
+  DataPtr other = allocator.allocate(600 * kMiB);
+  const void* address = other.get();
+  other.clear();
+  const DataPtr far = allocator.allocate(567 * kMiB);
+  EXPECT_EQ(far.get(), address);
+  EXPECT_EQ(allocator.get_buffer_size(far.get()), 567 * kMiB) << "cut to size";
+  EXPECT_EQ(allocator.reserved_bytes(), 1200 * kMiB) << "without a new heap";
+  allocator.check_invariants();
+}
+
+TEST(UnifiedAllocator, DoesNotSpendABufferOnARequestOfLessThanHalfUnlessTold) {
+  SimBackend backend(fake_device());
+  const auto second_buffer_bytes = [&](const UnifiedOptions& options) {
+    UnifiedAllocator allocator(backend, options);
+    const DataPtr full = allocator.allocate(700 * kMiB);
+    allocator.allocate(30 * kMiB).clear();
+    const DataPtr small = allocator.allocate(11 * kMiB);
+    return allocator.get_buffer_size(small.get());
+  };
+  EXPECT_EQ(second_buffer_bytes({}), 11 * kMiB);
+  UnifiedOptions as_mps;
+  as_mps.max_oversize_factor = 1e6;
+  EXPECT_EQ(second_buffer_bytes(as_mps), 30 * kMiB);
+  as_mps.max_oversize_factor = 0.5;
+  EXPECT_THROW(UnifiedAllocator(backend, as_mps), InvalidArgument);
+}
+
+TEST(UnifiedAllocator, MergesCachedBuffersBeforeItGrows) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  std::vector<DataPtr> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(allocator.allocate(kMiB));
+  blocks.clear();
+  const DataPtr whole = allocator.allocate(512 * kKiB);
+  for (int i = 0; i < 15; ++i) blocks.push_back(allocator.allocate(512 * kKiB));
+  EXPECT_EQ(allocator.reserved_bytes(), 8 * kMiB * 2) << "eight buffers of 1 MiB are reused whole";
+  blocks.clear();
+  allocator.check_invariants();
+}
+
+TEST(UnifiedAllocator, ZeroBytesIsANullPointerThatKeepsItsDevice) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  const DataPtr nothing = allocator.allocate(0);
+  EXPECT_EQ(nothing.get(), nullptr);
+  EXPECT_EQ(nothing.device(), backend.device());
+  EXPECT_EQ(allocator.reserved_bytes(), 0u);
+  EXPECT_THROW(allocator.allocate(kMaxRequestBytes + 1), InvalidArgument);
+}
+
+TEST(UnifiedAllocator, AlignsTo16AndLargeBuffersTo256OrAsAsked) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  std::vector<DataPtr> blocks;
+  for (std::size_t size : {1u, 17u, 100u, 4097u}) {
+    blocks.push_back(allocator.allocate(size));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 16, 0u);
+  }
+  EXPECT_EQ(allocator.get_buffer_size(blocks[1].get()), 32u);
+  for (const std::uint64_t extra : {1u, 3u, 255u}) {
+    blocks.push_back(allocator.allocate(kMiB + extra));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 256, 0u);
+  }
+  UnifiedOptions options;
+  options.alignment = 256;
+  UnifiedAllocator aligned(backend, options);
+  for (int i = 0; i < 3; ++i) {
+    blocks.push_back(aligned.allocate(17));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 256, 0u);
+  }
+  options.alignment = 8;
+  EXPECT_THROW(UnifiedAllocator(backend, options), InvalidArgument);
+  options.alignment = 48;
+  EXPECT_THROW(UnifiedAllocator(backend, options), InvalidArgument);
+  blocks.clear();
+}
+
+// --- Shared storage, metadata, scalars.
+
+TEST(UnifiedAllocator, SharedBuffersAreTheHostsToo) {
+  SimBackend backend(unified_device());
+  UnifiedAllocator allocator(backend);
+  ASSERT_TRUE(allocator.is_shared_storage_supported());
+  const DataPtr first = allocator.allocate(100);
+  const DataPtr block = allocator.allocate(256);
+  EXPECT_TRUE(allocator.is_shared_buffer(block.get()));
+  const SharedBufferPtr shared = allocator.get_shared_buffer_ptr(block.get());
+  ASSERT_NE(shared.host, nullptr);
+  EXPECT_EQ(shared.retain_count, 1u);
+  EXPECT_EQ(shared.offset_bytes, 112u) << "behind the first buffer";
+  backend.fill(block.get(), 0x5a, 256, current_stream(backend.device()));
+  EXPECT_EQ(static_cast<const unsigned char*>(shared.host)[255], 0x5a);
+
+  const DataPtr own = allocator.allocate_buffer(256, current_stream(backend.device()),
+                                                Storage::kPrivate);
+  EXPECT_FALSE(allocator.is_shared_buffer(own.get()));
+  EXPECT_EQ(allocator.get_shared_buffer_ptr(own.get()).host, nullptr);
+}
+
+TEST(UnifiedAllocator, WithoutUnifiedMemoryThereAreNoHostPointers) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  EXPECT_FALSE(allocator.is_shared_storage_supported());
+  const DataPtr block = allocator.allocate(256);
+  EXPECT_FALSE(allocator.is_shared_buffer(block.get()));
+  EXPECT_EQ(allocator.get_shared_buffer_ptr(block.get()).host, nullptr);
+  EXPECT_THROW(allocator.allocate_buffer(1, Stream{backend.device(), 0}, Storage::kShared),
+               InvalidArgument);
+  UnifiedOptions options;
+  options.storage = Storage::kShared;
+  EXPECT_THROW(UnifiedAllocator(backend, options), InvalidArgument);
+}
+
+TEST(UnifiedAllocator, BuffersCarryAShapeUntilTheyAreFreed) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  DataPtr block = allocator.allocate(24);
+  EXPECT_TRUE(allocator.get_buffer_shape(block.get()).empty());
+  const std::vector<std::int64_t> shape = {2, 3};
+  allocator.set_buffer_shape(block.get(), shape);
+  EXPECT_EQ(allocator.get_buffer_shape(block.get()), shape);
+  allocator.set_buffer_shape(block.get(), {});
+  EXPECT_TRUE(allocator.get_buffer_shape(block.get()).empty());
+  allocator.set_buffer_shape(block.get(), shape);
+  const void* address = block.get();
+  block.clear();
+  block = allocator.allocate(24);
+  ASSERT_EQ(block.get(), address);
+  EXPECT_TRUE(allocator.get_buffer_shape(address).empty());
+}
+
+TEST(UnifiedAllocator, EveryBufferHasAnIdOfItsOwn) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  const DataPtr a = allocator.allocate(24);
+  const DataPtr b = allocator.allocate(24);
+  EXPECT_NE(allocator.get_buffer_id(a.get()), allocator.get_buffer_id(b.get()));
+  EXPECT_EQ(allocator.get_buffer_id(a.get()), allocator.get_buffer_id(a.get()));
+}
+
+TEST(UnifiedAllocator, ScalarsCarryTheirValueAndArePooledApart) {
+  SimBackend backend(unified_device());
+  UnifiedAllocator allocator(backend);
+  const double value = 2.5;
+  DataPtr scalar = allocator.alloc_scalar_buffer_with_value(&value, sizeof value);
+  double seen = 0;
+  std::memcpy(&seen, allocator.get_shared_buffer_ptr(scalar.get()).host, sizeof seen);
+  EXPECT_EQ(seen, 2.5);
+  EXPECT_EQ(allocator.get_unaligned_buffer_size(scalar.get()), 8u);
+  EXPECT_EQ(allocator.reserved_bytes(), 64 * kKiB);
+  const void* address = scalar.get();
+  scalar.clear();
+  const DataPtr buffer = allocator.allocate(8);
+  EXPECT_NE(buffer.get(), address) << "a buffer does not come from the scalars";
+  const float other = 1;
+  const DataPtr again = allocator.alloc_scalar_buffer_with_value(&other, sizeof other);
+  EXPECT_EQ(again.get(), address);
+  EXPECT_THROW(allocator.alloc_scalar_buffer_with_value(&value, 9), InvalidArgument);
+  EXPECT_THROW(allocator.alloc_scalar_buffer_with_value(&value, 0), InvalidArgument);
+  EXPECT_THROW(allocator.alloc_scalar_buffer_with_value(nullptr, 4), InvalidArgument);
+}
+
+TEST(UnifiedAllocator, ScalarsWorkWithoutMemoryToo) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  const int value = 7;
+  const DataPtr scalar = allocator.alloc_scalar_buffer_with_value(&value, sizeof value);
+  EXPECT_NE(scalar.get(), nullptr);
+}
+
+TEST(UnifiedAllocator, NamesMisuseAndStaysUsable) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  DataPtr block = allocator.allocate(100);
+  void* address = block.get();
+  int foreign = 0;
+  EXPECT_THROW(allocator.deallocate(&foreign), InvalidPointer);
+  EXPECT_THROW(allocator.get_buffer_id(&foreign), InvalidPointer);
+  EXPECT_THROW(allocator.get_buffer_shape(static_cast<char*>(address) + 1), InvalidPointer);
+  const void* both[] = {address, &foreign};
+  EXPECT_THROW(allocator.record_events(both), InvalidPointer);
+  EXPECT_EQ(allocator.get_shared_buffer_ptr(address).retain_count, 1u) << "nothing was recorded";
+
+  static_cast<void>(block.release_context());
+  allocator.deallocate(address);
+  try {
+    allocator.deallocate(address);
+    FAIL() << "a double free was not noticed";
+  } catch (const InvalidPointer& error) {
+    EXPECT_NE(std::string(error.what()).find("freed already"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(allocator.get_unaligned_buffer_size(address), InvalidPointer);
+  allocator.deallocate(nullptr);
+  allocator.check_invariants();
+  EXPECT_EQ(allocator.get_active_memory(), 0u);
+  EXPECT_EQ(allocator.allocate(100).get(), address);
+}
+
+// --- How much memory.
+
+TEST(UnifiedAllocator, TellsItsMemoryAsMpsAndAsMlxDo) {
+  SimOptions device = fake_device();
+  device.recommended_working_set_bytes = kGiB;
+  SimBackend backend(device);
+  UnifiedAllocator allocator(backend);
+  DataPtr a = allocator.allocate(3 * kMiB);
+  DataPtr b = allocator.allocate(5 * kMiB);
+  EXPECT_EQ(allocator.get_total_allocated_memory(), 32 * kMiB);
+  EXPECT_EQ(allocator.get_current_allocated_memory(), 8 * kMiB);
+  EXPECT_EQ(allocator.get_driver_allocated_memory(), 32 * kMiB);
+  EXPECT_EQ(allocator.get_recommended_max_memory(), kGiB);
+  b.clear();
+  EXPECT_EQ(allocator.get_active_memory(), 3 * kMiB);
+  EXPECT_EQ(allocator.get_peak_memory(), 8 * kMiB);
+  EXPECT_EQ(allocator.get_cache_memory(), 29 * kMiB);
+  allocator.reset_peak_memory();
+  EXPECT_EQ(allocator.get_peak_memory(), 3 * kMiB);
+  allocator.clear_cache();
+  EXPECT_EQ(allocator.get_cache_memory(), 29 * kMiB) << "the heap is in use";
+  a.clear();
+  allocator.clear_cache();
+  EXPECT_EQ(allocator.get_cache_memory(), 0u);
+  EXPECT_EQ(backend.used_bytes(), 0u);
+}
+
+TEST(UnifiedAllocator, CacheLimitGivesIdleHeapsBackAtOnceAndAtFrees) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  DataPtr a = allocator.allocate(600 * kMiB);
+  DataPtr b = allocator.allocate(700 * kMiB);
+  DataPtr c = allocator.allocate(800 * kMiB);
+  a.clear();
+  b.clear();
+  EXPECT_EQ(allocator.set_cache_limit(700 * kMiB), Watermarks::kNoLimit);
+  EXPECT_EQ(allocator.get_cache_memory(), 700 * kMiB) << "the one idle longest went";
+  c.clear();
+  EXPECT_EQ(allocator.get_cache_memory(), 0u) << "800 MiB alone are too much";
+  EXPECT_EQ(allocator.set_cache_limit(0), 700 * kMiB);
+}
+
+TEST(UnifiedAllocator, WiredMemoryIsNotTrimmed) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  EXPECT_EQ(allocator.set_wired_limit(700 * kMiB), 0u);
+  EXPECT_THROW(allocator.set_wired_limit(65 * kGiB), InvalidArgument);
+  allocator.set_cache_limit(0);
+  DataPtr a = allocator.allocate(700 * kMiB);
+  DataPtr b = allocator.allocate(600 * kMiB);
+  a.clear();
+  b.clear();
+  EXPECT_EQ(allocator.reserved_bytes(), 1300 * kMiB) << "either heap would leave less than wired";
+  EXPECT_EQ(allocator.set_wired_limit(600 * kMiB), 700 * kMiB);
+  allocator.set_cache_limit(0);
+  EXPECT_EQ(allocator.reserved_bytes(), 600 * kMiB);
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.reserved_bytes(), 0u) << "who asks for everything gets everything";
+}
+
+TEST(UnifiedAllocator, MemoryLimitCollectsIdleHeapsButDoesNotFail) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  EXPECT_EQ(allocator.set_memory_limit(kGiB), 64 * kGiB) << "by default what the device has";
+  allocator.allocate(600 * kMiB).clear();
+  const DataPtr other = allocator.allocate(700 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 700 * kMiB);
+  const DataPtr beyond = allocator.allocate(800 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 1500 * kMiB);
+}
+
+// --- Watermarks.
+
+SimOptions small_working_set() {
+  SimOptions options = fake_device();
+  options.recommended_working_set_bytes = kGiB;
+  return options;
+}
+
+TEST(UnifiedAllocator, ReportsItsWatermarks) {
+  SimBackend backend(small_working_set());
+  UnifiedAllocator allocator(backend);
+  EXPECT_DOUBLE_EQ(allocator.get_high_watermark_ratio(), 1.7);
+  EXPECT_DOUBLE_EQ(allocator.get_low_watermark_ratio(), 1.4);
+  allocator.set_high_watermark_ratio(1.0);
+  allocator.set_low_watermark_ratio(0.5);
+  EXPECT_EQ(allocator.get_high_watermark_limit(), kGiB);
+  EXPECT_EQ(allocator.get_low_watermark_limit(), 512 * kMiB);
+  const DataPtr block = allocator.allocate(600 * kMiB);
+  EXPECT_EQ(allocator.get_low_watermark_value(), -88 * static_cast<std::int64_t>(kMiB));
+  EXPECT_EQ(allocator.get_high_watermark_value(), 424 * static_cast<std::int64_t>(kMiB));
+  EXPECT_THROW(allocator.set_high_watermark_ratio(3), InvalidArgument);
+}
+
+TEST(UnifiedAllocator, AboveTheLowWatermarkIdleHeapsGoBeforeItGrows) {
+  SimBackend backend(small_working_set());
+  UnifiedAllocator allocator(backend);
+  allocator.set_memory_limit(Watermarks::kNoLimit);
+  allocator.set_low_watermark_ratio(1.0);
+  allocator.allocate(600 * kMiB).clear();
+  const DataPtr second = allocator.allocate(700 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 700 * kMiB);
+  const DataPtr third = allocator.allocate(100 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 800 * kMiB) << "short of memory no heap of 1 GiB is opened";
+}
+
+TEST(UnifiedAllocator, AtTheHighWatermarkItEvictsAndThenGivesUp) {
+  SimBackend backend(small_working_set());
+  UnifiedAllocator allocator(backend);
+  allocator.set_low_watermark_ratio(0);
+  allocator.set_memory_limit(Watermarks::kNoLimit);
+  allocator.set_high_watermark_ratio(1.5);
+  DataPtr first = allocator.allocate(800 * kMiB);
+  first.clear();
+  const DataPtr second = allocator.allocate(900 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 900 * kMiB) << "the idle heap was evicted";
+  EXPECT_EQ(allocator.stats().num_alloc_retries, 1);
+  try {
+    allocator.allocate(700 * kMiB);
+    FAIL() << "1600 MiB exceed the high watermark";
+  } catch (const OutOfMemory& error) {
+    EXPECT_EQ(error.details().limit_bytes, 1536 * kMiB);
+    EXPECT_EQ(error.details().requested_bytes, 700 * kMiB);
+    EXPECT_NE(std::string(error.what()).find("high watermark"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(allocator.stats().num_ooms, 1);
+  allocator.set_high_watermark_ratio(0);
+  EXPECT_TRUE(allocator.allocate(700 * kMiB)) << "without the mark the device has room";
+  allocator.check_invariants();
+}
+
+TEST(UnifiedAllocator, AsksPressureCallbacksBeforeItGivesUp) {
+  SimBackend backend(fake_device(kGiB));
+  UnifiedAllocator allocator(backend);
+  DataPtr cached_elsewhere = allocator.allocate(700 * kMiB);
+  std::uint64_t wanted = 0;
+  allocator.pressure_callbacks().add([](std::uint64_t) -> std::uint64_t {
+    throw std::runtime_error("a broken cache");
+  });
+  allocator.pressure_callbacks().add([&](std::uint64_t bytes) {
+    wanted = bytes;
+    cached_elsewhere.clear();
+    return 700 * kMiB;
+  });
+  const DataPtr block = allocator.allocate(600 * kMiB);
+  EXPECT_EQ(wanted, 600 * kMiB);
+  EXPECT_EQ(allocator.pressure_callbacks().errors(), 1u);
+  EXPECT_THROW(allocator.allocate(600 * kMiB), OutOfMemory);
+  EXPECT_EQ(allocator.get_active_memory(), 600 * kMiB);
+  allocator.check_invariants();
+}
+
+TEST(UnifiedAllocator, ThePolicyLimitIsHard) {
+  SimBackend backend(fake_device());
+  PolicyOptions options;
+  options.limit_bytes = 100 * kMiB;
+  const auto allocator = make_policy("unified", backend, options);
+  EXPECT_EQ(allocator->name(), "unified");
+  const DataPtr block = allocator->allocate(60 * kMiB);
+  EXPECT_THROW(allocator->allocate(60 * kMiB), OutOfMemory);
+  EXPECT_TRUE(allocator->allocate(39 * kMiB));
+  EXPECT_LE(allocator->reserved_bytes(), 100 * kMiB);
+}
+
+// --- Callbacks and observers.
+
+class CountingCallback : public UnifiedAllocatorCallback {
+ public:
+  void on_buffer_event(void* data, EventType event) override {
+    if (!armed) return;
+    ++counts[event];
+    last = data;
+    if (throws) throw std::runtime_error("a broken callback");
+    if (event == EventType::kAllocationFailed && rescue != nullptr) rescue->clear();
+  }
+  static inline bool armed = false;
+  static inline bool throws = false;
+  static inline void* last = nullptr;
+  static inline DataPtr* rescue = nullptr;
+  static inline std::map<EventType, int> counts;
+};
+TENON_REGISTER_UNIFIED_CALLBACK(counting_callback, CountingCallback);
+
+class UnifiedCallbacks : public testing::Test {
+ protected:
+  void SetUp() override {
+    CountingCallback::counts.clear();
+    CountingCallback::armed = true;
+    CountingCallback::throws = false;
+    CountingCallback::rescue = nullptr;
+  }
+  void TearDown() override { CountingCallback::armed = false; }
+  using Event = UnifiedAllocatorCallback::EventType;
+};
+
+TEST_F(UnifiedCallbacks, HearOfEveryChangeOfABuffer) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  auto& counts = CountingCallback::counts;
+  DataPtr block = allocator.allocate(600 * kMiB);
+  EXPECT_EQ(counts[Event::kAllocated], 1);
+  EXPECT_EQ(CountingCallback::last, block.get());
+  block.clear();
+  EXPECT_EQ(counts[Event::kFreed], 1);
+  block = allocator.allocate(600 * kMiB);
+  EXPECT_EQ(counts[Event::kRecycled], 1);
+  block.clear();
+  allocator.empty_cache();
+  EXPECT_EQ(counts[Event::kReleased], 1);
+  EXPECT_THROW(allocator.allocate(65 * kGiB), OutOfMemory);
+  EXPECT_EQ(counts[Event::kAllocationFailed], 1);
+}
+
+TEST_F(UnifiedCallbacks, ThatThrowAreSwallowedAndCounted) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  const std::uint64_t before = UnifiedCallbackRegistry::instance().errors();
+  CountingCallback::throws = true;
+  allocator.allocate(100).clear();
+  EXPECT_EQ(UnifiedCallbackRegistry::instance().errors(), before + 2);
+}
+
+TEST_F(UnifiedCallbacks, MayLetMemoryGoWhenAnAllocationFails) {
+  SimBackend backend(fake_device(kGiB));
+  UnifiedAllocator allocator(backend);
+  DataPtr held = allocator.allocate(700 * kMiB);
+  CountingCallback::rescue = &held;
+  EXPECT_TRUE(allocator.allocate(600 * kMiB));
+  EXPECT_EQ(held.get(), nullptr);
+}
+
+TEST_F(UnifiedCallbacks, AreListedByNameAndNotTwice) {
+  UnifiedCallbackRegistry& registry = UnifiedCallbackRegistry::instance();
+  EXPECT_EQ(registry.names(), std::vector<std::string>{"counting_callback"});
+  const auto make = [] { return std::make_unique<CountingCallback>(); };
+  EXPECT_THROW(registry.add("counting_callback", make), InvalidArgument);
+  registry.add("another", make);
+  EXPECT_EQ(registry.names().size(), 2u);
+  registry.remove("another");
+  EXPECT_EQ(registry.names().size(), 1u);
+}
+
+class EventLog : public Observer {
+ public:
+  void on_memory_event(const MemoryEventInfo& info) override { events.push_back(info.event); }
+  std::vector<MemoryEvent> events;
+};
+
+TEST(UnifiedAllocator, ReportsTheSameEventsToObservers) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  EventLog log;
+  const ObserverGuard guard(allocator.observers(), log);
+  allocator.allocate(600 * kMiB).clear();
+  allocator.allocate(600 * kMiB).clear();
+  allocator.empty_cache();
+  EXPECT_THROW(allocator.allocate(65 * kGiB), OutOfMemory);
+  using enum MemoryEvent;
+  EXPECT_EQ(log.events, (std::vector<MemoryEvent>{kAllocated, kFreed, kRecycled, kFreed, kReleased,
+                                                  kAllocationFailed}));
+}
+
+// --- Streams and events.
+
+constexpr std::uint64_t kLagNs = 1'000'000;
+
+TEST(UnifiedAllocator, OneStreamRecordsNoEvents) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  for (int i = 0; i < 2000; ++i) allocator.allocate(1000 + i).clear();
+  EXPECT_EQ(backend.ledger().count(DriverCall::kEventRecord), 0u);
+  EXPECT_EQ(backend.ledger().count(DriverCall::kEventQuery), 0u);
+}
+
+TEST(UnifiedAllocator, AnotherStreamWaitsForWhatItTakesOver) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream first{backend.device(), 0};
+  const Stream second = backend.create_stream();
+  DataPtr block = allocator.allocate_on(600 * kMiB, first);
+  const void* address = block.get();
+  backend.queue_work(first);
+  block.clear();
+  block = allocator.allocate_on(600 * kMiB, second);
+  EXPECT_EQ(block.get(), address) << "no memory is stranded";
+  EXPECT_EQ(backend.ledger().count(DriverCall::kStreamWait), 1u);
+  EXPECT_EQ(backend.ledger().count(DriverCall::kEventRecord), 1u);
+  // And back: the second stream's work is not over, so the first one waits in turn.
+  backend.queue_work(second);
+  block.clear();
+  allocator.check_invariants();
+  block = allocator.allocate_on(600 * kMiB, second);
+  EXPECT_EQ(block.get(), address) << "the stream that freed it has it at once";
+  EXPECT_EQ(backend.ledger().count(DriverCall::kStreamWait), 1u);
+}
+
+TEST(UnifiedAllocator, FinishedWorkNeedsNoWait) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream first{backend.device(), 0};
+  const Stream second = backend.create_stream();
+  DataPtr block = allocator.allocate_on(600 * kMiB, first);
+  backend.queue_work(first);
+  allocator.record_stream(block, second);
+  backend.queue_work(second);
+  block.clear();
+  EXPECT_EQ(allocator.free_inactive_buffers(), 0u) << "the second stream is not done";
+  EXPECT_EQ(allocator.stats().active_bytes[0].current, 600 * static_cast<std::int64_t>(kMiB));
+  EXPECT_EQ(allocator.get_active_memory(), 0u);
+  backend.advance_to(backend.now_ns() + 2 * kLagNs);
+  EXPECT_EQ(allocator.free_inactive_buffers(), 600 * kMiB);
+  EXPECT_EQ(allocator.stats().active_bytes[0].current, 0);
+  EXPECT_EQ(allocator.reserved_bytes(), 600 * kMiB) << "it gives nothing to the driver";
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.reserved_bytes(), 0u) << "which empty_cache does";
+}
+
+TEST(UnifiedAllocator, EmptyCacheWaitsForPendingBuffers) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream second = backend.create_stream();
+  DataPtr block = allocator.allocate(600 * kMiB);
+  allocator.record_stream(block, second);
+  backend.queue_work(second);
+  block.clear();
+  allocator.empty_cache();
+  EXPECT_EQ(allocator.reserved_bytes(), 0u);
+  EXPECT_GE(backend.now_ns(), kLagNs);
+  allocator.check_invariants();
+}
+
+TEST(UnifiedAllocator, ABufferInUseElsewhereIsNotHandedOut) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream second = backend.create_stream();
+  DataPtr block = allocator.allocate(600 * kMiB);
+  const void* address = block.get();
+  allocator.record_stream(block, second);
+  allocator.record_stream(block, Stream{backend.device(), 0});  // its own: no-op
+  backend.queue_work(second);
+  block.clear();
+  DataPtr other = allocator.allocate(600 * kMiB);
+  EXPECT_NE(other.get(), address);
+  const DataPtr theirs = allocator.allocate_on(600 * kMiB, second);
+  EXPECT_EQ(theirs.get(), address) << "the stream that still uses it may have it";
+  allocator.check_invariants();
+}
+
+TEST(UnifiedAllocator, RecordStreamNamesMistakes) {
+  SimBackend backend(fake_device());
+  SimOptions options = fake_device();
+  options.device_index = 1;
+  SimBackend elsewhere(options);
+  UnifiedAllocator allocator(backend);
+  UnifiedAllocator other(elsewhere);
+  const DataPtr block = allocator.allocate(100);
+  EXPECT_THROW(allocator.record_stream(block, Stream{elsewhere.device(), 0}), InvalidArgument);
+  EXPECT_THROW(other.record_stream(block, Stream{elsewhere.device(), 0}), InvalidPointer);
+}
+
+TEST(UnifiedAllocator, TheHostWaitsForRecordedEvents) {
+  SimBackend backend(unified_device(kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const DataPtr a = allocator.allocate(100);
+  const DataPtr b = allocator.allocate(100);
+  EXPECT_FALSE(allocator.record_events({}));
+  EXPECT_FALSE(allocator.wait_for_events(pointers({&a}))) << "nothing was recorded";
+  EXPECT_EQ(backend.now_ns() >= kLagNs, false);
+  backend.queue_work(current_stream(backend.device()));
+  EXPECT_TRUE(allocator.record_events(pointers({&a, &b})));
+  EXPECT_EQ(backend.ledger().count(DriverCall::kEventRecord), 1u) << "one event for both";
+  EXPECT_EQ(allocator.get_shared_buffer_ptr(a.get()).retain_count, 2u);
+  EXPECT_TRUE(allocator.wait_for_events(pointers({&a, &b})));
+  EXPECT_GE(backend.now_ns(), kLagNs);
+  EXPECT_EQ(allocator.get_shared_buffer_ptr(a.get()).retain_count, 1u);
+}
+
+TEST(UnifiedAllocator, TheHostAlsoWaitsForTheFormerUserOfARecycledBuffer) {
+  SimBackend backend(unified_device(kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  allocator.allocate(100).clear();
+  DataPtr before = allocator.allocate(100);
+  backend.queue_work(current_stream(backend.device()));
+  before.clear();
+  const DataPtr again = allocator.allocate(100);
+  EXPECT_FALSE(allocator.wait_for_events(pointers({&again})));
+  EXPECT_GE(backend.now_ns(), kLagNs);
+}
+
+TEST(UnifiedAllocator, FreedWithEventsPendingOnAnotherStreamItWaits) {
+  SimBackend backend(unified_device(kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream second = backend.create_stream();
+  DataPtr block = allocator.allocate(600 * kMiB);
+  backend.queue_work(second);
+  {
+    const StreamGuard guard(second);
+    allocator.record_events(pointers({&block}));
+  }
+  const void* address = block.get();
+  block.clear();
+  EXPECT_EQ(allocator.snapshot()[0].blocks[0].state, BlockInfo::State::kPendingFree);
+  backend.advance_to(2 * kLagNs);
+  block = allocator.allocate(600 * kMiB);
+  EXPECT_EQ(block.get(), address) << "the event is over";
+}
+
+TEST(UnifiedAllocator, ADestroyedStreamsMemoryIsNotLost) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream second = backend.create_stream();
+  DataPtr block = allocator.allocate_on(600 * kMiB, second);
+  const void* address = block.get();
+  backend.queue_work(second);
+  block.clear();
+  backend.destroy_stream(second);
+  block = allocator.allocate(600 * kMiB);
+  EXPECT_EQ(block.get(), address);
+  EXPECT_GE(backend.now_ns(), kLagNs) << "no event could be recorded, so the host waited";
+}
+
+// --- Failures.
+
+TEST(UnifiedAllocator, SurvivesAFailureAtEveryDriverCall) {
+  for (const DriverCall call :
+       {DriverCall::kAllocate, DriverCall::kFree, DriverCall::kEventRecord,
+        DriverCall::kEventQuery, DriverCall::kStreamWait, DriverCall::kHostWait})
+    for (std::uint64_t nth = 1; nth <= 12; ++nth) {
+      SimBackend backend(fake_device(3 * kGiB, kLagNs));
+      UnifiedAllocator allocator(backend);
+      const Stream streams[] = {{backend.device(), 0}, backend.create_stream()};
+      backend.fail_call(call, nth);
+      Random random(nth);
+      std::vector<DataPtr> blocks;
+      for (int i = 0; i < 300; ++i) {
+        try {
+          blocks.push_back(allocator.allocate_on((1 + random.below(700)) * kMiB,
+                                                 streams[random.below(2)]));
+          backend.queue_work(streams[0]);
+          backend.queue_work(streams[1]);
+          if (random.below(4) == 0) allocator.record_stream(blocks.back(), streams[random.below(2)]);
+          if (random.below(20) == 0) allocator.empty_cache();
+        } catch (const OutOfMemory&) {
+          blocks.clear();
+        } catch (const DeviceError&) {
+        }
+        if (!blocks.empty() && random.below(2) == 0) {
+          std::swap(blocks[random.below(blocks.size())], blocks.back());
+          blocks.pop_back();
+        }
+        allocator.check_invariants();
+      }
+      backend.clear_failures();
+      blocks.clear();
+      allocator.empty_cache();
+      EXPECT_EQ(backend.used_bytes(), 0u) << driver_call_name(call) << " " << nth;
+    }
+}
+
+// --- Random histories.
+
+TEST(UnifiedAllocator, KeepsEveryBlocksContentsOverRandomSteps) {
+  SimBackend backend(unified_device(512 * kMiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  Random random(7);
+  struct Held {
+    DataPtr data;
+    std::size_t size = 0;
+    std::uint8_t value = 0;
+  };
+  std::vector<Held> held;
+  const auto check = [](const Held& block) {
+    const auto* bytes = static_cast<const std::uint8_t*>(block.data.get());
+    ASSERT_EQ(bytes[0], block.value);
+    ASSERT_EQ(bytes[block.size - 1], block.value);
+    ASSERT_EQ(bytes[block.size / 2], block.value);
+  };
+  for (int step = 0; step < 10000; ++step) {
+    if (held.size() < 40 && random.below(2) == 0) {
+      const std::size_t size = 1 + random.below(random.below(10) == 0 ? 2 * kMiB : 20 * kKiB);
+      held.push_back({allocator.allocate(size), size, static_cast<std::uint8_t>(step)});
+      auto* bytes = static_cast<std::uint8_t*>(held.back().data.get());
+      bytes[0] = bytes[size / 2] = bytes[size - 1] = held.back().value;
+    } else if (!held.empty()) {
+      std::swap(held[random.below(held.size())], held.back());
+      check(held.back());
+      held.pop_back();
+    }
+    if (step % 500 == 0) {
+      const std::uint64_t reserved = allocator.reserved_bytes();
+      allocator.empty_cache();
+      EXPECT_LE(allocator.reserved_bytes(), reserved);
+      allocator.check_invariants();
+    }
+  }
+  for (const Held& block : held) check(block);
+}
+
+TEST(UnifiedAllocator, SameCallsGiveTheSameLayout) {
+  const auto layout = [] {
+    SimBackend backend(fake_device());
+    UnifiedAllocator allocator(backend);
+    Random random(3);
+    std::vector<DataPtr> blocks;
+    std::vector<std::uint64_t> offsets;
+    for (int i = 0; i < 2000; ++i) {
+      if (blocks.size() > 50 || (!blocks.empty() && random.below(2) == 0)) {
+        std::swap(blocks[random.below(blocks.size())], blocks.back());
+        blocks.pop_back();
+      } else {
+        blocks.push_back(allocator.allocate(1 + random.below(4 * kMiB)));
+        offsets.push_back(allocator.layout_offset(blocks.back()));
+      }
+    }
+    return offsets;
+  };
+  EXPECT_EQ(layout(), layout());
+}
+
+TEST(UnifiedAllocator, ServesThreadsThatFreeEachOthersBuffers) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  std::mutex mutex;
+  std::vector<DataPtr> shared;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      Random random(static_cast<std::uint64_t>(t));
+      for (int i = 0; i < 2000; ++i) {
+        DataPtr block = allocator.allocate(1 + random.below(3 * kMiB));
+        const std::lock_guard lock(mutex);
+        shared.push_back(std::move(block));
+        if (shared.size() > 20) shared.erase(shared.begin());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  shared.clear();
+  allocator.check_invariants();
+  EXPECT_EQ(allocator.get_active_memory(), 0u);
+}
+
+}  // namespace
+}  // namespace tenon
