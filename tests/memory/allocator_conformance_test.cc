@@ -33,6 +33,7 @@ std::vector<ConformanceCase> conformance_cases() {
     if (policy.name == "unified") one.alignment = 16;
     cases.push_back(std::move(one));
   }
+  for (ConformanceCase& one : adaptor_cases()) cases.push_back(std::move(one));
   return cases;
 }
 
@@ -113,8 +114,11 @@ TEST_P(AllocatorConformance, StatisticsFollowTheBlocks) {
     churn.step();
     const AllocatorStats stats = allocator_->stats();
     ASSERT_EQ(stats.allocation[0].current, static_cast<std::int64_t>(churn.live()));
-    ASSERT_EQ(stats.requested_bytes[0].current,
-              static_cast<std::int64_t>(churn.requested_bytes()));
+    const auto requested = static_cast<std::int64_t>(churn.requested_bytes());
+    ASSERT_GE(stats.requested_bytes[0].current, requested);
+    if (GetParam().exact) {
+      ASSERT_EQ(stats.requested_bytes[0].current, requested);
+    }
     ASSERT_GE(stats.allocated_bytes[0].current, stats.requested_bytes[0].current);
     ASSERT_GE(stats.reserved_bytes[0].current, stats.allocated_bytes[0].current);
     for (const PoolStats* pools : {&stats.allocation, &stats.allocated_bytes,
@@ -273,7 +277,10 @@ TEST_P(AllocatorConformance, ObserversSeeFailedRequests) {
   Bookkeeper bookkeeper;
   const ObserverGuard guard(allocator_->observers(), bookkeeper);
   EXPECT_THROW(allocator_->allocate(513 << 20), OutOfMemory);
-  EXPECT_EQ(bookkeeper.counts[MemoryEvent::kAllocationFailed], 1);
+  EXPECT_GE(bookkeeper.counts[MemoryEvent::kAllocationFailed], 1);
+  if (GetParam().exact) {
+    EXPECT_EQ(bookkeeper.counts[MemoryEvent::kAllocationFailed], 1);
+  }
 }
 
 class ThrowingObserver : public Observer {
