@@ -48,8 +48,8 @@ int compare(const std::string& figures_path, const std::string& traces_dir) {
   for (const Peer& peer : kPeers) options.policies.emplace_back(peer.policy);
   const std::vector<SurveyResult> results = survey(workloads, options);
 
-  TextTable table({"trace", "policy", "reserved", "PyTorch's", "same", "capacity", "PyTorch's", "same",
-                   "ns/event", "PyTorch's"});
+  TextTable table({"trace", "policy", "reserved", "PyTorch's", "same", "capacity", "PyTorch's",
+                   "same", "ns/event", "PyTorch's"});
   Tally tally;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SurveyResult& ours = results[i];

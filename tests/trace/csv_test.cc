@@ -120,9 +120,9 @@ TEST(Csv, RefusesMoreLiveBytesThanCanBeCounted) {
 }
 
 TEST(Csv, WarnsOfTimesThatRunBackwardsAndKeepsTheOrder) {
-  const Trace trace = parse_csv(std::string(kHeader) +
-                                    "100,alloc,0,1,0\n90,alloc,1,1,0\n95,alloc,2,1,0\n80,alloc,3,1,0\n",
-                                "x.csv");
+  const Trace trace = parse_csv(
+      std::string(kHeader) + "100,alloc,0,1,0\n90,alloc,1,1,0\n95,alloc,2,1,0\n80,alloc,3,1,0\n",
+      "x.csv");
   ASSERT_THAT(trace.warnings, SizeIs(1));
   EXPECT_THAT(trace.warnings[0], HasSubstr("x.csv:3: time runs backwards (2 times in all)"));
   EXPECT_EQ(trace.events[1].time_us, 90);

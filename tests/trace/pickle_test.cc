@@ -25,7 +25,8 @@ std::string failure_of(const std::string& bytes) {
 }
 
 TEST(Pickle, ReadsScalars) {
-  // pickle.dumps((None, True, False, 7, 65535, -2, 2**40, -2**40, 2**64-1, 2**70, 1.5, "hé", b"\x00"), 4)
+  // pickle.dumps((None, True, False, 7, 65535, -2, 2**40, -2**40, 2**64-1, 2**70, 1.5, "hé",
+  // b"\x00"), 4)
   const std::string bytes =
       "\x80\x04("s + "N\x88\x89K\x07M\xff\xffJ\xfe\xff\xff\xff"s +
       "\x8a\x06\x00\x00\x00\x00\x00\x01"s + "\x8a\x06\x00\x00\x00\x00\x00\xff"s +
@@ -56,9 +57,10 @@ TEST(Pickle, ReadsScalars) {
 
 TEST(Pickle, ReadsContainersAndSharesThroughTheMemo) {
   // d = {"a": [1, 2]}; pickle.dumps([d, d, (1, 2), {3}], 4), and protocol 2 for the puts.
-  const std::string bytes =
-      "\x80\x04\x95\x23\x00\x00\x00\x00\x00\x00\x00"s + "]\x94(}\x94\x8c\x01" + "a\x94]\x94(K\x01K\x02" +
-      "esh\x01K\x01K\x02\x86\x94\x8f\x94(K\x03\x90" + "e." + "padding past the end"s;
+  const std::string bytes = "\x80\x04\x95\x23\x00\x00\x00\x00\x00\x00\x00"s +
+                            "]\x94(}\x94\x8c\x01" + "a\x94]\x94(K\x01K\x02" +
+                            "esh\x01K\x01K\x02\x86\x94\x8f\x94(K\x03\x90" + "e." +
+                            "padding past the end"s;
   const PickleDocument document(bytes, "x");
   const auto items = document.items(document.root());
   ASSERT_THAT(items, SizeIs(4));
@@ -106,9 +108,14 @@ TEST(Pickle, RefusesWhatIsTruncatedOrMakesNoSense) {
   EXPECT_THAT(failure_of("(lp0\n."s), HasSubstr("no pickle of protocol 2"));
   EXPECT_THAT(failure_of("\x80\x09N."s), HasSubstr("protocol 9 is newer"));
   EXPECT_THAT(failure_of("\x80\x04N"s), HasSubstr("truncated"));
-  EXPECT_THAT(failure_of("\x80\x04X\xff\xff\xff\x7f" "abc"s), HasSubstr("2147483647 bytes are claimed"));
-  EXPECT_THAT(failure_of("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff" "abc"s), HasSubstr("claimed"));
-  EXPECT_THAT(failure_of("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s), HasSubstr("a frame of 255"));
+  EXPECT_THAT(failure_of("\x80\x04X\xff\xff\xff\x7f"
+                         "abc"s),
+              HasSubstr("2147483647 bytes are claimed"));
+  EXPECT_THAT(failure_of("\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
+                         "abc"s),
+              HasSubstr("claimed"));
+  EXPECT_THAT(failure_of("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s),
+              HasSubstr("a frame of 255"));
   EXPECT_THAT(failure_of("\x80\x04Na."s), HasSubstr("stack is empty"));
   EXPECT_THAT(failure_of("\x80\x04NNa."s), HasSubstr("a list is needed and a None"));
   EXPECT_THAT(failure_of("\x80\x04}(Nu."s), HasSubstr("key without a value"));

@@ -44,10 +44,11 @@ TEST(Recorder, RecordsWhatAnAllocatorDoes) {
   }
   const Trace trace = recorder.take();
   EXPECT_EQ(trace.name, "live");
-  EXPECT_THAT(ops(trace),
-              ElementsAre(Op{TraceOp::kAlloc, 1000, 0}, Op{TraceOp::kAlloc, 2000, 1},
-                          Op{TraceOp::kFreeCompleted, 1000, 0}, Op{TraceOp::kAlloc, 3000, 2},
-                          Op{TraceOp::kFreeCompleted, 3000, 2}, Op{TraceOp::kFreeCompleted, 2000, 1}));
+  EXPECT_THAT(
+      ops(trace),
+      ElementsAre(Op{TraceOp::kAlloc, 1000, 0}, Op{TraceOp::kAlloc, 2000, 1},
+                  Op{TraceOp::kFreeCompleted, 1000, 0}, Op{TraceOp::kAlloc, 3000, 2},
+                  Op{TraceOp::kFreeCompleted, 3000, 2}, Op{TraceOp::kFreeCompleted, 2000, 1}));
   EXPECT_THAT(trace.streams, ElementsAre(0u, side.id));
   EXPECT_EQ(parse_csv(format_csv(trace), "live.csv").events, trace.events);
   EXPECT_THAT(recorder.take().events, IsEmpty());
@@ -57,8 +58,9 @@ TEST(Recorder, PutsBlocksFromBeforeTheRecordingAtItsStart) {
   Recorder recorder("x");
   recorder.on_memory_event({MemoryEvent::kRecycled, at(100), 1, {}, {}});
   recorder.on_memory_event({MemoryEvent::kFreed, at(200), 7, {}, {}});
-  EXPECT_THAT(ops(recorder.take()), ElementsAre(Op{TraceOp::kAlloc, 7, 0}, Op{TraceOp::kAlloc, 1, 1},
-                                                Op{TraceOp::kFreeCompleted, 7, 0}));
+  EXPECT_THAT(ops(recorder.take()),
+              ElementsAre(Op{TraceOp::kAlloc, 7, 0}, Op{TraceOp::kAlloc, 1, 1},
+                          Op{TraceOp::kFreeCompleted, 7, 0}));
 }
 
 TEST(Recorder, MendsAFreeThatIsReportedAfterTheBlocksNextUse) {

@@ -127,7 +127,8 @@ TEST(Snapshot, RefusesWhatIsNone) {
   EXPECT_THAT(failure_of(file(number(1))), HasSubstr("_dump_snapshot"));
   EXPECT_THAT(failure_of(file(dict({{"x", number(1)}}))), HasSubstr("no segments"));
   EXPECT_THAT(failure_of(pickled::snapshot({}, {})), HasSubstr("_record_memory_history"));
-  EXPECT_THAT(failure_of(pickled::snapshot({}, {{text("alloc")}})), HasSubstr("where a dict belongs"));
+  EXPECT_THAT(failure_of(pickled::snapshot({}, {{text("alloc")}})),
+              HasSubstr("where a dict belongs"));
   EXPECT_THAT(failure_of(pickled::snapshot({}, {{dict({{"action", text("alloc")}})}})),
               HasSubstr("\"addr\" is missing"));
   EXPECT_THAT(failure_of(pickled::snapshot({number(4)}, {})), HasSubstr("where a dict belongs"));
@@ -139,8 +140,8 @@ TEST(Snapshot, RefusesWhatIsNone) {
 TEST(Snapshot, RefusesToVisitSharedListsWithoutEnd) {
   std::string shared = "](";
   for (int i = 0; i < 1000; ++i) shared += "N";
-  std::string bytes = "\x80\x04}(" + text("segments") + "]" + text("device_traces") + "](" + shared +
-                      "e\x94";
+  std::string bytes =
+      "\x80\x04}(" + text("segments") + "]" + text("device_traces") + "](" + shared + "e\x94";
   for (int i = 0; i < 1000; ++i) bytes += std::string("h\x00", 2);
   bytes += "eu.";
   EXPECT_THAT(failure_of(bytes), ::testing::AnyOf(HasSubstr("repeats itself"), HasSubstr("dict")));

@@ -6,38 +6,45 @@
 #include "commands.h"
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/device/devices.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/policies.h"
 
 namespace tenon::command {
 namespace {
 
-void print_device(const Backend& backend) {
-  const BackendLimits& limits = backend.limits();
-  const auto yes_no = [](bool value) { return value ? "yes" : "no"; };
-  fmt::print("{}  {}\n", to_string(backend.device()), backend.description());
-  fmt::print("  memory {}, free {}\n", format_byte_size(backend.memory().total_bytes),
-             format_byte_size(backend.memory().free_bytes));
-  fmt::print("  alignment {}, pages {}, virtual memory {}, mapped twice {}, unified {}, streams {}\n",
-             format_byte_size(limits.alignment),
-             limits.page_granularity == 0 ? "none" : format_byte_size(limits.page_granularity),
-             yes_no(limits.has_virtual_memory), yes_no(limits.can_map_twice),
-             yes_no(limits.unified), yes_no(limits.has_streams));
+void print_devices() {
+  fmt::print("devices\n");
+  for (const DeviceInfo& info : list_devices())
+    fmt::print("  {:<6}  {}\n", to_string(info.device), info.line);
+}
+
+void print_limits() {
+  const BackendLimits sim = SimBackend().limits();
+  fmt::print("\nlimits\n");
+  fmt::print("  largest request  {}\n", format_byte_size(kMaxRequestBytes));
+  fmt::print("  kinds of device  {}\n", kMaxDeviceTypes);
+  fmt::print("  sim alignment    {}, pages of {}\n", format_byte_size(sim.alignment),
+             format_byte_size(sim.page_granularity));
+}
+
+void print_build() {
+#ifdef NDEBUG
+  constexpr const char* kChecks = "release";
+#else
+  constexpr const char* kChecks = "debug, with its checks";
+#endif
+  fmt::print("\nbuild\n");
+  fmt::print("  version   tenon 0.1.0, {}\n", kChecks);
+  fmt::print("  compiler  {}, C++{}\n", __VERSION__, __cplusplus / 100 % 100);
+  fmt::print("  policies  {}\n", policies().size());
+  fmt::print("  threads   {} in hardware\n", std::thread::hardware_concurrency());
 }
 
 int run_info() {
-  fmt::print("devices\n");
-  print_device(SimBackend());
-  fmt::print("\nlimits\n  largest request {}\n  device types {}\n",
-             format_byte_size(kMaxRequestBytes), kMaxDeviceTypes);
-  fmt::print("\nbuild\n  tenon 0.1.0, C++{}, compiler {}, {}\n  policies {}\n  hardware threads {}\n",
-             __cplusplus / 100 % 100, __VERSION__,
-#ifdef NDEBUG
-             "checks of the release build",
-#else
-             "checks of the debug build",
-#endif
-             policies().size(), std::thread::hardware_concurrency());
+  print_devices();
+  print_limits();
+  print_build();
   return kSuccess;
 }
 

@@ -8,11 +8,11 @@
 
 namespace tenon {
 
-// Bisects between low = `live_peak_bytes` and high = `reserved_peak_bytes` at the middle until they are
-// max(8 MiB, live peak / 500) apart or closer; a capacity that fits becomes high, any other low.
-// Returns high. Success need not be monotone in capacity (an allocator may pass at 2.6 GiB, fail at
-// 3.3 and pass at 3.5), so the answer depends on the search: this is the one that the peers'
-// figures were made with.
+// Bisects between low = `live_peak_bytes` and high = `reserved_peak_bytes` at the middle until they
+// are max(8 MiB, live peak / 500) apart or closer; a capacity that fits becomes high, any other
+// low. Returns high. Success need not be monotone in capacity (an allocator may pass at 2.6 GiB,
+// fail at 3.3 and pass at 3.5), so the answer depends on the search: this is the one that the
+// peers' figures were made with.
 std::uint64_t search_capacity(std::uint64_t live_peak_bytes, std::uint64_t reserved_peak_bytes,
                               const std::function<bool(std::uint64_t capacity_bytes)>& fits);
 

@@ -171,8 +171,9 @@ std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup
   if (events == 0) return std::nullopt;
   setup.capacity_bytes = 0;
   setup.lag_ns = 0;
-  const std::uint64_t count = std::max<std::uint64_t>(
-      static_cast<std::uint64_t>(std::max(passes, 1)), std::min(kMostPasses, kLeastEvents / events));
+  const std::uint64_t count =
+      std::max<std::uint64_t>(static_cast<std::uint64_t>(std::max(passes, 1)),
+                              std::min(kMostPasses, kLeastEvents / events));
   try {
     Replayer replayer(workload, setup);
     replayer.timed_pass();

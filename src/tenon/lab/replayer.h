@@ -17,8 +17,8 @@ namespace tenon {
 struct ReplaySetup {
   std::string policy;
   PolicyOptions options;
-  // Of the device, or the limit of a policy that keeps one by its own rules (Policy::limits_itself, as
-  // PyTorch's memory fraction); 0: none.
+  // Of the device, or the limit of a policy that keeps one by its own rules (Policy::limits_itself,
+  // as PyTorch's memory fraction); 0: none.
   std::uint64_t capacity_bytes = 0;
   std::uint64_t lag_ns = 5'000'000;    // a stream's work ends this long after it was queued
 };
@@ -78,8 +78,8 @@ ReplayFigures replay(const Workload& workload, const ReplaySetup& setup);
 // Whether the workload completes within the setup's capacity.
 bool fits(const Workload& workload, const ReplaySetup& setup);
 
-// Nanoseconds per event (alloc or free), warm: the median over `passes` replays, after one that is not
-// counted, on one instance without capacity limit or lag. Short traces are replayed more often.
+// Nanoseconds per event (alloc or free), warm: the median over `passes` replays, after one that is
+// not counted, on one instance without capacity limit or lag. Short traces are replayed more often.
 // Empty for a trace without events, or one that no memory would be enough for.
 std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup setup, int passes);
 

@@ -78,22 +78,24 @@ std::vector<std::string> row(const SurveyResult& r, bool capacities) {
     cells.push_back(found ? format_byte_size(*r.min_capacity_bytes) : kNone);
     cells.push_back(found ? format_ratio(ratio(*r.min_capacity_bytes, r.live_peak_bytes)) : kNone);
   }
-  cells.push_back(r.reserved_peak_bytes == 0 ? kNone : fmt::format("{:.1f}%", 100 * r.fragmentation));
+  cells.push_back(r.reserved_peak_bytes == 0 ? kNone
+                                             : fmt::format("{:.1f}%", 100 * r.fragmentation));
   cells.push_back(grouped(r.driver_calls));
   cells.push_back(format_stall(r.driver_stall_ns, r.trace_duration_us));
   cells.push_back(format_stall(r.moving_stall_ns, r.trace_duration_us));
   cells.push_back(format_ns(r.ns_per_event));
   cells.push_back(fmt::format("{:016x}", r.layout_hash).substr(0, 8));
   if (r.capacity_bytes != 0)
-    cells.push_back(r.out_of_memory ? fmt::format("out at event {}", grouped(r.out_of_memory->event))
-                                    : "fits");
+    cells.push_back(
+        r.out_of_memory ? fmt::format("out at event {}", grouped(r.out_of_memory->event)) : "fits");
   return cells;
 }
 
 std::string trace_title(const SurveyResult& r) {
-  std::string title = fmt::format("{}: {} events in {}, live peak {} ({} bytes)", r.trace,
-                                  grouped(r.events), format_duration_ns(1e3 * as_double(r.trace_duration_us)),
-                                  format_byte_size(r.live_peak_bytes), grouped(r.live_peak_bytes));
+  std::string title =
+      fmt::format("{}: {} events in {}, live peak {} ({} bytes)", r.trace, grouped(r.events),
+                  format_duration_ns(1e3 * as_double(r.trace_duration_us)),
+                  format_byte_size(r.live_peak_bytes), grouped(r.live_peak_bytes));
   if (r.floor_ns) title += fmt::format("; the replay itself costs {:.1f} ns an event", *r.floor_ns);
   if (r.capacity_bytes != 0 && r.capacity_bytes < r.live_peak_bytes)
     title += fmt::format("\n  the capacity, {}, is smaller than the live peak: nothing can fit",
@@ -103,9 +105,10 @@ std::string trace_title(const SurveyResult& r) {
 
 std::string means_table(const std::vector<SurveyResult>& results, std::size_t traces,
                         bool capacities) {
-  TextTable table(capacities ? std::vector<std::string>{"policy", "reserved/live", "worst",
-                                                        "capacity/live", "worst", "ns/event"}
-                             : std::vector<std::string>{"policy", "reserved/live", "worst", "ns/event"});
+  TextTable table(capacities
+                      ? std::vector<std::string>{"policy", "reserved/live", "worst",
+                                                 "capacity/live", "worst", "ns/event"}
+                      : std::vector<std::string>{"policy", "reserved/live", "worst", "ns/event"});
   const std::size_t policies = results.size() / traces;
   for (std::size_t p = 0; p < policies; ++p) {
     RatioMean reserved, capacity, ns;
@@ -116,7 +119,8 @@ std::string means_table(const std::vector<SurveyResult>& results, std::size_t tr
       if (r.min_capacity_bytes) capacity.add(ratio(*r.min_capacity_bytes, r.live_peak_bytes));
       ns.add(r.ns_per_event);
     }
-    std::vector<std::string> cells = {results[p].policy, reserved.format(), reserved.format_worst()};
+    std::vector<std::string> cells = {results[p].policy, reserved.format(),
+                                      reserved.format_worst()};
     if (capacities) cells.insert(cells.end(), {capacity.format(), capacity.format_worst()});
     cells.push_back(ns.format("{:.1f}"));
     table.add(std::move(cells));

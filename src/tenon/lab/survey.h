@@ -31,7 +31,7 @@ struct SurveyResult {
   std::uint64_t live_peak_bytes = 0;
   std::uint64_t reserved_peak_bytes = 0;            // without a capacity limit
   std::optional<std::uint64_t> min_capacity_bytes;  // when asked for
-  std::uint64_t driver_calls = 0;                   // this and the next two: under the capacity, if one was given
+  std::uint64_t driver_calls = 0;  // this and the next two: under the capacity, if one was given
   std::uint64_t driver_stall_ns = 0;
   std::uint64_t moving_stall_ns = 0;
   std::uint64_t trace_duration_us = 0;

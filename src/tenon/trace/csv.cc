@@ -90,7 +90,8 @@ class CsvReader {
   static std::string_view take_field(std::string_view& left, bool& more) {
     const char* comma = static_cast<const char*>(std::memchr(left.data(), ',', left.size()));
     more = comma != nullptr;
-    const std::string_view field = more ? left.substr(0, static_cast<std::size_t>(comma - left.data())) : left;
+    const std::string_view field =
+        more ? left.substr(0, static_cast<std::size_t>(comma - left.data())) : left;
     left.remove_prefix(field.size() + (more ? 1 : 0));
     return field;
   }

@@ -39,7 +39,8 @@ class PickleValue {
   Kind kind_ = Kind::kNone;
   bool negative_ = false;      // integers: the 64 bits are a two's complement negative
   union {
-    std::uint64_t bits_ = 0;   // integers and bools; containers: number in the document; text: length
+    std::uint64_t bits_ =
+        0;  // integers and bools; containers: number in the document; text: length
     double real_;
   };
   const char* text_ = nullptr; // kString and kBytes: in the file's bytes

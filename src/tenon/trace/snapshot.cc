@@ -56,7 +56,8 @@ class SnapshotReader {
     if (!value.is_sequence())
       fail(fmt::format("{} holds a {} where a list belongs", what, pickle_kind_name(value.kind())));
     const auto items = document_.items(value);
-    // A list may be named many times by a few bytes each; honest files hold less than one item a byte.
+    // A list may be named many times by a few bytes each; honest files hold less than one item a
+    // byte.
     if (items.size() > budget_) fail(fmt::format("{} repeats itself beyond the file's size", what));
     budget_ -= items.size();
     return items;
@@ -70,7 +71,8 @@ class SnapshotReader {
       fail(fmt::format("{} holds a dict of more than {} keys", what, kMaxKeys));
     return document_.find(entry, key);
   }
-  std::uint64_t number(const PickleValue& entry, std::string_view key, std::string_view what) const {
+  std::uint64_t number(const PickleValue& entry, std::string_view key,
+                       std::string_view what) const {
     const PickleValue* value = find(entry, key, what);
     const auto found = value == nullptr ? std::nullopt : value->as_uint64();
     if (!found) fail(fmt::format("{}: \"{}\" is missing or no number from 0 to 2^64", what, key));
@@ -134,7 +136,8 @@ class SnapshotReader {
         ++early_;
       }
     if (early_ > 0)
-      builder.warn(fmt::format("{}: {} blocks were live before the recording began", path_, early_));
+      builder.warn(
+          fmt::format("{}: {} blocks were live before the recording began", path_, early_));
     if (ooms_ > 0)
       builder.warn(fmt::format("{}: PyTorch ran out of memory {} times, first {}", path_, ooms_,
                                first_oom_));
@@ -142,8 +145,9 @@ class SnapshotReader {
       builder.warn(fmt::format("{}: {} entries contradict earlier ones and were mended", path_,
                                mended_));
     if (builder.backward_steps() > 0)
-      builder.warn(fmt::format("{}: time runs backwards ({} times); the clock stands still meanwhile",
-                               path_, builder.backward_steps()));
+      builder.warn(
+          fmt::format("{}: time runs backwards ({} times); the clock stands still meanwhile", path_,
+                      builder.backward_steps()));
     snapshot_.traces.push_back(builder.finish());
   }
 
@@ -178,7 +182,8 @@ class SnapshotReader {
       check(fault);
       return;
     }
-    const TraceOp op = action == "free_requested" ? TraceOp::kFreeRequested : TraceOp::kFreeCompleted;
+    const TraceOp op =
+        action == "free_requested" ? TraceOp::kFreeRequested : TraceOp::kFreeCompleted;
     TraceFault fault = builder.free(op, address, time_us);
     if (fault == TraceFault::kUnknown) {
       ++early_;

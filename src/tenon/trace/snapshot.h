@@ -29,10 +29,10 @@ struct Snapshot {
 };
 
 // Builds traces from `device_traces`. Addresses become blocks. alloc, free_requested and
-// free_completed are taken; segment_* and others are not; `oom` entries become warnings. A block that was
-// live before the recording began (its free has no alloc, or `segments` shows it in use and no
-// event names it) is allocated at the beginning. Where entries contradict each other (a ring buffer
-// that lost some), the trace goes on and a warning says how often.
+// free_completed are taken; segment_* and others are not; `oom` entries become warnings. A block
+// that was live before the recording began (its free has no alloc, or `segments` shows it in use
+// and no event names it) is allocated at the beginning. Where entries contradict each other (a ring
+// buffer that lost some), the trace goes on and a warning says how often.
 //
 // The trace is named after the file; with events on several devices, "name:0", "name:1".
 // Throws ParseError for what is not such a snapshot, or has no events (it says how to record them).

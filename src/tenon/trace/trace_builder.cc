@@ -96,7 +96,8 @@ Trace TraceBuilder::finish() {
     for (TraceEvent& event : from_start_) event.time_us = first_us;
     trace_.events.insert(trace_.events.begin(), from_start_.begin(), from_start_.end());
     for (TraceEvent& event : trace_.events)
-      event.block = (event.block & kFromStart) != 0 ? event.block - kFromStart : event.block + shift;
+      event.block =
+          (event.block & kFromStart) != 0 ? event.block - kFromStart : event.block + shift;
     trace_.blocks += shift;
   }
   return std::move(trace_);

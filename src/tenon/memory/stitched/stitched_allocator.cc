@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -84,6 +85,14 @@ PageRange* StitchedAllocator::range_of(StreamHeap& heap, Pool pool) {
 
 bool StitchedAllocator::grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
   note_highest_live(heap, rounded);
+  if (back_window(heap, pool, rounded)) return true;
+  finish_pending_frees();
+  ++device_stats_.num_alloc_retries;
+  return back_window(heap, pool, rounded);
+}
+
+// Gives pages to the cheapest window. False when memory is short.
+bool StitchedAllocator::back_window(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
   const std::lock_guard lock(heap.lock);
   PageRange* range = range_of(heap, pool);
   if (range == nullptr) return false;
@@ -133,10 +142,7 @@ void StitchedAllocator::readopt(PageRange& range, const Window& window) {
     Page* page = range.mapped(slot);
     if (page == nullptr || range.is_backed(slot)) continue;
     if (can_leave(page, epoch_, range, window)) {
-      if (page->has_home)
-        move_out(page);
-      else
-        spare_.erase(std::find(spare_.begin(), spare_.end(), page));
+      if (page->has_home) move_out(page);
       order_after_last_use(page, range.heap());
       move_in(range, page, slot);
     } else {
@@ -154,22 +160,16 @@ bool StitchedAllocator::fill(PageRange& range, const Window& window) {
     Page* page = obtain(range, window);
     if (page == nullptr) return false;
     order_after_last_use(page, range.heap());
-    if (!map_at(range, page, slot)) {
-      spare_.push_back(page);
-      return false;
-    }
+    if (!map_at(range, page, slot)) return false;
     move_in(range, page, slot);
   }
   return true;
 }
 
-// A page without a home, or null when memory is short.
+// A spare page, made so if need be, or null when memory is short. It stays spare until it moves in,
+// so that a driver call which throws in between loses nothing.
 Page* StitchedAllocator::obtain(PageRange& range, const Window& window) {
-  if (!spare_.empty()) {
-    Page* page = spare_.back();
-    spare_.pop_back();
-    return page;
-  }
+  if (!spare_.empty()) return spare_.back();
   Page* page = within_slack() ? create(range.extent()->pool) : nullptr;
   if (page == nullptr) page = steal(range, window);
   if (page == nullptr) page = create(range.extent()->pool);
@@ -184,7 +184,8 @@ Page* StitchedAllocator::create(Pool pool) {
   pages_.back()->handle = *handle;
   pages_.back()->pool = pool;
   add_reserved(pool, static_cast<std::int64_t>(handle->size_bytes));
-  return pages_.back().get();
+  spare_.push_back(pages_.back().get());
+  return spare_.back();
 }
 
 // An idle page of the same range, of the stream's other pool, or of another stream.
@@ -227,17 +228,20 @@ Page* StitchedAllocator::steal_from_other_streams(const PageRange& range) {
 // Maps a page without a home at a slot where nothing is mapped. False when the driver is short of
 // memory.
 bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot) {
-  const bool moves = !page->mappings.empty();
-  backend_.set_purpose(moves ? DriverPurpose::kMoving : DriverPurpose::kGrowth);
+  std::optional<MovingScope> moving;
+  if (!page->mappings.empty()) moving.emplace(backend_);
   if (page->mappings.size() >= kMaxMappings) undo_mapping(page, page->mappings.front());
   const std::uintptr_t address = range.address_of(slot);
-  bool mapped = backend_.map(address, page->handle);
-  if (mapped && !backend_.set_access(address, page->handle.size_bytes)) {
+  if (!backend_.map(address, page->handle)) return false;
+  try {
+    if (!backend_.set_access(address, page->handle.size_bytes)) {
+      backend_.unmap(address, page->handle);
+      return false;
+    }
+  } catch (...) {
     backend_.unmap(address, page->handle);
-    mapped = false;
+    throw;
   }
-  backend_.set_purpose(DriverPurpose::kGrowth);
-  if (!mapped) return false;
   range.add(page, slot);
   note(MemoryEvent::kMapped, reinterpret_cast<void*>(address), page->handle.size_bytes,
        range.heap().stream());
@@ -246,6 +250,7 @@ bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot)
 
 // The slot becomes the page's home: blocks may be placed there. Requires: mapped there, no home.
 void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot) {
+  std::erase(spare_, page);
   page->has_home = true;
   page->home = {{&range, slot}, 0};
   BestFitHeap& blocks = blocks_of(range);
@@ -257,12 +262,13 @@ void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot
   set_idle_block(range, blocks.back(block));
 }
 
-// An idle page leaves its home; its mapping there stays, stale.
+// An idle page leaves its home and is spare; its mapping there stays, stale.
 void StitchedAllocator::move_out(Page* page) {
   PageRange& range = *page->home.slot.range;
   BestFitHeap& blocks = blocks_of(range);
   Block* block = page->idle_block;
   const std::uint64_t stamp = block->requested;  // the sequence number of the last free in it
+  spare_.push_back(page);
   page->has_home = false;
   page->home.stamp = stamp;
   range.mapping(page->home.slot.index).stamp = stamp;
@@ -299,11 +305,12 @@ void StitchedAllocator::undo_mapping(Page* page, Mapping mapping) {
        range.heap().stream());
 }
 
-// Requires: no home.
+// Requires: spare.
 void StitchedAllocator::release_page(Page* page) {
   while (!page->mappings.empty()) undo_mapping(page, page->mappings.back());
-  add_reserved(page->pool, -static_cast<std::int64_t>(page->handle.size_bytes));
   backend_.release_pages(page->handle);
+  add_reserved(page->pool, -static_cast<std::int64_t>(page->handle.size_bytes));
+  std::erase(spare_, page);
   pages_.erase(std::find_if(pages_.begin(), pages_.end(),
                             [&](const auto& held) { return held.get() == page; }));
 }
@@ -318,14 +325,10 @@ bool StitchedAllocator::release_cached() {
       const std::lock_guard lock(range->heap().lock);
       std::vector<Page*> idle;
       find_idle(*range, &idle);
-      for (Page* page : idle) {
-        move_out(page);
-        spare_.push_back(page);
-      }
+      for (Page* page : idle) move_out(page);
     }
   const bool released = !spare_.empty();
-  for (Page* page : spare_) release_page(page);
-  spare_.clear();
+  while (!spare_.empty()) release_page(spare_.back());
   return released;
 }
 
