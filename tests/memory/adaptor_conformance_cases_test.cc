@@ -76,13 +76,15 @@ std::vector<ConformanceCase> adaptor_cases() {
       add("aligned", [](Parts& parts, Backend&) { put_on<AlignedAdaptor>(parts, 8192); });
   aligned->alignment = 8192;
   aligned->exact = false;
-  add("guard", [](Parts& parts, Backend&) {
+  ConformanceCase* guard = add("guard", [](Parts& parts, Backend&) {
     GuardOptions options;
     options.quarantine_bytes = 0;
     options.stack_depth = 2;
     options.on_damage = [](const GuardReport& report) { ADD_FAILURE() << report.to_string(); };
     put_on<GuardAdaptor>(parts, options);
-  })->exact = false;
+  });
+  guard->exact = false;
+  guard->writes_memory = true;
   add("fallback", [](Parts& parts, Backend& backend) {
     put_on<LimitAdaptor>(parts, std::uint64_t{20} << 20);
     DeviceAllocator& first = *parts.back();

@@ -27,6 +27,7 @@ struct ConformanceCase {
   std::uint64_t alignment = 256;  // of every block
   // Counts each request once, as it was asked for. Not so for adaptors that pad, or ask twice.
   bool exact = true;
+  bool writes_memory = false;  // so it cannot work on fake addresses
 
   friend void PrintTo(const ConformanceCase& c, std::ostream* out) { *out << c.name; }
 };

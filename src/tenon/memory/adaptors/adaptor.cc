@@ -110,6 +110,7 @@ std::vector<SegmentInfo> Adaptor<DeviceAllocator>::snapshot() const {
   return all;
 }
 
+// Where the upstream put the block; what an adaptor adds before the data may depend on addresses.
 // Upstreams beyond the first have ranges of their own, told apart by the bits from 56 on.
 std::uint64_t Adaptor<DeviceAllocator>::layout_offset(const DataPtr& data) const {
   const Block* block = record_of(data);
@@ -121,9 +122,7 @@ std::uint64_t Adaptor<DeviceAllocator>::layout_offset(const DataPtr& data) const
     if (upstream == &home) break;
     ++number;
   }
-  const auto shift =
-      static_cast<const char*>(block->data) - static_cast<const char*>(block->inner.get());
-  return (number << 56) + home.layout_offset(block->inner) + static_cast<std::uint64_t>(shift);
+  return (number << 56) + home.layout_offset(block->inner);
 }
 
 void Adaptor<DeviceAllocator>::check_invariants() const {
