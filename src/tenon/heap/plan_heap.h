@@ -85,6 +85,14 @@ class PlanHeap {
   // slots() when there is none.
   std::size_t look_ahead(std::uint64_t size, std::size_t window) const;
 
+  const PlanBlock& slot(std::size_t index) const { return blocks_[index]; }
+  // Gives every block its owner.
+  void set_owner(void* owner) {
+    for (PlanBlock& block : blocks_) block.owner = owner;
+  }
+  // The blocks in use, lowest first.
+  std::vector<PlanBlock*> in_use_by_offset() const;
+
   std::size_t blocks_in_use() const { return used_count_; }
   std::uint64_t used_bytes() const { return used_bytes_; }
   std::uint64_t size_bytes() const { return size_bytes_; }

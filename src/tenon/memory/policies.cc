@@ -8,6 +8,7 @@
 #include "tenon/memory/expandable/expandable_allocator.h"
 #include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
+#include "tenon/memory/plan/plan_allocator.h"
 #include "tenon/memory/pool/pool_allocator.h"
 #include "tenon/memory/stitched/stitched_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
@@ -76,6 +77,11 @@ const std::vector<Policy>& policies() {
          return std::make_unique<StitchedAllocator>(backend, StitchedSettings{},
                                                     parse_caching_settings(options.conf),
                                                     options.limit_bytes);
+       }},
+      {"plan", "offsets computed from a recording, checked as they are used, with a live fallback",
+       "static plans (STAlloc)",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<PlanAllocator>(backend, options.plan, options.limit_bytes);
        }},
   };
   return kPolicies;
