@@ -130,13 +130,6 @@ void PlanHeap::skip_to(std::size_t index) {
       blocks_[cursor_].state = PlanBlock::State::kSkipped;
 }
 
-std::size_t PlanHeap::look_ahead(std::uint64_t size, std::size_t window) const {
-  const std::size_t end = std::min(blocks_.size(), cursor_ + window);
-  for (std::size_t i = cursor_; i < end; ++i)
-    if (blocks_[i].size == rounded(size)) return i;
-  return blocks_.size();
-}
-
 std::uint64_t PlanHeap::largest_free() const {
   if (blocks_.empty()) return 0;
   const PlanBlock& next = blocks_[cursor_ == blocks_.size() ? 0 : cursor_];

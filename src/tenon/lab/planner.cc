@@ -10,6 +10,8 @@
 #include "tenon/base/error.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/lab/packed_index.h"
+#include "tenon/lab/workload.h"
+#include "tenon/trace/trace.h"
 
 namespace tenon {
 namespace {
@@ -163,22 +165,24 @@ Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
   return best;
 }
 
-Plan make_plan(const Trace& trace, std::uint64_t unit_bytes) {
+Plan make_plan(std::span<const ReplayOp> ops, std::uint64_t unit_bytes) {
   struct OfStream {
     std::vector<PlanRequest> requests;
     std::uint32_t now = 0;
   };
-  std::vector<OfStream> streams(trace.streams.size());
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> where(trace.blocks);  // stream, request
-  for (const TraceEvent& event : trace.events) {
-    if (event.op == TraceOp::kFreeRequested || event.size_bytes == 0) continue;
-    OfStream& stream = streams[event.stream];
-    if (event.op == TraceOp::kAlloc) {
-      where[event.block] = {event.stream, static_cast<std::uint32_t>(stream.requests.size())};
-      stream.requests.push_back({event.size_bytes, stream.now++, 0});
+  std::vector<OfStream> streams;
+  std::vector<std::pair<std::uint16_t, std::uint32_t>> held;  // by slot: stream and request
+  for (const ReplayOp& op : ops) {
+    if (op.size_bytes == 0) continue;
+    if (op.stream >= streams.size()) streams.resize(op.stream + 1);
+    if (op.slot >= held.size()) held.resize(op.slot + 1);
+    if (op.alloc) {
+      OfStream& stream = streams[op.stream];
+      held[op.slot] = {op.stream, static_cast<std::uint32_t>(stream.requests.size())};
+      stream.requests.push_back({op.size_bytes, stream.now++, 0});
     } else {
-      const auto [owner, request] = where[event.block];
-      streams[owner].requests[request].end = streams[owner].now++;
+      const auto [id, request] = held[op.slot];
+      streams[id].requests[request].end = streams[id].now++;
     }
   }
   Plan plan(unit_bytes);
@@ -193,6 +197,10 @@ Plan make_plan(const Trace& trace, std::uint64_t unit_bytes) {
     plan.set_stream(id, std::move(slots));
   }
   return plan;
+}
+
+Plan make_plan(const Trace& trace, std::uint64_t unit_bytes) {
+  return make_plan(Workload(trace).ops(), unit_bytes);
 }
 
 }  // namespace tenon

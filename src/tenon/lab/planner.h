@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "tenon/heap/plan.h"
-#include "tenon/trace/trace.h"
 
 namespace tenon {
+
+struct ReplayOp;
+struct Trace;
 
 // One block of a program: its size and its life, in any unit of time: it lives in [begin, end).
 struct PlanRequest {
@@ -36,9 +39,10 @@ struct Packing {
 // live at once: 60,000 take about a second.
 Packing pack(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes);
 
-// Offsets for every allocation of the trace, by stream (the trace's dense numbers). Zero-byte
-// allocations are left out, as they reach no heap. Blocks that the trace never frees live to its
-// end. Frees count where the allocator takes the block back (free_completed).
+// Offsets for every allocation of a program, by stream. Zero-byte allocations are left out, as they
+// reach no heap. Blocks that are never freed live to the end. Frees count where the allocator takes
+// the block back (free_completed).
+Plan make_plan(std::span<const ReplayOp> ops, std::uint64_t unit_bytes = 512);
 Plan make_plan(const Trace& trace, std::uint64_t unit_bytes = 512);
 
 }  // namespace tenon

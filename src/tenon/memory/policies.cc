@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
+#include "tenon/memory/arena/arena_allocator.h"
 #include "tenon/memory/buddy/buddy_allocator.h"
 #include "tenon/memory/caching/caching_allocator.h"
 #include "tenon/memory/expandable/expandable_allocator.h"
@@ -78,11 +79,19 @@ const std::vector<Policy>& policies() {
                                                     parse_caching_settings(options.conf),
                                                     options.limit_bytes);
        }},
+      {"arena", "bounded stacks of buffers of fixed size classes; the fastest, for repeating sizes",
+       "scope pools",
+       [](Backend& backend, const Options& options) -> Made {
+         ArenaOptions arena;
+         arena.limit_bytes = options.limit_bytes;
+         return std::make_unique<ArenaAllocator>(backend, arena);
+       }},
       {"plan", "offsets computed from a recording, checked as they are used, with a live fallback",
        "static plans (STAlloc)",
        [](Backend& backend, const Options& options) -> Made {
          return std::make_unique<PlanAllocator>(backend, options.plan, options.limit_bytes);
-       }},
+       },
+       false, true},
   };
   return kPolicies;
 }

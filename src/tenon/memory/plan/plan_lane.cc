@@ -37,6 +37,8 @@ PlanLane::Handle PlanLane::refuse_without_memory() {
 }
 
 PlanLane::Handle PlanLane::place_off_plan(std::uint64_t size) {
+  if (served_before_ != report_.served) recent_count_ = 0;
+  served_before_ = report_.served;
   if (heap_->divergence() == Divergence::kOccupied) {
     // The program is where the plan says, only an older block outlived its time there.
     ++report_.occupied;
@@ -45,20 +47,16 @@ PlanLane::Handle PlanLane::place_off_plan(std::uint64_t size) {
     return nullptr;
   }
   ++report_.wrong_size;
-  std::optional<std::size_t> slot;
-  if (const std::size_t ahead = heap_->look_ahead(size, kWindow); ahead < heap_->slots())
-    slot = ahead;
   std::rotate(recent_.begin(), recent_.begin() + 1, recent_.end());
   recent_.back() = align_up(size, unit_bytes_);
-  if (++recent_count_ >= kMemory && !slot) {
-    if (sequences_.empty()) index_sequences();
-    slot = find_program();
-  }
+  if (++recent_count_ < kMemory) return nullptr;
+  if (sequences_.empty()) index_sequences();
+  const std::optional<std::size_t> slot = find_program();
   if (!slot) return nullptr;
   heap_->seek(*slot);
-  PlanBlock* block = heap_->place(size);
   recent_count_ = 0;
   ++report_.resynchronised;
+  PlanBlock* block = heap_->place(size);
   if (block == nullptr) heap_->seek(*slot + 1);  // found, but its place is still in use
   return block;
 }

@@ -28,11 +28,11 @@ struct PlanReport {
 };
 
 // Serves a stream from its plan and finds the program again after it has left it:
-//  - a request that is not the next one may be one that the program has come to early: the plan is
-//    searched a little ahead for its size, and the slots in between are skipped;
-//  - else it is taken for one that the plan does not know, and is refused (the fallback serves it);
-//  - meanwhile the last few sizes are remembered: where the same sequence stands elsewhere in the
-//    plan (nearest ahead, around its end), the program is taken to be there.
+//  - a request of another size than the next slot's is taken for one that the plan does not know and
+//    is refused (the fallback serves it); the plan waits;
+//  - a request whose place is still in use is refused too, and the plan goes on;
+//  - the last few sizes that were refused in a row are remembered: where the same sequence stands
+//    elsewhere in the plan (nearest ahead, around its end), the program is taken to be there.
 // Wherever that leads, PlanHeap serves no place that is in use, so a wrong guess costs memory, not
 // correctness.
 class PlanLane {
@@ -76,8 +76,7 @@ class PlanLane {
   const PlanReport& report() const { return report_; }
 
  private:
-  static constexpr std::size_t kWindow = 32;  // how far ahead a request is looked for
-  static constexpr std::size_t kMemory = 6;   // sizes that identify a place in the plan
+  static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan
   using Sizes = std::array<std::uint64_t, kMemory>;
 
   Handle refuse_without_memory();
@@ -91,6 +90,7 @@ class PlanLane {
   bool refused_ = false;
   Sizes recent_ = {};              // rounded sizes refused lately, oldest first
   std::size_t recent_count_ = 0;   // how many of them in a row
+  std::uint64_t served_before_ = 0;  // report_.served at the last refusal
   // Where each sequence of kMemory sizes ends in the plan: (hash, slot), sorted. Made when first
   // needed.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> sequences_;

@@ -85,6 +85,14 @@ PageRange* StitchedAllocator::range_of(StreamHeap& heap, Pool pool) {
 
 bool StitchedAllocator::grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
   note_highest_live(heap, rounded);
+  if (back_window(heap, pool, rounded)) return true;
+  finish_pending_frees();
+  ++device_stats_.num_alloc_retries;
+  return back_window(heap, pool, rounded);
+}
+
+// Gives pages to the cheapest window. False when memory is short.
+bool StitchedAllocator::back_window(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
   const std::lock_guard lock(heap.lock);
   PageRange* range = range_of(heap, pool);
   if (range == nullptr) return false;

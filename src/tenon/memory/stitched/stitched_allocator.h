@@ -32,7 +32,7 @@ struct StitchedSettings {
 // Note [Stale mappings]. A page that moves keeps its old mapping: to undo it would cost as much as
 // the new one, and must wait until the stream is done there. Nothing is placed at the old addresses
 // while the page is elsewhere; and when it is idle again, it can come back without any driver call.
-// So a program that repeats itself comes to find the layouts it needs already mapped. Stale mappings
+// So a program that goes back and forth between layouts finds them mapped. Stale mappings
 // are undone, once settled, when they stand in the way, when a page has too many, and when its
 // memory is released.
 //
@@ -67,7 +67,8 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   StreamClock& clock_of(const StreamHeap& heap) { return *streams_.at(heap.stream().id).clock; }
   void note_highest_live(const StreamHeap& heap, std::uint64_t rounded);
 
-  // --- The steps of grow. The heap that grows is locked throughout.
+  // --- The steps of grow. The heap that grows is locked throughout back_window.
+  bool back_window(StreamHeap& heap, Pool pool, std::uint64_t rounded);
   void find_idle(PageRange& range, std::vector<Page*>* idle);
   void readopt(PageRange& range, const Window& window);
   bool fill(PageRange& range, const Window& window);
