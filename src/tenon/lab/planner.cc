@@ -21,6 +21,11 @@ constexpr std::size_t kFewRequests = 4096;
 // Small requests together need at most this share of the whole.
 constexpr std::uint64_t kSmallShare = 512;
 
+// A packing this close to the bound (1/kGoodShare above it) is not improved further.
+constexpr std::uint64_t kGoodShare = 1000;
+// How often a request that ended too high is moved to the front.
+constexpr int kPromotions = 8;
+
 using Order = std::vector<std::uint32_t>;
 
 // Beginnings and ends in order of time; at one time, ends first.
@@ -153,14 +158,28 @@ Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
       [](const PlanRequest& r) { return static_cast<double>(r.size) * life(r); },
       [](const PlanRequest& r) { return life(r); },
   };
-  for (const auto& key : keys) {
-    if (best.peak_bytes == best.lower_bound_bytes) break;
-    const Order order = ordered_by(requests, large, key);
-    const std::uint64_t peak = greedy(requests, order, offsets, best.peak_bytes - strip);
-    if (strip + peak >= best.peak_bytes) continue;
+  const auto try_order = [&](const Order& order, std::uint64_t give_up_at) {
+    const std::uint64_t peak = greedy(requests, order, offsets, give_up_at);
+    if (strip + peak >= best.peak_bytes) return peak;
     best.peak_bytes = strip + peak;
     for (const std::uint32_t i : large) best.offsets[i] = offsets[i];
     for (const std::uint32_t i : small) best.offsets[i] = peak + offsets[i];
+    return peak;
+  };
+  const auto good_enough = [&] {
+    return best.peak_bytes <= best.lower_bound_bytes + best.lower_bound_bytes / kGoodShare;
+  };
+  for (const auto& key : keys) {
+    if (good_enough()) return best;
+    try_order(ordered_by(requests, large, key), best.peak_bytes - strip);
+  }
+  // Whoever ended highest came too late: it goes to the front, and the rest follows as before.
+  Order order = ordered_by(requests, large, keys[0]);
+  for (int round = 0; round < kPromotions && !good_enough(); ++round) {
+    const std::uint64_t peak = try_order(order, UINT64_MAX);
+    std::stable_partition(order.begin(), order.end(), [&](std::uint32_t i) {
+      return offsets[i] + requests[i].size == peak;
+    });
   }
   return best;
 }
