@@ -20,6 +20,8 @@
 
 namespace tenon {
 
+class Plan;
+
 // One allocator to be tested: its name, and how it is made over a simulated device.
 struct ConformanceCase {
   std::string name;
@@ -31,6 +33,9 @@ struct ConformanceCase {
 
   friend void PrintTo(const ConformanceCase& c, std::ostream* out) { *out << c.name; }
 };
+
+// A plan for policies that need one.
+const Plan& a_plan();
 
 // All policies (but those excluded by name, with the reason) and all adaptors.
 std::vector<ConformanceCase> conformance_cases();
