@@ -33,7 +33,8 @@ TEST(ByteSize, WholeNumbersAreExactUpToTheirEnd) {
 TEST(ByteSize, RefusesEverythingElse) {
   for (const char* text :
        {"", " ", "GiB", "-1", "+1", "1.2.3MB", ".", "12GiBs", "1e9", "0x10", "1,5GB", "nan", "inf",
-        "12 34", "8192PiB", "9223372036854775808", "99999999999999999999", "1e400", "1.5.", "9000.5PiB"})
+        "12 34", "8192PiB", "9223372036854775808", "99999999999999999999", "1e400", "1.5.",
+        "9000.5PiB"})
     EXPECT_THROW(parse_byte_size(text), InvalidArgument) << '"' << text << '"';
 }
 

@@ -98,7 +98,8 @@ TEST(Errors, OutOfMemoryTellsAllItKnows) {
                "out of memory on sim:0 (caching): requested 3 MiB, allocated 5 MiB, reserved "
                "6 MiB, limit 8 MiB, largest free block 512 B; free something");
   EXPECT_EQ(error.details().requested_bytes, 3u << 20);
-  const std::string unlimited = OutOfMemory({.allocator = "pool", .device = "cpu:0", .advice = ""}).what();
+  const std::string unlimited =
+      OutOfMemory({.allocator = "pool", .device = "cpu:0", .advice = ""}).what();
   EXPECT_EQ(unlimited.find("limit"), std::string::npos) << unlimited;
 }
 

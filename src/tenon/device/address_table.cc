@@ -52,7 +52,9 @@ void AddressTable::require_range_size(std::uint64_t size_bytes) const {
   require_granular(fmt::format("reserve_address({})", size_bytes), size_bytes);
 }
 
-void AddressTable::add_range(AddressRange range) { regions_[range.base] = Region{range.size_bytes}; }
+void AddressTable::add_range(AddressRange range) {
+  regions_[range.base] = Region{range.size_bytes};
+}
 
 void AddressTable::require_empty_range(AddressRange range) const {
   const std::string call = fmt::format("release_address({:#x}, {})", range.base, range.size_bytes);

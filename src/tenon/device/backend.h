@@ -42,7 +42,8 @@ struct PageHandle {
   std::uint64_t size_bytes = 0;
 };
 
-// A point in a stream's work, recorded by Backend::record. Plain value; destroy_event gives it back.
+// A point in a stream's work, recorded by Backend::record. A plain value; destroy_event gives it
+// back.
 struct Event {
   std::uint64_t id = 0;  // opaque; 0 is none
 };
@@ -67,7 +68,8 @@ struct BackendMemory {
 // One device's driver.
 //
 // Failure: lack of memory is a value (std::nullopt, or false from map); anything else that goes
-// wrong throws DeviceError with the call, its arguments and the driver's text. A failed call changes nothing.
+// wrong throws DeviceError with the call, its arguments and the driver's text. A failed call
+// changes nothing.
 // A capability that limits() denies throws DeviceError when used all the same.
 // Thread safety: every function may be called from any thread.
 class Backend {

@@ -13,7 +13,7 @@ struct DeviceInfo {
   std::string line;  // what it is, for people
 };
 
-// The host, every device whose driver was found, and the simulated device, in that order.
+// The host first, the simulated device last.
 std::vector<DeviceInfo> list_devices();
 
 }  // namespace tenon

@@ -22,7 +22,8 @@ Stream StreamTable::create_stream() {
 void StreamTable::destroy_stream(Stream stream) {
   const std::size_t index = require("destroy_stream", stream);
   if (index == 0)
-    throw DeviceError(fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
+    throw DeviceError(
+        fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
   streams_[index].exists = false;
 }
 

@@ -10,9 +10,10 @@
 namespace tenon {
 
 // When each stream's work is finished, on a clock that its owner reads. Work queued at time t is
-// finished at t + lag, and not before what its stream was made to wait for. An event is finished when all work queued on its stream before it
-// is. Where nothing is ever queued, as on the host, everything is always finished. Streams and
-// events that do not exist (any more) are refused with DeviceError. O(1). Not thread-safe.
+// finished at t + lag, and not before what its stream was made to wait for. An event is finished
+// when all work queued on its stream before it is. Where nothing is ever queued, as on the host,
+// everything is always finished. Streams and events that do not exist (any more) are refused with
+// DeviceError. O(1). Not thread-safe.
 class StreamTable {
  public:
   StreamTable(Device device, std::uint64_t lag_ns) : device_(device), lag_ns_(lag_ns) {}

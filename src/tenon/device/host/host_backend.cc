@@ -39,7 +39,8 @@ bool means_lack_of_memory(int error) { return error == ENOMEM || error == ENOSPC
 // Counts a driver call and charges the time until the end of its scope.
 class HostBackend::TimedCall {
  public:
-  TimedCall(HostBackend& backend, DriverCall call) : backend_(backend), start_ns_(backend.now_ns()) {
+  TimedCall(HostBackend& backend, DriverCall call)
+      : backend_(backend), start_ns_(backend.now_ns()) {
     backend_.count(call);
   }
   ~TimedCall() {
@@ -110,7 +111,8 @@ std::uint64_t HostBackend::held_bytes() const {
 
 std::string HostBackend::description() const {
   return fmt::format("the host, {}, pages of {}, huge pages {}", format_byte_size(limit_bytes_),
-                     format_byte_size(limits_.alignment), options_.huge_pages ? "asked for" : "off");
+                     format_byte_size(limits_.alignment),
+                     options_.huge_pages ? "asked for" : "off");
 }
 
 BackendMemory HostBackend::memory() const {

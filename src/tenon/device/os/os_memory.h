@@ -26,7 +26,8 @@ int create_file(const char* name, std::uint64_t size_bytes);
 // Gives the memory of this part of the file back; it reads as zeros afterwards.
 void discard(int file, std::uint64_t offset, std::uint64_t size_bytes);
 
-// Puts a part of the file at a reserved address, unreadable until make_accessible. False with errno.
+// Puts a part of the file at a reserved address, unreadable until make_accessible. False with
+// errno.
 bool map_file(void* address, std::uint64_t size_bytes, int file, std::uint64_t offset);
 bool make_accessible(void* address, std::uint64_t size_bytes);
 // Back to a reserved address without memory. False with errno.

@@ -8,7 +8,8 @@
 
 namespace tenon {
 
-// Microseconds by size in bytes: linear between points, flat below the first, the last slope beyond the last.
+// Microseconds by size in bytes: linear between points, flat below the first, the last slope
+// beyond the last.
 using CostCurve = std::vector<std::pair<std::uint64_t, double>>;
 
 struct CostModel {

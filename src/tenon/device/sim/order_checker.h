@@ -24,8 +24,8 @@ namespace tenon {
 //   2. unmap in use: an address leaves while the host does not know that all work on it is done.
 //   3. stray access: to an address that is not mapped, lacks access, or whose segment was freed.
 //
-// It shares no table with the simulated device's address space. An access costs O(p log p) for p pieces of
-// history that it touches. Not thread-safe: SimBackend calls it under its lock.
+// It shares no table with the simulated device's address space. An access costs O(p log p) for p
+// pieces of history that it touches. Not thread-safe: SimBackend calls it under its lock.
 class OrderChecker {
  public:
   // --- What lies where.

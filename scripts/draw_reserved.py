@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Draws what each policy held, relative to the live peak, as an SVG.
+
+Usage: draw_reserved.py REPLAY.json OUT.svg, where REPLAY.json comes from `tenon replay --json-file`.
+"""
+import json
+import sys
+from xml.sax.saxutils import escape
+
+SHOWN = ["caching", "expandable", "stitched"]
+COLOURS = {"caching": "#c2410c", "expandable": "#ca8a04", "stitched": "#047857"}
+NAMES = {"caching": "caching (PyTorch's default)",
+         "expandable": "expandable (PyTorch's expandable_segments)", "stitched": "stitched (Tenon)"}
+LEFT, TOP, ROW, BAR, WIDTH, LIMIT = 180, 64, 62, 14, 560, 2.0
+
+
+def main(source, target):
+    with open(source) as f:
+        rows = json.load(f)
+    ratio = {(r["trace"], r["policy"]): r["reserved_peak_bytes"] / r["live_peak_bytes"] for r in rows}
+    traces = sorted({r["trace"] for r in rows})
+    height = TOP + ROW * len(traces) + 40
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 90}" height="{height}" '
+           'font-family="system-ui, sans-serif" font-size="13">',
+           '<rect width="100%" height="100%" fill="#ffffff"/>',
+           f'<text x="{LEFT}" y="22" font-size="15" font-weight="600">'
+           'Memory held beyond what was live (reserved peak / live peak)</text>']
+    for i, policy in enumerate(SHOWN):
+        x = LEFT + (0, 185, 478)[i]
+        out.append(f'<rect x="{x}" y="34" width="12" height="12" fill="{COLOURS[policy]}"/>')
+        out.append(f'<text x="{x + 17}" y="44" font-size="11">{escape(NAMES[policy])}</text>')
+    for t, trace in enumerate(traces):
+        y = TOP + t * ROW
+        out.append(f'<text x="{LEFT - 10}" y="{y + 30}" text-anchor="end">{escape(trace)}</text>')
+        for i, policy in enumerate(SHOWN):
+            value = ratio[(trace, policy)]
+            length = max(1.0, min(value - 1, LIMIT - 1) * WIDTH)
+            top = y + 6 + i * (BAR + 2)
+            cut = " →" if value > LIMIT else ""
+            out.append(f'<rect x="{LEFT}" y="{top}" width="{length:.1f}" height="{BAR}" '
+                       f'fill="{COLOURS[policy]}"/>')
+            out.append(f'<text x="{LEFT + length + 5:.1f}" y="{top + 11}" font-size="11">'
+                       f'{value:.3f}{cut}</text>')
+    out.append(f'<line x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{height - 34}" stroke="#111827"/>')
+    out.append(f'<text x="{LEFT}" y="{height - 14}" font-size="12" fill="#374151">'
+               '1.0: the live peak; no allocator can hold less. Bars end at 2.0.</text>')
+    out.append("</svg>")
+    with open(target, "w") as f:
+        f.write("\n".join(out) + "\n")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    main(sys.argv[1], sys.argv[2])
