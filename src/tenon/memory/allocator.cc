@@ -40,6 +40,16 @@ void Allocator::raw_deallocate(void* data) {
   if (data != nullptr) deleter(data);
 }
 
+AllocatorAttachment& Allocator::attachment(
+    std::unique_ptr<AllocatorAttachment> (*make)(Allocator&)) {
+  AllocatorAttachment* held = attachment_.load(std::memory_order_acquire);
+  if (held != nullptr) return *held;
+  std::unique_ptr<AllocatorAttachment> made = make(*this);
+  if (attachment_.compare_exchange_strong(held, made.get(), std::memory_order_acq_rel))
+    return *made.release();
+  return *held;  // another thread was faster
+}
+
 void Allocator::default_copy_data(void* dest, const void* src, std::size_t size_bytes) const {
   if (size_bytes > 0) std::memcpy(dest, src, size_bytes);
 }

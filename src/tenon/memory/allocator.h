@@ -1,12 +1,21 @@
 // The contract that everything which hands out memory fulfils.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "tenon/memory/data_ptr.h"
 
 namespace tenon {
+
+// Something that ends with an allocator, kept there by a layer above it. Its destructor runs last:
+// the allocator can do nothing any more.
+class AllocatorAttachment {
+ public:
+  virtual ~AllocatorAttachment() = default;
+};
 
 // Hands out memory on one device. A custom allocator overrides allocate and copy_data, and
 // raw_deleter if its memory can be freed by the data pointer alone (examples/ has one in ten lines).
@@ -15,7 +24,10 @@ namespace tenon {
 // throws OutOfMemory; a size above kMaxRequestBytes throws InvalidArgument.
 class Allocator {
  public:
-  virtual ~Allocator() = default;
+  Allocator() = default;
+  Allocator(const Allocator&) {}  // the attachment stays with the original
+  Allocator& operator=(const Allocator&) { return *this; }
+  virtual ~Allocator() { delete attachment_.load(std::memory_order_acquire); }
 
   virtual DataPtr allocate(std::size_t size_bytes) = 0;
 
@@ -35,9 +47,15 @@ class Allocator {
 
   virtual void copy_data(void* dest, const void* src, std::size_t size_bytes) const = 0;
 
+  // What with_scope keeps with the allocator, made at the first call. Thread-safe.
+  AllocatorAttachment& attachment(std::unique_ptr<AllocatorAttachment> (*make)(Allocator&));
+
  protected:
   // memcpy, for memory that the host can reach.
   void default_copy_data(void* dest, const void* src, std::size_t size_bytes) const;
+
+ private:
+  std::atomic<AllocatorAttachment*> attachment_{nullptr};  // owned
 };
 
 }  // namespace tenon

@@ -45,6 +45,8 @@ void ask_for_huge_pages(void* base, std::uint64_t size_bytes) {
 
 void release(void* base, std::uint64_t size_bytes) { ::munmap(base, size_bytes); }
 
+void forget(void* base, std::uint64_t size_bytes) { ::madvise(base, size_bytes, MADV_DONTNEED); }
+
 int create_file(const char* name, std::uint64_t size_bytes) {
   const int file = ::memfd_create(name, MFD_CLOEXEC);
   if (file < 0) return -1;

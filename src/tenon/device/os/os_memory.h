@@ -17,6 +17,10 @@ void ask_for_huge_pages(void* base, std::uint64_t size_bytes);
 // Gives addresses and the private memory behind them back.
 void release(void* base, std::uint64_t size_bytes);
 
+// A hint that the contents of these whole pages of private memory are not needed any more: their
+// memory goes back to the system, and they read as zeros. The addresses stay.
+void forget(void* base, std::uint64_t size_bytes);
+
 // A file that lives in memory only. -1 with errno when the system refuses.
 int create_file(const char* name, std::uint64_t size_bytes);
 // Gives the memory of this part of the file back; it reads as zeros afterwards.

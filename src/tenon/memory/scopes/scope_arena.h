@@ -1,0 +1,82 @@
+// The allocator that a scope gives its body.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tenon/base/spin_lock.h"
+#include "tenon/memory/scopes/scope_pool.h"
+
+namespace tenon {
+
+// Bump allocation in spans of a ScopePool. A block that is let go while the scope is open frees
+// nothing by itself; once all blocks of a span are gone and its room is wanted, it is filled anew. At
+// the end everything goes together, and blocks that are still held become escapes: they stay valid
+// for as long as somebody holds them, keep their own pages of the chunk and nothing else.
+//
+// Streams: every stream has spans of its own, filled in stream order. A block that another stream uses
+// must be named by record_stream while the scope is open; the room then changes hands only after
+// that stream's work.
+//
+// Thread safety: any thread may allocate (one spin lock) and drop blocks (no lock while the scope
+// is open). allocate: O(1) but for a new span. Must not be used after its scope has ended.
+class ScopeArena final : public Allocator {
+ public:
+  explicit ScopeArena(std::shared_ptr<ScopePool> pool);
+  ~ScopeArena() override;  // the end of the scope
+  ScopeArena(const ScopeArena&) = delete;
+  ScopeArena& operator=(const ScopeArena&) = delete;
+
+  DataPtr allocate(std::size_t size_bytes) override;
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    pool_->upstream().copy_data(dest, src, size_bytes);
+  }
+  // Throws InvalidPointer for a block of another allocator, InvalidArgument where the upstream knows
+  // no streams.
+  void record_stream(const DataPtr& data, Stream stream);
+
+  Device device() const { return pool_->device(); }
+  const std::shared_ptr<ScopePool>& pool() const { return pool_; }
+  // So far; escapes are known at the end.
+  ScopeReport report() const;
+
+  // Lends what is left of its spans to a scope inside; the next allocation takes room again.
+  void park();
+
+ private:
+  // One stream's spans and residents.
+  struct Lane {
+    std::uint32_t stream = 0;
+    scopes::Span span;                  // being filled; null block: none
+    std::vector<scopes::Span> retired;  // full, oldest first
+    std::vector<std::uint64_t> retired_ends;  // one past the last resident of each
+    std::vector<scopes::ResidentPage*> pages;
+    std::uint64_t residents = 0;        // numbered from 0, kResidents to a page
+    std::vector<Stream> users;          // other streams, by record_stream
+  };
+
+  friend void free_resident(void* context);
+
+  Lane& lane_of(std::uint32_t stream);
+  void* place(Lane& lane, std::uint64_t size_bytes, scopes::Resident** placed);
+  void make_room(Lane& lane, std::uint64_t size_bytes);
+  void retire(Lane& lane);
+  bool all_dead(Lane& lane, scopes::Span& span, std::uint64_t end);
+  scopes::Resident& resident(Lane& lane, std::uint64_t number) const {
+    constexpr std::uint64_t kResidents = scopes::ResidentPage::kResidents;
+    return lane.pages[number / kResidents]->residents[number % kResidents];
+  }
+  void order_after_users(Lane& lane);
+  void note_use();
+  void close(Lane& lane);
+  void close_span(Lane& lane, const scopes::Span& span, std::uint64_t end);
+
+  const std::shared_ptr<ScopePool> pool_;
+  mutable SpinLock lock_;
+  std::vector<Lane> lanes_;
+  ScopeReport report_;
+  std::uint64_t noted_bytes_ = 0;  // of the pool's in_use_bytes, ours
+};
+
+}  // namespace tenon

@@ -1,0 +1,310 @@
+#include "tenon/memory/scopes/scope_pool.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+#include "tenon/device/os/os_memory.h"
+#include "tenon/memory/scopes/scope_arena.h"
+
+namespace tenon {
+
+using scopes::Chunk;
+using scopes::Cluster;
+using scopes::ResidentPage;
+using scopes::Span;
+
+namespace {
+
+ScopeOptions checked(ScopeOptions options, Device device) {
+  if (options.alignment == 0) options.alignment = device.type == DeviceType::kCpu ? 64 : 256;
+  if (!is_power_of_two(options.alignment) || options.alignment > 4096)
+    throw InvalidArgument(
+        fmt::format("scope alignment {} is not a power of two up to 4096", options.alignment));
+  if (!is_power_of_two(options.escape_page_bytes) || options.escape_page_bytes < 4096)
+    throw InvalidArgument(fmt::format("escape page of {} bytes is not a power of two from 4096 on",
+                                      options.escape_page_bytes));
+  if (options.first_chunk_bytes == 0 || options.max_chunk_bytes < options.first_chunk_bytes)
+    throw InvalidArgument(fmt::format("first chunk {} and largest chunk {} are out of order",
+                                      options.first_chunk_bytes, options.max_chunk_bytes));
+  return options;
+}
+
+void let_go(std::vector<std::unique_ptr<Chunk>>& chunks) {
+  for (auto& chunk : chunks) chunk->memory.clear();
+}
+
+}  // namespace
+
+std::shared_ptr<ScopePool> ScopePool::make(Allocator& upstream, const ScopeOptions& options) {
+  return std::shared_ptr<ScopePool>(new ScopePool(upstream, options));
+}
+
+ScopePool::ScopePool(Allocator& upstream, const ScopeOptions& options)
+    : upstream_(upstream),
+      device_(upstream.allocate(0).device()),
+      options_(checked(options, device_)),
+      on_stream_(dynamic_cast<DeviceAllocator*>(&upstream)) {}
+
+ScopePool::~ScopePool() {
+  for (ResidentPage* page : free_pages_) delete page;
+  try {
+    let_go(chunks_);
+  } catch (...) {
+    // An upstream that cannot take its memory back has nobody to tell here.
+  }
+}
+
+// --- Spans.
+
+Span ScopePool::span_in(Chunk& chunk, std::uint64_t size_bytes) {
+  const std::uint64_t largest = chunk.heap.largest_free();
+  if (largest < size_bytes) return {};
+  Block* block = chunk.heap.find(largest);
+  chunk.heap.take(block);
+  return {&chunk, block, block->offset, block->offset + block->size, 0};
+}
+
+Span ScopePool::find_span(std::uint32_t stream, std::uint64_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& chunk : chunks_) {
+    if (chunk->stream != stream) continue;
+    if (const Span span = span_in(*chunk, size_bytes); span.block != nullptr) return span;
+  }
+  return {};
+}
+
+Span ScopePool::take_span(std::uint32_t stream, std::uint64_t size_bytes) {
+  for (;;) {
+    if (const Span span = find_span(stream, size_bytes); span.block != nullptr) return span;
+    const std::uint64_t exact = align_up(size_bytes, options_.escape_page_bytes);
+    std::uint64_t wanted = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      wanted = std::min(options_.max_chunk_bytes,
+                        std::max(options_.first_chunk_bytes, stats_.reserved_bytes));
+    }
+    wanted = std::max(exact, align_up(wanted, options_.escape_page_bytes));
+    // As much as is sensible, else as much as is needed, else that in the place of idle chunks.
+    if (try_add_chunk(stream, wanted)) continue;
+    if (wanted > exact && try_add_chunk(stream, exact)) continue;
+    release_free_chunks();
+    add_chunk(stream, exact);
+  }
+}
+
+DataPtr ScopePool::from_upstream(std::uint32_t stream, std::uint64_t size_bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.upstream_calls;
+  }
+  return on_stream_ != nullptr ? on_stream_->allocate_on(size_bytes, {device_, stream})
+                               : upstream_.allocate(size_bytes);
+}
+
+// False when the upstream has not so much memory.
+bool ScopePool::try_add_chunk(std::uint32_t stream, std::uint64_t size_bytes) {
+  try {
+    add_chunk(stream, size_bytes);
+    return true;
+  } catch (const OutOfMemory&) {
+    return false;
+  }
+}
+
+void ScopePool::add_chunk(std::uint32_t stream, std::uint64_t size_bytes) {
+  auto chunk = std::make_unique<Chunk>();
+  chunk->memory = from_upstream(stream, size_bytes);
+  if (!is_aligned(reinterpret_cast<std::uintptr_t>(chunk->memory.get()), options_.alignment)) {
+    chunk->memory.clear();
+    chunk->memory = from_upstream(stream, size_bytes + options_.alignment);
+  }
+  chunk->base = reinterpret_cast<std::byte*>(
+      align_up(reinterpret_cast<std::uintptr_t>(chunk->memory.get()), options_.alignment));
+  chunk->size_bytes = size_bytes;
+  chunk->stream = stream;
+  chunk->heap.add_extent(0, size_bytes);
+  const std::lock_guard lock(mutex_);
+  chunks_.push_back(std::move(chunk));
+  ++stats_.chunks;
+  stats_.reserved_bytes += size_bytes;
+}
+
+void ScopePool::give_span(const Span& span) {
+  const std::lock_guard lock(mutex_);
+  span.chunk->heap.release(span.block);
+}
+
+void ScopePool::give_tail(Span& span) {
+  const std::uint64_t used =
+      align_up(span.position, options_.escape_page_bytes) - span.begin();
+  if (used >= span.block->size) return;
+  const std::lock_guard lock(mutex_);
+  span.chunk->heap.split(span.block, used);
+  span.end = span.begin() + used;
+}
+
+// Walks the span upwards: what lies below the next cluster is free, the cluster becomes a used block of
+// its own, and what lies above the last one is free.
+void ScopePool::keep_clusters(const Span& span, const std::vector<Cluster*>& clusters) {
+  const std::lock_guard lock(mutex_);
+  BestFitHeap& heap = span.chunk->heap;
+  Block* rest = span.block;
+  for (std::size_t i = 0; i < clusters.size(); ++i) {
+    Cluster& cluster = *clusters[i];
+    if (cluster.begin > rest->offset) {
+      Block* upper = heap.split(rest, cluster.begin - rest->offset);
+      heap.take(upper);
+      heap.release(rest);
+      rest = upper;
+    }
+    cluster.block = rest;
+    stats_.kept_bytes += cluster.end - cluster.begin;
+    if (cluster.end == rest->offset + rest->size) {
+      rest = nullptr;
+      break;
+    }
+    Block* upper = heap.split(rest, cluster.end - rest->offset);
+    rest = nullptr;
+    if (i + 1 == clusters.size()) break;
+    heap.take(upper);
+    rest = upper;
+  }
+  if (rest != nullptr) heap.release(rest);
+}
+
+void ScopePool::release(Cluster* cluster) {
+  const std::shared_ptr<ScopePool> pool = std::move(cluster->pool);  // may be the last hold on us
+  const std::unique_ptr<Cluster> owned(cluster);
+  const std::lock_guard lock(mutex_);
+  cluster->chunk->heap.release(cluster->block);
+  stats_.kept_bytes -= cluster->end - cluster->begin;
+}
+
+// --- Accounts.
+
+void ScopePool::note_use(std::uint64_t noted_bytes, std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  stats_.in_use_bytes = stats_.in_use_bytes - noted_bytes + bytes;
+  stats_.high_water_bytes = std::max(stats_.high_water_bytes, stats_.in_use_bytes);
+}
+
+void ScopePool::end_scope(const ScopeReport& report) {
+  const std::lock_guard lock(mutex_);
+  last_report_ = report;
+  ++stats_.scopes;
+  stats_.escapes += report.escapes;
+  stats_.escaped_bytes += report.escaped_bytes;
+}
+
+ResidentPage* ScopePool::take_page() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!free_pages_.empty()) {
+      ResidentPage* page = free_pages_.back();
+      free_pages_.pop_back();
+      page->holders.store(1, std::memory_order_relaxed);
+      return page;
+    }
+  }
+  auto* page = new ResidentPage;
+  page->holders.store(1, std::memory_order_relaxed);
+  return page;
+}
+
+void ScopePool::give_pages(const std::vector<ResidentPage*>& pages) {
+  const std::lock_guard lock(mutex_);
+  free_pages_.insert(free_pages_.end(), pages.begin(), pages.end());
+}
+
+ScopePoolStats ScopePool::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+ScopeReport ScopePool::last_report() const {
+  const std::lock_guard lock(mutex_);
+  return last_report_;
+}
+
+// --- Giving back.
+
+std::uint64_t ScopePool::release_free_chunks() {
+  std::vector<std::unique_ptr<Chunk>> free;
+  std::uint64_t bytes = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& chunk : chunks_) {
+      if (chunk->heap.free_bytes() < chunk->size_bytes) continue;
+      bytes += chunk->size_bytes;
+      free.push_back(std::move(chunk));
+    }
+    std::erase(chunks_, nullptr);
+    stats_.chunks -= free.size();
+    stats_.reserved_bytes -= bytes;
+  }
+  let_go(free);
+  return bytes;
+}
+
+void ScopePool::trim() {
+  release_free_chunks();
+  if (device_.type != DeviceType::kCpu) return;
+  const std::uint64_t page = os::page_size();
+  const std::lock_guard lock(mutex_);
+  for (const auto& chunk : chunks_)
+    chunk->heap.for_each_free([&](const Block* block) {
+      const auto start = reinterpret_cast<std::uintptr_t>(chunk->base) + block->offset;
+      const std::uintptr_t begin = align_up(start, page);
+      const std::uintptr_t end = align_down(start + block->size, page);
+      if (begin < end) os::forget(reinterpret_cast<void*>(begin), end - begin);
+    });
+}
+
+void ScopePool::abandon() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& chunk : chunks_) {
+    // Memory that is freed by its address alone needs no allocator; any other went with it.
+    const bool simple = chunk->memory.get_context() == chunk->memory.get() ||
+                        chunk->memory.get_context() == nullptr;
+    if (!simple) static_cast<void>(chunk->memory.release_context());
+  }
+}
+
+void ScopePool::check_invariants() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t reserved = 0;
+  for (const auto& chunk : chunks_) {
+    chunk->heap.check_invariants();
+    reserved += chunk->size_bytes;
+    TENON_CHECK(chunk->heap.free_bytes() <= chunk->size_bytes, "more free than there is");
+  }
+  TENON_CHECK(reserved == stats_.reserved_bytes, "{} bytes in chunks, counted {}", reserved,
+              stats_.reserved_bytes);
+}
+
+// --- The pool of an allocator.
+
+class ScopeAttachment final : public AllocatorAttachment {
+ public:
+  explicit ScopeAttachment(Allocator& upstream) : pool_(ScopePool::make(upstream)) {}
+  ~ScopeAttachment() override { pool_->abandon(); }
+  const std::shared_ptr<ScopePool>& pool() const { return pool_; }
+
+ private:
+  const std::shared_ptr<ScopePool> pool_;
+};
+
+std::shared_ptr<ScopePool> scope_pool_of(Allocator& upstream) {
+  if (const auto* arena = dynamic_cast<ScopeArena*>(&upstream)) return arena->pool();
+  AllocatorAttachment& attachment = upstream.attachment(
+      [](Allocator& allocator) -> std::unique_ptr<AllocatorAttachment> {
+        return std::make_unique<ScopeAttachment>(allocator);
+      });
+  return static_cast<ScopeAttachment&>(attachment).pool();
+}
+
+}  // namespace tenon
