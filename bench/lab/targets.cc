@@ -76,7 +76,8 @@ std::vector<Verdict> judge(const std::vector<Workload>& workloads) {
 int run(const std::string& folder) {
   const std::vector<Workload> workloads = load_all(folder);
   if (workloads.empty()) throw std::runtime_error(folder + ": no .csv.zst file in it");
-  TextTable table({"policy", "ns/event", "PyTorch's", "reserved/live", "same layout twice", "kept"});
+  TextTable table(
+      {"policy", "ns/event", "PyTorch's", "reserved/live", "same layout twice", "kept"});
   bool all_kept = true;
   for (const Verdict& verdict : judge(workloads)) {
     all_kept &= verdict.keeps_promises();
@@ -84,8 +85,9 @@ int run(const std::string& folder) {
                fmt::format("{:.3f}", verdict.reserved), verdict.same_layout ? "yes" : "NO",
                verdict.keeps_promises() ? "yes" : "NO"});
   }
-  fmt::print("{}\nPyTorch's times are of an H200's host; stitched is to reserve at most {} x live.\n",
-             table.format(), kStitchedReserved);
+  fmt::print(
+      "{}\nPyTorch's times are of an H200's host; stitched is to reserve at most {} x live.\n",
+      table.format(), kStitchedReserved);
   return all_kept ? 0 : 1;
 }
 
