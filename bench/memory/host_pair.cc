@@ -53,7 +53,8 @@ int main(int argc, char** argv) {
   std::thread([] {}).join();
 
   fmt::print("allocate, touch a byte per page, free; ns, median of {} passes\n", passes);
-  fmt::print("{:>10} {:>12} {:>12} {:>12} {:>14}\n", "size", "glibc", "cpu", "host", "glibc / host");
+  fmt::print("{:>10} {:>12} {:>12} {:>12} {:>14}\n", "size", "glibc", "cpu", "host",
+             "glibc / host");
   for (std::size_t size : {64, 512, 4096, 65536, 262144, 1 << 20, 16 << 20, 64 << 20}) {
     const int calls = static_cast<int>(std::clamp<std::size_t>((256u << 20) / size, 8, 200000));
     const double glibc = median_ns(passes, calls, [&] {

@@ -39,8 +39,10 @@ class NaiveHeap {
     };
     auto best = smallest([&](const Piece& p) { return p.size >= size; });
     if (best == pieces_.end()) return std::nullopt;
-    if (!holds(*best)) best = smallest([&](const Piece& p) { return p.size >= size + alignment - 1; });
-    if (best == pieces_.end()) best = smallest([&](const Piece& p) { return p.size >= size && holds(p); });
+    if (!holds(*best))
+      best = smallest([&](const Piece& p) { return p.size >= size + alignment - 1; });
+    if (best == pieces_.end())
+      best = smallest([&](const Piece& p) { return p.size >= size && holds(p); });
     if (best == pieces_.end()) return std::nullopt;
     const std::uint64_t start = align_up(best->offset, alignment);
     if (start > best->offset) {

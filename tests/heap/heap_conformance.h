@@ -120,7 +120,8 @@ TYPED_TEST_P(HeapConformance, TheSameCallsGiveTheSameOffsets) {
   const Scenario scenario = Scenario::random(31, 800, true);
   const auto first = TypeParam::make(scenario);
   const auto second = TypeParam::make(scenario);
-  EXPECT_EQ(run_and_check<TypeParam>(*first, scenario), run_and_check<TypeParam>(*second, scenario));
+  EXPECT_EQ(run_and_check<TypeParam>(*first, scenario),
+            run_and_check<TypeParam>(*second, scenario));
 }
 
 TYPED_TEST_P(HeapConformance, ARequestThatCannotBeMetChangesNothing) {

@@ -151,7 +151,8 @@ TEST_P(AllocatorConformance, StatisticsFollowTheBlocks) {
   EXPECT_EQ(stats.allocation[0].freed(), stats.allocation[0].allocated);
   allocator_->reset_peak_stats();
   EXPECT_EQ(allocator_->stats().allocation[0].peak, 0);
-  EXPECT_EQ(allocator_->stats().reserved_bytes[0].peak, allocator_->stats().reserved_bytes[0].current);
+  EXPECT_EQ(allocator_->stats().reserved_bytes[0].peak,
+            allocator_->stats().reserved_bytes[0].current);
 }
 
 TEST_P(AllocatorConformance, ReservedBytesAreWhatTheDeviceHandedOut) {

@@ -213,7 +213,8 @@ TEST_F(MemoryPoolTest, ARestOfTheSmallestBlockIsKeptAndASmallerOneIsNot) {
 
 TEST_F(MemoryPoolTest, TakesTheSmallestFreeBlockThatFits) {
   std::vector<void*> blocks;
-  for (const std::size_t size : {4096, 64, 2048, 64, 1024, 64}) blocks.push_back(pool_.allocate(size));
+  for (const std::size_t size : {4096, 64, 2048, 64, 1024, 64})
+    blocks.push_back(pool_.allocate(size));
   for (const int hole : {0, 2, 4}) pool_.deallocate(blocks[hole]);
   EXPECT_EQ(pool_.allocate(1024), blocks[4]);
   EXPECT_EQ(pool_.allocate(1500), blocks[2]);
@@ -251,7 +252,8 @@ TEST(MemoryPoolRulesTest, GrowsByTheRequestAloneWhereTwiceIsTooMuch) {
 }
 
 TEST(MemoryPoolRulesTest, WorksOverTheCpuAllocator) {
-  MemoryPool pool(std::shared_ptr<Allocator>(get_default_cpu_allocator(), [](Allocator*) {}), 1 << 16);
+  const std::shared_ptr<Allocator> cpu(get_default_cpu_allocator(), [](Allocator*) {});
+  MemoryPool pool(cpu, 1 << 16);
   void* block = pool.allocate(5000);
   std::memset(block, 7, 5000);
   pool.deallocate(block);

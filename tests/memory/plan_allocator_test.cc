@@ -195,7 +195,7 @@ TEST_F(PlanAllocatorTest, WhereThePlanDoesNotFitTheFallbackServes) {
   EXPECT_TRUE(block);
   const std::uint64_t calls = backend_.ledger().memory_calls();
   const DataPtr again = allocator.allocate(1000);
-  EXPECT_LE(backend_.ledger().memory_calls(), calls + 1) << "the plan's memory is not asked for again";
+  EXPECT_LE(backend_.ledger().memory_calls(), calls + 1) << "asked for again";
   EXPECT_EQ(allocator.report().served, 0u);
 }
 

@@ -96,7 +96,8 @@ TEST_F(Scopes, IdenticalNestedRoundsNeedNothingNewEither) {
       std::vector<DataPtr> held;
       for (int i = 0; i < 60; ++i) {
         held.push_back(outer.allocate(1 + random.below(100'000)));
-        if (random.below(3) == 0) held.erase(held.begin() + static_cast<int>(random.below(held.size())));
+        if (random.below(3) == 0)
+          held.erase(held.begin() + static_cast<int>(random.below(held.size())));
         with_scope(pool, [&](ScopeArena& inner) {
           std::vector<DataPtr> more;
           for (int j = 0; j < 10; ++j) more.push_back(inner.allocate(1 + random.below(50'000)));
@@ -145,7 +146,8 @@ TEST_F(Scopes, WhatIsReturnedStaysValidAndIsCounted) {
 }
 
 TEST_F(Scopes, AnEscapeKeepsItsOwnPagesOnly) {
-  const auto pool = ScopePool::make(upstream_, {.first_chunk_bytes = kMiB, .max_chunk_bytes = kMiB});
+  const auto pool =
+      ScopePool::make(upstream_, {.first_chunk_bytes = kMiB, .max_chunk_bytes = kMiB});
   std::vector<DataPtr> escapes;
   with_scope(pool, [&](ScopeArena& arena) {
     for (int i = 0; i < 10; ++i) {

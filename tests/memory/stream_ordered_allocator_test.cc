@@ -152,7 +152,8 @@ TEST_P(StreamOrdered, RefusesBlocksAndStreamsOfOthers) {
   EXPECT_THROW(allocator_->allocate_on(512, Stream{{DeviceType::kCuda, 3}, 0}), InvalidArgument);
   EXPECT_THROW(allocator_->allocate(kMaxRequestBytes + 1), InvalidArgument);
   const DataPtr block = allocator_->allocate(512);
-  EXPECT_THROW(allocator_->record_stream(block, Stream{{DeviceType::kCuda, 3}, 0}), InvalidArgument);
+  EXPECT_THROW(allocator_->record_stream(block, Stream{{DeviceType::kCuda, 3}, 0}),
+               InvalidArgument);
 }
 
 TEST_P(StreamOrdered, RawPointersAreCheckedWhenFreed) {

@@ -11,8 +11,9 @@ namespace tenon {
 //              free    used    free        null at the extent's borders
 //
 // The heap owns offset, size, links and `state` (and `left` and `right` while a block is free). The
-// rest belongs to the policy above: a cut copies it to both parts. `requested` doubles as a stamp of
-// free blocks, say the sequence number of the last free; free blocks that join keep the larger one.
+// rest belongs to the policy above: a cut copies it to both parts. `requested` doubles as a stamp
+// of free blocks, say the sequence number of the last free; free blocks that join keep the larger
+// one.
 struct alignas(64) Block {
   enum class State : std::uint8_t {
     kUsed,

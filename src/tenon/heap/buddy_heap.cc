@@ -121,8 +121,8 @@ std::uint64_t BuddyHeap::check_tree(const BuddyBlock* block,
   }
   const BuddyBlock* lower = block->next;
   const BuddyBlock* upper = lower + 1;
-  TENON_CHECK(lower->parent == block && upper->parent == block, "halves at {} lost their parent (1)",
-              block->offset);
+  TENON_CHECK(lower->parent == block && upper->parent == block,
+              "halves at {} lost their parent (1)", block->offset);
   TENON_CHECK(!lower->upper && upper->upper && lower->offset == block->offset &&
                   upper->offset == block->offset + lower->size() &&
                   lower->order + 1 == block->order && upper->order == lower->order,

@@ -18,7 +18,8 @@ class AllocatorAttachment {
 };
 
 // Hands out memory on one device. A custom allocator overrides allocate and copy_data, and
-// raw_deleter if its memory can be freed by the data pointer alone (examples/ has one in ten lines).
+// raw_deleter if its memory can be freed by the data pointer alone (examples/ has one in ten
+// lines).
 //
 // Zero bytes is a valid request: a null pointer that keeps its device. A request that cannot be met
 // throws OutOfMemory; a size above kMaxRequestBytes throws InvalidArgument.

@@ -35,7 +35,8 @@ void DeviceAllocator::raw_deallocate(void* data) {
   }
   if (context == nullptr)
     throw InvalidPointer(fmt::format(
-        "raw_deallocate({}): {} on {} holds no raw block there; it was freed already, or comes from "
+        "raw_deallocate({}): {} on {} holds no raw block there; it was freed already, or comes "
+        "from "
         "another allocator or from allocate()",
         data, name(), to_string(device_)));
   raw_block_deleter_(context);

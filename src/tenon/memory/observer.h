@@ -33,8 +33,8 @@ struct MemoryEventInfo {
 };
 
 // Called on the thread that allocates or frees, after the allocator's state is whole again and
-// while no lock of it is held, so an observer may allocate. An exception that leaves the observer is
-// swallowed and counted (ObserverList::errors): an allocation does not fail because its log did.
+// while no lock of it is held, so an observer may allocate. An exception that leaves the observer
+// is swallowed and counted (ObserverList::errors): an allocation does not fail because its log did.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -42,7 +42,8 @@ class Observer {
 };
 
 // The observers of one allocator. Adding and removing is rare and locks; with none, reporting is
-// one relaxed load and a branch. Remove waits until no call into the observer is in progress on another thread.
+// one relaxed load and a branch. Remove waits until no call into the observer is in progress on
+// another thread.
 class ObserverList {
  public:
   void add(Observer* observer);

@@ -65,7 +65,8 @@ const std::vector<Policy>& policies() {
        "PyTorch's CUDA caching allocator", make_caching, true},
       {"expandable", "the same over growable virtual ranges, by PyTorch's rules",
        "PyTorch's expandable_segments:True", make_expandable, true},
-      {"unified", "pooled buffers over few large heaps, with ids, scalars, watermarks and callbacks",
+      {"unified",
+       "pooled buffers over few large heaps, with ids, scalars, watermarks and callbacks",
        "PyTorch's MPS allocator, MLX",
        [](Backend& backend, const Options& options) -> Made {
          UnifiedOptions unified;

@@ -25,7 +25,8 @@ struct Policy {
   std::string summary;     // one line for `tenon policies`
   std::string answers_to;  // what it stands in for elsewhere
   std::function<std::unique_ptr<DeviceAllocator>(Backend&, const PolicyOptions&)> make;
-  // A capacity is tested by the allocator, in PyTorch's way (options.limit_bytes), not by the driver.
+  // A capacity is tested by the allocator, in PyTorch's way (options.limit_bytes), not by the
+  // driver.
   bool limits_itself = false;
   bool needs_plan = false;  // options.plan must be given
 };

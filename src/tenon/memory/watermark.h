@@ -67,11 +67,11 @@ class Watermarks {
 
 // Whoever can give memory back when it is short: caches above an allocator, a garbage collector.
 //
-// An allocator calls relieve() with no lock of its own held, then tries its request again. Callbacks
-// run one after the other in the order they were added. They may free, and even allocate, on the
-// same allocator: a relief that starts inside a relief of the same thread does nothing. An exception that
-// leaves a callback is swallowed and counted. Thread-safe; remove() waits for a relief that is in progress
-// on another thread.
+// An allocator calls relieve() with no lock of its own held, then tries its request again.
+// Callbacks run one after the other in the order they were added. They may free, and even allocate,
+// on the same allocator: a relief that starts inside a relief of the same thread does nothing. An
+// exception that leaves a callback is swallowed and counted. Thread-safe; remove() waits for a
+// relief that is in progress on another thread.
 class PressureCallbacks {
  public:
   // Told how many bytes are wanted; says how many it let go, as far as it knows.

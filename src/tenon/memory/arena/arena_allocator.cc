@@ -163,8 +163,8 @@ void ArenaAllocator::empty_cache() {
   give_back(std::move(memory));
 }
 
-// What the driver does not take back stays with the system allocator; the first error is thrown once
-// everything was tried.
+// What the driver does not take back stays with the system allocator; the first error is thrown
+// once everything was tried.
 void ArenaAllocator::give_back(std::vector<DataPtr> memory) {
   std::exception_ptr error;
   for (DataPtr& piece : memory) {

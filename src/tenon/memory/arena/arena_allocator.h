@@ -22,9 +22,9 @@ struct ArenaOptions {
 // or merged, so it is as fast as an allocator gets and holds the most memory: for programs that
 // ask for the same sizes over and over. When a request fails, every free buffer goes back first.
 //
-// Streams: a buffer is reused on its own stream only, at once. One that record_stream names for another
-// stream is given up to its own stream's order at the free: that stream waits for the other.
-// Thread safety: one spin lock, not held during driver calls. allocate and free: O(1).
+// Streams: a buffer is reused on its own stream only, at once. One that record_stream names for
+// another stream is given up to its own stream's order at the free: that stream waits for the
+// other. Thread safety: one spin lock, not held during driver calls. allocate and free: O(1).
 class ArenaAllocator final : public DeviceAllocator {
  public:
   explicit ArenaAllocator(Backend& backend, const ArenaOptions& options = {});

@@ -20,13 +20,13 @@ struct SizeClassPoolStats {
   std::uint64_t peak_in_use_bytes = 0;
 };
 
-// Rounds each request up to a size class and keeps up to `max_per_size` free buffers of each, newest
-// reused first; a program that asks for the same sizes over and over reaches its upstream no more.
-// Free buffers belong to the stream that was current when they were made.
+// Rounds each request up to a size class and keeps up to `max_per_size` free buffers of each,
+// newest reused first; a program that asks for the same sizes over and over reaches its upstream no
+// more. Free buffers belong to the stream that was current when they were made.
 //
-// Thread safety: one spin lock, not held during calls of the upstream. allocate and free: O(1). The pool
-// and its upstream must outlive its buffers; buffers that are free go back upstream with the pool.
-// What the upstream throws passes through, after the free buffers were offered up.
+// Thread safety: one spin lock, not held during calls of the upstream. allocate and free: O(1). The
+// pool and its upstream must outlive its buffers; buffers that are free go back upstream with the
+// pool. What the upstream throws passes through, after the free buffers were offered up.
 class SizeClassPool final : public Allocator {
  public:
   static constexpr std::uint32_t kDefaultMaxPerSize = 100;

@@ -6,8 +6,8 @@
 
 namespace tenon::arena {
 
-// Multiples of 256 bytes up to 2 KiB, and from there on eight sizes to the octave: rounding up costs
-// less than an eighth.
+// Multiples of 256 bytes up to 2 KiB, and from there on eight sizes to the octave: rounding up
+// costs less than an eighth.
 //
 //   class   0    1        7     8     9        15    16
 //   bytes  256  512 ... 2048  2304  2560 ... 4096  4608 ...

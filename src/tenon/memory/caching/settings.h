@@ -15,7 +15,8 @@ namespace tenon {
 inline constexpr std::uint64_t kMinBlockSize = 512;          // every size is rounded up to these
 inline constexpr std::uint64_t kSmallSize = kMiB;            // largest "small" request
 inline constexpr std::uint64_t kSmallSegment = 2 * kMiB;     // what small blocks are cut from
-inline constexpr std::uint64_t kLargeSegment = 20 * kMiB;    // what large blocks below 10 MiB are cut from
+// What large blocks below 10 MiB are cut from
+inline constexpr std::uint64_t kLargeSegment = 20 * kMiB;
 inline constexpr std::uint64_t kMinLargeAlloc = 10 * kMiB;   // from here on, a segment of its own
 inline constexpr std::uint64_t kRoundLarge = 2 * kMiB;       // ... rounded up to these
 
@@ -24,7 +25,8 @@ struct CachingSettings {
   static constexpr int kRoundupIntervals = 16;  // 1 MiB, 2 MiB, ... 32 GiB and above
 
   std::uint64_t max_split_size = kNoLimit;             // larger blocks are neither split nor lent
-  std::uint64_t max_non_split_rounding = kLargeSegment;  // how much larger a lent oversize block may be
+  // How much larger a lent oversize block may be
+  std::uint64_t max_non_split_rounding = kLargeSegment;
   std::uint64_t large_segment_size = kLargeSegment;
   std::array<std::uint64_t, kRoundupIntervals> roundup_power2_divisions = {};
   double garbage_collection_threshold = 0;             // 0: off

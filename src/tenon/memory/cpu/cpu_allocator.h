@@ -11,7 +11,8 @@
 
 namespace tenon {
 
-inline constexpr std::size_t kCpuAlignment = 64;     // of every block: a cache line, an AVX-512 load
+// Of every block: a cache line, an AVX-512 load
+inline constexpr std::size_t kCpuAlignment = 64;
 inline constexpr std::size_t kMobileGuardBytes = 64; // readable before and after a mobile block
 
 // malloc with 64-byte alignment, observers and statistics. Blocks are freed by their pointer alone,

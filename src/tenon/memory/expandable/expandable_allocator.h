@@ -16,10 +16,10 @@ namespace tenon {
 //   range:  | used | free | used | free ......|  unbacked addresses  ... |
 //           |<--- handles of one size, mapped --->|
 //
-// Growth starts at the free block before the lowest unbacked addresses that have room, and maps only
-// the missing bytes, in whole handles. Under pressure the handles wholly inside free blocks are
-// unmapped, after waiting for their stream. The limit is tested with the nominal segment size, as in
-// PyTorch, so mapping may pass it by less than one handle.
+// Growth starts at the free block before the lowest unbacked addresses that have room, and maps
+// only the missing bytes, in whole handles. Under pressure the handles wholly inside free blocks
+// are unmapped, after waiting for their stream. The limit is tested with the nominal segment size,
+// as in PyTorch, so mapping may pass it by less than one handle.
 class ExpandableAllocator final : public StreamOrderedAllocator {
  public:
   // Throws InvalidArgument when the backend has no virtual memory.
@@ -59,7 +59,8 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   std::uint64_t unmap_inside(StreamHeap& heap, Block* block);
 
   std::unordered_map<const Extent*, Range> ranges_;  // under device_mutex_
-  std::vector<std::pair<Pool, PageHandle>> refused_pages_;  // unmapped, not yet taken back; reserved
+  // Unmapped, not yet taken back; reserved
+  std::vector<std::pair<Pool, PageHandle>> refused_pages_;
 };
 
 }  // namespace tenon

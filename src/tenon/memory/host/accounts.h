@@ -123,7 +123,8 @@ class Accounts {
   void reset_peaks(ForEach&& for_each_account) {
     const std::lock_guard lock(lock_);
     tenon::reset_peaks(stats_);
-    // Highs are their owners' to write; an owner that allocates at this moment may keep its old one.
+    // Highs are their owners' to write; an owner that allocates at this moment may keep its old
+    // one.
     for_each_account([this](LocalAccount& account) {
       for (std::size_t i = 0; i < 3; ++i) {
         const std::int64_t drift = LocalAccount::get(account.drift_[i]);

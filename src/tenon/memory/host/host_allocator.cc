@@ -169,7 +169,9 @@ void HostAllocator::record_stream(const DataPtr& data, Stream stream) {
   const Block* large = large_block_of(data.get_context());
   const Stream own = large != nullptr
                          ? static_cast<const ExtentStore*>(large->context)->stream()
-                         : static_cast<const Slot*>(data.get_context())->span->heap->store().stream();
+                         : static_cast<const Slot*>(data.get_context())
+                               ->span->heap->store()
+                               .stream();
   if (stream != own) DeviceAllocator::record_stream(data, stream);
 }
 

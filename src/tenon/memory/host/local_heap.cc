@@ -64,7 +64,8 @@ void LocalHeap::drain() {
 std::unique_ptr<Span> LocalHeap::prepare_span(int size_class) {
   auto span = std::make_unique<Span>();
   span->size_class = size_class;
-  span->capacity = static_cast<std::uint32_t>(span_bytes(size_class) / size_class_bytes(size_class));
+  span->capacity =
+      static_cast<std::uint32_t>(span_bytes(size_class) / size_class_bytes(size_class));
   span->slots = std::make_unique_for_overwrite<Slot[]>(span->capacity);
   return span;
 }

@@ -17,8 +17,8 @@ namespace tenon {
 // A stream's heap and its rule for growing. Handles are pointers to something with the policy's
 // fields `owner` (inherited from the extent's name when blocks are cut) and `requested`.
 template <typename L>
-concept Lane = requires(L lane, const L& view, typename L::Handle handle, typename L::Extent* extent,
-                        std::uint64_t number, Chunk* chunk) {
+concept Lane = requires(L lane, const L& view, typename L::Handle handle,
+                        typename L::Extent* extent, std::uint64_t number, Chunk* chunk) {
   { lane.place(number) } -> std::same_as<typename L::Handle>;  // null when nothing fits
   lane.release(handle);
   { L::offset_of(handle) } -> std::same_as<std::uint64_t>;

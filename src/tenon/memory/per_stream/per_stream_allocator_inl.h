@@ -115,7 +115,7 @@ DataPtr PerStreamAllocator<L>::allocate_slowly(LaneState& lane, std::size_t size
   }
   throw_out_of_memory(size_bytes, lane.stream,
                       limit_bytes_ != 0 ? limit_bytes_ : backend_.memory().total_bytes,
-                      "free memory that is no longer needed; other streams' free blocks are not shared");
+                      "free what is no longer needed; other streams' free blocks are not shared");
 }
 
 // Null when the lane does not grow for this request, or the driver has no memory even after all
@@ -345,7 +345,8 @@ void PerStreamAllocator<L>::check_invariants() const {
       lane->heap.for_each_block(static_cast<typename L::Extent*>(chunk->extent),
                                 [&](Handle block, bool used) {
                                   TENON_CHECK(chunk_of(block) == chunk.get(),
-                                              "a block at {} forgot its chunk", L::offset_of(block));
+                                              "a block at {} forgot its chunk",
+                                              L::offset_of(block));
                                   if (!used) return;
                                   ++used_blocks;
                                   used_bytes += static_cast<std::int64_t>(L::size_of(block));

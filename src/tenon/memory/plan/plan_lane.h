@@ -28,8 +28,8 @@ struct PlanReport {
 };
 
 // Serves a stream from its plan and finds the program again after it has left it:
-//  - a request of another size than the next slot's is taken for one that the plan does not know and
-//    is refused (the fallback serves it); the plan waits;
+//  - a request of another size than the next slot's is taken for one that the plan does not know
+//    and is refused (the fallback serves it); the plan waits;
 //  - a request whose place is still in use is refused too, and the plan goes on;
 //  - the last few sizes that were refused in a row are remembered: where the same sequence stands
 //    elsewhere in the plan (nearest ahead, around its end), the program is taken to be there.

@@ -88,7 +88,8 @@ void MemoryPool::reset() {
   used_.clear();
 }
 
-// Where upstream has no room for a chunk of the usual size, one that just holds the request will do.
+// Where upstream has no room for a chunk of the usual size, one that just holds the request will
+// do.
 void MemoryPool::grow(std::uint64_t rounded) {
   try {
     add_chunk(std::max(pool_size_, 2 * rounded));

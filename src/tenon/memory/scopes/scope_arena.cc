@@ -224,7 +224,8 @@ void ScopeArena::close(Lane& lane) {
 }
 
 // Blocks that are still held become escapes. Their holders may let them go at any moment, on any
-// thread: whoever changes the state first decides. The scope holds every cluster and page meanwhile.
+// thread: whoever changes the state first decides. The scope holds every cluster and page
+// meanwhile.
 void ScopeArena::close_span(Lane& lane, const Span& span, std::uint64_t end) {
   const std::uint64_t page_bytes = pool_->options().escape_page_bytes;
   std::vector<Cluster*> clusters;

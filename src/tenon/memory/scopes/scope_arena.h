@@ -11,13 +11,13 @@
 namespace tenon {
 
 // Bump allocation in spans of a ScopePool. A block that is let go while the scope is open frees
-// nothing by itself; once all blocks of a span are gone and its room is wanted, it is filled anew. At
-// the end everything goes together, and blocks that are still held become escapes: they stay valid
-// for as long as somebody holds them, keep their own pages of the chunk and nothing else.
+// nothing by itself; once all blocks of a span are gone and its room is wanted, it is filled anew.
+// At the end everything goes together, and blocks that are still held become escapes: they stay
+// valid for as long as somebody holds them, keep their own pages of the chunk and nothing else.
 //
-// Streams: every stream has spans of its own, filled in stream order. A block that another stream uses
-// must be named by record_stream while the scope is open; the room then changes hands only after
-// that stream's work.
+// Streams: every stream has spans of its own, filled in stream order. A block that another stream
+// uses must be named by record_stream while the scope is open; the room then changes hands only
+// after that stream's work.
 //
 // Thread safety: any thread may allocate (one spin lock) and drop blocks (no lock while the scope
 // is open). allocate: O(1) but for a new span. Must not be used after its scope has ended.
@@ -32,8 +32,8 @@ class ScopeArena final : public Allocator {
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     pool_->upstream().copy_data(dest, src, size_bytes);
   }
-  // Throws InvalidPointer for a block of another allocator, InvalidArgument where the upstream knows
-  // no streams.
+  // Throws InvalidPointer for a block of another allocator, InvalidArgument where the upstream
+  // knows no streams.
   void record_stream(const DataPtr& data, Stream stream);
 
   Device device() const { return pool_->device(); }

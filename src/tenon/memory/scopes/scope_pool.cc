@@ -147,8 +147,8 @@ void ScopePool::give_tail(Span& span) {
   span.end = span.begin() + used;
 }
 
-// Walks the span upwards: what lies below the next cluster is free, the cluster becomes a used block of
-// its own, and what lies above the last one is free.
+// Walks the span upwards: what lies below the next cluster is free, the cluster becomes a used
+// block of its own, and what lies above the last one is free.
 void ScopePool::keep_clusters(const Span& span, const std::vector<Cluster*>& clusters) {
   const std::lock_guard lock(mutex_);
   BestFitHeap& heap = span.chunk->heap;

@@ -17,7 +17,8 @@ namespace tenon {
 struct ScopeOptions {
   std::uint64_t first_chunk_bytes = kMiB;     // each further chunk doubles what is held ...
   std::uint64_t max_chunk_bytes = 64 * kMiB;  // ... up to this, or as the request needs
-  std::uint64_t alignment = 0;  // of every block: a power of two up to 4096; 0: 64 on the CPU, else 256
+  // Of every block: a power of two up to 4096; 0: 64 on the CPU, else 256
+  std::uint64_t alignment = 0;
   std::uint64_t escape_page_bytes = 4096;     // an escape keeps whole pages of this size
 };
 
@@ -73,15 +74,15 @@ struct Span {
 //                                            escapes of ended scopes
 //
 // A span is taken from the oldest chunk that has room. So a scope that repeats the requests of the
-// one before finds everything in the same chunks, at the same places, and the upstream is called no more:
-// whatever was newly made for a request the last time is still free when it comes again.
+// one before finds everything in the same chunks, at the same places, and the upstream is called no
+// more: whatever was newly made for a request the last time is still free when it comes again.
 //
 // Chunks are kept until trim() or the end of the pool. The pool is held by whoever runs scopes, by
 // open scopes, and by escapes. Requires: the upstream outlives all three, except that a pool made
 // by scope_pool_of() may see its upstream go first.
 //
-// Thread safety: one mutex, taken for spans and escapes, never for a block; not held during calls of the
-// upstream. Taking a span: O(chunks).
+// Thread safety: one mutex, taken for spans and escapes, never for a block; not held during calls
+// of the upstream. Taking a span: O(chunks).
 class ScopePool : public std::enable_shared_from_this<ScopePool> {
  public:
   // Throws InvalidArgument for options that make no sense.
@@ -146,7 +147,8 @@ class ScopePool : public std::enable_shared_from_this<ScopePool> {
   ScopeReport last_report_;
 };
 
-// The pool that with_scope keeps with an upstream, made at the first call. It ends with the upstream.
+// The pool that with_scope keeps with an upstream, made at the first call. It ends with the
+// upstream.
 std::shared_ptr<ScopePool> scope_pool_of(Allocator& upstream);
 
 }  // namespace tenon

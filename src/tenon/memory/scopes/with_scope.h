@@ -10,9 +10,9 @@
 
 namespace tenon {
 
-// A scope for as long as the object lives: its arena is the thread's current allocator for the device.
-// Scopes nest, and must end on the thread that began them, the last begun first; an exception ends
-// them like any block.
+// A scope for as long as the object lives: its arena is the thread's current allocator for the
+// device. Scopes nest, and must end on the thread that began them, the last begun first; an
+// exception ends them like any block.
 class Scope {
  public:
   explicit Scope(std::shared_ptr<ScopePool> pool);

@@ -350,10 +350,12 @@ void StitchedAllocator::check_invariants() const {
     for (const auto& range : stream.ranges) {
       if (range == nullptr) continue;
       const std::lock_guard lock(range->heap().lock);
-      for (const Block* block : blocks_of(*range).unbacked())
-        for (std::uint32_t slot = range->slot_at(block->offset);
-             slot < std::min(range->slots_used(), range->slot_at(block->offset + block->size)); ++slot)
+      for (const Block* block : blocks_of(*range).unbacked()) {
+        const std::uint32_t end =
+            std::min(range->slots_used(), range->slot_at(block->offset + block->size));
+        for (std::uint32_t slot = range->slot_at(block->offset); slot < end; ++slot)
           TENON_CHECK(!range->is_backed(slot), "slot {} is backed, its block is not", slot);
+      }
     }
 }
 

@@ -24,10 +24,10 @@ struct StitchedSettings {
 // addresses in pages, and pages in which no block lives move to where a block wants to be. So free
 // memory is never in the wrong place; what is wasted is the free part of pages in use.
 //
-// On a miss (grow): find the window of free addresses that lacks the fewest pages; then, for what it
-// lacks, take back pages whose earlier mapping there still stands, or spare ones, or new ones while
-// slack allows, or idle ones from elsewhere (the same range, the same stream, other streams), or new
-// ones after all. O(free blocks + pages).
+// On a miss (grow): find the window of free addresses that lacks the fewest pages; then, for what
+// it lacks, take back pages whose earlier mapping there still stands, or spare ones, or new ones
+// while slack allows, or idle ones from elsewhere (the same range, the same stream, other streams),
+// or new ones after all. O(free blocks + pages).
 //
 // Note [Stale mappings]. A page that moves keeps its old mapping: to undo it would cost as much as
 // the new one, and must wait until the stream is done there. Nothing is placed at the old addresses

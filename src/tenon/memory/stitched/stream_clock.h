@@ -20,8 +20,8 @@ class StreamClock {
   StreamClock(const StreamClock&) = delete;
   StreamClock& operator=(const StreamClock&) = delete;
 
-  // The highest number known to be settled. `now` is the stream's present number; an event for it is
-  // under way afterwards.
+  // The highest number known to be settled. `now` is the stream's present number; an event for it
+  // is under way afterwards.
   std::uint64_t settled(std::uint64_t now) {
     poll();
     if (now > settled_ && (events_.empty() || events_.back().number < now)) {

@@ -37,7 +37,8 @@ Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t roun
   count_whole(pool, block, -1);
   pool.heap.take(block);
   const std::uint64_t rest = block->size - rounded;
-  if (rest >= pool.rules.min_rest && rounded < pool.rules.max_split) pool.heap.split(block, rounded);
+  if (rest >= pool.rules.min_rest && rounded < pool.rules.max_split)
+    pool.heap.split(block, rounded);
   block->requested = requested;
   ++sequence_;
   pool.counters.count_place(as_signed(block->size), as_signed(requested));
@@ -93,9 +94,9 @@ void StreamHeap::return_to_heap(Block* block) {
 //
 // A heap belongs to the thread that last allocated from it. Only that thread takes the heap's lock
 // on the common path, so the lock is never contended there: one exchange. Another thread that frees
-// a block pushes it onto remote_frees_ (a Treiber stack) without the lock; the owner takes the whole
-// list at its next allocation. Growing, trimming and statistics do lock the heaps of other threads,
-// one at a time, in order of stream id.
+// a block pushes it onto remote_frees_ (a Treiber stack) without the lock; the owner takes the
+// whole list at its next allocation. Growing, trimming and statistics do lock the heaps of other
+// threads, one at a time, in order of stream id.
 
 void StreamHeap::push_remote_free(Block* block) {
   Block* head = remote_frees_.load(std::memory_order_relaxed);
@@ -323,7 +324,8 @@ void StreamHeap::add_snapshot(std::vector<SegmentInfo>& out) const {
         continue;
       }
       if (!open)
-        out.push_back({block->offset, 0, stream_, extent->pool == Pool::kSmall, extent->growable, {}});
+        out.push_back(
+            {block->offset, 0, stream_, extent->pool == Pool::kSmall, extent->growable, {}});
       open = true;
       BlockInfo info{block->offset, block->size, 0, BlockInfo::State::kInactive};
       if (block->state == Block::State::kUsed) {

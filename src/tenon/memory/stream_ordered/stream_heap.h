@@ -33,8 +33,8 @@ struct PoolRules {
 // The heap of one (device, stream): two best-fit heaps, blocks that wait for other streams, and
 // frees from other threads. See Note [Biased heaps].
 //
-// All members but push_remote_free and is_owned_by_this_thread require `lock`. It is a leaf: nothing
-// else is locked while it is held, except the backend's and the peak board's own locks.
+// All members but push_remote_free and is_owned_by_this_thread require `lock`. It is a leaf:
+// nothing else is locked while it is held, except the backend's and the peak board's own locks.
 class StreamHeap {
  public:
   StreamHeap(StreamOrderedAllocator& allocator, Stream stream);
@@ -74,8 +74,9 @@ class StreamHeap {
   bool has_pending() const { return !pending_.empty(); }
 
   // --- Extents.
-  // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are all of
-  // one sort. In growable ones the policy maps and unmaps pages of free blocks through heap().
+  // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are
+  // all of one sort. In growable ones the policy maps and unmaps pages of free blocks through
+  // heap().
   Extent* add_extent(Pool pool, const Segment& segment, bool growable);
   // Requires: the extent is wholly free. Returns its segment.
   Segment remove_extent(Extent* extent);

@@ -10,9 +10,10 @@
 
 namespace tenon::unified {
 
-// Buffers of one size form a group, a stack; groups are found by their exact size in a hash table, and
-// by the next larger one in an ordered index. A program that repeats itself finds its exact size and
-// pays for the table alone: a group that runs empty stays in the index until a search meets it.
+// Buffers of one size form a group, a stack; groups are found by their exact size in a hash table,
+// and by the next larger one in an ordered index. A program that repeats itself finds its exact
+// size and pays for the table alone: a group that runs empty stays in the index until a search
+// meets it.
 //
 //   table:  4 KiB -> o-o     index (ordered):  4 KiB, 64 KiB (empty), 1 MiB
 //           1 MiB -> o

@@ -9,8 +9,8 @@
 
 namespace tenon::unified {
 
-// All buffers of one allocator. A buffer enters the map when it is cut from a heap and leaves it when it
-// joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
+// All buffers of one allocator. A buffer enters the map when it is cut from a heap and leaves it
+// when it joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
 class BufferRecords {
  public:
   explicit BufferRecords(UnifiedAllocator* allocator) : allocator_(allocator) {}
@@ -26,7 +26,8 @@ class BufferRecords {
     buffer->place = place;
     buffer->allocator = allocator_;
     buffer->heap = heap;
-    buffer->data = static_cast<std::byte*>(heap->segment.base) + (place->offset - heap->base_offset);
+    buffer->data =
+        static_cast<std::byte*>(heap->segment.base) + (place->offset - heap->base_offset);
     buffer->id = ++last_id_;
     place->context = buffer;
     by_address_.insert(buffer->data, buffer);

@@ -16,8 +16,8 @@ namespace tenon {
 // registered class, made at its registration.
 //
 // Called with no lock of the allocator held, so a callback may allocate and free. On
-// kAllocationFailed it may let memory go: the allocator tries again afterwards. An exception that leaves it is
-// swallowed and counted. Must be thread-safe when several threads allocate.
+// kAllocationFailed it may let memory go: the allocator tries again afterwards. An exception that
+// leaves it is swallowed and counted. Must be thread-safe when several threads allocate.
 class UnifiedAllocatorCallback {
  public:
   enum class EventType : std::uint8_t {
@@ -77,8 +77,8 @@ struct UnifiedCallbackRegistration {
 }  // namespace detail
 }  // namespace tenon
 
-// At namespace scope of a source file: registers a class derived from UnifiedAllocatorCallback, with a
-// default constructor, under `name` (an identifier) before main.
+// At namespace scope of a source file: registers a class derived from UnifiedAllocatorCallback,
+// with a default constructor, under `name` (an identifier) before main.
 #define TENON_REGISTER_UNIFIED_CALLBACK(name, callback_class)                               \
   static const ::tenon::detail::UnifiedCallbackRegistration tenon_unified_callback_##name( \
       #name, [] { return std::make_unique<callback_class>(); })

@@ -10,8 +10,8 @@
 
 namespace tenon::unified {
 
-// Two kinds of limit on the bytes held from the driver. Growing beyond a *soft* one first gives idle
-// heaps back; growing beyond a *hard* one does not happen.
+// Two kinds of limit on the bytes held from the driver. Growing beyond a *soft* one first gives
+// idle heaps back; growing beyond a *hard* one does not happen.
 //
 //   soft: the low watermark, and the memory limit (a guideline, as in MLX)
 //   hard: the high watermark, and the limit that the policy was made with

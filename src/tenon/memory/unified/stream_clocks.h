@@ -25,8 +25,8 @@ struct StreamPoint {
 // stream record none. At most kMaxMarks events are kept per stream; the oldest is forgotten first,
 // which only makes its points finish later.
 //
-// Not thread-safe: the allocator's lock covers it. Every function may throw what the backend throws; its state is
-// then as before. tick() throws nothing: its events are a convenience.
+// Not thread-safe: the allocator's lock covers it. Every function may throw what the backend
+// throws; its state is then as before. tick() throws nothing: its events are a convenience.
 class StreamClocks {
  public:
   static constexpr std::uint64_t kTicksPerMark = 64;
@@ -81,7 +81,8 @@ class StreamClocks {
     std::uint64_t done = 0;    // points up to here have finished
     std::uint64_t marked = 0;  // points up to here are covered by an event
     std::deque<Mark> marks;    // unfinished as far as is known, oldest first
-    std::vector<std::uint64_t> waited;  // by other stream: this one runs after its points up to here
+    // By other stream: this one runs after its points up to here
+    std::vector<std::uint64_t> waited;
   };
 
   Clock& clock_of(std::uint32_t stream) {

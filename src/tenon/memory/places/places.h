@@ -1,0 +1,63 @@
+// Memory by place: on the host or on the n-th GPU, by bare pointer.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "tenon/device/backend.h"
+#include "tenon/memory/buddy/buddy_allocator.h"
+
+namespace tenon {
+
+struct CpuPlace {
+  friend bool operator==(const CpuPlace&, const CpuPlace&) = default;
+};
+
+struct GpuPlace {
+  int id = 0;
+
+  explicit GpuPlace(int id_) : id(id_) {}
+  friend bool operator==(const GpuPlace&, const GpuPlace&) = default;
+};
+
+// The place's driver. For GPUs somebody must say which one it is: a CUDA or Vulkan backend, or a
+// simulated device. Null takes it away. An allocator that stands on the earlier backend ends with
+// it; throws InvalidArgument while blocks of it are in use, or for an id out of 0 to 63. No other
+// thread may use that place meanwhile.
+void set_gpu_backend(GpuPlace place, std::shared_ptr<Backend> backend);
+// GPUs that have a backend.
+int gpu_count();
+
+// The place's buddy allocator: one for the host, one for each GPU, made when first asked for, by
+// whichever thread is first. The host's lives to the end of the program. Throws InvalidArgument,
+// saying what to do, for a GPU without a backend.
+BuddyAllocator& place_allocator(CpuPlace place);
+BuddyAllocator& place_allocator(GpuPlace place);
+
+// alloc, free and used for a place, as in
+//   void* p = memory::alloc(GpuPlace(0), 4 * 1024);
+//   memory::used(GpuPlace(0));    // 4096
+//   memory::free(GpuPlace(0), p);
+// They serve the calling thread's current stream on that device (device.h). Thread-safe.
+namespace memory {
+
+// At least 32-byte aligned; null for 0 bytes. Throws OutOfMemory.
+template <typename Place>
+void* alloc(Place place, std::size_t size_bytes) {
+  return place_allocator(place).raw_allocate(size_bytes);
+}
+
+// Null is ignored. Throws InvalidPointer for a pointer that is not in use on that place.
+template <typename Place>
+void free(Place place, void* data) {
+  place_allocator(place).raw_deallocate(data);
+}
+
+// Bytes in use on the place: of blocks, after rounding.
+template <typename Place>
+std::size_t used(Place place) {
+  return static_cast<std::size_t>(place_allocator(place).stats().allocated_bytes[0].current);
+}
+
+}  // namespace memory
+}  // namespace tenon

@@ -1,0 +1,119 @@
+// The order of the layers and the size of files, read from the sources.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tenon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxLines = 600;
+constexpr std::size_t kMaxColumns = 100;
+
+// Layers, lowest first, and what each may include besides itself.
+const std::map<std::string, std::set<std::string>>& allowed_includes() {
+  static const std::map<std::string, std::set<std::string>> kAllowed = {
+      {"base", {}},
+      {"device", {"base"}},
+      {"heap", {"base"}},
+      {"memory", {"base", "device", "heap"}},
+      {"trace", {"base", "device", "heap", "memory"}},
+      {"lab", {"base", "device", "heap", "memory", "trace"}},
+      {"tensor", {"base", "device", "memory"}},
+      {"ops", {"base", "device", "memory", "tensor"}},
+      {"autograd", {"base", "device", "memory", "tensor", "ops"}},
+      {"nn", {"base", "device", "memory", "tensor", "ops", "autograd"}},
+  };
+  return kAllowed;
+}
+
+std::vector<fs::path> sources_under(const fs::path& folder) {
+  std::vector<fs::path> files;
+  if (!fs::exists(folder)) return files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string kind = entry.path().extension().string();
+    if (entry.is_regular_file() && (kind == ".h" || kind == ".cc")) files.push_back(entry.path());
+  }
+  return files;
+}
+
+std::vector<std::string> lines_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// Characters, not bytes: a byte of the form 10xxxxxx goes on with one.
+std::size_t columns(const std::string& line) {
+  std::size_t count = 0;
+  for (const char c : line) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
+  return count;
+}
+
+const fs::path kRoot = TENON_SOURCE_DIR;
+const fs::path kLayers = kRoot / "src/tenon";
+
+TEST(LayeringTest, EachLayerIncludesOnlyWhatItMay) {
+  const std::regex include(R"(^\s*#\s*include\s*"tenon/([a-z_]+)/)");
+  std::size_t seen = 0;
+  for (const fs::path& file : sources_under(kLayers)) {
+    const std::string layer = fs::relative(file, kLayers).begin()->string();
+    const auto allowed = allowed_includes().find(layer);
+    ASSERT_NE(allowed, allowed_includes().end()) << layer << " is no layer: " << file;
+    std::size_t number = 0;
+    for (const std::string& line : lines_of(file)) {
+      ++number;
+      std::smatch match;
+      if (!std::regex_search(line, match, include)) continue;
+      ++seen;
+      const std::string other = match[1];
+      EXPECT_TRUE(other == layer || allowed->second.contains(other))
+          << file.string() << ":" << number << ": " << layer << " may not include " << other;
+    }
+  }
+  EXPECT_GT(seen, 100u) << "the test reads no includes";
+}
+
+TEST(LayeringTest, EachLayerHasAReadme) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(kLayers)) {
+    if (!entry.is_directory()) continue;
+    const fs::path readme = entry.path() / "README.md";
+    ASSERT_TRUE(fs::exists(readme)) << readme;
+    const std::vector<std::string> lines = lines_of(readme);
+    EXPECT_GE(lines.size(), 3u) << readme << " says nothing";
+    std::string text;
+    for (const std::string& line : lines) text += line + "\n";
+    EXPECT_NE(text.find("May include"), std::string::npos)
+        << readme << " does not say what the layer may include";
+  }
+}
+
+TEST(HouseTest, FilesAreShortAndLinesFit) {
+  for (const char* folder : {"src", "tests", "bench", "tools", "examples"})
+    for (const fs::path& file : sources_under(kRoot / folder)) {
+      const std::vector<std::string> lines = lines_of(file);
+      EXPECT_LE(lines.size(), kMaxLines) << file.string() << ": split it";
+      for (std::size_t i = 0; i < lines.size(); ++i)
+        EXPECT_LE(columns(lines[i]), kMaxColumns) << file.string() << ":" << i + 1;
+    }
+}
+
+TEST(HouseTest, HeadersAreGuardedOnce) {
+  for (const fs::path& file : sources_under(kLayers)) {
+    if (file.extension() != ".h") continue;
+    std::size_t guards = 0;
+    for (const std::string& line : lines_of(file)) guards += line == "#pragma once" ? 1 : 0;
+    EXPECT_EQ(guards, 1u) << file;
+  }
+}
+
+}  // namespace
+}  // namespace tenon
