@@ -25,5 +25,6 @@ done <<'PROGRAMS'
 bench_peers|the policies named after PyTorch beside PyTorch
 bench_targets|every policy: time, memory, the same layout in every run
 bench_host_pair|the host allocator: alloc and free of one block
+bench_pool_seed|a memory pool beside its driver and a cached allocator
 PROGRAMS
 exit $status
