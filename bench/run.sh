@@ -23,5 +23,7 @@ while IFS='|' read -r program what; do
   "$build/bench/$program" || status=1
 done <<'PROGRAMS'
 bench_peers|the policies named after PyTorch beside PyTorch
+bench_targets|every policy: time, memory, the same layout in every run
+bench_host_pair|the host allocator: alloc and free of one block
 PROGRAMS
 exit $status

@@ -92,13 +92,6 @@ TEST(PlanHeapTest, ASkippedSlotDoesNotHideWhatLiesBelowIt) {
   EXPECT_NE(heap.place(64), nullptr);
 }
 
-TEST(PlanHeapTest, LooksAheadForTheNextSlotOfASize) {
-  PlanHeap heap(plan_of({{0, 64}, {64, 128}, {256, 192}}), 64);
-  EXPECT_EQ(heap.look_ahead(192, 10), 2u);
-  EXPECT_EQ(heap.look_ahead(192, 2), heap.slots());
-  EXPECT_EQ(heap.look_ahead(1000, 10), heap.slots());
-}
-
 TEST(PlanHeapTest, AnEmptyPlanServesNothing) {
   PlanHeap heap(StreamPlan{}, 64);
   EXPECT_EQ(heap.place(64), nullptr);

@@ -1,5 +1,5 @@
 // What every allocator over a backend must do: one suite for all of them. A policy is enrolled by
-// its line in policies.cc; an adaptor by its line in conformance_cases().
+// its line in policies.cc; an adaptor by its line in adaptor_cases().
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,17 +20,26 @@
 
 namespace tenon {
 
+class Plan;
+
 // One allocator to be tested: its name, and how it is made over a simulated device.
 struct ConformanceCase {
   std::string name;
   std::function<std::unique_ptr<DeviceAllocator>(Backend&)> make;
   std::uint64_t alignment = 256;  // of every block
+  // Counts each request once, as it was asked for. Not so for adaptors that pad, or ask twice.
+  bool exact = true;
+  bool writes_memory = false;  // so it cannot work on fake addresses
 
   friend void PrintTo(const ConformanceCase& c, std::ostream* out) { *out << c.name; }
 };
 
+// A plan for policies that need one.
+const Plan& a_plan();
+
 // All policies (but those excluded by name, with the reason) and all adaptors.
 std::vector<ConformanceCase> conformance_cases();
+std::vector<ConformanceCase> adaptor_cases();
 
 inline std::string conformance_case_name(const ::testing::TestParamInfo<ConformanceCase>& which) {
   return which.param.name;

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tenon/base/align.h"
+#include "tenon/heap/plan.h"
 #include "tenon/memory/policies.h"
 
 namespace tenon {
@@ -24,15 +25,33 @@ const std::map<std::string, std::string>& excluded_policies() {
 
 }  // namespace
 
+// Some plan: what the tests do agrees with it now and then.
+const Plan& a_plan() {
+  static const Plan plan = [] {
+    Random random(5);
+    std::vector<PlanSlot> slots;
+    for (int i = 0; i < 2000; ++i)
+      slots.push_back({512 * random.below(20000), 512 * (1 + random.below(1 << random.below(8)))});
+    Plan made;
+    made.set_stream(0, slots);
+    made.set_stream(1, slots);
+    return made;
+  }();
+  return plan;
+}
+
 std::vector<ConformanceCase> conformance_cases() {
   std::vector<ConformanceCase> cases;
   for (const Policy& policy : policies()) {
     if (excluded_policies().contains(policy.name)) continue;
-    ConformanceCase one{policy.name, [make = policy.make](Backend& b) { return make(b, {}); }};
+    ConformanceCase one{policy.name, [make = policy.make](Backend& b) {
+                          return make(b, {.conf = {}, .plan = &a_plan()});
+                        }};
     if (policy.name == "host") one.alignment = 64;
     if (policy.name == "unified") one.alignment = 16;
     cases.push_back(std::move(one));
   }
+  for (ConformanceCase& one : adaptor_cases()) cases.push_back(std::move(one));
   return cases;
 }
 
@@ -113,8 +132,11 @@ TEST_P(AllocatorConformance, StatisticsFollowTheBlocks) {
     churn.step();
     const AllocatorStats stats = allocator_->stats();
     ASSERT_EQ(stats.allocation[0].current, static_cast<std::int64_t>(churn.live()));
-    ASSERT_EQ(stats.requested_bytes[0].current,
-              static_cast<std::int64_t>(churn.requested_bytes()));
+    const auto requested = static_cast<std::int64_t>(churn.requested_bytes());
+    ASSERT_GE(stats.requested_bytes[0].current, requested);
+    if (GetParam().exact) {
+      ASSERT_EQ(stats.requested_bytes[0].current, requested);
+    }
     ASSERT_GE(stats.allocated_bytes[0].current, stats.requested_bytes[0].current);
     ASSERT_GE(stats.reserved_bytes[0].current, stats.allocated_bytes[0].current);
     for (const PoolStats* pools : {&stats.allocation, &stats.allocated_bytes,
@@ -180,6 +202,7 @@ TEST_P(AllocatorConformance, OutOfMemoryHasTheNumbersAndIsRecoverable) {
 }
 
 TEST_P(AllocatorConformance, LayoutIsTheSameInEveryRunAtAnyAddress) {
+  if (GetParam().writes_memory) GTEST_SKIP() << "fake addresses cannot be written";
   const auto run = [this](std::uint64_t gap_bytes) {
     // Fake addresses: where the system puts real memory differs from run to run, and ties among
     // equal blocks are decided by address.
@@ -273,7 +296,10 @@ TEST_P(AllocatorConformance, ObserversSeeFailedRequests) {
   Bookkeeper bookkeeper;
   const ObserverGuard guard(allocator_->observers(), bookkeeper);
   EXPECT_THROW(allocator_->allocate(513 << 20), OutOfMemory);
-  EXPECT_EQ(bookkeeper.counts[MemoryEvent::kAllocationFailed], 1);
+  EXPECT_GE(bookkeeper.counts[MemoryEvent::kAllocationFailed], 1);
+  if (GetParam().exact) {
+    EXPECT_EQ(bookkeeper.counts[MemoryEvent::kAllocationFailed], 1);
+  }
 }
 
 class ThrowingObserver : public Observer {

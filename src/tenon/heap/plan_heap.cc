@@ -130,13 +130,6 @@ void PlanHeap::skip_to(std::size_t index) {
       blocks_[cursor_].state = PlanBlock::State::kSkipped;
 }
 
-std::size_t PlanHeap::look_ahead(std::uint64_t size, std::size_t window) const {
-  const std::size_t end = std::min(blocks_.size(), cursor_ + window);
-  for (std::size_t i = cursor_; i < end; ++i)
-    if (blocks_[i].size == rounded(size)) return i;
-  return blocks_.size();
-}
-
 std::uint64_t PlanHeap::largest_free() const {
   if (blocks_.empty()) return 0;
   const PlanBlock& next = blocks_[cursor_ == blocks_.size() ? 0 : cursor_];
@@ -179,16 +172,19 @@ bool PlanHeap::range_is_free_below_skipped(const PlanBlock& block) const {
   return true;
 }
 
-void PlanHeap::check_invariants() const {
-  std::vector<const PlanBlock*> used;
-  std::uint64_t sum = 0;
-  for (const PlanBlock& block : blocks_) {
-    if (block.state != PlanBlock::State::kUsed) continue;
-    used.push_back(&block);
-    sum += block.size;
-  }
+std::vector<PlanBlock*> PlanHeap::in_use_by_offset() const {
+  std::vector<PlanBlock*> used;
+  for (const PlanBlock& block : blocks_)
+    if (block.state == PlanBlock::State::kUsed) used.push_back(const_cast<PlanBlock*>(&block));
   std::sort(used.begin(), used.end(),
             [](const PlanBlock* a, const PlanBlock* b) { return a->offset < b->offset; });
+  return used;
+}
+
+void PlanHeap::check_invariants() const {
+  const std::vector<PlanBlock*> used = in_use_by_offset();
+  std::uint64_t sum = 0;
+  for (const PlanBlock* block : used) sum += block->size;
   for (std::size_t i = 1; i < used.size(); ++i)
     TENON_CHECK(used[i - 1]->offset + used[i - 1]->size <= used[i]->offset,
                 "blocks at {} and {} overlap (1)", used[i - 1]->offset, used[i]->offset);

@@ -40,7 +40,7 @@ std::string_view divergence_name(Divergence divergence);
 // Hands out a stream's slots in the order of the plan; after the last one comes the first again,
 // so a program that repeats itself is served for ever. Each request is checked before it is served:
 // its size, and that nothing in its range is in use. A request that fails the check gets nothing
-// and changes nothing; the caller serves it elsewhere and may move the cursor (skip, seek).
+// and changes nothing; the caller serves it elsewhere and may move the cursor (seek).
 //
 // The check is O(1) for a program that keeps to the plan. Below each slot lie the slots that were
 // last to use parts of its range, worked out in advance (a sweep over one whole round):
@@ -81,9 +81,13 @@ class PlanHeap {
   // Moves the cursor forward to `index`, skipping the slots in between; around the end of the round
   // where `index` lies behind it. Requires: index <= slots().
   void seek(std::size_t index);
-  // The nearest slot from the cursor on, at most `window` away, whose size is that of the request;
-  // slots() when there is none.
-  std::size_t look_ahead(std::uint64_t size, std::size_t window) const;
+  const PlanBlock& slot(std::size_t index) const { return blocks_[index]; }
+  // Gives every block its owner.
+  void set_owner(void* owner) {
+    for (PlanBlock& block : blocks_) block.owner = owner;
+  }
+  // The blocks in use, lowest first.
+  std::vector<PlanBlock*> in_use_by_offset() const;
 
   std::size_t blocks_in_use() const { return used_count_; }
   std::uint64_t used_bytes() const { return used_bytes_; }

@@ -19,10 +19,11 @@ SimOptions sim_options(const ReplaySetup& setup) {
   return options;
 }
 
-PolicyOptions policy_options(const ReplaySetup& setup) {
+PolicyOptions policy_options(const Workload& workload, const ReplaySetup& setup) {
   PolicyOptions options = setup.options;
-  if (setup.capacity_bytes != 0 && find_policy(setup.policy).limits_itself)
-    options.limit_bytes = setup.capacity_bytes;
+  const Policy& policy = find_policy(setup.policy);
+  if (setup.capacity_bytes != 0 && policy.limits_itself) options.limit_bytes = setup.capacity_bytes;
+  if (policy.needs_plan && options.plan == nullptr) options.plan = &workload.plan();
   return options;
 }
 
@@ -57,7 +58,7 @@ Replayer::Replayer(const Workload& workload, const ReplaySetup& setup)
     : workload_(workload), backend_(sim_options(setup)), blocks_(workload.slots()) {
   streams_.push_back({backend_.device(), 0});
   while (streams_.size() < workload.streams()) streams_.push_back(backend_.create_stream());
-  allocator_ = make_policy(setup.policy, backend_, policy_options(setup));
+  allocator_ = make_policy(setup.policy, backend_, policy_options(workload, setup));
 }
 
 Replayer::~Replayer() { drop_blocks(); }

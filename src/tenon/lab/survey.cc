@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tenon/heap/plan.h"
 #include "tenon/lab/capacity.h"
 
 namespace tenon {
@@ -126,9 +127,10 @@ class Survey {
 
 std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,
                                  const SurveyOptions& options, const SurveyProgress& progress) {
+  const Plan no_plan;
   for (const std::string& policy : options.policies) {
     SimBackend device;
-    find_policy(policy).make(device, {options.conf, 0, nullptr});
+    find_policy(policy).make(device, {options.conf, 0, &no_plan});
   }
   return Survey(workloads, options, progress).run();
 }

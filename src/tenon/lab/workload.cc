@@ -1,14 +1,31 @@
 #include "tenon/lab/workload.h"
 
 #include <algorithm>
+#include <mutex>
+
+#include "tenon/lab/planner.h"
 
 namespace tenon {
+
+struct Workload::LazyPlan {
+  std::once_flag made;
+  Plan plan;
+};
+
+Workload::Workload(Workload&&) noexcept = default;
+Workload::~Workload() = default;
+
+const Plan& Workload::plan() const {
+  std::call_once(plan_->made, [this] { plan_->plan = make_plan(ops_); });
+  return plan_->plan;
+}
 
 Workload::Workload(const Trace& trace)
     : name_(trace.name),
       streams_(std::max<std::uint32_t>(1, static_cast<std::uint32_t>(trace.streams.size()))),
       live_peak_bytes_(trace.live_peak_bytes()),
-      duration_us_(trace.duration_us()) {
+      duration_us_(trace.duration_us()),
+      plan_(std::make_unique<LazyPlan>()) {
   const std::uint64_t count = trace.replayed_events();
   ops_.reserve(count);
   times_ns_.reserve(count);

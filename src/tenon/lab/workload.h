@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tenon/trace/trace.h"
 
 namespace tenon {
+
+class Plan;
 
 // One allocation or free: 16 bytes.
 struct ReplayOp {
@@ -22,6 +25,8 @@ struct ReplayOp {
 class Workload {
  public:
   explicit Workload(const Trace& trace);
+  Workload(Workload&&) noexcept;
+  ~Workload();
 
   const std::string& name() const { return name_; }
   const std::vector<ReplayOp>& ops() const { return ops_; }
@@ -34,8 +39,11 @@ class Workload {
   std::uint32_t streams() const { return streams_; }
   std::uint64_t live_peak_bytes() const { return live_peak_bytes_; }
   std::uint64_t duration_us() const { return duration_us_; }
+  // Offsets for its allocations (planner.h), worked out when first asked for.
+  const Plan& plan() const;
 
  private:
+  struct LazyPlan;
   std::string name_;
   std::vector<ReplayOp> ops_;
   std::vector<std::uint64_t> times_ns_;
@@ -44,6 +52,7 @@ class Workload {
   std::uint32_t streams_ = 0;
   std::uint64_t live_peak_bytes_ = 0;
   std::uint64_t duration_us_ = 0;
+  std::unique_ptr<LazyPlan> plan_;
 };
 
 }  // namespace tenon

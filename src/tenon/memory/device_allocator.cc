@@ -58,7 +58,7 @@ void DeviceAllocator::refuse_request(std::size_t size_bytes, Stream stream) cons
 
 void DeviceAllocator::throw_out_of_memory(std::size_t size_bytes, Stream stream,
                                           std::uint64_t limit_bytes, std::string advice) {
-  observers_.report(MemoryEvent::kAllocationFailed, nullptr, size_bytes, stream);
+  observers().report(MemoryEvent::kAllocationFailed, nullptr, size_bytes, stream);
   const AllocatorStats now = stats();
   OutOfMemoryDetails details;
   details.allocator = name();

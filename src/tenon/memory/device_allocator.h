@@ -89,7 +89,8 @@ class DeviceAllocator : public Allocator {
   // Throws InternalError when the allocator's state is not whole. O(blocks).
   virtual void check_invariants() const {}
 
-  ObserverList& observers() { return observers_; }
+  // Virtual for adaptors, whose observers are their upstream's.
+  virtual ObserverList& observers() { return observers_; }
 
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     if (size_bytes > 0) backend_.copy(dest, src, size_bytes, current_stream(device_));

@@ -9,6 +9,7 @@
 #include "tenon/memory/expandable/expandable_allocator.h"
 #include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/null/null_allocator.h"
+#include "tenon/memory/plan/plan_allocator.h"
 #include "tenon/memory/pool/pool_allocator.h"
 #include "tenon/memory/stitched/stitched_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
@@ -85,6 +86,12 @@ const std::vector<Policy>& policies() {
          arena.limit_bytes = options.limit_bytes;
          return std::make_unique<ArenaAllocator>(backend, arena);
        }},
+      {"plan", "offsets computed from a recording, checked as they are used, with a live fallback",
+       "static plans (STAlloc)",
+       [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<PlanAllocator>(backend, options.plan, options.limit_bytes);
+       },
+       false, true},
   };
   return kPolicies;
 }

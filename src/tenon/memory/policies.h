@@ -27,6 +27,7 @@ struct Policy {
   std::function<std::unique_ptr<DeviceAllocator>(Backend&, const PolicyOptions&)> make;
   // A capacity is tested by the allocator, in PyTorch's way (options.limit_bytes), not by the driver.
   bool limits_itself = false;
+  bool needs_plan = false;  // options.plan must be given
 };
 
 // All policies, in the order that tables print them.

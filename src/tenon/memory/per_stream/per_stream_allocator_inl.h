@@ -148,6 +148,7 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
       lane.chunk_bytes += wanted;
       lane.chunks.push_back(std::move(chunk));
       if (Handle block = place_in(lane, size_bytes)) return block;
+      choice = -1;  // another thread took what was added, or the lane refuses this request anyway
     }
     if (!retried) {
       const std::lock_guard lock(lock_);

@@ -1,0 +1,103 @@
+// What Tenon promises of its policies on the shipped traces, measured: memory, time, repeatability.
+//
+//   bench_targets [TRACES_DIR]     default: data/traces of the source tree
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tenon/lab/survey.h"
+#include "tenon/lab/text_table.h"
+#include "tenon/memory/policies.h"
+#include "tenon/trace/load.h"
+
+namespace {
+
+using namespace tenon;
+
+constexpr double kPyTorchNs = 334;  // geometric mean of its faster setting, on an H200's host
+constexpr double kStitchedReserved = 1.05;
+
+std::vector<Workload> load_all(const std::string& folder) {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().string().ends_with(".csv.zst")) paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  std::vector<Workload> workloads;
+  for (const std::string& path : paths)
+    for (const Trace& trace : load_traces(path)) workloads.emplace_back(trace);
+  return workloads;
+}
+
+struct Verdict {
+  std::string policy;
+  double ns = 0;           // geometric means over the traces
+  double reserved = 0;     // / live peak
+  bool same_layout = true; // in two runs
+
+  // Where a promise was made: `null` holds nothing and `system` is the driver itself.
+  bool keeps_promises() const {
+    return same_layout && (policy == "system" || ns <= kPyTorchNs) &&
+           (policy != "stitched" || reserved <= kStitchedReserved);
+  }
+};
+
+std::vector<Verdict> judge(const std::vector<Workload>& workloads) {
+  SurveyOptions options;
+  for (const Policy& policy : policies()) options.policies.push_back(policy.name);
+  const std::vector<SurveyResult> timed = survey(workloads, options);
+  options.passes = 0;
+  const std::vector<SurveyResult> again = survey(workloads, options);
+
+  const std::size_t count = options.policies.size();
+  std::vector<Verdict> verdicts(count);
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    const SurveyResult& result = timed[i];
+    if (!result.error.empty()) throw std::runtime_error(result.policy + ": " + result.error);
+    Verdict& verdict = verdicts[i % count];
+    verdict.policy = result.policy;
+    verdict.ns += std::log(result.ns_per_event.value_or(0));
+    verdict.reserved += std::log(static_cast<double>(result.reserved_peak_bytes) /
+                                 static_cast<double>(result.live_peak_bytes));
+    verdict.same_layout &= result.layout_hash == again[i].layout_hash;
+  }
+  for (Verdict& verdict : verdicts) {
+    verdict.ns = std::exp(verdict.ns / static_cast<double>(workloads.size()));
+    verdict.reserved = std::exp(verdict.reserved / static_cast<double>(workloads.size()));
+  }
+  return verdicts;
+}
+
+int run(const std::string& folder) {
+  const std::vector<Workload> workloads = load_all(folder);
+  if (workloads.empty()) throw std::runtime_error(folder + ": no .csv.zst file in it");
+  TextTable table(
+      {"policy", "ns/event", "PyTorch's", "reserved/live", "same layout twice", "kept"});
+  bool all_kept = true;
+  for (const Verdict& verdict : judge(workloads)) {
+    all_kept &= verdict.keeps_promises();
+    table.add({verdict.policy, fmt::format("{:.1f}", verdict.ns), "334-359",
+               fmt::format("{:.3f}", verdict.reserved), verdict.same_layout ? "yes" : "NO",
+               verdict.keeps_promises() ? "yes" : "NO"});
+  }
+  fmt::print(
+      "{}\nPyTorch's times are of an H200's host; stitched is to reserve at most {} x live.\n",
+      table.format(), kStitchedReserved);
+  return all_kept ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc > 1 ? argv[1] : TENON_SOURCE_DIR "/data/traces");
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bench_targets: {}\n", error.what());
+    return 2;
+  }
+}

@@ -1,0 +1,133 @@
+#include "tenon/memory/adaptors/adaptor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tenon {
+
+// --- Over any allocator.
+
+void* Adaptor<Allocator>::raw_allocate(std::size_t size_bytes) {
+  DataPtr data = allocate(size_bytes);
+  void* raw = data.get();
+  if (raw == nullptr) return nullptr;
+  const std::lock_guard lock(raw_lock_);
+  raw_blocks_.insert(raw, record_of(data));
+  static_cast<void>(data.release_context());
+  return raw;
+}
+
+void Adaptor<Allocator>::raw_deallocate(void* data) {
+  if (data == nullptr) return;
+  void* block = nullptr;
+  {
+    const std::lock_guard lock(raw_lock_);
+    block = raw_blocks_.take(data);
+  }
+  if (block == nullptr)
+    throw InvalidPointer(fmt::format(
+        "raw_deallocate({}): adaptor {} holds no raw block there; it was freed already, or comes "
+        "from another allocator or from allocate()",
+        data, adaptor_name()));
+  drop(block);
+}
+
+// --- Over a DeviceAllocator.
+
+namespace {
+
+void add(AllocatorStats& sum, const AllocatorStats& more) {
+  using Family = PoolStats AllocatorStats::*;
+  constexpr Family kFamilies[] = {
+      &AllocatorStats::allocation,      &AllocatorStats::segment,
+      &AllocatorStats::active,          &AllocatorStats::inactive_split,
+      &AllocatorStats::allocated_bytes, &AllocatorStats::reserved_bytes,
+      &AllocatorStats::active_bytes,    &AllocatorStats::inactive_split_bytes,
+      &AllocatorStats::requested_bytes};
+  for (const Family family : kFamilies)
+    for (std::size_t pool = 0; pool < (sum.*family).size(); ++pool) {
+      Stat& stat = (sum.*family)[pool];
+      const Stat& other = (more.*family)[pool];
+      stat.current += other.current;
+      stat.peak += other.peak;
+      stat.allocated += other.allocated;
+    }
+  sum.num_alloc_retries += more.num_alloc_retries;
+  sum.num_ooms += more.num_ooms;
+  sum.num_device_alloc += more.num_device_alloc;
+  sum.num_device_free += more.num_device_free;
+  sum.num_sync_all_streams += more.num_sync_all_streams;
+}
+
+}  // namespace
+
+void Adaptor<DeviceAllocator>::record_stream(const DataPtr& data, Stream stream) {
+  const Block* block = record_of(data);
+  if (block == nullptr) return;
+  const auto lock = enter();
+  home_of(*block).record_stream(block->inner, stream);
+}
+
+void Adaptor<DeviceAllocator>::empty_cache() {
+  const auto lock = enter();
+  release_kept();
+  for (DeviceAllocator* upstream : upstreams()) upstream->empty_cache();
+}
+
+AllocatorStats Adaptor<DeviceAllocator>::stats() const {
+  const auto lock = enter();
+  AllocatorStats sum;
+  for (const DeviceAllocator* upstream : upstreams()) add(sum, upstream->stats());
+  return sum;
+}
+
+void Adaptor<DeviceAllocator>::reset_peak_stats() {
+  const auto lock = enter();
+  for (DeviceAllocator* upstream : upstreams()) upstream->reset_peak_stats();
+}
+
+std::uint64_t Adaptor<DeviceAllocator>::reserved_bytes() const {
+  const auto lock = enter();
+  std::uint64_t sum = 0;
+  for (const DeviceAllocator* upstream : upstreams()) sum += upstream->reserved_bytes();
+  return sum;
+}
+
+std::uint64_t Adaptor<DeviceAllocator>::largest_free_bytes() const {
+  const auto lock = enter();
+  std::uint64_t largest = 0;
+  for (const DeviceAllocator* upstream : upstreams())
+    largest = std::max(largest, upstream->largest_free_bytes());
+  return largest;
+}
+
+std::vector<SegmentInfo> Adaptor<DeviceAllocator>::snapshot() const {
+  const auto lock = enter();
+  std::vector<SegmentInfo> all;
+  for (const DeviceAllocator* upstream : upstreams())
+    for (SegmentInfo& segment : upstream->snapshot()) all.push_back(std::move(segment));
+  return all;
+}
+
+// Where the upstream put the block; what an adaptor adds before the data may depend on addresses.
+// Upstreams beyond the first have ranges of their own, told apart by the bits from 56 on.
+std::uint64_t Adaptor<DeviceAllocator>::layout_offset(const DataPtr& data) const {
+  const Block* block = record_of(data);
+  if (block == nullptr) return 0;
+  const auto lock = enter();
+  const DeviceAllocator& home = home_of(*block);
+  std::uint64_t number = 0;
+  for (const DeviceAllocator* upstream : upstreams()) {
+    if (upstream == &home) break;
+    ++number;
+  }
+  return (number << 56) + home.layout_offset(block->inner);
+}
+
+void Adaptor<DeviceAllocator>::check_invariants() const {
+  const auto lock = enter();
+  for (const DeviceAllocator* upstream : upstreams()) upstream->check_invariants();
+}
+
+}  // namespace tenon

@@ -1,0 +1,209 @@
+// What all adaptors have in common: they wrap an allocator and are one.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "tenon/base/error.h"
+#include "tenon/base/pointer_map.h"
+#include "tenon/base/spin_lock.h"
+#include "tenon/memory/allocator.h"
+#include "tenon/memory/device_allocator.h"
+
+// Note [Adaptors]
+//
+// An adaptor over a DeviceAllocator is a DeviceAllocator, with streams, statistics, observers and
+// all; an adaptor over any other Allocator is an Allocator. So each is a template over the two,
+// written once: a header, a source, and two instantiations. The compiler finds out which:
+//
+//   LimitAdaptor limited(*get_cpu_allocator(), 1 << 30);      // LimitAdaptor<Allocator>
+//   LimitAdaptor limited(caching_allocator, 1 << 30);         // LimitAdaptor<DeviceAllocator>
+//   LoggingAdaptor logged(limited, std::cerr);                // they compose
+//
+// Each block that passes gets a record, which owns the upstream's DataPtr and is the context of
+// the one handed out: a free finds its adaptor, on whatever thread, and the upstream's own context
+// is there for record_stream and the like. A request of zero bytes passes through as the null
+// pointer it is and has no record.
+//
+// An adaptor owns neither its upstream, which must outlive it, nor the blocks: they must be gone
+// before it goes. Observers and statistics are the upstream's.
+namespace tenon {
+
+// (Constructors take std::type_identity_t<Base>, so that the deduction guides alone decide.)
+//
+// Allocator or DeviceAllocator: what an adaptor over an `A` is.
+template <std::derived_from<Allocator> A>
+using AdaptorBase =
+    std::conditional_t<std::derived_from<A, DeviceAllocator>, DeviceAllocator, Allocator>;
+
+// The part that does not depend on what is wrapped.
+template <typename Base>
+class AdaptorCore : public Base {
+ public:
+  static constexpr bool kOnDevice = std::is_same_v<Base, DeviceAllocator>;
+
+  Base& upstream() const { return upstream_; }
+
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    const auto lock = enter();
+    upstream_.copy_data(dest, src, size_bytes);
+  }
+
+ protected:
+  // The record of one block. Adaptors that know more derive from it.
+  struct Block {
+    virtual ~Block() = default;
+    AdaptorCore* owner = nullptr;
+    DataPtr inner;               // the upstream's
+    void* data = nullptr;        // what was handed out; inner's, or inside it
+    std::size_t size_bytes = 0;  // as asked for
+    Stream stream;
+  };
+
+  template <typename... Args>
+  explicit AdaptorCore(Base& upstream, Args&&... args)
+      : Base(std::forward<Args>(args)...), upstream_(upstream) {}
+
+  // "limit" and the like: names it in messages.
+  virtual std::string adaptor_name() const = 0;
+
+  // Serves a request; the adaptor's work. On a plain Allocator the stream means nothing.
+  virtual DataPtr serve(std::size_t size_bytes, Stream stream) = 0;
+
+  // A block comes back. Overriders do their part and call this.
+  virtual void take_back(std::unique_ptr<Block> block) { block->inner.clear(); }
+
+  // Gives up what the adaptor itself keeps back, before the upstream's caches go.
+  virtual void release_kept() {}
+
+  // All that blocks may come from, and the one that this block came from.
+  virtual std::vector<Base*> upstreams() const { return {&upstream_}; }
+  virtual Base& home_of(const Block&) const { return upstream_; }
+
+  // Held while the upstream is used; nothing by default.
+  virtual std::unique_lock<std::recursive_mutex> enter() const { return {}; }
+
+  DataPtr from_upstream(std::size_t size_bytes, Stream stream) {
+    if constexpr (kOnDevice)
+      return upstream_.allocate_on(size_bytes, stream);
+    else
+      return upstream_.allocate(size_bytes);
+  }
+
+  // The same for an adaptor that asks for more than it was asked for: the message of OutOfMemory
+  // keeps the caller's number.
+  DataPtr padded_from_upstream(std::size_t padded_bytes, std::size_t size_bytes, Stream stream) {
+    try {
+      return from_upstream(padded_bytes, stream);
+    } catch (const OutOfMemory& error) {
+      OutOfMemoryDetails details = error.details();
+      details.requested_bytes = size_bytes;
+      throw OutOfMemory(std::move(details));
+    }
+  }
+
+  // Hands out an upstream block of at least `size_bytes` from `data` on (null: all of it), with its
+  // record.
+  DataPtr wrap(DataPtr inner, std::size_t size_bytes, Stream stream,
+               std::unique_ptr<Block> block = std::make_unique<Block>(), void* data = nullptr) {
+    if (inner == nullptr) return inner;
+    const Device device = inner.device();
+    block->owner = this;
+    block->data = data != nullptr ? data : inner.get();
+    block->inner = std::move(inner);
+    block->size_bytes = size_bytes;
+    block->stream = stream;
+    void* const handed_out = block->data;
+    return DataPtr(handed_out, block.release(), &drop, device);
+  }
+
+  // The record of a block that was handed out here; null for the null pointer. Throws
+  // InvalidPointer for any other.
+  Block* record_of(const DataPtr& data) const {
+    if (data == nullptr) return nullptr;
+    auto* block = data.get_deleter() == &drop ? static_cast<Block*>(data.get_context()) : nullptr;
+    if (block == nullptr || block->owner != this)
+      throw InvalidPointer("the block comes from another allocator than adaptor " + adaptor_name());
+    return block;
+  }
+
+  // The adaptor itself has no memory to give: reports the failure to the observers and throws.
+  [[noreturn]] void refuse(std::size_t size_bytes, Stream stream, OutOfMemoryDetails details) {
+    details.requested_bytes = size_bytes;
+    if constexpr (kOnDevice) {
+      details.allocator = this->name();
+      details.device = to_string(this->device());
+      this->observers().report(MemoryEvent::kAllocationFailed, nullptr, size_bytes, stream);
+    } else {
+      details.allocator = adaptor_name();
+      details.device = "upstream's device";
+    }
+    throw OutOfMemory(std::move(details));
+  }
+
+  static void drop(void* context) {
+    std::unique_ptr<Block> block(static_cast<Block*>(context));
+    AdaptorCore& self = *block->owner;
+    const auto lock = self.enter();
+    self.take_back(std::move(block));
+  }
+
+  Base& upstream_;
+};
+
+template <typename Base>
+class Adaptor;
+
+// Over any allocator. Bare pointers are found in a PointerMap.
+template <>
+class Adaptor<Allocator> : public AdaptorCore<Allocator> {
+ public:
+  explicit Adaptor(Allocator& upstream) : AdaptorCore(upstream) {}
+
+  DataPtr allocate(std::size_t size_bytes) override {
+    const auto lock = enter();
+    return serve(size_bytes, Stream{});
+  }
+  void* raw_allocate(std::size_t size_bytes) override;
+  void raw_deallocate(void* data) override;
+
+ private:
+  SpinLock raw_lock_;
+  PointerMap<void> raw_blocks_;  // their records
+};
+
+// Over a DeviceAllocator: everything that is not about one block is the upstream's affair (with
+// several upstreams, the sum of theirs; peaks are then upper bounds).
+template <>
+class Adaptor<DeviceAllocator> : public AdaptorCore<DeviceAllocator> {
+ public:
+  explicit Adaptor(DeviceAllocator& upstream) : AdaptorCore(upstream, upstream.backend()) {}
+
+  std::string name() const override { return adaptor_name() + "(" + upstream_.name() + ")"; }
+  DataPtr allocate_on(std::size_t size_bytes, Stream stream) override {
+    check_request(size_bytes, stream);
+    const auto lock = enter();
+    return serve(size_bytes, stream);
+  }
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    AdaptorCore::copy_data(dest, src, size_bytes);
+  }
+  void record_stream(const DataPtr& data, Stream stream) override;
+  void empty_cache() override;
+  AllocatorStats stats() const override;
+  void reset_peak_stats() override;
+  std::uint64_t reserved_bytes() const override;
+  std::uint64_t largest_free_bytes() const override;
+  std::vector<SegmentInfo> snapshot() const override;
+  std::uint64_t layout_offset(const DataPtr& data) const override;
+  void check_invariants() const override;
+  ObserverList& observers() override { return upstream_.observers(); }
+};
+
+}  // namespace tenon

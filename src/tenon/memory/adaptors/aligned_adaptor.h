@@ -1,0 +1,40 @@
+// Larger alignment than the upstream's.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/memory/adaptors/adaptor.h"
+
+namespace tenon {
+
+// Every block starts at a multiple of `alignment`, whatever the upstream does: each request is made
+// alignment - 1 bytes larger, and the block begins at the first multiple inside.
+//
+//   upstream's block:  | ..... |<- aligned: size_bytes ->| ... |
+//
+// The upstream's statistics and observers count the larger requests. Thread-safe without a lock.
+template <typename Base>
+class AlignedAdaptor final : public Adaptor<Base> {
+ public:
+  static constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 40;
+
+  // Throws InvalidArgument unless `alignment` is a power of two up to kMaxAlignment.
+  AlignedAdaptor(std::type_identity_t<Base>& upstream, std::uint64_t alignment);
+
+  std::uint64_t alignment() const { return alignment_; }
+
+ protected:
+  std::string adaptor_name() const override { return "aligned"; }
+  DataPtr serve(std::size_t size_bytes, Stream stream) override;
+
+ private:
+  const std::uint64_t alignment_;
+};
+
+template <typename A>
+AlignedAdaptor(A&, std::uint64_t) -> AlignedAdaptor<AdaptorBase<A>>;
+
+extern template class AlignedAdaptor<Allocator>;
+extern template class AlignedAdaptor<DeviceAllocator>;
+
+}  // namespace tenon

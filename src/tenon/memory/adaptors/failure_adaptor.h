@@ -1,0 +1,56 @@
+// Lets requests fail on demand, to see who minds.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "tenon/base/random.h"
+#include "tenon/base/spin_lock.h"
+#include "tenon/memory/adaptors/adaptor.h"
+
+namespace tenon {
+
+// Which requests fail. A request that meets any of the conditions does.
+struct FailurePlan {
+  std::uint64_t nth = 0;    // the n-th request from now (1 is the next); 0: none
+  std::uint64_t every = 0;  // each n-th request; 0: none
+  double rate = 0;          // each with this probability, by the seed
+  std::uint64_t seed = 0;
+  std::uint64_t above_bytes = std::numeric_limits<std::uint64_t>::max();  // larger ones
+};
+
+// Requests chosen by the plan throw OutOfMemory, whose advice says that the failure was asked for
+// and which request it was; the upstream does not hear of them. Requests of zero bytes neither fail
+// nor count. The same plan and the same requests fail alike in every run. Thread-safe.
+template <typename Base>
+class FailureAdaptor final : public Adaptor<Base> {
+ public:
+  explicit FailureAdaptor(std::type_identity_t<Base>& upstream, const FailurePlan& plan = {})
+      : Adaptor<Base>(upstream), plan_(plan), random_(plan.seed) {}
+
+  // Replaces the plan; counting and random numbers start anew.
+  void set_plan(const FailurePlan& plan);
+  std::uint64_t requests() const;  // since the plan was set
+  std::uint64_t failures() const;  // ever
+
+ protected:
+  std::string adaptor_name() const override { return "failure"; }
+  DataPtr serve(std::size_t size_bytes, Stream stream) override;
+
+ private:
+  bool strikes(std::size_t size_bytes, std::uint64_t& number);
+
+  mutable SpinLock lock_;
+  FailurePlan plan_;
+  Random random_;
+  std::uint64_t requests_ = 0;
+  std::uint64_t failures_ = 0;
+};
+
+template <typename A, typename... Plan>
+FailureAdaptor(A&, Plan&&...) -> FailureAdaptor<AdaptorBase<A>>;
+
+extern template class FailureAdaptor<Allocator>;
+extern template class FailureAdaptor<DeviceAllocator>;
+
+}  // namespace tenon

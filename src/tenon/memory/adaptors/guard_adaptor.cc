@@ -1,0 +1,242 @@
+#include "tenon/memory/adaptors/guard_adaptor.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <optional>
+
+#include "tenon/base/align.h"
+#include "tenon/base/byte_size.h"
+
+namespace tenon {
+namespace {
+
+constexpr unsigned char kFrontZone = 0xfb;
+constexpr unsigned char kBackZone = 0xfd;
+constexpr unsigned char kPoison = 0xdd;
+
+struct Damage {
+  std::size_t first = 0;
+  std::size_t last = 0;
+};
+
+// The outermost bytes of a piece that are not `expected` any more.
+std::optional<Damage> find_damage(const unsigned char* bytes, std::size_t size,
+                                  unsigned char expected) {
+  // All alike: the first is right and each equals its neighbour.
+  if (size == 0 || (bytes[0] == expected && std::memcmp(bytes, bytes + 1, size - 1) == 0))
+    return std::nullopt;
+  Damage damage{0, size - 1};
+  while (bytes[damage.first] == expected) ++damage.first;
+  while (bytes[damage.last] == expected) --damage.last;
+  return damage;
+}
+
+const char* describe(GuardReport::Kind kind) {
+  switch (kind) {
+    case GuardReport::Kind::kUnderflow:
+      return "write before";
+    case GuardReport::Kind::kOverflow:
+      return "write past the end of";
+    case GuardReport::Kind::kUseAfterFree:
+      return "write after free into";
+    case GuardReport::Kind::kDoubleFree:
+      return "second free of";
+  }
+  return "damage to";
+}
+
+}  // namespace
+
+std::string GuardReport::to_string() const {
+  std::string text = fmt::format("{} a block of {} bytes at {}", describe(kind), size_bytes, data);
+  if (kind != Kind::kDoubleFree)
+    text += fmt::format(": bytes {} to {} of it were overwritten", first_offset, last_offset);
+  text += "\n  made at\n" + made_at.to_string();
+  if (!freed_at.empty()) text += "  freed at\n" + freed_at.to_string();
+  return text;
+}
+
+template <typename Base>
+GuardAdaptor<Base>::GuardAdaptor(std::type_identity_t<Base>& upstream, GuardOptions options)
+    : Adaptor<Base>(upstream), options_(std::move(options)) {
+  if (options_.zone_bytes > kMaxRequestBytes / 4)
+    throw InvalidArgument(fmt::format("zones of {} bytes are too large", options_.zone_bytes));
+  if constexpr (AdaptorCore<Base>::kOnDevice) {
+    const BackendLimits& limits = upstream.backend().limits();
+    const bool reachable =
+        limits.has_real_memory && (limits.unified || upstream.device().type == DeviceType::kCpu);
+    if (!reachable)
+      throw InvalidArgument(fmt::format(
+          "the guard adaptor writes to its zones, but the host cannot reach the memory of {}",
+          tenon::to_string(upstream.device())));
+  }
+}
+
+template <typename Base>
+GuardAdaptor<Base>::~GuardAdaptor() {
+  try {
+    empty_quarantine();
+  } catch (const DeviceError&) {
+    // A destructor has nobody to tell what the driver refuses.
+  }
+}
+
+template <typename Base>
+DataPtr GuardAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
+  if (size_bytes > kMaxRequestBytes)
+    throw InvalidArgument(fmt::format("allocate: {} bytes is more than any request may be ({})",
+                                      size_bytes, format_byte_size(kMaxRequestBytes)));
+  const std::size_t padded = size_bytes == 0 ? 0 : size_bytes + 2 * options_.zone_bytes;
+  DataPtr inner;
+  try {
+    inner = this->padded_from_upstream(padded, size_bytes, stream);
+  } catch (const OutOfMemory&) {
+    if (quarantined_bytes() == 0) throw;
+    empty_quarantine();
+    inner = this->padded_from_upstream(padded, size_bytes, stream);
+  }
+  if (inner == nullptr) return inner;
+  auto* front = static_cast<unsigned char*>(inner.get());
+  unsigned char* data = front + options_.zone_bytes;
+  std::memset(front, kFrontZone, options_.zone_bytes);
+  std::memset(data + size_bytes, kBackZone, options_.zone_bytes);
+  auto block = std::make_unique<Guarded>();
+  Guarded* const record = block.get();
+  record->made_at = CallStack::capture(options_.stack_depth, 2);  // without serve and allocate
+  DataPtr guarded = this->wrap(std::move(inner), size_bytes, stream, std::move(block), data);
+  const std::lock_guard lock(mutex_);
+  live_.insert(record);
+  return guarded;
+}
+
+template <typename Base>
+void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
+  auto& guarded = static_cast<Guarded&>(*block);
+  Reports found;
+  {
+    const std::lock_guard lock(mutex_);
+    if (guarded.freed) {
+      found.push_back({GuardReport::Kind::kDoubleFree, guarded.data, guarded.size_bytes, 0, 0,
+                       guarded.made_at, guarded.freed_at});
+      static_cast<void>(block.release());  // the quarantine owns it
+    } else {
+      inspect(guarded, found);
+      guarded.freed_at = CallStack::capture(options_.stack_depth, 2);
+      guarded.freed = true;
+      std::memset(guarded.data, kPoison, guarded.size_bytes);
+      live_.erase(&guarded);
+      quarantined_bytes_ += guarded.size_bytes;
+      quarantine_.push_back(std::move(block));
+    }
+  }
+  report(found);
+  evict_and_free(options_.quarantine_bytes);
+}
+
+// Adds what is wrong with the block and was not reported before.
+template <typename Base>
+void GuardAdaptor<Base>::inspect(Guarded& block, Reports& reports) const {
+  const auto* data = static_cast<const unsigned char*>(block.data);
+  const auto size = static_cast<std::int64_t>(block.size_bytes);
+  const auto zone = static_cast<std::int64_t>(options_.zone_bytes);
+  const auto add = [&](GuardReport::Kind kind, std::int64_t from, const Damage& damage) {
+    reports.push_back(
+        {kind, block.data, block.size_bytes, from + static_cast<std::int64_t>(damage.first),
+         from + static_cast<std::int64_t>(damage.last), block.made_at, block.freed_at});
+  };
+  if (!block.zones_reported) {
+    const auto front = find_damage(data - zone, options_.zone_bytes, kFrontZone);
+    const auto back = find_damage(data + size, options_.zone_bytes, kBackZone);
+    if (front) add(GuardReport::Kind::kUnderflow, -zone, *front);
+    if (back) add(GuardReport::Kind::kOverflow, size, *back);
+    block.zones_reported = front || back;
+  }
+  if (block.freed && !block.poison_reported) {
+    const auto damage = find_damage(data, block.size_bytes, kPoison);
+    if (damage) add(GuardReport::Kind::kUseAfterFree, 0, *damage);
+    block.poison_reported = damage.has_value();
+  }
+}
+
+template <typename Base>
+void GuardAdaptor<Base>::report(const Reports& reports) {
+  if (reports.empty()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    reports_ += reports.size();
+  }
+  for (const GuardReport& one : reports) {
+    if (options_.on_damage)
+      options_.on_damage(one);
+    else
+      std::fprintf(stderr, "%s", one.to_string().c_str());
+  }
+}
+
+template <typename Base>
+auto GuardAdaptor<Base>::evict(std::uint64_t keep_bytes, Reports& reports)
+    -> std::vector<std::unique_ptr<Block>> {
+  std::vector<std::unique_ptr<Block>> evicted;
+  const std::lock_guard lock(mutex_);
+  while (!quarantine_.empty() && (quarantined_bytes_ > keep_bytes || keep_bytes == 0)) {
+    auto& block = static_cast<Guarded&>(*quarantine_.front());
+    inspect(block, reports);
+    quarantined_bytes_ -= block.size_bytes;
+    evicted.push_back(std::move(quarantine_.front()));
+    quarantine_.pop_front();
+  }
+  return evicted;
+}
+
+template <typename Base>
+void GuardAdaptor<Base>::evict_and_free(std::uint64_t keep_bytes) {
+  Reports found;
+  std::vector<std::unique_ptr<Block>> evicted = evict(keep_bytes, found);
+  std::exception_ptr refused;
+  for (auto& block : evicted) {
+    try {
+      Adaptor<Base>::take_back(std::move(block));
+    } catch (const DeviceError&) {
+      refused = std::current_exception();
+    }
+  }
+  report(found);
+  if (refused) std::rethrow_exception(refused);
+}
+
+template <typename Base>
+void GuardAdaptor<Base>::empty_quarantine() {
+  evict_and_free(0);
+}
+
+template <typename Base>
+std::vector<GuardReport> GuardAdaptor<Base>::check() {
+  Reports found;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Guarded* block : live_) inspect(*block, found);
+    for (const auto& block : quarantine_) inspect(static_cast<Guarded&>(*block), found);
+  }
+  report(found);
+  return found;
+}
+
+template <typename Base>
+std::uint64_t GuardAdaptor<Base>::reports() const {
+  const std::lock_guard lock(mutex_);
+  return reports_;
+}
+
+template <typename Base>
+std::uint64_t GuardAdaptor<Base>::quarantined_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return quarantined_bytes_;
+}
+
+template class GuardAdaptor<Allocator>;
+template class GuardAdaptor<DeviceAllocator>;
+
+}  // namespace tenon

@@ -1,0 +1,33 @@
+// One thread at a time.
+#pragma once
+
+#include <mutex>
+
+#include "tenon/memory/adaptors/adaptor.h"
+
+namespace tenon {
+
+// A mutex around an allocator that knows no threads: requests, frees on whatever thread, copies and
+// questions wait for one another. The upstream must be reached through this adaptor only.
+// Observers of the upstream run under the mutex; they may allocate.
+template <typename Base>
+class ThreadSafeAdaptor final : public Adaptor<Base> {
+ public:
+  explicit ThreadSafeAdaptor(std::type_identity_t<Base>& upstream) : Adaptor<Base>(upstream) {}
+
+ protected:
+  std::string adaptor_name() const override { return "thread_safe"; }
+  DataPtr serve(std::size_t size_bytes, Stream stream) override;
+  std::unique_lock<std::recursive_mutex> enter() const override;
+
+ private:
+  mutable std::recursive_mutex mutex_;
+};
+
+template <typename A>
+ThreadSafeAdaptor(A&) -> ThreadSafeAdaptor<AdaptorBase<A>>;
+
+extern template class ThreadSafeAdaptor<Allocator>;
+extern template class ThreadSafeAdaptor<DeviceAllocator>;
+
+}  // namespace tenon

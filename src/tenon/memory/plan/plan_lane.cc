@@ -1,0 +1,90 @@
+#include "tenon/memory/plan/plan_lane.h"
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+#include "tenon/base/hash.h"
+
+namespace tenon {
+namespace {
+
+template <typename Sizes>
+std::uint64_t hash_of(const Sizes& sizes) {
+  RunningHash hash;
+  for (const std::uint64_t size : sizes) hash.add(size);
+  return hash.value();
+}
+
+}  // namespace
+
+PlanLane::PlanLane(const Config& config, std::uint32_t stream_id) {
+  unit_bytes_ = config.plan->unit_bytes();
+  if (const StreamPlan* plan = config.plan->stream(stream_id); plan && plan->size_bytes > 0)
+    heap_.emplace(*plan, unit_bytes_);
+}
+
+PlanLane::Extent* PlanLane::add_chunk(std::uint64_t offset, std::uint64_t, Chunk* chunk) {
+  // The plan's offsets are the stream's numbers: its chunk is the only one, wherever it lies.
+  chunk->offset_base = 0;
+  static_cast<void>(offset);
+  heap_->set_owner(chunk);
+  has_memory_ = true;
+  return this;
+}
+
+PlanLane::Handle PlanLane::refuse_without_memory() {
+  if (!heap_.has_value() || refused_) ++report_.unplanned;
+  return nullptr;
+}
+
+PlanLane::Handle PlanLane::place_off_plan(std::uint64_t size) {
+  if (served_before_ != report_.served) recent_count_ = 0;
+  served_before_ = report_.served;
+  if (heap_->divergence() == Divergence::kOccupied) {
+    // The program is where the plan says, only an older block outlived its time there.
+    ++report_.occupied;
+    heap_->seek(heap_->cursor() + 1);
+    recent_count_ = 0;
+    return nullptr;
+  }
+  ++report_.wrong_size;
+  std::rotate(recent_.begin(), recent_.begin() + 1, recent_.end());
+  recent_.back() = align_up(size, unit_bytes_);
+  if (++recent_count_ < kMemory) return nullptr;
+  if (sequences_.empty()) index_sequences();
+  const std::optional<std::size_t> slot = find_program();
+  if (!slot) return nullptr;
+  heap_->seek(*slot);
+  recent_count_ = 0;
+  ++report_.resynchronised;
+  PlanBlock* block = heap_->place(size);
+  if (block == nullptr) heap_->seek(*slot + 1);  // found, but its place is still in use
+  return block;
+}
+
+void PlanLane::index_sequences() {
+  Sizes sizes = {};
+  for (std::size_t i = 0; i < heap_->slots(); ++i) {
+    std::rotate(sizes.begin(), sizes.begin() + 1, sizes.end());
+    sizes.back() = heap_->slot(i).size;
+    if (i + 1 >= kMemory) sequences_.push_back({hash_of(sizes), static_cast<std::uint32_t>(i)});
+  }
+  std::sort(sequences_.begin(), sequences_.end());
+}
+
+// The slot at which the remembered sizes end, nearest ahead of the cursor, around the plan's end.
+std::optional<std::size_t> PlanLane::find_program() const {
+  const std::uint64_t wanted = hash_of(recent_);
+  const auto first = std::lower_bound(sequences_.begin(), sequences_.end(),
+                                      std::pair{wanted, std::uint32_t{0}});
+  if (first == sequences_.end() || first->first != wanted) return std::nullopt;
+  const auto ahead = std::lower_bound(
+      first, sequences_.end(), std::pair{wanted, static_cast<std::uint32_t>(heap_->cursor())});
+  if (ahead != sequences_.end() && ahead->first == wanted) return ahead->second;
+  return first->second;
+}
+
+void PlanLane::check_invariants() const {
+  if (heap_.has_value()) heap_->check_invariants();
+}
+
+}  // namespace tenon
