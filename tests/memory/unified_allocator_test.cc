@@ -289,6 +289,17 @@ TEST(UnifiedAllocator, NamesMisuseAndStaysUsable) {
   EXPECT_EQ(allocator.allocate(100).get(), address);
 }
 
+TEST(UnifiedAllocator, HandsOutAndTakesBackBarePointers) {
+  SimBackend backend(fake_device());
+  UnifiedAllocator allocator(backend);
+  void* data = allocator.raw_allocate(100);
+  EXPECT_EQ(allocator.get_unaligned_buffer_size(data), 100u);
+  allocator.raw_deallocate(data);
+  EXPECT_THROW(allocator.raw_deallocate(data), InvalidPointer);
+  EXPECT_EQ(allocator.raw_allocate(0), nullptr);
+  allocator.raw_deallocate(nullptr);
+}
+
 // --- How much memory.
 
 TEST(UnifiedAllocator, TellsItsMemoryAsMpsAndAsMlxDo) {

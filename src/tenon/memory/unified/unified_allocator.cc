@@ -121,6 +121,12 @@ void UnifiedAllocator::free_block(void* context) {
   buffer->allocator->free(buffer, buffer->data);
 }
 
+void* UnifiedAllocator::raw_allocate(std::size_t size_bytes) {
+  DataPtr block = allocate(size_bytes);
+  static_cast<void>(block.release_context());
+  return block.get();
+}
+
 void UnifiedAllocator::deallocate(void* data) {
   if (data == nullptr) return;
   free(nullptr, data);

@@ -77,6 +77,9 @@ class UnifiedAllocator final : public DeviceAllocator {
   DataPtr alloc_scalar_buffer_with_value(const void* value, std::size_t size_bytes);
   // Frees a buffer whose DataPtr gave up ownership (release_context), by its address.
   void deallocate(void* data);
+  // Memory by bare pointer, without a context-free deleter: the allocator knows its addresses.
+  void* raw_allocate(std::size_t size_bytes) override;
+  void raw_deallocate(void* data) override { deallocate(data); }
 
   // Everything cached goes: waits for pending buffers, merges all, and gives heaps that hold no
   // buffer in use back to the driver.
