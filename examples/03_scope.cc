@@ -1,4 +1,5 @@
-// A training loop whose temporaries go at the end of each step, and a result that outlives its step.
+// A training loop whose temporaries go at the end of each step, and a result that outlives its
+// step.
 #include <cstdio>
 #include <cstring>
 #include <vector>
@@ -9,7 +10,8 @@
 
 namespace {
 
-// Any code that asks the thread's current allocator gets a scope's memory without knowing of scopes.
+// Any code that asks the thread's current allocator gets a scope's memory without knowing of
+// scopes.
 tenon::DataPtr activation(std::size_t floats, float value) {
   tenon::DataPtr block =
       tenon::current_allocator(tenon::Device{})->allocate(floats * sizeof(float));

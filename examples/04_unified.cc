@@ -1,5 +1,5 @@
-// Memory that host and device share: buffers with ids and shapes, scalars, events, watermarks. Runs on
-// the simulated device, so it needs no GPU.
+// Memory that host and device share: buffers with ids and shapes, scalars, events, watermarks. Runs
+// on the simulated device, so it needs no GPU.
 #include <cstdio>
 #include <memory>
 #include <vector>

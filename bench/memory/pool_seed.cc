@@ -86,9 +86,10 @@ int run() {
   for (const std::size_t holes : {1000, 10000, 100000, 1000000})
     fmt::print("{:<34} {:>9.1f}\n", holes, pair_among(holes));
   const bool kept = over_host >= 2;
-  fmt::print("\nthe pool is to be 2 x as fast as the driver: {:.1f} x over mmap{}, {:.1f} x over the "
-             "simulated driver's bookkeeping\n",
-             over_host, kept ? "" : " (MISSED)", over_sim);
+  fmt::print(
+      "\nthe pool is to be 2 x as fast as the driver: {:.1f} x over mmap{}, {:.1f} x over the "
+      "simulated driver's bookkeeping\n",
+      over_host, kept ? "" : " (MISSED)", over_sim);
   return kept ? 0 : 1;
 }
 

@@ -1,4 +1,5 @@
-// How a request is served and a buffer comes back. Questions and metadata are in unified_interface.cc.
+// How a request is served and a buffer comes back. Questions and metadata are in
+// unified_interface.cc.
 #include "tenon/memory/unified/unified_allocator.h"
 
 #include <fmt/format.h>
@@ -184,7 +185,8 @@ BufferPool& UnifiedAllocator::pool_of(const Request& request) {
   auto& pool = pools_[stream].pools[static_cast<std::size_t>(request.storage) * 3 +
                                     static_cast<std::size_t>(request.size_class)];
   if (pool == nullptr) [[unlikely]]
-    pool = std::make_unique<BufferPool>(records_, stats_, stream, request.storage, request.size_class);
+    pool = std::make_unique<BufferPool>(records_, stats_, stream, request.storage,
+                                        request.size_class);
   return *pool;
 }
 

@@ -22,8 +22,8 @@ namespace tenon {
 struct UnifiedOptions {
   std::optional<unified::Storage> storage;  // of allocate(); default: shared where supported
   std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least
-  // A cached buffer serves a smaller request whole when it is at most so much larger; a larger one is
-  // cut. The bytes are MPS's bound, the factor MLX's; the lower one counts.
+  // A cached buffer serves a smaller request whole when it is at most so much larger; a larger one
+  // is cut. The bytes are MPS's bound, the factor MLX's; the lower one counts.
   std::uint64_t max_oversize_bytes = 32 * kMiB;
   double max_oversize_factor = 2;
   std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
@@ -47,18 +47,18 @@ struct SharedBufferPtr {
 // Reuse: the smallest cached buffer of the stream between the request and what options accept;
 // else a new buffer from the stream's free room; else all its cached buffers are merged with
 // that room; else what another stream can spare, ordered by an event if need be, so no memory is
-// stranded with a stream; and only then a new heap. Growth beyond a soft limit gives idle heaps back
-// first, growth beyond a hard one fails (MemoryLimits). When a request fails, everything idle goes
-// back, then registered callbacks and pressure callbacks are asked, then it is OutOfMemory.
+// stranded with a stream; and only then a new heap. Growth beyond a soft limit gives idle heaps
+// back first, growth beyond a hard one fails (MemoryLimits). When a request fails, everything idle
+// goes back, then registered callbacks and pressure callbacks are asked, then it is OutOfMemory.
 //
 // The stream rule: a buffer belongs to the stream that allocated it until it is freed, plus those
-// that record_stream and record_events name. Its own stream may have it again at once. A stream that
-// takes over what another left is made to wait for that stream's work. The host is a stream of its
-// own: before it touches the bytes of a shared buffer directly it must wait_for_events().
+// that record_stream and record_events name. Its own stream may have it again at once. A stream
+// that takes over what another left is made to wait for that stream's work. The host is a stream of
+// its own: before it touches the bytes of a shared buffer directly it must wait_for_events().
 //
 // Thread safety: one mutex; held during driver calls, not while callbacks and observers run.
-// allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees) throws
-// InvalidPointer and changes nothing.
+// allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees)
+// throws InvalidPointer and changes nothing.
 class UnifiedAllocator final : public DeviceAllocator {
  public:
   explicit UnifiedAllocator(Backend& backend, const UnifiedOptions& options = {});
@@ -88,7 +88,8 @@ class UnifiedAllocator final : public DeviceAllocator {
   // become available again. Returns how many bytes.
   std::uint64_t free_inactive_buffers();
 
-  // --- Buffers, by the address of their first byte. Each throws InvalidPointer for any other pointer.
+  // --- Buffers, by the address of their first byte. Each throws InvalidPointer for any other
+  // pointer.
   std::size_t get_unaligned_buffer_size(const void* data) const;  // as requested
   std::size_t get_buffer_size(const void* data) const;            // as handed out
   std::uint64_t get_buffer_id(const void* data) const;            // stays while it is recycled
