@@ -133,7 +133,8 @@ bool stress(const Policy& policy, std::uint64_t operations, std::uint64_t seed) 
   allocator.reset();
   const bool good = totals.wrong == 0 && left == 0 && backend.used_bytes() == 0;
   fmt::print("{:<12} {:>10} operations, {:>6} out of memory, {:>4} device errors: {}\n",
-             policy.name, totals.operations.load(), totals.out_of_memory.load(), totals.device_errors.load(),
+             policy.name, totals.operations.load(), totals.out_of_memory.load(),
+             totals.device_errors.load(),
              good ? "every byte right, nothing leaked"
                   : fmt::format("FAILED: {} wrong blocks, {} blocks left, {} bytes left; seed {}",
                                 totals.wrong.load(), left, backend.used_bytes(), seed));
