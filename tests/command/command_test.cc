@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/temporary.h"
 #include "tenon/memory/policies.h"
 #include "trace/pickle_writer.h"
-#include "trace/temporary_file.h"
 
 namespace tenon {
 namespace {

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <fstream>
 #include <iterator>
 
+#include "support/temporary.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -25,16 +25,14 @@ std::string error_after(const std::string& from, const std::string& to) {
   const std::size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   text.replace(at, from.size(), to);
-  const std::string path = ::testing::TempDir() + "tenon_costs.json";
-  std::ofstream(path) << text;
+  const testing::TemporaryFile file(".json", text);
   std::string error;
   try {
-    read_cost_model(path);
+    read_cost_model(file.path());
   } catch (const ParseError& e) {
-    EXPECT_EQ(e.name(), path);
+    EXPECT_EQ(e.name(), file.path());
     error = e.reason();
   }
-  std::remove(path.c_str());
   return error;
 }
 

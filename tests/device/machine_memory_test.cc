@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "support/temporary.h"
 #include "tenon/device/devices.h"
 
 namespace tenon {
@@ -15,9 +16,6 @@ namespace fs = std::filesystem;
 // A folder that looks like /sys/fs/cgroup.
 class CgroupMemory : public ::testing::Test {
  protected:
-  void SetUp() override { fs::remove_all(mount_); }
-  void TearDown() override { fs::remove_all(mount_); }
-
   void write(const std::string& file, const std::string& text) {
     fs::create_directories((mount_ / file).parent_path());
     std::ofstream(mount_ / file) << text << "\n";
@@ -26,7 +24,8 @@ class CgroupMemory : public ::testing::Test {
     return cgroup_memory(mount_.string(), membership);
   }
 
-  fs::path mount_ = fs::path(::testing::TempDir()) / "tenon_cgroup";
+  const testing::TemporaryFolder folder_;
+  const fs::path mount_ = folder_.path();
 };
 
 TEST_F(CgroupMemory, IsUnlimitedWithoutGroups) {

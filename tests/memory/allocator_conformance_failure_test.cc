@@ -38,8 +38,9 @@ TEST_P(AllocatorFailures, AnySingleDriverCallMayFail) {
   scenario();
   const DriverLedger calls = backend_->ledger();
   for (std::size_t kind = 0; kind < kDriverCalls; ++kind) {
-    const std::uint64_t made = std::min<std::uint64_t>(calls.calls[kind], 12);
-    for (std::uint64_t nth = 1; nth <= made; ++nth) {
+    // The first calls of the kind, and some from all the way through.
+    const std::uint64_t step = std::max<std::uint64_t>(1, calls.calls[kind] / 8);
+    for (std::uint64_t nth = 1; nth <= calls.calls[kind]; nth += nth < 8 ? 1 : step) {
       SCOPED_TRACE(std::string(driver_call_name(static_cast<DriverCall>(kind))) + " call " +
                    std::to_string(nth) + " fails");
       start(device());
@@ -54,6 +55,38 @@ TEST_P(AllocatorFailures, AnySingleDriverCallMayFail) {
       ASSERT_EQ(backend_->used_bytes(), 0u) << "driver memory leaked";
     }
   }
+}
+
+// Whatever the driver refuses then, the allocator makes every other call it has to make.
+TEST_P(AllocatorFailures, AnyCallOfTheDestructorMayFail) {
+  const auto calls_of_destructor = [&](DriverCall failing, std::uint64_t nth) {
+    start(device());
+    scenario();
+    const Stream other = backend_->create_stream();
+    DataPtr first = allocator_->allocate(30 << 20);
+    allocator_->allocate_on(3 << 20, other).clear();
+    allocator_->allocate_on(300, other).clear();
+    first.clear();
+    const DriverLedger before = backend_->ledger();
+    if (nth != 0) backend_->fail_call(failing, nth);
+    allocator_.reset();
+    backend_->clear_failures();
+    DriverLedger made = backend_->ledger();
+    for (std::size_t kind = 0; kind < kDriverCalls; ++kind) made.calls[kind] -= before.calls[kind];
+    return made;
+  };
+  const DriverLedger all = calls_of_destructor({}, 0);
+  ASSERT_EQ(backend_->used_bytes(), 0u);
+  for (std::size_t kind = 0; kind < kDriverCalls; ++kind)
+    for (std::uint64_t nth = 1; nth <= all.calls[kind]; nth += nth < 8 ? 1 : 8) {
+      const auto failing = static_cast<DriverCall>(kind);
+      SCOPED_TRACE(std::string(driver_call_name(failing)) + " call " + std::to_string(nth));
+      const DriverLedger made = calls_of_destructor(failing, nth);
+      for (std::size_t other = 0; other < kDriverCalls; ++other)
+        EXPECT_GE(made.calls[other] + 1, all.calls[other])
+            << driver_call_name(static_cast<DriverCall>(other));
+    }
+  start(device());  // the last device kept what it refused to take
 }
 
 TEST_P(AllocatorFailures, HalfTheGrowthMayFail) {

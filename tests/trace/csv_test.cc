@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
-#include "trace/temporary_file.h"
 
 namespace tenon {
 namespace {

@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/trace/csv.h"
@@ -156,15 +157,9 @@ TEST(Fuzz, EveryTruncationOfASnapshotIsRefused) {
 TEST(Fuzz, DamagedZstdIsReadOrRefused) {
   const FileBytes file(TENON_SOURCE_DIR "/data/traces/gnn_sampled.csv.zst");
   const std::string text = format_csv(parse_csv(file.view(), "gnn"));
-  // Through a file, because that is how compressed bytes are made.
-  const std::string path = ::testing::TempDir() + "/tenon_fuzz.csv.zst";
-  write_file(path, text.substr(0, 20'000));
-  std::FILE* packed_file = std::fopen(path.c_str(), "rb");
-  ASSERT_NE(packed_file, nullptr);
-  std::string packed(100'000, '\0');
-  packed.resize(std::fread(packed.data(), 1, packed.size(), packed_file));
-  std::fclose(packed_file);
-  std::remove(path.c_str());
+  const testing::TemporaryFile packed_file(".csv.zst");  // that is how compressed bytes are made
+  write_file(packed_file.path(), text.substr(0, 20'000));
+  const std::string packed = packed_file.contents();
   int refused = 0;
   for (std::uint64_t seed = 0; seed < 2000; ++seed) {
     Random random(seed);

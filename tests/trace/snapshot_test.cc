@@ -6,11 +6,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
 #include "trace/pickle_writer.h"
-#include "trace/temporary_file.h"
 
 namespace tenon {
 namespace {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tenon/base/error.h"
 #include "tenon/device/device.h"
 #include "tenon/device/driver_ledger.h"
 
@@ -130,6 +131,16 @@ class Backend {
   // allocator that calls.
   virtual void set_purpose(DriverPurpose) {}
 };
+
+// Makes a driver call of a destructor, which has nobody to tell: what the driver refuses to take
+// stays with it, and the rest still goes.
+template <typename Call>
+void ignore_refusal(Call&& call) {
+  try {
+    call();
+  } catch (const DeviceError&) {
+  }
+}
 
 // Driver calls within the scope count as moving pages.
 class MovingScope {

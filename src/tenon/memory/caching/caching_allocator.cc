@@ -19,13 +19,8 @@ CachingAllocator::CachingAllocator(Backend& backend, const CachingSettings& sett
 
 CachingAllocator::~CachingAllocator() {
   for_each_heap([&](StreamHeap& heap) {
-    for (const auto& extent : heap.extents()) {
-      try {
-        backend_.free_segment(extent->segment);
-      } catch (const DeviceError&) {
-        // A destructor has nobody to tell; the other segments still go.
-      }
-    }
+    for (const auto& extent : heap.extents())
+      ignore_refusal([&] { backend_.free_segment(extent->segment); });
   });
 }
 

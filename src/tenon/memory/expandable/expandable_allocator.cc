@@ -43,19 +43,19 @@ ExpandableAllocator::ExpandableAllocator(Backend& backend, const CachingSettings
 }
 
 ExpandableAllocator::~ExpandableAllocator() {
-  // A destructor has nobody to tell what the driver refuses; everything else still goes.
-  for (auto& [extent, range] : ranges_) {
-    unmap_pages(range, extent->pool, range.addresses.base,
-                range.pages.size() * range.handle_size);
-    try {
-      backend_.release_address(range.addresses);
-    } catch (const DeviceError&) {
+  for (const auto& [extent, range] : ranges_) {
+    std::uintptr_t address = range.addresses.base;
+    for (const PageHandle pages : range.pages) {
+      if (pages.id != 0) {
+        ignore_refusal([&] { backend_.unmap(address, pages); });
+        ignore_refusal([&] { backend_.release_pages(pages); });
+      }
+      address += range.handle_size;
     }
+    ignore_refusal([&] { backend_.release_address(range.addresses); });
   }
-  try {
-    release_refused_pages();
-  } catch (const DeviceError&) {
-  }
+  for (const auto& [pool, pages] : refused_pages_)
+    ignore_refusal([&] { backend_.release_pages(pages); });
 }
 
 PoolRules ExpandableAllocator::pool_rules(Pool pool) const {

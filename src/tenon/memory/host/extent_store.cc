@@ -9,13 +9,8 @@
 namespace tenon::host {
 
 ExtentStore::~ExtentStore() {
-  for (const auto& extent : extents_) {
-    try {
-      backend_.free_segment(extent->segment);
-    } catch (const DeviceError&) {
-      // A destructor has nobody to tell; the other extents still go.
-    }
-  }
+  for (const auto& extent : extents_)
+    ignore_refusal([&] { backend_.free_segment(extent->segment); });
 }
 
 Block* ExtentStore::take(std::uint64_t size_bytes) {

@@ -25,13 +25,8 @@ template <typename L>
 PerStreamAllocator<L>::~PerStreamAllocator() {
   for (const auto& lane : lanes_) {
     if (lane == nullptr) continue;
-    for (const auto& chunk : lane->chunks) {
-      try {
-        backend_.free_segment(chunk->segment);
-      } catch (const DeviceError&) {
-        // The driver keeps it; nobody is left to tell.
-      }
-    }
+    for (const auto& chunk : lane->chunks)
+      ignore_refusal([&] { backend_.free_segment(chunk->segment); });
   }
 }
 

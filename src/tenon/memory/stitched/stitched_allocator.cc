@@ -50,12 +50,15 @@ StitchedAllocator::StitchedAllocator(Backend& backend, const StitchedSettings& s
 StitchedAllocator::~StitchedAllocator() {
   for (const auto& page : pages_) {
     for (const Mapping& mapping : page->mappings)
-      backend_.unmap(mapping.slot.range->address_of(mapping.slot.index), page->handle);
-    backend_.release_pages(page->handle);
+      ignore_refusal([&] {
+        backend_.unmap(mapping.slot.range->address_of(mapping.slot.index), page->handle);
+      });
+    ignore_refusal([&] { backend_.release_pages(page->handle); });
   }
   for (const auto& [id, stream] : streams_)
     for (const auto& range : stream.ranges)
-      if (range != nullptr) backend_.release_address(range->addresses());
+      if (range != nullptr)
+        ignore_refusal([&] { backend_.release_address(range->addresses()); });
 }
 
 PoolRules StitchedAllocator::pool_rules(Pool) const {

@@ -15,7 +15,8 @@ class StreamClock {
  public:
   StreamClock(Backend& backend, Stream stream) : backend_(backend), stream_(stream) {}
   ~StreamClock() {
-    for (const Recorded& r : events_) backend_.destroy_event(r.event);
+    for (const Recorded& r : events_)
+      ignore_refusal([&] { backend_.destroy_event(r.event); });
   }
   StreamClock(const StreamClock&) = delete;
   StreamClock& operator=(const StreamClock&) = delete;

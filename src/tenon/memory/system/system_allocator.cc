@@ -7,13 +7,8 @@ namespace tenon {
 
 SystemAllocator::~SystemAllocator() {
   live_.for_each([&](const void*, Block* block) { unreleased_.push_back(block->segment); });
-  for (const Segment& segment : unreleased_) {
-    try {
-      backend_.free_segment(segment);
-    } catch (const DeviceError&) {
-      // A destructor has nobody to tell; the other segments still go.
-    }
-  }
+  for (const Segment& segment : unreleased_)
+    ignore_refusal([&] { backend_.free_segment(segment); });
 }
 
 DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {

@@ -9,11 +9,7 @@ namespace tenon::unified {
 
 HeapSupply::~HeapSupply() {
   for (BufferHeap* heap : heaps_) {
-    try {
-      backend_.free_segment(heap->segment);
-    } catch (const DeviceError&) {
-      // A device that is gone has taken its memory with it.
-    }
+    ignore_refusal([&] { backend_.free_segment(heap->segment); });
     delete heap;
   }
 }

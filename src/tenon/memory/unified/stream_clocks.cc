@@ -8,13 +8,8 @@ namespace tenon::unified {
 
 StreamClocks::~StreamClocks() {
   for (Clock& clock : clocks_)
-    for (const Mark& mark : clock.marks) {
-      try {
-        backend_.destroy_event(mark.event);
-      } catch (const DeviceError&) {
-        // The driver has lost it already; nothing is left to give back.
-      }
-    }
+    for (const Mark& mark : clock.marks)
+      ignore_refusal([&] { backend_.destroy_event(mark.event); });
 }
 
 void StreamClocks::mark(std::uint32_t stream) {
