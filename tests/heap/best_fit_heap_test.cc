@@ -251,6 +251,19 @@ TEST(BestFitHeapTest, ARestSmallerThanTheMinimumStaysWithItsBlock) {
   EXPECT_EQ(heap.free_bytes(), 100u);
 }
 
+TEST(BestFitHeapTest, TheBackOfAFreeBlockCanBeTaken) {
+  BestFitHeap heap;
+  Block* whole = heap.add_extent(100, 50);
+  Block* back = heap.take_back(whole, 20);
+  EXPECT_EQ(back->offset, 130u);
+  EXPECT_EQ(back->size, 20u);
+  EXPECT_EQ(heap.free_bytes(), 30u);
+  heap.check_invariants();
+  EXPECT_EQ(heap.release(back), whole);
+  EXPECT_EQ(whole->size, 50u);
+  heap.check_invariants();
+}
+
 TEST(BestFitHeapTest, AlignedRequestsFindTheOnlyBlockThatHoldsThem) {
   BestFitHeap heap;
   heap.add_extent(1, 4096);      // holds no aligned 4096

@@ -120,7 +120,7 @@ TEST_P(CpuAllocatorTest, PointerIntoABlockIsNamedAndTheBlockStaysGood) {
 }
 
 TEST_P(CpuAllocatorTest, SecondFreeIsNamed) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer sees it first";
 #endif
   // Another block above keeps the freed memory from going back to the system.

@@ -288,6 +288,51 @@ TEST(StitchedAllocator, MovesPagesBetweenStreams) {
   EXPECT_LE(allocator.reserved_bytes(), 256 * kMiB);
 }
 
+// A small block goes to the end of the free block where it enters no free page.
+TEST(StitchedAllocator, LeavesFreePagesWhole) {
+  SimBackend backend;
+  StitchedAllocator allocator(backend);
+  const DataPtr before = allocator.allocate(16 * kMiB);
+  DataPtr hole = allocator.allocate(36 * kMiB);
+  const DataPtr after = allocator.allocate(12 * kMiB);
+  hole.clear();  // two whole pages and 4 MiB of the one that `after` lives in
+  const DataPtr small = allocator.allocate(3 * kMiB);
+  EXPECT_EQ(allocator.layout_offset(small) + 3 * kMiB, allocator.layout_offset(after));
+  const DataPtr large = allocator.allocate(33 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 64 * kMiB);
+}
+
+// Pages for small blocks are of another size and cannot move to large ones: they are released.
+TEST(StitchedAllocator, IdleSmallPagesMakeRoomWhenMemoryIsShort) {
+  SimBackend backend({.capacity_bytes = 64 * kMiB});
+  StitchedAllocator allocator(backend);
+  std::vector<DataPtr> small;
+  for (int i = 0; i < 64; ++i) small.push_back(allocator.allocate(kMiB));
+  EXPECT_EQ(allocator.reserved_bytes(), 64 * kMiB);
+  small.clear();
+  DataPtr large = allocator.allocate(64 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 64 * kMiB);
+  large.clear();
+  for (int i = 0; i < 64; ++i) small.push_back(allocator.allocate(kMiB));
+  allocator.check_invariants();
+  EXPECT_EQ(allocator.reserved_bytes(), 64 * kMiB);
+}
+
+TEST(StitchedAllocator, ManyStreamsHaveAddressesEnough) {
+  SimOptions options;
+  options.capacity_bytes = 2 * kGiB;
+  options.real_memory = true;
+  SimBackend backend(options);
+  StitchedAllocator allocator(backend);
+  std::vector<DataPtr> blocks;
+  for (int i = 0; i < 60; ++i) {
+    const Stream stream = backend.create_stream();
+    blocks.push_back(allocator.allocate_on(100, stream));
+    blocks.push_back(allocator.allocate_on(4 * kMiB, stream));
+  }
+  EXPECT_EQ(allocator.reserved_bytes(), 60 * 18 * kMiB);
+}
+
 TEST(StitchedAllocator, EmptyCacheGivesIdlePagesBack) {
   SimBackend backend({.lag_ns = 1'000'000});
   StitchedAllocator allocator(backend);
@@ -303,6 +348,7 @@ TEST(StitchedAllocator, RefusesBackendsAndSettingsThatCannotWork) {
   EXPECT_THROW(StitchedAllocator{once}, InvalidArgument);
   SimBackend backend;
   EXPECT_THROW((StitchedAllocator{backend, {.page_bytes = 3 * kMiB}}), InvalidArgument);
+  EXPECT_THROW((StitchedAllocator{backend, {.small_page_bytes = 0}}), InvalidArgument);
   EXPECT_THROW((StitchedAllocator{backend, {.slack = -1}}), InvalidArgument);
 }
 

@@ -57,6 +57,14 @@ Block* BestFitHeap::split(Block* block, std::uint64_t size) {
   return settle(cut(block, size), Block::State::kFree);
 }
 
+Block* BestFitHeap::take_back(Block* block, std::uint64_t size) {
+  unindex(block);
+  Block* back = cut(block, block->size - size);
+  back->state = Block::State::kUsed;
+  index(block);
+  return back;
+}
+
 Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
   unindex(block);
   Block* rest = cut(block, size);

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,10 @@ class ObserverList {
  public:
   void add(Observer* observer);
   void remove(Observer* observer);  // nothing happens when it is not there
+  // For an allocator behind another: where its observer passes events on to `front`, both lists need
+  // one lock, or a thread that comes from the front and one that comes from behind could wait for
+  // each other. Requires: no other thread uses this list now.
+  void share_lock(ObserverList& front) { mutex_ = front.mutex_; }
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
@@ -62,7 +67,8 @@ class ObserverList {
 
   std::atomic<int> count_{0};
   std::atomic<std::uint64_t> errors_{0};
-  std::recursive_mutex mutex_;  // held while observers run: they may allocate, and so report again
+  // Held while observers run: they may allocate, and so report again.
+  std::shared_ptr<std::recursive_mutex> mutex_ = std::make_shared<std::recursive_mutex>();
   std::vector<Observer*> observers_;
 };
 

@@ -29,6 +29,7 @@ FallbackAdaptor<Base>::FallbackAdaptor(std::type_identity_t<Base>& first,
     // Two adaptors may share one upstream, and so its observers.
     if (&first.observers() != &second.observers()) {
       relay_ = std::make_unique<Relay>(first);
+      second.observers().share_lock(first.observers());
       second.observers().add(relay_.get());
     }
   }

@@ -14,6 +14,7 @@ class Fallback final : private Observer {
  public:
   Fallback(std::unique_ptr<DeviceAllocator> allocator, ObserverList& front)
       : allocator_(std::move(allocator)), front_(front) {
+    allocator_->observers().share_lock(front);
     allocator_->observers().add(this);
   }
   ~Fallback() override { allocator_->observers().remove(this); }

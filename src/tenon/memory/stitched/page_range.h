@@ -50,6 +50,8 @@ class PageRange {
   Extent* extent() const { return extent_; }
   StreamHeap& heap() const { return *extent_->heap; }
   AddressRange addresses() const { return addresses_; }
+  std::uint64_t page_bytes() const { return page_bytes_; }
+  bool takes(const Page* page) const { return page->handle.size_bytes == page_bytes_; }
 
   std::uintptr_t address_of(std::uint32_t slot) const {
     return addresses_.base + slot * page_bytes_;

@@ -11,8 +11,10 @@
 namespace tenon {
 namespace {
 
-// Addresses cost nothing but page-table entries where something is mapped.
-constexpr std::uint64_t kRangeBytes = 8 * kTiB;
+// Addresses cost nothing but page-table entries where something is mapped; but a process has 128 TiB
+// of them, and every pool of every stream takes a range.
+constexpr std::uint64_t kMaxRangeBytes = 8 * kTiB;
+constexpr std::uint64_t kRangeTimesMemory = 4;
 // More mappings than this, and a page's oldest one is undone: a bound on the page table.
 constexpr std::size_t kMaxMappings = 64;
 
@@ -38,11 +40,11 @@ StitchedAllocator::StitchedAllocator(Backend& backend, const StitchedSettings& s
     throw InvalidArgument(fmt::format("policy stitched needs virtual memory that can be mapped "
                                       "twice, which {} lacks; use caching",
                                       to_string(backend.device())));
-  if (stitched.page_bytes == 0 || stitched.page_bytes % limits.page_granularity != 0)
-    throw InvalidArgument(fmt::format("policy stitched: pages of {} are no multiple of {}'s {}",
-                                      format_byte_size(stitched.page_bytes),
-                                      to_string(backend.device()),
-                                      format_byte_size(limits.page_granularity)));
+  for (const std::uint64_t bytes : {stitched.page_bytes, stitched.small_page_bytes})
+    if (bytes == 0 || bytes % limits.page_granularity != 0)
+      throw InvalidArgument(fmt::format("policy stitched: pages of {} are no multiple of {}'s {}",
+                                        format_byte_size(bytes), to_string(backend.device()),
+                                        format_byte_size(limits.page_granularity)));
   if (!(stitched.slack >= 0))
     throw InvalidArgument(fmt::format("policy stitched: a slack of {} is below 0", stitched.slack));
 }
@@ -61,8 +63,9 @@ StitchedAllocator::~StitchedAllocator() {
         ignore_refusal([&] { backend_.release_address(range->addresses()); });
 }
 
-PoolRules StitchedAllocator::pool_rules(Pool) const {
+PoolRules StitchedAllocator::pool_rules(Pool pool) const {
   PoolRules rules{kMinBlockSize};
+  rules.page_bytes = page_bytes(pool);
   rules.spare_tails = false;  // any addresses can be given pages
   return rules;
 }
@@ -73,14 +76,24 @@ PageRange* StitchedAllocator::range_of(StreamHeap& heap, Pool pool) {
     stream.clock = std::make_unique<StreamClock>(backend_, heap.stream());
   auto& range = stream.ranges[static_cast<int>(pool)];
   if (range != nullptr) return range.get();
-  const auto addresses = backend_.reserve_address(kRangeBytes);
+  const auto addresses = reserve_range(page_bytes(pool));
   if (!addresses) return nullptr;
-  const Segment segment{reinterpret_cast<void*>(addresses->base), nullptr, kRangeBytes, 0,
+  const Segment segment{reinterpret_cast<void*>(addresses->base), nullptr, addresses->size_bytes, 0,
                         MemoryKind::kDevice};
   Extent* extent = heap.add_extent(pool, segment, true);
-  range = std::make_unique<PageRange>(extent, *addresses, stitched_.page_bytes);
+  range = std::make_unique<PageRange>(extent, *addresses, page_bytes(pool));
   count_segment(pool, +1);
   return range.get();
+}
+
+// Several times the memory, so that free addresses in pieces never matter; less where the process
+// is short of addresses.
+std::optional<AddressRange> StitchedAllocator::reserve_range(std::uint64_t page_bytes) {
+  const std::uint64_t memory = std::min(backend_.memory().total_bytes, kMaxRangeBytes);
+  std::uint64_t size = std::min(memory * kRangeTimesMemory, kMaxRangeBytes);
+  for (; size >= page_bytes; size /= 2)
+    if (auto addresses = backend_.reserve_address(round_up(size, page_bytes))) return addresses;
+  return std::nullopt;
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -121,8 +134,8 @@ void StitchedAllocator::note_highest_live(const StreamHeap& heap, std::uint64_t 
   highest_live_ = std::max(highest_live_, live);
 }
 
-bool StitchedAllocator::within_slack() const {
-  return static_cast<double>(reserved_now() + stitched_.page_bytes) <=
+bool StitchedAllocator::within_slack(std::uint64_t more) const {
+  return static_cast<double>(reserved_now() + more) <=
          (1 + stitched_.slack) * static_cast<double>(highest_live_);
 }
 
@@ -172,21 +185,23 @@ bool StitchedAllocator::fill(PageRange& range, const Window& window) {
 // A spare page, made so if need be, or null when memory is short. It stays spare until it moves in,
 // so that a driver call which throws in between loses nothing.
 Page* StitchedAllocator::obtain(PageRange& range, const Window& window) {
-  if (!spare_.empty()) return spare_.back();
-  Page* page = within_slack() ? create(range.extent()->pool) : nullptr;
+  for (auto it = spare_.rbegin(); it != spare_.rend(); ++it)
+    if (range.takes(*it)) return *it;
+  Page* page = within_slack(range.page_bytes()) ? create(range) : nullptr;
   if (page == nullptr) page = steal(range, window);
-  if (page == nullptr) page = create(range.extent()->pool);
+  if (page == nullptr) page = create(range);
+  if (page == nullptr && release_other_sizes(range)) page = create(range);
   return page;
 }
 
-Page* StitchedAllocator::create(Pool pool) {
-  if (exceeds_limit(stitched_.page_bytes)) return nullptr;
-  const auto handle = backend_.create_pages(stitched_.page_bytes);
+Page* StitchedAllocator::create(const PageRange& range) {
+  if (exceeds_limit(range.page_bytes())) return nullptr;
+  const auto handle = backend_.create_pages(range.page_bytes());
   if (!handle) return nullptr;
   pages_.push_back(std::make_unique<Page>());
   pages_.back()->handle = *handle;
-  pages_.back()->pool = pool;
-  add_reserved(pool, static_cast<std::int64_t>(handle->size_bytes));
+  pages_.back()->pool = range.extent()->pool;
+  add_reserved(pages_.back()->pool, static_cast<std::int64_t>(handle->size_bytes));
   spare_.push_back(pages_.back().get());
   return spare_.back();
 }
@@ -203,7 +218,8 @@ Page* StitchedAllocator::steal(PageRange& range, const Window& window) {
     if (searched_pools_) return steal_from_other_streams(range);
     searched_pools_ = true;
     for (const auto& other : streams_.at(range.heap().stream().id).ranges)
-      if (other != nullptr && other.get() != &range) find_idle(*other, &idle_);
+      if (other != nullptr && other.get() != &range && other->page_bytes() == range.page_bytes())
+        find_idle(*other, &idle_);
   }
 }
 
@@ -212,7 +228,7 @@ Page* StitchedAllocator::steal_from_other_streams(const PageRange& range) {
   for (const auto& [id, stream] : streams_) {
     if (id == range.heap().stream().id) continue;
     for (const auto& other : stream.ranges) {
-      if (other == nullptr) continue;
+      if (other == nullptr || other->page_bytes() != range.page_bytes()) continue;
       const std::lock_guard lock(other->heap().lock);
       other->heap().drain_remote_frees();
       std::vector<Page*> idle;
@@ -223,6 +239,30 @@ Page* StitchedAllocator::steal_from_other_streams(const PageRange& range) {
     }
   }
   return nullptr;
+}
+
+// Gives idle pages of other sizes than the range's back to the driver, until a page of its size may
+// be made. Returns whether any went.
+bool StitchedAllocator::release_other_sizes(const PageRange& range) {
+  std::uint64_t released = 0;
+  const auto release = [&](Page* page) {
+    if (released >= range.page_bytes() || range.takes(page)) return;
+    released += page->handle.size_bytes;
+    if (page->has_home) move_out(page);
+    release_page(page);
+  };
+  for (Page* page : std::vector<Page*>(spare_)) release(page);
+  for (const auto& [id, stream] : streams_)
+    for (const auto& other : stream.ranges) {
+      if (other == nullptr || other->page_bytes() == range.page_bytes()) continue;
+      std::unique_lock<SpinLock> lock;
+      if (&other->heap() != &range.heap()) lock = std::unique_lock(other->heap().lock);
+      std::vector<Page*> idle;
+      find_idle(*other, &idle);
+      for (Page* page : idle) page->idle_epoch = 0;
+      for (Page* page : idle) release(page);
+    }
+  return released != 0;
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -261,7 +301,7 @@ void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot
   at.offset = range.address_of(slot);
   Block* block = *std::prev(blocks.unbacked().upper_bound(&at));
   if (block->offset < at.offset) block = blocks.split_free(block, at.offset - block->offset);
-  if (block->size > stitched_.page_bytes) blocks.split_free(block, stitched_.page_bytes);
+  if (block->size > range.page_bytes()) blocks.split_free(block, range.page_bytes());
   set_idle_block(range, blocks.back(block));
 }
 
@@ -277,7 +317,7 @@ void StitchedAllocator::move_out(Page* page) {
   range.mapping(page->home.slot.index).stamp = stamp;
 
   const std::uint64_t begin = range.address_of(page->home.slot.index);
-  const std::uint64_t end = begin + stitched_.page_bytes;
+  const std::uint64_t end = begin + range.page_bytes();
   if (begin > block->offset) block = blocks.split_free(block, begin - block->offset);
   if (end < block->offset + block->size)
     set_idle_block(range, blocks.split_free(block, end - block->offset));

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tenon/memory/stitched/page_range.h"
@@ -16,8 +17,10 @@ struct StitchedSettings {
   // How much more than the highest live size may be held before pages are moved instead of created:
   // the one setting that trades memory against driver time. 0.01 is one per cent.
   double slack = 0.01;
-  // Every page's size. The driver charges by the page; what partly used pages waste grows with it.
+  // The sizes of pages. The driver charges by the page; what partly used pages waste grows with it.
+  // Blocks of up to 1 MiB are few bytes in all, but each stream has some.
   std::uint64_t page_bytes = 16 * kMiB;
+  std::uint64_t small_page_bytes = 2 * kMiB;
 };
 
 // Blocks are placed by best fit in address ranges that do not run out; memory is given to the
@@ -65,6 +68,7 @@ class StitchedAllocator final : public StreamOrderedAllocator {
 
   PageRange* range_of(StreamHeap& heap, Pool pool);
   StreamClock& clock_of(const StreamHeap& heap) { return *streams_.at(heap.stream().id).clock; }
+  std::optional<AddressRange> reserve_range(std::uint64_t page_bytes);
   void note_highest_live(const StreamHeap& heap, std::uint64_t rounded);
 
   // --- The steps of grow. The heap that grows is locked throughout back_window.
@@ -73,10 +77,14 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   void readopt(PageRange& range, const Window& window);
   bool fill(PageRange& range, const Window& window);
   Page* obtain(PageRange& range, const Window& window);
-  Page* create(Pool pool);
+  Page* create(const PageRange& range);
   Page* steal(PageRange& range, const Window& window);
+  bool release_other_sizes(const PageRange& range);
   Page* steal_from_other_streams(const PageRange& range);
-  bool within_slack() const;
+  bool within_slack(std::uint64_t more) const;
+  std::uint64_t page_bytes(Pool pool) const {
+    return pool == Pool::kSmall ? stitched_.small_page_bytes : stitched_.page_bytes;
+  }
 
   // --- Pages.
   bool map_at(PageRange& range, Page* page, std::uint32_t slot);

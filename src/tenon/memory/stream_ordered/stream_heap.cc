@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/check.h"
 #include "tenon/memory/stream_ordered/stream_ordered_allocator.h"
 
@@ -15,6 +16,27 @@ std::uint64_t room(const Block* block) {
   const bool growable = block->next != nullptr && block->next->state == Block::State::kUnbacked;
   return block->size + (growable ? block->next->size : 0);
 }
+
+// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
+// of the pages wholly inside the block would be entered than at its front.
+//
+//   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
+bool back_spares_pages(const Block* block, std::uint64_t size, std::uint64_t page_bytes) {
+  const auto base = reinterpret_cast<std::uintptr_t>(
+      static_cast<const Extent*>(block->owner)->segment.base);
+  const std::uint64_t begin = block->offset - base;
+  const std::uint64_t end = begin + block->size;
+  const std::uint64_t first_page = (begin + page_bytes - 1) / page_bytes * page_bytes;
+  const std::uint64_t last_page = end / page_bytes * page_bytes;
+  // Bytes that reach beyond what is left of the used pages at either end.
+  const auto entered = [&](std::uint64_t edge) {
+    return size <= edge ? 0 : (size - edge + page_bytes - 1) / page_bytes;
+  };
+  return first_page < last_page && entered(end - last_page) < entered(first_page - begin);
+}
+
+// What a growable extent counts for in layout offsets, however many addresses the device could give.
+constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
 
 void set_level(Stat& stat, std::int64_t level) {
   if (level > stat.current) stat.allocated += level - stat.current;
@@ -35,10 +57,7 @@ Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t roun
   Block* block = choose(pool, rounded);
   if (block == nullptr) return nullptr;
   count_whole(pool, block, -1);
-  pool.heap.take(block);
-  const std::uint64_t rest = block->size - rounded;
-  if (rest >= pool.rules.min_rest && rounded < pool.rules.max_split)
-    pool.heap.split(block, rounded);
+  block = cut_to(pool, block, rounded);
   block->requested = requested;
   ++sequence_;
   pool.counters.count_place(as_signed(block->size), as_signed(requested));
@@ -63,6 +82,19 @@ Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded) const {
   if (rules.max_split == UINT64_MAX) [[likely]] return block;
   if (rounded < rules.max_split && block->size >= rules.max_split) return nullptr;
   if (rounded >= rules.max_split && block->size >= rounded + rules.max_rounding) return nullptr;
+  return block;
+}
+
+// Takes `rounded` bytes of a free block, or all of it where the rest would be too small.
+Block* StreamHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) {
+  const PoolRules& rules = pool.rules;
+  const std::uint64_t rest = block->size - rounded;
+  const bool cuts = rest >= rules.min_rest && rounded < rules.max_split;
+  if (cuts && block->size >= rules.page_bytes &&
+      back_spares_pages(block, rounded, rules.page_bytes)) [[unlikely]]
+    return pool.heap.take_back(block, rounded);
+  pool.heap.take(block);
+  if (cuts) pool.heap.split(block, rounded);
   return block;
 }
 
@@ -184,7 +216,7 @@ Extent* StreamHeap::add_extent(Pool which, const Segment& segment, bool growable
   extent->segment = segment;
   extent->growable = growable;
   extent->layout_base = layout_end_;
-  layout_end_ += segment.size_bytes;
+  layout_end_ += growable ? kGrowableLayout : segment.size_bytes;
   extent->first = pool.heap.add_extent(reinterpret_cast<std::uintptr_t>(segment.base),
                                        segment.size_bytes, !growable);
   extent->first->owner = extent;

@@ -28,6 +28,9 @@ struct PoolRules {
   std::uint64_t max_split = UINT64_MAX;     // from here on, blocks are not cut or lent to smaller
   std::uint64_t max_rounding = UINT64_MAX;  // how much larger such a block may be than its request
   bool spare_tails = true;  // blocks that could grow are used last
+  // A block goes to that end of its free block where it enters fewer of the pages that are wholly
+  // free, each this large, counted from the extent's base.
+  std::uint64_t page_bytes = UINT64_MAX;
 };
 
 // The heap of one (device, stream): two best-fit heaps, blocks that wait for other streams, and
@@ -145,6 +148,7 @@ class StreamHeap {
     return pools_[static_cast<int>(static_cast<const Extent*>(block->owner)->pool)];
   }
   Block* choose(const PoolState& pool, std::uint64_t rounded) const;
+  Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   void return_to_heap(Block* block);
   void defer_release(Block* block);
   void count_whole(PoolState& pool, const Block* block, int direction);
