@@ -37,32 +37,21 @@ Block* BestFitHeap::choose(std::uint64_t size, std::uint64_t alignment) const {
 Block* BestFitHeap::place(std::uint64_t size, std::uint64_t alignment, std::uint64_t min_rest) {
   Block* block = choose(size, alignment);
   if (block == nullptr) return nullptr;
-  take(block);
-  if (const std::uint64_t gap = align_up(block->offset, alignment) - block->offset; gap > 0) {
-    Block* aligned = cut(block, gap);
-    aligned->state = Block::State::kUsed;
-    release(block);
-    block = aligned;
+  const std::uint64_t gap = align_up(block->offset, alignment) - block->offset;
+  if (gap > 0) {
+    block = take_back(block, block->size - gap);
+    if (block->size > size && block->size - size >= min_rest) split(block, size);
+    return block;
   }
-  if (block->size - size >= min_rest && block->size > size) split(block, size);
+  if (block->size > size && block->size - size >= min_rest)
+    take_front(block, size);
+  else
+    take(block);
   return block;
-}
-
-void BestFitHeap::take(Block* block) {
-  unindex(block);
-  block->state = Block::State::kUsed;
 }
 
 Block* BestFitHeap::split(Block* block, std::uint64_t size) {
   return settle(cut(block, size), Block::State::kFree);
-}
-
-Block* BestFitHeap::take_back(Block* block, std::uint64_t size) {
-  unindex(block);
-  Block* back = cut(block, block->size - size);
-  back->state = Block::State::kUsed;
-  index(block);
-  return back;
 }
 
 Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
@@ -72,11 +61,6 @@ Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
   index(block);
   index(rest);
   return rest;
-}
-
-Block* BestFitHeap::release(Block* block) {
-  TENON_DCHECK(block->state == Block::State::kUsed, "released a block that is not in use");
-  return settle(block, Block::State::kFree);
 }
 
 Block* BestFitHeap::back(Block* block) {
@@ -97,41 +81,26 @@ Block* BestFitHeap::settle(Block* block, Block::State state) {
   Block* low = block->prev;
   if (low != nullptr && low->state == state) {
     unindex(low);
-    block = join(low, block);
+    low->size += block->size;
+    absorb(low, block);
+    block = low;
   }
   Block* high = block->next;
   if (high != nullptr && high->state == state) {
     unindex(high);
-    block = join(block, high);
+    block->size += high->size;
+    absorb(block, high);
   }
   index(block);
   return block;
 }
 
-// The upper block disappears into the lower one. Requires: alike, neighbours, neither indexed.
-Block* BestFitHeap::join(Block* low, Block* high) {
-  low->size += high->size;
-  if (high->requested > low->requested) low->requested = high->requested;
-  low->next = high->next;
-  if (high->next != nullptr) high->next->prev = low;
-  slab_.destroy(high);
-  return low;
-}
-
-// Cuts an unindexed block in two; the upper part inherits what is the policy's and
-// stays unindexed.
+// Cuts an unindexed block in two; the upper part stays unindexed.
 Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
   TENON_DCHECK(size > 0 && size < block->size, "cannot cut {} bytes off {}", size, block->size);
-  Block* rest = slab_.create();
+  Block* rest = add_above(block);
   rest->offset = block->offset + size;
   rest->size = block->size - size;
-  rest->prev = block;
-  rest->next = block->next;
-  rest->owner = block->owner;
-  rest->requested = block->requested;
-  rest->flags = block->flags;
-  if (block->next != nullptr) block->next->prev = rest;
-  block->next = rest;
   block->size = size;
   return rest;
 }

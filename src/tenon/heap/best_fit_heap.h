@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 
+#include "tenon/base/check.h"
 #include "tenon/base/slab.h"
 #include "tenon/heap/block.h"
 #include "tenon/heap/size_index.h"
@@ -62,12 +63,14 @@ class BestFitHeap {
   Block* find_after(const Block* block) const { return index_.after(block); }
   // Marks a free block used. Its neighbours stay.
   void take(Block* block);
+  // Takes the first `size` bytes of a free backed block; the rest stays free. Requires: 0 < size <
+  // block->size.
+  void take_front(Block* block, std::uint64_t size);
+  // The same with the last `size` bytes; returns them.
+  Block* take_back(Block* block, std::uint64_t size);
   // Cuts `size` bytes off the front of a used block; the rest becomes free (backed), merging with a
   // free neighbour above. Returns the rest. Requires: 0 < size < block->size.
   Block* split(Block* block, std::uint64_t size);
-  // Takes the last `size` bytes of a free block; the rest stays free. Requires: 0 < size <
-  // block->size.
-  Block* take_back(Block* block, std::uint64_t size);
   // Cuts a free block in two at `size`, both still free and alike: for the moment before one of
   // them changes its state. Breaks invariant 2 until then.
   Block* split_free(Block* block, std::uint64_t size);
@@ -104,7 +107,8 @@ class BestFitHeap {
  private:
   Block* choose(std::uint64_t size, std::uint64_t alignment) const;
   Block* cut(Block* block, std::uint64_t size);
-  Block* join(Block* low, Block* high);
+  Block* add_above(Block* block);
+  void absorb(Block* low, Block* high);
   Block* settle(Block* block, Block::State state);
   void index(Block* block);
   void unindex(Block* block);
@@ -115,5 +119,86 @@ class BestFitHeap {
   std::uint64_t free_bytes_ = 0;
   std::uint64_t free_blocks_ = 0;
 };
+
+// ------------------------------------------------------------------------------------------------
+// In the header because they are most of what an allocation costs. A free block that only grows,
+// shrinks or gets another first byte keeps its place in the index where it can.
+
+// A new block above `block`, which inherits what is the policy's; offset and size are not set.
+inline Block* BestFitHeap::add_above(Block* block) {
+  Block* above = slab_.create();
+  above->prev = block;
+  above->next = block->next;
+  above->owner = block->owner;
+  above->requested = block->requested;
+  above->flags = block->flags;
+  if (block->next != nullptr) block->next->prev = above;
+  block->next = above;
+  return above;
+}
+
+// The upper block disappears; the lower one's size is the caller's business.
+inline void BestFitHeap::absorb(Block* low, Block* high) {
+  if (high->requested > low->requested) low->requested = high->requested;
+  low->next = high->next;
+  if (high->next != nullptr) high->next->prev = low;
+  slab_.destroy(high);
+}
+
+inline void BestFitHeap::take(Block* block) {
+  index_.erase(block);
+  free_bytes_ -= block->size;
+  --free_blocks_;
+  block->state = Block::State::kUsed;
+}
+
+inline void BestFitHeap::take_front(Block* block, std::uint64_t size) {
+  TENON_DCHECK(size > 0 && size < block->size, "cannot cut {} bytes off {}", size, block->size);
+  index_.replace(block, add_above(block), block->offset + size, block->size - size);
+  free_bytes_ -= size;
+  block->size = size;
+  block->state = Block::State::kUsed;
+}
+
+inline Block* BestFitHeap::take_back(Block* block, std::uint64_t size) {
+  TENON_DCHECK(size > 0 && size < block->size, "cannot cut {} bytes off {}", size, block->size);
+  Block* back = add_above(block);
+  back->offset = block->offset + block->size - size;
+  back->size = size;
+  back->state = Block::State::kUsed;
+  index_.replace(block, block, block->offset, block->size - size);
+  free_bytes_ -= size;
+  return back;
+}
+
+inline Block* BestFitHeap::release(Block* block) {
+  TENON_DCHECK(block->state == Block::State::kUsed, "released a block that is not in use");
+  Block* low = block->prev;
+  Block* high = block->next;
+  const bool joins_low = low != nullptr && low->state == Block::State::kFree;
+  const bool joins_high = high != nullptr && high->state == Block::State::kFree;
+  free_bytes_ += block->size;
+  block->state = Block::State::kFree;
+  if (!joins_low && !joins_high) {
+    ++free_blocks_;
+    index_.insert(block);
+    return block;
+  }
+  if (!joins_low) {
+    index_.replace(high, block, block->offset, block->size + high->size);
+    absorb(block, high);
+    return block;
+  }
+  std::uint64_t size = low->size + block->size;
+  if (joins_high) {
+    --free_blocks_;
+    index_.erase(high);
+    size += high->size;
+    absorb(block, high);
+  }
+  index_.replace(low, low, low->offset, size);
+  absorb(low, block);
+  return low;
+}
 
 }  // namespace tenon

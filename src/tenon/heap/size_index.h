@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "tenon/base/check.h"
 #include "tenon/heap/block.h"
 
 namespace tenon {
@@ -27,6 +28,9 @@ class SizeIndex {
   void insert(Block* block);
   // Requires: block is in the index, with the size and offset it was inserted with.
   void erase(Block* block);
+  // A block in the index becomes (offset, size), and `heir`, which may be the same, stands for it
+  // from now on. Cheap while the size stays in its bin and the block is alone there.
+  void replace(Block* block, Block* heir, std::uint64_t offset, std::uint64_t size);
 
   // The smallest block of at least `size` (ties: lowest offset), or null.
   Block* find(std::uint64_t size) const;
@@ -59,6 +63,21 @@ class SizeIndex {
     return ((top - kSubBits + 1) << kSubBits) + sub;
   }
 
+  // Treap priority: Seidel and Aragon, "Randomized search trees" (1996), with a hash for the random
+  // number. One multiplication is not enough: offsets in arithmetic progression, which is what
+  // allocators see, then give trees several times as deep (size_index_test measures it).
+  static std::uint64_t priority(const Block* block) {
+    std::uint64_t x = (block->offset ^ (block->offset >> 21)) * 0x9e3779b97f4a7c15ULL;
+    x ^= x >> 32;
+    return x * 0xd6e8feb86659fd93ULL;
+  }
+  // (size, offset) as one number. The order of two blocks is a coin toss to a branch predictor, so
+  // the descents below compare without a branch and choose the child's address by the outcome.
+  using Key = unsigned __int128;
+  static Key key(std::uint64_t size, std::uint64_t offset) { return (Key{size} << 64) | offset; }
+  static Key key(const Block* block) { return key(block->size, block->offset); }
+  static Block** child(Block* block, bool right) { return right ? &block->right : &block->left; }
+
   int next_bin(int from) const;  // the first bin >= from that holds a block, or -1
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
 
@@ -74,5 +93,130 @@ class SizeIndex {
   std::array<std::uint64_t, kWords> bits_ = {};
   std::uint64_t summary_ = 0;  // bit w: bits_[w] != 0
 };
+
+// ------------------------------------------------------------------------------------------------
+// In the header because they are most of what an allocation costs.
+
+inline void SizeIndex::insert(Block* block) {
+  const int bin = bin_of(block->size);
+  Block** where = &roots_[bin];
+  if (*where == nullptr) [[likely]] {
+    bits_[bin >> 6] |= std::uint64_t{1} << (bin & 63);
+    summary_ |= std::uint64_t{1} << (bin >> 6);
+    block->left = block->right = nullptr;
+    *where = block;
+    return;
+  }
+  const std::uint64_t rank = priority(block);
+  const Key wanted = key(block);
+  while (*where != nullptr && priority(*where) >= rank)
+    where = child(*where, key(*where) < wanted);
+
+  // The subtree found splits around the new block, which becomes its root.
+  Block* rest = *where;
+  *where = block;
+  Block** below = &block->left;
+  Block** above = &block->right;
+  while (rest != nullptr) {
+    if (key(rest) < wanted) {
+      *below = rest;
+      below = &rest->right;
+      rest = rest->right;
+    } else {
+      *above = rest;
+      above = &rest->left;
+      rest = rest->left;
+    }
+  }
+  *below = nullptr;
+  *above = nullptr;
+}
+
+inline void SizeIndex::erase(Block* block) {
+  const int bin = bin_of(block->size);
+  Block** where = &roots_[bin];
+  const Key wanted = key(block);
+  while (*where != block) {
+    TENON_DCHECK(*where != nullptr, "block at {} of {} bytes is not in the index", block->offset,
+                 block->size);
+    where = child(*where, key(*where) < wanted);
+  }
+  // The two children merge into the hole.
+  Block* low = block->left;
+  Block* high = block->right;
+  while (low != nullptr && high != nullptr) {
+    if (priority(low) >= priority(high)) {
+      *where = low;
+      where = &low->right;
+      low = low->right;
+    } else {
+      *where = high;
+      where = &high->left;
+      high = high->left;
+    }
+  }
+  *where = low != nullptr ? low : high;
+
+  if (roots_[bin] == nullptr) {
+    bits_[bin >> 6] &= ~(std::uint64_t{1} << (bin & 63));
+    if (bits_[bin >> 6] == 0) summary_ &= ~(std::uint64_t{1} << (bin >> 6));
+  }
+}
+
+inline void SizeIndex::replace(Block* block, Block* heir, std::uint64_t offset,
+                               std::uint64_t size) {
+  const int bin = bin_of(block->size);
+  const bool stays = bin == bin_of(size) && roots_[bin] == block && block->left == nullptr &&
+                     block->right == nullptr;
+  if (!stays) erase(block);
+  heir->offset = offset;
+  heir->size = size;
+  if (!stays) return insert(heir);
+  heir->left = heir->right = nullptr;
+  roots_[bin] = heir;
+}
+
+inline int SizeIndex::next_bin(int from) const {
+  if (from >= kBins) return -1;
+  const int word = from >> 6;
+  const std::uint64_t here = bits_[word] & (~std::uint64_t{0} << (from & 63));
+  if (here != 0) return (word << 6) + std::countr_zero(here);
+  const std::uint64_t later = summary_ & (~std::uint64_t{1} << word);
+  if (later == 0) return -1;
+  const int next = std::countr_zero(later);
+  return (next << 6) + std::countr_zero(bits_[next]);
+}
+
+// The first block whose (size, offset) is at least the given pair.
+inline Block* SizeIndex::find_after(std::uint64_t size, std::uint64_t offset) const {
+  const int bin = bin_of(size);
+  const Key wanted = key(size, offset);
+  Block* best = nullptr;
+  for (Block* node = roots_[bin]; node != nullptr;) {
+    const bool too_small = key(node) < wanted;
+    best = too_small ? best : node;
+    node = *child(node, too_small);
+  }
+  if (best != nullptr) return best;
+  const int next = next_bin(bin + 1);
+  if (next < 0) return nullptr;
+  best = roots_[next];
+  while (best->left != nullptr) best = best->left;
+  return best;
+}
+
+inline Block* SizeIndex::find(std::uint64_t size) const { return find_after(size, 0); }
+
+inline Block* SizeIndex::after(const Block* block) const {
+  return find_after(block->size, block->offset + 1);
+}
+
+inline Block* SizeIndex::largest() const {
+  if (summary_ == 0) return nullptr;
+  const int word = 63 - std::countl_zero(summary_);
+  Block* node = roots_[(word << 6) + 63 - std::countl_zero(bits_[word])];
+  while (node->right != nullptr) node = node->right;
+  return node;
+}
 
 }  // namespace tenon

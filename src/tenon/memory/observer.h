@@ -49,7 +49,7 @@ class ObserverList {
  public:
   void add(Observer* observer);
   void remove(Observer* observer);  // nothing happens when it is not there
-  // For an allocator behind another: where its observer passes events on to `front`, both lists need
+  // For an allocator behind another, whose observer passes events on to `front`: both lists need
   // one lock, or a thread that comes from the front and one that comes from behind could wait for
   // each other. Requires: no other thread uses this list now.
   void share_lock(ObserverList& front) { mutex_ = front.mutex_; }

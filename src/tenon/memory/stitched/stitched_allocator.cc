@@ -11,8 +11,8 @@
 namespace tenon {
 namespace {
 
-// Addresses cost nothing but page-table entries where something is mapped; but a process has 128 TiB
-// of them, and every pool of every stream takes a range.
+// Addresses cost nothing but page-table entries where something is mapped; but a process has only
+// 128 TiB of them, and every pool of every stream takes a range.
 constexpr std::uint64_t kMaxRangeBytes = 8 * kTiB;
 constexpr std::uint64_t kRangeTimesMemory = 4;
 // More mappings than this, and a page's oldest one is undone: a bound on the page table.

@@ -35,14 +35,8 @@ bool back_spares_pages(const Block* block, std::uint64_t size, std::uint64_t pag
   return first_page < last_page && entered(end - last_page) < entered(first_page - begin);
 }
 
-// What a growable extent counts for in layout offsets, however many addresses the device could give.
+// What a growable extent counts for in layout offsets, however many addresses the device gave.
 constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
-
-void set_level(Stat& stat, std::int64_t level) {
-  if (level > stat.current) stat.allocated += level - stat.current;
-  stat.current = level;
-  stat.peak = std::max(stat.peak, level);
-}
 
 }  // namespace
 
@@ -53,16 +47,15 @@ StreamHeap::StreamHeap(StreamOrderedAllocator& allocator, Stream stream)
 // The common path
 
 Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded) {
-  PoolState& pool = pools_[static_cast<int>(which)];
+  PoolState& pool = state_of(which);
   Block* block = choose(pool, rounded);
   if (block == nullptr) return nullptr;
   count_whole(pool, block, -1);
   block = cut_to(pool, block, rounded);
   block->requested = requested;
-  ++sequence_;
-  pool.counters.count_place(as_signed(block->size), as_signed(requested));
-  all_.count_place(as_signed(block->size), as_signed(requested));
-  update_split_stats(pool);
+  next_sequence();
+  counters_.count_place(which, as_signed(block->size), as_signed(requested));
+  count_split(which);
   publish_if_drifted();
   return block;
 }
@@ -93,8 +86,10 @@ Block* StreamHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) 
   if (cuts && block->size >= rules.page_bytes &&
       back_spares_pages(block, rounded, rules.page_bytes)) [[unlikely]]
     return pool.heap.take_back(block, rounded);
-  pool.heap.take(block);
-  if (cuts) pool.heap.split(block, rounded);
+  if (cuts)
+    pool.heap.take_front(block, rounded);
+  else
+    pool.heap.take(block);
   return block;
 }
 
@@ -103,22 +98,19 @@ void StreamHeap::release(Block* block) {
     defer_release(block);
     return;
   }
-  const auto size = as_signed(block->size);
-  state_of(block).counters.count_release(size);
-  all_.count_release(size);
+  counters_.count_release(pool_of(block), as_signed(block->size));
   return_to_heap(block);
   publish_if_drifted();
 }
 
 void StreamHeap::return_to_heap(Block* block) {
-  PoolState& pool = state_of(block);
-  const auto requested = static_cast<std::int64_t>(block->requested);
-  pool.counters.requested_bytes.decrease(requested);
-  all_.requested_bytes.decrease(requested);
-  block->requested = ++sequence_;
+  const Pool which = pool_of(block);
+  PoolState& pool = state_of(which);
+  counters_.forget_requested(which, static_cast<std::int64_t>(block->requested));
+  block->requested = next_sequence();
   const Block* merged = pool.heap.release(block);
   count_whole(pool, merged, +1);
-  update_split_stats(pool);
+  count_split(which);
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -171,11 +163,8 @@ void StreamHeap::defer_release(Block* block) {
   for (const Stream stream : uses->second) pending.events.push_back(backend_.record(stream));
   uses_.erase(uses);
   block->flags = block->flags & ~kUsedElsewhere;
-  for (Counters* counters : {&state_of(block).counters, &all_}) {
-    counters->count_release(as_signed(block->size));
-    counters->pending += 1;
-    counters->pending_bytes += as_signed(block->size);
-  }
+  counters_.count_release(pool_of(block), as_signed(block->size));
+  counters_.count_pending(pool_of(block), 1, as_signed(block->size));
   pending_.push_back(std::move(pending));
 }
 
@@ -196,10 +185,7 @@ void StreamHeap::process_pending(bool wait) {
     }
     Block* block = it->block;
     it = pending_.erase(it);
-    for (Counters* counters : {&state_of(block).counters, &all_}) {
-      counters->pending -= 1;
-      counters->pending_bytes -= as_signed(block->size);
-    }
+    counters_.count_pending(pool_of(block), -1, -as_signed(block->size));
     return_to_heap(block);
   }
 }
@@ -208,7 +194,7 @@ void StreamHeap::process_pending(bool wait) {
 // Extents
 
 Extent* StreamHeap::add_extent(Pool which, const Segment& segment, bool growable) {
-  PoolState& pool = pools_[static_cast<int>(which)];
+  PoolState& pool = state_of(which);
   extents_.push_back(std::make_unique<Extent>());
   Extent* extent = extents_.back().get();
   extent->heap = this;
@@ -226,33 +212,19 @@ Extent* StreamHeap::add_extent(Pool which, const Segment& segment, bool growable
 }
 
 Segment StreamHeap::remove_extent(Extent* extent) {
-  PoolState& pool = pools_[static_cast<int>(extent->pool)];
+  const Pool which = extent->pool;
+  PoolState& pool = state_of(which);
   count_whole(pool, extent->first, -1);
   pool.heap.remove_extent(extent->first);
   const Segment segment = extent->segment;
   extents_.erase(std::find_if(extents_.begin(), extents_.end(),
                               [&](const auto& held) { return held.get() == extent; }));
-  update_split_stats(pool);
+  count_split(which);
   return segment;
 }
 
 // ------------------------------------------------------------------------------------------------
 // Accounts
-
-void StreamHeap::Counters::count_place(std::int64_t size, std::int64_t requested) {
-  allocation.increase(1);
-  allocated_bytes.increase(size);
-  requested_bytes.increase(requested);
-  if (pending != 0) [[unlikely]] {
-    active_peak = std::max(active_peak, allocation.current + pending);
-    active_bytes_peak = std::max(active_bytes_peak, allocated_bytes.current + pending_bytes);
-  }
-}
-
-void StreamHeap::Counters::count_release(std::int64_t size) {
-  allocation.decrease(1);
-  allocated_bytes.decrease(size);
-}
 
 // A free block that is its whole extent came (+1) or went (-1).
 void StreamHeap::count_whole(PoolState& pool, const Block* block, int direction) {
@@ -262,70 +234,28 @@ void StreamHeap::count_whole(PoolState& pool, const Block* block, int direction)
 }
 
 // Free blocks that share their segment with others. PyTorch does not count growable segments here.
-void StreamHeap::update_split_stats(PoolState& pool) {
+void StreamHeap::count_split(Pool which) {
+  const PoolState& pool = state_of(which);
   if (pool.growable) return;
-  const std::int64_t blocks = as_signed(pool.heap.free_blocks()) - pool.whole_free_blocks;
-  const std::int64_t bytes = as_signed(pool.heap.free_bytes()) - pool.whole_free_bytes;
-  Counters& counters = pool.counters;
-  set_level(all_.inactive_split, all_.inactive_split.current + blocks -
-                                     counters.inactive_split.current);
-  set_level(all_.inactive_split_bytes, all_.inactive_split_bytes.current + bytes -
-                                           counters.inactive_split_bytes.current);
-  set_level(counters.inactive_split, blocks);
-  set_level(counters.inactive_split_bytes, bytes);
-}
-
-namespace {
-
-void add(Stat& total, const Stat& share) {
-  total.current += share.current;
-  total.peak += share.peak;
-  total.allocated += share.allocated;
-}
-
-}  // namespace
-
-void StreamHeap::Counters::add_to(AllocatorStats& out, StatPool pool) const {
-  const auto p = static_cast<std::size_t>(pool);
-  add(out.allocation[p], allocation);
-  add(out.allocated_bytes[p], allocated_bytes);
-  add(out.requested_bytes[p], requested_bytes);
-  add(out.inactive_split[p], inactive_split);
-  add(out.inactive_split_bytes[p], inactive_split_bytes);
-  add(out.active[p], {allocation.current + pending, highest_active(),
-                      allocation.allocated});
-  add(out.active_bytes[p],
-      {allocated_bytes.current + pending_bytes, highest_active_bytes(),
-       allocated_bytes.allocated});
-}
-
-void StreamHeap::Counters::reset_peaks() {
-  for (Stat* stat : {&allocation, &allocated_bytes, &requested_bytes, &inactive_split,
-                     &inactive_split_bytes})
-    stat->peak = stat->current;
-  active_peak = allocation.current + pending;
-  active_bytes_peak = allocated_bytes.current + pending_bytes;
+  counters_.set_split(which, as_signed(pool.heap.free_blocks()) - pool.whole_free_blocks,
+                      as_signed(pool.heap.free_bytes()) - pool.whole_free_bytes);
 }
 
 void StreamHeap::add_stats(AllocatorStats& out) const {
-  all_.add_to(out, StatPool::kAll);
-  pools_[0].counters.add_to(out, StatPool::kSmall);
-  pools_[1].counters.add_to(out, StatPool::kLarge);
-}
-
-void StreamHeap::reset_peaks() {
-  all_.reset_peaks();
-  for (PoolState& pool : pools_) pool.counters.reset_peaks();
+  counters_.both().add_to(out, StatPool::kAll);
+  counters_.of(Pool::kSmall).add_to(out, StatPool::kSmall);
+  counters_.of(Pool::kLarge).add_to(out, StatPool::kLarge);
 }
 
 PeakBoard::Levels StreamHeap::levels(bool peaks) const {
   PeakBoard::Levels out = {};
   std::size_t i = 0;
-  for (const Counters* c : {&all_, &pools_[0].counters, &pools_[1].counters}) {
-    for (const Stat* stat : {&c->allocation, &c->allocated_bytes, &c->requested_bytes})
+  for (const PoolCounters& c :
+       {counters_.both(), counters_.of(Pool::kSmall), counters_.of(Pool::kLarge)}) {
+    for (const Stat* stat : {&c.allocation, &c.allocated_bytes, &c.requested_bytes})
       out[i++] = peaks ? stat->peak : stat->current;
-    out[i++] = peaks ? c->highest_active() : c->allocation.current + c->pending;
-    out[i++] = peaks ? c->highest_active_bytes() : c->allocated_bytes.current + c->pending_bytes;
+    out[i++] = peaks ? c.highest_active() : c.allocation.current + c.pending;
+    out[i++] = peaks ? c.highest_active_bytes() : c.allocated_bytes.current + c.pending_bytes;
   }
   return out;
 }
@@ -395,7 +325,7 @@ void StreamHeap::check_invariants() const {
   for (int p = 0; p < kPools; ++p) {
     const PoolState& pool = pools_[p];
     pool.heap.check_invariants();
-    const Counters& c = pool.counters;
+    const PoolCounters& c = counters_.of(static_cast<Pool>(p));
     TENON_CHECK(whole[p] == pool.whole_free_blocks, "whole free blocks: counted {}, found {}",
                 pool.whole_free_blocks, whole[p]);
     TENON_CHECK(used[p] == c.allocation.current + c.pending, "blocks in use: counted {}, found {}",

@@ -14,6 +14,7 @@
 #include "tenon/device/backend.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/stats.h"
+#include "tenon/memory/stream_ordered/counters.h"
 #include "tenon/memory/stream_ordered/extent.h"
 #include "tenon/memory/stream_ordered/peak_board.h"
 
@@ -89,12 +90,14 @@ class StreamHeap {
   }
 
   // --- Accounts.
-  std::uint64_t sequence() const { return sequence_; }  // rises with every place and release
+  // Rises with every place and release. Needs no lock: work that was queued before a number was
+  // given is queued before whatever is queued by who has read the number.
+  std::uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
   // Adds currents and totals; peaks are this heap's own.
   void add_stats(AllocatorStats& out) const;
-  void reset_peaks();
-  std::int64_t allocated_bytes() const { return all_.allocated_bytes.current; }
-  std::int64_t peak_allocated_bytes() const { return all_.allocated_bytes.peak; }
+  void reset_peaks() { counters_.reset_peaks(); }
+  std::int64_t allocated_bytes() const { return counters_.allocated_bytes(); }
+  std::int64_t peak_allocated_bytes() const { return counters_.peak_allocated_bytes(); }
   // From now on peaks are shared with other heaps.
   void join_board(PeakBoard* board);
   void publish();
@@ -104,30 +107,9 @@ class StreamHeap {
   void check_invariants() const;
 
  private:
-  struct Counters {
-    Stat allocation;
-    Stat allocated_bytes;
-    Stat requested_bytes;
-    Stat inactive_split;
-    Stat inactive_split_bytes;
-    std::int64_t pending = 0;        // freed, but other streams still use them; active all the same
-    std::int64_t pending_bytes = 0;
-    std::int64_t active_peak = 0;    // of allocation + pending, while anything is pending
-    std::int64_t active_bytes_peak = 0;
-
-    void count_place(std::int64_t size, std::int64_t requested);
-    void count_release(std::int64_t size);
-    std::int64_t highest_active() const { return std::max(allocation.peak, active_peak); }
-    std::int64_t highest_active_bytes() const {
-      return std::max(allocated_bytes.peak, active_bytes_peak);
-    }
-    void add_to(AllocatorStats& out, StatPool pool) const;
-    void reset_peaks();
-  };
   struct PoolState {
     BestFitHeap heap;
     PoolRules rules;
-    Counters counters;
     bool growable = false;  // its extents are; then nothing counts as whole or as a split rest
     std::int64_t whole_free_blocks = 0;  // free blocks that are their whole extent
     std::int64_t whole_free_bytes = 0;
@@ -140,19 +122,25 @@ class StreamHeap {
   PeakBoard::Levels levels(bool peaks) const;
   void publish_if_drifted() {
     if (board_ == nullptr) [[likely]] return;
-    const std::int64_t drift = all_.allocated_bytes.current - published_[1];
+    const std::int64_t drift = counters_.allocated_bytes() - published_[1];
     if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
   }
 
-  PoolState& state_of(const Block* block) {
-    return pools_[static_cast<int>(static_cast<const Extent*>(block->owner)->pool)];
+  static Pool pool_of(const Block* block) {
+    return static_cast<const Extent*>(block->owner)->pool;
+  }
+  PoolState& state_of(Pool pool) { return pools_[static_cast<int>(pool)]; }
+  std::uint64_t next_sequence() {
+    const std::uint64_t next = sequence_.load(std::memory_order_relaxed) + 1;
+    sequence_.store(next, std::memory_order_release);
+    return next;
   }
   Block* choose(const PoolState& pool, std::uint64_t rounded) const;
   Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   void return_to_heap(Block* block);
   void defer_release(Block* block);
   void count_whole(PoolState& pool, const Block* block, int direction);
-  void update_split_stats(PoolState& pool);
+  void count_split(Pool pool);
 
   static constexpr std::uint8_t kUsedElsewhere = 1;  // Block::flags: in uses_
 
@@ -163,8 +151,8 @@ class StreamHeap {
   const Stream stream_;
   std::atomic<const void*> owner_{nullptr};
   PoolState pools_[kPools];
-  Counters all_;
-  std::uint64_t sequence_ = 0;
+  HeapCounters counters_;
+  std::atomic<std::uint64_t> sequence_{0};  // written under the lock
 
   PeakBoard* board_ = nullptr;  // null while this is the only heap
   PeakBoard::Levels published_ = {};
