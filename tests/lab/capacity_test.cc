@@ -2,13 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "lab/traces.h"
 #include "tenon/base/byte_size.h"
-#include "tenon/trace/load.h"
 
 namespace tenon {
 namespace {
@@ -65,26 +62,5 @@ TEST(CapacitySearch, FindsACapacityThatFits) {
 }
 
 // PyTorch's own figures for the shipped traces, to the byte.
-TEST(Fidelity, CachingAndExpandableGivePyTorchsFigures) {
-  const std::string traces = TENON_SOURCE_DIR "/data/traces/";
-  std::ifstream file(traces + "pytorch_figures.json");
-  const nlohmann::json figures = nlohmann::json::parse(file);
-  EXPECT_EQ(figures.size(), 7u);
-  for (const auto& [name, peer] : figures.items()) {
-    const Workload load(load_traces(traces + name + ".csv.zst").at(0));
-    EXPECT_EQ(load.ops().size(), peer.at("events"));
-    EXPECT_EQ(load.live_peak_bytes(), peer.at("live_peak_bytes"));
-    for (const auto& [policy, key] : {std::pair("caching", "pytorch_default"),
-                                      std::pair("expandable", "pytorch_expandable")}) {
-      ReplaySetup setup;
-      setup.policy = policy;
-      const std::uint64_t reserved = replay(load, setup).reserved_peak_bytes;
-      EXPECT_EQ(reserved, peer.at(key).at("reserved_peak_bytes")) << name << " " << policy;
-      EXPECT_EQ(find_min_capacity(load, setup, reserved), peer.at(key).at("min_capacity_bytes"))
-          << name << " " << policy;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace tenon

@@ -60,10 +60,10 @@ TEST(StitchedFigures, HoldLittleMoreThanTheLivePeakWithoutPressure) {
     const ReplayFigures replayed = replay(workload, setup);
     const double ratio = static_cast<double>(replayed.reserved_peak_bytes) /
                          static_cast<double>(workload.live_peak_bytes());
-    EXPECT_LE(ratio, 1.08) << name;
+    EXPECT_LE(ratio, 1.055) << name;
     log_sum += std::log(ratio);
   }
-  EXPECT_LE(std::exp(log_sum / static_cast<double>(trace_names().size())), 1.05);
+  EXPECT_LE(std::exp(log_sum / static_cast<double>(trace_names().size())), 1.025);
 }
 
 }  // namespace
