@@ -26,5 +26,6 @@ bench_peers|the policies named after PyTorch beside PyTorch
 bench_targets|every policy: time, memory, the same layout in every run
 bench_host_pair|the host allocator: alloc and free of one block
 bench_pool_seed|a memory pool beside its driver and a cached allocator
+bench_robson|the worst case: Robson's adversary against every policy
 PROGRAMS
 exit $status

@@ -179,6 +179,8 @@ TEST(Command, SaysInOneLineWhatIsWrongWithItsArguments) {
   expect_refused("replay --lag -5ms " + trace.path(), "-5ms");
   expect_refused("replay --passes -1 " + trace.path(), "--passes");
   expect_refused("replay --policy caching --conf nonsense:3 " + trace.path(), "nonsense");
+  expect_refused("replay --page 0 " + trace.path(), "--page 0");
+  expect_refused("replay --policy stitched --page 3MiB " + trace.path(), "3 MiB");
 }
 
 TEST(Command, RefusesPicklesThatWouldRunCode) {

@@ -52,6 +52,7 @@ struct ReplayArguments {
   std::vector<std::string> files;
   std::vector<std::string> policies = {"all"};
   std::string capacity;
+  std::string page;                // empty: the default
   std::string lag = "5ms";
   std::string json_file;
   bool json = false;
@@ -108,6 +109,10 @@ int run_replay(ReplayArguments& arguments) {
       throw InvalidArgument("--capacity 0: a device needs at least one byte");
   }
   options.lag_ns = parse_duration_ns(arguments.lag);
+  if (!arguments.page.empty()) {
+    options.page_bytes = parse_byte_size(arguments.page);
+    if (options.page_bytes == 0) throw InvalidArgument("--page 0: a page needs at least one byte");
+  }
 
   std::vector<Workload> workloads;
   int status = load_all(arguments.files, workloads) ? kSuccess : kBadInput;
@@ -156,6 +161,9 @@ Subcommand add_replay(CLI::App& app) {
                    "Search the smallest device for each policy");
   replay->add_option("--conf", arguments->survey.conf,
                      "PyTorch's allocator settings, 'key:value,key:value'");
+  replay->add_option("--page", arguments->page,
+                     "Page size of stitched, like 8MiB: smaller holds less memory and costs more "
+                     "driver time");
   replay->add_option("--lag", arguments->lag,
                      "How long the device's work runs behind the host, like 20ms")
       ->capture_default_str();

@@ -38,6 +38,7 @@ class Survey {
     ReplaySetup made;
     made.policy = policy(job);
     made.options.conf = options_.conf;
+    made.options.page_bytes = options_.page_bytes;
     made.lag_ns = options_.lag_ns;
     return made;
   }
@@ -130,7 +131,7 @@ std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,
   const Plan no_plan;
   for (const std::string& policy : options.policies) {
     SimBackend device;
-    find_policy(policy).make(device, {options.conf, 0, &no_plan});
+    find_policy(policy).make(device, {options.conf, 0, &no_plan, options.page_bytes});
   }
   return Survey(workloads, options, progress).run();
 }

@@ -76,7 +76,9 @@ const std::vector<Policy>& policies() {
       {"stitched", "physical pages moved between holes: Tenon's own, the default on a GPU",
        "GMLake, and better",
        [](Backend& backend, const Options& options) -> Made {
-         return std::make_unique<StitchedAllocator>(backend, StitchedSettings{},
+         StitchedSettings stitched;
+         if (options.page_bytes != 0) stitched.page_bytes = options.page_bytes;
+         return std::make_unique<StitchedAllocator>(backend, stitched,
                                                     parse_caching_settings(options.conf),
                                                     options.limit_bytes);
        }},

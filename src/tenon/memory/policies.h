@@ -18,6 +18,7 @@ struct PolicyOptions {
   std::string conf;              // PyTorch's allocator settings, "key:value,key:value"
   std::uint64_t limit_bytes = 0; // the allocator's own limit, below the device's; 0: none
   const Plan* plan = nullptr;    // for `plan`; must outlive the allocator
+  std::uint64_t page_bytes = 0;  // for `stitched`: memory against driver time; 0: its default
 };
 
 struct Policy {
