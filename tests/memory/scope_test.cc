@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <stdexcept>
 #include <thread>
@@ -17,7 +18,7 @@
 namespace tenon {
 namespace {
 
-// malloc that counts its calls and knows what is out.
+// malloc that counts its calls and knows what is out. Thread-safe.
 class CountingAllocator final : public Allocator {
  public:
   DataPtr allocate(std::size_t size_bytes) override {
@@ -32,10 +33,10 @@ class CountingAllocator final : public Allocator {
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     default_copy_data(dest, src, size_bytes);
   }
-  int calls = 0;
-  std::size_t last_bytes = 0;
+  std::atomic<int> calls = 0;
+  std::atomic<std::size_t> last_bytes = 0;
   std::size_t limit_bytes = ~std::size_t{0};
-  static inline int live = 0;
+  static inline std::atomic<int> live = 0;
 
  private:
   static void free_block(void* data) {
