@@ -1,11 +1,13 @@
-// The spin lock, checks and error types.
+// The locks, checks and error types.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "tenon/base/biased_lock.h"
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
 #include "tenon/base/spin_lock.h"
@@ -50,6 +52,74 @@ TEST(SpinLock, LetsADescheduledOwnerRun) {
   lock.unlock();
   waiting.join();
   EXPECT_TRUE(entered);
+}
+
+TEST(BiasedLock, ExcludesOwnerAndOthersBeforeAndAfterItIsShared) {
+  BiasedLock lock;
+  std::uint64_t plain_counter = 0;
+  const auto count = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      const std::lock_guard guard(lock);
+      ++plain_counter;
+    }
+  };
+  count(1);  // this thread owns it
+  std::thread few([&] { count(static_cast<int>(BiasedLock::kMaxRevocations) / 2); });
+  count(100'000);
+  few.join();
+  std::vector<std::thread> many;
+  for (int t = 0; t < 3; ++t) many.emplace_back([&] { count(20'000); });
+  count(100'000);
+  for (std::thread& thread : many) thread.join();
+  EXPECT_EQ(plain_counter, 1 + BiasedLock::kMaxRevocations / 2 + 200'000 + 60'000u);
+}
+
+// The owner is inside most of the time, and others come rarely enough that it stays biased.
+TEST(BiasedLock, RevokersWaitForAnOwnerThatIsInside) {
+  for (int round = 0; round < 20; ++round) {
+    BiasedLock lock;
+    std::uint64_t a = 0;
+    std::uint64_t b = 0;
+    std::atomic<bool> stop = false;
+    std::atomic<bool> begun = false;
+    std::thread owner([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+        const std::lock_guard guard(lock);
+        ++a;
+        ++b;
+        begun.store(true, std::memory_order_relaxed);
+      }
+    });
+    while (!begun.load(std::memory_order_relaxed)) std::this_thread::yield();
+    for (int i = 0; i < 40; ++i) {
+      const std::lock_guard guard(lock);
+      EXPECT_EQ(a, b);
+      ++a;
+      ++b;
+    }
+    stop = true;
+    owner.join();
+    EXPECT_EQ(a, b);
+  }
+}
+
+TEST(BiasedLock, IsPassedFromOwnerToOwner) {
+  BiasedLock lock(BiasedLock::Owner::kAppointed);
+  int counter = 0;
+  for (int i = 0; i < 3; ++i) {
+    std::thread([&] {
+      {
+        const std::lock_guard guard(lock);
+        lock.become_owner();
+      }
+      for (int j = 0; j < 1000; ++j) {
+        const std::lock_guard guard(lock);
+        ++counter;
+      }
+      lock.resign();
+    }).join();
+  }
+  EXPECT_EQ(counter, 3000);
 }
 
 TEST(Check, FailsWithPlaceConditionAndMessage) {

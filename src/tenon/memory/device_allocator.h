@@ -58,11 +58,12 @@ class DeviceAllocator : public Allocator {
   virtual DataPtr allocate_on(std::size_t size_bytes, Stream stream) = 0;
 
   // The same by bare pointer, for callers that cannot keep a DataPtr. The block's record is found
-  // in a PointerMap (its memory budget is stated there), which blocks held by DataPtr never enter.
+  // in a PointerMap (its memory budget is stated there), which blocks held by DataPtr never enter;
+  // `host` has a way of its own.
   // Freeing a pointer that is not held throws InvalidPointer and changes nothing; null is ignored.
   void* raw_allocate(std::size_t size_bytes) override;
   void raw_deallocate(void* data) override;
-  void* raw_allocate_on(std::size_t size_bytes, Stream stream);
+  virtual void* raw_allocate_on(std::size_t size_bytes, Stream stream);
 
   // The block is also used by work queued on `stream`: once freed it waits for that work too. A
   // no-op for the block's own stream. Throws InvalidPointer for a block of another allocator.

@@ -14,67 +14,67 @@
 namespace tenon::host {
 
 
-// What one thread has changed since it last told the shared accounts. Written by its owner alone,
-// without read-modify-write instructions; read by anybody.
+// What one thread has changed since it last told the shared accounts. Blocks, bytes, requested
+// bytes; under the lock of the thread's heap.
 class LocalAccount {
  public:
+  // With several threads: what one of them may keep to itself.
   static constexpr std::int64_t kFlushBytes = 512 * 1024;
 
   void allocated(std::int64_t bytes, std::int64_t requested) {
-    bump(drift_[0], highs_[0], 1);
-    bump(drift_[1], highs_[1], bytes);
-    bump(drift_[2], highs_[2], requested);
-    add(totals_[0], 1);
-    add(totals_[1], bytes);
-    add(totals_[2], requested);
+    raise(0, 1);
+    raise(1, bytes);
+    raise(2, requested);
   }
   void freed(std::int64_t bytes, std::int64_t requested) {
-    add(drift_[0], -1);
-    add(drift_[1], -bytes);
-    add(drift_[2], -requested);
+    freed_[0] += 1;
+    freed_[1] += bytes;
+    freed_[2] += requested;
   }
-  bool is_due() const { return std::abs(get(drift_[1])) >= kFlushBytes; }
+  // Allocated and freed that many times in turn.
+  void passed(std::int64_t times, std::int64_t bytes, std::int64_t requested) {
+    for (auto* total : {&allocated_, &freed_}) {
+      (*total)[0] += times;
+      (*total)[1] += times * bytes;
+      (*total)[2] += times * requested;
+    }
+  }
+  bool is_due() const { return std::abs(drift(1)) >= flush_bytes_.load(std::memory_order_relaxed); }
+
+  // There are other threads now, so this one must tell what it does. Anybody's.
+  void begin_to_tell() { flush_bytes_.store(kFlushBytes, std::memory_order_relaxed); }
 
  private:
   friend class Accounts;
-  using Counter = std::atomic<std::int64_t>;
-  static std::int64_t get(const Counter& counter) {
-    return counter.load(std::memory_order_relaxed);
-  }
-  static void add(Counter& counter, std::int64_t amount) {
-    counter.store(get(counter) + amount, std::memory_order_relaxed);
-  }
-  static void bump(Counter& level, Counter& high, std::int64_t amount) {
-    const std::int64_t now = get(level) + amount;
-    level.store(now, std::memory_order_relaxed);
-    if (now > get(high)) high.store(now, std::memory_order_relaxed);
+  std::int64_t drift(std::size_t i) const { return allocated_[i] - freed_[i]; }
+  void raise(std::size_t i, std::int64_t amount) {
+    allocated_[i] += amount;
+    if (drift(i) > highs_[i]) [[unlikely]] highs_[i] = drift(i);
   }
 
-  // Blocks, bytes, requested bytes.
-  std::array<Counter, 3> drift_ = {};   // since the last flush
-  std::array<Counter, 3> highs_ = {};   // the highest drift since then
-  std::array<Counter, 3> totals_ = {};  // allocated since then
+  std::array<std::int64_t, 3> allocated_ = {};
+  std::array<std::int64_t, 3> freed_ = {};
+  std::array<std::int64_t, 3> highs_ = {};  // of allocated - freed
+  std::atomic<std::int64_t> flush_bytes_ = INT64_MAX;
 };
 
-// What all threads together hold. Currents and totals are exact at any time; a peak is exact while
-// one thread allocates, and with several it may miss, for each of them, what the thread had not yet
-// told (LocalAccount::kFlushBytes at most). Thread-safe: one lock, a leaf.
+// What all threads together hold. A peak is exact while one thread allocates, and with several it
+// may miss, for each of them, what the thread had not yet told (LocalAccount::kFlushBytes at most).
+// Thread-safe: one lock, a leaf.
 class Accounts {
  public:
-  // Requires: called by the account's owner.
   void flush(LocalAccount& account) {
     const std::lock_guard lock(lock_);
     for (std::size_t i = 0; i < 3; ++i) {
       Stat& stat = *usage(stats_)[i];
-      stat.peak = std::max(stat.peak, stat.current + LocalAccount::get(account.highs_[i]));
-      stat.current += LocalAccount::get(account.drift_[i]);
-      stat.allocated += LocalAccount::get(account.totals_[i]);
-      for (auto* counter : {&account.drift_[i], &account.highs_[i], &account.totals_[i]})
-        counter->store(0, std::memory_order_relaxed);
+      stat.peak = std::max(stat.peak, stat.current + account.highs_[i]);
+      stat.current += account.drift(i);
+      stat.allocated += account.allocated_[i];
+      account.allocated_[i] = account.freed_[i] = account.highs_[i] = 0;
     }
   }
 
-  // For blocks that no thread's account knows of: large ones, and frees by strangers.
+  // By threads without an account.
   void allocated(std::int64_t bytes, std::int64_t requested) {
     const std::lock_guard lock(lock_);
     stats_.allocation[0].increase(1);
@@ -95,50 +95,21 @@ class Accounts {
     apply(stats_);
   }
 
-  // What all say together. `for_each_account(visit)` visits every LocalAccount.
-  template <typename ForEach>
-  AllocatorStats sum(ForEach&& for_each_account) const {
+  // But for these, which count as used here and are not.
+  AllocatorStats stats_without(std::int64_t blocks, std::int64_t bytes,
+                               std::int64_t requested) const {
     const std::lock_guard lock(lock_);
     AllocatorStats out = stats_;
-    std::array<std::int64_t, 3> highs = {INT64_MIN, INT64_MIN, INT64_MIN};
-    for_each_account([&](const LocalAccount& account) {
-      for (std::size_t i = 0; i < 3; ++i) {
-        usage(out)[i]->current += LocalAccount::get(account.drift_[i]);
-        usage(out)[i]->allocated += LocalAccount::get(account.totals_[i]);
-        highs[i] = std::max(highs[i], LocalAccount::get(account.highs_[i]));
-      }
-    });
-    for (std::size_t i = 0; i < 3; ++i) {
-      Stat& stat = *usage(out)[i];
-      stat.peak = std::max(stat.peak, stat.current);
-      if (highs[i] != INT64_MIN)
-        stat.peak = std::max(stat.peak, usage(stats_)[i]->current + highs[i]);
-    }
+    out.allocation[0].decrease(blocks);
+    out.allocated_bytes[0].decrease(bytes);
+    out.requested_bytes[0].decrease(requested);
     out.active = out.allocation;
     out.active_bytes = out.allocated_bytes;
     return out;
   }
 
-  template <typename ForEach>
-  void reset_peaks(ForEach&& for_each_account) {
-    const std::lock_guard lock(lock_);
-    tenon::reset_peaks(stats_);
-    // Highs are their owners' to write; an owner that allocates at this moment may keep its old
-    // one.
-    for_each_account([this](LocalAccount& account) {
-      for (std::size_t i = 0; i < 3; ++i) {
-        const std::int64_t drift = LocalAccount::get(account.drift_[i]);
-        account.highs_[i].store(drift, std::memory_order_relaxed);
-        usage(stats_)[i]->peak += drift;
-      }
-    });
-  }
-
  private:
   static std::array<Stat*, 3> usage(AllocatorStats& stats) {
-    return {&stats.allocation[0], &stats.allocated_bytes[0], &stats.requested_bytes[0]};
-  }
-  static std::array<const Stat*, 3> usage(const AllocatorStats& stats) {
     return {&stats.allocation[0], &stats.allocated_bytes[0], &stats.requested_bytes[0]};
   }
 

@@ -19,10 +19,9 @@ Block* ExtentStore::take(std::uint64_t size_bytes) {
 }
 
 Block* ExtentStore::take_locked(std::uint64_t size_bytes) {
-  Block* block = heap_.place(size_bytes);
+  Block* block = heap_.place(size_bytes, size_bytes % kSpanAlignment == 0 ? kSpanAlignment : 1);
   if (block == nullptr) return nullptr;
   ++operations_;
-  block->context = this;
   auto* extent = static_cast<Extent*>(block->owner);
   if (extent->whole != nullptr) {
     extent->whole = nullptr;
@@ -60,8 +59,7 @@ Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent
   return take_locked(size_bytes);
 }
 
-std::vector<Segment> ExtentStore::release(Block* block) {
-  std::vector<Segment> released;
+void ExtentStore::release(Block* block, std::vector<Released>& released) {
   const std::lock_guard lock(lock_);
   auto* extent = static_cast<Extent*>(block->owner);
   block->requested = ++operations_;  // when it became free; a merger keeps the latest
@@ -71,7 +69,7 @@ std::vector<Segment> ExtentStore::release(Block* block) {
     ++whole_extents_;
   }
   constexpr std::uint64_t kLookEvery = 256;
-  if (whole_extents_ == 0 || operations_ < next_look_) return released;
+  if (whole_extents_ == 0 || operations_ < next_look_) return;
   next_look_ = operations_ + kLookEvery;
   for (std::size_t i = extents_.size(); i-- > 0;) {
     Block* whole = extents_[i]->whole;
@@ -79,21 +77,20 @@ std::vector<Segment> ExtentStore::release(Block* block) {
     try {
       const Segment segment = extents_[i]->segment;
       give_back(i);
-      released.push_back(segment);
+      released.push_back({segment, stream_});
     } catch (const DeviceError&) {
       whole->requested = operations_;  // a free must not fail for that; it decays again
     }
   }
-  return released;
 }
 
-void ExtentStore::release_free_extents(std::vector<Segment>& released) {
+void ExtentStore::release_free_extents(std::vector<Released>& released) {
   const std::lock_guard lock(lock_);
   for (std::size_t i = extents_.size(); i-- > 0;) {
     if (extents_[i]->whole == nullptr) continue;
     const Segment segment = extents_[i]->segment;
     give_back(i);
-    released.push_back(segment);
+    released.push_back({segment, stream_});
   }
 }
 

@@ -1,6 +1,7 @@
 // The memory of one stream: extents from the driver, cut by best fit.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -17,9 +18,22 @@ class HostAllocator;
 
 namespace tenon::host {
 
-inline constexpr std::uint64_t kExtentBytes = 64 << 20;  // the usual extent
-inline constexpr std::uint64_t kExtentUnit = 2 << 20;    // extents are multiples: huge pages
-inline constexpr std::uint64_t kGrain = 4096;            // large blocks and spans are multiples
+inline constexpr std::uint64_t kExtentUnit = 2 << 20;  // extents are multiples: huge pages
+inline constexpr std::uint64_t kGrain = 4096;            // large blocks are multiples
+inline constexpr std::uint64_t kSpanAlignment = 64 << 10;  // spans are multiples, and begin at one
+
+// The usual extent on a device with so much memory. Few and large: a host's extent costs addresses,
+// not memory, until it is touched, and blocks do not fit across the border of two.
+constexpr std::uint64_t extent_bytes(std::uint64_t total_bytes) {
+  return std::clamp<std::uint64_t>(total_bytes / 16 / kExtentUnit * kExtentUnit, kExtentUnit,
+                                   512 << 20);
+}
+
+// Memory that went back to the driver: for the observers, once no lock is held.
+struct Released {
+  Segment segment;
+  Stream stream;
+};
 
 // Hands out pieces of extents: spans to the threads' heaps, and large blocks.
 //
@@ -49,17 +63,17 @@ class ExtentStore {
   ExtentStore(const ExtentStore&) = delete;
   ExtentStore& operator=(const ExtentStore&) = delete;
 
-  // A piece from the extents there are, or null; its `context` is this store. Requires: size_bytes
-  // is a multiple of kGrain.
+  // A piece from the extents there are, or null. Requires: size_bytes
+  // is a multiple of kGrain. A multiple of kSpanAlignment begins at one.
   Block* take(std::uint64_t size_bytes);
   // The same after adding an extent, of at least `extent_bytes`; null when the driver has no
   // memory, or the limit forbids it.
   Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
-  // Extents that have decayed go back to the driver; the caller reports them.
-  std::vector<Segment> release(Block* block);
+  // Extents that have decayed go back to the driver, and into `released`.
+  void release(Block* block, std::vector<Released>& released);
   // All wholly free extents go back to the driver, one after the other into `released`. Throws
   // DeviceError when the driver refuses one; those not yet given back stay.
-  void release_free_extents(std::vector<Segment>& released);
+  void release_free_extents(std::vector<Released>& released);
 
   static void* address_of(const Block* block);
   HostAllocator& allocator() const { return allocator_; }

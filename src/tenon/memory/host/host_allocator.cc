@@ -13,24 +13,37 @@
 namespace tenon {
 
 using host::ExtentStore;
+using host::Held;
 using host::LocalHeap;
+using host::Released;
 using host::Slot;
+using host::Span;
+namespace word = host::word;
 
 namespace {
 
 // The context of a DataPtr is a Slot for small blocks, a Block with this bit set for large ones.
 constexpr std::uintptr_t kLargeBit = 1;
 
-Block* large_block_of(void* context) {
+// Block::flags of large blocks in the page map.
+constexpr std::uint64_t kMapped = 1;
+
+Block* large_block_of(const void* context) {
   const auto bits = reinterpret_cast<std::uintptr_t>(context);
   return (bits & kLargeBit) == 0 ? nullptr : reinterpret_cast<Block*>(bits - kLargeBit);
 }
 void* context_of(Block* block) {
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(block) | kLargeBit);
 }
+LocalHeap& heap_of(const Block* block) { return *static_cast<LocalHeap*>(block->context); }
 
-std::int64_t bytes_of(const Slot* slot) {
-  return static_cast<std::int64_t>(host::size_class_bytes(slot->span->size_class));
+// A used large block has its word where others have a link.
+static_assert(sizeof(Block::link) == sizeof(std::uintptr_t));
+std::uintptr_t* word_of(Block* block) { return reinterpret_cast<std::uintptr_t*>(&block->link); }
+
+Held held(Slot* slot) { return {slot->data, slot, &slot->word, slot->span->block_bytes}; }
+Held held(Block* block) {
+  return {ExtentStore::address_of(block), context_of(block), word_of(block), block->size};
 }
 
 }  // namespace
@@ -39,79 +52,121 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
     : DeviceAllocator(backend),
       id_(HostThread::enrol(*this)),
       limit_bytes_(limit_bytes),
+      extent_bytes_(host::extent_bytes(backend.memory().total_bytes)),
       has_streams_(backend.limits().has_streams) {}
 
 HostAllocator::~HostAllocator() { HostThread::withdraw(id_); }
 
+// Tells the observers what went back to the driver: at its end, when no lock is held any more, and
+// also when the driver has refused something in between.
+class HostAllocator::ReleaseReport {
+ public:
+  explicit ReleaseReport(ObserverList& observers) : observers_(observers) {}
+  ~ReleaseReport() {
+    for (const auto& [segment, stream] : released)
+      observers_.report(MemoryEvent::kReleased, segment.base, segment.size_bytes, stream);
+  }
+  ReleaseReport(const ReleaseReport&) = delete;
+  ReleaseReport& operator=(const ReleaseReport&) = delete;
+
+  std::vector<Released> released;
+
+ private:
+  ObserverList& observers_;
+};
+
 // --- Allocation.
 
-DataPtr HostAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
-  check_request(size_bytes, stream);
-  if (size_bytes == 0) return DataPtr(device_);
-  LocalHeap& heap = heap_of_this_thread(stream);
-  DataPtr data = size_bytes <= host::kLargestClass ? allocate_small(heap, size_bytes)
-                                                   : allocate_large(heap, size_bytes);
-  if (HostThread::has_ended()) [[unlikely]] abandon(heap);
-  if (data == nullptr) [[unlikely]] give_up(size_bytes, stream);
-  return data;
+// The common case: the thread's heap has it in the door. Whatever else there is to do is a tail
+// call, so that this much needs no frame.
+inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint32_t stream_key) {
+  LocalHeap* heap = HostThread::find_last_heap(id_, stream_key);
+  if (heap == nullptr || !heap->lock.try_lock_as_owner()) [[unlikely]] return nullptr;
+  const Held* again = heap->pass_again(word);
+  heap->lock.unlock_as_owner();
+  return again;
 }
 
-DataPtr HostAllocator::allocate_small(LocalHeap& heap, std::size_t size_bytes) {
-  const int size_class = host::size_class_of(size_bytes);
-  Slot* slot = heap.take(size_class, size_bytes);
-  bool fresh = false;
+// The next most common: in a bin.
+Held HostAllocator::take(std::uintptr_t word, Stream stream) {
+  LocalHeap* heap = HostThread::find_heap(id_, has_streams_ ? stream.id : 0);
+  const std::uint64_t size_bytes = word::requested(word);
+  if (size_bytes > host::kLargestClass || heap == nullptr || !heap->lock.try_lock_as_owner())
+    return take_elsewhere(word, stream);
+  Slot* slot = nullptr;
+  if (heap->close_empty_door()) [[likely]]
+    slot = heap->take_at_once(host::size_class_of(size_bytes));
   if (slot == nullptr) [[unlikely]] {
-    heap.trim_if_asked();
-    auto span = LocalHeap::prepare_span(size_class);
-    Block* block = obtain(heap, host::span_bytes(size_class), fresh);
-    if (block == nullptr) return DataPtr(device_);
-    heap.add_span(std::move(span), block);
-    slot = heap.take(size_class, size_bytes);
+    heap->lock.unlock_as_owner();
+    return take_elsewhere(word, stream);
   }
-  heap.account.allocated(static_cast<std::int64_t>(host::size_class_bytes(size_class)),
-                         static_cast<std::int64_t>(size_bytes));
-  if (heap.account.is_due()) [[unlikely]] accounts_.flush(heap.account);
-  return finish(heap, slot->data, slot, size_bytes, fresh);
+  const Held taken = held(slot);
+  heap->let_out(taken, word);
+  if (heap->account.is_due()) [[unlikely]] accounts_.flush(heap->account);
+  heap->lock.unlock_as_owner();
+  observers_.report(MemoryEvent::kRecycled, taken.data, size_bytes, stream);
+  return taken;
 }
 
-DataPtr HostAllocator::allocate_large(LocalHeap& heap, std::size_t size_bytes) {
+// From bins, store and driver; and once more when all that nobody uses has been given back.
+Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
+  const std::uint64_t size_bytes = word::requested(word);
+  LocalHeap& heap = heap_of_this_thread(stream);
+  ReleaseReport report(observers_);
   bool fresh = false;
-  heap.trim_if_asked();
-  Block* block = obtain(heap, align_up(size_bytes, host::kGrain), fresh);
-  if (block == nullptr) return DataPtr(device_);
-  block->requested = size_bytes;
-  accounts_.flush(heap.account);
-  accounts_.allocated(static_cast<std::int64_t>(block->size),
-                      static_cast<std::int64_t>(size_bytes));
-  return finish(heap, ExtentStore::address_of(block), context_of(block), size_bytes, fresh);
+  const auto try_once = [&](Try which) -> Held {
+    const std::lock_guard lock(heap.lock);
+    heap.close_door(report.released);
+    Held taken;
+    if (size_bytes <= host::kLargestClass) {
+      if (Slot* slot = find_small(heap, host::size_class_of(size_bytes), which, fresh, report))
+        taken = held(slot);
+    } else if (Block* block =
+                   obtain(heap, align_up(size_bytes, host::kGrain), which, fresh, report)) {
+      block->context = &heap;
+      taken = held(block);
+    }
+    if (taken.data != nullptr) heap.let_out(taken, word);
+    if (heap.account.is_due()) accounts_.flush(heap.account);
+    return taken;
+  };
+  Held taken = try_once(Try::kFirst);
+  if (taken.data == nullptr) {
+    accounts_.change([](AllocatorStats& stats) { ++stats.num_alloc_retries; });
+    release_idle(report.released);
+    taken = try_once(Try::kLast);
+  }
+  if (HostThread::has_ended()) abandon(heap);
+  if (taken.data == nullptr) give_up(size_bytes, stream);
+  observers_.report(fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, taken.data,
+                    size_bytes, stream);
+  return taken;
 }
 
-// The DataPtr is made first: should anything below it throw, the block is not lost.
-DataPtr HostAllocator::finish(LocalHeap& heap, void* data, void* context, std::size_t size_bytes,
-                              bool fresh) {
-  DataPtr owned(data, context, &free_block, device_);
-  const Stream stream = heap.store().stream();
-  if (!heap.released().empty()) [[unlikely]] report_released(heap.released(), stream);
-  observers_.report(fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data, size_bytes,
-                    stream);
-  return owned;
+Slot* HostAllocator::find_small(LocalHeap& heap, int size_class, Try which, bool& fresh,
+                                ReleaseReport& report) {
+  if (Slot* slot = heap.take(size_class)) return slot;
+  auto span = LocalHeap::prepare_span(size_class);
+  Block* block = obtain(heap, host::span_bytes(size_class), which, fresh, report);
+  if (block == nullptr) return nullptr;
+  heap.add_span(std::move(span), block);
+  return heap.take(size_class);
 }
 
-// A piece of the stream's extents: from what there is, what this thread can spare, the driver, and
-// the driver again once it has back what nobody uses. Null: out of memory.
-Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, bool& fresh) {
+// A piece of the stream's extents: from what there is, what this thread can spare, the driver.
+// Null: out of memory. Requires: the heap's lock.
+Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
+                             ReleaseReport& report) {
   ExtentStore& store = heap.store();
   if (Block* block = store.take(size_bytes)) return block;
-  heap.trim();
+  heap.trim(report.released);
   if (Block* block = store.take(size_bytes)) return block;
   fresh = true;
   // Half an extent and more gets one of its own, so that no rest stays behind.
-  const std::uint64_t usual = size_bytes * 2 >= host::kExtentBytes ? 0 : host::kExtentBytes;
-  if (Block* block = store.grow_and_take(size_bytes, usual)) return block;
-  accounts_.change([](AllocatorStats& stats) { ++stats.num_alloc_retries; });
-  release_free_extents();
-  if (Block* block = store.grow_and_take(size_bytes, usual)) return block;
-  return store.grow_and_take(size_bytes, 0);
+  const std::uint64_t usual = size_bytes * 2 >= extent_bytes_ ? 0 : extent_bytes_;
+  Block* block = store.grow_and_take(size_bytes, usual);
+  if (block == nullptr && which == Try::kLast) block = store.grow_and_take(size_bytes, 0);
+  return block;
 }
 
 void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
@@ -119,56 +174,192 @@ void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
   const std::uint64_t total = backend_.memory().total_bytes;
   const std::uint64_t limit = limit_bytes_ == 0 ? total : std::min(limit_bytes_, total);
   throw_out_of_memory(size_bytes, stream, limit,
-                      "blocks above 256 KiB need one free piece of an extent: free neighbours, or "
+                      "blocks above 64 KiB need one free piece of an extent: free neighbours, or "
                       "let threads that hold caches end");
 }
 
 // --- Frees.
 
-void HostAllocator::free_block(void* context) {
-  if (Block* block = large_block_of(context)) {
-    static_cast<ExtentStore*>(block->context)->allocator().free_large(block);
-    return;
-  }
-  auto* slot = static_cast<Slot*>(context);
-  LocalHeap& heap = *slot->span->heap;
-  HostAllocator& self = heap.store().allocator();
-  const Stream stream = heap.store().stream();
-  void* const data = slot->data;
-  const std::uint64_t requested = slot->requested;
-  const std::int64_t bytes = bytes_of(slot);
-  if (heap.owner.load(std::memory_order_relaxed) == HostThread::mark()) [[likely]] {
-    heap.account.freed(bytes, static_cast<std::int64_t>(requested));
-    heap.put(slot);
-    if (heap.account.is_due()) [[unlikely]] self.accounts_.flush(heap.account);
-    if (!heap.released().empty()) [[unlikely]] self.report_released(heap.released(), stream);
-  } else {
-    if (LocalHeap* mine = HostThread::last_heap_in(self.id_)) {
-      mine->account.freed(bytes, static_cast<std::int64_t>(requested));
-      if (mine->account.is_due()) self.accounts_.flush(mine->account);
-    } else {
-      self.accounts_.freed(bytes, static_cast<std::int64_t>(requested));
-    }
-    heap.push_remote(slot);
-  }
-  self.observers_.report(MemoryEvent::kFreed, data, requested, stream);
+void HostAllocator::drop(void* context) {
+  if (Block* block = large_block_of(context))
+    drop_large(block);
+  else
+    drop_small(static_cast<Slot*>(context));
 }
 
-void HostAllocator::free_large(Block* block) {
-  auto& store = *static_cast<ExtentStore*>(block->context);
-  void* const data = ExtentStore::address_of(block);
-  const std::uint64_t requested = block->requested;
-  accounts_.freed(static_cast<std::int64_t>(block->size), static_cast<std::int64_t>(requested));
-  std::vector<Segment> released = store.release(block);
-  report_released(released, store.stream());
-  observers_.report(MemoryEvent::kFreed, data, requested, store.stream());
+void HostAllocator::drop_small(Slot* slot) {
+  LocalHeap& heap = *slot->span->heap;
+  void* const data = slot->data;
+  const std::uint64_t requested = word::requested(slot->word);
+  if (heap.lock.try_lock_as_owner()) [[likely]] {
+    if (!heap.come_back(slot)) {
+      heap.account.freed(slot->span->block_bytes, static_cast<std::int64_t>(requested));
+      heap.put(slot);
+      if (heap.account.is_due()) [[unlikely]] accounts_.flush(heap.account);
+    }
+    heap.lock.unlock_as_owner();
+  } else {
+    count_freed(slot->span->block_bytes, requested);
+    if (heap.owner.load(std::memory_order_relaxed) == thread_mark()) {
+      const std::lock_guard lock(heap.lock);
+      heap.disturb();
+      heap.put(slot);
+    } else {
+      heap.push_remote(slot);
+    }
+  }
+  observers_.report(MemoryEvent::kFreed, data, requested, heap.store().stream());
 }
+
+void HostAllocator::drop_large(Block* block) {
+  LocalHeap& heap = heap_of(block);
+  void* const data = ExtentStore::address_of(block);
+  const std::uint64_t requested = word::requested(*word_of(block));
+  bool inside = false;
+  if (heap.lock.try_lock_as_owner()) {
+    inside = heap.come_back(context_of(block));
+    heap.lock.unlock_as_owner();
+  }
+  ReleaseReport report(observers_);
+  if (!inside) {
+    count_freed(block->size, requested);
+    heap.disturb();
+    release_large(block, report.released);
+  }
+  observers_.report(MemoryEvent::kFreed, data, requested, heap.store().stream());
+}
+
+// For blocks that do not go back through the heap whose account knows them.
+void HostAllocator::count_freed(std::uint64_t bytes, std::uint64_t requested) {
+  const auto block_bytes = static_cast<std::int64_t>(bytes);
+  const auto requested_bytes = static_cast<std::int64_t>(requested);
+  LocalHeap* mine = HostThread::last_heap_in(id_);
+  if (mine == nullptr) return accounts_.freed(block_bytes, requested_bytes);
+  const std::lock_guard lock(mine->lock);
+  mine->account.freed(block_bytes, requested_bytes);
+  if (mine->account.is_due()) accounts_.flush(mine->account);
+}
+
+// What was in the heap's door. Requires: the heap's lock.
+void HostAllocator::give_back(LocalHeap& heap, const Held& held, std::vector<Released>& released) {
+  if (Block* block = large_block_of(held.context))
+    release_large(block, released);
+  else
+    heap.put(static_cast<Slot*>(held.context));
+}
+
+void HostAllocator::release_large(Block* block, std::vector<Released>& released) {
+  leave_map(block);
+  heap_of(block).store().release(block, released);
+}
+
+// --- By DataPtr.
+
+DataPtr HostAllocator::allocate(std::size_t size_bytes) {
+  return allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
+}
+
+DataPtr HostAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
+  check_request(size_bytes, stream);
+  const std::uintptr_t word = word::make(size_bytes, word::kOwned);
+  if (observers_.empty()) [[likely]]
+    if (const Held* again = take_again(word, has_streams_ ? stream.id : 0)) [[likely]]
+      return DataPtr(again->data, again->context, &free_block, device_);
+  if (size_bytes == 0) return DataPtr(device_);
+  const Held taken = take(word, stream);
+  return DataPtr(taken.data, taken.context, &free_block, device_);
+}
+
+void HostAllocator::free_block(void* context) {
+  Block* const block = large_block_of(context);
+  LocalHeap& heap = block != nullptr ? heap_of(block) : *static_cast<Slot*>(context)->span->heap;
+  HostAllocator& self = heap.store().allocator();
+  if (self.observers_.empty() && heap.lock.try_lock_as_owner()) [[likely]] {
+    const bool inside = heap.come_back(context);
+    heap.lock.unlock_as_owner();
+    if (inside) [[likely]] return;
+  }
+  self.drop(context);
+}
+
+// --- By bare pointer.
+
+void* HostAllocator::raw_allocate(std::size_t size_bytes) {
+  if (has_streams_) return raw_allocate_on(size_bytes, current_stream(device_));
+  if (size_bytes <= kMaxRequestBytes && observers_.empty()) [[likely]]
+    if (const Held* again = take_again(word::make(size_bytes, word::kRaw), 0)) [[likely]]
+      return again->data;
+  return raw_allocate_on(size_bytes, Stream{device_, 0});
+}
+
+void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
+  check_request(size_bytes, stream);
+  if (size_bytes == 0) return nullptr;
+  const Held taken = take(word::make(size_bytes, word::kRaw), stream);
+  if (!enter_map(taken)) [[unlikely]] {
+    drop(taken.context);
+    return DeviceAllocator::raw_allocate_on(size_bytes, stream);
+  }
+  return taken.data;
+}
+
+void HostAllocator::raw_deallocate(void* data) {
+  LocalHeap* heap = HostThread::last_heap_in(id_);
+  if (heap != nullptr && observers_.empty() && heap->lock.try_lock_as_owner()) [[likely]] {
+    const bool inside = heap->come_back_raw(data);
+    heap->lock.unlock_as_owner();
+    if (inside) [[likely]] return;
+  }
+  find_and_drop(data);
+}
+
+void HostAllocator::find_and_drop(void* data) {
+  void* const entry = pages_.get(data);
+  if (Block* block = large_block_of(entry)) {
+    if (ExtentStore::address_of(block) == data && word::is_raw(*word_of(block)))
+      return drop_large(block);
+  } else if (entry != nullptr) {
+    Slot* slot = static_cast<Span*>(entry)->slot_at(data);
+    if (slot != nullptr && word::is_raw(slot->word)) return drop_small(slot);
+  }
+  DeviceAllocator::raw_deallocate(data);  // a block that entered no map; or says what is wrong
+}
+
+// So that raw_deallocate finds the block. False when its span does not consist of whole entries;
+// large blocks are longer than an entry's reach, so no two begin in one.
+bool HostAllocator::enter_map(const Held& held) {
+  constexpr std::uint64_t kEntry = PageMap<void>::kPageBytes;
+  if (Block* block = large_block_of(held.context)) {
+    if ((block->flags & kMapped) == 0) pages_.set(held.data, held.context);
+    block->flags |= kMapped;
+    return true;
+  }
+  Span& span = *static_cast<Slot*>(held.context)->span;
+  if (span.mapped) [[likely]] return true;
+  if (!is_aligned(reinterpret_cast<std::uintptr_t>(span.data), kEntry)) return false;
+  for (std::uint64_t at = 0; at < span.block->size; at += kEntry) pages_.set(span.data + at, &span);
+  span.mapped = true;
+  return true;
+}
+
+void HostAllocator::leave_map(Span& span) {
+  if (!span.mapped) return;
+  for (std::uint64_t at = 0; at < span.block->size; at += PageMap<void>::kPageBytes)
+    pages_.set(span.data + at, nullptr);
+}
+
+void HostAllocator::leave_map(Block* block) {
+  if ((block->flags & kMapped) != 0) pages_.set(ExtentStore::address_of(block), nullptr);
+  block->flags = 0;
+}
+
+// --- Streams.
 
 void HostAllocator::record_stream(const DataPtr& data, Stream stream) {
   if (data == nullptr || !has_streams_) return;
   const Block* large = large_block_of(data.get_context());
   const Stream own = large != nullptr
-                         ? static_cast<const ExtentStore*>(large->context)->stream()
+                         ? heap_of(large).store().stream()
                          : static_cast<const Slot*>(data.get_context())
                                ->span->heap->store()
                                .stream();
@@ -178,48 +369,28 @@ void HostAllocator::record_stream(const DataPtr& data, Stream stream) {
 // --- Memory that nobody uses.
 
 void HostAllocator::empty_cache() {
-  HostThread::for_each_heap_in(id_, [this](LocalHeap& heap) {
-    heap.trim();
-    report_released(heap.released(), heap.store().stream());
-  });
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& heap : heaps_) {
-      if (heap->owner.load(std::memory_order_relaxed) == nullptr)
-        heap->trim();
-      else
-        heap->ask_to_trim();
-    }
-  }
-  release_free_extents();
+  ReleaseReport report(observers_);
+  release_idle(report.released);
 }
 
-void HostAllocator::release_free_extents() {
+// What no block is in goes back to the driver: from the heaps of all threads to their stores, and
+// from there in whole extents. Requires: the caller holds no heap's lock. Throws DeviceError when
+// the driver refuses; the rest then stays.
+void HostAllocator::release_idle(std::vector<Released>& released) {
+  std::vector<LocalHeap*> heaps;
   std::vector<ExtentStore*> stores;
   {
+    // Both kinds live as long as the allocator.
     const std::lock_guard lock(mutex_);
+    for (const auto& heap : heaps_) heaps.push_back(heap.get());
     for (const auto& store : stores_)
       if (store != nullptr) stores.push_back(store.get());
   }
-  for (ExtentStore* store : stores) {
-    std::vector<Segment> released;
-    try {
-      store->release_free_extents(released);
-    } catch (...) {
-      report_released(released, store->stream());
-      throw;
-    }
-    report_released(released, store->stream());
+  for (LocalHeap* heap : heaps) {
+    const std::lock_guard lock(heap->lock);
+    heap->trim(released);
   }
-}
-
-// By a copy: an observer may allocate, and so release more.
-void HostAllocator::report_released(std::vector<Segment>& released, Stream stream) {
-  if (released.empty()) return;
-  std::vector<Segment> reported;
-  reported.swap(released);
-  for (const Segment& segment : reported)
-    observers_.report(MemoryEvent::kReleased, segment.base, segment.size_bytes, stream);
+  for (ExtentStore* store : stores) store->release_free_extents(released);
 }
 
 // --- Threads and their heaps.
@@ -245,8 +416,12 @@ LocalHeap* HostAllocator::adopt_heap(std::uint32_t stream_key, Stream stream) {
   if (found == nullptr) {
     heaps_.push_back(std::make_unique<LocalHeap>(store));
     found = heaps_.back().get();
+    if (heaps_.size() > 1)
+      for (const auto& heap : heaps_) heap->account.begin_to_tell();
   }
-  found->owner.store(HostThread::mark(), std::memory_order_relaxed);
+  const std::lock_guard heap_lock(found->lock);
+  found->lock.become_owner();
+  found->owner.store(thread_mark(), std::memory_order_relaxed);
   return found;
 }
 
@@ -258,11 +433,16 @@ ExtentStore& HostAllocator::store_for(std::uint32_t stream_key, Stream stream) {
   return *stores_[stream_key];
 }
 
-// The calling thread, the heap's owner, will not use it again. Whoever adopts it reports what it
-// released: here a lock of the thread directory may be held.
+// The calling thread, the heap's owner, will not use it again. What goes back to the driver here is
+// not reported: a lock of the thread directory may be held.
 void HostAllocator::abandon(LocalHeap& heap) {
-  heap.trim();
-  accounts_.flush(heap.account);
+  std::vector<Released> unreported;
+  {
+    const std::lock_guard lock(heap.lock);
+    heap.trim(unreported);
+    accounts_.flush(heap.account);
+  }
+  heap.lock.resign();
   const std::lock_guard lock(mutex_);
   heap.owner.store(nullptr, std::memory_order_relaxed);
 }
@@ -271,16 +451,31 @@ void HostAllocator::abandon(LocalHeap& heap) {
 
 AllocatorStats HostAllocator::stats() const {
   const std::lock_guard lock(mutex_);
-  return accounts_.sum([this](auto&& visit) {
-    for (const auto& heap : heaps_) visit(heap->account);
-  });
+  std::int64_t blocks = 0;  // that wait in doors: free, although no account says so
+  std::int64_t bytes = 0;
+  std::int64_t requested = 0;
+  for (const auto& heap : heaps_) {
+    const std::lock_guard heap_lock(heap->lock);
+    heap->settle_door();
+    accounts_.flush(heap->account);
+    if (const Held* inside = heap->inside_door()) {
+      blocks += 1;
+      bytes += static_cast<std::int64_t>(inside->block_bytes);
+      requested += static_cast<std::int64_t>(heap->requested_by_door());
+    }
+  }
+  return accounts_.stats_without(blocks, bytes, requested);
 }
 
 void HostAllocator::reset_peak_stats() {
+  ReleaseReport report(observers_);
   const std::lock_guard lock(mutex_);
-  accounts_.reset_peaks([this](auto&& visit) {
-    for (const auto& heap : heaps_) visit(heap->account);
-  });
+  for (const auto& heap : heaps_) {
+    const std::lock_guard heap_lock(heap->lock);
+    heap->close_door(report.released);
+    accounts_.flush(heap->account);
+  }
+  accounts_.change([](AllocatorStats& stats) { reset_peaks(stats); });
 }
 
 std::uint64_t HostAllocator::largest_free_bytes() const {
@@ -303,8 +498,8 @@ void HostAllocator::check_invariants() const {
   for (const auto& store : stores_)
     if (store != nullptr) store->check_invariants();
   for (const auto& heap : heaps_) {
-    const void* owner = heap->owner.load(std::memory_order_relaxed);
-    if (owner == nullptr || owner == HostThread::mark()) heap->check_invariants();
+    const std::lock_guard heap_lock(heap->lock);
+    heap->check_invariants();
   }
 }
 

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tenon/base/page_map.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/host/accounts.h"
 #include "tenon/memory/host/extent_store.h"
@@ -13,23 +14,28 @@
 
 namespace tenon {
 
-// Requests up to 256 KiB come from size classes (eight to the octave) in spans that belong to the
-// calling thread; larger ones, and the spans, from 64 MiB extents by best fit. The idea of
+// Requests up to 64 KiB come from size classes (eight to the octave) in spans that belong to the
+// calling thread; larger ones, and the spans, from large extents by best fit. The idea of
 // mimalloc's pages (Leijen, Zorn, de Moura 2019), with the records out of line: the allocator never
 // reads or writes what it places, so the same code runs on simulated devices.
 //
 //   thread 1:  bins of spans --+
 //   thread 2:  bins of spans --+--> ExtentStore --> Backend      one store for each stream,
-//   blocks above 256 KiB ------+                                 one in all if there are none
+//   blocks above 64 KiB -------+                                 one in all if there are none
 //
 // Streams: a block freed on a stream is reused on that stream only; where the backend has no
 // streams, anywhere. Memory goes back to the driver in whole extents: by empty_cache, when memory
 // is short, and when an extent has not been used for long (ExtentStore::kDecayOperations).
 //
-// Threads: a cached pair takes no lock and no atomic read-modify-write. A block freed by another
-// thread goes onto its heap's list, which the owner drains. empty_cache trims the heaps of the
-// calling thread and of threads that have ended at once, those of others when they next look for
-// memory. check_invariants looks at the same heaps.
+// The block that a thread makes and drops in turn does not even touch these: see Note [the
+// revolving door].
+//
+// Threads: a cached pair executes no atomic read-modify-write; the heap's lock is biased to its
+// thread (BiasedLock). A block freed by another thread goes onto its heap's list, which the owner
+// drains. empty_cache trims the heaps of all threads at once.
+//
+// By bare pointer: the block is found through a PageMap (its memory budget is stated there), which
+// spans and large blocks enter when a block of theirs is first held that way.
 //
 // Alignment: 64 bytes. Cost: O(1) for small blocks, O(log n) for others, besides the driver.
 class HostAllocator final : public DeviceAllocator {
@@ -39,7 +45,11 @@ class HostAllocator final : public DeviceAllocator {
   ~HostAllocator() override;
 
   std::string name() const override { return "host"; }
+  DataPtr allocate(std::size_t size_bytes) override;
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
+  void* raw_allocate(std::size_t size_bytes) override;
+  void* raw_allocate_on(std::size_t size_bytes, Stream stream) override;
+  void raw_deallocate(void* data) override;
   void record_stream(const DataPtr& data, Stream stream) override;
   void empty_cache() override;
 
@@ -51,27 +61,49 @@ class HostAllocator final : public DeviceAllocator {
 
  private:
   friend class HostThread;  // hands heaps back when a thread ends
+  enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
+  class ReleaseReport;
 
-  static void free_block(void* context);
-  void free_large(Block* block);
-  DataPtr allocate_small(host::LocalHeap& heap, std::size_t size_bytes);
-  DataPtr allocate_large(host::LocalHeap& heap, std::size_t size_bytes);
-  DataPtr finish(host::LocalHeap& heap, void* data, void* context, std::size_t size_bytes,
-                 bool fresh);
-  Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, bool& fresh);
+  // --- Allocation: Note [the revolving door], bins, store, driver, in this order. `word` is the
+  // request (local_heap.h).
+  const host::Held* take_again(std::uintptr_t word, std::uint32_t stream_key);
+  host::Held take(std::uintptr_t word, Stream stream);
+  host::Held take_elsewhere(std::uintptr_t word, Stream stream);
+  host::Slot* find_small(host::LocalHeap& heap, int size_class, Try which, bool& fresh,
+                         ReleaseReport& report);
+  Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
+                ReleaseReport& report);
   [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);
+
+  // --- Frees.
+  static void free_block(void* context);
+  void drop(void* context);
+  void drop_small(host::Slot* slot);
+  void drop_large(Block* block);
+  void count_freed(std::uint64_t bytes, std::uint64_t requested);
+  friend class host::LocalHeap;
+  void give_back(host::LocalHeap& heap, const host::Held& held,
+                 std::vector<host::Released>& released);
+  void release_large(Block* block, std::vector<host::Released>& released);
+  void release_idle(std::vector<host::Released>& released);
+
+  // --- Blocks held by bare pointer.
+  void find_and_drop(void* data);
+  bool enter_map(const host::Held& held);
+  void leave_map(host::Span& span);
+  void leave_map(Block* block);
 
   host::LocalHeap& heap_of_this_thread(Stream stream);
   host::LocalHeap* adopt_heap(std::uint32_t stream_key, Stream stream);
   void abandon(host::LocalHeap& heap);
   host::ExtentStore& store_for(std::uint32_t stream_key, Stream stream);
-  void release_free_extents();
-  void report_released(std::vector<Segment>& released, Stream stream);
 
   const std::uint64_t id_;  // of this instance; never used again
   const std::uint64_t limit_bytes_;
+  const std::uint64_t extent_bytes_;
   const bool has_streams_;
-  host::Accounts accounts_;
+  mutable host::Accounts accounts_;
+  PageMap<void> pages_;  // a span's 64 KiB pieces, a large block's first; tagged like contexts
   mutable std::mutex mutex_;  // guards the two lists; taken before any other lock
   std::vector<std::unique_ptr<host::ExtentStore>> stores_;  // by stream key; may have gaps
   std::vector<std::unique_ptr<host::LocalHeap>> heaps_;     // all, owned by a thread or abandoned

@@ -79,13 +79,6 @@ void HostThread::keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
   last_ = {allocator_id, stream_key, &heap};
 }
 
-host::LocalHeap* HostThread::nth_heap_in(std::uint64_t allocator_id, std::uint32_t n) {
-  if (ended_) return nullptr;
-  for (const Heaps::Entry& entry : heaps().entries)
-    if (entry.allocator_id == allocator_id && n-- == 0) return entry.heap;
-  return nullptr;
-}
-
 void HostThread::abandon(HostAllocator& allocator, host::LocalHeap& heap) {
   allocator.abandon(heap);
 }

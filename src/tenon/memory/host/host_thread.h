@@ -25,14 +25,16 @@ struct LastHeap {
 // heaps go back to those allocators that still live.
 class HostThread {
  public:
-  // Names the thread; another thread may get the same once this one has ended.
-  static const void* mark() { return &last_; }
-
-  // The thread's heap, or null.
-  static host::LocalHeap* find_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
+  // The thread's heap, if it is the one used last; or null.
+  static host::LocalHeap* find_last_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
     if (last_.allocator_id == allocator_id && last_.stream_key == stream_key) [[likely]]
       return last_.heap;
-    return find_slowly(allocator_id, stream_key);
+    return nullptr;
+  }
+  // The thread's heap, or null.
+  static host::LocalHeap* find_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
+    host::LocalHeap* last = find_last_heap(allocator_id, stream_key);
+    return last != nullptr ? last : find_slowly(allocator_id, stream_key);
   }
   static void keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
                         host::LocalHeap& heap);
@@ -40,12 +42,6 @@ class HostThread {
   static host::LocalHeap* last_heap_in(std::uint64_t allocator_id) {
     return last_.allocator_id == allocator_id ? last_.heap : nullptr;
   }
-  template <typename Visit>
-  static void for_each_heap_in(std::uint64_t allocator_id, Visit&& visit) {
-    for (std::uint32_t i = 0; host::LocalHeap* heap = nth_heap_in(allocator_id, i); ++i)
-      visit(*heap);
-  }
-
   // True from the thread's last destructors on: heaps must be abandoned after each use.
   static bool has_ended() { return ended_; }
 
@@ -57,7 +53,6 @@ class HostThread {
   class Heaps;
 
   static host::LocalHeap* find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key);
-  static host::LocalHeap* nth_heap_in(std::uint64_t allocator_id, std::uint32_t n);
   static Heaps& heaps();
   static void abandon(HostAllocator& allocator, host::LocalHeap& heap);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tenon/base/check.h"
+#include "tenon/memory/host/host_allocator.h"
 
 namespace tenon::host {
 
@@ -28,26 +29,20 @@ bool LocalHeap::link_more(Span* span) {
   const std::uint32_t first = span->linked;
   const std::uint32_t end = std::min(span->capacity, first + kBatch);
   if (first == end) return false;
-  const std::uint64_t size = size_class_bytes(span->size_class);
+  const std::uint64_t size = span->block_bytes;
   for (std::uint32_t i = end; i-- > first;) {
-    span->slots[i] = {{span->free}, span, span->data + i * size};
+    span->slots[i] = {reinterpret_cast<std::uintptr_t>(span->free), span, span->data + i * size};
     span->free = &span->slots[i];
   }
   span->linked = end;
   return true;
 }
 
-// A slot came back to a span that was full, or that is wholly free now.
-void LocalHeap::notice_room(Span* span) {
-  SpanList& bin = bins_[span->size_class];
-  if (!span->listed) bin.push_back(span);
-  if (span->used == 0 && bin.has_several()) release_span(span);
-}
-
 void LocalHeap::push_remote(Slot* slot) {
+  disturb();
   Slot* head = remote_.load(std::memory_order_relaxed);
   do {
-    slot->next = head;
+    slot->set_next(head);
   } while (!remote_.compare_exchange_weak(head, slot, std::memory_order_release,
                                           std::memory_order_relaxed));
 }
@@ -55,7 +50,7 @@ void LocalHeap::push_remote(Slot* slot) {
 void LocalHeap::drain() {
   Slot* slot = remote_.exchange(nullptr, std::memory_order_acquire);
   while (slot != nullptr) {
-    Slot* next = slot->next;
+    Slot* next = slot->next();
     put(slot);
     slot = next;
   }
@@ -64,8 +59,9 @@ void LocalHeap::drain() {
 std::unique_ptr<Span> LocalHeap::prepare_span(int size_class) {
   auto span = std::make_unique<Span>();
   span->size_class = size_class;
-  span->capacity =
-      static_cast<std::uint32_t>(span_bytes(size_class) / size_class_bytes(size_class));
+  span->block_bytes = static_cast<std::uint32_t>(size_class_bytes(size_class));
+  span->reciprocal = ((std::uint64_t{1} << 40) + span->block_bytes - 1) / span->block_bytes;
+  span->capacity = static_cast<std::uint32_t>(span_bytes(size_class)) / span->block_bytes;
   span->slots = std::make_unique_for_overwrite<Slot[]>(span->capacity);
   return span;
 }
@@ -79,21 +75,30 @@ void LocalHeap::add_span(std::unique_ptr<Span> span, Block* block) {
   spans_.push_back(std::move(span));
 }
 
-void LocalHeap::release_span(Span* span) {
+void LocalHeap::release_span(Span* span, std::vector<Released>& released) {
   bins_[span->size_class].erase(span);
-  std::vector<Segment> released = store_.release(span->block);
-  released_.insert(released_.end(), released.begin(), released.end());
+  store_.allocator().leave_map(*span);
+  store_.release(span->block, released);
   const std::size_t index = span->index;
   spans_.back()->index = index;
   std::swap(spans_[index], spans_.back());
   spans_.pop_back();
 }
 
-void LocalHeap::trim() {
-  trim_asked_.store(false, std::memory_order_relaxed);
+void LocalHeap::close_door(std::vector<Released>& released) {
+  if (close_empty_door()) return;
+  settle_door();
+  waiting_ = word::kFree;
+  account.freed(static_cast<std::int64_t>(door_.block_bytes),
+                static_cast<std::int64_t>(word::requested(door_word_)));
+  store_.allocator().give_back(*this, door_, released);
+}
+
+void LocalHeap::trim(std::vector<Released>& released) {
   drain();
+  close_door(released);
   for (std::size_t i = spans_.size(); i-- > 0;)
-    if (spans_[i]->used == 0) release_span(spans_[i].get());
+    if (spans_[i]->used == 0) release_span(spans_[i].get(), released);
 }
 
 void LocalHeap::check_invariants() const {
@@ -101,7 +106,7 @@ void LocalHeap::check_invariants() const {
     const Span& span = *spans_[i];
     TENON_CHECK(span.index == i && span.heap == this, "span {} is somebody else's", i);
     std::uint32_t free = 0;
-    for (const Slot* slot = span.free; slot != nullptr; slot = slot->next) {
+    for (const Slot* slot = span.free; slot != nullptr; slot = slot->next()) {
       TENON_CHECK(slot->span == &span, "a slot is in another span's list");
       TENON_CHECK(++free <= span.linked, "the free list of span {} has a cycle", i);
     }

@@ -8,15 +8,15 @@
 namespace tenon::host {
 
 inline constexpr std::uint64_t kSmallestClass = 64;          // and the alignment of all classes
-inline constexpr std::uint64_t kLargestClass = 256 * 1024;   // larger requests are no small blocks
-inline constexpr int kClasses = 80;
+inline constexpr std::uint64_t kLargestClass = 64 * 1024;    // larger requests are no small blocks
+inline constexpr int kClasses = 64;
 
 // Rounding wastes at most 1/9 of a block above 512 bytes.
-//   class     0 ...   7    8 ...   15     16 ...   23  ...       79
-//   bytes    64 ... 512  576 ... 1024   1152 ... 2048  ...  262,144
+//   class     0 ...   7    8 ...   15     16 ...   23  ...       63
+//   bytes    64 ... 512  576 ... 1024   1152 ... 2048  ...   65,536
 // Requires: 0 < size_bytes <= kLargestClass.
 constexpr int size_class_of(std::uint64_t size_bytes) {
-  const std::uint64_t units = (size_bytes - 1) / kSmallestClass;  // 0 ... 4095
+  const std::uint64_t units = (size_bytes - 1) / kSmallestClass;  // 0 ... 1023
   if (units < 8) return static_cast<int>(units);
   const int top = 63 - std::countl_zero(units);
   return (top - 2) * 8 + static_cast<int>((units >> (top - 3)) & 7);
@@ -32,8 +32,8 @@ constexpr std::uint64_t size_class_bytes(int size_class) {
 constexpr std::uint64_t span_bytes(int size_class) {
   const std::uint64_t block = size_class_bytes(size_class);
   if (block <= 4 * 1024) return 64 * 1024;
-  if (block <= 32 * 1024) return 512 * 1024;
-  return 2 * 1024 * 1024;
+  if (block <= 16 * 1024) return 256 * 1024;
+  return 512 * 1024;
 }
 
 static_assert(size_class_of(kLargestClass) == kClasses - 1);

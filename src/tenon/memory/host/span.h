@@ -16,12 +16,14 @@ struct Span;
 // be a device's, or not there at all.
 // Left uninitialised until it is first linked.
 struct Slot {
-  union {
-    Slot* next;               // free: in the span's list, or among the frees from other threads
-    std::uint64_t requested;  // used: bytes asked for
-  };
+  // Used: see `word` in local_heap.h. Free: the next Slot, in the span's list or among the frees
+  // from other threads.
+  std::uintptr_t word;
   Span* span;
   void* data;
+
+  Slot* next() const { return reinterpret_cast<Slot*>(word); }
+  void set_next(Slot* next) { word = reinterpret_cast<std::uintptr_t>(next); }
 };
 
 // Owned by one LocalHeap. Its slots are linked in small batches as they are first needed, so a span
@@ -31,15 +33,26 @@ struct Span {
   std::uint32_t used = 0;     // slots handed out (those freed by other threads count until drained)
   std::uint32_t linked = 0;   // slots that were ever in the free list
   std::uint32_t capacity = 0;
+  std::uint32_t block_bytes = 0;     // of its class
   std::int32_t size_class = 0;
   std::size_t index = 0;      // among its heap's spans
   LocalHeap* heap = nullptr;
   Block* block = nullptr;     // its memory
   char* data = nullptr;       // address of the block
   bool listed = false;        // in its bin's list of spans with room
+  bool mapped = false;        // in the allocator's page map
   Span* prev = nullptr;       // in that list
   Span* next = nullptr;
   std::unique_ptr<Slot[]> slots;
+
+  // The slot whose block begins at the address; null when none does. Requires: the address is
+  // inside the span. Division by a multiplication: exact below 2^21 bytes and 2^18 a block.
+  Slot* slot_at(const void* address) const {
+    const auto offset = static_cast<std::uint64_t>(static_cast<const char*>(address) - data);
+    const std::uint64_t i = (offset * reciprocal) >> 40;
+    return i < linked && i * block_bytes == offset ? &slots[i] : nullptr;
+  }
+  std::uint64_t reciprocal = 0;  // 2^40 / block_bytes, rounded up
 };
 
 // Spans of one class that have room, the one in use first.

@@ -1,0 +1,273 @@
+// The host allocator beside the C library and the allocators that people load instead of it, in one
+// process.
+//   bench_host_peers [passes]
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tenon/base/align.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/random.h"
+#include "tenon/device/host/host_backend.h"
+#include "tenon/memory/host/host_allocator.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using AllocateFn = void* (*)(std::size_t alignment, std::size_t size);
+using FreeFn = void (*)(void*);
+
+constexpr std::size_t kMiB = 1 << 20;
+
+struct Peer {
+  std::string name;
+  AllocateFn allocate = nullptr;
+  FreeFn free = nullptr;
+};
+
+tenon::HostAllocator& host = *new tenon::HostAllocator(tenon::host_backend());
+void* host_allocate(std::size_t, std::size_t size) { return host.raw_allocate(size); }
+void host_free(void* data) { host.raw_deallocate(data); }
+
+// mimalloc and oneTBB take the size first.
+void* (*mi_aligned)(std::size_t, std::size_t) = nullptr;
+void* mi_allocate(std::size_t alignment, std::size_t size) { return mi_aligned(size, alignment); }
+void* (*tbb_aligned)(std::size_t, std::size_t) = nullptr;
+void* tbb_allocate(std::size_t alignment, std::size_t size) { return tbb_aligned(size, alignment); }
+
+template <typename Fn>
+Fn symbol(void* library, const char* name) {
+  return library == nullptr ? nullptr : reinterpret_cast<Fn>(dlsym(library, name));
+}
+
+// Loaded beside each other: none replaces malloc. Those that are not installed are left out.
+std::vector<Peer> peers() {
+  std::vector<Peer> all = {{"host", &host_allocate, &host_free},
+                           {"glibc", &std::aligned_alloc, &std::free}};
+  const auto add = [&](const char* name, const char* file, const char* allocate, const char* free,
+                       void* (**size_first)(std::size_t, std::size_t), AllocateFn wrapper) {
+    void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    auto found = symbol<AllocateFn>(library, allocate);
+    const auto release = symbol<FreeFn>(library, free);
+    if (found == nullptr || release == nullptr) {
+      fmt::print("{} is not here ({})\n", name, library == nullptr ? dlerror() : "no such symbols");
+      return;
+    }
+    if (size_first != nullptr) *size_first = found;
+    all.push_back({name, size_first != nullptr ? wrapper : found, release});
+  };
+  add("mimalloc", "libmimalloc.so.2", "mi_malloc_aligned", "mi_free", &mi_aligned, &mi_allocate);
+  add("jemalloc", "libjemalloc.so.2", "aligned_alloc", "free", nullptr, nullptr);
+  add("tcmalloc", "libtcmalloc_minimal.so.4", "tc_memalign", "tc_free", nullptr, nullptr);
+  add("tbb", "libtbbmalloc.so.2", "scalable_aligned_malloc", "scalable_aligned_free", &tbb_aligned,
+      &tbb_allocate);
+  return all;
+}
+
+// One byte of each page, as a user would touch what it gets.
+void touch(void* data, std::size_t size_bytes) {
+  volatile char* bytes = static_cast<volatile char*>(data);
+  for (std::size_t at = 0; at < size_bytes; at += 4096) bytes[at] = 1;
+}
+
+template <typename Call>
+double ns_per_call(int calls, Call&& call) {
+  const auto start = Clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
+  return elapsed.count() / calls;
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
+// Every subject in turn, `passes` times, so that a noisy moment meets them all; the medians.
+std::vector<double> medians(int passes, const std::vector<std::function<double()>>& subjects) {
+  std::vector<std::vector<double>> all(subjects.size());
+  for (int pass = 0; pass < passes; ++pass)
+    for (std::size_t i = 0; i < subjects.size(); ++i) all[i].push_back(subjects[i]());
+  std::vector<double> out;
+  for (const auto& values : all) out.push_back(median(values));
+  return out;
+}
+
+std::string readable(double ns) {
+  if (ns >= 1e6) return fmt::format("{:.1f} ms", ns / 1e6);
+  if (ns >= 1e4) return fmt::format("{:.1f} us", ns / 1e3);
+  return fmt::format("{:.1f}", ns);
+}
+
+void print_head(const std::vector<Peer>& all, const char* first) {
+  fmt::print("{:>10}", first);
+  for (const Peer& peer : all) fmt::print(" {:>10}", peer.name);
+}
+
+void touched_pairs(const std::vector<Peer>& all, int passes) {
+  fmt::print("\nallocate, touch one byte a page, free; ns, medians of {} passes\n", passes);
+  print_head(all, "size");
+  fmt::print(" {:>12} {:>13}\n", "host / best", "glibc / host");
+  for (std::size_t size = 64; size <= 256 * kMiB; size *= 4) {
+    std::vector<std::function<double()>> subjects;
+    for (const Peer& peer : all)
+      subjects.push_back([&peer, size] {
+        const int calls = static_cast<int>(std::clamp<std::size_t>(64 * kMiB / size, 2, 100000));
+        return ns_per_call(calls, [&] {
+          void* data = peer.allocate(64, size);
+          touch(data, size);
+          peer.free(data);
+        });
+      });
+    const std::vector<double> ns = medians(passes, subjects);
+    fmt::print("{:>10}", tenon::format_byte_size(size));
+    for (const double value : ns) fmt::print(" {:>10}", readable(value));
+    const double best = *std::min_element(ns.begin() + 1, ns.end());
+    fmt::print(" {:>12.2f} {:>12.1f}x\n", ns[0] / best, ns[1] / ns[0]);
+  }
+}
+
+void cached_pairs(int passes) {
+  fmt::print("\na cached pair, not touched; ns, medians of {} passes\n", passes);
+  fmt::print("{:>10} {:>10} {:>10}\n", "size", "raw", "DataPtr");
+  for (std::size_t size = 64; size <= 256 * kMiB; size *= 4) {
+    const std::vector<double> ns = medians(
+        passes, {[&] {
+                   return ns_per_call(200000, [&] {
+                     void* data = host.raw_allocate(size);
+                     asm volatile("" : : "r"(data) : "memory");
+                     host.raw_deallocate(data);
+                   });
+                 },
+                 [&] {
+                   return ns_per_call(200000, [&] {
+                     const tenon::DataPtr data = host.allocate(size);
+                     asm volatile("" : : "r"(data.get()) : "memory");
+                   });
+                 }});
+    fmt::print("{:>10} {:>10.1f} {:>10.1f}\n", tenon::format_byte_size(size), ns[0], ns[1]);
+  }
+}
+
+// 4 KiB blocks made on one thread and freed on another, over a ring of 1,024.
+double handed_over(const Peer& peer) {
+  constexpr int kBlocks = 200000;
+  constexpr std::size_t kRing = 1024;
+  std::vector<std::atomic<void*>> ring(kRing);
+  const auto start = Clock::now();
+  std::thread consumer([&] {
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      std::atomic<void*>& place = ring[i % kRing];
+      void* data = nullptr;
+      while ((data = place.load(std::memory_order_acquire)) == nullptr) std::this_thread::yield();
+      place.store(nullptr, std::memory_order_release);
+      peer.free(data);
+    }
+  });
+  for (std::size_t i = 0; i < kBlocks; ++i) {
+    void* data = peer.allocate(64, 4096);
+    *static_cast<volatile char*>(data) = 1;
+    std::atomic<void*>& place = ring[i % kRing];
+    while (place.load(std::memory_order_acquire) != nullptr) std::this_thread::yield();
+    place.store(data, std::memory_order_release);
+  }
+  consumer.join();
+  const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
+  return elapsed.count() / kBlocks;
+}
+
+std::size_t resident_bytes() {
+  std::FILE* file = std::fopen("/proc/self/statm", "r");
+  if (file == nullptr) return 0;
+  long total = 0;
+  long resident = 0;
+  const int read = std::fscanf(file, "%ld %ld", &total, &resident);
+  std::fclose(file);
+  return read == 2 ? static_cast<std::size_t>(resident) * static_cast<std::size_t>(getpagesize())
+                   : 0;
+}
+
+struct SlotFigures {
+  double ns_per_operation = 0;
+  std::size_t peak_resident_bytes = 0;
+};
+
+// 64 live blocks of 4 KiB to 16 MiB (uniform in the logarithm), replaced in random order, one byte
+// touched a page, after as many operations to warm up. In a process of its own, so that what it
+// leaves resident is its own.
+SlotFigures live_slots(const Peer& peer) {
+  int pipe_ends[2];
+  if (pipe(pipe_ends) != 0) return {};
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr int kWarmUp = 20000;
+    constexpr int kOperations = 20000;
+    const std::size_t before = resident_bytes();
+    std::vector<void*> slots(64, nullptr);
+    tenon::Random random(7);
+    SlotFigures figures;
+    auto start = Clock::now();
+    for (int i = 0; i < kWarmUp + kOperations; ++i) {
+      if (i == kWarmUp) start = Clock::now();
+      void*& slot = slots[random.below(slots.size())];
+      if (slot != nullptr) peer.free(slot);
+      const double exponent = 12 + 12 * static_cast<double>(random.below(1u << 20)) / (1u << 20);
+      const auto size = static_cast<std::size_t>(std::exp2(exponent));
+      slot = peer.allocate(64, tenon::align_up(size, 64));
+      touch(slot, size);
+      if (i % 64 == 0)
+        figures.peak_resident_bytes =
+            std::max(figures.peak_resident_bytes, resident_bytes() - before);
+    }
+    const std::chrono::duration<double, std::nano> elapsed = Clock::now() - start;
+    figures.ns_per_operation = elapsed.count() / kOperations;
+    const bool written = write(pipe_ends[1], &figures, sizeof figures) == sizeof figures;
+    _exit(written ? 0 : 1);
+  }
+  close(pipe_ends[1]);
+  SlotFigures figures;
+  if (read(pipe_ends[0], &figures, sizeof figures) != sizeof figures) figures = {};
+  close(pipe_ends[0]);
+  return figures;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int passes = argc > 1 ? std::max(1, std::atoi(argv[1])) : 15;
+  const std::vector<Peer> all = peers();
+
+  fmt::print("64 live blocks of 4 KiB-16 MiB, page-touched: time an operation, peak resident\n");
+  for (const Peer& peer : all) {
+    const SlotFigures figures = live_slots(peer);
+    fmt::print("{:>10} {:>10.1f} us {:>8.0f} MB\n", peer.name, figures.ns_per_operation / 1e3,
+               static_cast<double>(figures.peak_resident_bytes) / 1e6);
+  }
+
+  // With only one thread ever started, glibc skips its atomics: that would be no comparison.
+  std::thread([] {}).join();
+  touched_pairs(all, passes);
+  cached_pairs(passes);
+
+  fmt::print("\n4 KiB made on one thread and freed on another; ns, medians of {} passes\n", passes);
+  print_head(all, "");
+  fmt::print("\n{:>10}", "");
+  std::vector<std::function<double()>> subjects;
+  for (const Peer& peer : all) subjects.push_back([&peer] { return handed_over(peer); });
+  for (const double ns : medians(passes, subjects)) fmt::print(" {:>10}", readable(ns));
+  fmt::print("\n");
+  return 0;
+}
