@@ -57,6 +57,8 @@ class BiasedLock {
 
   // The caller, who holds the lock, owns it from now on. Requires: kAppointed; nobody owns it.
   void become_owner();
+  // After fork(2), by the caller, who holds the lock: its owner is gone.
+  void forget_owner() { owner_.store(nullptr, std::memory_order_relaxed); }
   // The caller, who is not inside, does not own it any more. (Only the owner can say so: it may be
   // about to enter.)
   void resign() {

@@ -59,6 +59,7 @@ struct BackendLimits {
   bool has_real_memory = true;              // addresses may be dereferenced by copy and fill
   bool can_export = false;                  // export_pages and import_pages
   bool has_streams = true;                  // false: every stream is done when the host is
+  std::uint64_t idle_ns = 0;                // memory idle so long should go back; 0: when asked
 };
 
 struct BackendMemory {
@@ -109,6 +110,18 @@ class Backend {
   // --- Between processes. A token is a file descriptor or what the driver has in its place.
   virtual std::int64_t export_pages(PageHandle pages);
   virtual PageHandle import_pages(std::int64_t token, std::uint64_t size_bytes);
+
+  // --- Idle memory. A backend that gives nothing back by itself does nothing here.
+  // The contents of this part of a segment are not needed any more: whole pages inside it may go
+  // back to the system until they are touched again. A hint.
+  virtual void purge(void*, std::uint64_t) {}
+  // Gives back what the backend itself keeps for reuse. Returns how much that was.
+  virtual std::uint64_t trim() { return 0; }
+  // The same with what has been kept for limits().idle_ns. Returns whether something is still kept.
+  virtual bool release_idle() { return false; }
+  // Around fork(2), so that the child finds the backend whole.
+  virtual void before_fork() {}
+  virtual void after_fork() {}
 
   // --- Contents, in stream order.
   virtual void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) = 0;

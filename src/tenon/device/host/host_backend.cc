@@ -73,6 +73,7 @@ HostBackend::HostBackend(HostOptions options)
   limits_.has_real_memory = true;
   limits_.can_export = true;
   limits_.has_streams = false;
+  limits_.idle_ns = options_.decay_ns;
 }
 
 HostBackend::~HostBackend() {
@@ -95,6 +96,23 @@ std::uint64_t HostBackend::trim() {
   const std::uint64_t cached = cache_.size_bytes();
   purge_above(0);
   return cached;
+}
+
+bool HostBackend::release_idle() {
+  const std::lock_guard guard(mutex_);
+  const std::uint64_t now = now_ns();
+  purge_until(now - std::min(now, options_.decay_ns));
+  return cache_.size_bytes() != 0;
+}
+
+void HostBackend::purge(void* base, std::uint64_t size_bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(base);
+  const std::uintptr_t first = align_up(begin, kHugePageBytes);
+  const std::uintptr_t last = align_down(begin + size_bytes, kHugePageBytes);
+  if (first >= last) return;
+  const std::lock_guard guard(mutex_);
+  table_.require_accessible("purge", base, size_bytes);
+  os::forget(pointer(first), last - first);
 }
 
 std::uint64_t HostBackend::cached_bytes() const {

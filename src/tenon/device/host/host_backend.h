@@ -39,8 +39,6 @@ class HostBackend final : public Backend {
   // Everything that is still held goes back to the system.
   ~HostBackend() override;
 
-  // Gives all cached memory back to the system. Returns how much that was.
-  std::uint64_t trim();
   // Bytes in freed segments that are kept for reuse.
   std::uint64_t cached_bytes() const;
   // Bytes in segments, cache and page handles.
@@ -63,6 +61,12 @@ class HostBackend final : public Backend {
   bool map(std::uintptr_t address, PageHandle pages) override;
   bool set_access(std::uintptr_t address, std::uint64_t size_bytes) override;
   void unmap(std::uintptr_t address, PageHandle pages) override;
+
+  void purge(void* base, std::uint64_t size_bytes) override;  // in whole huge pages
+  std::uint64_t trim() override;
+  bool release_idle() override;
+  void before_fork() override { mutex_.lock(); }
+  void after_fork() override { mutex_.unlock(); }
 
   std::int64_t export_pages(PageHandle pages) override;
   PageHandle import_pages(std::int64_t token, std::uint64_t size_bytes) override;

@@ -88,6 +88,10 @@ class Accounts {
     stats_.requested_bytes[0].decrease(requested);
   }
 
+  // Around fork(2).
+  void before_fork() { lock_.lock(); }
+  void after_fork() { lock_.unlock(); }
+
   // Changes of the shared figures, under the lock.
   template <typename Change>
   void change(Change&& apply) {

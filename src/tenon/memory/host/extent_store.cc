@@ -71,17 +71,46 @@ void ExtentStore::release(Block* block, std::vector<Released>& released) {
   constexpr std::uint64_t kLookEvery = 256;
   if (whole_extents_ == 0 || operations_ < next_look_) return;
   next_look_ = operations_ + kLookEvery;
+  if (operations_ >= kDecayOperations)
+    give_back_old_extents(operations_ - kDecayOperations, released);
+}
+
+// Those that have been wholly free since that operation.
+void ExtentStore::give_back_old_extents(std::uint64_t until, std::vector<Released>& released) {
   for (std::size_t i = extents_.size(); i-- > 0;) {
     Block* whole = extents_[i]->whole;
-    if (whole == nullptr || operations_ - whole->requested < kDecayOperations) continue;
+    if (whole == nullptr || whole->requested > until) continue;
     try {
       const Segment segment = extents_[i]->segment;
       give_back(i);
       released.push_back({segment, stream_});
     } catch (const DeviceError&) {
-      whole->requested = operations_;  // a free must not fail for that; it decays again
+      whole->requested = operations_;  // nothing may fail for that; it decays again
     }
   }
+}
+
+void ExtentStore::decay(std::vector<Released>& released) {
+  const std::lock_guard lock(lock_);
+  give_back_old_extents(seen_until_, released);
+  purge_freed(purged_until_, seen_until_);
+  purged_until_ = seen_until_;
+  seen_until_ = operations_;
+}
+
+void ExtentStore::purge() {
+  const std::lock_guard lock(lock_);
+  purge_freed(purged_until_, operations_);
+  purged_until_ = seen_until_ = operations_;
+}
+
+// A free block's stamp says when it, or the last of those that joined in it, became free.
+void ExtentStore::purge_freed(std::uint64_t after, std::uint64_t until) {
+  if (after >= until) return;
+  heap_.for_each_free([&](const Block* block) {
+    if (block->size >= kExtentUnit && block->requested > after && block->requested <= until)
+      backend_.purge(address_of(block), block->size);
+  });
 }
 
 void ExtentStore::release_free_extents(std::vector<Released>& released) {

@@ -45,6 +45,7 @@ struct Released {
 //
 // Decay: an extent that has been wholly free for kDecayOperations takes and releases of its store
 // goes back to the driver. Operations are counted, not time, so that a replay is the same each run.
+// Where a backend has a clock for idle memory (limits().idle_ns), decay() goes by it as well.
 //
 // Thread-safe: one lock, held during driver calls. O(log n) besides the driver.
 class ExtentStore {
@@ -75,11 +76,21 @@ class ExtentStore {
   // DeviceError when the driver refuses one; those not yet given back stay.
   void release_free_extents(std::vector<Released>& released);
 
+  // To be called once every limits().idle_ns: what has been free since the last call but one goes
+  // back to the driver, whole extents altogether, of others the whole huge pages inside.
+  void decay(std::vector<Released>& released);
+  // The same with all that is free, at once.
+  void purge();
+
   static void* address_of(const Block* block);
   HostAllocator& allocator() const { return allocator_; }
   Stream stream() const { return stream_; }
   std::uint64_t largest_free_bytes() const;
   void check_invariants() const;
+
+  // Around fork(2).
+  void before_fork() { lock_.lock(); }
+  void after_fork() { lock_.unlock(); }
 
  private:
   struct Extent {
@@ -90,6 +101,8 @@ class ExtentStore {
 
   Block* take_locked(std::uint64_t size_bytes);
   void give_back(std::size_t index);
+  void give_back_old_extents(std::uint64_t until, std::vector<Released>& released);
+  void purge_freed(std::uint64_t after, std::uint64_t until);
 
   HostAllocator& allocator_;
   Backend& backend_;
@@ -102,6 +115,9 @@ class ExtentStore {
   std::uint64_t end_offset_ = 0;
   std::uint64_t operations_ = 0;
   std::uint64_t next_look_ = 0;      // for decayed extents, at this operation
+  // What was freed at or before these operations: has been purged; was seen by the last decay.
+  std::uint64_t purged_until_ = 0;
+  std::uint64_t seen_until_ = 0;
   std::uint64_t whole_extents_ = 0;  // wholly free
 };
 

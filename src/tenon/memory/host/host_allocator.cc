@@ -53,9 +53,16 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
       id_(HostThread::enrol(*this)),
       limit_bytes_(limit_bytes),
       extent_bytes_(host::extent_bytes(backend.memory().total_bytes)),
-      has_streams_(backend.limits().has_streams) {}
+      has_streams_(backend.limits().has_streams) {
+  if (const std::uint64_t idle_ns = backend.limits().idle_ns; idle_ns != 0)
+    decay_thread_ = std::make_unique<host::DecayThread>(std::chrono::nanoseconds(idle_ns),
+                                                        [this] { return decay(); });
+}
 
-HostAllocator::~HostAllocator() { HostThread::withdraw(id_); }
+HostAllocator::~HostAllocator() {
+  decay_thread_.reset();
+  HostThread::withdraw(id_);
+}
 
 // Tells the observers what went back to the driver: at its end, when no lock is held any more, and
 // also when the driver has refused something in between.
@@ -137,6 +144,7 @@ Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
     taken = try_once(Try::kLast);
   }
   if (HostThread::has_ended()) abandon(heap);
+  if (decay_thread_ != nullptr) decay_thread_->wake();
   if (taken.data == nullptr) give_up(size_bytes, stream);
   observers_.report(fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, taken.data,
                     size_bytes, stream);
@@ -161,6 +169,9 @@ Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try whic
   if (Block* block = store.take(size_bytes)) return block;
   heap.trim(report.released);
   if (Block* block = store.take(size_bytes)) return block;
+  // A control group that is nearly full may have no memory behind what it allows: what is idle here
+  // goes back to it first.
+  if (which == Try::kFirst && backend_.memory().free_bytes < size_bytes) return nullptr;
   fresh = true;
   // Half an extent and more gets one of its own, so that no rest stays behind.
   const std::uint64_t usual = size_bytes * 2 >= extent_bytes_ ? 0 : extent_bytes_;
@@ -373,24 +384,47 @@ void HostAllocator::empty_cache() {
   release_idle(report.released);
 }
 
-// What no block is in goes back to the driver: from the heaps of all threads to their stores, and
-// from there in whole extents. Requires: the caller holds no heap's lock. Throws DeviceError when
-// the driver refuses; the rest then stays.
+std::uint64_t HostAllocator::trim() {
+  empty_cache();
+  return backend_.trim();
+}
+
+// What no block is in goes back: from the heaps of all threads to their stores, and from there to
+// the driver. Requires: the caller holds no heap's lock. Throws DeviceError when the driver refuses
+// an extent; the rest then stays.
 void HostAllocator::release_idle(std::vector<Released>& released) {
-  std::vector<LocalHeap*> heaps;
-  std::vector<ExtentStore*> stores;
-  {
-    // Both kinds live as long as the allocator.
-    const std::lock_guard lock(mutex_);
-    for (const auto& heap : heaps_) heaps.push_back(heap.get());
-    for (const auto& store : stores_)
-      if (store != nullptr) stores.push_back(store.get());
-  }
+  const auto [heaps, stores] = parts();
   for (LocalHeap* heap : heaps) {
     const std::lock_guard lock(heap->lock);
     heap->trim(released);
   }
-  for (ExtentStore* store : stores) store->release_free_extents(released);
+  for (ExtentStore* store : stores) {
+    store->release_free_extents(released);
+    store->purge();
+  }
+}
+
+// One look around of the decay thread. Returns whether another one is needed.
+bool HostAllocator::decay() {
+  ReleaseReport report(observers_);
+  const auto [heaps, stores] = parts();
+  for (LocalHeap* heap : heaps) {
+    const std::lock_guard lock(heap->lock);
+    if (heap->has_been_idle()) heap->trim(report.released);
+  }
+  for (ExtentStore* store : stores) store->decay(report.released);
+  const bool more = backend_.release_idle();
+  return reserved_bytes() != 0 || more;
+}
+
+// All there are now. They live as long as the allocator.
+HostAllocator::Parts HostAllocator::parts() const {
+  const std::lock_guard lock(mutex_);
+  Parts all;
+  for (const auto& heap : heaps_) all.heaps.push_back(heap.get());
+  for (const auto& store : stores_)
+    if (store != nullptr) all.stores.push_back(store.get());
+  return all;
 }
 
 // --- Threads and their heaps.
@@ -445,6 +479,41 @@ void HostAllocator::abandon(LocalHeap& heap) {
   heap.lock.resign();
   const std::lock_guard lock(mutex_);
   heap.owner.store(nullptr, std::memory_order_relaxed);
+}
+
+// --- fork(2): every lock is held while it happens, in the usual order.
+
+void HostAllocator::before_fork() {
+  if (decay_thread_ != nullptr) decay_thread_->before_fork();
+  mutex_.lock();
+  for (const auto& heap : heaps_) heap->lock.lock();
+  for (const auto& store : stores_)
+    if (store != nullptr) store->before_fork();
+  accounts_.before_fork();
+}
+
+void HostAllocator::unlock_after_fork() {
+  accounts_.after_fork();
+  for (const auto& store : stores_)
+    if (store != nullptr) store->after_fork();
+  for (const auto& heap : heaps_) heap->lock.unlock();
+  mutex_.unlock();
+}
+
+void HostAllocator::after_fork_in_parent() {
+  unlock_after_fork();
+  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_parent();
+}
+
+// Only the calling thread is left.
+void HostAllocator::after_fork_in_child() {
+  for (const auto& heap : heaps_) {
+    if (heap->owner.load(std::memory_order_relaxed) == thread_mark()) continue;
+    heap->owner.store(nullptr, std::memory_order_relaxed);
+    heap->lock.forget_owner();
+  }
+  unlock_after_fork();
+  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_child();
 }
 
 // --- Questions.

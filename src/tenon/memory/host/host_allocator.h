@@ -9,6 +9,7 @@
 #include "tenon/base/page_map.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/host/accounts.h"
+#include "tenon/memory/host/decay_thread.h"
 #include "tenon/memory/host/extent_store.h"
 #include "tenon/memory/host/local_heap.h"
 
@@ -37,6 +38,14 @@ namespace tenon {
 // By bare pointer: the block is found through a PageMap (its memory budget is stated there), which
 // spans and large blocks enter when a block of theirs is first held that way.
 //
+// Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a thread
+// of the allocator's looks around once in that time, and what has been idle for one to two of them
+// goes back to the system, in whole huge pages. empty_cache and trim do so at once. A placement may
+// so depend on the clock, on such a backend and after an idle second only.
+//
+// fork: the child has the whole allocator. What other threads were about to do happens not at all
+// or wholly; their heaps are adopted by the child's next threads.
+//
 // Alignment: 64 bytes. Cost: O(1) for small blocks, O(log n) for others, besides the driver.
 class HostAllocator final : public DeviceAllocator {
  public:
@@ -52,6 +61,8 @@ class HostAllocator final : public DeviceAllocator {
   void raw_deallocate(void* data) override;
   void record_stream(const DataPtr& data, Stream stream) override;
   void empty_cache() override;
+  // empty_cache, and whatever the backend keeps besides. Returns the bytes the backend had kept.
+  std::uint64_t trim();
 
   AllocatorStats stats() const override;
   void reset_peak_stats() override;
@@ -60,7 +71,11 @@ class HostAllocator final : public DeviceAllocator {
   void check_invariants() const override;
 
  private:
-  friend class HostThread;  // hands heaps back when a thread ends
+  friend class HostThread;  // hands heaps back when a thread ends, and prepares forks
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+  void unlock_after_fork();
   enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
   class ReleaseReport;
 
@@ -86,6 +101,12 @@ class HostAllocator final : public DeviceAllocator {
                  std::vector<host::Released>& released);
   void release_large(Block* block, std::vector<host::Released>& released);
   void release_idle(std::vector<host::Released>& released);
+  bool decay();
+  struct Parts {
+    std::vector<host::LocalHeap*> heaps;
+    std::vector<host::ExtentStore*> stores;
+  };
+  Parts parts() const;
 
   // --- Blocks held by bare pointer.
   void find_and_drop(void* data);
@@ -107,6 +128,7 @@ class HostAllocator final : public DeviceAllocator {
   mutable std::mutex mutex_;  // guards the two lists; taken before any other lock
   std::vector<std::unique_ptr<host::ExtentStore>> stores_;  // by stream key; may have gaps
   std::vector<std::unique_ptr<host::LocalHeap>> heaps_;     // all, owned by a thread or abandoned
+  std::unique_ptr<host::DecayThread> decay_thread_;  // null: the backend has no clock for it
 };
 
 }  // namespace tenon

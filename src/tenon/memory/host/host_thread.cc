@@ -1,7 +1,10 @@
 #include "tenon/memory/host/host_thread.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -23,6 +26,42 @@ struct Directory {
 };
 
 }  // namespace
+
+// What fork(2) calls, for all host allocators: theirs are the locks that a child may find held.
+class HostThread::Forks {
+ public:
+  static void watch() {
+    static const int registered = pthread_atfork(&before, &in_parent, &in_child);
+    static_cast<void>(registered);
+  }
+
+ private:
+  static void before() {
+    Directory& directory = Directory::instance();
+    directory.mutex.lock();
+    for (const auto& [id, allocator] : directory.allocators) allocator->before_fork();
+    for (Backend* backend : backends()) backend->before_fork();
+  }
+  static void in_parent() {
+    for (Backend* backend : backends()) backend->after_fork();
+    for (const auto& [id, allocator] : Directory::instance().allocators)
+      allocator->after_fork_in_parent();
+    Directory::instance().mutex.unlock();
+  }
+  static void in_child() {
+    for (Backend* backend : backends()) backend->after_fork();
+    for (const auto& [id, allocator] : Directory::instance().allocators)
+      allocator->after_fork_in_child();
+    Directory::instance().mutex.unlock();
+  }
+  // Each once: several allocators may share one.
+  static std::set<Backend*> backends() {
+    std::set<Backend*> all;
+    for (const auto& [id, allocator] : Directory::instance().allocators)
+      all.insert(&allocator->backend());
+    return all;
+  }
+};
 
 // The thread's heaps. At the thread's end they are abandoned.
 class HostThread::Heaps {
@@ -84,6 +123,7 @@ void HostThread::abandon(HostAllocator& allocator, host::LocalHeap& heap) {
 }
 
 std::uint64_t HostThread::enrol(HostAllocator& allocator) {
+  Forks::watch();
   Directory& directory = Directory::instance();
   const std::lock_guard lock(directory.mutex);
   directory.allocators[directory.next_id] = &allocator;

@@ -51,6 +51,7 @@ class HostThread {
 
  private:
   class Heaps;
+  class Forks;
 
   static host::LocalHeap* find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key);
   static Heaps& heaps();

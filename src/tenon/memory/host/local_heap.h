@@ -87,6 +87,7 @@ class LocalHeap {
     *held.word = word;
     door_ = held;
     door_word_ = word;
+    touched_ = true;
     disturbed_.store(false, std::memory_order_relaxed);
     account.allocated(static_cast<std::int64_t>(held.block_bytes),
                       static_cast<std::int64_t>(word::requested(word)));
@@ -142,6 +143,14 @@ class LocalHeap {
   // from now on. `released` collects what the store then gives back to the driver.
   void trim(std::vector<Released>& released);
 
+  // True when nothing was allocated since this was asked last.
+  bool has_been_idle() {
+    const bool idle = !touched_ && passed_ == passed_when_asked_;
+    touched_ = false;
+    passed_when_asked_ = passed_;
+    return idle;
+  }
+
   // Held for everything but push_remote, and next to free for the owner.
   BiasedLock lock{BiasedLock::Owner::kAppointed};
   // The thread_mark of the thread whose heap it is; null while there is none.
@@ -173,6 +182,8 @@ class LocalHeap {
   std::uintptr_t door_word_ = word::kFree;  // what it was asked for by
   std::uintptr_t waiting_ = word::kFree;    // the same while it is inside
   std::int64_t passed_ = 0;                 // times that the account was not told of
+  std::int64_t passed_when_asked_ = 0;
+  bool touched_ = false;                    // let something out since it was asked
   ExtentStore& store_;
   std::array<SpanList, kClasses> bins_;
   std::vector<std::unique_ptr<Span>> spans_;  // all, in no order; Span::index says where
