@@ -29,6 +29,7 @@ demo: build
 	@echo "the same figures as JSON: $(BUILD)/demo.json"
 
 bench: build
+	@scripts/setup.sh packages-bench.txt || echo "going on without the peers that are not here"
 	@bench/run.sh $(BUILD)
 
 stress: build

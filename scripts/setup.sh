@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs the packages of packages.txt that are missing. Does nothing, and needs no root, when all are there.
+# scripts/setup.sh [LIST]: installs the packages of LIST (packages.txt) that are missing. Does nothing,
+# and needs no root, when all are there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+list=${1:-packages.txt}
 missing=()
-for package in $(sed 's/#.*//' packages.txt); do
+for package in $(sed 's/#.*//' "$list"); do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
 done
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -202,7 +202,7 @@ void HostAllocator::drop_small(Slot* slot) {
   LocalHeap& heap = *slot->span->heap;
   void* const data = slot->data;
   const std::uint64_t requested = word::requested(slot->word);
-  if (heap.lock.try_lock_as_owner()) [[likely]] {
+  if (heap.try_lock_as_owner()) [[likely]] {
     if (!heap.come_back(slot)) {
       heap.account.freed(slot->span->block_bytes, static_cast<std::int64_t>(requested));
       heap.put(slot);
@@ -227,7 +227,7 @@ void HostAllocator::drop_large(Block* block) {
   void* const data = ExtentStore::address_of(block);
   const std::uint64_t requested = word::requested(*word_of(block));
   bool inside = false;
-  if (heap.lock.try_lock_as_owner()) {
+  if (heap.try_lock_as_owner()) {
     inside = heap.come_back(context_of(block));
     heap.lock.unlock_as_owner();
   }
@@ -285,7 +285,7 @@ void HostAllocator::free_block(void* context) {
   Block* const block = large_block_of(context);
   LocalHeap& heap = block != nullptr ? heap_of(block) : *static_cast<Slot*>(context)->span->heap;
   HostAllocator& self = heap.store().allocator();
-  if (self.observers_.empty() && heap.lock.try_lock_as_owner()) [[likely]] {
+  if (self.observers_.empty() && heap.try_lock_as_owner()) [[likely]] {
     const bool inside = heap.come_back(context);
     heap.lock.unlock_as_owner();
     if (inside) [[likely]] return;

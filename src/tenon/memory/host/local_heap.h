@@ -59,7 +59,12 @@ constexpr bool is_raw(std::uintptr_t word) { return (word & 3) == kRaw; }
 //
 // Thread-safe: disturb and push_remote. All else under `lock`.
 class LocalHeap {
+  ExtentStore& store_;  // with `owner`: on the line that other threads read
+
  public:
+  // The thread_mark of the thread whose heap it is; null while there is none.
+  std::atomic<const void*> owner{nullptr};
+
   explicit LocalHeap(ExtentStore& store) : store_(store) {}
   ~LocalHeap();  // the spans' memory stays the store's
   LocalHeap(const LocalHeap&) = delete;
@@ -151,10 +156,13 @@ class LocalHeap {
     return idle;
   }
 
+  // The caller is the thread whose heap it is, and holds the lock now. Others find out without
+  // touching the lock's line, which the owner writes all the time.
+  bool try_lock_as_owner() {
+    return owner.load(std::memory_order_relaxed) == thread_mark() && lock.try_lock_as_owner();
+  }
   // Held for everything but push_remote, and next to free for the owner.
-  BiasedLock lock{BiasedLock::Owner::kAppointed};
-  // The thread_mark of the thread whose heap it is; null while there is none.
-  std::atomic<const void*> owner{nullptr};
+  alignas(64) BiasedLock lock{BiasedLock::Owner::kAppointed};
   LocalAccount account;
 
   void check_invariants() const;
@@ -184,7 +192,6 @@ class LocalHeap {
   std::int64_t passed_ = 0;                 // times that the account was not told of
   std::int64_t passed_when_asked_ = 0;
   bool touched_ = false;                    // let something out since it was asked
-  ExtentStore& store_;
   std::array<SpanList, kClasses> bins_;
   std::vector<std::unique_ptr<Span>> spans_;  // all, in no order; Span::index says where
   // Other threads write here.

@@ -29,21 +29,25 @@ struct Slot {
 // Owned by one LocalHeap. Its slots are linked in small batches as they are first needed, so a span
 // that is barely used touches little of its records.
 struct Span {
-  Slot* free = nullptr;       // freed last first
-  std::uint32_t used = 0;     // slots handed out (those freed by other threads count until drained)
-  std::uint32_t linked = 0;   // slots that were ever in the free list
-  std::uint32_t capacity = 0;
-  std::uint32_t block_bytes = 0;     // of its class
-  std::int32_t size_class = 0;
-  std::size_t index = 0;      // among its heap's spans
+  // Never changes while blocks are out: other threads read it when they free one.
   LocalHeap* heap = nullptr;
-  Block* block = nullptr;     // its memory
-  char* data = nullptr;       // address of the block
-  bool listed = false;        // in its bin's list of spans with room
-  bool mapped = false;        // in the allocator's page map
-  Span* prev = nullptr;       // in that list
-  Span* next = nullptr;
+  char* data = nullptr;              // address of the block
+  Block* block = nullptr;            // its memory
   std::unique_ptr<Slot[]> slots;
+  std::uint64_t reciprocal = 0;      // 2^40 / block_bytes, rounded up
+  std::uint32_t block_bytes = 0;     // of its class
+  std::uint32_t capacity = 0;
+  std::int32_t size_class = 0;
+
+  // The owner's, who writes it all the time: on a line of its own.
+  alignas(64) Slot* free = nullptr;  // freed last first
+  std::uint32_t used = 0;            // slots handed out (those freed elsewhere until drained)
+  std::uint32_t linked = 0;          // slots that were ever in the free list
+  bool listed = false;               // in its bin's list of spans with room
+  bool mapped = false;               // in the allocator's page map
+  Span* prev = nullptr;              // in that list
+  Span* next = nullptr;
+  std::size_t index = 0;             // among its heap's spans
 
   // The slot whose block begins at the address; null when none does. Requires: the address is
   // inside the span. Division by a multiplication: exact below 2^21 bytes and 2^18 a block.
@@ -52,7 +56,6 @@ struct Span {
     const std::uint64_t i = (offset * reciprocal) >> 40;
     return i < linked && i * block_bytes == offset ? &slots[i] : nullptr;
   }
-  std::uint64_t reciprocal = 0;  // 2^40 / block_bytes, rounded up
 };
 
 // Spans of one class that have room, the one in use first.
