@@ -100,6 +100,31 @@ TEST_P(StreamOrdered, CurrentStatisticsCanBeRecountedFromTheSnapshot) {
   }
 }
 
+// What is made and dropped in turn takes a short cut (Note [the revolving door]); whoever looks in
+// between closes it. Figures and layout are the same with and without.
+TEST_P(StreamOrdered, AShortCutChangesNothing) {
+  const auto other_device = std::make_unique<SimBackend>(SimOptions{});
+  const auto watched = make_policy(GetParam(), *other_device);
+  Random random(11);
+  std::vector<std::pair<DataPtr, DataPtr>> live;
+  std::size_t size = 1;
+  for (int step = 0; step < 4000; ++step) {
+    if (random.chance(0.3)) size = random.between(1, std::uint64_t{1} << random.between(9, 25));
+    if (random.chance(0.55) || live.empty()) {
+      live.emplace_back(allocator_->allocate(size), watched->allocate(size));
+      EXPECT_EQ(allocator_->layout_offset(live.back().first),
+                watched->layout_offset(live.back().second));
+    } else {
+      if (random.chance(0.2)) std::swap(live[random.below(live.size())], live.back());
+      live.pop_back();
+    }
+    watched->check_invariants();
+  }
+  EXPECT_EQ(named(*allocator_), named(*watched));
+  live.clear();
+  EXPECT_EQ(named(*allocator_), named(*watched));
+}
+
 TEST_P(StreamOrdered, ZeroBytesChangeNothing) {
   const DataPtr block = allocator_->allocate(3000);
   const auto before = named(*allocator_);

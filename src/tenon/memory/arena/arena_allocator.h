@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tenon/base/spin_lock.h"
+#include "tenon/base/biased_lock.h"
 #include "tenon/memory/arena/buffer_bins.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
@@ -54,7 +54,7 @@ class ArenaAllocator final : public DeviceAllocator {
 
   const ArenaOptions options_;
   SystemAllocator system_;
-  mutable SpinLock lock_;
+  mutable BiasedLock lock_;
   arena::BufferBins bins_;
   std::unordered_map<const arena::PooledBuffer*, std::vector<Stream>> other_users_;
   AllocatorStats stats_;  // of blocks; what is held is the system allocator's to count

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tenon/base/spin_lock.h"
+#include "tenon/base/biased_lock.h"
 #include "tenon/memory/allocator.h"
 #include "tenon/memory/arena/buffer_bins.h"
 
@@ -58,7 +58,7 @@ class SizeClassPool final : public Allocator {
 
   Allocator& upstream_;
   const Device device_;
-  mutable SpinLock lock_;
+  mutable BiasedLock lock_;
   arena::BufferBins bins_;
   SizeClassPoolStats stats_;
 };

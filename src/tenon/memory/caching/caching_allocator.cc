@@ -45,7 +45,7 @@ bool CachingAllocator::add_segment(StreamHeap& heap, Pool pool, std::uint64_t ro
   const auto segment = backend_.allocate_segment(size);
   if (!segment) return false;
   {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     heap.add_extent(pool, *segment, false);
   }
   add_reserved(pool, static_cast<std::int64_t>(segment->size_bytes));
@@ -60,7 +60,7 @@ bool CachingAllocator::release_cached() {
     for_each_heap([&](StreamHeap& heap) {
       std::vector<Extent*> whole;
       {
-        const std::lock_guard lock(heap.lock);
+        const StreamHeap::Lock lock(heap);
         heap.heap(pool).for_each_free([&](Block* block) {
           if (StreamHeap::is_whole_extent(block)) whole.push_back(extent_of(block));
         });
@@ -77,7 +77,7 @@ bool CachingAllocator::release_cached() {
 bool CachingAllocator::release_oversize(StreamHeap& heap, std::uint64_t rounded) {
   if (settings_.max_split_size == CachingSettings::kNoLimit) return false;
   const std::uint64_t wanted = std::max(rounded, settings_.max_split_size);
-  const std::lock_guard lock(heap.lock);
+  const StreamHeap::Lock lock(heap);
   const BestFitHeap& blocks = heap.heap(Pool::kLarge);
   if (Block* enough = blocks.find(wanted)) {
     if (!StreamHeap::is_whole_extent(enough)) return false;
@@ -114,7 +114,7 @@ void CachingAllocator::collect_garbage() {
   std::vector<Idle> idle;
   double total_age = 0;
   for_each_heap([&](StreamHeap& heap) {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     heap.heap(Pool::kLarge).for_each_free([&](Block* block) {
       if (!StreamHeap::is_whole_extent(block)) return;
       idle.push_back({&heap, extent_of(block), heap.sequence() - block->requested});
@@ -130,7 +130,7 @@ void CachingAllocator::collect_garbage() {
         younger.push_back(entry);
         continue;
       }
-      const std::lock_guard lock(entry.heap->lock);
+      const StreamHeap::Lock lock(*entry.heap);
       total_age -= static_cast<double>(entry.age);
       const Block* block = entry.extent->first;  // another thread may have used it since
       if (block->state != Block::State::kFree || !StreamHeap::is_whole_extent(block)) continue;

@@ -76,7 +76,7 @@ bool ExpandableAllocator::grow(StreamHeap& heap, Pool pool, std::uint64_t rounde
 // Backs free addresses until one block has `rounded` bytes.
 bool ExpandableAllocator::map_room(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
   if (exceeds_limit(settings_.segment_size(rounded))) return false;
-  const std::lock_guard lock(heap.lock);
+  const StreamHeap::Lock lock(heap);
   Block* block = find_room(heap, pool, rounded);
   if (block == nullptr) return false;
   if (block->state == Block::State::kUnbacked)
@@ -204,7 +204,7 @@ bool ExpandableAllocator::release_cached() {
   std::uint64_t released = 0;
   for (const Pool pool : {Pool::kLarge, Pool::kSmall})
     for_each_heap([&](StreamHeap& heap) {
-      const std::lock_guard lock(heap.lock);
+      const StreamHeap::Lock lock(heap);
       std::vector<Block*> free_blocks;
       heap.heap(pool).for_each_free([&](Block* block) { free_blocks.push_back(block); });
       for (Block* block : free_blocks) released += unmap_inside(heap, block);

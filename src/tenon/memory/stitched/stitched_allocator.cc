@@ -109,7 +109,7 @@ bool StitchedAllocator::grow(StreamHeap& heap, Pool pool, std::uint64_t rounded)
 
 // Gives pages to the cheapest window. False when memory is short.
 bool StitchedAllocator::back_window(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
-  const std::lock_guard lock(heap.lock);
+  const StreamHeap::Lock lock(heap);
   PageRange* range = range_of(heap, pool);
   if (range == nullptr) return false;
   ++epoch_;
@@ -127,7 +127,7 @@ bool StitchedAllocator::back_window(StreamHeap& heap, Pool pool, std::uint64_t r
 void StitchedAllocator::note_highest_live(const StreamHeap& heap, std::uint64_t rounded) {
   auto live = static_cast<std::int64_t>(rounded);
   for_each_heap([&](StreamHeap& each) {
-    const std::lock_guard lock(each.lock);
+    const StreamHeap::Lock lock(each);
     live += each.allocated_bytes();
     if (&each == &heap) highest_live_ = std::max(highest_live_, each.peak_allocated_bytes());
   });
@@ -229,7 +229,7 @@ Page* StitchedAllocator::steal_from_other_streams(const PageRange& range) {
     if (id == range.heap().stream().id) continue;
     for (const auto& other : stream.ranges) {
       if (other == nullptr || other->page_bytes() != range.page_bytes()) continue;
-      const std::lock_guard lock(other->heap().lock);
+      const StreamHeap::Lock lock(other->heap());
       other->heap().drain_remote_frees();
       std::vector<Page*> idle;
       find_idle(*other, &idle);
@@ -255,8 +255,8 @@ bool StitchedAllocator::release_other_sizes(const PageRange& range) {
   for (const auto& [id, stream] : streams_)
     for (const auto& other : stream.ranges) {
       if (other == nullptr || other->page_bytes() == range.page_bytes()) continue;
-      std::unique_lock<SpinLock> lock;
-      if (&other->heap() != &range.heap()) lock = std::unique_lock(other->heap().lock);
+      std::optional<StreamHeap::Lock> lock;
+      if (&other->heap() != &range.heap()) lock.emplace(other->heap());
       std::vector<Page*> idle;
       find_idle(*other, &idle);
       for (Page* page : idle) page->idle_epoch = 0;
@@ -365,7 +365,7 @@ bool StitchedAllocator::release_cached() {
   for (const auto& [id, stream] : streams_)
     for (const auto& range : stream.ranges) {
       if (range == nullptr) continue;
-      const std::lock_guard lock(range->heap().lock);
+      const StreamHeap::Lock lock(range->heap());
       std::vector<Page*> idle;
       find_idle(*range, &idle);
       for (Page* page : idle) move_out(page);
@@ -392,7 +392,7 @@ void StitchedAllocator::check_invariants() const {
   for (const auto& [id, stream] : streams_)
     for (const auto& range : stream.ranges) {
       if (range == nullptr) continue;
-      const std::lock_guard lock(range->heap().lock);
+      const StreamHeap::Lock lock(range->heap());
       for (const Block* block : blocks_of(*range).unbacked()) {
         const std::uint32_t end =
             std::min(range->slots_used(), range->slot_at(block->offset + block->size));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 
 #include "tenon/memory/stats.h"
 #include "tenon/memory/stream_ordered/extent.h"
@@ -54,6 +55,16 @@ class HeapCounters {
     raise(&PoolCounters::allocated_bytes);
     raise(&PoolCounters::requested_bytes);
     if (pools_[0].pending + pools_[1].pending != 0) [[unlikely]] raise_active_peaks(c);
+  }
+  // Released and placed again that many times, with the free rests growing and shrinking in turn.
+  void count_passed(Pool pool, std::int64_t times, std::int64_t size, std::int64_t requested,
+                    std::int64_t split_blocks, std::int64_t split_bytes) {
+    PoolCounters& c = at(pool);
+    c.allocation.allocated += times;
+    c.allocated_bytes.allocated += times * size;
+    c.requested_bytes.allocated += times * requested;
+    c.inactive_split.allocated += times * std::abs(split_blocks);
+    c.inactive_split_bytes.allocated += times * std::abs(split_bytes);
   }
   // The block is no longer in use; it may be pending for a while before its size is forgotten.
   void count_release(Pool pool, std::int64_t size) {

@@ -57,7 +57,43 @@ Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t roun
   counters_.count_place(which, as_signed(block->size), as_signed(requested));
   count_split(which);
   publish_if_drifted();
+  repeats_ = requested == freed_request_ ? repeats_ + 1 : 0;
+  door_ = repeats_ >= kRepeats ? block : nullptr;
   return block;
+}
+
+void StreamHeap::close_door_slowly() {
+  Block* const block = std::exchange(door_, nullptr);
+  const bool inside = std::exchange(waiting_, 0) != 0;
+  if (passed_ != 0) count_passed(block);
+  if (inside) release(block);
+}
+
+// The counters as they would be had the block been freed and placed again each time: the rests
+// beside it would have joined with it and been cut off again.
+void StreamHeap::count_passed(const Block* block) {
+  const Pool which = pool_of(block);
+  const auto is_free = [](const Block* other) {
+    return other != nullptr && other->state == Block::State::kFree;
+  };
+  std::int64_t rests = 0;
+  std::int64_t rest_bytes = 0;
+  for (const Block* beside : {block->prev, block->next})
+    if (is_free(beside)) {
+      rests += 1;
+      rest_bytes += as_signed(beside->size);
+    }
+  const bool reaches_begin =
+      block->prev == nullptr || (is_free(block->prev) && block->prev->prev == nullptr);
+  const bool reaches_end =
+      block->next == nullptr || (is_free(block->next) && block->next->next == nullptr);
+  // Free, it would be a rest of its extent, with those beside it; or the whole extent, and none.
+  const bool whole = reaches_begin && reaches_end;
+  std::int64_t more_rests = whole ? -rests : 1 - rests;
+  std::int64_t more_bytes = whole ? -rest_bytes : as_signed(block->size);
+  if (state_of(which).growable) more_rests = more_bytes = 0;
+  counters_.count_passed(which, std::exchange(passed_, 0), as_signed(block->size),
+                         as_signed(block->requested), more_rests, more_bytes);
 }
 
 // Best fit by (size, address). A block with growable addresses after it counts as large as it could
@@ -107,6 +143,7 @@ void StreamHeap::return_to_heap(Block* block) {
   const Pool which = pool_of(block);
   PoolState& pool = state_of(which);
   counters_.forget_requested(which, static_cast<std::int64_t>(block->requested));
+  freed_request_ = block->requested;
   block->requested = next_sequence();
   const Block* merged = pool.heap.release(block);
   count_whole(pool, merged, +1);

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tenon/base/spin_lock.h"
+#include "tenon/base/biased_lock.h"
 #include "tenon/device/backend.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/stats.h"
@@ -37,21 +37,65 @@ struct PoolRules {
 // The heap of one (device, stream): two best-fit heaps, blocks that wait for other streams, and
 // frees from other threads. See Note [Biased heaps].
 //
-// All members but push_remote_free and is_owned_by_this_thread require `lock`. It is a leaf:
+// All members but push_remote_free and is_owned_by_this_thread require a Lock. It is a leaf:
 // nothing else is locked while it is held, except the backend's and the peak board's own locks.
+//
+// Note [the revolving door]: a temporary is made and dropped, and the next request is the same.
+// When the block that was placed last is freed before anything else happened to the heap, freeing
+// it would bring back the very state that it was placed in, and the same request would place it
+// there again. So the block waits in the door: the same request takes it out, and whatever else
+// comes closes the door first, which frees it truly. Figures and layout are what they would have
+// been. The door opens when the same was freed and requested kRepeats times in a row: where nothing
+// repeats, branches that cannot be foretold would cost more than it saves.
 class StreamHeap {
  public:
+  // Holds the heap's lock, with the door closed unless it is to be left as it is.
+  enum class Door : bool { kClosed, kAsItIs };
+  class Lock {
+   public:
+    explicit Lock(StreamHeap& heap, Door door = Door::kClosed) : heap_(heap) {
+      heap_.lock_.lock();
+      if (door == Door::kClosed) heap_.close_door();
+    }
+    ~Lock() { heap_.lock_.unlock(); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    StreamHeap& heap_;
+  };
+
   StreamHeap(StreamOrderedAllocator& allocator, Stream stream);
   StreamHeap(const StreamHeap&) = delete;
   StreamHeap& operator=(const StreamHeap&) = delete;
-
-  mutable SpinLock lock;
 
   StreamOrderedAllocator* allocator() const { return allocator_; }
   Stream stream() const { return stream_; }
   BestFitHeap& heap(Pool pool) { return pools_[static_cast<int>(pool)].heap; }
   const BestFitHeap& heap(Pool pool) const { return pools_[static_cast<int>(pool)].heap; }
   PoolRules& rules(Pool pool) { return pools_[static_cast<int>(pool)].rules; }
+
+  // --- The door. With a Lock that leaves it as it is.
+  // The block that waits, if it was requested by the same number of bytes and there is nothing else
+  // to do for the heap; or null.
+  Block* pass_again(std::uint64_t requested) {
+    if (waiting_ != requested || has_remote_frees() || has_pending()) return nullptr;
+    waiting_ = 0;
+    ++passed_;
+    next_sequence();
+    return door_;
+  }
+  // True when the block is the one that was let out last; now it is inside again.
+  bool come_back(const Block* block) {
+    if (block != door_) return false;
+    waiting_ = block->requested;
+    next_sequence();
+    return true;
+  }
+  // What is inside is freed; what is out will be when it comes.
+  void close_door() {
+    if (door_ != nullptr) close_door_slowly();
+  }
 
   // --- The common path.
   // A block of at least `rounded` bytes from what the stream has, or null.
@@ -60,9 +104,9 @@ class StreamHeap {
   void release(Block* block);
 
   // --- Other threads.
-  void adopt() { owner_.store(&thread_mark, std::memory_order_relaxed); }
+  void adopt() { owner_.store(thread_mark(), std::memory_order_relaxed); }
   bool is_owned_by_this_thread() const {
-    return owner_.load(std::memory_order_relaxed) == &thread_mark;
+    return owner_.load(std::memory_order_relaxed) == thread_mark();
   }
   // The only way for another thread to free a block; takes no lock.
   void push_remote_free(Block* block);
@@ -135,6 +179,8 @@ class StreamHeap {
     sequence_.store(next, std::memory_order_release);
     return next;
   }
+  void close_door_slowly();
+  void count_passed(const Block* block);
   Block* choose(const PoolState& pool, std::uint64_t rounded) const;
   Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   void return_to_heap(Block* block);
@@ -144,8 +190,13 @@ class StreamHeap {
 
   static constexpr std::uint8_t kUsedElsewhere = 1;  // Block::flags: in uses_
 
-  inline static thread_local char thread_mark = 0;  // its address names the thread
-
+  BiasedLock lock_;
+  static constexpr std::uint32_t kRepeats = 4;
+  std::uint64_t freed_request_ = 0;  // bytes that the block freed last was requested by
+  std::uint32_t repeats_ = 0;        // how often in a row the next request was the same
+  Block* door_ = nullptr;       // the block that was placed last; null: the door is closed
+  std::uint64_t waiting_ = 0;   // bytes it was requested by, while it is inside
+  std::int64_t passed_ = 0;     // times that the counters were not told of
   StreamOrderedAllocator* const allocator_;
   Backend& backend_;
   const Stream stream_;

@@ -56,7 +56,9 @@ DataPtr StreamOrderedAllocator::allocate_on(std::size_t size_bytes, Stream strea
 
 Block* StreamOrderedAllocator::place(StreamHeap& heap, Pool pool, std::uint64_t requested,
                                      std::uint64_t rounded) {
-  const std::lock_guard lock(heap.lock);
+  const StreamHeap::Lock lock(heap, StreamHeap::Door::kAsItIs);
+  if (Block* again = heap.pass_again(requested)) return again;
+  heap.close_door();
   heap.adopt();
   if (heap.has_remote_frees()) [[unlikely]] heap.drain_remote_frees();
   if (heap.has_pending()) [[unlikely]] heap.process_pending(false);
@@ -70,12 +72,11 @@ void StreamOrderedAllocator::free_block(void* context) {
   StreamOrderedAllocator& self = *heap.allocator();
   if (!self.observers_.empty()) [[unlikely]]
     self.observers_.report(MemoryEvent::kFreed, address_of(block), block->requested, heap.stream());
-  if (heap.is_owned_by_this_thread()) [[likely]] {
-    const std::lock_guard lock(heap.lock);
-    heap.release(block);
-  } else {
-    heap.push_remote_free(block);
-  }
+  if (!heap.is_owned_by_this_thread()) [[unlikely]] return heap.push_remote_free(block);
+  const StreamHeap::Lock lock(heap, StreamHeap::Door::kAsItIs);
+  if (heap.come_back(block)) return;
+  heap.close_door();
+  heap.release(block);
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ StreamHeap& StreamOrderedAllocator::make_heap(Stream stream) {
   for (const Pool pool : {Pool::kSmall, Pool::kLarge}) heap->rules(pool) = pool_rules(pool);
   bool alone = true;
   for_each_heap([&](StreamHeap& other) {
-    const std::lock_guard lock(other.lock);
+    const StreamHeap::Lock lock(other);
     if (alone) peak_board_.raise_peaks(other.peak_levels());
     alone = false;
     other.join_board(&peak_board_);
@@ -140,7 +141,7 @@ StreamHeap& StreamOrderedAllocator::make_heap(Stream stream) {
 void StreamOrderedAllocator::finish_pending_frees() {
   ++device_stats_.num_sync_all_streams;
   for_each_heap([](StreamHeap& heap) {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     heap.drain_remote_frees();
     heap.process_pending(true);
   });
@@ -173,7 +174,7 @@ void StreamOrderedAllocator::record_stream(const DataPtr& data, Stream stream) {
                                       to_string(device_)));
   Block* block = block_of(data, "record_stream");
   StreamHeap& heap = *extent_of(block)->heap;
-  const std::lock_guard lock(heap.lock);
+  const StreamHeap::Lock lock(heap);
   heap.record_use(block, stream);
 }
 
@@ -218,7 +219,7 @@ AllocatorStats StreamOrderedAllocator::stats() const {
   AllocatorStats out = device_stats_;
   int heaps = 0;
   for_each_heap([&](StreamHeap& heap) {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     heap.drain_remote_frees();
     heap.publish();
     heap.add_stats(out);
@@ -240,7 +241,7 @@ void StreamOrderedAllocator::reset_peak_stats() {
   const std::lock_guard device_lock(device_mutex_);
   reset_peaks(device_stats_);
   for_each_heap([](StreamHeap& heap) {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     heap.reset_peaks();
     heap.publish();
   });
@@ -256,7 +257,7 @@ std::uint64_t StreamOrderedAllocator::largest_free_bytes() const {
   const std::lock_guard device_lock(device_mutex_);
   std::uint64_t largest = 0;
   for_each_heap([&](StreamHeap& heap) {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     for (const Pool pool : {Pool::kSmall, Pool::kLarge})
       largest = std::max(largest, heap.heap(pool).largest_free());
   });
@@ -275,7 +276,7 @@ std::vector<SegmentInfo> StreamOrderedAllocator::snapshot() const {
   const std::lock_guard device_lock(device_mutex_);
   std::vector<SegmentInfo> out;
   for_each_heap([&](StreamHeap& heap) {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     heap.drain_remote_frees();
     heap.add_snapshot(out);
   });
@@ -287,7 +288,7 @@ std::vector<SegmentInfo> StreamOrderedAllocator::snapshot() const {
 void StreamOrderedAllocator::check_invariants() const {
   const std::lock_guard device_lock(device_mutex_);
   for_each_heap([](StreamHeap& heap) {
-    const std::lock_guard lock(heap.lock);
+    const StreamHeap::Lock lock(heap);
     heap.drain_remote_frees();
     heap.check_invariants();
   });
