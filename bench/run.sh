@@ -26,6 +26,7 @@ done <<'PROGRAMS'
 bench_peers|the policies named after PyTorch beside PyTorch
 bench_targets|every policy: time, memory, the same layout in every run
 bench_host_peers|the host allocator beside glibc, mimalloc, jemalloc, tcmalloc and oneTBB
+bench_two_threads|two threads on two streams beside one
 bench_pool_seed|a memory pool beside its driver and a cached allocator
 bench_robson|the worst case: Robson's adversary against every policy
 PROGRAMS
