@@ -46,9 +46,10 @@ StreamHeap::StreamHeap(StreamOrderedAllocator& allocator, Stream stream)
 // ------------------------------------------------------------------------------------------------
 // The common path
 
-Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded) {
+Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded,
+                         bool grown) {
   PoolState& pool = state_of(which);
-  Block* block = choose(pool, rounded);
+  Block* block = choose(pool, rounded, grown);
   if (block == nullptr) return nullptr;
   count_whole(pool, block, -1);
   block = cut_to(pool, block, rounded);
@@ -62,7 +63,7 @@ Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t roun
 
 // Best fit by (size, address). A block with growable addresses after it counts as large as it could
 // become, so that such tails are used last; and oversize blocks are kept for oversize requests.
-Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded) const {
+Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded, bool grown) const {
   Block* block = pool.heap.find(rounded);
   if (block == nullptr) return nullptr;
   while (pool.rules.spare_tails && block->next != nullptr &&
@@ -72,7 +73,7 @@ Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded) const {
     block = larger;
   }
   const PoolRules& rules = pool.rules;
-  if (rules.max_split == UINT64_MAX) [[likely]] return block;
+  if (rules.max_split == UINT64_MAX || grown) [[likely]] return block;
   if (rounded < rules.max_split && block->size >= rules.max_split) return nullptr;
   if (rounded >= rules.max_split && block->size >= rounded + rules.max_rounding) return nullptr;
   return block;

@@ -54,8 +54,9 @@ class StreamHeap {
   PoolRules& rules(Pool pool) { return pools_[static_cast<int>(pool)].rules; }
 
   // --- The common path.
-  // A block of at least `rounded` bytes from what the stream has, or null.
-  Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded);
+  // A block of at least `rounded` bytes from what the stream has, or null. Where the stream has
+  // just grown for this request, the rules on oversize blocks do not keep the new one from it.
+  Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded, bool grown = false);
   // The block comes back; reusable on this stream at once.
   void release(Block* block);
 
@@ -135,7 +136,7 @@ class StreamHeap {
     sequence_.store(next, std::memory_order_release);
     return next;
   }
-  Block* choose(const PoolState& pool, std::uint64_t rounded) const;
+  Block* choose(const PoolState& pool, std::uint64_t rounded, bool grown) const;
   Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   void return_to_heap(Block* block);
   void defer_release(Block* block);
