@@ -160,17 +160,37 @@ void StreamHeap::record_use(Block* block, Stream stream) {
 // The block stays out of the heap until an event on each stream that used it has completed.
 void StreamHeap::defer_release(Block* block) {
   const auto uses = uses_.find(block);
-  PendingFree pending{block, {}};
-  for (const Stream stream : uses->second) pending.events.push_back(backend_.record(stream));
+  PendingFree pending{block, std::move(uses->second), {}};
   uses_.erase(uses);
+  mark_uses(pending);
   block->flags = block->flags & ~kUsedElsewhere;
   counters_.count_release(pool_of(block), as_signed(block->size));
   counters_.count_pending(pool_of(block), 1, as_signed(block->size));
   pending_.push_back(std::move(pending));
 }
 
+// Records an event on each stream that used the block. False when the driver would not: a free is
+// no place to fail, and an event recorded later covers the same work, so the block waits for that.
+bool StreamHeap::mark_uses(PendingFree& pending) {
+  try {
+    for (; !pending.unmarked.empty(); pending.unmarked.pop_back())
+      pending.events.push_back(backend_.record(pending.unmarked.back()));
+    return true;
+  } catch (const DeviceError&) {
+    return false;
+  }
+}
+
 void StreamHeap::process_pending(bool wait) {
   for (auto it = pending_.begin(); it != pending_.end();) {
+    if (!it->unmarked.empty() && !mark_uses(*it)) {
+      if (!wait) {
+        ++it;
+        continue;
+      }
+      backend_.synchronize();  // the stream may be gone
+      it->unmarked.clear();
+    }
     std::vector<Event>& events = it->events;
     while (!events.empty()) {
       if (wait)

@@ -117,6 +117,7 @@ class StreamHeap {
   };
   struct PendingFree {
     Block* block;
+    std::vector<Stream> unmarked;  // streams that used it and have no event for that yet
     std::vector<Event> events;
   };
 
@@ -140,6 +141,7 @@ class StreamHeap {
   Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   void return_to_heap(Block* block);
   void defer_release(Block* block);
+  bool mark_uses(PendingFree& pending);
   void count_whole(PoolState& pool, const Block* block, int direction);
   void count_split(Pool pool);
 
