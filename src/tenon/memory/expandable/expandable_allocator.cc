@@ -143,7 +143,7 @@ bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t addr
       const auto pages = backend_.create_pages(range.handle_size);
       if (!pages) return undo(), false;
       if (!backend_.map(range.addresses.base + at * range.handle_size, *pages)) {
-        backend_.release_pages(*pages);
+        release_unmapped(pool, *pages);
         return undo(), false;
       }
       range.pages[at] = *pages;
@@ -187,6 +187,16 @@ ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Poo
     done.bytes += range.handle_size;
   }
   return done;
+}
+
+// Pages that were made and could not be mapped. Those that the driver refuses too are held.
+void ExpandableAllocator::release_unmapped(Pool pool, PageHandle pages) {
+  try {
+    backend_.release_pages(pages);
+  } catch (const DeviceError&) {
+    refused_pages_.emplace_back(pool, pages);
+    add_reserved(pool, static_cast<std::int64_t>(pages.size_bytes));
+  }
 }
 
 void ExpandableAllocator::release_refused_pages() {
