@@ -24,6 +24,7 @@ struct Slot {
 struct Mapping {
   Slot slot;
   std::uint64_t stamp = 0;
+  bool accessible = true;  // false: the driver took it neither further nor back; good for nothing
 };
 
 // One physical handle. It may be mapped at several slots; blocks live in at most one of them, its

@@ -157,7 +157,7 @@ void StitchedAllocator::readopt(PageRange& range, const Window& window) {
   for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
     Page* page = range.mapped(slot);
     if (page == nullptr || range.is_backed(slot)) continue;
-    if (can_leave(page, epoch_, range, window)) {
+    if (range.mapping(slot).accessible && can_leave(page, epoch_, range, window)) {
       if (page->has_home) move_out(page);
       order_after_last_use(page, range.heap());
       move_in(range, page, slot);
@@ -276,16 +276,14 @@ bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot)
   if (page->mappings.size() >= kMaxMappings) undo_mapping(page, page->mappings.front());
   const std::uintptr_t address = range.address_of(slot);
   if (!backend_.map(address, page->handle)) return false;
-  try {
-    if (!backend_.set_access(address, page->handle.size_bytes)) {
-      backend_.unmap(address, page->handle);
-      return false;
-    }
-  } catch (...) {
-    backend_.unmap(address, page->handle);
-    throw;
-  }
   range.add(page, slot);
+  range.mapping(slot).accessible = false;
+  if (!backend_.set_access(address, page->handle.size_bytes)) {
+    backend_.unmap(address, page->handle);
+    range.remove(page, slot);
+    return false;
+  }
+  range.mapping(slot).accessible = true;
   note(MemoryEvent::kMapped, reinterpret_cast<void*>(address), page->handle.size_bytes,
        range.heap().stream());
   return true;
