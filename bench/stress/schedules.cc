@@ -7,7 +7,6 @@
 // Exits with 1 when a whole policy breaks the rule (it prints the seed, and a shrunk schedule), or a
 // broken one is not caught.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "progress.h"
 #include "tenon/lab/schedules/trial.h"
 #include "tenon/lab/text_table.h"
 #include "tenon/memory/policies.h"
@@ -54,21 +54,6 @@ struct Tally {
   std::uint64_t lost = 0;
   std::uint64_t failed = 0;          // schedules
   std::map<std::string, Failure> first;  // by kind of fault, the one of the lowest seed
-};
-
-class Progress {
- public:
-  void show(const std::string& what, std::uint64_t done, std::uint64_t all) {
-    if (!terminal_ || done * 100 / all == percent_) return;
-    percent_ = done * 100 / all;
-    fmt::print(stderr, "\r{}: {} %\x1b[K", what, percent_);
-    if (done == all) fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
-  }
-
- private:
-  const bool terminal_ = ::isatty(STDERR_FILENO) == 1;
-  std::uint64_t percent_ = 101;
 };
 
 void keep_first(std::map<std::string, Failure>& failures, const Failure& one) {
