@@ -60,7 +60,8 @@ bool stress(const Policy& policy, std::uint64_t operations, const Options& optio
   };
   // Short runs are cut short inside a round.
   const std::uint64_t iterations =
-      std::clamp<std::uint64_t>(operations / (Round::kSteps * options.threads), 1, kIterations);
+      std::clamp<std::uint64_t>(operations / (4 * Round::kSteps * options.threads), 1,
+                                kIterations);
   while (!is_done() && sum.violation.empty()) {
     const std::uint64_t seed = options.seed + rounds++;
     const RoundResult one = Round(policy, seed, options.threads, iterations).run();
