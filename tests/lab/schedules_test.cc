@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/lab/schedules/trial.h"
@@ -130,6 +131,44 @@ TEST(Shrinking, LeavesNoStepThatIsNotNeeded) {
   }
   // A block is made and lent, freed, and its memory asked for again.
   EXPECT_EQ(small.steps.size(), 4u) << to_string(small);
+}
+
+// A page came from stream 3 to stream 1, which waited for it; memory ran out before a block was
+// placed there, and the page went on to stream 0, which must wait too. Found by a random schedule.
+TEST(StreamRuleRegressions, APageThatNobodyUsedOnItsWayIsStillOrdered) {
+  constexpr std::uint64_t kSmaller = 8143784;
+  constexpr std::uint64_t kLarger = 28456633;
+  struct Request {
+    std::uint32_t block;
+    std::uint64_t size_bytes;
+    std::uint8_t stream;
+    std::uint64_t pause_ns;
+  };
+  Schedule schedule;
+  schedule.streams = 4;
+  schedule.lag_ns = 5'000'000;
+  schedule.capacity_bytes = 287 * kMiB;
+  schedule.page_bytes = 2 * kMiB;
+  const auto allocate = [&](std::initializer_list<Request> requests) {
+    for (const Request& r : requests)
+      schedule.steps.push_back({.kind = Kind::kAllocate, .stream = r.stream, .block = r.block,
+                                .size_bytes = r.size_bytes, .pause_ns = r.pause_ns});
+  };
+  const auto free = [&](std::uint32_t block, std::uint64_t pause_ns) {
+    schedule.steps.push_back({.kind = Kind::kFree, .block = block, .pause_ns = pause_ns});
+  };
+  allocate({{18, kSmaller, 0, 5622},  {19, kSmaller, 0, 15277}, {20, kSmaller, 0, 9390},
+            {22, kLarger, 1, 10420},  {24, kLarger, 0, 12312},  {25, kLarger, 3, 8242},
+            {26, kSmaller, 2, 4443},  {27, kLarger, 3, 8363},   {28, kLarger, 2, 12023},
+            {30, kLarger, 1, 6386},   {33, kSmaller, 3, 19162}, {34, kSmaller, 1, 4760},
+            {35, kSmaller, 3, 12080}, {36, kLarger, 2, 14057},  {37, kSmaller, 2, 7012},
+            {38, kSmaller, 3, 14693}, {39, kLarger, 1, 16051}});
+  free(35, 4926);
+  allocate({{40, kSmaller, 0, 7657}, {41, kLarger, 1, 835}});
+  free(28, 1845);
+  allocate({{45, kLarger, 0, 9645}});
+  Trial trial("stitched");
+  EXPECT_THAT(trial.run(schedule).faults, IsEmpty());
 }
 
 TEST(Breakages, HaveKeysThatFindThem) {

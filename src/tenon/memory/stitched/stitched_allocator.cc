@@ -292,6 +292,13 @@ bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot)
 // The slot becomes the page's home: blocks may be placed there. Requires: mapped there, no home.
 void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot) {
   std::erase(spare_, page);
+  const PageRange* before = page->home.slot.range;
+  if (before == nullptr)
+    page->arrived = 0;
+  else if (&before->heap() == &range.heap())
+    page->arrived = page->home.stamp;
+  else
+    page->arrived = range.heap().advance();  // this stream waits for that one since just now
   page->has_home = true;
   page->home = {{&range, slot}, 0};
   BestFitHeap& blocks = blocks_of(range);
@@ -311,7 +318,7 @@ void StitchedAllocator::move_out(Page* page) {
   const std::uint64_t stamp = block->requested;  // the sequence number of the last free in it
   spare_.push_back(page);
   page->has_home = false;
-  page->home.stamp = stamp;
+  page->home.stamp = std::max(stamp, page->arrived);
   range.mapping(page->home.slot.index).stamp = stamp;
 
   const std::uint64_t begin = range.address_of(page->home.slot.index);

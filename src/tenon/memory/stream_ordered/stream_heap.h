@@ -94,6 +94,8 @@ class StreamHeap {
   // Rises with every place and release. Needs no lock: work that was queued before a number was
   // given is queued before whatever is queued by who has read the number.
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
+  // A new number: an event recorded for an earlier one does not cover what was queued since.
+  std::uint64_t advance() { return next_sequence(); }
   // Adds currents and totals; peaks are this heap's own.
   void add_stats(AllocatorStats& out) const;
   void reset_peaks() { counters_.reset_peaks(); }
