@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <optional>
@@ -48,14 +50,35 @@ const char* describe(GuardReport::Kind kind) {
   return "damage to";
 }
 
+// "  made at", in which phase and by whom if the program said so, and the stack.
+void add_place(std::string& text, const char* what, const Tag& tag, const CallStack& stack) {
+  if (stack.empty() && tag.phase == nullptr && tag.call_site == nullptr) return;
+  text += fmt::format("  {}", what);
+  if (tag.phase != nullptr) text += fmt::format(" in phase {}", tag.phase);
+  if (tag.call_site != nullptr) text += fmt::format(" by {}", tag.call_site);
+  text += stack.empty() ? "\n" : " at\n" + stack.to_string();
+}
+
+std::string hexadecimal(const unsigned char* bytes, const Damage& damage) {
+  constexpr std::size_t kMost = 8;
+  const std::size_t count = std::min(kMost, damage.last - damage.first + 1);
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i)
+    text += fmt::format("{}{:02x}", i == 0 ? "" : " ", bytes[damage.first + i]);
+  return count == damage.last - damage.first + 1 ? text : text + " ...";
+}
+
 }  // namespace
 
 std::string GuardReport::to_string() const {
   std::string text = fmt::format("{} a block of {} bytes at {}", describe(kind), size_bytes, data);
   if (kind != Kind::kDoubleFree)
-    text += fmt::format(": bytes {} to {} of it were overwritten", first_offset, last_offset);
-  text += "\n  made at\n" + made_at.to_string();
-  if (!freed_at.empty()) text += "  freed at\n" + freed_at.to_string();
+    text += fmt::format(": bytes {} to {} of it were overwritten, now {}", first_offset,
+                        last_offset, found);
+  text += "\n";
+  add_place(text, "made", made_by, made_at);
+  add_place(text, "freed", freed_by, freed_at);
+  add_place(text, kind == Kind::kDoubleFree ? "freed again" : "noticed", {}, noticed_at);
   return text;
 }
 
@@ -105,6 +128,7 @@ DataPtr GuardAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
   std::memset(data + size_bytes, kBackZone, options_.zone_bytes);
   auto block = std::make_unique<Guarded>();
   Guarded* const record = block.get();
+  record->made_by = current_tag();
   record->made_at = CallStack::capture(options_.stack_depth, 2);  // without serve and allocate
   DataPtr guarded = this->wrap(std::move(inner), size_bytes, stream, std::move(block), data);
   const std::lock_guard lock(mutex_);
@@ -119,11 +143,11 @@ void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
   {
     const std::lock_guard lock(mutex_);
     if (guarded.freed) {
-      found.push_back({GuardReport::Kind::kDoubleFree, guarded.data, guarded.size_bytes, 0, 0,
-                       guarded.made_at, guarded.freed_at});
+      found.push_back(report_on(GuardReport::Kind::kDoubleFree, guarded));
       static_cast<void>(block.release());  // the quarantine owns it
     } else {
       inspect(guarded, found);
+      guarded.freed_by = current_tag();
       guarded.freed_at = CallStack::capture(options_.stack_depth, 2);
       guarded.freed = true;
       std::memset(guarded.data, kPoison, guarded.size_bytes);
@@ -136,6 +160,20 @@ void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
   evict_and_free(options_.quarantine_bytes);
 }
 
+template <typename Base>
+GuardReport GuardAdaptor<Base>::report_on(GuardReport::Kind kind, const Guarded& block) const {
+  GuardReport report;
+  report.kind = kind;
+  report.data = block.data;
+  report.size_bytes = block.size_bytes;
+  report.made_by = block.made_by;
+  report.freed_by = block.freed_by;
+  report.made_at = block.made_at;
+  report.freed_at = block.freed_at;
+  report.noticed_at = CallStack::capture(options_.stack_depth, 2);
+  return report;
+}
+
 // Adds what is wrong with the block and was not reported before.
 template <typename Base>
 void GuardAdaptor<Base>::inspect(Guarded& block, Reports& reports) const {
@@ -143,9 +181,11 @@ void GuardAdaptor<Base>::inspect(Guarded& block, Reports& reports) const {
   const auto size = static_cast<std::int64_t>(block.size_bytes);
   const auto zone = static_cast<std::int64_t>(options_.zone_bytes);
   const auto add = [&](GuardReport::Kind kind, std::int64_t from, const Damage& damage) {
-    reports.push_back(
-        {kind, block.data, block.size_bytes, from + static_cast<std::int64_t>(damage.first),
-         from + static_cast<std::int64_t>(damage.last), block.made_at, block.freed_at});
+    GuardReport report = report_on(kind, block);
+    report.first_offset = from + static_cast<std::int64_t>(damage.first);
+    report.last_offset = from + static_cast<std::int64_t>(damage.last);
+    report.found = hexadecimal(data + from, damage);
+    reports.push_back(std::move(report));
   };
   if (!block.zones_reported) {
     const auto front = find_damage(data - zone, options_.zone_bytes, kFrontZone);
@@ -174,6 +214,30 @@ void GuardAdaptor<Base>::report(const Reports& reports) {
     else
       std::fprintf(stderr, "%s", one.to_string().c_str());
   }
+  if (options_.abort_on_damage) std::abort();
+}
+
+// What the raw API refuses may be a block that was here: then its story is told.
+template <typename Base>
+void GuardAdaptor<Base>::raw_deallocate(void* data) {
+  try {
+    Adaptor<Base>::raw_deallocate(data);
+  } catch (const InvalidPointer&) {
+    Reports found;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto is_it = [&](const std::unique_ptr<Block>& block) { return block->data == data; };
+      for (const auto* blocks : {&quarantine_, &departed_}) {
+        const auto it = std::find_if(blocks->rbegin(), blocks->rend(), is_it);
+        if (it == blocks->rend()) continue;
+        const auto& freed = static_cast<const Guarded&>(**it);
+        found.push_back(report_on(GuardReport::Kind::kDoubleFree, freed));
+        break;
+      }
+    }
+    report(found);
+    throw;
+  }
 }
 
 template <typename Base>
@@ -198,10 +262,15 @@ void GuardAdaptor<Base>::evict_and_free(std::uint64_t keep_bytes) {
   std::exception_ptr refused;
   for (auto& block : evicted) {
     try {
-      Adaptor<Base>::take_back(std::move(block));
+      block->inner.clear();
     } catch (const DeviceError&) {
       refused = std::current_exception();
     }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& block : evicted) departed_.push_back(std::move(block));
+    while (departed_.size() > kDeparted) departed_.pop_front();
   }
   report(found);
   if (refused) std::rethrow_exception(refused);
