@@ -200,6 +200,7 @@ int main(int argc, char** argv) {
   app.add_option("--only", options.only, "run the schedule of this seed, and shrink it");
   app.add_option("--breakage", options.breakage, "with --only: how the policy is broken");
   CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a long run is watched through its log
   if (options.only) return tenon::one_schedule(options);
   fmt::print("Every policy as it is, seeds from {}:\n\n", options.seed);
   const bool whole = tenon::whole_policies(options);

@@ -112,6 +112,7 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "of the first round");
   app.add_option("--policy", options.policy, "one policy alone");
   CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a long run is watched through its log
   fmt::print("{} operations on {} threads, rounds from seed {}\n",
              tenon::grouped(options.operations), options.threads, options.seed);
   return tenon::stress_all(options) ? 0 : 1;

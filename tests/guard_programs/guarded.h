@@ -5,6 +5,7 @@
 #include "tenon/memory/adaptors/guard_adaptor.h"
 #include "tenon/memory/cpu/cpu_allocator.h"
 #include "tenon/memory/current_allocator.h"
+#include "tenon/memory/page_guard/page_guard_allocator.h"
 #include "tenon/memory/tag.h"
 
 namespace tenon {
@@ -16,6 +17,15 @@ template <typename Program>
 int run_guarded(Program&& program, GuardOptions options = {}) {
   options.abort_on_damage = true;
   GuardAdaptor<Allocator> guard(*get_default_cpu_allocator(), options);
+  const AllocatorGuard current(kHost, guard);
+  program();
+  return 0;
+}
+
+// The same with pages that fault.
+template <typename Program>
+int run_page_guarded(Program&& program) {
+  PageGuardAllocator guard;
   const AllocatorGuard current(kHost, guard);
   program();
   return 0;

@@ -22,6 +22,7 @@ using testing::TemporaryFile;
 
 struct Outcome {
   bool aborted = false;
+  bool faulted = false;
   int status = -1;  // where it ended by itself
   std::string err;
 };
@@ -34,6 +35,8 @@ Outcome run(const std::string& program) {
                                   .c_str());
   Outcome outcome;
   outcome.aborted = WIFSIGNALED(raw) && WTERMSIG(raw) == SIGABRT;
+  // A sanitizer's own handler comes after the guard's, and ends the program with a status.
+  outcome.faulted = WIFSIGNALED(raw) ? WTERMSIG(raw) == SIGSEGV : WEXITSTATUS(raw) != 0;
   if (WIFEXITED(raw)) outcome.status = WEXITSTATUS(raw);
   outcome.err = err.contents();
   return outcome;
@@ -67,9 +70,11 @@ void expect_place(const Outcome& outcome, const std::string& program, const std:
 }
 
 TEST(GuardPrograms, ASoundProgramEndsWell) {
-  const Outcome outcome = run("sound");
-  EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.err, IsEmpty());
+  for (const std::string program : {"sound", "page_sound"}) {
+    const Outcome outcome = run(program);
+    EXPECT_EQ(outcome.status, 0) << program;
+    EXPECT_THAT(outcome.err, IsEmpty()) << program;
+  }
 }
 
 TEST(GuardPrograms, AnOverrunIsFound) {
@@ -111,7 +116,8 @@ TEST(GuardPrograms, AUseAfterFreeIsFoundWhenTheBlockLeavesTheQuarantine) {
 }
 
 TEST(GuardPrograms, ASecondFreeIsFound) {
-  for (const std::string program : {"double_free", "double_free_raw"}) {
+  for (const std::string program :
+       {"double_free", "double_free_raw", "page_double_free"}) {
     SCOPED_TRACE(program);
     const Outcome outcome = run(program);
     EXPECT_TRUE(outcome.aborted);
@@ -121,6 +127,33 @@ TEST(GuardPrograms, ASecondFreeIsFound) {
     expect_place(outcome, program, "freed at", "freed here");
     expect_place(outcome, program, "freed again", "freed again here");
   }
+}
+
+TEST(GuardPrograms, AReadPastTheEndFaultsAtTheInstruction) {
+  const Outcome outcome = run("page_overrun");
+  EXPECT_TRUE(outcome.faulted);
+  EXPECT_THAT(outcome.err, HasSubstr("access past the end of a block of 4000 bytes at 0x"));
+  EXPECT_THAT(outcome.err, HasSubstr(": byte 4000\n"));
+  expect_place(outcome, "page_overrun", "made", "made here");
+  expect_place(outcome, "page_overrun", "noticed", "noticed here");
+}
+
+TEST(GuardPrograms, AReadAfterFreeFaultsAtTheInstruction) {
+  const Outcome outcome = run("page_use_after_free");
+  EXPECT_TRUE(outcome.faulted);
+  EXPECT_THAT(outcome.err, HasSubstr("access after free into a block of 64 bytes at 0x"));
+  EXPECT_THAT(outcome.err, HasSubstr(": byte 10\n"));
+  expect_place(outcome, "page_use_after_free", "made", "made here");
+  expect_place(outcome, "page_use_after_free", "freed", "freed here");
+  expect_place(outcome, "page_use_after_free", "noticed", "noticed here");
+}
+
+TEST(GuardPrograms, AWriteTooNearForThePageIsFoundWhenTheBlockIsFreed) {
+  const Outcome outcome = run("page_gap");
+  EXPECT_TRUE(outcome.aborted);
+  EXPECT_THAT(outcome.err, HasSubstr("write past the end of a block of 1001 bytes at 0x"));
+  EXPECT_THAT(outcome.err, HasSubstr("bytes 1001 to 1001 of it were overwritten, now 01"));
+  expect_place(outcome, "page_gap", "noticed", "noticed here");
 }
 
 }  // namespace

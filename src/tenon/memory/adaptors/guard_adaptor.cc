@@ -7,80 +7,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <optional>
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/memory/adaptors/zones.h"
 
 namespace tenon {
-namespace {
-
-constexpr unsigned char kFrontZone = 0xfb;
-constexpr unsigned char kBackZone = 0xfd;
-constexpr unsigned char kPoison = 0xdd;
-
-struct Damage {
-  std::size_t first = 0;
-  std::size_t last = 0;
-};
-
-// The outermost bytes of a piece that are not `expected` any more.
-std::optional<Damage> find_damage(const unsigned char* bytes, std::size_t size,
-                                  unsigned char expected) {
-  // All alike: the first is right and each equals its neighbour.
-  if (size == 0 || (bytes[0] == expected && std::memcmp(bytes, bytes + 1, size - 1) == 0))
-    return std::nullopt;
-  Damage damage{0, size - 1};
-  while (bytes[damage.first] == expected) ++damage.first;
-  while (bytes[damage.last] == expected) --damage.last;
-  return damage;
-}
-
-const char* describe(GuardReport::Kind kind) {
-  switch (kind) {
-    case GuardReport::Kind::kUnderflow:
-      return "write before";
-    case GuardReport::Kind::kOverflow:
-      return "write past the end of";
-    case GuardReport::Kind::kUseAfterFree:
-      return "write after free into";
-    case GuardReport::Kind::kDoubleFree:
-      return "second free of";
-  }
-  return "damage to";
-}
-
-// "  made at", in which phase and by whom if the program said so, and the stack.
-void add_place(std::string& text, const char* what, const Tag& tag, const CallStack& stack) {
-  if (stack.empty() && tag.phase == nullptr && tag.call_site == nullptr) return;
-  text += fmt::format("  {}", what);
-  if (tag.phase != nullptr) text += fmt::format(" in phase {}", tag.phase);
-  if (tag.call_site != nullptr) text += fmt::format(" by {}", tag.call_site);
-  text += stack.empty() ? "\n" : " at\n" + stack.to_string();
-}
-
-std::string hexadecimal(const unsigned char* bytes, const Damage& damage) {
-  constexpr std::size_t kMost = 8;
-  const std::size_t count = std::min(kMost, damage.last - damage.first + 1);
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i)
-    text += fmt::format("{}{:02x}", i == 0 ? "" : " ", bytes[damage.first + i]);
-  return count == damage.last - damage.first + 1 ? text : text + " ...";
-}
-
-}  // namespace
-
-std::string GuardReport::to_string() const {
-  std::string text = fmt::format("{} a block of {} bytes at {}", describe(kind), size_bytes, data);
-  if (kind != Kind::kDoubleFree)
-    text += fmt::format(": bytes {} to {} of it were overwritten, now {}", first_offset,
-                        last_offset, found);
-  text += "\n";
-  add_place(text, "made", made_by, made_at);
-  add_place(text, "freed", freed_by, freed_at);
-  add_place(text, kind == Kind::kDoubleFree ? "freed again" : "noticed", {}, noticed_at);
-  return text;
-}
 
 template <typename Base>
 GuardAdaptor<Base>::GuardAdaptor(std::type_identity_t<Base>& upstream, GuardOptions options)
@@ -129,7 +61,7 @@ DataPtr GuardAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
   auto block = std::make_unique<Guarded>();
   Guarded* const record = block.get();
   record->made_by = current_tag();
-  record->made_at = CallStack::capture(options_.stack_depth, 2);  // without serve and allocate
+  record->made_at = CallStack::capture(options_.stack_depth, 1);
   DataPtr guarded = this->wrap(std::move(inner), size_bytes, stream, std::move(block), data);
   const std::lock_guard lock(mutex_);
   live_.insert(record);
@@ -148,7 +80,7 @@ void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
     } else {
       inspect(guarded, found);
       guarded.freed_by = current_tag();
-      guarded.freed_at = CallStack::capture(options_.stack_depth, 2);
+      guarded.freed_at = CallStack::capture(options_.stack_depth, 1);
       guarded.freed = true;
       std::memset(guarded.data, kPoison, guarded.size_bytes);
       live_.erase(&guarded);
@@ -170,7 +102,7 @@ GuardReport GuardAdaptor<Base>::report_on(GuardReport::Kind kind, const Guarded&
   report.freed_by = block.freed_by;
   report.made_at = block.made_at;
   report.freed_at = block.freed_at;
-  report.noticed_at = CallStack::capture(options_.stack_depth, 2);
+  report.noticed_at = CallStack::capture(options_.stack_depth, 1);
   return report;
 }
 

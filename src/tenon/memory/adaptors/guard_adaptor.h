@@ -10,34 +10,14 @@
 #include <vector>
 
 #include "tenon/memory/adaptors/adaptor.h"
-#include "tenon/memory/adaptors/call_stack.h"
-#include "tenon/memory/tag.h"
+#include "tenon/memory/adaptors/guard_report.h"
 
 namespace tenon {
-
-// One piece of damage.
-struct GuardReport {
-  enum class Kind : std::uint8_t { kUnderflow, kOverflow, kUseAfterFree, kDoubleFree };
-  Kind kind = Kind::kOverflow;
-  const void* data = nullptr;     // the block's
-  std::uint64_t size_bytes = 0;   // as asked for
-  std::int64_t first_offset = 0;  // of the first damaged byte, counted from `data`
-  std::int64_t last_offset = 0;   // of the last one
-  std::string found;              // the first damaged bytes, in hexadecimal
-  Tag made_by;                    // the thread's tag when the block was made, and when it was freed
-  Tag freed_by;
-  CallStack made_at;
-  CallStack freed_at;    // empty while the block lives
-  CallStack noticed_at;  // the second free, or where the damage came to light
-
-  // A line that says all this, and the stacks.
-  std::string to_string() const;
-};
 
 struct GuardOptions {
   std::size_t zone_bytes = 256;  // before and after each block; keeps alignment up to it
   std::uint64_t quarantine_bytes = 64 << 20;  // freed blocks held back; the oldest go first
-  int stack_depth = 8;
+  int stack_depth = 12;
   // Called with each report, on the thread that found it, with no lock held. Empty: to stderr. What
   // it throws ends the program when a free found the damage, since DataPtr's destructor is running.
   std::function<void(const GuardReport&)> on_damage;
