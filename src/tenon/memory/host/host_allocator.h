@@ -38,10 +38,10 @@ namespace tenon {
 // By bare pointer: the block is found through a PageMap (its memory budget is stated there), which
 // spans and large blocks enter when a block of theirs is first held that way.
 //
-// Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a thread
-// of the allocator's looks around once in that time, and what has been idle for one to two of them
-// goes back to the system, in whole huge pages. empty_cache and trim do so at once. A placement may
-// so depend on the clock, on such a backend and after an idle second only.
+// Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a
+// thread of the allocator's looks around once in that time, and what has been idle for one to two
+// of them goes back to the system, in whole huge pages. empty_cache and trim do so at once. A
+// placement may so depend on the clock, on such a backend and after an idle second only.
 //
 // fork: the child has the whole allocator. What other threads were about to do happens not at all
 // or wholly; their heaps are adopted by the child's next threads.
