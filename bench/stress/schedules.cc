@@ -4,8 +4,8 @@
 //   bench_schedules [--schedules N] [--broken-schedules N] [--threads N] [--policy P] [--seed S]
 //   bench_schedules --policy P --only SEED [--breakage B]      one schedule again, and a short one
 //
-// Exits with 1 when a whole policy breaks the rule (it prints the seed, and a shrunk schedule), or a
-// broken one is not caught.
+// Exits with 1 when a whole policy breaks the rule (it prints the seed, and a shrunk schedule), or
+// a broken one is not caught.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -138,8 +138,8 @@ bool whole_policies(const Options& options) {
   return good;
 }
 
-// system's blocks go back to a driver that waits for the whole device at each free: it needs neither
-// streams nor record_stream.
+// system's blocks go back to a driver that waits for the whole device at each free: it needs
+// neither streams nor record_stream.
 bool is_immune(const std::string& policy) { return policy == "system"; }
 
 // "reuse after 3, unmap after 17": for each kind of fault, the schedules until it was first caught.
@@ -204,7 +204,8 @@ int main(int argc, char** argv) {
   if (options.only) return tenon::one_schedule(options);
   fmt::print("Every policy as it is, seeds from {}:\n\n", options.seed);
   const bool whole = tenon::whole_policies(options);
-  fmt::print("Every policy broken on purpose: after how many schedules which fault was first caught\n"
-             "(\"never used\": the policy does without what was broken), and in how many of all:\n\n");
+  fmt::print("Every policy broken on purpose: after how many schedules which fault was first\n"
+             "caught, and in how many of all (\"never used\": the policy does without what was\n"
+             "broken):\n\n");
   return tenon::broken_policies(options) && whole ? 0 : 1;
 }

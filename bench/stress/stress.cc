@@ -4,8 +4,8 @@
 //   bench_stress [--operations N] [--threads N] [--policy P] [--seed S]
 //   bench_stress --policy P --rounds 1 --seed S        one round again
 //
-// Exits with 1 at the first wrong byte, broken invariant, leak, or exception that has no place here,
-// and prints policy, seed and step.
+// Exits with 1 at the first wrong byte, broken invariant, leak, or exception that has no place
+// here, and prints policy, seed, thread and block.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -35,7 +35,10 @@ struct Options {
 constexpr std::uint64_t kIterations = 64;
 
 // A policy's share of the operations: less where many of them are driver calls.
-double weight_of(const Policy& policy) { return policy.name == "system" ? 0.02 : policy.name == "arena" ? 0.25 : 1; }
+double weight_of(const Policy& policy) {
+  if (policy.name == "system") return 0.02;
+  return policy.name == "arena" ? 0.25 : 1;
+}
 
 std::vector<const Policy*> chosen_policies(const Options& options) {
   std::vector<const Policy*> chosen;

@@ -1,5 +1,5 @@
-// What the programs of this folder share: each is an ordinary program with one bug, run under guard.
-// "made here", "freed here" and the like mark the lines that the report must name.
+// What the programs of this folder share: each is an ordinary program with one bug, run under
+// guard. "made here", "freed here" and the like mark the lines that the report must name.
 #pragma once
 
 #include "tenon/memory/adaptors/guard_adaptor.h"

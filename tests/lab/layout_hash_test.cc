@@ -1,5 +1,5 @@
 // The layout hash of the shipped traces: the same in every run and on every machine. A change of a
-// policy's placement changes its hashes, and must be meant: scripts/layout_hashes.py writes them anew.
+// policy's placement changes its hashes, and must be meant; scripts/layout_hashes.py writes them.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>

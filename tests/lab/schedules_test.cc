@@ -1,5 +1,5 @@
-// A short version of bench/stress/schedules.cc: whole policies keep the stream rule, broken ones are
-// caught. tests/memory/stream_order_test.cc has few long schedules, this many short ones.
+// A short version of bench/stress/schedules.cc: whole policies keep the stream rule, broken ones
+// are caught. tests/memory/stream_order_test.cc has few long schedules, this many short ones.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

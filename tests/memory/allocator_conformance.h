@@ -90,7 +90,7 @@ struct ChurnOptions {
   std::size_t max_live = 200;
   std::vector<Stream> streams = {};  // empty: the default stream
   double empty_cache_chance = 0;
-  double lend_chance = 0;  // that a block was used by another stream, where the allocator knows that
+  double lend_chance = 0;  // that a block was used on another stream too, where that is known
   bool touch = true;                // fill blocks and check them
 };
 

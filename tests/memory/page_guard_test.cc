@@ -1,4 +1,4 @@
-// What can be seen of the page guard without ending the program; tests/guard_programs/ has the rest.
+// What can be seen of the page guard without ending the program; guard_programs/ has the rest.
 #include "tenon/memory/page_guard/page_guard_allocator.h"
 
 #include <gmock/gmock.h>

@@ -13,7 +13,8 @@ namespace tenon {
 
 struct TrialResult {
   // Breaches of the stream rule (OrderChecker); then what went wrong besides: an exception that no
-  // policy may throw here, broken invariants, blocks or driver memory left over. Empty: all is well.
+  // policy may throw here, broken invariants, blocks or driver memory left over. Empty: all is
+  // well.
   std::vector<std::string> faults;
   std::uint64_t operations = 0;     // steps that did something
   std::uint64_t out_of_memory = 0;  // requests refused

@@ -39,8 +39,8 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   struct Range {
     AddressRange addresses;
     std::uint64_t handle_size = 0;
-    // By position; id 0 where nothing is mapped. Pages may also lie at unbacked addresses, where the
-    // driver refused to undo what another failure had broken off; nobody has used those.
+    // By position; id 0 where nothing is mapped. Pages may also lie at unbacked addresses, where
+    // the driver refused to undo what another failure had broken off; nobody has used those.
     std::vector<PageHandle> pages;
   };
 

@@ -24,8 +24,8 @@ struct PageGuardOptions {
 //   | zone fb fb ... | data as asked for | < alignment: zone fd | page that faults |
 //
 // So reads and writes past the end, and any use of a freed block, end the program (SIGSEGV, as
-// without the guard) after a report to stderr: which block, which byte, where the block was made and
-// freed, and where the access is. Writes into the zones, which no page can stop, are reported when
+// without the guard) after a report to stderr: which block, which byte, where the block was made
+// and freed, and where the access is. Writes into the zones, which no page can stop, are reported when
 // the block is freed and end the program by SIGABRT, as does a second free while the block is in
 // quarantine. A debugging tool: two pages and two mappings for each block, a few microseconds for
 // each pair, and some 30,000 blocks at most (vm.max_map_count).
