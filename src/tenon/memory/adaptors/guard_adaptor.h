@@ -33,9 +33,9 @@ struct GuardOptions {
 // Finds writes, not reads, and only within the zones. A block freed twice is found while it is in
 // quarantine and for kDeparted blocks thereafter; through the raw API it throws InvalidPointer
 // besides. Each report says where the block was made and freed, and by whom (Tag). When the
-// upstream runs out of memory the quarantine is emptied first. For memory that the host can reach: the
-// constructor throws InvalidArgument on a device where it cannot. Thread-safe (one mutex). O(size)
-// at each free.
+// upstream runs out of memory the quarantine is emptied first. For memory that the host can reach:
+// the constructor throws InvalidArgument on a device where it cannot. Thread-safe (one mutex).
+// O(size) at each free.
 template <typename Base>
 class GuardAdaptor final : public Adaptor<Base> {
  public:

@@ -25,10 +25,10 @@ struct PageGuardOptions {
 //
 // So reads and writes past the end, and any use of a freed block, end the program (SIGSEGV, as
 // without the guard) after a report to stderr: which block, which byte, where the block was made
-// and freed, and where the access is. Writes into the zones, which no page can stop, are reported when
-// the block is freed and end the program by SIGABRT, as does a second free while the block is in
-// quarantine. A debugging tool: two pages and two mappings for each block, a few microseconds for
-// each pair, and some 30,000 blocks at most (vm.max_map_count).
+// and freed, and where the access is. Writes into the zones, which no page can stop, are reported
+// when the block is freed and end the program by SIGABRT, as does a second free while the block is
+// in quarantine. A debugging tool: two pages and two mappings for each block, a few microseconds
+// for each pair, and some 30,000 blocks at most (vm.max_map_count).
 //
 // A SIGSEGV handler is installed with the first of these allocators and gives way to what stood
 // there before, after its report and for any fault that is not about a block. Failure: OutOfMemory.
