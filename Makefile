@@ -9,7 +9,7 @@ help:
 	@echo "make demo    set up, build, and replay the shipped traces over every policy"
 	@echo "make test    set up, build, and run every test"
 	@echo "make bench   set up, build, and print the figures of the README"
-	@echo "make stress  long random runs (minutes), also under ASan and TSan"
+	@echo "make stress  millions of schedules, 10^9 operations (20 minutes), also under ASan and TSan"
 	@echo "make build   set up and build; the command is build/tenon"
 	@echo "make debug | asan | tsan   build and test that preset"
 
@@ -33,7 +33,7 @@ bench: build
 	@bench/run.sh $(BUILD)
 
 stress: build
-	@scripts/stress.sh
+	@scripts/stress.sh $(BUILD)
 
 debug asan tsan: setup
 	@cmake --preset $@

@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
-# Long random runs over every policy, then shorter ones under the sanitizers. Minutes.
+# Long random runs over every policy, then shorter ones under the sanitizers. About 20 minutes on
+# two cores. Whatever fails prints the seed and the command that does it again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-operations=${STRESS_OPERATIONS:-1000000}
-seed=${STRESS_SEED:-$RANDOM}
-echo "release: $operations operations a policy and thread, seed $seed"
-build/bench/bench_stress "$operations" "$seed"
+build=${1:-build}
+operations=${STRESS_OPERATIONS:-1000000000}  # allocations and frees, over all policies
+schedules=${STRESS_SCHEDULES:-500000}        # for each policy
+seed=${STRESS_SEED:-$((RANDOM * 32768 + RANDOM))}
+run() {
+  echo
+  echo "$ $*"
+  "$@"
+}
+run "$build/bench/bench_schedules" --schedules "$schedules" --seed "$seed"
+run "$build/bench/bench_stress" --operations "$operations" --seed "$seed"
 for preset in asan tsan; do
   cmake --preset "$preset" >/dev/null
-  cmake --build --preset "$preset" -j "$(nproc)" --target bench_stress
-  echo "$preset: $((operations / 20)) operations a policy and thread, seed $seed"
-  "build-$preset/bench/bench_stress" "$((operations / 20))" "$seed"
+  cmake --build --preset "$preset" -j "$(nproc)" --target bench_stress bench_schedules
+  run "build-$preset/bench/bench_schedules" --schedules "$((schedules / 50))" \
+    --broken-schedules 2000 --seed "$seed"
+  run "build-$preset/bench/bench_stress" --operations "$((operations / 50))" --seed "$seed"
 done

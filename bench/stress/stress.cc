@@ -1,144 +1,105 @@
-// Long random operations over every policy with content checks: several threads and streams, blocks
-// freed on other threads, cached memory given back, driver calls that fail.
-// Usage: bench_stress [operations per policy and thread, default 200000] [seed, default 1]
-// Exits with 1 at the first wrong byte, broken invariant or leak, and prints the seed.
+// Random operations over every policy with real memory and content checks: several threads and
+// streams, blocks freed on other threads, cached memory given back, driver calls that fail.
+//
+//   bench_stress [--operations N] [--threads N] [--policy P] [--seed S]
+//   bench_stress --policy P --rounds 1 --seed S        one round again
+//
+// Exits with 1 at the first wrong byte, broken invariant, leak, or exception that has no place
+// here, and prints policy, seed, thread and block.
 #include <fmt/format.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <mutex>
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
 #include <thread>
 #include <vector>
 
-#include "tenon/base/error.h"
-#include "tenon/base/random.h"
-#include "tenon/device/sim/sim_backend.h"
-#include "tenon/memory/policies.h"
+#include "progress.h"
+#include "round.h"
+#include "tenon/lab/text_table.h"
 
 namespace tenon {
 namespace {
 
-constexpr int kThreads = 2;
-
-struct Held {
-  DataPtr data;
-  std::uint64_t size_bytes = 0;
-  std::uint8_t value = 0;
+struct Options {
+  std::uint64_t operations = 20'000'000;  // over all policies
+  std::uint64_t rounds = 0;               // for each policy; 0: as the operations need
+  unsigned threads = 2;
+  std::uint64_t seed = 1;
+  std::string policy = "all";
 };
 
-// Blocks on their way to be checked and freed by another thread.
-class Exchange {
- public:
-  void give(Held held) {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(held));
-  }
-  bool take(Held* held) {
-    const std::lock_guard lock(mutex_);
-    if (queue_.empty()) return false;
-    *held = std::move(queue_.front());
-    queue_.pop_front();
-    return true;
-  }
+constexpr std::uint64_t kIterations = 64;
 
- private:
-  std::mutex mutex_;
-  std::deque<Held> queue_;
-};
-
-struct Totals {
-  std::atomic<std::uint64_t> operations{0};
-  std::atomic<std::uint64_t> out_of_memory{0};
-  std::atomic<std::uint64_t> device_errors{0};
-  std::atomic<std::uint64_t> wrong{0};
-};
-
-void fill(Held& held) { std::memset(held.data.get(), held.value, held.size_bytes); }
-
-bool holds_its_value(const Held& held) {
-  const auto* bytes = static_cast<const std::uint8_t*>(held.data.get());
-  for (std::uint64_t i = 0; i < held.size_bytes; ++i)
-    if (bytes[i] != held.value) return false;
-  return true;
+// A policy's share of the operations: less where many of them are driver calls.
+double weight_of(const Policy& policy) {
+  if (policy.name == "system") return 0.02;
+  return policy.name == "arena" ? 0.25 : 1;
 }
 
-// One thread on its own stream: what it frees it checks first, and so it does what others gave it.
-void churn(DeviceAllocator& allocator, Stream stream, std::uint64_t seed, std::uint64_t operations,
-           Exchange& exchange, Totals& totals) {
-  Random random(seed);
-  std::vector<Held> live;
-  const auto check_and_free = [&](Held held) {
-    if (!holds_its_value(held)) ++totals.wrong;
-    held.data.clear();
+std::vector<const Policy*> chosen_policies(const Options& options) {
+  std::vector<const Policy*> chosen;
+  for (const Policy& policy : policies()) {
+    const bool wanted = options.policy == "all" ? policy.name != "null"  // it has no memory
+                                                : policy.name == options.policy;
+    if (wanted) chosen.push_back(&policy);
+  }
+  if (chosen.empty()) find_policy(options.policy);  // says which there are
+  return chosen;
+}
+
+// Rounds until so many operations are done; true when all was well.
+bool stress(const Policy& policy, std::uint64_t operations, const Options& options,
+            TextTable& table) {
+  const auto start = std::chrono::steady_clock::now();
+  Progress progress;
+  RoundResult sum;
+  std::uint64_t rounds = 0;
+  const auto is_done = [&] {
+    return options.rounds != 0 ? rounds >= options.rounds : sum.operations >= operations;
   };
-  for (std::uint64_t i = 0; i < operations && totals.wrong == 0; ++i) {
-    ++totals.operations;
-    Held given;
-    const std::uint64_t dice = random.below(1000);
-    try {
-      if (dice < 480 || live.empty()) {
-        const std::uint64_t size = random.between(1, std::uint64_t{64} << random.below(14));
-        Held held{allocator.allocate_on(size, stream), size,
-                  static_cast<std::uint8_t>(random.next())};
-        fill(held);
-        live.push_back(std::move(held));
-      } else if (dice < 998) {
-        std::swap(live[random.below(live.size())], live.back());
-        Held held = std::move(live.back());
-        live.pop_back();
-        if (dice < 900)
-          check_and_free(std::move(held));
-        else
-          exchange.give(std::move(held));
-      } else {
-        allocator.empty_cache();
-      }
-    } catch (const OutOfMemory&) {
-      ++totals.out_of_memory;
-      for (int n = 0; n < 8 && !live.empty(); ++n) live.pop_back();
-    } catch (const DeviceError&) {
-      ++totals.device_errors;
-    }
-    if (random.below(16) == 0 && exchange.take(&given)) check_and_free(std::move(given));
+  // Short runs are cut short inside a round.
+  const std::uint64_t iterations =
+      std::clamp<std::uint64_t>(operations / (4 * Round::kSteps * options.threads), 1,
+                                kIterations);
+  while (!is_done() && sum.violation.empty()) {
+    const std::uint64_t seed = options.seed + rounds++;
+    const RoundResult one = Round(policy, seed, options.threads, iterations).run();
+    sum.operations += one.operations;
+    sum.out_of_memory += one.out_of_memory;
+    sum.device_errors += one.device_errors;
+    sum.exchanged += one.exchanged;
+    sum.violation = one.violation;
+    if (!one.violation.empty())
+      fmt::print("{}: {}\nagain: bench_stress --policy {} --threads {} --rounds 1 --seed {}\n",
+                 policy.name, one.violation, policy.name, options.threads, seed);
+    progress.show(policy.name, std::min(sum.operations, operations), operations);
   }
-  for (Held& held : live) check_and_free(std::move(held));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  table.add({policy.name, grouped(sum.operations), grouped(rounds), grouped(sum.exchanged),
+             grouped(sum.out_of_memory), grouped(sum.device_errors),
+             fmt::format("{:.1f}", seconds.count()),
+             sum.violation.empty() ? "every byte right, nothing leaked" : "FAILED"});
+  return sum.violation.empty();
 }
 
-bool stress(const Policy& policy, std::uint64_t operations, std::uint64_t seed) {
-  SimOptions options;
-  options.real_memory = true;
-  options.capacity_bytes = 1ull << 30;
-  options.seed = seed;
-  SimBackend backend(options);
-  std::vector<Stream> streams{Stream{backend.device(), 0}};
-  while (streams.size() < kThreads) streams.push_back(backend.create_stream());
-  auto allocator = policy.make(backend, {});
-  backend.set_failure_rate(0.01);
-  Totals totals;
-  {
-    Exchange exchange;
-    std::vector<std::thread> threads;
-    for (int t = 0; t < kThreads; ++t)
-      threads.emplace_back([&, t] {
-        churn(*allocator, streams[static_cast<std::size_t>(t)], seed * 1000 + t, operations,
-              exchange, totals);
-      });
-    for (std::thread& thread : threads) thread.join();
+bool stress_all(const Options& options) {
+  const std::vector<const Policy*> chosen = chosen_policies(options);
+  double weights = 0;
+  for (const Policy* policy : chosen) weights += weight_of(*policy);
+  TextTable table({"policy", "operations", "rounds", "exchanged", "out of memory", "driver errors",
+                   "seconds", "verdict"});
+  bool good = true;
+  for (const Policy* policy : chosen) {
+    const double share = weight_of(*policy) / weights;
+    const auto operations =
+        static_cast<std::uint64_t>(share * static_cast<double>(options.operations));
+    good = stress(*policy, operations, options, table) && good;
   }
-  backend.clear_failures();
-  allocator->check_invariants();
-  const auto left = allocator->stats().allocation[0].current;
-  allocator.reset();
-  const bool good = totals.wrong == 0 && left == 0 && backend.used_bytes() == 0;
-  fmt::print("{:<12} {:>10} operations, {:>6} out of memory, {:>4} device errors: {}\n",
-             policy.name, totals.operations.load(), totals.out_of_memory.load(),
-             totals.device_errors.load(),
-             good ? "every byte right, nothing leaked"
-                  : fmt::format("FAILED: {} wrong blocks, {} blocks left, {} bytes left; seed {}",
-                                totals.wrong.load(), left, backend.used_bytes(), seed));
-  std::fflush(stdout);
+  fmt::print("{}", table.format());
   return good;
 }
 
@@ -146,12 +107,16 @@ bool stress(const Policy& policy, std::uint64_t operations, std::uint64_t seed) 
 }  // namespace tenon
 
 int main(int argc, char** argv) {
-  const std::uint64_t operations = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 200'000;
-  const std::uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
-  bool good = true;
-  for (const tenon::Policy& policy : tenon::policies()) {
-    if (policy.name == "null" || policy.name == "plan") continue;  // no memory; needs a recording
-    good = tenon::stress(policy, operations, seed) && good;
-  }
-  return good ? 0 : 1;
+  tenon::Options options;
+  CLI::App app{"Random operations over every policy with content checks."};
+  app.add_option("--operations", options.operations, "allocations and frees, over all policies");
+  app.add_option("--rounds", options.rounds, "for each policy, instead of a number of operations");
+  app.add_option("--threads", options.threads)->check(CLI::Range(1, 64));
+  app.add_option("--seed", options.seed, "of the first round");
+  app.add_option("--policy", options.policy, "one policy alone");
+  CLI11_PARSE(app, argc, argv);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a long run is watched through its log
+  fmt::print("{} operations on {} threads, rounds from seed {}\n",
+             tenon::grouped(options.operations), options.threads, options.seed);
+  return tenon::stress_all(options) ? 0 : 1;
 }

@@ -90,6 +90,7 @@ struct ChurnOptions {
   std::size_t max_live = 200;
   std::vector<Stream> streams = {};  // empty: the default stream
   double empty_cache_chance = 0;
+  double lend_chance = 0;  // that a block was used on another stream too, where that is known
   bool touch = true;                // fill blocks and check them
 };
 
@@ -142,6 +143,7 @@ class Churn {
           << "block " << block.number << " of " << block.size_bytes << " bytes, seed "
           << options_.seed;
     }
+    if (options_.lend_chance > 0 && random_.chance(options_.lend_chance)) lend(block.data);
     block.data.clear();
   }
 
@@ -171,6 +173,13 @@ class Churn {
     std::size_t size_bytes = 0;
     std::uint64_t number = 0;
   };
+
+  void lend(const DataPtr& data) {
+    try {
+      allocator_.record_stream(data, options_.streams[random_.below(options_.streams.size())]);
+    } catch (const InvalidArgument&) {  // it does not: every block is its own stream's
+    }
+  }
 
   std::size_t random_size() {
     std::uint64_t octave_top = options_.max_bytes;

@@ -57,6 +57,39 @@ TEST_P(AllocatorFailures, AnySingleDriverCallMayFail) {
   }
 }
 
+// One failure may come while the allocator undoes what another one broke off.
+TEST_P(AllocatorFailures, SeveralDriverCallsMayFailTogether) {
+  for (std::uint64_t seed = 1; seed <= 16; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimOptions options = device(256 << 20);
+    options.seed = seed;
+    start(options);
+    Random random(seed);
+    backend_->set_failure_rate(0.05);
+    {
+      ChurnOptions churning = scenario_options();
+      churning.seed = seed;
+      churning.lend_chance = 0.3;
+      churning.empty_cache_chance = 0.05;
+      Churn churn(*allocator_, churning);
+      for (int i = 0; i < 300; ++i) {
+        if (random.chance(0.1))
+          backend_->fail_call(static_cast<DriverCall>(random.below(kDriverCalls)),
+                              random.between(1, 3));
+        churn.step();
+        allocator_->check_invariants();
+      }
+    }
+    backend_->clear_failures();
+    EXPECT_EQ(allocator_->stats().allocation[0].current, 0);
+    EXPECT_TRUE(allocator_->allocate(1 << 20));
+    allocator_->empty_cache();
+    allocator_->check_invariants();
+    allocator_.reset();
+    ASSERT_EQ(backend_->used_bytes(), 0u) << "driver memory leaked";
+  }
+}
+
 // Whatever the driver refuses then, the allocator makes every other call it has to make.
 TEST_P(AllocatorFailures, AnyCallOfTheDestructorMayFail) {
   const auto calls_of_destructor = [&](DriverCall failing, std::uint64_t nth) {

@@ -263,6 +263,17 @@ TEST(CachingAllocator, NeitherCutsNorLendsOversizeBlocks) {
   EXPECT_EQ(allocator.reserved_bytes(), 210 * kMiB);
 }
 
+// A segment is rounded up, and may so become an oversize block itself.
+TEST(CachingAllocator, ServesARequestJustBelowTheOversizeBorder) {
+  SimBackend backend;
+  CachingAllocator allocator(backend, parse_caching_settings("max_split_size_mb:24"), 60 * kMiB);
+  const DataPtr first = allocator.allocate(24 * kMiB - 512);
+  EXPECT_EQ(allocator.reserved_bytes(), 24 * kMiB);
+  const DataPtr second = allocator.allocate(24 * kMiB - 512);
+  EXPECT_EQ(allocator.reserved_bytes(), 48 * kMiB);
+  EXPECT_THROW(allocator.allocate(24 * kMiB - 512), OutOfMemory);
+}
+
 TEST(CachingAllocator, CollectsGarbageAboveTheThreshold) {
   SimBackend backend;
   CachingAllocator allocator(backend, parse_caching_settings("garbage_collection_threshold:0.5"),

@@ -21,8 +21,7 @@ class CallStack {
   int depth() const { return depth_; }
   void* frame(int i) const { return frames_[static_cast<std::size_t>(i)]; }
 
-  // One line a frame: "    at name + offset (file)", names demangled where the program has them
-  // (link with -rdynamic for those of an executable).
+  // A line a frame, or more where calls were inlined: see describe_code.
   std::string to_string() const;
 
   friend auto operator<=>(const CallStack&, const CallStack&) = default;

@@ -2,62 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <optional>
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/memory/adaptors/zones.h"
 
 namespace tenon {
-namespace {
-
-constexpr unsigned char kFrontZone = 0xfb;
-constexpr unsigned char kBackZone = 0xfd;
-constexpr unsigned char kPoison = 0xdd;
-
-struct Damage {
-  std::size_t first = 0;
-  std::size_t last = 0;
-};
-
-// The outermost bytes of a piece that are not `expected` any more.
-std::optional<Damage> find_damage(const unsigned char* bytes, std::size_t size,
-                                  unsigned char expected) {
-  // All alike: the first is right and each equals its neighbour.
-  if (size == 0 || (bytes[0] == expected && std::memcmp(bytes, bytes + 1, size - 1) == 0))
-    return std::nullopt;
-  Damage damage{0, size - 1};
-  while (bytes[damage.first] == expected) ++damage.first;
-  while (bytes[damage.last] == expected) --damage.last;
-  return damage;
-}
-
-const char* describe(GuardReport::Kind kind) {
-  switch (kind) {
-    case GuardReport::Kind::kUnderflow:
-      return "write before";
-    case GuardReport::Kind::kOverflow:
-      return "write past the end of";
-    case GuardReport::Kind::kUseAfterFree:
-      return "write after free into";
-    case GuardReport::Kind::kDoubleFree:
-      return "second free of";
-  }
-  return "damage to";
-}
-
-}  // namespace
-
-std::string GuardReport::to_string() const {
-  std::string text = fmt::format("{} a block of {} bytes at {}", describe(kind), size_bytes, data);
-  if (kind != Kind::kDoubleFree)
-    text += fmt::format(": bytes {} to {} of it were overwritten", first_offset, last_offset);
-  text += "\n  made at\n" + made_at.to_string();
-  if (!freed_at.empty()) text += "  freed at\n" + freed_at.to_string();
-  return text;
-}
 
 template <typename Base>
 GuardAdaptor<Base>::GuardAdaptor(std::type_identity_t<Base>& upstream, GuardOptions options)
@@ -105,7 +60,8 @@ DataPtr GuardAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
   std::memset(data + size_bytes, kBackZone, options_.zone_bytes);
   auto block = std::make_unique<Guarded>();
   Guarded* const record = block.get();
-  record->made_at = CallStack::capture(options_.stack_depth, 2);  // without serve and allocate
+  record->made_by = current_tag();
+  record->made_at = CallStack::capture(options_.stack_depth, 1);
   DataPtr guarded = this->wrap(std::move(inner), size_bytes, stream, std::move(block), data);
   const std::lock_guard lock(mutex_);
   live_.insert(record);
@@ -119,12 +75,12 @@ void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
   {
     const std::lock_guard lock(mutex_);
     if (guarded.freed) {
-      found.push_back({GuardReport::Kind::kDoubleFree, guarded.data, guarded.size_bytes, 0, 0,
-                       guarded.made_at, guarded.freed_at});
+      found.push_back(report_on(GuardReport::Kind::kDoubleFree, guarded));
       static_cast<void>(block.release());  // the quarantine owns it
     } else {
       inspect(guarded, found);
-      guarded.freed_at = CallStack::capture(options_.stack_depth, 2);
+      guarded.freed_by = current_tag();
+      guarded.freed_at = CallStack::capture(options_.stack_depth, 1);
       guarded.freed = true;
       std::memset(guarded.data, kPoison, guarded.size_bytes);
       live_.erase(&guarded);
@@ -136,6 +92,20 @@ void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
   evict_and_free(options_.quarantine_bytes);
 }
 
+template <typename Base>
+GuardReport GuardAdaptor<Base>::report_on(GuardReport::Kind kind, const Guarded& block) const {
+  GuardReport report;
+  report.kind = kind;
+  report.data = block.data;
+  report.size_bytes = block.size_bytes;
+  report.made_by = block.made_by;
+  report.freed_by = block.freed_by;
+  report.made_at = block.made_at;
+  report.freed_at = block.freed_at;
+  report.noticed_at = CallStack::capture(options_.stack_depth, 1);
+  return report;
+}
+
 // Adds what is wrong with the block and was not reported before.
 template <typename Base>
 void GuardAdaptor<Base>::inspect(Guarded& block, Reports& reports) const {
@@ -143,9 +113,11 @@ void GuardAdaptor<Base>::inspect(Guarded& block, Reports& reports) const {
   const auto size = static_cast<std::int64_t>(block.size_bytes);
   const auto zone = static_cast<std::int64_t>(options_.zone_bytes);
   const auto add = [&](GuardReport::Kind kind, std::int64_t from, const Damage& damage) {
-    reports.push_back(
-        {kind, block.data, block.size_bytes, from + static_cast<std::int64_t>(damage.first),
-         from + static_cast<std::int64_t>(damage.last), block.made_at, block.freed_at});
+    GuardReport report = report_on(kind, block);
+    report.first_offset = from + static_cast<std::int64_t>(damage.first);
+    report.last_offset = from + static_cast<std::int64_t>(damage.last);
+    report.found = hexadecimal(data + from, damage);
+    reports.push_back(std::move(report));
   };
   if (!block.zones_reported) {
     const auto front = find_damage(data - zone, options_.zone_bytes, kFrontZone);
@@ -174,6 +146,30 @@ void GuardAdaptor<Base>::report(const Reports& reports) {
     else
       std::fprintf(stderr, "%s", one.to_string().c_str());
   }
+  if (options_.abort_on_damage) std::abort();
+}
+
+// What the raw API refuses may be a block that was here: then its story is told.
+template <typename Base>
+void GuardAdaptor<Base>::raw_deallocate(void* data) {
+  try {
+    Adaptor<Base>::raw_deallocate(data);
+  } catch (const InvalidPointer&) {
+    Reports found;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto is_it = [&](const std::unique_ptr<Block>& block) { return block->data == data; };
+      for (const auto* blocks : {&quarantine_, &departed_}) {
+        const auto it = std::find_if(blocks->rbegin(), blocks->rend(), is_it);
+        if (it == blocks->rend()) continue;
+        const auto& freed = static_cast<const Guarded&>(**it);
+        found.push_back(report_on(GuardReport::Kind::kDoubleFree, freed));
+        break;
+      }
+    }
+    report(found);
+    throw;
+  }
 }
 
 template <typename Base>
@@ -198,10 +194,15 @@ void GuardAdaptor<Base>::evict_and_free(std::uint64_t keep_bytes) {
   std::exception_ptr refused;
   for (auto& block : evicted) {
     try {
-      Adaptor<Base>::take_back(std::move(block));
+      block->inner.clear();
     } catch (const DeviceError&) {
       refused = std::current_exception();
     }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& block : evicted) departed_.push_back(std::move(block));
+    while (departed_.size() > kDeparted) departed_.pop_front();
   }
   report(found);
   if (refused) std::rethrow_exception(refused);

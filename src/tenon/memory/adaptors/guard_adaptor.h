@@ -10,32 +10,18 @@
 #include <vector>
 
 #include "tenon/memory/adaptors/adaptor.h"
-#include "tenon/memory/adaptors/call_stack.h"
+#include "tenon/memory/adaptors/guard_report.h"
 
 namespace tenon {
-
-// One piece of damage.
-struct GuardReport {
-  enum class Kind : std::uint8_t { kUnderflow, kOverflow, kUseAfterFree, kDoubleFree };
-  Kind kind = Kind::kOverflow;
-  const void* data = nullptr;     // the block's
-  std::uint64_t size_bytes = 0;   // as asked for
-  std::int64_t first_offset = 0;  // of the first damaged byte, counted from `data`
-  std::int64_t last_offset = 0;   // of the last one
-  CallStack made_at;
-  CallStack freed_at;  // empty while the block lives
-
-  // A line that says all this, and the stacks.
-  std::string to_string() const;
-};
 
 struct GuardOptions {
   std::size_t zone_bytes = 256;  // before and after each block; keeps alignment up to it
   std::uint64_t quarantine_bytes = 64 << 20;  // freed blocks held back; the oldest go first
-  int stack_depth = 8;
+  int stack_depth = 12;
   // Called with each report, on the thread that found it, with no lock held. Empty: to stderr. What
   // it throws ends the program when a free found the damage, since DataPtr's destructor is running.
   std::function<void(const GuardReport&)> on_damage;
+  bool abort_on_damage = false;  // end the program (SIGABRT) after the first report
 };
 
 // Every block stands between two red zones; a freed block is filled with poison and held back for a
@@ -44,13 +30,17 @@ struct GuardOptions {
 //
 //   upstream's block:  | zone fb fb fb | data as asked for | zone fd fd fd |   freed: dd dd dd
 //
-// Finds writes, not reads, and only within the zones. A block freed twice is found as long as it is
-// in quarantine (through the raw API always: InvalidPointer). When the upstream runs out of memory
-// the quarantine is emptied first. For memory that the host can reach: the constructor throws
-// InvalidArgument on a device where it cannot. Thread-safe (one mutex). O(size) at each free.
+// Finds writes, not reads, and only within the zones. A block freed twice is found while it is in
+// quarantine and for kDeparted blocks thereafter; through the raw API it throws InvalidPointer
+// besides. Each report says where the block was made and freed, and by whom (Tag). When the
+// upstream runs out of memory the quarantine is emptied first. For memory that the host can reach:
+// the constructor throws InvalidArgument on a device where it cannot. Thread-safe (one mutex).
+// O(size) at each free.
 template <typename Base>
 class GuardAdaptor final : public Adaptor<Base> {
  public:
+  static constexpr std::size_t kDeparted = 4096;
+
   explicit GuardAdaptor(std::type_identity_t<Base>& upstream, GuardOptions options = {});
   // Empties the quarantine, and reports what it finds there.
   ~GuardAdaptor() override;
@@ -62,6 +52,8 @@ class GuardAdaptor final : public Adaptor<Base> {
   std::uint64_t reports() const;  // so far
   std::uint64_t quarantined_bytes() const;
 
+  void raw_deallocate(void* data) override;
+
  protected:
   using typename AdaptorCore<Base>::Block;
   std::string adaptor_name() const override { return "guard"; }
@@ -71,6 +63,8 @@ class GuardAdaptor final : public Adaptor<Base> {
 
  private:
   struct Guarded : Block {
+    Tag made_by;
+    Tag freed_by;
     CallStack made_at;
     CallStack freed_at;
     bool freed = false;
@@ -79,6 +73,7 @@ class GuardAdaptor final : public Adaptor<Base> {
   };
   using Reports = std::vector<GuardReport>;
 
+  GuardReport report_on(GuardReport::Kind kind, const Guarded& block) const;
   void inspect(Guarded& block, Reports& reports) const;
   void report(const Reports& reports);
   // Takes the oldest blocks out until at most `keep_bytes` remain; they are freed by the caller.
@@ -89,6 +84,7 @@ class GuardAdaptor final : public Adaptor<Base> {
   mutable std::mutex mutex_;
   std::unordered_set<Guarded*> live_;
   std::deque<std::unique_ptr<Block>> quarantine_;  // freed first, first out
+  std::deque<std::unique_ptr<Block>> departed_;    // records alone: their memory is given back
   std::uint64_t quarantined_bytes_ = 0;
   std::uint64_t reports_ = 0;
 };

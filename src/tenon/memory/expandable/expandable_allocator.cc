@@ -118,14 +118,13 @@ Block* ExpandableAllocator::map_front(StreamHeap& heap, Block* block, std::uint6
   Range& range = ranges_.at(extent);
   bytes = round_up(bytes, range.handle_size);
   if (!map_pages(range, extent->pool, block->offset, bytes)) return nullptr;
-  add_reserved(extent->pool, static_cast<std::int64_t>(bytes));
   note(MemoryEvent::kMapped, reinterpret_cast<void*>(block->offset), bytes, heap.stream());
   BestFitHeap& blocks = heap.heap(extent->pool);
   if (bytes < block->size) blocks.split_free(block, bytes);
   return blocks.back(block);
 }
 
-// All or nothing.
+// All or nothing. Pages count as reserved from here until the driver has taken them back.
 bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t address,
                                     std::uint64_t bytes) {
   const std::uint64_t first = (address - range.addresses.base) / range.handle_size;
@@ -133,9 +132,7 @@ bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t addr
   if (range.pages.size() < last) range.pages.resize(last);
   std::uint64_t at = first;
   const auto undo = [&] {
-    const Unmapped done = unmap_pages(range, pool, address, (at - first) * range.handle_size);
-    if (done.bytes > done.released_bytes)  // refused: now held, though nobody has use for it
-      add_reserved(pool, static_cast<std::int64_t>(done.bytes - done.released_bytes));
+    unmap_pages(range, pool, address, (at - first) * range.handle_size);
   };
   try {
     for (; at < last; ++at) {
@@ -143,10 +140,11 @@ bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t addr
       const auto pages = backend_.create_pages(range.handle_size);
       if (!pages) return undo(), false;
       if (!backend_.map(range.addresses.base + at * range.handle_size, *pages)) {
-        backend_.release_pages(*pages);
+        release_unmapped(pool, *pages);
         return undo(), false;
       }
       range.pages[at] = *pages;
+      add_reserved(pool, static_cast<std::int64_t>(range.handle_size));
     }
     if (!backend_.set_access(address, bytes)) return undo(), false;
   } catch (...) {
@@ -178,7 +176,7 @@ ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Poo
       range.pages[at] = {};
       try {
         backend_.release_pages(pages);
-        done.released_bytes += range.handle_size;
+        add_reserved(pool, -static_cast<std::int64_t>(range.handle_size));
       } catch (const DeviceError&) {
         done.error = std::current_exception();
         refused_pages_.emplace_back(pool, pages);
@@ -187,6 +185,16 @@ ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Poo
     done.bytes += range.handle_size;
   }
   return done;
+}
+
+// Pages that were made and could not be mapped. Those that the driver refuses too are held.
+void ExpandableAllocator::release_unmapped(Pool pool, PageHandle pages) {
+  try {
+    backend_.release_pages(pages);
+  } catch (const DeviceError&) {
+    refused_pages_.emplace_back(pool, pages);
+    add_reserved(pool, static_cast<std::int64_t>(pages.size_bytes));
+  }
 }
 
 void ExpandableAllocator::release_refused_pages() {
@@ -231,11 +239,13 @@ std::uint64_t ExpandableAllocator::unmap_inside(StreamHeap& heap, Block* block) 
   if (begin > block->offset) block = blocks.split_free(block, begin - block->offset);
   if (end < block->offset + block->size) blocks.split_free(block, end - block->offset);
   block = blocks.unback(block);
-  add_reserved(extent->pool, -static_cast<std::int64_t>(done.released_bytes));
   note(MemoryEvent::kUnmapped, reinterpret_cast<void*>(begin), end - begin, heap.stream());
   if (done.error) std::rethrow_exception(done.error);
 
   if (StreamHeap::is_whole_extent(block)) {
+    const Unmapped left =
+        unmap_pages(range, extent->pool, base, range.pages.size() * range.handle_size);
+    if (left.error) std::rethrow_exception(left.error);
     backend_.release_address(range.addresses);
     ranges_.erase(extent);
     count_segment(extent->pool, -1);

@@ -39,14 +39,15 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   struct Range {
     AddressRange addresses;
     std::uint64_t handle_size = 0;
-    std::vector<PageHandle> pages;  // by position; id 0 where nothing is mapped
+    // By position; id 0 where nothing is mapped. Pages may also lie at unbacked addresses, where
+    // the driver refused to undo what another failure had broken off; nobody has used those.
+    std::vector<PageHandle> pages;
   };
 
   // How far unmap_pages came, from the front.
   struct Unmapped {
-    std::uint64_t bytes = 0;           // addresses that have no pages any more
-    std::uint64_t released_bytes = 0;  // of these, what the driver took back
-    std::exception_ptr error;          // what stopped it, or kept it from releasing
+    std::uint64_t bytes = 0;   // addresses that have no pages any more
+    std::exception_ptr error;  // what stopped it, or kept it from releasing
   };
 
   bool map_room(StreamHeap& heap, Pool pool, std::uint64_t rounded);
@@ -55,6 +56,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   Block* map_front(StreamHeap& heap, Block* block, std::uint64_t bytes);
   bool map_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
   Unmapped unmap_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
+  void release_unmapped(Pool pool, PageHandle pages);
   void release_refused_pages();
   std::uint64_t unmap_inside(StreamHeap& heap, Block* block);
 

@@ -25,9 +25,6 @@ namespace {
 // The context of a DataPtr is a Slot for small blocks, a Block with this bit set for large ones.
 constexpr std::uintptr_t kLargeBit = 1;
 
-// Block::flags of large blocks in the page map.
-constexpr std::uint64_t kMapped = 1;
-
 Block* large_block_of(const void* context) {
   const auto bits = reinterpret_cast<std::uintptr_t>(context);
   return (bits & kLargeBit) == 0 ? nullptr : reinterpret_cast<Block*>(bits - kLargeBit);
@@ -340,9 +337,8 @@ void HostAllocator::find_and_drop(void* data) {
 // large blocks are longer than an entry's reach, so no two begin in one.
 bool HostAllocator::enter_map(const Held& held) {
   constexpr std::uint64_t kEntry = PageMap<void>::kPageBytes;
-  if (Block* block = large_block_of(held.context)) {
-    if ((block->flags & kMapped) == 0) pages_.set(held.data, held.context);
-    block->flags |= kMapped;
+  if (large_block_of(held.context) != nullptr) {
+    if (pages_.get(held.data) != held.context) pages_.set(held.data, held.context);
     return true;
   }
   Span& span = *static_cast<Slot*>(held.context)->span;
@@ -360,8 +356,8 @@ void HostAllocator::leave_map(Span& span) {
 }
 
 void HostAllocator::leave_map(Block* block) {
-  if ((block->flags & kMapped) != 0) pages_.set(ExtentStore::address_of(block), nullptr);
-  block->flags = 0;
+  void* const data = ExtentStore::address_of(block);
+  if (pages_.get(data) == context_of(block)) pages_.set(data, nullptr);
 }
 
 // --- Streams.

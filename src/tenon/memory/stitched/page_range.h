@@ -24,6 +24,7 @@ struct Slot {
 struct Mapping {
   Slot slot;
   std::uint64_t stamp = 0;
+  bool accessible = true;  // false: the driver took it neither further nor back; good for nothing
 };
 
 // One physical handle. It may be mapped at several slots; blocks live in at most one of them, its
@@ -33,6 +34,9 @@ struct Page {
   Pool pool = Pool::kLarge;       // for whose blocks it was created; statistics count it there
   bool has_home = false;
   Mapping home;                   // while spare: where it last was; range null for a new page
+  // What ran before it came home, in its stream's numbers: whoever takes it from there without a
+  // block having lived in it must still be ordered behind its last use elsewhere.
+  std::uint64_t arrived = 0;
   std::vector<Mapping> mappings;  // home included, oldest first
 
   // Scratch of the growth under way:

@@ -157,7 +157,7 @@ void StitchedAllocator::readopt(PageRange& range, const Window& window) {
   for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
     Page* page = range.mapped(slot);
     if (page == nullptr || range.is_backed(slot)) continue;
-    if (can_leave(page, epoch_, range, window)) {
+    if (range.mapping(slot).accessible && can_leave(page, epoch_, range, window)) {
       if (page->has_home) move_out(page);
       order_after_last_use(page, range.heap());
       move_in(range, page, slot);
@@ -276,16 +276,14 @@ bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot)
   if (page->mappings.size() >= kMaxMappings) undo_mapping(page, page->mappings.front());
   const std::uintptr_t address = range.address_of(slot);
   if (!backend_.map(address, page->handle)) return false;
-  try {
-    if (!backend_.set_access(address, page->handle.size_bytes)) {
-      backend_.unmap(address, page->handle);
-      return false;
-    }
-  } catch (...) {
-    backend_.unmap(address, page->handle);
-    throw;
-  }
   range.add(page, slot);
+  range.mapping(slot).accessible = false;
+  if (!backend_.set_access(address, page->handle.size_bytes)) {
+    backend_.unmap(address, page->handle);
+    range.remove(page, slot);
+    return false;
+  }
+  range.mapping(slot).accessible = true;
   note(MemoryEvent::kMapped, reinterpret_cast<void*>(address), page->handle.size_bytes,
        range.heap().stream());
   return true;
@@ -294,6 +292,13 @@ bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot)
 // The slot becomes the page's home: blocks may be placed there. Requires: mapped there, no home.
 void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot) {
   std::erase(spare_, page);
+  const PageRange* before = page->home.slot.range;
+  if (before == nullptr)
+    page->arrived = 0;
+  else if (&before->heap() == &range.heap())
+    page->arrived = page->home.stamp;
+  else
+    page->arrived = range.heap().advance();  // this stream waits for that one since just now
   page->has_home = true;
   page->home = {{&range, slot}, 0};
   BestFitHeap& blocks = blocks_of(range);
@@ -313,7 +318,7 @@ void StitchedAllocator::move_out(Page* page) {
   const std::uint64_t stamp = block->requested;  // the sequence number of the last free in it
   spare_.push_back(page);
   page->has_home = false;
-  page->home.stamp = stamp;
+  page->home.stamp = std::max(stamp, page->arrived);
   range.mapping(page->home.slot.index).stamp = stamp;
 
   const std::uint64_t begin = range.address_of(page->home.slot.index);

@@ -46,9 +46,10 @@ StreamHeap::StreamHeap(StreamOrderedAllocator& allocator, Stream stream)
 // ------------------------------------------------------------------------------------------------
 // The common path
 
-Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded) {
+Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded,
+                         bool grown) {
   PoolState& pool = state_of(which);
-  Block* block = choose(pool, rounded);
+  Block* block = choose(pool, rounded, grown);
   if (block == nullptr) return nullptr;
   count_whole(pool, block, -1);
   block = cut_to(pool, block, rounded);
@@ -98,7 +99,7 @@ void StreamHeap::count_passed(const Block* block) {
 
 // Best fit by (size, address). A block with growable addresses after it counts as large as it could
 // become, so that such tails are used last; and oversize blocks are kept for oversize requests.
-Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded) const {
+Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded, bool grown) const {
   Block* block = pool.heap.find(rounded);
   if (block == nullptr) return nullptr;
   while (pool.rules.spare_tails && block->next != nullptr &&
@@ -108,7 +109,7 @@ Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded) const {
     block = larger;
   }
   const PoolRules& rules = pool.rules;
-  if (rules.max_split == UINT64_MAX) [[likely]] return block;
+  if (rules.max_split == UINT64_MAX || grown) [[likely]] return block;
   if (rounded < rules.max_split && block->size >= rules.max_split) return nullptr;
   if (rounded >= rules.max_split && block->size >= rounded + rules.max_rounding) return nullptr;
   return block;
@@ -196,17 +197,37 @@ void StreamHeap::record_use(Block* block, Stream stream) {
 // The block stays out of the heap until an event on each stream that used it has completed.
 void StreamHeap::defer_release(Block* block) {
   const auto uses = uses_.find(block);
-  PendingFree pending{block, {}};
-  for (const Stream stream : uses->second) pending.events.push_back(backend_.record(stream));
+  PendingFree pending{block, std::move(uses->second), {}};
   uses_.erase(uses);
+  mark_uses(pending);
   block->flags = block->flags & ~kUsedElsewhere;
   counters_.count_release(pool_of(block), as_signed(block->size));
   counters_.count_pending(pool_of(block), 1, as_signed(block->size));
   pending_.push_back(std::move(pending));
 }
 
+// Records an event on each stream that used the block. False when the driver would not: a free is
+// no place to fail, and an event recorded later covers the same work, so the block waits for that.
+bool StreamHeap::mark_uses(PendingFree& pending) {
+  try {
+    for (; !pending.unmarked.empty(); pending.unmarked.pop_back())
+      pending.events.push_back(backend_.record(pending.unmarked.back()));
+    return true;
+  } catch (const DeviceError&) {
+    return false;
+  }
+}
+
 void StreamHeap::process_pending(bool wait) {
   for (auto it = pending_.begin(); it != pending_.end();) {
+    if (!it->unmarked.empty() && !mark_uses(*it)) {
+      if (!wait) {
+        ++it;
+        continue;
+      }
+      backend_.synchronize();  // the stream may be gone
+      it->unmarked.clear();
+    }
     std::vector<Event>& events = it->events;
     while (!events.empty()) {
       if (wait)

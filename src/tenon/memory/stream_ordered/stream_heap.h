@@ -98,8 +98,9 @@ class StreamHeap {
   }
 
   // --- The common path.
-  // A block of at least `rounded` bytes from what the stream has, or null.
-  Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded);
+  // A block of at least `rounded` bytes from what the stream has, or null. Where the stream has
+  // just grown for this request, the rules on oversize blocks do not keep the new one from it.
+  Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded, bool grown = false);
   // The block comes back; reusable on this stream at once.
   void release(Block* block);
 
@@ -137,6 +138,8 @@ class StreamHeap {
   // Rises with every place and release. Needs no lock: work that was queued before a number was
   // given is queued before whatever is queued by who has read the number.
   std::uint64_t sequence() const { return sequence_.load(std::memory_order_acquire); }
+  // A new number: an event recorded for an earlier one does not cover what was queued since.
+  std::uint64_t advance() { return next_sequence(); }
   // Adds currents and totals; peaks are this heap's own.
   void add_stats(AllocatorStats& out) const;
   void reset_peaks() { counters_.reset_peaks(); }
@@ -160,6 +163,7 @@ class StreamHeap {
   };
   struct PendingFree {
     Block* block;
+    std::vector<Stream> unmarked;  // streams that used it and have no event for that yet
     std::vector<Event> events;
   };
 
@@ -181,10 +185,11 @@ class StreamHeap {
   }
   void close_door_slowly();
   void count_passed(const Block* block);
-  Block* choose(const PoolState& pool, std::uint64_t rounded) const;
+  Block* choose(const PoolState& pool, std::uint64_t rounded, bool grown) const;
   Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   void return_to_heap(Block* block);
   void defer_release(Block* block);
+  bool mark_uses(PendingFree& pending);
   void count_whole(PoolState& pool, const Block* block, int direction);
   void count_split(Pool pool);
 

@@ -55,14 +55,14 @@ DataPtr StreamOrderedAllocator::allocate_on(std::size_t size_bytes, Stream strea
 }
 
 Block* StreamOrderedAllocator::place(StreamHeap& heap, Pool pool, std::uint64_t requested,
-                                     std::uint64_t rounded) {
+                                     std::uint64_t rounded, bool grown) {
   const StreamHeap::Lock lock(heap, StreamHeap::Door::kAsItIs);
   if (Block* again = heap.pass_again(requested)) return again;
   heap.close_door();
   heap.adopt();
   if (heap.has_remote_frees()) [[unlikely]] heap.drain_remote_frees();
   if (heap.has_pending()) [[unlikely]] heap.process_pending(false);
-  return heap.place(pool, requested, rounded);
+  return heap.place(pool, requested, rounded, grown);
 }
 
 void StreamOrderedAllocator::free_block(void* context) {
@@ -90,7 +90,7 @@ Block* StreamOrderedAllocator::place_slowly(StreamHeap& heap, Pool pool, std::ui
     const std::lock_guard device_lock(device_mutex_);
     // What another thread or stream has just finished with may do, and after growth another thread
     // may have been quicker; so look again each time.
-    while ((block = place(heap, pool, requested, rounded)) == nullptr) {
+    while ((block = place(heap, pool, requested, rounded, *grew)) == nullptr) {
       if (!grow(heap, pool, rounded)) break;
       *grew = true;
     }

@@ -97,7 +97,8 @@ class StreamOrderedAllocator : public DeviceAllocator {
   std::uint64_t round_size(std::uint64_t size_bytes) const {
     return plain_rounding_ ? align_up(size_bytes, kMinBlockSize) : settings_.round_size(size_bytes);
   }
-  Block* place(StreamHeap& heap, Pool pool, std::uint64_t requested, std::uint64_t rounded);
+  Block* place(StreamHeap& heap, Pool pool, std::uint64_t requested, std::uint64_t rounded,
+               bool grown = false);
   Block* place_slowly(StreamHeap& heap, Pool pool, std::uint64_t requested, std::uint64_t rounded,
                       bool* grew);
   Block* block_of(const DataPtr& data, const char* caller) const;

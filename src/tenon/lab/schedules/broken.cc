@@ -1,0 +1,158 @@
+#include "tenon/lab/schedules/broken.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/adaptors/adaptor.h"
+
+namespace tenon {
+namespace {
+
+struct Names {
+  Breakage breakage;
+  const char* name;
+  const char* key;
+};
+
+constexpr std::array<Names, 6> kNames = {{
+    {Breakage::kNone, "as it is", "none"},
+    {Breakage::kOneStream, "one stream for all", "one-stream"},
+    {Breakage::kLostRecordStream, "lost record_stream", "lost-record-stream"},
+    {Breakage::kEarlyEvents, "events taken for complete", "early-events"},
+    {Breakage::kLostStreamWait, "lost stream waits", "lost-stream-wait"},
+    {Breakage::kLostHostWait, "lost host waits", "lost-host-wait"},
+}};
+
+// Says what gets lost, and counts it.
+class Loss {
+ public:
+  Loss(Breakage breakage, std::uint64_t* count) : breakage_(breakage), count_(count) {}
+  bool of(Breakage which) {
+    if (which != breakage_) return false;
+    ++*count_;
+    return true;
+  }
+
+ private:
+  Breakage breakage_;
+  std::uint64_t* count_;
+};
+
+class BrokenDriver final : public Backend {
+ public:
+  BrokenDriver(Backend& driver, Loss loss) : driver_(driver), loss_(loss) {}
+
+  bool query(Event event) override {
+    return driver_.query(event) || loss_.of(Breakage::kEarlyEvents);
+  }
+  void stream_wait(Stream stream, Event event) override {
+    if (!loss_.of(Breakage::kLostStreamWait)) driver_.stream_wait(stream, event);
+  }
+  void wait(Event event) override {
+    if (!loss_.of(Breakage::kLostHostWait)) driver_.wait(event);
+  }
+  void synchronize(Stream stream) override {
+    if (!loss_.of(Breakage::kLostHostWait)) driver_.synchronize(stream);
+  }
+  void synchronize() override {
+    if (!loss_.of(Breakage::kLostHostWait)) driver_.synchronize();
+  }
+
+  // --- The rest as it is.
+  Device device() const override { return driver_.device(); }
+  std::string description() const override { return driver_.description(); }
+  const BackendLimits& limits() const override { return driver_.limits(); }
+  BackendMemory memory() const override { return driver_.memory(); }
+  std::optional<Segment> allocate_segment(std::uint64_t size_bytes, MemoryKind kind) override {
+    return driver_.allocate_segment(size_bytes, kind);
+  }
+  void free_segment(const Segment& segment) override { driver_.free_segment(segment); }
+  std::optional<AddressRange> reserve_address(std::uint64_t size_bytes) override {
+    return driver_.reserve_address(size_bytes);
+  }
+  void release_address(AddressRange range) override { driver_.release_address(range); }
+  std::optional<PageHandle> create_pages(std::uint64_t size_bytes) override {
+    return driver_.create_pages(size_bytes);
+  }
+  void release_pages(PageHandle pages) override { driver_.release_pages(pages); }
+  bool map(std::uintptr_t address, PageHandle pages) override {
+    return driver_.map(address, pages);
+  }
+  bool set_access(std::uintptr_t address, std::uint64_t size_bytes) override {
+    return driver_.set_access(address, size_bytes);
+  }
+  void unmap(std::uintptr_t address, PageHandle pages) override { driver_.unmap(address, pages); }
+  void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override {
+    driver_.copy(dest, src, size_bytes, stream);
+  }
+  void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) override {
+    driver_.fill(dest, value, size_bytes, stream);
+  }
+  Stream create_stream() override { return driver_.create_stream(); }
+  void destroy_stream(Stream stream) override { driver_.destroy_stream(stream); }
+  Event record(Stream stream) override { return driver_.record(stream); }
+  void destroy_event(Event event) override { driver_.destroy_event(event); }
+  DriverLedger ledger() const override { return driver_.ledger(); }
+  void set_purpose(DriverPurpose purpose) override { driver_.set_purpose(purpose); }
+
+ private:
+  Backend& driver_;
+  Loss loss_;
+};
+
+class BrokenAllocator final : public Adaptor<DeviceAllocator> {
+ public:
+  BrokenAllocator(DeviceAllocator& upstream, Loss loss) : Adaptor(upstream), loss_(loss) {}
+
+  void record_stream(const DataPtr& data, Stream stream) override {
+    if (!loss_.of(Breakage::kLostRecordStream)) Adaptor::record_stream(data, stream);
+  }
+
+ protected:
+  std::string adaptor_name() const override { return "broken"; }
+  DataPtr serve(std::size_t size_bytes, Stream stream) override {
+    const bool mistaken = stream.id != 0 && loss_.of(Breakage::kOneStream);
+    const Stream taken = mistaken ? Stream{device(), 0} : stream;
+    return wrap(from_upstream(size_bytes, taken), size_bytes, stream);
+  }
+
+ private:
+  Loss loss_;
+};
+
+}  // namespace
+
+const std::vector<Breakage>& breakages() {
+  static const std::vector<Breakage> kAll = {Breakage::kOneStream, Breakage::kLostRecordStream,
+                                             Breakage::kEarlyEvents, Breakage::kLostStreamWait,
+                                             Breakage::kLostHostWait};
+  return kAll;
+}
+
+const char* name_of(Breakage breakage) {
+  return kNames[static_cast<std::size_t>(breakage)].name;
+}
+
+const char* key_of(Breakage breakage) { return kNames[static_cast<std::size_t>(breakage)].key; }
+
+Breakage find_breakage(std::string_view key) {
+  std::string known;
+  for (const Names& names : kNames) {
+    if (names.key == key) return names.breakage;
+    known += (known.empty() ? "" : ", ") + std::string(names.key);
+  }
+  throw InvalidArgument(fmt::format("\"{}\" is no breakage: they are {}", key, known));
+}
+
+std::unique_ptr<Backend> broken_driver(Backend& driver, Breakage breakage, std::uint64_t* lost) {
+  return std::make_unique<BrokenDriver>(driver, Loss(breakage, lost));
+}
+
+std::unique_ptr<DeviceAllocator> broken_allocator(DeviceAllocator& allocator, Breakage breakage,
+                                                  std::uint64_t* lost) {
+  return std::make_unique<BrokenAllocator>(allocator, Loss(breakage, lost));
+}
+
+}  // namespace tenon

@@ -1,0 +1,32 @@
+// What is told of a block that was used wrongly.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tenon/memory/adaptors/call_stack.h"
+#include "tenon/memory/tag.h"
+
+namespace tenon {
+
+// One piece of damage.
+struct GuardReport {
+  enum class Kind : std::uint8_t { kUnderflow, kOverflow, kUseAfterFree, kDoubleFree };
+  Kind kind = Kind::kOverflow;
+  const void* data = nullptr;     // the block's
+  std::uint64_t size_bytes = 0;   // as asked for
+  bool faulted = false;           // no byte was changed: the access itself was stopped
+  std::int64_t first_offset = 0;  // of the first damaged byte, counted from `data`
+  std::int64_t last_offset = 0;   // of the last one
+  std::string found;              // the first damaged bytes, in hexadecimal
+  Tag made_by;                    // the thread's tag when the block was made, and when it was freed
+  Tag freed_by;
+  CallStack made_at;
+  CallStack freed_at;    // empty while the block lives
+  CallStack noticed_at;  // the second free, or where the damage came to light
+
+  // A line that says all this, and the stacks.
+  std::string to_string() const;
+};
+
+}  // namespace tenon

@@ -1,0 +1,16 @@
+// Nothing is wrong here.
+#include <cstring>
+#include <vector>
+
+#include "guarded.h"
+
+int main() {
+  return tenon::run_guarded([] {
+    std::vector<tenon::DataPtr> blocks;
+    for (std::size_t i = 1; i < 2000; ++i) {
+      blocks.push_back(tenon::allocator().allocate(i));
+      std::memset(blocks.back().get(), 1, i);
+      if (i % 3 == 0) blocks.erase(blocks.begin());
+    }
+  });
+}
