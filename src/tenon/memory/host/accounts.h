@@ -18,7 +18,7 @@ namespace tenon::host {
 // bytes; under the lock of the thread's heap.
 class LocalAccount {
  public:
-  // With several threads: what one of them may keep to itself.
+  // With several threads: what one of them may keep to itself, or 1/64 of the total if that is more.
   static constexpr std::int64_t kFlushBytes = 512 * 1024;
 
   void allocated(std::int64_t bytes, std::int64_t requested) {
@@ -43,6 +43,7 @@ class LocalAccount {
 
   // There are other threads now, so this one must tell what it does. Anybody's.
   void begin_to_tell() { flush_bytes_.store(kFlushBytes, std::memory_order_relaxed); }
+  bool tells() const { return flush_bytes_.load(std::memory_order_relaxed) != INT64_MAX; }
 
  private:
   friend class Accounts;
@@ -59,7 +60,7 @@ class LocalAccount {
 };
 
 // What all threads together hold. A peak is exact while one thread allocates, and with several it
-// may miss, for each of them, what the thread had not yet told (LocalAccount::kFlushBytes at most).
+// may miss, for each of them, what the thread had not yet told (LocalAccount::kFlushBytes).
 // Thread-safe: one lock, a leaf.
 class Accounts {
  public:
@@ -72,6 +73,10 @@ class Accounts {
       stat.allocated += account.allocated_[i];
       account.allocated_[i] = account.freed_[i] = account.highs_[i] = 0;
     }
+    if (account.tells())
+      account.flush_bytes_.store(
+          std::max(LocalAccount::kFlushBytes, stats_.allocated_bytes[0].current / 64),
+          std::memory_order_relaxed);
   }
 
   // By threads without an account.

@@ -11,7 +11,7 @@
 namespace tenon {
 
 // Each heap publishes its levels now and then, not at every call: when its bytes have drifted from
-// what it last published by kDriftBytes or 1/256 of the total, whichever is more. So a peak over
+// what it last published by kDriftBytes or 1/64 of the total, whichever is more. So a peak over
 // several streams is off by at most that for each stream; with one stream nothing is published and
 // peaks are exact.
 class PeakBoard {
@@ -28,7 +28,7 @@ class PeakBoard {
       totals_[i] += now[i] - before[i];
       peaks_[i] = std::max(peaks_[i], totals_[i]);
     }
-    return std::max(kDriftBytes, totals_[1] / 256);
+    return std::max(kDriftBytes, totals_[1] / 64);
   }
   Levels peaks() const {
     const std::lock_guard lock(lock_);
