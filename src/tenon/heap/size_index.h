@@ -12,7 +12,7 @@ namespace tenon {
 
 // The set of free blocks in exact (size, offset) order.
 //
-// Sizes fall into bins of eight to the octave; a bit map finds the next bin that holds anything.
+// Sizes fall into bins of 64 to the octave; a bit map finds the next bin that holds anything.
 // Within a bin the blocks form a treap whose priorities are a hash of the offset, so the shape
 // depends on the set alone: the same calls give the same tree, on every machine. In practice a bin
 // holds a few blocks and a search reads two or three of them.
@@ -51,11 +51,11 @@ class SizeIndex {
   void check_invariants() const;
 
  private:
-  static constexpr int kSubBits = 3;                      // eight bins to the octave
+  static constexpr int kSubBits = 6;                      // 64 bins to the octave
   static constexpr int kBins = (64 - kSubBits + 1) << kSubBits;
   static constexpr int kWords = (kBins + 63) / 64;
 
-  // Sizes below 8 have a bin each; above, the leading one and the three bits after it choose.
+  // Sizes below 64 have a bin each; above, the leading one and the six bits after it choose.
   static int bin_of(std::uint64_t size) {
     if (size < (1u << kSubBits)) return static_cast<int>(size);
     const int top = 63 - std::countl_zero(size);
