@@ -18,7 +18,8 @@ namespace tenon::host {
 // bytes; under the lock of the thread's heap.
 class LocalAccount {
  public:
-  // With several threads: what one of them may keep to itself, or 1/64 of the total if that is more.
+  // With several threads: what one of them may keep to itself, or 1/64 of the total if that is
+  // more.
   static constexpr std::int64_t kFlushBytes = 512 * 1024;
 
   void allocated(std::int64_t bytes, std::int64_t requested) {
