@@ -2,8 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 namespace tenon {
+
+// A number below 2^48 in six bytes. Not a bit field: a processor cannot forward a store of the byte
+// beside it to a load of the whole word, and waits until the store is in the cache.
+class Uint48 {
+ public:
+  Uint48() = default;
+  Uint48& operator=(std::uint64_t value) {
+    const auto low = static_cast<std::uint32_t>(value);
+    const auto high = static_cast<std::uint16_t>(value >> 32);
+    std::memcpy(bytes_, &low, sizeof low);
+    std::memcpy(bytes_ + sizeof low, &high, sizeof high);
+    return *this;
+  }
+  operator std::uint64_t() const {
+    std::uint32_t low = 0;
+    std::uint16_t high = 0;
+    std::memcpy(&low, bytes_, sizeof low);
+    std::memcpy(&high, bytes_ + sizeof low, sizeof high);
+    return std::uint64_t{high} << 32 | low;
+  }
+
+ private:
+  unsigned char bytes_[6] = {};
+};
 
 // A block is its own handle: releasing it looks nothing up. One cache line.
 //
@@ -34,9 +59,9 @@ struct alignas(64) Block {
     Block* link;             // used: the policy's own lists (pending, freed by another thread)
   };
   void* owner = nullptr;     // the policy's: which stream's heap, which segment
-  std::uint64_t requested : 48 = 0;  // used: bytes asked for. free: the policy's stamp (below)
-  State state : 8 = State::kFree;
-  std::uint64_t flags : 8 = 0;       // the policy's own
+  Uint48 requested;         // used: bytes asked for. free: the policy's stamp (above)
+  State state = State::kFree;
+  std::uint8_t flags = 0;   // the policy's own
 };
 static_assert(sizeof(Block) == 64);
 

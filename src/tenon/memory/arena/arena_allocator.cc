@@ -96,36 +96,42 @@ void ArenaAllocator::free_buffer(void* context) {
   auto* buffer = static_cast<PooledBuffer*>(context);
   auto& self = *static_cast<ArenaAllocator*>(buffer->owner);
   void* const data = buffer->data;
-  const std::size_t requested = buffer->requested_bytes;
   const Stream stream{self.device_, buffer->stream};
-  bool keep = true;
-  if (buffer->used_elsewhere) [[unlikely]] {
-    std::vector<Stream> users;
-    {
-      const std::lock_guard lock(self.lock_);
-      users = std::move(self.other_users_[buffer]);
-      self.other_users_.erase(buffer);
-      buffer->used_elsewhere = false;
-    }
-    keep = self.order_after_users(buffer, users);
-  }
-  std::vector<DataPtr> surplus;
+  const bool keep = !buffer->used_elsewhere || self.order_after_users(buffer);
+  std::uint64_t requested = 0;
+  bool kept = false;
   {
     const std::lock_guard lock(self.lock_);
     if (!buffer->in_use) [[unlikely]]
       throw InvalidPointer(fmt::format("free({}): this buffer was freed already", data));
+    requested = buffer->requested_bytes;
     self.stats_.allocation[0].decrease(1);
     self.stats_.allocated_bytes[0].decrease(static_cast<std::int64_t>(buffer->size_bytes()));
     self.stats_.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
-    if (!keep || !self.bins_.put(buffer)) [[unlikely]]
-      surplus.push_back(self.bins_.destroy(buffer));
+    kept = keep && self.bins_.put(buffer);
   }
   self.observers_.report(MemoryEvent::kFreed, data, requested, stream);
-  if (!surplus.empty()) [[unlikely]] self.give_back(std::move(surplus));
+  if (!kept) [[unlikely]] self.give_back(buffer);
+}
+
+void ArenaAllocator::give_back(PooledBuffer* surplus) {
+  std::vector<DataPtr> memory;
+  {
+    const std::lock_guard lock(lock_);
+    memory.push_back(bins_.destroy(surplus));
+  }
+  give_back(std::move(memory));
 }
 
 // False when no event could be had: then only the driver, which waits for everything, may take it.
-bool ArenaAllocator::order_after_users(PooledBuffer* buffer, const std::vector<Stream>& users) {
+bool ArenaAllocator::order_after_users(PooledBuffer* buffer) {
+  std::vector<Stream> users;
+  {
+    const std::lock_guard lock(lock_);
+    users = std::move(other_users_[buffer]);
+    other_users_.erase(buffer);
+    buffer->used_elsewhere = false;
+  }
   try {
     for (const Stream user : users) {
       const Event event = backend_.record(user);
@@ -221,7 +227,7 @@ std::vector<SegmentInfo> ArenaAllocator::snapshot() const {
     BlockInfo block{segment.address, segment.size_bytes};
     if (buffer->in_use) {
       block.state = BlockInfo::State::kActive;
-      block.requested_bytes = buffer->requested_bytes;
+      block.requested_bytes = buffer->in_use ? buffer->requested_bytes : 0;
     }
     segment.blocks.push_back(block);
     segments.push_back(std::move(segment));

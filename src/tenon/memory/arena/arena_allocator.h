@@ -49,7 +49,8 @@ class ArenaAllocator final : public DeviceAllocator {
   arena::PooledBuffer* create(std::size_t size_bytes, std::uint32_t size_class, Stream stream);
   DataPtr from_driver(std::size_t size_bytes, std::uint64_t class_bytes, Stream stream);
   void hand_out(arena::PooledBuffer* buffer, std::size_t size_bytes);
-  bool order_after_users(arena::PooledBuffer* buffer, const std::vector<Stream>& users);
+  bool order_after_users(arena::PooledBuffer* buffer);
+  void give_back(arena::PooledBuffer* surplus);
   void give_back(std::vector<DataPtr> memory);
 
   const ArenaOptions options_;

@@ -10,14 +10,17 @@
 
 namespace tenon::arena {
 
-// A buffer that belongs to a pool, in use or not. Where its memory came from stays with it.
-struct PooledBuffer {
+// A buffer that belongs to a pool, in use or not. Where its memory came from stays with it. One cache
+// line.
+struct alignas(64) PooledBuffer {
   void* owner = nullptr;
   void* data = nullptr;
   void* upstream_context = nullptr;  // what upstream_deleter is given
   DeleterFn upstream_deleter = nullptr;
-  PooledBuffer* next = nullptr;      // free: the one below it in its bin
-  std::uint64_t requested_bytes = 0;
+  union {
+    PooledBuffer* next = nullptr;    // free: the one below it in its bin
+    std::uint64_t requested_bytes;   // in use
+  };
   std::uint64_t serial = 0;          // how many buffers its stream had made before
   std::uint32_t size_class = 0;
   std::uint32_t stream = 0;
@@ -27,6 +30,7 @@ struct PooledBuffer {
 
   std::uint64_t size_bytes() const { return size_class_bytes(size_class); }
 };
+static_assert(sizeof(PooledBuffer) == 64);
 
 // The buffers of one pool: a stack of free ones for every stream and size class, none deeper than
 // `max_per_size`. take and put: O(1), no branch on size. Not thread-safe.

@@ -78,7 +78,12 @@ class HeapCounters {
   void forget_requested(Pool pool, std::int64_t requested) {
     at(pool).requested_bytes.decrease(requested);
   }
-  // The free blocks that share their segment with others are now so many.
+  // The free blocks that share their segment with others are now so many, and no more than before.
+  void lower_split(Pool pool, std::int64_t blocks, std::int64_t bytes) {
+    at(pool).inactive_split.current = blocks;
+    at(pool).inactive_split_bytes.current = bytes;
+  }
+  // ... are now so many.
   void set_split(Pool pool, std::int64_t blocks, std::int64_t bytes) {
     set_level(at(pool).inactive_split, blocks);
     set_level(at(pool).inactive_split_bytes, bytes);

@@ -51,12 +51,12 @@ Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t roun
   PoolState& pool = state_of(which);
   Block* block = choose(pool, rounded, grown);
   if (block == nullptr) return nullptr;
-  count_whole(pool, block, -1);
+  const bool was_whole = count_whole(pool, block, -1);
   block = cut_to(pool, block, rounded);
   block->requested = requested;
   next_sequence();
   counters_.count_place(which, as_signed(block->size), as_signed(requested));
-  count_split(which);
+  count_split(which, was_whole ? Rests::kMayGrow : Rests::kShrink);
   publish_if_drifted();
   repeats_ = requested == freed_request_ ? repeats_ + 1 : 0;
   door_ = repeats_ >= kRepeats ? block : nullptr;
@@ -148,7 +148,7 @@ void StreamHeap::return_to_heap(Block* block) {
   block->requested = next_sequence();
   const Block* merged = pool.heap.release(block);
   count_whole(pool, merged, +1);
-  count_split(which);
+  count_split(which, Rests::kMayGrow);
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ Segment StreamHeap::remove_extent(Extent* extent) {
   const Segment segment = extent->segment;
   extents_.erase(std::find_if(extents_.begin(), extents_.end(),
                               [&](const auto& held) { return held.get() == extent; }));
-  count_split(which);
+  count_split(which, Rests::kMayGrow);
   return segment;
 }
 
@@ -285,18 +285,24 @@ Segment StreamHeap::remove_extent(Extent* extent) {
 // Accounts
 
 // A free block that is its whole extent came (+1) or went (-1).
-void StreamHeap::count_whole(PoolState& pool, const Block* block, int direction) {
-  if (pool.growable || !is_whole_extent(block)) return;
+// True when it was one.
+bool StreamHeap::count_whole(PoolState& pool, const Block* block, int direction) {
+  if (pool.growable || !is_whole_extent(block)) return false;
   pool.whole_free_blocks += direction;
   pool.whole_free_bytes += direction * as_signed(block->size);
+  return true;
 }
 
 // Free blocks that share their segment with others. PyTorch does not count growable segments here.
-void StreamHeap::count_split(Pool which) {
+void StreamHeap::count_split(Pool which, Rests rests) {
   const PoolState& pool = state_of(which);
   if (pool.growable) return;
-  counters_.set_split(which, as_signed(pool.heap.free_blocks()) - pool.whole_free_blocks,
-                      as_signed(pool.heap.free_bytes()) - pool.whole_free_bytes);
+  const std::int64_t blocks = as_signed(pool.heap.free_blocks()) - pool.whole_free_blocks;
+  const std::int64_t bytes = as_signed(pool.heap.free_bytes()) - pool.whole_free_bytes;
+  if (rests == Rests::kShrink)
+    counters_.lower_split(which, blocks, bytes);
+  else
+    counters_.set_split(which, blocks, bytes);
 }
 
 void StreamHeap::add_stats(AllocatorStats& out) const {

@@ -190,8 +190,9 @@ class StreamHeap {
   void return_to_heap(Block* block);
   void defer_release(Block* block);
   bool mark_uses(PendingFree& pending);
-  void count_whole(PoolState& pool, const Block* block, int direction);
-  void count_split(Pool pool);
+  bool count_whole(PoolState& pool, const Block* block, int direction);
+  enum class Rests : bool { kMayGrow, kShrink };
+  void count_split(Pool pool, Rests rests);
 
   static constexpr std::uint8_t kUsedElsewhere = 1;  // Block::flags: in uses_
 
