@@ -10,8 +10,8 @@
 
 namespace tenon::arena {
 
-// A buffer that belongs to a pool, in use or not. Where its memory came from stays with it. One cache
-// line.
+// A buffer that belongs to a pool, in use or not. Where its memory came from stays with it. One
+// cache line.
 struct alignas(64) PooledBuffer {
   void* owner = nullptr;
   void* data = nullptr;
