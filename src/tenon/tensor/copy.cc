@@ -137,10 +137,4 @@ Tensor to(const Tensor& source, Device device) {
   return tell_copied(source, std::move(copy));
 }
 
-Tensor Tensor::reshape(IntList sizes) const {
-  const DimVector wanted = infer_sizes(sizes, numel());
-  if (view_strides(this->sizes(), this->strides(), wanted)) return view(wanted);
-  return clone(*this, MemoryFormat::kContiguous).view(wanted);
-}
-
 }  // namespace tenon

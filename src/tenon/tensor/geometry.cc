@@ -177,43 +177,50 @@ std::int64_t storage_elements(IntList sizes, IntList strides, std::int64_t offse
   return last + 1;
 }
 
-std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim, const char* what) {
+void refuse_dim(std::int64_t dim, std::int64_t ndim, const char* what) {
   const std::int64_t range = std::max<std::int64_t>(ndim, 1);
-  if (dim < -range || dim >= range)
-    throw InvalidArgument(fmt::format("{}: dimension {} of a {}-d tensor; it may be {} to {}", what,
-                                      dim, ndim, -range, range - 1));
-  return dim < 0 ? dim + range : dim;
+  throw InvalidArgument(fmt::format("{}: dimension {} of a {}-d tensor; it may be {} to {}", what,
+                                    dim, ndim, -range, range - 1));
 }
 
-DimVector infer_sizes(IntList sizes, std::int64_t numel) {
-  DimVector result = sizes.to_vector();
+void infer_sizes(IntList sizes, std::int64_t numel, std::int64_t* result) {
   std::int64_t known = 1;
-  std::optional<std::size_t> open;
-  const auto refuse = [&](const char* why) {
+  std::int64_t open = -1;
+  const auto refuse = [&](const std::string& why) {
     return InvalidArgument(
         fmt::format("shape {} does not fit {} elements: {}", to_string(sizes), numel, why));
   };
   for (std::size_t d = 0; d < sizes.size(); ++d) {
+    result[d] = sizes[d];
     if (sizes[d] == -1) {
-      if (open) throw refuse("only one size may be -1");
-      open = d;
+      if (open >= 0) throw refuse("only one size may be -1");
+      open = static_cast<std::int64_t>(d);
     } else if (sizes[d] < 0 || __builtin_mul_overflow(known, sizes[d], &known)) {
       throw refuse("a size is negative or too large");
     }
   }
-  if (!open && known == numel) return result;
-  if (!open) throw refuse(fmt::format("the product is {}", known).c_str());
+  if (open < 0) {
+    if (known != numel) throw refuse(fmt::format("the product is {}", known));
+    return;
+  }
   if (known == 0) throw refuse("-1 could be anything beside a 0");
-  if (numel % known != 0) throw refuse(fmt::format("{} does not divide them", known).c_str());
-  result[*open] = numel / known;
+  if (numel % known != 0) throw refuse(fmt::format("{} does not divide them", known));
+  result[open] = numel / known;
+}
+
+DimVector infer_sizes(IntList sizes, std::int64_t numel) {
+  DimVector result(sizes.size());
+  infer_sizes(sizes, numel, result.data());
   return result;
 }
 
-std::optional<DimVector> view_strides(IntList sizes, IntList strides, IntList new_sizes) {
-  DimVector result(new_sizes.size());
+bool view_strides(IntList sizes, IntList strides, IntList new_sizes, std::int64_t* result) {
   if (numel_of(sizes) == 0) {
-    if (sizes == new_sizes) return strides.to_vector();
-    return strides_for(new_sizes);
+    if (sizes == new_sizes)
+      std::copy(strides.begin(), strides.end(), result);
+    else
+      fill_contiguous_strides(new_sizes, result);
+    return true;
   }
   // Runs of old dimensions that are contiguous among themselves are cut up anew, innermost first.
   std::size_t next = new_sizes.size();
@@ -232,15 +239,14 @@ std::optional<DimVector> view_strides(IntList sizes, IntList strides, IntList ne
     run_elements *= sizes[d];
     const bool run_ends = d == 0 || (sizes[d - 1] != 1 && strides[d - 1] != run_elements * base);
     if (!run_ends) continue;
-    if (!cut_run()) return std::nullopt;
+    if (!cut_run()) return false;
     if (d > 0) {
       base = strides[d - 1];
       run_elements = cut_elements = 1;
     }
   }
-  if (sizes.empty() && !cut_run()) return std::nullopt;
-  if (next != 0) return std::nullopt;
-  return result;
+  if (sizes.empty() && !cut_run()) return false;
+  return next == 0;
 }
 
 DimVector broadcast_sizes(IntList a, IntList b, const char* what) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 
 #include "tenon/tensor/int_list.h"
@@ -67,14 +66,22 @@ std::int64_t storage_elements(IntList sizes, IntList strides, std::int64_t offse
 
 // `dim` counted from the end if negative. A 0-d tensor is taken for one of one dimension. Throws
 // InvalidArgument with the range.
-std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim, const char* what);
+[[noreturn]] void refuse_dim(std::int64_t dim, std::int64_t ndim, const char* what);
+inline std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim, const char* what) {
+  const std::int64_t range = ndim > 1 ? ndim : 1;
+  if (dim < -range || dim >= range) [[unlikely]]
+    refuse_dim(dim, ndim, what);
+  return dim < 0 ? dim + range : dim;
+}
 
-// Replaces one -1 so that the product becomes `numel`. Throws InvalidArgument showing both.
+// Writes `sizes` with its one -1, if any, replaced so that the product is `numel`. Throws
+// InvalidArgument showing both. Requires: room for sizes.size() values.
+void infer_sizes(IntList sizes, std::int64_t numel, std::int64_t* result);
 DimVector infer_sizes(IntList sizes, std::int64_t numel);
 
-// Strides with which the same memory has the new sizes, or nothing if it would have to be copied.
-// Requires: the same number of elements. O(ndim).
-std::optional<DimVector> view_strides(IntList sizes, IntList strides, IntList new_sizes);
+// Writes strides with which the same memory has the new sizes; false if it would have to be copied.
+// Requires: the same number of elements; room for new_sizes.size() values. O(ndim).
+bool view_strides(IntList sizes, IntList strides, IntList new_sizes, std::int64_t* result);
 
 // The sizes that both broadcast to. Throws InvalidArgument showing both and the first dimension
 // that does not fit. `what` names the operation.

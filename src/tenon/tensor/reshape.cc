@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon {
@@ -11,22 +13,50 @@ namespace {
 
 std::size_t at(std::int64_t wrapped) { return static_cast<std::size_t>(wrapped); }
 
+void check_ndim(IntList sizes) {
+  if (sizes.size() > kMaxDims) [[unlikely]]
+    throw InvalidArgument(
+        fmt::format("{} dimensions: a tensor has at most {}", sizes.size(), kMaxDims));
+}
+
 }  // namespace
 
-Tensor Tensor::view(IntList sizes) const {
-  const DimVector wanted = infer_sizes(sizes, numel());
-  const std::optional<DimVector> strides = view_strides(this->sizes(), this->strides(), wanted);
-  if (!strides)
-    throw InvalidArgument(fmt::format(
-        "view: shape {} with strides {} cannot be viewed as {} without a copy; use reshape",
-        to_string(this->sizes()), to_string(this->strides()), to_string(wanted)));
+// Requires: the sizes have as many elements. Undefined where it would have to copy.
+Tensor Tensor::try_view(IntList wanted) const {
+  std::array<std::int64_t, kMaxDims> strides;
+  if (is_contiguous())
+    fill_contiguous_strides(wanted, strides.data());
+  else if (!view_strides(sizes(), this->strides(), wanted, strides.data()))
+    return {};
   auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
-  impl->shape_unchecked().set(wanted, *strides);
+  impl->shape_unchecked().set(wanted, IntList(strides.data(), wanted.size()));
   impl->finish_view(numel(), storage_offset());
   Tensor view(std::move(impl));
   if (impl_->autograd_meta() != nullptr) [[unlikely]]
     impl_->autograd_meta()->view_created(*this, view, {ViewInfo::Kind::kReshape, wanted});
   return view;
+}
+
+Tensor Tensor::view(IntList sizes) const {
+  check_ndim(sizes);
+  std::array<std::int64_t, kMaxDims> inferred;
+  infer_sizes(sizes, numel(), inferred.data());
+  const IntList wanted(inferred.data(), sizes.size());
+  Tensor view = try_view(wanted);
+  if (!view.defined()) [[unlikely]]
+    throw InvalidArgument(fmt::format(
+        "view: shape {} with strides {} cannot be viewed as {} without a copy; use reshape",
+        to_string(this->sizes()), to_string(strides()), to_string(wanted)));
+  return view;
+}
+
+Tensor Tensor::reshape(IntList sizes) const {
+  check_ndim(sizes);
+  std::array<std::int64_t, kMaxDims> inferred;
+  infer_sizes(sizes, numel(), inferred.data());
+  const IntList wanted(inferred.data(), sizes.size());
+  Tensor view = try_view(wanted);
+  return view.defined() ? view : clone(*this, MemoryFormat::kContiguous).view(wanted);
 }
 
 Tensor Tensor::view(DType wanted) const {

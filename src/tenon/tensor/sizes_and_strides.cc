@@ -4,14 +4,9 @@
 
 namespace tenon {
 
-void SizesAndStrides::resize(std::size_t ndim) {
+void SizesAndStrides::resize_outside(std::size_t ndim) {
   TENON_CHECK(ndim <= kMaxDims, "{} dimensions", ndim);
   if (ndim == ndim_) return;
-  if (ndim <= kInlineDims && is_inline()) {
-    for (std::size_t d = ndim_; d < ndim; ++d) inline_[d] = inline_[kInlineDims + d] = 0;
-    ndim_ = static_cast<std::uint8_t>(ndim);
-    return;
-  }
   std::int64_t kept[2 * kMaxDims] = {};
   const std::size_t common = std::min<std::size_t>(ndim, ndim_);
   std::copy_n(sizes_data(), common, kept);

@@ -65,7 +65,12 @@ class SizesAndStrides {
   std::int64_t& stride_at(std::size_t d) { return strides_data()[d]; }
 
   // Keeps the first dimensions; new ones have size and stride 0. Requires: ndim <= kMaxDims.
-  void resize(std::size_t ndim);
+  void resize(std::size_t ndim) {
+    if (ndim > kInlineDims || !is_inline()) [[unlikely]]
+      return resize_outside(ndim);
+    for (std::size_t d = ndim_; d < ndim; ++d) inline_[d] = inline_[kInlineDims + d] = 0;
+    ndim_ = static_cast<std::uint8_t>(ndim);
+  }
   // The strides of dimensions that are kept stay as they are.
   void set_sizes(IntList sizes) {
     resize(sizes.size());
@@ -89,6 +94,7 @@ class SizesAndStrides {
   }
 
  private:
+  void resize_outside(std::size_t ndim);
   void release() {
     if (!is_inline()) delete[] outside_;
   }

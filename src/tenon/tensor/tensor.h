@@ -140,6 +140,7 @@ class Tensor {
       refuse_dtype(wanted);
   }
   [[noreturn]] void refuse_dtype(DType wanted) const;
+  Tensor try_view(IntList sizes) const;
   template <typename Shape>
   Tensor make_view(const ViewInfo& info, Shape&& shape) const;
 

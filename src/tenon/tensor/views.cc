@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/tensor.h"
@@ -83,7 +84,8 @@ Tensor Tensor::slice(std::int64_t dim, std::optional<std::int64_t> start,
   };
   const std::int64_t first = start ? clamp(*start) : 0;
   const std::int64_t last = end ? std::max(clamp(*end), first) : std::max(size, first);
-  const std::int64_t length = (last - first) / step + ((last - first) % step != 0 ? 1 : 0);
+  const std::int64_t reach = last - first;  // division is dear: not for the usual step
+  const std::int64_t length = step == 1 ? reach : reach / step + (reach % step != 0 ? 1 : 0);
   return make_view({ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step}},
                    [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
                      offset += first * shape.stride_at(d);
@@ -149,7 +151,7 @@ Tensor Tensor::permute(IntList order) const {
                                        to_string(order), to_string(sizes())));
   };
   if (order.size() != ndim) throw refuse();
-  DimVector wrapped(ndim);
+  std::array<std::int64_t, kMaxDims> wrapped;
   std::uint64_t seen = 0;
   for (std::size_t d = 0; d < ndim; ++d) {
     const std::int64_t source = order[d] < 0 ? order[d] + dim() : order[d];
@@ -158,7 +160,7 @@ Tensor Tensor::permute(IntList order) const {
     wrapped[d] = source;
   }
   const SizesAndStrides& old = impl_->sizes_and_strides();
-  return make_view({ViewInfo::Kind::kPermute, wrapped},
+  return make_view({ViewInfo::Kind::kPermute, IntList(wrapped.data(), ndim)},
                    [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
                      for (std::size_t d = 0; d < ndim; ++d) {
                        shape.size_at(d) = old.size_at(at(wrapped[d]));
@@ -215,10 +217,14 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
 Tensor Tensor::squeeze(std::int64_t dim) const {
   const std::size_t d = at(wrap_dim(dim, this->dim(), "squeeze"));
   if (this->dim() == 0 || sizes()[d] != 1) return alias();
+  const auto drop = [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+    drop_dim(shape, d);
+  };
+  if (impl_->autograd_meta() == nullptr) [[likely]]
+    return make_view({}, drop);
   DimVector kept = sizes().to_vector();
   kept.erase(d);
-  return make_view({ViewInfo::Kind::kSqueeze, kept}, [&](SizesAndStrides& shape, std::int64_t&,
-                                                         std::int64_t&) { drop_dim(shape, d); });
+  return make_view({ViewInfo::Kind::kSqueeze, kept}, drop);
 }
 
 Tensor Tensor::squeeze() const {
@@ -245,8 +251,9 @@ Tensor Tensor::expand(IntList sizes) const {
   };
   if (sizes.size() < ndim) throw refuse(0);
   const std::size_t added = sizes.size() - ndim;
-  DimVector new_sizes(sizes.size());
-  DimVector new_strides(sizes.size());
+  if (sizes.size() > kMaxDims) throw refuse(kMaxDims);
+  std::array<std::int64_t, kMaxDims> new_sizes;
+  std::array<std::int64_t, kMaxDims> new_strides;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     const std::int64_t old = d < added ? 1 : this->sizes()[d - added];
     const std::int64_t wanted = sizes[d] == -1 && d >= added ? old : sizes[d];
@@ -254,10 +261,11 @@ Tensor Tensor::expand(IntList sizes) const {
     new_sizes[d] = wanted;
     new_strides[d] = wanted == old && d >= added ? strides()[d - added] : 0;
   }
-  const std::int64_t elements = checked_numel(new_sizes);
-  return make_view({ViewInfo::Kind::kExpand, new_sizes},
+  const IntList expanded(new_sizes.data(), sizes.size());
+  const std::int64_t elements = checked_numel(expanded);
+  return make_view({ViewInfo::Kind::kExpand, expanded},
                    [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
-                     shape.set(new_sizes, new_strides);
+                     shape.set(expanded, {new_strides.data(), expanded.size()});
                      numel = elements;
                    });
 }
@@ -271,47 +279,54 @@ Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim
   const std::int64_t length =
       std::max<std::int64_t>(0, offset >= 0 ? std::min(sizes()[a], sizes()[b] - offset)
                                             : std::min(sizes()[a] + offset, sizes()[b]));
-  DimVector new_sizes = sizes().to_vector();
-  DimVector new_strides = strides().to_vector();
-  const std::int64_t skip = length == 0   ? 0
-                            : offset >= 0 ? offset * new_strides[b]
-                                          : -offset * new_strides[a];
-  const std::int64_t step = new_strides[a] + new_strides[b];
-  for (const std::size_t d : {std::max(a, b), std::min(a, b)}) {
-    new_sizes.erase(d);
-    new_strides.erase(d);
-  }
-  new_sizes.push_back(length);
-  new_strides.push_back(step);
+  const std::int64_t step_a = strides()[a];
+  const std::int64_t step_b = strides()[b];
+  const std::int64_t skip = length == 0 ? 0 : offset >= 0 ? offset * step_b : -offset * step_a;
   return make_view({ViewInfo::Kind::kDiagonal,
                     {},
                     {},
                     {offset, static_cast<std::int64_t>(a), static_cast<std::int64_t>(b)}},
                    [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& start) {
-                     shape.set(new_sizes, new_strides);
-                     numel = numel_of(new_sizes);
+                     drop_dim(shape, std::max(a, b));
+                     // The other of the two becomes the diagonal, moved to the end.
+                     const std::size_t last = shape.ndim() - 1;
+                     std::int64_t* sizes = shape.sizes_data();
+                     std::int64_t* strides = shape.strides_data();
+                     for (std::size_t d = std::min(a, b); d < last; ++d) {
+                       sizes[d] = sizes[d + 1];
+                       strides[d] = strides[d + 1];
+                     }
+                     sizes[last] = length;
+                     strides[last] = step_a + step_b;
+                     numel = numel_of(shape.sizes());
                      start += skip;
                    });
 }
 
 Tensor Tensor::unfold(std::int64_t dim, std::int64_t size, std::int64_t step) const {
   const std::size_t d = existing_dim(*this, dim, "unfold");
+  const std::size_t dim_count = at(this->dim());
   const std::int64_t old = sizes()[d];
   if (size < 0 || size > old || step <= 0)
     throw InvalidArgument(fmt::format(
         "unfold: windows of {} every {} along dimension {} of shape {}: the size may be 0 to {}, "
         "the step 1 or more",
         size, step, dim, to_string(sizes()), old));
-  DimVector new_sizes = sizes().to_vector();
-  DimVector new_strides = strides().to_vector();
-  new_sizes[d] = (old - size) / step + 1;
-  new_sizes.push_back(size);
-  new_strides.push_back(new_strides[d]);
-  new_strides[d] *= step;
-  const std::int64_t elements = checked_numel(new_sizes);
+  if (dim_count == kMaxDims)
+    throw InvalidArgument(fmt::format("unfold: a tensor has at most {} dimensions", kMaxDims));
+  const std::int64_t windows = (old - size) / step + 1;
+  std::int64_t elements = 0;
+  const std::int64_t others = old == 0 ? 0 : numel() / old;
+  if (__builtin_mul_overflow(others * windows, size, &elements))
+    throw InvalidArgument(
+        fmt::format("unfold: {} windows of {} are too many elements", windows, size));
   return make_view({ViewInfo::Kind::kUnfold, {}, {}, {static_cast<std::int64_t>(d), size, step}},
                    [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
-                     shape.set(new_sizes, new_strides);
+                     shape.resize(dim_count + 1);
+                     shape.size_at(dim_count) = size;
+                     shape.stride_at(dim_count) = shape.stride_at(d);
+                     shape.size_at(d) = windows;
+                     shape.stride_at(d) *= step;
                      numel = elements;
                    });
 }
