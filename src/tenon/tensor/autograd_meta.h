@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "tenon/tensor/int_list.h"
 
@@ -56,6 +57,14 @@ class AutogradMetaInterface {
   // The values of `source`, broadcast and cast, were written into `target`; an undefined source
   // stands for a constant.
   virtual void written(Tensor& target, const Tensor& source) = 0;
+  // `result` has the elements of `source` that index tensors chose: indices[d] (int64, broadcast
+  // together, in range) for dimension d, or undefined where it was taken whole; the chosen
+  // dimensions stand in `result` from `first` on.
+  virtual void indexed(const Tensor& source, Tensor& result, std::span<const Tensor> indices,
+                       std::int64_t first) = 0;
+  // The other way: `values` went to the chosen elements of `target`.
+  virtual void index_written(Tensor& target, std::span<const Tensor> indices, const Tensor& values,
+                             std::int64_t first, bool accumulate) = 0;
 };
 
 // Makes the metadata of a tensor that begins to require a gradient. The autograd layer sets one.

@@ -134,6 +134,14 @@ class Tensor {
   std::vector<Tensor> chunk(std::int64_t chunks, std::int64_t dim = 0) const;
   std::vector<Tensor> unbind(std::int64_t dim = 0) const;
 
+  // --- Indexing as in Python; see indexing.h for what an index may be.
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+  Tensor operator[](std::initializer_list<TensorIndex> indices) const;
+  // t[{indices}] = values, broadcast and converted. With `accumulate`, adds to what is there, once
+  // for each time an element is chosen.
+  const Tensor& index_put_(std::initializer_list<TensorIndex> indices, const Tensor& values,
+                           bool accumulate = false) const;
+
  private:
   void check_dtype(DType wanted) const {
     if (wanted != dtype()) [[unlikely]]
