@@ -38,5 +38,9 @@ namespace detail {
 void copy_elements(const Tensor& target, const Tensor& source);
 void fill_elements(const Tensor& target, const Scalar& value);
 
+// Converts one row: data[0] is written, data[1] read, strides in bytes (0 repeats an element).
+using RowFunction = void (*)(char** data, const std::int64_t* strides, std::int64_t length);
+RowFunction conversion_row(DType to, DType from);
+
 }  // namespace detail
 }  // namespace tenon

@@ -76,13 +76,16 @@ void convert_row(char** data, const std::int64_t* strides, std::int64_t length) 
 
 }  // namespace
 
+detail::RowFunction detail::conversion_row(DType to, DType from) {
+  return visit_dtype(to, [&]<typename To>() {
+    return visit_dtype(from, []<typename From>() -> RowFunction { return convert_row<To, From>; });
+  });
+}
+
 void detail::copy_elements(const Tensor& target, const Tensor& source) {
   const StridedLoop loop = StridedLoop::over(target.sizes(), {&target, &source});
   if (target.dtype() != source.dtype()) {
-    visit_dtype(target.dtype(), [&]<typename To>() {
-      visit_dtype(source.dtype(),
-                  [&]<typename From>() { loop.run_parallel(convert_row<To, From>); });
-    });
+    loop.run_parallel(conversion_row(target.dtype(), source.dtype()));
     return;
   }
   switch (target.item_size()) {
