@@ -277,11 +277,11 @@ TEST(ViewTest, SlicesClampAsPython) {
 
 TEST(ViewTest, BytesCanBeSeenAsAnotherDtype) {
   const Tensor t = arange(8).view({2, 4});
-  EXPECT_EQ(t.view(DType::kI32).sizes(), (IntList{2, 8}));
-  EXPECT_EQ(t.view(DType::kC128).sizes(), (IntList{2, 2}));
-  EXPECT_EQ(t.view(DType::kF64).sizes(), (IntList{2, 4}));
-  EXPECT_THROW(t.slice(1, 1).view(DType::kC128), InvalidArgument);
-  EXPECT_THROW(t.t().view(DType::kI32), InvalidArgument);
+  EXPECT_EQ(t.view_dtype(DType::kI32).sizes(), (IntList{2, 8}));
+  EXPECT_EQ(t.view_dtype(DType::kC128).sizes(), (IntList{2, 2}));
+  EXPECT_EQ(t.view_dtype(DType::kF64).sizes(), (IntList{2, 4}));
+  EXPECT_THROW(t.slice(1, 1).view_dtype(DType::kC128), InvalidArgument);
+  EXPECT_THROW(t.t().view_dtype(DType::kI32), InvalidArgument);
 }
 
 }  // namespace

@@ -42,12 +42,8 @@ class InlineVector {
     size_ = count;
   }
   void reserve(std::size_t count) {
-    if (count <= capacity_) return;
-    const std::size_t capacity = std::max(count, 2 * capacity_);
-    auto larger = std::make_unique_for_overwrite<T[]>(capacity);
-    std::memcpy(larger.get(), data(), size_ * sizeof(T));
-    heap_ = std::move(larger);
-    capacity_ = capacity;
+    if (count > capacity_) [[unlikely]]
+      grow(count);
   }
   void push_back(T value) {
     reserve(size_ + 1);
@@ -84,6 +80,15 @@ class InlineVector {
   }
 
  private:
+  // Out of line: it is rare, and the compiler cannot see that what is inline never outgrows it.
+  [[gnu::noinline]] void grow(std::size_t count) {
+    const std::size_t capacity = std::max(count, 2 * capacity_);
+    auto larger = std::make_unique_for_overwrite<T[]>(capacity);
+    std::memcpy(larger.get(), data(), size_ * sizeof(T));
+    heap_ = std::move(larger);
+    capacity_ = capacity;
+  }
+
   std::size_t size_ = 0;
   std::size_t capacity_ = kInline;
   std::unique_ptr<T[]> heap_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tenon/base/error.h"
+#include "tenon/ops/elementwise_tiles.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/promotion.h"
@@ -143,6 +144,7 @@ void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
                        ready[i]->strides(), static_cast<std::int64_t>(ready[i]->item_size())};
   }
   const StridedLoop loop(out.sizes(), operands.data(), plan.input_count + 1);
+  if (run_tiles(plan, loop, out, ready.data())) return;
   loop.run_parallel(RowRunner(plan, out, ready.data()));
 }
 

@@ -76,10 +76,12 @@ class GatherLoop {
     return offset;
   }
 
+  bool in_place(std::int64_t stride) const { return direct_ && stride == item_; }
+
   // Dense elements of the right dtype: where they are, or converted into the buffer.
   const void* loaded(const char* from, std::int64_t stride, std::int64_t count,
                      char* buffer) const {
-    if (direct_ && stride == item_) return from;
+    if (in_place(stride)) return from;
     char* pair[2] = {buffer, const_cast<char*>(from)};
     const std::int64_t steps[2] = {static_cast<std::int64_t>(item_size(input_)), stride};
     load_(pair, steps, count);
@@ -91,28 +93,33 @@ class GatherLoop {
   // Kept elements lie side by side: each strip of them is gathered row by row.
   void run_columns() {
     const Dim across = kept_.back();
-    const std::int64_t strips = (across.size + kBlock - 1) / kBlock;
+    strip_ = in_place(across.stride) ? 2 * kBlock : kBlock;
+    const std::int64_t strips = (across.size + strip_ - 1) / strip_;
     const std::int64_t outer = kept_count_ / across.size;
     const std::int64_t work =
-        std::max<std::int64_t>(1, reduced_count_ * std::min(kBlock, across.size));
+        std::max<std::int64_t>(1, reduced_count_ * std::min(strip_, across.size));
     parallel_for(0, outer * strips, std::max<std::int64_t>(1, kPiece / work),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t task = begin; task < end; ++task)
-                     gather_strip(task / strips, task % strips * kBlock, across);
+                     gather_strip(task / strips, task % strips * strip_, across);
                  });
   }
 
   void gather_strip(std::int64_t outer, std::int64_t first, const Dim& across) const {
     alignas(64) char buffer[kBlock * 16];
-    const std::int64_t count = std::min(kBlock, across.size - first);
+    const std::int64_t count = std::min(strip_, across.size - first);
     const std::int64_t kept = outer * across.size + first;
     const char* base = data_ + offset_of(kept_, kept_.size() - 1, outer) + first * across.stride;
     const double* shifts = shifts_ == nullptr ? nullptr : shifts_ + kept;
+    // Rows that need no conversion go in together, as far as the innermost dimension reaches.
+    const Dim& down = reduced_.back();
+    const bool together = in_place(across.stride) && down.stride % item_ == 0;
+    const std::int64_t rows = together ? down.size : 1;
     InlineVector<std::int64_t, 8> index(reduced_.size(), 0);
-    for (std::int64_t n = 0; n < reduced_count_; ++n) {
+    for (std::int64_t n = 0; n < reduced_count_; n += rows) {
       blocks_.columns(result_ + kept * accumulator_, loaded(base, across.stride, count, buffer),
-                      count, shifts);
-      for (std::size_t d = reduced_.size(); d-- > 0;) {
+                      count, shifts, rows, together ? down.stride / item_ : 0);
+      for (std::size_t d = reduced_.size() - (together ? 1 : 0); d-- > 0;) {
         base += reduced_[d].stride;
         if (++index[d] < reduced_[d].size) break;
         base -= reduced_[d].size * reduced_[d].stride;
@@ -178,6 +185,7 @@ class GatherLoop {
   const std::int64_t accumulator_;  // bytes
   const double* const shifts_;
   InlineVector<Dim, 8> kept_, reduced_;
+  std::int64_t strip_ = kBlock;  // columns that one task gathers
   std::int64_t kept_count_ = 1;
   std::int64_t reduced_count_ = 1;
 };

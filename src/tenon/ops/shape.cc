@@ -175,7 +175,7 @@ Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
     if (sizes[d] < 0)
       throw InvalidArgument(fmt::format("pad: {} leaves nothing of dimension {} of shape {}",
                                         to_string(pad), d, to_string(a.sizes())));
-    const std::int64_t cropped = std::max<std::int64_t>(0, -before);
+    const std::int64_t cropped = std::clamp<std::int64_t>(-before, 0, a.sizes()[d]);
     const std::int64_t kept = a.sizes()[d] - cropped - std::max<std::int64_t>(0, -after);
     source = source.narrow(static_cast<std::int64_t>(d), cropped, std::max<std::int64_t>(0, kept));
     starts[d] = std::max<std::int64_t>(0, before);

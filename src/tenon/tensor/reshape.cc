@@ -59,7 +59,7 @@ Tensor Tensor::reshape(IntList sizes) const {
   return view.defined() ? view : clone(*this, MemoryFormat::kContiguous).view(wanted);
 }
 
-Tensor Tensor::view(DType wanted) const {
+Tensor Tensor::view_dtype(DType wanted) const {
   const auto old_bytes = static_cast<std::int64_t>(item_size());
   const auto new_bytes = static_cast<std::int64_t>(tenon::item_size(wanted));
   DimVector sizes = this->sizes().to_vector();
@@ -75,7 +75,7 @@ Tensor Tensor::view(DType wanted) const {
     }
     if (!fits)
       throw InvalidArgument(fmt::format(
-          "view: shape {} with strides {} and offset {} of {} cannot be seen as {}: the last "
+          "view_dtype: shape {} with strides {} and offset {} of {} cannot be seen as {}: the last "
           "dimension must be dense and the larger items must fit",
           to_string(sizes), to_string(strides), offset, dtype_name(dtype()), dtype_name(wanted)));
     const auto scale = [&](std::int64_t n) { return grows ? n / larger : n * larger; };

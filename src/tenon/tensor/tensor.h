@@ -118,7 +118,7 @@ class Tensor {
   Tensor movedim(IntList source, IntList destination) const;
   Tensor view(IntList sizes) const;  // throws where it would have to copy
   // The same bytes as another dtype; the last dimension changes with the item size.
-  Tensor view(DType dtype) const;
+  Tensor view_dtype(DType dtype) const;
   Tensor reshape(IntList sizes) const;  // a view, or a copy where there can be none
   Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const;
   Tensor unflatten(std::int64_t dim, IntList sizes) const;

@@ -17,6 +17,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
 
 template <typename T>
 inline constexpr bool kIsComplex = std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>;
@@ -255,6 +256,8 @@ BlockFunction block_for(DType compute) {
       return nullptr;
   }
 }
+
+}  // namespace
 
 BlockFunction binary_block(Binary kind, DType compute) {
   switch (kind) {

@@ -2,7 +2,7 @@
 
 #include <cblas.h>
 
-#include <atomic>
+#include <algorithm>
 
 #include "tenon/base/check.h"
 #include "tenon/base/parallel.h"
@@ -10,13 +10,22 @@
 namespace tenon::ops::cpu {
 namespace {
 
-// OpenBLAS keeps its number of threads for the whole program.
-void use_our_threads() {
-  static std::atomic<int> current{0};
-  const int wanted = num_threads();
-  if (current.load(std::memory_order_relaxed) == wanted) return;
-  openblas_set_num_threads(wanted);
-  current.store(wanted, std::memory_order_relaxed);
+// OpenBLAS computes the same element differently when it cuts a product for another number of
+// threads. So it works on one thread here, and the cutting is ours: by sizes alone. It keeps that
+// number for the whole program.
+void use_one_blas_thread() {
+  if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
+}
+
+// Pieces are multiples of this, of which the blocks of OpenBLAS's kernels are divisors.
+constexpr std::int64_t kPieceUnit = 192;
+constexpr std::int64_t kMostPieces = 8;
+
+// How many rows (or columns) of the result one thread computes at a time.
+std::int64_t piece_length(std::int64_t length, std::int64_t other, std::int64_t k) {
+  if (length < 2 * kPieceUnit || length * other * k < (std::int64_t{1} << 22)) return length;
+  const std::int64_t even = (length + kMostPieces - 1) / kMostPieces;
+  return std::max(2 * kPieceUnit, (even + kPieceUnit - 1) / kPieceUnit * kPieceUnit);
 }
 
 CBLAS_TRANSPOSE order(const Matrix& matrix) {
@@ -50,9 +59,11 @@ void integer_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& 
 
 }  // namespace
 
-void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-          const Matrix& b, double beta, void* out, std::int64_t out_stride) {
-  use_our_threads();
+namespace {
+
+// One piece, on the calling thread.
+void blas_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+               const Matrix& b, double beta, void* out, std::int64_t out_stride) {
   const auto M = static_cast<blasint>(m), N = static_cast<blasint>(n), K = static_cast<blasint>(k);
   const auto lda = static_cast<blasint>(a.row_stride), ldb = static_cast<blasint>(b.row_stride);
   const auto ldc = static_cast<blasint>(out_stride);
@@ -73,9 +84,29 @@ void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Mat
     case DType::kC64:
       return cblas_cgemm(CblasRowMajor, order(a), order(b), M, N, K, one_f, a.data, lda, b.data,
                          ldb, scale_f, out, ldc);
-    case DType::kC128:
+    default:
       return cblas_zgemm(CblasRowMajor, order(a), order(b), M, N, K, one, a.data, lda, b.data, ldb,
                          scale, out, ldc);
+  }
+}
+
+// From row `first` on.
+Matrix from_row(const Matrix& matrix, std::int64_t first, std::int64_t item) {
+  const std::int64_t step = matrix.transposed ? 1 : matrix.row_stride;
+  return {static_cast<const char*>(matrix.data) + first * step * item, matrix.row_stride,
+          matrix.transposed};
+}
+Matrix from_column(const Matrix& matrix, std::int64_t first, std::int64_t item) {
+  const std::int64_t step = matrix.transposed ? matrix.row_stride : 1;
+  return {static_cast<const char*>(matrix.data) + first * step * item, matrix.row_stride,
+          matrix.transposed};
+}
+
+}  // namespace
+
+void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+          const Matrix& b, double beta, void* out, std::int64_t out_stride) {
+  switch (dtype) {
     case DType::kU8:
       return integer_gemm<std::uint8_t>(m, n, k, a, b, beta, out, out_stride);
     case DType::kI8:
@@ -87,8 +118,28 @@ void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Mat
     case DType::kI64:
       return integer_gemm<std::int64_t>(m, n, k, a, b, beta, out, out_stride);
     default:
-      TENON_CHECK(false, "a product of {}", dtype_name(dtype));
+      break;
   }
+  TENON_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || is_complex(dtype), "a product of {}",
+              dtype_name(dtype));
+  use_one_blas_thread();
+  const auto item = static_cast<std::int64_t>(item_size(dtype));
+  auto* target = static_cast<char*>(out);
+  if (m >= n) {
+    parallel_for(0, m, piece_length(m, n, k), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t piece = piece_length(m, n, k);
+      for (std::int64_t row = begin; row < end; row += piece)
+        blas_gemm(dtype, std::min(piece, end - row), n, k, from_row(a, row, item), b, beta,
+                  target + row * out_stride * item, out_stride);
+    });
+    return;
+  }
+  parallel_for(0, n, piece_length(n, m, k), [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t piece = piece_length(n, m, k);
+    for (std::int64_t column = begin; column < end; column += piece)
+      blas_gemm(dtype, m, std::min(piece, end - column), k, a, from_column(b, column, item), beta,
+                target + column * item, out_stride);
+  });
 }
 
 }  // namespace tenon::ops::cpu

@@ -17,6 +17,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
 
 // Each: the accumulator of no elements, how one takes in an element (x, already shifted where that
 // applies), and how two become one.
@@ -157,18 +158,29 @@ void row(void* accumulator, const void* block, std::int64_t count, double shift)
     stretch<Op, T, Lane>(total, x + at, std::min(kStretch, count - at), shift);
 }
 
+// Four rows at a time, so that accumulators are loaded and stored once for four.
 template <class Op, typename T>
-void columns(void* accumulators, const void* block, std::int64_t count, const double* shifts) {
+void columns(void* accumulators, const void* block, std::int64_t count, const double* shifts,
+             std::int64_t rows, std::int64_t row_elements) {
   using A = typename AccumulatorOf<T>::type;
   A* a = static_cast<A*>(accumulators);
   const T* x = static_cast<const T*>(block);
-  if (shifts == nullptr) {
+  std::int64_t r = 0;
+  for (; shifts == nullptr && r + 4 <= rows; r += 4) {
+    const T* x0 = x + r * row_elements;
+    const T* x1 = x0 + row_elements;
+    const T* x2 = x1 + row_elements;
+    const T* x3 = x2 + row_elements;
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) a[i] = Op::take(a[i], x[i], 0);
-    return;
+    for (std::int64_t i = 0; i < count; ++i)
+      a[i] = Op::take(Op::take(Op::take(Op::take(a[i], x0[i], 0), x1[i], 0), x2[i], 0), x3[i], 0);
   }
+  for (; r < rows; ++r) {
+    const T* row_of_x = x + r * row_elements;
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) a[i] = Op::take(a[i], x[i], shifts[i]);
+    for (std::int64_t i = 0; i < count; ++i)
+      a[i] = Op::take(a[i], row_of_x[i], shifts == nullptr ? 0 : shifts[i]);
+  }
 }
 
 template <class Op, typename A>
@@ -204,6 +216,8 @@ cpu::ReduceBlocks of(DType input) {
     if (input == DType::kC128) return of_type<Op, Complex128>();
   return {};
 }
+
+}  // namespace
 
 cpu::ReduceBlocks reduce_blocks(Gather gather, DType input) {
   switch (gather) {

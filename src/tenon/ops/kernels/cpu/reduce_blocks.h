@@ -25,9 +25,9 @@ struct ReduceBlocks {
   // One accumulator takes in `count` elements. `shift`: what is subtracted, where that is asked
   // for.
   void (*row)(void* accumulator, const void* block, std::int64_t count, double shift) = nullptr;
-  // `count` accumulators take in one element each.
-  void (*columns)(void* accumulators, const void* block, std::int64_t count,
-                  const double* shifts) = nullptr;
+  // `count` accumulators take in one element each of every row; rows are `row_elements` apart.
+  void (*columns)(void* accumulators, const void* block, std::int64_t count, const double* shifts,
+                  std::int64_t rows, std::int64_t row_elements) = nullptr;
   // One accumulator takes in another.
   void (*combine)(void* accumulator, const void* other) = nullptr;
   // Writes the accumulator of no elements.

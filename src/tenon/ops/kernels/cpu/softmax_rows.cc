@@ -17,26 +17,39 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kLanes = 16;
 
+// NaN if there is one.
 template <typename T>
 T largest_of(const T* x, std::int64_t count) {
-  T lanes[kLanes];
-  for (int l = 0; l < kLanes; ++l) lanes[l] = -std::numeric_limits<T>::infinity();
+  const hn::ScalableTag<T> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  auto best0 = hn::Set(d, -std::numeric_limits<T>::infinity());
+  auto best1 = best0;
+  // A sum is NaN if any element is (or if infinities of both signs meet: looked at again below).
+  auto sum = hn::Zero(d);
   std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) {
-      const T y = x[i + l];
-      lanes[l] = y > lanes[l] || y != y ? y : lanes[l];
-    }
-  for (; i < count; ++i) lanes[0] = x[i] > lanes[0] || x[i] != x[i] ? x[i] : lanes[0];
-  T result = lanes[0];
-  for (int l = 1; l < kLanes; ++l)
-    result = lanes[l] > result || lanes[l] != lanes[l] ? lanes[l] : result;
-  return result;
+  for (; i + 2 * step <= count; i += 2 * step) {
+    const auto x0 = hn::LoadU(d, x + i);
+    const auto x1 = hn::LoadU(d, x + i + step);
+    best0 = hn::Max(best0, x0);
+    best1 = hn::Max(best1, x1);
+    sum = hn::Add(sum, hn::Add(x0, x1));
+  }
+  T largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(best0, best1)));
+  T total = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < count; ++i) {
+    largest = x[i] > largest ? x[i] : largest;
+    total += x[i];
+  }
+  if (total == total) return largest;
+  for (i = 0; i < count; ++i)
+    if (x[i] != x[i]) return x[i];
+  return largest;
 }
 
 // Writes exp(x - shift) where `out` is not null, and returns the sum. Arguments are at most 0,
@@ -52,7 +65,7 @@ double exponentials(T* out, const T* in, std::int64_t count, T shift) {
     auto sum = hn::Zero(d);
     const std::int64_t stop = std::min(count - step, i + 2048);
     for (; i <= stop; i += step) {
-      const auto e = hn::CallExp(d, hn::Sub(hn::LoadU(d, in + i), minus));
+      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, in + i), minus));
       if (out != nullptr) hn::StoreU(e, d, out + i);
       sum = hn::Add(sum, e);
     }
@@ -63,7 +76,7 @@ double exponentials(T* out, const T* in, std::int64_t count, T shift) {
     const std::int64_t rest = count - i;
     for (std::int64_t l = 0; l < step; ++l)
       buffer[l] = l < rest ? in[i + l] - shift : -std::numeric_limits<T>::infinity();
-    hn::Store(hn::CallExp(d, hn::Load(d, buffer)), d, buffer);
+    hn::Store(hn::Exp(d, hn::Load(d, buffer)), d, buffer);
     for (std::int64_t l = 0; l < rest; ++l) {
       if (out != nullptr) out[i + l] = buffer[l];
       total += static_cast<double>(buffer[l]);
@@ -159,6 +172,8 @@ void affine(void* out, const void* in, std::int64_t count, double mean, double s
   for (std::int64_t i = 0; i < count; ++i)
     result[i] = (x[i] - m) * s * (w != nullptr ? w[i] : T(1)) + (b != nullptr ? b[i] : T(0));
 }
+
+}  // namespace
 
 cpu::RowFunctions row_functions(DType compute) {
   if (compute == DType::kF64)

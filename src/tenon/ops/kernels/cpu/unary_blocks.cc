@@ -19,6 +19,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
 
 template <typename T>
 inline constexpr bool kIsComplex = std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>;
@@ -208,6 +209,8 @@ BlockFunction block_for(DType compute) {
   }
 }
 
+}  // namespace
+
 BlockFunction unary_block(Unary kind, DType compute) {
   switch (kind) {
 #define TENON_CASE(Name) \
@@ -215,20 +218,20 @@ BlockFunction unary_block(Unary kind, DType compute) {
     return block_for<Name>(compute);
     TENON_CASE(Neg)
     TENON_CASE(Abs)
-    TENON_CASE(Sign) TENON_CASE(Square) TENON_CASE(Relu) TENON_CASE(LogicalNot)
-        TENON_CASE(BitwiseNot) TENON_CASE(Clamp) TENON_CASE(Floor) TENON_CASE(Ceil)
-            TENON_CASE(Round) TENON_CASE(Trunc) TENON_CASE(Exp) TENON_CASE(Exp2) TENON_CASE(Expm1)
-                TENON_CASE(Log) TENON_CASE(Log2) TENON_CASE(Log10) TENON_CASE(Log1p)
-                    TENON_CASE(Sqrt) TENON_CASE(Rsqrt) TENON_CASE(Reciprocal) TENON_CASE(Sin)
-                        TENON_CASE(Cos) TENON_CASE(Tan) TENON_CASE(Asin) TENON_CASE(Acos)
-                            TENON_CASE(Atan) TENON_CASE(Sinh) TENON_CASE(Cosh) TENON_CASE(Tanh)
-                                TENON_CASE(Erf) TENON_CASE(Erfc) TENON_CASE(Sigmoid)
-                                    TENON_CASE(LogSigmoid) TENON_CASE(Silu) TENON_CASE(Mish)
-                                        TENON_CASE(Gelu) TENON_CASE(GeluTanh) TENON_CASE(LeakyRelu)
-                                            TENON_CASE(Elu) TENON_CASE(Softplus)
-                                                TENON_CASE(Hardtanh) TENON_CASE(Hardsigmoid)
-                                                    TENON_CASE(Hardswish) TENON_CASE(IsNan)
-                                                        TENON_CASE(IsInf) TENON_CASE(IsFinite)
+    TENON_CASE(Sign)
+    TENON_CASE(Square) TENON_CASE(Relu) TENON_CASE(LogicalNot) TENON_CASE(BitwiseNot)
+        TENON_CASE(Clamp) TENON_CASE(Floor) TENON_CASE(Ceil) TENON_CASE(Round) TENON_CASE(Trunc)
+            TENON_CASE(Exp) TENON_CASE(Exp2) TENON_CASE(Expm1) TENON_CASE(Log) TENON_CASE(Log2)
+                TENON_CASE(Log10) TENON_CASE(Log1p) TENON_CASE(Sqrt) TENON_CASE(Rsqrt)
+                    TENON_CASE(Reciprocal) TENON_CASE(Sin) TENON_CASE(Cos) TENON_CASE(Tan)
+                        TENON_CASE(Asin) TENON_CASE(Acos) TENON_CASE(Atan) TENON_CASE(Sinh)
+                            TENON_CASE(Cosh) TENON_CASE(Tanh) TENON_CASE(Erf) TENON_CASE(Erfc)
+                                TENON_CASE(Sigmoid) TENON_CASE(LogSigmoid) TENON_CASE(Silu)
+                                    TENON_CASE(Mish) TENON_CASE(Gelu) TENON_CASE(GeluTanh)
+                                        TENON_CASE(LeakyRelu) TENON_CASE(Elu) TENON_CASE(Softplus)
+                                            TENON_CASE(Hardtanh) TENON_CASE(Hardsigmoid)
+                                                TENON_CASE(Hardswish) TENON_CASE(IsNan)
+                                                    TENON_CASE(IsInf) TENON_CASE(IsFinite)
 #undef TENON_CASE
   }
   return nullptr;

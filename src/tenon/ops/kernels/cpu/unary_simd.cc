@@ -20,6 +20,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -32,7 +33,7 @@ constexpr T exp_limit() {
 struct Exp {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallExp(d, x);
+    return hn::Exp(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -46,7 +47,7 @@ struct Exp {
 struct Expm1 {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallExpm1(d, x);
+    return hn::Expm1(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -68,7 +69,7 @@ HWY_INLINE hn::Mask<D> is_positive_finite(D d, V x) {
 struct Log {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallLog(d, x);
+    return hn::Log(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -82,7 +83,7 @@ struct Log {
 struct Log2 {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallLog2(d, x);
+    return hn::Log2(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -96,7 +97,7 @@ struct Log2 {
 struct Log10 {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallLog10(d, x);
+    return hn::Log10(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -110,7 +111,7 @@ struct Log10 {
 struct Log1p {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallLog1p(d, x);
+    return hn::Log1p(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -131,7 +132,7 @@ HWY_INLINE hn::Mask<D> is_small_angle(D d, V x) {
 struct Sin {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallSin(d, x);
+    return hn::Sin(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -145,7 +146,7 @@ struct Sin {
 struct Cos {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallCos(d, x);
+    return hn::Cos(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -159,7 +160,7 @@ struct Cos {
 struct Tanh {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::CallTanh(d, x);
+    return hn::Tanh(d, x);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -174,7 +175,7 @@ struct Sigmoid {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
     const V one = hn::Set(d, hn::TFromD<D>(1));
-    return hn::Div(one, hn::Add(one, hn::CallExp(d, hn::Neg(x))));
+    return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(x))));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -209,7 +210,7 @@ struct GeluTanh {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
     using T = hn::TFromD<D>;
-    const V t = hn::CallTanh(d, inner(d, x));
+    const V t = hn::Tanh(d, inner(d, x));
     return hn::Mul(hn::Mul(hn::Set(d, T(0.5)), x), hn::Add(hn::Set(d, T(1)), t));
   }
   template <class D, class V>
@@ -268,6 +269,8 @@ BlockFunction block_for(DType compute) {
   if (compute == DType::kF32) return &run_block<Op, float>;
   return compute == DType::kF64 ? &run_block<Op, double> : nullptr;
 }
+
+}  // namespace
 
 BlockFunction unary_simd(Unary kind, DType compute) {
   switch (kind) {
