@@ -8,6 +8,7 @@
 #include "tenon/base/parallel.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
+#include "tenon/ops/kernels/cpu/onednn_conv.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 
@@ -141,6 +142,14 @@ void start_with(const Tensor& out, const Tensor& bias) {
     zero_(out);
 }
 
+// oneDNN computes f32 without columns in memory, but takes some ten microseconds to begin; a 1 x 1
+// kernel at stride 1 is a product of matrices as it is.
+bool is_worth_onednn(DType compute, const Tensor& out, const Window& w) {
+  const bool is_product = w.kernel_height == 1 && w.kernel_width == 1 &&
+                          w.options.stride.height == 1 && w.options.stride.width == 1;
+  return compute == DType::kF32 && !is_product && out.numel() * w.rows() > 1'000'000;
+}
+
 template <typename T>
 void convolve(const Tensor& out, const Tensor& a, const Tensor& weight, const Window& w) {
   const std::int64_t groups = w.options.groups;
@@ -196,14 +205,19 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
                                       to_string(weight.sizes()), to_string(a.sizes())));
   const DType compute = compute_dtype(a.dtype());
   const Tensor out = empty({a.size(0), weight.size(0), height, width}, compute, device);
-  start_with(out, bias);
   const Window w{weight.size(1), a.size(2), a.size(3), weight.size(2),
                  weight.size(3), height,    width,     o};
   if (!out.is_meta() && out.numel() > 0) {
     const Tensor image = contiguous(to(a, compute));
     const Tensor filter = contiguous(to(weight, compute));
-    compute == DType::kF64 ? convolve<double>(out, image, filter, w)
-                           : convolve<float>(out, image, filter, w);
+    const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
+    const bool done =
+        is_worth_onednn(compute, out, w) && cpu::onednn_conv2d(out, image, filter, offset, o);
+    if (!done) {
+      start_with(out, offset);
+      compute == DType::kF64 ? convolve<double>(out, image, filter, w)
+                             : convolve<float>(out, image, filter, w);
+    }
   }
   return to(out, a.dtype());
 }

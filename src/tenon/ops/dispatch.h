@@ -13,8 +13,8 @@ namespace tenon::ops {
 
 // Note [Dispatch]
 //
-// A call gathers the key sets of its tensor arguments, adds the keys that the thread includes, takes
-// away those it excludes, and runs the kernel of the highest key that has one.
+// A call gathers the key sets of its tensor arguments, adds the keys that the thread includes,
+// takes away those it excludes, and runs the kernel of the highest key that has one.
 //   - A device's key: a kernel for that device alone.
 //   - No kernel for the device's key: the common kernel, which every operator of Tenon has. It
 //   checks
@@ -49,8 +49,8 @@ inline DispatchKeySet keys_of(std::span<const Tensor> tensors) {
 
 }  // namespace detail
 
-// Excludes and includes keys for the calls of this thread until the guard ends. Nests; a key that is
-// both is excluded, so a kernel may exclude its own key and call on.
+// Excludes and includes keys for the calls of this thread until the guard ends. Nests; a key that
+// is both is excluded, so a kernel may exclude its own key and call on.
 class KeyGuard {
  public:
   explicit KeyGuard(DispatchKeySet excluded, DispatchKeySet included = {})

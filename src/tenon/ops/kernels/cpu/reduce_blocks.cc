@@ -131,7 +131,7 @@ struct AccumulatorOf<float> {
 template <class Op, typename T, typename Lane>
 void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x, std::int64_t count,
              double shift) {
-  constexpr int kLanes = 16;
+  constexpr int kLanes = 32;  // enough to hide the latency of an addition
   Lane lanes[kLanes];
   for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template start<Lane>();
   std::int64_t i = 0;
