@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -14,16 +15,20 @@
 namespace tenon {
 namespace {
 
-std::size_t bytes_for(std::int64_t elements, DType dtype) {
-  const unsigned __int128 bytes =
-      static_cast<unsigned __int128>(elements) * static_cast<unsigned>(item_size(dtype));
-  if (bytes > kMaxRequestBytes) [[unlikely]]
-    throw InvalidArgument(fmt::format("{} elements of {} are more bytes than any request may have",
-                                      elements, dtype_name(dtype)));
-  return static_cast<std::size_t>(bytes);
+[[noreturn, gnu::noinline]] void refuse_bytes(std::int64_t elements, DType dtype) {
+  throw InvalidArgument(fmt::format("{} elements of {} are more bytes than any request may have",
+                                    elements, dtype_name(dtype)));
 }
 
-IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device device) {
+// Item sizes are powers of two, so the check is a shift and a comparison.
+inline std::size_t bytes_for(std::int64_t elements, DType dtype) {
+  const int shift = std::countr_zero(item_size(dtype));
+  if (static_cast<std::uint64_t>(elements) > (kMaxRequestBytes >> shift)) [[unlikely]]
+    refuse_bytes(elements, dtype);
+  return static_cast<std::size_t>(elements) << shift;
+}
+
+inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device device) {
   const SymInt bytes(static_cast<std::int64_t>(size_bytes));
   if (device.type == DeviceType::kMeta)
     return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, DataPtr(device), nullptr,
@@ -34,7 +39,7 @@ IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device device) {
                                      allocator->allocate(size_bytes), allocator, true);
 }
 
-Tensor from_storage(IntrusivePtr<StorageImpl> storage, IntList sizes, std::int64_t numel,
+inline Tensor from_storage(IntrusivePtr<StorageImpl> storage, IntList sizes, std::int64_t numel,
                     DType dtype) {
   return Tensor(make_intrusive<TensorImpl>(std::move(storage), dtype, sizes, numel));
 }

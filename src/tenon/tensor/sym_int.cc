@@ -49,8 +49,8 @@ std::string print_node(const SymNode& node, bool in_product) {
 SymInt::SymInt(IntrusivePtr<SymNode> node)
     : word_(reinterpret_cast<std::uint64_t>(node.release()) | 1) {}
 
-SymInt::SymInt(const SymInt& other) : word_(other.word_) {
-  if (is_symbolic()) static_cast<void>(IntrusivePtr<SymNode>::retain_copy(node()).release());
+void SymInt::retain() const {
+  static_cast<void>(IntrusivePtr<SymNode>::retain_copy(node()).release());
 }
 
 void SymInt::drop() { IntrusivePtr<SymNode>::reclaim(node()).reset(); }

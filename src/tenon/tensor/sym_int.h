@@ -30,7 +30,9 @@ struct SymNode : IntrusiveTarget {
 class SymInt {
  public:
   SymInt(std::int64_t value = 0) : word_(static_cast<std::uint64_t>(value) << 1) {}
-  SymInt(const SymInt& other);
+  SymInt(const SymInt& other) : word_(other.word_) {
+    if (is_symbolic()) [[unlikely]] retain();
+  }
   SymInt(SymInt&& other) noexcept : word_(std::exchange(other.word_, 0)) {}
   SymInt& operator=(SymInt other) noexcept {
     std::swap(word_, other.word_);
@@ -63,6 +65,7 @@ class SymInt {
   SymNode* node() const { return reinterpret_cast<SymNode*>(word_ & ~std::uint64_t{1}); }
   IntrusivePtr<SymNode> as_node() const;
   static SymInt combine(SymNode::Kind kind, const SymInt& a, const SymInt& b);
+  void retain() const;
   void drop();
 
   std::uint64_t word_;

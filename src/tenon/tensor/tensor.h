@@ -149,8 +149,8 @@ class Tensor {
   }
   [[noreturn]] void refuse_dtype(DType wanted) const;
   Tensor try_view(IntList sizes) const;
-  template <typename Shape>
-  Tensor make_view(const ViewInfo& info, Shape&& shape) const;
+  template <typename Info, typename Shape>
+  Tensor make_view(Info&& info, Shape&& shape) const;
 
   IntrusivePtr<TensorImpl> impl_;
 };

@@ -13,7 +13,7 @@ namespace {
 std::size_t at(std::int64_t wrapped) { return static_cast<std::size_t>(wrapped); }
 
 // A dimension of a tensor that must have one.
-std::size_t existing_dim(const Tensor& t, std::int64_t dim, const char* what) {
+inline std::size_t existing_dim(const Tensor& t, std::int64_t dim, const char* what) {
   if (t.dim() == 0)
     throw InvalidArgument(fmt::format("{}: a 0-d tensor has no dimension {}", what, dim));
   return at(wrap_dim(dim, t.dim(), what));
@@ -41,9 +41,9 @@ void drop_dim(SizesAndStrides& shape, std::size_t dim) {
 }  // namespace
 
 // Makes an alias, lets `shape(sizes and strides, numel, offset)` give it its geometry, and tells
-// the base's gradient metadata, if there is some.
-template <typename Shape>
-Tensor Tensor::make_view(const ViewInfo& info, Shape&& shape) const {
+// the base's gradient metadata, if there is some, what `info()` says.
+template <typename Info, typename Shape>
+Tensor Tensor::make_view(Info&& info, Shape&& shape) const {
   auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
   std::int64_t numel = impl_->numel();
   std::int64_t offset = impl_->storage_offset();
@@ -51,12 +51,13 @@ Tensor Tensor::make_view(const ViewInfo& info, Shape&& shape) const {
   impl->finish_view(numel, offset);
   Tensor view(std::move(impl));
   if (impl_->autograd_meta() != nullptr) [[unlikely]]
-    impl_->autograd_meta()->view_created(*this, view, info);
+    impl_->autograd_meta()->view_created(*this, view, info());
   return view;
 }
 
 Tensor Tensor::alias() const {
-  return make_view({}, [](SizesAndStrides&, std::int64_t&, std::int64_t&) {});
+  return make_view([&] { return ViewInfo{}; },
+                   [](SizesAndStrides&, std::int64_t&, std::int64_t&) {});
 }
 
 Tensor Tensor::as_strided(IntList sizes, IntList strides,
@@ -86,13 +87,17 @@ Tensor Tensor::slice(std::int64_t dim, std::optional<std::int64_t> start,
   const std::int64_t last = end ? std::max(clamp(*end), first) : std::max(size, first);
   const std::int64_t reach = last - first;  // division is dear: not for the usual step
   const std::int64_t length = step == 1 ? reach : reach / step + (reach % step != 0 ? 1 : 0);
-  return make_view({ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step}},
-                   [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
-                     offset += first * shape.stride_at(d);
-                     if (step != 1) shape.stride_at(d) *= step;
-                     shape.size_at(d) = length;
-                     numel = numel_of(shape.sizes());
-                   });
+  return make_view(
+      [&] {
+        return ViewInfo{
+            ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
+        offset += first * shape.stride_at(d);
+        if (step != 1) shape.stride_at(d) *= step;
+        shape.size_at(d) = length;
+        numel = numel_of(shape.sizes());
+      });
 }
 
 Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
@@ -113,12 +118,15 @@ Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
   if (i < 0 || i >= size)
     throw InvalidArgument(fmt::format("select: index {} of dimension {} of shape {}", index, dim,
                                       to_string(sizes())));
-  return make_view({ViewInfo::Kind::kSelect, {}, {}, {static_cast<std::int64_t>(d), i, 0}},
-                   [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
-                     offset += i * shape.stride_at(d);
-                     drop_dim(shape, d);
-                     numel = numel_of(shape.sizes());
-                   });
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kSelect, {}, {}, {static_cast<std::int64_t>(d), i, 0}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
+        offset += i * shape.stride_at(d);
+        drop_dim(shape, d);
+        numel = numel_of(shape.sizes());
+      });
 }
 
 Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
@@ -130,11 +138,11 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
     std::swap(shape.stride_at(a), shape.stride_at(b));
   };
   if (impl_->autograd_meta() == nullptr) [[likely]]
-    return make_view({}, swap);
+    return make_view([&] { return ViewInfo{}; }, swap);
   DimVector order(at(dim()));
   for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
   std::swap(order[a], order[b]);
-  return make_view({ViewInfo::Kind::kPermute, order}, swap);
+  return make_view([&] { return ViewInfo{ViewInfo::Kind::kPermute, order}; }, swap);
 }
 
 Tensor Tensor::t() const {
@@ -160,13 +168,16 @@ Tensor Tensor::permute(IntList order) const {
     wrapped[d] = source;
   }
   const SizesAndStrides& old = impl_->sizes_and_strides();
-  return make_view({ViewInfo::Kind::kPermute, IntList(wrapped.data(), ndim)},
-                   [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
-                     for (std::size_t d = 0; d < ndim; ++d) {
-                       shape.size_at(d) = old.size_at(at(wrapped[d]));
-                       shape.stride_at(d) = old.stride_at(at(wrapped[d]));
-                     }
-                   });
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kPermute, IntList(wrapped.data(), ndim)};
+      },
+      [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+        for (std::size_t d = 0; d < ndim; ++d) {
+          shape.size_at(d) = old.size_at(at(wrapped[d]));
+          shape.stride_at(d) = old.stride_at(at(wrapped[d]));
+        }
+      });
 }
 
 Tensor Tensor::movedim(IntList source, IntList destination) const {
@@ -201,17 +212,20 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
   const std::size_t d = at(wrap_dim(dim, this->dim() + 1, "unsqueeze"));
   if (ndim == kMaxDims)
     throw InvalidArgument(fmt::format("unsqueeze: a tensor has at most {} dimensions", kMaxDims));
-  return make_view({ViewInfo::Kind::kUnsqueeze, {}, {}, {static_cast<std::int64_t>(d), 0, 0}},
-                   [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
-                     const std::int64_t step = d < ndim ? shape.size_at(d) * shape.stride_at(d) : 1;
-                     shape.resize(ndim + 1);
-                     std::int64_t* sizes = shape.sizes_data();
-                     std::int64_t* strides = shape.strides_data();
-                     std::copy_backward(sizes + d, sizes + ndim, sizes + ndim + 1);
-                     std::copy_backward(strides + d, strides + ndim, strides + ndim + 1);
-                     sizes[d] = 1;
-                     strides[d] = step;
-                   });
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kUnsqueeze, {}, {}, {static_cast<std::int64_t>(d), 0, 0}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+        const std::int64_t step = d < ndim ? shape.size_at(d) * shape.stride_at(d) : 1;
+        shape.resize(ndim + 1);
+        std::int64_t* sizes = shape.sizes_data();
+        std::int64_t* strides = shape.strides_data();
+        std::copy_backward(sizes + d, sizes + ndim, sizes + ndim + 1);
+        std::copy_backward(strides + d, strides + ndim, strides + ndim + 1);
+        sizes[d] = 1;
+        strides[d] = step;
+      });
 }
 
 Tensor Tensor::squeeze(std::int64_t dim) const {
@@ -221,10 +235,10 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
     drop_dim(shape, d);
   };
   if (impl_->autograd_meta() == nullptr) [[likely]]
-    return make_view({}, drop);
+    return make_view([&] { return ViewInfo{}; }, drop);
   DimVector kept = sizes().to_vector();
   kept.erase(d);
-  return make_view({ViewInfo::Kind::kSqueeze, kept}, drop);
+  return make_view([&] { return ViewInfo{ViewInfo::Kind::kSqueeze, kept}; }, drop);
 }
 
 Tensor Tensor::squeeze() const {
@@ -235,35 +249,44 @@ Tensor Tensor::squeeze() const {
     kept_sizes.push_back(sizes()[d]);
     kept_strides.push_back(strides()[d]);
   }
-  return make_view({ViewInfo::Kind::kSqueeze, kept_sizes},
-                   [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
-                     shape.set(kept_sizes, kept_strides);
-                   });
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kSqueeze, kept_sizes};
+      },
+      [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+        shape.set(kept_sizes, kept_strides);
+      });
 }
 
 Tensor Tensor::expand(IntList sizes) const {
-  const std::size_t ndim = at(dim());
+  const SizesAndStrides& old = impl_->sizes_and_strides();
+  const std::size_t ndim = old.ndim();
   const auto refuse = [&](std::size_t d) {
     return InvalidArgument(fmt::format(
         "expand: shape {} does not expand to {} (dimension {}): sizes must be equal, -1, or 1 in "
-        "the source",
+        "the source, and the elements countable",
         to_string(this->sizes()), to_string(sizes), d));
   };
-  if (sizes.size() < ndim) throw refuse(0);
+  if (sizes.size() < ndim || sizes.size() > kMaxDims) [[unlikely]] throw refuse(0);
   const std::size_t added = sizes.size() - ndim;
-  if (sizes.size() > kMaxDims) throw refuse(kMaxDims);
   std::array<std::int64_t, kMaxDims> new_sizes;
   std::array<std::int64_t, kMaxDims> new_strides;
+  const std::int64_t* old_sizes = old.sizes_data();
+  const std::int64_t* old_strides = old.strides_data();
+  std::int64_t elements = 1;
+  bool overflow = false;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    const std::int64_t old = d < added ? 1 : this->sizes()[d - added];
-    const std::int64_t wanted = sizes[d] == -1 && d >= added ? old : sizes[d];
-    if (wanted < 0 || (wanted != old && old != 1)) throw refuse(d);
+    const bool is_new = d < added;
+    const std::int64_t had = is_new ? 1 : old_sizes[d - added];
+    const std::int64_t wanted = sizes[d] == -1 && !is_new ? had : sizes[d];
+    if (wanted < 0 || (wanted != had && had != 1)) [[unlikely]] throw refuse(d);
     new_sizes[d] = wanted;
-    new_strides[d] = wanted == old && d >= added ? strides()[d - added] : 0;
+    new_strides[d] = wanted == had && !is_new ? old_strides[d - added] : 0;
+    overflow |= __builtin_mul_overflow(elements, wanted, &elements);
   }
   const IntList expanded(new_sizes.data(), sizes.size());
-  const std::int64_t elements = checked_numel(expanded);
-  return make_view({ViewInfo::Kind::kExpand, expanded},
+  if (overflow) [[unlikely]] elements = checked_numel(expanded);
+  return make_view([&] { return ViewInfo{ViewInfo::Kind::kExpand, expanded}; },
                    [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
                      shape.set(expanded, {new_strides.data(), expanded.size()});
                      numel = elements;
@@ -282,25 +305,28 @@ Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim
   const std::int64_t step_a = strides()[a];
   const std::int64_t step_b = strides()[b];
   const std::int64_t skip = length == 0 ? 0 : offset >= 0 ? offset * step_b : -offset * step_a;
-  return make_view({ViewInfo::Kind::kDiagonal,
-                    {},
-                    {},
-                    {offset, static_cast<std::int64_t>(a), static_cast<std::int64_t>(b)}},
-                   [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& start) {
-                     drop_dim(shape, std::max(a, b));
-                     // The other of the two becomes the diagonal, moved to the end.
-                     const std::size_t last = shape.ndim() - 1;
-                     std::int64_t* sizes = shape.sizes_data();
-                     std::int64_t* strides = shape.strides_data();
-                     for (std::size_t d = std::min(a, b); d < last; ++d) {
-                       sizes[d] = sizes[d + 1];
-                       strides[d] = strides[d + 1];
-                     }
-                     sizes[last] = length;
-                     strides[last] = step_a + step_b;
-                     numel = numel_of(shape.sizes());
-                     start += skip;
-                   });
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kDiagonal,
+                        {},
+                        {},
+                        {offset, static_cast<std::int64_t>(a), static_cast<std::int64_t>(b)}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& start) {
+        drop_dim(shape, std::max(a, b));
+        // The other of the two becomes the diagonal, moved to the end.
+        const std::size_t last = shape.ndim() - 1;
+        std::int64_t* sizes = shape.sizes_data();
+        std::int64_t* strides = shape.strides_data();
+        for (std::size_t d = std::min(a, b); d < last; ++d) {
+          sizes[d] = sizes[d + 1];
+          strides[d] = strides[d + 1];
+        }
+        sizes[last] = length;
+        strides[last] = step_a + step_b;
+        numel = numel_of(shape.sizes());
+        start += skip;
+      });
 }
 
 Tensor Tensor::unfold(std::int64_t dim, std::int64_t size, std::int64_t step) const {
@@ -320,15 +346,19 @@ Tensor Tensor::unfold(std::int64_t dim, std::int64_t size, std::int64_t step) co
   if (__builtin_mul_overflow(others * windows, size, &elements))
     throw InvalidArgument(
         fmt::format("unfold: {} windows of {} are too many elements", windows, size));
-  return make_view({ViewInfo::Kind::kUnfold, {}, {}, {static_cast<std::int64_t>(d), size, step}},
-                   [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
-                     shape.resize(dim_count + 1);
-                     shape.size_at(dim_count) = size;
-                     shape.stride_at(dim_count) = shape.stride_at(d);
-                     shape.size_at(d) = windows;
-                     shape.stride_at(d) *= step;
-                     numel = elements;
-                   });
+  return make_view(
+      [&] {
+        return ViewInfo{
+            ViewInfo::Kind::kUnfold, {}, {}, {static_cast<std::int64_t>(d), size, step}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
+        shape.resize(dim_count + 1);
+        shape.size_at(dim_count) = size;
+        shape.stride_at(dim_count) = shape.stride_at(d);
+        shape.size_at(d) = windows;
+        shape.stride_at(d) *= step;
+        numel = elements;
+      });
 }
 
 }  // namespace tenon
