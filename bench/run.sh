@@ -27,5 +27,7 @@ bench_targets|every policy: time, memory, the same layout in every run
 bench_host_pair|the host allocator: alloc and free of one block
 bench_pool_seed|a memory pool beside its driver and a cached allocator
 bench_robson|the worst case: Robson's adversary against every policy
+bench_metadata|tensors: what making, viewing and copying a handle costs
+bench_operators|operators on one thread, beside libtorch where it is installed
 PROGRAMS
 exit $status

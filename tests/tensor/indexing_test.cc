@@ -135,6 +135,9 @@ TEST(CopyTest, MetaTensorsMoveNothing) {
   EXPECT_EQ(clone(shape.t()).sizes(), (IntList{3, 2}));
   fill_(shape, 1);
   EXPECT_EQ(shape.version(), 1u);
+  copy_(shape, ones({2, 3}));
+  EXPECT_THROW(copy_(zeros({2, 3}), shape), InvalidArgument);
+  EXPECT_THROW(to(shape, Device{}), InvalidArgument);
 }
 
 TEST(FactoriesTest, FillAsAsked) {

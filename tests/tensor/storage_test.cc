@@ -111,8 +111,6 @@ TEST(StorageTest, ResizingKeepsTheLeadingBytes) {
 }
 
 TEST(StorageTest, ConstructionIsChecked) {
-  EXPECT_THROW(StorageImpl(StorageImpl::UseByteSize{}, 8, DataPtr(), nullptr, true),
-               InvalidArgument);
   EXPECT_THROW(StorageImpl(StorageImpl::UseByteSize{}, 8, nullptr, false), InvalidArgument);
   EXPECT_THROW(StorageImpl(StorageImpl::UseByteSize{}, -8, DataPtr(), nullptr, false),
                InvalidArgument);
@@ -203,6 +201,22 @@ TEST(CopyOnWriteTest, FailedCopyLeavesBothWhole) {
   EXPECT_TRUE(d.impl()->is_copy_on_write());
   EXPECT_EQ(static_cast<const char*>(d.data())[0], 4);
   EXPECT_EQ(static_cast<const char*>(c.data())[0], 4);
+}
+
+TEST(CopyOnWriteTest, WhatOutlivesItsAllocatorGrowsAndCopiesElsewhere) {
+  Tensor kept, copy;
+  {
+    CountingAllocator ends;
+    const AllocatorGuard guard(Device{}, ends);
+    kept = zeros({16});
+    copy = lazy_clone(kept);
+    EXPECT_EQ(kept.storage().allocator(), nullptr);
+  }
+  fill_(copy, 1);
+  kept.storage().impl()->resize(1024);
+  EXPECT_EQ(kept.storage().nbytes(), 1024u);
+  EXPECT_EQ(copy.select(0, 3).item<float>(), 1);
+  EXPECT_EQ(kept.select(0, 3).item<float>(), 0);
 }
 
 TEST(CopyOnWriteTest, TensorsCloneLazily) {

@@ -89,14 +89,15 @@ SortResult sorted(const char* what, const Tensor& a, std::int64_t dim, bool desc
   sizes.back() = wanted;
   const Tensor values = empty(sizes, a.dtype(), device);
   const Tensor indices = empty(sizes, DType::kI64, device);
-  if (wanted == 0) return {placed(values, a, dim), placed(indices, a, dim)};
+  if (wanted == 0 || rows.is_meta()) return {placed(values, a, dim), placed(indices, a, dim)};
+  // Allocated here: the threads that sort do not have this thread's current allocator.
+  const Tensor orders = empty(rows.sizes(), DType::kI64);
   visit_dtype(a.dtype(), [&]<typename T>() {
     if constexpr (!std::is_same_v<T, Complex64> && !std::is_same_v<T, Complex128>) {
       using C = Comparable<T>;
       for_rows(rows, [&](std::int64_t i) {
         const T* row = rows.const_data_ptr<T>() + i * length;
-        const Tensor order_memory = empty({length}, DType::kI64);
-        std::int64_t* order = order_memory.data_ptr<std::int64_t>();
+        std::int64_t* order = orders.data_ptr<std::int64_t>() + i * length;
         std::iota(order, order + length, 0);
         // The index decides among equals: then any algorithm is stable.
         std::partial_sort(order, order + wanted, order + length,

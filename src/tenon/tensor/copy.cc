@@ -57,7 +57,12 @@ void copy_across(const Tensor& target, const Tensor& source) {
 }
 
 void move_values(const Tensor& target, const Tensor& source) {
-  if (target.numel() == 0 || target.is_meta() || source.is_meta()) return;
+  if (target.numel() == 0 || target.is_meta()) return;
+  if (source.is_meta())
+    throw InvalidArgument(
+        fmt::format("copy: a meta tensor of shape {} has no values to give to one on {}; make an "
+                    "empty one there",
+                    to_string(source.sizes()), to_string(target.device())));
   if (!is_host(target) || !is_host(source)) return copy_across(target, source);
   if (target.is_alias_of(source)) {
     const bool same_place =

@@ -6,9 +6,10 @@
 namespace tenon {
 
 // Writes the values of `source`, broadcast and converted (convert_element in dtype.h), into
-// `target`, and bumps its version. Overlapping operands are copied as if through a buffer. From and
-// to meta tensors nothing moves. Throws InvalidArgument where the shapes do not broadcast, `target`
-// has elements that share an address, or the devices differ and the host cannot reach both.
+// `target`, and bumps its version. Overlapping operands are copied as if through a buffer. To meta
+// tensors nothing moves. Throws InvalidArgument where the shapes do not broadcast, `target` has
+// elements that share an address, the source alone is on meta, or memory other than the host's
+// would need more than a plain copy of a block.
 const Tensor& copy_(const Tensor& target, const Tensor& source);
 
 // Every element becomes `value`; the version is bumped.

@@ -9,6 +9,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/tensor_memory.h"
 
@@ -34,13 +35,15 @@ inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device devi
     return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, DataPtr(device), nullptr,
                                        false);
   if (device.type == DeviceType::kCpu) detail::ensure_tensor_memory();
-  Allocator* allocator = current_allocator(device);
-  return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes,
-                                     allocator->allocate(size_bytes), allocator, true);
+  Allocator* const guarded = guarded_allocator(device);
+  Allocator& source = guarded != nullptr ? *guarded : *get_allocator(device.type);
+  // A guard's allocator may end before the tensor: the storage does not remember it.
+  return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, source.allocate(size_bytes),
+                                     guarded != nullptr ? nullptr : &source, true);
 }
 
 inline Tensor from_storage(IntrusivePtr<StorageImpl> storage, IntList sizes, std::int64_t numel,
-                    DType dtype) {
+                           DType dtype) {
   return Tensor(make_intrusive<TensorImpl>(std::move(storage), dtype, sizes, numel));
 }
 

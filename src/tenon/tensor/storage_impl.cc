@@ -36,8 +36,6 @@ StorageImpl::StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator
       allocator_(allocator),
       resizable_(resizable) {
   check_size(size_bytes_);
-  if (resizable_ && allocator_ == nullptr)
-    throw InvalidArgument("storage: a resizable one needs an allocator to grow with");
 }
 
 StorageImpl::StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* allocator,

@@ -32,7 +32,9 @@ class StorageImpl final : public IntrusiveTarget {
   struct UseByteSize {};
   struct Lazy {};
 
-  // Over memory that exists. A resizable storage needs an allocator: throws InvalidArgument.
+  // Over memory that exists. Without an allocator, whichever is current then serves when the
+  // storage is resized or a shared one written: right for memory from an allocator that may end
+  // before the storage does, a scope's arena.
   StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator* allocator, bool resizable);
   // Over fresh memory from `allocator`.
   StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* allocator, bool resizable);
@@ -73,7 +75,8 @@ class StorageImpl final : public IntrusiveTarget {
   void resize(std::size_t size_bytes);
 
   bool resizable() const { return resizable_; }
-  Allocator* allocator() const { return allocator_; }  // null: whichever is current
+  // Null: whichever is current. So it is for memory from a guarded allocator, which may have ended.
+  Allocator* allocator() const { return allocator_; }
   Device device() const { return data_.device(); }
   DeviceType device_type() const { return data_.device().type; }
 
