@@ -20,5 +20,6 @@ struct Subcommand {
 Subcommand add_replay(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
+Subcommand add_vectors(CLI::App& app);
 
 }  // namespace tenon::command

@@ -1,4 +1,4 @@
-// The command: `tenon replay`, `tenon policies`, `tenon info`.
+// The command: `tenon replay`, `tenon policies`, `tenon info`, `tenon vectors`.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,13 +23,15 @@ int run(int argc, char** argv) {
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
       "\"tenon replay --help\" says what the figures mean.");
   const std::vector<command::Subcommand> subcommands = {
-      command::add_replay(app), command::add_policies(app), command::add_info(app)};
+      command::add_replay(app), command::add_policies(app), command::add_info(app),
+      command::add_vectors(app)};
   const auto is_named = [&](const command::Subcommand& subcommand) {
     return subcommand.app->get_name() == argv[1];
   };
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(subcommands.begin(), subcommands.end(), is_named)) {
-    fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are replay, policies and info\n",
+    fmt::print(stderr,
+               "tenon: \"{}\" is no subcommand: there are replay, policies, info and vectors\n",
                argv[1]);
     return command::kBadInput;
   }

@@ -69,6 +69,9 @@ class DeviceNames {
   int next_ = static_cast<int>(DeviceType::kFirstRegistered);
 };
 
+// Constant-initialised, so that threads without a guard are answered without touching the list.
+constinit thread_local int guards_alive = 0;
+
 // Current streams of this thread. Programs use few devices, so a flat list beats a map.
 std::vector<Stream>& thread_streams() {
   thread_local std::vector<Stream> streams;
@@ -118,15 +121,20 @@ std::string to_string(Stream stream) {
 }
 
 Stream current_stream(Device device) {
+  if (guards_alive == 0) [[likely]] return Stream{device, 0};
   for (const Stream& s : thread_streams())
     if (s.device == device) return s;
   return Stream{device, 0};
 }
 
 StreamGuard::StreamGuard(Stream stream) : previous_(current_stream(stream.device)) {
+  ++guards_alive;
   set_current_stream(stream);
 }
 
-StreamGuard::~StreamGuard() { set_current_stream(previous_); }
+StreamGuard::~StreamGuard() {
+  --guards_alive;
+  set_current_stream(previous_);
+}
 
 }  // namespace tenon

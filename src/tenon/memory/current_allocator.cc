@@ -16,6 +16,9 @@ struct Choice {
 // guarded once will be again.
 thread_local std::vector<Choice> thread_choices;
 
+// Constant-initialised, so that threads without a guard are answered without touching the list.
+constinit thread_local int guards_alive = 0;
+
 Choice* find_choice(Device device) {
   for (Choice& choice : thread_choices)
     if (choice.device == device) return &choice;
@@ -25,6 +28,7 @@ Choice* find_choice(Device device) {
 }  // namespace
 
 Allocator* guarded_allocator(Device device) {
+  if (guards_alive == 0) [[likely]] return nullptr;
   const Choice* choice = find_choice(device);
   return choice == nullptr ? nullptr : choice->allocator;
 }
@@ -40,8 +44,12 @@ AllocatorGuard::AllocatorGuard(Device device, Allocator& allocator)
     choice->allocator = &allocator;
   else
     thread_choices.push_back({device, &allocator});
+  ++guards_alive;
 }
 
-AllocatorGuard::~AllocatorGuard() { find_choice(device_)->allocator = previous_; }
+AllocatorGuard::~AllocatorGuard() {
+  --guards_alive;
+  find_choice(device_)->allocator = previous_;
+}
 
 }  // namespace tenon

@@ -1,0 +1,143 @@
+#include "tenon/base/parallel.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tenon/base/error.h"
+
+namespace tenon {
+namespace {
+
+thread_local bool inside_loop = false;
+
+int initial_threads() {
+  if (const char* wanted = std::getenv("TENON_NUM_THREADS"))
+    if (const int threads = std::atoi(wanted); threads >= 1) return threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::atomic<int>& thread_limit() {
+  static std::atomic<int> limit{initial_threads()};
+  return limit;
+}
+
+// One loop in progress. Whoever is free takes the next piece.
+struct Loop {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t piece = 0;
+  detail::LoopBody body = nullptr;
+  void* context = nullptr;
+  std::atomic<std::int64_t> next{0};
+  std::exception_ptr failure;
+  std::once_flag failed;
+
+  void work() {
+    inside_loop = true;
+    for (;;) {
+      const std::int64_t from = next.fetch_add(piece, std::memory_order_relaxed);
+      if (from >= end) break;
+      try {
+        body(context, from, std::min(from + piece, end));
+      } catch (...) {
+        std::call_once(failed, [&] { failure = std::current_exception(); });
+        next.store(end, std::memory_order_relaxed);
+      }
+    }
+    inside_loop = false;
+  }
+};
+
+// Threads that wait for loops. Made at the first loop and never joined: they sleep until the
+// process ends. One loop at a time; a second thread that comes meanwhile works alone.
+class Workers {
+ public:
+  static Workers& instance() {
+    static Workers& workers = *new Workers;
+    return workers;
+  }
+
+  bool try_run(Loop& loop, int helpers) {
+    const std::unique_lock busy(busy_, std::try_to_lock);
+    if (!busy.owns_lock()) return false;
+    {
+      const std::lock_guard lock(mutex_);
+      while (static_cast<int>(count_) < helpers) {
+        std::thread([this] { serve(); }).detach();
+        ++count_;
+      }
+      loop_ = &loop;
+      wanted_ = helpers;
+      ++generation_;
+    }
+    wake_.notify_all();
+    loop.work();
+    std::unique_lock lock(mutex_);
+    loop_ = nullptr;  // who has not come by now need not come
+    done_.wait(lock, [&] { return active_ == 0; });
+    return true;
+  }
+
+ private:
+  void serve() {
+    std::unique_lock lock(mutex_);
+    std::uint64_t seen = 0;
+    for (;;) {
+      wake_.wait(lock, [&] { return loop_ != nullptr && generation_ != seen; });
+      seen = generation_;
+      if (wanted_ == 0) continue;
+      --wanted_;
+      ++active_;
+      Loop* loop = loop_;
+      lock.unlock();
+      loop->work();
+      lock.lock();
+      if (--active_ == 0) done_.notify_one();
+    }
+  }
+
+  std::mutex busy_;  // held by the thread whose loop it is
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  Loop* loop_ = nullptr;
+  std::uint64_t generation_ = 0;
+  int count_ = 0;
+  int wanted_ = 0;
+  int active_ = 0;
+};
+
+}  // namespace
+
+int num_threads() { return thread_limit().load(std::memory_order_relaxed); }
+
+void set_num_threads(int threads) {
+  if (threads < 1)
+    throw InvalidArgument(fmt::format("set_num_threads({}): there is at least one", threads));
+  thread_limit().store(threads, std::memory_order_relaxed);
+}
+
+void detail::run_parallel(std::int64_t begin, std::int64_t end, std::int64_t grain, LoopBody body,
+                          void* context) {
+  const std::int64_t grains = (end - begin + grain - 1) / grain;
+  const auto threads = static_cast<int>(std::min<std::int64_t>(num_threads(), grains));
+  if (threads <= 1 || inside_loop) return body(context, begin, end);
+  Loop loop;
+  loop.end = end;
+  loop.body = body;
+  loop.context = context;
+  // Four pieces for each thread even out cores of different speed.
+  loop.piece = std::max<std::int64_t>(1, grains / (4 * threads)) * grain;
+  loop.next.store(begin, std::memory_order_relaxed);
+  if (!Workers::instance().try_run(loop, threads - 1)) return body(context, begin, end);
+  if (loop.failure) std::rethrow_exception(loop.failure);
+}
+
+}  // namespace tenon

@@ -1,0 +1,42 @@
+// Work on several cores, with results that do not depend on how many.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace tenon {
+
+// How many threads a parallel loop may use, the caller included. At first: TENON_NUM_THREADS from
+// the environment, or else the cores there are.
+int num_threads();
+// Throws InvalidArgument below 1. Takes effect with the next loop.
+void set_num_threads(int threads);
+
+namespace detail {
+
+using LoopBody = void (*)(void* context, std::int64_t begin, std::int64_t end);
+void run_parallel(std::int64_t begin, std::int64_t end, std::int64_t grain, LoopBody body,
+                  void* context);
+
+}  // namespace detail
+
+// Calls body(from, to) on pieces that together cover [begin, end) once each. Every piece but the
+// last has `grain` elements or a multiple of it, so that work which is split by grains does the
+// same arithmetic on every number of threads. Up to one grain, and inside another parallel loop,
+// the body runs on the calling thread. The first exception that a body throws is thrown here once
+// all are done. Bodies must not wait for each other. Cost of waking the workers: some microseconds,
+// so a grain should be worth more.
+template <typename Body>
+void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, Body&& body) {
+  if (end <= begin) return;
+  if (end - begin <= grain) return body(begin, end);
+  using Plain = std::remove_reference_t<Body>;
+  detail::run_parallel(
+      begin, end, grain,
+      [](void* context, std::int64_t from, std::int64_t to) {
+        (*static_cast<Plain*>(context))(from, to);
+      },
+      const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+}  // namespace tenon

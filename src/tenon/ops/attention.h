@@ -1,0 +1,31 @@
+// Attention.
+#pragma once
+
+#include <optional>
+
+#include "tenon/ops/dispatch.h"
+
+namespace tenon::ops {
+
+namespace detail {
+Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                 bool is_causal, std::optional<double> scale);
+}
+
+namespace op {
+inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool,
+                                 std::optional<double>)>
+    scaled_dot_product_attention("scaled_dot_product_attention", &detail::attention);
+}
+
+// softmax(query key^T * scale + mask) value, for query [..., L, E], key [..., S, E], value [..., S,
+// V]. The scale is 1 / sqrt(E) unless given. A mask of bools says what is seen, one of numbers is
+// added; is_causal shows place i the keys up to i. A query that sees nothing gets NaN.
+inline Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key,
+                                           const Tensor& value, const Tensor& mask = {},
+                                           bool is_causal = false,
+                                           std::optional<double> scale = std::nullopt) {
+  return op::scaled_dot_product_attention(query, key, value, mask, is_causal, scale);
+}
+
+}  // namespace tenon::ops

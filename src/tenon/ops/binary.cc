@@ -1,0 +1,83 @@
+#include "tenon/ops/binary.h"
+
+#include <fmt/format.h>
+
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/blocks.h"
+#include "tenon/tensor/promotion.h"
+
+namespace tenon::ops {
+namespace {
+
+constexpr bool is_comparison(Binary kind) { return kind >= Binary::kEq && kind <= Binary::kGe; }
+constexpr bool is_logical(Binary kind) { return kind >= Binary::kLogicalAnd; }
+
+struct Dtypes {
+  DType compute;  // of both operands as the kernel sees them
+  DType kernel;   // what the kernel gives
+  DType result;   // the result's
+};
+
+Dtypes dtypes_for(Binary kind, const Tensor& a, const Tensor& b) {
+  if (is_logical(kind)) return {DType::kBool, DType::kBool, DType::kBool};
+  DType promoted = result_type(a, b);
+  const bool needs_floating = kind == Binary::kDiv || kind == Binary::kAtan2;
+  if (needs_floating && !is_floating(promoted) && !is_complex(promoted)) promoted = default_dtype();
+  const DType compute = compute_dtype(promoted);
+  if (is_comparison(kind)) return {compute, DType::kBool, DType::kBool};
+  return {compute, compute, promoted};
+}
+
+ElementwisePlan plan_for(Binary kind, const Dtypes& dtypes) {
+  ElementwisePlan plan;
+  plan.function = cpu::binary_block(kind, dtypes.compute);
+  if (plan.function == nullptr)
+    throw InvalidArgument(
+        fmt::format("{}: not defined for {}", binary_name(kind), dtype_name(dtypes.compute)));
+  plan.input_count = 2;
+  plan.input_dtypes = {dtypes.compute, dtypes.compute};
+  plan.result_dtype = dtypes.kernel;
+  return plan;
+}
+
+}  // namespace
+
+const char* binary_name(Binary kind) {
+  constexpr const char* kNames[] = {
+      "add",        "sub",         "mul",         "div",        "maximum",      "minimum",
+      "pow",        "atan2",       "fmod",        "remainder",  "floor_divide", "bitwise_and",
+      "bitwise_or", "bitwise_xor", "eq",          "ne",         "lt",           "le",
+      "gt",         "ge",          "logical_and", "logical_or", "logical_xor"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+Tensor detail::binary(Binary kind, const Tensor& a, const Tensor& b) {
+  const Device device = common_device(binary_name(kind), {&a, &b});
+  const Dtypes dtypes = dtypes_for(kind, a, b);
+  const ElementwisePlan plan = plan_for(kind, dtypes);
+  // The common case: two of one shape.
+  const bool alike = a.sizes() == b.sizes();
+  const DimVector sizes =
+      alike ? a.sizes().to_vector() : broadcast_sizes(a.sizes(), b.sizes(), binary_name(kind));
+  Tensor out = elementwise_result(sizes, dtypes.result, device, {&a, &b});
+  run_elementwise(plan, out, {&a, &b});
+  return out;
+}
+
+const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& a,
+                                  const Tensor& b) {
+  const char* name = binary_name(kind);
+  const Device device = common_device(name, {&a, &b});
+  const Dtypes dtypes = dtypes_for(kind, a, b);
+  const ElementwisePlan plan = plan_for(kind, dtypes);
+  check_out(name, out, broadcast_sizes(a.sizes(), b.sizes(), name), dtypes.result, device);
+  out.impl()->bump_version();
+  run_elementwise(plan, out, {&a, &b});
+  return out;
+}
+
+Tensor add(const Tensor& a, const Tensor& b, const Scalar& alpha) { return add(a, mul(b, alpha)); }
+
+Tensor sub(const Tensor& a, const Tensor& b, const Scalar& alpha) { return sub(a, mul(b, alpha)); }
+
+}  // namespace tenon::ops

@@ -1,0 +1,267 @@
+#include "tenon/ops/conv.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tenon/base/parallel.h"
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/gemm.h"
+#include "tenon/ops/kernels/cpu/onednn_conv.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::ops {
+namespace {
+
+// One image's sizes under a kernel that walks it. For the transposed convolution `image` is the
+// output.
+struct Window {
+  std::int64_t channels, height, width;  // of the image, in one group
+  std::int64_t kernel_height, kernel_width;
+  std::int64_t out_height, out_width;  // how many places the kernel takes
+  ConvOptions options;
+
+  std::int64_t rows() const { return channels * kernel_height * kernel_width; }
+  std::int64_t columns() const { return out_height * out_width; }
+};
+
+// Calls body(place in the columns' row, source, count, step) for each stretch of a row of the
+// columns that lies within the image, and rest(place, count) for what lies in the padding.
+template <typename Stretch, typename Padding>
+void for_stretches(const Window& w, std::int64_t row, Stretch&& stretch, Padding&& padding) {
+  const std::int64_t kx = row % w.kernel_width;
+  const std::int64_t ky = row / w.kernel_width % w.kernel_height;
+  const std::int64_t channel = row / w.kernel_width / w.kernel_height;
+  const Pair& stride = w.options.stride;
+  const std::int64_t x0 = kx * w.options.dilation.width - w.options.padding.width;
+  // The places x with 0 <= x0 + x * stride < width.
+  const auto ceil_div = [](std::int64_t a, std::int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; };
+  const std::int64_t first = std::min(ceil_div(-x0, stride.width), w.out_width);
+  const std::int64_t last = std::clamp(ceil_div(w.width - x0, stride.width), first, w.out_width);
+  for (std::int64_t y = 0; y < w.out_height; ++y) {
+    const std::int64_t at = y * w.out_width;
+    const std::int64_t from_y =
+        y * stride.height + ky * w.options.dilation.height - w.options.padding.height;
+    if (from_y < 0 || from_y >= w.height) {
+      padding(at, w.out_width);
+      continue;
+    }
+    padding(at, first);
+    const std::int64_t source = (channel * w.height + from_y) * w.width + x0 + first * stride.width;
+    stretch(at + first, source, last - first, stride.width);
+    padding(at + last, w.out_width - last);
+  }
+}
+
+// [channels, height, width] -> [channels * kh * kw, places]: a convolution becomes a product.
+template <typename T>
+void image_to_columns(const Window& w, const T* image, T* columns) {
+  parallel_for(
+      0, w.rows(), std::max<std::int64_t>(1, 16384 / w.columns()),
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          T* out = columns + row * w.columns();
+          for_stretches(
+              w, row,
+              [&](std::int64_t at, std::int64_t source, std::int64_t count, std::int64_t step) {
+                if (step == 1) {
+                  std::copy_n(image + source, count, out + at);
+                  return;
+                }
+                for (std::int64_t i = 0; i < count; ++i) out[at + i] = image[source + i * step];
+              },
+              [&](std::int64_t at, std::int64_t count) { std::fill_n(out + at, count, T(0)); });
+        }
+      });
+}
+
+// The reverse: adds every column to where it came from. Channels are independent, so threads share
+// nothing.
+template <typename T>
+void columns_to_image(const Window& w, const T* columns, T* image) {
+  const std::int64_t taps = w.kernel_height * w.kernel_width;
+  parallel_for(
+      0, w.channels, std::max<std::int64_t>(1, 16384 / (taps * w.columns())),
+      [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin * taps; row < end * taps; ++row) {
+          const T* in = columns + row * w.columns();
+          for_stretches(
+              w, row,
+              [&](std::int64_t at, std::int64_t target, std::int64_t count, std::int64_t step) {
+                for (std::int64_t i = 0; i < count; ++i) image[target + i * step] += in[at + i];
+              },
+              [](std::int64_t, std::int64_t) {});
+        }
+      });
+}
+
+std::int64_t places(std::int64_t size, std::int64_t kernel, std::int64_t stride,
+                    std::int64_t padding, std::int64_t dilation) {
+  const std::int64_t reach = size + 2 * padding - dilation * (kernel - 1) - 1;
+  return reach < 0 ? 0 : reach / stride + 1;
+}
+
+void check(const char* what, const Tensor& a, const Tensor& weight, const Tensor& bias,
+           const ConvOptions& o, std::int64_t channels, std::int64_t out_channels) {
+  const bool numbers = o.stride.height >= 1 && o.stride.width >= 1 && o.padding.height >= 0 &&
+                       o.padding.width >= 0 && o.dilation.height >= 1 && o.dilation.width >= 1 &&
+                       o.groups >= 1;
+  if (!numbers)
+    throw InvalidArgument(fmt::format("{}: stride {}x{}, padding {}x{}, dilation {}x{}, groups {}",
+                                      what, o.stride.height, o.stride.width, o.padding.height,
+                                      o.padding.width, o.dilation.height, o.dilation.width,
+                                      o.groups));
+  const bool fits =
+      is_floating(a.dtype()) && a.dtype() == weight.dtype() && a.size(1) == channels &&
+      channels % o.groups == 0 && out_channels % o.groups == 0 && weight.size(2) > 0 &&
+      weight.size(3) > 0 &&
+      (!bias.defined() || (bias.numel() == out_channels && bias.dtype() == a.dtype()));
+  if (!fits)
+    throw InvalidArgument(fmt::format(
+        "{}: an input of {} {}, a weight of {} {}{}, {} groups: the channels must agree, groups "
+        "divide them, and the dtypes be one floating-point dtype",
+        what, dtype_name(a.dtype()), to_string(a.sizes()), dtype_name(weight.dtype()),
+        to_string(weight.sizes()),
+        bias.defined() ? fmt::format(", a bias of {}", to_string(bias.sizes())) : "", o.groups));
+}
+
+void check_dims(const char* what, const Tensor& a, const Tensor& weight, std::int64_t dims) {
+  if (a.dim() != dims || weight.dim() != dims)
+    throw InvalidArgument(fmt::format("{}: shapes {} and {}; both must have {} dimensions", what,
+                                      to_string(a.sizes()), to_string(weight.sizes()), dims));
+}
+
+// Fills [N, out, H, W] with the bias, or zero.
+void start_with(const Tensor& out, const Tensor& bias) {
+  if (out.is_meta()) return;
+  if (bias.defined())
+    copy_(out, bias.view({1, -1, 1, 1}));
+  else
+    zero_(out);
+}
+
+// oneDNN computes f32 without columns in memory, but takes some ten microseconds to begin; a 1 x 1
+// kernel at stride 1 is a product of matrices as it is.
+bool is_worth_onednn(DType compute, const Tensor& out, const Window& w) {
+  const bool is_product = w.kernel_height == 1 && w.kernel_width == 1 &&
+                          w.options.stride.height == 1 && w.options.stride.width == 1;
+  return compute == DType::kF32 && !is_product && out.numel() * w.rows() > 1'000'000;
+}
+
+template <typename T>
+void convolve(const Tensor& out, const Tensor& a, const Tensor& weight, const Window& w) {
+  const std::int64_t groups = w.options.groups;
+  const std::int64_t filters = weight.size(0) / groups;
+  const bool is_plain = w.kernel_height == 1 && w.kernel_width == 1 &&
+                        w.options.stride.height == 1 && w.options.stride.width == 1 &&
+                        w.options.padding.height == 0 && w.options.padding.width == 0;
+  const Tensor columns = is_plain ? Tensor() : empty({w.rows(), w.columns()}, a.dtype());
+  for (std::int64_t i = 0; i < a.size(0) * groups; ++i) {
+    const T* image = a.const_data_ptr<T>() + i * w.channels * w.height * w.width;
+    const T* product = image;
+    if (!is_plain) {
+      image_to_columns(w, image, columns.data_ptr<T>());
+      product = columns.const_data_ptr<T>();
+    }
+    const cpu::Matrix filter{weight.const_data_ptr<T>() + i % groups * filters * w.rows(), w.rows(),
+                             false};
+    cpu::gemm(a.dtype(), filters, w.columns(), w.rows(), filter, {product, w.columns(), false}, 1,
+              out.data_ptr<T>() + i * filters * w.columns(), w.columns());
+  }
+}
+
+template <typename T>
+void convolve_transposed(const Tensor& out, const Tensor& a, const Tensor& weight,
+                         const Window& w) {
+  const std::int64_t groups = w.options.groups;
+  const std::int64_t channels = a.size(1) / groups;
+  const Tensor columns = empty({w.rows(), w.columns()}, a.dtype());
+  for (std::int64_t i = 0; i < a.size(0) * groups; ++i) {
+    const T* image = a.const_data_ptr<T>() + i * channels * w.columns();
+    const cpu::Matrix filter{weight.const_data_ptr<T>() + i % groups * channels * w.rows(),
+                             w.rows(), true};
+    cpu::gemm(a.dtype(), w.rows(), w.columns(), channels, filter, {image, w.columns(), false}, 0,
+              columns.data_ptr<T>(), w.columns());
+    columns_to_image(w, columns.const_data_ptr<T>(),
+                     out.data_ptr<T>() + i * w.channels * w.height * w.width);
+  }
+}
+
+}  // namespace
+
+Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
+                      const ConvOptions& o) {
+  const Device device = common_device("conv2d", {&a, &weight, &bias});
+  check_dims("conv2d", a, weight, 4);
+  check("conv2d", a, weight, bias, o, weight.size(1) * o.groups, weight.size(0));
+  const std::int64_t height =
+      places(a.size(2), weight.size(2), o.stride.height, o.padding.height, o.dilation.height);
+  const std::int64_t width =
+      places(a.size(3), weight.size(3), o.stride.width, o.padding.width, o.dilation.width);
+  if (height == 0 || width == 0)
+    throw InvalidArgument(fmt::format("conv2d: a kernel of {} is larger than the padded input {}",
+                                      to_string(weight.sizes()), to_string(a.sizes())));
+  const DType compute = compute_dtype(a.dtype());
+  const Tensor out = empty({a.size(0), weight.size(0), height, width}, compute, device);
+  const Window w{weight.size(1), a.size(2), a.size(3), weight.size(2),
+                 weight.size(3), height,    width,     o};
+  if (!out.is_meta() && out.numel() > 0) {
+    const Tensor image = contiguous(to(a, compute));
+    const Tensor filter = contiguous(to(weight, compute));
+    const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
+    const bool done =
+        is_worth_onednn(compute, out, w) && cpu::onednn_conv2d(out, image, filter, offset, o);
+    if (!done) {
+      start_with(out, offset);
+      compute == DType::kF64 ? convolve<double>(out, image, filter, w)
+                             : convolve<float>(out, image, filter, w);
+    }
+  }
+  return to(out, a.dtype());
+}
+
+Tensor detail::conv_transpose2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
+                                const ConvOptions& o) {
+  const Device device = common_device("conv_transpose2d", {&a, &weight, &bias});
+  check_dims("conv_transpose2d", a, weight, 4);
+  const std::int64_t filters = weight.size(1) * o.groups;
+  check("conv_transpose2d", a, weight, bias, o, weight.size(0), filters);
+  const std::int64_t height = (a.size(2) - 1) * o.stride.height - 2 * o.padding.height +
+                              o.dilation.height * (weight.size(2) - 1) + o.output_padding.height +
+                              1;
+  const std::int64_t width = (a.size(3) - 1) * o.stride.width - 2 * o.padding.width +
+                             o.dilation.width * (weight.size(3) - 1) + o.output_padding.width + 1;
+  const bool padded = o.output_padding.height < std::max(o.stride.height, o.dilation.height) &&
+                      o.output_padding.width < std::max(o.stride.width, o.dilation.width) &&
+                      o.output_padding.height >= 0 && o.output_padding.width >= 0;
+  if (height <= 0 || width <= 0 || !padded)
+    throw InvalidArgument(fmt::format(
+        "conv_transpose2d: an input of {} and a weight of {} give {} x {} with these options",
+        to_string(a.sizes()), to_string(weight.sizes()), height, width));
+  const DType compute = compute_dtype(a.dtype());
+  const Tensor out = empty({a.size(0), filters, height, width}, compute, device);
+  start_with(out, bias);
+  const Window w{weight.size(1), height,    width,     weight.size(2),
+                 weight.size(3), a.size(2), a.size(3), o};
+  if (!out.is_meta() && a.numel() > 0) {
+    const Tensor image = contiguous(to(a, compute));
+    const Tensor filter = contiguous(to(weight, compute));
+    compute == DType::kF64 ? convolve_transposed<double>(out, image, filter, w)
+                           : convolve_transposed<float>(out, image, filter, w);
+  }
+  return to(out, a.dtype());
+}
+
+Tensor detail::conv1d(const Tensor& a, const Tensor& weight, const Tensor& bias,
+                      const ConvOptions& o) {
+  check_dims("conv1d", a, weight, 3);
+  ConvOptions flat = o;
+  flat.stride.height = 1;
+  flat.padding.height = 0;
+  flat.dilation.height = 1;
+  return ops::conv2d(a.unsqueeze(2), weight.unsqueeze(2), bias, flat).squeeze(2);
+}
+
+}  // namespace tenon::ops

@@ -1,0 +1,32 @@
+#include "tenon/ops/dispatch.h"
+
+#include <fmt/format.h>
+
+namespace tenon::ops {
+
+Device common_device(const char* what, std::span<const Tensor* const> tensors) {
+  const Tensor* decides = nullptr;
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->defined()) continue;
+    const bool goes_with_any = tensor->dim() == 0 && tensor->device() == Device{};
+    if (decides == nullptr || (decides->dim() == 0 && decides->device() == Device{})) {
+      if (decides == nullptr || !goes_with_any) decides = tensor;
+    } else if (!goes_with_any && tensor->device() != decides->device()) {
+      throw InvalidArgument(fmt::format("{}: tensors on {} and on {}; move one of them", what,
+                                        to_string(decides->device()), to_string(tensor->device())));
+    }
+  }
+  const Device device = decides == nullptr ? Device{} : decides->device();
+  if (device.type != DeviceType::kCpu && device.type != DeviceType::kMeta)
+    throw InvalidArgument(
+        fmt::format("{}: there is no kernel for {}; set one with Operator::set_kernel, or copy the "
+                    "tensors to the cpu",
+                    what, to_string(device)));
+  return device;
+}
+
+Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
+  return common_device(what, std::span<const Tensor* const>(tensors.begin(), tensors.size()));
+}
+
+}  // namespace tenon::ops

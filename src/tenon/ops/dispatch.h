@@ -1,0 +1,127 @@
+// Operators, and how a call finds its kernel.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <span>
+#include <string>
+
+#include "tenon/base/error.h"
+#include "tenon/tensor/tensor.h"
+
+namespace tenon::ops {
+
+// Note [Dispatch]
+//
+// A call gathers the key sets of its tensor arguments, adds the keys that the thread includes,
+// takes away those it excludes, and runs the kernel of the highest key that has one.
+//   - A device's key: a kernel for that device alone.
+//   - No kernel for the device's key: the common kernel, which every operator of Tenon has. It
+//   checks
+//     arguments, computes the result's shape and dtype, allocates the result from the current
+//     allocator, and leaves the arithmetic to the host's loops; on the meta device it stops after
+//     the allocation. So each operator's shape rule is written once and serves all devices.
+//   - kAutograd is in every tensor but inference ones. The autograd layer sets kernels for it,
+//   which
+//     record the call and call again with the key excluded.
+//   - kTracer: for a program that wants to see every call; included for a thread by a guard.
+// To add an operator: docs/extend/operator.md.
+namespace detail {
+
+struct ThreadKeys {
+  DispatchKeySet excluded;
+  DispatchKeySet included;
+};
+inline constinit thread_local ThreadKeys thread_keys;
+
+template <typename T>
+DispatchKeySet keys_of(const T&) {
+  return {};
+}
+inline DispatchKeySet keys_of(const Tensor& tensor) {
+  return tensor.defined() ? tensor.key_set() : DispatchKeySet();
+}
+inline DispatchKeySet keys_of(std::span<const Tensor> tensors) {
+  DispatchKeySet keys;
+  for (const Tensor& tensor : tensors) keys = keys | keys_of(tensor);
+  return keys;
+}
+
+}  // namespace detail
+
+// Excludes and includes keys for the calls of this thread until the guard ends. Nests; a key that
+// is both is excluded, so a kernel may exclude its own key and call on.
+class KeyGuard {
+ public:
+  explicit KeyGuard(DispatchKeySet excluded, DispatchKeySet included = {})
+      : previous_(detail::thread_keys) {
+    detail::thread_keys.excluded = previous_.excluded | excluded;
+    detail::thread_keys.included = previous_.included | included;
+  }
+  ~KeyGuard() { detail::thread_keys = previous_; }
+  KeyGuard(const KeyGuard&) = delete;
+  KeyGuard& operator=(const KeyGuard&) = delete;
+
+ private:
+  const detail::ThreadKeys previous_;
+};
+
+template <typename Signature>
+class Operator;
+
+// One operator: a name, the common kernel, and a table of kernels by key. Constant-initialised, so
+// it can be called from static initialisers; one object for the whole program. Calling is
+// thread-safe; a kernel may be set at any time, and calls that begin later find it.
+template <typename Result, typename... Arguments>
+class Operator<Result(Arguments...)> {
+ public:
+  using Kernel = Result (*)(Arguments...);
+
+  constexpr Operator(const char* name, Kernel common) : name_(name), common_(common) {}
+  Operator(const Operator&) = delete;
+  Operator& operator=(const Operator&) = delete;
+
+  const char* name() const { return name_; }
+
+  Result operator()(Arguments... arguments) const {
+    const DispatchKeySet keys = (DispatchKeySet() | ... | detail::keys_of(arguments));
+    return find(keys)(static_cast<Arguments>(arguments)...);
+  }
+
+  // Null takes a kernel away.
+  void set_kernel(DispatchKey key, Kernel function) {
+    kernels_[static_cast<std::size_t>(key)].store(function, std::memory_order_release);
+    const std::uint32_t bit = DispatchKeySet(key).bits();
+    if (function != nullptr)
+      present_.fetch_or(bit, std::memory_order_release);
+    else
+      present_.fetch_and(~bit, std::memory_order_release);
+  }
+  Kernel kernel(DispatchKey key) const {
+    return kernels_[static_cast<std::size_t>(key)].load(std::memory_order_acquire);
+  }
+
+ private:
+  Kernel find(DispatchKeySet keys) const {
+    const detail::ThreadKeys& thread = detail::thread_keys;
+    const std::uint32_t usable = ((keys | thread.included) - thread.excluded).bits() &
+                                 present_.load(std::memory_order_acquire);
+    if (usable == 0) [[likely]]
+      return common_;
+    const Kernel found = kernel(static_cast<DispatchKey>(31 - std::countl_zero(usable)));
+    return found != nullptr ? found : common_;  // taken away just now
+  }
+
+  const char* const name_;
+  const Kernel common_;
+  std::atomic<std::uint32_t> present_{0};
+  std::array<std::atomic<Kernel>, kDispatchKeyCount> kernels_{};
+};
+
+// Throws InvalidArgument, naming the operator and the devices, unless all tensors are on one device
+// (0-d ones on the host go with any) that common kernels serve: the host or meta. Undefined ones
+// are skipped. Returns that device.
+Device common_device(const char* what, std::span<const Tensor* const> tensors);
+Device common_device(const char* what, std::initializer_list<const Tensor*> tensors);
+
+}  // namespace tenon::ops

@@ -1,0 +1,177 @@
+#include "tenon/ops/elementwise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/error.h"
+#include "tenon/ops/elementwise_tiles.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/promotion.h"
+#include "tenon/tensor/strided_loop.h"
+
+namespace tenon::ops {
+namespace {
+
+using tenon::detail::RowFunction;
+
+constexpr std::int64_t kBlock = 512;
+constexpr std::size_t kBlockBytes = kBlock * 16;
+
+// Walks one row in blocks.
+class RowRunner {
+ public:
+  RowRunner(const ElementwisePlan& plan, const Tensor& out, const Tensor* const* inputs)
+      : plan_(plan) {
+    out_item_ = static_cast<std::int64_t>(out.item_size());
+    store_ = tenon::detail::conversion_row(out.dtype(), plan.result_dtype);
+    out_direct_ = out.dtype() == plan.result_dtype;
+    for (std::size_t i = 0; i < plan.input_count; ++i) {
+      load_[i] = tenon::detail::conversion_row(plan.input_dtypes[i], inputs[i]->dtype());
+      item_[i] = static_cast<std::int64_t>(inputs[i]->item_size());
+      block_item_[i] = static_cast<std::int64_t>(item_size(plan.input_dtypes[i]));
+      direct_[i] = inputs[i]->dtype() == plan.input_dtypes[i];
+    }
+    result_item_ = static_cast<std::int64_t>(item_size(plan.result_dtype));
+  }
+
+  void operator()(char** data, const std::int64_t* strides, std::int64_t length) const {
+    alignas(64) char buffers[kMaxInputs + 1][kBlockBytes];
+    const void* in[kMaxInputs] = {};
+    const bool out_in_place = out_direct_ && strides[0] == out_item_;
+    for (std::size_t i = 0; i < plan_.input_count; ++i)
+      if (strides[i + 1] == 0) {  // one element for the whole row
+        load(i, buffers[i], data[i + 1], 0, std::min(length, kBlock));
+        in[i] = buffers[i];
+      }
+    for (std::int64_t at = 0; at < length; at += kBlock) {
+      const std::int64_t count = std::min(kBlock, length - at);
+      for (std::size_t i = 0; i < plan_.input_count; ++i) {
+        const std::int64_t stride = strides[i + 1];
+        if (stride == 0) continue;
+        const char* source = data[i + 1] + at * stride;
+        if (direct_[i] && stride == item_[i]) {
+          in[i] = source;
+        } else {
+          load(i, buffers[i], source, stride, count);
+          in[i] = buffers[i];
+        }
+      }
+      char* out = data[0] + at * strides[0];
+      if (out_in_place) {
+        plan_.function(out, in, count, plan_.numbers);
+        continue;
+      }
+      plan_.function(buffers[kMaxInputs], in, count, plan_.numbers);
+      char* pair[2] = {out, buffers[kMaxInputs]};
+      const std::int64_t steps[2] = {strides[0], result_item_};
+      store_(pair, steps, count);
+    }
+  }
+
+ private:
+  void load(std::size_t i, char* block, const char* source, std::int64_t stride,
+            std::int64_t count) const {
+    char* pair[2] = {block, const_cast<char*>(source)};
+    const std::int64_t steps[2] = {block_item_[i], stride};
+    load_[i](pair, steps, count);
+  }
+
+  const ElementwisePlan& plan_;
+  RowFunction store_;
+  std::array<RowFunction, kMaxInputs> load_;
+  std::array<std::int64_t, kMaxInputs> item_, block_item_;
+  std::array<bool, kMaxInputs> direct_;
+  std::int64_t out_item_, result_item_;
+  bool out_direct_;
+};
+
+// All dense, of one shape and of the dtypes wanted: no strides to think of.
+bool run_dense(const ElementwisePlan& plan, const Tensor& out, const Tensor* const* inputs) {
+  if (out.dtype() != plan.result_dtype || !out.is_contiguous()) return false;
+  char* data[kMaxInputs + 1];
+  std::size_t items[kMaxInputs + 1];
+  for (std::size_t i = 0; i < plan.input_count; ++i) {
+    const Tensor& input = *inputs[i];
+    if (input.dtype() != plan.input_dtypes[i] || input.numel() != out.numel() ||
+        !input.is_contiguous() || !(input.sizes() == out.sizes()))
+      return false;
+    data[i + 1] = static_cast<char*>(const_cast<void*>(input.const_data_ptr()));
+    items[i + 1] = input.item_size();
+  }
+  data[0] = static_cast<char*>(out.data_ptr());
+  items[0] = out.item_size();
+  parallel_for(0, out.numel(), StridedLoop::kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const void* in[kMaxInputs] = {};
+    for (std::size_t i = 0; i < plan.input_count; ++i)
+      in[i] = data[i + 1] + static_cast<std::size_t>(begin) * items[i + 1];
+    plan.function(data[0] + static_cast<std::size_t>(begin) * items[0], in, end - begin,
+                  plan.numbers);
+  });
+  return true;
+}
+
+// True when writing `out` element by element could change an element of `input` that is still to
+// be read: they share a storage and do not walk it in the same way.
+bool may_disturb(const Tensor& out, const Tensor& input) {
+  if (!input.is_alias_of(out)) return false;
+  return !(input.storage_offset() == out.storage_offset() && input.sizes() == out.sizes() &&
+           input.strides() == out.strides() && input.dtype() == out.dtype());
+}
+
+}  // namespace
+
+void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
+                     std::initializer_list<const Tensor*> inputs) {
+  if (out.is_meta() || out.numel() == 0) return;
+  // The output is asked for its memory first: shared bytes become its own, and an input that is the
+  // same tensor is then read from there.
+  static_cast<void>(out.data_ptr());
+  if (run_dense(plan, out, inputs.begin())) return;
+  std::array<Tensor, kMaxInputs> copies;
+  std::array<const Tensor*, kMaxInputs> ready{};
+  std::array<StridedLoop::Operand, kMaxInputs + 1> operands;
+  operands[0] = {out.data_ptr(), out.sizes(), out.strides(),
+                 static_cast<std::int64_t>(out.item_size())};
+  for (std::size_t i = 0; i < plan.input_count; ++i) {
+    ready[i] = inputs.begin()[i];
+    if (may_disturb(out, *ready[i])) {
+      copies[i] = clone(ready[i]->detach());
+      ready[i] = &copies[i];
+    }
+    operands[i + 1] = {const_cast<void*>(ready[i]->const_data_ptr()), ready[i]->sizes(),
+                       ready[i]->strides(), static_cast<std::int64_t>(ready[i]->item_size())};
+  }
+  const StridedLoop loop(out.sizes(), operands.data(), plan.input_count + 1);
+  if (run_tiles(plan, loop, out, ready.data())) return;
+  loop.run_parallel(RowRunner(plan, out, ready.data()));
+}
+
+Tensor elementwise_result(IntList sizes, DType dtype, Device device,
+                          std::initializer_list<const Tensor*> inputs) {
+  const Tensor& first = **inputs.begin();
+  bool all_alike = !first.is_contiguous() && first.is_non_overlapping_and_dense();
+  for (const Tensor* input : inputs)
+    all_alike = all_alike && input->sizes() == sizes && input->strides() == first.strides();
+  if (all_alike) return empty_strided(sizes, first.strides(), dtype, device);
+  return empty(sizes, dtype, device);
+}
+
+void check_out(const char* what, const Tensor& out, IntList sizes, DType result, Device device) {
+  if (!(out.sizes() == sizes))
+    throw InvalidArgument(fmt::format("{}: the result has shape {}, the output {}", what,
+                                      to_string(sizes), to_string(out.sizes())));
+  if (!can_cast(result, out.dtype()))
+    throw InvalidArgument(fmt::format("{}: a result of {} cannot go into {}", what,
+                                      dtype_name(result), dtype_name(out.dtype())));
+  if (out.device() != device && !(device == Device{} && out.is_meta()))
+    throw InvalidArgument(fmt::format("{}: the inputs are on {}, the output on {}", what,
+                                      to_string(device), to_string(out.device())));
+  if (out.numel() > 1 && !is_surely_non_overlapping(out.sizes(), out.strides()))
+    throw InvalidArgument(
+        fmt::format("{}: the output of shape {} and strides {} has elements that share memory",
+                    what, to_string(out.sizes()), to_string(out.strides())));
+}
+
+}  // namespace tenon::ops

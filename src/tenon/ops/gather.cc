@@ -1,0 +1,209 @@
+// The loops under all reductions.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/reduce_blocks.h"
+#include "tenon/ops/reduce.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/strided_loop.h"
+
+namespace tenon::ops {
+namespace {
+
+using tenon::detail::RowFunction;
+
+constexpr std::int64_t kBlock = 512;      // elements that are converted at a time
+constexpr std::int64_t kPiece = 1 << 16;  // of a long reduction, for one task
+
+struct Dim {
+  std::int64_t size;
+  std::int64_t stride;  // in bytes
+};
+
+// A reduction laid out as loops: over kept dimensions (in the order of the result) and over reduced
+// ones (in any order).
+class GatherLoop {
+ public:
+  GatherLoop(const cpu::ReduceBlocks& blocks, const Tensor& a, std::uint64_t reduced,
+             const Tensor& result, const Tensor& shifts)
+      : blocks_(blocks),
+        data_(static_cast<const char*>(a.const_data_ptr())),
+        item_(static_cast<std::int64_t>(a.item_size())),
+        input_(cpu::reduce_input(a.dtype())),
+        load_(tenon::detail::conversion_row(input_, a.dtype())),
+        direct_(a.dtype() == input_),
+        result_(static_cast<char*>(result.data_ptr())),
+        accumulator_(static_cast<std::int64_t>(result.item_size())),
+        shifts_(shifts.defined() ? shifts.const_data_ptr<double>() : nullptr) {
+    for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d) {
+      if (a.sizes()[d] == 1) continue;
+      const Dim dim{a.sizes()[d], a.strides()[d] * item_};
+      add(((reduced >> d) & 1) != 0 ? reduced_ : kept_, dim);
+    }
+    for (const Dim& dim : kept_) kept_count_ *= dim.size;
+    for (const Dim& dim : reduced_) reduced_count_ *= dim.size;
+  }
+
+  void run() {
+    for (std::int64_t i = 0; i < kept_count_; ++i) blocks_.start(result_ + i * accumulator_);
+    if (reduced_count_ == 0 || kept_count_ == 0) return;
+    std::int64_t smallest = INT64_MAX;
+    for (const Dim& dim : reduced_) smallest = std::min(smallest, dim.stride);
+    const bool vertical = !kept_.empty() && kept_.back().stride < smallest &&
+                          kept_.back().size >= 8 && !reduced_.empty();
+    vertical ? run_columns() : run_rows();
+  }
+
+ private:
+  // Neighbouring dimensions that are one in memory become one.
+  static void add(InlineVector<Dim, 8>& dims, Dim dim) {
+    if (!dims.empty() && dims.back().stride == dim.size * dim.stride) {
+      dims.back() = {dims.back().size * dim.size, dim.stride};
+      return;
+    }
+    dims.push_back(dim);
+  }
+
+  static std::int64_t offset_of(const InlineVector<Dim, 8>& dims, std::size_t count,
+                                std::int64_t index) {
+    std::int64_t offset = 0;
+    for (std::size_t d = count; d-- > 0; index /= dims[d].size)
+      offset += index % dims[d].size * dims[d].stride;
+    return offset;
+  }
+
+  bool in_place(std::int64_t stride) const { return direct_ && stride == item_; }
+
+  // Dense elements of the right dtype: where they are, or converted into the buffer.
+  const void* loaded(const char* from, std::int64_t stride, std::int64_t count,
+                     char* buffer) const {
+    if (in_place(stride)) return from;
+    char* pair[2] = {buffer, const_cast<char*>(from)};
+    const std::int64_t steps[2] = {static_cast<std::int64_t>(item_size(input_)), stride};
+    load_(pair, steps, count);
+    return buffer;
+  }
+
+  double shift(std::int64_t kept) const { return shifts_ == nullptr ? 0 : shifts_[kept]; }
+
+  // Kept elements lie side by side: each strip of them is gathered row by row.
+  void run_columns() {
+    const Dim across = kept_.back();
+    strip_ = in_place(across.stride) ? 2 * kBlock : kBlock;
+    const std::int64_t strips = (across.size + strip_ - 1) / strip_;
+    const std::int64_t outer = kept_count_ / across.size;
+    const std::int64_t work =
+        std::max<std::int64_t>(1, reduced_count_ * std::min(strip_, across.size));
+    parallel_for(0, outer * strips, std::max<std::int64_t>(1, kPiece / work),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t task = begin; task < end; ++task)
+                     gather_strip(task / strips, task % strips * strip_, across);
+                 });
+  }
+
+  void gather_strip(std::int64_t outer, std::int64_t first, const Dim& across) const {
+    alignas(64) char buffer[kBlock * 16];
+    const std::int64_t count = std::min(strip_, across.size - first);
+    const std::int64_t kept = outer * across.size + first;
+    const char* base = data_ + offset_of(kept_, kept_.size() - 1, outer) + first * across.stride;
+    const double* shifts = shifts_ == nullptr ? nullptr : shifts_ + kept;
+    // Rows that need no conversion go in together, as far as the innermost dimension reaches.
+    const Dim& down = reduced_.back();
+    const bool together = in_place(across.stride) && down.stride % item_ == 0;
+    const std::int64_t rows = together ? down.size : 1;
+    InlineVector<std::int64_t, 8> index(reduced_.size(), 0);
+    for (std::int64_t n = 0; n < reduced_count_; n += rows) {
+      blocks_.columns(result_ + kept * accumulator_, loaded(base, across.stride, count, buffer),
+                      count, shifts, rows, together ? down.stride / item_ : 0);
+      for (std::size_t d = reduced_.size() - (together ? 1 : 0); d-- > 0;) {
+        base += reduced_[d].stride;
+        if (++index[d] < reduced_[d].size) break;
+        base -= reduced_[d].size * reduced_[d].stride;
+        index[d] = 0;
+      }
+    }
+  }
+
+  // Each kept element gathers rows; long ones in pieces of fixed length, whose results are combined
+  // in order, so that threads change nothing.
+  void run_rows() {
+    const std::int64_t pieces = (reduced_count_ + kPiece - 1) / kPiece;
+    DimVector sizes, strides;
+    for (const Dim& dim : reduced_) {
+      sizes.push_back(dim.size);
+      strides.push_back(dim.stride);
+    }
+    const StridedLoop::Operand operand{const_cast<char*>(data_), sizes, strides, 1};
+    const StridedLoop loop(sizes, &operand, 1);
+    Tensor partial;
+    char* out = result_;
+    if (pieces > 1) {
+      partial = empty({kept_count_ * pieces, accumulator_}, DType::kU8);
+      out = static_cast<char*>(partial.data_ptr());
+    }
+    const std::int64_t grain =
+        std::max<std::int64_t>(1, kPiece / std::min(kPiece, reduced_count_) / 2);
+    parallel_for(0, kept_count_ * pieces, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t task = begin; task < end; ++task)
+        gather_piece(loop, task / pieces, task % pieces * kPiece, out + task * accumulator_);
+    });
+    if (pieces == 1) return;
+    for (std::int64_t task = 0; task < kept_count_ * pieces; ++task)
+      blocks_.combine(result_ + task / pieces * accumulator_, out + task * accumulator_);
+  }
+
+  void gather_piece(const StridedLoop& loop, std::int64_t kept, std::int64_t begin,
+                    char* accumulator) const {
+    blocks_.start(accumulator);
+    const std::int64_t offset = offset_of(kept_, kept_.size(), kept);
+    const double subtracted = shift(kept);
+    loop.run(begin, std::min(begin + kPiece, reduced_count_),
+             [&](char** data, const std::int64_t* strides, std::int64_t length) {
+               const char* from = data[0] + offset;
+               if (direct_ && strides[0] == item_)
+                 return blocks_.row(accumulator, from, length, subtracted);
+               alignas(64) char buffer[kBlock * 16];
+               for (std::int64_t at = 0; at < length; at += kBlock) {
+                 const std::int64_t count = std::min(kBlock, length - at);
+                 blocks_.row(accumulator, loaded(from + at * strides[0], strides[0], count, buffer),
+                             count, subtracted);
+               }
+             });
+  }
+
+  const cpu::ReduceBlocks blocks_;
+  const char* const data_;
+  const std::int64_t item_;
+  const DType input_;
+  const RowFunction load_;
+  const bool direct_;
+  char* const result_;
+  const std::int64_t accumulator_;  // bytes
+  const double* const shifts_;
+  InlineVector<Dim, 8> kept_, reduced_;
+  std::int64_t strip_ = kBlock;  // columns that one task gathers
+  std::int64_t kept_count_ = 1;
+  std::int64_t reduced_count_ = 1;
+};
+
+}  // namespace
+
+Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const Tensor& shifts) {
+  const DType input = cpu::reduce_input(a.dtype());
+  const cpu::ReduceBlocks blocks = cpu::reduce_blocks(kind, input);
+  if (blocks.row == nullptr)
+    throw InvalidArgument(
+        fmt::format("a reduction of {} that is not defined for it", dtype_name(a.dtype())));
+  std::int64_t kept = 1;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
+    if (((reduced >> d) & 1) == 0) kept *= a.sizes()[d];
+  Tensor result = empty({kept}, cpu::reduce_accumulator(a.dtype()), a.device());
+  if (kept > 0 && !a.is_meta()) GatherLoop(blocks, a, reduced, result, shifts).run();
+  return result;
+}
+
+}  // namespace tenon::ops

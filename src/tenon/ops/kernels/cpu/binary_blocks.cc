@@ -1,0 +1,327 @@
+// Element-wise arithmetic of two dense blocks. Plain loops: compiled once for each instruction set,
+// they are vectorised by the compiler.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/binary_blocks.cc"
+#include "tenon/ops/kernels/cpu/simd_targets.h"
+// The order matters.
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// clang-format on
+
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+
+#include "tenon/ops/kernels/cpu/blocks.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
+
+template <typename T>
+inline constexpr bool kIsComplex = std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>;
+template <typename T>
+inline constexpr bool kIsFloat = std::is_floating_point_v<T>;
+template <typename T>
+inline constexpr bool kIsBool = std::is_same_v<T, bool>;
+
+// Integers wrap: the arithmetic is done unsigned.
+template <typename T>
+using Wrap = std::conditional_t<std::is_integral_v<T> && !kIsBool<T>, std::make_unsigned<T>,
+                                std::type_identity<T>>::type;
+
+struct Add {
+  template <typename T>
+  static constexpr bool kExists = true;
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (kIsBool<T>)
+      return a || b;
+    else
+      return static_cast<T>(static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b));
+  }
+};
+struct Sub {
+  template <typename T>
+  static constexpr bool kExists = !kIsBool<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrap<T>>(a) - static_cast<Wrap<T>>(b));
+  }
+};
+struct Mul {
+  template <typename T>
+  static constexpr bool kExists = true;
+  template <typename T>
+  static T apply(T a, T b) {
+    // 16-bit operands would be promoted to int, whose overflow is undefined.
+    if constexpr (kIsBool<T>)
+      return a && b;
+    else if constexpr (std::is_integral_v<T> && sizeof(T) < 4)
+      return static_cast<T>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(b));
+    else
+      return static_cast<T>(static_cast<Wrap<T>>(a) * static_cast<Wrap<T>>(b));
+  }
+};
+struct Div {
+  template <typename T>
+  static constexpr bool kExists = kIsFloat<T> || kIsComplex<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    return a / b;
+  }
+};
+struct Maximum {
+  template <typename T>
+  static constexpr bool kExists = !kIsComplex<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (kIsFloat<T>)
+      return a > b || a != a ? a : b;  // a NaN on either side is kept
+    else
+      return a > b ? a : b;
+  }
+};
+struct Minimum {
+  template <typename T>
+  static constexpr bool kExists = !kIsComplex<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (kIsFloat<T>)
+      return a < b || a != a ? a : b;
+    else
+      return a < b ? a : b;
+  }
+};
+struct Pow {
+  template <typename T>
+  static constexpr bool kExists = !kIsBool<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (kIsFloat<T> || kIsComplex<T>) {
+      return std::pow(a, b);
+    } else {
+      // By squaring; a negative exponent leaves 1, -1 or 0.
+      if constexpr (std::is_signed_v<T>)
+        if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 == 0 ? 1 : -1) : 0;
+      std::uint64_t result = 1;
+      auto base = static_cast<std::uint64_t>(a);
+      for (auto n = static_cast<std::uint64_t>(b); n != 0; n >>= 1, base *= base)
+        if (n & 1) result *= base;
+      return static_cast<T>(result);
+    }
+  }
+};
+struct Atan2 {
+  template <typename T>
+  static constexpr bool kExists = kIsFloat<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    return std::atan2(a, b);
+  }
+};
+
+// Integer division by zero gives 0, and the smallest integer by -1 itself: no trap.
+template <typename T>
+T safe_quotient(T a, T b) {
+  if (b == 0) return 0;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return static_cast<T>(-static_cast<std::make_unsigned_t<T>>(a));
+  return static_cast<T>(a / b);
+}
+template <typename T>
+T safe_rest(T a, T b) {
+  if (b == 0) return 0;
+  if constexpr (std::is_signed_v<T>)
+    if (b == -1) return 0;
+  return static_cast<T>(a % b);
+}
+
+struct Fmod {
+  template <typename T>
+  static constexpr bool kExists = !kIsComplex<T> && !kIsBool<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (kIsFloat<T>)
+      return std::fmod(a, b);
+    else
+      return safe_rest(a, b);
+  }
+};
+struct Remainder {
+  template <typename T>
+  static constexpr bool kExists = !kIsComplex<T> && !kIsBool<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (kIsFloat<T>) {
+      const T rest = std::fmod(a, b);
+      return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+    } else {
+      const T rest = safe_rest(a, b);
+      return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
+    }
+  }
+};
+struct FloorDivide {
+  template <typename T>
+  static constexpr bool kExists = !kIsComplex<T> && !kIsBool<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    if constexpr (kIsFloat<T>) {
+      return std::floor(a / b);
+    } else {
+      const T quotient = safe_quotient(a, b);
+      const bool down = b != 0 && safe_rest(a, b) != 0 && (a < 0) != (b < 0);
+      return static_cast<T>(down ? quotient - 1 : quotient);
+    }
+  }
+};
+struct BitwiseAnd {
+  template <typename T>
+  static constexpr bool kExists = std::is_integral_v<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a & b);
+  }
+};
+struct BitwiseOr {
+  template <typename T>
+  static constexpr bool kExists = std::is_integral_v<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a | b);
+  }
+};
+struct BitwiseXor {
+  template <typename T>
+  static constexpr bool kExists = std::is_integral_v<T>;
+  template <typename T>
+  static T apply(T a, T b) {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+#define TENON_COMPARISON(Name, expression, exists) \
+  struct Name {                                    \
+    template <typename T>                          \
+    static constexpr bool kExists = exists;        \
+    template <typename T>                          \
+    static bool apply(T a, T b) {                  \
+      return expression;                           \
+    }                                              \
+  };
+TENON_COMPARISON(Eq, a == b, true)
+TENON_COMPARISON(Ne, a != b, true)
+TENON_COMPARISON(Lt, a < b, !kIsComplex<T>)
+TENON_COMPARISON(Le, a <= b, !kIsComplex<T>)
+TENON_COMPARISON(Gt, a > b, !kIsComplex<T>)
+TENON_COMPARISON(Ge, a >= b, !kIsComplex<T>)
+TENON_COMPARISON(LogicalAnd, a&& b, kIsBool<T>)
+TENON_COMPARISON(LogicalOr, a || b, kIsBool<T>)
+TENON_COMPARISON(LogicalXor, a != b, kIsBool<T>)
+#undef TENON_COMPARISON
+
+template <typename Op, typename T>
+void run_block(void* out, const void* const* in, std::int64_t count, const double*) {
+  using Out = decltype(Op::apply(T(), T()));
+  auto* result = static_cast<Out*>(out);
+  const auto* a = static_cast<const T*>(in[0]);
+  const auto* b = static_cast<const T*>(in[1]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) result[i] = Op::apply(a[i], b[i]);
+}
+
+template <typename Op>
+BlockFunction block_for(DType compute) {
+  switch (compute) {
+#define TENON_CASE(dtype, T)               \
+  case DType::dtype:                       \
+    if constexpr (Op::template kExists<T>) \
+      return &run_block<Op, T>;            \
+    else                                   \
+      return nullptr;
+    TENON_CASE(kBool, bool)
+    TENON_CASE(kU8, std::uint8_t)
+    TENON_CASE(kI8, std::int8_t)
+    TENON_CASE(kI16, std::int16_t)
+    TENON_CASE(kI32, std::int32_t)
+    TENON_CASE(kI64, std::int64_t)
+    TENON_CASE(kF32, float)
+    TENON_CASE(kF64, double)
+    TENON_CASE(kC64, Complex64)
+    TENON_CASE(kC128, Complex128)
+#undef TENON_CASE
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+BlockFunction binary_block(Binary kind, DType compute) {
+  switch (kind) {
+    case Binary::kAdd:
+      return block_for<Add>(compute);
+    case Binary::kSub:
+      return block_for<Sub>(compute);
+    case Binary::kMul:
+      return block_for<Mul>(compute);
+    case Binary::kDiv:
+      return block_for<Div>(compute);
+    case Binary::kMaximum:
+      return block_for<Maximum>(compute);
+    case Binary::kMinimum:
+      return block_for<Minimum>(compute);
+    case Binary::kPow:
+      return block_for<Pow>(compute);
+    case Binary::kAtan2:
+      return block_for<Atan2>(compute);
+    case Binary::kFmod:
+      return block_for<Fmod>(compute);
+    case Binary::kRemainder:
+      return block_for<Remainder>(compute);
+    case Binary::kFloorDivide:
+      return block_for<FloorDivide>(compute);
+    case Binary::kBitwiseAnd:
+      return block_for<BitwiseAnd>(compute);
+    case Binary::kBitwiseOr:
+      return block_for<BitwiseOr>(compute);
+    case Binary::kBitwiseXor:
+      return block_for<BitwiseXor>(compute);
+    case Binary::kEq:
+      return block_for<Eq>(compute);
+    case Binary::kNe:
+      return block_for<Ne>(compute);
+    case Binary::kLt:
+      return block_for<Lt>(compute);
+    case Binary::kLe:
+      return block_for<Le>(compute);
+    case Binary::kGt:
+      return block_for<Gt>(compute);
+    case Binary::kGe:
+      return block_for<Ge>(compute);
+    case Binary::kLogicalAnd:
+      return block_for<LogicalAnd>(compute);
+    case Binary::kLogicalOr:
+      return block_for<LogicalOr>(compute);
+    case Binary::kLogicalXor:
+      return block_for<LogicalXor>(compute);
+  }
+  return nullptr;
+}
+
+}  // namespace tenon::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::ops {
+
+HWY_EXPORT(binary_block);
+
+BlockFunction cpu::binary_block(Binary kind, DType compute) {
+  return HWY_DYNAMIC_DISPATCH(binary_block)(kind, compute);
+}
+
+}  // namespace tenon::ops
+#endif

@@ -1,0 +1,15 @@
+// The host's element-wise arithmetic, for the best instruction set that the machine has.
+#pragma once
+
+#include "tenon/ops/binary.h"
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/unary.h"
+
+namespace tenon::ops::cpu {
+
+// The function for operands of `compute` (never a 16-bit float), or null where the operator does
+// not exist for that dtype. Chosen at run time among the instruction sets it was compiled for.
+BlockFunction binary_block(Binary kind, DType compute);
+BlockFunction unary_block(Unary kind, DType compute);
+
+}  // namespace tenon::ops::cpu

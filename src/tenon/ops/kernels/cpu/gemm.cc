@@ -1,0 +1,145 @@
+#include "tenon/ops/kernels/cpu/gemm.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "tenon/base/check.h"
+#include "tenon/base/parallel.h"
+
+namespace tenon::ops::cpu {
+namespace {
+
+// OpenBLAS computes the same element differently when it cuts a product for another number of
+// threads. So it works on one thread here, and the cutting is ours: by sizes alone. It keeps that
+// number for the whole program.
+void use_one_blas_thread() {
+  if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
+}
+
+// Pieces are multiples of this, of which the blocks of OpenBLAS's kernels are divisors.
+constexpr std::int64_t kPieceUnit = 192;
+constexpr std::int64_t kMostPieces = 8;
+
+// How many rows (or columns) of the result one thread computes at a time.
+std::int64_t piece_length(std::int64_t length, std::int64_t other, std::int64_t k) {
+  if (length < 2 * kPieceUnit || length * other * k < (std::int64_t{1} << 22)) return length;
+  const std::int64_t even = (length + kMostPieces - 1) / kMostPieces;
+  return std::max(2 * kPieceUnit, (even + kPieceUnit - 1) / kPieceUnit * kPieceUnit);
+}
+
+CBLAS_TRANSPOSE order(const Matrix& matrix) {
+  return matrix.transposed ? CblasTrans : CblasNoTrans;
+}
+
+// Unsigned, so that overflow wraps.
+template <typename T>
+void integer_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b,
+                  double beta, void* out, std::int64_t out_stride) {
+  const auto* pa = static_cast<const T*>(a.data);
+  const auto* pb = static_cast<const T*>(b.data);
+  const std::int64_t a_row = a.transposed ? 1 : a.row_stride;
+  const std::int64_t a_column = a.transposed ? a.row_stride : 1;
+  const std::int64_t b_row = b.transposed ? 1 : b.row_stride;
+  const std::int64_t b_column = b.transposed ? b.row_stride : 1;
+  auto* result = static_cast<T*>(out);
+  parallel_for(0, m, std::max<std::int64_t>(1, 65536 / std::max<std::int64_t>(1, n * k)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i)
+                   for (std::int64_t j = 0; j < n; ++j) {
+                     std::uint64_t sum =
+                         beta == 0 ? 0 : static_cast<std::uint64_t>(result[i * out_stride + j]);
+                     for (std::int64_t l = 0; l < k; ++l)
+                       sum += static_cast<std::uint64_t>(pa[i * a_row + l * a_column]) *
+                              static_cast<std::uint64_t>(pb[l * b_row + j * b_column]);
+                     result[i * out_stride + j] = static_cast<T>(sum);
+                   }
+               });
+}
+
+}  // namespace
+
+namespace {
+
+// One piece, on the calling thread.
+void blas_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+               const Matrix& b, double beta, void* out, std::int64_t out_stride) {
+  const auto M = static_cast<blasint>(m), N = static_cast<blasint>(n), K = static_cast<blasint>(k);
+  const auto lda = static_cast<blasint>(a.row_stride), ldb = static_cast<blasint>(b.row_stride);
+  const auto ldc = static_cast<blasint>(out_stride);
+  TENON_CHECK(M == m && N == n && K == k, "a product of {} x {} x {}", m, k, n);
+  const double one[2] = {1, 0};
+  const double scale[2] = {beta, 0};
+  const float one_f[2] = {1, 0};
+  const float scale_f[2] = {static_cast<float>(beta), 0};
+  switch (dtype) {
+    case DType::kF32:
+      return cblas_sgemm(CblasRowMajor, order(a), order(b), M, N, K, 1,
+                         static_cast<const float*>(a.data), lda, static_cast<const float*>(b.data),
+                         ldb, scale_f[0], static_cast<float*>(out), ldc);
+    case DType::kF64:
+      return cblas_dgemm(
+          CblasRowMajor, order(a), order(b), M, N, K, 1, static_cast<const double*>(a.data), lda,
+          static_cast<const double*>(b.data), ldb, beta, static_cast<double*>(out), ldc);
+    case DType::kC64:
+      return cblas_cgemm(CblasRowMajor, order(a), order(b), M, N, K, one_f, a.data, lda, b.data,
+                         ldb, scale_f, out, ldc);
+    default:
+      return cblas_zgemm(CblasRowMajor, order(a), order(b), M, N, K, one, a.data, lda, b.data, ldb,
+                         scale, out, ldc);
+  }
+}
+
+// From row `first` on.
+Matrix from_row(const Matrix& matrix, std::int64_t first, std::int64_t item) {
+  const std::int64_t step = matrix.transposed ? 1 : matrix.row_stride;
+  return {static_cast<const char*>(matrix.data) + first * step * item, matrix.row_stride,
+          matrix.transposed};
+}
+Matrix from_column(const Matrix& matrix, std::int64_t first, std::int64_t item) {
+  const std::int64_t step = matrix.transposed ? matrix.row_stride : 1;
+  return {static_cast<const char*>(matrix.data) + first * step * item, matrix.row_stride,
+          matrix.transposed};
+}
+
+}  // namespace
+
+void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+          const Matrix& b, double beta, void* out, std::int64_t out_stride) {
+  switch (dtype) {
+    case DType::kU8:
+      return integer_gemm<std::uint8_t>(m, n, k, a, b, beta, out, out_stride);
+    case DType::kI8:
+      return integer_gemm<std::int8_t>(m, n, k, a, b, beta, out, out_stride);
+    case DType::kI16:
+      return integer_gemm<std::int16_t>(m, n, k, a, b, beta, out, out_stride);
+    case DType::kI32:
+      return integer_gemm<std::int32_t>(m, n, k, a, b, beta, out, out_stride);
+    case DType::kI64:
+      return integer_gemm<std::int64_t>(m, n, k, a, b, beta, out, out_stride);
+    default:
+      break;
+  }
+  TENON_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || is_complex(dtype), "a product of {}",
+              dtype_name(dtype));
+  use_one_blas_thread();
+  const auto item = static_cast<std::int64_t>(item_size(dtype));
+  auto* target = static_cast<char*>(out);
+  if (m >= n) {
+    parallel_for(0, m, piece_length(m, n, k), [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t piece = piece_length(m, n, k);
+      for (std::int64_t row = begin; row < end; row += piece)
+        blas_gemm(dtype, std::min(piece, end - row), n, k, from_row(a, row, item), b, beta,
+                  target + row * out_stride * item, out_stride);
+    });
+    return;
+  }
+  parallel_for(0, n, piece_length(n, m, k), [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t piece = piece_length(n, m, k);
+    for (std::int64_t column = begin; column < end; column += piece)
+      blas_gemm(dtype, m, std::min(piece, end - column), k, a, from_column(b, column, item), beta,
+                target + column * item, out_stride);
+  });
+}
+
+}  // namespace tenon::ops::cpu

@@ -1,0 +1,40 @@
+// The host's reductions of dense blocks.
+#pragma once
+
+#include <complex>
+#include <cstdint>
+
+#include "tenon/ops/reduce.h"
+#include "tenon/tensor/dtype.h"
+
+namespace tenon::ops::cpu {
+
+// Elements come as f32, f64, i64 or c128 (`reduce_input`), and gather in f64, i64 or c128
+// (`reduce_accumulator`): sums of f32 do not lose digits.
+constexpr DType reduce_input(DType dtype) {
+  if (is_complex(dtype)) return DType::kC128;
+  if (dtype == DType::kF64) return DType::kF64;
+  return is_floating(dtype) ? DType::kF32 : DType::kI64;
+}
+constexpr DType reduce_accumulator(DType dtype) {
+  if (is_complex(dtype)) return DType::kC128;
+  return is_floating(dtype) ? DType::kF64 : DType::kI64;
+}
+
+struct ReduceBlocks {
+  // One accumulator takes in `count` elements. `shift`: what is subtracted, where that is asked
+  // for.
+  void (*row)(void* accumulator, const void* block, std::int64_t count, double shift) = nullptr;
+  // `count` accumulators take in one element each of every row; rows are `row_elements` apart.
+  void (*columns)(void* accumulators, const void* block, std::int64_t count, const double* shifts,
+                  std::int64_t rows, std::int64_t row_elements) = nullptr;
+  // One accumulator takes in another.
+  void (*combine)(void* accumulator, const void* other) = nullptr;
+  // Writes the accumulator of no elements.
+  void (*start)(void* accumulator) = nullptr;
+};
+
+// Null functions where the reduction does not exist for that dtype (extremes of complex numbers).
+ReduceBlocks reduce_blocks(Gather gather, DType input);
+
+}  // namespace tenon::ops::cpu

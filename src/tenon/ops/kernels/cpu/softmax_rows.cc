@@ -1,0 +1,197 @@
+// Rows of f32 and f64 for softmax and the normalisations.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/softmax_rows.cc"
+#include "tenon/ops/kernels/cpu/simd_targets.h"
+// The order matters.
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "hwy/contrib/math/math-inl.h"
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tenon/ops/kernels/cpu/softmax_rows.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kLanes = 16;
+
+// NaN if there is one.
+template <typename T>
+T largest_of(const T* x, std::int64_t count) {
+  const hn::ScalableTag<T> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  auto best0 = hn::Set(d, -std::numeric_limits<T>::infinity());
+  auto best1 = best0;
+  // A sum is NaN if any element is (or if infinities of both signs meet: looked at again below).
+  auto sum = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + 2 * step <= count; i += 2 * step) {
+    const auto x0 = hn::LoadU(d, x + i);
+    const auto x1 = hn::LoadU(d, x + i + step);
+    best0 = hn::Max(best0, x0);
+    best1 = hn::Max(best1, x1);
+    sum = hn::Add(sum, hn::Add(x0, x1));
+  }
+  T largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(best0, best1)));
+  T total = hn::GetLane(hn::SumOfLanes(d, sum));
+  for (; i < count; ++i) {
+    largest = x[i] > largest ? x[i] : largest;
+    total += x[i];
+  }
+  if (total == total) return largest;
+  for (i = 0; i < count; ++i)
+    if (x[i] != x[i]) return x[i];
+  return largest;
+}
+
+// Writes exp(x - shift) where `out` is not null, and returns the sum. Arguments are at most 0,
+// where Highway's exp is right down to minus infinity; a NaN shift makes the whole row NaN.
+template <typename T>
+double exponentials(T* out, const T* in, std::int64_t count, T shift) {
+  const hn::ScalableTag<T> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto minus = hn::Set(d, shift);
+  double total = 0;
+  std::int64_t i = 0;
+  while (i + step <= count) {
+    auto sum = hn::Zero(d);
+    const std::int64_t stop = std::min(count - step, i + 2048);
+    for (; i <= stop; i += step) {
+      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, in + i), minus));
+      if (out != nullptr) hn::StoreU(e, d, out + i);
+      sum = hn::Add(sum, e);
+    }
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
+  }
+  if (i < count) {
+    HWY_ALIGN T buffer[hn::MaxLanes(d)];
+    const std::int64_t rest = count - i;
+    for (std::int64_t l = 0; l < step; ++l)
+      buffer[l] = l < rest ? in[i + l] - shift : -std::numeric_limits<T>::infinity();
+    hn::Store(hn::Exp(d, hn::Load(d, buffer)), d, buffer);
+    for (std::int64_t l = 0; l < rest; ++l) {
+      if (out != nullptr) out[i + l] = buffer[l];
+      total += static_cast<double>(buffer[l]);
+    }
+  }
+  return total;
+}
+
+// A row of which nothing is left (all -inf) or that has a NaN becomes NaN, as in PyTorch.
+template <typename T>
+bool has_no_softmax(T largest) {
+  return !(largest > -std::numeric_limits<T>::infinity()) ||
+         largest == std::numeric_limits<T>::infinity();
+}
+
+template <typename T>
+void softmax(void* out, const void* in, std::int64_t count) {
+  auto* result = static_cast<T*>(out);
+  const auto* x = static_cast<const T*>(in);
+  const T largest = largest_of(x, count);
+  if (has_no_softmax(largest)) {
+    std::fill_n(result, count, std::numeric_limits<T>::quiet_NaN());
+    return;
+  }
+  const T scale = static_cast<T>(1 / exponentials(result, x, count, largest));
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) result[i] *= scale;
+}
+
+template <typename T>
+void log_softmax(void* out, const void* in, std::int64_t count) {
+  auto* result = static_cast<T*>(out);
+  const auto* x = static_cast<const T*>(in);
+  const T largest = largest_of(x, count);
+  if (has_no_softmax(largest)) {
+    std::fill_n(result, count, std::numeric_limits<T>::quiet_NaN());
+    return;
+  }
+  const T log_sum = static_cast<T>(std::log(exponentials<T>(nullptr, x, count, largest)));
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) result[i] = (x[i] - largest) - log_sum;
+}
+
+template <typename T>
+double sum_of(const T* x, std::int64_t count) {
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) lanes[l] += static_cast<double>(x[i + l]);
+  for (; i < count; ++i) lanes[i % kLanes] += static_cast<double>(x[i]);
+  for (int l = 1; l < kLanes; ++l) lanes[0] += lanes[l];
+  return lanes[0];
+}
+
+template <typename T>
+double squares_of(const T* x, std::int64_t count, double mean) {
+  double lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) {
+      const double y = static_cast<double>(x[i + l]) - mean;
+      lanes[l] += y * y;
+    }
+  for (; i < count; ++i) {
+    const double y = static_cast<double>(x[i]) - mean;
+    lanes[i % kLanes] += y * y;
+  }
+  for (int l = 1; l < kLanes; ++l) lanes[0] += lanes[l];
+  return lanes[0];
+}
+
+template <typename T>
+void moments(const void* in, std::int64_t count, double* mean, double* variance) {
+  const auto* x = static_cast<const T*>(in);
+  *mean = sum_of(x, count) / static_cast<double>(count);
+  *variance = squares_of(x, count, *mean) / static_cast<double>(count);
+}
+
+template <typename T>
+void affine(void* out, const void* in, std::int64_t count, double mean, double scale,
+            const void* weight, const void* bias) {
+  auto* result = static_cast<T*>(out);
+  const auto* x = static_cast<const T*>(in);
+  const auto* w = static_cast<const T*>(weight);
+  const auto* b = static_cast<const T*>(bias);
+  const T m = static_cast<T>(mean);
+  const T s = static_cast<T>(scale);
+  if (w != nullptr && b != nullptr) {
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i) result[i] = (x[i] - m) * s * w[i] + b[i];
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = (x[i] - m) * s * (w != nullptr ? w[i] : T(1)) + (b != nullptr ? b[i] : T(0));
+}
+
+}  // namespace
+
+cpu::RowFunctions row_functions(DType compute) {
+  if (compute == DType::kF64)
+    return {&softmax<double>, &log_softmax<double>, &moments<double>, &affine<double>};
+  return {&softmax<float>, &log_softmax<float>, &moments<float>, &affine<float>};
+}
+
+}  // namespace tenon::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::ops {
+
+HWY_EXPORT(row_functions);
+
+cpu::RowFunctions cpu::row_functions(DType compute) {
+  return HWY_DYNAMIC_DISPATCH(row_functions)(compute);
+}
+
+}  // namespace tenon::ops
+#endif

@@ -1,0 +1,23 @@
+// Softmax and normalisation of dense rows on the host.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/tensor/dtype.h"
+
+namespace tenon::ops::cpu {
+
+// Each of one dtype, f32 or f64. `out` may be `in`.
+struct RowFunctions {
+  // exp(x - max) / sum, or x - max - log(sum).
+  void (*softmax)(void* out, const void* in, std::int64_t count);
+  void (*log_softmax)(void* out, const void* in, std::int64_t count);
+  // Mean and mean of squared deviations, in f64.
+  void (*moments)(const void* in, std::int64_t count, double* mean, double* variance);
+  // (x - mean) * scale * weight + bias; null weight is 1, null bias 0.
+  void (*affine)(void* out, const void* in, std::int64_t count, double mean, double scale,
+                 const void* weight, const void* bias);
+};
+RowFunctions row_functions(DType compute);
+
+}  // namespace tenon::ops::cpu

@@ -1,0 +1,103 @@
+#include "tenon/ops/loss.h"
+
+#include <fmt/format.h>
+
+#include "tenon/ops/binary.h"
+#include "tenon/ops/reduce.h"
+#include "tenon/ops/select.h"
+#include "tenon/ops/softmax.h"
+#include "tenon/ops/unary.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::ops {
+namespace {
+
+Tensor reduced(const Tensor& losses, Reduction reduction) {
+  if (reduction == Reduction::kNone) return losses;
+  return reduction == Reduction::kSum ? sum(losses) : mean(losses);
+}
+
+// The dimension of the classes. Throws where the target's shape is not the input's without it.
+std::int64_t class_dim(const char* what, const Tensor& input, const Tensor& target) {
+  const std::int64_t dim = input.dim() == 1 ? 0 : 1;
+  DimVector expected = input.sizes().to_vector();
+  if (!expected.empty()) expected.erase(static_cast<std::size_t>(dim));
+  if (input.dim() == 0 || !(target.sizes() == IntList(expected)) || !is_integral(target.dtype()))
+    throw InvalidArgument(
+        fmt::format("{}: a target of {} {} for an input of shape {}; it must be int64 {}", what,
+                    dtype_name(target.dtype()), to_string(target.sizes()), to_string(input.sizes()),
+                    to_string(IntList(expected))));
+  return dim;
+}
+
+// Losses by class, -input[target], and what counts of them.
+struct Picked {
+  Tensor losses;  // 0 where the target is ignored
+  Tensor counts;  // 1 or 0, in the input's dtype
+};
+
+Picked pick(const Tensor& input, const Tensor& target, std::int64_t dim,
+            std::int64_t ignore_index) {
+  const Tensor counts = to(ne(target, ignore_index), input.dtype());
+  const Tensor safe = masked_fill(to(target, DType::kI64), eq(target, ignore_index), 0);
+  const Tensor chosen = gather(input, dim, safe.unsqueeze(dim)).squeeze(dim);
+  // where rather than a product: an infinite ignored loss counts for nothing, too.
+  return {where(ne(target, ignore_index), neg(chosen), zeros({}, input.dtype())), counts};
+}
+
+Tensor reduce_counted(const Tensor& losses, const Tensor& counts, Reduction reduction) {
+  if (reduction == Reduction::kNone) return losses;
+  const Tensor total = sum(losses);
+  return reduction == Reduction::kSum ? total : div(total, sum(counts));
+}
+
+}  // namespace
+
+Tensor detail::nll_loss(const Tensor& input, const Tensor& target, Reduction reduction,
+                        std::int64_t ignore_index) {
+  common_device("nll_loss", {&input, &target});
+  const std::int64_t dim = class_dim("nll_loss", input, target);
+  const Picked picked = pick(input, target, dim, ignore_index);
+  return reduce_counted(picked.losses, picked.counts, reduction);
+}
+
+Tensor detail::cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
+                             std::int64_t ignore_index, double label_smoothing) {
+  common_device("cross_entropy", {&logits, &target});
+  if (!(label_smoothing >= 0 && label_smoothing <= 1))
+    throw InvalidArgument(
+        fmt::format("cross_entropy: label smoothing of {}; it may be 0 to 1", label_smoothing));
+  const std::int64_t dim = class_dim("cross_entropy", logits, target);
+  const Tensor log_probabilities = ops::log_softmax(logits, dim);
+  const Picked picked = pick(log_probabilities, target, dim, ignore_index);
+  if (label_smoothing == 0) return reduce_counted(picked.losses, picked.counts, reduction);
+  const Tensor even = where(ne(target, ignore_index), neg(ops::mean(log_probabilities, dim)),
+                            zeros({}, logits.dtype()));
+  return reduce_counted(add(mul(picked.losses, 1 - label_smoothing), mul(even, label_smoothing)),
+                        picked.counts, reduction);
+}
+
+Tensor detail::mse_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
+  return reduced(square(sub(a, b)), reduction);
+}
+
+Tensor detail::l1_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
+  return reduced(abs(sub(a, b)), reduction);
+}
+
+Tensor detail::huber_loss(const Tensor& a, const Tensor& b, Reduction reduction, double delta) {
+  if (!(delta > 0)) throw InvalidArgument(fmt::format("huber_loss: a delta of {}", delta));
+  const Tensor distance = abs(sub(a, b));
+  const Tensor losses = where(le(distance, delta), mul(square(distance), 0.5),
+                              mul(sub(distance, 0.5 * delta), delta));
+  return reduced(losses, reduction);
+}
+
+Tensor detail::bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction) {
+  // max(x, 0) - x y + log(1 + exp(-|x|)), which overflows nowhere.
+  const Tensor losses = add(sub(relu(logits), mul(logits, target)), log1p(exp(neg(abs(logits)))));
+  return reduced(losses, reduction);
+}
+
+}  // namespace tenon::ops

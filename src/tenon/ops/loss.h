@@ -1,0 +1,65 @@
+// Losses.
+#pragma once
+
+#include "tenon/ops/dispatch.h"
+
+namespace tenon::ops {
+
+enum class Reduction : std::uint8_t { kNone, kMean, kSum };
+inline constexpr std::int64_t kIgnoreIndex = -100;
+
+namespace detail {
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction reduction,
+                std::int64_t ignore_index);
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
+                     std::int64_t ignore_index, double label_smoothing);
+Tensor mse_loss(const Tensor& a, const Tensor& b, Reduction reduction);
+Tensor l1_loss(const Tensor& a, const Tensor& b, Reduction reduction);
+Tensor huber_loss(const Tensor& a, const Tensor& b, Reduction reduction, double delta);
+Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction reduction);
+}  // namespace detail
+
+namespace op {
+using PairLossOperator = Operator<Tensor(const Tensor&, const Tensor&, Reduction)>;
+inline constinit Operator<Tensor(const Tensor&, const Tensor&, Reduction, std::int64_t)> nll_loss(
+    "nll_loss", &detail::nll_loss);
+inline constinit Operator<Tensor(const Tensor&, const Tensor&, Reduction, std::int64_t, double)>
+    cross_entropy("cross_entropy", &detail::cross_entropy);
+inline constinit PairLossOperator mse_loss("mse_loss", &detail::mse_loss);
+inline constinit PairLossOperator l1_loss("l1_loss", &detail::l1_loss);
+inline constinit Operator<Tensor(const Tensor&, const Tensor&, Reduction, double)> huber_loss(
+    "huber_loss", &detail::huber_loss);
+inline constinit PairLossOperator binary_cross_entropy_with_logits(
+    "binary_cross_entropy_with_logits", &detail::bce_with_logits);
+}  // namespace op
+
+// Classes stand in dimension 1 (0 of a 1-d input): [N, C, ...] with int64 targets [N, ...]. Targets
+// equal to ignore_index count for nothing, also in the mean, which is over the others.
+inline Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target,
+                       Reduction reduction = Reduction::kMean,
+                       std::int64_t ignore_index = kIgnoreIndex) {
+  return op::nll_loss(log_probabilities, target, reduction, ignore_index);
+}
+// nll_loss of log_softmax; smoothing gives a share of each target to all classes alike.
+inline Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                            Reduction reduction = Reduction::kMean,
+                            std::int64_t ignore_index = kIgnoreIndex, double label_smoothing = 0) {
+  return op::cross_entropy(logits, target, reduction, ignore_index, label_smoothing);
+}
+// Operands broadcast and promote.
+inline Tensor mse_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reduction::kMean) {
+  return op::mse_loss(a, b, reduction);
+}
+inline Tensor l1_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reduction::kMean) {
+  return op::l1_loss(a, b, reduction);
+}
+inline Tensor huber_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reduction::kMean,
+                         double delta = 1) {
+  return op::huber_loss(a, b, reduction, delta);
+}
+inline Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                               Reduction reduction = Reduction::kMean) {
+  return op::binary_cross_entropy_with_logits(logits, target, reduction);
+}
+
+}  // namespace tenon::ops

@@ -1,0 +1,167 @@
+#include "tenon/ops/matmul.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/parallel.h"
+#include "tenon/ops/binary.h"
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/gemm.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::ops {
+namespace {
+
+[[noreturn]] void refuse(const char* what, const Tensor& a, const Tensor& b) {
+  throw InvalidArgument(
+      fmt::format("{}: shapes {} and {} ({} and {}): the last size of the first must be the last "
+                  "but one of the second, and the dtypes equal and not bool",
+                  what, to_string(a.sizes()), to_string(b.sizes()), dtype_name(a.dtype()),
+                  dtype_name(b.dtype())));
+}
+
+// How BLAS can take the last two dimensions as they are; nothing where it cannot.
+bool as_matrix(const Tensor& t, cpu::Matrix& matrix) {
+  const std::int64_t rows = t.size(-2), columns = t.size(-1);
+  const std::int64_t row_stride = t.stride(-2), column_stride = t.stride(-1);
+  if ((column_stride == 1 || columns == 1) && (row_stride >= columns || rows == 1)) {
+    matrix = {nullptr, std::max<std::int64_t>(rows == 1 ? columns : row_stride, 1), false};
+    return columns == 1 ? row_stride >= 1 || rows == 1 : true;
+  }
+  if ((row_stride == 1 || rows == 1) && (column_stride >= rows || columns == 1)) {
+    matrix = {nullptr, std::max<std::int64_t>(columns == 1 ? rows : column_stride, 1), true};
+    return true;
+  }
+  return false;
+}
+
+// The tensor, or a copy of it, that BLAS can take.
+Tensor prepared(const Tensor& t, cpu::Matrix& matrix) {
+  if (as_matrix(t, matrix)) return t;
+  const Tensor dense = contiguous(t);
+  matrix = {nullptr, std::max<std::int64_t>(dense.size(-1), 1), false};
+  return dense;
+}
+
+// Where each matrix of a batch begins, in elements.
+std::int64_t batch_offset(const Tensor& t, std::int64_t index) {
+  std::int64_t offset = 0;
+  for (std::int64_t d = t.dim() - 3; d >= 0; --d) {
+    offset += index % t.size(d) * t.stride(d);
+    index /= t.size(d);
+  }
+  return offset;
+}
+
+// out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches.
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
+  if (out.is_meta() || out.numel() == 0) return;
+  const std::int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
+  if (k == 0) {
+    if (beta == 0) zero_(out);
+    return;
+  }
+  cpu::Matrix left, right;
+  const Tensor ready_a = prepared(a, left);
+  const Tensor ready_b = prepared(b, right);
+  const auto item = static_cast<std::int64_t>(out.item_size());
+  const auto* from_a = static_cast<const char*>(ready_a.const_data_ptr());
+  const auto* from_b = static_cast<const char*>(ready_b.const_data_ptr());
+  auto* target = static_cast<char*>(out.data_ptr());
+  const std::int64_t batch = out.numel() / (m * n);
+  // Small products side by side on the threads; large ones each on all of them.
+  const std::int64_t work = m * n * k;
+  const std::int64_t grain = work > (1 << 18) ? batch : std::max<std::int64_t>(1, (1 << 18) / work);
+  parallel_for(0, batch, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      cpu::Matrix la = left, lb = right;
+      la.data = from_a + batch_offset(ready_a, i) * item;
+      lb.data = from_b + batch_offset(ready_b, i) * item;
+      cpu::gemm(out.dtype(), m, n, k, la, lb, beta, target + i * m * n * item, n);
+    }
+  });
+}
+
+void check_operands(const char* what, const Tensor& a, const Tensor& b) {
+  const bool fits = a.dim() >= 1 && b.dim() >= 1 && a.dtype() == b.dtype() &&
+                    a.dtype() != DType::kBool && a.size(-1) == b.size(b.dim() == 1 ? 0 : -2);
+  if (!fits) refuse(what, a, b);
+}
+
+DimVector batch_of(const Tensor& t) {
+  return DimVector(t.sizes().data(), static_cast<std::size_t>(t.dim() - 2));
+}
+
+DimVector joined(DimVector batch, std::int64_t rows, std::int64_t columns) {
+  batch.push_back(rows);
+  batch.push_back(columns);
+  return batch;
+}
+
+// Both of at least two dimensions and of a dtype that gemm takes.
+Tensor product(const Tensor& a, const Tensor& b, Device device) {
+  if (b.dim() == 2 && a.dim() > 2) {
+    // One matrix for the whole batch: the batch is rows.
+    const Tensor rows = a.reshape({a.numel() / std::max<std::int64_t>(1, a.size(-1)), a.size(-1)});
+    if (a.size(-1) > 0)
+      return product(rows, b, device).view(joined(batch_of(a), a.size(-2), b.size(-1)));
+  }
+  const DimVector batch = broadcast_sizes(batch_of(a), batch_of(b), "matmul");
+  const Tensor out = empty(joined(batch, a.size(-2), b.size(-1)), a.dtype(), device);
+  multiply(out, a.expand(joined(batch, a.size(-2), a.size(-1))),
+           b.expand(joined(batch, b.size(-2), b.size(-1))), 0);
+  return out;
+}
+
+}  // namespace
+
+Tensor detail::matmul(const Tensor& a, const Tensor& b) {
+  const Device device = common_device("matmul", {&a, &b});
+  check_operands("matmul", a, b);
+  const DType compute = compute_dtype(a.dtype());
+  const Tensor left = to(a.dim() == 1 ? a.unsqueeze(0) : a, compute);
+  const Tensor right = to(b.dim() == 1 ? b.unsqueeze(1) : b, compute);
+  Tensor out = product(left, right, device);
+  if (b.dim() == 1) out = out.squeeze(-1);
+  if (a.dim() == 1) out = out.squeeze(b.dim() == 1 ? -1 : -2);
+  return to(out, a.dtype());
+}
+
+Tensor detail::bmm(const Tensor& a, const Tensor& b) {
+  if (a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0)) refuse("bmm", a, b);
+  return ops::matmul(a, b);
+}
+
+Tensor detail::addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
+  const Device device = common_device("addmm", {&bias, &a, &b});
+  check_operands("addmm", a, b);
+  if (a.dim() != 2 || b.dim() != 2) refuse("addmm", a, b);
+  const DType compute = compute_dtype(a.dtype());
+  const Tensor out = empty({a.size(0), b.size(1)}, compute, device);
+  if (!out.is_meta()) copy_(out, bias.expand(out.sizes()));
+  multiply(out, to(a, compute), to(b, compute), 1);
+  return to(out, a.dtype());
+}
+
+Tensor detail::linear(const Tensor& a, const Tensor& weight, const Tensor& bias) {
+  if (weight.dim() != 2 || a.dim() < 1 || a.size(-1) != weight.size(1))
+    throw InvalidArgument(fmt::format("linear: an input of shape {} for a weight [out, in] of {}",
+                                      to_string(a.sizes()), to_string(weight.sizes())));
+  if (!bias.defined()) return ops::matmul(a, weight.t());
+  if (bias.numel() != weight.size(0))
+    throw InvalidArgument(fmt::format("linear: a bias of shape {} for a weight of {}",
+                                      to_string(bias.sizes()), to_string(weight.sizes())));
+  DimVector sizes = a.sizes().to_vector();
+  sizes.back() = weight.size(0);
+  const std::int64_t rows = numel_of(sizes) / std::max<std::int64_t>(1, weight.size(0));
+  return ops::addmm(bias, a.reshape({rows, a.size(-1)}), weight.t()).view(sizes);
+}
+
+Tensor detail::outer(const Tensor& a, const Tensor& b) {
+  if (a.dim() != 1 || b.dim() != 1)
+    throw InvalidArgument(fmt::format("outer: shapes {} and {}; take vectors", to_string(a.sizes()),
+                                      to_string(b.sizes())));
+  return mul(a.unsqueeze(1), b.unsqueeze(0));
+}
+
+}  // namespace tenon::ops

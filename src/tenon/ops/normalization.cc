@@ -1,0 +1,164 @@
+#include "tenon/ops/normalization.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tenon/ops/binary.h"
+#include "tenon/ops/kernels/cpu/softmax_rows.h"
+#include "tenon/ops/reduce.h"
+#include "tenon/ops/row_loop.h"
+#include "tenon/ops/unary.h"
+
+namespace tenon::ops {
+namespace {
+
+void check_floating(const char* what, const Tensor& a) {
+  if (!is_floating(a.dtype()))
+    throw InvalidArgument(
+        fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
+}
+
+// The last dimensions must be the normalised ones. Returns how many elements they have.
+std::int64_t check_shape(const char* what, const Tensor& a, IntList shape) {
+  const auto ndim = static_cast<std::size_t>(a.dim());
+  if (shape.empty() || shape.size() > ndim ||
+      !(IntList(a.sizes().data() + ndim - shape.size(), shape.size()) == shape))
+    throw InvalidArgument(fmt::format("{}: shape {} does not end in {}", what, to_string(a.sizes()),
+                                      to_string(shape)));
+  return numel_of(shape);
+}
+
+// A weight or bias as dense elements in the dtype of the computation; undefined stays so.
+Tensor parameter(const char* what, const Tensor& p, std::int64_t elements, DType dtype) {
+  if (!p.defined()) return p;
+  if (p.numel() != elements)
+    throw InvalidArgument(fmt::format("{}: a weight or bias of shape {} for {} elements", what,
+                                      to_string(p.sizes()), elements));
+  return contiguous(to(p, dtype));
+}
+
+const void* data_or_null(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
+
+// Rows of `length` elements: statistics(functions, row, mean, scale) decides what is taken away and
+// multiplied.
+template <typename Statistics>
+Tensor normalize_rows(const Tensor& a, std::int64_t length, const Tensor& weight,
+                      const Tensor& bias, Statistics&& statistics) {
+  const Tensor dense = contiguous(to(a, compute_dtype(a.dtype())));
+  const RowView view(length == 0 ? dense.reshape({-1}) : dense.view({-1, length}), -1);
+  const Tensor out = empty(a.sizes(), dense.dtype(), a.device());
+  const cpu::RowFunctions functions = cpu::row_functions(dense.dtype());
+  auto* result = static_cast<char*>(out.data_ptr());
+  const auto bytes = static_cast<std::int64_t>(out.item_size()) * length;
+  view.for_each([&](std::int64_t i, const char* row) {
+    double mean = 0;
+    double scale = 1;
+    statistics(functions, row, mean, scale);
+    functions.affine(result + i * bytes, row, length, mean, scale, data_or_null(weight),
+                     data_or_null(bias));
+  });
+  return to(out, a.dtype());
+}
+
+auto centred(std::int64_t length, double eps) {
+  return [=](const cpu::RowFunctions& f, const char* row, double& mean, double& scale) {
+    double variance = 0;
+    f.moments(row, length, &mean, &variance);
+    scale = 1 / std::sqrt(variance + eps);
+  };
+}
+
+// A parameter by channel in the shape that broadcasts over a batch: [1, C, 1, ...].
+Tensor by_channel(const Tensor& p, const Tensor& a) {
+  DimVector sizes(static_cast<std::size_t>(a.dim()), 1);
+  sizes[1] = p.numel();
+  return p.reshape(sizes);
+}
+
+void check_channels(const char* what, const Tensor& a, std::initializer_list<const Tensor*> all) {
+  if (a.dim() < 2)
+    throw InvalidArgument(
+        fmt::format("{}: shape {} has no channels (dimension 1)", what, to_string(a.sizes())));
+  for (const Tensor* p : all)
+    if (p->defined() && p->numel() != a.size(1))
+      throw InvalidArgument(fmt::format("{}: {} numbers for the {} channels of shape {}", what,
+                                        p->numel(), a.size(1), to_string(a.sizes())));
+}
+
+}  // namespace
+
+Tensor detail::layer_norm(const Tensor& a, IntList shape, const Tensor& weight, const Tensor& bias,
+                          double eps) {
+  common_device("layer_norm", {&a, &weight, &bias});
+  check_floating("layer_norm", a);
+  const std::int64_t length = check_shape("layer_norm", a, shape);
+  const DType compute = compute_dtype(a.dtype());
+  return normalize_rows(a, length, parameter("layer_norm", weight, length, compute),
+                        parameter("layer_norm", bias, length, compute), centred(length, eps));
+}
+
+Tensor detail::rms_norm(const Tensor& a, IntList shape, const Tensor& weight, double eps) {
+  common_device("rms_norm", {&a, &weight});
+  check_floating("rms_norm", a);
+  const std::int64_t length = check_shape("rms_norm", a, shape);
+  return normalize_rows(
+      a, length, parameter("rms_norm", weight, length, compute_dtype(a.dtype())), {},
+      [=](const cpu::RowFunctions& f, const char* row, double& mean, double& scale) {
+        double average = 0;
+        double variance = 0;
+        f.moments(row, length, &average, &variance);
+        mean = 0;  // nothing is taken away
+        scale = 1 / std::sqrt(variance + average * average + eps);
+      });
+}
+
+Tensor detail::group_norm(const Tensor& a, std::int64_t groups, const Tensor& weight,
+                          const Tensor& bias, double eps) {
+  common_device("group_norm", {&a, &weight, &bias});
+  check_floating("group_norm", a);
+  check_channels("group_norm", a, {&weight, &bias});
+  if (groups < 1 || a.size(1) % groups != 0)
+    throw InvalidArgument(fmt::format("group_norm: {} groups of the {} channels of shape {}",
+                                      groups, a.size(1), to_string(a.sizes())));
+  const std::int64_t rows = a.size(0) * groups;
+  const std::int64_t length = rows == 0 ? 0 : a.numel() / rows;
+  Tensor out = normalize_rows(a, length, {}, {}, centred(length, eps));
+  if (weight.defined()) out = mul(out, to(by_channel(weight, a), a.dtype()));
+  if (bias.defined()) out = add(out, to(by_channel(bias, a), a.dtype()));
+  return out;
+}
+
+Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Tensor& running_var,
+                          const Tensor& weight, const Tensor& bias, bool training, double momentum,
+                          double eps) {
+  common_device("batch_norm", {&a, &running_mean, &running_var, &weight, &bias});
+  check_floating("batch_norm", a);
+  check_channels("batch_norm", a, {&running_mean, &running_var, &weight, &bias});
+  if (!training && (!running_mean.defined() || !running_var.defined()))
+    throw InvalidArgument("batch_norm: without training it needs the running mean and variance");
+  const DType compute = compute_dtype(a.dtype());
+  Tensor mean = running_mean;
+  Tensor variance = running_var;
+  if (training) {
+    DimVector dims;
+    for (std::int64_t d = 0; d < a.dim(); ++d)
+      if (d != 1) dims.push_back(d);
+    const Tensor wide = to(a, compute);
+    mean = ops::mean(wide, dims);
+    variance = ops::var(wide, dims, 0);
+    const double count = a.size(1) == 0 ? 0 : static_cast<double>(a.numel() / a.size(1));
+    if (running_mean.defined()) add_(mul_(running_mean, 1 - momentum), mul(mean, momentum));
+    if (running_var.defined())
+      add_(mul_(running_var, 1 - momentum), mul(variance, momentum * count / (count - 1)));
+  }
+  // x * scale + shift: two passes whatever there is to apply.
+  Tensor scale = rsqrt(add(to(variance, compute), eps));
+  if (weight.defined()) scale = mul(scale, to(weight, compute));
+  Tensor shift = neg(mul(to(mean, compute), scale));
+  if (bias.defined()) shift = add(shift, to(bias, compute));
+  const Tensor scaled = mul(to(a, compute), by_channel(scale, a));
+  return to(add_(scaled, by_channel(shift, a)), a.dtype());
+}
+
+}  // namespace tenon::ops

@@ -1,0 +1,46 @@
+// The signs of arithmetic for tensors, and one header for all operators.
+#pragma once
+
+#include "tenon/ops/attention.h"
+#include "tenon/ops/binary.h"
+#include "tenon/ops/conv.h"
+#include "tenon/ops/loss.h"
+#include "tenon/ops/matmul.h"
+#include "tenon/ops/normalization.h"
+#include "tenon/ops/pool.h"
+#include "tenon/ops/reduce.h"
+#include "tenon/ops/scan.h"
+#include "tenon/ops/select.h"
+#include "tenon/ops/shape.h"
+#include "tenon/ops/softmax.h"
+#include "tenon/ops/unary.h"
+
+namespace tenon {
+
+#define TENON_SIGN(sign, name)                                                              \
+  inline Tensor operator sign(const Tensor& a, const Tensor& b) { return ops::name(a, b); } \
+  inline Tensor operator sign(const Tensor& a, const Scalar& b) { return ops::name(a, b); } \
+  inline Tensor operator sign(const Scalar& a, const Tensor& b) { return ops::name(a, b); }
+TENON_SIGN(+, add)
+TENON_SIGN(-, sub)
+TENON_SIGN(*, mul)
+TENON_SIGN(/, div)
+TENON_SIGN(==, eq)
+TENON_SIGN(!=, ne)
+TENON_SIGN(<, lt)
+TENON_SIGN(<=, le)
+TENON_SIGN(>, gt)
+TENON_SIGN(>=, ge)
+#undef TENON_SIGN
+
+inline Tensor operator-(const Tensor& a) { return ops::neg(a); }
+inline const Tensor& operator+=(const Tensor& a, const Tensor& b) { return ops::add_(a, b); }
+inline const Tensor& operator-=(const Tensor& a, const Tensor& b) { return ops::sub_(a, b); }
+inline const Tensor& operator*=(const Tensor& a, const Tensor& b) { return ops::mul_(a, b); }
+inline const Tensor& operator/=(const Tensor& a, const Tensor& b) { return ops::div_(a, b); }
+inline const Tensor& operator+=(const Tensor& a, const Scalar& b) { return ops::add_(a, b); }
+inline const Tensor& operator-=(const Tensor& a, const Scalar& b) { return ops::sub_(a, b); }
+inline const Tensor& operator*=(const Tensor& a, const Scalar& b) { return ops::mul_(a, b); }
+inline const Tensor& operator/=(const Tensor& a, const Scalar& b) { return ops::div_(a, b); }
+
+}  // namespace tenon

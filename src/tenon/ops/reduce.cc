@@ -1,0 +1,222 @@
+#include "tenon/ops/reduce.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tenon/base/parallel.h"
+#include "tenon/ops/binary.h"
+#include "tenon/ops/unary.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::ops {
+namespace {
+
+void check_floating(const char* what, const Tensor& a) {
+  if (!is_floating(a.dtype()))
+    throw InvalidArgument(
+        fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
+}
+
+void check_elements(const char* what, const Tensor& a, std::uint64_t dims) {
+  for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
+    if (((dims >> d) & 1) != 0 && a.sizes()[d] == 0)
+      throw InvalidArgument(fmt::format("{}: dimension {} of shape {} has no elements", what, d,
+                                        to_string(a.sizes())));
+}
+
+std::int64_t reduced_count(const Tensor& a, std::uint64_t dims) {
+  std::int64_t count = 1;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
+    if (((dims >> d) & 1) != 0) count *= a.sizes()[d];
+  return count;
+}
+
+// The gathered numbers as the result: dtype and shape.
+Tensor shaped(const Tensor& gathered, const Tensor& a, std::uint64_t dims, bool keepdim,
+              DType dtype) {
+  return to(gathered, dtype).view(detail::reduced_sizes(a, dims, keepdim));
+}
+
+DType sum_dtype(DType dtype) {
+  return is_floating(dtype) || is_complex(dtype) ? dtype : DType::kI64;
+}
+
+// Means in f64, one for each kept element.
+Tensor means(const Tensor& a, std::uint64_t dims) {
+  return div(detail::gather(Gather::kSum, a, dims, {}),
+             Scalar(static_cast<double>(reduced_count(a, dims))));
+}
+
+Tensor variances(const char* what, const Tensor& a, std::uint64_t dims, std::int64_t correction) {
+  check_floating(what, a);
+  const Tensor squares = detail::gather(Gather::kSumOfSquares, a, dims, means(a, dims));
+  const double count = static_cast<double>(reduced_count(a, dims) - correction);
+  return div(squares, Scalar(std::max(count, 0.0)));
+}
+
+Tensor extreme(const char* what, Gather kind, const Tensor& a, IntList dims, bool keepdim) {
+  common_device(what, {&a});
+  const std::uint64_t reduced = detail::reduced_dims(what, a, dims);
+  check_elements(what, a, reduced);
+  if (is_complex(a.dtype()))
+    throw InvalidArgument(fmt::format("{}: complex numbers have no order", what));
+  return shaped(detail::gather(kind, a, reduced, {}), a, reduced, keepdim, a.dtype());
+}
+
+// True if a comes before b among extremes: NaN first of all.
+template <typename T, bool kLargest>
+bool beats(T a, T b) {
+  if (a != a) return b == b;
+  return kLargest ? a > b : a < b;
+}
+
+template <bool kLargest>
+Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int64_t> dim,
+                   bool keepdim) {
+  const Device device = common_device(what, {&given});
+  const Tensor a = dim ? given : given.reshape({-1});
+  const auto d = static_cast<std::size_t>(wrap_dim(dim.value_or(0), a.dim(), what));
+  check_elements(what, a, std::uint64_t{1} << d);
+  if (a.numel() == 0 && !dim) throw InvalidArgument(fmt::format("{}: of no elements", what));
+  if (is_complex(a.dtype()))
+    throw InvalidArgument(fmt::format("{}: complex numbers have no order", what));
+  const std::uint64_t reduced = a.dim() == 0 ? 0 : std::uint64_t{1} << d;
+  Tensor out = empty(detail::reduced_sizes(a, reduced, keepdim && dim), DType::kI64, device);
+  if (!out.is_meta() && a.dim() == 0) fill_(out, 0);
+  if (!out.is_meta() && out.numel() > 0 && a.dim() > 0) {
+    const Tensor rows = contiguous(a.movedim(static_cast<std::int64_t>(d), -1));
+    const std::int64_t length = a.sizes()[d];
+    std::int64_t* result = out.data_ptr<std::int64_t>();
+    visit_dtype(a.dtype(), [&]<typename T>() {
+      if constexpr (!std::is_same_v<T, Complex64> && !std::is_same_v<T, Complex128>) {
+        const T* values = rows.const_data_ptr<T>();
+        parallel_for(0, out.numel(), std::max<std::int64_t>(1, 32768 / length),
+                     [&](std::int64_t begin, std::int64_t end) {
+                       for (std::int64_t i = begin; i < end; ++i) {
+                         const T* row = values + i * length;
+                         std::int64_t best = 0;
+                         for (std::int64_t j = 1; j < length; ++j)
+                           if (beats<T, kLargest>(row[j], row[best])) best = j;
+                         result[i] = best;
+                       }
+                     });
+      }
+    });
+  }
+  if (keepdim && !dim) return out.view(DimVector(static_cast<std::size_t>(given.dim()), 1));
+  return out;
+}
+
+}  // namespace
+
+std::uint64_t detail::reduced_dims(const char* what, const Tensor& a, IntList dims) {
+  if (dims.empty()) return a.dim() == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << a.dim()) - 1;
+  std::uint64_t bits = 0;
+  for (const std::int64_t dim : dims) {
+    const std::uint64_t bit = std::uint64_t{1} << wrap_dim(dim, a.dim(), what);
+    if ((bits & bit) != 0)
+      throw InvalidArgument(
+          fmt::format("{}: dimension {} comes twice in {}", what, dim, to_string(dims)));
+    bits |= bit;
+  }
+  return bits;
+}
+
+DimVector detail::reduced_sizes(const Tensor& a, std::uint64_t reduced, bool keepdim) {
+  DimVector sizes;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d) {
+    if (((reduced >> d) & 1) == 0)
+      sizes.push_back(a.sizes()[d]);
+    else if (keepdim)
+      sizes.push_back(1);
+  }
+  return sizes;
+}
+
+Tensor detail::sum(const Tensor& a, IntList dims, bool keepdim) {
+  common_device("sum", {&a});
+  const std::uint64_t reduced = reduced_dims("sum", a, dims);
+  return shaped(gather(Gather::kSum, a, reduced, {}), a, reduced, keepdim, sum_dtype(a.dtype()));
+}
+
+Tensor detail::mean(const Tensor& a, IntList dims, bool keepdim) {
+  common_device("mean", {&a});
+  if (!is_complex(a.dtype())) check_floating("mean", a);
+  const std::uint64_t reduced = reduced_dims("mean", a, dims);
+  return shaped(means(a, reduced), a, reduced, keepdim, a.dtype());
+}
+
+Tensor detail::prod(const Tensor& a, IntList dims, bool keepdim) {
+  common_device("prod", {&a});
+  const std::uint64_t reduced = reduced_dims("prod", a, dims);
+  return shaped(gather(Gather::kProduct, a, reduced, {}), a, reduced, keepdim,
+                sum_dtype(a.dtype()));
+}
+
+Tensor detail::amax(const Tensor& a, IntList dims, bool keepdim) {
+  return extreme("amax", Gather::kLargest, a, dims, keepdim);
+}
+Tensor detail::amin(const Tensor& a, IntList dims, bool keepdim) {
+  return extreme("amin", Gather::kSmallest, a, dims, keepdim);
+}
+
+Tensor detail::any(const Tensor& a, IntList dims, bool keepdim) {
+  common_device("any", {&a});
+  const std::uint64_t reduced = reduced_dims("any", a, dims);
+  const Tensor truth = to(a, DType::kBool);
+  return shaped(gt(gather(Gather::kSum, truth, reduced, {}), 0), a, reduced, keepdim, DType::kBool);
+}
+
+Tensor detail::all(const Tensor& a, IntList dims, bool keepdim) {
+  common_device("all", {&a});
+  const std::uint64_t reduced = reduced_dims("all", a, dims);
+  const Tensor truth = to(a, DType::kBool);
+  return shaped(gather(Gather::kProduct, truth, reduced, {}), a, reduced, keepdim, DType::kBool);
+}
+
+Tensor detail::logsumexp(const Tensor& a, IntList dims, bool keepdim) {
+  common_device("logsumexp", {&a});
+  check_floating("logsumexp", a);
+  const std::uint64_t reduced = reduced_dims("logsumexp", a, dims);
+  // Shifted by the largest; an infinite one would give NaN, and shifts nothing.
+  Tensor largest = gather(Gather::kLargest, a, reduced, {});
+  const Tensor shift = mul(largest, 1.0);
+  if (!a.is_meta()) {
+    double* values = shift.numel() > 0 ? shift.data_ptr<double>() : nullptr;
+    for (std::int64_t i = 0; i < shift.numel(); ++i)
+      if (std::isinf(values[i])) values[i] = 0;
+  }
+  const Tensor sums = gather(Gather::kSumOfExponentials, a, reduced, shift);
+  return shaped(add(log(sums), shift), a, reduced, keepdim, a.dtype());
+}
+
+Tensor detail::norm(const Tensor& a, IntList dims, bool keepdim) {
+  common_device("norm", {&a});
+  check_floating("norm", a);
+  const std::uint64_t reduced = reduced_dims("norm", a, dims);
+  return shaped(sqrt(gather(Gather::kSumOfSquares, a, reduced, {})), a, reduced, keepdim,
+                a.dtype());
+}
+
+Tensor detail::var(const Tensor& a, IntList dims, std::int64_t correction, bool keepdim) {
+  common_device("var", {&a});
+  const std::uint64_t reduced = reduced_dims("var", a, dims);
+  return shaped(variances("var", a, reduced, correction), a, reduced, keepdim, a.dtype());
+}
+
+Tensor detail::std_deviation(const Tensor& a, IntList dims, std::int64_t correction, bool keepdim) {
+  common_device("std", {&a});
+  const std::uint64_t reduced = reduced_dims("std", a, dims);
+  return shaped(sqrt(variances("std", a, reduced, correction)), a, reduced, keepdim, a.dtype());
+}
+
+Tensor detail::argmax(const Tensor& a, std::optional<std::int64_t> dim, bool keepdim) {
+  return arg_extreme<true>("argmax", a, dim, keepdim);
+}
+Tensor detail::argmin(const Tensor& a, std::optional<std::int64_t> dim, bool keepdim) {
+  return arg_extreme<false>("argmin", a, dim, keepdim);
+}
+
+}  // namespace tenon::ops

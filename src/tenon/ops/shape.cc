@@ -1,0 +1,203 @@
+#include "tenon/ops/shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/promotion.h"
+
+namespace tenon::ops {
+namespace {
+
+// Copies without versions and gradients: the targets are views of fresh results.
+void put(const Tensor& target, const Tensor& source) {
+  if (target.numel() > 0 && !target.is_meta()) tenon::detail::copy_elements(target, source);
+}
+
+bool is_skipped(const Tensor& t) { return t.dim() == 1 && t.numel() == 0; }
+
+// Keeps what lies on one side of a diagonal of the last two dimensions.
+template <typename Keep>
+Tensor triangle(const char* what, const Tensor& a, Keep&& keep) {
+  common_device(what, {&a});
+  if (a.dim() < 2)
+    throw InvalidArgument(
+        fmt::format("{}: shape {} has fewer than two dimensions", what, to_string(a.sizes())));
+  Tensor out = clone(a, MemoryFormat::kContiguous);
+  if (out.is_meta() || out.numel() == 0) return out;
+  const std::int64_t rows = a.size(-2);
+  const std::int64_t columns = a.size(-1);
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  auto* data = static_cast<char*>(out.data_ptr());
+  for (std::int64_t r = 0; r < out.numel() / columns; ++r, data += columns * item) {
+    const auto [begin, end] = keep(r % rows);  // the columns that stay
+    const std::int64_t first = std::clamp<std::int64_t>(begin, 0, columns);
+    const std::int64_t last = std::clamp<std::int64_t>(end, first, columns);
+    std::fill(data, data + first * item, 0);
+    std::fill(data + last * item, data + columns * item, 0);
+  }
+  return out;
+}
+
+}  // namespace
+
+Tensor detail::cat(std::span<const Tensor> tensors, std::int64_t dim) {
+  std::vector<const Tensor*> all;
+  for (const Tensor& t : tensors) all.push_back(&t);
+  if (all.empty()) throw InvalidArgument("cat: there are no tensors");
+  const Device device = common_device("cat", all);
+  const auto shape_of =
+      std::find_if(tensors.begin(), tensors.end(), [](const Tensor& t) { return !is_skipped(t); });
+  const Tensor& model = shape_of == tensors.end() ? tensors[0] : *shape_of;
+  if (model.dim() == 0) throw InvalidArgument("cat: 0-d tensors; use stack");
+  const auto d = static_cast<std::size_t>(wrap_dim(dim, model.dim(), "cat"));
+  DimVector sizes = model.sizes().to_vector();
+  sizes[d] = 0;
+  ResultType dtype;
+  for (const Tensor& t : tensors) {
+    dtype.add(t);
+    if (is_skipped(t)) continue;
+    bool fits = t.dim() == model.dim();
+    for (std::size_t i = 0; fits && i < sizes.size(); ++i)
+      fits = i == d || t.sizes()[i] == sizes[i];
+    if (!fits)
+      throw InvalidArgument(fmt::format("cat: shapes {} and {} differ in more than dimension {}",
+                                        to_string(model.sizes()), to_string(t.sizes()), d));
+    sizes[d] += t.sizes()[d];
+  }
+  Tensor out = empty(sizes, dtype.get(), device);
+  std::int64_t at = 0;
+  for (const Tensor& t : tensors) {
+    if (is_skipped(t)) continue;
+    put(out.narrow(static_cast<std::int64_t>(d), at, t.sizes()[d]), t);
+    at += t.sizes()[d];
+  }
+  return out;
+}
+
+Tensor detail::stack(std::span<const Tensor> tensors, std::int64_t dim) {
+  if (tensors.empty()) throw InvalidArgument("stack: there are no tensors");
+  const std::int64_t d = wrap_dim(dim, tensors[0].dim() + 1, "stack");
+  std::vector<Tensor> raised;
+  for (const Tensor& t : tensors) {
+    if (!(t.sizes() == tensors[0].sizes()))
+      throw InvalidArgument(fmt::format("stack: shapes {} and {} differ",
+                                        to_string(tensors[0].sizes()), to_string(t.sizes())));
+    raised.push_back(t.unsqueeze(d));
+  }
+  return ops::cat(raised, d);
+}
+
+Tensor detail::flip(const Tensor& a, IntList dims) {
+  const Device device = common_device("flip", {&a});
+  std::uint64_t flipped = 0;
+  for (const std::int64_t dim : dims) {
+    const std::uint64_t bit = std::uint64_t{1} << wrap_dim(dim, a.dim(), "flip");
+    if ((flipped & bit) != 0)
+      throw InvalidArgument(
+          fmt::format("flip: dimension {} comes twice in {}", dim, to_string(dims)));
+    flipped |= bit;
+  }
+  // One dimension after the other, element planes in reverse.
+  Tensor from = a;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (((flipped >> d) & 1) == 0 || a.size(d) < 2) continue;
+    Tensor to = empty(a.sizes(), a.dtype(), device);
+    for (std::int64_t i = 0; i < a.size(d); ++i)
+      put(to.select(d, i), from.select(d, a.size(d) - 1 - i));
+    from = to;
+  }
+  return from.is_same(a) ? clone(a) : from;
+}
+
+Tensor detail::roll(const Tensor& a, IntList shifts, IntList dims) {
+  const Device device = common_device("roll", {&a});
+  if (dims.empty() && shifts.size() == 1) {
+    const Tensor flat = roll(a.reshape({-1}), shifts, {0});
+    return flat.view(a.sizes());
+  }
+  if (dims.size() != shifts.size())
+    throw InvalidArgument(
+        fmt::format("roll: shifts {} for dimensions {}", to_string(shifts), to_string(dims)));
+  Tensor from = a;
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    const std::int64_t size = a.size(dims[i]);
+    if (size == 0) continue;
+    const std::int64_t shift = ((shifts[i] % size) + size) % size;
+    Tensor to = empty(a.sizes(), a.dtype(), device);
+    put(to.narrow(dims[i], shift, size - shift), from.narrow(dims[i], 0, size - shift));
+    put(to.narrow(dims[i], 0, shift), from.narrow(dims[i], size - shift, shift));
+    from = to;
+  }
+  return from.is_same(a) ? clone(a) : from;
+}
+
+Tensor detail::repeat(const Tensor& a, IntList repeats) {
+  const Device device = common_device("repeat", {&a});
+  if (repeats.size() < static_cast<std::size_t>(a.dim()))
+    throw InvalidArgument(
+        fmt::format("repeat: {} for shape {}; there must be one for each dimension",
+                    to_string(repeats), to_string(a.sizes())));
+  // Seen as [r0, s0, r1, s1, ...] the result is the source broadcast along every r.
+  const std::size_t added = repeats.size() - static_cast<std::size_t>(a.dim());
+  DimVector sizes, split, source;
+  for (std::size_t d = 0; d < repeats.size(); ++d) {
+    const std::int64_t size = d < added ? 1 : a.sizes()[d - added];
+    if (repeats[d] < 0)
+      throw InvalidArgument(fmt::format("repeat: {} is negative", to_string(repeats)));
+    sizes.push_back(checked_numel({size, repeats[d]}));
+    split.push_back(repeats[d]);
+    split.push_back(size);
+    source.push_back(1);
+    source.push_back(size);
+  }
+  Tensor out = empty(sizes, a.dtype(), device);
+  if (out.numel() > 0) put(out.view(split), contiguous(a).view(source));
+  return out;
+}
+
+Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
+  const Device device = common_device("pad", {&a});
+  const auto ndim = static_cast<std::size_t>(a.dim());
+  if (pad.size() % 2 != 0 || pad.size() > 2 * ndim)
+    throw InvalidArgument(fmt::format("pad: {} for shape {}; give pairs from the last dimension on",
+                                      to_string(pad), to_string(a.sizes())));
+  DimVector sizes = a.sizes().to_vector();
+  Tensor source = a;
+  DimVector starts(ndim, 0);
+  for (std::size_t i = 0; i < pad.size() / 2; ++i) {
+    const std::size_t d = ndim - 1 - i;
+    const std::int64_t before = pad[2 * i];
+    const std::int64_t after = pad[2 * i + 1];
+    sizes[d] += before + after;
+    if (sizes[d] < 0)
+      throw InvalidArgument(fmt::format("pad: {} leaves nothing of dimension {} of shape {}",
+                                        to_string(pad), d, to_string(a.sizes())));
+    const std::int64_t cropped = std::clamp<std::int64_t>(-before, 0, a.sizes()[d]);
+    const std::int64_t kept = a.sizes()[d] - cropped - std::max<std::int64_t>(0, -after);
+    source = source.narrow(static_cast<std::int64_t>(d), cropped, std::max<std::int64_t>(0, kept));
+    starts[d] = std::max<std::int64_t>(0, before);
+  }
+  Tensor out = full(sizes, value, a.dtype(), device);
+  Tensor inside = out;
+  for (std::size_t d = 0; d < ndim; ++d)
+    inside = inside.narrow(static_cast<std::int64_t>(d), starts[d], source.sizes()[d]);
+  put(inside, source);
+  return out;
+}
+
+Tensor detail::tril(const Tensor& a, std::int64_t diagonal) {
+  return triangle("tril", a, [=](std::int64_t row) {
+    return std::pair<std::int64_t, std::int64_t>(0, row + diagonal + 1);
+  });
+}
+
+Tensor detail::triu(const Tensor& a, std::int64_t diagonal) {
+  return triangle("triu", a, [=](std::int64_t row) {
+    return std::pair<std::int64_t, std::int64_t>(row + diagonal, INT64_MAX);
+  });
+}
+
+}  // namespace tenon::ops

@@ -1,0 +1,24 @@
+// Softmax along a dimension.
+#pragma once
+
+#include "tenon/ops/dispatch.h"
+
+namespace tenon::ops {
+
+namespace detail {
+Tensor softmax(const Tensor& a, std::int64_t dim);
+Tensor log_softmax(const Tensor& a, std::int64_t dim);
+}  // namespace detail
+
+namespace op {
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> softmax("softmax", &detail::softmax);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> log_softmax("log_softmax",
+                                                                           &detail::log_softmax);
+}  // namespace op
+
+// exp(x) / sum(exp(x)) along `dim`, and its logarithm, computed without overflow. Floating point
+// only. A row of nothing but -inf becomes NaN.
+inline Tensor softmax(const Tensor& a, std::int64_t dim) { return op::softmax(a, dim); }
+inline Tensor log_softmax(const Tensor& a, std::int64_t dim) { return op::log_softmax(a, dim); }
+
+}  // namespace tenon::ops

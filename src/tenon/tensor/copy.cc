@@ -1,0 +1,145 @@
+#include "tenon/tensor/copy.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/current_allocator.h"
+#include "tenon/tensor/copy_on_write.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon {
+namespace {
+
+// Tells the gradient metadata of either that values went from source to target.
+void tell_written(const Tensor& target, const Tensor& source) {
+  AutogradMetaInterface* meta = target.impl()->autograd_meta();
+  if (meta == nullptr && source.defined()) meta = source.impl()->autograd_meta();
+  if (meta == nullptr) [[likely]]
+    return;
+  Tensor written = target;
+  meta->written(written, source);
+}
+
+Tensor tell_copied(const Tensor& source, Tensor copy) {
+  if (source.impl()->autograd_meta() != nullptr) [[unlikely]]
+    source.impl()->autograd_meta()->copied(source, copy);
+  return copy;
+}
+
+void check_target(const Tensor& target, const char* what) {
+  if (target.numel() > 1 && !is_surely_non_overlapping(target.sizes(), target.strides()))
+    throw InvalidArgument(fmt::format(
+        "{}: the target of shape {} and strides {} has elements that share memory; clone it first",
+        what, to_string(target.sizes()), to_string(target.strides())));
+}
+
+bool is_host(const Tensor& t) { return t.device().type == DeviceType::kCpu; }
+
+// Between devices, or on one that is not the host: whole blocks, by the allocator that knows the
+// memory. A source in another order or dtype is brought into line on its own side if that is the
+// host.
+void copy_across(const Tensor& target, const Tensor& source) {
+  const bool same_bytes = target.dtype() == source.dtype() && target.sizes() == source.sizes() &&
+                          target.is_contiguous();
+  if (!same_bytes && is_host(source)) {
+    Tensor staged = empty(target.sizes(), target.dtype());
+    detail::copy_elements(staged, source);
+    return copy_across(target, staged);
+  }
+  if (!same_bytes || !source.is_contiguous())
+    throw InvalidArgument(fmt::format(
+        "copy: from {} {} on {} to {} {} on {}: between devices only contiguous tensors of one "
+        "shape and dtype are copied",
+        dtype_name(source.dtype()), to_string(source.sizes()), to_string(source.device()),
+        dtype_name(target.dtype()), to_string(target.sizes()), to_string(target.device())));
+  const Device device = is_host(target) ? source.device() : target.device();
+  current_allocator(device)->copy_data(target.data_ptr(), source.const_data_ptr(), source.nbytes());
+}
+
+void move_values(const Tensor& target, const Tensor& source) {
+  if (target.numel() == 0 || target.is_meta()) return;
+  if (source.is_meta())
+    throw InvalidArgument(
+        fmt::format("copy: a meta tensor of shape {} has no values to give to one on {}; make an "
+                    "empty one there",
+                    to_string(source.sizes()), to_string(target.device())));
+  if (!is_host(target) || !is_host(source)) return copy_across(target, source);
+  if (target.is_alias_of(source)) {
+    const bool same_place =
+        target.dtype() == source.dtype() && target.storage_offset() == source.storage_offset() &&
+        target.sizes() == source.sizes() && target.strides() == source.strides();
+    if (same_place) return;
+    return detail::copy_elements(target, clone(source.detach()));
+  }
+  detail::copy_elements(target, source);
+}
+
+// The strides of a dense copy in the source's order, as PyTorch's preserve_format has them.
+DimVector preserved_strides(const Tensor& source) {
+  if (source.is_non_overlapping_and_dense()) return source.strides().to_vector();
+  return strides_for(source.sizes());
+}
+
+}  // namespace
+
+const Tensor& copy_(const Tensor& target, const Tensor& source) {
+  if (broadcast_sizes(target.sizes(), source.sizes(), "copy") != target.sizes().to_vector())
+    throw InvalidArgument(fmt::format("copy: shape {} does not broadcast to {}",
+                                      to_string(source.sizes()), to_string(target.sizes())));
+  check_target(target, "copy");
+  target.impl()->bump_version();
+  move_values(target, source);
+  tell_written(target, source);
+  return target;
+}
+
+const Tensor& fill_(const Tensor& target, const Scalar& value) {
+  check_target(target, "fill");
+  target.impl()->bump_version();
+  if (target.numel() > 0 && !target.is_meta()) {
+    if (is_host(target)) {
+      detail::fill_elements(target, value);
+    } else {
+      Tensor staged = empty({}, target.dtype());
+      detail::fill_elements(staged, value);
+      copy_across(target, staged.expand(target.sizes()));
+    }
+  }
+  tell_written(target, Tensor());
+  return target;
+}
+
+Tensor clone(const Tensor& source, MemoryFormat format) {
+  const DimVector strides = format == MemoryFormat::kPreserve ? preserved_strides(source)
+                                                              : strides_for(source.sizes(), format);
+  Tensor copy = empty_strided(source.sizes(), strides, source.dtype(), source.device());
+  move_values(copy, source);
+  return tell_copied(source, std::move(copy));
+}
+
+Tensor lazy_clone(const Tensor& source) {
+  Storage shared(copy_on_write_clone(*source.storage().impl()));
+  Tensor copy(make_intrusive<TensorImpl>(std::move(shared), source.dtype(), source.sizes(),
+                                         source.strides(), source.storage_offset()));
+  return tell_copied(source, std::move(copy));
+}
+
+Tensor contiguous(const Tensor& source, MemoryFormat format) {
+  return source.is_contiguous(format) ? source : clone(source, format);
+}
+
+Tensor to(const Tensor& source, DType dtype) {
+  if (source.dtype() == dtype) return source;
+  Tensor copy = empty_strided(source.sizes(), preserved_strides(source), dtype, source.device());
+  move_values(copy, source);
+  return tell_copied(source, std::move(copy));
+}
+
+Tensor to(const Tensor& source, Device device) {
+  if (source.device() == device) return source;
+  Tensor copy = empty(source.sizes(), source.dtype(), device);
+  move_values(copy, source.is_contiguous() || source.is_meta() ? source : clone(source.detach()));
+  return tell_copied(source, std::move(copy));
+}
+
+}  // namespace tenon

@@ -1,0 +1,47 @@
+// Moving values between tensors of any shape, dtype and order.
+#pragma once
+
+#include "tenon/tensor/tensor.h"
+
+namespace tenon {
+
+// Writes the values of `source`, broadcast and converted (convert_element in dtype.h), into
+// `target`, and bumps its version. Overlapping operands are copied as if through a buffer. To meta
+// tensors nothing moves. Throws InvalidArgument where the shapes do not broadcast, `target` has
+// elements that share an address, the source alone is on meta, or memory other than the host's
+// would need more than a plain copy of a block.
+const Tensor& copy_(const Tensor& target, const Tensor& source);
+
+// Every element becomes `value`; the version is bumped.
+const Tensor& fill_(const Tensor& target, const Scalar& value);
+inline const Tensor& zero_(const Tensor& target) { return fill_(target, 0); }
+
+// A copy in memory of its own, from the current allocator. kPreserve keeps the order of dimensions
+// where the source is dense.
+Tensor clone(const Tensor& source, MemoryFormat format = MemoryFormat::kPreserve);
+
+// A clone that shares the bytes until one side is written (copy_on_write.h); its geometry is the
+// source's.
+Tensor lazy_clone(const Tensor& source);
+
+// The tensor itself where it is in that order already, else a copy.
+Tensor contiguous(const Tensor& source, MemoryFormat format = MemoryFormat::kContiguous);
+
+// The tensor itself where nothing changes, else a converted copy in the same order.
+Tensor to(const Tensor& source, DType dtype);
+// On another device. To the meta device: the shape alone.
+Tensor to(const Tensor& source, Device device);
+
+namespace detail {
+
+// The copy itself, without checks, version or gradient. Requires: the same device, the source
+// broadcasts, no overlap. (copy_kernels.cc)
+void copy_elements(const Tensor& target, const Tensor& source);
+void fill_elements(const Tensor& target, const Scalar& value);
+
+// Converts one row: data[0] is written, data[1] read, strides in bytes (0 repeats an element).
+using RowFunction = void (*)(char** data, const std::int64_t* strides, std::int64_t length);
+RowFunction conversion_row(DType to, DType from);
+
+}  // namespace detail
+}  // namespace tenon

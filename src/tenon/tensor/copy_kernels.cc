@@ -1,0 +1,120 @@
+// Loops that copy, convert and fill on the host.
+#include <cstring>
+
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/strided_loop.h"
+
+namespace tenon {
+namespace {
+
+// Items as bytes: how many, not what they are.
+template <std::size_t kBytes>
+struct Item {
+  unsigned char bytes[kBytes];
+};
+
+template <std::size_t kBytes>
+void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
+  using Unit = Item<kBytes>;
+  if (strides[0] == kBytes && strides[1] == kBytes) {
+    std::memcpy(data[0], data[1], static_cast<std::size_t>(length) * kBytes);
+    return;
+  }
+  char* target = data[0];
+  const char* source = data[1];
+  for (std::int64_t i = 0; i < length; ++i, target += strides[0], source += strides[1])
+    std::memcpy(target, source, sizeof(Unit));
+}
+
+// A transposition: one side runs along rows, the other along columns. Square tiles keep both in
+// the first-level cache, where row by row would fetch a line for each item.
+template <std::size_t kBytes>
+void copy_tiles(const StridedLoop& loop) {
+  constexpr std::int64_t kTile = 32;
+  const std::int64_t columns = loop.size_at(0);
+  const std::int64_t rows = loop.size_at(1);
+  const std::int64_t tile_rows = (rows + kTile - 1) / kTile;
+  const std::int64_t grain = std::max<std::int64_t>(1, StridedLoop::kGrain / (columns * kTile));
+  parallel_for(0, tile_rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r0 = begin * kTile; r0 < std::min(end * kTile, rows); r0 += kTile)
+      for (std::int64_t c0 = 0; c0 < columns; c0 += kTile) {
+        const std::int64_t r1 = std::min(r0 + kTile, rows);
+        const std::int64_t width = std::min(kTile, columns - c0);
+        for (std::int64_t r = r0; r < r1; ++r) {
+          char* data[2];
+          for (std::size_t i = 0; i < 2; ++i)
+            data[i] = loop.data(i) + r * loop.stride_at(1, i) + c0 * loop.stride_at(0, i);
+          const std::int64_t strides[2] = {loop.stride_at(0, 0), loop.stride_at(0, 1)};
+          copy_row<kBytes>(data, strides, width);
+        }
+      }
+  });
+}
+
+template <std::size_t kBytes>
+void copy_same_dtype(const StridedLoop& loop) {
+  constexpr auto kItem = static_cast<std::int64_t>(kBytes);
+  const bool transposes = loop.ndim() == 2 && loop.row_stride(0) == kItem &&
+                          loop.row_stride(1) > kItem && loop.stride_at(1, 1) == kItem &&
+                          loop.size_at(0) > 16 && loop.size_at(1) > 16;
+  if (transposes) return copy_tiles<kBytes>(loop);
+  loop.run_parallel(copy_row<kBytes>);
+}
+
+template <typename To, typename From>
+void convert_row(char** data, const std::int64_t* strides, std::int64_t length) {
+  if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
+    To* target = reinterpret_cast<To*>(data[0]);
+    const From* source = reinterpret_cast<const From*>(data[1]);
+    for (std::int64_t i = 0; i < length; ++i) target[i] = convert_element<To>(source[i]);
+    return;
+  }
+  for (std::int64_t i = 0; i < length; ++i)
+    *reinterpret_cast<To*>(data[0] + i * strides[0]) =
+        convert_element<To>(*reinterpret_cast<const From*>(data[1] + i * strides[1]));
+}
+
+}  // namespace
+
+detail::RowFunction detail::conversion_row(DType to, DType from) {
+  return visit_dtype(to, [&]<typename To>() {
+    return visit_dtype(from, []<typename From>() -> RowFunction { return convert_row<To, From>; });
+  });
+}
+
+void detail::copy_elements(const Tensor& target, const Tensor& source) {
+  const StridedLoop loop = StridedLoop::over(target.sizes(), {&target, &source});
+  if (target.dtype() != source.dtype()) {
+    loop.run_parallel(conversion_row(target.dtype(), source.dtype()));
+    return;
+  }
+  switch (target.item_size()) {
+    case 1:
+      return copy_same_dtype<1>(loop);
+    case 2:
+      return copy_same_dtype<2>(loop);
+    case 4:
+      return copy_same_dtype<4>(loop);
+    case 8:
+      return copy_same_dtype<8>(loop);
+    default:
+      return copy_same_dtype<16>(loop);
+  }
+}
+
+void detail::fill_elements(const Tensor& target, const Scalar& value) {
+  const StridedLoop loop = StridedLoop::over(target.sizes(), {&target});
+  visit_dtype(target.dtype(), [&]<typename T>() {
+    const T element = value.to<T>();
+    loop.run_parallel([element](char** data, const std::int64_t* strides, std::int64_t length) {
+      if (strides[0] == sizeof(T)) {
+        std::fill_n(reinterpret_cast<T*>(data[0]), length, element);
+        return;
+      }
+      for (std::int64_t i = 0; i < length; ++i)
+        *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
+    });
+  });
+}
+
+}  // namespace tenon

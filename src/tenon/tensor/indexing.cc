@@ -1,0 +1,310 @@
+#include "tenon/tensor/indexing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tenon/base/error.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/strided_loop.h"
+
+namespace tenon {
+namespace {
+
+using Indices = std::initializer_list<TensorIndex>;
+
+// What is left once numbers, slices, ellipsis and new axes are applied: a view, and for each of its
+// dimensions an index tensor or none.
+struct Applied {
+  Tensor view;
+  std::vector<Tensor> tensors;  // one for each dimension of the view; undefined: taken whole
+  bool has_tensors = false;
+};
+
+std::int64_t dims_of(const TensorIndex& index) {
+  switch (index.kind()) {
+    case TensorIndex::Kind::kNumber:
+    case TensorIndex::Kind::kSlice:
+      return 1;
+    case TensorIndex::Kind::kTensor:
+      return index.tensor().dtype() == DType::kBool ? index.tensor().dim() : 1;
+    default:
+      return 0;
+  }
+}
+
+std::int64_t dims_left_to_ellipsis(const Tensor& t, Indices indices) {
+  std::int64_t taken = 0;
+  int ellipses = 0;
+  for (const TensorIndex& index : indices) {
+    taken += dims_of(index);
+    ellipses += index.kind() == TensorIndex::Kind::kEllipsis ? 1 : 0;
+  }
+  if (taken > t.dim() || ellipses > 1)
+    throw InvalidArgument(
+        fmt::format("indexing: {} indices and {} ellipses for shape {}; there may be as many "
+                    "indices as dimensions, and one ellipsis",
+                    taken, ellipses, to_string(t.sizes())));
+  return t.dim() - taken;
+}
+
+void append_tensor(Applied& applied, const Tensor& index) {
+  applied.has_tensors = true;
+  if (index.dtype() == DType::kBool) {
+    const std::size_t at = applied.tensors.size();
+    for (std::int64_t d = 0; d < index.dim(); ++d)
+      if (index.size(d) != applied.view.size(static_cast<std::int64_t>(at) + d))
+        throw InvalidArgument(
+            fmt::format("indexing: a mask of shape {} at dimension {} of shape {}",
+                        to_string(index.sizes()), at, to_string(applied.view.sizes())));
+    for (Tensor& positions : nonzero_positions(index))
+      applied.tensors.push_back(std::move(positions));
+    return;
+  }
+  if (!is_integral(index.dtype()))
+    throw InvalidArgument(fmt::format("indexing: by a tensor of {}; take integers or bool",
+                                      dtype_name(index.dtype())));
+  applied.tensors.push_back(to(index, DType::kI64));
+}
+
+Applied apply_views(const Tensor& t, Indices indices) {
+  const std::int64_t rest = dims_left_to_ellipsis(t, indices);
+  Applied applied{t, {}, false};
+  for (const TensorIndex& index : indices) {
+    const auto at = static_cast<std::int64_t>(applied.tensors.size());
+    switch (index.kind()) {
+      case TensorIndex::Kind::kNumber:
+        applied.view = applied.view.select(at, index.number());
+        break;
+      case TensorIndex::Kind::kSlice: {
+        const Slice& s = index.slice();
+        if (s.start || s.stop || s.step != 1)
+          applied.view = applied.view.slice(at, s.start, s.stop, s.step);
+        applied.tensors.emplace_back();
+        break;
+      }
+      case TensorIndex::Kind::kEllipsis:
+        applied.tensors.resize(applied.tensors.size() + static_cast<std::size_t>(rest));
+        break;
+      case TensorIndex::Kind::kNewAxis:
+        applied.view = applied.view.unsqueeze(at);
+        applied.tensors.emplace_back();
+        break;
+      case TensorIndex::Kind::kTensor:
+        append_tensor(applied, index.tensor());
+        break;
+    }
+  }
+  applied.tensors.resize(static_cast<std::size_t>(applied.view.dim()));
+  return applied;
+}
+
+// The shape of a choice: which dimensions are chosen, where they go, what they become.
+struct Choice {
+  DimVector index_sizes;  // of the broadcast index tensors
+  DimVector order;        // the view's dimensions, the chosen ones first
+  std::size_t chosen = 0;
+  std::size_t first = 0;  // where the index dimensions stand in the result
+  DimVector rest_sizes;
+};
+
+Choice plan_choice(const Applied& applied) {
+  Choice choice;
+  DimVector rest;
+  bool adjacent = true;
+  std::size_t last = 0;
+  for (std::size_t d = 0; d < applied.tensors.size(); ++d) {
+    const Tensor& index = applied.tensors[d];
+    if (!index.defined()) {
+      rest.push_back(static_cast<std::int64_t>(d));
+      choice.rest_sizes.push_back(applied.view.sizes()[d]);
+      continue;
+    }
+    if (choice.chosen == 0)
+      choice.first = d;
+    else
+      adjacent &= last + 1 == d;
+    last = d;
+    ++choice.chosen;
+    choice.order.push_back(static_cast<std::int64_t>(d));
+    choice.index_sizes = broadcast_sizes(choice.index_sizes, index.sizes(), "index tensors");
+  }
+  if (!adjacent) choice.first = 0;
+  for (const std::int64_t d : rest) choice.order.push_back(d);
+  return choice;
+}
+
+// The result's dimensions with those of the index first.
+Tensor index_dims_first(const Tensor& result, const Choice& choice) {
+  DimVector order;
+  const std::size_t count = choice.index_sizes.size();
+  for (std::size_t i = 0; i < count; ++i)
+    order.push_back(static_cast<std::int64_t>(choice.first + i));
+  for (std::size_t d = 0; d < static_cast<std::size_t>(result.dim()); ++d)
+    if (d < choice.first || d >= choice.first + count)
+      order.push_back(static_cast<std::int64_t>(d));
+  return result.permute(order);
+}
+
+DimVector result_sizes(const Choice& choice) {
+  DimVector sizes;
+  for (std::size_t d = 0; d < choice.first; ++d) sizes.push_back(choice.rest_sizes[d]);
+  for (const std::int64_t size : choice.index_sizes) sizes.push_back(size);
+  for (std::size_t d = choice.first; d < choice.rest_sizes.size(); ++d)
+    sizes.push_back(choice.rest_sizes[d]);
+  return sizes;
+}
+
+// Walks the chosen places: row(dense side, chosen side, byte strides, length) for every piece.
+// `dense` has the index dimensions first.
+template <typename Row>
+void walk_choice(const Tensor& dense, const Tensor& view, const Applied& applied,
+                 const Choice& choice, Row&& row) {
+  std::vector<Tensor> indices;
+  for (std::size_t i = 0; i < choice.chosen; ++i)
+    indices.push_back(applied.tensors[static_cast<std::size_t>(choice.order[i])]);
+  const Tensor ordered = view.permute(choice.order);
+  const std::vector<std::int64_t> offsets =
+      detail::chosen_offsets(ordered, indices, choice.index_sizes);
+  const auto item = static_cast<std::int64_t>(view.item_size());
+  const std::size_t count = choice.index_sizes.size();
+  const StridedLoop::Operand operands[2] = {
+      {dense.data_ptr(), choice.rest_sizes,
+       IntList(dense.strides().data() + count, choice.rest_sizes.size()), item},
+      {const_cast<void*>(view.const_data_ptr()), choice.rest_sizes,
+       IntList(ordered.strides().data() + choice.chosen, choice.rest_sizes.size()), item}};
+  const StridedLoop rest(choice.rest_sizes, operands, 2);
+  DimVector at(count, 0);
+  for (const std::int64_t offset : offsets) {
+    std::int64_t dense_offset = 0;
+    for (std::size_t d = 0; d < count; ++d) dense_offset += at[d] * dense.strides()[d];
+    rest.run(0, rest.numel(), [&](char** data, const std::int64_t* strides, std::int64_t length) {
+      row(data[0] + dense_offset * item, data[1] + offset * item, strides, length);
+    });
+    for (std::size_t d = count; d-- > 0;) {
+      if (++at[d] < choice.index_sizes[d]) break;
+      at[d] = 0;
+    }
+  }
+}
+
+void check_host(const Tensor& t) {
+  if (t.device().type != DeviceType::kCpu)
+    throw InvalidArgument(
+        fmt::format("indexing by tensors works on the cpu, not on {}", to_string(t.device())));
+}
+
+template <typename T>
+void add_row(char* target, const char* source, std::int64_t target_stride,
+             std::int64_t source_stride, std::int64_t length) {
+  for (std::int64_t i = 0; i < length; ++i) {
+    T& to = *reinterpret_cast<T*>(target + i * target_stride);
+    const T from = *reinterpret_cast<const T*>(source + i * source_stride);
+    if constexpr (std::is_same_v<T, bool>)
+      to = to || from;
+    else
+      to = static_cast<T>(to + from);
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> nonzero_positions(const Tensor& mask) {
+  check_host(mask);
+  const Tensor dense = contiguous(mask);
+  const bool* set = dense.const_data_ptr<bool>();
+  const std::int64_t count = set == nullptr ? 0 : std::count(set, set + dense.numel(), true);
+  std::vector<Tensor> positions;
+  std::vector<std::int64_t*> out;
+  for (std::int64_t d = 0; d < mask.dim(); ++d) {
+    positions.push_back(empty({count}, DType::kI64));
+    out.push_back(positions.back().data_ptr<std::int64_t>());
+  }
+  std::int64_t found = 0;
+  for (std::int64_t i = 0; i < dense.numel(); ++i) {
+    if (!set[i]) continue;
+    std::int64_t rest = i;
+    for (std::size_t d = out.size(); d-- > 0;) {
+      out[d][found] = rest % mask.sizes()[d];
+      rest /= mask.sizes()[d];
+    }
+    ++found;
+  }
+  return positions;
+}
+
+std::vector<std::int64_t> detail::chosen_offsets(const Tensor& source,
+                                                 std::span<const Tensor> indices,
+                                                 IntList index_sizes) {
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(numel_of(index_sizes)), 0);
+  for (std::size_t d = 0; d < indices.size(); ++d) {
+    const Tensor index = contiguous(indices[d].expand(index_sizes));
+    const std::int64_t* values = index.const_data_ptr<std::int64_t>();
+    const std::int64_t size = source.sizes()[d];
+    const std::int64_t stride = source.strides()[d];
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      const std::int64_t value = values[i] < 0 ? values[i] + size : values[i];
+      if (value < 0 || value >= size) [[unlikely]]
+        throw InvalidArgument(fmt::format("indexing: index {} for a dimension of size {}, shape {}",
+                                          values[i], size, to_string(source.sizes())));
+      offsets[i] += value * stride;
+    }
+  }
+  return offsets;
+}
+
+Tensor Tensor::operator[](Indices indices) const {
+  const Applied applied = apply_views(*this, indices);
+  if (!applied.has_tensors) return applied.view;
+  check_host(applied.view);
+  const Choice choice = plan_choice(applied);
+  Tensor result = empty(result_sizes(choice), dtype(), device());
+  const std::size_t item = item_size();
+  if (result.numel() > 0)
+    walk_choice(
+        index_dims_first(result, choice), applied.view, applied, choice,
+        [item](char* dense, const char* chosen, const std::int64_t* strides, std::int64_t length) {
+          for (std::int64_t i = 0; i < length; ++i)
+            std::memcpy(dense + i * strides[0], chosen + i * strides[1], item);
+        });
+  if (AutogradMetaInterface* meta = applied.view.impl()->autograd_meta())
+    meta->indexed(applied.view, result, applied.tensors, static_cast<std::int64_t>(choice.first));
+  return result;
+}
+
+const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool accumulate) const {
+  Applied applied = apply_views(*this, indices);
+  if (!applied.has_tensors && !accumulate) {
+    copy_(applied.view, values);
+    return *this;
+  }
+  check_host(applied.view);
+  Choice choice = plan_choice(applied);
+  const DimVector sizes = result_sizes(choice);
+  const Tensor ready = to(values, dtype()).expand(sizes);
+  if (ready.numel() > 0)
+    visit_dtype(dtype(), [&]<typename T>() {
+      void* const writable = applied.view.data_ptr();  // shared bytes become the tensor's own
+      static_cast<void>(writable);
+      walk_choice(
+          index_dims_first(ready.is_alias_of(*this) ? clone(ready) : contiguous(ready), choice),
+          applied.view, applied, choice,
+          [accumulate](const char* dense, char* chosen, const std::int64_t* strides,
+                       std::int64_t length) {
+            if (accumulate) return add_row<T>(chosen, dense, strides[1], strides[0], length);
+            for (std::int64_t i = 0; i < length; ++i)
+              std::memcpy(chosen + i * strides[1], dense + i * strides[0], sizeof(T));
+          });
+    });
+  impl_->bump_version();
+  AutogradMetaInterface* meta = applied.view.impl()->autograd_meta();
+  if (meta == nullptr) meta = values.impl()->autograd_meta();
+  if (meta != nullptr)
+    meta->index_written(applied.view, applied.tensors, values,
+                        static_cast<std::int64_t>(choice.first), accumulate);
+  return *this;
+}
+
+}  // namespace tenon

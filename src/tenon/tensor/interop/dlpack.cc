@@ -1,0 +1,176 @@
+#include "tenon/tensor/interop/dlpack.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "tenon/base/error.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon {
+namespace {
+
+DLDataType to_dl_dtype(DType dtype) {
+  const auto bits = static_cast<std::uint8_t>(8 * item_size(dtype));
+  if (dtype == DType::kBool) return {kDLBool, bits, 1};
+  if (dtype == DType::kU8) return {kDLUInt, bits, 1};
+  if (is_integral(dtype)) return {kDLInt, bits, 1};
+  if (dtype == DType::kBF16) return {kDLBfloat, bits, 1};
+  return {is_complex(dtype) ? kDLComplex : kDLFloat, bits, 1};
+}
+
+DType from_dl_dtype(DLDataType type) {
+  if (type.lanes == 1)
+    for (int i = 0; i < kDTypeCount; ++i) {
+      const DLDataType known = to_dl_dtype(static_cast<DType>(i));
+      if (known.code == type.code && known.bits == type.bits) return static_cast<DType>(i);
+    }
+  throw InvalidArgument(fmt::format("from_dlpack: code {}, {} bits, {} lanes is no dtype of Tenon",
+                                    type.code, type.bits, type.lanes));
+}
+
+DLDevice to_dl_device(Device device) {
+  const auto as = [&](DLDeviceType type) { return DLDevice{type, device.index}; };
+  switch (device.type) {
+    case DeviceType::kCpu:
+      return as(kDLCPU);
+    case DeviceType::kCuda:
+      return as(kDLCUDA);
+    case DeviceType::kVulkan:
+      return as(kDLVulkan);
+    case DeviceType::kMetal:
+      return as(kDLMetal);
+    default:
+      throw InvalidArgument(
+          fmt::format("to_dlpack: DLPack does not know {}; copy to the cpu", to_string(device)));
+  }
+}
+
+Device from_dl_device(DLDevice device) {
+  const auto as = [&](DeviceType type) {
+    return Device{type, static_cast<std::int16_t>(device.device_id)};
+  };
+  switch (device.device_type) {
+    case kDLCPU:
+    case kDLCUDAHost:
+      return Device{};
+    case kDLCUDA:
+    case kDLCUDAManaged:
+      return as(DeviceType::kCuda);
+    case kDLVulkan:
+      return as(DeviceType::kVulkan);
+    case kDLMetal:
+      return as(DeviceType::kMetal);
+  }
+  throw InvalidArgument(fmt::format("from_dlpack: device type {} is not known to Tenon",
+                                    static_cast<int>(device.device_type)));
+}
+
+// The structure with what it points to, in one piece.
+template <typename Managed>
+struct Exported {
+  Managed managed{};
+  Tensor tensor;
+  DimVector sizes, strides;
+};
+
+template <typename Managed>
+Managed* export_tensor(const Tensor& tensor) {
+  if (tensor.layout() != Layout::kStrided)
+    throw InvalidArgument(
+        fmt::format("to_dlpack: a {} tensor; make it dense first", layout_name(tensor.layout())));
+  if (tensor.requires_grad())
+    throw InvalidArgument("to_dlpack: the tensor requires a gradient; export its detach()");
+  auto exported = std::make_unique<Exported<Managed>>();
+  exported->tensor = tensor.detach();
+  exported->sizes = tensor.sizes().to_vector();
+  exported->strides = tensor.strides().to_vector();
+  DLTensor& dl = exported->managed.dl_tensor;
+  dl.device = to_dl_device(tensor.device());
+  dl.data = tensor.data_ptr();
+  dl.ndim = static_cast<std::int32_t>(tensor.dim());
+  dl.dtype = to_dl_dtype(tensor.dtype());
+  dl.shape = exported->sizes.data();
+  dl.strides = exported->strides.data();
+  dl.byte_offset = 0;
+  exported->managed.manager_ctx = exported.get();
+  exported->managed.deleter = [](Managed* self) {
+    delete static_cast<Exported<Managed>*>(self->manager_ctx);
+  };
+  return &exported.release()->managed;
+}
+
+// Calls the deleter when it goes.
+template <typename Managed>
+struct Delete {
+  void operator()(Managed* managed) const {
+    if (managed->deleter != nullptr) managed->deleter(managed);
+  }
+};
+template <typename Managed>
+using Owner = std::unique_ptr<Managed, Delete<Managed>>;
+
+void check_shape(const DLTensor& dl) {
+  if (dl.ndim < 0 || dl.ndim > static_cast<std::int32_t>(kMaxDims) ||
+      (dl.ndim > 0 && dl.shape == nullptr))
+    throw InvalidArgument(fmt::format("from_dlpack: {} dimensions{}; there may be 0 to {}", dl.ndim,
+                                      dl.shape == nullptr ? " without a shape" : "", kMaxDims));
+}
+
+template <typename Managed>
+Tensor import_tensor(Owner<Managed> owner, bool read_only) {
+  const DLTensor& dl = owner->dl_tensor;
+  check_shape(dl);
+  const DType dtype = from_dl_dtype(dl.dtype);
+  const Device device = from_dl_device(dl.device);
+  const IntList sizes(dl.shape, static_cast<std::size_t>(dl.ndim));
+  const std::int64_t numel = checked_numel(sizes);
+  const DimVector strides =
+      dl.strides == nullptr ? strides_for(sizes) : DimVector(dl.strides, sizes.size());
+  const std::int64_t elements = numel == 0 ? 0 : storage_elements(sizes, strides, 0);
+  if (elements < 0 || (elements > 0 && dl.data == nullptr))
+    throw InvalidArgument(fmt::format("from_dlpack: shape {} with strides {}{}", to_string(sizes),
+                                      to_string(strides),
+                                      dl.data == nullptr ? " and no data" : ""));
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<std::size_t>(elements), item_size(dtype), &bytes))
+    throw InvalidArgument(fmt::format("from_dlpack: shape {} is too large", to_string(sizes)));
+  void* data = dl.data == nullptr ? nullptr : static_cast<char*>(dl.data) + dl.byte_offset;
+  const DimVector own_sizes = sizes.to_vector();  // the structure may go before the tensor is made
+  Managed* raw = owner.release();
+  DataPtr held(
+      data, raw, [](void* context) { Delete<Managed>()(static_cast<Managed*>(context)); }, device);
+  Tensor tensor = from_blob(std::move(held), bytes, own_sizes, strides, dtype);
+  return read_only ? clone(tensor) : tensor;
+}
+
+}  // namespace
+
+DLManagedTensor* to_dlpack(const Tensor& tensor) { return export_tensor<DLManagedTensor>(tensor); }
+
+DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor) {
+  auto* managed = export_tensor<DLManagedTensorVersioned>(tensor);
+  managed->version = {kDLPackMajor, kDLPackMinor};
+  managed->flags = 0;
+  return managed;
+}
+
+Tensor from_dlpack(DLManagedTensor* managed) {
+  if (managed == nullptr) throw InvalidArgument("from_dlpack: the tensor is null");
+  return import_tensor(Owner<DLManagedTensor>(managed), false);
+}
+
+Tensor from_dlpack(DLManagedTensorVersioned* managed) {
+  if (managed == nullptr) throw InvalidArgument("from_dlpack: the tensor is null");
+  Owner<DLManagedTensorVersioned> owner(managed);
+  if (managed->version.major != kDLPackMajor)
+    throw InvalidArgument(fmt::format("from_dlpack: version {}.{}; Tenon reads version {}",
+                                      managed->version.major, managed->version.minor,
+                                      kDLPackMajor));
+  if ((managed->flags & kDLFlagSubBytePadded) != 0)
+    throw InvalidArgument("from_dlpack: types below a byte are not known to Tenon");
+  return import_tensor(std::move(owner), (managed->flags & kDLFlagReadOnly) != 0);
+}
+
+}  // namespace tenon

@@ -1,0 +1,25 @@
+// Tensors to and from other libraries, without copying.
+#pragma once
+
+#include "tenon/tensor/interop/dlpack_abi.h"
+#include "tenon/tensor/tensor.h"
+
+namespace tenon {
+
+// The tensor as a structure that owns a reference to its storage: whoever gets it calls the deleter
+// once. Bytes that are shared copy-on-write are made the tensor's own first, since the consumer may
+// write. Throws InvalidArgument for devices that DLPack does not know, for sparse layouts, and
+// for tensors that require a gradient (detach them).
+DLManagedTensor* to_dlpack(const Tensor& tensor);
+DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
+
+// Takes over what another library gave: its deleter runs with the last reference, or here if the
+// structure is refused. Strides of any sign of zero or more; null strides mean contiguous. A
+// read-only tensor is copied, so that writing cannot reach the producer's memory.
+// Throws InvalidArgument for what Tenon cannot hold (lanes, sub-byte types, negative strides, other
+// devices, sizes that overflow) and for another major version, of which nothing but the deleter
+// is touched.
+Tensor from_dlpack(DLManagedTensor* managed);
+Tensor from_dlpack(DLManagedTensorVersioned* managed);
+
+}  // namespace tenon

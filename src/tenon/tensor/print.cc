@@ -1,0 +1,188 @@
+#include "tenon/tensor/print.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <ostream>
+#include <vector>
+
+#include "tenon/tensor/copy.h"
+
+namespace tenon {
+namespace {
+
+// Decides how the elements that are shown are written: one form for all of them.
+class Format {
+ public:
+  Format(DType dtype, const PrintOptions& options) : dtype_(dtype), precision_(options.precision) {}
+
+  void see(const Scalar& value) { values_.push_back(value); }
+
+  void decide() {
+    if (is_floating(dtype_) || is_complex(dtype_)) decide_real();
+    for (const Scalar& value : values_) width_ = std::max(width_, write(value).size());
+  }
+
+  std::string padded(const Scalar& value) const {
+    return fmt::format("{:>{}}", write(value), width_);
+  }
+  std::size_t width() const { return width_; }
+
+ private:
+  // PyTorch's rule: whole numbers get no digits; scientific where the largest magnitude is above
+  // 1e8, the smallest below 1e-4, or their ratio above 1000.
+  void decide_real() {
+    double smallest = INFINITY;
+    double largest = 0;
+    whole_ = true;
+    for (const Scalar& value : values_) {
+      const Complex128 c = value.to<Complex128>();
+      for (const double part : {c.real(), c.imag()}) {
+        if (!std::isfinite(part) || part == 0) continue;
+        smallest = std::min(smallest, std::abs(part));
+        largest = std::max(largest, std::abs(part));
+        whole_ &= part == std::nearbyint(part);
+      }
+    }
+    if (largest == 0) return;
+    scientific_ = largest > 1e8 || (!whole_ && (smallest < 1e-4 || largest / smallest > 1000)) ||
+                  (whole_ && largest / smallest > 1000);
+  }
+
+  std::string write_real(double value) const {
+    if (std::isnan(value)) return "nan";
+    if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+    if (scientific_) return fmt::format("{:.{}e}", value, precision_);
+    return whole_ ? fmt::format("{:.0f}.", value) : fmt::format("{:.{}f}", value, precision_);
+  }
+
+  std::string write(const Scalar& value) const {
+    if (dtype_ == DType::kBool) return value.to<bool>() ? "True" : "False";
+    if (is_integral(dtype_)) return fmt::format("{}", value.to<std::int64_t>());
+    if (is_floating(dtype_)) return write_real(value.to<double>());
+    const Complex128 c = value.to<Complex128>();
+    const std::string imaginary = write_real(c.imag());
+    return fmt::format("{}{}{}j", write_real(c.real()), imaginary[0] == '-' ? "" : "+", imaginary);
+  }
+
+  const DType dtype_;
+  const int precision_;
+  std::vector<Scalar> values_;
+  bool whole_ = false;
+  bool scientific_ = false;
+  std::size_t width_ = 0;
+};
+
+class Printer {
+ public:
+  Printer(const Tensor& tensor, const PrintOptions& options)
+      : tensor_(tensor),
+        options_(options),
+        format_(tensor.dtype(), options),
+        summarise_(tensor.numel() > options.threshold) {}
+
+  std::string print() {
+    walk(tensor_, [this](const Scalar& value) { format_.see(value); });
+    format_.decide();
+    return block(tensor_, kPrefix.size());
+  }
+
+  static constexpr std::string_view kPrefix = "tensor(";
+
+ private:
+  // The indices of a dimension that are shown; -1 stands for the gap.
+  std::vector<std::int64_t> shown(std::int64_t size) const {
+    std::vector<std::int64_t> out;
+    const std::int64_t edge = options_.edge_items;
+    for (std::int64_t i = 0; i < size; ++i) {
+      if (summarise_ && size > 2 * edge && i == edge) {
+        out.push_back(-1);
+        i = size - edge;
+      }
+      out.push_back(i);
+    }
+    return out;
+  }
+
+  void walk(const Tensor& t, const std::function<void(const Scalar&)>& visit) const {
+    if (t.dim() == 0) return visit(t.item());
+    for (const std::int64_t i : shown(t.size(0)))
+      if (i >= 0) walk(t.select(0, i), visit);
+  }
+
+  std::string row(const Tensor& t, std::size_t indent) const {
+    const auto per_line = std::max<std::size_t>(
+        1, (static_cast<std::size_t>(options_.line_width) - indent) / (format_.width() + 2));
+    std::string text = "[";
+    std::size_t on_line = 0;
+    bool first = true;
+    for (const std::int64_t i : shown(t.size(0))) {
+      if (!first) text += ",";
+      if (!first && on_line == per_line) {
+        text += fmt::format("\n{:{}}", "", indent + 1);
+        on_line = 0;
+      } else if (!first) {
+        text += " ";
+      }
+      text += i < 0 ? " ..." : format_.padded(t.select(0, i).item());
+      ++on_line;
+      first = false;
+    }
+    text += "]";
+    return text;
+  }
+
+  std::string block(const Tensor& t, std::size_t indent) const {
+    if (t.dim() == 0) return format_.padded(t.item());
+    if (t.dim() == 1) return row(t, indent);
+    const std::string gap = fmt::format(",{:\n<{}}{:{}}", "", t.dim() - 1, "", indent + 1);
+    std::string text = "[";
+    bool first = true;
+    for (const std::int64_t i : shown(t.size(0))) {
+      if (!first) text += gap;
+      text += i < 0 ? "..." : block(t.select(0, i), indent + 1);
+      first = false;
+    }
+    text += "]";
+    return text;
+  }
+
+  const Tensor& tensor_;
+  const PrintOptions& options_;
+  Format format_;
+  const bool summarise_;
+};
+
+bool has_usual_dtype(const Tensor& t) {
+  return t.dtype() == DType::kF32 || t.dtype() == DType::kBool ||
+         (t.dtype() == DType::kI64 && t.numel() > 0);
+}
+
+}  // namespace
+
+std::string to_string(const Tensor& tensor, const PrintOptions& options) {
+  if (!tensor.defined()) return "tensor(undefined)";
+  std::string text(Printer::kPrefix);
+  const bool readable = tensor.device().type == DeviceType::kCpu;
+  if (!readable)
+    text += "...";
+  else if (tensor.numel() == 0)
+    text += "[]";
+  else
+    text += Printer(tensor.detach(), options).print();
+  if (!readable || (tensor.numel() == 0 && tensor.dim() != 1))
+    text += fmt::format(", size={}", to_string(tensor.sizes()));
+  if (!readable) text += fmt::format(", device={}", to_string(tensor.device()));
+  if (!has_usual_dtype(tensor)) text += fmt::format(", dtype={}", dtype_name(tensor.dtype()));
+  if (tensor.requires_grad()) text += ", requires_grad=True";
+  text += ")";
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  return out << to_string(tensor);
+}
+
+}  // namespace tenon

@@ -1,0 +1,27 @@
+// Tensors as text.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "tenon/tensor/tensor.h"
+
+namespace tenon {
+
+struct PrintOptions {
+  int precision = 4;              // digits after the point
+  std::int64_t threshold = 1000;  // more elements than this are summarised
+  std::int64_t edge_items = 3;    // how many of each end a summary shows
+  int line_width = 80;
+};
+
+// As PyTorch prints: columns of one width, whole numbers without digits ("2."), scientific notation
+// where the magnitudes differ much, "..." for the middle of long dimensions; dtype and device where
+// they are not the usual ones, the shape where it cannot be seen.
+//
+//   tensor([[ 1.0000, -2.5000],
+//           [ 0.0000,  4.0000]])
+std::string to_string(const Tensor& tensor, const PrintOptions& options = {});
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace tenon

@@ -1,0 +1,164 @@
+// The functions of Tensor that regroup dimensions, and those that cut a tensor into several.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tenon/base/error.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/tensor.h"
+
+namespace tenon {
+namespace {
+
+std::size_t at(std::int64_t wrapped) { return static_cast<std::size_t>(wrapped); }
+
+void check_ndim(IntList sizes) {
+  if (sizes.size() > kMaxDims) [[unlikely]]
+    throw InvalidArgument(
+        fmt::format("{} dimensions: a tensor has at most {}", sizes.size(), kMaxDims));
+}
+
+}  // namespace
+
+// Requires: the sizes have as many elements. Undefined where it would have to copy.
+Tensor Tensor::try_view(IntList wanted) const {
+  std::array<std::int64_t, kMaxDims> strides;
+  if (is_contiguous())
+    fill_contiguous_strides(wanted, strides.data());
+  else if (!view_strides(sizes(), this->strides(), wanted, strides.data()))
+    return {};
+  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
+  impl->shape_unchecked().set(wanted, IntList(strides.data(), wanted.size()));
+  impl->finish_view(numel(), storage_offset());
+  Tensor view(std::move(impl));
+  if (impl_->autograd_meta() != nullptr) [[unlikely]]
+    impl_->autograd_meta()->view_created(*this, view, {ViewInfo::Kind::kReshape, wanted});
+  return view;
+}
+
+Tensor Tensor::view(IntList sizes) const {
+  check_ndim(sizes);
+  std::array<std::int64_t, kMaxDims> inferred;
+  infer_sizes(sizes, numel(), inferred.data());
+  const IntList wanted(inferred.data(), sizes.size());
+  Tensor view = try_view(wanted);
+  if (!view.defined()) [[unlikely]]
+    throw InvalidArgument(fmt::format(
+        "view: shape {} with strides {} cannot be viewed as {} without a copy; use reshape",
+        to_string(this->sizes()), to_string(strides()), to_string(wanted)));
+  return view;
+}
+
+Tensor Tensor::reshape(IntList sizes) const {
+  check_ndim(sizes);
+  std::array<std::int64_t, kMaxDims> inferred;
+  infer_sizes(sizes, numel(), inferred.data());
+  const IntList wanted(inferred.data(), sizes.size());
+  Tensor view = try_view(wanted);
+  return view.defined() ? view : clone(*this, MemoryFormat::kContiguous).view(wanted);
+}
+
+Tensor Tensor::view_dtype(DType wanted) const {
+  const auto old_bytes = static_cast<std::int64_t>(item_size());
+  const auto new_bytes = static_cast<std::int64_t>(tenon::item_size(wanted));
+  DimVector sizes = this->sizes().to_vector();
+  DimVector strides = this->strides().to_vector();
+  std::int64_t offset = storage_offset();
+  if (old_bytes != new_bytes) {
+    const std::int64_t larger = std::max(old_bytes, new_bytes) / std::min(old_bytes, new_bytes);
+    const bool grows = new_bytes > old_bytes;  // fewer, larger elements
+    bool fits = !sizes.empty() && strides.back() == 1;
+    if (fits && grows) {
+      fits = sizes.back() % larger == 0 && offset % larger == 0;
+      for (std::size_t d = 0; d + 1 < strides.size(); ++d) fits &= strides[d] % larger == 0;
+    }
+    if (!fits)
+      throw InvalidArgument(fmt::format(
+          "view_dtype: shape {} with strides {} and offset {} of {} cannot be seen as {}: the last "
+          "dimension must be dense and the larger items must fit",
+          to_string(sizes), to_string(strides), offset, dtype_name(dtype()), dtype_name(wanted)));
+    const auto scale = [&](std::int64_t n) { return grows ? n / larger : n * larger; };
+    for (std::size_t d = 0; d + 1 < strides.size(); ++d) strides[d] = scale(strides[d]);
+    sizes.back() = scale(sizes.back());
+    offset = scale(offset);
+  }
+  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
+  impl->set_dtype_unchecked(wanted);
+  impl->shape_unchecked().set(sizes, strides);
+  impl->finish_view(checked_numel(sizes), offset);
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
+  const std::size_t first = at(wrap_dim(start_dim, dim(), "flatten"));
+  const std::size_t last = at(wrap_dim(end_dim, dim(), "flatten"));
+  if (first > last)
+    throw InvalidArgument(fmt::format("flatten: dimension {} comes after {} in shape {}", start_dim,
+                                      end_dim, to_string(sizes())));
+  if (dim() == 0) return reshape({1});
+  if (first == last) return alias();
+  DimVector joined;
+  for (std::size_t d = 0; d < first; ++d) joined.push_back(sizes()[d]);
+  joined.push_back(numel_of(IntList(sizes().data() + first, last - first + 1)));
+  for (std::size_t d = last + 1; d < at(dim()); ++d) joined.push_back(sizes()[d]);
+  return reshape(joined);
+}
+
+Tensor Tensor::unflatten(std::int64_t dim, IntList sizes) const {
+  const std::size_t d = at(wrap_dim(dim, this->dim(), "unflatten"));
+  const DimVector parts = infer_sizes(sizes, size(dim));
+  DimVector wanted;
+  for (std::size_t i = 0; i < at(this->dim()); ++i) {
+    if (i != d)
+      wanted.push_back(this->sizes()[i]);
+    else
+      for (const std::int64_t part : parts) wanted.push_back(part);
+  }
+  return view(wanted);
+}
+
+std::vector<Tensor> Tensor::split(std::int64_t split_size, std::int64_t dim) const {
+  const std::int64_t length = size(dim);
+  if (split_size < 0 || (split_size == 0 && length != 0))
+    throw InvalidArgument(fmt::format("split: pieces of {} from dimension {} of shape {}",
+                                      split_size, dim, to_string(sizes())));
+  std::vector<Tensor> pieces;
+  for (std::int64_t start = 0; start < length || pieces.empty(); start += split_size)
+    pieces.push_back(narrow(dim, start, std::min(split_size, length - start)));
+  return pieces;
+}
+
+std::vector<Tensor> Tensor::split(IntList split_sizes, std::int64_t dim) const {
+  std::int64_t sum = 0;
+  for (const std::int64_t piece : split_sizes) sum += piece;
+  if (sum != size(dim))
+    throw InvalidArgument(
+        fmt::format("split: the pieces {} add up to {}, dimension {} of shape {} has {}",
+                    to_string(split_sizes), sum, dim, to_string(sizes()), size(dim)));
+  std::vector<Tensor> pieces;
+  std::int64_t start = 0;
+  for (const std::int64_t piece : split_sizes) {
+    pieces.push_back(narrow(dim, start, piece));
+    start += piece;
+  }
+  return pieces;
+}
+
+std::vector<Tensor> Tensor::chunk(std::int64_t chunks, std::int64_t dim) const {
+  if (chunks <= 0)
+    throw InvalidArgument(fmt::format("chunk: {} chunks; there must be at least 1", chunks));
+  const std::int64_t length = size(dim);
+  // As many pieces as asked for, even where each is empty.
+  if (length == 0) return split(DimVector(at(chunks), 0), dim);
+  return split((length + chunks - 1) / chunks, dim);
+}
+
+std::vector<Tensor> Tensor::unbind(std::int64_t dim) const {
+  std::vector<Tensor> rows;
+  rows.reserve(at(size(dim)));
+  for (std::int64_t i = 0; i < size(dim); ++i) rows.push_back(select(dim, i));
+  return rows;
+}
+
+}  // namespace tenon

@@ -1,0 +1,113 @@
+#include "tenon/tensor/storage_impl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+
+#include "tenon/base/error.h"
+#include "tenon/base/hash.h"
+#include "tenon/memory/current_allocator.h"
+#include "tenon/tensor/copy_on_write.h"
+
+namespace tenon {
+namespace {
+
+// First accesses are rare, so storages share a few locks instead of holding one each.
+std::mutex& first_access_lock(const StorageImpl* storage) {
+  static std::array<std::mutex, 16> locks;
+  return locks[mix64(reinterpret_cast<std::uintptr_t>(storage)) % locks.size()];
+}
+
+void check_size(const SymInt& size_bytes) {
+  if (size_bytes.hint() < 0)
+    throw InvalidArgument(fmt::format("storage: {} bytes is no size", to_string(size_bytes)));
+}
+
+}  // namespace
+
+static_assert(sizeof(StorageImpl) == 72);
+
+StorageImpl::StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator* allocator,
+                         bool resizable)
+    : data_(std::move(data)),
+      size_bytes_(std::move(size_bytes)),
+      allocator_(allocator),
+      resizable_(resizable) {
+  check_size(size_bytes_);
+}
+
+StorageImpl::StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* allocator,
+                         bool resizable)
+    : StorageImpl(UseByteSize{}, size_bytes, DataPtr(), allocator, resizable) {
+  if (allocator_ == nullptr)
+    throw InvalidArgument(
+        fmt::format("storage: {} bytes need an allocator to come from", to_string(size_bytes_)));
+  data_ = allocator_->allocate(nbytes());
+}
+
+StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator* allocator,
+                         bool resizable)
+    : data_(device),
+      size_bytes_(static_cast<std::int64_t>(size_bytes)),
+      allocator_(allocator),
+      resizable_(resizable) {
+  const bool has_memory = device.type != DeviceType::kMeta && size_bytes > 0;
+  state_.store(has_memory ? kLazy : 0, std::memory_order_relaxed);
+}
+
+Allocator& StorageImpl::source_of_bytes() const {
+  return allocator_ != nullptr ? *allocator_ : *current_allocator(device());
+}
+
+void StorageImpl::bring_bytes() const {
+  const std::lock_guard lock(first_access_lock(this));
+  if ((state() & kLazy) == 0) return;  // another thread was faster
+  data_ = source_of_bytes().allocate(nbytes());
+  state_.fetch_and(static_cast<std::uint8_t>(~kLazy), std::memory_order_release);
+}
+
+void StorageImpl::prepare_write() {
+  if (state() & kLazy) bring_bytes();
+  if ((state() & kCopyOnWrite) == 0) return;
+  const std::lock_guard lock(first_access_lock(this));
+  if ((state() & kCopyOnWrite) == 0) return;
+  detail::own_bytes(data_, nbytes(), source_of_bytes());
+  state_.fetch_and(static_cast<std::uint8_t>(~kCopyOnWrite), std::memory_order_release);
+}
+
+DataPtr StorageImpl::set_data_ptr(DataPtr data) {
+  DataPtr old = std::move(data_);
+  data_ = std::move(data);
+  state_.store(0, std::memory_order_release);
+  return old;
+}
+
+void StorageImpl::set_nbytes(SymInt size_bytes) {
+  check_size(size_bytes);
+  size_bytes_ = std::move(size_bytes);
+}
+
+void StorageImpl::resize(std::size_t size_bytes) {
+  if (!resizable_)
+    throw InvalidArgument(
+        fmt::format("storage: it has {} bytes and is not resizable to {}", nbytes(), size_bytes));
+  if (has_bytes() && device_type() != DeviceType::kMeta) {
+    Allocator& allocator = source_of_bytes();
+    DataPtr larger = allocator.allocate(size_bytes);
+    const std::size_t kept = std::min(nbytes(), size_bytes);
+    if (kept > 0 && data_ != nullptr) allocator.copy_data(larger.get(), data_.get(), kept);
+    static_cast<void>(set_data_ptr(std::move(larger)));
+  }
+  size_bytes_ = SymInt(static_cast<std::int64_t>(size_bytes));
+}
+
+void StorageImpl::reset() {
+  static_cast<void>(set_data_ptr(DataPtr(device())));
+  size_bytes_ = SymInt(0);
+}
+
+void StorageImpl::release_resources() { data_.clear(); }
+
+}  // namespace tenon

@@ -1,0 +1,77 @@
+#include "tenon/tensor/tensor.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/error.h"
+
+namespace tenon {
+
+std::int64_t Tensor::size(std::int64_t d) const {
+  return sizes()[static_cast<std::size_t>(wrap_dim(d, dim(), "size"))];
+}
+
+std::int64_t Tensor::stride(std::int64_t d) const {
+  return strides()[static_cast<std::size_t>(wrap_dim(d, dim(), "stride"))];
+}
+
+bool Tensor::is_contiguous(MemoryFormat format) const {
+  switch (format) {
+    case MemoryFormat::kContiguous:
+      return impl_->is_contiguous();
+    case MemoryFormat::kChannelsLast:
+      return impl_->is_channels_last_contiguous();
+    case MemoryFormat::kChannelsLast3d:
+      return impl_->is_channels_last_3d_contiguous();
+    case MemoryFormat::kPreserve:
+      break;
+  }
+  return impl_->is_non_overlapping_and_dense();
+}
+
+MemoryFormat Tensor::suggest_memory_format() const {
+  if (impl_->is_channels_last()) return MemoryFormat::kChannelsLast;
+  if (impl_->is_channels_last_3d()) return MemoryFormat::kChannelsLast3d;
+  return MemoryFormat::kContiguous;
+}
+
+void Tensor::refuse_dtype(DType wanted) const {
+  throw InvalidArgument(fmt::format("data_ptr: the tensor of shape {} is {}, not {}; convert it",
+                                    to_string(sizes()), dtype_name(dtype()), dtype_name(wanted)));
+}
+
+Scalar Tensor::item() const {
+  if (numel() != 1 || device().type != DeviceType::kCpu)
+    throw InvalidArgument(
+        fmt::format("item: it takes a tensor of one element on the cpu, not shape {} on {}",
+                    to_string(sizes()), to_string(device())));
+  return visit_dtype(dtype(), [&]<typename T>() { return Scalar(*const_data_ptr<T>()); });
+}
+
+const Tensor& Tensor::grad() const {
+  static const Tensor undefined;
+  return impl_->autograd_meta() == nullptr ? undefined : impl_->autograd_meta()->grad();
+}
+
+void Tensor::set_data(const Tensor& source) const {
+  if (requires_grad() && !is_floating(source.dtype()) && !is_complex(source.dtype()))
+    throw InvalidArgument(
+        fmt::format("set_data: the tensor requires a gradient, which {} cannot have",
+                    dtype_name(source.dtype())));
+  impl_->shallow_copy_from(*source.impl_);
+}
+
+std::vector<std::string> Tensor::names() const {
+  const ExtraMeta* extra = impl_->extra_meta();
+  if (extra == nullptr || extra->names.empty())
+    return std::vector<std::string>(static_cast<std::size_t>(dim()));
+  return extra->names;
+}
+
+void Tensor::set_names(std::vector<std::string> names) const {
+  if (names.size() != static_cast<std::size_t>(dim()) && !names.empty())
+    throw InvalidArgument(
+        fmt::format("set_names: {} names for shape {}", names.size(), to_string(sizes())));
+  impl_->ensure_extra_meta().names = std::move(names);
+}
+
+}  // namespace tenon

@@ -1,0 +1,209 @@
+#include "tenon/tensor/tensor_impl.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/error.h"
+#include "tenon/tensor/inference_mode.h"
+#include "tenon/tensor/tensor.h"
+
+namespace tenon {
+
+// The target of the whole: metadata of a fresh tensor, version counter included.
+static_assert(sizeof(TensorImpl) == 160);
+static_assert(sizeof(TensorImpl) + sizeof(StorageImpl) <= 232);
+
+TensorImpl::TensorImpl(IntrusivePtr<StorageImpl> storage, DType dtype, IntList sizes,
+                       std::int64_t numel)
+    : storage_(std::move(storage)), shape_(sizes.size()), dtype_(dtype), numel_(numel) {
+  std::copy(sizes.begin(), sizes.end(), shape_.sizes_data());
+  fill_contiguous_strides(sizes, shape_.strides_data());
+  set_place(storage_.device());
+}
+
+TensorImpl::TensorImpl(Storage storage, DType dtype, IntList sizes, IntList strides,
+                       std::int64_t offset)
+    : storage_(std::move(storage)), dtype_(dtype) {
+  set_place(storage_.device());
+  set_sizes_and_strides(sizes, strides, offset);
+}
+
+TensorImpl::TensorImpl(const TensorImpl& base, Alias)
+    : storage_(base.storage_),
+      shape_(base.shape_),
+      dtype_(base.dtype_),
+      layout_(base.layout_),
+      flags_(base.flags_ & kInference),
+      layout_flags_(base.layout_flags_.load(std::memory_order_relaxed)),
+      storage_offset_(base.storage_offset_),
+      numel_(base.numel_),
+      own_version_(base.own_version_),
+      key_set_(base.key_set_),
+      device_(base.device_) {}
+
+TensorImpl::TensorImpl(Layout layout, DType dtype, Device device, IntList sizes)
+    : dtype_(dtype), layout_(layout), numel_(checked_numel(sizes)) {
+  shape_.set_sizes(sizes);
+  fill_contiguous_strides(sizes, shape_.strides_data());
+  set_place(device);
+  if (layout != Layout::kStrided) key_set_ = key_set_.add(DispatchKey::kSparse);
+  own_version_ = make_intrusive<VersionCounter>();
+}
+
+void TensorImpl::set_place(Device device) {
+  device_ = device;
+  key_set_ = DispatchKeySet(backend_key(device.type));
+  if (in_inference_mode()) [[unlikely]]
+    flags_ |= kInference;
+  else
+    key_set_ = key_set_.add(DispatchKey::kAutograd);
+}
+
+std::uint8_t TensorImpl::compute_layout_flags() const {
+  const IntList sizes = this->sizes();
+  const IntList strides = this->strides();
+  std::uint8_t flags = kKnown;
+  if (tenon::is_contiguous(sizes, strides)) flags |= kContiguous | kNonOverlappingAndDense;
+  if (sizes.size() == 4) {
+    if (tenon::is_channels_last_contiguous(sizes, strides)) flags |= kChannelsLastContiguous;
+    if (tenon::is_channels_last(sizes, strides)) flags |= kChannelsLast;
+  } else if (sizes.size() == 5) {
+    if (tenon::is_channels_last_3d_contiguous(sizes, strides)) flags |= kChannelsLast3dContiguous;
+    if (tenon::is_channels_last_3d(sizes, strides)) flags |= kChannelsLast3d;
+  }
+  if (tenon::is_non_overlapping_and_dense(sizes, strides)) flags |= kNonOverlappingAndDense;
+  // Threads that ask at once store the same.
+  layout_flags_.store(flags, std::memory_order_relaxed);
+  return flags;
+}
+
+void TensorImpl::check_metadata_change(const char* what) const {
+  if (!allow_tensor_metadata_change())
+    throw InvalidArgument(fmt::format(
+        "{}: the metadata of a tensor from detach() or data() cannot be changed; change the "
+        "original, or make a view",
+        what));
+}
+
+void TensorImpl::set_sizes_contiguous(IntList sizes) {
+  set_sizes_and_strides(sizes, strides_for(sizes), storage_offset_);
+}
+
+void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
+  check_metadata_change("set_sizes_and_strides");
+  const std::int64_t numel = checked_numel(sizes);
+  if (strides.size() != sizes.size())
+    throw InvalidArgument(fmt::format("shape {} with strides {}: there must be as many of each",
+                                      to_string(sizes), to_string(strides)));
+  bool negative = offset < 0;
+  for (const std::int64_t stride : strides) negative |= stride < 0;
+  if (negative)
+    throw InvalidArgument(
+        fmt::format("shape {} with strides {} and offset {}: strides and offset are at least 0; "
+                    "flip() copies to reverse a dimension",
+                    to_string(sizes), to_string(strides), offset));
+  const auto needed =
+      static_cast<unsigned __int128>(storage_elements(sizes, strides, offset)) * item_size(dtype_);
+  if (needed > storage_.nbytes())
+    throw InvalidArgument(fmt::format(
+        "shape {} with strides {} and offset {} of {} needs {} elements; the storage has {} bytes",
+        to_string(sizes), to_string(strides), offset, dtype_name(dtype_),
+        storage_elements(sizes, strides, offset), storage_.nbytes()));
+  shape_.set(sizes, strides);
+  finish_view(numel, offset);
+}
+
+void TensorImpl::set_storage(Storage storage) {
+  check_metadata_change("set_storage");
+  if (storage.device() != device_)
+    throw InvalidArgument(fmt::format("set_storage: the tensor is on {}, the storage on {}",
+                                      to_string(device_), to_string(storage.device())));
+  const Storage old = std::exchange(storage_, std::move(storage));
+  try {
+    set_sizes_and_strides(sizes().to_vector(), strides().to_vector(), storage_offset_);
+  } catch (...) {
+    storage_ = old;
+    throw;
+  }
+  if (!is_inference()) use_new_version_counter();
+}
+
+VariableVersion TensorImpl::version_counter() const {
+  if (is_inference()) return {};
+  if (own_version_) return VariableVersion(own_version_, &own_version_->value);
+  return VariableVersion(storage_.impl_ptr(), &storage_.impl()->version());
+}
+
+std::uint32_t TensorImpl::current_version() const {
+  if (is_inference()) return version_counter().current_version();
+  return version_word().load(std::memory_order_acquire);
+}
+
+void TensorImpl::bump_inference() const {
+  if (in_inference_mode()) return;
+  throw InvalidArgument(
+      "an inference tensor cannot be changed in place outside inference mode; clone it first");
+}
+
+void TensorImpl::use_new_version_counter() { own_version_ = make_intrusive<VersionCounter>(); }
+
+AutogradMetaInterface& TensorImpl::ensure_autograd_meta() {
+  if (autograd_ == nullptr) {
+    if (is_inference())
+      throw InvalidArgument(
+          "an inference tensor cannot require a gradient; clone it outside inference mode");
+    autograd_ = autograd_meta_factory().make();
+  }
+  return *autograd_;
+}
+
+void TensorImpl::set_requires_grad(bool requires_grad) {
+  if (!requires_grad && autograd_ == nullptr) return;
+  if (requires_grad && !is_floating(dtype_) && !is_complex(dtype_))
+    throw InvalidArgument(
+        fmt::format("a tensor of {} cannot require a gradient: only floating point and complex can",
+                    dtype_name(dtype_)));
+  ensure_autograd_meta().set_requires_grad(requires_grad, *this);
+}
+
+ExtraMeta& TensorImpl::ensure_extra_meta() {
+  if (extra_ == nullptr) extra_ = std::make_unique<ExtraMeta>();
+  return *extra_;
+}
+
+void TensorImpl::set_wrapped_number(bool wrapped) {
+  TENON_CHECK(!wrapped || dim() == 0, "a wrapped number has no dimensions, not {}", dim());
+  set_flag(kWrappedNumber, wrapped);
+}
+
+IntrusivePtr<TensorImpl> TensorImpl::shallow_copy(bool share_version,
+                                                  bool allow_metadata_change) const {
+  auto copy = make_intrusive<TensorImpl>(*this, Alias{});
+  if (!share_version && !is_inference()) copy->use_new_version_counter();
+  copy->set_allow_tensor_metadata_change(allow_metadata_change);
+  if (extra_ != nullptr) {
+    copy->extra_ = std::make_unique<ExtraMeta>(*extra_);
+    if (extra_->backend) copy->extra_->backend = extra_->backend->clone();
+  }
+  return copy;
+}
+
+void TensorImpl::shallow_copy_from(const TensorImpl& source) {
+  check_metadata_change("set_data");
+  storage_ = source.storage_;
+  shape_ = source.shape_;
+  dtype_ = source.dtype_;
+  layout_ = source.layout_;
+  device_ = source.device_;
+  key_set_ = source.key_set_;
+  flags_ = static_cast<std::uint8_t>((flags_ & ~kInference) | (source.flags_ & kInference));
+  finish_view(source.numel_, source.storage_offset_);
+  own_version_.reset();
+  if (!is_inference()) use_new_version_counter();
+}
+
+std::size_t TensorImpl::metadata_bytes() const {
+  return sizeof(TensorImpl) + shape_.heap_bytes() + (has_storage() ? sizeof(StorageImpl) : 0) +
+         (own_version_ ? sizeof(VersionCounter) : 0) + (extra_ ? sizeof(ExtraMeta) : 0);
+}
+
+}  // namespace tenon

@@ -1,0 +1,364 @@
+// The view functions of Tensor: each shapes the metadata of a fresh alias in place.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tenon/base/error.h"
+#include "tenon/tensor/tensor.h"
+
+namespace tenon {
+namespace {
+
+std::size_t at(std::int64_t wrapped) { return static_cast<std::size_t>(wrapped); }
+
+// A dimension of a tensor that must have one.
+inline std::size_t existing_dim(const Tensor& t, std::int64_t dim, const char* what) {
+  if (t.dim() == 0)
+    throw InvalidArgument(fmt::format("{}: a 0-d tensor has no dimension {}", what, dim));
+  return at(wrap_dim(dim, t.dim(), what));
+}
+
+void drop_dim(SizesAndStrides& shape, std::size_t dim) {
+  const std::size_t ndim = shape.ndim();
+  if (ndim <= kInlineDims) {
+    std::int64_t* sizes = shape.sizes_data();
+    std::int64_t* strides = shape.strides_data();
+    for (std::size_t d = dim; d + 1 < ndim; ++d) {
+      sizes[d] = sizes[d + 1];
+      strides[d] = strides[d + 1];
+    }
+    shape.resize(ndim - 1);
+    return;
+  }
+  DimVector sizes = shape.sizes().to_vector();
+  DimVector strides = shape.strides().to_vector();
+  sizes.erase(dim);
+  strides.erase(dim);
+  shape.set(sizes, strides);
+}
+
+}  // namespace
+
+// Makes an alias, lets `shape(sizes and strides, numel, offset)` give it its geometry, and tells
+// the base's gradient metadata, if there is some, what `info()` says.
+template <typename Info, typename Shape>
+Tensor Tensor::make_view(Info&& info, Shape&& shape) const {
+  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
+  std::int64_t numel = impl_->numel();
+  std::int64_t offset = impl_->storage_offset();
+  shape(impl->shape_unchecked(), numel, offset);
+  impl->finish_view(numel, offset);
+  Tensor view(std::move(impl));
+  if (impl_->autograd_meta() != nullptr) [[unlikely]]
+    impl_->autograd_meta()->view_created(*this, view, info());
+  return view;
+}
+
+Tensor Tensor::alias() const {
+  return make_view([&] { return ViewInfo{}; },
+                   [](SizesAndStrides&, std::int64_t&, std::int64_t&) {});
+}
+
+Tensor Tensor::as_strided(IntList sizes, IntList strides,
+                          std::optional<std::int64_t> offset) const {
+  const std::int64_t from = offset.value_or(storage_offset());
+  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
+  impl->set_sizes_and_strides(sizes, strides, from);
+  Tensor view(std::move(impl));
+  if (impl_->autograd_meta() != nullptr) [[unlikely]]
+    impl_->autograd_meta()->view_created(
+        *this, view, {ViewInfo::Kind::kAsStrided, sizes, strides, {from, 0, 0}});
+  return view;
+}
+
+Tensor Tensor::slice(std::int64_t dim, std::optional<std::int64_t> start,
+                     std::optional<std::int64_t> end, std::int64_t step) const {
+  const std::size_t d = existing_dim(*this, dim, "slice");
+  if (step <= 0)
+    throw InvalidArgument(
+        fmt::format("slice: step {} of shape {}; it must be 1 or more (flip() reverses)", step,
+                    to_string(sizes())));
+  const std::int64_t size = impl_->sizes_and_strides().size_at(d);
+  const auto clamp = [size](std::int64_t i) {
+    return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size);
+  };
+  const std::int64_t first = start ? clamp(*start) : 0;
+  const std::int64_t last = end ? std::max(clamp(*end), first) : std::max(size, first);
+  const std::int64_t reach = last - first;  // division is dear: not for the usual step
+  const std::int64_t length = step == 1 ? reach : reach / step + (reach % step != 0 ? 1 : 0);
+  return make_view(
+      [&] {
+        return ViewInfo{
+            ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
+        offset += first * shape.stride_at(d);
+        if (step != 1) shape.stride_at(d) *= step;
+        shape.size_at(d) = length;
+        numel = numel_of(shape.sizes());
+      });
+}
+
+Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+  const std::size_t d = existing_dim(*this, dim, "narrow");
+  const std::int64_t size = sizes()[d];
+  const std::int64_t first = start < 0 ? start + size : start;
+  if (first < 0 || length < 0 || first > size || length > size - first)
+    throw InvalidArgument(
+        fmt::format("narrow: {} elements from {} of dimension {} do not lie in shape {}", length,
+                    start, dim, to_string(sizes())));
+  return slice(static_cast<std::int64_t>(d), first, first + length);
+}
+
+Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
+  const std::size_t d = existing_dim(*this, dim, "select");
+  const std::int64_t size = sizes()[d];
+  const std::int64_t i = index < 0 ? index + size : index;
+  if (i < 0 || i >= size)
+    throw InvalidArgument(fmt::format("select: index {} of dimension {} of shape {}", index, dim,
+                                      to_string(sizes())));
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kSelect, {}, {}, {static_cast<std::int64_t>(d), i, 0}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
+        offset += i * shape.stride_at(d);
+        drop_dim(shape, d);
+        numel = numel_of(shape.sizes());
+      });
+}
+
+Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
+  const std::size_t a = at(wrap_dim(dim0, dim(), "transpose"));
+  const std::size_t b = at(wrap_dim(dim1, dim(), "transpose"));
+  if (a == b) return alias();
+  const auto swap = [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+    std::swap(shape.size_at(a), shape.size_at(b));
+    std::swap(shape.stride_at(a), shape.stride_at(b));
+  };
+  if (impl_->autograd_meta() == nullptr) [[likely]]
+    return make_view([&] { return ViewInfo{}; }, swap);
+  DimVector order(at(dim()));
+  for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
+  std::swap(order[a], order[b]);
+  return make_view([&] { return ViewInfo{ViewInfo::Kind::kPermute, order}; }, swap);
+}
+
+Tensor Tensor::t() const {
+  if (dim() > 2)
+    throw InvalidArgument(
+        fmt::format("t: shape {} has more than two dimensions; use transpose", to_string(sizes())));
+  return dim() < 2 ? alias() : transpose(0, 1);
+}
+
+Tensor Tensor::permute(IntList order) const {
+  const std::size_t ndim = at(dim());
+  const auto refuse = [&] {
+    return InvalidArgument(fmt::format("permute: {} is no order of the dimensions of shape {}",
+                                       to_string(order), to_string(sizes())));
+  };
+  if (order.size() != ndim) throw refuse();
+  std::array<std::int64_t, kMaxDims> wrapped;
+  std::uint64_t seen = 0;
+  for (std::size_t d = 0; d < ndim; ++d) {
+    const std::int64_t source = order[d] < 0 ? order[d] + dim() : order[d];
+    if (source < 0 || source >= dim() || ((seen >> source) & 1) != 0) throw refuse();
+    seen |= std::uint64_t{1} << source;
+    wrapped[d] = source;
+  }
+  const SizesAndStrides& old = impl_->sizes_and_strides();
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kPermute, IntList(wrapped.data(), ndim)};
+      },
+      [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+        for (std::size_t d = 0; d < ndim; ++d) {
+          shape.size_at(d) = old.size_at(at(wrapped[d]));
+          shape.stride_at(d) = old.stride_at(at(wrapped[d]));
+        }
+      });
+}
+
+Tensor Tensor::movedim(IntList source, IntList destination) const {
+  const std::size_t ndim = at(dim());
+  const auto refuse = [&] {
+    return InvalidArgument(
+        fmt::format("movedim: {} to {} of shape {}: as many of each, and no dimension twice",
+                    to_string(source), to_string(destination), to_string(sizes())));
+  };
+  if (source.size() != destination.size()) throw refuse();
+  DimVector order(ndim, -1);
+  std::uint64_t moved = 0;
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    const std::size_t from = at(wrap_dim(source[i], dim(), "movedim"));
+    const std::size_t to = at(wrap_dim(destination[i], dim(), "movedim"));
+    if (ndim == 0) return alias();
+    if (order[to] != -1 || ((moved >> from) & 1) != 0) throw refuse();
+    order[to] = static_cast<std::int64_t>(from);
+    moved |= std::uint64_t{1} << from;
+  }
+  std::int64_t rest = 0;
+  for (std::size_t d = 0; d < ndim; ++d) {
+    if (order[d] != -1) continue;
+    while (((moved >> rest) & 1) != 0) ++rest;
+    order[d] = rest++;
+  }
+  return permute(order);
+}
+
+Tensor Tensor::unsqueeze(std::int64_t dim) const {
+  const std::size_t ndim = at(this->dim());
+  const std::size_t d = at(wrap_dim(dim, this->dim() + 1, "unsqueeze"));
+  if (ndim == kMaxDims)
+    throw InvalidArgument(fmt::format("unsqueeze: a tensor has at most {} dimensions", kMaxDims));
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kUnsqueeze, {}, {}, {static_cast<std::int64_t>(d), 0, 0}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+        const std::int64_t step = d < ndim ? shape.size_at(d) * shape.stride_at(d) : 1;
+        shape.resize(ndim + 1);
+        std::int64_t* sizes = shape.sizes_data();
+        std::int64_t* strides = shape.strides_data();
+        std::copy_backward(sizes + d, sizes + ndim, sizes + ndim + 1);
+        std::copy_backward(strides + d, strides + ndim, strides + ndim + 1);
+        sizes[d] = 1;
+        strides[d] = step;
+      });
+}
+
+Tensor Tensor::squeeze(std::int64_t dim) const {
+  const std::size_t d = at(wrap_dim(dim, this->dim(), "squeeze"));
+  if (this->dim() == 0 || sizes()[d] != 1) return alias();
+  const auto drop = [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+    drop_dim(shape, d);
+  };
+  if (impl_->autograd_meta() == nullptr) [[likely]]
+    return make_view([&] { return ViewInfo{}; }, drop);
+  DimVector kept = sizes().to_vector();
+  kept.erase(d);
+  return make_view([&] { return ViewInfo{ViewInfo::Kind::kSqueeze, kept}; }, drop);
+}
+
+Tensor Tensor::squeeze() const {
+  DimVector kept_sizes;
+  DimVector kept_strides;
+  for (std::size_t d = 0; d < at(dim()); ++d) {
+    if (sizes()[d] == 1) continue;
+    kept_sizes.push_back(sizes()[d]);
+    kept_strides.push_back(strides()[d]);
+  }
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kSqueeze, kept_sizes};
+      },
+      [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+        shape.set(kept_sizes, kept_strides);
+      });
+}
+
+Tensor Tensor::expand(IntList sizes) const {
+  const SizesAndStrides& old = impl_->sizes_and_strides();
+  const std::size_t ndim = old.ndim();
+  const auto refuse = [&](std::size_t d) {
+    return InvalidArgument(fmt::format(
+        "expand: shape {} does not expand to {} (dimension {}): sizes must be equal, -1, or 1 in "
+        "the source, and the elements countable",
+        to_string(this->sizes()), to_string(sizes), d));
+  };
+  if (sizes.size() < ndim || sizes.size() > kMaxDims) [[unlikely]] throw refuse(0);
+  const std::size_t added = sizes.size() - ndim;
+  std::array<std::int64_t, kMaxDims> new_sizes;
+  std::array<std::int64_t, kMaxDims> new_strides;
+  const std::int64_t* old_sizes = old.sizes_data();
+  const std::int64_t* old_strides = old.strides_data();
+  std::int64_t elements = 1;
+  bool overflow = false;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    const bool is_new = d < added;
+    const std::int64_t had = is_new ? 1 : old_sizes[d - added];
+    const std::int64_t wanted = sizes[d] == -1 && !is_new ? had : sizes[d];
+    if (wanted < 0 || (wanted != had && had != 1)) [[unlikely]] throw refuse(d);
+    new_sizes[d] = wanted;
+    new_strides[d] = wanted == had && !is_new ? old_strides[d - added] : 0;
+    overflow |= __builtin_mul_overflow(elements, wanted, &elements);
+  }
+  const IntList expanded(new_sizes.data(), sizes.size());
+  if (overflow) [[unlikely]] elements = checked_numel(expanded);
+  return make_view([&] { return ViewInfo{ViewInfo::Kind::kExpand, expanded}; },
+                   [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
+                     shape.set(expanded, {new_strides.data(), expanded.size()});
+                     numel = elements;
+                   });
+}
+
+Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim2) const {
+  const std::size_t a = existing_dim(*this, dim1, "diagonal");
+  const std::size_t b = existing_dim(*this, dim2, "diagonal");
+  if (a == b)
+    throw InvalidArgument(fmt::format("diagonal: dimensions {} and {} of shape {} are the same",
+                                      dim1, dim2, to_string(sizes())));
+  const std::int64_t length =
+      std::max<std::int64_t>(0, offset >= 0 ? std::min(sizes()[a], sizes()[b] - offset)
+                                            : std::min(sizes()[a] + offset, sizes()[b]));
+  const std::int64_t step_a = strides()[a];
+  const std::int64_t step_b = strides()[b];
+  const std::int64_t skip = length == 0 ? 0 : offset >= 0 ? offset * step_b : -offset * step_a;
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kDiagonal,
+                        {},
+                        {},
+                        {offset, static_cast<std::int64_t>(a), static_cast<std::int64_t>(b)}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& start) {
+        drop_dim(shape, std::max(a, b));
+        // The other of the two becomes the diagonal, moved to the end.
+        const std::size_t last = shape.ndim() - 1;
+        std::int64_t* sizes = shape.sizes_data();
+        std::int64_t* strides = shape.strides_data();
+        for (std::size_t d = std::min(a, b); d < last; ++d) {
+          sizes[d] = sizes[d + 1];
+          strides[d] = strides[d + 1];
+        }
+        sizes[last] = length;
+        strides[last] = step_a + step_b;
+        numel = numel_of(shape.sizes());
+        start += skip;
+      });
+}
+
+Tensor Tensor::unfold(std::int64_t dim, std::int64_t size, std::int64_t step) const {
+  const std::size_t d = existing_dim(*this, dim, "unfold");
+  const std::size_t dim_count = at(this->dim());
+  const std::int64_t old = sizes()[d];
+  if (size < 0 || size > old || step <= 0)
+    throw InvalidArgument(fmt::format(
+        "unfold: windows of {} every {} along dimension {} of shape {}: the size may be 0 to {}, "
+        "the step 1 or more",
+        size, step, dim, to_string(sizes()), old));
+  if (dim_count == kMaxDims)
+    throw InvalidArgument(fmt::format("unfold: a tensor has at most {} dimensions", kMaxDims));
+  const std::int64_t windows = (old - size) / step + 1;
+  std::int64_t elements = 0;
+  const std::int64_t others = old == 0 ? 0 : numel() / old;
+  if (__builtin_mul_overflow(others * windows, size, &elements))
+    throw InvalidArgument(
+        fmt::format("unfold: {} windows of {} are too many elements", windows, size));
+  return make_view(
+      [&] {
+        return ViewInfo{
+            ViewInfo::Kind::kUnfold, {}, {}, {static_cast<std::int64_t>(d), size, step}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
+        shape.resize(dim_count + 1);
+        shape.size_at(dim_count) = size;
+        shape.stride_at(dim_count) = shape.stride_at(d);
+        shape.size_at(d) = windows;
+        shape.stride_at(d) *= step;
+        numel = elements;
+      });
+}
+
+}  // namespace tenon

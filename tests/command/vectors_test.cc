@@ -1,0 +1,73 @@
+// The shipped vectors: every operator against PyTorch's results.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "support/temporary.h"
+
+namespace tenon {
+namespace {
+
+struct Output {
+  std::string text;
+  int status = -1;
+};
+
+Output run(const std::string& arguments) {
+  Output output;
+  const std::string command = std::string(TENON_COMMAND) + " " + arguments + " 2>&1";
+  FILE* pipe = ::popen(command.c_str(), "r");
+  std::array<char, 4096> buffer;
+  while (const std::size_t read = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    output.text.append(buffer.data(), read);
+  output.status = ::pclose(pipe);
+  return output;
+}
+
+const std::string kVectors = std::string(TENON_SOURCE_DIR) + "/data/vectors";
+
+TEST(VectorsCommandTest, EveryCasePasses) {
+  const Output output = run("vectors " + kVectors);
+  EXPECT_EQ(output.status, 0) << output.text;
+  EXPECT_NE(output.text.find("344 passed, 0 failed"), std::string::npos) << output.text;
+}
+
+TEST(VectorsCommandTest, OneThreadGivesTheSame) {
+  const Output one = run("vectors --verbose --threads 1 " + kVectors);
+  const Output two = run("vectors --verbose --threads 4 " + kVectors);
+  EXPECT_EQ(one.text, two.text);
+}
+
+TEST(VectorsCommandTest, MetaTensorsHaveTheRightShapesAndDTypes) {
+  const Output output = run("vectors --device meta " + kVectors);
+  EXPECT_NE(output.text.find("344 passed, 0 failed"), std::string::npos) << output.text;
+}
+
+TEST(VectorsCommandTest, WrongResultsAreNamedWithTheirError) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::copy(kVectors, folder.path(), std::filesystem::copy_options::recursive);
+  std::string cases;
+  {
+    std::ifstream file(kVectors + "/cases.json");
+    cases.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const std::string add = "\"op\": \"add\"";
+  cases.replace(cases.find(add), add.size(), "\"op\": \"sub\"");
+  std::ofstream(folder.path() + "/cases.json") << cases;
+  const Output output = run("vectors " + folder.path());
+  EXPECT_NE(output.status, 0);
+  EXPECT_NE(output.text.find("FAIL case 0 sub"), std::string::npos) << output.text;
+  EXPECT_NE(output.text.find("largest error"), std::string::npos);
+  EXPECT_NE(output.text.find("343 passed, 1 failed"), std::string::npos);
+}
+
+TEST(VectorsCommandTest, MissingDirectoriesAreNamed) {
+  const Output output = run("vectors /nonexistent");
+  EXPECT_NE(output.status, 0);
+  EXPECT_NE(output.text.find("/nonexistent/cases.json"), std::string::npos) << output.text;
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,248 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "ops/reference.h"
+#include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/ops/operators.h"
+
+namespace tenon {
+namespace {
+
+using testing::element;
+using testing::for_each_index;
+using testing::Index;
+using testing::random_floats;
+using testing::values;
+
+TEST(MatmulTest, EveryOrderOfOperandsAgreesWithPlainLoops) {
+  Random random(41);
+  for (int round = 0; round < 120; ++round) {
+    SCOPED_TRACE(round);
+    const auto size = [&] { return static_cast<std::int64_t>(random.between(1, 9)); };
+    const std::int64_t m = size(), n = size(), k = random.chance(0.1) ? 0 : size();
+    const std::int64_t batch = size();
+    DimVector a_sizes, b_sizes;
+    if (random.chance(0.5)) a_sizes.push_back(random.chance(0.3) ? 1 : batch);
+    if (random.chance(0.5)) b_sizes.push_back(random.chance(0.3) ? 1 : batch);
+    for (const std::int64_t s : {m, k}) a_sizes.push_back(s);
+    for (const std::int64_t s : {k, n}) b_sizes.push_back(s);
+    const DType dtype = random.chance(0.5) ? DType::kF32 : DType::kF64;
+    Tensor a = random_floats(random, a_sizes, dtype), b = random_floats(random, b_sizes, dtype);
+    if (random.chance(0.3)) a = contiguous(a.transpose(-1, -2)).transpose(-1, -2);
+    if (random.chance(0.3)) b = contiguous(b.transpose(-1, -2)).transpose(-1, -2);
+    const Tensor c = ops::matmul(a, b);
+    DimVector batch_sizes(c.sizes().data(), static_cast<std::size_t>(c.dim() - 2));
+    DimVector wide_a = batch_sizes, wide_b = batch_sizes;
+    for (const std::int64_t s : {m, k}) wide_a.push_back(s);
+    for (const std::int64_t s : {k, n}) wide_b.push_back(s);
+    const Tensor full_a = a.expand(wide_a), full_b = b.expand(wide_b);
+    for_each_index(c.sizes(), [&](const Index& index) {
+      Index of_a = index, of_b = index;
+      double sum = 0;
+      for (std::int64_t l = 0; l < k; ++l) {
+        of_a.back() = l;
+        of_b[of_b.size() - 2] = l;
+        sum += element(full_a, of_a) * element(full_b, of_b);
+      }
+      ASSERT_NEAR(element(c, index), sum, dtype == DType::kF32 ? 1e-4 : 1e-11);
+    });
+  }
+}
+
+TEST(MatmulTest, VectorsIntegersComplexAndHalves) {
+  const Tensor v = tensor<float>({1, 2, 3});
+  const Tensor m = arange(6, DType::kF32).view({2, 3});
+  EXPECT_EQ(ops::matmul(v, v).item<float>(), 14);
+  EXPECT_EQ(values(ops::matmul(m, v)), (std::vector<double>{8, 26}));
+  EXPECT_EQ(values(ops::matmul(tensor<float>({1, 1}), m)), (std::vector<double>{3, 5, 7}));
+  EXPECT_EQ(values(ops::outer(v, v))[5], 6);
+  const Tensor i = to(m, DType::kI64);
+  EXPECT_EQ(values(ops::matmul(i, i.t())), (std::vector<double>{5, 14, 14, 50}));
+  const Tensor z = tensor<Complex64>({Complex64(0, 1), Complex64(2, 0)}, {1, 2});
+  EXPECT_EQ(ops::matmul(z, z.t()).item<Complex64>(), Complex64(3, 0));
+  EXPECT_EQ(ops::matmul(to(m, DType::kBF16), to(v, DType::kBF16)).dtype(), DType::kBF16);
+  EXPECT_EQ(values(ops::matmul(to(m, DType::kF16), to(v, DType::kF16))),
+            (std::vector<double>{8, 26}));
+}
+
+TEST(MatmulTest, ShapesThatDoNotFitAreShown) {
+  try {
+    ops::matmul(empty({2, 3}), empty({4, 5}));
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("[2, 3] and [4, 5]"), std::string::npos);
+  }
+  EXPECT_THROW(ops::matmul(empty({2, 3}), empty({3, 2}, DType::kF64)), InvalidArgument);
+  EXPECT_THROW(ops::matmul(empty({}), empty({3})), InvalidArgument);
+  EXPECT_THROW(ops::matmul(empty({2, 2, 3}), empty({3, 3, 2})), InvalidArgument);
+  EXPECT_THROW(ops::bmm(empty({2, 3}), empty({3, 2})), InvalidArgument);
+  EXPECT_THROW(ops::linear(empty({2, 3}), empty({5, 4})), InvalidArgument);
+  EXPECT_THROW(ops::linear(empty({2, 3}), empty({5, 3}), empty({4})), InvalidArgument);
+}
+
+TEST(MatmulTest, ResultsAreTheSameOnAnyNumberOfThreads) {
+  const int threads = num_threads();
+  const Tensor a = randn({257, 301}), b = randn({301, 203}), batch = randn({64, 33, 35});
+  set_num_threads(1);
+  const Tensor one = ops::matmul(a, b), many = ops::matmul(batch, batch.transpose(1, 2));
+  set_num_threads(3);
+  const Tensor same = ops::matmul(a, b), many_again = ops::matmul(batch, batch.transpose(1, 2));
+  set_num_threads(threads);
+  EXPECT_EQ(std::memcmp(one.const_data_ptr(), same.const_data_ptr(), one.nbytes()), 0);
+  EXPECT_EQ(std::memcmp(many.const_data_ptr(), many_again.const_data_ptr(), many.nbytes()), 0);
+}
+
+double padded(const Tensor& a, std::int64_t n, std::int64_t c, std::int64_t y, std::int64_t x) {
+  if (y < 0 || x < 0 || y >= a.size(2) || x >= a.size(3)) return 0;
+  return element(a, {n, c, y, x});
+}
+
+TEST(ConvTest, EveryOptionAgreesWithPlainLoops) {
+  Random random(51);
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(round);
+    const auto pick = [&](std::int64_t low, std::int64_t high) {
+      return static_cast<std::int64_t>(
+          random.between(static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high)));
+    };
+    ops::ConvOptions o;
+    o.groups = pick(1, 3);
+    o.stride = {pick(1, 3), pick(1, 2)};
+    o.padding = {pick(0, 2), pick(0, 3)};
+    o.dilation = {pick(1, 2), pick(1, 3)};
+    const std::int64_t channels = pick(1, 2), filters = pick(1, 3) * o.groups;
+    const DType dtype = random.chance(0.5) ? DType::kF32 : DType::kF64;
+    const Tensor a =
+        random_floats(random, {pick(1, 2), channels * o.groups, pick(7, 10), pick(8, 11)}, dtype);
+    const Tensor w = random_floats(random, {filters, channels, pick(1, 3), pick(1, 3)}, dtype);
+    const Tensor bias = random_floats(random, {filters}, dtype);
+    const Tensor out = ops::conv2d(a, w, bias, o);
+    for_each_index(out.sizes(), [&](const Index& i) {
+      double sum = element(bias, {i[1]});
+      const std::int64_t first = i[1] / (filters / o.groups) * channels;
+      for (std::int64_t c = 0; c < channels; ++c)
+        for (std::int64_t y = 0; y < w.size(2); ++y)
+          for (std::int64_t x = 0; x < w.size(3); ++x)
+            sum += element(w, {i[1], c, y, x}) *
+                   padded(a, i[0], first + c,
+                          i[2] * o.stride.height - o.padding.height + y * o.dilation.height,
+                          i[3] * o.stride.width - o.padding.width + x * o.dilation.width);
+      ASSERT_NEAR(element(out, i), sum, dtype == DType::kF32 ? 1e-4 : 1e-11);
+    });
+  }
+}
+
+// Large enough for oneDNN; the same in f64 is computed by columns and products.
+TEST(ConvTest, LargeOnesAgreeWithThoseInDoubleOnAnyNumberOfThreads) {
+  const int threads = num_threads();
+  Random random(71);
+  for (const ops::ConvOptions& o :
+       {ops::ConvOptions{}, ops::ConvOptions{2, 3, 1, 1, 0},
+        ops::ConvOptions{1, {2, 1}, {2, 1}, 2, 0}, ops::ConvOptions{2, 1, 1, 16, 0}}) {
+    const Tensor a = random_floats(random, {2, 16, 33, 40}, DType::kF32);
+    const Tensor w = random_floats(random, {32, 16 / o.groups, 5, 3}, DType::kF32);
+    const Tensor bias = random_floats(random, {32}, DType::kF32);
+    set_num_threads(1);
+    const Tensor one = ops::conv2d(a, w, bias, o);
+    set_num_threads(4);
+    const Tensor four = ops::conv2d(a, w, bias, o);
+    set_num_threads(threads);
+    EXPECT_EQ(std::memcmp(one.const_data_ptr(), four.const_data_ptr(), one.nbytes()), 0);
+    const Tensor exact =
+        ops::conv2d(to(a, DType::kF64), to(w, DType::kF64), to(bias, DType::kF64), o);
+    EXPECT_LT(ops::amax(ops::abs(ops::sub(to(one, DType::kF64), exact))).item<double>(), 1e-3);
+  }
+}
+
+// The transposed convolution is the adjoint: <conv(a), b> = <a, conv_transpose(b)>.
+TEST(ConvTest, TheTransposedOneIsTheAdjoint) {
+  Random random(61);
+  for (int round = 0; round < 30; ++round) {
+    ops::ConvOptions o;
+    o.groups = static_cast<std::int64_t>(random.between(1, 2));
+    o.stride = static_cast<std::int64_t>(random.between(1, 3));
+    o.padding = static_cast<std::int64_t>(random.between(0, 1));
+    const Tensor w = random_floats(random, {4, 3, 3, 2}, DType::kF64);
+    const Tensor b = random_floats(random, {2, 4, 5, 6}, DType::kF64);
+    const Tensor back = ops::conv_transpose2d(b, w, {}, o);
+    const Tensor a = random_floats(random, back.sizes(), DType::kF64);
+    const double left = ops::sum(ops::mul(ops::conv2d(a, w, {}, o), b)).item<double>();
+    EXPECT_NEAR(left, ops::sum(ops::mul(a, back)).item<double>(), 1e-9);
+  }
+}
+
+TEST(ConvTest, WhatDoesNotFitIsRefused) {
+  const Tensor a = empty({1, 4, 5, 5});
+  EXPECT_THROW(ops::conv2d(a, empty({2, 3, 3, 3})), InvalidArgument);
+  EXPECT_THROW(ops::conv2d(a, empty({2, 4, 9, 9})), InvalidArgument);
+  EXPECT_THROW(ops::conv2d(a, empty({2, 4, 3, 3}), empty({3})), InvalidArgument);
+  EXPECT_THROW(ops::conv2d(a, empty({3, 2, 3, 3}), {}, {1, 0, 1, 2}), InvalidArgument);
+  EXPECT_THROW(ops::conv2d(a, empty({2, 4, 3, 3}), {}, {0}), InvalidArgument);
+  EXPECT_THROW(ops::conv2d(empty({4, 5, 5}), empty({2, 4, 3, 3})), InvalidArgument);
+  EXPECT_EQ(ops::conv2d(empty({0, 4, 5, 5}), empty({2, 4, 3, 3})).sizes(), (IntList{0, 2, 3, 3}));
+}
+
+TEST(PoolTest, LooksAtTheRightElements) {
+  const Tensor a = arange(16, DType::kF32).view({1, 1, 4, 4});
+  EXPECT_EQ(values(ops::max_pool2d(a, {2})), (std::vector<double>{5, 7, 13, 15}));
+  EXPECT_EQ(values(ops::max_pool2d(a, {3, 2, 1})), (std::vector<double>{5, 7, 13, 15}));
+  EXPECT_EQ(values(ops::avg_pool2d(a, {2})), (std::vector<double>{2.5, 4.5, 10.5, 12.5}));
+  EXPECT_EQ(values(ops::avg_pool2d(a, {2, 2, 1})),
+            (std::vector<double>{0, 0.75, 0.75, 3, 7.5, 4.5, 3, 6.75, 3.75}));
+  EXPECT_EQ(values(ops::avg_pool2d(a, {2, 2, 1, false}))[0], 0);
+  EXPECT_EQ(values(ops::avg_pool2d(a, {2, 2, 1, false}))[1], 1.5);
+  EXPECT_EQ(values(ops::adaptive_avg_pool2d(a, 1)), (std::vector<double>{7.5}));
+  EXPECT_EQ(ops::adaptive_avg_pool2d(a, {3, 2}).sizes(), (IntList{1, 1, 3, 2}));
+  EXPECT_THROW(ops::max_pool2d(a, {2, 1, 2}), InvalidArgument);
+  EXPECT_THROW(ops::max_pool2d(a, {9}), InvalidArgument);
+  EXPECT_TRUE(std::isnan(values(ops::max_pool2d(full({1, 2, 2}, NAN), {2}))[0]));
+}
+
+TEST(NormTest, LayerNormCentresAndScales) {
+  Random random(7);
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const Tensor a = ops::add(random_floats(random, {4, 50}, dtype), 100);
+    const Tensor out = ops::layer_norm(a, {50}, {}, {}, 0);
+    for (const double mean : values(ops::mean(out, 1))) EXPECT_NEAR(mean, 0, 1e-5);
+    for (const double variance : values(ops::var(out, IntList{1}, 0)))
+      EXPECT_NEAR(variance, 1, 1e-4);
+    EXPECT_THROW(ops::layer_norm(a, {4}), InvalidArgument);
+    EXPECT_THROW(ops::layer_norm(a, {50}, empty({49}, dtype)), InvalidArgument);
+  }
+}
+
+TEST(NormTest, BatchNormKeepsRunningStatistics) {
+  const Tensor a = tensor<float>({1, 10, 3, 30}, {2, 2});
+  const Tensor mean = zeros({2}), var = ones({2});
+  const Tensor out = ops::batch_norm(a, mean, var, {}, {}, true, 0.5, 0);
+  EXPECT_EQ(values(out), (std::vector<double>{-1, -1, 1, 1}));
+  EXPECT_EQ(values(mean), (std::vector<double>{1, 10}));
+  EXPECT_EQ(values(var), (std::vector<double>{1.5, 100.5}));
+  EXPECT_THROW(ops::batch_norm(a, {}, {}), InvalidArgument);
+}
+
+TEST(AttentionTest, MasksAndCausalityHideKeys) {
+  Random random(9);
+  const Tensor q = random_floats(random, {2, 4, 8}, DType::kF64);
+  const Tensor mask = ops::tril(full({4, 4}, true, DType::kBool));
+  const Tensor causal = ops::scaled_dot_product_attention(q, q, q, {}, true);
+  const Tensor masked = ops::scaled_dot_product_attention(q, q, q, mask);
+  const Tensor shown =
+      ops::masked_fill(zeros({4, 4}, DType::kF64), ops::logical_not(mask), -INFINITY);
+  const Tensor added = ops::scaled_dot_product_attention(q, q, q, shown);
+  for (std::size_t i = 0; i < values(causal).size(); ++i) {
+    EXPECT_NEAR(values(causal)[i], values(masked)[i], 1e-12);
+    EXPECT_NEAR(values(causal)[i], values(added)[i], 1e-12);
+  }
+  for (std::int64_t d = 0; d < 8; ++d)  // the first query sees the first key alone
+    EXPECT_NEAR(element(causal, {1, 0, d}), element(q, {1, 0, d}), 1e-12);
+  EXPECT_THROW(ops::scaled_dot_product_attention(q, q, q, mask, true), InvalidArgument);
+  EXPECT_THROW(ops::scaled_dot_product_attention(q, empty({2, 4, 7}, DType::kF64), q),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,214 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "ops/reference.h"
+#include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/ops/operators.h"
+
+namespace tenon {
+namespace {
+
+using testing::element;
+using testing::for_each_index;
+using testing::Index;
+using testing::random_floats;
+using testing::values;
+
+struct Case {
+  const char* name;
+  Tensor (*function)(const Tensor&, IntList, bool);
+  double (*reference)(const std::vector<double>&);
+};
+
+double sum_of(const std::vector<double>& x) {
+  long double sum = 0;
+  for (const double v : x) sum += v;
+  return static_cast<double>(sum);
+}
+double variance_of(const std::vector<double>& x) {
+  const double mean = sum_of(x) / static_cast<double>(x.size());
+  double sum = 0;
+  for (const double v : x) sum += (v - mean) * (v - mean);
+  return sum / static_cast<double>(x.size() - 1);
+}
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"sum", [](const Tensor& a, IntList d, bool k) { return ops::sum(a, d, k); }, sum_of},
+      {"mean", [](const Tensor& a, IntList d, bool k) { return ops::mean(a, d, k); },
+       [](const std::vector<double>& x) { return sum_of(x) / static_cast<double>(x.size()); }},
+      {"prod", [](const Tensor& a, IntList d, bool k) { return ops::prod(a, d, k); },
+       [](const std::vector<double>& x) {
+         double product = 1;
+         for (const double v : x) product *= v;
+         return product;
+       }},
+      {"amax", [](const Tensor& a, IntList d, bool k) { return ops::amax(a, d, k); },
+       [](const std::vector<double>& x) { return *std::max_element(x.begin(), x.end()); }},
+      {"amin", [](const Tensor& a, IntList d, bool k) { return ops::amin(a, d, k); },
+       [](const std::vector<double>& x) { return *std::min_element(x.begin(), x.end()); }},
+      {"logsumexp", [](const Tensor& a, IntList d, bool k) { return ops::logsumexp(a, d, k); },
+       [](const std::vector<double>& x) {
+         double sum = 0;
+         for (const double v : x) sum += std::exp(v);
+         return std::log(sum);
+       }},
+      {"norm", [](const Tensor& a, IntList d, bool k) { return ops::norm(a, d, k); },
+       [](const std::vector<double>& x) {
+         double sum = 0;
+         for (const double v : x) sum += v * v;
+         return std::sqrt(sum);
+       }},
+      {"var", [](const Tensor& a, IntList d, bool k) { return ops::var(a, d, 1, k); }, variance_of},
+      {"std", [](const Tensor& a, IntList d, bool k) { return ops::std(a, d, 1, k); },
+       [](const std::vector<double>& x) { return std::sqrt(variance_of(x)); }},
+  };
+  return all;
+}
+
+TEST(ReduceTest, EveryGeometryAgreesWithPlainLoops) {
+  Random random(31);
+  for (int round = 0; round < 250; ++round) {
+    SCOPED_TRACE(round);
+    DimVector sizes, dims;
+    const std::uint64_t ndim = random.below(6);
+    for (std::uint64_t d = 0; d < ndim; ++d) {
+      sizes.push_back(static_cast<std::int64_t>(random.chance(0.1) ? 40 : random.between(2, 4)));
+      if (random.chance(0.5)) dims.push_back(static_cast<std::int64_t>(d));
+    }
+    const DType dtype = random.chance(0.5) ? DType::kF32 : DType::kF64;
+    const Tensor a = random_floats(random, sizes, dtype);
+    const bool keepdim = random.chance(0.5);
+    std::map<Index, std::vector<double>> groups;
+    for_each_index(sizes, [&](const Index& index) {
+      Index kept;
+      for (std::size_t d = 0; d < index.size(); ++d)
+        if (!dims.empty() &&
+            std::find(dims.begin(), dims.end(), static_cast<std::int64_t>(d)) == dims.end())
+          kept.push_back(index[d]);
+      groups[kept].push_back(element(a, index));
+    });
+    for (const Case& c : cases()) {
+      const std::string name = c.name;
+      if ((name == "var" || name == "std") && groups.begin()->second.size() < 2) continue;
+      const Tensor result = c.function(a, dims, keepdim);
+      ASSERT_EQ(result.dim(), keepdim        ? a.dim()
+                              : dims.empty() ? 0
+                                             : a.dim() - static_cast<std::int64_t>(dims.size()));
+      const std::vector<double> got = values(result);
+      ASSERT_EQ(got.size(), groups.size());
+      std::size_t i = 0;
+      for (const auto& [index, group] : groups) {
+        const double wanted = c.reference(group);
+        ASSERT_NEAR(got[i++], wanted,
+                    (dtype == DType::kF32 ? 2e-6 : 1e-12) * std::max(1.0, std::abs(wanted)))
+            << c.name;
+      }
+    }
+  }
+}
+
+TEST(ReduceTest, LongSumsKeepTheirDigitsAndAreTheSameOnAnyNumberOfThreads) {
+  const int threads = num_threads();
+  const Tensor a = randn({1000003});
+  double exact = 0;
+  for (const double v : values(a)) exact += v;
+  set_num_threads(1);
+  const float one = ops::sum(a).item<float>();
+  const Tensor rows = ops::sum(a.slice(0, 0, 1000000).view({1000, 1000}), 0);
+  set_num_threads(4);
+  EXPECT_EQ(ops::sum(a).item<float>(), one);
+  const Tensor again = ops::sum(a.slice(0, 0, 1000000).view({1000, 1000}), 0);
+  set_num_threads(threads);
+  EXPECT_EQ(std::memcmp(rows.const_data_ptr(), again.const_data_ptr(), rows.nbytes()), 0);
+  EXPECT_NEAR(one, exact, 1e-3);
+  EXPECT_EQ(ops::sum(ones({1 << 25}, DType::kF32)).item<float>(), 33554432.0f);
+}
+
+TEST(ReduceTest, IntegersAndBoolsHaveTheirRules) {
+  EXPECT_EQ(ops::sum(full({3}, 200, DType::kU8)).dtype(), DType::kI64);
+  EXPECT_EQ(ops::sum(full({3}, 200, DType::kU8)).item<std::int64_t>(), 600);
+  EXPECT_EQ(ops::sum(full({5}, true, DType::kBool)).item<std::int64_t>(), 5);
+  EXPECT_EQ(ops::amax(tensor<std::int64_t>({INT64_MIN, INT64_MAX})).item<std::int64_t>(),
+            INT64_MAX);
+  EXPECT_EQ(ops::any(zeros({0}, DType::kBool)).item<bool>(), false);
+  EXPECT_EQ(ops::all(zeros({0}, DType::kBool)).item<bool>(), true);
+  EXPECT_EQ(ops::any(tensor<float>({0, 2})).item<bool>(), true);
+  EXPECT_EQ(ops::all(tensor<float>({0, 2})).item<bool>(), false);
+  EXPECT_THROW(ops::mean(arange(3)), InvalidArgument);
+  EXPECT_EQ(ops::sum(tensor<Complex64>({Complex64(1, 2), Complex64(3, -1)})).item<Complex64>(),
+            Complex64(4, 1));
+  EXPECT_EQ(ops::sum(tensor<Half>({Half(1.5f), Half(2.5f)})).dtype(), DType::kF16);
+}
+
+TEST(ReduceTest, EmptyAndSpecialInputs) {
+  EXPECT_EQ(ops::sum(zeros({0, 4})).item<float>(), 0);
+  EXPECT_EQ(values(ops::sum(zeros({0, 4}), 0)), (std::vector<double>{0, 0, 0, 0}));
+  EXPECT_EQ(ops::prod(zeros({0})).item<float>(), 1);
+  EXPECT_TRUE(std::isnan(ops::mean(zeros({0})).item<float>()));
+  EXPECT_THROW(ops::amax(zeros({0})), InvalidArgument);
+  EXPECT_THROW(ops::argmax(zeros({3, 0}), 1), InvalidArgument);
+  EXPECT_EQ(ops::amax(zeros({0, 3}), 1).numel(), 0);
+  EXPECT_TRUE(std::isnan(ops::amax(tensor<float>({1, NAN, 2})).item<float>()));
+  EXPECT_EQ(ops::logsumexp(full({3}, -INFINITY)).item<float>(), -INFINITY);
+  EXPECT_NEAR(ops::logsumexp(full({2}, 1000.0)).item<float>(), 1000.6931, 1e-3);
+  EXPECT_THROW(ops::sum(zeros({2}), {0, 0}), InvalidArgument);
+  EXPECT_THROW(ops::sum(zeros({2}), 1), InvalidArgument);
+}
+
+TEST(ReduceTest, ArgExtremesFindTheFirst) {
+  const Tensor t = tensor<float>({3, 7, 7, 1, 1, 5}, {2, 3});
+  EXPECT_EQ(values(ops::argmax(t, 1)), (std::vector<double>{1, 2}));
+  EXPECT_EQ(values(ops::argmin(t, 0)), (std::vector<double>{1, 1, 1}));
+  EXPECT_EQ(ops::argmax(t).item<std::int64_t>(), 1);
+  EXPECT_EQ(ops::argmax(t.t()).item<std::int64_t>(), 2);
+  EXPECT_EQ(ops::argmax(tensor<float>({1, NAN, 9})).item<std::int64_t>(), 1);
+  EXPECT_EQ(ops::argmax(t, 1, true).sizes(), (IntList{2, 1}));
+  EXPECT_EQ(ops::argmax(full({}, 3)).item<std::int64_t>(), 0);
+}
+
+TEST(ScanTest, RunningSumsAndOrder) {
+  const Tensor t = tensor<float>({1, 2, 3, 4, 5, 6}, {2, 3});
+  EXPECT_EQ(values(ops::cumsum(t, 0)), (std::vector<double>{1, 2, 3, 5, 7, 9}));
+  EXPECT_EQ(values(ops::cumsum(t.t(), 1)), (std::vector<double>{1, 5, 2, 7, 3, 9}));
+  EXPECT_EQ(values(ops::cumprod(arange(1, 5), 0)), (std::vector<double>{1, 2, 6, 24}));
+  EXPECT_EQ(ops::cumsum(full({3}, true, DType::kBool), 0).dtype(), DType::kI64);
+  const Tensor mixed = tensor<float>({2, NAN, -1, 2, 0});
+  const auto [sorted, order] = ops::sort(mixed);
+  EXPECT_EQ(values(order), (std::vector<double>{2, 4, 0, 3, 1}));
+  EXPECT_TRUE(std::isnan(values(sorted)[4]));
+  EXPECT_EQ(values(ops::argsort(mixed, 0, true)), (std::vector<double>{1, 0, 3, 4, 2}));
+  const auto [top, places] = ops::topk(tensor<float>({1, 9, 3, 9}), 3);
+  EXPECT_EQ(values(top), (std::vector<double>{9, 9, 3}));
+  EXPECT_EQ(values(places), (std::vector<double>{1, 3, 2}));
+  EXPECT_THROW(ops::topk(mixed, 6), InvalidArgument);
+  EXPECT_EQ(ops::sort(full({}, 3)).first.dim(), 0);
+  EXPECT_EQ(ops::cumsum(zeros({2, 0}), 1).numel(), 0);
+}
+
+TEST(SoftmaxTest, RowsSumToOneWhateverTheirValues) {
+  Random random(3);
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16})
+    for (const std::int64_t dim : {0, 1, 2}) {
+      const Tensor a = ops::mul(random_floats(random, {3, 37, 5}, dtype), 30);
+      const Tensor sums = ops::sum(to(ops::softmax(a, dim), DType::kF64), dim);
+      for (const double sum : values(sums))
+        EXPECT_NEAR(sum, 1, dtype == DType::kBF16 ? 0.03 : 1e-5);
+      const Tensor logs = ops::exp(to(ops::log_softmax(a, dim), DType::kF64));
+      for (const double sum : values(ops::sum(logs, dim)))
+        EXPECT_NEAR(sum, 1, dtype == DType::kBF16 ? 0.3 : 1e-4);
+    }
+  EXPECT_EQ(ops::softmax(tensor<float>({-INFINITY, 0}), 0).const_data_ptr<float>()[0], 0);
+  EXPECT_TRUE(std::isnan(values(ops::softmax(full({2}, -INFINITY), 0))[0]));
+  EXPECT_TRUE(std::isnan(values(ops::softmax(tensor<float>({0, NAN}), 0))[0]));
+  EXPECT_EQ(ops::softmax(full({}, 3), 0).item<float>(), 1);
+  EXPECT_THROW(ops::softmax(arange(3), 0), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,219 @@
+#include "tenon/tensor/tensor.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/adaptors/statistics_adaptor.h"
+#include "tenon/memory/current_allocator.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/inference_mode.h"
+
+namespace tenon {
+namespace {
+
+TEST(TensorTest, IsSmall) {
+  const Tensor t = empty({2, 3, 4, 5, 6});
+  EXPECT_LE(t.impl()->metadata_bytes(), 232u);
+  EXPECT_EQ(empty({1, 2, 3, 4, 5, 6}).impl()->metadata_bytes(), 232u + 2 * 6 * 8);
+}
+
+TEST(TensorTest, KnowsItsGeometry) {
+  const Tensor t = empty({2, 3, 4}, DType::kF64);
+  EXPECT_EQ(t.sizes(), (IntList{2, 3, 4}));
+  EXPECT_EQ(t.strides(), (IntList{12, 4, 1}));
+  EXPECT_EQ(t.numel(), 24);
+  EXPECT_EQ(t.nbytes(), 192u);
+  EXPECT_EQ(t.size(-1), 4);
+  EXPECT_EQ(t.dtype(), DType::kF64);
+  EXPECT_TRUE(t.key_set().has(DispatchKey::kCpu));
+  EXPECT_TRUE(t.key_set().has(DispatchKey::kAutograd));
+  EXPECT_EQ(t.layout(), Layout::kStrided);
+  EXPECT_THROW(static_cast<void>(t.size(3)), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(t.data_ptr<float>()), InvalidArgument);
+}
+
+TEST(TensorTest, ImpossibleShapesAreRefusedWithTheShape) {
+  try {
+    empty({3, -1});
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("[3, -1]"), std::string::npos);
+  }
+  EXPECT_THROW(empty({INT64_MAX, 3}), InvalidArgument);
+  EXPECT_THROW(empty({INT64_MAX / 2}), InvalidArgument);
+  EXPECT_EQ(empty({INT64_MAX, 0, INT64_MAX}).numel(), 0);
+  EXPECT_THROW(empty(DimVector(65, 1)), InvalidArgument);
+  EXPECT_THROW(empty_strided({2}, {1, 1}), InvalidArgument);
+  EXPECT_THROW(empty_strided({2}, {-1}), InvalidArgument);
+}
+
+TEST(TensorTest, BytesComeFromTheCurrentAllocator) {
+  StatisticsAdaptor counted(*static_cast<Allocator*>(current_allocator(Device{})));
+  {
+    const AllocatorGuard guard(Device{}, counted);
+    const Tensor t = empty({64, 64});
+    const Tensor copy = clone(t);
+    EXPECT_EQ(copy.sizes(), t.sizes());
+    EXPECT_EQ(counted.passed().bytes.current, 2 * 64 * 64 * 4);
+  }
+  EXPECT_EQ(counted.passed().bytes.current, 0);
+}
+
+struct FlagCase {
+  DimVector sizes, strides;
+  const char* flags;  // c: contiguous, l: channels last contiguous, s: channels last, d: dense
+};
+
+TEST(TensorTest, LayoutFlagsHaveTheirExactConditions) {
+  const std::vector<FlagCase> cases = {
+      {{2, 3, 4, 5}, {60, 20, 5, 1}, "cd"},
+      {{2, 3, 4, 5}, {60, 1, 15, 3}, "lsd"},
+      {{2, 3, 4, 5}, {120, 1, 30, 6}, "s"},
+      {{2, 1, 4, 5}, {20, 20, 5, 1}, "cld"},
+      {{2, 3, 1, 1}, {3, 1, 3, 3}, "clsd"},
+      {{2, 3, 1, 1}, {3, 1, 1, 1}, "cld"},
+      {{3, 4}, {1, 3}, "d"},
+      {{3, 4}, {8, 1}, ""},
+      {{3, 4}, {0, 1}, ""},
+      {{1, 4}, {99, 1}, "cd"},
+      {{0, 4}, {7, 9}, "cd"},
+      {{}, {}, "cd"},
+  };
+  for (const FlagCase& c : cases) {
+    const Tensor t = empty_strided(c.sizes, c.strides);
+    const std::string flags = c.flags;
+    const auto has = [&](char flag) { return flags.find(flag) != std::string::npos; };
+    EXPECT_EQ(t.is_contiguous(), has('c')) << to_string(c.sizes) << to_string(c.strides);
+    EXPECT_EQ(t.impl()->is_channels_last_contiguous(), has('l'))
+        << to_string(c.sizes) << to_string(c.strides);
+    EXPECT_EQ(t.impl()->is_channels_last(), has('s')) << to_string(c.sizes) << to_string(c.strides);
+    EXPECT_EQ(t.is_non_overlapping_and_dense(), has('d'))
+        << to_string(c.sizes) << to_string(c.strides);
+  }
+  const Tensor volume =
+      empty({2, 3, 4, 5, 6}, DType::kF32, Device{}, MemoryFormat::kChannelsLast3d);
+  EXPECT_TRUE(volume.impl()->is_channels_last_3d());
+  EXPECT_TRUE(volume.is_contiguous(MemoryFormat::kChannelsLast3d));
+  EXPECT_FALSE(volume.is_contiguous());
+  EXPECT_EQ(volume.suggest_memory_format(), MemoryFormat::kChannelsLast3d);
+}
+
+// --- Note [Version counter sharing]
+TEST(VersionTest, ViewsAndDetachShare) {
+  const Tensor base = zeros({3, 4});
+  const Tensor view = base.view({4, 3});
+  const Tensor detached = base.slice(0, 1).detach();
+  EXPECT_EQ(view.version(), 0u);
+  fill_(view, 1);
+  EXPECT_EQ(base.version(), 1u);
+  EXPECT_EQ(detached.version(), 1u);
+  fill_(detached, 2);
+  EXPECT_EQ(view.version(), 2u);
+  EXPECT_TRUE(base.version_counter().shares_with(view.version_counter()));
+}
+
+TEST(VersionTest, DataAndSetDataDoNotShare) {
+  const Tensor base = zeros({3, 4});
+  const Tensor data = base.data();
+  const Tensor view_of_data = data.select(0, 0);
+  fill_(view_of_data, 1);
+  EXPECT_EQ(data.version(), 1u);
+  EXPECT_EQ(base.version(), 0u);
+  EXPECT_EQ(base.select(0, 0).select(0, 0).item<float>(), 1);
+  const Tensor other = zeros({2}, DType::kF64);
+  base.set_data(other);
+  EXPECT_TRUE(base.is_alias_of(other));
+  EXPECT_EQ(base.dtype(), DType::kF64);
+  fill_(base, 3);
+  EXPECT_EQ(base.version(), 1u);
+  EXPECT_EQ(other.version(), 0u);
+}
+
+TEST(VersionTest, AHoldOutlivesTheTensorWithoutItsBytes) {
+  VariableVersion hold;
+  IntrusivePtr<StorageImpl> storage;
+  {
+    const Tensor t = zeros({4});
+    hold = t.version_counter();
+    fill_(t, 1);
+  }
+  EXPECT_EQ(hold.current_version(), 1u);
+  EXPECT_FALSE(VariableVersion().enabled());
+  EXPECT_THROW(static_cast<void>(VariableVersion().current_version()), InvalidArgument);
+}
+
+TEST(VersionTest, InferenceTensorsHaveNone) {
+  const Tensor normal = zeros({4});
+  Tensor made;
+  {
+    const InferenceMode guard;
+    made = zeros({4});
+    EXPECT_TRUE(made.is_inference());
+    EXPECT_TRUE(made.alias().is_inference());
+    EXPECT_FALSE(normal.alias().is_inference());
+    EXPECT_FALSE(made.key_set().has(DispatchKey::kAutograd));
+    fill_(made, 1);
+    const InferenceMode off(false);
+    EXPECT_FALSE(zeros({1}).is_inference());
+  }
+  EXPECT_THROW(static_cast<void>(made.version()), InvalidArgument);
+  EXPECT_THROW(fill_(made, 2), InvalidArgument);
+  EXPECT_THROW(made.set_requires_grad(true), InvalidArgument);
+  EXPECT_EQ(clone(made).version(), 0u);
+}
+
+// --- Metadata
+TEST(TensorTest, DetachedMetadataIsFixed) {
+  const Tensor t = empty({4});
+  EXPECT_THROW(t.detach().impl()->set_sizes_contiguous({2, 2}), InvalidArgument);
+  t.impl()->set_sizes_contiguous({2, 2});
+  EXPECT_EQ(t.sizes(), (IntList{2, 2}));
+  EXPECT_THROW(t.impl()->set_sizes_contiguous({3, 2}), InvalidArgument);
+  EXPECT_THROW(t.impl()->set_storage_offset(1), InvalidArgument);
+}
+
+TEST(TensorTest, NamesAndBackendMetadataTakeRoomOnlyWhereWanted) {
+  const Tensor t = empty({2, 3});
+  EXPECT_EQ(t.impl()->extra_meta(), nullptr);
+  EXPECT_EQ(t.names(), (std::vector<std::string>{"", ""}));
+  t.set_names({"batch", "width"});
+  EXPECT_EQ(t.detach().names()[1], "width");
+  EXPECT_THROW(t.set_names({"batch"}), InvalidArgument);
+  struct Handle : BackendMeta {
+    IntrusivePtr<BackendMeta> clone() const override { return make_intrusive<Handle>(); }
+  };
+  t.impl()->ensure_extra_meta().backend = make_intrusive<Handle>();
+  EXPECT_TRUE(t.detach().impl()->extra_meta()->backend.defined());
+}
+
+TEST(TensorTest, GradientsNeedAFactory) {
+  const Tensor t = zeros({2});
+  EXPECT_FALSE(t.requires_grad());
+  t.set_requires_grad(false);
+  EXPECT_FALSE(t.grad().defined());
+  EXPECT_THROW(zeros({2}, DType::kI64).set_requires_grad(true), InvalidArgument);
+}
+
+TEST(TensorTest, ManyThreadsMayShareOne) {
+  const Tensor t = zeros({8, 8});
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&t] {
+      for (int n = 0; n < 2000; ++n) {
+        const Tensor view = t.slice(0, n % 8).transpose(0, 1);
+        EXPECT_EQ(view.is_contiguous(), n % 8 == 7);
+        const Tensor made = empty({n % 50, 3});
+        EXPECT_EQ(made.numel(), n % 50 * 3);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(t.use_count(), 1u);
+  EXPECT_EQ(t.storage().use_count(), 1u);
+}
+
+}  // namespace
+}  // namespace tenon

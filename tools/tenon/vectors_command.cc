@@ -1,0 +1,67 @@
+// tenon vectors: runs operators against recorded results.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.h"
+#include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/device/device.h"
+#include "vector_case.h"
+
+namespace tenon::command {
+namespace {
+
+struct Options {
+  std::string directory;
+  std::string device = "cpu";
+  int threads = 0;
+  bool verbose = false;
+};
+
+VectorOutcome run(const VectorCase& test) {
+  try {
+    return compare_with_expected(test, run_vector_case(test));
+  } catch (const std::exception& error) {
+    VectorOutcome outcome;
+    outcome.reason = error.what();
+    return outcome;
+  }
+}
+
+int run_vectors(const Options& options) {
+  const Device device = parse_device(options.device);
+  if (device.type != DeviceType::kCpu && device.type != DeviceType::kMeta)
+    throw InvalidArgument(
+        fmt::format("vectors: operators run on cpu and meta, not on {}", to_string(device)));
+  if (options.threads > 0) set_num_threads(options.threads);
+  int passed = 0;
+  int failed = 0;
+  for (const VectorCase& test : load_vector_cases(options.directory, device)) {
+    const VectorOutcome outcome = run(test);
+    outcome.passed ? ++passed : ++failed;
+    if (!outcome.passed || options.verbose)
+      fmt::print("{} case {} {} {}: largest error {:.3g}{}{}\n", outcome.passed ? "pass" : "FAIL",
+                 test.id, test.op, test.arguments.dump(), outcome.largest_error,
+                 outcome.reason.empty() ? "" : "; ", outcome.reason);
+  }
+  fmt::print("{} passed, {} failed\n", passed, failed);
+  return failed == 0 ? kSuccess : kFailure;
+}
+
+}  // namespace
+
+Subcommand add_vectors(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "vectors", "Run every operator of a directory of test vectors and compare the results");
+  const auto options = std::make_shared<Options>();
+  command->add_option("directory", options->directory, "with cases.json and vectors.safetensors")
+      ->required();
+  command->add_option("--device", options->device,
+                      "cpu, or meta: shapes and dtypes alone are compared");
+  command->add_option("--threads", options->threads, "how many; by default the cores there are");
+  command->add_flag("--verbose", options->verbose, "name the cases that pass, too");
+  return {command, [options] { return run_vectors(*options); }};
+}
+
+}  // namespace tenon::command
