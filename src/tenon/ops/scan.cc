@@ -100,14 +100,17 @@ SortResult sorted(const char* what, const Tensor& a, std::int64_t dim, bool desc
         std::int64_t* order = orders.data_ptr<std::int64_t>() + i * length;
         std::iota(order, order + length, 0);
         // The index decides among equals: then any algorithm is stable.
-        std::partial_sort(order, order + wanted, order + length,
-                          [&](std::int64_t x, std::int64_t y) {
-                            const C vx = static_cast<C>(row[x]);
-                            const C vy = static_cast<C>(row[y]);
-                            if (descending ? before<C>(vy, vx) : before<C>(vx, vy)) return true;
-                            if (descending ? before<C>(vx, vy) : before<C>(vy, vx)) return false;
-                            return x < y;
-                          });
+        const auto comes_first = [&](std::int64_t x, std::int64_t y) {
+          const C vx = static_cast<C>(row[x]);
+          const C vy = static_cast<C>(row[y]);
+          if (descending ? before<C>(vy, vx) : before<C>(vx, vy)) return true;
+          if (descending ? before<C>(vx, vy) : before<C>(vy, vx)) return false;
+          return x < y;
+        };
+        if (wanted == length)
+          std::sort(order, order + length, comes_first);
+        else
+          std::partial_sort(order, order + wanted, order + length, comes_first);
         for (std::int64_t j = 0; j < wanted; ++j) {
           values.data_ptr<T>()[i * wanted + j] = row[order[j]];
           indices.data_ptr<std::int64_t>()[i * wanted + j] = order[j];

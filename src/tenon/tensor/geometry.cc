@@ -93,19 +93,19 @@ std::string_view layout_name(Layout layout) {
 std::int64_t checked_numel(IntList sizes) {
   if (sizes.size() > kMaxDims) [[unlikely]]
     refuse_size(sizes);
-  std::int64_t numel = 1;
+  // A size of 0 counts as 1 for the strides, so the others must not overflow beside it either.
+  std::int64_t others = 1;
   bool overflow = false;
   bool empty = false;
   for (const std::int64_t size : sizes) {
     if (size < 0) [[unlikely]]
       refuse_size(sizes);
     empty |= size == 0;
-    overflow |= __builtin_mul_overflow(numel, size, &numel);
+    overflow |= __builtin_mul_overflow(others, size == 0 ? 1 : size, &others);
   }
-  if (empty) return 0;
   if (overflow) [[unlikely]]
     refuse_size(sizes);
-  return numel;
+  return empty ? 0 : others;
 }
 
 DimVector strides_for(IntList sizes, MemoryFormat format) {

@@ -165,7 +165,7 @@ void walk_choice(const Tensor& dense, const Tensor& view, const Applied& applied
   std::vector<Tensor> indices;
   for (std::size_t i = 0; i < choice.chosen; ++i)
     indices.push_back(applied.tensors[static_cast<std::size_t>(choice.order[i])]);
-  const Tensor ordered = view.permute(choice.order);
+  const Tensor ordered = view.detach().permute(choice.order);  // nobody is to hear of it
   const std::vector<std::int64_t> offsets =
       detail::chosen_offsets(ordered, indices, choice.index_sizes);
   const auto item = static_cast<std::int64_t>(view.item_size());
@@ -283,7 +283,7 @@ const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool acc
   check_host(applied.view);
   Choice choice = plan_choice(applied);
   const DimVector sizes = result_sizes(choice);
-  const Tensor ready = to(values, dtype()).expand(sizes);
+  const Tensor ready = to(values.detach(), dtype()).expand(sizes);
   if (ready.numel() > 0)
     visit_dtype(dtype(), [&]<typename T>() {
       void* const writable = applied.view.data_ptr();  // shared bytes become the tensor's own

@@ -101,14 +101,17 @@ void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int6
         fmt::format("shape {} with strides {} and offset {}: strides and offset are at least 0; "
                     "flip() copies to reverse a dimension",
                     to_string(sizes), to_string(strides), offset));
-  const auto needed =
-      static_cast<unsigned __int128>(storage_elements(sizes, strides, offset)) * item_size(dtype_);
-  if (needed > storage_.nbytes())
+  const std::int64_t reach = storage_elements(sizes, strides, offset);
+  if (static_cast<unsigned __int128>(reach) * item_size(dtype_) > storage_.nbytes()) [[unlikely]]
     throw InvalidArgument(fmt::format(
         "shape {} with strides {} and offset {} of {} needs {} elements; the storage has {} bytes",
-        to_string(sizes), to_string(strides), offset, dtype_name(dtype_),
-        storage_elements(sizes, strides, offset), storage_.nbytes()));
-  shape_.set(sizes, strides);
+        to_string(sizes), to_string(strides), offset, dtype_name(dtype_), reach,
+        storage_.nbytes()));
+  if (sizes.size() != shape_.ndim()) shape_.resize(sizes.size());
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    shape_.size_at(d) = sizes[d];
+    shape_.stride_at(d) = strides[d];
+  }
   finish_view(numel, offset);
 }
 

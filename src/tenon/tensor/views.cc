@@ -19,6 +19,18 @@ inline std::size_t existing_dim(const Tensor& t, std::int64_t dim, const char* w
   return at(wrap_dim(dim, t.dim(), what));
 }
 
+// For few dimensions: plain loops, where copying by the library would call a function for each
+// list.
+inline void write_geometry(SizesAndStrides& shape, IntList sizes, const std::int64_t* strides) {
+  shape.resize(sizes.size());
+  std::int64_t* to_sizes = shape.sizes_data();
+  std::int64_t* to_strides = shape.strides_data();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    to_sizes[d] = sizes[d];
+    to_strides[d] = strides[d];
+  }
+}
+
 void drop_dim(SizesAndStrides& shape, std::size_t dim) {
   const std::size_t ndim = shape.ndim();
   if (ndim <= kInlineDims) {
@@ -221,8 +233,10 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
         shape.resize(ndim + 1);
         std::int64_t* sizes = shape.sizes_data();
         std::int64_t* strides = shape.strides_data();
-        std::copy_backward(sizes + d, sizes + ndim, sizes + ndim + 1);
-        std::copy_backward(strides + d, strides + ndim, strides + ndim + 1);
+        for (std::size_t i = ndim; i > d; --i) {
+          sizes[i] = sizes[i - 1];
+          strides[i] = strides[i - 1];
+        }
         sizes[d] = 1;
         strides[d] = step;
       });
@@ -267,7 +281,8 @@ Tensor Tensor::expand(IntList sizes) const {
         "the source, and the elements countable",
         to_string(this->sizes()), to_string(sizes), d));
   };
-  if (sizes.size() < ndim || sizes.size() > kMaxDims) [[unlikely]] throw refuse(0);
+  if (sizes.size() < ndim || sizes.size() > kMaxDims) [[unlikely]]
+    throw refuse(0);
   const std::size_t added = sizes.size() - ndim;
   std::array<std::int64_t, kMaxDims> new_sizes;
   std::array<std::int64_t, kMaxDims> new_strides;
@@ -279,18 +294,23 @@ Tensor Tensor::expand(IntList sizes) const {
     const bool is_new = d < added;
     const std::int64_t had = is_new ? 1 : old_sizes[d - added];
     const std::int64_t wanted = sizes[d] == -1 && !is_new ? had : sizes[d];
-    if (wanted < 0 || (wanted != had && had != 1)) [[unlikely]] throw refuse(d);
+    if (wanted < 0 || (wanted != had && had != 1)) [[unlikely]]
+      throw refuse(d);
     new_sizes[d] = wanted;
     new_strides[d] = wanted == had && !is_new ? old_strides[d - added] : 0;
     overflow |= __builtin_mul_overflow(elements, wanted, &elements);
   }
   const IntList expanded(new_sizes.data(), sizes.size());
-  if (overflow) [[unlikely]] elements = checked_numel(expanded);
-  return make_view([&] { return ViewInfo{ViewInfo::Kind::kExpand, expanded}; },
-                   [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
-                     shape.set(expanded, {new_strides.data(), expanded.size()});
-                     numel = elements;
-                   });
+  if (overflow) [[unlikely]]
+    elements = checked_numel(expanded);
+  return make_view(
+      [&] {
+        return ViewInfo{ViewInfo::Kind::kExpand, expanded};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
+        write_geometry(shape, expanded, new_strides.data());
+        numel = elements;
+      });
 }
 
 Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim2) const {
