@@ -45,7 +45,8 @@ TensorImpl::TensorImpl(Layout layout, DType dtype, Device device, IntList sizes)
   shape_.set_sizes(sizes);
   fill_contiguous_strides(sizes, shape_.strides_data());
   set_place(device);
-  if (layout != Layout::kStrided) key_set_ = key_set_.add(DispatchKey::kSparse);
+  key_set_ = key_set_.add(DispatchKey::kSparse);
+  storage_ = Storage(make_intrusive<StorageImpl>(StorageImpl::WithoutMemory{}, device));
   own_version_ = make_intrusive<VersionCounter>();
 }
 
@@ -161,6 +162,9 @@ AutogradMetaInterface& TensorImpl::ensure_autograd_meta() {
 
 void TensorImpl::set_requires_grad(bool requires_grad) {
   if (!requires_grad && autograd_ == nullptr) return;
+  if (requires_grad && layout_ != Layout::kStrided)
+    throw InvalidArgument(fmt::format(
+        "a {} tensor cannot require a gradient; to_dense() can", layout_name(layout_)));
   if (requires_grad && !is_floating(dtype_) && !is_complex(dtype_))
     throw InvalidArgument(
         fmt::format("a tensor of {} cannot require a gradient: only floating point and complex can",
@@ -192,6 +196,8 @@ IntrusivePtr<TensorImpl> TensorImpl::shallow_copy(bool share_version,
 
 void TensorImpl::shallow_copy_from(const TensorImpl& source) {
   check_metadata_change("set_data");
+  if (layout_ != Layout::kStrided || source.layout_ != Layout::kStrided)
+    throw InvalidArgument("set_data: a sparse tensor cannot take another's place; assign it");
   storage_ = source.storage_;
   shape_ = source.shape_;
   dtype_ = source.dtype_;
