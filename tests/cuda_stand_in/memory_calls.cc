@@ -149,7 +149,8 @@ Result cuMemAddressReserve(Address* address, std::size_t size, std::size_t align
   const auto begin = reinterpret_cast<Address>(wide);
   const Address base = (begin + aligned - 1) / aligned * aligned;
   if (base > begin) ::munmap(wide, base - begin);
-  if (begin + aligned > base) ::munmap(reinterpret_cast<void*>(base + size), begin + aligned - base);
+  const std::size_t behind = begin + aligned - base;
+  if (behind > 0) ::munmap(reinterpret_cast<void*>(base + size), behind);
   w.ranges.emplace(base, size);
   *address = base;
   return kSuccess;

@@ -168,7 +168,7 @@ TEST(CudaAbi, EverySymbolIsInTheToolkitsStub) {
   }
 }
 
-// The kernels are text that only a driver compiles; the toolkit's assembler reads the same language.
+// The kernels are text that a driver compiles; the toolkit's assembler reads the same language.
 TEST(CudaAbi, TheKernelsAssembleForEveryGeneration) {
   const std::string assembler = TENON_CUDA_TOOLKIT "/bin/ptxas";
   if (::access(assembler.c_str(), X_OK) != 0) GTEST_SKIP() << "the toolkit has no ptxas";

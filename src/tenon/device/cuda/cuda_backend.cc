@@ -236,7 +236,8 @@ std::optional<PageHandle> CudaBackend::create_pages(std::uint64_t size_bytes) {
 void CudaBackend::release_pages(PageHandle pages) {
   const TimedCall call(*this, DriverCall::kRelease);
   const cu::Allocation backing = table_.backing("release_pages", pages);
-  driver_->call_to_give_back(driver_->mem_release, backing);  // the driver, too, waits for the last mapping
+  // The driver, too, keeps the memory until its last mapping is gone.
+  driver_->call_to_give_back(driver_->mem_release, backing);
   table_.release_pages(pages);
 }
 

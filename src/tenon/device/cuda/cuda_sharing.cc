@@ -60,8 +60,8 @@ CudaIpcSegment CudaBackend::export_segment(const Segment& segment) {
   const std::lock_guard guard(mutex_);
   table_.require_segment(segment);
   if (origins_.at(segment.handle) != Origin::kDevice)
-    throw DeviceError(fmt::format("export_segment({}): only memory that was allocated on {} by this "
-                                  "process can be shared",
+    throw DeviceError(fmt::format("export_segment({}): only memory that was allocated on {} by "
+                                  "this process can be shared",
                                   segment.base, to_string(device_)));
   CudaIpcSegment shared;
   shared.size_bytes = segment.size_bytes;
