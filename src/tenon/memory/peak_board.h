@@ -10,10 +10,10 @@
 
 namespace tenon {
 
-// Each stream publishes its levels now and then, not at every call: when its bytes have drifted from
-// what it last published by kDriftBytes or 1/64 of the total, whichever is more. So a peak over
-// several streams is off by at most that for each stream; with one stream nothing is published and
-// peaks are exact. The second of the levels is the one in bytes that decides.
+// Each stream publishes its levels now and then, not at every call: when its bytes have drifted
+// from what it last published by kDriftBytes or 1/64 of the total, whichever is more. So a peak
+// over several streams is off by at most that for each stream; with one stream nothing is published
+// and peaks are exact. The second of the levels is the one in bytes that decides.
 template <std::size_t kLevels>
 class PeakBoard {
  public:

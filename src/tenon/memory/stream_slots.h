@@ -13,8 +13,8 @@
 
 namespace tenon {
 
-// One T for each stream that came by, by its id. Finding is O(1), thread-safe and takes no lock; who
-// adds excludes others who add. What was added stays until the end.
+// One T for each stream that came by, by its id. Finding is O(1), thread-safe and takes no lock;
+// who adds excludes others who add. What was added stays until the end.
 template <typename T>
 class StreamSlots {
  public:

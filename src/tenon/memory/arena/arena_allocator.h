@@ -28,8 +28,8 @@ struct ArenaOptions {
 //
 // Streams: a buffer is reused on its own stream only, at once. One that record_stream names for
 // another stream is given up to its own stream's order at the free: that stream waits for the
-// other. Thread safety: a lock for each stream, which costs its usual thread next to nothing and is not
-// held during driver calls. allocate and free: O(1).
+// other. Thread safety: a lock for each stream, which costs its usual thread next to nothing and is
+// not held during driver calls. allocate and free: O(1).
 class ArenaAllocator final : public DeviceAllocator {
  public:
   explicit ArenaAllocator(Backend& backend, const ArenaOptions& options = {});

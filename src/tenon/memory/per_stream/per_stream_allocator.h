@@ -41,11 +41,11 @@ concept Lane = requires(L lane, const L& view, typename L::Handle handle,
 // driver has none left, chunks in which nothing lives go back to it and it is asked again; then the
 // fallback, if there is one, is asked for the block alone.
 //
-// Thread safety: as DeviceAllocator. One spin lock for each lane, held for one placement, so threads
-// on streams of their own do not meet; growth has a mutex of its own, so a thread that waits for the
-// driver stops nobody who finds room.
-// Complexity: the heap's. A free by DataPtr looks nothing up: the block names its chunk, the chunk
-// its lane. A block is only ever reused on its own stream; record_stream is refused for others.
+// Thread safety: as DeviceAllocator. One spin lock for each lane, held for one placement, so
+// threads on streams of their own do not meet; growth has a mutex of its own, so a thread that
+// waits for the driver stops nobody who finds room. Complexity: the heap's. A free by DataPtr looks
+// nothing up: the block names its chunk, the chunk its lane. A block is only ever reused on its own
+// stream; record_stream is refused for others.
 template <typename L>
 class PerStreamAllocator : public DeviceAllocator {
  public:

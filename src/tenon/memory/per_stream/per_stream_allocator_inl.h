@@ -166,8 +166,8 @@ std::optional<Segment> PerStreamAllocator<L>::allocate_chunk(std::uint64_t size_
 }
 
 // Gives every chunk in which nothing lives back to the driver, lanes in order. Returns whether any
-// went. Requires: grow_mutex_ is held, no lane is locked. A driver that fails to take a chunk leaves
-// it where it was.
+// went. Requires: grow_mutex_ is held, no lane is locked. A driver that fails to take a chunk
+// leaves it where it was.
 template <typename L>
 bool PerStreamAllocator<L>::release_free_chunks() {
   bool any = false;
