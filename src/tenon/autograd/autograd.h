@@ -170,7 +170,10 @@ class AnomalyMode {
  private:
   const int previous_;
 };
-bool anomaly_enabled();
+namespace detail {
+inline constinit thread_local int anomaly_mode = 0;  // 1: gradients, 2: results, too
+}
+inline bool anomaly_enabled() { return detail::anomaly_mode != 0; }
 
 namespace detail {
 // Sets the kernels of all derivatives and the factory of gradient metadata. Idempotent.
@@ -178,3 +181,5 @@ bool install();
 inline const bool installed = install();
 }  // namespace detail
 }  // namespace tenon::autograd
+
+#include "tenon/autograd/node.h"  // NodePtr needs it whole
