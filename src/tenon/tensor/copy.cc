@@ -6,9 +6,18 @@
 #include "tenon/memory/current_allocator.h"
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/sparse.h"
 
 namespace tenon {
 namespace {
+
+// Asks the gradient metadata of either whether values may go from source to target.
+void ask_writable(const Tensor& target, const Tensor& source) {
+  AutogradMetaInterface* meta = target.impl()->autograd_meta();
+  if (meta == nullptr && source.defined()) meta = source.impl()->autograd_meta();
+  if (meta != nullptr) [[unlikely]]
+    meta->check_writable(target, source);
+}
 
 // Tells the gradient metadata of either that values went from source to target.
 void tell_written(const Tensor& target, const Tensor& source) {
@@ -87,6 +96,7 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
     throw InvalidArgument(fmt::format("copy: shape {} does not broadcast to {}",
                                       to_string(source.sizes()), to_string(target.sizes())));
   check_target(target, "copy");
+  ask_writable(target, source);
   target.impl()->bump_version();
   move_values(target, source);
   tell_written(target, source);
@@ -95,6 +105,7 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
 
 const Tensor& fill_(const Tensor& target, const Scalar& value) {
   check_target(target, "fill");
+  ask_writable(target, Tensor());
   target.impl()->bump_version();
   if (target.numel() > 0 && !target.is_meta()) {
     if (is_host(target)) {
@@ -110,6 +121,7 @@ const Tensor& fill_(const Tensor& target, const Scalar& value) {
 }
 
 Tensor clone(const Tensor& source, MemoryFormat format) {
+  if (is_sparse(source)) return with_sparse_values(source, clone(sparse_values(source)));
   const DimVector strides = format == MemoryFormat::kPreserve ? preserved_strides(source)
                                                               : strides_for(source.sizes(), format);
   Tensor copy = empty_strided(source.sizes(), strides, source.dtype(), source.device());
@@ -130,6 +142,7 @@ Tensor contiguous(const Tensor& source, MemoryFormat format) {
 
 Tensor to(const Tensor& source, DType dtype) {
   if (source.dtype() == dtype) return source;
+  if (is_sparse(source)) return with_sparse_values(source, to(sparse_values(source), dtype));
   Tensor copy = empty_strided(source.sizes(), preserved_strides(source), dtype, source.device());
   move_values(copy, source);
   return tell_copied(source, std::move(copy));

@@ -41,7 +41,7 @@ class TensorImpl : public IntrusiveTarget {
   TensorImpl(Storage storage, DType dtype, IntList sizes, IntList strides, std::int64_t offset);
   // The same values as `base`, for a view to be shaped from: storage and version are shared.
   TensorImpl(const TensorImpl& base, Alias);
-  // Without storage, for subclasses with another layout.
+  // Of another layout, whose parts are in the backend metadata: sparse.h.
   TensorImpl(Layout layout, DType dtype, Device device, IntList sizes);
   TensorImpl(const TensorImpl&) = delete;
   TensorImpl& operator=(const TensorImpl&) = delete;
@@ -133,6 +133,12 @@ class TensorImpl : public IntrusiveTarget {
   // Becomes `source` in storage, geometry, type and place; keeps its gradient metadata and gets a
   // new version counter.
   void shallow_copy_from(const TensorImpl& source);
+
+  // When the last handle goes while weak ones remain: bytes and gradient go at once.
+  void release_resources() override {
+    autograd_.reset();
+    storage_ = Storage();
+  }
 
   // Heap bytes of this tensor's metadata, its storage's included; names and gradients are not.
   std::size_t metadata_bytes() const;
