@@ -23,6 +23,8 @@ Subcommand add_replay(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
 Subcommand add_vectors(CLI::App& app);
+Subcommand add_view(CLI::App& app);
+Subcommand add_serve(CLI::App& app);
 std::vector<Subcommand> add_train(CLI::App& app);  // one for each thing to train
 Subcommand add_generate(CLI::App& app);
 

@@ -1,4 +1,4 @@
-// The command: `tenon replay`, `tenon train` and the others.
+// The command: `tenon replay`, `tenon policies`, `tenon view`, ...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,21 +23,23 @@ int run(int argc, char** argv) {
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
       "  tenon train fashion-mnist                    train a cnn; where did its bytes go?\n"
+      "  tenon view run.pickle                        what was in memory, when, and from where?\n"
       "\"tenon replay --help\" says what the figures mean.");
   std::vector<command::Subcommand> subcommands = {
       command::add_replay(app), command::add_policies(app), command::add_info(app),
-      command::add_vectors(app), command::add_generate(app)};
+      command::add_vectors(app), command::add_view(app), command::add_serve(app),
+      command::add_generate(app)};
   for (command::Subcommand& training : command::add_train(app))
     subcommands.push_back(std::move(training));
   const std::vector<CLI::App*> named = app.get_subcommands({});
   const auto is_named = [&](const CLI::App* subcommand) {
     return subcommand->get_name() == argv[1];
   };
+  std::string names;
+  for (const CLI::App* subcommand : named)
+    names += (names.empty() ? "" : ", ") + subcommand->get_name();
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(named.begin(), named.end(), is_named)) {
-    std::string names;
-    for (const CLI::App* subcommand : named)
-      names += (names.empty() ? "" : ", ") + subcommand->get_name();
     fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are {}\n", argv[1], names);
     return command::kBadInput;
   }
