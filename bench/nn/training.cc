@@ -58,14 +58,13 @@ class Ours {
     else
       optimizer_ = std::make_unique<nn::Adam>(
           model_->named_parameters(), nn::AdamOptions{.learning_rate = what.learning_rate});
+    updates_ = std::make_unique<nn::UpdatesInBackward>(*optimizer_);
   }
   std::vector<nn::NamedTensor> weights() const { return model_->named_parameters(); }
 
   double step(const Tensor& input, const Tensor& target) {
     const Tensor loss = loss_of(input, target);
-    autograd::backward(loss);
-    optimizer_->step();
-    optimizer_->zero_grad();
+    autograd::backward(loss);  // updates each parameter as its gradient comes
     return loss.item<double>();
   }
 
@@ -81,6 +80,7 @@ class Ours {
   const Case what_;
   const std::shared_ptr<nn::Module> model_;
   std::unique_ptr<nn::Optimizer> optimizer_;
+  std::unique_ptr<nn::UpdatesInBackward> updates_;
 };
 
 // Most bytes of our tensors at once, for the batch and some steps.

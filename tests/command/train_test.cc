@@ -146,7 +146,7 @@ TEST_F(TrainTest, TrainsWithinALimitOrSaysWhatIsMissing) {
 
 TEST_F(TrainTest, ASavedRunGoesOnExactly) {
   const std::string saved = path("run.safetensors");
-  const std::string whole = images("--model mlp --epochs 30 --json");
+  const std::string whole = images("--model mlp --epochs 300 --json");
   const Json wanted = Json::parse(tenon_command(whole).out);
   // Interrupted somewhere: after a while, by SIGINT.
   const pid_t child = ::fork();
@@ -156,7 +156,7 @@ TEST_F(TrainTest, ASavedRunGoesOnExactly) {
     ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
     ::_exit(127);
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
   ::kill(child, SIGINT);
   int raw = 0;
   ::waitpid(child, &raw, 0);

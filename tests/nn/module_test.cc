@@ -238,6 +238,25 @@ TEST(Training, AGptLearnsItsBatchByHeart) {
   EXPECT_LT(last, 0.3);
 }
 
+TEST(Training, UpdatesInBackwardAreTheSame) {
+  const SmallGpt one, other;
+  Adam after(one.model->named_parameters(), {});
+  Adam during(other.model->named_parameters(), {});
+  {
+    const UpdatesInBackward updates(during);
+    for (int i = 0; i < 3; ++i) {
+      autograd::backward(one.loss());
+      after.step();
+      after.zero_grad();
+      autograd::backward(other.loss());
+      for (const Tensor& p : other.model->parameters()) EXPECT_FALSE(p.grad().defined());
+    }
+    EXPECT_EQ(state_hash(one.model->named_state()), state_hash(other.model->named_state()));
+  }
+  autograd::backward(other.loss());
+  EXPECT_TRUE(other.model->parameters()[0].grad().defined()) << "the hooks are gone";
+}
+
 TEST(Training, GradientsAreThoseOfDifferences) {
   const SmallGpt gpt;
   autograd::backward(gpt.loss());

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/memory/tag.h"
@@ -105,6 +106,22 @@ void Optimizer::set_updates(std::span<const std::uint64_t> updates) {
   require(updates.size() == updates_.size(), name_,
           fmt::format("{} numbers of updates for {} parameters", updates.size(), updates_.size()));
   std::copy(updates.begin(), updates.end(), updates_.begin());
+}
+
+UpdatesInBackward::UpdatesInBackward(Optimizer& optimizer) {
+  const std::vector<NamedTensor>& parameters = optimizer.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto handle = std::make_shared<autograd::HookHandle>(
+        autograd::register_post_accumulate_hook(parameters[i].tensor, [&optimizer, i](auto& leaf) {
+          optimizer.step_parameter(i);
+          autograd::clear_grad(leaf);
+        }));
+    removals_.push_back([handle] { handle->remove(); });
+  }
+}
+
+UpdatesInBackward::~UpdatesInBackward() {
+  for (const auto& remove : removals_) remove();
 }
 
 // --- Stochastic gradient descent.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,6 +65,22 @@ class Optimizer {
   std::vector<std::string> slots_;
   std::vector<std::vector<Tensor>> state_;  // by parameter, then slot
   std::vector<std::uint64_t> updates_;
+};
+
+// While it lives, each backward updates every parameter as soon as its gradient is whole and lets
+// the gradient go: only one gradient need be there at a time, and it is still in the caches. For
+// graphs that use a parameter in one place, or more than once before its gradient is whole; what
+// backward still needs of a changed parameter, it refuses. Without clipping, since the norm of all
+// gradients is not known. The optimiser must outlive it.
+class UpdatesInBackward {
+ public:
+  explicit UpdatesInBackward(Optimizer& optimizer);
+  ~UpdatesInBackward();
+  UpdatesInBackward(const UpdatesInBackward&) = delete;
+  UpdatesInBackward& operator=(const UpdatesInBackward&) = delete;
+
+ private:
+  std::vector<std::function<void()>> removals_;
 };
 
 struct SgdOptions {
