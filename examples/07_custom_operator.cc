@@ -1,5 +1,5 @@
-// An operator of one's own, with its derivative: |x|^p, as fast as one loop is, and recorded like any
-// other.
+// An operator of one's own, with its derivative: |x|^p, as fast as one loop is, and recorded like
+// any other.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -15,8 +15,8 @@ namespace {
 // The kernel: checks, makes the result, computes. It serves every device that it can.
 Tensor power_kernel(const Tensor& x, double exponent) {
   if (x.dtype() != DType::kF32)
-    throw InvalidArgument(fmt::format("absolute_power: of {}; it takes float32",
-                                      dtype_name(x.dtype())));
+    throw InvalidArgument(
+        fmt::format("absolute_power: of {}; it takes float32", dtype_name(x.dtype())));
   const Tensor dense = contiguous(x);
   const Tensor out = empty(x.sizes(), x.dtype(), x.device());
   if (x.is_meta()) return out;
@@ -42,8 +42,7 @@ class AbsolutePowerNode final : public autograd::NodeOf<1> {
   void release_saved() override { x_.release(); }
   void backward(const autograd::BackwardCall& call) override {
     const Tensor x = x_.get(*this);
-    call.out[0] =
-        call.grad() * (absolute_power(x, exponent_ - 1) * ops::sign(x) * exponent_);
+    call.out[0] = call.grad() * (absolute_power(x, exponent_ - 1) * ops::sign(x) * exponent_);
   }
 
  private:

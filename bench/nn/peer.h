@@ -12,11 +12,11 @@ namespace tenon::bench {
 
 // What both sides train.
 struct Case {
-  std::string name;        // "mlp", "cnn", "gpt", "2-8-1"
-  std::string optimizer;   // "sgd" (with momentum) or "adam"
+  std::string name;       // "mlp", "cnn", "gpt", "2-8-1"
+  std::string optimizer;  // "sgd" (with momentum) or "adam"
   double learning_rate = 1e-3;
-  Tensor input, target;    // one batch
-  nn::GptOptions gpt;      // of "gpt"
+  Tensor input, target;  // one batch
+  nn::GptOptions gpt;    // of "gpt"
 };
 
 // A model with a copy of our weights, and its optimiser.

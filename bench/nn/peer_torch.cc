@@ -90,12 +90,12 @@ class TorchPeer final : public Peer {
       return torch::cross_entropy_loss(
           linear(torch::relu(linear(torch::relu(linear(x.flatten(1), "1")), "3")), "5"), y);
     if (what_.name == "cnn") {
-      auto h = torch::max_pool2d(torch::relu(torch::conv2d(x, w("0.weight"), w("0.bias"), 1, 1)), 2);
+      auto h =
+          torch::max_pool2d(torch::relu(torch::conv2d(x, w("0.weight"), w("0.bias"), 1, 1)), 2);
       h = torch::max_pool2d(torch::relu(torch::conv2d(h, w("3.weight"), w("3.bias"), 1, 1)), 2);
       return torch::cross_entropy_loss(linear(torch::relu(linear(h.flatten(1), "7")), "9"), y);
     }
-    if (what_.name == "2-8-1")
-      return torch::mse_loss(linear(torch::tanh(linear(x, "0")), "2"), y);
+    if (what_.name == "2-8-1") return torch::mse_loss(linear(torch::tanh(linear(x, "0")), "2"), y);
     return torch::cross_entropy_loss(gpt(x).view({-1, what_.gpt.vocabulary}), y.view({-1}));
   }
 
@@ -109,15 +109,14 @@ class TorchPeer final : public Peer {
     const auto parts = all.permute({2, 0, 3, 1, 4}).unbind(0);
     torch::Tensor scores =
         parts[0].matmul(parts[1].transpose(-2, -1)) / std::sqrt(static_cast<double>(size));
-    if (!hidden_.defined())
-      hidden_ = torch::triu(torch::ones({length, length}, torch::kBool), 1);
+    if (!hidden_.defined()) hidden_ = torch::triu(torch::ones({length, length}, torch::kBool), 1);
     scores = scores.masked_fill(hidden_, -INFINITY).softmax(-1);
     const torch::Tensor seen = scores.matmul(parts[2]).transpose(1, 2);
     return linear(seen.reshape({n, length, what_.gpt.width}), name + ".out");
   }
   torch::Tensor gpt(const torch::Tensor& index) {
-    torch::Tensor x = torch::embedding(w("tokens.weight"), index) +
-                      w("places").narrow(0, 0, index.size(1));
+    torch::Tensor x =
+        torch::embedding(w("tokens.weight"), index) + w("places").narrow(0, 0, index.size(1));
     for (std::int64_t i = 0; i < what_.gpt.layers; ++i) {
       const std::string block = "blocks." + std::to_string(i);
       x = x + attention(norm(x, block + ".norm1"), block + ".attention");

@@ -1,5 +1,5 @@
-// Training beside libtorch, where the build found it: one process, the same models, weights, batches
-// and threads. Steps alternate, so that a busy machine slows both alike.
+// Training beside libtorch, where the build found it: one process, the same models, weights,
+// batches and threads. Steps alternate, so that a busy machine slows both alike.
 //   bench_training [--threads N] [--data FILE]
 #include <fmt/format.h>
 
@@ -16,8 +16,8 @@
 #include "tenon/base/parallel.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/lab/step_meter.h"
-#include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/current_allocator.h"
+#include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/scopes/with_scope.h"
 #include "tenon/nn/data/text.h"
 #include "tenon/nn/optimizer.h"
@@ -56,8 +56,8 @@ class Ours {
           model_->named_parameters(),
           nn::SgdOptions{.learning_rate = what.learning_rate, .momentum = 0.9});
     else
-      optimizer_ = std::make_unique<nn::Adam>(
-          model_->named_parameters(), nn::AdamOptions{.learning_rate = what.learning_rate});
+      optimizer_ = std::make_unique<nn::Adam>(model_->named_parameters(),
+                                              nn::AdamOptions{.learning_rate = what.learning_rate});
     updates_ = std::make_unique<nn::UpdatesInBackward>(*optimizer_);
   }
   std::vector<nn::NamedTensor> weights() const { return model_->named_parameters(); }
@@ -98,9 +98,7 @@ std::uint64_t our_peak_bytes(const Case& what) {
 void compare(const Case& what, int threads, const char* wanted) {
   Ours ours(what);
   const std::unique_ptr<Peer> peer = make_peer(what, ours.weights(), threads);
-  const auto our_step = [&] {
-    with_scope([&] { ours.step(what.input, what.target); });
-  };
+  const auto our_step = [&] { with_scope([&] { ours.step(what.input, what.target); }); };
   for (int i = 0; i < 3; ++i) our_step();
   const double once = std::max(time_ns(our_step), 1e3);
   const int inner = std::max(1, static_cast<int>(2e6 / once));
@@ -132,9 +130,9 @@ void compare_memory(const std::vector<Case>& cases, int threads) {
     const std::uint64_t peer = peer_peak_of(what, ours.weights(), threads);
     fmt::print("{:<8} {:<5} {:>12} {:>12} {:>8}\n", what.name, what.optimizer,
                format_byte_size(bytes), peer > 0 ? format_byte_size(peer) : "-",
-               peer > 0 ? fmt::format("{:.2f}", static_cast<double>(bytes) /
-                                                    static_cast<double>(peer))
-                        : "-");
+               peer > 0
+                   ? fmt::format("{:.2f}", static_cast<double>(bytes) / static_cast<double>(peer))
+                   : "-");
   }
 }
 
@@ -157,10 +155,10 @@ void compare_losses(const Case& what, const std::vector<std::uint8_t>& text, int
   }
   fmt::print("\nthe character GPT on {} characters, {} steps: loss {:.4f} to {:.4f}", text.size(),
              steps, first, last);
-  fmt::print("{}\n", peer == nullptr
-                         ? std::string()
-                         : fmt::format("; libtorch's differ by {:.1e} of their value at most",
-                                       largest));
+  fmt::print("{}\n",
+             peer == nullptr
+                 ? std::string()
+                 : fmt::format("; libtorch's differ by {:.1e} of their value at most", largest));
 }
 
 // Peak memory of a deep chain with and without checkpoints.
@@ -188,8 +186,9 @@ void show_depth() {
     }
     fmt::print("{:<8} {:>14} {:>14}{}\n", depth, format_byte_size(peaks[0]),
                format_byte_size(peaks[1]),
-               last == 0 ? "" : fmt::format("   x {:.2f}", static_cast<double>(peaks[1]) /
-                                                               static_cast<double>(last)));
+               last == 0 ? ""
+                         : fmt::format("   x {:.2f}",
+                                       static_cast<double>(peaks[1]) / static_cast<double>(last)));
     last = peaks[1];
   }
 }

@@ -78,10 +78,10 @@ TEST_F(TrainTest, JsonHasExactlyItsKeys) {
   const Json json = Json::parse(run.out);
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ::testing::UnorderedElementsAre(
-                        "test_accuracy", "final_loss", "samples_per_second", "peak_bytes",
-                        "reserved_peak_bytes", "driver_calls_after_step_2", "weights_hash",
-                        "layout_hash"));
+  EXPECT_THAT(
+      keys, ::testing::UnorderedElementsAre(
+                "test_accuracy", "final_loss", "samples_per_second", "peak_bytes",
+                "reserved_peak_bytes", "driver_calls_after_step_2", "weights_hash", "layout_hash"));
   EXPECT_GE(json["test_accuracy"], 0.95);
   EXPECT_LT(json["final_loss"], 1.0);
   EXPECT_EQ(json["driver_calls_after_step_2"], 0);
@@ -116,8 +116,7 @@ TEST_F(TrainTest, EveryPolicyTrainsToTheSameWeights) {
 
 TEST_F(TrainTest, TheReportSaysWhereTheBytesWere) {
   const TemporaryFile trace(".csv");
-  const Outcome run =
-      tenon_command(images("--model cnn --epochs 1 --record " + trace.path()));
+  const Outcome run = tenon_command(images("--model cnn --epochs 1 --record " + trace.path()));
   ASSERT_EQ(run.status, 0) << run.err;
   for (const char* words :
        {"test accuracy", "parameters", "gradients", "optimiser", "activations", "temporaries",
@@ -126,8 +125,7 @@ TEST_F(TrainTest, TheReportSaysWhereTheBytesWere) {
     EXPECT_THAT(run.out, HasSubstr(words));
   EXPECT_THAT(run.out, Not(HasSubstr("MORE")));
   EXPECT_THAT(run.err, IsEmpty());
-  const Outcome replay =
-      tenon_command("replay --policy caching --passes 0 --json " + trace.path());
+  const Outcome replay = tenon_command("replay --policy caching --passes 0 --json " + trace.path());
   ASSERT_EQ(replay.status, 0) << replay.err;
   EXPECT_GT(Json::parse(replay.out)[0]["events"], 100);
 }
@@ -151,8 +149,8 @@ TEST_F(TrainTest, ASavedRunGoesOnExactly) {
   // Interrupted somewhere: after a while, by SIGINT.
   const pid_t child = ::fork();
   if (child == 0) {
-    const std::string command = "exec " TENON_COMMAND " " + whole + " --save " + saved +
-                                " >/dev/null 2>" + path("err");
+    const std::string command =
+        "exec " TENON_COMMAND " " + whole + " --save " + saved + " >/dev/null 2>" + path("err");
     ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
     ::_exit(127);
   }
@@ -165,8 +163,8 @@ TEST_F(TrainTest, ASavedRunGoesOnExactly) {
   std::ifstream err(path("err"));
   const std::string said(std::istreambuf_iterator<char>(err), {});
   EXPECT_THAT(said, HasSubstr("--resume " + saved));
-  const Outcome resumed = tenon_command("train fashion-mnist --data " + folder_.path() +
-                                        " --json --resume " + saved);
+  const Outcome resumed =
+      tenon_command("train fashion-mnist --data " + folder_.path() + " --json --resume " + saved);
   ASSERT_EQ(resumed.status, 0) << resumed.err;
   const Json json = Json::parse(resumed.out);
   EXPECT_EQ(json["weights_hash"], wanted["weights_hash"]);
@@ -186,8 +184,8 @@ TEST_F(TrainTest, BadDataIsAClearError) {
   EXPECT_EQ(tenon_command("train fashion-mnist --model rnn").status, 2);
   EXPECT_EQ(tenon_command("train fashion-mnist --batch 0").status, 2);
   EXPECT_EQ(tenon_command("train").status, 2);
-  const Outcome policy = tenon_command("train text " TENON_SOURCE_DIR
-                                       "/data/text/genesis.txt --allocator best");
+  const Outcome policy =
+      tenon_command("train text " TENON_SOURCE_DIR "/data/text/genesis.txt --allocator best");
   EXPECT_EQ(policy.status, 2);
   EXPECT_THAT(policy.err, HasSubstr("the policies are"));
 }
@@ -200,8 +198,8 @@ TEST_F(TrainTest, ALossThatBecomesNanNamesItsOperator) {
 }
 
 TEST_F(TrainTest, AFileThatCannotBeWrittenIsAnError) {
-  const Outcome run = tenon_command(
-      images("--model mlp --epochs 1 --json --save /no/such/folder/run.safetensors"));
+  const Outcome run =
+      tenon_command(images("--model mlp --epochs 1 --json --save /no/such/folder/run.safetensors"));
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.err, HasSubstr("/no/such/folder/run.safetensors"));
 }
@@ -216,8 +214,8 @@ TEST_F(TrainTest, TextIsLearntAndGenerated) {
       " --length 32 --layers 2 --width 32 --heads 2 --batch 8 --epochs 4 --save " + saved);
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("test accuracy"));
-  const Outcome made = tenon_command("generate " + saved + " --prompt 'the quick' --count 40" +
-                                     " --temperature 0");
+  const Outcome made =
+      tenon_command("generate " + saved + " --prompt 'the quick' --count 40" + " --temperature 0");
   ASSERT_EQ(made.status, 0) << made.err;
   EXPECT_THAT(made.out, HasSubstr("the quick brown fox jumps"));
   const Outcome again = tenon_command("generate " + saved + " --prompt 'the' --seed 3");

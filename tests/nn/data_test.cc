@@ -25,9 +25,9 @@
 namespace tenon::nn {
 namespace {
 
-using ::testing::HasSubstr;
 using tenon::testing::TemporaryFile;
 using tenon::testing::TemporaryFolder;
+using ::testing::HasSubstr;
 
 std::string gzipped(const std::string& bytes) {
   std::string out(bytes.size() + 256, '\0');
@@ -54,8 +54,8 @@ std::string parse_error(Call&& call) {
 }
 
 TEST(Idx, ReadsWhatItWrites) {
-  for (const DType dtype : {DType::kU8, DType::kI8, DType::kI16, DType::kI32, DType::kF32,
-                            DType::kF64}) {
+  for (const DType dtype :
+       {DType::kU8, DType::kI8, DType::kI16, DType::kI32, DType::kF32, DType::kF64}) {
     const Tensor t = to(randint(0, 100, {3, 4, 5}), dtype);
     const Tensor back = parse_idx(format_idx(t), "memory");
     ASSERT_EQ(back.sizes(), t.sizes());
@@ -111,8 +111,8 @@ TEST(Idx, NeverCrashesOnDamagedBytes) {
   Generator generator(7);
   for (int i = 0; i < 2000; ++i) {
     std::string bytes = good;
-    const Tensor where = randint(0, static_cast<std::int64_t>(good.size()), {2}, DType::kI64,
-                                 generator);
+    const Tensor where =
+        randint(0, static_cast<std::int64_t>(good.size()), {2}, DType::kI64, generator);
     const auto* at = where.const_data_ptr<std::int64_t>();
     bytes[static_cast<std::size_t>(at[0])] = static_cast<char>(i * 37);
     if (i % 3 == 0) bytes.resize(static_cast<std::size_t>(at[1]));

@@ -27,9 +27,9 @@
 namespace tenon::nn {
 namespace {
 
+using tenon::testing::TemporaryFile;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using tenon::testing::TemporaryFile;
 
 std::vector<std::string> names(const std::vector<NamedTensor>& tensors) {
   std::vector<std::string> all;
@@ -179,8 +179,7 @@ TEST(Training, EveryModelLearnsItsBatchByHeart) {
   Generator generator(9);
   const Tensor x = randn({16, 1, 8, 8}, DType::kF32, generator);
   const Tensor y = randint(0, 4, {16}, DType::kI64, generator);
-  for (const auto& model :
-       {make_mlp({8, 8, 4}, generator), make_cnn({8, 8, 4}, generator)}) {
+  for (const auto& model : {make_mlp({8, 8, 4}, generator), make_cnn({8, 8, 4}, generator)}) {
     Adam adam(model->named_parameters(), {.learning_rate = 3e-3});
     const double first = train_step(*model, adam, x, y);
     double last = 0;

@@ -73,12 +73,14 @@ int run_generate(const GenerateArguments& a) {
 
 Subcommand add_generate(CLI::App& app) {
   const auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* generate = app.add_subcommand("generate", "Write text with a model of tenon train text");
+  CLI::App* generate =
+      app.add_subcommand("generate", "Write text with a model of tenon train text");
   generate->add_option("FILE", arguments->file, "The saved run")->capture_default_str();
   generate->add_option("--prompt", arguments->prompt, "What to go on with");
   generate->add_option("--count", arguments->count, "Characters to write")->capture_default_str();
-  generate->add_option("--temperature", arguments->temperature,
-                       "0: the likeliest each time; higher: bolder")
+  generate
+      ->add_option("--temperature", arguments->temperature,
+                   "0: the likeliest each time; higher: bolder")
       ->capture_default_str();
   generate->add_option("--seed", arguments->seed, "Of what is drawn")->capture_default_str();
   return {generate, [arguments] { return run_generate(*arguments); }};

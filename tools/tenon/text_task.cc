@@ -44,9 +44,8 @@ class TextTask final : public TrainTask {
     test_.assign(ids.end() - static_cast<std::ptrdiff_t>(test_size), ids.end());
     const auto wanted = static_cast<std::size_t>(options.gpt.length) + 1;
     if (test_.size() < wanted)
-      throw InvalidArgument(fmt::format(
-          "{}: {} characters; with pieces of {} a text needs {}", options.file, ids.size(),
-          options.gpt.length, 10 * wanted));
+      throw InvalidArgument(fmt::format("{}: {} characters; with pieces of {} a text needs {}",
+                                        options.file, ids.size(), options.gpt.length, 10 * wanted));
   }
 
   std::string title() const override {

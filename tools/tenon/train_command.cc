@@ -77,8 +77,9 @@ void take_from_file(TrainArguments& a, const CLI::App& app, const std::string& t
   if (path.empty()) return;
   const nn::Metadata metadata = nn::load_metadata(path);
   if (metadata_text(metadata, "task", path) != task)
-    throw ParseError(path, 0, 0, fmt::format("it is a run of another kind, \"{}\"",
-                                             metadata_text(metadata, "task", path)));
+    throw ParseError(
+        path, 0, 0,
+        fmt::format("it is a run of another kind, \"{}\"", metadata_text(metadata, "task", path)));
   const auto check_same = [&](const char* option, const std::string& given,
                               const std::string& saved) {
     if (app.count(option) > 0 && given != saved)
@@ -121,7 +122,8 @@ TrainOutcome train_within(TrainTask& task, TrainSettings settings) {
   } catch (const OutOfMemory&) {
     const std::uint64_t needed = measure_need(task, settings);
     throw std::runtime_error(fmt::format(
-        "--memory-limit {}: with checkpoints this run needs {} under {}, {} more; a smaller --batch "
+        "--memory-limit {}: with checkpoints this run needs {} under {}, {} more; a smaller "
+        "--batch "
         "needs less",
         format_byte_size(settings.limit_bytes), format_byte_size(needed), settings.allocator,
         format_byte_size(needed - std::min(needed, settings.limit_bytes))));
@@ -198,8 +200,7 @@ std::vector<Subcommand> add_train(CLI::App& app) {
   const auto run_text = [text, texts] {
     take_from_file(*text, *texts, "text");
     text->settings.save_at_end = true;  // tenon generate wants it
-    text->settings.save_file =
-        text->save_file.empty() ? "tenon-text.safetensors" : text->save_file;
+    text->settings.save_file = text->save_file.empty() ? "tenon-text.safetensors" : text->save_file;
     text->text.batch = text->settings.batch;
     text->text.seed = text->settings.seed;
     const auto task = make_text_task(text->text);

@@ -61,7 +61,8 @@ std::string arena_text(const TrainOutcome& o) {
     return fmt::format("planned from the first step: {}\n", o.plan_report);
   if (!o.has_arena) return "no arena: every block of a step went through the policy\n";
   std::string text = fmt::format(
-      "the arena of a step: {} ({} bytes) predicted from the first; the high-water mark of {} later "
+      "the arena of a step: {} ({} bytes) predicted from the first; the high-water mark of {} "
+      "later "
       "{} was that",
       bytes(o.predicted_bytes), grouped(o.predicted_bytes), grouped(o.full_steps),
       o.full_steps == 1 ? "step" : "steps");
@@ -74,15 +75,14 @@ std::string arena_text(const TrainOutcome& o) {
 }  // namespace
 
 std::string train_json(const TrainOutcome& o) {
-  const nlohmann::ordered_json json = {
-      {"test_accuracy", o.test_accuracy},
-      {"final_loss", o.final_loss},
-      {"samples_per_second", o.samples_per_second},
-      {"peak_bytes", o.peak_bytes},
-      {"reserved_peak_bytes", o.reserved_peak_bytes},
-      {"driver_calls_after_step_2", o.driver_calls_after_step_2},
-      {"weights_hash", fmt::format("{:016x}", o.weights_hash)},
-      {"layout_hash", fmt::format("{:016x}", o.layout_hash)}};
+  const nlohmann::ordered_json json = {{"test_accuracy", o.test_accuracy},
+                                       {"final_loss", o.final_loss},
+                                       {"samples_per_second", o.samples_per_second},
+                                       {"peak_bytes", o.peak_bytes},
+                                       {"reserved_peak_bytes", o.reserved_peak_bytes},
+                                       {"driver_calls_after_step_2", o.driver_calls_after_step_2},
+                                       {"weights_hash", fmt::format("{:016x}", o.weights_hash)},
+                                       {"layout_hash", fmt::format("{:016x}", o.layout_hash)}};
   return json.dump(2) + "\n";
 }
 
@@ -104,7 +104,7 @@ std::string train_report(const TrainOutcome& o, const std::string& policy) {
       grouped(o.allocations_per_step), grouped(o.driver_calls_after_step_2));
   text += arena_text(o);
   if (profile.peak_bytes == 0) return text;
-  text += fmt::format("\npeak of the first two steps, {}, by what it is for\n{}", 
+  text += fmt::format("\npeak of the first two steps, {}, by what it is for\n{}",
                       bytes(profile.peak_bytes), by_use(profile));
   text += fmt::format("\n... and by layer\n{}", by_layer(profile));
   text += fmt::format(

@@ -22,8 +22,9 @@ const std::string& metadata_text(const nn::Metadata& metadata, const std::string
                                  const std::string& path) {
   const auto found = metadata.find(key);
   if (found == metadata.end())
-    throw ParseError(path, 0, 0,
-                     fmt::format("its metadata have no \"{}\": it was not saved by tenon train", key));
+    throw ParseError(
+        path, 0, 0,
+        fmt::format("its metadata have no \"{}\": it was not saved by tenon train", key));
   return found->second;
 }
 
@@ -74,8 +75,8 @@ class ImageTask final : public TrainTask {
   std::shared_ptr<nn::Module> build(Generator& generator) override {
     const nn::ImageShape shape{data_.train.images.size(1), data_.train.images.size(2),
                                data_.classes};
-    model_ = options_.model == "cnn" ? nn::make_cnn(shape, generator)
-                                     : nn::make_mlp(shape, generator);
+    model_ =
+        options_.model == "cnn" ? nn::make_cnn(shape, generator) : nn::make_mlp(shape, generator);
     return model_;
   }
   void use_checkpoints() override {
@@ -110,17 +111,14 @@ class ImageTask final : public TrainTask {
     std::vector<std::int64_t> numbers(
         static_cast<std::size_t>(std::min(options_.batch, data_.test.count() - begin)));
     std::iota(numbers.begin(), numbers.end(), begin);
-    const nn::ImageBatch batch =
-        nn::fill_image_batch(data_.test, statistics_, numbers, test_room_);
+    const nn::ImageBatch batch = nn::fill_image_batch(data_.test, statistics_, numbers, test_room_);
     const Tensor logits = (*model_)(batch.images);
     Score score = score_of(logits, batch.labels);
     score.loss_sum = ops::cross_entropy(logits, batch.labels, ops::Reduction::kSum).item<double>();
     return score;
   }
 
-  nn::Metadata metadata() const override {
-    return {{"task", "images"}, {"model", options_.model}};
-  }
+  nn::Metadata metadata() const override { return {{"task", "images"}, {"model", options_.model}}; }
   void finish() override {
     prefetcher_.reset();
     batch_ = nullptr;

@@ -110,17 +110,16 @@ class Trainer {
   }
 
   void resume() {
-    const nn::Metadata metadata =
-        nn::load_state(settings_.resume_file, *model_, optimizer_.get());
+    const nn::Metadata metadata = nn::load_state(settings_.resume_file, *model_, optimizer_.get());
     step_ = metadata_number(metadata, "step", settings_.resume_file);
     generator_.set_offset(metadata_number(metadata, "generator", settings_.resume_file));
     const auto number = [&](const char* key) {
       return metadata_number(metadata, key, settings_.resume_file);
     };
-    epoch_score_ = {std::strtod(metadata_text(metadata, "epoch_loss_sum", settings_.resume_file)
-                                    .c_str(),
-                                nullptr),
-                    number("epoch_correct"), number("epoch_counted")};
+    epoch_score_ = {
+        std::strtod(metadata_text(metadata, "epoch_loss_sum", settings_.resume_file).c_str(),
+                    nullptr),
+        number("epoch_correct"), number("epoch_counted")};
     if (step_ > all_steps_)
       throw ParseError(settings_.resume_file, 0, 0,
                        fmt::format("it was saved after step {} of {}", step_, all_steps_));
@@ -163,7 +162,8 @@ class Trainer {
             (step_ - 1) / per_epoch + 1, settings_.epochs,
             progress_bar(step_ - (end - per_epoch), per_epoch),
             epoch_score_.loss_sum / static_cast<double>(epoch_score_.counted),
-            100 * epoch_score_.accuracy(), static_cast<double>(epoch_samples) / seconds_since(start),
+            100 * epoch_score_.accuracy(),
+            static_cast<double>(epoch_samples) / seconds_since(start),
             format_byte_size(memory_.meter().live_bytes()),
             format_byte_size(memory_.reserved_bytes()));
       });
@@ -206,8 +206,7 @@ class Trainer {
       autograd::backward(result.loss);
     }
     memory_.meter().mark(StepEvent::Kind::kBackwardEnds);
-    result.score.loss_sum =
-        result.loss.item<double>() * static_cast<double>(result.score.counted);
+    result.score.loss_sum = result.loss.item<double>() * static_cast<double>(result.score.counted);
     return result;
   }
 
@@ -274,9 +273,8 @@ class Trainer {
     TrainOutcome result;
     result.steps = step_;
     result.test_accuracy = last_test_.accuracy();
-    result.test_loss = last_test_.counted == 0
-                           ? 0
-                           : last_test_.loss_sum / static_cast<double>(last_test_.counted);
+    result.test_loss =
+        last_test_.counted == 0 ? 0 : last_test_.loss_sum / static_cast<double>(last_test_.counted);
     result.final_loss = final_loss_;
     result.samples_per_second = seconds_ > 0 ? static_cast<double>(samples_) / seconds_ : 0;
     result.parameter_bytes = static_cast<std::uint64_t>(model_->parameter_count()) * sizeof(float);

@@ -15,13 +15,13 @@ struct TrainSettings {
   std::uint64_t limit_bytes = 0;  // 0: none
   std::uint64_t seed = 1;
   std::uint64_t epochs = 5;
-  double learning_rate = 0;       // at its highest; 0: the task's
-  std::int64_t batch = 64;        // for the file only: the task knows it
-  bool checkpoints = false;       // backward computes activations again
+  double learning_rate = 0;  // at its highest; 0: the task's
+  std::int64_t batch = 64;   // for the file only: the task knows it
+  bool checkpoints = false;  // backward computes activations again
   std::string save_file;
   bool save_at_end = false;
-  std::string resume_file;        // empty: from the beginning
-  bool quiet = false;             // nothing on stdout
+  std::string resume_file;  // empty: from the beginning
+  bool quiet = false;       // nothing on stdout
 };
 
 // What a run leaves to report.

@@ -53,8 +53,8 @@ void TrainingMemory::prepare(std::size_t first_event) {
     std::vector<StepEvent> inside;
     for (const StepEvent& event : step) {
       if (event.kind == StepEvent::Kind::kAlloc) of_step.insert(event.block);
-      if (of_step.contains(event.block) && (event.kind == StepEvent::Kind::kAlloc ||
-                                            event.kind == StepEvent::Kind::kFree))
+      if (of_step.contains(event.block) &&
+          (event.kind == StepEvent::Kind::kAlloc || event.kind == StepEvent::Kind::kFree))
         inside.push_back(event);
     }
     plan_ = make_plan(trace_of(inside, "step"), 64);
@@ -75,8 +75,9 @@ void TrainingMemory::prepare(std::size_t first_event) {
 
 void TrainingMemory::note_high_water() {
   const std::uint64_t mark = pool_->last_report().high_water_bytes;
-  ++(mark == predicted_bytes_ ? full_steps_ : mark < predicted_bytes_ ? smaller_steps_
-                                                                      : larger_steps_);
+  ++(mark == predicted_bytes_  ? full_steps_
+     : mark < predicted_bytes_ ? smaller_steps_
+                               : larger_steps_);
 }
 
 std::uint64_t TrainingMemory::reserved_bytes() const {

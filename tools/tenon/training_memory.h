@@ -16,7 +16,8 @@ namespace tenon::command {
 
 // A policy on the host's memory, a meter before it, and what serves the inside of a step: at first
 // the policy itself, which the meter records. From that recording follows what a step needs:
-//  - an arena of exactly the bytes that a step asks for, in one chunk, for a scope around each step;
+//  - an arena of exactly the bytes that a step asks for, in one chunk, for a scope around each
+//  step;
 //  - for the policy `plan`, offsets for each block of a step.
 // With a limit, steps go on using the policy block by block: an arena keeps what a step made until
 // its end, and that is more than the most that lives at once.

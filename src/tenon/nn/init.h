@@ -9,9 +9,9 @@ namespace tenon::nn {
 // Throws InvalidArgument below two dimensions.
 std::int64_t fan_in(const Tensor& weight);
 
-// Uniform within +-bound, where bound = gain * sqrt(3 / fan_in): the variance of what passes is kept
-// (He et al. 2015, "Delving deep into rectifiers"). A gain of sqrt(1 / 3) is what PyTorch's Linear
-// and Conv begin with: bound = 1 / sqrt(fan_in).
+// Uniform within +-bound, where bound = gain * sqrt(3 / fan_in): the variance of what passes is
+// kept (He et al. 2015, "Delving deep into rectifiers"). A gain of sqrt(1 / 3) is what PyTorch's
+// Linear and Conv begin with: bound = 1 / sqrt(fan_in).
 const Tensor& kaiming_uniform_(const Tensor& weight, double gain,
                                Generator& generator = default_generator());
 

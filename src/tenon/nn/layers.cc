@@ -22,7 +22,8 @@ const double kTorchGain = std::sqrt(1.0 / 3);
 
 void require_positive(const char* what, std::initializer_list<std::int64_t> sizes) {
   for (const std::int64_t size : sizes)
-    if (size < 1) throw InvalidArgument(fmt::format("{}: a size of {}; take 1 or more", what, size));
+    if (size < 1)
+      throw InvalidArgument(fmt::format("{}: a size of {}; take 1 or more", what, size));
 }
 
 Tensor bias_for(const Tensor& weight, Generator& generator) {

@@ -23,8 +23,7 @@ using ops::cpu::Matrix;
 // From what attention is made of.
 Tensor composed(const Tensor& qkv, std::int64_t heads, bool causal) {
   const std::int64_t batch = qkv.size(0), length = qkv.size(1), width = qkv.size(2) / 3;
-  const Tensor all =
-      qkv.view({batch, length, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
+  const Tensor all = qkv.view({batch, length, 3, heads, width / heads}).permute({2, 0, 3, 1, 4});
   const Tensor seen = ops::scaled_dot_product_attention(all.select(0, 0), all.select(0, 1),
                                                         all.select(0, 2), {}, causal);
   return seen.transpose(1, 2).reshape({batch, length, width});
@@ -45,10 +44,10 @@ struct Heads {
     return i / count * length * parts * width + i % count * size;
   }
   // The matrix [length, size] there.
-  Matrix rows(const float* data, std::int64_t parts) const {
-    return {data, parts * width, false};
+  Matrix rows(const float* data, std::int64_t parts) const { return {data, parts * width, false}; }
+  Matrix columns(const float* data, std::int64_t parts) const {
+    return {data, parts * width, true};
   }
-  Matrix columns(const float* data, std::int64_t parts) const { return {data, parts * width, true}; }
   void product(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b,
                float* out, std::int64_t stride) const {
     ops::cpu::gemm(DType::kF32, m, n, k, a, b, 0, out, stride);
@@ -171,9 +170,10 @@ const bool installed = (autograd::set_derivative<attention, PackedAttentionNode>
 Tensor packed_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
   static_cast<void>(installed);
   if (qkv.dim() != 3 || heads < 1 || qkv.size(2) % (3 * heads) != 0)
-    throw InvalidArgument(fmt::format("packed_attention: shape {} with {} heads; it takes "
-                                      "[N, L, 3 * heads * size]",
-                                      to_string(qkv.sizes()), heads));
+    throw InvalidArgument(
+        fmt::format("packed_attention: shape {} with {} heads; it takes "
+                    "[N, L, 3 * heads * size]",
+                    to_string(qkv.sizes()), heads));
   if (qkv.dtype() != DType::kF32 || qkv.device() != Device{}) return composed(qkv, heads, causal);
   return attention(qkv, heads, causal);
 }

@@ -11,7 +11,9 @@ namespace tenon::nn {
 namespace {
 
 // How much of a way is done, 0 to 1.
-double share(double step, double steps) { return steps <= 0 ? 1 : std::clamp(step / steps, 0., 1.); }
+double share(double step, double steps) {
+  return steps <= 0 ? 1 : std::clamp(step / steps, 0., 1.);
+}
 
 double cosine(double from, double to, double done) {
   return to + (from - to) * 0.5 * (1 + std::cos(std::numbers::pi * done));

@@ -106,16 +106,17 @@ Tensor detail::max_pool2d(const Tensor& a, const PoolOptions& o) {
   const std::int64_t height = sliding.places(a.size(-2), true);
   const std::int64_t out_width = sliding.places(a.size(-1), false);
   if (const Tensor out = max_pool_rows(a, o, height, out_width); out.defined()) return out;
-  return pool("max_pool2d", a, height, out_width, sliding,
-              []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
-                T largest = -std::numeric_limits<T>::infinity();
-                for (std::int64_t i = y.begin; i < y.end; ++i)
-                  for (std::int64_t j = x.begin; j < x.end; ++j) {
-                    const T value = plane[i * width + j];
-                    if (value > largest || value != value) largest = value;
-                  }
-                return largest;
-              });
+  return pool(
+      "max_pool2d", a, height, out_width, sliding,
+      []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
+        T largest = -std::numeric_limits<T>::infinity();
+        for (std::int64_t i = y.begin; i < y.end; ++i)
+          for (std::int64_t j = x.begin; j < x.end; ++j) {
+            const T value = plane[i * width + j];
+            if (value > largest || value != value) largest = value;
+          }
+        return largest;
+      });
 }
 
 Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {

@@ -30,9 +30,8 @@ Tensor conv_input(const Tensor& gradient, const Tensor& weight, IntList sizes,
                   const ops::ConvOptions& options) {
   if (!is_plain(gradient) || !is_plain(weight)) return {};
   const Tensor out = empty(sizes);
-  const bool done = out.numel() > 0 &&
-                    ops::cpu::onednn_conv2d_backward_input(out, contiguous(gradient),
-                                                           contiguous(weight), options);
+  const bool done = out.numel() > 0 && ops::cpu::onednn_conv2d_backward_input(
+                                           out, contiguous(gradient), contiguous(weight), options);
   return done ? out : Tensor();
 }
 
@@ -59,10 +58,14 @@ Tensor max_pool(const Tensor& gradient, const Tensor& a, const ops::PoolOptions&
   const auto stride = [](std::int64_t given, std::int64_t kernel) {
     return given == 0 ? kernel : given;
   };
-  const ops::cpu::TrainingRows::Plane plane = {
-      a.size(-2), a.size(-1), g.size(-2), g.size(-1), options.kernel.height, options.kernel.width,
-      stride(options.stride.height, options.kernel.height),
-      stride(options.stride.width, options.kernel.width)};
+  const ops::cpu::TrainingRows::Plane plane = {a.size(-2),
+                                               a.size(-1),
+                                               g.size(-2),
+                                               g.size(-1),
+                                               options.kernel.height,
+                                               options.kernel.width,
+                                               stride(options.stride.height, options.kernel.height),
+                                               stride(options.stride.width, options.kernel.width)};
   const std::int64_t size = plane.height * plane.width;
   const std::int64_t out_size = plane.out_height * plane.out_width;
   const auto run = ops::cpu::training_rows().max_pool_gradient;
@@ -96,7 +99,9 @@ Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim) {
 
 bool layer_norm(const Tensor& gradient, const Tensor& a, IntList shape, const Tensor& weight,
                 const Tensor& bias, double eps, std::uint64_t wanted, Tensor* out) {
-  const auto fits = [](const Tensor& p) { return !p.defined() || (is_plain(p) && p.is_contiguous()); };
+  const auto fits = [](const Tensor& p) {
+    return !p.defined() || (is_plain(p) && p.is_contiguous());
+  };
   if (!is_plain(gradient) || !is_plain(a) || !fits(weight) || !fits(bias)) return false;
   const Tensor x = contiguous(a);
   const Tensor g = contiguous(gradient);

@@ -100,14 +100,9 @@ class LinearNode final : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
-    const Tensor rows = g.dim() == 1 ? g.unsqueeze(0) : as_rows(g);
-    if (call.wants(0)) {
-      const Tensor weight = weight_.get(*this);
-      DimVector sizes = g.sizes().to_vector();
-      sizes.back() = weight.size(1);
-      call.out[0] = ops::matmul(rows, weight).reshape(sizes);
-    }
+    if (call.wants(0)) call.out[0] = ops::matmul(g, weight_.get(*this));
     if (!call.wants(1) && !call.wants(2)) return;
+    const Tensor rows = g.dim() == 1 ? g.unsqueeze(0) : as_rows(g);
     if (call.wants(1)) {
       const Tensor a = a_.get(*this);
       call.out[1] = ops::matmul(rows.t(), a.dim() == 1 ? a.unsqueeze(0) : as_rows(a));

@@ -94,7 +94,8 @@ std::string format_idx(const Tensor& tensor) {
   }
   const Tensor dense = contiguous(tensor);
   const std::size_t header = out.size();
-  if (dense.nbytes() > 0) out.append(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+  if (dense.nbytes() > 0)
+    out.append(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
   swap_elements(out.data() + header, static_cast<std::size_t>(dense.numel()), dense.item_size());
   return out;
 }

@@ -33,9 +33,9 @@ ImageSet load_set(const std::string& folder, const std::string& which) {
     return fmt::format("{} {}", dtype_name(t.dtype()), to_string(t.sizes()));
   };
   if (set.images.dim() != 3 || set.images.dtype() != DType::kU8)
-    throw ParseError(image_file, 0, 0,
-                     fmt::format("it has {}; images are uint8 [count, height, width]",
-                                 describe(set.images)));
+    throw ParseError(
+        image_file, 0, 0,
+        fmt::format("it has {}; images are uint8 [count, height, width]", describe(set.images)));
   if (set.images.numel() == 0) throw ParseError(image_file, 0, 0, "there are no images in it");
   if (set.labels.dtype() != DType::kU8 || !(set.labels.sizes() == IntList{set.count()}))
     throw ParseError(label_file, 0, 0,
@@ -56,10 +56,10 @@ ImageData load_images(const std::string& folder) {
   if (!(data.train.images.sizes().size() == 3 &&
         data.train.images.size(1) == data.test.images.size(1) &&
         data.train.images.size(2) == data.test.images.size(2)))
-    throw ParseError(folder, 0, 0,
-                     fmt::format("the images for training are {}, those for testing {}",
-                                 to_string(data.train.images.sizes()),
-                                 to_string(data.test.images.sizes())));
+    throw ParseError(
+        folder, 0, 0,
+        fmt::format("the images for training are {}, those for testing {}",
+                    to_string(data.train.images.sizes()), to_string(data.test.images.sizes())));
   data.classes = 1 + largest_label(data.train);
   if (largest_label(data.test) >= data.classes)
     throw ParseError(folder, 0, 0,
@@ -93,8 +93,8 @@ ImageBatch fill_image_batch(const ImageSet& set, const PixelStatistics& statisti
                             const std::vector<std::int64_t>& numbers, const ImageBatch& room) {
   std::array<float, 256> value_of;
   for (std::size_t i = 0; i < value_of.size(); ++i)
-    value_of[i] = static_cast<float>((static_cast<double>(i) / 255 - statistics.mean) /
-                                     statistics.deviation);
+    value_of[i] =
+        static_cast<float>((static_cast<double>(i) / 255 - statistics.mean) / statistics.deviation);
   const std::int64_t pixels = set.images.size(1) * set.images.size(2);
   const auto* from = set.images.const_data_ptr<std::uint8_t>();
   const auto* labels = set.labels.const_data_ptr<std::uint8_t>();

@@ -38,9 +38,10 @@ std::vector<std::uint8_t> Vocabulary::encode(std::string_view text) const {
   for (const char c : text) {
     const std::int16_t id = id_of_[static_cast<unsigned char>(c)];
     if (id < 0)
-      throw InvalidArgument(fmt::format("character {:?} (byte {:#04x}) is not among the {} that "
-                                        "the model was trained with",
-                                        c, static_cast<unsigned char>(c), size()));
+      throw InvalidArgument(
+          fmt::format("character {:?} (byte {:#04x}) is not among the {} that "
+                      "the model was trained with",
+                      c, static_cast<unsigned char>(c), size()));
     ids.push_back(static_cast<std::uint8_t>(id));
   }
   return ids;
