@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 .PHONY: help setup build test test-viewer demo bench stress asan tsan debug clean
 
 help:
-	@echo "make demo    set up, build, and replay the shipped traces over every policy"
+	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make bench   set up, build, and print the figures of the README"
@@ -31,6 +31,7 @@ test-viewer: build
 demo: build
 	@$(BUILD)/tenon replay data/traces/*.csv.zst --policy all --find-capacity --json-file $(BUILD)/demo.json
 	@echo "the same figures as JSON: $(BUILD)/demo.json"
+	@$(BUILD)/tenon train fashion-mnist --model mlp --epochs 1
 
 bench: build
 	@scripts/setup.sh packages-bench.txt || echo "going on without the peers that are not here"

@@ -8,6 +8,7 @@
 #include "tenon/autograd/anomaly.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/base/error.h"
+#include "tenon/memory/tag.h"
 
 namespace tenon::autograd {
 namespace {
@@ -204,6 +205,7 @@ void GraphTask::run_backward(Node& node, std::span<Tensor> grads) {
     std::vector<Tensor> kept;  // for the hooks that want to see what the node may overwrite
     if (node.extra() != nullptr && !node.extra()->post_hooks.empty()) [[unlikely]]
       kept.assign(grads.begin(), grads.end());
+    const TagGuard tag({nullptr, node.call_site()});
     node.backward(call);
     if (node.extra() != nullptr) [[unlikely]] {
       for (const auto& [id, hook] : NodeExtra::Hooks<NodePostHook>(node.extra()->post_hooks)) {

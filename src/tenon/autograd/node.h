@@ -10,6 +10,7 @@
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/block_cache.h"
 #include "tenon/base/spin_lock.h"
+#include "tenon/memory/tag.h"
 
 namespace tenon::autograd {
 
@@ -62,6 +63,9 @@ class Node : public IntrusiveTarget {
 
   std::span<Edge> edges() const { return {edges_, edge_count_}; }
   std::uint64_t sequence() const { return sequence_; }
+  // The call site of memory events (memory/tag.h) when the call was made: backward allocates under
+  // the same, so that a profile can say which layer its gradients are of.
+  const char* call_site() const { return call_site_; }
   NodeExtra* extra() const { return extra_.get(); }
   NodeExtra& ensure_extra();
   SpinLock& lock() const { return lock_; }
@@ -107,6 +111,7 @@ class Node : public IntrusiveTarget {
  protected:
   Node(Edge* edges, std::size_t edge_count)
       : sequence_(next_sequence_++),
+        call_site_(current_tag().call_site),
         edges_(edges),
         edge_count_(static_cast<std::uint32_t>(edge_count)) {}
 
@@ -125,6 +130,7 @@ class Node : public IntrusiveTarget {
   static inline constinit thread_local std::uint64_t next_sequence_ = 1;
 
   std::uint64_t sequence_;  // newer nodes run first
+  const char* call_site_;
   Edge* edges_;
   std::uint32_t edge_count_;
 

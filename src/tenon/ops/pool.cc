@@ -7,12 +7,42 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/training_rows.h"
 #include "tenon/ops/pool_windows.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::ops {
 namespace {
+
+// Without padding, f32: whole rows at a time. Undefined where that does not fit.
+Tensor max_pool_rows(const Tensor& a, const PoolOptions& o, std::int64_t height,
+                     std::int64_t width) {
+  if (a.dtype() != DType::kF32 || a.device() != Device{} || a.dim() < 3 || a.dim() > 4 ||
+      o.padding.height != 0 || o.padding.width != 0 || height <= 0 || width <= 0)
+    return {};
+  DimVector sizes = a.sizes().to_vector();
+  sizes[sizes.size() - 2] = height;
+  sizes[sizes.size() - 1] = width;
+  const Tensor out = empty(sizes);
+  const Tensor dense = contiguous(a);
+  if (out.numel() == 0) return out;
+  const std::int64_t in_height = a.size(-2), in_width = a.size(-1);
+  const std::int64_t down = o.stride.height == 0 ? o.kernel.height : o.stride.height;
+  const std::int64_t right = o.stride.width == 0 ? o.kernel.width : o.stride.width;
+  const auto run = cpu::training_rows().max_pool;
+  const auto* from = dense.const_data_ptr<float>();
+  auto* to = out.data_ptr<float>();
+  parallel_for(0, out.numel() / width, std::max<std::int64_t>(1, 8192 / width),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row) {
+                   const float* plane = from + row / height * in_height * in_width;
+                   run(to + row * width, plane + row % height * down * in_width, width,
+                       o.kernel.height, in_width, o.kernel.width, right);
+                 }
+               });
+  return out;
+}
 
 // planes(place, spans) -> one element for each place of each plane.
 template <typename SpanOf, typename Reduce>
@@ -73,17 +103,20 @@ void check_planes(const char* what, const Tensor& a) {
 Tensor detail::max_pool2d(const Tensor& a, const PoolOptions& o) {
   check_planes("max_pool2d", a);
   const SlidingWindows sliding("max_pool2d", o);
-  return pool("max_pool2d", a, sliding.places(a.size(-2), true), sliding.places(a.size(-1), false),
-              sliding,
-              []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
-                T largest = -std::numeric_limits<T>::infinity();
-                for (std::int64_t i = y.begin; i < y.end; ++i)
-                  for (std::int64_t j = x.begin; j < x.end; ++j) {
-                    const T value = plane[i * width + j];
-                    if (value > largest || value != value) largest = value;
-                  }
-                return largest;
-              });
+  const std::int64_t height = sliding.places(a.size(-2), true);
+  const std::int64_t out_width = sliding.places(a.size(-1), false);
+  if (const Tensor out = max_pool_rows(a, o, height, out_width); out.defined()) return out;
+  return pool(
+      "max_pool2d", a, height, out_width, sliding,
+      []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
+        T largest = -std::numeric_limits<T>::infinity();
+        for (std::int64_t i = y.begin; i < y.end; ++i)
+          for (std::int64_t j = x.begin; j < x.end; ++j) {
+            const T value = plane[i * width + j];
+            if (value > largest || value != value) largest = value;
+          }
+        return largest;
+      });
 }
 
 Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {

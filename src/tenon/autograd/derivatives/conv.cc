@@ -1,3 +1,4 @@
+#include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
 
@@ -56,7 +57,20 @@ class ConvNode final : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
-    if (call.wants(0)) {
+    const bool by_kernel = !kTransposed && !formulas_recorded();
+    if (call.wants(0) && by_kernel)
+      call.out[0] = direct::conv_input(g, weight_.get(*this), input_.sizes(), options_);
+    if (call.wants(1) && by_kernel &&
+        direct::conv_weight(g, a_.get(*this), filter_.sizes(), options_, call.wants(2),
+                            call.out[1], call.out[2])) {
+      if (call.wants(2)) call.out[2] = match(call.out[2], bias_.sizes(), bias_.dtype());
+    }
+    backward_the_rest(call);
+  }
+  // What no kernel has computed yet.
+  void backward_the_rest(const BackwardCall& call) {
+    const Tensor& g = call.grad();
+    if (call.wants(0) && !call.out[0].defined()) {
       const Tensor weight = weight_.get(*this);
       if (kTransposed)
         call.out[0] = conv2d(g, weight, {}, options_)
@@ -65,12 +79,13 @@ class ConvNode final : public NodeOf<3> {
       else
         call.out[0] = input_gradient(g, weight, input_.sizes(), options_);
     }
-    if (call.wants(1)) {
+    if (call.wants(1) && !call.out[1].defined()) {
       const Tensor a = a_.get(*this);
       call.out[1] = kTransposed ? weight_gradient(a, g, filter_.sizes(), options_)
                                 : weight_gradient(g, a, filter_.sizes(), options_);
     }
-    if (call.wants(2)) call.out[2] = match(ops::sum(g, {0, 2, 3}), bias_.sizes(), bias_.dtype());
+    if (call.wants(2) && !call.out[2].defined())
+      call.out[2] = match(ops::sum(g, {0, 2, 3}), bias_.sizes(), bias_.dtype());
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
     const auto conv = [&](const Tensor& a, const Tensor& weight) {

@@ -1,3 +1,4 @@
+#include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
 
@@ -94,6 +95,12 @@ class NormNode : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
+    if constexpr (std::is_same_v<F, LayerNorm>) {
+      if (!formulas_recorded() &&
+          direct::layer_norm(call.grad(), inputs[0], how_.shape, inputs[1], inputs[2], how_.eps,
+                             call.wanted, call.out))
+        return;
+    }
     std::vector<Tensor> gradients = differentiate(
         [this](std::span<const Tensor> in) { return how_(in[0], in[1], in[2]); }, inputs,
         call.grad(), call.wanted & 7);

@@ -1,3 +1,4 @@
+#include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
 #include "tenon/base/parallel.h"
@@ -72,6 +73,10 @@ class MaxPoolNode final : public NodeOf<1> {
   void backward(const BackwardCall& call) override {
     const Tensor a = a_.get(*this);
     const Tensor& g = call.grad();
+    if (!formulas_recorded()) {
+      call.out[0] = direct::max_pool(g, a, options_);
+      if (call.out[0].defined()) return;
+    }
     const Tensor nothing = zeros(flat_planes(a.sizes()), g.dtype(), g.device());
     call.out[0] = scatter_add(nothing, -1, places(a, g.sizes()), g.reshape(flat_planes(g.sizes())))
                       .reshape(a.sizes());

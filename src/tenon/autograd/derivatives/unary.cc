@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/fused.h"
 #include "tenon/autograd/derivatives/install.h"
 
@@ -152,6 +153,10 @@ class UnaryNode final : public NodeOf<1> {
         call.out[0] = fused_derivative<F>(call.grad(), value, plain);
         return;
       }
+    }
+    if constexpr (std::is_same_v<F, gelu_tanh>) {
+      if (!formulas_recorded()) call.out[0] = direct::gelu_tanh(call.grad(), value);
+      if (call.out[0].defined()) return;
     }
     call.out[0] = F::formula(call.grad(), value, numbers_);
   }

@@ -38,6 +38,9 @@ class ScopeArena final : public Allocator {
 
   Device device() const { return pool_->device(); }
   const std::shared_ptr<ScopePool>& pool() const { return pool_; }
+  // A block's place within its stream's range: the chunk's, as the upstream has it, and the place
+  // in the chunk. Requires: a live block of this arena. O(chunks).
+  std::uint64_t layout_offset(const DataPtr& data) const { return pool_->layout_offset(data); }
   // So far; escapes are known at the end.
   ScopeReport report() const;
 

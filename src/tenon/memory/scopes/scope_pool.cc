@@ -225,6 +225,17 @@ ScopePoolStats ScopePool::stats() const {
   return stats_;
 }
 
+std::uint64_t ScopePool::layout_offset(const DataPtr& data) const {
+  const auto* at = static_cast<const std::byte*>(data.get());
+  const std::lock_guard lock(mutex_);
+  for (const auto& chunk : chunks_) {
+    if (at < chunk->base || at >= chunk->base + chunk->size_bytes) continue;
+    const auto inside = static_cast<std::uint64_t>(at - chunk->base);
+    return inside + (on_stream_ != nullptr ? on_stream_->layout_offset(chunk->memory) : 0);
+  }
+  throw InvalidPointer("layout_offset: not a block of this scope");
+}
+
 ScopeReport ScopePool::last_report() const {
   const std::lock_guard lock(mutex_);
   return last_report_;

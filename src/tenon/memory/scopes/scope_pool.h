@@ -134,6 +134,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool> {
   bool try_add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
   void add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
   std::uint64_t release_free_chunks();
+  std::uint64_t layout_offset(const DataPtr& data) const;
 
   Allocator& upstream_;
   const Device device_;

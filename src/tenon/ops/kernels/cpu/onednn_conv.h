@@ -3,14 +3,26 @@
 
 #include "tenon/ops/conv.h"
 
+// All take dense f32 tensors in NCHW order, [N, C, H, W] and [out, C / groups, kh, kw], and compute
+// directly in whatever blocked layout suits the machine. The batch is cut into pieces by sizes
+// alone, several threads take pieces, and what pieces add up to is added in order: the result is
+// the same on any number of threads. Copies in other layouts exist for the pieces in work only, and
+// come from the current allocator.
+//
+// Where oneDNN has no direct kernel and would multiply matrices, they return false and do nothing.
 namespace tenon::ops::cpu {
 
-// out = conv2d(a, weight, bias) for dense f32 tensors in NCHW order; an undefined bias is none.
-// Direct convolution in whatever blocked layout suits the machine; reordered operands and scratch
-// memory come from the current allocator. On num_threads() threads, with the same result on any
-// number: where oneDNN has no direct kernel and would cut a product of matrices by threads, this
-// returns false and does nothing.
+// out = conv2d(a, weight, bias); an undefined bias is none.
 bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
                    const ConvOptions& options);
+
+// grad_input = the gradient of a, from that of the output.
+bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_output,
+                                  const Tensor& weight, const ConvOptions& options);
+
+// grad_weight = the gradient of the weight, and grad_bias (undefined: not wanted) of the bias.
+bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad_bias,
+                                   const Tensor& grad_output, const Tensor& a,
+                                   const ConvOptions& options);
 
 }  // namespace tenon::ops::cpu

@@ -1,0 +1,54 @@
+#include "tenon/nn/attention.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/error.h"
+#include "tenon/nn/packed_attention.h"
+#include "tenon/ops/binary.h"
+#include "tenon/ops/unary.h"
+
+namespace tenon::nn {
+
+SelfAttention::SelfAttention(const AttentionOptions& options, Generator& generator)
+    : options_(options),
+      project_(std::make_shared<Linear>(options.width, 3 * options.width, true, generator)),
+      out_(std::make_shared<Linear>(options.width, options.width, true, generator)),
+      dropout_(std::make_shared<Dropout>(options.dropout, generator)) {
+  if (options.heads < 1 || options.width % options.heads != 0)
+    throw InvalidArgument(fmt::format("SelfAttention: {} heads do not divide a width of {}",
+                                      options.heads, options.width));
+  register_module("project", project_);
+  register_module("out", out_);
+  register_module("dropout", dropout_);
+}
+
+Tensor SelfAttention::forward(const Tensor& input) {
+  if (input.dim() != 3 || input.size(2) != options_.width)
+    throw InvalidArgument(fmt::format("SelfAttention: an input of shape {}; it takes [N, L, {}]",
+                                      to_string(input.sizes()), options_.width));
+  const Tensor seen = packed_attention((*project_)(input), options_.heads, options_.causal);
+  return (*dropout_)((*out_)(seen));
+}
+
+TransformerBlock::TransformerBlock(const AttentionOptions& options, Generator& generator)
+    : norm1_(std::make_shared<LayerNorm>(IntList{options.width})),
+      attention_(std::make_shared<SelfAttention>(options, generator)),
+      norm2_(std::make_shared<LayerNorm>(IntList{options.width})),
+      widen_(std::make_shared<Linear>(options.width, 4 * options.width, true, generator)),
+      narrow_(std::make_shared<Linear>(4 * options.width, options.width, true, generator)),
+      dropout_(std::make_shared<Dropout>(options.dropout, generator)) {
+  register_module("norm1", norm1_);
+  register_module("attention", attention_);
+  register_module("norm2", norm2_);
+  register_module("widen", widen_);
+  register_module("narrow", narrow_);
+  register_module("dropout", dropout_);
+}
+
+Tensor TransformerBlock::forward(const Tensor& input) {
+  const Tensor middle = ops::add(input, (*attention_)((*norm1_)(input)));
+  const Tensor hidden = ops::gelu((*widen_)((*norm2_)(middle)), true);
+  return ops::add(middle, (*dropout_)((*narrow_)(hidden)));
+}
+
+}  // namespace tenon::nn

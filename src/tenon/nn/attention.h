@@ -1,0 +1,48 @@
+// Attention, and the block of a transformer.
+#pragma once
+
+#include "tenon/nn/layers.h"
+#include "tenon/nn/norms.h"
+
+namespace tenon::nn {
+
+struct AttentionOptions {
+  std::int64_t width = 0;  // of the features: heads * size of one
+  std::int64_t heads = 1;
+  bool causal = false;     // place i sees places up to i
+  double dropout = 0;      // of what comes out
+};
+
+// Self-attention with several heads: [N, L, width] -> [N, L, width]. Vaswani et al. 2017.
+class SelfAttention final : public Module {
+ public:
+  // Throws InvalidArgument unless the heads divide the width.
+  explicit SelfAttention(const AttentionOptions& options,
+                         Generator& generator = default_generator());
+  Tensor forward(const Tensor& input) override;
+
+ private:
+  const AttentionOptions options_;
+  const std::shared_ptr<Linear> project_;  // query, key and value in one: [3 * width, width]
+  const std::shared_ptr<Linear> out_;
+  const std::shared_ptr<Dropout> dropout_;
+};
+
+// x + attention(norm(x)), then x + mlp(norm(x)) with a hidden layer of four times the width and
+// gelu (by tanh): the pre-norm block of GPT-2.
+class TransformerBlock final : public Module {
+ public:
+  explicit TransformerBlock(const AttentionOptions& options,
+                            Generator& generator = default_generator());
+  Tensor forward(const Tensor& input) override;
+
+ private:
+  const std::shared_ptr<LayerNorm> norm1_;
+  const std::shared_ptr<SelfAttention> attention_;
+  const std::shared_ptr<LayerNorm> norm2_;
+  const std::shared_ptr<Linear> widen_;
+  const std::shared_ptr<Linear> narrow_;
+  const std::shared_ptr<Dropout> dropout_;
+};
+
+}  // namespace tenon::nn

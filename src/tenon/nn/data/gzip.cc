@@ -1,0 +1,62 @@
+#include "tenon/nn/data/gzip.h"
+
+#include <fmt/format.h>
+#include <zlib.h>
+
+#include <algorithm>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+
+namespace tenon::nn {
+namespace {
+
+struct Inflater {
+  z_stream z{};
+  bool open = false;
+  ~Inflater() {
+    if (open) ::inflateEnd(&z);
+  }
+};
+
+}  // namespace
+
+bool is_gzip(std::string_view bytes) { return bytes.size() >= 2 && bytes.starts_with("\x1f\x8b"); }
+
+std::string inflate_gzip(std::string_view bytes, const std::string& name, std::size_t most) {
+  const auto fail = [&](const std::string& reason) { return ParseError(name, 0, 0, reason); };
+  constexpr std::size_t kStep = std::size_t{1} << 20;
+  constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // zlib counts in 32 bits
+  std::string out;
+  Inflater inflater;
+  z_stream& z = inflater.z;
+  if (::inflateInit2(&z, 15 + 16) != Z_OK) throw fail("zlib cannot be started");
+  inflater.open = true;
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
+  std::size_t left = bytes.size();
+  for (;;) {
+    const std::size_t filled = out.size();
+    out.resize(filled + kStep);
+    const auto given = static_cast<uInt>(std::min(left, kMostAtOnce));
+    z.avail_in = given;
+    z.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
+    z.avail_out = static_cast<uInt>(kStep);
+    const int result = ::inflate(&z, Z_NO_FLUSH);
+    left -= given - z.avail_in;
+    out.resize(filled + kStep - z.avail_out);
+    if (out.size() > most)
+      throw fail(fmt::format("it unpacks to more than {}", format_byte_size(most)));
+    const std::size_t at = bytes.size() - left;
+    if (result == Z_STREAM_END) {
+      if (left == 0) return out;
+      if (::inflateReset(&z) != Z_OK) throw fail("zlib cannot go on");
+    } else if (result == Z_BUF_ERROR || (result == Z_OK && left == 0 && z.avail_out > 0)) {
+      throw fail(fmt::format("the gzip data ends too early, after {} bytes", at));
+    } else if (result != Z_OK) {
+      throw fail(fmt::format("damaged gzip data at byte {}: {}", at,
+                             z.msg != nullptr ? z.msg : "unknown"));
+    }
+  }
+}
+
+}  // namespace tenon::nn

@@ -1,0 +1,16 @@
+// Bytes of gzip files.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tenon::nn {
+
+bool is_gzip(std::string_view bytes);
+
+// Inflates one member after another. Throws ParseError, with `name`, for bytes that are damaged or
+// truncated, and where they would unpack to more than `most` bytes.
+std::string inflate_gzip(std::string_view bytes, const std::string& name, std::size_t most);
+
+}  // namespace tenon::nn

@@ -1,0 +1,48 @@
+// Text, by characters.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tenon/tensor/tensor.h"
+
+namespace tenon::nn {
+
+// The bytes that a text has, numbered in order.
+class Vocabulary {
+ public:
+  // Throws InvalidArgument for an empty text.
+  static Vocabulary of(std::string_view text);
+  // From its characters in order, as a file keeps them. Throws InvalidArgument unless they rise.
+  explicit Vocabulary(std::string characters);
+
+  std::int64_t size() const { return static_cast<std::int64_t>(characters_.size()); }
+  const std::string& characters() const { return characters_; }
+  // Throws InvalidArgument for a byte that the text did not have.
+  std::vector<std::uint8_t> encode(std::string_view text) const;
+  std::string decode(const std::vector<std::uint8_t>& ids) const;
+  char character(std::int64_t id) const { return characters_.at(static_cast<std::size_t>(id)); }
+
+ private:
+  std::string characters_;
+  std::array<std::int16_t, 256> id_of_;  // -1: not there
+};
+
+// Pieces of a text and, for each place, what comes next.
+struct TextBatch {
+  Tensor input;   // i64 [n, length]
+  Tensor target;  // i64 [n, length]
+};
+TextBatch make_text_batch(std::int64_t size, std::int64_t length);
+// Pieces that begin at places drawn from the seed and the batch's number. Throws InvalidArgument
+// where the text is shorter than a piece and the character after it.
+void fill_text_batch(const std::vector<std::uint8_t>& text, std::uint64_t seed,
+                     std::uint64_t number, const TextBatch& room);
+
+// A file's bytes. Throws ParseError, with the path, for one that is missing, unreadable or empty.
+std::string read_text(const std::string& path);
+
+}  // namespace tenon::nn

@@ -1,0 +1,92 @@
+// What models are made of: parameters by name, and a forward function.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tenon/tensor/tensor.h"
+
+namespace tenon::nn {
+
+struct NamedTensor {
+  std::string name;  // "blocks.0.attention.weight"
+  Tensor tensor;
+};
+
+// A layer or a whole model. Derived classes register what they hold in their constructors, in a
+// fixed order, which is the order of every list here:
+//
+//   struct Net : nn::Module {
+//     Net() { register_module("hidden", hidden); register_module("out", out); }
+//     Tensor forward(const Tensor& x) override { return (*out)(ops::relu((*hidden)(x))); }
+//     std::shared_ptr<nn::Linear> hidden = std::make_shared<nn::Linear>(784, 256), ...
+//   };
+//
+// Calling a module runs forward() with the module's path as the call site of memory events
+// (memory/tag.h), so that a profile can say which layer asked for what.
+//
+// Not copyable: parameters are shared handles. Threads: a module may be called from several threads
+// while nobody changes it; batch normalisation in training does change itself.
+class Module {
+ public:
+  Module() = default;
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+  virtual ~Module() = default;
+
+  virtual Tensor forward(const Tensor& input) = 0;
+  Tensor operator()(const Tensor& input);
+
+  // With those of the modules inside, whose names come first: "0.weight".
+  std::vector<NamedTensor> named_parameters() const;
+  std::vector<NamedTensor> named_buffers() const;
+  std::vector<Tensor> parameters() const;
+  // Parameters and buffers: what a file must hold.
+  std::vector<NamedTensor> named_state() const;
+  std::int64_t parameter_count() const;  // elements
+
+  // Dropout and batch normalisation behave differently in training. Includes the modules inside.
+  void train(bool training = true);
+  void eval() { train(false); }
+  bool is_training() const { return training_; }
+
+  // Gives every module inside its path, "model.blocks.0", for memory events. Paths are interned:
+  // they live as long as the program.
+  void set_path(const std::string& path);
+  const char* path() const { return path_; }
+
+  // Lets gradients go, so that the next ones take no addition.
+  void zero_grad() const;
+
+ protected:
+  // Each returns what it was given. A parameter begins to require its gradient. Throws
+  // InvalidArgument for a name that is taken, empty, or has a dot in it.
+  Tensor register_parameter(std::string name, Tensor parameter);
+  // Part of the state, not trained.
+  Tensor register_buffer(std::string name, Tensor buffer);
+  template <typename M>
+  std::shared_ptr<M> register_module(std::string name, std::shared_ptr<M> module) {
+    add_module(std::move(name), module);
+    return module;
+  }
+  const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules() const {
+    return modules_;
+  }
+
+ private:
+  void add_module(std::string name, std::shared_ptr<Module> module);
+  void check_name(const std::string& name) const;
+  template <typename Own>
+  void collect(const std::string& prefix, Own&& own, std::vector<NamedTensor>& out) const;
+
+  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> buffers_;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules_;
+  const char* path_ = nullptr;  // null: the call site stays what it is
+  bool training_ = true;
+};
+
+}  // namespace tenon::nn

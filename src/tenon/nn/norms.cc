@@ -1,0 +1,53 @@
+#include "tenon/nn/norms.h"
+
+#include "tenon/ops/normalization.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::nn {
+
+LayerNorm::LayerNorm(IntList shape, double eps, bool affine)
+    : shape_(shape.to_vector()), eps_(eps) {
+  if (!affine) return;
+  weight = register_parameter("weight", ones(shape));
+  bias = register_parameter("bias", zeros(shape));
+}
+
+Tensor LayerNorm::forward(const Tensor& input) {
+  return ops::layer_norm(input, shape_, weight, bias, eps_);
+}
+
+RMSNorm::RMSNorm(IntList shape, double eps, bool affine) : shape_(shape.to_vector()), eps_(eps) {
+  if (affine) weight = register_parameter("weight", ones(shape));
+}
+
+Tensor RMSNorm::forward(const Tensor& input) {
+  return ops::rms_norm(input, shape_, weight, eps_);
+}
+
+GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps, bool affine)
+    : groups_(groups), eps_(eps) {
+  if (!affine) return;
+  weight = register_parameter("weight", ones({channels}));
+  bias = register_parameter("bias", zeros({channels}));
+}
+
+Tensor GroupNorm::forward(const Tensor& input) {
+  return ops::group_norm(input, groups_, weight, bias, eps_);
+}
+
+BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum, bool affine)
+    : eps_(eps), momentum_(momentum) {
+  if (affine) {
+    weight = register_parameter("weight", ones({channels}));
+    bias = register_parameter("bias", zeros({channels}));
+  }
+  running_mean = register_buffer("running_mean", zeros({channels}));
+  running_var = register_buffer("running_var", ones({channels}));
+}
+
+Tensor BatchNorm::forward(const Tensor& input) {
+  return ops::batch_norm(input, running_mean, running_var, weight, bias, is_training(), momentum_,
+                         eps_);
+}
+
+}  // namespace tenon::nn

@@ -1,0 +1,66 @@
+// Normalisation layers.
+#pragma once
+
+#include "tenon/nn/module.h"
+
+namespace tenon::nn {
+
+// Over the last dimensions, whose sizes are `shape`.
+class LayerNorm final : public Module {
+ public:
+  explicit LayerNorm(IntList shape, double eps = 1e-5, bool affine = true);
+  Tensor forward(const Tensor& input) override;
+
+  Tensor weight;  // ones at first; undefined without `affine`
+  Tensor bias;    // zeros
+
+ private:
+  const DimVector shape_;
+  const double eps_;
+};
+
+class RMSNorm final : public Module {
+ public:
+  explicit RMSNorm(IntList shape, double eps = 1e-6, bool affine = true);
+  Tensor forward(const Tensor& input) override;
+
+  Tensor weight;
+
+ private:
+  const DimVector shape_;
+  const double eps_;
+};
+
+// Over groups of channels (dimension 1).
+class GroupNorm final : public Module {
+ public:
+  GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5, bool affine = true);
+  Tensor forward(const Tensor& input) override;
+
+  Tensor weight;  // by channel
+  Tensor bias;
+
+ private:
+  const std::int64_t groups_;
+  const double eps_;
+};
+
+// By channel (dimension 1) over the batch and all other dimensions. In training the running
+// statistics take a share of `momentum` of each batch's.
+class BatchNorm final : public Module {
+ public:
+  explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1,
+                     bool affine = true);
+  Tensor forward(const Tensor& input) override;
+
+  Tensor weight;
+  Tensor bias;
+  Tensor running_mean;  // buffers
+  Tensor running_var;
+
+ private:
+  const double eps_;
+  const double momentum_;
+};
+
+}  // namespace tenon::nn

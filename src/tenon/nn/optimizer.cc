@@ -1,0 +1,219 @@
+#include "tenon/nn/optimizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tenon/autograd/autograd.h"
+#include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/memory/tag.h"
+#include "tenon/nn/optimizer_blocks.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::nn {
+namespace {
+
+constexpr std::int64_t kGrain = 65536;  // elements that one thread updates at a time
+
+void require(bool holds, const char* what, const std::string& wrong) {
+  if (!holds) throw InvalidArgument(fmt::format("{}: {}", what, wrong));
+}
+
+// A rate, decay or the like.
+void check_number(const char* what, const char* name, double number, double below) {
+  require(number >= 0 && number < below, what,
+          fmt::format("{} of {}; it may be 0 up to {}", name, number,
+                      std::isinf(below) ? "infinity" : fmt::format("{}", below)));
+}
+constexpr double kAny = std::numeric_limits<double>::infinity();
+
+// The same elements at `offset`; null stays null.
+void* at(void* data, std::int64_t offset, std::int64_t item) {
+  return data == nullptr ? nullptr : static_cast<char*>(data) + offset * item;
+}
+const void* at(const void* data, std::int64_t offset, std::int64_t item) {
+  return static_cast<const char*>(data) + offset * item;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const char* name, std::vector<NamedTensor> parameters, double learning_rate)
+    : name_(name), parameters_(std::move(parameters)), updates_(parameters_.size(), 0) {
+  require(!parameters_.empty(), name_, "there are no parameters");
+  for (const NamedTensor& p : parameters_) {
+    const DType dtype = p.tensor.dtype();
+    require(p.tensor.device() == Device{} && p.tensor.is_contiguous() &&
+                (dtype == DType::kF32 || dtype == DType::kF64),
+            name_,
+            fmt::format("parameter {} is {} on {}; it must be contiguous float32 or float64 on "
+                        "the cpu",
+                        p.name, dtype_name(dtype), to_string(p.tensor.device())));
+  }
+  state_.resize(parameters_.size());
+  set_learning_rate(learning_rate);
+}
+
+void Optimizer::set_learning_rate(double rate) {
+  check_number(name_, "a learning rate", rate, kAny);
+  learning_rate_ = rate;
+}
+
+void Optimizer::add_slot(const std::string& slot) {
+  const TagGuard tag({"optimiser", nullptr});
+  slots_.push_back(slot);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    state_[i].push_back(zeros(parameters_[i].tensor.sizes(), parameters_[i].tensor.dtype()));
+}
+
+void Optimizer::step(double gradient_scale) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) step_parameter(i, gradient_scale);
+}
+
+void Optimizer::step_parameter(std::size_t index, double gradient_scale) {
+  const NamedTensor& parameter = parameters_.at(index);
+  const TagGuard tag({"optimiser", nullptr});
+  const Tensor& found = parameter.tensor.grad();
+  if (!found.defined()) return;
+  require(found.sizes() == parameter.tensor.sizes() && found.dtype() == parameter.tensor.dtype(),
+          name_,
+          fmt::format("parameter {} of shape {} has a gradient of {} {}", parameter.name,
+                      to_string(parameter.tensor.sizes()), dtype_name(found.dtype()),
+                      to_string(found.sizes())));
+  const Tensor gradient = contiguous(found);
+  update({parameter.tensor, gradient, state_[index], ++updates_[index], gradient_scale});
+  parameter.tensor.impl()->bump_version();
+}
+
+void Optimizer::zero_grad() const {
+  for (const NamedTensor& parameter : parameters_)
+    if (AutogradMetaInterface* meta = parameter.tensor.impl()->autograd_meta())
+      meta->mutable_grad() = Tensor();
+}
+
+std::vector<NamedTensor> Optimizer::named_state() const {
+  std::vector<NamedTensor> all;
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      all.push_back({slots_[slot] + "." + parameters_[i].name, state_[i][slot]});
+  return all;
+}
+
+void Optimizer::set_updates(std::span<const std::uint64_t> updates) {
+  require(updates.size() == updates_.size(), name_,
+          fmt::format("{} numbers of updates for {} parameters", updates.size(), updates_.size()));
+  std::copy(updates.begin(), updates.end(), updates_.begin());
+}
+
+UpdatesInBackward::UpdatesInBackward(Optimizer& optimizer) {
+  const std::vector<NamedTensor>& parameters = optimizer.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto handle = std::make_shared<autograd::HookHandle>(
+        autograd::register_post_accumulate_hook(parameters[i].tensor, [&optimizer, i](auto& leaf) {
+          optimizer.step_parameter(i);
+          autograd::clear_grad(leaf);
+        }));
+    removals_.push_back([handle] { handle->remove(); });
+  }
+}
+
+UpdatesInBackward::~UpdatesInBackward() {
+  for (const auto& remove : removals_) remove();
+}
+
+// --- Stochastic gradient descent.
+
+Sgd::Sgd(std::vector<NamedTensor> parameters, const SgdOptions& options)
+    : Optimizer("Sgd", std::move(parameters), options.learning_rate), options_(options) {
+  check_number("Sgd", "a momentum", options.momentum, kAny);
+  check_number("Sgd", "a weight decay", options.weight_decay, kAny);
+  require(!options.nesterov || (options.momentum > 0 && options.dampening == 0), "Sgd",
+          "Nesterov's form needs momentum and no dampening");
+  if (options.momentum != 0) add_slot("momentum");
+}
+
+void Sgd::update(const Update& u) {
+  const SgdNumbers numbers = {u.scale,
+                              options_.weight_decay,
+                              options_.momentum,
+                              1 - options_.dampening,
+                              learning_rate(),
+                              options_.nesterov,
+                              u.number == 1};
+  const auto run = optimizer_blocks(u.parameter.dtype()).sgd;
+  const auto item = static_cast<std::int64_t>(u.parameter.item_size());
+  void* const p = u.parameter.data_ptr();
+  const void* const g = u.gradient.const_data_ptr();
+  void* const v = u.state.empty() ? nullptr : u.state[0].data_ptr();
+  parallel_for(0, u.parameter.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    run(at(p, begin, item), at(g, begin, item), at(v, begin, item), end - begin, numbers);
+  });
+}
+
+// --- Adam.
+
+Adam::Adam(std::vector<NamedTensor> parameters, const AdamOptions& options)
+    : Optimizer("Adam", std::move(parameters), options.learning_rate), options_(options) {
+  check_number("Adam", "beta1", options.beta1, 1);
+  check_number("Adam", "beta2", options.beta2, 1);
+  check_number("Adam", "eps", options.eps, kAny);
+  check_number("Adam", "a weight decay", options.weight_decay, kAny);
+  add_slot("mean");
+  add_slot("square");
+}
+
+void Adam::update(const Update& u) {
+  const auto t = static_cast<double>(u.number);
+  const double decay = options_.weight_decay;
+  AdamNumbers numbers{};
+  numbers.scale = u.scale;
+  numbers.gradient_decay = options_.decoupled ? 0 : decay;
+  numbers.parameter_factor = options_.decoupled ? 1 - learning_rate() * decay : 1;
+  numbers.beta1 = options_.beta1;
+  numbers.beta2 = options_.beta2;
+  numbers.eps = options_.eps;
+  numbers.step = learning_rate() / (1 - std::pow(options_.beta1, t));
+  numbers.root_correction = std::sqrt(1 - std::pow(options_.beta2, t));
+  const auto run = optimizer_blocks(u.parameter.dtype()).adam;
+  const auto item = static_cast<std::int64_t>(u.parameter.item_size());
+  void* const p = u.parameter.data_ptr();
+  const void* const g = u.gradient.const_data_ptr();
+  void* const m = u.state[0].data_ptr();
+  void* const v = u.state[1].data_ptr();
+  parallel_for(0, u.parameter.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    run(at(p, begin, item), at(g, begin, item), at(m, begin, item), at(v, begin, item),
+        end - begin, numbers);
+  });
+}
+
+// --- Clipping.
+
+double gradient_norm(std::span<const NamedTensor> parameters) {
+  double total = 0;
+  for (const NamedTensor& parameter : parameters) {
+    if (!parameter.tensor.grad().defined()) continue;
+    const Tensor gradient = contiguous(parameter.tensor.grad());
+    const auto squares = optimizer_blocks(gradient.dtype()).sum_of_squares;
+    const auto item = static_cast<std::int64_t>(gradient.item_size());
+    const void* const data = gradient.const_data_ptr();
+    // By grains of fixed length, added in order.
+    std::vector<double> sums(static_cast<std::size_t>((gradient.numel() + kGrain - 1) / kGrain));
+    parallel_for(0, gradient.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; i += kGrain)
+        sums[static_cast<std::size_t>(i / kGrain)] =
+            squares(at(data, i, item), std::min(kGrain, end - i));
+    });
+    for (const double sum : sums) total += sum;
+  }
+  return std::sqrt(total);
+}
+
+double clip_factor(double norm, double limit) {
+  if (std::isnan(norm)) return norm;
+  return norm > limit ? limit / norm : 1;
+}
+
+}  // namespace tenon::nn

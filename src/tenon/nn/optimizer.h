@@ -1,0 +1,141 @@
+// What all optimisers have in common.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tenon/nn/module.h"
+
+namespace tenon::nn {
+
+// Changes parameters along their gradients. Each parameter is updated in one pass over its memory:
+// gradient, state and parameter are read, state and parameter written, nothing is allocated.
+// State is made at construction, zeroed, from the current allocator; memory events have the phase
+// "optimiser".
+//
+// Parameters are float32 or float64, dense, on the host; others throw InvalidArgument. Results are
+// the same on any number of threads. Not thread-safe.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  // Updates every parameter that has a gradient, which is multiplied by `gradient_scale` first
+  // (clipping, without a pass of its own). Throws InvalidArgument for a gradient of another shape
+  // or dtype.
+  void step(double gradient_scale = 1);
+  // The same for one parameter: for programs that update while backward still runs.
+  void step_parameter(std::size_t index, double gradient_scale = 1);
+  // Lets every gradient go.
+  void zero_grad() const;
+
+  double learning_rate() const { return learning_rate_; }
+  void set_learning_rate(double rate);
+  const std::vector<NamedTensor>& parameters() const { return parameters_; }
+
+  // The state by name, "momentum.0.weight", and how often each parameter was updated. To resume:
+  // load what a file kept into an optimiser made alike.
+  std::vector<NamedTensor> named_state() const;
+  std::vector<std::uint64_t> updates() const { return updates_; }
+  // Throws InvalidArgument for another number of parameters.
+  void set_updates(std::span<const std::uint64_t> updates);
+
+ protected:
+  // Throws InvalidArgument for parameters as said above, and where there is none.
+  Optimizer(const char* name, std::vector<NamedTensor> parameters, double learning_rate);
+
+  // A tensor of zeros for each parameter, "slot.<parameter's name>".
+  void add_slot(const std::string& slot);
+  struct Update {
+    Tensor parameter, gradient;
+    std::span<const Tensor> state;  // by slot
+    std::uint64_t number = 1;       // of this update, from 1
+    double scale = 1;               // of the gradient
+  };
+  virtual void update(const Update& update) = 0;
+
+ private:
+  const char* const name_;
+  const std::vector<NamedTensor> parameters_;
+  double learning_rate_;
+  std::vector<std::string> slots_;
+  std::vector<std::vector<Tensor>> state_;  // by parameter, then slot
+  std::vector<std::uint64_t> updates_;
+};
+
+// While it lives, each backward updates every parameter as soon as its gradient is whole and lets
+// the gradient go: only one gradient need be there at a time, and it is still in the caches. For
+// graphs that use a parameter in one place, or more than once before its gradient is whole; what
+// backward still needs of a changed parameter, it refuses. Without clipping, since the norm of all
+// gradients is not known. The optimiser must outlive it.
+class UpdatesInBackward {
+ public:
+  explicit UpdatesInBackward(Optimizer& optimizer);
+  ~UpdatesInBackward();
+  UpdatesInBackward(const UpdatesInBackward&) = delete;
+  UpdatesInBackward& operator=(const UpdatesInBackward&) = delete;
+
+ private:
+  std::vector<std::function<void()>> removals_;
+};
+
+struct SgdOptions {
+  double learning_rate = 1e-2;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;  // added to the gradient
+  bool nesterov = false;    // needs momentum, and no dampening
+};
+
+// Stochastic gradient descent: v <- momentum v + (1 - dampening) g, the first time v <- g;
+// p <- p - rate v, or with Nesterov p - rate (g + momentum v), as PyTorch has it.
+class Sgd final : public Optimizer {
+ public:
+  Sgd(std::vector<NamedTensor> parameters, const SgdOptions& options);
+
+ private:
+  void update(const Update& update) override;
+  const SgdOptions options_;
+};
+
+struct AdamOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = false;  // decays the parameter instead of the gradient: AdamW
+};
+
+// Kingma and Ba 2015; AdamW: Loshchilov and Hutter 2019.
+class Adam : public Optimizer {
+ public:
+  Adam(std::vector<NamedTensor> parameters, const AdamOptions& options);
+
+ private:
+  void update(const Update& update) override;
+  const AdamOptions options_;
+};
+
+class AdamW final : public Adam {
+ public:
+  AdamW(std::vector<NamedTensor> parameters, AdamOptions options)
+      : Adam(std::move(parameters), [&] {
+          options.decoupled = true;
+          return options;
+        }()) {}
+};
+
+// The Euclidean norm of all gradients together, gathered in f64 (the same on any number of
+// threads); parameters without one count 0.
+double gradient_norm(std::span<const NamedTensor> parameters);
+
+// What gradients must be multiplied with so that their norm is at most `limit`: step's argument. At
+// most 1; NaN for a norm that is no number.
+double clip_factor(double norm, double limit);
+
+}  // namespace tenon::nn

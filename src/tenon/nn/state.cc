@@ -1,0 +1,106 @@
+#include "tenon/nn/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tenon/base/error.h"
+#include "tenon/base/hash.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/interop/safetensors.h"
+
+namespace tenon::nn {
+namespace {
+
+constexpr const char* kUpdates = "optimiser.updates";
+
+std::vector<NamedTensor> all_state(const Module& model, const Optimizer* optimizer) {
+  std::vector<NamedTensor> all;
+  for (const NamedTensor& part : model.named_state())
+    all.push_back({"model." + part.name, part.tensor.detach()});
+  if (optimizer == nullptr) return all;
+  for (const NamedTensor& part : optimizer->named_state())
+    all.push_back({"optimiser." + part.name, part.tensor});
+  return all;
+}
+
+}  // namespace
+
+void save_state(const std::string& path, const Module& model, const Optimizer* optimizer,
+                const Metadata& metadata) {
+  std::map<std::string, Tensor> tensors;
+  for (const NamedTensor& part : all_state(model, optimizer)) tensors[part.name] = part.tensor;
+  if (optimizer != nullptr) {
+    const std::vector<std::uint64_t> updates = optimizer->updates();
+    const std::vector<std::int64_t> numbers(updates.begin(), updates.end());
+    tensors[kUpdates] = tensor<std::int64_t>(std::span<const std::int64_t>(numbers),
+                                             {static_cast<std::int64_t>(numbers.size())});
+  }
+  save_safetensors(path, tensors, metadata);
+}
+
+Metadata load_metadata(const std::string& path) { return load_safetensors(path).metadata; }
+
+Metadata load_state(const std::string& path, const Module& model, Optimizer* optimizer) {
+  SafeTensors file = load_safetensors(path);
+  const auto fail = [&](const std::string& reason) { return ParseError(path, 0, 0, reason); };
+  const auto find = [&](const std::string& name, IntList sizes, DType dtype) {
+    const auto found = file.tensors.find(name);
+    if (found == file.tensors.end())
+      throw fail(fmt::format("tensor \"{}\" is missing: the file was written for another model or "
+                             "optimiser",
+                             name));
+    if (!(found->second.sizes() == sizes) || found->second.dtype() != dtype)
+      throw fail(fmt::format("tensor \"{}\" is {} {}, the model's is {} {}", name,
+                             dtype_name(found->second.dtype()), to_string(found->second.sizes()),
+                             dtype_name(dtype), to_string(sizes)));
+    return found->second;
+  };
+  const std::vector<NamedTensor> parts = all_state(model, optimizer);
+  std::vector<Tensor> found;
+  for (const NamedTensor& part : parts)
+    found.push_back(find(part.name, part.tensor.sizes(), part.tensor.dtype()));
+  std::vector<std::uint64_t> updates;
+  if (optimizer != nullptr) {
+    const auto count = static_cast<std::int64_t>(optimizer->parameters().size());
+    const Tensor numbers = find(kUpdates, {count}, DType::kI64);
+    for (std::int64_t i = 0; i < count; ++i)
+      updates.push_back(static_cast<std::uint64_t>(numbers.const_data_ptr<std::int64_t>()[i]));
+  }
+  for (const auto& [name, tensor] : file.tensors) {
+    const bool of_model = name.starts_with("model.");
+    const bool known = name == kUpdates || std::any_of(parts.begin(), parts.end(), [&](auto& part) {
+                         return part.name == name;
+                       });
+    if (!known && (of_model || optimizer != nullptr))
+      throw fail(fmt::format("tensor \"{}\" is left over: the file was written for another model "
+                             "or optimiser",
+                             name));
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) copy_(parts[i].tensor, found[i]);
+  if (optimizer != nullptr) optimizer->set_updates(updates);
+  return file.metadata;
+}
+
+std::uint64_t state_hash(std::span<const NamedTensor> state) {
+  RunningHash hash;
+  const auto add_bytes = [&](const char* bytes, std::size_t count) {
+    hash.add(count);
+    for (std::size_t i = 0; i < count; i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes + i, std::min<std::size_t>(8, count - i));
+      hash.add(word);
+    }
+  };
+  for (const NamedTensor& part : state) {
+    add_bytes(part.name.data(), part.name.size());
+    for (const std::int64_t size : part.tensor.sizes()) hash.add(static_cast<std::uint64_t>(size));
+    const Tensor dense = contiguous(part.tensor.detach());
+    add_bytes(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+  }
+  return hash.value();
+}
+
+}  // namespace tenon::nn

@@ -1,0 +1,35 @@
+// Models and training runs in files.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "tenon/nn/optimizer.h"
+
+namespace tenon::nn {
+
+using Metadata = std::map<std::string, std::string>;
+
+// A safetensors file with the model's parameters and buffers as "model.<name>" and, where one is
+// given, the optimiser's state as "optimiser.<name>" and its numbers of updates as
+// "optimiser.updates". With `metadata` besides, it is all that an exact resume needs: what the
+// program keeps there (the step, seeds, the vocabulary) comes back from load_state.
+//
+// The file is written beside its name and renamed: when the disk is full, or the program dies, an
+// earlier file stays as it was. Throws std::runtime_error with the path and the reason.
+void save_state(const std::string& path, const Module& model, const Optimizer* optimizer = nullptr,
+                const Metadata& metadata = {});
+
+// What a file says beside its tensors. Throws ParseError for one that cannot be read.
+Metadata load_metadata(const std::string& path);
+
+// Fills a model (and an optimiser) made alike with what save_state wrote, and returns the metadata.
+// Throws ParseError, with the path, the tensor and both shapes, where something is missing, left
+// over or of another shape or dtype; then nothing has been changed.
+Metadata load_state(const std::string& path, const Module& model, Optimizer* optimizer = nullptr);
+
+// A hash over names, shapes and bytes, equal on every machine for equal bits.
+std::uint64_t state_hash(std::span<const NamedTensor> state);
+
+}  // namespace tenon::nn

@@ -1,0 +1,248 @@
+// Plain loops, compiled once for each instruction set and vectorised by the compiler, and Highway's
+// exponential.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/training_rows.cc"
+#include "tenon/ops/kernels/cpu/simd_targets.h"
+// The order matters.
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "hwy/contrib/math/math-inl.h"
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tenon/ops/kernels/cpu/training_rows.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kLanes = 16;  // sums are taken in this many, on every machine
+
+float sum_lanes(const float* lanes) {
+  float sum = 0;
+  for (int l = 0; l < kLanes; ++l) sum += lanes[l];
+  return sum;
+}
+
+// With g = dy weight and n = (x - mean) scale:  dx = scale (g - mean(g) - n mean(g n)).
+void layer_norm(float* dx, float* __restrict dweight, float* __restrict dbias, const float* dy,
+                const float* __restrict x, const float* __restrict weight, std::int64_t count,
+                float mean, float scale) {
+  float sums[kLanes] = {};
+  float products[kLanes] = {};
+  std::int64_t i = 0;
+  const auto add = [&](std::int64_t at, int lane) {
+    const float g = weight == nullptr ? dy[at] : dy[at] * weight[at];
+    sums[lane] += g;
+    products[lane] += g * ((x[at] - mean) * scale);
+  };
+  if (weight != nullptr) {
+    for (; i + kLanes <= count; i += kLanes)
+      for (int l = 0; l < kLanes; ++l) {
+        const float g = dy[i + l] * weight[i + l];
+        sums[l] += g;
+        products[l] += g * ((x[i + l] - mean) * scale);
+      }
+  }
+  for (; i < count; ++i) add(i, static_cast<int>(i % kLanes));
+  const float average = sum_lanes(sums) / static_cast<float>(count);
+  const float along = sum_lanes(products) / static_cast<float>(count);
+  if (dweight != nullptr)
+    for (i = 0; i < count; ++i) dweight[i] += dy[i] * ((x[i] - mean) * scale);
+  if (dbias != nullptr)
+    for (i = 0; i < count; ++i) dbias[i] += dy[i];
+  if (weight != nullptr) {
+#pragma GCC ivdep
+    for (i = 0; i < count; ++i)
+      dx[i] = scale * (dy[i] * weight[i] - average - (x[i] - mean) * scale * along);
+    return;
+  }
+#pragma GCC ivdep
+  for (i = 0; i < count; ++i) dx[i] = scale * (dy[i] - average - (x[i] - mean) * scale * along);
+}
+
+void softmax(float* dx, const float* dy, const float* __restrict y, std::int64_t count,
+             float scale) {
+  float sums[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) sums[l] += dy[i + l] * y[i + l];
+  for (; i < count; ++i) sums[i % kLanes] += dy[i] * y[i];
+  const float sum = sum_lanes(sums);
+#pragma GCC ivdep
+  for (i = 0; i < count; ++i) dx[i] = y[i] * (dy[i] - sum) * scale;
+}
+
+// Applies a vector function f(d, x) to elements, the rest through a buffer. f never sees lanes
+// beyond the row that are not 0.
+template <typename F>
+void each_vector(std::int64_t count, const F& f) {
+  const hn::ScalableTag<float> d;
+  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step) f(d, i, step);
+  if (i < count) f(d, i, count - i);
+}
+template <class D>
+hn::Vec<D> load(D d, const float* from, std::int64_t count) {
+  if (count == static_cast<std::int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
+  HWY_ALIGN float buffer[hn::MaxLanes(d)] = {};
+  std::copy_n(from, count, buffer);
+  return hn::Load(d, buffer);
+}
+template <class D>
+void store(D d, hn::Vec<D> value, float* to, std::int64_t count) {
+  if (count == static_cast<std::int64_t>(hn::Lanes(d))) return hn::StoreU(value, d, to);
+  HWY_ALIGN float buffer[hn::MaxLanes(d)];
+  hn::Store(value, d, buffer);
+  std::copy_n(buffer, count, to);
+}
+
+double log_sum(const float* x, std::int64_t count) {
+  float largest = -std::numeric_limits<float>::infinity();
+  bool has_nan = false;
+  for (std::int64_t i = 0; i < count; ++i) {
+    largest = x[i] > largest ? x[i] : largest;
+    has_nan |= x[i] != x[i];
+  }
+  if (has_nan) return std::numeric_limits<double>::quiet_NaN();
+  if (std::isinf(largest)) return largest;
+  double total = 0;
+  each_vector(count, [&](auto d, std::int64_t i, std::int64_t n) {
+    const auto e = hn::Exp(d, hn::Sub(load(d, x + i, n), hn::Set(d, largest)));
+    const auto inside =
+        hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(n)), e);
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, inside)));
+  });
+  return static_cast<double>(largest) + std::log(total);
+}
+
+void shares(float* out, const float* x, std::int64_t count, float sum, float scale) {
+  each_vector(count, [&](auto d, std::int64_t i, std::int64_t n) {
+    // A NaN sum makes NaN of everything.
+    const auto power = hn::Sub(load(d, x + i, n), hn::Set(d, sum));
+    const auto share = hn::Mul(hn::Exp(d, hn::Min(power, hn::Set(d, 80.0f))), hn::Set(d, scale));
+    store(d, hn::IfThenElse(hn::IsNaN(power), power, share), out + i, n);
+  });
+}
+
+// With z = k (x + c x^3), t = tanh(z):  0.5 (1 + t) + 0.5 x (1 - t^2) k (1 + 3 c x^2).
+void gelu_tanh(float* dx, const float* dy, const float* x, std::int64_t count) {
+  constexpr float kScale = 0.7978845608028654f;
+  constexpr float kCubic = 0.044715f;
+  each_vector(count, [&](auto d, std::int64_t i, std::int64_t n) {
+    const auto v = load(d, x + i, n);
+    const auto g = load(d, dy + i, n);
+    const auto one = hn::Set(d, 1.0f);
+    const auto half = hn::Set(d, 0.5f);
+    const auto square = hn::Mul(v, v);
+    const auto z = hn::Mul(hn::Set(d, kScale),
+                           hn::Mul(v, hn::MulAdd(hn::Set(d, kCubic), square, one)));
+    // tanh(z) = 1 - 2 / (exp(2 z) + 1); beyond 40 it is 1 to the last bit.
+    const auto clamped = hn::Min(hn::Max(z, hn::Set(d, -40.0f)), hn::Set(d, 40.0f));
+    const auto e = hn::Exp(d, hn::Add(clamped, clamped));
+    const auto t = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(e, one)));
+    const auto inner =
+        hn::Mul(hn::Set(d, kScale), hn::MulAdd(hn::Set(d, 3 * kCubic), square, one));
+    const auto slope = hn::Mul(hn::Mul(v, hn::NegMulAdd(t, t, one)), inner);
+    const auto derivative = hn::Mul(half, hn::Add(hn::Add(one, t), slope));
+    const auto product = hn::Mul(g, derivative);
+    store(d, hn::IfThenElse(hn::IsNaN(v), v, product), dx + i, n);
+  });
+}
+
+// A NaN stays: it is larger than nothing and nothing is larger.
+HWY_INLINE float larger(float value, float best) {
+  return best != best ? best : (!(value <= best) ? value : best);
+}
+
+void max_pool(float* __restrict out, const float* __restrict in, std::int64_t count,
+              std::int64_t rows, std::int64_t width, std::int64_t kernel, std::int64_t stride) {
+  if (rows == 2 && kernel == 2 && stride == 2) {
+    const float* __restrict below = in + width;
+    for (std::int64_t x = 0; x < count; ++x)
+      out[x] = larger(larger(in[2 * x], in[2 * x + 1]), larger(below[2 * x], below[2 * x + 1]));
+    return;
+  }
+  std::fill_n(out, count, -std::numeric_limits<float>::infinity());
+  for (std::int64_t y = 0; y < rows; ++y)
+    for (std::int64_t k = 0; k < kernel; ++k) {
+      const float* __restrict row = in + y * width + k;
+      for (std::int64_t x = 0; x < count; ++x) out[x] = larger(row[x * stride], out[x]);
+    }
+}
+
+bool is_chosen(float value, float best) { return value > best || value != value; }
+
+// Windows of 2 x 2, one beside the other: each element belongs to at most one.
+void max_pool_gradient_2x2(float* __restrict dx, const float* __restrict dy,
+                           const float* __restrict x, const cpu::TrainingRows::Plane& p) {
+  if (p.height != 2 * p.out_height || p.width != 2 * p.out_width)
+    std::fill_n(dx, p.height * p.width, 0.0f);
+  for (std::int64_t i = 0; i < p.out_height; ++i) {
+    const float* __restrict above = x + 2 * i * p.width;
+    const float* __restrict below = above + p.width;
+    float* __restrict to = dx + 2 * i * p.width;
+    float* __restrict under = to + p.width;
+    const float* __restrict g = dy + i * p.out_width;
+    for (std::int64_t j = 0; j < p.out_width; ++j) {
+      const float a = above[2 * j], b = above[2 * j + 1];
+      const float c = below[2 * j], d = below[2 * j + 1];
+      const bool second = (b > a) | (b != b);
+      const bool fourth = (d > c) | (d != d);
+      const float top = second ? b : a, bottom = fourth ? d : c;
+      const bool lower = (bottom > top) | (bottom != bottom);
+      const float up = lower ? 0.0f : g[j], down = lower ? g[j] : 0.0f;
+      to[2 * j] = second ? 0.0f : up;
+      to[2 * j + 1] = second ? up : 0.0f;
+      under[2 * j] = fourth ? 0.0f : down;
+      under[2 * j + 1] = fourth ? down : 0.0f;
+    }
+  }
+}
+
+void max_pool_gradient(float* dx, const float* dy, const float* x,
+                       const cpu::TrainingRows::Plane& p) {
+  if (p.kernel_height == 2 && p.kernel_width == 2 && p.stride_height == 2 && p.stride_width == 2)
+    return max_pool_gradient_2x2(dx, dy, x, p);
+  std::fill_n(dx, p.height * p.width, 0.0f);
+  for (std::int64_t i = 0; i < p.out_height; ++i)
+    for (std::int64_t j = 0; j < p.out_width; ++j) {
+      const std::int64_t first = i * p.stride_height * p.width + j * p.stride_width;
+      std::int64_t best = first;
+      for (std::int64_t y = 0; y < p.kernel_height; ++y)
+        for (std::int64_t k = 0; k < p.kernel_width; ++k) {
+          const std::int64_t at = first + y * p.width + k;
+          if (is_chosen(x[at], x[best])) best = at;
+        }
+      dx[best] += dy[i * p.out_width + j];
+    }
+}
+
+}  // namespace
+
+const cpu::TrainingRows& training_rows() {
+  static constexpr cpu::TrainingRows kRows = {&layer_norm, &softmax,   &log_sum,
+                                              &shares,     &gelu_tanh, &max_pool,
+                                              &max_pool_gradient};
+  return kRows;
+}
+
+}  // namespace tenon::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::ops {
+
+HWY_EXPORT(training_rows);
+
+const cpu::TrainingRows& cpu::training_rows() { return HWY_DYNAMIC_DISPATCH(training_rows)(); }
+
+}  // namespace tenon::ops
+#endif

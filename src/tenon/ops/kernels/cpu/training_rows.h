@@ -1,0 +1,38 @@
+// What training does to dense rows of f32, each in one pass or two over the row.
+#pragma once
+
+#include <cstdint>
+
+namespace tenon::ops::cpu {
+
+// Outputs may be the gradient that came in.
+struct TrainingRows {
+  // dx of layer normalisation, and what the row adds to the gradients of weight and bias (null: not
+  // wanted). A null weight is 1. `mean` and `scale` (1 / deviation) are the row's.
+  void (*layer_norm)(float* dx, float* dweight, float* dbias, const float* dy, const float* x,
+                     const float* weight, std::int64_t count, float mean, float scale);
+  // y (dy - sum(dy y)) * scale.
+  void (*softmax)(float* dx, const float* dy, const float* y, std::int64_t count, float scale);
+  // log(sum(exp(x))); NaN passes on.
+  double (*log_sum)(const float* x, std::int64_t count);
+  // exp(x - log_sum) * scale.
+  void (*shares)(float* out, const float* x, std::int64_t count, float log_sum, float scale);
+  // dy gelu'(x), by the approximation with tanh.
+  void (*gelu_tanh)(float* dx, const float* dy, const float* x, std::int64_t count);
+  // One row of the output of max pooling: `rows` of the input, `width` apart, `kernel` wide places
+  // at `stride`. NaN passes on.
+  void (*max_pool)(float* out, const float* in, std::int64_t count, std::int64_t rows,
+                   std::int64_t width, std::int64_t kernel, std::int64_t stride);
+  // The gradient of one plane [height, width] of `x` from that of the places of a kernel without
+  // padding: each place's gradient goes to its first largest element, or to a NaN.
+  struct Plane {
+    std::int64_t height, width, out_height, out_width;
+    std::int64_t kernel_height, kernel_width, stride_height, stride_width;
+  };
+  void (*max_pool_gradient)(float* dx, const float* dy, const float* x, const Plane& plane);
+};
+
+// For the best instruction set that the machine has.
+const TrainingRows& training_rows();
+
+}  // namespace tenon::ops::cpu

@@ -1,0 +1,231 @@
+// tenon train and tenon generate as their users meet them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "support/temporary.h"
+#include "tenon/nn/data/idx.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using testing::TemporaryFile;
+using testing::TemporaryFolder;
+using Json = nlohmann::json;
+
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string err;
+};
+
+Outcome tenon_command(const std::string& arguments) {
+  const TemporaryFile out(".out");
+  const TemporaryFile err(".err");
+  const int raw = std::system((std::string(TENON_COMMAND) + " " + arguments + " >" + out.path() +
+                               " 2>" + err.path() + " </dev/null")
+                                  .c_str());
+  return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
+}
+
+// Images of 8 x 8 whose class is the quadrant that is bright.
+void write_images(const std::string& folder, const std::string& which, std::int64_t count,
+                  std::uint64_t seed) {
+  Generator generator(seed);
+  const Tensor labels = randint(0, 4, {count}, DType::kI64, generator);
+  const Tensor images = randint(0, 100, {count, 8, 8}, DType::kI64, generator);
+  const auto* label = labels.const_data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i)
+    fill_(images[i].narrow(0, label[i] / 2 * 4, 4).narrow(1, label[i] % 2 * 4, 4), 220);
+  std::ofstream(folder + "/" + which + "-images-idx3-ubyte", std::ios::binary)
+      << nn::format_idx(to(images, DType::kU8));
+  std::ofstream(folder + "/" + which + "-labels-idx1-ubyte", std::ios::binary)
+      << nn::format_idx(to(labels, DType::kU8));
+}
+
+class TrainTest : public ::testing::Test {
+ protected:
+  TrainTest() {
+    write_images(folder_.path(), "train", 200, 1);
+    write_images(folder_.path(), "t10k", 60, 2);
+  }
+  std::string images(const std::string& more) const {
+    return "train fashion-mnist --data " + folder_.path() + " --batch 32 " + more;
+  }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  const TemporaryFolder folder_;
+};
+
+TEST_F(TrainTest, JsonHasExactlyItsKeys) {
+  const Outcome run = tenon_command(images("--model mlp --epochs 3 --json"));
+  ASSERT_EQ(run.status, 0) << run.err;
+  const Json json = Json::parse(run.out);
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  EXPECT_THAT(
+      keys, ::testing::UnorderedElementsAre(
+                "test_accuracy", "final_loss", "samples_per_second", "peak_bytes",
+                "reserved_peak_bytes", "driver_calls_after_step_2", "weights_hash", "layout_hash"));
+  EXPECT_GE(json["test_accuracy"], 0.95);
+  EXPECT_LT(json["final_loss"], 1.0);
+  EXPECT_EQ(json["driver_calls_after_step_2"], 0);
+  EXPECT_GT(json["reserved_peak_bytes"], json["peak_bytes"]);
+}
+
+TEST_F(TrainTest, TwoRunsWithOneSeedAreTheSameToTheBit) {
+  for (const char* model : {"mlp", "cnn"}) {
+    const std::string command = images(std::string("--epochs 1 --json --model ") + model);
+    const Json first = Json::parse(tenon_command(command).out);
+    const Json second = Json::parse(tenon_command(command).out);
+    const Json other = Json::parse(tenon_command(command + " --seed 2").out);
+    for (const char* key : {"final_loss", "weights_hash", "layout_hash", "peak_bytes"})
+      EXPECT_EQ(first[key], second[key]) << model << " " << key;
+    EXPECT_NE(first["weights_hash"], other["weights_hash"]);
+    EXPECT_EQ(first["layout_hash"], other["layout_hash"]) << "the layout depends on sizes alone";
+  }
+}
+
+TEST_F(TrainTest, EveryPolicyTrainsToTheSameWeights) {
+  const std::string command = images("--model mlp --epochs 1 --json --allocator ");
+  const Json host = Json::parse(tenon_command(command + "host").out);
+  for (const char* policy : {"system", "buddy", "pool", "caching", "expandable", "unified",
+                             "stitched", "arena", "plan"}) {
+    const Outcome run = tenon_command(command + policy);
+    ASSERT_EQ(run.status, 0) << policy << ": " << run.err;
+    const Json json = Json::parse(run.out);
+    EXPECT_EQ(json["weights_hash"], host["weights_hash"]) << policy;
+    EXPECT_EQ(json["driver_calls_after_step_2"], 0) << policy;
+  }
+}
+
+TEST_F(TrainTest, TheReportSaysWhereTheBytesWere) {
+  const TemporaryFile trace(".csv");
+  const Outcome run = tenon_command(images("--model cnn --epochs 1 --record " + trace.path()));
+  ASSERT_EQ(run.status, 0) << run.err;
+  for (const char* words :
+       {"test accuracy", "parameters", "gradients", "optimiser", "activations", "temporaries",
+        "model.0", "driver calls after step 2: 0", "predicted from the first", "stitched",
+        "fragmentation", "allocator calls"})
+    EXPECT_THAT(run.out, HasSubstr(words));
+  EXPECT_THAT(run.out, Not(HasSubstr("MORE")));
+  EXPECT_THAT(run.err, IsEmpty());
+  const Outcome replay = tenon_command("replay --policy caching --passes 0 --json " + trace.path());
+  ASSERT_EQ(replay.status, 0) << replay.err;
+  EXPECT_GT(Json::parse(replay.out)[0]["events"], 100);
+}
+
+TEST_F(TrainTest, TrainsWithinALimitOrSaysWhatIsMissing) {
+  const Outcome fits = tenon_command(images("--model mlp --epochs 1 --json --memory-limit 64MiB"));
+  ASSERT_EQ(fits.status, 0) << fits.err;
+  EXPECT_LE(Json::parse(fits.out)["reserved_peak_bytes"], 64 << 20);
+  const Outcome small = tenon_command(images("--model mlp --epochs 1 --memory-limit 1MiB"));
+  EXPECT_EQ(small.status, 1);
+  EXPECT_THAT(small.err, HasSubstr("--memory-limit 1 MiB"));
+  EXPECT_THAT(small.err, HasSubstr("more"));
+  EXPECT_EQ(tenon_command(images("--memory-limit much")).status, 2);
+  EXPECT_EQ(tenon_command(images("--memory-limit 0")).status, 2);
+}
+
+TEST_F(TrainTest, ASavedRunGoesOnExactly) {
+  const std::string saved = path("run.safetensors");
+  const std::string whole = images("--model mlp --epochs 300 --json");
+  const Json wanted = Json::parse(tenon_command(whole).out);
+  // Interrupted somewhere: after a while, by SIGINT.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string command =
+        "exec " TENON_COMMAND " " + whole + " --save " + saved + " >/dev/null 2>" + path("err");
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), static_cast<char*>(nullptr));
+    ::_exit(127);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ::kill(child, SIGINT);
+  int raw = 0;
+  ::waitpid(child, &raw, 0);
+  if (!WIFEXITED(raw) || WEXITSTATUS(raw) != 130)
+    GTEST_SKIP() << "it was over, or not yet begun, when the signal came";
+  std::ifstream err(path("err"));
+  const std::string said(std::istreambuf_iterator<char>(err), {});
+  EXPECT_THAT(said, HasSubstr("--resume " + saved));
+  const Outcome resumed =
+      tenon_command("train fashion-mnist --data " + folder_.path() + " --json --resume " + saved);
+  ASSERT_EQ(resumed.status, 0) << resumed.err;
+  const Json json = Json::parse(resumed.out);
+  EXPECT_EQ(json["weights_hash"], wanted["weights_hash"]);
+  EXPECT_EQ(json["final_loss"], wanted["final_loss"]);
+  EXPECT_EQ(json["test_accuracy"], wanted["test_accuracy"]);
+  EXPECT_EQ(tenon_command(images("--seed 9 --resume " + saved)).status, 2);
+}
+
+TEST_F(TrainTest, BadDataIsAClearError) {
+  const Outcome missing = tenon_command("train fashion-mnist --data /no/such/folder");
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.err, HasSubstr("/no/such/folder/train-images-idx3-ubyte"));
+  std::ofstream(path("train-labels-idx1-ubyte"), std::ios::binary) << "garbage";
+  const Outcome corrupt = tenon_command(images(""));
+  EXPECT_EQ(corrupt.status, 2);
+  EXPECT_THAT(corrupt.err, HasSubstr("train-labels-idx1-ubyte"));
+  EXPECT_EQ(tenon_command("train fashion-mnist --model rnn").status, 2);
+  EXPECT_EQ(tenon_command("train fashion-mnist --batch 0").status, 2);
+  EXPECT_EQ(tenon_command("train").status, 2);
+  const Outcome policy =
+      tenon_command("train text " TENON_SOURCE_DIR "/data/text/genesis.txt --allocator best");
+  EXPECT_EQ(policy.status, 2);
+  EXPECT_THAT(policy.err, HasSubstr("the policies are"));
+}
+
+TEST_F(TrainTest, ALossThatBecomesNanNamesItsOperator) {
+  const Outcome run = tenon_command(images("--model mlp --epochs 9 --json --learning-rate 1e30"));
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("made the first NaN"));
+  EXPECT_THAT(run.err, HasSubstr("in model."));
+}
+
+TEST_F(TrainTest, AFileThatCannotBeWrittenIsAnError) {
+  const Outcome run =
+      tenon_command(images("--model mlp --epochs 1 --json --save /no/such/folder/run.safetensors"));
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("/no/such/folder/run.safetensors"));
+}
+
+TEST_F(TrainTest, TextIsLearntAndGenerated) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "the quick brown fox jumps over the lazy dog\n";
+  std::ofstream(path("text")) << text;
+  const std::string saved = path("text.safetensors");
+  const Outcome run = tenon_command(
+      "train text " + path("text") +
+      " --length 32 --layers 2 --width 32 --heads 2 --batch 8 --epochs 4 --save " + saved);
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("test accuracy"));
+  const Outcome made =
+      tenon_command("generate " + saved + " --prompt 'the quick' --count 40" + " --temperature 0");
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("the quick brown fox jumps"));
+  const Outcome again = tenon_command("generate " + saved + " --prompt 'the' --seed 3");
+  EXPECT_EQ(again.out, tenon_command("generate " + saved + " --prompt 'the' --seed 3").out);
+  EXPECT_THAT(tenon_command("generate " + saved + " --prompt XYZ").err, HasSubstr("'X'"));
+  EXPECT_EQ(tenon_command("generate " + path("text")).status, 2);
+  EXPECT_EQ(tenon_command("train text /no/such/text").status, 2);
+  std::ofstream(path("short")) << "short";
+  EXPECT_THAT(tenon_command("train text " + path("short")).err, HasSubstr("5 characters"));
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,89 @@
+// tenon generate: what a trained text model goes on with.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "commands.h"
+#include "tenon/base/error.h"
+#include "tenon/base/random.h"
+#include "tenon/memory/scopes/with_scope.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/inference_mode.h"
+#include "train_task.h"
+
+namespace tenon::command {
+namespace {
+
+struct GenerateArguments {
+  std::string file = "tenon-text.safetensors";
+  std::string prompt = "\n";
+  std::uint64_t count = 500;
+  double temperature = 0.8;
+  std::uint64_t seed = 1;
+};
+
+// Draws a class from logits; the likeliest one at temperature 0.
+std::uint8_t draw(const float* logits, std::int64_t classes, double temperature, Random& random) {
+  const auto best = std::max_element(logits, logits + classes);
+  if (temperature == 0) return static_cast<std::uint8_t>(best - logits);
+  std::vector<double> weights;
+  double sum = 0;
+  for (std::int64_t i = 0; i < classes; ++i) {
+    weights.push_back(std::exp((static_cast<double>(logits[i]) - *best) / temperature));
+    sum += weights.back();
+  }
+  double left = static_cast<double>(random.next() >> 11) * 0x1.0p-53 * sum;
+  for (std::int64_t i = 0; i < classes; ++i) {
+    left -= weights[static_cast<std::size_t>(i)];
+    if (left < 0) return static_cast<std::uint8_t>(i);
+  }
+  return static_cast<std::uint8_t>(best - logits);
+}
+
+int run_generate(const GenerateArguments& a) {
+  if (!(a.temperature >= 0 && a.temperature <= 100))
+    throw InvalidArgument(fmt::format("--temperature {}: it may be 0 to 100", a.temperature));
+  if (a.prompt.empty()) throw InvalidArgument("--prompt: it needs at least one character");
+  const TextModel text = load_text_model(a.file);
+  std::vector<std::uint8_t> ids = text.vocabulary.encode(a.prompt);
+  const InferenceMode inference;
+  Random random(a.seed);
+  const auto length = static_cast<std::size_t>(text.model->options().length);
+  fmt::print("{}", a.prompt);
+  for (std::uint64_t i = 0; i < a.count; ++i) {
+    const std::size_t seen = std::min(ids.size(), length);
+    const std::uint8_t id = with_scope([&] {
+      const Tensor input = empty({1, static_cast<std::int64_t>(seen)}, DType::kI64);
+      std::copy(ids.end() - static_cast<std::ptrdiff_t>(seen), ids.end(),
+                input.data_ptr<std::int64_t>());
+      const Tensor logits = contiguous((*text.model)(input).select(1, -1));
+      return draw(logits.const_data_ptr<float>(), logits.numel(), a.temperature, random);
+    });
+    ids.push_back(id);
+    fmt::print("{}", text.vocabulary.character(id));
+  }
+  fmt::print("\n");
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_generate(CLI::App& app) {
+  const auto arguments = std::make_shared<GenerateArguments>();
+  CLI::App* generate =
+      app.add_subcommand("generate", "Write text with a model of tenon train text");
+  generate->add_option("FILE", arguments->file, "The saved run")->capture_default_str();
+  generate->add_option("--prompt", arguments->prompt, "What to go on with");
+  generate->add_option("--count", arguments->count, "Characters to write")->capture_default_str();
+  generate
+      ->add_option("--temperature", arguments->temperature,
+                   "0: the likeliest each time; higher: bolder")
+      ->capture_default_str();
+  generate->add_option("--seed", arguments->seed, "Of what is drawn")->capture_default_str();
+  return {generate, [arguments] { return run_generate(*arguments); }};
+}
+
+}  // namespace tenon::command

@@ -1,0 +1,212 @@
+// tenon train: real models in Tenon's memory.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+
+#include "commands.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/trace/csv.h"
+#include "train_report.h"
+#include "trainer.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";
+
+constexpr const char* kHelp = R"(
+Each step runs in a scope: its temporaries lie in an arena whose size is predicted from the first
+step, and go together at its end. After the second step a step asks neither the driver nor malloc
+for tensors. With --memory-limit, blocks go one by one through the policy instead; if that is not
+enough, activations are computed again in backward; if that is not enough either, the command says
+how much is missing. (The data set itself is not part of the limit.)
+
+The report at the end says where the peak was, by use and by layer, and what every policy would
+have needed for the recorded steps. Two runs with one seed give the same weights, losses and memory
+layout, bit for bit; the hashes show it.
+
+--json prints one object: test_accuracy, final_loss, samples_per_second, peak_bytes,
+reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
+
+Ctrl-C saves the run and says how to resume; a resumed run ends with the weights that it would have
+had without the interruption.
+
+Exit status: 0, 130 when interrupted (and saved), 2 for bad usage or data that cannot be read, 1 for
+a limit that is too small, a loss that is no number, a file that cannot be written, or a bug.)";
+
+struct TrainArguments {
+  ImageTaskOptions image;
+  TextTaskOptions text;
+  TrainSettings settings;
+  std::string limit;
+  std::string record_file;
+  std::string save_file;
+  bool json = false;
+};
+
+// The options that both tasks have.
+void add_common(CLI::App& app, TrainArguments& a) {
+  TrainSettings& s = a.settings;
+  app.footer(kHelp);
+  app.add_option("--epochs", s.epochs, "Passes over the training data")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--batch", s.batch, "Examples in a step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--learning-rate", s.learning_rate, "At its highest; 0: one that suits the model")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", s.seed, "Of weights and order")->capture_default_str();
+  app.add_option("--allocator", s.allocator, "The policy (see tenon policies)")
+      ->capture_default_str();
+  app.add_option("--memory-limit", a.limit, "What the policy may hold at most, like 64MiB");
+  app.add_option("--record", a.record_file,
+                 "Write the allocations of the first two steps as a trace, .csv or .csv.zst");
+  app.add_option("--save", a.save_file, "Where the run is saved: at the end, or when interrupted");
+  app.add_option("--resume", s.resume_file, "Go on with a saved run");
+  app.add_flag("--json", a.json, "Print one JSON object at the end, and nothing else");
+}
+
+// A resumed run is the run that was saved: what it was started with comes from the file.
+void take_from_file(TrainArguments& a, const CLI::App& app, const std::string& task) {
+  const std::string& path = a.settings.resume_file;
+  if (path.empty()) return;
+  const nn::Metadata metadata = nn::load_metadata(path);
+  if (metadata_text(metadata, "task", path) != task)
+    throw ParseError(
+        path, 0, 0,
+        fmt::format("it is a run of another kind, \"{}\"", metadata_text(metadata, "task", path)));
+  const auto check_same = [&](const char* option, const std::string& given,
+                              const std::string& saved) {
+    if (app.count(option) > 0 && given != saved)
+      throw InvalidArgument(fmt::format("{} {}: {} was saved with {}; leave the option out", option,
+                                        given, path, saved));
+  };
+  const auto number = [&](const char* key) { return metadata_number(metadata, key, path); };
+  check_same("--epochs", std::to_string(a.settings.epochs), std::to_string(number("epochs")));
+  check_same("--batch", std::to_string(a.settings.batch), std::to_string(number("batch")));
+  check_same("--seed", std::to_string(a.settings.seed), std::to_string(number("seed")));
+  a.settings.epochs = number("epochs");
+  a.settings.learning_rate =
+      std::strtod(metadata_text(metadata, "learning_rate", path).c_str(), nullptr);
+  a.settings.batch = static_cast<std::int64_t>(number("batch"));
+  a.settings.seed = number("seed");
+  if (task == "images") {
+    check_same("--model", a.image.model, metadata_text(metadata, "model", path));
+    a.image.model = metadata_text(metadata, "model", path);
+  } else {
+    a.text.gpt.length = static_cast<std::int64_t>(number("length"));
+    a.text.gpt.layers = static_cast<std::int64_t>(number("layers"));
+    a.text.gpt.width = static_cast<std::int64_t>(number("width"));
+    a.text.gpt.heads = static_cast<std::int64_t>(number("heads"));
+  }
+}
+
+// Trains as the settings say; where that does not fit into the limit, with checkpoints.
+TrainOutcome train_within(TrainTask& task, TrainSettings settings) {
+  try {
+    return train(task, settings);
+  } catch (const OutOfMemory& error) {
+    if (settings.limit_bytes == 0) throw;
+    fmt::print(stderr,
+               "tenon: {} is too little to keep all activations: trying again with checkpoints\n",
+               format_byte_size(settings.limit_bytes));
+  }
+  settings.checkpoints = true;
+  try {
+    return train(task, settings);
+  } catch (const OutOfMemory&) {
+    const std::uint64_t needed = measure_need(task, settings);
+    throw std::runtime_error(fmt::format(
+        "--memory-limit {}: with checkpoints this run needs {} under {}, {} more; a smaller "
+        "--batch "
+        "needs less",
+        format_byte_size(settings.limit_bytes), format_byte_size(needed), settings.allocator,
+        format_byte_size(needed - std::min(needed, settings.limit_bytes))));
+  }
+}
+
+int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_command) {
+  a.settings.quiet = a.json;
+  if (!a.limit.empty()) {
+    a.settings.limit_bytes = parse_byte_size(a.limit);
+    if (a.settings.limit_bytes == 0)
+      throw InvalidArgument("--memory-limit 0: a run needs at least one byte");
+  }
+  if (!a.json) fmt::print("{}, seed {}\n", task.title(), a.settings.seed);
+  const TrainOutcome outcome = train_within(task, a.settings);
+  if (outcome.interrupted) {
+    fmt::print(stderr, "tenon: to go on: {} --resume {}\n", resume_command, a.settings.save_file);
+    return kInterrupted;
+  }
+  if (!a.record_file.empty())
+    write_csv(trace_of(outcome.events, std::filesystem::path(a.record_file).stem().string()),
+              a.record_file);
+  fmt::print("{}", a.json ? train_json(outcome) : train_report(outcome, a.settings.allocator));
+  if (!a.json && a.settings.save_at_end) fmt::print("\nsaved as {}\n", a.settings.save_file);
+  return kSuccess;
+}
+
+}  // namespace
+
+std::vector<Subcommand> add_train(CLI::App& app) {
+  CLI::App* train_app = app.add_subcommand("train", "Train a model, and show where its bytes went");
+  train_app->require_subcommand(1);
+  train_app->footer("\"tenon train fashion-mnist --help\" says more.");
+
+  const auto image = std::make_shared<TrainArguments>();
+  CLI::App* images =
+      train_app->add_subcommand("fashion-mnist", "Train a classifier of images in IDX files");
+  images->add_option("--data", image->image.folder, "The folder with the four IDX files")
+      ->default_val(kFashionMnist);
+  images->add_option("--model", image->image.model, "mlp or cnn")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"mlp", "cnn"}));
+  add_common(*images, *image);
+
+  const auto text = std::make_shared<TrainArguments>();
+  CLI::App* texts = train_app->add_subcommand("text", "Train a character GPT on a text");
+  texts->add_option("FILE", text->text.file, "The text")->required();
+  texts->add_option("--length", text->text.gpt.length, "Characters seen at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  texts->add_option("--layers", text->text.gpt.layers, "Transformer blocks")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 128));
+  texts->add_option("--width", text->text.gpt.width, "Features of a character")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 8192));
+  texts->add_option("--heads", text->text.gpt.heads, "Attention heads; they divide the width")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  text->settings.batch = 32;
+  add_common(*texts, *text);
+
+  const auto run_images = [image, images] {
+    take_from_file(*image, *images, "images");
+    image->settings.save_at_end = !image->save_file.empty();
+    image->settings.save_file =
+        image->save_file.empty() ? "tenon-fashion-mnist.safetensors" : image->save_file;
+    image->image.batch = image->settings.batch;
+    image->image.seed = image->settings.seed;
+    const auto task = make_image_task(image->image);
+    return run_train(*task, *image,
+                     fmt::format("tenon train fashion-mnist --data {}", image->image.folder));
+  };
+  const auto run_text = [text, texts] {
+    take_from_file(*text, *texts, "text");
+    text->settings.save_at_end = true;  // tenon generate wants it
+    text->settings.save_file = text->save_file.empty() ? "tenon-text.safetensors" : text->save_file;
+    text->text.batch = text->settings.batch;
+    text->text.seed = text->settings.seed;
+    const auto task = make_text_task(text->text);
+    return run_train(*task, *text, fmt::format("tenon train text {}", text->text.file));
+  };
+  return {{images, run_images}, {texts, run_text}};
+}
+
+}  // namespace tenon::command

@@ -1,0 +1,19 @@
+// What is said at the end of a training run.
+#pragma once
+
+#include <string>
+
+#include "trainer.h"
+
+namespace tenon::command {
+
+// One object with the keys test_accuracy, final_loss, samples_per_second, peak_bytes,
+// reserved_peak_bytes, driver_calls_after_step_2, weights_hash and layout_hash (16 hexadecimal
+// digits each).
+std::string train_json(const TrainOutcome& outcome);
+
+// For people: accuracy and speed, the peak by use and by layer, allocator calls, what the arena
+// needed, and what every policy would have needed for the recorded steps.
+std::string train_report(const TrainOutcome& outcome, const std::string& policy);
+
+}  // namespace tenon::command

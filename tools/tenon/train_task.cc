@@ -1,0 +1,150 @@
+// What tasks share, and the images.
+#include "train_task.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "tenon/autograd/autograd.h"
+#include "tenon/base/error.h"
+#include "tenon/nn/data/order.h"
+#include "tenon/nn/data/prefetcher.h"
+#include "tenon/nn/loss.h"
+#include "tenon/tensor/copy.h"
+
+namespace tenon::command {
+
+const std::string& metadata_text(const nn::Metadata& metadata, const std::string& key,
+                                 const std::string& path) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end())
+    throw ParseError(
+        path, 0, 0,
+        fmt::format("its metadata have no \"{}\": it was not saved by tenon train", key));
+  return found->second;
+}
+
+std::uint64_t metadata_number(const nn::Metadata& metadata, const std::string& key,
+                              const std::string& path) {
+  const std::string& text = metadata_text(metadata, key, path);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw ParseError(path, 0, 0, fmt::format("its \"{}\" is \"{}\", no number", key, text));
+  return number;
+}
+
+Score score_of(const Tensor& logits, const Tensor& classes) {
+  const Tensor dense = contiguous(logits.detach());
+  const Tensor wanted = contiguous(classes);
+  const auto* row = dense.const_data_ptr<float>();
+  const auto* target = wanted.const_data_ptr<std::int64_t>();
+  const std::int64_t width = dense.size(-1);
+  Score score;
+  for (std::int64_t i = 0; i < wanted.numel(); ++i, row += width)
+    score.correct += std::max_element(row, row + width) - row == target[i] ? 1u : 0u;
+  score.counted = static_cast<std::uint64_t>(wanted.numel());
+  return score;
+}
+
+namespace {
+
+class ImageTask final : public TrainTask {
+ public:
+  explicit ImageTask(const ImageTaskOptions& options)
+      : options_(options),
+        data_(nn::load_images(options.folder)),
+        statistics_(nn::pixel_statistics(data_.train)),
+        order_(data_.train.count(), options.batch, options.seed) {
+    if (options.model != "cnn" && options.model != "mlp")
+      throw InvalidArgument(fmt::format("--model {}: the models are mlp and cnn", options.model));
+  }
+
+  std::string title() const override {
+    return fmt::format("{} on {} images of {} x {} in {} classes", options_.model,
+                       data_.train.count(), data_.train.images.size(1), data_.train.images.size(2),
+                       data_.classes);
+  }
+  std::uint64_t steps_per_epoch() const override { return order_.batches_per_epoch(); }
+  double learning_rate() const override { return 2e-3; }
+
+  std::shared_ptr<nn::Module> build(Generator& generator) override {
+    const nn::ImageShape shape{data_.train.images.size(1), data_.train.images.size(2),
+                               data_.classes};
+    model_ =
+        options_.model == "cnn" ? nn::make_cnn(shape, generator) : nn::make_mlp(shape, generator);
+    return model_;
+  }
+  void use_checkpoints() override {
+    model_->set_checkpoints(
+        static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(model_->size())))));
+  }
+
+  void make_room() override {
+    for (int i = 0; i < kSlots; ++i)
+      rooms_.push_back(nn::make_image_batch(data_.train, options_.batch));
+    test_room_ = nn::make_image_batch(data_.test, options_.batch);
+  }
+  void start(std::uint64_t first, std::uint64_t end) override {
+    prefetcher_ = std::make_unique<nn::Prefetcher<nn::ImageBatch>>(
+        rooms_, first, end, [this](std::uint64_t number, nn::ImageBatch& room) {
+          return nn::fill_image_batch(data_.train, statistics_, order_.examples_of(number), room);
+        });
+  }
+  void next() override { batch_ = prefetcher_->next(); }
+  BatchResult run() override {
+    const Tensor logits = (*model_)(batch_->images);
+    BatchResult result{ops::cross_entropy(logits, batch_->labels), score_of(logits, batch_->labels),
+                       static_cast<std::uint64_t>(batch_->labels.numel())};
+    return result;
+  }
+
+  std::uint64_t test_batches() const override {
+    return static_cast<std::uint64_t>((data_.test.count() + options_.batch - 1) / options_.batch);
+  }
+  Score test(std::uint64_t number) override {
+    const auto begin = static_cast<std::int64_t>(number) * options_.batch;
+    std::vector<std::int64_t> numbers(
+        static_cast<std::size_t>(std::min(options_.batch, data_.test.count() - begin)));
+    std::iota(numbers.begin(), numbers.end(), begin);
+    const nn::ImageBatch batch = nn::fill_image_batch(data_.test, statistics_, numbers, test_room_);
+    const Tensor logits = (*model_)(batch.images);
+    Score score = score_of(logits, batch.labels);
+    score.loss_sum = ops::cross_entropy(logits, batch.labels, ops::Reduction::kSum).item<double>();
+    return score;
+  }
+
+  nn::Metadata metadata() const override { return {{"task", "images"}, {"model", options_.model}}; }
+  void finish() override {
+    prefetcher_.reset();
+    batch_ = nullptr;
+    rooms_.clear();
+    test_room_ = {};
+    model_.reset();
+  }
+
+ private:
+  static constexpr int kSlots = 3;
+
+  const ImageTaskOptions options_;
+  const nn::ImageData data_;
+  const nn::PixelStatistics statistics_;
+  nn::BatchOrder order_;
+  std::shared_ptr<nn::Sequential> model_;
+  std::vector<nn::ImageBatch> rooms_;
+  nn::ImageBatch test_room_;
+  std::unique_ptr<nn::Prefetcher<nn::ImageBatch>> prefetcher_;
+  const nn::ImageBatch* batch_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainTask> make_image_task(const ImageTaskOptions& options) {
+  return std::make_unique<ImageTask>(options);
+}
+
+}  // namespace tenon::command

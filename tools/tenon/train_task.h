@@ -1,0 +1,95 @@
+// What can be trained: a model, its data, and how both are told apart in a file.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tenon/nn/data/images.h"
+#include "tenon/nn/data/text.h"
+#include "tenon/nn/models.h"
+#include "tenon/nn/schedule.h"
+#include "tenon/nn/state.h"
+
+namespace tenon::command {
+
+// Counts of one batch, or of a whole data set.
+struct Score {
+  double loss_sum = 0;  // over `counted`
+  std::uint64_t correct = 0;
+  std::uint64_t counted = 0;
+  double accuracy() const {
+    return counted == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(counted);
+  }
+};
+
+// A loss that is still a tensor, and the numbers beside it.
+struct BatchResult {
+  Tensor loss;
+  Score score;
+  std::uint64_t samples = 0;
+};
+
+// One training run's model and data. The trainer calls build, make_room and start once, in this
+// order, then next and run for every step.
+class TrainTask {
+ public:
+  virtual ~TrainTask() = default;
+
+  virtual std::string title() const = 0;
+  virtual std::uint64_t steps_per_epoch() const = 0;
+  virtual double learning_rate() const = 0;  // that suits the model
+  // The model, its numbers drawn from the generator.
+  virtual std::shared_ptr<nn::Module> build(Generator& generator) = 0;
+  // Backward computes again what a checkpointed part made.
+  virtual void use_checkpoints() = 0;
+  // Memory for batches, made once; a thread fills it from step `first` up to `end`.
+  virtual void make_room() = 0;
+  virtual void start(std::uint64_t first, std::uint64_t end) = 0;
+  // The next batch; the same one can be run again.
+  virtual void next() = 0;
+  virtual BatchResult run() = 0;
+  // Number of test batches, and the score of one of them.
+  virtual std::uint64_t test_batches() const = 0;
+  virtual Score test(std::uint64_t batch) = 0;
+  // What a resumed run must know to make the same task.
+  virtual nn::Metadata metadata() const = 0;
+  // Batches go before the memory that they came from.
+  virtual void finish() = 0;
+};
+
+struct ImageTaskOptions {
+  std::string folder;
+  std::string model = "cnn";
+  std::int64_t batch = 64;
+  std::uint64_t seed = 1;
+};
+// Throws ParseError for data that cannot be used, InvalidArgument for an unknown model.
+std::unique_ptr<TrainTask> make_image_task(const ImageTaskOptions& options);
+
+struct TextTaskOptions {
+  std::string file;
+  std::int64_t batch = 32;
+  std::uint64_t seed = 1;
+  nn::GptOptions gpt;  // the vocabulary comes from the text
+};
+std::unique_ptr<TrainTask> make_text_task(const TextTaskOptions& options);
+
+// A model of a saved text run, with its vocabulary. Throws ParseError for another file.
+struct TextModel {
+  std::shared_ptr<nn::CharGpt> model;
+  nn::Vocabulary vocabulary;
+};
+TextModel load_text_model(const std::string& path);
+
+// A number of a file's metadata. Throws ParseError, naming the file and the key, where it is
+// missing or no number.
+std::uint64_t metadata_number(const nn::Metadata& metadata, const std::string& key,
+                              const std::string& path);
+const std::string& metadata_text(const nn::Metadata& metadata, const std::string& key,
+                                 const std::string& path);
+
+// The score of logits [n, classes] for i64 classes [n], and no loss.
+Score score_of(const Tensor& logits, const Tensor& classes);
+
+}  // namespace tenon::command

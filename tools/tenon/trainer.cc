@@ -1,0 +1,327 @@
+#include "trainer.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+
+#include "progress.h"
+#include "tenon/autograd/autograd.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/memory/tag.h"
+#include "tenon/nn/nan_watch.h"
+#include "training_memory.h"
+
+namespace tenon::command {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+volatile std::sig_atomic_t stop_wanted = 0;
+
+// Ctrl-C asks for an end after the step; a second one ends the program at once.
+class InterruptGuard {
+ public:
+  InterruptGuard() {
+    stop_wanted = 0;
+    previous_ = std::signal(SIGINT, [](int) {
+      stop_wanted = 1;
+      std::signal(SIGINT, SIG_DFL);
+    });
+  }
+  ~InterruptGuard() { std::signal(SIGINT, previous_); }
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  void (*previous_)(int) = SIG_DFL;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+constexpr double kClipNorm = 5;
+
+class Trainer {
+ public:
+  Trainer(TrainTask& task, const TrainSettings& settings)
+      : task_(task),
+        settings_(settings),
+        memory_(settings.allocator, settings.limit_bytes),
+        guard_(Device{}, memory_.meter()),
+        generator_(settings.seed) {
+    {
+      const TagGuard tag({"parameters", nullptr});
+      model_ = task.build(generator_);
+    }
+    model_->set_path("model");
+    if (settings.checkpoints) task.use_checkpoints();
+    nn::AdamOptions adam;
+    adam.learning_rate = base_rate();
+    optimizer_ = std::make_unique<nn::Adam>(model_->named_parameters(), adam);
+    all_steps_ = settings.epochs * task.steps_per_epoch();
+    schedule_ = nn::one_cycle_schedule(all_steps_);
+    if (!settings.resume_file.empty()) resume();
+    const TagGuard tag({"data", nullptr});
+    task.make_room();
+  }
+  ~Trainer() { task_.finish(); }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  TrainOutcome run() {
+    const InterruptGuard interrupts;
+    task_.start(step_, all_steps_);
+    const std::uint64_t per_epoch = task_.steps_per_epoch();
+    while (step_ < all_steps_ && stop_wanted == 0) {
+      run_epoch();
+      if (step_ % per_epoch != 0) break;  // interrupted in the middle
+      if (stop_wanted == 0 || step_ == all_steps_) end_epoch();
+    }
+    if (step_ < all_steps_) return interrupted();
+    if (last_test_.counted == 0) evaluate();  // resumed at the very end
+    if (settings_.save_at_end) save();
+    return outcome();
+  }
+
+  // Reserved after two steps and a test, all of them block by block.
+  std::uint64_t need() {
+    const std::uint64_t steps = std::min<std::uint64_t>(2, all_steps_);
+    task_.start(0, steps);
+    for (; step_ < steps; ++step_) {
+      task_.next();
+      memory_.run_aside([&] { one_step(); });
+    }
+    model_->eval();
+    const NoGradGuard no_grad;
+    memory_.run_aside([&] { task_.test(0); });
+    return memory_.reserved_peak_bytes();
+  }
+
+ private:
+  double base_rate() const {
+    return settings_.learning_rate > 0 ? settings_.learning_rate : task_.learning_rate();
+  }
+
+  void resume() {
+    const nn::Metadata metadata = nn::load_state(settings_.resume_file, *model_, optimizer_.get());
+    step_ = metadata_number(metadata, "step", settings_.resume_file);
+    generator_.set_offset(metadata_number(metadata, "generator", settings_.resume_file));
+    const auto number = [&](const char* key) {
+      return metadata_number(metadata, key, settings_.resume_file);
+    };
+    epoch_score_ = {
+        std::strtod(metadata_text(metadata, "epoch_loss_sum", settings_.resume_file).c_str(),
+                    nullptr),
+        number("epoch_correct"), number("epoch_counted")};
+    if (step_ > all_steps_)
+      throw ParseError(settings_.resume_file, 0, 0,
+                       fmt::format("it was saved after step {} of {}", step_, all_steps_));
+  }
+
+  void save() const {
+    nn::Metadata metadata = task_.metadata();
+    metadata["step"] = std::to_string(step_);
+    metadata["seed"] = std::to_string(settings_.seed);
+    metadata["epochs"] = std::to_string(settings_.epochs);
+    metadata["learning_rate"] = fmt::format("{:a}", settings_.learning_rate);
+    metadata["batch"] = std::to_string(settings_.batch);
+    // The epoch so far, its sum to the last bit.
+    metadata["epoch_loss_sum"] = fmt::format("{:a}", epoch_score_.loss_sum);
+    metadata["epoch_correct"] = std::to_string(epoch_score_.correct);
+    metadata["epoch_counted"] = std::to_string(epoch_score_.counted);
+    metadata["generator"] = std::to_string(generator_.offset());
+    nn::save_state(settings_.save_file, *model_, optimizer_.get(), metadata);
+  }
+
+  void run_epoch() {
+    const std::uint64_t per_epoch = task_.steps_per_epoch();
+    const std::uint64_t end = (step_ / per_epoch + 1) * per_epoch;
+    if (step_ % per_epoch == 0) epoch_score_ = {};
+    const Clock::time_point start = Clock::now();
+    std::uint64_t epoch_samples = 0;
+    model_->train();
+    while (step_ < end && stop_wanted == 0) {
+      task_.next();
+      Numbers numbers;
+      memory_.run_step([&] { numbers = one_step(); });
+      ++step_;
+      epoch_samples += numbers.samples;
+      epoch_score_.loss_sum += numbers.score.loss_sum;
+      epoch_score_.correct += numbers.score.correct;
+      epoch_score_.counted += numbers.score.counted;
+      progress_.show([&] {
+        return fmt::format(
+            "epoch {}/{} {} loss {:.4f}  accuracy {:.2f} %  {:.0f} samples/s  live {}  reserved {}",
+            (step_ - 1) / per_epoch + 1, settings_.epochs,
+            progress_bar(step_ - (end - per_epoch), per_epoch),
+            epoch_score_.loss_sum / static_cast<double>(epoch_score_.counted),
+            100 * epoch_score_.accuracy(),
+            static_cast<double>(epoch_samples) / seconds_since(start),
+            format_byte_size(memory_.meter().live_bytes()),
+            format_byte_size(memory_.reserved_bytes()));
+      });
+    }
+    progress_.clear();
+    samples_ += epoch_samples;
+    seconds_ += seconds_since(start);
+  }
+
+  struct Numbers {
+    Score score;
+    std::uint64_t samples = 0;
+  };
+
+  // Forward, backward, update. What it allocates is gone when it ends.
+  Numbers one_step() {
+    Numbers numbers;
+    {
+      BatchResult result = forward_and_backward();
+      numbers = {result.score, result.samples};
+    }
+    const double norm = nn::gradient_norm(optimizer_->parameters());
+    const double loss = numbers.score.loss_sum / static_cast<double>(numbers.score.counted);
+    if (!std::isfinite(loss) || !std::isfinite(norm)) explain(loss);
+    optimizer_->set_learning_rate(base_rate() * schedule_(step_));
+    optimizer_->step(nn::clip_factor(norm, kClipNorm));
+    optimizer_->zero_grad();
+    return numbers;
+  }
+
+  BatchResult forward_and_backward() {
+    BatchResult result;
+    {
+      const TagGuard tag({"forward", nullptr});
+      result = task_.run();
+    }
+    memory_.meter().mark(StepEvent::Kind::kForwardEnds);
+    {
+      const TagGuard tag({"backward", nullptr});
+      autograd::backward(result.loss);
+    }
+    memory_.meter().mark(StepEvent::Kind::kBackwardEnds);
+    result.score.loss_sum = result.loss.item<double>() * static_cast<double>(result.score.counted);
+    return result;
+  }
+
+  // Runs the step again under a watch.
+  [[noreturn]] void explain(double loss) {
+    progress_.clear();
+    optimizer_->zero_grad();
+    std::string cause = "no operator made one when the step was run again";
+    {
+      const nn::NanWatch watch;
+      const autograd::AnomalyMode anomaly;  // throws where a derivative makes one
+      try {
+        forward_and_backward();
+      } catch (const InvalidArgument& error) {
+        cause = error.what();
+      }
+      if (watch.finding()) cause = watch.finding()->text();
+    }
+    optimizer_->zero_grad();
+    throw Diverged(fmt::format(
+        "step {}: {}: {}; a smaller batch or learning rate, or other data, may help", step_ + 1,
+        std::isfinite(loss) ? "a gradient is no finite number"
+                            : fmt::format("the loss is {}", loss),
+        cause));
+  }
+
+  void evaluate() {
+    last_test_ = {};
+    model_->eval();
+    const NoGradGuard no_grad;
+    for (std::uint64_t i = 0; i < task_.test_batches(); ++i)
+      memory_.run_aside([&] {
+        const TagGuard tag({"test", nullptr});
+        const Score score = task_.test(i);
+        last_test_.loss_sum += score.loss_sum;
+        last_test_.correct += score.correct;
+        last_test_.counted += score.counted;
+      });
+  }
+
+  void end_epoch() {
+    evaluate();
+    const double train_loss = epoch_score_.loss_sum / static_cast<double>(epoch_score_.counted);
+    final_loss_ = train_loss;
+    if (settings_.quiet) return;
+    fmt::print("epoch {}/{}: loss {:.4f}, accuracy {:.2f} %; test loss {:.4f}, accuracy {:.2f} %\n",
+               step_ / task_.steps_per_epoch(), settings_.epochs, train_loss,
+               100 * epoch_score_.accuracy(),
+               last_test_.loss_sum / static_cast<double>(last_test_.counted),
+               100 * last_test_.accuracy());
+    std::fflush(stdout);
+  }
+
+  TrainOutcome interrupted() {
+    save();
+    fmt::print(stderr, "tenon: interrupted after step {} of {}; saved as {}\n", step_, all_steps_,
+               settings_.save_file);
+    TrainOutcome result = outcome();
+    result.interrupted = true;
+    return result;
+  }
+
+  TrainOutcome outcome() {
+    TrainOutcome result;
+    result.steps = step_;
+    result.test_accuracy = last_test_.accuracy();
+    result.test_loss =
+        last_test_.counted == 0 ? 0 : last_test_.loss_sum / static_cast<double>(last_test_.counted);
+    result.final_loss = final_loss_;
+    result.samples_per_second = seconds_ > 0 ? static_cast<double>(samples_) / seconds_ : 0;
+    result.parameter_bytes = static_cast<std::uint64_t>(model_->parameter_count()) * sizeof(float);
+    result.peak_bytes = memory_.meter().peak_bytes();
+    result.reserved_peak_bytes = memory_.reserved_peak_bytes();
+    result.driver_calls_after_step_2 = memory_.late_driver_calls();
+    result.layout_hash = memory_.meter().layout_hash();
+    result.weights_hash = nn::state_hash(model_->named_state());
+    result.events = memory_.meter().take_events();
+    result.has_arena = memory_.has_arena();
+    result.checkpoints = settings_.checkpoints;
+    result.allocations_per_step = memory_.allocations_per_step();
+    result.predicted_bytes = memory_.predicted_bytes();
+    result.full_steps = memory_.full_steps();
+    result.smaller_steps = memory_.smaller_steps();
+    result.larger_steps = memory_.larger_steps();
+    result.plan_report = memory_.plan_report();
+    return result;
+  }
+
+  TrainTask& task_;
+  const TrainSettings settings_;
+  TrainingMemory memory_;
+  const AllocatorGuard guard_;
+  Generator generator_;
+  std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<nn::Optimizer> optimizer_;
+  nn::Schedule schedule_;
+  std::uint64_t all_steps_ = 0;
+  std::uint64_t step_ = 0;  // done
+  Score epoch_score_, last_test_;
+  double final_loss_ = 0;
+  std::uint64_t samples_ = 0;
+  double seconds_ = 0;
+  ProgressLine progress_;
+};
+
+}  // namespace
+
+std::uint64_t measure_need(TrainTask& task, TrainSettings settings) {
+  settings.limit_bytes = 0;
+  settings.resume_file.clear();
+  return Trainer(task, settings).need();
+}
+
+TrainOutcome train(TrainTask& task, const TrainSettings& settings) {
+  return Trainer(task, settings).run();
+}
+
+}  // namespace tenon::command

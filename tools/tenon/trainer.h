@@ -1,0 +1,67 @@
+// The training loop of the command.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tenon/lab/step_profile.h"
+#include "train_task.h"
+
+namespace tenon::command {
+
+struct TrainSettings {
+  std::string allocator = "caching";
+  std::uint64_t limit_bytes = 0;  // 0: none
+  std::uint64_t seed = 1;
+  std::uint64_t epochs = 5;
+  double learning_rate = 0;  // at its highest; 0: the task's
+  std::int64_t batch = 64;   // for the file only: the task knows it
+  bool checkpoints = false;  // backward computes activations again
+  std::string save_file;
+  bool save_at_end = false;
+  std::string resume_file;  // empty: from the beginning
+  bool quiet = false;       // nothing on stdout
+};
+
+// What a run leaves to report.
+struct TrainOutcome {
+  bool interrupted = false;
+  double test_accuracy = 0;
+  double test_loss = 0;
+  double final_loss = 0;  // mean training loss of the last epoch
+  double samples_per_second = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t parameter_bytes = 0;
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t reserved_peak_bytes = 0;
+  std::uint64_t driver_calls_after_step_2 = 0;
+  std::uint64_t weights_hash = 0;
+  std::uint64_t layout_hash = 0;
+  std::vector<StepEvent> events;  // from the start to the end of the second step
+  // Of the arena around each step.
+  bool has_arena = false;
+  bool checkpoints = false;
+  std::uint64_t allocations_per_step = 0;
+  std::uint64_t predicted_bytes = 0;
+  std::uint64_t full_steps = 0;
+  std::uint64_t smaller_steps = 0;
+  std::uint64_t larger_steps = 0;
+  std::string plan_report;
+};
+
+// Trains until the epochs are over or the program is asked to stop (SIGINT), in which case the run
+// is saved. Throws OutOfMemory where the limit is too small, Diverged where the loss or a gradient
+// is no number, and what the task throws; a file saved earlier stays whole.
+TrainOutcome train(TrainTask& task, const TrainSettings& settings);
+
+// What the policy must hold for the first two steps and a test, without a limit.
+std::uint64_t measure_need(TrainTask& task, TrainSettings settings);
+
+// The loss is no number any more; names the operator that made the first NaN.
+class Diverged : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace tenon::command

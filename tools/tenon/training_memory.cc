@@ -1,0 +1,95 @@
+#include "training_memory.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "tenon/base/align.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/planner.h"
+#include "tenon/memory/policies.h"
+
+namespace tenon::command {
+namespace {
+
+// The policy `plan` has no plan before the first step has been recorded: until then, and for what
+// is there all the time, this one serves.
+constexpr const char* kBeforeThePlan = "caching";
+
+std::unique_ptr<DeviceAllocator> make_serving_policy(const std::string& name, Backend& backend,
+                                                     std::uint64_t limit_bytes) {
+  if (name == "null")
+    throw InvalidArgument("the policy null hands out no memory: take another to train in");
+  PolicyOptions options;
+  options.limit_bytes = limit_bytes;
+  find_policy(name);  // throws for unknown ones
+  return make_policy(name == "plan" ? kBeforeThePlan : name, backend, options);
+}
+
+HostOptions host_options(std::uint64_t limit_bytes) {
+  HostOptions options;
+  options.limit_bytes = limit_bytes;
+  return options;
+}
+
+}  // namespace
+
+TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_bytes)
+    : name_(policy),
+      limit_bytes_(limit_bytes),
+      backend_(host_options(limit_bytes)),
+      policy_(make_serving_policy(policy, backend_, limit_bytes)),
+      meter_(std::make_unique<StepMeter>(*policy_)) {
+  meter_->record(true);
+}
+
+void TrainingMemory::prepare(std::size_t first_event) {
+  const std::span<const StepEvent> all = meter_->events();
+  const std::span<const StepEvent> step = all.subspan(first_event);
+  allocations_per_step_ = static_cast<std::uint64_t>(std::count_if(
+      step.begin(), step.end(), [](auto& e) { return e.kind == StepEvent::Kind::kAlloc; }));
+  if (name_ == "plan") {
+    // Blocks of the step alone: the others keep their places.
+    std::unordered_set<std::uint32_t> of_step;
+    std::vector<StepEvent> inside;
+    for (const StepEvent& event : step) {
+      if (event.kind == StepEvent::Kind::kAlloc) of_step.insert(event.block);
+      if (of_step.contains(event.block) &&
+          (event.kind == StepEvent::Kind::kAlloc || event.kind == StepEvent::Kind::kFree))
+        inside.push_back(event);
+    }
+    plan_ = make_plan(trace_of(inside, "step"), 64);
+    plan_allocator_ = std::make_unique<PlanAllocator>(backend_, &plan_, limit_bytes_);
+    return;
+  }
+  if (limit_bytes_ != 0) return;
+  constexpr std::uint64_t kAlignment = 64;
+  constexpr std::uint64_t kPage = 4096;
+  predicted_bytes_ = bump_bytes(step, kAlignment);
+  ScopeOptions options;
+  options.alignment = kAlignment;
+  options.first_chunk_bytes = std::max(align_up(predicted_bytes_, kPage), kPage);
+  options.max_chunk_bytes = std::max(options.max_chunk_bytes, options.first_chunk_bytes);
+  policy_->empty_cache();  // what the first step used goes before the arena comes
+  pool_ = ScopePool::make(*policy_, options);
+}
+
+void TrainingMemory::note_high_water() {
+  const std::uint64_t mark = pool_->last_report().high_water_bytes;
+  ++(mark == predicted_bytes_  ? full_steps_
+     : mark < predicted_bytes_ ? smaller_steps_
+                               : larger_steps_);
+}
+
+std::uint64_t TrainingMemory::reserved_bytes() const {
+  return policy_->reserved_bytes() +
+         (plan_allocator_ != nullptr ? plan_allocator_->reserved_bytes() : 0);
+}
+
+std::uint64_t TrainingMemory::reserved_peak_bytes() const {
+  const auto peak = [](const DeviceAllocator& allocator) {
+    return static_cast<std::uint64_t>(allocator.stats().reserved_bytes[0].peak);
+  };
+  return peak(*policy_) + (plan_allocator_ != nullptr ? peak(*plan_allocator_) : 0);
+}
+
+}  // namespace tenon::command

@@ -1,0 +1,121 @@
+// The memory that a training run lives in.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tenon/device/host/host_backend.h"
+#include "tenon/heap/plan.h"
+#include "tenon/lab/step_meter.h"
+#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/plan/plan_allocator.h"
+#include "tenon/memory/scopes/with_scope.h"
+
+namespace tenon::command {
+
+// A policy on the host's memory, a meter before it, and what serves the inside of a step: at first
+// the policy itself, which the meter records. From that recording follows what a step needs:
+//  - an arena of exactly the bytes that a step asks for, in one chunk, for a scope around each
+//  step;
+//  - for the policy `plan`, offsets for each block of a step.
+// With a limit, steps go on using the policy block by block: an arena keeps what a step made until
+// its end, and that is more than the most that lives at once.
+//
+// Everything allocated through it must be gone before it goes. One thread trains.
+class TrainingMemory {
+ public:
+  // `limit_bytes`: of what the policy may hold; 0: none. Throws InvalidArgument for a policy that
+  // is unknown or has no memory (null).
+  TrainingMemory(const std::string& policy, std::uint64_t limit_bytes);
+
+  StepMeter& meter() { return *meter_; }
+  DeviceAllocator& policy() { return *policy_; }
+  const std::string& policy_name() const { return name_; }
+
+  // Runs a step's body. The first one is recorded, and what follows from it is made before the
+  // second one runs.
+  template <typename Body>
+  void run_step(Body&& body) {
+    const std::uint64_t calls_before = backend_.ledger().memory_calls();
+    if (steps_ == 1) prepare(events_before_step_);
+    if (steps_ == 0) events_before_step_ = meter_->events().size();
+    if (pool_ != nullptr) {
+      with_scope(pool_, [&](ScopeArena& arena) {
+        const AllocatorGuard metered(Device{}, *meter_);
+        const Serving serving(*this, arena);
+        body();
+      });
+      note_high_water();
+    } else if (plan_allocator_ != nullptr) {
+      const Serving serving(*this, *plan_allocator_);
+      body();
+    } else {
+      body();
+    }
+    if (++steps_ == 2) meter_->record(false);
+    if (steps_ > 2) late_driver_calls_ += backend_.ledger().memory_calls() - calls_before;
+  }
+  // The same for work that is no step: it finds the arena or goes to the policy.
+  template <typename Body>
+  void run_aside(Body&& body) {
+    if (pool_ == nullptr) return body();
+    with_scope(pool_, [&](ScopeArena& arena) {
+      const AllocatorGuard metered(Device{}, *meter_);
+      const Serving serving(*this, arena);
+      body();
+    });
+  }
+
+  // --- For the report.
+  std::uint64_t late_driver_calls() const { return late_driver_calls_; }  // in steps after two
+  std::uint64_t reserved_bytes() const;
+  std::uint64_t reserved_peak_bytes() const;
+  bool has_arena() const { return pool_ != nullptr; }
+  std::uint64_t predicted_bytes() const { return predicted_bytes_; }  // of the arena
+  std::uint64_t full_steps() const { return full_steps_; }            // whose mark was that
+  std::uint64_t smaller_steps() const { return smaller_steps_; }
+  std::uint64_t larger_steps() const { return larger_steps_; }
+  std::uint64_t allocations_per_step() const { return allocations_per_step_; }
+  std::string plan_report() const {
+    return plan_allocator_ == nullptr ? "" : plan_allocator_->report_text();
+  }
+
+ private:
+  // Points the meter at what serves a step, and back at the policy.
+  class Serving {
+   public:
+    template <typename Target>
+    Serving(TrainingMemory& memory, Target& target) : memory_(memory) {
+      memory_.meter_->serve_from(target);
+    }
+    ~Serving() { memory_.meter_->serve_from(*memory_.policy_); }
+    Serving(const Serving&) = delete;
+    Serving& operator=(const Serving&) = delete;
+
+   private:
+    TrainingMemory& memory_;
+  };
+
+  void prepare(std::size_t first_event);
+  void note_high_water();
+
+  const std::string name_;
+  const std::uint64_t limit_bytes_;
+  HostBackend backend_;
+  std::unique_ptr<DeviceAllocator> policy_;
+  std::unique_ptr<StepMeter> meter_;
+  Plan plan_;
+  std::unique_ptr<PlanAllocator> plan_allocator_;
+  std::shared_ptr<ScopePool> pool_;
+  std::size_t events_before_step_ = 0;
+  std::uint64_t steps_ = 0;
+  std::uint64_t late_driver_calls_ = 0;
+  std::uint64_t predicted_bytes_ = 0;
+  std::uint64_t allocations_per_step_ = 0;
+  std::uint64_t full_steps_ = 0;
+  std::uint64_t smaller_steps_ = 0;
+  std::uint64_t larger_steps_ = 0;
+};
+
+}  // namespace tenon::command
