@@ -1,8 +1,9 @@
-// The command: `tenon replay`, `tenon policies`, `tenon info`, `tenon vectors`.
+// The command: `tenon replay`, `tenon explain` and the rest of them.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
+#include <string>
 #include <vector>
 
 #include "commands.h"
@@ -18,21 +19,28 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
+      "  tenon explain snapshot.pickle                what filled the memory, and why did it fail?\n"
       "  tenon replay snapshot.pickle                 what would every allocator have needed?\n"
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
       "\"tenon replay --help\" says what the figures mean.");
   const std::vector<command::Subcommand> subcommands = {
-      command::add_replay(app), command::add_policies(app), command::add_info(app),
-      command::add_vectors(app)};
+      command::add_replay(app),
+      command::add_explain(app),
+      command::add_policies(app),
+      command::add_info(app),
+      command::add_vectors(app),
+  };
   const auto is_named = [&](const command::Subcommand& subcommand) {
     return subcommand.app->get_name() == argv[1];
   };
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(subcommands.begin(), subcommands.end(), is_named)) {
-    fmt::print(stderr,
-               "tenon: \"{}\" is no subcommand: there are replay, policies, info and vectors\n",
-               argv[1]);
+    std::vector<std::string> names;
+    for (const command::Subcommand& subcommand : subcommands)
+      names.push_back(subcommand.app->get_name());
+    fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are {}\n", argv[1],
+               fmt::join(names, ", "));
     return command::kBadInput;
   }
   try {

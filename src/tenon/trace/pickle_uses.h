@@ -1,0 +1,34 @@
+// Which entries of a pickle's memo are ever asked for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tenon {
+
+// Picklers number every container and string, and refer back to few of them. One quick pass over
+// the opcodes finds those, so that a reader keeps these alone: a bit for each number, and a place
+// among those that are used. Whatever stops the pass stops the reader too, with a message; so it
+// says nothing itself. O(bytes); memory at most 1/8 of the file's size and half of that again.
+class PickleUses {
+ public:
+  explicit PickleUses(std::string_view bytes);
+
+  bool contains(std::uint64_t number) const {
+    return number / 64 < bits_.size() && (bits_[number / 64] >> (number % 64) & 1) != 0;
+  }
+  // Numbers used below this one. Requires: contains(number).
+  std::size_t place(std::uint64_t number) const;
+  std::size_t count() const { return count_; }
+
+ private:
+  void use(std::uint64_t number, std::size_t limit);
+
+  std::vector<std::uint64_t> bits_;
+  std::vector<std::uint32_t> before_;  // used numbers before each word
+  std::size_t count_ = 0;
+};
+
+}  // namespace tenon
