@@ -6,9 +6,9 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/memory_map.h"
 #include "tenon/trace/load.h"
 #include "tenon/trace/snapshot.h"
@@ -158,28 +158,29 @@ TEST(Fragmentation, CountsEachCauseOnce) {
   EXPECT_EQ(busiest_stream(snapshot.segments), 0u);
 }
 
-// 100 MiB reserved in five segments, every second block free: 50 MiB are free, nowhere more than 10
-// in one piece, and a request of 30 MiB fails.
+// 60 segments of 20 MiB, each with a block of 9 MiB in use and one of 9 MiB free (and the rest): more
+// than half is free, nowhere more than 11 MiB in one piece, and a request of 300 MiB fails.
 std::string fragmented_snapshot(std::uint64_t device_free) {
+  constexpr std::uint64_t kSegments = 60;
   std::vector<std::string> segments;
   std::vector<std::string> entries;
-  for (std::uint64_t i = 0; i < 5; ++i) {
-    const std::uint64_t address = (i + 1) << 30;
-    segments.push_back(segment(0, address, 20 * kMiB,
-                               {block(address, 10 * kMiB, "active_allocated"),
-                                block(address + 10 * kMiB, 10 * kMiB, "inactive")}));
-    entries.push_back(entry("segment_alloc", address, 20 * kMiB, 10 * i + 1));
-    entries.push_back(entry("alloc", address, 10 * kMiB, 10 * i + 2));
-    entries.push_back(entry("alloc", address + 10 * kMiB, 10 * kMiB, 10 * i + 3));
+  const auto address = [](std::uint64_t i) { return (i + 1) << 30; };
+  for (std::uint64_t i = 0; i < kSegments; ++i) {
+    segments.push_back(segment(0, address(i), 20 * kMiB,
+                               {block(address(i), 9 * kMiB, "active_allocated"),
+                                block(address(i) + 9 * kMiB, 11 * kMiB, "inactive")}));
+    entries.push_back(entry("segment_alloc", address(i), 20 * kMiB, 10 * i + 1));
+    entries.push_back(entry("alloc", address(i), 9 * kMiB, 10 * i + 2));
+    entries.push_back(entry("alloc", address(i) + 9 * kMiB, 9 * kMiB, 10 * i + 3));
   }
-  for (std::uint64_t i = 0; i < 5; ++i)
+  for (std::uint64_t i = 0; i < kSegments; ++i)
     for (const char* action : {"free_requested", "free_completed"})
-      entries.push_back(entry(action, ((i + 1) << 30) + 10 * kMiB, 10 * kMiB, 100 + i));
+      entries.push_back(entry(action, address(i) + 9 * kMiB, 9 * kMiB, 1000 + i));
   entries.push_back(dict({{"action", text("oom")},
                           {"device_free", number(device_free)},
-                          {"size", number(30 * kMiB)},
+                          {"size", number(300 * kMiB)},
                           {"stream", number(0)},
-                          {"time_us", number(200)}}));
+                          {"time_us", number(2000)}}));
   return pickled::snapshot(segments, {entries});
 }
 
@@ -195,26 +196,26 @@ TEST(OutOfMemory, IsFragmentationWhenEnoughIsFreeInPieces) {
   ASSERT_THAT(failures, SizeIs(1));
   const OutOfMemoryReport& report = failures[0];
   EXPECT_EQ(report.reason, FailureReason::kFragmented);
-  EXPECT_EQ(report.request_bytes, 30 * kMiB);
-  EXPECT_EQ(report.segment_bytes, 30 * kMiB);
-  EXPECT_EQ(report.live_bytes, 50 * kMiB);
-  EXPECT_EQ(report.reserved_bytes, 100 * kMiB);
-  EXPECT_EQ(report.capacity_bytes, 104 * kMiB);
+  EXPECT_EQ(report.request_bytes, 300 * kMiB);
+  EXPECT_EQ(report.segment_bytes, 300 * kMiB);
+  EXPECT_EQ(report.live_bytes, 540 * kMiB);
+  EXPECT_EQ(report.reserved_bytes, 1200 * kMiB);
+  EXPECT_EQ(report.capacity_bytes, 1204 * kMiB);
   EXPECT_EQ(report.missing_bytes, 0u);
-  EXPECT_EQ(report.fragmentation.held_bytes, 50 * kMiB);
-  EXPECT_EQ(report.fragmentation.largest_free_bytes, 10 * kMiB);
+  EXPECT_EQ(report.fragmentation.held_bytes, 660 * kMiB);
+  EXPECT_EQ(report.fragmentation.largest_free_bytes, 11 * kMiB);
   // The same events on a device of that size.
   ASSERT_NE(remedy(report, "PyTorch's default"), nullptr);
   EXPECT_FALSE(remedy(report, "PyTorch's default")->helps);
-  EXPECT_TRUE(remedy(report, "Tenon's stitched")->helps);
+  EXPECT_FALSE(remedy(report, "expandable_segments:True")->helps);  // each page is in use
   EXPECT_TRUE(remedy(report, "a static plan")->helps);
   const std::string words = explanation_text(explanation);
   EXPECT_THAT(words, HasSubstr("fragmentation failed it, not the program"));
-  EXPECT_THAT(words, HasSubstr("50 MiB of the reserved were free"));
+  EXPECT_THAT(words, HasSubstr("660 MiB of the reserved were free"));
 }
 
 TEST(OutOfMemory, IsALimitWhenTheDriverHadRoom) {
-  const Explanation explanation = explained(fragmented_snapshot(64 * kMiB));
+  const Explanation explanation = explained(fragmented_snapshot(640 * kMiB));
   EXPECT_EQ(explanation.devices.at(0).failures.at(0).reason, FailureReason::kLimited);
 }
 
@@ -318,6 +319,45 @@ TEST(Explain, ExplainsCsvTracesToo) {
   EXPECT_GT(explanation.devices.at(0).live_peak.bytes, 0u);
   EXPECT_FALSE(explanation.devices[0].reserved_known);
   EXPECT_THAT(explanation_text(explanation), HasSubstr("Live peak"));
+}
+
+TEST(Diff, SaysWhatGrewWhatIsNewAndWhatIsGone) {
+  const auto recording = [](std::uint64_t grown, bool second) {
+    std::vector<std::string> entries = {
+        entry_with("alloc", 1, grown, 1, {{"frames", list({frame("grow", "a.py", 1)})}}),
+        entry_with("alloc", 2, 50, 2, {{"frames", list({frame("same", "a.py", 2)})}}),
+        entry_with("alloc", 3, 70, 3,
+                   {{"frames", list({second ? frame("fresh", "a.py", 3)
+                                            : frame("old", "a.py", 3)})}})};
+    return parse_snapshot(pickled::snapshot({}, {entries}), "x.pickle").traces.at(0);
+  };
+  const TraceDiff found = diff(recording(100, false), recording(400, true));
+  EXPECT_EQ(found.before_peak_bytes, 220u);
+  EXPECT_EQ(found.after_peak_bytes, 520u);
+  ASSERT_THAT(found.sites, SizeIs(4));
+  EXPECT_EQ(found.sites[0].name, "grow a.py:1");
+  EXPECT_EQ(found.sites[0].growth_bytes(), 300);
+  EXPECT_EQ(found.sites[1].name, "fresh a.py:3");
+  EXPECT_TRUE(found.sites[1].is_new());
+  EXPECT_EQ(found.sites[3].name, "old a.py:3");
+  EXPECT_TRUE(found.sites[3].is_gone());
+  EXPECT_EQ(found.sites[3].growth_bytes(), -70);
+  EXPECT_THAT(diff_text(found), HasSubstr("+300 B"));
+  EXPECT_EQ(nlohmann::json::parse(diff_json({found}))[0]["call_sites"][0]["growth_bytes"], 300);
+}
+
+TEST(Diff, MatchesSitesWhoseLinesMoved) {
+  const auto at_line = [](std::uint64_t line) {
+    return parse_snapshot(
+               pickled::snapshot({}, {{entry_with("alloc", 1, 10, 1,
+                                                  {{"frames", list({frame("f", "a.py", line)})}})}}),
+               "x.pickle")
+        .traces.at(0);
+  };
+  EXPECT_THAT(diff(at_line(10), at_line(12)).sites, SizeIs(2));
+  const TraceDiff found = diff(at_line(10), at_line(12), /*without_lines=*/true);
+  ASSERT_THAT(found.sites, SizeIs(1));
+  EXPECT_EQ(found.sites[0].growth_bytes(), 0);
 }
 
 }  // namespace

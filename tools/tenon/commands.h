@@ -19,6 +19,8 @@ struct Subcommand {
 };
 Subcommand add_replay(CLI::App& app);
 Subcommand add_explain(CLI::App& app);
+Subcommand add_diff(CLI::App& app);
+Subcommand add_convert(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
 Subcommand add_vectors(CLI::App& app);

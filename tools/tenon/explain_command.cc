@@ -7,7 +7,6 @@
 #include "progress_line.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/trace/file_bytes.h"
-#include "tenon/trace/load.h"
 
 namespace tenon::command {
 namespace {
@@ -49,8 +48,7 @@ int run_explain(const ExplainArguments& arguments) {
   Explanation explanation;
   {
     const ProgressLine progress;
-    progress.show(fmt::format("reading {}", arguments.file));
-    snapshot = load_snapshot(arguments.file);
+    snapshot = load_with_progress(arguments.file, progress);
     progress.show(fmt::format("explaining {}", arguments.file));
     explanation = explain(snapshot, arguments.file, {.replay = !arguments.no_replay});
   }

@@ -19,7 +19,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
-      "  tenon explain snapshot.pickle                what filled the memory, and why did it fail?\n"
+      "  tenon explain snapshot.pickle                what filled the memory, why did it fail?\n"
       "  tenon replay snapshot.pickle                 what would every allocator have needed?\n"
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
@@ -27,6 +27,8 @@ int run(int argc, char** argv) {
   const std::vector<command::Subcommand> subcommands = {
       command::add_replay(app),
       command::add_explain(app),
+      command::add_diff(app),
+      command::add_convert(app),
       command::add_policies(app),
       command::add_info(app),
       command::add_vectors(app),

@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "tenon/trace/load.h"
+
 namespace tenon::command {
 
 // On standard error, and on a terminal only.
@@ -26,5 +28,13 @@ class ProgressLine {
  private:
   const bool shown_;
 };
+
+// Reads a file of any format, showing how far it is.
+inline Snapshot load_with_progress(const std::string& path, const ProgressLine& line) {
+  line.show(fmt::format("reading {}", path));
+  return load_snapshot(path, [&](std::size_t done, std::size_t all) {
+    line.show(fmt::format("reading {}: {} %", path, all == 0 ? 100 : done * 100 / all));
+  });
+}
 
 }  // namespace tenon::command

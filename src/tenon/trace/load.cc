@@ -5,6 +5,7 @@
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/pickle.h"
+#include "tenon/trace/rmm_csv.h"
 
 namespace tenon {
 namespace {
@@ -27,14 +28,20 @@ void count_events(const Trace& trace, SnapshotFigures& figures) {
 
 }  // namespace
 
-Snapshot load_snapshot(const std::string& path) {
+Snapshot load_snapshot(const std::string& path,
+                       const std::function<void(std::size_t, std::size_t)>& progress) {
   const FileBytes bytes(path);
+  const ReadHooks hooks = {progress, [&](std::size_t offset) { bytes.forget_before(offset); }};
   if (looks_like_pickle(bytes.view()) || path.ends_with(".pickle") || path.ends_with(".pkl"))
-    return parse_snapshot(bytes.view(), path);
+    return parse_snapshot(bytes.view(), path, hooks);
   Snapshot snapshot;
-  snapshot.traces.push_back(parse_csv(bytes.view(), path));
+  if (looks_like_rmm_csv(bytes.view())) {
+    snapshot.traces.push_back(parse_rmm_csv(bytes.view(), path));
+  } else {
+    snapshot.traces = parse_csv_devices(bytes.view(), path);
+  }
   snapshot.sites = snapshot.traces[0].sites;
-  count_events(snapshot.traces[0], snapshot.figures);
+  for (const Trace& trace : snapshot.traces) count_events(trace, snapshot.figures);
   return snapshot;
 }
 

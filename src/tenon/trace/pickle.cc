@@ -57,7 +57,13 @@ class PickleReader {
 
   PickleReader(std::string_view bytes, std::string name, PickleDocument& document,
                PickleSink* sink)
-      : bytes_(bytes), name_(std::move(name)), document_(document), sink_(sink), uses_(bytes) {
+      : bytes_(bytes),
+        name_(std::move(name)),
+        document_(document),
+        sink_(sink),
+        uses_(bytes, [sink](std::size_t offset) {
+          if (sink != nullptr) sink->passed(offset, /*first_time=*/true);
+        }) {
     memo_.resize(uses_.count());
   }
 
@@ -67,7 +73,7 @@ class PickleReader {
     for (;;) {
       start_ = at_;
       if (sink_ != nullptr && at_ >= next_report_) {
-        sink_->progress(at_);
+        sink_->passed(at_, /*first_time=*/false);
         next_report_ = at_ + kReportEvery;
       }
       if (at_ == bytes_.size()) fail("the file ends before the pickle does: it is truncated");

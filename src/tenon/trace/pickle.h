@@ -65,8 +65,9 @@ class PickleSink {
   virtual bool wants(std::string_view key, std::optional<std::size_t> index) = 0;
   // An item of the list that was wanted last.
   virtual void item(const PickleDocument& document, const PickleValue& value) = 0;
-  // Everything before this offset was read; now and then.
-  virtual void progress(std::size_t /*offset*/) {}
+  // Now and then: everything before this offset was looked at, the first time to learn what the
+  // file refers to, the second time to read it.
+  virtual void passed(std::size_t /*offset*/, bool /*first_time*/) {}
 };
 
 std::string_view pickle_kind_name(PickleValue::Kind kind);

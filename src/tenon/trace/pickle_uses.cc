@@ -7,6 +7,8 @@
 namespace tenon {
 namespace {
 
+constexpr std::size_t kReportEvery = std::size_t{4} << 20;
+
 std::uint64_t little_endian(const char* bytes, int width) {
   std::uint64_t value = 0;
   for (int i = width; i-- > 0;) value = value << 8 | static_cast<std::uint8_t>(bytes[i]);
@@ -48,9 +50,14 @@ Shape shape_of(std::uint8_t opcode) {
 
 }  // namespace
 
-PickleUses::PickleUses(std::string_view bytes) {
+PickleUses::PickleUses(std::string_view bytes, const std::function<void(std::size_t)>& passed) {
   std::size_t at = 0;
+  std::size_t next_report = kReportEvery;
   while (at < bytes.size()) {
+    if (at >= next_report && passed) {
+      passed(at);
+      next_report = at + kReportEvery;
+    }
     const auto opcode = static_cast<std::uint8_t>(bytes[at++]);
     if (opcode == pickle::kStop) break;
     const Shape shape = shape_of(opcode);

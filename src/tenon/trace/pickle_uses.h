@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -14,7 +15,9 @@ namespace tenon {
 // says nothing itself. O(bytes); memory at most 1/8 of the file's size and half of that again.
 class PickleUses {
  public:
-  explicit PickleUses(std::string_view bytes);
+  // `passed` is called now and then with an offset before which everything was looked at.
+  explicit PickleUses(std::string_view bytes,
+                      const std::function<void(std::size_t)>& passed = {});
 
   bool contains(std::uint64_t number) const {
     return number / 64 < bits_.size() && (bits_[number / 64] >> (number % 64) & 1) != 0;

@@ -24,8 +24,8 @@ constexpr std::size_t kMaxDevices = 1024;
 // then (lists that were written in another way) is read afterwards.
 class SnapshotReader : private PickleSink {
  public:
-  SnapshotReader(std::string_view bytes, const std::string& path, const ReadProgress& progress)
-      : bytes_(bytes), path_(path), progress_(progress), fields_(path_, bytes.size()) {}
+  SnapshotReader(std::string_view bytes, const std::string& path, const ReadHooks& hooks)
+      : bytes_(bytes), path_(path), hooks_(hooks), fields_(path_, bytes.size()) {}
 
   Snapshot read() {
     const PickleDocument document(bytes_, path_, this);
@@ -80,8 +80,10 @@ class SnapshotReader : private PickleSink {
       case Part::kAnnotations: read_annotation(value); break;
     }
   }
-  void progress(std::size_t offset) override {
-    if (progress_) progress_(offset, bytes_.size());
+  void passed(std::size_t offset, bool first_time) override {
+    if (hooks_.passed) hooks_.passed(offset);
+    if (hooks_.progress)
+      hooks_.progress(offset + (first_time ? 0 : bytes_.size()), 2 * bytes_.size());
   }
 
   SnapshotDevice& device(std::size_t index) {
@@ -280,7 +282,7 @@ class SnapshotReader : private PickleSink {
 
   const std::string_view bytes_;
   const std::string path_;
-  const ReadProgress& progress_;
+  const ReadHooks& hooks_;
   SnapshotFields fields_;
   Snapshot snapshot_;
   std::vector<std::unique_ptr<SnapshotDevice>> devices_;
@@ -292,8 +294,8 @@ class SnapshotReader : private PickleSink {
 }  // namespace
 
 Snapshot parse_snapshot(std::string_view bytes, const std::string& path,
-                        const ReadProgress& progress) {
-  return SnapshotReader(bytes, path, progress).read();
+                        const ReadHooks& hooks) {
+  return SnapshotReader(bytes, path, hooks).read();
 }
 
 }  // namespace tenon

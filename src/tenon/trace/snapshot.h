@@ -66,8 +66,11 @@ struct Snapshot {
   std::vector<std::string> notes;  // fields that are not known, states that are not, ...
 };
 
-// Called now and then while a file is read: bytes read, bytes in all.
-using ReadProgress = std::function<void(std::size_t done, std::size_t all)>;
+// Called now and then while a file is read.
+struct ReadHooks {
+  std::function<void(std::size_t done, std::size_t all)> progress;  // bytes, of both passes
+  std::function<void(std::size_t offset)> passed;  // bytes before it will seldom be looked at again
+};
 
 // Builds traces from `device_traces`. Addresses become blocks. alloc, free_requested and
 // free_completed become events, all other entries and the external annotations marks. A block that
@@ -82,6 +85,6 @@ using ReadProgress = std::function<void(std::size_t done, std::size_t all)>;
 // Throws ParseError for what is not such a snapshot, or has neither events nor blocks in use (it
 // says how to record them).
 Snapshot parse_snapshot(std::string_view bytes, const std::string& path,
-                        const ReadProgress& progress = {});
+                        const ReadHooks& hooks = {});
 
 }  // namespace tenon

@@ -52,11 +52,16 @@ void try_policies(const Trace& trace, OutOfMemoryReport& report) {
     ReplaySetup setup;
     setup.policy = trial.policy;
     setup.capacity_bytes = report.capacity_bytes;
-    const bool passes = fits(workload, setup);
-    report.remedies.push_back(
-        {trial.name, passes,
-         fmt::format("replayed with {} in all: {}", size(report.capacity_bytes),
-                     passes ? "the request is served" : "runs out of memory too")});
+    try {
+      const bool passes = fits(workload, setup);
+      report.remedies.push_back(
+          {trial.name, passes,
+           fmt::format("replayed with {} in all: {}", size(report.capacity_bytes),
+                       passes ? "the request is served" : "runs out of memory too")});
+    } catch (const std::exception& error) {  // a recording that no policy can be asked to follow
+      report.remedies.push_back({trial.name, false,
+                                 fmt::format("cannot be replayed: {}", error.what())});
+    }
   }
 }
 
@@ -191,7 +196,8 @@ std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
     say_why(report);
     if (report.reason != FailureReason::kUnknown) {
       reckon(report);
-      if (replay && report.missing_bytes == 0) try_policies(trace, report);
+      if (replay && report.missing_bytes == 0 && report.capacity_bytes > 0)
+        try_policies(trace, report);
     }
     reports.push_back(std::move(report));
   }
