@@ -24,5 +24,7 @@ Subcommand add_convert(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
 Subcommand add_vectors(CLI::App& app);
+Subcommand add_view(CLI::App& app);
+Subcommand add_serve(CLI::App& app);
 
 }  // namespace tenon::command
