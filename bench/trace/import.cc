@@ -32,7 +32,8 @@ Trace repeated(const Trace& once, double bytes_once, double bytes) {
   const std::int64_t period = static_cast<std::int64_t>(once.duration_us()) + 1;
   // What stays live is freed at the end of each repetition.
   std::vector<bool> live(once.blocks, false);
-  for (const TraceEvent& event : once.events) live[event.block] = event.op != TraceOp::kFreeCompleted;
+  for (const TraceEvent& event : once.events)
+    live[event.block] = event.op != TraceOp::kFreeCompleted;
   std::vector<TraceEvent> closing;
   for (const TraceEvent& event : once.events)
     if (event.op == TraceOp::kAlloc && live[event.block])
@@ -95,8 +96,8 @@ void report(const std::string& name, const std::string& path) {
     const Reading reading = read_in_child(path);
     if (pass == 0 || reading.seconds < best.seconds) best = reading;
   }
-  fmt::print("{:<34} {:>8.1f} MB  {:>9.0f} events  {:>7.1f} MB/s  {:>7.1f} MiB resident\n", name, mb,
-             best.events, mb / best.seconds, best.peak_mib);
+  fmt::print("{:<34} {:>8.1f} MB  {:>9.0f} events  {:>7.1f} MB/s  {:>7.1f} MiB resident\n", name,
+             mb, best.events, mb / best.seconds, best.peak_mib);
   std::fflush(stdout);
 }
 

@@ -158,8 +158,8 @@ TEST(Fragmentation, CountsEachCauseOnce) {
   EXPECT_EQ(busiest_stream(snapshot.segments), 0u);
 }
 
-// 60 segments of 20 MiB, each with a block of 9 MiB in use and one of 9 MiB free (and the rest): more
-// than half is free, nowhere more than 11 MiB in one piece, and a request of 300 MiB fails.
+// 60 segments of 20 MiB, each with a block of 9 MiB in use and one of 9 MiB free (and the rest):
+// more than half is free, nowhere more than 11 MiB in one piece, and a request of 300 MiB fails.
 std::string fragmented_snapshot(std::uint64_t device_free) {
   constexpr std::uint64_t kSegments = 60;
   std::vector<std::string> segments;
@@ -348,11 +348,9 @@ TEST(Diff, SaysWhatGrewWhatIsNewAndWhatIsGone) {
 
 TEST(Diff, MatchesSitesWhoseLinesMoved) {
   const auto at_line = [](std::uint64_t line) {
-    return parse_snapshot(
-               pickled::snapshot({}, {{entry_with("alloc", 1, 10, 1,
-                                                  {{"frames", list({frame("f", "a.py", line)})}})}}),
-               "x.pickle")
-        .traces.at(0);
+    const std::string stack = list({frame("f", "a.py", line)});
+    const std::string alloc = entry_with("alloc", 1, 10, 1, {{"frames", stack}});
+    return parse_snapshot(pickled::snapshot({}, {{alloc}}), "x.pickle").traces.at(0);
   };
   EXPECT_THAT(diff(at_line(10), at_line(12)).sites, SizeIs(2));
   const TraceDiff found = diff(at_line(10), at_line(12), /*without_lines=*/true);

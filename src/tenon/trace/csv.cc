@@ -222,7 +222,8 @@ std::vector<Trace> parse_csv_devices(std::string_view bytes, const std::string& 
 Trace parse_csv(std::string_view bytes, const std::string& path) {
   std::vector<Trace> traces = parse_csv_devices(bytes, path);
   if (traces.size() > 1)
-    throw ParseError(path, 0, 0, fmt::format("holds {} devices where one is wanted", traces.size()));
+    throw ParseError(path, 0, 0,
+                     fmt::format("holds {} devices where one is wanted", traces.size()));
   return std::move(traces[0]);
 }
 

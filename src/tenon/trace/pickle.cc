@@ -285,8 +285,8 @@ class PickleReader {
   // --- Lists that are handed over item by item.
   bool streaming() const { return stream_at_ != kNowhere; }
 
-  // A list was pushed. Where is it? Picklers fill a container of one item without a mark, and larger
-  // ones above a mark: [root] (mark) key value ... key [outer] (mark) inner ... [list].
+  // A list was pushed. Where is it? Picklers fill a container of one item without a mark, and
+  // larger ones above a mark: [root] (mark) key value ... key [outer] (mark) inner ... [list].
   void ask_sink() {
     const std::size_t place = stack_.size() - 1;
     if (place < 2 || stack_[0].kind_ != Kind::kDict) return;

@@ -47,7 +47,8 @@ class Recorder final : public Observer {
 
   void on_memory_event(const MemoryEventInfo& info) override;
 
-  // What was recorded, a trace for each device in order of first use; the recorder then starts anew.
+  // What was recorded, a trace for each device in order of first use; the recorder then starts
+  // anew.
   std::vector<Trace> take_all();
   // The same of a recording of one device: of the one used first; empty without any events.
   Trace take();

@@ -54,7 +54,8 @@ RecordingScope::~RecordingScope() {
 }  // namespace tenon
 
 // The recording that TENON_RECORD asks for. The name is one that the build tells every program's
-// linker to look for (CMakeLists.txt), or programs that do not record by themselves would not have it.
+// linker to look for (CMakeLists.txt), or programs that do not record by themselves would not have
+// it.
 extern "C" {
 extern const bool tenon_recording_from_environment;
 const bool tenon_recording_from_environment = [] {

@@ -131,8 +131,8 @@ class RmmReader {
     return value;
   }
 
-  // Microseconds since the midnight before the log began. A time of day that falls by more than half
-  // a day is the next day's.
+  // Microseconds since the midnight before the log began. A time of day that falls by more than
+  // half a day is the next day's.
   std::int64_t time_of(std::string_view field) {
     std::array<std::int64_t, 4> parts = {};
     std::size_t part = 0;

@@ -20,8 +20,8 @@ constexpr std::string_view kBlock = "a block";
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 constexpr std::size_t kMaxDevices = 1024;
 
-// Segments, entries and annotations are taken while the pickle is read. What is left in the document
-// then (lists that were written in another way) is read afterwards.
+// Segments, entries and annotations are taken while the pickle is read. What is left in the
+// document then (lists that were written in another way) is read afterwards.
 class SnapshotReader : private PickleSink {
  public:
   SnapshotReader(std::string_view bytes, const std::string& path, const ReadHooks& hooks)

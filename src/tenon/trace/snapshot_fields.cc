@@ -102,7 +102,8 @@ std::uint32_t SnapshotFields::read_frame(const PickleValue& value) {
       note_unknown(key, "a frame");
     }
   }
-  return sites_.add_frame(function, file, line <= UINT32_MAX ? static_cast<std::uint32_t>(line) : 0);
+  return sites_.add_frame(function, file,
+                          line <= UINT32_MAX ? static_cast<std::uint32_t>(line) : 0);
 }
 
 std::uint32_t SnapshotFields::read_stack(const PickleValue& frames) {

@@ -27,8 +27,8 @@ struct Growth {
 };
 
 // Iterations end where a phase that comes again and again ends (an optimizer's step), else before
-// the allocation (by size, stream and site) that recurs most evenly. The first iteration is left out:
-// it makes what stays. A site is suspected when its live bytes never shrink from boundary to
+// the allocation (by size, stream and site) that recurs most evenly. The first iteration is left
+// out: it makes what stays. A site is suspected when its live bytes never shrink from boundary to
 // boundary and grow at most of them: at three at least. O(events log events + iterations * sites).
 Growth growth(const TraceFacts& facts);
 

@@ -14,7 +14,7 @@ namespace tenon {
 enum class FailureReason : std::uint8_t {
   kLiveTooLarge,   // what is live, and the request, exceed the memory there is
   kFragmented,     // enough is free in all, nowhere in one piece
-  kLimited,        // the driver had room: a limit (memory fraction) or another process stood before it
+  kLimited,        // the driver had room: a limit or another process stood before it
   kUnknown,        // the recording does not say what the driver had left
 };
 
@@ -35,7 +35,7 @@ struct OutOfMemoryReport {
   std::optional<std::uint64_t> device_free_bytes;
   std::uint64_t live_bytes = 0;        // of requested size
   std::uint64_t reserved_bytes = 0;
-  std::uint64_t capacity_bytes = 0;    // reserved and what the driver had left: what PyTorch could use
+  std::uint64_t capacity_bytes = 0;    // reserved, and what the driver had left
   std::uint64_t missing_bytes = 0;     // live + request - capacity, where that is positive
   Fragmentation fragmentation;         // seen from the request's stream
   FailureReason reason = FailureReason::kUnknown;
@@ -44,8 +44,8 @@ struct OutOfMemoryReport {
 };
 
 // One for each `oom` mark, at most `limit` (the first ones). `end`: the snapshot's segments.
-// Remedies of another policy are replays of the events so far and of the failing request on a device
-// of that capacity, several policies in turn; with `replay` false these are left out.
+// Remedies of another policy are replays of the events so far and of the failing request on a
+// device of that capacity, several policies in turn; with `replay` false these are left out.
 std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
                                                 const std::vector<SnapshotSegment>& end,
                                                 bool replay = true, std::size_t limit = 8);
