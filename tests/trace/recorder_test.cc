@@ -146,7 +146,7 @@ TEST(Recorder, KeepsTheNewestEventsAndWhatWasLiveBeforeThem) {
 TEST(Recorder, WritesWhatItHasWhenAnAllocationFails) {
   const testing::TemporaryFile file(".pickle");
   SimOptions options;
-  options.capacity_bytes = 10 << 20;
+  options.capacity_bytes = 64 << 20;
   SimBackend device(options);
   const auto allocator = make_policy("caching", device);
   Recorder recorder("x", {.out_of_memory_path = file.path()});

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <iterator>
 #include <memory>
+#include <unordered_map>
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
@@ -148,9 +149,20 @@ class CsvReader {
   std::uint32_t site_of(const std::array<std::string_view, kRoles>& fields) {
     if (fields[kThread].empty() && fields[kTag].empty()) return 0;
     Site site;
-    if (!fields[kThread].empty()) site.thread = number<std::uint32_t>(fields[kThread], kThread);
+    if (!fields[kThread].empty()) site.thread = thread_of(fields[kThread]);
     if (!fields[kTag].empty()) site.tag = sites_.add_text(fields[kTag]);
     return sites_.add_site(site);
+  }
+
+  // Numbers are what they are; names get numbers in order of first use.
+  std::uint32_t thread_of(std::string_view field) {
+    std::uint32_t value = 0;
+    const char* end = field.data() + field.size();
+    const auto [stop, error] = std::from_chars(field.data(), end, value);
+    if (error == std::errc() && stop == end) return value;
+    return threads_
+        .try_emplace(std::string(field), static_cast<std::uint32_t>(threads_.size() + 1))
+        .first->second;
   }
 
   [[noreturn]] void refuse(TraceFault fault,
@@ -198,6 +210,7 @@ class CsvReader {
   std::vector<int> roles_;  // by column
   std::vector<DevicePart> parts_;
   std::size_t last_part_ = 0;
+  std::unordered_map<std::string, std::uint32_t> threads_;  // those that have names
   SiteTable sites_;
 };
 

@@ -289,6 +289,13 @@ class PickleReader {
   // larger ones above a mark: [root] (mark) key value ... key [outer] (mark) inner ... [list].
   void ask_sink() {
     const std::size_t place = stack_.size() - 1;
+    if (streaming()) {
+      if (!marks_.empty() && marks_.back() > stream_at_) return;  // inside an item
+      // Beside the list handed over: an item of its own, unless its siblings stand above a mark.
+      if (place == stream_at_ + 1 && !stream_has_siblings_) return;
+      stack_.back() = staying(stack_.back());
+      end_stream(stream_at_);
+    }
     if (place < 2 || stack_[0].kind_ != Kind::kDict) return;
     const bool marked_root = !marks_.empty() && marks_[0] == 1;
     const std::size_t more = marks_.size() - (marked_root ? 1 : 0);
@@ -305,7 +312,9 @@ class PickleReader {
     std::optional<std::size_t> index;
     if (outer != place)
       index = items_of(stack_[outer]).size() + (more == 1 ? place - marks_.back() : 0);
-    if (sink_->wants(*key, index)) stream_at_ = place;
+    if (!sink_->wants(*key, index)) return;
+    stream_at_ = place;
+    stream_has_siblings_ = more == 1;
   }
   void hand_over(std::span<const PickleValue> items) {
     for (const PickleValue& item : items) sink_->item(document_, item);
@@ -398,7 +407,7 @@ class PickleReader {
     switch (opcode) {
       case pickle::kEmptyList:
         push_sequence(Kind::kList, {});
-        if (sink_ != nullptr && !streaming()) ask_sink();
+        if (sink_ != nullptr) ask_sink();
         return true;
       case pickle::kEmptyTuple: push_sequence(Kind::kTuple, {}); return true;
       case pickle::kEmptySet: push_sequence(Kind::kSet, {}); return true;
@@ -505,6 +514,7 @@ class PickleReader {
   std::vector<std::optional<PickleValue>> memo_;  // of the numbers that are used, by their place
   std::uint64_t memo_size_ = 0;                   // the number that MEMOIZE gives next
   std::size_t stream_at_ = kNowhere;              // place of the list that is handed over
+  bool stream_has_siblings_ = false;
   std::size_t next_report_ = 0;
   std::map<std::pair<bool, std::uint64_t>, std::uint64_t> moved_;  // passing to staying containers
 };
