@@ -26,21 +26,11 @@ std::string_view pickle_kind_name(PickleValue::Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-std::optional<std::string_view> PickleValue::as_string() const {
-  if (kind_ != Kind::kString) return std::nullopt;
-  return std::string_view(text_, bits_);
-}
-
 std::optional<std::int64_t> PickleValue::as_int64() const {
   if (kind_ != Kind::kInteger && kind_ != Kind::kBool) return std::nullopt;
   const auto value = static_cast<std::int64_t>(bits_);
   if (!negative_ && value < 0) return std::nullopt;
   return value;
-}
-
-std::optional<std::uint64_t> PickleValue::as_uint64() const {
-  if ((kind_ != Kind::kInteger && kind_ != Kind::kBool) || negative_) return std::nullopt;
-  return bits_;
 }
 
 std::optional<double> PickleValue::as_double() const {
@@ -79,6 +69,7 @@ class PickleReader {
       if (at_ == bytes_.size()) fail("the file ends before the pickle does: it is truncated");
       const auto opcode = static_cast<std::uint8_t>(bytes_[at_++]);
       if (opcode == pickle::kStop) break;
+      if (step_often(opcode)) continue;
       if (!step_scalar(opcode) && !step_text(opcode) && !step_container(opcode) &&
           !step_machine(opcode)) {
         const pickle::Refusal refused = pickle::refusal(opcode);
@@ -110,8 +101,11 @@ class PickleReader {
     return taken;
   }
   std::uint64_t take_number(int width) {
-    take(static_cast<std::uint64_t>(width));
-    return number_at(at_ - static_cast<std::size_t>(width), width);
+    const std::string_view taken = take(static_cast<std::uint64_t>(width));
+    std::uint64_t value = 0;  // little-endian
+    for (std::size_t i = taken.size(); i-- > 0;)
+      value = value << 8 | static_cast<std::uint8_t>(taken[i]);
+    return value;
   }
   // Little-endian; bytes behind the end count as 0.
   std::uint64_t number_at(std::size_t offset, int width) const {
@@ -360,6 +354,17 @@ class PickleReader {
     return std::span(stack_).last(count);
   }
 
+  // Most of a snapshot: references to keys and frames, small numbers. Checked like all others.
+  bool step_often(std::uint8_t opcode) {
+    switch (opcode) {
+      case pickle::kBinGet: get(take_number(1)); return true;
+      case pickle::kLongBinGet: get(take_number(4)); return true;
+      case pickle::kMemoize: put(memo_size_); return true;
+      case pickle::kBinInt1: push_integer(take_number(1), false); return true;
+      default: return false;
+    }
+  }
+
   // --- The opcodes, by family; each step says whether the opcode was one of its own.
   bool step_scalar(std::uint8_t opcode) {
     switch (opcode) {
@@ -371,7 +376,6 @@ class PickleReader {
         push_integer(static_cast<std::uint64_t>(static_cast<std::int64_t>(value)), value < 0);
         return true;
       }
-      case pickle::kBinInt1: push_integer(take_number(1), false); return true;
       case pickle::kBinInt2: push_integer(take_number(2), false); return true;
       case pickle::kLong1: push_long(take_number(1)); return true;
       case pickle::kLong4: push_long(take_number(4)); return true;
@@ -463,11 +467,8 @@ class PickleReader {
         return true;
       case pickle::kPopMark: drop(above_mark().size()); return true;
       case pickle::kDup: push(PickleValue(top())); return true;
-      case pickle::kBinGet: get(take_number(1)); return true;
-      case pickle::kLongBinGet: get(take_number(4)); return true;
       case pickle::kBinPut: put(take_number(1)); return true;
       case pickle::kLongBinPut: put(take_number(4)); return true;
-      case pickle::kMemoize: put(memo_size_); return true;
       case pickle::kProto: {
         const std::uint64_t protocol = take_number(1);
         if (protocol > kNewestProtocol)
@@ -488,14 +489,16 @@ class PickleReader {
   }
 
   void get(std::uint64_t number) {
-    if (!uses_.contains(number) || !memo_[uses_.place(number)].has_value())
-      fail(fmt::format("memo entry {} was never set", number));
-    push(*memo_[uses_.place(number)]);
+    if (uses_.contains(number)) [[likely]] {
+      const std::optional<PickleValue>& known = memo_[uses_.place(number)];
+      if (known) [[likely]] return push(*known);
+    }
+    fail(fmt::format("memo entry {} was never set", number));
   }
   void put(std::uint64_t number) {
     // Picklers number from 0 and need a byte or more for each entry.
     if (number > at_) fail(fmt::format("memo entry {} of a file that has no so many", number));
-    memo_size_ = std::max(memo_size_, number + 1);
+    memo_size_ = std::max<std::uint64_t>(memo_size_, number + 1);
     // What was made before it was known to be used again (a value on which something was done
     // first) stays from now on.
     if (uses_.contains(number)) memo_[uses_.place(number)] = top() = staying(top());

@@ -26,10 +26,16 @@ class PickleValue {
   bool is_sequence() const {
     return kind_ == Kind::kList || kind_ == Kind::kTuple || kind_ == Kind::kSet;
   }
-  std::optional<std::string_view> as_string() const;
+  std::optional<std::string_view> as_string() const {
+    if (kind_ != Kind::kString) return std::nullopt;
+    return std::string_view(text_, bits_);
+  }
   // Integers (and bools) that fit.
   std::optional<std::int64_t> as_int64() const;
-  std::optional<std::uint64_t> as_uint64() const;
+  std::optional<std::uint64_t> as_uint64() const {
+    if ((kind_ != Kind::kInteger && kind_ != Kind::kBool) || negative_) return std::nullopt;
+    return bits_;
+  }
   std::optional<double> as_double() const;
   // Requires: a container. Values that share one have the same number, and no others: unless it is
   // passing (see PickleSink), whose number is given to another when its item was handed over.

@@ -1,6 +1,6 @@
 #include "tenon/trace/pickle_uses.h"
 
-#include <bit>
+#include <array>
 
 #include "tenon/trace/pickle_opcodes.h"
 
@@ -17,11 +17,11 @@ std::uint64_t little_endian(const char* bytes, int width) {
 
 // What follows an opcode: `fixed` bytes, then, with `counted`, as many more as those say.
 struct Shape {
-  int fixed = 0;
+  std::uint8_t fixed = 0;
   bool counted = false;
 };
 
-Shape shape_of(std::uint8_t opcode) {
+constexpr Shape shape_of(std::uint8_t opcode) {
   switch (opcode) {
     case pickle::kBinInt: return {4};
     case pickle::kBinInt1: return {1};
@@ -48,6 +48,13 @@ Shape shape_of(std::uint8_t opcode) {
   }
 }
 
+constexpr std::array<Shape, 256> kShapes = [] {
+  std::array<Shape, 256> shapes = {};
+  for (std::size_t opcode = 0; opcode < shapes.size(); ++opcode)
+    shapes[opcode] = shape_of(static_cast<std::uint8_t>(opcode));
+  return shapes;
+}();
+
 }  // namespace
 
 PickleUses::PickleUses(std::string_view bytes, const std::function<void(std::size_t)>& passed) {
@@ -60,9 +67,9 @@ PickleUses::PickleUses(std::string_view bytes, const std::function<void(std::siz
     }
     const auto opcode = static_cast<std::uint8_t>(bytes[at++]);
     if (opcode == pickle::kStop) break;
-    const Shape shape = shape_of(opcode);
+    const Shape shape = kShapes[opcode];
     if (shape.fixed == 0) continue;  // opcodes that are refused end the reader's pass, not this one
-    const auto fixed = static_cast<std::size_t>(shape.fixed);
+    const std::size_t fixed = shape.fixed;
     if (fixed > bytes.size() - at) break;
     const std::uint64_t number = little_endian(bytes.data() + at, shape.fixed);
     at += fixed;
@@ -74,7 +81,7 @@ PickleUses::PickleUses(std::string_view bytes, const std::function<void(std::siz
   before_.reserve(bits_.size());
   for (const std::uint64_t word : bits_) {
     before_.push_back(static_cast<std::uint32_t>(count_));
-    count_ += static_cast<std::size_t>(std::popcount(word));
+    count_ += static_cast<std::size_t>(ones(word));
   }
 }
 
@@ -83,12 +90,6 @@ void PickleUses::use(std::uint64_t number, std::size_t limit) {
   if (number >= limit) return;
   if (number / 64 >= bits_.size()) bits_.resize(number / 64 + 1);
   bits_[number / 64] |= std::uint64_t{1} << (number % 64);
-}
-
-std::size_t PickleUses::place(std::uint64_t number) const {
-  const std::uint64_t below = (std::uint64_t{1} << (number % 64)) - 1;
-  return before_[number / 64] +
-         static_cast<std::size_t>(std::popcount(bits_[number / 64] & below));
 }
 
 }  // namespace tenon
