@@ -6,7 +6,7 @@
 
 #include "arguments.h"
 #include "commands.h"
-#include "progress.h"
+#include "load_file.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/report.h"
