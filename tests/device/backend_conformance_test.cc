@@ -264,6 +264,7 @@ TEST_P(VirtualMemoryConformance, ContentsWithoutMemoryAreRefused) {
   ASSERT_TRUE(backend_->set_access(address(0), page()));
   backend_->fill(at(0), 0, page(), stream());
   EXPECT_THROW(backend_->fill(at(0), 0, page() + 1, stream()), DeviceError);
+  backend_->synchronize();  // unmapping waits for nobody
   backend_->unmap(address(0), *pages);
   EXPECT_THROW(backend_->fill(at(0), 0, 1, stream()), DeviceError) << "after unmap";
   backend_->release_pages(*pages);

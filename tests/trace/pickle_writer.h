@@ -38,6 +38,22 @@ inline std::string entry(std::string_view action, std::uint64_t address, std::ui
                {"stream", number(stream)},
                {"time_us", number(time_us)}});
 }
+inline std::string frame(std::string_view function, std::string_view file_name,
+                         std::uint64_t line) {
+  return dict({{"name", text(function)}, {"filename", text(file_name)}, {"line", number(line)}});
+}
+// With further fields, like {"frames", list({frame(...)})}.
+inline std::string entry_with(
+    std::string_view action, std::uint64_t address, std::uint64_t size, std::uint64_t time_us,
+    const std::vector<std::pair<std::string_view, std::string>>& more) {
+  std::vector<std::pair<std::string_view, std::string>> fields = {{"action", text(action)},
+                                                                  {"addr", number(address)},
+                                                                  {"size", number(size)},
+                                                                  {"stream", number(0)},
+                                                                  {"time_us", number(time_us)}};
+  fields.insert(fields.end(), more.begin(), more.end());
+  return dict(fields);
+}
 inline std::string block(std::uint64_t address, std::uint64_t size, std::string_view state) {
   return dict({{"address", number(address)},
                {"size", number(size)},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -60,6 +61,23 @@ TEST_P(ShippedSnapshot, HasTheFiguresOfAnIndependentReader) {
   EXPECT_THAT(trace.warnings, IsEmpty());
 }
 
+// The five innermost frames that asked for most, and how much.
+TEST_P(ShippedSnapshot, KnowsWhoAskedForMost) {
+  const std::string stem = std::string(TENON_SOURCE_DIR "/data/snapshots/") + GetParam();
+  std::ifstream file(stem + ".expect.json");
+  const auto expect = nlohmann::json::parse(file).at("top_allocating_frames");
+  const FileBytes bytes(stem + ".pickle");
+  const Snapshot snapshot = parse_snapshot(bytes.view(), stem + ".pickle");
+  auto frames = snapshot.figures.frame_bytes;
+  std::stable_sort(frames.begin(), frames.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  ASSERT_GE(frames.size(), expect.size());
+  for (std::size_t i = 0; i < expect.size(); ++i) {
+    EXPECT_EQ(snapshot.sites->frame_label(frames[i].first), expect[i][0]);
+    EXPECT_EQ(frames[i].second, expect[i][1]);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, ShippedSnapshot,
                          ::testing::Values("gpt2", "gnn_sampled", "multistream_prefetch"),
                          [](const auto& shipped) { return std::string(shipped.param); });
@@ -96,6 +114,66 @@ TEST(Snapshot, PutsBlocksFromBeforeTheRecordingAtTheStart) {
                                         TraceEvent{21, 40, 1, 0, TraceOp::kFreeCompleted}));
   ASSERT_THAT(trace.warnings, SizeIs(1));
   EXPECT_THAT(trace.warnings[0], HasSubstr("3 blocks were live before"));
+}
+
+TEST(Snapshot, KeepsWhereEventsCameFrom) {
+  const std::string stack =
+      list({frame("linear", "nn.py", 12), frame("main", "train.py", 3)});
+  const Snapshot snapshot = parse_snapshot(
+      pickled::snapshot(
+          {}, {{entry_with("alloc", 1, 10, 5, {{"frames", stack}}),
+                entry_with("alloc", 2, 20, 6, {{"frames", list({})}}),
+                entry_with("alloc", 3, 30, 7, {{"frames", stack}, {"user_metadata", text("a")}}),
+                entry_with("free_completed", 1, 10, 8, {{"frames", stack}})}}),
+      "run.pickle");
+  const Trace& trace = snapshot.traces.at(0);
+  const SiteTable& sites = *trace.sites;
+  EXPECT_EQ(trace.events[0].site, trace.events[3].site);
+  EXPECT_EQ(trace.events[1].site, 0u);
+  EXPECT_NE(trace.events[2].site, trace.events[0].site);
+  EXPECT_EQ(sites.site(trace.events[2].site).stack, sites.site(trace.events[0].site).stack);
+  EXPECT_EQ(sites.text(sites.site(trace.events[2].site).tag), "a");
+  EXPECT_EQ(sites.label(trace.events[0].site), "linear nn.py:12");
+  const auto frames = sites.stack(sites.site(trace.events[0].site).stack);
+  ASSERT_THAT(frames, SizeIs(2));
+  EXPECT_EQ(sites.frame_label(frames[1]), "main train.py:3");
+  EXPECT_THAT(trace.addresses, ElementsAre(1u, 2u, 3u));
+}
+
+TEST(Snapshot, MarksWhatHappenedBetweenEvents) {
+  const std::string annotation =
+      dict({{"stage", text("START")}, {"name", text("step")}, {"device", number(0)},
+            {"time_us", number(107)}});
+  const std::string bytes = file(dict(
+      {{"segments", list({segment(0, 0, 100, {block(40, 8, "active_allocated")})})},
+       {"device_traces",
+        list({list({entry("segment_alloc", 0, 100, 99, 7), entry("alloc", 1, 10, 100),
+                    entry_with("oom", 0, 500, 110, {{"device_free", number(33)}}),
+                    entry("shrug", 0, 0, 111), entry("alloc", 2, 10, 112)})})},
+       {"external_annotations", list({annotation})}}));
+  const Trace trace = parse_snapshot(bytes, "run.pickle").traces.at(0);
+  ASSERT_THAT(trace.marks, SizeIs(4));
+  EXPECT_EQ(trace.early_blocks, 1u);
+  EXPECT_EQ(trace.traced_peak_bytes(), 20u);
+  EXPECT_EQ(trace.live_peak_bytes(), 28u);
+  EXPECT_EQ(trace.marks[0].kind, MarkKind::kSegmentAlloc);
+  EXPECT_EQ(trace.marks[0].event, 1u);
+  EXPECT_EQ(trace.marks[0].time_us, -1);
+  EXPECT_EQ(trace.marks[0].stream, 7u);
+  EXPECT_EQ(trace.marks[1].kind, MarkKind::kOutOfMemory);
+  EXPECT_EQ(trace.marks[1].device_free_bytes, 33u);
+  EXPECT_EQ(trace.marks[2].kind, MarkKind::kOther);
+  EXPECT_EQ(trace.sites->text(trace.marks[2].text), "shrug");
+  EXPECT_EQ(trace.marks[3].kind, MarkKind::kPhaseBegin);
+  EXPECT_EQ(trace.sites->text(trace.marks[3].text), "step");
+}
+
+TEST(Snapshot, NamesFieldsThatItDoesNotKnow) {
+  const Snapshot snapshot = parse_snapshot(
+      pickled::snapshot({}, {{entry_with("alloc", 1, 10, 5, {{"colour", text("red")}})}}),
+      "run.pickle");
+  ASSERT_THAT(snapshot.notes, SizeIs(1));
+  EXPECT_THAT(snapshot.notes[0], HasSubstr("a trace entry: colour"));
 }
 
 TEST(Snapshot, MakesATraceForEachDeviceThatHasEvents) {

@@ -17,6 +17,8 @@ void print_devices() {
   fmt::print("devices\n");
   for (const DeviceInfo& info : list_devices())
     fmt::print("  {:<6}  {}\n", to_string(info.device), info.line);
+  if (const std::string reason = why_no_cuda(); !reason.empty())
+    fmt::print("  {:<6}  none: {}\n", "cuda", reason);
 }
 
 void print_limits() {

@@ -67,6 +67,37 @@ class AddressTable {
   void for_each_pages(Visit&& visit) const {
     for (const auto& [id, pages] : pages_) visit(pages.backing);
   }
+  // The same apart, for drivers that tell segments from ranges and keep released pages themselves.
+  template <typename Visit>
+  void for_each_segment(Visit&& visit) const {
+    for (const auto& [base, region] : regions_)
+      if (region.segment != 0) {
+        Segment segment;
+        segment.base = reinterpret_cast<void*>(base);
+        segment.size_bytes = region.size_bytes;
+        segment.handle = region.segment;
+        visit(segment);
+      }
+  }
+  template <typename Visit>
+  void for_each_range(Visit&& visit) const {
+    for (const auto& [base, region] : regions_)
+      if (region.segment == 0) visit(AddressRange{base, region.size_bytes});
+  }
+  template <typename Visit>
+  void for_each_unreleased(Visit&& visit) const {
+    for (const auto& [id, pages] : pages_)
+      if (!pages.released) visit(pages.backing);
+  }
+  template <typename Visit>
+  void for_each_mapping(Visit&& visit) const {
+    for (const auto& [address, mapping] : mappings_) visit(address, mapping.pages);
+  }
+  template <typename Visit>
+  void for_each_accessible_mapping(Visit&& visit) const {
+    for (const auto& [address, mapping] : mappings_)
+      if (mapping.accessible) visit(address, mapping.pages);
+  }
 
  private:
   struct Region {               // a segment or an address range

@@ -13,7 +13,10 @@ struct DeviceInfo {
   std::string line;  // what it is, for people
 };
 
-// The host first, the simulated device last.
+// The host first, then GPUs, the simulated device last.
 std::vector<DeviceInfo> list_devices();
+
+// Why there is no CUDA device, in one line; empty when there is one.
+std::string why_no_cuda();
 
 }  // namespace tenon

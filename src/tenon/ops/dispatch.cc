@@ -8,6 +8,10 @@ Device common_device(const char* what, std::span<const Tensor* const> tensors) {
   const Tensor* decides = nullptr;
   for (const Tensor* tensor : tensors) {
     if (!tensor->defined()) continue;
+    if (tensor->layout() != Layout::kStrided)
+      throw InvalidArgument(fmt::format("{}: a {} tensor of shape {}; to_dense() makes it strided",
+                                        what, layout_name(tensor->layout()),
+                                        to_string(tensor->sizes())));
     const bool goes_with_any = tensor->dim() == 0 && tensor->device() == Device{};
     if (decides == nullptr || (decides->dim() == 0 && decides->device() == Device{})) {
       if (decides == nullptr || !goes_with_any) decides = tensor;

@@ -26,6 +26,7 @@ inline constinit ProductSumOperator linear("linear", &detail::linear);
 // As PyTorch and NumPy: vectors lose the dimension they lent, leading dimensions are a batch and
 // broadcast. Both of one dtype, any but bool; 16-bit floats are multiplied in f32. Transposed and
 // otherwise strided matrices are used where they are, if one of their last two strides is 1.
+// The first may be a sparse matrix (tensor/sparse.h), the second then a vector or a matrix.
 inline Tensor matmul(const Tensor& a, const Tensor& b) { return op::matmul(a, b); }
 // [n, p, k] by [n, k, q].
 inline Tensor bmm(const Tensor& a, const Tensor& b) { return op::bmm(a, b); }

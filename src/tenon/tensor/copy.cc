@@ -6,6 +6,7 @@
 #include "tenon/memory/current_allocator.h"
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/sparse.h"
 
 namespace tenon {
 namespace {
@@ -110,6 +111,7 @@ const Tensor& fill_(const Tensor& target, const Scalar& value) {
 }
 
 Tensor clone(const Tensor& source, MemoryFormat format) {
+  if (is_sparse(source)) return with_sparse_values(source, clone(sparse_values(source)));
   const DimVector strides = format == MemoryFormat::kPreserve ? preserved_strides(source)
                                                               : strides_for(source.sizes(), format);
   Tensor copy = empty_strided(source.sizes(), strides, source.dtype(), source.device());
@@ -130,6 +132,7 @@ Tensor contiguous(const Tensor& source, MemoryFormat format) {
 
 Tensor to(const Tensor& source, DType dtype) {
   if (source.dtype() == dtype) return source;
+  if (is_sparse(source)) return with_sparse_values(source, to(sparse_values(source), dtype));
   Tensor copy = empty_strided(source.sizes(), preserved_strides(source), dtype, source.device());
   move_values(copy, source);
   return tell_copied(source, std::move(copy));

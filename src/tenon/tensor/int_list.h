@@ -39,6 +39,10 @@ class IntList {
   constexpr const std::int64_t* end() const { return data_ + size_; }
   constexpr std::int64_t operator[](std::size_t i) const { return data_[i]; }
   constexpr std::int64_t back() const { return data_[size_ - 1]; }
+  // Requires: there are as many.
+  constexpr IntList without_first(std::size_t count) const {
+    return {data_ + count, size_ - count};
+  }
   DimVector to_vector() const { return DimVector(data_, size_); }
 
   friend constexpr bool operator==(IntList a, IntList b) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/sparse.h"
 
 namespace tenon {
 namespace {
@@ -162,8 +163,27 @@ bool has_usual_dtype(const Tensor& t) {
 
 }  // namespace
 
+namespace {
+
+// The parts, each on lines of its own, as PyTorch prints them.
+std::string sparse_to_string(const Tensor& tensor, const PrintOptions& options) {
+  const std::string values = to_string(sparse_values(tensor), options);
+  const std::string places =
+      tensor.layout() == Layout::kSparseCoo
+          ? "indices=" + to_string(sparse_indices(tensor), options)
+          : fmt::format("crow_indices={},\n       col_indices={}",
+                        to_string(sparse_crow_indices(tensor), options),
+                        to_string(sparse_col_indices(tensor), options));
+  return fmt::format("tensor({},\n       values={},\n       size={}, nnz={}, layout={})", places,
+                     values, to_string(tensor.sizes()), sparse_nnz(tensor),
+                     layout_name(tensor.layout()));
+}
+
+}  // namespace
+
 std::string to_string(const Tensor& tensor, const PrintOptions& options) {
   if (!tensor.defined()) return "tensor(undefined)";
+  if (is_sparse(tensor)) return sparse_to_string(tensor, options);
   std::string text(Printer::kPrefix);
   const bool readable = tensor.device().type == DeviceType::kCpu;
   if (!readable)

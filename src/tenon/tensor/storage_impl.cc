@@ -57,11 +57,18 @@ StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator*
   state_.store(has_memory ? kLazy : 0, std::memory_order_relaxed);
 }
 
+StorageImpl::StorageImpl(WithoutMemory, Device device)
+    : data_(device), size_bytes_(0), allocator_(nullptr), resizable_(false) {
+  state_.store(kLazy | kWithoutMemory, std::memory_order_relaxed);
+}
+
 Allocator& StorageImpl::source_of_bytes() const {
   return allocator_ != nullptr ? *allocator_ : *current_allocator(device());
 }
 
 void StorageImpl::bring_bytes() const {
+  if (state() & kWithoutMemory)
+    throw InvalidArgument("a sparse tensor has no memory of its own; to_dense() makes it strided");
   const std::lock_guard lock(first_access_lock(this));
   if ((state() & kLazy) == 0) return;  // another thread was faster
   data_ = source_of_bytes().allocate(nbytes());

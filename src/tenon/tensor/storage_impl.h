@@ -20,6 +20,8 @@ namespace tenon {
 // costs 72 bytes) or *copy-on-write* (shared with clones until somebody asks for mutable data;
 // copy_on_write.h). Both are invisible but for `has_bytes` and `is_copy_on_write`.
 //
+// A sparse tensor's storage is *without memory*: asking for data throws.
+//
 // On the meta device there is a size and never any memory; the size may be symbolic.
 //
 // Threads: counts and version are atomic; reading data from many threads is safe, lazy and
@@ -31,6 +33,7 @@ class StorageImpl final : public IntrusiveTarget {
  public:
   struct UseByteSize {};
   struct Lazy {};
+  struct WithoutMemory {};
 
   // Over memory that exists. Without an allocator, whichever is current then serves when the
   // storage is resized or a shared one written: right for memory from an allocator that may end
@@ -41,6 +44,9 @@ class StorageImpl final : public IntrusiveTarget {
   // Bytes come at the first access: from `allocator`, or if it is null from the one that is then
   // current for the device.
   StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator* allocator, bool resizable);
+
+  // No bytes, and none to be had: data() and its like throw InvalidArgument.
+  StorageImpl(WithoutMemory, Device device);
 
   // Reading. Null for no bytes.
   const void* data() const {
@@ -99,6 +105,7 @@ class StorageImpl final : public IntrusiveTarget {
   static constexpr std::size_t kBytes = 72;
   static constexpr std::uint8_t kLazy = 1;
   static constexpr std::uint8_t kCopyOnWrite = 2;
+  static constexpr std::uint8_t kWithoutMemory = 4;  // with kLazy, so that one test finds both
 
   std::uint8_t state() const { return state_.load(std::memory_order_acquire); }
   void bring_bytes() const;

@@ -45,7 +45,8 @@ TensorImpl::TensorImpl(Layout layout, DType dtype, Device device, IntList sizes)
   shape_.set_sizes(sizes);
   fill_contiguous_strides(sizes, shape_.strides_data());
   set_place(device);
-  if (layout != Layout::kStrided) key_set_ = key_set_.add(DispatchKey::kSparse);
+  key_set_ = key_set_.add(DispatchKey::kSparse);
+  storage_ = Storage(make_intrusive<StorageImpl>(StorageImpl::WithoutMemory{}, device));
   own_version_ = make_intrusive<VersionCounter>();
 }
 
@@ -88,9 +89,11 @@ void TensorImpl::set_sizes_contiguous(IntList sizes) {
   set_sizes_and_strides(sizes, strides_for(sizes), storage_offset_);
 }
 
-void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
-  check_metadata_change("set_sizes_and_strides");
-  const std::int64_t numel = checked_numel(sizes);
+namespace {
+
+[[noreturn]] void refuse_geometry(IntList sizes, IntList strides, std::int64_t offset, DType dtype,
+                                  std::size_t storage_bytes) {
+  static_cast<void>(checked_numel(sizes));
   if (strides.size() != sizes.size())
     throw InvalidArgument(fmt::format("shape {} with strides {}: there must be as many of each",
                                       to_string(sizes), to_string(strides)));
@@ -101,16 +104,48 @@ void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int6
         fmt::format("shape {} with strides {} and offset {}: strides and offset are at least 0; "
                     "flip() copies to reverse a dimension",
                     to_string(sizes), to_string(strides), offset));
-  const std::int64_t reach = storage_elements(sizes, strides, offset);
-  if (static_cast<unsigned __int128>(reach) * item_size(dtype_) > storage_.nbytes()) [[unlikely]]
-    throw InvalidArgument(fmt::format(
-        "shape {} with strides {} and offset {} of {} needs {} elements; the storage has {} bytes",
-        to_string(sizes), to_string(strides), offset, dtype_name(dtype_), reach,
-        storage_.nbytes()));
-  if (sizes.size() != shape_.ndim()) shape_.resize(sizes.size());
+  throw InvalidArgument(fmt::format(
+      "shape {} with strides {} and offset {} of {} needs {} elements; the storage has {} bytes",
+      to_string(sizes), to_string(strides), offset, dtype_name(dtype),
+      storage_elements(sizes, strides, offset), storage_bytes));
+}
+
+// The number of elements; -1 where the geometry is none or reaches beyond `capacity` elements. One
+// pass, since as_strided is nothing else.
+inline std::int64_t fitting_numel(IntList sizes, IntList strides, std::int64_t offset,
+                                  std::int64_t capacity) {
+  if (sizes.size() > kMaxDims || strides.size() != sizes.size() || offset < 0) return -1;
+  std::int64_t numel = 1, last = offset, signs = 0;
+  bool overflow = false, empty = false;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    shape_.size_at(d) = sizes[d];
-    shape_.stride_at(d) = strides[d];
+    const std::int64_t size = sizes[d];
+    std::int64_t step = 0;
+    signs |= size | strides[d];
+    empty |= size == 0;
+    overflow |= __builtin_mul_overflow(numel, size == 0 ? 1 : size, &numel);
+    overflow |= __builtin_mul_overflow(size - 1, strides[d], &step);
+    overflow |= __builtin_add_overflow(last, step, &last);
+  }
+  if (signs < 0) return -1;
+  if (empty) return overflow ? checked_numel(sizes) : 0;  // then only the sizes must not overflow
+  return overflow || last >= capacity ? -1 : numel;
+}
+
+}  // namespace
+
+void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
+  check_metadata_change("set_sizes_and_strides");
+  const std::size_t bytes = storage_.nbytes();
+  const auto capacity = static_cast<std::int64_t>(bytes >> item_shift(dtype_));
+  const std::int64_t numel = fitting_numel(sizes, strides, offset, capacity);
+  if (numel < 0) [[unlikely]]
+    refuse_geometry(sizes, strides, offset, dtype_, bytes);
+  if (sizes.size() != shape_.ndim()) shape_.resize(sizes.size());
+  std::int64_t* to_sizes = shape_.sizes_data();
+  std::int64_t* to_strides = shape_.strides_data();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    to_sizes[d] = sizes[d];
+    to_strides[d] = strides[d];
   }
   finish_view(numel, offset);
 }
@@ -161,6 +196,9 @@ AutogradMetaInterface& TensorImpl::ensure_autograd_meta() {
 
 void TensorImpl::set_requires_grad(bool requires_grad) {
   if (!requires_grad && autograd_ == nullptr) return;
+  if (requires_grad && layout_ != Layout::kStrided)
+    throw InvalidArgument(fmt::format(
+        "a {} tensor cannot require a gradient; to_dense() can", layout_name(layout_)));
   if (requires_grad && !is_floating(dtype_) && !is_complex(dtype_))
     throw InvalidArgument(
         fmt::format("a tensor of {} cannot require a gradient: only floating point and complex can",
@@ -192,6 +230,8 @@ IntrusivePtr<TensorImpl> TensorImpl::shallow_copy(bool share_version,
 
 void TensorImpl::shallow_copy_from(const TensorImpl& source) {
   check_metadata_change("set_data");
+  if (layout_ != Layout::kStrided || source.layout_ != Layout::kStrided)
+    throw InvalidArgument("set_data: a sparse tensor cannot take another's place; assign it");
   storage_ = source.storage_;
   shape_ = source.shape_;
   dtype_ = source.dtype_;

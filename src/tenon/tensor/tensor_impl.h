@@ -41,7 +41,7 @@ class TensorImpl : public IntrusiveTarget {
   TensorImpl(Storage storage, DType dtype, IntList sizes, IntList strides, std::int64_t offset);
   // The same values as `base`, for a view to be shaped from: storage and version are shared.
   TensorImpl(const TensorImpl& base, Alias);
-  // Without storage, for subclasses with another layout.
+  // Of another layout, whose parts are in the backend metadata: sparse.h.
   TensorImpl(Layout layout, DType dtype, Device device, IntList sizes);
   TensorImpl(const TensorImpl&) = delete;
   TensorImpl& operator=(const TensorImpl&) = delete;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/sparse.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon {
@@ -29,6 +30,12 @@ inline void write_geometry(SizesAndStrides& shape, IntList sizes, const std::int
     to_sizes[d] = sizes[d];
     to_strides[d] = strides[d];
   }
+}
+
+void check_strided(const Tensor& t) {
+  if (t.layout() != Layout::kStrided) [[unlikely]]
+    throw InvalidArgument(fmt::format("a {} tensor of shape {} has no views; to_dense() has",
+                                      layout_name(t.layout()), to_string(t.sizes())));
 }
 
 void drop_dim(SizesAndStrides& shape, std::size_t dim) {
@@ -56,6 +63,7 @@ void drop_dim(SizesAndStrides& shape, std::size_t dim) {
 // the base's gradient metadata, if there is some, what `info()` says.
 template <typename Info, typename Shape>
 Tensor Tensor::make_view(Info&& info, Shape&& shape) const {
+  check_strided(*this);
   auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
   std::int64_t numel = impl_->numel();
   std::int64_t offset = impl_->storage_offset();
@@ -74,6 +82,7 @@ Tensor Tensor::alias() const {
 
 Tensor Tensor::as_strided(IntList sizes, IntList strides,
                           std::optional<std::int64_t> offset) const {
+  check_strided(*this);
   const std::int64_t from = offset.value_or(storage_offset());
   auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
   impl->set_sizes_and_strides(sizes, strides, from);
@@ -142,6 +151,8 @@ Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
 }
 
 Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
+  if (layout() != Layout::kStrided) [[unlikely]]
+    return transpose_sparse(*this, dim0, dim1);
   const std::size_t a = at(wrap_dim(dim0, dim(), "transpose"));
   const std::size_t b = at(wrap_dim(dim1, dim(), "transpose"));
   if (a == b) return alias();

@@ -31,6 +31,8 @@ class PickleValue {
   std::optional<std::int64_t> as_int64() const;
   std::optional<std::uint64_t> as_uint64() const;
   std::optional<double> as_double() const;
+  // Requires: a container. Values that share one have the same number.
+  std::uint64_t container() const { return bits_; }
 
  private:
   friend class PickleDocument;

@@ -2,221 +2,203 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+#include <optional>
+
 #include "tenon/base/align.h"
-#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/trace/pickle.h"
-#include "tenon/trace/trace_builder.h"
+#include "tenon/trace/snapshot_device.h"
+#include "tenon/trace/snapshot_fields.h"
 
 namespace tenon {
 namespace {
 
-// PyTorch's entries have about a dozen keys. The bound keeps a look-up short in a file that makes
-// a million references to one giant dict.
-constexpr std::size_t kMaxKeys = 64;
+constexpr std::string_view kSegment = "a segment";
+constexpr std::string_view kBlock = "a block";
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 
 class SnapshotReader {
  public:
   SnapshotReader(std::string_view bytes, const std::string& path)
-      : path_(path), document_(bytes, path), budget_(bytes.size()) {}
+      : path_(path), document_(bytes, path), fields_(document_, path_, bytes.size()) {}
 
   Snapshot read() {
     if (!document_.root().is_dict())
-      fail("holds no dict with segments and device_traces: write it with "
-           "torch.cuda.memory._dump_snapshot");
-    read_segments();
-    const PickleValue* traces = document_.find(document_.root(), "device_traces");
-    if (traces != nullptr && traces->is_sequence()) {
-      const auto devices = document_.items(*traces);
-      for (std::size_t device = 0; device < devices.size(); ++device)
-        read_device(device, sequence(devices[device], "device_traces"));
+      fields_.fail("holds no dict with segments and device_traces: write it with "
+                   "torch.cuda.memory._dump_snapshot");
+    const PickleValue* segments = document_.find(document_.root(), "segments");
+    if (segments == nullptr)
+      fields_.fail("holds no segments: it is no snapshot of torch.cuda.memory");
+    for (const PickleValue& segment : fields_.sequence(*segments, "segments"))
+      read_segment(segment);
+    for (const auto& [key, value] : fields_.fields(document_.root(), "the snapshot")) {
+      const auto name = key.as_string();
+      if (name == "device_traces") {
+        if (value.is_sequence()) read_devices(fields_.sequence(value, "device_traces"));
+      } else if (name == "allocator_settings") {
+        read_settings(value);
+      } else if (name != "segments" && name != "external_annotations") {
+        fields_.note_unknown(key, "the snapshot");
+      }
     }
-    if (snapshot_.traces.empty())
-      fail("holds no recorded events: call torch.cuda.memory._record_memory_history() before the "
-           "part of the program that matters, then dump the snapshot");
-    if (snapshot_.traces.size() == 1) {
-      snapshot_.traces[0].name = trace_name(path_);
-    }
-    return std::move(snapshot_);
+    const PickleValue* annotations = document_.find(document_.root(), "external_annotations");
+    if (annotations != nullptr && annotations->is_sequence())
+      read_annotations(fields_.sequence(*annotations, "external_annotations"));
+    return finish();
   }
 
  private:
-  struct LiveBlock {
-    std::uint64_t device;
-    std::uint64_t address;
-    std::uint64_t size_bytes;
-    std::uint64_t stream;
-  };
-
-  [[noreturn]] void fail(const std::string& reason) const {
-    throw ParseError(path_, 0, 0, reason);
-  }
-
-  std::span<const PickleValue> sequence(const PickleValue& value, std::string_view what) {
-    if (!value.is_sequence())
-      fail(fmt::format("{} holds a {} where a list belongs", what, pickle_kind_name(value.kind())));
-    const auto items = document_.items(value);
-    // A list may be named many times by a few bytes each; honest files hold less than one item a
-    // byte.
-    if (items.size() > budget_) fail(fmt::format("{} repeats itself beyond the file's size", what));
-    budget_ -= items.size();
-    return items;
-  }
-
-  const PickleValue* find(const PickleValue& entry, std::string_view key,
-                          std::string_view what) const {
-    if (!entry.is_dict())
-      fail(fmt::format("{} holds a {} where a dict belongs", what, pickle_kind_name(entry.kind())));
-    if (document_.pairs(entry).size() > kMaxKeys)
-      fail(fmt::format("{} holds a dict of more than {} keys", what, kMaxKeys));
-    return document_.find(entry, key);
-  }
-  std::uint64_t number(const PickleValue& entry, std::string_view key,
-                       std::string_view what) const {
-    const PickleValue* value = find(entry, key, what);
-    const auto found = value == nullptr ? std::nullopt : value->as_uint64();
-    if (!found) fail(fmt::format("{}: \"{}\" is missing or no number from 0 to 2^64", what, key));
-    return *found;
-  }
-  std::uint64_t number_or(const PickleValue& entry, std::string_view key, std::uint64_t otherwise,
-                          std::string_view what) const {
-    const PickleValue* value = find(entry, key, what);
-    return value == nullptr ? otherwise : value->as_uint64().value_or(otherwise);
-  }
-  std::string text(const PickleValue& entry, std::string_view key, std::string_view what) const {
-    const PickleValue* value = find(entry, key, what);
-    const auto found = value == nullptr ? std::nullopt : value->as_string();
-    if (!found || found->size() > 64)
-      fail(fmt::format("{}: \"{}\" is missing or no short string", what, key));
-    return std::string(*found);
-  }
-
-  void read_segments() {
+  void read_segment(const PickleValue& value) {
     SnapshotFigures& figures = snapshot_.figures;
-    const PickleValue* segments = document_.find(document_.root(), "segments");
-    if (segments == nullptr) fail("holds no segments: it is no snapshot of torch.cuda.memory");
-    for (const PickleValue& segment : sequence(*segments, "segments")) {
-      ++figures.segments;
-      figures.total_bytes += number(segment, "total_size", "a segment");
-      figures.allocated_bytes += number(segment, "allocated_size", "a segment");
-      const std::uint64_t device = number_or(segment, "device", 0, "a segment");
-      const std::uint64_t stream = number_or(segment, "stream", 0, "a segment");
-      std::uint64_t address = number_or(segment, "address", 0, "a segment");
-      const PickleValue* blocks = find(segment, "blocks", "a segment");
-      if (blocks == nullptr) fail("a segment: \"blocks\" is missing");
-      for (const PickleValue& block : sequence(*blocks, "blocks")) {
-        ++figures.blocks;
-        const std::string state = text(block, "state", "a block");
-        ++figures.states[state];
-        const std::uint64_t size = number(block, "size", "a block");
-        address = number_or(block, "address", address, "a block");
-        if (state.starts_with("active"))
-          live_.push_back(
-              {device, address, number_or(block, "requested_size", size, "a block"), stream});
-        address += size;  // older snapshots leave addresses out: blocks tile their segment
+    ++figures.segments;
+    SnapshotSegment segment;
+    const PickleValue* blocks = nullptr;
+    std::optional<std::uint64_t> total;
+    std::optional<std::uint64_t> allocated;
+    for (const auto& [key, field] : fields_.fields(value, kSegment)) {
+      const auto name = key.as_string();
+      if (name == "total_size") {
+        total = fields_.number(field, *name, kSegment);
+      } else if (name == "allocated_size") {
+        allocated = fields_.number(field, *name, kSegment);
+      } else if (name == "device") {
+        segment.device = static_cast<std::uint32_t>(field.as_uint64().value_or(0) & 0xffff);
+      } else if (name == "stream") {
+        segment.stream = static_cast<std::uint64_t>(field.as_int64().value_or(0));
+      } else if (name == "address") {
+        segment.address = field.as_uint64().value_or(0);
+      } else if (name == "segment_type") {
+        segment.small_pool = field.as_string() == "small";
+      } else if (name == "segment_pool_id") {
+        segment.pool = fields_.shown(field);
+      } else if (name == "is_expandable") {
+        segment.expandable = field.as_int64().value_or(0) != 0;
+      } else if (name == "frames") {
+        segment.site = site(field);
+      } else if (name == "blocks") {
+        blocks = &field;
+      } else if (name != "active_size" && name != "requested_size") {  // sums over the blocks
+        fields_.note_unknown(key, kSegment);
       }
     }
-    const PickleValue* notes = document_.find(document_.root(), "external_annotations");
-    if (notes != nullptr && notes->is_sequence())
-      figures.external_annotations = document_.items(*notes).size();
+    if (!total) fields_.fail("a segment: \"total_size\" is missing");
+    if (!allocated) fields_.fail("a segment: \"allocated_size\" is missing");
+    if (blocks == nullptr) fields_.fail("a segment: \"blocks\" is missing");
+    segment.total_bytes = *total;
+    if (figures.total_bytes + *total > kMaxBytes || *total > kMaxBytes || *allocated > kMaxBytes)
+      fields_.fail("the segments are larger than any memory");
+    figures.total_bytes += *total;
+    figures.allocated_bytes += *allocated;
+    read_blocks(*blocks, segment);
+    snapshot_.segments.push_back(std::move(segment));
   }
 
-  void read_device(std::size_t device, std::span<const PickleValue> entries) {
-    snapshot_.figures.trace_entries.push_back(entries.size());
-    TraceBuilder builder(fmt::format("{}:{}", trace_name(path_), device));
-    mended_ = early_ = ooms_ = 0;
-    first_oom_.clear();
-    first_us_.reset();
-    for (const PickleValue& entry : entries) read_entry(entry, builder);
-    if (builder.events() == 0) return;
-
-    for (const LiveBlock& block : live_)
-      if (block.device == device && !builder.knows(block.address)) {
-        check(builder.live_from_start(block.address, block.size_bytes, block.stream));
-        ++early_;
+  // Older snapshots leave addresses out: blocks tile their segment.
+  void read_blocks(const PickleValue& blocks, SnapshotSegment& segment) {
+    std::uint64_t address = segment.address;
+    for (const PickleValue& value : fields_.sequence(blocks, "blocks")) {
+      ++snapshot_.figures.blocks;
+      SnapshotBlock block;
+      block.address = address;
+      std::optional<std::uint64_t> size;
+      std::optional<std::uint64_t> requested;
+      std::string_view state;
+      for (const auto& [key, field] : fields_.fields(value, kBlock)) {
+        const auto name = key.as_string();
+        if (name == "size") {
+          size = fields_.number(field, *name, kBlock);
+        } else if (name == "address") {
+          block.address = field.as_uint64().value_or(address);
+        } else if (name == "requested_size") {
+          requested = field.as_uint64();
+        } else if (name == "state") {
+          state = fields_.text(field, *name, kBlock);
+        } else if (name == "frames") {
+          block.site = site(field);
+        } else {
+          fields_.note_unknown(key, kBlock);
+        }
       }
-    if (early_ > 0)
-      builder.warn(
-          fmt::format("{}: {} blocks were live before the recording began", path_, early_));
-    if (ooms_ > 0)
-      builder.warn(fmt::format("{}: PyTorch ran out of memory {} times, first {}", path_, ooms_,
-                               first_oom_));
-    if (mended_ > 0)
-      builder.warn(fmt::format("{}: {} entries contradict earlier ones and were mended", path_,
-                               mended_));
-    if (builder.backward_steps() > 0)
-      builder.warn(
-          fmt::format("{}: time runs backwards ({} times); the clock stands still meanwhile", path_,
-                      builder.backward_steps()));
-    snapshot_.traces.push_back(builder.finish());
+      if (!size) fields_.fail("a block: \"size\" is missing");
+      if (state.empty()) fields_.fail("a block: \"state\" is missing or no short string");
+      block.size_bytes = *size;
+      block.requested_bytes = requested.value_or(*size);
+      block.state = known_state(state);
+      ++snapshot_.figures.states[std::string(state)];
+      segment.blocks.push_back(block);
+      address = block.address + *size;
+    }
   }
 
-  void read_entry(const PickleValue& entry, TraceBuilder& builder) {
-    const std::string action = text(entry, "action", "a trace entry");
-    ++snapshot_.figures.actions[action];
-    if (action == "oom") {
-      if (++ooms_ == 1)
-        first_oom_ = fmt::format("when {} were asked for after {} events",
-                                 format_byte_size(number_or(entry, "size", 0, "an oom entry")),
-                                 builder.events());
-      return;
-    }
-    const bool alloc = action == "alloc";
-    if (!alloc && action != "free_requested" && action != "free_completed") return;
+  static BlockState known_state(std::string_view state) {
+    if (state == "active_allocated") return BlockState::kAllocated;
+    if (state == "inactive") return BlockState::kInactive;
+    // "active_awaiting_free" in some releases.
+    return state.starts_with("active") ? BlockState::kPendingFree : BlockState::kOther;
+  }
 
-    const std::uint64_t address = number(entry, "addr", "a trace entry");
-    const std::uint64_t size = number(entry, "size", "a trace entry");
-    const std::uint64_t stream = number_or(entry, "stream", 0, "a trace entry");
-    // Absolute microseconds, and 53 bits hold two centuries of them.
-    const auto now_us = static_cast<std::int64_t>(
-        number_or(entry, "time_us", 0, "a trace entry") & ((std::uint64_t{1} << 53) - 1));
-    if (!first_us_) first_us_ = now_us;
-    const std::int64_t time_us = now_us - *first_us_;
-    if (alloc) {
-      TraceFault fault = builder.alloc(address, time_us, size, stream);
-      if (fault == TraceFault::kLiveAlready) {  // its free is not in the recording
-        ++mended_;
-        check(builder.free(TraceOp::kFreeCompleted, address, time_us));
-        fault = builder.alloc(address, time_us, size, stream);
+  std::uint32_t site(const PickleValue& frames) {
+    const std::uint32_t stack = fields_.stack(frames);
+    return stack == 0 ? 0 : fields_.sites().add_site({stack, 0, 0});
+  }
+
+  void read_devices(std::span<const PickleValue> devices) {
+    for (const PickleValue& value : devices) {
+      const auto entries = fields_.sequence(value, "device_traces");
+      snapshot_.figures.trace_entries.push_back(entries.size());
+      devices_.push_back(std::make_unique<SnapshotDevice>(fields_, snapshot_.figures, path_,
+                                                          devices_.size()));
+      for (const PickleValue& entry : entries) devices_.back()->read_entry(entry);
+    }
+  }
+
+  void read_settings(const PickleValue& value) {
+    if (!value.is_dict()) return;
+    for (const auto& [key, field] : fields_.fields(value, "allocator_settings"))
+      snapshot_.settings.emplace_back(fields_.shown(key), fields_.shown(field));
+  }
+
+  // {stage: START or END, name, device, time_us}
+  void read_annotations(std::span<const PickleValue> annotations) {
+    snapshot_.figures.external_annotations = annotations.size();
+    for (const PickleValue& value : annotations) {
+      if (!value.is_dict()) continue;
+      std::string_view stage;
+      std::string_view label;
+      std::uint64_t device = 0;
+      std::optional<std::uint64_t> now_us;
+      for (const auto& [key, field] : fields_.fields(value, "an annotation")) {
+        const auto name = key.as_string();
+        if (name == "stage") stage = field.as_string().value_or("");
+        if (name == "name") label = field.as_string().value_or("");
+        if (name == "device") device = field.as_uint64().value_or(0);
+        if (name == "time_us") now_us = field.as_uint64();
       }
-      check(fault);
-      return;
+      if (now_us && device < devices_.size() && (stage == "START" || stage == "END"))
+        devices_[device]->annotate(stage == "START", *now_us, fields_.sites().add_text(label));
     }
-    const TraceOp op =
-        action == "free_requested" ? TraceOp::kFreeRequested : TraceOp::kFreeCompleted;
-    TraceFault fault = builder.free(op, address, time_us);
-    if (fault == TraceFault::kUnknown) {
-      ++early_;
-      check(builder.live_from_start(address, size, stream));
-      fault = builder.free(op, address, time_us);
-    }
-    if (fault == TraceFault::kFreedAlready || fault == TraceFault::kRequestedTwice) {
-      ++mended_;
-      return;
-    }
-    check(fault);
   }
 
-  void check(TraceFault fault) const {
-    if (fault == TraceFault::kTooLarge)
-      fail(fmt::format("a trace entry: the size exceeds the largest request, {}",
-                       format_byte_size(kMaxRequestBytes)));
-    if (fault != TraceFault::kNone)
-      fail("more live bytes, blocks or streams than a trace can have");
+  Snapshot finish() {
+    for (auto& device : devices_)
+      if (device->has_events()) snapshot_.traces.push_back(device->finish(snapshot_.segments));
+    if (snapshot_.traces.empty())
+      fields_.fail("holds no recorded events: call torch.cuda.memory._record_memory_history() "
+                   "before the part of the program that matters, then dump the snapshot");
+    if (snapshot_.traces.size() == 1) snapshot_.traces[0].name = trace_name(path_);
+    for (const std::string& name : fields_.unknown())
+      snapshot_.notes.push_back(fmt::format("unknown field, left aside: {}", name));
+    snapshot_.sites = std::make_shared<const SiteTable>(fields_.take_sites());
+    for (Trace& trace : snapshot_.traces) trace.sites = snapshot_.sites;
+    return std::move(snapshot_);
   }
 
-  const std::string& path_;
+  const std::string path_;
   const PickleDocument document_;
-  std::size_t budget_;  // items that may still be visited
+  SnapshotFields fields_;
   Snapshot snapshot_;
-  std::vector<LiveBlock> live_;  // in use when the snapshot was taken
-
-  // Of the device being read.
-  std::uint64_t mended_ = 0;
-  std::uint64_t early_ = 0;
-  std::uint64_t ooms_ = 0;
-  std::string first_oom_;
-  std::optional<std::int64_t> first_us_;
+  std::vector<std::unique_ptr<SnapshotDevice>> devices_;
 };
 
 }  // namespace

@@ -3,15 +3,17 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tenon/trace/trace.h"
 
 namespace tenon {
 
-// What a snapshot holds, besides the events that make a Trace.
+// What a snapshot holds, counted over all devices.
 struct SnapshotFigures {
   std::uint64_t segments = 0;
   std::uint64_t blocks = 0;
@@ -21,21 +23,57 @@ struct SnapshotFigures {
   std::map<std::string, std::uint64_t, std::less<>> actions;  // trace entries by action
   std::vector<std::uint64_t> trace_entries;                   // by device
   std::uint64_t external_annotations = 0;
+  // Bytes that `alloc` entries asked for, by innermost frame (its number in Snapshot::sites), in
+  // the order in which the frames first came. Entries without frames are not counted.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> frame_bytes;
+};
+
+enum class BlockState : std::uint8_t { kAllocated, kPendingFree, kInactive, kOther };
+
+// A block as it stood when the snapshot was taken.
+struct SnapshotBlock {
+  std::uint64_t address = 0;
+  std::uint64_t size_bytes = 0;       // as placed
+  std::uint64_t requested_bytes = 0;  // as asked for; of a free block what it last held
+  std::uint32_t site = 0;             // in Snapshot::sites
+  BlockState state = BlockState::kOther;
+
+  bool in_use() const {
+    return state == BlockState::kAllocated || state == BlockState::kPendingFree;
+  }
+};
+
+// Memory that PyTorch held from the driver, tiled by blocks in order of address.
+struct SnapshotSegment {
+  std::uint64_t address = 0;
+  std::uint64_t total_bytes = 0;
+  std::uint64_t stream = 0;
+  std::uint32_t device = 0;
+  std::uint32_t site = 0;
+  bool small_pool = false;
+  bool expandable = false;
+  std::string pool;  // "(0, 0)"; other pools belong to graphs or to the program
+  std::vector<SnapshotBlock> blocks;
 };
 
 struct Snapshot {
   std::vector<Trace> traces;  // one for each device that has events
+  std::vector<SnapshotSegment> segments;
   SnapshotFigures figures;
+  std::shared_ptr<const SiteTable> sites = Trace::empty_sites();  // the traces' own
+  std::vector<std::pair<std::string, std::string>> settings;      // allocator_settings, as text
+  std::vector<std::string> notes;  // fields that are not known, states that are not, ...
 };
 
 // Builds traces from `device_traces`. Addresses become blocks. alloc, free_requested and
-// free_completed are taken; segment_* and others are not; `oom` entries become warnings. A block
-// that was live before the recording began (its free has no alloc, or `segments` shows it in use
-// and no event names it) is allocated at the beginning. Where entries contradict each other (a ring
-// buffer that lost some), the trace goes on and a warning says how often.
+// free_completed become events, all other entries and the external annotations marks. A block that
+// was live before the recording began (its free has no alloc, or `segments` shows it in use and no
+// event names it) is allocated at the beginning. Where entries contradict each other (a ring buffer
+// that lost some), the trace goes on and a warning says how often. Frames may be missing.
 //
 // The trace is named after the file; with events on several devices, "name:0", "name:1".
-// Throws ParseError for what is not such a snapshot, or has no events (it says how to record them).
+// Throws ParseError for what is not such a snapshot, or has neither events nor segments (it says
+// how to record them).
 Snapshot parse_snapshot(std::string_view bytes, const std::string& path);
 
 }  // namespace tenon

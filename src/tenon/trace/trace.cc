@@ -11,20 +11,42 @@ std::string_view trace_op_name(TraceOp op) {
   return kNames[static_cast<std::size_t>(op)];
 }
 
+std::string_view mark_kind_name(MarkKind kind) {
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
+      "phase_begin",   "phase_end",    "snapshot",    "other"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
 std::uint64_t Trace::replayed_events() const {
   return static_cast<std::uint64_t>(
       std::count_if(events.begin(), events.end(),
                     [](const TraceEvent& e) { return e.op != TraceOp::kFreeRequested; }));
 }
 
-std::uint64_t Trace::live_peak_bytes() const {
+namespace {
+
+// Of the blocks from `first_block` on.
+std::uint64_t peak_of(const std::vector<TraceEvent>& events, std::uint32_t first_block) {
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
   for (const TraceEvent& event : events) {
+    if (event.block < first_block) continue;
     if (event.op == TraceOp::kAlloc) peak = std::max(peak, live += event.size_bytes);
     if (event.op == TraceOp::kFreeCompleted) live -= event.size_bytes;
   }
   return peak;
+}
+
+}  // namespace
+
+std::uint64_t Trace::live_peak_bytes() const { return peak_of(events, 0); }
+
+std::uint64_t Trace::traced_peak_bytes() const { return peak_of(events, early_blocks); }
+
+const std::shared_ptr<const SiteTable>& Trace::empty_sites() {
+  static const std::shared_ptr<const SiteTable> empty = std::make_shared<SiteTable>();
+  return empty;
 }
 
 std::uint64_t Trace::duration_us() const {

@@ -1,11 +1,14 @@
-// What a program asked of its allocator, and when.
+// What a program asked of its allocator, when, and from where.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tenon/trace/site_table.h"
 
 namespace tenon {
 
@@ -23,8 +26,39 @@ struct TraceEvent {
   std::uint32_t block = 0;   // 0, 1, 2, ... in order of allocation; every alloc has a new one
   std::uint32_t stream = 0;  // index into Trace::streams
   TraceOp op = TraceOp::kAlloc;
+  std::uint32_t site = 0;    // in Trace::sites: stack, tag and thread; 0: not known
 
   friend bool operator==(const TraceEvent&, const TraceEvent&) = default;
+};
+static_assert(sizeof(TraceEvent) == 32);
+
+enum class MarkKind : std::uint8_t {
+  kSegmentAlloc,  // memory came from the driver
+  kSegmentFree,   // and went back to it
+  kSegmentMap,    // pages of an expandable segment came
+  kSegmentUnmap,  // and went
+  kOutOfMemory,
+  kPhaseBegin,    // the program said that it begins or ends something
+  kPhaseEnd,
+  kSnapshot,      // the recording was taken
+  kOther,         // an action that is not known; `text` is its name
+};
+
+std::string_view mark_kind_name(MarkKind kind);
+
+// Something that happened between events and that no replay performs.
+struct TraceMark {
+  std::int64_t time_us = 0;
+  std::uint64_t address = 0;     // of segments and pages
+  std::uint64_t size_bytes = 0;  // of segments, pages, and the request that ran out of memory
+  std::uint64_t stream = 0;      // the recording's own value
+  std::uint64_t device_free_bytes = kUnknown;  // out of memory: what the driver had left
+  std::uint32_t event = 0;       // number of events before it
+  std::uint32_t site = 0;        // in Trace::sites
+  std::uint32_t text = 0;        // in Trace::sites: a phase's name
+  MarkKind kind = MarkKind::kOther;
+
+  static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 };
 
 // One device's recording. Readers check what they read, so that in every Trace a block is allocated
@@ -34,14 +68,24 @@ struct Trace {
   std::vector<TraceEvent> events;
   std::vector<std::uint64_t> streams;  // the recording's own stream values, by order of first use
   std::uint32_t blocks = 0;            // allocations in `events`
+  std::uint32_t early_blocks = 0;      // of these, the first so many were live before it began
+  std::uint32_t device = 0;            // index of the device recorded
+  std::vector<std::uint64_t> addresses;  // by block; empty where the recording has none
+  std::vector<TraceMark> marks;        // in order
+  // What the sites, texts and stacks of events and marks are. Never null; traces of one file share.
+  std::shared_ptr<const SiteTable> sites = empty_sites();
   std::vector<std::string> warnings;   // oddities that do not stop a replay, one line each
 
   // Events that a replay performs: alloc and free_completed.
   std::uint64_t replayed_events() const;
   // Most bytes of requested size live at once, from alloc to free_completed.
   std::uint64_t live_peak_bytes() const;
+  // The same without what was live before the recording began.
+  std::uint64_t traced_peak_bytes() const;
   // Last time minus first; time that runs backwards counts as standing still.
   std::uint64_t duration_us() const;
+
+  static const std::shared_ptr<const SiteTable>& empty_sites();
 };
 
 // "dir/gpt2.csv.zst" is the trace "gpt2".

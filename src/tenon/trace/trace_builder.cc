@@ -40,7 +40,7 @@ void TraceBuilder::note_time(std::int64_t time_us) {
 
 TraceFault TraceBuilder::begin(std::vector<TraceEvent>& where, std::uint64_t key,
                                std::int64_t time_us, std::uint64_t size_bytes,
-                               std::uint64_t stream) {
+                               std::uint64_t stream, std::uint32_t site) {
   if (size_bytes > kMaxRequestBytes) return TraceFault::kTooLarge;
   const bool early = &where == &from_start_;
   const std::size_t number = early ? from_start_.size() : trace_.blocks;
@@ -61,21 +61,23 @@ TraceFault TraceBuilder::begin(std::vector<TraceEvent>& where, std::uint64_t key
     ++trace_.blocks;
     note_time(time_us);
   }
-  where.push_back({time_us, size_bytes, known.block, index, TraceOp::kAlloc});
+  where.push_back({time_us, size_bytes, known.block, index, TraceOp::kAlloc, site});
+  if (keys_ == Keys::kAddresses) (early ? early_addresses_ : trace_.addresses).push_back(key);
   return TraceFault::kNone;
 }
 
 TraceFault TraceBuilder::alloc(std::uint64_t key, std::int64_t time_us, std::uint64_t size_bytes,
-                               std::uint64_t stream) {
-  return begin(trace_.events, key, time_us, size_bytes, stream);
+                               std::uint64_t stream, std::uint32_t site) {
+  return begin(trace_.events, key, time_us, size_bytes, stream, site);
 }
 
 TraceFault TraceBuilder::live_from_start(std::uint64_t key, std::uint64_t size_bytes,
-                                         std::uint64_t stream) {
-  return begin(from_start_, key, 0, size_bytes, stream);
+                                         std::uint64_t stream, std::uint32_t site) {
+  return begin(from_start_, key, 0, size_bytes, stream, site);
 }
 
-TraceFault TraceBuilder::free(TraceOp op, std::uint64_t key, std::int64_t time_us) {
+TraceFault TraceBuilder::free(TraceOp op, std::uint64_t key, std::int64_t time_us,
+                              std::uint32_t site) {
   const auto found = blocks_.find(key);
   if (found == blocks_.end()) return TraceFault::kUnknown;
   Known& known = found->second;
@@ -85,21 +87,50 @@ TraceFault TraceBuilder::free(TraceOp op, std::uint64_t key, std::int64_t time_u
   known.state = op == TraceOp::kFreeRequested ? State::kRequested : State::kFreed;
   if (op == TraceOp::kFreeCompleted) total_bytes_ -= known.size_bytes;
   note_time(time_us);
-  trace_.events.push_back({time_us, known.size_bytes, known.block, known.stream, op});
+  trace_.events.push_back({time_us, known.size_bytes, known.block, known.stream, op, site});
   return TraceFault::kNone;
 }
 
-Trace TraceBuilder::finish() {
-  if (!from_start_.empty()) {
-    const auto shift = static_cast<std::uint32_t>(from_start_.size());
-    const std::int64_t first_us = trace_.events.empty() ? 0 : trace_.events.front().time_us;
-    for (TraceEvent& event : from_start_) event.time_us = first_us;
-    trace_.events.insert(trace_.events.begin(), from_start_.begin(), from_start_.end());
-    for (TraceEvent& event : trace_.events)
-      event.block =
-          (event.block & kFromStart) != 0 ? event.block - kFromStart : event.block + shift;
-    trace_.blocks += shift;
+void TraceBuilder::mark(TraceMark mark) {
+  mark.event = static_cast<std::uint32_t>(trace_.events.size());
+  trace_.marks.push_back(mark);
+}
+
+// Events whose times run backwards keep the time of the latest event before them, so that a mark
+// has one place.
+void TraceBuilder::place_timed_marks() {
+  if (timed_marks_.empty()) return;
+  const auto earlier = [](const TraceMark& a, const TraceMark& b) { return a.time_us < b.time_us; };
+  std::stable_sort(timed_marks_.begin(), timed_marks_.end(), earlier);
+  std::size_t event = 0;
+  for (TraceMark& mark : timed_marks_) {
+    while (event < trace_.events.size() && trace_.events[event].time_us < mark.time_us) ++event;
+    mark.event = static_cast<std::uint32_t>(event);
   }
+  trace_.marks.insert(trace_.marks.end(), timed_marks_.begin(), timed_marks_.end());
+  std::stable_sort(trace_.marks.begin(), trace_.marks.end(),
+                   [](const TraceMark& a, const TraceMark& b) { return a.event < b.event; });
+}
+
+void TraceBuilder::put_early_blocks_first() {
+  if (from_start_.empty()) return;
+  const auto shift = static_cast<std::uint32_t>(from_start_.size());
+  const std::int64_t first_us = trace_.events.empty() ? 0 : trace_.events.front().time_us;
+  for (TraceEvent& event : from_start_) event.time_us = first_us;
+  trace_.events.insert(trace_.events.begin(), from_start_.begin(), from_start_.end());
+  for (TraceEvent& event : trace_.events)
+    event.block = (event.block & kFromStart) != 0 ? event.block - kFromStart : event.block + shift;
+  for (TraceMark& mark : trace_.marks) mark.event += shift;
+  trace_.addresses.insert(trace_.addresses.begin(), early_addresses_.begin(),
+                          early_addresses_.end());
+  trace_.blocks += shift;
+  trace_.early_blocks = shift;
+}
+
+Trace TraceBuilder::finish(std::shared_ptr<const SiteTable> sites) {
+  place_timed_marks();
+  put_early_blocks_first();
+  trace_.sites = std::move(sites);
   return std::move(trace_);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,15 +28,24 @@ enum class TraceFault : std::uint8_t {
 // recording in a snapshot (live_from_start). O(1) per event. Not thread-safe.
 class TraceBuilder {
  public:
-  explicit TraceBuilder(std::string name) { trace_.name = std::move(name); }
+  enum class Keys : std::uint8_t { kIds, kAddresses };  // addresses are kept in the trace
+
+  explicit TraceBuilder(std::string name, Keys keys = Keys::kIds) : keys_(keys) {
+    trace_.name = std::move(name);
+  }
 
   TraceFault alloc(std::uint64_t key, std::int64_t time_us, std::uint64_t size_bytes,
-                   std::uint64_t stream);
+                   std::uint64_t stream, std::uint32_t site = 0);
   // op: one of the two frees. Size and stream are the block's own.
-  TraceFault free(TraceOp op, std::uint64_t key, std::int64_t time_us);
+  TraceFault free(TraceOp op, std::uint64_t key, std::int64_t time_us, std::uint32_t site = 0);
   // A block that was there before the first event: it is allocated before everything else, at the
   // time of the first event.
-  TraceFault live_from_start(std::uint64_t key, std::uint64_t size_bytes, std::uint64_t stream);
+  TraceFault live_from_start(std::uint64_t key, std::uint64_t size_bytes, std::uint64_t stream,
+                             std::uint32_t site = 0);
+  // `mark.event` is set to the events so far.
+  void mark(TraceMark mark);
+  // The same, where the mark's time says where among the events it belongs.
+  void mark_by_time(const TraceMark& mark) { timed_marks_.push_back(mark); }
 
   // Whether the key was ever named by an event that was taken.
   bool knows(std::uint64_t key) const { return blocks_.count(key) != 0; }
@@ -44,8 +54,8 @@ class TraceBuilder {
   std::uint64_t backward_steps() const { return backward_steps_; }
   void warn(std::string text) { trace_.warnings.push_back(std::move(text)); }
 
-  // Ends the building.
-  Trace finish();
+  // Ends the building; `sites` is what the numbers of sites and texts given before refer to.
+  Trace finish(std::shared_ptr<const SiteTable> sites = Trace::empty_sites());
 
  private:
   enum class State : std::uint8_t { kLive, kRequested, kFreed };
@@ -56,12 +66,17 @@ class TraceBuilder {
     State state = State::kLive;
   };
   TraceFault begin(std::vector<TraceEvent>& where, std::uint64_t key, std::int64_t time_us,
-                   std::uint64_t size_bytes, std::uint64_t stream);
+                   std::uint64_t size_bytes, std::uint64_t stream, std::uint32_t site);
+  void place_timed_marks();
+  void put_early_blocks_first();
   bool dense_stream(std::uint64_t stream, std::uint32_t& out);
   void note_time(std::int64_t time_us);
 
+  Keys keys_;
   Trace trace_;
   std::vector<TraceEvent> from_start_;
+  std::vector<std::uint64_t> early_addresses_;
+  std::vector<TraceMark> timed_marks_;
   std::unordered_map<std::uint64_t, Known> blocks_;
   std::unordered_map<std::uint64_t, std::uint32_t> streams_;
   std::uint64_t last_stream_ = 0;        // the stream seen last, and its number: the usual case

@@ -139,10 +139,8 @@ bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t addr
       if (range.pages[at].id != 0) continue;  // the driver refused to unmap them in an earlier undo
       const auto pages = backend_.create_pages(range.handle_size);
       if (!pages) return undo(), false;
-      if (!backend_.map(range.addresses.base + at * range.handle_size, *pages)) {
-        release_unmapped(pool, *pages);
+      if (!map_or_release(range.addresses.base + at * range.handle_size, pool, *pages))
         return undo(), false;
-      }
       range.pages[at] = *pages;
       add_reserved(pool, static_cast<std::int64_t>(range.handle_size));
     }
@@ -185,6 +183,19 @@ ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Poo
     done.bytes += range.handle_size;
   }
   return done;
+}
+
+// False when memory is short. Pages that are not mapped afterwards go back, whatever happened.
+bool ExpandableAllocator::map_or_release(std::uintptr_t address, Pool pool, PageHandle pages) {
+  bool mapped = false;
+  try {
+    mapped = backend_.map(address, pages);
+  } catch (...) {
+    release_unmapped(pool, pages);
+    throw;
+  }
+  if (!mapped) release_unmapped(pool, pages);
+  return mapped;
 }
 
 // Pages that were made and could not be mapped. Those that the driver refuses too are held.

@@ -56,6 +56,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   Block* map_front(StreamHeap& heap, Block* block, std::uint64_t bytes);
   bool map_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
   Unmapped unmap_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
+  bool map_or_release(std::uintptr_t address, Pool pool, PageHandle pages);
   void release_unmapped(Pool pool, PageHandle pages);
   void release_refused_pages();
   std::uint64_t unmap_inside(StreamHeap& heap, Block* block);

@@ -1,0 +1,180 @@
+// Gradients: what programs call. docs/autograd.md is the guide.
+//
+// Including this header is what brings the derivatives of all operators into the program.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tenon/autograd/grad_mode.h"
+#include "tenon/memory/allocator.h"
+#include "tenon/tensor/tensor.h"
+
+namespace tenon::autograd {
+
+class Node;
+using NodePtr = IntrusivePtr<Node>;
+
+// --- Backward.
+
+struct BackwardOptions {
+  // Keeps what nodes saved, for another backward through the same graph. create_graph implies it.
+  bool retain_graph = false;
+  // Records the gradients' own computation, so that they can be differentiated.
+  bool create_graph = false;
+  // What backward allocates comes from here; null: from the thread's current allocator.
+  Allocator* allocator = nullptr;
+};
+
+struct GradOptions {
+  bool retain_graph = false;
+  bool create_graph = false;
+  // An input that the outputs do not depend on gets an undefined tensor instead of an error.
+  bool allow_unused = false;
+  Allocator* allocator = nullptr;
+};
+
+// Adds to the grad of every leaf that `root` depends on. `gradient` is that of root, of its shape;
+// it may be left out for a root of one element. Runs on the calling thread, with its stream and
+// allocator; concurrent calls are safe, also where graphs share nodes or leaves. Nodes run from the
+// newest to the oldest; what they saved is freed as they pass. O(nodes and edges), no recursion.
+// Throws InvalidArgument where root requires no gradient, a shape does not fit, a saved tensor was
+// changed in place (naming operator and both versions), or the graph was used up.
+void backward(const Tensor& root, const Tensor& gradient = {}, BackwardOptions options = {});
+void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients = {},
+              BackwardOptions options = {});
+
+// The gradients of `inputs` alone; no leaf's grad changes. Nodes that lead to none of them are not
+// run. Throws InvalidArgument as backward does, and for an input that is not reached.
+std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
+                         std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
+inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs,
+                                std::initializer_list<Tensor> inputs,
+                                std::initializer_list<Tensor> grad_outputs = {},
+                                GradOptions options = {}) {
+  return grad(std::span(outputs.begin(), outputs.size()), std::span(inputs.begin(), inputs.size()),
+              std::span(grad_outputs.begin(), grad_outputs.size()), options);
+}
+
+// --- A tensor's place in the graph.
+
+// The node that made it; null for a leaf, and for what needs no gradient.
+NodePtr grad_fn(const Tensor& tensor);
+// The node that adds to a leaf's grad, made at need; null where no gradient is required.
+NodePtr grad_accumulator(const Tensor& leaf);
+// Which of its node's outputs it is.
+std::uint32_t output_nr(const Tensor& tensor);
+// Made by the program rather than by a recorded call.
+bool is_leaf(const Tensor& tensor);
+// Backward keeps the grad of a tensor that is no leaf, too. Throws InvalidArgument where the tensor
+// requires no gradient.
+void retain_grad(const Tensor& tensor);
+bool retains_grad(const Tensor& tensor);
+// Sets the grad; undefined takes it away. Throws InvalidArgument for another shape or dtype.
+void set_grad(const Tensor& tensor, const Tensor& gradient);
+inline void clear_grad(const Tensor& tensor) { set_grad(tensor, {}); }
+// A tensor without gradient whose views must become differentiable when values that need one are
+// written through them (`copy_(buffer.select(0, i), x)`); call it before the views are made.
+void watch_views(const Tensor& base);
+
+// --- Hooks. They run on the thread of backward; what they throw ends it.
+
+class HookHandle {
+ public:
+  HookHandle() = default;
+  explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  // Takes the hook away. Harmless the second time. Letting the handle go leaves the hook.
+  void remove() {
+    if (remove_) std::exchange(remove_, nullptr)();
+  }
+
+ private:
+  std::function<void()> remove_;
+};
+
+// Gets the whole gradient of the tensor; what it returns, if defined, takes its place.
+using TensorHook = std::function<Tensor(const Tensor& gradient)>;
+HookHandle register_hook(const Tensor& tensor, TensorHook hook);
+// After a leaf's grad was added to.
+using AccumulateHook = std::function<void(const Tensor& leaf)>;
+HookHandle register_post_accumulate_hook(const Tensor& leaf, AccumulateHook hook);
+// Before a node runs: may change the gradients of its outputs.
+using NodePreHook = std::function<void(std::span<Tensor> grad_outputs)>;
+HookHandle register_pre_hook(const NodePtr& node, NodePreHook hook);
+// After it ran: may change the gradients of its inputs.
+using NodePostHook =
+    std::function<void(std::span<Tensor> grad_inputs, std::span<const Tensor> grad_outputs)>;
+HookHandle register_post_hook(const NodePtr& node, NodePostHook hook);
+// The operator that a node stands for, and where its gradients go (null where none is needed).
+const char* node_name(const NodePtr& node);
+std::vector<NodePtr> next_nodes(const NodePtr& node);
+
+// --- Memory.
+
+// Runs f without keeping what its nodes save; backward runs f again when it needs that. `inputs`
+// and what f captures may require gradients. f must do the same the second time; the default
+// generator's state is restored for it. Nests; works with grad() and create_graph.
+Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& f,
+                  std::span<const Tensor> inputs);
+std::vector<Tensor> checkpoint(
+    const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
+    std::span<const Tensor> inputs);
+
+// What happens to each tensor that a node saves on this thread while the guard lives: `pack` makes
+// something of it, `unpack` a tensor of the same values from that. Leaves are not packed: they
+// stay anyway. Guards nest; the innermost counts. Unpacking may happen on any thread, any number
+// of times.
+class SavedTensorHooks {
+ public:
+  using Packed = std::shared_ptr<void>;
+  using Pack = std::function<Packed(const Tensor&)>;
+  using Unpack = std::function<Tensor(const Packed&)>;
+  SavedTensorHooks(Pack pack, Unpack unpack);
+  ~SavedTensorHooks();
+  SavedTensorHooks(const SavedTensorHooks&) = delete;
+  SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
+};
+
+// Moves what nodes save into memory of `target` (of the tensor's kind of device, such as a pool over
+// mapped files or slower memory) and back when backward needs it. Tensors below `min_bytes` stay.
+// `target` must outlive the graph.
+class OffloadSaved {
+ public:
+  explicit OffloadSaved(Allocator& target, std::size_t min_bytes = 0);
+
+ private:
+  SavedTensorHooks hooks_;
+};
+
+// f(inputs) with everything it saves offloaded to `target`.
+Tensor offload(const std::function<Tensor(std::span<const Tensor>)>& f,
+               std::span<const Tensor> inputs, Allocator& target);
+
+// --- Finding mistakes.
+
+// While it lives on this thread, recorded calls remember where they were made, and backward checks
+// every gradient: the first NaN throws InvalidArgument, naming the operator and the place of its
+// forward call. With check_forward the results of recorded calls are checked, too, so the first
+// operator that makes a NaN is named at once. Slow.
+class AnomalyMode {
+ public:
+  explicit AnomalyMode(bool check_forward = false);
+  ~AnomalyMode();
+  AnomalyMode(const AnomalyMode&) = delete;
+  AnomalyMode& operator=(const AnomalyMode&) = delete;
+
+ private:
+  const int previous_;
+};
+bool anomaly_enabled();
+
+namespace detail {
+// Sets the kernels of all derivatives and the factory of gradient metadata. Idempotent.
+bool install();
+inline const bool installed = install();
+}  // namespace detail
+}  // namespace tenon::autograd

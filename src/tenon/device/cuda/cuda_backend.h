@@ -1,0 +1,139 @@
+// One NVIDIA GPU.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "tenon/device/address_table.h"
+#include "tenon/device/backend.h"
+#include "tenon/device/cuda/cuda_streams.h"
+
+namespace tenon {
+
+// A segment's name for another process: opaque bytes, to be sent as they are, and its size.
+struct CudaIpcSegment {
+  cu::IpcMemoryHandle handle;
+  std::uint64_t size_bytes = 0;
+};
+
+// Device cuda:i by the driver API, in the device's primary context, which PyTorch and the CUDA
+// runtime use too; the calling thread's current context is left as it was.
+//
+// Segments: device memory, pinned host memory, or managed memory. Virtual memory: pages are device
+// memory, mapped whole, readable and writable by this device and by peers that allow_peer() let in.
+// What is asked of the driver is checked first, against books of addresses and mappings, so misuse
+// is named instead of undefined. copy and fill take any address that the driver knows; those of
+// this backend's own segments and ranges are checked to their ends.
+// export_pages returns a file descriptor that is the caller's to close.
+//
+// Errors: CudaError with call, arguments and the driver's text. When is_device_lost(), every later
+// request fails too, and what is given back is forgotten without complaint.
+// Thread-safe: one mutex, not held while the host waits for events and streams.
+class CudaBackend final : public Backend {
+ public:
+  // Throws DeviceError when there is no such device.
+  CudaBackend(std::shared_ptr<const CudaDriver> driver, int index);
+  // Gives everything back that the driver still takes.
+  ~CudaBackend() override;
+
+  const CudaDriver& driver() const { return *driver_; }
+  cu::Context context() const { return context_; }
+
+  // --- What CUDA has beyond the contract.
+  // The number of a stream that was made elsewhere; null is the default stream. Its owner may not
+  // destroy it before destroy_stream here. Throws InvalidArgument for CU_STREAM_PER_THREAD.
+  Stream adopt_stream(cu::Stream handle);
+  cu::Stream stream_handle(Stream stream) const;
+  // Whether a graph is captured from the stream now.
+  bool is_capturing(Stream stream) const;
+
+  bool can_be_reached_by(const CudaBackend& peer) const;
+  // From now on the peer device may read and write all memory of this one, whether it is mapped
+  // already or later. Throws DeviceError where the hardware has no path.
+  void allow_peer(const CudaBackend& peer);
+
+  // Whole device segments for other processes. An imported one is given back by free_segment; the
+  // exporter must keep the original until then. Throws DeviceError for other kinds of memory.
+  CudaIpcSegment export_segment(const Segment& segment);
+  Segment import_segment(const CudaIpcSegment& shared);
+
+  // --- Backend.
+  Device device() const override { return device_; }
+  std::string description() const override { return description_; }
+  const BackendLimits& limits() const override { return limits_; }
+  BackendMemory memory() const override;
+
+  std::optional<Segment> allocate_segment(std::uint64_t size_bytes,
+                                          MemoryKind kind = MemoryKind::kDevice) override;
+  void free_segment(const Segment& segment) override;
+
+  std::optional<AddressRange> reserve_address(std::uint64_t size_bytes) override;
+  void release_address(AddressRange range) override;
+  std::optional<PageHandle> create_pages(std::uint64_t size_bytes) override;
+  void release_pages(PageHandle pages) override;
+  bool map(std::uintptr_t address, PageHandle pages) override;
+  bool set_access(std::uintptr_t address, std::uint64_t size_bytes) override;
+  void unmap(std::uintptr_t address, PageHandle pages) override;
+
+  std::int64_t export_pages(PageHandle pages) override;
+  PageHandle import_pages(std::int64_t token, std::uint64_t size_bytes) override;
+
+  void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override;
+  void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) override;
+
+  Stream create_stream() override;
+  void destroy_stream(Stream stream) override;
+  Event record(Stream stream) override;
+  bool query(Event event) override;
+  void wait(Event event) override;
+  void stream_wait(Stream stream, Event event) override;
+  void destroy_event(Event event) override;
+  void synchronize(Stream stream) override;
+  void synchronize() override;
+
+  // Times are measured.
+  DriverLedger ledger() const override;
+  void set_purpose(DriverPurpose purpose) override;
+
+ private:
+  class TimedCall;
+  class WaitingCall;
+  enum class Origin : std::uint8_t { kDevice, kHost, kManaged, kImported };
+
+  int attribute(int which) const;
+  void require_virtual_memory(const char* call) const;
+  cu::AllocationProperties page_properties() const;
+  std::vector<cu::AccessDescription> access_descriptions() const;
+  std::optional<Segment> take_from_driver(std::uint64_t rounded, MemoryKind kind, Origin* origin);
+  void give_to_driver(const Segment& segment, Origin origin);
+  bool maps_as(cu::Allocation pages, std::uint64_t size_bytes);
+  void check_contents(const char* call, const void* address, std::uint64_t size_bytes) const;
+
+  const std::shared_ptr<const CudaDriver> driver_;
+  const Device device_;
+  cu::DeviceId id_ = 0;
+  cu::Context context_ = nullptr;
+  const std::uint64_t page_granularity_;  // 0: no virtual memory
+  BackendLimits limits_;
+  std::string description_;
+
+  mutable std::mutex mutex_;  // all below
+  DriverPurpose purpose_ = DriverPurpose::kGrowth;
+  DriverLedger ledger_;
+  AddressTable table_;
+  std::unordered_map<std::uint64_t, Origin> origins_;  // of segments, by handle
+  CudaStreams streams_;
+  std::vector<int> peers_;  // devices that may reach this one's memory
+};
+
+// The process's backend for cuda:index, over CudaDriver::standard(); made at the first call and
+// never destroyed, so that memory may be freed while the program ends. Thread-safe. Throws what
+// CudaDriver::standard and the constructor throw.
+CudaBackend& cuda_backend(int index = 0);
+
+}  // namespace tenon

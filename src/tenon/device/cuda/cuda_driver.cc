@@ -1,0 +1,157 @@
+#include "tenon/device/cuda/cuda_driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+
+namespace tenon {
+namespace {
+
+// How often this process's line of ancestors has forked since the first driver was opened. A count,
+// since comparing process ids would cost a system call each time.
+std::atomic<unsigned> forks{0};
+
+void count_forks() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+}
+
+const char* known_name(cu::Result result) {
+  return result == cu::kErrorStubLibrary ? "CUDA_ERROR_STUB_LIBRARY" : "an error without a name";
+}
+
+}  // namespace
+
+bool CudaError::is_device_lost(cu::Result code) {
+  switch (code) {
+    case cu::kErrorDeinitialized:
+    case cu::kErrorDeviceUnavailable:
+    case cu::kErrorEccUncorrectable:
+    case cu::kErrorNvlinkUncorrectable:
+    case cu::kErrorContained:
+    case cu::kErrorIllegalAddress:
+    case cu::kErrorLaunchTimeout:
+    case cu::kErrorContextIsDestroyed:
+    case cu::kErrorAssert:
+    case cu::kErrorHardwareStack:
+    case cu::kErrorIllegalInstruction:
+    case cu::kErrorMisalignedAddress:
+    case cu::kErrorInvalidAddressSpace:
+    case cu::kErrorInvalidPc:
+    case cu::kErrorLaunchFailed:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::shared_ptr<const CudaDriver> CudaDriver::open(const std::string& library) {
+  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr)
+    throw DeviceError(fmt::format(
+        "no NVIDIA driver: {}; install it, or make the container see it (nvidia-container-toolkit)",
+        ::dlerror()));
+  // Never closed: a driver has threads of its own.
+  const std::shared_ptr<CudaDriver> driver(new CudaDriver());
+  driver->library_ = library;
+  driver->look_up(handle);
+  count_forks();
+  driver->forks_ = forks.load(std::memory_order_relaxed);
+  driver->start();
+  return driver;
+}
+
+void CudaDriver::look_up(void* handle) {
+  // The version first: of an old driver that is the thing to say, not what it lacks.
+  using GetVersion = cu::Result (*)(int*);
+  if (const auto get_version =
+          reinterpret_cast<GetVersion>(::dlsym(handle, "cuDriverGetVersion")))
+    get_version(&version_);
+  const auto too_old = [&](const std::string& reason) {
+    return DeviceError(fmt::format("the NVIDIA driver {} is too old: {}; Tenon needs CUDA {}.{} or "
+                                   "later (driver 470): update it",
+                                   library_, reason, kLeastVersion / 1000,
+                                   kLeastVersion % 1000 / 10));
+  };
+  if (version_ != 0 && version_ < kLeastVersion)
+    throw too_old(fmt::format("it is for CUDA {}", version_text()));
+  const auto find = [&](const char* symbol) {
+    void* address = ::dlsym(handle, symbol);
+    if (address == nullptr) throw too_old(fmt::format("it has no {}", symbol));
+    return address;
+  };
+#define TENON_CUDA_LOOK_UP(member, symbol, ...)                                       \
+  member.pointer = reinterpret_cast<decltype(member.pointer)>(find(symbol));          \
+  member.name = symbol;
+  TENON_CUDA_FUNCTIONS(TENON_CUDA_LOOK_UP)
+#undef TENON_CUDA_LOOK_UP
+}
+
+void CudaDriver::start() {
+  call(init, 0u);
+  call(driver_get_version, &version_);
+  call(device_get_count, &device_count_);
+  if (device_count_ == 0)
+    throw CudaError(fmt::format("the NVIDIA driver {} (CUDA {}) finds no device; look at "
+                                "nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set",
+                                library_, version_text()),
+                    cu::kErrorNoDevice);
+}
+
+std::shared_ptr<const CudaDriver> CudaDriver::standard() {
+  struct Opened {
+    std::shared_ptr<const CudaDriver> driver;
+    std::exception_ptr failure;
+  };
+  static const Opened* const opened = [] {
+    auto* result = new Opened();  // never destroyed: backends may outlive static objects
+    const char* chosen = std::getenv("TENON_CUDA_DRIVER");
+    try {
+      result->driver = open(chosen != nullptr && *chosen != '\0' ? chosen : "libcuda.so.1");
+    } catch (...) {
+      result->failure = std::current_exception();
+    }
+    return result;
+  }();
+  if (opened->failure) std::rethrow_exception(opened->failure);
+  return opened->driver;
+}
+
+std::string CudaDriver::version_text() const {
+  return fmt::format("{}.{}", version_ / 1000, version_ % 1000 / 10);
+}
+
+bool CudaDriver::is_same_process() const {
+  return forks.load(std::memory_order_relaxed) == forks_;
+}
+
+void CudaDriver::require_same_process() const {
+  if (is_same_process()) [[likely]] return;
+  throw DeviceError(
+      "CUDA was initialised before this process was forked, and cannot be used in a forked child: "
+      "start children with spawn (multiprocessing.set_start_method(\"spawn\")), or initialise CUDA "
+      "after forking");
+}
+
+void CudaDriver::fail(cu::Result result, const std::string& call) const {
+  const char* name = nullptr;
+  const char* text = nullptr;
+  if (get_error_name.pointer != nullptr) get_error_name(result, &name);
+  if (get_error_string.pointer != nullptr) get_error_string(result, &text);
+  std::string message = fmt::format("{}: {} ({}): {}", call,
+                                    name != nullptr ? name : known_name(result), result,
+                                    text != nullptr ? text : "the driver says no more");
+  if (result == cu::kErrorNoDevice)
+    message += "; look at nvidia-smi, and at CUDA_VISIBLE_DEVICES if it is set";
+  if (result == cu::kErrorStubLibrary)
+    message += fmt::format("; {} is the toolkit's stub for linking, not a driver", library_);
+  if (CudaError::is_device_lost(result))
+    message += "; the device is lost to this process: end it and start again";
+  throw CudaError(message, result);
+}
+
+}  // namespace tenon

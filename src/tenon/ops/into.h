@@ -1,0 +1,71 @@
+// Any operator's result in a tensor that exists: the out= form of all of them.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "tenon/memory/current_allocator.h"
+#include "tenon/ops/dispatch.h"
+
+namespace tenon::ops {
+namespace detail {
+
+// While it lives, requests of this thread for exactly as many bytes as `out` has are served by
+// out's memory, one at a time; all others by whatever was current before.
+class OutputMemory {
+ public:
+  // With `may_lend` false it only remembers `out`.
+  OutputMemory(const Tensor& out, bool may_lend);
+  ~OutputMemory();
+  OutputMemory(const OutputMemory&) = delete;
+  OutputMemory& operator=(const OutputMemory&) = delete;
+
+  // Ends the lending and sees to it that `out` has the values of `result`, which it checks.
+  void finish(const char* what, const Tensor& result);
+
+ private:
+  class Lender;
+
+  const Tensor& out_;
+  std::unique_ptr<Lender> lender_;
+  std::unique_ptr<AllocatorGuard> guard_;
+};
+
+inline bool shares_memory(const Tensor& out, const Tensor& input) {
+  return input.defined() && input.layout() == Layout::kStrided && out.is_alias_of(input);
+}
+inline bool shares_memory(const Tensor& out, std::span<const Tensor> inputs) {
+  for (const Tensor& input : inputs)
+    if (shares_memory(out, input)) return true;
+  return false;
+}
+template <typename T>
+bool shares_memory(const Tensor&, const T&) {
+  return false;
+}
+
+}  // namespace detail
+
+// Computes op(arguments...) into `out` and returns it:
+//
+//   ops::into(out, ops::op::matmul, a, b);
+//   ops::into(out, ops::op::softmax, scores, -1);
+//
+// `out` has the result's shape, dtype and device, or InvalidArgument says what they should be. Where
+// it is contiguous and no argument shares its memory, the operator's kernel writes straight into
+// it; else the result is copied. Its version is bumped; after an error its values are unspecified.
+// No gradient is recorded: throws InvalidArgument where one would be needed.
+template <typename Result, typename... Parameters, typename... Arguments>
+const Tensor& into(const Tensor& out, const Operator<Result(Parameters...)>& op,
+                   Arguments&&... arguments) {
+  static_assert(std::is_same_v<Result, Tensor>, "into() is for operators with one fresh result");
+  const auto call = [&](Parameters... all) -> const Tensor& {
+    detail::OutputMemory memory(out, !(false || ... || detail::shares_memory(out, all)));
+    memory.finish(op.name(), op(static_cast<Parameters>(all)...));
+    return out;
+  };
+  return call(std::forward<Arguments>(arguments)...);
+}
+
+}  // namespace tenon::ops

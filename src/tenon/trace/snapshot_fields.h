@@ -1,0 +1,63 @@
+// Typed access to a snapshot's dicts, with errors that name the place; and its call stacks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "tenon/trace/pickle.h"
+#include "tenon/trace/site_table.h"
+
+namespace tenon {
+
+// Reads fields of one document. Lists that a damaged file names again and again are visited no
+// more often than the file has bytes. Not thread-safe.
+class SnapshotFields {
+ public:
+  SnapshotFields(const PickleDocument& document, const std::string& path, std::size_t file_bytes)
+      : document_(document), path_(path), budget_(file_bytes) {}
+
+  const PickleDocument& document() const { return document_; }
+
+  // Throws ParseError with `reason`.
+  [[noreturn]] void fail(const std::string& reason) const;
+  std::span<const PickleValue> sequence(const PickleValue& value, std::string_view what);
+  // Throws ParseError where the value is no dict, or a giant one.
+  std::span<const PickleDocument::Pair> fields(const PickleValue& entry,
+                                               std::string_view what) const;
+  std::uint64_t number(const PickleValue& value, std::string_view key, std::string_view what) const;
+  std::string_view text(const PickleValue& value, std::string_view key,
+                        std::string_view what) const;
+  // Notes a key that this reader does not know.
+  void note_unknown(const PickleValue& key, std::string_view what);
+
+  // The stack of a "frames" list; 0 for anything else. Frames that are no dicts are left out.
+  std::uint32_t stack(const PickleValue& frames);
+  SiteTable& sites() { return sites_; }
+  SiteTable take_sites() { return std::move(sites_); }
+  // "a trace entry: colour", ...
+  const std::set<std::string>& unknown() const { return unknown_; }
+
+  // Values as text, for settings: '8', 'True', '{1: 0, 2: 0}'. Short; depth is limited.
+  std::string shown(const PickleValue& value, int depth = 0) const;
+
+ private:
+  std::uint32_t frame(const PickleValue& value);
+
+  const PickleDocument& document_;
+  const std::string& path_;
+  std::size_t budget_;  // items that may still be visited
+  SiteTable sites_;
+  std::set<std::string> unknown_;
+  std::vector<std::uint32_t> frame_numbers_;  // scratch
+  // By container: dicts and lists that the file names more than once.
+  std::unordered_map<std::uint64_t, std::uint32_t> frames_;
+  std::unordered_map<std::uint64_t, std::uint32_t> stacks_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,1 @@
+// Nothing: a target needs a source to precompile the headers of all tests for.

@@ -1,0 +1,69 @@
+// Results in tensors that exist.
+#include "tenon/ops/into.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tenon/memory/adaptors/statistics_adaptor.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon {
+namespace {
+
+void expect_equal(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.sizes(), b.sizes());
+  EXPECT_TRUE(ops::all(ops::eq(a, b)).item<bool>());
+}
+
+TEST(Into, GivesWhatTheOperatorGives) {
+  const Tensor a = randn({6, 8}), b = randn({8, 5});
+  const Tensor product = empty({6, 5});
+  EXPECT_TRUE(ops::into(product, ops::op::matmul, a, b).is_same(product));
+  expect_equal(product, ops::matmul(a, b));
+  const Tensor sums = empty({8});
+  expect_equal(ops::into(sums, ops::op::sum, a, IntList{0}, false), ops::sum(a, 0));
+  const Tensor softmax = empty({6, 8});
+  expect_equal(ops::into(softmax, ops::op::softmax, a, -1), ops::softmax(a, -1));
+}
+
+TEST(Into, WritesStraightIntoTheMemoryOfAContiguousOutput) {
+  const Tensor a = randn({64, 64}), b = randn({64, 64});
+  const Tensor out = empty({64, 64});
+  const std::uint32_t version = out.version();
+  StatisticsAdaptor counted(*current_allocator(Device{}));
+  const AllocatorGuard guard(Device{}, counted);
+  ops::into(out, ops::op::matmul, a, b);
+  EXPECT_EQ(counted.passed().blocks.allocated, 0u);
+  EXPECT_EQ(out.version(), version + 1);
+  expect_equal(out, ops::matmul(a, b));
+}
+
+TEST(Into, StridedAndSharedOutputsGetACopy) {
+  const Tensor a = randn({4, 4}), b = randn({4, 4});
+  const Tensor expected = ops::matmul(a, b);
+  const Tensor strided = empty({4, 8}).slice(1, 0, 8, 2);
+  expect_equal(ops::into(strided, ops::op::matmul, a, b), expected);
+  expect_equal(ops::into(a, ops::op::matmul, a, b), expected);
+  const Tensor list[] = {b, b};
+  const Tensor joined = empty({8, 4});
+  expect_equal(ops::into(joined, ops::op::cat, list, 0), ops::cat(list, 0));
+}
+
+TEST(Into, AnOutputThatDoesNotFitIsRefused) {
+  const Tensor a = randn({4, 4});
+  const auto message = [&](const Tensor& out) -> std::string {
+    try {
+      ops::into(out, ops::op::matmul, a, a);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message(empty({16})), ::testing::HasSubstr("[16]"));
+  EXPECT_THAT(message(empty({4, 4}, DType::kI32)), ::testing::HasSubstr("int32"));
+}
+
+}  // namespace
+}  // namespace tenon

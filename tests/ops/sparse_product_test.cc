@@ -1,0 +1,87 @@
+// Sparse times dense, beside the same product of dense matrices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/base/random.h"
+#include "tenon/ops/matmul.h"
+#include "tenon/ops/unary.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/sparse.h"
+
+namespace tenon {
+namespace {
+
+// Small whole numbers: every order of summing gives the same.
+Tensor whole_numbers(IntList sizes, int one_in, std::uint64_t seed) {
+  Tensor t = zeros(sizes, DType::kF32);
+  Random random(seed);
+  float* data = t.data_ptr<float>();
+  for (std::int64_t i = 0; i < t.numel(); ++i)
+    if (random.next() % static_cast<std::uint64_t>(one_in) == 0)
+      data[i] = static_cast<float>(random.next() % 7) - 3;
+  return t;
+}
+
+void expect_equal(const Tensor& a, const Tensor& b) {
+  ASSERT_EQ(a.sizes(), b.sizes());
+  ASSERT_EQ(a.dtype(), b.dtype());
+  const Tensor left = to(contiguous(a), DType::kF64), right = to(contiguous(b), DType::kF64);
+  for (std::int64_t i = 0; i < left.numel(); ++i)
+    ASSERT_EQ(left.const_data_ptr<double>()[i], right.const_data_ptr<double>()[i]) << "at " << i;
+}
+
+TEST(SparseProduct, EqualsTheDenseOne) {
+  std::uint64_t seed = 1;
+  for (const auto& [m, k, n] : std::vector<std::array<std::int64_t, 3>>{
+           {3, 4, 5}, {1, 1, 1}, {0, 3, 2}, {3, 0, 2}, {2, 3, 0}, {300, 200, 70}})
+    for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32, DType::kC64}) {
+      const Tensor a = to(whole_numbers({m, k}, 4, seed++), dtype);
+      const Tensor b = to(whole_numbers({k, n}, 1, seed++), dtype);
+      const Tensor expected = ops::matmul(a, b);
+      expect_equal(ops::matmul(to_sparse_csr(a), b), expected);
+      expect_equal(ops::matmul(to_sparse_coo(a), b), expected);
+    }
+}
+
+TEST(SparseProduct, TakesVectorsTransposesAndStridedOperands) {
+  const Tensor a = whole_numbers({20, 30}, 3, 7);
+  const Tensor x = whole_numbers({30}, 1, 8);
+  expect_equal(ops::matmul(to_sparse_csr(a), x), ops::matmul(a, x));
+  const Tensor b = whole_numbers({8, 20}, 1, 9);
+  expect_equal(ops::matmul(to_sparse_csr(a).t(), b.t()), ops::matmul(a.t(), b.t()));
+}
+
+TEST(SparseProduct, TheSameOnAnyNumberOfThreads) {
+  const Tensor a = to_sparse_csr(whole_numbers({500, 400}, 5, 3));
+  const Tensor b = whole_numbers({400, 64}, 1, 4);
+  const int threads = num_threads();
+  set_num_threads(1);
+  const Tensor one = ops::matmul(a, b);
+  set_num_threads(4);
+  const Tensor four = ops::matmul(a, b);
+  set_num_threads(threads);
+  expect_equal(one, four);
+}
+
+TEST(SparseProduct, WhatDoesNotFitIsRefusedWithTheShapes) {
+  const Tensor a = to_sparse_csr(whole_numbers({3, 4}, 2, 1));
+  const auto message = [&](const Tensor& left, const Tensor& right) -> std::string {
+    try {
+      ops::matmul(left, right);
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message(a, zeros({3, 4})), ::testing::HasSubstr("[3, 4]"));
+  EXPECT_THAT(message(a, zeros({4, 2}, DType::kF64)), ::testing::HasSubstr("float64"));
+  EXPECT_THAT(message(a, a), ::testing::HasSubstr("sparse_csr"));
+  EXPECT_THAT(message(zeros({4, 3}), a), ::testing::HasSubstr("to_dense()"));
+  EXPECT_THROW(ops::relu(a), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,155 @@
+// Sparse layouts: conversion both ways, and what they refuse.
+#include "tenon/tensor/sparse.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tenon/base/error.h"
+#include "tenon/base/random.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/print.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <Element T>
+std::vector<T> values_of(const Tensor& t) {
+  const Tensor dense = contiguous(t);
+  const T* data = dense.const_data_ptr<T>();
+  return std::vector<T>(data, data + dense.numel());
+}
+
+// About a third of the elements are not zero.
+template <Element T>
+Tensor random_sparse(IntList sizes, std::uint64_t seed) {
+  Tensor dense = zeros(sizes, dtype_of<T>());
+  Random random(seed);
+  T* data = dense.data_ptr<T>();
+  for (std::int64_t i = 0; i < dense.numel(); ++i)
+    if (random.next() % 3 == 0) data[i] = static_cast<T>(static_cast<float>(1 + random.next() % 9));
+  return dense;
+}
+
+template <typename Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST(Sparse, RoundTripsOfAnyShape) {
+  std::uint64_t seed = 1;
+  for (const std::vector<std::int64_t>& sizes :
+       {std::vector<std::int64_t>{4, 5}, {1, 7}, {7, 1}, {0, 3}, {3, 0}, {6}, {2, 3, 4}, {}}) {
+    const Tensor dense = random_sparse<float>(sizes, seed++);
+    const Tensor coo = to_sparse_coo(dense);
+    EXPECT_EQ(coo.layout(), Layout::kSparseCoo);
+    EXPECT_TRUE(is_coalesced(coo));
+    EXPECT_EQ(values_of<float>(to_dense(coo)), values_of<float>(dense)) << seed;
+    if (sizes.size() != 2) continue;
+    const Tensor csr = to_sparse_csr(dense);
+    EXPECT_EQ(values_of<float>(to_dense(csr)), values_of<float>(dense));
+    EXPECT_EQ(values_of<float>(to_dense(to_sparse_csr(coo))), values_of<float>(dense));
+    EXPECT_EQ(values_of<float>(to_dense(to_sparse_coo(csr))), values_of<float>(dense));
+  }
+}
+
+TEST(Sparse, EveryDtypeGoesThere) {
+  for (const DType dtype : {DType::kBool, DType::kU8, DType::kI32, DType::kF16, DType::kBF16,
+                            DType::kF64, DType::kC64, DType::kC128}) {
+    const Tensor dense = to(random_sparse<float>({5, 6}, 3), dtype);
+    const Tensor back = to_dense(to_sparse_csr(dense));
+    EXPECT_EQ(back.dtype(), dtype);
+    EXPECT_EQ(values_of<float>(to(back, DType::kF32)), values_of<float>(to(dense, DType::kF32)));
+  }
+}
+
+TEST(Sparse, DuplicatesAddUp) {
+  const Tensor coo = sparse_coo_tensor(tensor<std::int64_t>({1, 0, 1, 0, 2, 2, 2, 0}, {2, 4}),
+                                       tensor<float>({1, 2, 4, 8}), {2, 3});
+  EXPECT_FALSE(is_coalesced(coo));
+  EXPECT_THAT(values_of<float>(to_dense(coo)), ElementsAre(8, 0, 2, 0, 0, 5));
+  const Tensor sorted = coalesce(coo);
+  EXPECT_EQ(sparse_nnz(sorted), 3);
+  EXPECT_THAT(values_of<std::int64_t>(sparse_indices(sorted)), ElementsAre(0, 0, 1, 0, 2, 2));
+  EXPECT_THAT(values_of<float>(sparse_values(sorted)), ElementsAre(8, 2, 5));
+  EXPECT_TRUE(coalesce(sorted).is_same(sorted));
+}
+
+TEST(Sparse, TrailingDimensionsMayStayDense) {
+  const Tensor dense = random_sparse<float>({4, 3, 2}, 9);
+  const Tensor hybrid = to_sparse_coo(dense, 1);
+  EXPECT_EQ(sparse_indices(hybrid).size(0), 1);
+  EXPECT_EQ(sparse_values(hybrid).dim(), 3);
+  EXPECT_EQ(values_of<float>(to_dense(hybrid)), values_of<float>(dense));
+}
+
+TEST(Sparse, ATransposeIsTheTransposeOfTheDense) {
+  const Tensor dense = random_sparse<float>({4, 6}, 5);
+  for (const Tensor& sparse : {to_sparse_coo(dense), to_sparse_csr(dense)}) {
+    const Tensor transposed = sparse.t();
+    EXPECT_EQ(transposed.layout(), sparse.layout());
+    EXPECT_EQ(values_of<float>(to_dense(transposed)), values_of<float>(dense.t()));
+  }
+}
+
+TEST(Sparse, ACloneHasItsOwnValuesAndADetachedOneShares) {
+  const Tensor coo = to_sparse_coo(random_sparse<float>({3, 3}, 2));
+  const Tensor copy = clone(coo);
+  const Tensor same = coo.detach();
+  fill_(sparse_values(coo), 7);
+  EXPECT_EQ(values_of<float>(sparse_values(same)), values_of<float>(sparse_values(coo)));
+  EXPECT_NE(values_of<float>(sparse_values(copy)), values_of<float>(sparse_values(coo)));
+}
+
+TEST(Sparse, NothingReadsBytesThatAreNotThere) {
+  const Tensor coo = to_sparse_coo(random_sparse<float>({3, 3}, 2));
+  const Tensor dense = zeros({3, 3});
+  EXPECT_THAT(message_of([&] { static_cast<void>(coo.data_ptr()); }), HasSubstr("to_dense()"));
+  EXPECT_THAT(message_of([&] { static_cast<void>(coo[0]); }), HasSubstr("no views"));
+  EXPECT_THAT(message_of([&] { copy_(dense, coo); }), HasSubstr("to_dense()"));
+  EXPECT_THAT(message_of([&] { copy_(coo, dense); }), HasSubstr("to_dense()"));
+  EXPECT_THAT(message_of([&] { dense.set_data(coo); }), HasSubstr("sparse"));
+  EXPECT_THAT(message_of([&] { coo.set_requires_grad(true); }), HasSubstr("sparse_coo"));
+  EXPECT_THAT(message_of([&] { static_cast<void>(sparse_values(dense)); }), HasSubstr("strided"));
+  EXPECT_THAT(message_of([&] { static_cast<void>(sparse_crow_indices(coo)); }),
+              HasSubstr("sparse_csr"));
+}
+
+TEST(Sparse, BadPartsAreNamedWithTheirPlace) {
+  const Tensor values = tensor<float>({1, 2});
+  const auto coo = [&](std::initializer_list<std::int64_t> indices) {
+    return message_of(
+        [&] { sparse_coo_tensor(tensor<std::int64_t>(indices, {2, 2}), values, {2, 3}); });
+  };
+  EXPECT_THAT(coo({0, 2, 0, 0}), HasSubstr("index 2 of element 1 in dimension 0"));
+  EXPECT_THAT(coo({0, 1, -1, 0}), HasSubstr("index -1 of element 0 in dimension 1"));
+  const auto csr = [&](std::initializer_list<std::int64_t> crow,
+                       std::initializer_list<std::int64_t> columns) {
+    return message_of([&] {
+      sparse_csr_tensor(tensor<std::int64_t>(crow), tensor<std::int64_t>(columns), values, {2, 3});
+    });
+  };
+  EXPECT_THAT(csr({0, 1, 2}, {0, 1}), "nothing was thrown");
+  EXPECT_THAT(csr({0, 3, 2}, {0, 1}), HasSubstr("fall from 3 to 2 after row 1"));
+  EXPECT_THAT(csr({0, 1, 3}, {0, 1}), HasSubstr("from 0 to 2"));
+  EXPECT_THAT(csr({0, 2, 2}, {1, 1}), HasSubstr("column 1 at 1 (row 0"));
+  EXPECT_THAT(csr({0, 1, 2}, {0, 3}), HasSubstr("column 3 at 1"));
+  EXPECT_THAT(csr({0, 2}, {0, 1}), HasSubstr("[rows + 1]"));
+}
+
+TEST(Sparse, PrintsItsParts) {
+  const std::string text = to_string(to_sparse_csr(tensor<float>({0, 2, 3, 0}, {2, 2})));
+  EXPECT_THAT(text, HasSubstr("crow_indices=tensor([0, 1, 2]),"));
+  EXPECT_THAT(text, HasSubstr("size=[2, 2], nnz=2, layout=sparse_csr"));
+}
+
+}  // namespace
+}  // namespace tenon
