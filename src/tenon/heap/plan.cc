@@ -15,7 +15,11 @@ Plan::Plan(std::uint64_t unit_bytes) : unit_bytes_(unit_bytes) {
         fmt::format("plan: a unit of {} bytes is no power of two", unit_bytes));
 }
 
-void Plan::set_stream(std::uint32_t stream_id, std::vector<PlanSlot> slots) {
+void Plan::set_stream(std::uint32_t stream_id, std::vector<PlanSlot> slots,
+                      std::size_t loop_begin) {
+  if (loop_begin != 0 && loop_begin >= slots.size())
+    throw InvalidArgument(fmt::format("plan of stream {}: the loop begins at slot {} of {}",
+                                      stream_id, loop_begin, slots.size()));
   StreamPlan plan;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const PlanSlot& slot = slots[i];
@@ -28,6 +32,7 @@ void Plan::set_stream(std::uint32_t stream_id, std::vector<PlanSlot> slots) {
     plan.size_bytes = std::max(plan.size_bytes, slot.offset + slot.size);
   }
   plan.slots = std::move(slots);
+  plan.loop_begin = loop_begin;
   streams_[stream_id] = std::move(plan);
 }
 
@@ -38,7 +43,8 @@ const StreamPlan* Plan::stream(std::uint32_t stream_id) const {
 
 std::uint64_t Plan::total_bytes() const {
   std::uint64_t sum = 0;
-  for (const auto& [id, plan] : streams_) sum += plan.size_bytes;
+  for (const auto& [id, plan] : streams_)
+    sum = shared_ ? std::max(sum, plan.size_bytes) : sum + plan.size_bytes;
   return sum;
 }
 

@@ -13,31 +13,47 @@ struct PlanSlot {
   std::uint64_t size = 0;  // a multiple of the plan's unit
 };
 
-// One stream's part: its i-th allocation (requests of zero bytes do not count) takes slots[i].
+// One stream's part: its i-th allocation (requests of zero bytes do not count) takes slots[i], and
+// after the last slot come those from loop_begin on again, for ever.
 struct StreamPlan {
   std::vector<PlanSlot> slots;
   std::uint64_t size_bytes = 0;  // memory that the slots need: the highest end
+  std::size_t loop_begin = 0;    // 0: the whole plan repeats
+
+  // The slot of the stream's allocation `number`, from 0. Requires: slots.
+  std::size_t slot_of(std::uint64_t number) const {
+    if (number < slots.size()) return static_cast<std::size_t>(number);
+    return loop_begin +
+           static_cast<std::size_t>((number - loop_begin) % (slots.size() - loop_begin));
+  }
 };
 
 // Offsets computed from a recording, by stream. Plain data: whoever serves from a plan checks each
 // request against it (PlanHeap), and a validator that shares no code with any planner (lab/) checks
 // it against the recording. Sizes are rounded up to `unit` bytes, offsets are multiples of it.
+//
+// Each stream has memory of its own, or all of them share one range. Streams that share must be
+// made to wait for each other where one takes over what another has left.
 class Plan {
  public:
   // Requires: a power of two.
   explicit Plan(std::uint64_t unit_bytes = 512);
 
-  // Throws InvalidArgument when a slot is empty, unaligned or overflows.
-  void set_stream(std::uint32_t stream_id, std::vector<PlanSlot> slots);
+  // Throws InvalidArgument when a slot is empty, unaligned or overflows, or the loop does not begin
+  // at a slot.
+  void set_stream(std::uint32_t stream_id, std::vector<PlanSlot> slots, std::size_t loop_begin = 0);
   // Null when the recording had nothing on that stream.
   const StreamPlan* stream(std::uint32_t stream_id) const;
 
   std::uint64_t unit_bytes() const { return unit_bytes_; }
   std::uint64_t total_bytes() const;  // over all streams
+  bool shared() const { return shared_; }
+  void set_shared(bool shared) { shared_ = shared; }
   const std::map<std::uint32_t, StreamPlan>& streams() const { return streams_; }
 
  private:
   std::uint64_t unit_bytes_;
+  bool shared_ = false;
   std::map<std::uint32_t, StreamPlan> streams_;
 };
 

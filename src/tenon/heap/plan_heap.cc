@@ -54,7 +54,7 @@ std::string_view divergence_name(Divergence divergence) {
 }
 
 PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
-    : unit_bytes_(unit_bytes), size_bytes_(plan.size_bytes) {
+    : unit_bytes_(unit_bytes), size_bytes_(plan.size_bytes), loop_begin_(plan.loop_begin) {
   TENON_CHECK(plan.slots.size() < (std::size_t{1} << 31), "{} slots are too many",
               plan.slots.size());
   blocks_.resize(plan.slots.size());
@@ -65,17 +65,28 @@ PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
   sweep();
 }
 
-// One round to learn how the memory stands at its end, a second one to note what lies below each
-// slot. In the first real round nothing of an earlier one is in use, so the same lists serve.
+// Runs through all orders in which slots may follow each other: the plan from its start, its loop
+// again, and the plan anew. What lies below a slot in any of them is checked in all: nothing of a
+// later round is in use in an earlier one, so the same lists serve.
 void PlanHeap::sweep() {
   LastUsers users(size_bytes_);
-  const std::uint32_t count = static_cast<std::uint32_t>(blocks_.size());
-  for (std::uint32_t i = 0; i < count; ++i) users.cover(blocks_[i], i, [](std::uint32_t) {});
+  const auto count = static_cast<std::uint32_t>(blocks_.size());
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> below;  // slot, and one below it
+  const auto run_from = [&](std::uint32_t first) {
+    for (std::uint32_t i = first; i < count; ++i)
+      users.cover(blocks_[i], i, [&](std::uint32_t slot) { below.push_back({i, slot}); });
+  };
+  run_from(0);
+  if (loop_begin_ != 0) run_from(static_cast<std::uint32_t>(loop_begin_));
+  run_from(0);
+  std::sort(below.begin(), below.end());
+  below.erase(std::unique(below.begin(), below.end()), below.end());
+  below_.reserve(below.size());
+  auto next = below.begin();
   for (std::uint32_t i = 0; i < count; ++i) {
     blocks_[i].first_below = static_cast<std::uint32_t>(below_.size());
-    users.cover(blocks_[i], i, [&](std::uint32_t slot) {
-      if (below_.size() == blocks_[i].first_below || below_.back() != slot) below_.push_back(slot);
-    });
+    for (; next != below.end() && next->first == i; ++next)
+      if (next->second != i) below_.push_back(next->second);
     blocks_[i].count_below = static_cast<std::uint32_t>(below_.size()) - blocks_[i].first_below;
   }
 }
@@ -89,7 +100,7 @@ PlanBlock* PlanHeap::place(std::uint64_t size, std::uint64_t alignment) {
     divergence_ = Divergence::kWrongSize;
     return nullptr;
   }
-  if (cursor_ == blocks_.size()) cursor_ = 0;
+  if (cursor_ == blocks_.size()) cursor_ = loop_begin_;
   PlanBlock& block = blocks_[cursor_];
   if (block.size != rounded(size) || !is_aligned(block.offset, alignment)) {
     divergence_ = Divergence::kWrongSize;
@@ -118,7 +129,7 @@ void PlanHeap::seek(std::size_t index) {
   TENON_CHECK(index <= blocks_.size(), "seek to {} of {} slots", index, blocks_.size());
   if (index < cursor_) {
     skip_to(blocks_.size());
-    cursor_ = 0;
+    cursor_ = index < loop_begin_ ? 0 : loop_begin_;
   }
   skip_to(index);
 }
@@ -132,7 +143,7 @@ void PlanHeap::skip_to(std::size_t index) {
 
 std::uint64_t PlanHeap::largest_free() const {
   if (blocks_.empty()) return 0;
-  const PlanBlock& next = blocks_[cursor_ == blocks_.size() ? 0 : cursor_];
+  const PlanBlock& next = blocks_[cursor_ == blocks_.size() ? loop_begin_ : cursor_];
   return range_is_free(next) ? next.size : 0;
 }
 

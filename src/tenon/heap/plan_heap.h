@@ -37,13 +37,13 @@ enum class Divergence : std::uint8_t {
 };
 std::string_view divergence_name(Divergence divergence);
 
-// Hands out a stream's slots in the order of the plan; after the last one comes the first again,
-// so a program that repeats itself is served for ever. Each request is checked before it is served:
+// Hands out a stream's slots in the order of the plan; after the last one comes the first of the
+// plan's loop again, so a program that repeats itself is served for ever. Each request is checked before it is served:
 // its size, and that nothing in its range is in use. A request that fails the check gets nothing
 // and changes nothing; the caller serves it elsewhere and may move the cursor (seek).
 //
 // The check is O(1) for a program that keeps to the plan. Below each slot lie the slots that were
-// last to use parts of its range, worked out in advance (a sweep over one whole round):
+// last to use parts of its range, worked out in advance (a sweep over the plan and its loop):
 //
 //   order of the plan  0 1 2 3 ...          3 lies on 1 and 2: it is free if both are, since
 //                      |---1---|--2--|      they were only ever served when what lay below
@@ -78,7 +78,7 @@ class PlanHeap {
   // The slot whose turn is next, or slots() when the round is over.
   std::size_t cursor() const { return cursor_; }
   std::size_t slots() const { return blocks_.size(); }
-  // Moves the cursor forward to `index`, skipping the slots in between; around the end of the round
+  // Moves the cursor forward to `index`, skipping the slots in between; around the end of the plan
   // where `index` lies behind it. Requires: index <= slots().
   void seek(std::size_t index);
   const PlanBlock& slot(std::size_t index) const { return blocks_[index]; }
@@ -106,6 +106,7 @@ class PlanHeap {
 
   const std::uint64_t unit_bytes_;
   const std::uint64_t size_bytes_;
+  const std::size_t loop_begin_;
   std::vector<PlanBlock> blocks_;      // by turn
   std::vector<std::uint32_t> below_;   // slots below slots: see PlanBlock::first_below
   std::size_t cursor_ = 0;

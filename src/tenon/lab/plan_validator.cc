@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <map>
+#include <tuple>
 #include <vector>
 
 namespace tenon {
@@ -11,13 +13,11 @@ namespace {
 
 struct LiveRange {
   std::uint64_t end = 0;
-  std::uint64_t allocation = 0;  // its number on the stream
+  std::uint64_t allocation = 0;  // its number on its stream
 };
 
-struct StreamCheck {
-  std::map<std::uint64_t, LiveRange> live;  // by offset
-  std::uint64_t allocations = 0;
-};
+// By offset. One for each stream, or one for all where the plan says that they share.
+using LiveRanges = std::map<std::uint64_t, LiveRange>;
 
 struct Place {
   std::uint32_t stream = 0;
@@ -25,12 +25,18 @@ struct Place {
 };
 
 // Puts the stream's next allocation where the plan says; what is wrong with that, or nothing.
-std::string occupy(const Plan& plan, const TraceEvent& event, StreamCheck& stream, Place& place) {
-  const std::uint64_t number = stream.allocations++;
+std::string occupy(const Plan& plan, const TraceEvent& event, std::uint64_t number,
+                   LiveRanges& ranges, Place& place) {
   const StreamPlan* of_stream = plan.stream(event.stream);
-  if (of_stream == nullptr || number >= of_stream->slots.size())
+  // A plan with a loop goes on for ever, one without must have a slot for each allocation.
+  const bool loops = of_stream != nullptr && of_stream->loop_begin != 0;
+  if (of_stream == nullptr || (!loops && number >= of_stream->slots.size()))
     return fmt::format("stream {}: allocation {} has no slot", event.stream, number);
-  const PlanSlot& slot = of_stream->slots[number];
+  const std::uint64_t round = of_stream->slots.size() - of_stream->loop_begin;
+  const std::uint64_t index = number < of_stream->slots.size()
+                                  ? number
+                                  : of_stream->loop_begin + (number - of_stream->loop_begin) % round;
+  const PlanSlot& slot = of_stream->slots[index];
   const std::uint64_t end = slot.offset + slot.size;
   if (slot.size < event.size_bytes)
     return fmt::format("stream {}: allocation {} asks for {} bytes, its slot has {}", event.stream,
@@ -41,15 +47,15 @@ std::string occupy(const Plan& plan, const TraceEvent& event, StreamCheck& strea
   if (end < slot.offset || end > of_stream->size_bytes)
     return fmt::format("stream {}: slot {} ends at {}, beyond the plan's {} bytes", event.stream,
                        number, end, of_stream->size_bytes);
-  const auto above = stream.live.lower_bound(slot.offset);
-  const bool hits_above = above != stream.live.end() && above->first < end;
+  const auto above = ranges.lower_bound(slot.offset);
+  const bool hits_above = above != ranges.end() && above->first < end;
   const bool hits_below =
-      above != stream.live.begin() && std::prev(above)->second.end > slot.offset;
+      above != ranges.begin() && std::prev(above)->second.end > slot.offset;
   if (hits_above || hits_below)
     return fmt::format("stream {}: allocation {} at {} overlaps allocation {}, which still lives",
                        event.stream, number, slot.offset,
                        (hits_above ? above : std::prev(above))->second.allocation);
-  stream.live.emplace(slot.offset, LiveRange{end, number});
+  ranges.emplace(slot.offset, LiveRange{end, number});
   place = {event.stream, slot.offset};
   return {};
 }
@@ -57,24 +63,73 @@ std::string occupy(const Plan& plan, const TraceEvent& event, StreamCheck& strea
 }  // namespace
 
 std::string find_plan_error(const Plan& plan, const Trace& trace) {
-  std::vector<StreamCheck> streams(trace.streams.size());
+  std::vector<std::uint64_t> allocations(trace.streams.size());
+  std::vector<LiveRanges> ranges(plan.shared() ? 1 : trace.streams.size());
+  const auto range_of = [&](std::uint32_t stream) -> LiveRanges& {
+    return ranges[plan.shared() ? 0 : stream];
+  };
   std::vector<Place> places(trace.blocks);
   for (const TraceEvent& event : trace.events) {
     if (event.size_bytes == 0) continue;
     if (event.op == TraceOp::kAlloc) {
-      std::string error = occupy(plan, event, streams[event.stream], places[event.block]);
+      std::string error = occupy(plan, event, allocations[event.stream]++, range_of(event.stream),
+                                 places[event.block]);
       if (!error.empty()) return error;
     } else if (event.op == TraceOp::kFreeCompleted) {
       const Place& place = places[event.block];
-      streams[place.stream].live.erase(place.offset);
+      range_of(place.stream).erase(place.offset);
     }
   }
-  for (std::uint32_t id = 0; id < streams.size(); ++id) {
+  for (std::uint32_t id = 0; id < allocations.size(); ++id) {
     const StreamPlan* of_stream = plan.stream(id);
     const std::uint64_t slots = of_stream == nullptr ? 0 : of_stream->slots.size();
-    if (slots != streams[id].allocations)
-      return fmt::format("stream {}: {} slots for {} allocations", id, slots,
-                         streams[id].allocations);
+    const bool loops = of_stream != nullptr && of_stream->loop_begin != 0;
+    if (!loops && slots != allocations[id])
+      return fmt::format("stream {}: {} slots for {} allocations", id, slots, allocations[id]);
+  }
+  return {};
+}
+
+std::string find_packing_error(const std::vector<PlacedBuffer>& buffers,
+                               std::uint64_t capacity_bytes) {
+  struct Change {
+    std::int64_t time;
+    bool begins;  // at one time, ends come first
+    std::size_t buffer;
+  };
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    const PlacedBuffer& b = buffers[i];
+    if (b.offset > capacity_bytes || b.size > capacity_bytes - b.offset)
+      return fmt::format("buffer {} at {} with {} bytes ends beyond the capacity, {}", i, b.offset,
+                         b.size, capacity_bytes);
+    changes.push_back({b.lower, true, i});
+    changes.push_back({b.upper, false, i});
+  }
+  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) {
+    return std::tie(a.time, a.begins, a.buffer) < std::tie(b.time, b.begins, b.buffer);
+  });
+  std::map<std::uint64_t, std::size_t> live;  // buffers by offset
+  for (const Change& change : changes) {
+    const PlacedBuffer& buffer = buffers[change.buffer];
+    if (!change.begins) {
+      live.erase(buffer.offset);
+      continue;
+    }
+    const auto above = live.lower_bound(buffer.offset);
+    const auto overlaps = [&](std::size_t other) {
+      return fmt::format("buffers {} and {} overlap: [{}, {}) and [{}, {}), both live at {}",
+                         change.buffer, other, buffer.offset, buffer.offset + buffer.size,
+                         buffers[other].offset, buffers[other].offset + buffers[other].size,
+                         change.time);
+    };
+    if (above != live.end() && above->first < buffer.offset + buffer.size)
+      return overlaps(above->second);
+    if (above != live.begin()) {
+      const std::size_t below = std::prev(above)->second;
+      if (buffers[below].offset + buffers[below].size > buffer.offset) return overlaps(below);
+    }
+    live.emplace(buffer.offset, change.buffer);
   }
   return {};
 }

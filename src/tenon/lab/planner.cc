@@ -1,221 +1,164 @@
 #include "tenon/lab/planner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <functional>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "tenon/base/align.h"
-#include "tenon/base/error.h"
-#include "tenon/heap/best_fit_heap.h"
-#include "tenon/lab/packed_index.h"
+#include "tenon/lab/planning/loop.h"
 #include "tenon/lab/workload.h"
 #include "tenon/trace/trace.h"
 
 namespace tenon {
 namespace {
 
-// Below this many requests the small ones are not treated apart.
-constexpr std::size_t kFewRequests = 4096;
-// Small requests together need at most this share of the whole.
-constexpr std::uint64_t kSmallShare = 512;
+// Streams share where that saves more than 1/kWorthSharing of the live peak.
+constexpr std::uint64_t kWorthSharing = 512;
+// A loop is planned where it needs at most 1/kLoopShare above the live peak.
+constexpr std::uint64_t kLoopShare = 200;
 
-// A packing this close to the bound (1/kGoodShare above it) is not improved further.
-constexpr std::uint64_t kGoodShare = 1000;
-// How often a request that ended too high is moved to the front.
-constexpr int kPromotions = 8;
-
-using Order = std::vector<std::uint32_t>;
-
-// Beginnings and ends in order of time; at one time, ends first.
-struct Moment {
-  std::uint32_t time;
-  bool begins;
-  std::uint32_t request;
+// What one stream asked for, on three clocks.
+struct StreamRequests {
+  std::vector<PlanRequest> by_operation;   // the stream's allocations and frees
+  std::vector<PlanRequest> by_allocation;  // the stream's allocations alone; kNeverFreed
+  std::vector<PlanRequest> by_program;     // allocations and frees of all streams
+  std::uint32_t operations = 0;
 };
 
-std::vector<Moment> moments_of(const std::vector<PlanRequest>& requests, const Order& which) {
-  std::vector<Moment> moments;
-  moments.reserve(2 * which.size());
-  for (const std::uint32_t i : which) {
-    moments.push_back({requests[i].begin, true, i});
-    moments.push_back({requests[i].end, false, i});
-  }
-  std::sort(moments.begin(), moments.end(), [](const Moment& a, const Moment& b) {
-    if (a.time != b.time) return a.time < b.time;
-    if (a.begins != b.begins) return b.begins;
-    return a.request < b.request;
-  });
-  return moments;
-}
-
-std::uint64_t live_peak(const std::vector<PlanRequest>& requests, const Order& which) {
-  std::uint64_t live = 0;
-  std::uint64_t peak = 0;
-  for (const Moment& m : moments_of(requests, which)) {
-    live = m.begins ? live + requests[m.request].size : live - requests[m.request].size;
-    peak = std::max(peak, live);
-  }
-  return peak;
-}
-
-// A way to give offsets to some of the requests; returns the highest end.
-std::uint64_t replay(const std::vector<PlanRequest>& requests, const Order& which,
-                     std::vector<std::uint64_t>& offsets) {
-  BestFitHeap heap;
-  heap.add_extent(0, std::uint64_t{1} << 62);
-  std::vector<Block*> blocks(requests.size());
-  std::uint64_t peak = 0;
-  for (const Moment& m : moments_of(requests, which)) {
-    if (!m.begins) {
-      heap.release(blocks[m.request]);
-      continue;
-    }
-    Block* block = blocks[m.request] = heap.place(requests[m.request].size);
-    offsets[m.request] = block->offset;
-    peak = std::max(peak, block->offset + block->size);
-  }
-  return peak;
-}
-
-std::uint64_t greedy(const std::vector<PlanRequest>& requests, const Order& order,
-                     std::vector<std::uint64_t>& offsets, std::uint64_t give_up_at) {
-  std::uint32_t duration = 1;
-  for (const PlanRequest& r : requests) duration = std::max(duration, r.end);
-  PackedIndex placed(duration);
-  std::uint64_t peak = 0;
-  for (const std::uint32_t i : order) {
-    const PlanRequest& r = requests[i];
-    const std::uint64_t offset = placed.lowest_fit(r.size, r.begin, r.end);
-    placed.insert({offset, offset + r.size, r.begin, r.end});
-    offsets[i] = offset;
-    peak = std::max(peak, offset + r.size);
-    if (peak >= give_up_at) break;
-  }
-  return peak;
-}
-
-// Largest key first; ties in the order of time.
-Order ordered_by(const std::vector<PlanRequest>& requests, Order which,
-                 const std::function<double(const PlanRequest&)>& key) {
-  std::vector<double> keys(requests.size());
-  for (const std::uint32_t i : which) keys[i] = key(requests[i]);
-  std::sort(which.begin(), which.end(), [&](std::uint32_t a, std::uint32_t b) {
-    if (keys[a] != keys[b]) return keys[a] > keys[b];
-    if (requests[a].size != requests[b].size) return requests[a].size > requests[b].size;
-    return a < b;
-  });
-  return which;
-}
-
-double life(const PlanRequest& r) { return static_cast<double>(r.end - r.begin); }
-
-// The largest power of two such that all requests up to it need at most 1/kSmallShare together.
-std::uint64_t small_limit(const std::vector<PlanRequest>& requests, std::uint64_t whole) {
-  if (requests.size() < kFewRequests) return 0;
-  std::uint64_t limit = 0;
-  for (std::uint64_t candidate = 1; candidate <= whole / kSmallShare; candidate *= 2) {
-    Order small;
-    for (std::uint32_t i = 0; i < requests.size(); ++i)
-      if (requests[i].size <= candidate) small.push_back(i);
-    if (live_peak(requests, small) > whole / kSmallShare) break;
-    limit = candidate;
-  }
-  return limit;
-}
-
-std::vector<PlanRequest> in_units(const std::vector<PlanRequest>& requests, std::uint64_t unit) {
-  std::vector<PlanRequest> out = requests;
-  for (PlanRequest& r : out) {
-    if (r.size == 0 || r.size > kMaxRequestBytes || r.begin >= r.end)
-      throw InvalidArgument(fmt::format("plan: a request of {} bytes that lives in [{}, {})",
-                                        r.size, r.begin, r.end));
-    r.size = align_up(r.size, unit);
-  }
-  return out;
-}
-
-}  // namespace
-
-Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
-  const std::vector<PlanRequest> requests = in_units(wanted, unit_bytes);
-  Order all(requests.size());
-  std::iota(all.begin(), all.end(), 0);
-  Packing best;
-  best.lower_bound_bytes = live_peak(requests, all);
-  best.offsets.resize(requests.size());
-  best.peak_bytes = replay(requests, all, best.offsets);
-
-  const std::uint64_t limit = small_limit(requests, best.lower_bound_bytes);
-  Order small, large;
-  for (const std::uint32_t i : all) (requests[i].size <= limit ? small : large).push_back(i);
-  std::vector<std::uint64_t> offsets(requests.size());
-  const std::uint64_t strip = replay(requests, small, offsets);
-
-  const std::function<double(const PlanRequest&)> keys[] = {
-      [](const PlanRequest& r) { return static_cast<double>(r.size); },
-      [](const PlanRequest& r) { return static_cast<double>(r.size) * life(r); },
-      [](const PlanRequest& r) { return life(r); },
-  };
-  const auto try_order = [&](const Order& order, std::uint64_t give_up_at) {
-    const std::uint64_t peak = greedy(requests, order, offsets, give_up_at);
-    if (strip + peak >= best.peak_bytes) return peak;
-    best.peak_bytes = strip + peak;
-    for (const std::uint32_t i : large) best.offsets[i] = offsets[i];
-    for (const std::uint32_t i : small) best.offsets[i] = peak + offsets[i];
-    return peak;
-  };
-  const auto good_enough = [&] {
-    return best.peak_bytes <= best.lower_bound_bytes + best.lower_bound_bytes / kGoodShare;
-  };
-  for (const auto& key : keys) {
-    if (good_enough()) return best;
-    try_order(ordered_by(requests, large, key), best.peak_bytes - strip);
-  }
-  // Whoever ended highest came too late: it goes to the front, and the rest follows as before.
-  Order order = ordered_by(requests, large, keys[0]);
-  for (int round = 0; round < kPromotions && !good_enough(); ++round) {
-    const std::uint64_t peak = try_order(order, UINT64_MAX);
-    std::stable_partition(order.begin(), order.end(), [&](std::uint32_t i) {
-      return offsets[i] + requests[i].size == peak;
-    });
-  }
-  return best;
-}
-
-Plan make_plan(std::span<const ReplayOp> ops, std::uint64_t unit_bytes) {
-  struct OfStream {
-    std::vector<PlanRequest> requests;
-    std::uint32_t now = 0;
-  };
-  std::vector<OfStream> streams;
+std::vector<StreamRequests> requests_by_stream(std::span<const ReplayOp> ops) {
+  std::vector<StreamRequests> streams;
   std::vector<std::pair<std::uint16_t, std::uint32_t>> held;  // by slot: stream and request
+  std::uint32_t now = 0;
   for (const ReplayOp& op : ops) {
     if (op.size_bytes == 0) continue;
     if (op.stream >= streams.size()) streams.resize(op.stream + 1);
     if (op.slot >= held.size()) held.resize(op.slot + 1);
     if (op.alloc) {
-      OfStream& stream = streams[op.stream];
-      held[op.slot] = {op.stream, static_cast<std::uint32_t>(stream.requests.size())};
-      stream.requests.push_back({op.size_bytes, stream.now++, 0});
+      StreamRequests& stream = streams[op.stream];
+      const auto number = static_cast<std::uint32_t>(stream.by_allocation.size());
+      held[op.slot] = {op.stream, number};
+      stream.by_operation.push_back({op.size_bytes, stream.operations++, kNeverFreed});
+      stream.by_allocation.push_back({op.size_bytes, number, kNeverFreed});
+      stream.by_program.push_back({op.size_bytes, now++, kNeverFreed});
     } else {
       const auto [id, request] = held[op.slot];
-      streams[id].requests[request].end = streams[id].now++;
+      StreamRequests& stream = streams[id];
+      stream.by_operation[request].end = stream.operations++;
+      stream.by_allocation[request].end = static_cast<std::uint32_t>(stream.by_allocation.size());
+      stream.by_program[request].end = now++;
     }
   }
+  for (StreamRequests& stream : streams) {
+    for (PlanRequest& r : stream.by_operation) r.end = std::min(r.end, stream.operations);
+    for (PlanRequest& r : stream.by_program) r.end = std::min(r.end, now);
+  }
+  return streams;
+}
+
+// Most requested bytes live at once: on all streams together, or on one.
+struct LivePeaks {
+  std::uint64_t together = 0;
+  std::vector<std::uint64_t> by_stream;
+
+  std::uint64_t sum() const {
+    return std::accumulate(by_stream.begin(), by_stream.end(), std::uint64_t{0});
+  }
+};
+
+LivePeaks live_peaks(std::span<const ReplayOp> ops, std::size_t streams) {
+  LivePeaks peaks;
+  peaks.by_stream.resize(streams);
+  std::vector<std::uint64_t> live(streams);
+  std::uint64_t all = 0;
+  for (const ReplayOp& op : ops) {
+    if (op.size_bytes == 0) continue;
+    live[op.stream] += op.alloc ? op.size_bytes : 0 - op.size_bytes;
+    all += op.alloc ? op.size_bytes : 0 - op.size_bytes;
+    peaks.together = std::max(peaks.together, all);
+    peaks.by_stream[op.stream] = std::max(peaks.by_stream[op.stream], live[op.stream]);
+  }
+  return peaks;
+}
+
+std::vector<PlanSlot> slots_of(const std::vector<PlanRequest>& requests,
+                               std::span<const std::uint64_t> offsets, std::uint64_t unit_bytes) {
+  std::vector<PlanSlot> slots(requests.size());
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    slots[i] = {offsets[i], align_up(requests[i].size, unit_bytes)};
+  return slots;
+}
+
+Plan plan_shared(const std::vector<StreamRequests>& streams, std::uint64_t unit_bytes) {
+  std::vector<PlanRequest> all;
+  for (const StreamRequests& stream : streams)
+    all.insert(all.end(), stream.by_program.begin(), stream.by_program.end());
+  const Packing packing = pack(all, unit_bytes);
   Plan plan(unit_bytes);
+  plan.set_shared(true);
+  std::span<const std::uint64_t> offsets = packing.offsets;
   for (std::uint32_t id = 0; id < streams.size(); ++id) {
-    if (streams[id].requests.empty()) continue;
-    for (PlanRequest& r : streams[id].requests)
-      if (r.end == 0) r.end = streams[id].now;
-    const Packing packing = pack(streams[id].requests, unit_bytes);
-    std::vector<PlanSlot> slots(packing.offsets.size());
-    for (std::size_t i = 0; i < slots.size(); ++i)
-      slots[i] = {packing.offsets[i], align_up(streams[id].requests[i].size, unit_bytes)};
-    plan.set_stream(id, std::move(slots));
+    const std::vector<PlanRequest>& requests = streams[id].by_program;
+    if (!requests.empty()) plan.set_stream(id, slots_of(requests, offsets, unit_bytes));
+    offsets = offsets.subspan(requests.size());
   }
   return plan;
+}
+
+// One stream's memory of its own: a loop where one was found and is good enough.
+void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
+                 const std::optional<Iterations>& iterations, std::uint32_t id, Plan& plan) {
+  const std::uint64_t unit = plan.unit_bytes();
+  std::optional<LoopedRequests> loop;
+  Packing of_loop;
+  if (iterations) loop = fold_iterations(stream.by_allocation, *iterations);
+  if (loop) of_loop = pack(loop->requests, unit);
+  const auto take_loop = [&] {
+    plan.set_stream(id, slots_of(loop->requests, of_loop.offsets, unit), loop->loop_begin);
+  };
+  if (loop && of_loop.peak_bytes <= live_peak_bytes + live_peak_bytes / kLoopShare)
+    return take_loop();
+  const Packing whole = pack(stream.by_operation, unit);
+  if (loop && of_loop.peak_bytes <= whole.peak_bytes) return take_loop();
+  plan.set_stream(id, slots_of(stream.by_operation, whole.offsets, unit));
+}
+
+std::optional<Iterations> iterations_of(const StreamRequests& stream) {
+  std::vector<std::uint64_t> sizes;
+  for (const PlanRequest& r : stream.by_allocation) sizes.push_back(r.size);
+  return find_iterations(sizes);
+}
+
+}  // namespace
+
+PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& options) {
+  const std::vector<StreamRequests> streams = requests_by_stream(ops);
+  const LivePeaks peaks = live_peaks(ops, streams.size());
+  PlanResult result;
+  result.plan = Plan(options.unit_bytes);
+  result.live_peak_bytes = peaks.together;
+  std::vector<std::optional<Iterations>> iterations(streams.size());
+  std::size_t most = 0;
+  for (std::size_t id = 0; options.find_loops && id < streams.size(); ++id) {
+    iterations[id] = iterations_of(streams[id]);
+    if (streams[id].by_allocation.size() <= most) continue;
+    most = streams[id].by_allocation.size();
+    result.iterations = iterations[id];
+  }
+  if (options.share_streams && peaks.sum() > peaks.together + peaks.together / kWorthSharing) {
+    result.plan = plan_shared(streams, options.unit_bytes);
+    return result;
+  }
+  for (std::uint32_t id = 0; id < streams.size(); ++id)
+    if (!streams[id].by_operation.empty())
+      plan_stream(streams[id], peaks.by_stream[id], iterations[id], id, result.plan);
+  return result;
+}
+
+Plan make_plan(std::span<const ReplayOp> ops, std::uint64_t unit_bytes) {
+  PlanOptions options;
+  options.unit_bytes = unit_bytes;
+  return plan_program(ops, options).plan;
 }
 
 Plan make_plan(const Trace& trace, std::uint64_t unit_bytes) {

@@ -2,47 +2,50 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
-#include <vector>
 
 #include "tenon/heap/plan.h"
+#include "tenon/lab/planning/iterations.h"
+#include "tenon/lab/planning/pack.h"
 
 namespace tenon {
 
 struct ReplayOp;
 struct Trace;
 
-// One block of a program: its size and its life, in any unit of time: it lives in [begin, end).
-struct PlanRequest {
-  std::uint64_t size = 0;
-  std::uint32_t begin = 0;
-  std::uint32_t end = 0;
+// How to plan.
+struct PlanOptions {
+  std::uint64_t unit_bytes = 512;
+  // Where the end of the recording repeats itself, plan one iteration, to be served for ever.
+  bool find_loops = false;
+  // Let streams share memory where that needs less than memory for each.
+  bool share_streams = true;
 };
 
-// Where each request goes, and how good that is.
-struct Packing {
-  std::vector<std::uint64_t> offsets;   // by request
-  std::uint64_t peak_bytes = 0;         // the highest end
-  std::uint64_t lower_bound_bytes = 0;  // most bytes live at once: no packing needs less
+// A plan and what it is to be measured by.
+struct PlanResult {
+  Plan plan;
+  // Most requested bytes live at once, on all streams together: no plan needs less.
+  std::uint64_t live_peak_bytes = 0;
+  // Of the stream with most allocations, where they were looked for and found.
+  std::optional<Iterations> iterations;
 };
-
-// Packs requests so that no two that live at the same time overlap, with little memory. Sizes and
-// offsets are in units: rounded up to, and multiples of, `unit_bytes` (a power of two).
-//
-// Static packing is strongly NP-hard; this takes the best of several heuristics:
-//  - greedy: requests in a fixed order (largest first; largest area of size x life first; longest
-//    life first), each at the lowest offset that is free throughout its life;
-//  - promoted: largest first, then over and over with what ended highest moved to the front;
-//  - replayed: in the program's own order, best fit, as an allocator without foresight would do.
-// Requests so small that all of them together never need more than 1/512 of the whole are replayed
-// in a strip of their own above the others. On recorded training programs the result is within a
-// few per cent of the lower bound. Deterministic. About O(n (log n + m)) for n requests of which m
-// live at once: 60,000 take about a second.
-Packing pack(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes);
 
 // Offsets for every allocation of a program, by stream. Zero-byte allocations are left out, as they
 // reach no heap. Blocks that are never freed live to the end. Frees count where the allocator takes
 // the block back (free_completed).
+//
+// Streams get memory of their own unless the sum of their peaks is larger than the peak of the sum by
+// more than 1/512: then they share one range, packed in the order of the recording.
+//
+// A loop begins where the fewest bytes are live in an iteration. Its slots live as long as in the
+// iteration where they live longest; what survives into the next iteration is given its place for the
+// whole of one. A loop is planned where that costs at most 1/200 above the live peak, or no more than
+// a plan of the whole recording.
+PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& options = {});
+
+// The plan alone, of the whole recording: what the policy `plan` is given in a replay.
 Plan make_plan(std::span<const ReplayOp> ops, std::uint64_t unit_bytes = 512);
 Plan make_plan(const Trace& trace, std::uint64_t unit_bytes = 512);
 

@@ -1,0 +1,38 @@
+// A packing within a capacity, by many short searches.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tenon/lab/planning/request.h"
+
+namespace tenon {
+
+// More requests than this are not searched exactly (the search is as deep as there are requests).
+inline constexpr std::size_t kMostSearched = 4096;
+
+enum class Fit {
+  kFits,
+  kImpossible,  // proved
+  kUnknown,     // the budget was used up, or the problem is too large for an exact search
+};
+
+struct FitResult {
+  Fit fit = Fit::kUnknown;
+  std::vector<std::uint64_t> offsets;  // by request, where it fits
+  std::uint64_t nodes = 0;             // that the decisive lane of the search visited
+};
+
+// Offsets below `capacity_bytes` for all requests, in two lanes of searches on two threads. How long
+// a depth-first search takes depends wildly on the order that it prefers (Gomes, Selman, Kautz,
+// "Boosting combinatorial search through randomization", AAAI 1998), so each lane tries one
+// order after another, briefly: by contention, width, area and size; the same with noise; and with
+// the sections where earlier searches failed weighted up. Deterministic: of the lanes that find a
+// packing in the same round the first counts. `node_budget` bounds the work of each lane; a node
+// costs some microseconds for hundreds of requests.
+// Requires: sizes > 0, begin < end, sizes that need no rounding.
+FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t capacity_bytes,
+                     std::uint64_t node_budget);
+
+}  // namespace tenon

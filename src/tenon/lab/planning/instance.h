@@ -1,0 +1,45 @@
+// Static-planning problems as files: `id,lower,upper,size`, the format of google/minimalloc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tenon/lab/planning/request.h"
+
+namespace tenon {
+
+// One line: a buffer that lives in [lower, upper).
+struct InstanceBuffer {
+  std::string id;
+  std::int64_t lower = 0;
+  std::int64_t upper = 0;
+  std::uint64_t size = 0;
+  std::uint64_t offset = 0;  // where Instance::solved
+};
+
+struct Instance {
+  std::string name;
+  std::vector<InstanceBuffer> buffers;
+  bool solved = false;  // the file had the column `offset`
+};
+
+// Whether the first line names the columns of an instance rather than those of a trace.
+bool looks_like_instance(std::string_view bytes);
+
+// The first line names the columns, in any order: id, lower (or begin), upper (or end), size, and
+// for a solution offset. Throws ParseError with line and column for: missing, repeated or unknown
+// columns (a constraint that is not understood must not be ignored), lines with too few or too many
+// fields, numbers that are none or too large, a size of 0, a life that ends before it begins, an id
+// that comes twice. O(n log n).
+Instance parse_instance(std::string_view bytes, const std::string& path);
+
+// With the column `offset`. Requires: an offset for each buffer.
+std::string format_instance(const Instance& instance, const std::vector<std::uint64_t>& offsets);
+
+// What the packers take: times become their ranks, so that any range of times serves.
+std::vector<PlanRequest> requests_of(const Instance& instance);
+
+}  // namespace tenon

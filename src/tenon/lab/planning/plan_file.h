@@ -1,0 +1,23 @@
+// Plans as files.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tenon/heap/plan.h"
+
+namespace tenon {
+
+// Text, a fact a line; docs/plan.md has the format. The last line is a hash over all that stands
+// before it, so that a file that was cut or changed is found out.
+std::string format_plan(const Plan& plan);
+
+// Reads that format and nothing else. Throws ParseError with the line and the reason: another
+// version, a line that is none of the format's, numbers that are too large, more slots than the file
+// has lines, slots that overflow, a wrong hash, something after the end.
+Plan parse_plan(std::string_view bytes, const std::string& path);
+
+// Whether the file begins like a plan of any version.
+bool looks_like_plan(std::string_view bytes);
+
+}  // namespace tenon
