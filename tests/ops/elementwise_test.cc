@@ -121,6 +121,16 @@ TEST(UnaryTest, AgreesWithTheCLibraryEverywhere) {
     }
 }
 
+TEST(UnaryTest, ErfIsRightToAFewUnitsInTheLastPlace) {
+  const Tensor x = linspace(-6, 6, 120001);
+  const Tensor got = ops::erf(x);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    const double wanted = std::erf(static_cast<double>(x.const_data_ptr<float>()[i]));
+    const double error = std::abs(got.const_data_ptr<float>()[i] - wanted);
+    ASSERT_LE(error, 3 * 0x1.0p-24 * std::abs(wanted)) << x.const_data_ptr<float>()[i];
+  }
+}
+
 TEST(UnaryTest, ALaneDoesNotDependOnItsNeighbours) {
   const Tensor plain = linspace(-3, 3, 64);
   const Tensor spoiled = clone(plain);

@@ -1,6 +1,7 @@
 // The element types.
 #pragma once
 
+#include <bit>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,9 @@ constexpr std::size_t item_size(DType dtype) {
   constexpr std::uint8_t kBytes[kDTypeCount] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return kBytes[static_cast<std::size_t>(dtype)];
 }
+
+// log2 of the item size.
+constexpr int item_shift(DType dtype) { return std::countr_zero(item_size(dtype)); }
 
 constexpr bool is_complex(DType dtype) { return dtype >= DType::kC64; }
 // Real floating point.

@@ -89,9 +89,11 @@ void TensorImpl::set_sizes_contiguous(IntList sizes) {
   set_sizes_and_strides(sizes, strides_for(sizes), storage_offset_);
 }
 
-void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
-  check_metadata_change("set_sizes_and_strides");
-  const std::int64_t numel = checked_numel(sizes);
+namespace {
+
+[[noreturn]] void refuse_geometry(IntList sizes, IntList strides, std::int64_t offset, DType dtype,
+                                  std::size_t storage_bytes) {
+  static_cast<void>(checked_numel(sizes));
   if (strides.size() != sizes.size())
     throw InvalidArgument(fmt::format("shape {} with strides {}: there must be as many of each",
                                       to_string(sizes), to_string(strides)));
@@ -102,16 +104,48 @@ void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int6
         fmt::format("shape {} with strides {} and offset {}: strides and offset are at least 0; "
                     "flip() copies to reverse a dimension",
                     to_string(sizes), to_string(strides), offset));
-  const std::int64_t reach = storage_elements(sizes, strides, offset);
-  if (static_cast<unsigned __int128>(reach) * item_size(dtype_) > storage_.nbytes()) [[unlikely]]
-    throw InvalidArgument(fmt::format(
-        "shape {} with strides {} and offset {} of {} needs {} elements; the storage has {} bytes",
-        to_string(sizes), to_string(strides), offset, dtype_name(dtype_), reach,
-        storage_.nbytes()));
-  if (sizes.size() != shape_.ndim()) shape_.resize(sizes.size());
+  throw InvalidArgument(fmt::format(
+      "shape {} with strides {} and offset {} of {} needs {} elements; the storage has {} bytes",
+      to_string(sizes), to_string(strides), offset, dtype_name(dtype),
+      storage_elements(sizes, strides, offset), storage_bytes));
+}
+
+// The number of elements; -1 where the geometry is none or reaches beyond `capacity` elements. One
+// pass, since as_strided is nothing else.
+inline std::int64_t fitting_numel(IntList sizes, IntList strides, std::int64_t offset,
+                                  std::int64_t capacity) {
+  if (sizes.size() > kMaxDims || strides.size() != sizes.size() || offset < 0) return -1;
+  std::int64_t numel = 1, last = offset, signs = 0;
+  bool overflow = false, empty = false;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    shape_.size_at(d) = sizes[d];
-    shape_.stride_at(d) = strides[d];
+    const std::int64_t size = sizes[d];
+    std::int64_t step = 0;
+    signs |= size | strides[d];
+    empty |= size == 0;
+    overflow |= __builtin_mul_overflow(numel, size == 0 ? 1 : size, &numel);
+    overflow |= __builtin_mul_overflow(size - 1, strides[d], &step);
+    overflow |= __builtin_add_overflow(last, step, &last);
+  }
+  if (signs < 0) return -1;
+  if (empty) return overflow ? checked_numel(sizes) : 0;  // then only the sizes must not overflow
+  return overflow || last >= capacity ? -1 : numel;
+}
+
+}  // namespace
+
+void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
+  check_metadata_change("set_sizes_and_strides");
+  const std::size_t bytes = storage_.nbytes();
+  const auto capacity = static_cast<std::int64_t>(bytes >> item_shift(dtype_));
+  const std::int64_t numel = fitting_numel(sizes, strides, offset, capacity);
+  if (numel < 0) [[unlikely]]
+    refuse_geometry(sizes, strides, offset, dtype_, bytes);
+  if (sizes.size() != shape_.ndim()) shape_.resize(sizes.size());
+  std::int64_t* to_sizes = shape_.sizes_data();
+  std::int64_t* to_strides = shape_.strides_data();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    to_sizes[d] = sizes[d];
+    to_strides[d] = strides[d];
   }
   finish_view(numel, offset);
 }
