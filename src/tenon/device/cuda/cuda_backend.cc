@@ -118,6 +118,11 @@ void CudaBackend::set_limit(std::uint64_t bytes) {
   limit_ = bytes;
 }
 
+std::uint64_t CudaBackend::held_peak_bytes() const {
+  const std::lock_guard guard(mutex_);
+  return held_peak_;
+}
+
 std::uint64_t CudaBackend::held_bytes() const {
   const std::lock_guard guard(mutex_);
   return held_;
@@ -134,7 +139,7 @@ std::optional<Segment> CudaBackend::allocate_segment(std::uint64_t size_bytes, M
   if (kind == MemoryKind::kDevice && exceeds_limit(rounded)) return std::nullopt;
   auto segment = take_from_driver(rounded, kind, &origin);
   if (!segment) return std::nullopt;
-  if (origin == Origin::kDevice) held_ += rounded;
+  if (origin == Origin::kDevice) hold(rounded);
   segment->handle =
       table_.add_segment(reinterpret_cast<std::uintptr_t>(segment->base), segment->size_bytes);
   origins_.emplace(segment->handle, origin);
@@ -247,7 +252,7 @@ std::optional<PageHandle> CudaBackend::create_pages(std::uint64_t size_bytes) {
   if (!driver_->call_for_memory(driver_->mem_create, &pages, std::size_t{size_bytes}, &properties,
                                 0ull))
     return std::nullopt;
-  held_ += size_bytes;
+  hold(size_bytes);
   return table_.add_pages(size_bytes, pages);
 }
 

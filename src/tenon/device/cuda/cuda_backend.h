@@ -49,6 +49,7 @@ class CudaBackend final : public Backend {
   // such a device. 0: what the device has. What is held beyond a new limit stays.
   void set_limit(std::uint64_t bytes);
   std::uint64_t held_bytes() const;
+  std::uint64_t held_peak_bytes() const;
 
   // The number of a stream that was made elsewhere; null is the default stream. Its owner may not
   // destroy it before destroy_stream here. Throws InvalidArgument for CU_STREAM_PER_THREAD.
@@ -117,6 +118,10 @@ class CudaBackend final : public Backend {
   std::optional<Segment> take_from_driver(std::uint64_t rounded, MemoryKind kind, Origin* origin);
   void give_to_driver(const Segment& segment, Origin origin);
   bool maps_as(cu::Allocation pages, std::uint64_t size_bytes);
+  void hold(std::uint64_t bytes) {
+    held_ += bytes;
+    if (held_ > held_peak_) held_peak_ = held_;
+  }
   void forget(const std::optional<AddressTable::Dropped>& dropped);
   bool exceeds_limit(std::uint64_t more) const { return limit_ != 0 && held_ + more > limit_; }
   void check_contents(const char* call, const void* address, std::uint64_t size_bytes) const;
@@ -137,6 +142,7 @@ class CudaBackend final : public Backend {
   CudaStreams streams_;
   std::uint64_t limit_ = 0;  // 0: none
   std::uint64_t held_ = 0;   // device memory in segments and pages
+  std::uint64_t held_peak_ = 0;
   std::vector<int> peers_;  // devices that may reach this one's memory
 };
 
