@@ -2,7 +2,7 @@
 // module calls through ctypes.
 //
 // Errors: those that PyTorch calls throw PyTorch's own exceptions (pytorch_errors.h), but for frees,
-// which may run in destructors: they report on stderr. Those for ctypes return null or nonzero, and
+// which may run in destructors: they report on stderr. Those for ctypes return nonzero, and
 // tenon_torch_error() says why.
 #include <fmt/format.h>
 #include <sys/types.h>
@@ -245,14 +245,15 @@ TENON_TORCH_API void tenon_torch_cancel() {
 
 TENON_TORCH_API const char* tenon_torch_error() { return process().error.c_str(); }
 
-// JSON; null and an error. Valid until the next call.
-TENON_TORCH_API const char* tenon_torch_stats(int index) {
-  const int failed = for_python([&] { process().answer = device(index).stats().dump(); });
-  return failed != 0 ? nullptr : process().answer.c_str();
+// What the last of the next two found, as JSON. Valid until the next call.
+TENON_TORCH_API const char* tenon_torch_answer() { return process().answer.c_str(); }
+
+TENON_TORCH_API int tenon_torch_stats(int index) {
+  return for_python([&] { process().answer = device(index).stats().dump(); });
 }
 
-TENON_TORCH_API const char* tenon_torch_snapshot() {
-  const int failed = for_python([] {
+TENON_TORCH_API int tenon_torch_snapshot() {
+  return for_python([] {
     nlohmann::json out = {{"segments", nlohmann::json::array()},
                           {"device_traces", nlohmann::json::array()}};
     for_each_device([&](DeviceMemory& memory) {
@@ -265,7 +266,6 @@ TENON_TORCH_API const char* tenon_torch_snapshot() {
     });
     process().answer = out.dump();
   });
-  return failed != 0 ? nullptr : process().answer.c_str();
 }
 
 TENON_TORCH_API int tenon_torch_reset_peaks(int index) {

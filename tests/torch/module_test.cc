@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"old_driver", "TENON_CUDA_STAND_IN=version=10020"},
                       Case{"no_device", "TENON_CUDA_STAND_IN=devices=0"}, Case{"two_libraries"},
                       Case{"fork"}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& which) { return which.param.name; });
 
 }  // namespace
 }  // namespace tenon

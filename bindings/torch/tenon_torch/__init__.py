@@ -197,8 +197,9 @@ def _open(path):
             ("tenon_torch_configure", number, (text, text, text, text)),
             ("tenon_torch_cancel", None, ()),
             ("tenon_torch_error", text, ()),
-            ("tenon_torch_stats", text, (number,)),
-            ("tenon_torch_snapshot", text, ()),
+            ("tenon_torch_answer", text, ()),
+            ("tenon_torch_stats", number, (number,)),
+            ("tenon_torch_snapshot", number, ()),
             ("tenon_torch_reset_peaks", number, (number,)),
             ("tenon_torch_empty_cache", number, ()),
             ("tenon_torch_set_fraction", number, (ctypes.c_double, number)),
@@ -223,7 +224,6 @@ def _check(library, status):
     raise ValueError(message) if status == 2 else RuntimeError(message)
 
 
-def _answer(library, text):
-    if text is None:
-        raise RuntimeError(library.tenon_torch_error().decode())
-    return text.decode()
+def _answer(library, status):
+    _check(library, status)
+    return library.tenon_torch_answer().decode()

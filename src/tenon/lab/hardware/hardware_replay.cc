@@ -84,7 +84,7 @@ HardwareFigures replay_on_hardware(const std::shared_ptr<const CudaDriver>& driv
 }
 
 std::vector<HardwareResult> survey_hardware(const std::shared_ptr<const CudaDriver>& driver,
-                                            int index, const std::vector<Workload>& workloads,
+                                            int index, std::span<const Workload> workloads,
                                             const SurveyOptions& options) {
   std::vector<HardwareResult> results;
   for (const Workload& workload : workloads)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,7 +44,7 @@ HardwareFigures replay_on_hardware(const std::shared_ptr<const CudaDriver>& driv
 // All traces over all policies but `null` and `host`, one after another. The capacity is searched
 // on the device itself (capacity.h). A policy that fails spoils its own result only.
 std::vector<HardwareResult> survey_hardware(const std::shared_ptr<const CudaDriver>& driver,
-                                            int index, const std::vector<Workload>& workloads,
+                                            int index, std::span<const Workload> workloads,
                                             const SurveyOptions& options);
 
 std::string report_hardware_table(const std::vector<HardwareResult>& results);
