@@ -298,7 +298,8 @@ void DeviceMemory::log_events(std::size_t max_entries) {
 void DeviceMemory::start_recording(const std::string& name) {
   const std::lock_guard lock(pools_mutex_);
   if (recorder_ != nullptr)
-    throw InvalidArgument(fmt::format("{} is being recorded already", to_string(backend_.device())));
+    throw InvalidArgument(
+        fmt::format("{} is being recorded already", to_string(backend_.device())));
   for (DeviceAllocator* allocator : allocators()) unwatch(*allocator);
   recorder_ = std::make_unique<Recorder>(name);
   for (DeviceAllocator* allocator : allocators()) watch(*allocator);

@@ -1,7 +1,7 @@
 // The functions of libtenon_torch.so: what PyTorch's pluggable allocator calls, and what the Python
 // module calls through ctypes.
 //
-// Errors: those that PyTorch calls throw PyTorch's own exceptions (pytorch_errors.h), but for frees,
+// Errors: those that PyTorch calls throw PyTorch's own exceptions (pytorch_errors.h), but frees,
 // which may run in destructors: they report on stderr. Those for ctypes return nonzero, and
 // tenon_torch_error() says why.
 #include <fmt/format.h>

@@ -8,7 +8,7 @@ namespace tenon {
 class PinnedAllocator;
 
 // `stitched` over cuda_backend(index) (`caching` where the device has no virtual memory). Made at
-// the first call and never destroyed. Thread-safe. Throws DeviceError where there is no such device.
+// the first call and never destroyed. Thread-safe. Throws DeviceError without such a device.
 //
 //   set_allocator(DeviceType::kCuda, &cuda_allocator());          // for the whole program
 //   AllocatorGuard guard({DeviceType::kCuda, 1}, cuda_allocator(1));  // or for a while

@@ -61,7 +61,7 @@ DataPtr PinnedAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   }
   if (block == nullptr)
     throw_out_of_memory(size_bytes, stream, limit_bytes_,
-                        "pinned memory is taken from the host's; free some, or use pageable memory");
+                        "pinned memory is the host's; free some, or use pageable memory");
   void* data = reinterpret_cast<void*>(block->offset);
   observers_.report(grew ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data, size_bytes,
                     stream);
