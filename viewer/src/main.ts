@@ -61,6 +61,7 @@ function start(summary: Summary): void {
       restyle();
       for (const part of [search, map, details]) part.start(answer.names);
       tables.start(answer.names, answer.marks);
+      minimap.outlineByOps = answer.outline;
       state.set({ cursorOp: answer.peakOp });
       plot.start(answer.names, answer.marks, answer.ops, answer.endUs);
       if (answer.ops === 0) return done();
