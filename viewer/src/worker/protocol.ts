@@ -85,7 +85,8 @@ export interface Moment {
 }
 
 export interface MarkList {
-  op: Float64Array;
+  op: Float64Array;      // operations before it
+  timeUs: Float64Array;
   kind: Uint8Array;
   bytes: Float64Array;
   text: Uint32Array;

@@ -59,9 +59,9 @@ class Server {
   }
 
   private async readMarks(): Promise<MarkList> {
-    const [op, kind, bytes, text] = await Promise.all(
-      ['mark_op', 'mark_kind', 'mark_bytes', 'mark_text'].map((n) => this.columns.numbers(n)));
-    return { op: Float64Array.from(op), kind: Uint8Array.from(kind),
+    const [op, timeUs, kind, bytes, text] = await Promise.all(
+      ['mark_op', 'mark_time_us', 'mark_kind', 'mark_bytes', 'mark_text'].map((n) => this.columns.numbers(n)));
+    return { op: Float64Array.from(op), timeUs: Float64Array.from(timeUs), kind: Uint8Array.from(kind),
              bytes: Float64Array.from(bytes), text: Uint32Array.from(text) };
   }
 
@@ -145,7 +145,7 @@ class Server {
     const until = columnOps(this.model, view);
     const held = policies.map((policy) =>
       ({ policy, most: this.policies[policy].heldMost(until) }));
-    const marks = markColumns(this.marks, this.policies[marked] ?? null, until);
+    const marks = markColumns(this.model, this.marks, this.policies[marked] ?? null, view);
     say({ kind: 'draw', id, view, pixels, ids, most, ops, held, marks,
           milliseconds: performance.now() - start }, [pixels.buffer, ids.buffer]);
   }
