@@ -1,4 +1,5 @@
 // The command with and without a CUDA device, by way of the stand-in driver.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -20,8 +21,9 @@ struct Outcome {
 
 Outcome with_driver(const std::string& driver, const std::string& setup,
                     const std::string& arguments) {
-  const std::string line = "TENON_CUDA_DRIVER='" + driver + "' TENON_CUDA_STAND_IN='" + setup +
-                           "' " + TENON_COMMAND + " " + arguments + " 2>&1";
+  const std::string line =
+      fmt::format("TENON_CUDA_DRIVER='{}' TENON_CUDA_STAND_IN='{}' {} {} 2>&1", driver, setup,
+                  TENON_COMMAND, arguments);
   Outcome outcome;
   FILE* pipe = ::popen(line.c_str(), "r");
   std::array<char, 4096> buffer;

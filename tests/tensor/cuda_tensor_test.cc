@@ -59,6 +59,15 @@ TEST_F(CudaTensor, SharesItsBufferThroughDlpack) {
   EXPECT_EQ(allocator_->stats().allocation[0].current, 0);
 }
 
+TEST_F(CudaTensor, RefusesWhatNeedsAKernel) {
+  const Tensor there = zeros({4, 4}, DType::kF32, cuda_);
+  EXPECT_THROW(copy_(there.transpose(0, 1), zeros({4, 4})), InvalidArgument);
+  EXPECT_THROW(to(there.transpose(0, 1), DType::kF64), InvalidArgument);
+  copy_(there, ones({4, 4}, DType::kI32));  // brought into line on the host
+  copy_(there, ones({4}).expand({4, 4}));
+  EXPECT_EQ(static_cast<const float*>(to(there, Device{}).const_data_ptr())[15], 1.0f);
+}
+
 TEST_F(CudaTensor, LackOfMemoryLeavesItWhole) {
   EXPECT_THROW(empty({std::int64_t{1} << 33}, DType::kF32, cuda_), OutOfMemory);
   EXPECT_EQ(to(to(arange(10), cuda_), Device{}).numel(), 10);

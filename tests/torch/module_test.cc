@@ -1,4 +1,5 @@
 // The Python module, with a fake torch, over the stand-in driver.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <array>
@@ -23,11 +24,11 @@ TEST_P(TenonTorchModule, Holds) {
   const std::string folder = TENON_SOURCE_DIR "/tests/torch";
   const std::string module = std::string(TENON_TORCH_LIBRARY).substr(
       0, std::string(TENON_TORCH_LIBRARY).rfind("/tenon_torch/"));
-  const std::string line = "TENON_CUDA_DRIVER='" TENON_CUDA_STAND_IN_LIBRARY "' PYTHONPATH='" +
-                           folder + "/fake:" + module +
-                           "' PYTHONDONTWRITEBYTECODE=1 " + GetParam().environment + " python3 " +
-                           folder + "/check_module.py " + GetParam().name + " " +
-                           TENON_TORCH_LIBRARY + " 2>&1";
+  const std::string line = fmt::format(
+      "TENON_CUDA_DRIVER='{}' PYTHONPATH='{}/fake:{}' PYTHONDONTWRITEBYTECODE=1 {} "
+      "python3 {}/check_module.py {} {} 2>&1",
+      TENON_CUDA_STAND_IN_LIBRARY, folder, module, GetParam().environment, folder, GetParam().name,
+      TENON_TORCH_LIBRARY);
   FILE* pipe = ::popen(line.c_str(), "r");
   std::string out;
   std::array<char, 4096> buffer;

@@ -104,9 +104,7 @@ function start(summary: Summary): void {
   listen(summary, client, state, plot, search, goToPeak);
   performance.mark('tenon-summary');
 
-  const open = () => client.open(summary);
-  if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', open);
-  else open();
+  client.open(summary);
   (window as unknown as { tenon: object }).tenon = { state, plot, map };  // for the tests
 }
 

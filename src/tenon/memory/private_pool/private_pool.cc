@@ -56,16 +56,16 @@ std::optional<PrivatePool::Piece> PrivatePool::make_piece(std::uint64_t size_byt
   }
   const auto range = backend_.reserve_address(size_bytes);
   if (!range) return std::nullopt;
-  std::optional<PageHandle> pages;
+  PageHandle pages;  // id 0 until there are any
   bool mapped = false;
   const auto undo = [&] {
-    if (mapped) ignore_refusal([&] { backend_.unmap(range->base, *pages); });
-    if (pages) ignore_refusal([&] { backend_.release_pages(*pages); });
+    if (mapped) ignore_refusal([&] { backend_.unmap(range->base, pages); });
+    if (pages.id != 0) ignore_refusal([&] { backend_.release_pages(pages); });
     ignore_refusal([&] { backend_.release_address(*range); });
   };
   try {
-    pages = backend_.create_pages(size_bytes);
-    mapped = pages && backend_.map(range->base, *pages);
+    pages = backend_.create_pages(size_bytes).value_or(PageHandle{});
+    mapped = pages.id != 0 && backend_.map(range->base, pages);
     if (!mapped || !backend_.set_access(range->base, size_bytes)) return undo(), std::nullopt;
   } catch (...) {
     undo();
@@ -74,7 +74,7 @@ std::optional<PrivatePool::Piece> PrivatePool::make_piece(std::uint64_t size_byt
   Segment segment;
   segment.base = reinterpret_cast<void*>(range->base);
   segment.size_bytes = size_bytes;
-  return Piece{segment, *pages};
+  return Piece{segment, pages};
 }
 
 void PrivatePool::release_piece(const Piece& piece) {
