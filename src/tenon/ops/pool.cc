@@ -73,17 +73,17 @@ void check_planes(const char* what, const Tensor& a) {
 Tensor detail::max_pool2d(const Tensor& a, const PoolOptions& o) {
   check_planes("max_pool2d", a);
   const SlidingWindows sliding("max_pool2d", o);
-  return pool("max_pool2d", a, sliding.places(a.size(-2), true), sliding.places(a.size(-1), false),
-              sliding,
-              []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
-                T largest = -std::numeric_limits<T>::infinity();
-                for (std::int64_t i = y.begin; i < y.end; ++i)
-                  for (std::int64_t j = x.begin; j < x.end; ++j) {
-                    const T value = plane[i * width + j];
-                    if (value > largest || value != value) largest = value;
-                  }
-                return largest;
-              });
+  return pool(
+      "max_pool2d", a, sliding.places(a.size(-2), true), sliding.places(a.size(-1), false), sliding,
+      []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
+        T largest = -std::numeric_limits<T>::infinity();
+        for (std::int64_t i = y.begin; i < y.end; ++i)
+          for (std::int64_t j = x.begin; j < x.end; ++j) {
+            const T value = plane[i * width + j];
+            if (value > largest || value != value) largest = value;
+          }
+        return largest;
+      });
 }
 
 Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {
@@ -95,10 +95,8 @@ Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {
 
 Tensor detail::adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   check_planes("adaptive_avg_pool2d", a);
-  return pool(
-      "adaptive_avg_pool2d", a, size.height, size.width,
-      AdaptiveWindows(size),
-      average(false));
+  return pool("adaptive_avg_pool2d", a, size.height, size.width, AdaptiveWindows(size),
+              average(false));
 }
 
 }  // namespace tenon::ops
