@@ -21,5 +21,7 @@ Subcommand add_replay(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
 Subcommand add_vectors(CLI::App& app);
+Subcommand add_view(CLI::App& app);
+Subcommand add_serve(CLI::App& app);
 
 }  // namespace tenon::command

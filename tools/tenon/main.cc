@@ -1,4 +1,4 @@
-// The command: `tenon replay`, `tenon policies`, `tenon info`, `tenon vectors`.
+// The command: `tenon replay`, `tenon policies`, `tenon view`, ...
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,18 +21,22 @@ int run(int argc, char** argv) {
       "  tenon replay snapshot.pickle                 what would every allocator have needed?\n"
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
+      "  tenon view run.pickle                        what was in memory, when, and from where?\n"
       "\"tenon replay --help\" says what the figures mean.");
   const std::vector<command::Subcommand> subcommands = {
       command::add_replay(app), command::add_policies(app), command::add_info(app),
-      command::add_vectors(app)};
+      command::add_vectors(app), command::add_view(app), command::add_serve(app)};
   const auto is_named = [&](const command::Subcommand& subcommand) {
     return subcommand.app->get_name() == argv[1];
   };
+  std::string names;
+  for (const command::Subcommand& subcommand : subcommands)
+    names += (names.empty() ? "" : ", ") + subcommand.app->get_name();
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(subcommands.begin(), subcommands.end(), is_named)) {
     fmt::print(stderr,
-               "tenon: \"{}\" is no subcommand: there are replay, policies, info and vectors\n",
-               argv[1]);
+               "tenon: \"{}\" is no subcommand: there are {}\n", argv[1],
+               names);
     return command::kBadInput;
   }
   try {
