@@ -73,7 +73,8 @@ class TorchPeer final : public Peer {
       const torch::Tensor loss = loss_of(x, y);
       loss.backward();
       optimizer_->step();
-      optimizer_->zero_grad(true);
+      for (auto& group : optimizer_->param_groups())
+        for (torch::Tensor& parameter : group.params()) parameter.mutable_grad() = {};
       loss_value = loss.item<double>();
     }
     return loss_value;

@@ -26,6 +26,7 @@ bool detail::install() {
   install_conv();
   install_pool();
   install_normalization();
+  install_loss();
   install_select();
   install_shape();
   install_scan();
