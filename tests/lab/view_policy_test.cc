@@ -6,6 +6,8 @@
 #include "lab/traces.h"
 #include "tenon/lab/view/display_space.h"
 #include "tenon/lab/view/policy_view.h"
+#include "tenon/lab/view/recorded_view.h"
+#include "tenon/trace/file_bytes.h"
 
 namespace tenon {
 namespace {
@@ -39,44 +41,41 @@ TEST_P(ViewedPolicy, HasTheFiguresOfAReplay) {
 }
 
 // At every operation: live blocks do not overlap, and each lies in memory that is held then.
+void expect_true_map(const Trace& trace, const PolicyView& view) {
+  std::map<std::uint64_t, std::uint64_t> live;  // offset -> end
+  std::uint32_t i = 0;
+  for (const TraceEvent& event : trace.events) {
+    if (event.op == TraceOp::kFreeRequested) continue;
+    const std::uint64_t place = view.places[event.block];
+    const std::uint64_t end = place + event.size_bytes;
+    if (event.op == TraceOp::kFreeCompleted) {
+      live.erase(place);
+    } else if (event.size_bytes > 0) {
+      ASSERT_NE(place, PolicyView::kNowhere) << "operation " << i;
+      const auto [at, added] = live.emplace(place, end);
+      ASSERT_TRUE(added) << "operation " << i;
+      if (at != live.begin()) {
+        ASSERT_LE(std::prev(at)->second, place) << "operation " << i;
+      }
+      if (std::next(at) != live.end()) {
+        ASSERT_GE(std::next(at)->first, end) << "operation " << i;
+      }
+      std::uint64_t held = 0;
+      for (const BackedSpan& span : view.spans)
+        if (span.from_op <= i && i < span.to_op)
+          held += std::max(std::min(end, span.offset + span.size_bytes),
+                           std::max(place, span.offset)) - std::max(place, span.offset);
+      ASSERT_EQ(held, event.size_bytes) << "operation " << i << " of " << view.policy;
+      ASSERT_LE(end, view.display_bytes);
+    }
+    ++i;
+  }
+}
+
 TEST_P(ViewedPolicy, DrawsEachBlockInMemoryOfItsOwn) {
   if (GetParam() == "null") return;  // holds nothing
-  const Workload workload(random_trace(7, 1200, 2));
-  const PolicyView view = view_policy(workload, setup_of(GetParam()));
-  std::map<std::uint64_t, std::uint64_t> live;  // offset -> end
-  std::vector<std::uint64_t> place_of_slot(workload.slots(), PolicyView::kNowhere);
-  std::size_t block = 0;
-  for (std::uint32_t i = 0; i < workload.ops().size(); ++i) {
-    const ReplayOp& op = workload.ops()[i];
-    if (!op.alloc) {
-      live.erase(place_of_slot[op.slot]);
-      continue;
-    }
-    const std::uint64_t place = place_of_slot[op.slot] = view.places[block++];
-    if (op.size_bytes == 0) {
-      place_of_slot[op.slot] = PolicyView::kNowhere;
-      continue;
-    }
-    ASSERT_NE(place, PolicyView::kNowhere) << "operation " << i;
-    const auto [at, added] = live.emplace(place, place + op.size_bytes);
-    ASSERT_TRUE(added) << "operation " << i;
-    if (at != live.begin()) {
-      ASSERT_LE(std::prev(at)->second, place) << "operation " << i;
-    }
-    if (std::next(at) != live.end()) {
-      ASSERT_GE(std::next(at)->first, place + op.size_bytes) << "operation " << i;
-    }
-    std::uint64_t held = 0;
-    for (const BackedSpan& span : view.spans)
-      if (span.from_op <= i && i < span.to_op) {
-        const std::uint64_t from = std::max(place, span.offset);
-        const std::uint64_t to =
-            std::min(place + op.size_bytes, span.offset + span.size_bytes);
-        if (to > from) held += to - from;
-      }
-    ASSERT_EQ(held, op.size_bytes) << "operation " << i << " of " << GetParam();
-    ASSERT_LE(place + op.size_bytes, view.display_bytes);
-  }
+  const Trace trace = random_trace(7, 1200, 2);
+  expect_true_map(trace, view_policy(Workload(trace), setup_of(GetParam())));
 }
 
 TEST_P(ViewedPolicy, StopsWhereMemoryEnds) {
@@ -99,6 +98,79 @@ std::vector<std::string> all_policies() {
 }
 INSTANTIATE_TEST_SUITE_P(Every, ViewedPolicy, ::testing::ValuesIn(all_policies()),
                          [](const auto& test) { return test.param; });
+
+// What a program's allocator did by itself.
+class RecordedView : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RecordedView, IsTrueForShippedSnapshots) {
+  const std::string path =
+      std::string(TENON_SOURCE_DIR "/data/snapshots/") + GetParam() + ".pickle";
+  const FileBytes bytes(path);
+  const Snapshot snapshot = parse_snapshot(bytes.view(), path);
+  const Trace& trace = snapshot.traces[0];
+  std::vector<std::uint32_t> op_of_event;
+  std::uint32_t ops = 0;
+  for (const TraceEvent& event : trace.events) {
+    op_of_event.push_back(ops);
+    ops += event.op == TraceOp::kFreeRequested ? 0 : 1;
+  }
+  op_of_event.push_back(ops);
+  const auto view = recorded_view(trace, snapshot.segments, op_of_event);
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->held.front().bytes, 0u);  // recorded from the program's start
+  EXPECT_EQ(view->held.back().bytes, snapshot.figures.total_bytes);
+  EXPECT_EQ(view->figures.ledger.memory_calls(),
+            snapshot.figures.actions.at("segment_alloc"));
+  expect_true_map(trace, *view);
+
+  // Without the beginning, the segments at the end tell what was there.
+  Trace late = trace;
+  std::erase_if(late.marks, [&](const TraceMark& mark) {
+    return mark.kind == MarkKind::kSegmentAlloc && mark.event < trace.events.size() / 2;
+  });
+  const auto rest = recorded_view(late, snapshot.segments, op_of_event);
+  ASSERT_TRUE(rest);
+  EXPECT_GT(rest->held.front().bytes, 0u);
+  EXPECT_EQ(rest->held.back().bytes, snapshot.figures.total_bytes);
+  expect_true_map(late, *rest);
+}
+INSTANTIATE_TEST_SUITE_P(Shipped, RecordedView,
+                         ::testing::Values("gpt2", "gnn_sampled", "multistream_prefetch"));
+
+TEST(RecordedViewTest, FollowsPagesThatGoInPart) {
+  testing::TraceMaker maker;
+  Trace trace = maker.alloc(1, 0, 100).alloc(2, 1, 100).free(1, 2).make();
+  trace.addresses = {1000, 1200};
+  const auto mark = [](MarkKind kind, std::uint32_t event, std::uint64_t address,
+                       std::uint64_t size) {
+    TraceMark made;
+    made.kind = kind;
+    made.event = event;
+    made.address = address;
+    made.size_bytes = size;
+    return made;
+  };
+  trace.marks = {mark(MarkKind::kSegmentMap, 0, 1000, 400),
+                 mark(MarkKind::kSegmentUnmap, 2, 1100, 100),
+                 mark(MarkKind::kSegmentUnmap, 3, 5000, 100),        // was never there
+                 mark(MarkKind::kSegmentMap, 3, 1, ~std::uint64_t{0})};  // cannot be
+  const auto view = recorded_view(trace, {}, {0, 1, 2, 3});
+  ASSERT_TRUE(view);
+  EXPECT_EQ(view->figures.reserved_peak_bytes, 500u);  // 100 that went must have been there
+  expect_true_map(trace, *view);
+  std::uint64_t held = 0;
+  for (const BackedSpan& span : view->spans)
+    if (span.from_op <= 2 && 2 < span.to_op) held += span.size_bytes;
+  EXPECT_EQ(held, 400u);
+}
+
+TEST(RecordedViewTest, NeedsAddressesAndMemory) {
+  Trace trace = testing::TraceMaker().alloc(1, 0, 100).make();
+  EXPECT_FALSE(recorded_view(trace, {}, {0, 1}));
+  trace.addresses = {1000};
+  EXPECT_FALSE(recorded_view(trace, {}, {0, 1}));
+  EXPECT_FALSE(recorded_view(Trace(), {}, {0}));
+}
 
 TEST(DisplaySpaceTest, KeepsRegionsApartAndReusesRoom) {
   // Two segments side by side stay two regions; the third takes the room of the first.

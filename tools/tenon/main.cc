@@ -1,4 +1,4 @@
-// The command: `tenon replay`, `tenon policies`, `tenon view`, ...
+// The command: `tenon replay`, `tenon explain`, `tenon view` and the rest of them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,6 +19,7 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.footer(
       "Examples:\n"
+      "  tenon explain snapshot.pickle                what filled the memory, why did it fail?\n"
       "  tenon replay snapshot.pickle                 what would every allocator have needed?\n"
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
@@ -26,8 +27,9 @@ int run(int argc, char** argv) {
       "  tenon view run.pickle                        what was in memory, when, and from where?\n"
       "\"tenon replay --help\" says what the figures mean.");
   std::vector<command::Subcommand> subcommands = {
-      command::add_replay(app), command::add_policies(app), command::add_info(app),
-      command::add_vectors(app), command::add_view(app), command::add_serve(app),
+      command::add_replay(app),   command::add_explain(app), command::add_diff(app),
+      command::add_convert(app),  command::add_policies(app), command::add_info(app),
+      command::add_vectors(app),  command::add_view(app),     command::add_serve(app),
       command::add_generate(app)};
   for (command::Subcommand& training : command::add_train(app))
     subcommands.push_back(std::move(training));

@@ -6,9 +6,11 @@
 
 #include "arguments.h"
 #include "commands.h"
-#include "progress.h"
+#include "progress_line.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/device/devices.h"
+#include "tenon/lab/hardware/hardware_replay.h"
 #include "tenon/lab/report.h"
 #include "tenon/lab/survey.h"
 #include "tenon/trace/file_bytes.h"
@@ -40,6 +42,9 @@ With --capacity, calls, stalls and layout are of the run within that capacity. A
 device's; policies that follow PyTorch keep it as their own limit, as its memory fraction does, and
 expandable may then pass it by less than one page handle, as PyTorch does.
 
+With --device cuda the allocator runs on the GPU, driver calls and all, but no kernels: times are
+measured, "simulated" is what the simulation says of the same replay without lag.
+
 Examples:
   tenon replay snapshot.pickle
   tenon replay data/traces/*.csv.zst --policy caching,stitched --find-capacity
@@ -54,6 +59,7 @@ struct ReplayArguments {
   std::string capacity;
   std::string page;                // empty: the default
   std::string lag = "5ms";
+  std::string device = "sim";
   std::string json_file;
   bool json = false;
   SurveyOptions survey;
@@ -81,6 +87,23 @@ bool load_all(const std::vector<std::string>& files, std::vector<Workload>& work
   return all_read;
 }
 
+// The same on a GPU: real driver calls and times, beside the simulation's.
+int run_on_hardware(const ReplayArguments& arguments, Device device,
+                    const std::vector<Workload>& workloads, int status) {
+  const auto results =
+      survey_hardware(CudaDriver::standard(), device.index, workloads, arguments.survey);
+  for (const HardwareResult& result : results)
+    if (!result.error.empty()) {
+      fmt::print(stderr, "tenon: {} over {}: {}\n", result.trace, result.policy, result.error);
+      if (status == kSuccess) status = kFailure;
+    }
+  fmt::print("{}", arguments.json ? report_hardware_json(results)
+                                  : report_hardware_table(results));
+  if (!arguments.json_file.empty())
+    write_file(arguments.json_file, report_hardware_json(results));
+  return status;
+}
+
 int run_replay(ReplayArguments& arguments) {
   SurveyOptions& options = arguments.survey;
   options.policies = parse_policies(arguments.policies);
@@ -90,6 +113,12 @@ int run_replay(ReplayArguments& arguments) {
       throw InvalidArgument("--capacity 0: a device needs at least one byte");
   }
   options.lag_ns = parse_duration_ns(arguments.lag);
+  const Device device = parse_device(arguments.device);
+  if (device.type != DeviceType::kSim && device.type != DeviceType::kCuda)
+    throw InvalidArgument(fmt::format("--device {}: traces are replayed on sim or on cuda",
+                                      arguments.device));
+  if (device.type == DeviceType::kCuda && !why_no_cuda().empty())
+    throw InvalidArgument(fmt::format("--device {}: {}", arguments.device, why_no_cuda()));
   if (!arguments.page.empty()) {
     options.page_bytes = parse_byte_size(arguments.page);
     if (options.page_bytes == 0) throw InvalidArgument("--page 0: a page needs at least one byte");
@@ -105,6 +134,8 @@ int run_replay(ReplayArguments& arguments) {
                  workload.name(), format_byte_size(options.capacity_bytes),
                  format_byte_size(workload.live_peak_bytes()));
 
+  if (device.type == DeviceType::kCuda)
+    return run_on_hardware(arguments, device, workloads, status);
   std::vector<SurveyResult> results;
   {
     const ProgressLine progress;
@@ -136,7 +167,10 @@ Subcommand add_replay(CLI::App& app) {
                      "Policies, comma-separated, or all (see tenon policies)")
       ->allow_extra_args(false)  // what follows is a trace
       ->capture_default_str();
-  replay->add_option("--capacity", arguments->capacity,
+  replay->add_option("--device", arguments->device,
+                     "sim, or cuda (cuda:1): on the hardware, beside the simulation's figures")
+      ->capture_default_str();
+  replay->add_option("--capacity,--limit", arguments->capacity,
                      "Also replay on a device of this size, like 12GiB, and say whether it fits");
   replay->add_flag("--find-capacity", arguments->survey.find_capacity,
                    "Search the smallest device for each policy");

@@ -7,13 +7,32 @@
 #include "arguments.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
+#include "tenon/trace/pickle.h"
+#include "tenon/trace/snapshot.h"
 
 namespace tenon::command {
 namespace {
 
+// A snapshot, or any other trace as one without segments.
+Snapshot load_recording(const std::string& file) {
+  {
+    const FileBytes bytes(file);
+    if (looks_like_pickle(bytes.view())) return parse_snapshot(bytes.view(), file);
+  }
+  Snapshot recording;
+  recording.traces = load_traces(file);
+  return recording;
+}
+
 // The device asked for, or the one that needed most.
 const Trace& choose_trace(const std::vector<Trace>& traces, const ViewInput& input) {
+  if (traces.empty())
+    throw InvalidArgument(fmt::format(
+        "{} holds no recorded events: call torch.cuda.memory._record_memory_history() before the "
+        "part of the program that matters, then dump the snapshot",
+        input.file));
   if (input.device >= 0) {
     for (const Trace& trace : traces)
       if (trace.device == static_cast<std::uint32_t>(input.device)) return trace;
@@ -62,8 +81,9 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
     if (options.capacity_bytes == 0)
       throw InvalidArgument("--capacity 0: a device needs at least one byte");
   }
-  const std::vector<Trace> traces = load_traces(input.file);
-  const Trace& trace = choose_trace(traces, input);
+  Snapshot recording = load_recording(input.file);
+  const Trace& trace = choose_trace(recording.traces, input);
+  options.segments = std::move(recording.segments);
   for (const std::string& warning : trace.warnings)
     fmt::print(stderr, "tenon: warning: {}\n", warning);
   return make_view(trace, options, columns_at);

@@ -1,6 +1,7 @@
 // Opens a page in Chromium and prints how long that takes and how many frames a second it draws
 // while somebody zooms and pans without a pause.
-//   node test/measure.mjs FILE.html|URL [--least-fps 30] [--most-ms 2000] [--json]
+//   node test/measure.mjs FILE.html|URL [--ratio 2] [--least-fps 30] [--most-ms 2000] [--json]
+// --ratio: device pixels to a CSS pixel.
 // Exit status 1 when a bound is given and missed.
 import { pathToFileURL } from 'node:url';
 import { launch, waitReady } from './browser.mjs';
@@ -24,7 +25,8 @@ const openings = [];
 let page;
 for (let i = 0; i < kOpenings; ++i) {
   await page?.close();
-  page = await browser.newPage({ viewport: { width: 1440, height: 900 } });
+  page = await browser.newPage({ viewport: { width: 1440, height: 900 },
+                                 deviceScaleFactor: bound('--ratio') ?? 1 });
   await page.goto(url, { waitUntil: 'commit' });
   await waitReady(page);
   openings.push(await page.evaluate(() => ({

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import { failingSnapshot } from './pickle.mjs';
 import { launch, waitReady, waitSettled } from './browser.mjs';
 
 const root = resolve(fileURLToPath(import.meta.url), '../../..');
@@ -109,7 +110,7 @@ describe('figures', () => {
   test('the address map adds up, for every policy', async () => {
     const page = await open(snapshot, { options: ['--policy', 'caching,expandable,stitched,plan,pool,buddy'] });
     const { live_peak_bytes: peak } = json('view', snapshot, '--json', '--policy', 'none');
-    for (let policy = 0; policy < 6; ++policy) {
+    for (let policy = 0; policy < 7; ++policy) {  // the recording's own is the first
       await page.locator('#map-policy').selectOption(String(policy));
       await waitSettled(page);
       assert.match(await text(page, '#map-figures'), new RegExp(`${bytes(peak)} of it in use`));
@@ -256,6 +257,7 @@ describe('for everybody', () => {
     const first = await page.evaluate(() => window.tenon.state.now.block);
     await page.keyboard.press('ArrowUp');
     await page.waitForFunction((block) => window.tenon.state.now.block !== block, first);
+    await page.waitForFunction(() => /\d (bytes|[KMG]iB)\. .*Live /.test(document.getElementById('said').textContent));
     const all = await view(page);
     await page.keyboard.press('+');
     assert.ok((await view(page)).x1 - (await view(page)).x0 < all.x1 - all.x0);
@@ -354,7 +356,60 @@ describe('for everybody', () => {
   });
 });
 
+describe('out of memory', () => {
+  test('is said first, marked in the plot, and listed', async () => {
+    const file = join(folder, 'failing.pickle');
+    writeFileSync(file, failingSnapshot('grow'));
+    const page = await open(file);
+    const banner = await text(page, '#facts .oom');
+    assert.match(banner, /^Out of memory at 5 ms:/);
+    assert.match(banner, /64 MiB were asked for while 256 MiB were in use and the device had 11\.77 MiB left/);
+    const { alarmed, failures } = await page.evaluate(() => {
+      const { marks } = window.tenon.plot.detail.answer;
+      const canvas = document.getElementById('plot');
+      const row = canvas.getContext('2d').getImageData(0, 8, canvas.width, 1).data;
+      let red = 0;
+      for (let i = 0; i < row.length; i += 4) if (row[i] > 150 && row[i + 1] < 60 && row[i + 2] < 60) ++red;
+      return { alarmed: red, failures: marks.filter((bits) => bits & 1).length };
+    });
+    assert.equal(failures, 1);
+    assert.ok(alarmed > 5, `${alarmed} red pixels`);
+    // What the recording's own allocator held: four segments, then three.
+    const recorded = page.locator('[data-policy=recorded]');
+    assert.equal(await recorded.getAttribute('data-bytes'), String(256 << 20));
+    assert.match(await text(page, '#map-figures'), /As recorded, the allocator holds 256 MiB; 256 MiB of it in use by 4/);
+    await page.locator('#plot').focus();
+    await page.keyboard.press('End');
+    await page.waitForFunction(() => document.querySelector('#map-figures').textContent.includes('192 MiB of it'));
+    await page.getByText('Events', { exact: true }).click();
+    const rows = await page.locator('#tables details').last().locator('tbody tr').allInnerTexts();
+    assert.match(rows[0], /^out of memory\s+64 MiB/);
+    assert.equal(rows.length, 6);
+    assert.deepEqual(page.problems, []);
+    await page.close();
+  });
+});
+
 describe('hostile and odd input', () => {
+  test('names of functions are text and nothing else', async () => {
+    const evil = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>';
+    const file = join(folder, 'evil.pickle');
+    writeFileSync(file, failingSnapshot(evil));
+    const page = await open(file);
+    assert.equal(await page.locator('img').count(), 0);
+    assert.match(await page.title(), /^evil/);
+    assert.ok((await text(page, '.cards li')).includes(evil));
+    await page.locator('#search').fill('onerror=alert');
+    await page.waitForSelector('#search-said');
+    assert.ok((await text(page, '#search-results')).includes(evil));
+    const { x, box } = await middle(page);
+    await page.mouse.move(x, box.y + box.height - 60);
+    await page.waitForSelector('#tip:not([hidden])');
+    assert.ok((await text(page, '#tip')).includes(evil));
+    assert.deepEqual(page.problems, []);
+    await page.close();
+  });
+
   test('names of files and sizes are text and nothing else', async () => {
     const evil = join(folder, `x<img src=x onerror=document.title='broken'>.csv`);
     writeFileSync(evil, 'time_us,op,id,size,stream\n0,alloc,0,100,0\n5,free_completed,0,100,0\n');

@@ -14,8 +14,9 @@ export interface PolicyFigures {
   live_at_reserved_peak_bytes: number;
   fragmentation: number;
   driver_calls: number;
-  driver_stall_us: number;
-  moving_stall_us: number;
+  driver_stall_us: number | null;
+  moving_stall_us: number | null;
+  recorded: boolean;  // what the program's own allocator did, not a replay
   out_of_memory: boolean;
   out_of_memory_event?: number;
   out_of_memory_message?: string;

@@ -69,10 +69,10 @@ export class AddressMap {
     const context = this.canvas.getContext('2d')!;
     context.putImageData(new ImageData(answer.pixels, width, height), 0, 0);
     this.markChosen(context, width, height, ratio);
-    const { policy, ops_done } = this.summary.policies[answer.policy];
+    const { policy, ops_done, recorded } = this.summary.policies[answer.policy];
     const text = answer.op >= ops_done
       ? `${policy} had run out of memory before this moment.`
-      : `${policy} holds ${format.bytes(answer.held)}; ${format.bytes(answer.live)} of it in use by ` +
+      : `${recorded ? 'As recorded, the allocator' : policy} holds ${format.bytes(answer.held)}; ${format.bytes(answer.live)} of it in use by ` +
         `${format.plural(answer.blocks, 'allocation')}. Fragmentation ` +
         `${format.percent(answer.held > 0 ? 1 - answer.live / answer.held : 0)}: ` +
         `${format.bytes(answer.free)} free in ${format.plural(answer.holes, 'stretch', 'stretches')}, ` +

@@ -11,6 +11,7 @@ export class Details {
   private readonly host = byId('details');
   private names: Names | null = null;
   private moment: Moment | null = null;
+  private said: number | null = null;
 
   constructor(
     private readonly summary: Summary,
@@ -49,5 +50,11 @@ export class Details {
       ...describeBlock(facts, names, this.summary, 200),
       el('button', { type: 'button', onclick: () => this.zoomTo(block) }, 'Zoom to its life'));
     this.host.replaceChildren(...children);
+    // Moments are read out by the plot, as a slider's value; a block that is chosen here.
+    if (this.state.now.block !== null && this.said !== block) {
+      byId('said').textContent =
+        describeBlock(facts, names, this.summary, 1).map((line) => line.textContent).join('. ');
+    }
+    this.said = this.state.now.block;
   }
 }

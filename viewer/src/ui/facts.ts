@@ -54,18 +54,20 @@ function cards(summary: Summary, search: (text: string) => void): HTMLElement {
   return list;
 }
 
-// What the driver would have had to give, by policy: PyTorch's own first, then the best.
+// What the driver had to give, as recorded or under PyTorch's allocator, and under the best one.
 function held(summary: Summary): HTMLElement {
   const fits = summary.policies.filter((policy) => !policy.out_of_memory);
   const say = (policy: PolicyFigures, name: string) =>
-    `${name} would hold ${format.bytes(policy.reserved_peak_bytes)} ` +
+    `${name} ${policy.recorded ? 'held' : 'would hold'} ${format.bytes(policy.reserved_peak_bytes)} ` +
     `(${(policy.reserved_peak_bytes / Math.max(1, summary.live_peak_bytes)).toFixed(2)} × the peak)`;
-  const pytorch = fits.find((policy) => policy.policy === 'caching');
-  const live = fits.filter((policy) => policy.policy !== 'plan' && policy.reserved_peak_bytes > 0);
+  const recorded = fits.find((policy) => policy.recorded);
+  const pytorch = recorded ?? fits.find((policy) => policy.policy === 'caching');
+  const live = fits.filter((policy) =>
+    policy.policy !== 'plan' && !policy.recorded && policy.reserved_peak_bytes > 0);
   const best = live.reduce<PolicyFigures | null>(
     (a, b) => (a === null || b.reserved_peak_bytes < a.reserved_peak_bytes ? b : a), null);
   const parts: string[] = [];
-  if (pytorch) parts.push(say(pytorch, 'PyTorch’s allocator (caching)'));
+  if (pytorch) parts.push(say(pytorch, recorded ? 'Its allocator' : 'PyTorch’s allocator (caching)'));
   if (best && best !== pytorch) parts.push(say(best, best.policy));
   const failed = summary.policies.filter((policy) => policy.out_of_memory);
   if (failed.length > 0 && summary.capacity_bytes !== null) {

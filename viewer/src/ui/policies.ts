@@ -21,18 +21,25 @@ function dashSample(index: number): SVGSVGElement {
   return svg;
 }
 
+function recordedOutcome(summary: Summary): HTMLElement | string {
+  const failures = summary.out_of_memory.length;
+  return failures === 0 ? 'as it was'
+    : el('span', { class: 'failed' }, `ran out of memory ${format.plural(failures, 'time')}`);
+}
+
 export function showPolicies(summary: Summary, state: State): void {
   const policies = summary.policies.map((figures, index) => ({ figures, index }));
   byId('policies-note').textContent = policies.length === 0
     ? 'None were replayed.'
-    : 'The same program replayed over each allocator on a simulated device: most bytes held from the ' +
+    : (summary.policies[0].recorded ? 'The first line is the recording itself. ' : '') +
+      'The same program replayed over each allocator on a simulated device: most bytes held from the ' +
       `driver, caches included${summary.capacity_bytes === null ? ''
         : `, on a device of ${format.bytes(summary.capacity_bytes)}`}. No allocator can hold less than ` +
       `the live peak, ${format.bytes(summary.live_peak_bytes)}.`;
   if (policies.length === 0) return;
   const least = Math.min(...policies.filter(({ figures }) => !figures.out_of_memory)
     .map(({ figures }) => figures.reserved_peak_bytes).filter((bytes) => bytes > 0));
-  const us = (value: number) => (value === 0 ? '0' : format.time(value));
+  const us = (value: number | null) => value === null ? '–' : value === 0 ? '0' : format.time(value);
   type Row = { figures: PolicyFigures; index: number };
   byId('policies').replaceChildren(table<Row>('Figures of each policy', [
     { title: 'Policy', text: true, cell: ({ figures, index }) => {
@@ -57,7 +64,7 @@ export function showPolicies(summary: Summary, state: State): void {
     { title: 'Moving stall', cell: ({ figures: f }) => us(f.moving_stall_us) },
     { title: 'Outcome', text: true, cell: ({ figures: f }) => f.out_of_memory
       ? el('span', { class: 'failed' }, `out of memory at event ${format.count(f.out_of_memory_event ?? 0)}`)
-      : 'completes' },
+      : f.recorded ? recordedOutcome(summary) : 'completes' },
     { title: 'Map', text: true, cell: ({ figures, index }) => el('button', { type: 'button',
       'aria-label': `Show the address map of ${figures.policy}`,
       onclick: () => {

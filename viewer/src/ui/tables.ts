@@ -91,6 +91,7 @@ export class Tables {
           { title: 'Event', text: true, cell: (i: number) => kMarkNames[marks.kind[i]] ?? 'other' },
           { title: 'Bytes', cell: (i) => (marks.bytes[i] > 0 ? format.bytes(marks.bytes[i]) : '–') },
           { title: 'Name', text: true, cell: (i) => names.mark_texts[marks.text[i]] ?? '' },
+          { title: 'At', cell: (i) => format.time(marks.timeUs[i], 1e3) },
           { title: 'After operation', cell: (i) => el('button', { type: 'button', class: 'link',
               onclick: () => this.goTo(marks.op[i] - 1) }, format.count(marks.op[i])) },
         ], order.slice(0, kMost)));

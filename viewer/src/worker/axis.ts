@@ -33,7 +33,7 @@ export function columnOps(model: Model, view: View): Int32Array {
   const end = axisEnd(model, view.axis);
   const step = (view.x1 - view.x0) / view.width;
   for (let c = 0; c <= view.width; ++c) {
-    const x = view.x0 + c * step;
+    const x = c === view.width ? view.x1 : view.x0 + c * step;
     out[c] = x > end + step ? -1 : opAt(model, view.axis, x);
   }
   return out;

@@ -1,4 +1,6 @@
 // Which columns of the plot have something to mark.
+import type { View } from './axis';
+import type { Model } from './model';
 import type { PolicyData } from './policy_data';
 import { MarkBit, MarkKind, type MarkList } from './protocol';
 
@@ -19,27 +21,29 @@ export function hasSegments(marks: MarkList): boolean {
   return marks.kind.some((kind) => kind <= MarkKind.segmentUnmap);
 }
 
-// An event belongs to the column in which the operation before it lies.
-function place(bits: Uint8Array, until: Int32Array, ops: ArrayLike<number>,
-               bit: (i: number) => number): void {
-  let i = 0;
-  for (let c = 0; c < bits.length; ++c) {
-    const to = until[c + 1];
-    if (to < 0) continue;
-    if (c === 0 || until[c] < 0) while (i < ops.length && ops[i] < until[c]) ++i;
-    for (; i < ops.length && ops[i] <= to; ++i) bits[c] |= bit(i);
+// `policy` stands in where the recording has no segments; null: nobody does. Along time a mark stands
+// at its own time, along operations before the one that follows it. O(marks).
+export function markColumns(model: Model, marks: MarkList, policy: PolicyData | null,
+                            view: View): Uint8Array {
+  const bits = new Uint8Array(view.width);
+  const scale = view.width / (view.x1 - view.x0);
+  const put = (x: number, bit: number) => {
+    const column = Math.floor((x - view.x0) * scale);
+    // What lies on the right edge belongs to the last column.
+    if (column >= 0 && column < bits.length) bits[column] |= bit;
+    else if (x === view.x1) bits[bits.length - 1] |= bit;
+  };
+  const byTime = view.axis === 'time';
+  for (let i = 0; i < marks.op.length; ++i) {
+    put(byTime ? marks.timeUs[i] : marks.op[i], bitOf(marks.kind[i]));
   }
-}
-
-// `policy` stands in where the recording has no segments; null: nobody does.
-export function markColumns(marks: MarkList, policy: PolicyData | null,
-                            until: Int32Array): Uint8Array {
-  const bits = new Uint8Array(until.length - 1);
-  place(bits, until, marks.op, (i) => bitOf(marks.kind[i]));
   if (policy !== null && !hasSegments(marks)) {
     const { heldOp, heldBytes } = policy;
-    place(bits, until, heldOp, (i) =>
-      heldBytes[i] > (i === 0 ? 0 : heldBytes[i - 1]) ? MarkBit.grew : MarkBit.shrank);
+    for (let i = 0; i < heldOp.length; ++i) {
+      const op = Math.min(heldOp[i], model.ops - 1);
+      put(byTime ? model.timeUs[op] : op,
+          heldBytes[i] > (i === 0 ? 0 : heldBytes[i - 1]) ? MarkBit.grew : MarkBit.shrank);
+    }
   }
   return bits;
 }

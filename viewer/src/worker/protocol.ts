@@ -85,7 +85,8 @@ export interface Moment {
 }
 
 export interface MarkList {
-  op: Float64Array;
+  op: Float64Array;      // operations before it
+  timeUs: Float64Array;
   kind: Uint8Array;
   bytes: Float64Array;
   text: Uint32Array;
@@ -101,6 +102,7 @@ export interface TimelineRow {
 export type Answer =
   | { kind: 'progress'; done: number; all: number }
   | { kind: 'ready'; names: Names; marks: MarkList; ops: number; endUs: number; peakOp: number;
+      outline: number[];  // along operations
       milliseconds: number }
   | { kind: 'match'; id: number; figures: MatchFigures | null }
   | DrawAnswer

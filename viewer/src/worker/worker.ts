@@ -9,7 +9,7 @@ import { Model } from './model';
 import { rasterise } from './plot_raster';
 import { PolicyData } from './policy_data';
 import type { Answer, MarkList, Request, StackOrder } from './protocol';
-import { blockFacts, matchFigures, momentAt, timeline } from './tables';
+import { blockFacts, matchFigures, momentAt, outlineByOps, timeline } from './tables';
 
 type Of<K extends Request['kind']> = Extract<Request, { kind: K }>;
 
@@ -50,6 +50,7 @@ class Server {
     this.stack = new LiveStack(this.model, null, null);
     const { ops, peakOp } = this.model;
     say({ kind: 'ready', names: this.names, marks, ops, peakOp,
+          outline: outlineByOps(this.model, summary.outline.length),
           endUs: ops === 0 ? 0 : timeUs[ops - 1], milliseconds: performance.now() - start });
   }
 
@@ -59,9 +60,9 @@ class Server {
   }
 
   private async readMarks(): Promise<MarkList> {
-    const [op, kind, bytes, text] = await Promise.all(
-      ['mark_op', 'mark_kind', 'mark_bytes', 'mark_text'].map((n) => this.columns.numbers(n)));
-    return { op: Float64Array.from(op), kind: Uint8Array.from(kind),
+    const [op, timeUs, kind, bytes, text] = await Promise.all(
+      ['mark_op', 'mark_time_us', 'mark_kind', 'mark_bytes', 'mark_text'].map((n) => this.columns.numbers(n)));
+    return { op: Float64Array.from(op), timeUs: Float64Array.from(timeUs), kind: Uint8Array.from(kind),
              bytes: Float64Array.from(bytes), text: Uint32Array.from(text) };
   }
 
@@ -145,7 +146,7 @@ class Server {
     const until = columnOps(this.model, view);
     const held = policies.map((policy) =>
       ({ policy, most: this.policies[policy].heldMost(until) }));
-    const marks = markColumns(this.marks, this.policies[marked] ?? null, until);
+    const marks = markColumns(this.model, this.marks, this.policies[marked] ?? null, view);
     say({ kind: 'draw', id, view, pixels, ids, most, ops, held, marks,
           milliseconds: performance.now() - start }, [pixels.buffer, ids.buffer]);
   }

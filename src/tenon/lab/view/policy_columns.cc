@@ -1,5 +1,7 @@
 #include "tenon/lab/view/policy_columns.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <string>
 
@@ -14,7 +16,7 @@ std::uint64_t add_policy_columns(const PolicyView& view, std::size_t index,
   for (const BackedSpan& span : view.spans) bits |= span.offset | span.size_bytes;
   const std::uint64_t unit = std::uint64_t{1} << std::countr_zero(bits);
 
-  const std::string prefix = "p" + std::to_string(index) + ".";
+  const std::string prefix = fmt::format("p{}.", index);
   const auto add = [&](const char* name, std::uint64_t count, bool delta,
                        const std::function<std::uint64_t(std::uint64_t)>& number) {
     columns.push_back(pack_numbers(prefix + name, count, delta, number));

@@ -49,7 +49,8 @@ class WatchedReplay {
     view.figures.ledger = device_.ledger();
     watched_.stop();
     blocks_.clear();
-    lay_out(view);
+    view.held = watched_.held();
+    lay_out(view, watched_.backing(), static_cast<std::uint32_t>(workload_.ops().size()));
   }
 
  private:
@@ -68,28 +69,6 @@ class WatchedReplay {
     return true;
   }
 
-  // Addresses become display offsets, and beginnings and ends become spans.
-  void lay_out(PolicyView& view) const {
-    const DisplaySpace space(watched_.backing());
-    view.display_bytes = space.size_bytes();
-    for (std::uint64_t& place : view.places)
-      if (place != PolicyView::kNowhere) place = space.offset_of(place);
-    std::unordered_map<std::uint64_t, std::size_t> open;  // address -> span
-    const auto end = static_cast<std::uint32_t>(workload_.ops().size());
-    for (const BackingChange& change : watched_.backing()) {
-      if (change.size_bytes == 0) continue;
-      if (change.begins) {
-        open[change.address] = view.spans.size();
-        view.spans.push_back({space.offset_of(change.address), change.size_bytes, change.op, end});
-      } else if (const auto found = open.find(change.address); found != open.end()) {
-        view.spans[found->second].to_op = change.op;
-        open.erase(found);
-      }
-    }
-    std::erase_if(view.spans, [](const BackedSpan& span) { return span.from_op == span.to_op; });
-    view.held = watched_.held();
-  }
-
   const Workload& workload_;
   SimBackend device_;
   WatchingBackend watched_;
@@ -99,6 +78,25 @@ class WatchedReplay {
 };
 
 }  // namespace
+
+void lay_out(PolicyView& view, const std::vector<BackingChange>& backing, std::uint32_t ops) {
+  const DisplaySpace space(backing);
+  view.display_bytes = space.size_bytes();
+  for (std::uint64_t& place : view.places)
+    if (place != PolicyView::kNowhere) place = space.offset_of(place);
+  std::unordered_map<std::uint64_t, std::size_t> open;  // address -> span
+  for (const BackingChange& change : backing) {
+    if (change.size_bytes == 0) continue;
+    if (change.begins) {
+      open[change.address] = view.spans.size();
+      view.spans.push_back({space.offset_of(change.address), change.size_bytes, change.op, ops});
+    } else if (const auto found = open.find(change.address); found != open.end()) {
+      view.spans[found->second].to_op = change.op;
+      open.erase(found);
+    }
+  }
+  std::erase_if(view.spans, [](const BackedSpan& span) { return span.from_op == span.to_op; });
+}
 
 PolicyView view_policy(const Workload& workload, const ReplaySetup& setup) {
   PolicyView view;

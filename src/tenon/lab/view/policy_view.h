@@ -30,6 +30,10 @@ struct PolicyView {
   std::uint32_t ops_done = 0;        // fewer than the workload's when memory ran out
 };
 
+// Puts the places and spans of a view in order: `places` are addresses still, and become display
+// offsets; changes become spans. `ops`: operations in all.
+void lay_out(PolicyView& view, const std::vector<BackingChange>& backing, std::uint32_t ops);
+
 // Replays and watches. As with replay(), running out of memory is a result. Several may run side
 // by side.
 PolicyView view_policy(const Workload& workload, const ReplaySetup& setup);

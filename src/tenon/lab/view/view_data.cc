@@ -9,6 +9,7 @@
 
 #include "tenon/lab/view/policy_columns.h"
 #include "tenon/lab/view/policy_view.h"
+#include "tenon/lab/view/recorded_view.h"
 #include "tenon/lab/view/sites.h"
 
 namespace tenon {
@@ -64,7 +65,9 @@ class ViewMaker {
     ViewData data;
     data.columns_at = columns_at;
     data.name = trace_.name;
-    const std::vector<PolicyView> policies = replay_all(workload_, options_);
+    std::vector<PolicyView> policies = replay_all(workload_, options_);
+    if (auto recorded = recorded_view(trace_, options_.segments, op_of_event_))
+      policies.insert(policies.begin(), std::move(*recorded));
     add_program(data.columns);
     add_marks(data.columns);
     Json packed = Json::array();
@@ -73,6 +76,11 @@ class ViewMaker {
                         {"display_bytes", policies[i].display_bytes},
                         {"ops_done", policies[i].ops_done}});
     data.columns.push_back(pack_text("names", dump(names())));
+    // What only maps need comes last: the page begins to unpack before it is read to its end.
+    std::stable_partition(data.columns.begin(), data.columns.end(), [](const Column& column) {
+      return column.name.find(".place") == column.name.npos &&
+             column.name.find(".span_") == column.name.npos;
+    });
 
     Json figures = this->figures(policies);
     data.figures = dump(figures, 1) + "\n";
@@ -95,6 +103,12 @@ class ViewMaker {
  private:
   std::size_t ops() const { return workload_.ops().size(); }
   std::uint64_t time_us(std::size_t op) const { return workload_.times_ns()[op] / 1000; }
+
+  std::int64_t since_start_us(std::int64_t recorded_us) const {
+    return trace_.events.empty()
+               ? 0
+               : std::max<std::int64_t>(0, recorded_us - trace_.events[0].time_us);
+  }
 
   // Which block each operation is about, and how long blocks waited between the program's letting
   // go and the allocator's taking back.
@@ -157,6 +171,11 @@ class ViewMaker {
     const std::uint64_t n = marks.size();
     columns.push_back(pack_numbers("mark_op", n, true, [&](auto i) {
       return std::uint64_t{op_of_event_[marks[i].event]};
+    }));
+    std::int64_t latest = 0;  // where times run backwards, the clock stands still
+    columns.push_back(pack_numbers("mark_time_us", n, true, [&](auto i) {
+      latest = std::max(i == 0 ? 0 : latest, since_start_us(marks[i].time_us));
+      return static_cast<std::uint64_t>(latest);
     }));
     columns.push_back(pack_numbers("mark_kind", n, false, [&](auto i) {
       return static_cast<std::uint64_t>(marks[i].kind);
@@ -262,7 +281,7 @@ class ViewMaker {
       if (mark.kind != MarkKind::kOutOfMemory) continue;
       const std::uint32_t op = op_of_event_[mark.event];
       Json one = {{"event", mark.event},
-                  {"time_us", op == 0 ? 0 : time_us(op - 1)},
+                  {"time_us", since_start_us(mark.time_us)},
                   {"requested_bytes", mark.size_bytes},
                   {"live_bytes", op == 0 ? 0 : live_[op - 1]},
                   {"device_free_bytes", nullptr}};
@@ -279,9 +298,14 @@ class ViewMaker {
                  {"live_at_reserved_peak_bytes", figures.live_at_peak_bytes},
                  {"fragmentation", figures.fragmentation()},
                  {"driver_calls", figures.ledger.memory_calls()},
-                 {"driver_stall_us", static_cast<double>(figures.ledger.stall_ns) / 1e3},
-                 {"moving_stall_us", static_cast<double>(figures.ledger.moving_stall_ns) / 1e3},
+                 {"driver_stall_us", nullptr},  // nobody timed what was recorded
+                 {"moving_stall_us", nullptr},
+                 {"recorded", view.policy == "recorded"},
                  {"out_of_memory", figures.out_of_memory.has_value()}};
+    if (!json["recorded"]) {
+      json["driver_stall_us"] = static_cast<double>(figures.ledger.stall_ns) / 1e3;
+      json["moving_stall_us"] = static_cast<double>(figures.ledger.moving_stall_ns) / 1e3;
+    }
     if (figures.out_of_memory) {
       json["out_of_memory_event"] = figures.out_of_memory->event;
       json["out_of_memory_message"] = figures.out_of_memory->message;

@@ -7,6 +7,7 @@
 
 #include "tenon/lab/view/column.h"
 #include "tenon/lab/workload.h"
+#include "tenon/trace/snapshot.h"
 #include "tenon/trace/trace.h"
 
 namespace tenon {
@@ -17,6 +18,9 @@ struct ViewOptions {
   std::uint64_t capacity_bytes = 0;   // of every replay; 0: none
   std::uint64_t lag_ns = 5'000'000;
   std::string file;                   // where the trace came from, as shown
+  // What a snapshot's allocator held when the recording ended; with it, the recording itself is
+  // the first of the policies, "recorded".
+  std::vector<SnapshotSegment> segments;
 };
 
 // Where the page finds its columns: in itself, or at the server that it came from.

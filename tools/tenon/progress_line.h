@@ -1,4 +1,4 @@
-// One line that rewrites itself, on a terminal only.
+// One line that rewrites itself.
 #pragma once
 
 #include <fmt/format.h>
@@ -7,9 +7,13 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <type_traits>
+
+#include "tenon/trace/load.h"
 
 namespace tenon::command {
 
+// On standard error, and on a terminal only.
 class ProgressLine {
  public:
   ProgressLine() : shown_(::isatty(STDERR_FILENO) == 1) {}
@@ -22,7 +26,7 @@ class ProgressLine {
   }
   // At most ten times a second; the text is made only then.
   template <typename Make>
-  requires requires(Make make) { std::string(make()); }
+  requires std::is_invocable_v<Make>
   void show(Make&& make) {
     if (!shown_) return;
     const auto now = std::chrono::steady_clock::now();
@@ -47,6 +51,14 @@ inline std::string progress_bar(std::uint64_t done, std::uint64_t all) {
   for (std::uint64_t i = 0; i < filled; ++i) bar[i] = '=';
   if (filled < kWidth) bar[filled] = '>';
   return "[" + bar + "]";
+}
+
+// Reads a file of any format, showing how far it is.
+inline Snapshot load_with_progress(const std::string& path, const ProgressLine& line) {
+  line.show(fmt::format("reading {}", path));
+  return load_snapshot(path, [&](std::size_t done, std::size_t all) {
+    line.show(fmt::format("reading {}: {} %", path, all == 0 ? 100 : done * 100 / all));
+  });
 }
 
 }  // namespace tenon::command
