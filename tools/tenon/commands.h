@@ -21,5 +21,8 @@ Subcommand add_replay(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
 Subcommand add_vectors(CLI::App& app);
+Subcommand add_plan(CLI::App& app);
+Subcommand add_validate(CLI::App& app);
+Subcommand add_advise(CLI::App& app);
 
 }  // namespace tenon::command

@@ -1,4 +1,4 @@
-// The command: `tenon replay`, `tenon policies`, `tenon info`, `tenon vectors`.
+// The command `tenon` and its subcommands.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,15 +24,17 @@ int run(int argc, char** argv) {
       "\"tenon replay --help\" says what the figures mean.");
   const std::vector<command::Subcommand> subcommands = {
       command::add_replay(app), command::add_policies(app), command::add_info(app),
-      command::add_vectors(app)};
+      command::add_vectors(app), command::add_plan(app), command::add_validate(app),
+      command::add_advise(app)};
   const auto is_named = [&](const command::Subcommand& subcommand) {
     return subcommand.app->get_name() == argv[1];
   };
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(subcommands.begin(), subcommands.end(), is_named)) {
-    fmt::print(stderr,
-               "tenon: \"{}\" is no subcommand: there are replay, policies, info and vectors\n",
-               argv[1]);
+    std::string known;
+    for (const command::Subcommand& subcommand : subcommands)
+      known += (known.empty() ? "" : ", ") + subcommand.app->get_name();
+    fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are {}\n", argv[1], known);
     return command::kBadInput;
   }
   try {

@@ -123,6 +123,7 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
       std::uint64_t wanted = 0;
       {
         const std::lock_guard lock(lock_);
+        if (borrow_chunk(lane)) return place_in(lane, size_bytes);
         wanted = lane.heap.chunk_bytes(size_bytes, choice, lane.chunk_bytes);
         if (wanted == 0 && choice == 0) return nullptr;
         if (wanted == 0) break;
@@ -155,6 +156,21 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
       return nullptr;
     }
   }
+}
+
+// Requires: grow_mutex_ and lock_ are held, so that the chunk does not go back meanwhile.
+template <typename L>
+bool PerStreamAllocator<L>::borrow_chunk(LaneState& lane) {
+  if constexpr (BorrowingLane<L>) {
+    const Chunk* lent = lane.heap.chunk_to_borrow();
+    if (lent == nullptr) return false;
+    auto chunk = std::make_unique<Chunk>(*lent);
+    chunk->lane = &lane;
+    chunk->extent = lane.heap.add_chunk(chunk->offset_base, chunk->size_bytes, chunk.get(), true);
+    lane.borrowed = std::move(chunk);
+    return true;
+  }
+  return false;
 }
 
 template <typename L>
@@ -292,9 +308,31 @@ std::vector<SegmentInfo> PerStreamAllocator<L>::snapshot() const {
       });
     }
   }
+  add_borrowed_blocks(out);
   std::sort(out.begin(), out.end(),
             [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
   return out;
+}
+
+// Blocks that lanes have placed in chunks of others, into the segments of those. Requires: lock_ is
+// held.
+template <typename L>
+void PerStreamAllocator<L>::add_borrowed_blocks(std::vector<SegmentInfo>& segments) const {
+  for (const auto& lane : lanes_) {
+    if (lane == nullptr || lane->borrowed == nullptr || !lane->chunks.empty()) continue;
+    const auto base = reinterpret_cast<std::uintptr_t>(lane->borrowed->segment.base);
+    const auto segment = std::find_if(segments.begin(), segments.end(),
+                                      [&](const SegmentInfo& s) { return s.address == base; });
+    if (segment == segments.end()) continue;
+    auto* extent = static_cast<typename L::Extent*>(lane->borrowed->extent);
+    lane->heap.for_each_block(extent, [&](Handle block, bool used) {
+      segment->blocks.push_back({lane->borrowed->address_of(L::offset_of(block)), L::size_of(block),
+                                 used ? static_cast<std::uint64_t>(block->requested) : 0,
+                                 used ? BlockInfo::State::kActive : BlockInfo::State::kInactive});
+    });
+    std::sort(segment->blocks.begin(), segment->blocks.end(),
+              [](const BlockInfo& a, const BlockInfo& b) { return a.address < b.address; });
+  }
 }
 
 template <typename L>
@@ -331,23 +369,26 @@ void PerStreamAllocator<L>::check_invariants() const {
   if (fallback_ != nullptr) fallback_->allocator().check_invariants();
   const std::lock_guard lock(lock_);
   std::int64_t used_blocks = 0, used_bytes = 0, requested = 0, reserved = 0, chunks = 0;
+  const auto count_blocks = [&](const LaneState& lane, const Chunk& chunk) {
+    lane.heap.for_each_block(
+        static_cast<typename L::Extent*>(chunk.extent), [&](Handle block, bool used) {
+          TENON_CHECK(chunk_of(block) == &chunk, "a block at {} forgot its chunk",
+                      L::offset_of(block));
+          if (!used) return;
+          ++used_blocks;
+          used_bytes += static_cast<std::int64_t>(L::size_of(block));
+          requested += static_cast<std::int64_t>(block->requested);
+        });
+  };
   for (const auto& lane : lanes_) {
     if (lane == nullptr) continue;
     lane->heap.check_invariants();
     for (const auto& chunk : lane->chunks) {
       ++chunks;
       reserved += static_cast<std::int64_t>(chunk->segment.size_bytes);
-      lane->heap.for_each_block(static_cast<typename L::Extent*>(chunk->extent),
-                                [&](Handle block, bool used) {
-                                  TENON_CHECK(chunk_of(block) == chunk.get(),
-                                              "a block at {} forgot its chunk",
-                                              L::offset_of(block));
-                                  if (!used) return;
-                                  ++used_blocks;
-                                  used_bytes += static_cast<std::int64_t>(L::size_of(block));
-                                  requested += static_cast<std::int64_t>(block->requested);
-                                });
+      count_blocks(*lane, *chunk);
     }
+    if (lane->borrowed != nullptr && lane->chunks.empty()) count_blocks(*lane, *lane->borrowed);
   }
   TENON_CHECK(used_blocks == counters_.blocks.current && used_bytes == counters_.bytes.current &&
                   requested == counters_.requested_bytes.current,
