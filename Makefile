@@ -3,12 +3,14 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test demo bench stress asan tsan debug clean
+.PHONY: help setup build test test-viewer demo bench bench-cuda stress asan tsan debug clean
 
 help:
 	@echo "make demo    set up, build, and replay the shipped traces over every policy"
 	@echo "make test    set up, build, and run every test"
+	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make bench   set up, build, and print the figures of the README"
+	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
 	@echo "make stress  millions of schedules, 10^9 operations (20 minutes), also under ASan and TSan"
 	@echo "make build   set up and build; the command is build/tenon"
 	@echo "make debug | asan | tsan   build and test that preset"
@@ -24,6 +26,9 @@ build: setup
 test: build
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
 
+test-viewer: build
+	@scripts/test_viewer.sh $(BUILD)
+
 demo: build
 	@$(BUILD)/tenon replay data/traces/*.csv.zst --policy all --find-capacity --json-file $(BUILD)/demo.json
 	@echo "the same figures as JSON: $(BUILD)/demo.json"
@@ -31,6 +36,9 @@ demo: build
 bench: build
 	@scripts/setup.sh packages-bench.txt || echo "going on without the peers that are not here"
 	@bench/run.sh $(BUILD)
+
+bench-cuda: build
+	@bench/cuda/run.sh $(BUILD)
 
 stress: build
 	@scripts/stress.sh $(BUILD)

@@ -1,5 +1,8 @@
 // The command with and without a CUDA device, by way of the stand-in driver.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
 
 #include <array>
 #include <cstdio>
@@ -18,8 +21,9 @@ struct Outcome {
 
 Outcome with_driver(const std::string& driver, const std::string& setup,
                     const std::string& arguments) {
-  const std::string line = "TENON_CUDA_DRIVER='" + driver + "' TENON_CUDA_STAND_IN='" + setup +
-                           "' " + TENON_COMMAND + " " + arguments + " 2>&1";
+  const std::string line =
+      fmt::format("TENON_CUDA_DRIVER='{}' TENON_CUDA_STAND_IN='{}' {} {} 2>&1", driver, setup,
+                  TENON_COMMAND, arguments);
   Outcome outcome;
   FILE* pipe = ::popen(line.c_str(), "r");
   std::array<char, 4096> buffer;
@@ -49,6 +53,33 @@ TEST(CudaCommand, InfoSaysInOneLineWhyThereIsNoDevice) {
     EXPECT_THAT(info.out, HasSubstr(reason));
     EXPECT_THAT(info.out, HasSubstr("sim:0"));
   }
+}
+
+TEST(CudaCommand, ReplaysOnTheDeviceBesideTheSimulation) {
+  const std::string trace = TENON_SOURCE_DIR "/data/traces/multistream_prefetch.csv.zst";
+  const Outcome replay =
+      with_driver(TENON_CUDA_STAND_IN_LIBRARY, "capacity=68719476736",
+                  "replay --device cuda --policy stitched,caching --passes 1 --json " + trace);
+  ASSERT_EQ(replay.status, 0) << replay.out;
+  const auto results = nlohmann::json::parse(replay.out);
+  ASSERT_EQ(results.size(), 2u);
+  for (const auto& result : results) {
+    const auto& hardware = result["hardware"];
+    // One allocator: what it does does not depend on what device it stands on.
+    EXPECT_EQ(hardware["reserved_peak_bytes"], result["simulated"]["reserved_peak_bytes"]);
+    for (const char* call : {"create", "map", "allocate"})
+      EXPECT_EQ(hardware["ledger"]["calls"][call], result["simulated"]["ledger"]["calls"][call]);
+    EXPECT_GT(hardware["ledger"]["stall_ns"], 0);
+    EXPECT_GT(hardware["warm_ns_per_event"], 0);
+  }
+}
+
+TEST(CudaCommand, ReplayWithoutADeviceSaysWhy) {
+  const std::string trace = TENON_SOURCE_DIR "/data/traces/multistream_prefetch.csv.zst";
+  const Outcome replay = with_driver("libno_driver.so.1", "", "replay --device cuda " + trace);
+  EXPECT_EQ(replay.status, 2);
+  EXPECT_THAT(replay.out, HasSubstr("--device cuda: no NVIDIA driver"));
+  EXPECT_EQ(with_driver("libno_driver.so.1", "", "replay --device cpu " + trace).status, 2);
 }
 
 }  // namespace

@@ -18,9 +18,14 @@ struct Subcommand {
   std::function<int()> run;
 };
 Subcommand add_replay(CLI::App& app);
+Subcommand add_explain(CLI::App& app);
+Subcommand add_diff(CLI::App& app);
+Subcommand add_convert(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
 Subcommand add_vectors(CLI::App& app);
+Subcommand add_view(CLI::App& app);
+Subcommand add_serve(CLI::App& app);
 Subcommand add_plan(CLI::App& app);
 Subcommand add_validate(CLI::App& app);
 Subcommand add_advise(CLI::App& app);

@@ -1,16 +1,18 @@
 // tenon replay: traces over policies.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
 #include <optional>
 
 #include "arguments.h"
 #include "commands.h"
+#include "progress_line.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/heap/plan.h"
 #include "tenon/lab/planning/plan_file.h"
+#include "tenon/device/devices.h"
+#include "tenon/lab/hardware/hardware_replay.h"
 #include "tenon/lab/report.h"
 #include "tenon/lab/survey.h"
 #include "tenon/trace/file_bytes.h"
@@ -42,6 +44,9 @@ With --capacity, calls, stalls and layout are of the run within that capacity. A
 device's; policies that follow PyTorch keep it as their own limit, as its memory fraction does, and
 expandable may then pass it by less than one page handle, as PyTorch does.
 
+With --device cuda the allocator runs on the GPU, driver calls and all, but no kernels: times are
+measured, "simulated" is what the simulation says of the same replay without lag.
+
 Examples:
   tenon replay snapshot.pickle
   tenon replay data/traces/*.csv.zst --policy caching,stitched --find-capacity
@@ -56,29 +61,11 @@ struct ReplayArguments {
   std::string capacity;
   std::string page;                // empty: the default
   std::string lag = "5ms";
+  std::string device = "sim";
   std::string json_file;
   std::string plan_file;
   bool json = false;
   SurveyOptions survey;
-};
-
-// One line that rewrites itself, on a terminal only.
-class ProgressLine {
- public:
-  ProgressLine() : shown_(::isatty(STDERR_FILENO) == 1) {}
-  ~ProgressLine() { clear(); }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void show(const std::string& text) const {
-    if (shown_) fmt::print(stderr, "\r\033[K{}", text);
-  }
-  void clear() const {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  const bool shown_;
 };
 
 // Reads what can be read; says on stderr what cannot, and returns false for that.
@@ -103,6 +90,23 @@ bool load_all(const std::vector<std::string>& files, std::vector<Workload>& work
   return all_read;
 }
 
+// The same on a GPU: real driver calls and times, beside the simulation's.
+int run_on_hardware(const ReplayArguments& arguments, Device device,
+                    const std::vector<Workload>& workloads, int status) {
+  const auto results =
+      survey_hardware(CudaDriver::standard(), device.index, workloads, arguments.survey);
+  for (const HardwareResult& result : results)
+    if (!result.error.empty()) {
+      fmt::print(stderr, "tenon: {} over {}: {}\n", result.trace, result.policy, result.error);
+      if (status == kSuccess) status = kFailure;
+    }
+  fmt::print("{}", arguments.json ? report_hardware_json(results)
+                                  : report_hardware_table(results));
+  if (!arguments.json_file.empty())
+    write_file(arguments.json_file, report_hardware_json(results));
+  return status;
+}
+
 int run_replay(ReplayArguments& arguments) {
   SurveyOptions& options = arguments.survey;
   options.policies = parse_policies(arguments.policies);
@@ -112,6 +116,12 @@ int run_replay(ReplayArguments& arguments) {
       throw InvalidArgument("--capacity 0: a device needs at least one byte");
   }
   options.lag_ns = parse_duration_ns(arguments.lag);
+  const Device device = parse_device(arguments.device);
+  if (device.type != DeviceType::kSim && device.type != DeviceType::kCuda)
+    throw InvalidArgument(fmt::format("--device {}: traces are replayed on sim or on cuda",
+                                      arguments.device));
+  if (device.type == DeviceType::kCuda && !why_no_cuda().empty())
+    throw InvalidArgument(fmt::format("--device {}: {}", arguments.device, why_no_cuda()));
   if (!arguments.page.empty()) {
     options.page_bytes = parse_byte_size(arguments.page);
     if (options.page_bytes == 0) throw InvalidArgument("--page 0: a page needs at least one byte");
@@ -133,6 +143,8 @@ int run_replay(ReplayArguments& arguments) {
                  workload.name(), format_byte_size(options.capacity_bytes),
                  format_byte_size(workload.live_peak_bytes()));
 
+  if (device.type == DeviceType::kCuda)
+    return run_on_hardware(arguments, device, workloads, status);
   std::vector<SurveyResult> results;
   {
     const ProgressLine progress;
@@ -164,7 +176,10 @@ Subcommand add_replay(CLI::App& app) {
                      "Policies, comma-separated, or all (see tenon policies)")
       ->allow_extra_args(false)  // what follows is a trace
       ->capture_default_str();
-  replay->add_option("--capacity", arguments->capacity,
+  replay->add_option("--device", arguments->device,
+                     "sim, or cuda (cuda:1): on the hardware, beside the simulation's figures")
+      ->capture_default_str();
+  replay->add_option("--capacity,--limit", arguments->capacity,
                      "Also replay on a device of this size, like 12GiB, and say whether it fits");
   replay->add_flag("--find-capacity", arguments->survey.find_capacity,
                    "Search the smallest device for each policy");

@@ -8,10 +8,8 @@
 #include "tenon/base/hash.h"
 
 namespace tenon {
-namespace {
 
-// Who holds the capacity: the device, except for policies that test it by rules of their own.
-SimOptions sim_options(const ReplaySetup& setup) {
+SimOptions replay_device(const ReplaySetup& setup) {
   SimOptions options;
   if (setup.capacity_bytes != 0 && !find_policy(setup.policy).limits_itself)
     options.capacity_bytes = setup.capacity_bytes;
@@ -19,13 +17,15 @@ SimOptions sim_options(const ReplaySetup& setup) {
   return options;
 }
 
-PolicyOptions policy_options(const Workload& workload, const ReplaySetup& setup) {
+PolicyOptions replay_options(const Workload& workload, const ReplaySetup& setup) {
   PolicyOptions options = setup.options;
   const Policy& policy = find_policy(setup.policy);
   if (setup.capacity_bytes != 0 && policy.limits_itself) options.limit_bytes = setup.capacity_bytes;
   if (policy.needs_plan && options.plan == nullptr) options.plan = &workload.plan();
   return options;
 }
+
+namespace {
 
 // The layout hash: each stream's blocks in the order of that stream's operations, so that it does
 // not depend on how streams interleave; then the streams in their order.
@@ -55,10 +55,10 @@ class LayoutHash {
 }  // namespace
 
 Replayer::Replayer(const Workload& workload, const ReplaySetup& setup)
-    : workload_(workload), backend_(sim_options(setup)), blocks_(workload.slots()) {
+    : workload_(workload), backend_(replay_device(setup)), blocks_(workload.slots()) {
   streams_.push_back({backend_.device(), 0});
   while (streams_.size() < workload.streams()) streams_.push_back(backend_.create_stream());
-  allocator_ = make_policy(setup.policy, backend_, policy_options(workload, setup));
+  allocator_ = make_policy(setup.policy, backend_, replay_options(workload, setup));
 }
 
 Replayer::~Replayer() { drop_blocks(); }

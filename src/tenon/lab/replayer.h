@@ -43,6 +43,11 @@ struct ReplayFigures {
   }
 };
 
+// The device and the policy's options of a replay. A capacity is held by the device, except for
+// policies that test it by rules of their own.
+SimOptions replay_device(const ReplaySetup& setup);
+PolicyOptions replay_options(const Workload& workload, const ReplaySetup& setup);
+
 // One policy on a fresh simulated device, and the slots that hold the trace's blocks.
 // Not thread-safe; several may run side by side.
 class Replayer {

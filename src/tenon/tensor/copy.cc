@@ -40,14 +40,14 @@ bool is_host(const Tensor& t) { return t.device().type == DeviceType::kCpu; }
 // memory. A source in another order or dtype is brought into line on its own side if that is the
 // host.
 void copy_across(const Tensor& target, const Tensor& source) {
-  const bool same_bytes = target.dtype() == source.dtype() && target.sizes() == source.sizes() &&
-                          target.is_contiguous();
-  if (!same_bytes && is_host(source)) {
+  const bool in_line = target.dtype() == source.dtype() && target.sizes() == source.sizes() &&
+                       source.is_contiguous();
+  if (!in_line && is_host(source)) {
     Tensor staged = empty(target.sizes(), target.dtype());
     detail::copy_elements(staged, source);
     return copy_across(target, staged);
   }
-  if (!same_bytes || !source.is_contiguous())
+  if (!in_line || !target.is_contiguous())
     throw InvalidArgument(fmt::format(
         "copy: from {} {} on {} to {} {} on {}: between devices only contiguous tensors of one "
         "shape and dtype are copied",

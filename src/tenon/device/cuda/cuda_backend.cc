@@ -108,7 +108,24 @@ BackendMemory CudaBackend::memory() const {
   std::size_t free = 0;
   std::size_t total = 0;
   driver_->call(driver_->mem_get_info, &free, &total);
-  return {total, free};
+  const std::lock_guard guard(mutex_);
+  if (limit_ == 0 || limit_ >= total) return {total, free};
+  return {limit_, std::min<std::uint64_t>(free, limit_ - std::min(limit_, held_))};
+}
+
+void CudaBackend::set_limit(std::uint64_t bytes) {
+  const std::lock_guard guard(mutex_);
+  limit_ = bytes;
+}
+
+std::uint64_t CudaBackend::held_peak_bytes() const {
+  const std::lock_guard guard(mutex_);
+  return held_peak_;
+}
+
+std::uint64_t CudaBackend::held_bytes() const {
+  const std::lock_guard guard(mutex_);
+  return held_;
 }
 
 // --- Segments.
@@ -118,8 +135,11 @@ std::optional<Segment> CudaBackend::allocate_segment(std::uint64_t size_bytes, M
   table_.require_segment_size(size_bytes);
   if (size_bytes > kMaxRequestBytes) return std::nullopt;
   Origin origin = Origin::kDevice;
-  auto segment = take_from_driver(align_up(size_bytes, kSegmentRounding), kind, &origin);
+  const std::uint64_t rounded = align_up(size_bytes, kSegmentRounding);
+  if (kind == MemoryKind::kDevice && exceeds_limit(rounded)) return std::nullopt;
+  auto segment = take_from_driver(rounded, kind, &origin);
   if (!segment) return std::nullopt;
+  if (origin == Origin::kDevice) hold(rounded);
   segment->handle =
       table_.add_segment(reinterpret_cast<std::uintptr_t>(segment->base), segment->size_bytes);
   origins_.emplace(segment->handle, origin);
@@ -161,7 +181,9 @@ std::optional<Segment> CudaBackend::take_from_driver(std::uint64_t rounded, Memo
 void CudaBackend::free_segment(const Segment& segment) {
   const TimedCall call(*this, DriverCall::kFree);
   table_.require_segment(segment);
-  give_to_driver(segment, origins_.at(segment.handle));
+  const Origin origin = origins_.at(segment.handle);
+  give_to_driver(segment, origin);
+  if (origin == Origin::kDevice) held_ -= segment.size_bytes;
   origins_.erase(segment.handle);
   table_.remove_segment(segment);
 }
@@ -224,13 +246,18 @@ std::optional<PageHandle> CudaBackend::create_pages(std::uint64_t size_bytes) {
   require_virtual_memory("create_pages");
   const TimedCall call(*this, DriverCall::kCreate);
   table_.require_pages_size(size_bytes);
-  if (size_bytes > kMaxRequestBytes) return std::nullopt;
+  if (size_bytes > kMaxRequestBytes || exceeds_limit(size_bytes)) return std::nullopt;
   const cu::AllocationProperties properties = page_properties();
   cu::Allocation pages = 0;
   if (!driver_->call_for_memory(driver_->mem_create, &pages, std::size_t{size_bytes}, &properties,
                                 0ull))
     return std::nullopt;
+  hold(size_bytes);
   return table_.add_pages(size_bytes, pages);
+}
+
+void CudaBackend::forget(const std::optional<AddressTable::Dropped>& dropped) {
+  if (dropped) held_ -= dropped->size_bytes;
 }
 
 void CudaBackend::release_pages(PageHandle pages) {
@@ -238,7 +265,7 @@ void CudaBackend::release_pages(PageHandle pages) {
   const cu::Allocation backing = table_.backing("release_pages", pages);
   // The driver, too, keeps the memory until its last mapping is gone.
   driver_->call_to_give_back(driver_->mem_release, backing);
-  table_.release_pages(pages);
+  forget(table_.release_pages(pages));
 }
 
 bool CudaBackend::map(std::uintptr_t address, PageHandle pages) {
@@ -276,7 +303,7 @@ void CudaBackend::unmap(std::uintptr_t address, PageHandle pages) {
   table_.require_mapped(address, pages);
   driver_->call_to_give_back(driver_->mem_unmap, cu::Address{address},
                              std::size_t{pages.size_bytes});
-  table_.remove_mapping(address);
+  forget(table_.remove_mapping(address));
 }
 
 // --- Contents.
@@ -379,7 +406,11 @@ void CudaBackend::synchronize(Stream stream) {
   const WaitingCall call(*this);
   const cu::Stream on = [&] {
     const std::lock_guard guard(mutex_);
-    return streams_.handle("synchronize", stream);
+    const cu::Stream handle = streams_.handle("synchronize", stream);
+    if (streams_.is_capturing(handle))  // the driver would end the capture for that
+      throw DeviceError(fmt::format("synchronize({}): the stream captures a graph",
+                                    to_string(stream)));
+    return handle;
   }();
   driver_->call(driver_->stream_synchronize, on);
 }

@@ -45,6 +45,12 @@ class CudaBackend final : public Backend {
   cu::Context context() const { return context_; }
 
   // --- What CUDA has beyond the contract.
+  // No more device memory than this for segments and pages together, whoever asks; memory() shows
+  // such a device. 0: what the device has. What is held beyond a new limit stays.
+  void set_limit(std::uint64_t bytes);
+  std::uint64_t held_bytes() const;
+  std::uint64_t held_peak_bytes() const;
+
   // The number of a stream that was made elsewhere; null is the default stream. Its owner may not
   // destroy it before destroy_stream here. Throws InvalidArgument for CU_STREAM_PER_THREAD.
   Stream adopt_stream(cu::Stream handle);
@@ -112,6 +118,12 @@ class CudaBackend final : public Backend {
   std::optional<Segment> take_from_driver(std::uint64_t rounded, MemoryKind kind, Origin* origin);
   void give_to_driver(const Segment& segment, Origin origin);
   bool maps_as(cu::Allocation pages, std::uint64_t size_bytes);
+  void hold(std::uint64_t bytes) {
+    held_ += bytes;
+    if (held_ > held_peak_) held_peak_ = held_;
+  }
+  void forget(const std::optional<AddressTable::Dropped>& dropped);
+  bool exceeds_limit(std::uint64_t more) const { return limit_ != 0 && held_ + more > limit_; }
   void check_contents(const char* call, const void* address, std::uint64_t size_bytes) const;
 
   const std::shared_ptr<const CudaDriver> driver_;
@@ -128,6 +140,9 @@ class CudaBackend final : public Backend {
   AddressTable table_;
   std::unordered_map<std::uint64_t, Origin> origins_;  // of segments, by handle
   CudaStreams streams_;
+  std::uint64_t limit_ = 0;  // 0: none
+  std::uint64_t held_ = 0;   // device memory in segments and pages
+  std::uint64_t held_peak_ = 0;
   std::vector<int> peers_;  // devices that may reach this one's memory
 };
 

@@ -37,6 +37,7 @@ PageHandle CudaBackend::import_pages(std::int64_t token, std::uint64_t size_byte
     throw DeviceError(fmt::format("import_pages({}, {}): the memory is {} than that", token,
                                   size_bytes, fits ? "larger" : "smaller"));
   }
+  hold(size_bytes);  // another's, but it counts here while it is held
   return table_.add_pages(size_bytes, pages);
 }
 

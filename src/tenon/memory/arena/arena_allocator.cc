@@ -13,17 +13,10 @@ namespace tenon {
 
 using arena::PooledBuffer;
 
-namespace {
-
-constexpr std::uint32_t kMaxStreams = 1 << 16;  // stream ids are dense; a larger one is a mistake
-
-}  // namespace
-
 ArenaAllocator::ArenaAllocator(Backend& backend, const ArenaOptions& options)
     : DeviceAllocator(backend),
       options_(options),
-      system_(backend),
-      bins_(options.max_per_size) {
+      system_(backend) {
   if (options.max_per_size == 0)
     throw InvalidArgument("the arena must keep at least one buffer of each size, not 0");
 }
@@ -32,37 +25,40 @@ DataPtr ArenaAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return DataPtr(device_);
   const std::uint32_t size_class = arena::size_class_of(size_bytes);
+  Lane& lane = lane_of(stream);
   PooledBuffer* buffer = nullptr;
   {
-    const std::lock_guard lock(lock_);
-    buffer = bins_.take(stream.id, size_class);
-    if (buffer != nullptr) [[likely]] hand_out(buffer, size_bytes);
+    const std::lock_guard lock(lane.lock);
+    buffer = lane.bins.take(0, size_class);
+    if (buffer != nullptr) [[likely]] {
+      buffer->requested_bytes = size_bytes;
+      lane.counters.count_placed(buffer->size_bytes(), size_bytes);
+    }
   }
   if (buffer != nullptr) [[likely]] {
     observers_.report(MemoryEvent::kRecycled, buffer->data, size_bytes, stream);
   } else {
-    buffer = create(size_bytes, size_class, stream);
+    buffer = create(lane, size_bytes, size_class);
     observers_.report(MemoryEvent::kAllocated, buffer->data, size_bytes, stream);
   }
   return DataPtr(buffer->data, buffer, &free_buffer, device_);
 }
 
-inline void ArenaAllocator::hand_out(PooledBuffer* buffer, std::size_t size_bytes) {
-  buffer->requested_bytes = size_bytes;
-  stats_.allocation[0].increase(1);
-  stats_.allocated_bytes[0].increase(static_cast<std::int64_t>(buffer->size_bytes()));
-  stats_.requested_bytes[0].increase(static_cast<std::int64_t>(size_bytes));
+ArenaAllocator::Lane& ArenaAllocator::make_lane(Stream stream) {
+  const std::lock_guard lock(lanes_mutex_);
+  if (Lane* lane = lanes_.find(stream)) return *lane;
+  return totals_.add_lane(lanes_, stream,
+                          std::make_unique<Lane>(*this, stream, options_.max_per_size));
 }
 
-PooledBuffer* ArenaAllocator::create(std::size_t size_bytes, std::uint32_t size_class,
-                                     Stream stream) {
-  if (stream.id >= kMaxStreams)
-    throw InvalidArgument(fmt::format("{} is no stream that a backend handed out",
-                                      to_string(stream)));
-  DataPtr memory = from_driver(size_bytes, arena::size_class_bytes(size_class), stream);
-  const std::lock_guard lock(lock_);
-  PooledBuffer* buffer = bins_.create(this, stream.id, size_class, std::move(memory));
-  hand_out(buffer, size_bytes);
+PooledBuffer* ArenaAllocator::create(Lane& lane, std::size_t size_bytes,
+                                     std::uint32_t size_class) {
+  const std::uint64_t class_bytes = arena::size_class_bytes(size_class);
+  DataPtr memory = from_driver(size_bytes, class_bytes, lane.stream);
+  const std::lock_guard lock(lane.lock);
+  PooledBuffer* buffer = lane.bins.create(&lane, 0, size_class, std::move(memory));
+  buffer->requested_bytes = size_bytes;
+  lane.counters.count_placed(class_bytes, size_bytes);
   return buffer;
 }
 
@@ -80,13 +76,9 @@ DataPtr ArenaAllocator::from_driver(std::size_t size_bytes, std::uint64_t class_
     }
     if (retried) break;
     empty_cache();
-    const std::lock_guard lock(lock_);
-    ++stats_.num_alloc_retries;
+    ++num_alloc_retries_;
   }
-  {
-    const std::lock_guard lock(lock_);
-    ++stats_.num_ooms;
-  }
+  ++num_ooms_;
   throw_out_of_memory(size_bytes, stream, limit != 0 ? limit : backend_.memory().total_bytes,
                       "its free buffers were given back already: a policy that splits and merges "
                       "blocks needs less, such as stitched");
@@ -94,48 +86,45 @@ DataPtr ArenaAllocator::from_driver(std::size_t size_bytes, std::uint64_t class_
 
 void ArenaAllocator::free_buffer(void* context) {
   auto* buffer = static_cast<PooledBuffer*>(context);
-  auto& self = *static_cast<ArenaAllocator*>(buffer->owner);
+  auto& lane = *static_cast<Lane*>(buffer->owner);
   void* const data = buffer->data;
-  const Stream stream{self.device_, buffer->stream};
-  const bool keep = !buffer->used_elsewhere || self.order_after_users(buffer);
+  const bool keep = !buffer->used_elsewhere || lane.arena.order_after_users(lane, buffer);
   std::uint64_t requested = 0;
   bool kept = false;
   {
-    const std::lock_guard lock(self.lock_);
+    const std::lock_guard lock(lane.lock);
     if (!buffer->in_use) [[unlikely]]
       throw InvalidPointer(fmt::format("free({}): this buffer was freed already", data));
     requested = buffer->requested_bytes;
-    self.stats_.allocation[0].decrease(1);
-    self.stats_.allocated_bytes[0].decrease(static_cast<std::int64_t>(buffer->size_bytes()));
-    self.stats_.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
-    kept = keep && self.bins_.put(buffer);
+    lane.counters.count_released(buffer->size_bytes(), requested);
+    kept = keep && lane.bins.put(buffer);
   }
-  self.observers_.report(MemoryEvent::kFreed, data, requested, stream);
-  if (!kept) [[unlikely]] self.give_back(buffer);
+  lane.arena.observers_.report(MemoryEvent::kFreed, data, requested, lane.stream);
+  if (!kept) [[unlikely]] lane.arena.give_back(lane, buffer);
 }
 
-void ArenaAllocator::give_back(PooledBuffer* surplus) {
+void ArenaAllocator::give_back(Lane& lane, PooledBuffer* surplus) {
   std::vector<DataPtr> memory;
   {
-    const std::lock_guard lock(lock_);
-    memory.push_back(bins_.destroy(surplus));
+    const std::lock_guard lock(lane.lock);
+    memory.push_back(lane.bins.destroy(surplus));
   }
   give_back(std::move(memory));
 }
 
 // False when no event could be had: then only the driver, which waits for everything, may take it.
-bool ArenaAllocator::order_after_users(PooledBuffer* buffer) {
+bool ArenaAllocator::order_after_users(Lane& lane, PooledBuffer* buffer) {
   std::vector<Stream> users;
   {
-    const std::lock_guard lock(lock_);
-    users = std::move(other_users_[buffer]);
-    other_users_.erase(buffer);
+    const std::lock_guard lock(lane.lock);
+    users = std::move(lane.other_users[buffer]);
+    lane.other_users.erase(buffer);
     buffer->used_elsewhere = false;
   }
   try {
     for (const Stream user : users) {
       const Event event = backend_.record(user);
-      backend_.stream_wait({device_, buffer->stream}, event);
+      backend_.stream_wait(lane.stream, event);
       backend_.destroy_event(event);
     }
     return true;
@@ -150,22 +139,23 @@ void ArenaAllocator::record_stream(const DataPtr& data, Stream stream) {
                                       to_string(device_)));
   if (data == nullptr) return;
   auto* buffer = static_cast<PooledBuffer*>(data.get_context());
-  if (data.get_deleter() != &free_buffer || buffer->owner != this)
+  if (data.get_deleter() != &free_buffer || &static_cast<Lane*>(buffer->owner)->arena != this)
     throw InvalidPointer(fmt::format("record_stream({}): not a block of this allocator",
                                      data.get()));
-  if (buffer->stream == stream.id) return;
-  const std::lock_guard lock(lock_);
-  std::vector<Stream>& users = other_users_[buffer];
+  auto& lane = *static_cast<Lane*>(buffer->owner);
+  if (lane.stream == stream) return;
+  const std::lock_guard lock(lane.lock);
+  std::vector<Stream>& users = lane.other_users[buffer];
   if (std::find(users.begin(), users.end(), stream) == users.end()) users.push_back(stream);
   buffer->used_elsewhere = true;
 }
 
 void ArenaAllocator::empty_cache() {
   std::vector<DataPtr> memory;
-  {
-    const std::lock_guard lock(lock_);
-    memory = bins_.drain();
-  }
+  lanes_.for_each([&](Lane& lane) {
+    const std::lock_guard lock(lane.lock);
+    for (DataPtr& piece : lane.bins.drain()) memory.push_back(std::move(piece));
+  });
   give_back(std::move(memory));
 }
 
@@ -189,12 +179,14 @@ void ArenaAllocator::give_back(std::vector<DataPtr> memory) {
 
 AllocatorStats ArenaAllocator::stats() const {
   AllocatorStats stats = system_.stats();
-  const std::lock_guard lock(lock_);
-  stats.allocation = stats.active = stats_.allocation;
-  stats.allocated_bytes = stats.active_bytes = stats_.allocated_bytes;
-  stats.requested_bytes = stats_.requested_bytes;
-  stats.num_alloc_retries = stats_.num_alloc_retries;
-  stats.num_ooms = stats_.num_ooms;
+  for (PoolStats* counted : {&stats.allocation, &stats.allocated_bytes, &stats.requested_bytes})
+    *counted = {};
+  {
+    const std::lock_guard lock(lanes_mutex_);
+    totals_.add_to(stats, lanes_);
+  }
+  stats.num_alloc_retries = num_alloc_retries_;
+  stats.num_ooms = num_ooms_;
   for (PoolStats* pools : {&stats.allocation, &stats.active, &stats.allocated_bytes,
                            &stats.active_bytes, &stats.requested_bytes, &stats.segment,
                            &stats.reserved_bytes})
@@ -204,34 +196,38 @@ AllocatorStats ArenaAllocator::stats() const {
 
 void ArenaAllocator::reset_peak_stats() {
   system_.reset_peak_stats();
-  const std::lock_guard lock(lock_);
-  reset_peaks(stats_);
+  const std::lock_guard lock(lanes_mutex_);
+  totals_.reset_peaks(lanes_);
 }
 
 std::uint64_t ArenaAllocator::largest_free_bytes() const {
-  const std::lock_guard lock(lock_);
   std::uint64_t largest = 0;
-  for (const PooledBuffer* buffer : bins_.all())
-    if (!buffer->in_use) largest = std::max(largest, buffer->size_bytes());
+  lanes_.for_each([&](Lane& lane) {
+    const std::lock_guard lock(lane.lock);
+    for (const PooledBuffer* buffer : lane.bins.all())
+      if (!buffer->in_use) largest = std::max(largest, buffer->size_bytes());
+  });
   return largest;
 }
 
 std::vector<SegmentInfo> ArenaAllocator::snapshot() const {
-  const std::lock_guard lock(lock_);
   std::vector<SegmentInfo> segments;
-  for (const PooledBuffer* buffer : bins_.all()) {
-    SegmentInfo segment;
-    segment.address = reinterpret_cast<std::uintptr_t>(buffer->data);
-    segment.size_bytes = buffer->size_bytes();
-    segment.stream = {device_, buffer->stream};
-    BlockInfo block{segment.address, segment.size_bytes};
-    if (buffer->in_use) {
-      block.state = BlockInfo::State::kActive;
-      block.requested_bytes = buffer->in_use ? buffer->requested_bytes : 0;
+  lanes_.for_each([&](Lane& lane) {
+    const std::lock_guard lock(lane.lock);
+    for (const PooledBuffer* buffer : lane.bins.all()) {
+      SegmentInfo segment;
+      segment.address = reinterpret_cast<std::uintptr_t>(buffer->data);
+      segment.size_bytes = buffer->size_bytes();
+      segment.stream = lane.stream;
+      BlockInfo block{segment.address, segment.size_bytes};
+      if (buffer->in_use) {
+        block.state = BlockInfo::State::kActive;
+        block.requested_bytes = buffer->requested_bytes;
+      }
+      segment.blocks.push_back(block);
+      segments.push_back(std::move(segment));
     }
-    segment.blocks.push_back(block);
-    segments.push_back(std::move(segment));
-  }
+  });
   return segments;
 }
 
@@ -241,19 +237,19 @@ std::uint64_t ArenaAllocator::layout_offset(const DataPtr& data) const {
 
 void ArenaAllocator::check_invariants() const {
   system_.check_invariants();
-  const std::lock_guard lock(lock_);
-  std::int64_t in_use = 0;
-  std::int64_t bytes = 0;
-  for (const PooledBuffer* buffer : bins_.all()) {
-    TENON_CHECK(buffer->owner == this, "a buffer of somebody else");
-    if (!buffer->in_use) continue;
-    ++in_use;
-    bytes += static_cast<std::int64_t>(buffer->size_bytes());
-  }
-  TENON_CHECK(in_use == stats_.allocation[0].current, "{} buffers in use, counted {}", in_use,
-              stats_.allocation[0].current);
-  TENON_CHECK(bytes == stats_.allocated_bytes[0].current, "{} bytes in use, counted {}", bytes,
-              stats_.allocated_bytes[0].current);
+  lanes_.for_each([&](Lane& lane) {
+    const std::lock_guard lock(lane.lock);
+    std::int64_t in_use = 0, bytes = 0;
+    for (const PooledBuffer* buffer : lane.bins.all()) {
+      TENON_CHECK(buffer->owner == &lane, "a buffer of somebody else");
+      if (!buffer->in_use) continue;
+      ++in_use;
+      bytes += static_cast<std::int64_t>(buffer->size_bytes());
+    }
+    TENON_CHECK(in_use == lane.counters.blocks.current && bytes == lane.counters.bytes.current,
+                "{} buffers of {} bytes in use on {}, counted {} of {}", in_use, bytes,
+                to_string(lane.stream), lane.counters.blocks.current, lane.counters.bytes.current);
+  });
 }
 
 }  // namespace tenon

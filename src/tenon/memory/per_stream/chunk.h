@@ -1,10 +1,9 @@
-// A piece of driver memory that one stream's heap places blocks in, and what is counted.
+// A piece of driver memory that one stream's heap places blocks in.
 #pragma once
 
 #include <cstdint>
 
 #include "tenon/device/backend.h"
-#include "tenon/memory/stats.h"
 
 namespace tenon {
 
@@ -23,24 +22,6 @@ struct Chunk {
   Segment segment;
   std::uint64_t size_bytes = 0;    // what the heap was given: at most segment.size_bytes
   void* extent = nullptr;          // the heap's name for it
-};
-
-// What one allocator counts at each block.
-struct BlockCounters {
-  Stat blocks;
-  Stat bytes;
-  Stat requested_bytes;
-
-  void count_placed(std::uint64_t size, std::uint64_t requested) {
-    blocks.increase(1);
-    bytes.increase(static_cast<std::int64_t>(size));
-    requested_bytes.increase(static_cast<std::int64_t>(requested));
-  }
-  void count_released(std::uint64_t size, std::uint64_t requested) {
-    blocks.decrease(1);
-    bytes.decrease(static_cast<std::int64_t>(size));
-    requested_bytes.decrease(static_cast<std::int64_t>(requested));
-  }
 };
 
 }  // namespace tenon

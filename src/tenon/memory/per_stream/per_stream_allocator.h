@@ -9,8 +9,10 @@
 
 #include "tenon/base/spin_lock.h"
 #include "tenon/memory/device_allocator.h"
+#include "tenon/memory/lane_counters.h"
 #include "tenon/memory/per_stream/chunk.h"
 #include "tenon/memory/per_stream/fallback.h"
+#include "tenon/memory/stream_slots.h"
 
 namespace tenon {
 
@@ -46,10 +48,11 @@ concept BorrowingLane = requires(L lane, Chunk* chunk) {
 // driver has none left, chunks in which nothing lives go back to it and it is asked again; then the
 // fallback, if there is one, is asked for the block alone.
 //
-// Thread safety: as DeviceAllocator. One spin lock over all lanes, held for one placement; growth
-// has a mutex of its own, so a thread that waits for the driver stops nobody who finds room.
-// Complexity: the heap's. A free by DataPtr looks nothing up: the block names its chunk, the chunk
-// its lane. A block is only ever reused on its own stream; record_stream is refused for others.
+// Thread safety: as DeviceAllocator. One spin lock for each lane, held for one placement, so
+// threads on streams of their own do not meet; growth has a mutex of its own, so a thread that
+// waits for the driver stops nobody who finds room. Complexity: the heap's. A free by DataPtr looks
+// nothing up: the block names its chunk, the chunk its lane. A block is only ever reused on its own
+// stream; record_stream is refused for others.
 template <typename L>
 class PerStreamAllocator : public DeviceAllocator {
  public:
@@ -78,16 +81,17 @@ class PerStreamAllocator : public DeviceAllocator {
 
   const Config& config() const { return config_; }
   const DeviceAllocator* fallback() const { return fallback_ ? &fallback_->allocator() : nullptr; }
-  // Visits the lanes by stream id, under the lock.
+  // Visits the lanes by stream id, each under its lock.
   template <typename Visit>
   void for_each_lane(Visit&& visit) const {
-    const std::lock_guard lock(lock_);
-    for (std::uint32_t id = 0; id < lanes_.size(); ++id)
-      if (lanes_[id] != nullptr) visit(id, lanes_[id]->heap);
+    lanes_.for_each([&](LaneState& lane) {
+      const std::lock_guard lock(lane.lock);
+      visit(lane.stream.id, lane.heap);
+    });
   }
 
  private:
-  struct LaneState {
+  struct alignas(64) LaneState {
     LaneState(const Config& config, Stream on) : heap(make_heap(config, on)), stream(on) {}
     static L make_heap(const Config& config, Stream on) {
       if constexpr (std::constructible_from<L, const Config&, Stream>)
@@ -95,8 +99,10 @@ class PerStreamAllocator : public DeviceAllocator {
       else
         return L(config, on.id);
     }
+    mutable SpinLock lock;  // all of the lane but `stream`
     L heap;
-    Stream stream;
+    LaneCounters counters;
+    const Stream stream;
     std::uint64_t offset_end = 0;  // where the next chunk's numbers begin
     std::uint64_t chunk_bytes = 0;
     std::vector<std::unique_ptr<Chunk>> chunks;
@@ -110,7 +116,11 @@ class PerStreamAllocator : public DeviceAllocator {
   static void free_block(void* context);
 
   DataPtr wrap(Handle block) { return {address_of(block), block, &free_block, device_}; }
-  LaneState& lane_of(Stream stream);
+  LaneState& lane_of(Stream stream) {
+    LaneState* lane = lanes_.find(stream);
+    return lane != nullptr ? *lane : make_lane(stream);
+  }
+  LaneState& make_lane(Stream stream);
   Handle place_in(LaneState& lane, std::size_t size_bytes);
   DataPtr allocate_slowly(LaneState& lane, std::size_t size_bytes);
   Handle grow_and_place(LaneState& lane, std::size_t size_bytes);
@@ -118,14 +128,17 @@ class PerStreamAllocator : public DeviceAllocator {
   std::optional<Segment> allocate_chunk(std::uint64_t size_bytes);
   bool release_free_chunks();
   void add_borrowed_blocks(std::vector<SegmentInfo>& segments) const;
+  bool release_if_free(LaneState& lane, std::size_t index);
+  static void check_lane(const LaneState& lane);
   bool owns(const DataPtr& data) const;
 
   const Config config_;
   const std::uint64_t limit_bytes_;
-  mutable SpinLock lock_;            // all below but fallback_
-  std::mutex grow_mutex_;            // growth and release of chunks; taken before lock_
-  std::vector<std::unique_ptr<LaneState>> lanes_;  // by stream id
-  BlockCounters counters_;
+  // Growth and release of chunks, new lanes. Then a lane's lock, then, or alone, this:
+  mutable std::mutex grow_mutex_;
+  mutable SpinLock lock_;  // the counters below
+  StreamSlots<LaneState> lanes_;
+  LaneTotals totals_;  // under grow_mutex_
   Stat reserved_;
   Stat segments_;
   std::int64_t num_device_alloc_ = 0;

@@ -11,8 +11,6 @@
 
 namespace tenon {
 
-inline constexpr std::uint32_t kMostLanes = 4096;
-
 template <typename L>
 PerStreamAllocator<L>::PerStreamAllocator(Backend& backend, Config config,
                                           std::uint64_t limit_bytes,
@@ -23,11 +21,10 @@ PerStreamAllocator<L>::PerStreamAllocator(Backend& backend, Config config,
 
 template <typename L>
 PerStreamAllocator<L>::~PerStreamAllocator() {
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr) continue;
-    for (const auto& chunk : lane->chunks)
+  lanes_.for_each([&](LaneState& lane) {
+    for (const auto& chunk : lane.chunks)
       ignore_refusal([&] { backend_.free_segment(chunk->segment); });
-  }
+  });
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -37,39 +34,33 @@ template <typename L>
 DataPtr PerStreamAllocator<L>::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) [[unlikely]] return DataPtr(device_);
-  LaneState* lane = nullptr;
+  LaneState& lane = lane_of(stream);
   Handle block = nullptr;
   {
-    const std::lock_guard lock(lock_);
-    lane = &lane_of(stream);
-    block = place_in(*lane, size_bytes);
+    const std::lock_guard lock(lane.lock);
+    block = place_in(lane, size_bytes);
   }
-  if (block == nullptr) [[unlikely]] return allocate_slowly(*lane, size_bytes);
+  if (block == nullptr) [[unlikely]] return allocate_slowly(lane, size_bytes);
   DataPtr data = wrap(block);
   observers_.report(MemoryEvent::kRecycled, data.get(), size_bytes, stream);
   return data;
 }
 
-// Requires: lock_ is held.
 template <typename L>
-typename PerStreamAllocator<L>::LaneState& PerStreamAllocator<L>::lane_of(Stream stream) {
-  if (stream.id < lanes_.size() && lanes_[stream.id] != nullptr) [[likely]]
-    return *lanes_[stream.id];
-  if (stream.id >= kMostLanes)
-    throw InvalidArgument(
-        fmt::format("{}: stream ids go up to {}", to_string(stream), kMostLanes - 1));
-  if (stream.id >= lanes_.size()) lanes_.resize(stream.id + 1);
-  lanes_[stream.id] = std::make_unique<LaneState>(config_, stream);
-  return *lanes_[stream.id];
+typename PerStreamAllocator<L>::LaneState& PerStreamAllocator<L>::make_lane(Stream stream) {
+  const std::lock_guard growing(grow_mutex_);
+  if (LaneState* lane = lanes_.find(stream)) return *lane;
+  StreamSlots<LaneState>::check(stream);
+  return totals_.add_lane(lanes_, stream, std::make_unique<LaneState>(config_, stream));
 }
 
-// Requires: lock_ is held.
+// Requires: the lane is locked.
 template <typename L>
 typename L::Handle PerStreamAllocator<L>::place_in(LaneState& lane, std::size_t size_bytes) {
   Handle block = lane.heap.place(size_bytes);
   if (block == nullptr) [[unlikely]] return nullptr;
   block->requested = size_bytes;
-  counters_.count_placed(L::size_of(block), size_bytes);
+  lane.counters.count_placed(L::size_of(block), size_bytes);
   return block;
 }
 
@@ -81,8 +72,8 @@ void PerStreamAllocator<L>::free_block(void* context) {
   auto& lane = *static_cast<LaneState*>(chunk.lane);
   // Before the block can be handed out again, so that observers see events in their order.
   self.observers_.report(MemoryEvent::kFreed, address_of(block), block->requested, lane.stream);
-  const std::lock_guard lock(self.lock_);
-  self.counters_.count_released(L::size_of(block), block->requested);
+  const std::lock_guard lock(lane.lock);
+  lane.counters.count_released(L::size_of(block), block->requested);
   lane.heap.release(block);
 }
 
@@ -122,7 +113,7 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
     for (int choice = 0;; ++choice) {
       std::uint64_t wanted = 0;
       {
-        const std::lock_guard lock(lock_);
+        const std::lock_guard lock(lane.lock);
         if (borrow_chunk(lane)) return place_in(lane, size_bytes);
         wanted = lane.heap.chunk_bytes(size_bytes, choice, lane.chunk_bytes);
         if (wanted == 0 && choice == 0) return nullptr;
@@ -132,7 +123,7 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
       }
       const std::optional<Segment> segment = allocate_chunk(wanted);
       if (!segment) continue;
-      const std::lock_guard lock(lock_);
+      const std::lock_guard lock(lane.lock);
       auto chunk = std::make_unique<Chunk>();
       chunk->allocator = this;
       chunk->lane = &lane;
@@ -151,14 +142,14 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
       ++num_alloc_retries_;
     }
     if (retried || !release_free_chunks()) {
-      const std::lock_guard lock(lock_);
+      const std::lock_guard lock(lane.lock);
       lane.heap.note_refused();
       return nullptr;
     }
   }
 }
 
-// Requires: grow_mutex_ and lock_ are held, so that the chunk does not go back meanwhile.
+// Requires: grow_mutex_ is held and the lane locked, so that the chunk does not go back meanwhile.
 template <typename L>
 bool PerStreamAllocator<L>::borrow_chunk(LaneState& lane) {
   if constexpr (BorrowingLane<L>) {
@@ -191,48 +182,48 @@ std::optional<Segment> PerStreamAllocator<L>::allocate_chunk(std::uint64_t size_
 }
 
 // Gives every chunk in which nothing lives back to the driver, lanes in order. Returns whether any
-// went. Requires: grow_mutex_ is held, lock_ is not. A driver that fails to take a chunk leaves it
-// where it was.
+// went. Requires: grow_mutex_ is held, no lane is locked. A driver that fails to take a chunk
+// leaves it where it was.
 template <typename L>
 bool PerStreamAllocator<L>::release_free_chunks() {
   bool any = false;
-  for (std::size_t id = 0;; ++id) {
-    LaneState* lane = nullptr;
-    {
-      const std::lock_guard lock(lock_);
-      if (id >= lanes_.size()) return any;
-      lane = lanes_[id].get();
-    }
-    for (std::size_t i = 0; lane != nullptr && i < lane->chunks.size();) {
-      Chunk& chunk = *lane->chunks[i];  // only grow_mutex_'s holder changes the list
-      {
-        const std::lock_guard lock(lock_);
-        auto* extent = static_cast<typename L::Extent*>(chunk.extent);
-        if (!L::is_wholly_free(extent)) {
-          ++i;
-          continue;
-        }
-        lane->heap.remove_chunk(extent);
-      }
-      try {
-        backend_.free_segment(chunk.segment);
-      } catch (...) {
-        const std::lock_guard lock(lock_);
-        chunk.extent = lane->heap.add_chunk(chunk.offset_base, chunk.size_bytes, &chunk);
-        throw;
-      }
-      const Segment segment = chunk.segment;
-      {
-        const std::lock_guard lock(lock_);
-        reserved_.decrease(static_cast<std::int64_t>(segment.size_bytes));
-        segments_.decrease(1);
-        ++num_device_free_;
-        lane->chunk_bytes -= chunk.size_bytes;
-        lane->chunks.erase(lane->chunks.begin() + static_cast<std::ptrdiff_t>(i));
-      }
-      any = true;
-    }
+  lanes_.for_each([&](LaneState& lane) {
+    for (std::size_t i = 0; i < lane.chunks.size();)  // only grow_mutex_'s holder changes the list
+      if (release_if_free(lane, i))
+        any = true;
+      else
+        ++i;
+  });
+  return any;
+}
+
+template <typename L>
+bool PerStreamAllocator<L>::release_if_free(LaneState& lane, std::size_t index) {
+  Chunk& chunk = *lane.chunks[index];
+  {
+    const std::lock_guard lock(lane.lock);
+    auto* extent = static_cast<typename L::Extent*>(chunk.extent);
+    if (!L::is_wholly_free(extent)) return false;
+    lane.heap.remove_chunk(extent);
   }
+  const Segment segment = chunk.segment;
+  try {
+    backend_.free_segment(segment);
+  } catch (...) {
+    const std::lock_guard lock(lane.lock);
+    chunk.extent = lane.heap.add_chunk(chunk.offset_base, chunk.size_bytes, &chunk);
+    throw;
+  }
+  {
+    const std::lock_guard lock(lane.lock);
+    lane.chunk_bytes -= chunk.size_bytes;
+    lane.chunks.erase(lane.chunks.begin() + static_cast<std::ptrdiff_t>(index));
+  }
+  const std::lock_guard lock(lock_);
+  reserved_.decrease(static_cast<std::int64_t>(segment.size_bytes));
+  segments_.decrease(1);
+  ++num_device_free_;
+  return true;
 }
 
 template <typename L>
@@ -251,10 +242,11 @@ template <typename L>
 AllocatorStats PerStreamAllocator<L>::stats() const {
   AllocatorStats out;
   {
+    const std::lock_guard growing(grow_mutex_);
+    totals_.add_to(out, lanes_);
+  }
+  {
     const std::lock_guard lock(lock_);
-    out.allocation[0] = out.active[0] = counters_.blocks;
-    out.allocated_bytes[0] = out.active_bytes[0] = counters_.bytes;
-    out.requested_bytes[0] = counters_.requested_bytes;
     out.reserved_bytes[0] = reserved_;
     out.segment[0] = segments_;
     out.num_device_alloc = num_device_alloc_;
@@ -270,10 +262,10 @@ AllocatorStats PerStreamAllocator<L>::stats() const {
 template <typename L>
 void PerStreamAllocator<L>::reset_peak_stats() {
   if (fallback_ != nullptr) fallback_->allocator().reset_peak_stats();
+  const std::lock_guard growing(grow_mutex_);
+  totals_.reset_peaks(lanes_);
   const std::lock_guard lock(lock_);
-  for (Stat* stat : {&counters_.blocks, &counters_.bytes, &counters_.requested_bytes, &reserved_,
-                     &segments_})
-    stat->peak = stat->current;
+  for (Stat* stat : {&reserved_, &segments_}) stat->peak = stat->current;
 }
 
 template <typename L>
@@ -291,48 +283,47 @@ template <typename L>
 std::vector<SegmentInfo> PerStreamAllocator<L>::snapshot() const {
   std::vector<SegmentInfo> out;
   if (fallback_ != nullptr) out = fallback_->allocator().snapshot();
-  const std::lock_guard lock(lock_);
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr) continue;
-    for (const auto& chunk : lane->chunks) {
+  lanes_.for_each([&](LaneState& lane) {
+    const std::lock_guard lock(lane.lock);
+    for (const auto& chunk : lane.chunks) {
       SegmentInfo& segment = out.emplace_back();
       segment.address = reinterpret_cast<std::uintptr_t>(chunk->segment.base);
       segment.size_bytes = chunk->segment.size_bytes;
-      segment.stream = lane->stream;
+      segment.stream = lane.stream;
       auto* extent = static_cast<typename L::Extent*>(chunk->extent);
-      lane->heap.for_each_block(extent, [&](Handle block, bool used) {
+      lane.heap.for_each_block(extent, [&](Handle block, bool used) {
         segment.blocks.push_back(
             {chunk->address_of(L::offset_of(block)), L::size_of(block),
              used ? static_cast<std::uint64_t>(block->requested) : 0,
              used ? BlockInfo::State::kActive : BlockInfo::State::kInactive});
       });
     }
-  }
+  });
   add_borrowed_blocks(out);
   std::sort(out.begin(), out.end(),
             [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
   return out;
 }
 
-// Blocks that lanes have placed in chunks of others, into the segments of those. Requires: lock_ is
-// held.
+// Blocks that lanes have placed in chunks of others, into the segments of those.
 template <typename L>
 void PerStreamAllocator<L>::add_borrowed_blocks(std::vector<SegmentInfo>& segments) const {
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr || lane->borrowed == nullptr || !lane->chunks.empty()) continue;
-    const auto base = reinterpret_cast<std::uintptr_t>(lane->borrowed->segment.base);
+  lanes_.for_each([&](LaneState& lane) {
+    const std::lock_guard lock(lane.lock);
+    if (lane.borrowed == nullptr || !lane.chunks.empty()) return;
+    const auto base = reinterpret_cast<std::uintptr_t>(lane.borrowed->segment.base);
     const auto segment = std::find_if(segments.begin(), segments.end(),
                                       [&](const SegmentInfo& s) { return s.address == base; });
-    if (segment == segments.end()) continue;
-    auto* extent = static_cast<typename L::Extent*>(lane->borrowed->extent);
-    lane->heap.for_each_block(extent, [&](Handle block, bool used) {
-      segment->blocks.push_back({lane->borrowed->address_of(L::offset_of(block)), L::size_of(block),
+    if (segment == segments.end()) return;
+    auto* extent = static_cast<typename L::Extent*>(lane.borrowed->extent);
+    lane.heap.for_each_block(extent, [&](Handle block, bool used) {
+      segment->blocks.push_back({lane.borrowed->address_of(L::offset_of(block)), L::size_of(block),
                                  used ? static_cast<std::uint64_t>(block->requested) : 0,
                                  used ? BlockInfo::State::kActive : BlockInfo::State::kInactive});
     });
     std::sort(segment->blocks.begin(), segment->blocks.end(),
-              [](const BlockInfo& a, const BlockInfo& b) { return a.address < b.address; });
-  }
+              [](const BlockInfo& x, const BlockInfo& y) { return x.address < y.address; });
+  });
 }
 
 template <typename L>
@@ -367,9 +358,27 @@ void PerStreamAllocator<L>::record_stream(const DataPtr& data, Stream stream) {
 template <typename L>
 void PerStreamAllocator<L>::check_invariants() const {
   if (fallback_ != nullptr) fallback_->allocator().check_invariants();
+  const std::lock_guard growing(grow_mutex_);
+  std::int64_t reserved = 0, chunks = 0;
+  lanes_.for_each([&](LaneState& lane) {
+    const std::lock_guard lock(lane.lock);
+    check_lane(lane);
+    for (const auto& chunk : lane.chunks) {
+      ++chunks;
+      reserved += static_cast<std::int64_t>(chunk->segment.size_bytes);
+    }
+  });
   const std::lock_guard lock(lock_);
-  std::int64_t used_blocks = 0, used_bytes = 0, requested = 0, reserved = 0, chunks = 0;
-  const auto count_blocks = [&](const LaneState& lane, const Chunk& chunk) {
+  TENON_CHECK(reserved == reserved_.current && chunks == segments_.current,
+              "{} chunks of {} bytes held, counted {} of {}", chunks, reserved, segments_.current,
+              reserved_.current);
+}
+
+template <typename L>
+void PerStreamAllocator<L>::check_lane(const LaneState& lane) {
+  lane.heap.check_invariants();
+  std::int64_t used_blocks = 0, used_bytes = 0, requested = 0;
+  const auto count_blocks = [&](const Chunk& chunk) {
     lane.heap.for_each_block(
         static_cast<typename L::Extent*>(chunk.extent), [&](Handle block, bool used) {
           TENON_CHECK(chunk_of(block) == &chunk, "a block at {} forgot its chunk",
@@ -380,24 +389,14 @@ void PerStreamAllocator<L>::check_invariants() const {
           requested += static_cast<std::int64_t>(block->requested);
         });
   };
-  for (const auto& lane : lanes_) {
-    if (lane == nullptr) continue;
-    lane->heap.check_invariants();
-    for (const auto& chunk : lane->chunks) {
-      ++chunks;
-      reserved += static_cast<std::int64_t>(chunk->segment.size_bytes);
-      count_blocks(*lane, *chunk);
-    }
-    if (lane->borrowed != nullptr && lane->chunks.empty()) count_blocks(*lane, *lane->borrowed);
-  }
-  TENON_CHECK(used_blocks == counters_.blocks.current && used_bytes == counters_.bytes.current &&
-                  requested == counters_.requested_bytes.current,
-              "{} blocks of {} bytes ({} requested) in chunks, counted {} of {} ({})", used_blocks,
-              used_bytes, requested, counters_.blocks.current, counters_.bytes.current,
-              counters_.requested_bytes.current);
-  TENON_CHECK(reserved == reserved_.current && chunks == segments_.current,
-              "{} chunks of {} bytes held, counted {} of {}", chunks, reserved, segments_.current,
-              reserved_.current);
+  for (const auto& chunk : lane.chunks) count_blocks(*chunk);
+  if (lane.borrowed != nullptr && lane.chunks.empty()) count_blocks(*lane.borrowed);
+  const LaneCounters& counted = lane.counters;
+  TENON_CHECK(used_blocks == counted.blocks.current && used_bytes == counted.bytes.current &&
+                  requested == counted.requested_bytes.current,
+              "{} blocks of {} bytes ({} requested) in chunks of {}, counted {} of {} ({})",
+              used_blocks, used_bytes, requested, to_string(lane.stream), counted.blocks.current,
+              counted.bytes.current, counted.requested_bytes.current);
 }
 
 }  // namespace tenon

@@ -43,7 +43,7 @@ PlanLane::Extent* PlanLane::add_chunk(std::uint64_t offset, std::uint64_t, Chunk
 bool PlanLane::claim(Handle block) {
   bool claimed = false;
   try {
-    claimed = range_->claim(block->offset, block->size, stream_);
+    claimed = range_->claim(block->offset, block->size, stream_, generation_);
   } catch (...) {
     heap_->release(block);
     throw;

@@ -74,7 +74,7 @@ class PlanLane {
   // Takes the chunk, brought by this lane or (`borrowed`) by another.
   Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool borrowed = false);
   static bool is_wholly_free(const Extent* lane) {
-    return lane->range_ != nullptr ? lane->range_->wholly_free()
+    return lane->range_ != nullptr ? lane->range_->close_if_free()
                                    : lane->heap_->blocks_in_use() == 0;
   }
   void remove_chunk(Extent*) {

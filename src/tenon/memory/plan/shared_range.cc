@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 
 #include "tenon/base/check.h"
 
@@ -14,7 +15,10 @@ SharedRange::PerStream& SharedRange::of(Stream stream) {
   return *streams_[stream.id];
 }
 
-bool SharedRange::claim(std::uint64_t offset, std::uint64_t size, Stream stream) {
+bool SharedRange::claim(std::uint64_t offset, std::uint64_t size, Stream stream,
+                        std::uint64_t generation) {
+  const std::lock_guard lock(lock_);
+  if (closed_ || generation != generation_.load(std::memory_order_relaxed)) return false;
   const std::uint64_t end = offset + size;
   const auto above = in_use_.lower_bound(offset);
   if (above != in_use_.end() && above->first < end) return false;
@@ -58,23 +62,34 @@ void SharedRange::forget(std::uint64_t offset, std::uint64_t end) {
 }
 
 void SharedRange::give_back(std::uint64_t offset, std::uint64_t size, Stream stream) {
+  const std::lock_guard lock(lock_);
   in_use_.erase(offset);
   left_.emplace(offset, Left{offset + size, stream.id, ++of(stream).now});
 }
 
 void SharedRange::bring(Chunk* chunk) {
+  const std::lock_guard lock(lock_);
   chunk_ = chunk;
   ++generation_;
 }
 
+bool SharedRange::close_if_free() {
+  const std::lock_guard lock(lock_);
+  closed_ = in_use_.empty();
+  return closed_;
+}
+
 // The driver waits for all work before it takes memory back, so nobody is waited for any more.
 void SharedRange::take_away() {
+  const std::lock_guard lock(lock_);
+  closed_ = false;
   chunk_ = nullptr;
   ++generation_;
   left_.clear();
 }
 
 void SharedRange::check_invariants() const {
+  const std::lock_guard lock(lock_);
   std::uint64_t highest = 0;
   for (const auto& [begin, end] : in_use_) {
     TENON_CHECK(begin >= highest && begin < end, "blocks overlap at {}", begin);

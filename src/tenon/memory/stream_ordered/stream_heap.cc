@@ -311,8 +311,8 @@ void StreamHeap::add_stats(AllocatorStats& out) const {
   counters_.of(Pool::kLarge).add_to(out, StatPool::kLarge);
 }
 
-PeakBoard::Levels StreamHeap::levels(bool peaks) const {
-  PeakBoard::Levels out = {};
+StreamHeap::Board::Levels StreamHeap::levels(bool peaks) const {
+  Board::Levels out = {};
   std::size_t i = 0;
   for (const PoolCounters& c :
        {counters_.both(), counters_.of(Pool::kSmall), counters_.of(Pool::kLarge)}) {
@@ -324,9 +324,9 @@ PeakBoard::Levels StreamHeap::levels(bool peaks) const {
   return out;
 }
 
-PeakBoard::Levels StreamHeap::peak_levels() const { return levels(true); }
+StreamHeap::Board::Levels StreamHeap::peak_levels() const { return levels(true); }
 
-void StreamHeap::join_board(PeakBoard* board) {
+void StreamHeap::join_board(Board* board) {
   if (board_ != nullptr) return;
   board_ = board;
   publish();
@@ -334,7 +334,7 @@ void StreamHeap::join_board(PeakBoard* board) {
 
 void StreamHeap::publish() {
   if (board_ == nullptr) return;
-  const PeakBoard::Levels now = levels(false);
+  const Board::Levels now = levels(false);
   allowed_drift_ = board_->publish(published_, now);
   published_ = now;
 }

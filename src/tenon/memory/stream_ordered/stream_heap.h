@@ -16,7 +16,7 @@
 #include "tenon/memory/stats.h"
 #include "tenon/memory/stream_ordered/counters.h"
 #include "tenon/memory/stream_ordered/extent.h"
-#include "tenon/memory/stream_ordered/peak_board.h"
+#include "tenon/memory/peak_board.h"
 
 namespace tenon {
 
@@ -49,6 +49,9 @@ struct PoolRules {
 // repeats, branches that cannot be foretold would cost more than it saves.
 class StreamHeap {
  public:
+  // allocation, allocated_bytes, requested_bytes, active, active_bytes: for all, small, large.
+  using Board = PeakBoard<15>;
+
   // Holds the heap's lock, with the door closed unless it is to be left as it is.
   enum class Door : bool { kClosed, kAsItIs };
   class Lock {
@@ -146,9 +149,9 @@ class StreamHeap {
   std::int64_t allocated_bytes() const { return counters_.allocated_bytes(); }
   std::int64_t peak_allocated_bytes() const { return counters_.peak_allocated_bytes(); }
   // From now on peaks are shared with other heaps.
-  void join_board(PeakBoard* board);
+  void join_board(Board* board);
   void publish();
-  PeakBoard::Levels peak_levels() const;
+  Board::Levels peak_levels() const;
   // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
   void add_snapshot(std::vector<SegmentInfo>& out) const;
   void check_invariants() const;
@@ -167,7 +170,7 @@ class StreamHeap {
     std::vector<Event> events;
   };
 
-  PeakBoard::Levels levels(bool peaks) const;
+  Board::Levels levels(bool peaks) const;
   void publish_if_drifted() {
     if (board_ == nullptr) [[likely]] return;
     const std::int64_t drift = counters_.allocated_bytes() - published_[1];
@@ -211,8 +214,8 @@ class StreamHeap {
   HeapCounters counters_;
   std::atomic<std::uint64_t> sequence_{0};  // written under the lock
 
-  PeakBoard* board_ = nullptr;  // null while this is the only heap
-  PeakBoard::Levels published_ = {};
+  Board* board_ = nullptr;  // null while this is the only heap
+  Board::Levels published_ = {};
   std::int64_t allowed_drift_ = 0;
 
   std::vector<std::unique_ptr<Extent>> extents_;

@@ -32,10 +32,6 @@ StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSe
     set_memory_fraction(settings.per_process_memory_fraction);
 }
 
-StreamOrderedAllocator::~StreamOrderedAllocator() {
-  for_each_heap([](StreamHeap& heap) { delete &heap; });
-}
-
 // ------------------------------------------------------------------------------------------------
 // The common path
 
@@ -118,11 +114,9 @@ void StreamOrderedAllocator::report_notes() {
 }
 
 StreamHeap& StreamOrderedAllocator::make_heap(Stream stream) {
-  if (stream.id >= kMaxStreams)
-    throw InvalidArgument(fmt::format("{}: stream ids go up to {}", to_string(stream),
-                                      kMaxStreams - 1));
+  StreamSlots<StreamHeap>::check(stream);
   const std::lock_guard device_lock(device_mutex_);
-  if (StreamHeap* heap = heaps_[stream.id].load(std::memory_order_acquire)) return *heap;
+  if (StreamHeap* heap = heaps_.find(stream)) return *heap;
   auto heap = std::make_unique<StreamHeap>(*this, stream);
   for (const Pool pool : {Pool::kSmall, Pool::kLarge}) heap->rules(pool) = pool_rules(pool);
   bool alone = true;
@@ -133,9 +127,7 @@ StreamHeap& StreamOrderedAllocator::make_heap(Stream stream) {
     other.join_board(&peak_board_);
   });
   if (!alone) heap->join_board(&peak_board_);
-  heaps_[stream.id].store(heap.get(), std::memory_order_release);
-  heap_count_ = std::max(heap_count_.load(), stream.id + 1);
-  return *heap.release();
+  return heaps_.add(stream, std::move(heap));
 }
 
 void StreamOrderedAllocator::finish_pending_frees() {
@@ -226,7 +218,7 @@ AllocatorStats StreamOrderedAllocator::stats() const {
     ++heaps;
   });
   if (heaps < 2) return out;
-  const PeakBoard::Levels peaks = peak_board_.peaks();
+  const StreamHeap::Board::Levels peaks = peak_board_.peaks();
   std::size_t i = 0;
   for (std::size_t pool = 0; pool < 3; ++pool)
     for (PoolStats* family : {&out.allocation, &out.allocated_bytes, &out.requested_bytes,

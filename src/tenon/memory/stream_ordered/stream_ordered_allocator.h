@@ -1,7 +1,6 @@
 // The common path of all stream-ordered policies: caching, expandable and stitched.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -9,6 +8,7 @@
 #include "tenon/memory/caching/settings.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/stream_ordered/stream_heap.h"
+#include "tenon/memory/stream_slots.h"
 
 namespace tenon {
 
@@ -23,7 +23,7 @@ namespace tenon {
 // have heaps apart. Thread safety: as DeviceAllocator. A free by DataPtr looks nothing up.
 class StreamOrderedAllocator : public DeviceAllocator {
  public:
-  ~StreamOrderedAllocator() override;
+  ~StreamOrderedAllocator() override = default;
 
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) final;
   void record_stream(const DataPtr& data, Stream stream) override;
@@ -67,8 +67,7 @@ class StreamOrderedAllocator : public DeviceAllocator {
   }
   template <typename Visit>
   void for_each_heap(Visit&& visit) const {  // in order of stream id
-    for (std::uint32_t id = 0; id < heap_count_; ++id)
-      if (StreamHeap* heap = heaps_[id].load(std::memory_order_acquire)) visit(*heap);
+    heaps_.for_each(visit);
   }
   // An event for the observers, who hear of it once no lock is held.
   void note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
@@ -83,14 +82,10 @@ class StreamOrderedAllocator : public DeviceAllocator {
   AllocatorStats device_stats_;      // segments, reserved bytes and the num_ counters
 
  private:
-  static constexpr std::uint32_t kMaxStreams = 4096;
-
   static void free_block(void* context);
   StreamHeap& heap_of(Stream stream) {
-    if (stream.id < kMaxStreams) [[likely]] {
-      StreamHeap* heap = heaps_[stream.id].load(std::memory_order_acquire);
-      if (heap != nullptr) [[likely]] return *heap;
-    }
+    StreamHeap* heap = heaps_.find(stream);
+    if (heap != nullptr) [[likely]] return *heap;
     return make_heap(stream);
   }
   StreamHeap& make_heap(Stream stream);
@@ -108,9 +103,8 @@ class StreamOrderedAllocator : public DeviceAllocator {
   const bool plain_rounding_;  // sizes are rounded to 512 bytes and no finer
   std::uint64_t limit_bytes_;
   std::vector<MemoryEventInfo> notes_;  // under device_mutex_
-  PeakBoard peak_board_;
-  std::atomic<std::uint32_t> heap_count_{0};  // highest stream id that has a heap, plus 1
-  std::array<std::atomic<StreamHeap*>, kMaxStreams> heaps_ = {};
+  StreamHeap::Board peak_board_;
+  StreamSlots<StreamHeap> heaps_;
 };
 
 }  // namespace tenon

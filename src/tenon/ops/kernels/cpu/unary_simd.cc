@@ -226,9 +226,9 @@ struct GeluTanh {
 };
 
 
-// Of f32 alone. Below 1 a polynomial in x^2, times x; above it 1 - exp of a polynomial in |x|, where
-// from 4 on the difference from 1 cannot be seen. Coefficients: weighted least squares on Chebyshev
-// nodes, reweighted towards the least largest relative error (1.2e-9 and 1.1e-9).
+// Of f32 alone. Below 1 a polynomial in x^2, times x; above it 1 - exp of a polynomial in |x|,
+// where from 4 on the difference from 1 cannot be seen. Coefficients: weighted least squares on
+// Chebyshev nodes, reweighted towards the least largest relative error (1.2e-9 and 1.1e-9).
 struct Erf {
   template <class D, class V>
   static HWY_INLINE V polynomial(D d, V x, const float (&c)[7]) {
@@ -238,10 +238,11 @@ struct Erf {
   }
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    static constexpr float kSmall[7] = {1.1283791F,    -0.37612626F,   0.11283585F,  -0.026853811F,
+    static constexpr float kSmall[7] = {1.1283791F,    -0.37612626F,    0.11283585F, -0.026853811F,
                                         0.0051883249F, -0.00080101681F, 7.8537763e-05F};
-    static constexpr float kLarge[7] = {-0.00034127955F, -1.1270902F,    -0.63814312F,  -0.10310831F,
-                                        0.021838831F,    -0.0029478562F, 0.00018639999F};
+    static constexpr float kLarge[7] = {-0.00034127955F, -1.1270902F,    -0.63814312F,
+                                        -0.10310831F,    0.021838831F,   -0.0029478562F,
+                                        0.00018639999F};
     const V size = hn::Abs(x);
     const V small = hn::Mul(x, polynomial(d, hn::Mul(x, x), kSmall));
     const V reach = hn::Min(size, hn::Set(d, 4.0F));

@@ -1,4 +1,4 @@
-// Peaks of quantities that several heaps hold a share of.
+// Peaks of quantities that several streams hold a share of.
 #pragma once
 
 #include <algorithm>
@@ -10,18 +10,17 @@
 
 namespace tenon {
 
-// Each heap publishes its levels now and then, not at every call: when its bytes have drifted from
-// what it last published by kDriftBytes or 1/64 of the total, whichever is more. So a peak over
-// several streams is off by at most that for each stream; with one stream nothing is published and
-// peaks are exact.
+// Each stream publishes its levels now and then, not at every call: when its bytes have drifted
+// from what it last published by kDriftBytes or 1/64 of the total, whichever is more. So a peak
+// over several streams is off by at most that for each stream; with one stream nothing is published
+// and peaks are exact. The second of the levels is the one in bytes that decides.
+template <std::size_t kLevels>
 class PeakBoard {
  public:
   static constexpr std::int64_t kDriftBytes = 1 << 20;
-  // allocation, allocated_bytes, requested_bytes, active, active_bytes: for all, small, large.
-  static constexpr std::size_t kLevels = 15;
   using Levels = std::array<std::int64_t, kLevels>;
 
-  // Replaces a heap's earlier levels. Returns the drift that it may allow itself.
+  // Replaces a stream's earlier levels. Returns the drift that it may allow itself.
   std::int64_t publish(const Levels& before, const Levels& now) {
     const std::lock_guard lock(lock_);
     for (std::size_t i = 0; i < kLevels; ++i) {

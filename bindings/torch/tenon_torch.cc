@@ -1,0 +1,296 @@
+// The functions of libtenon_torch.so: what PyTorch's pluggable allocator calls, and what the Python
+// module calls through ctypes.
+//
+// Errors: those that PyTorch calls throw PyTorch's own exceptions (pytorch_errors.h), but frees,
+// which may run in destructors: they report on stderr. Those for ctypes return nonzero, and
+// tenon_torch_error() says why.
+#include <fmt/format.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "device_memory.h"
+#include "pytorch_errors.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/trace/csv.h"
+
+#define TENON_TORCH_API extern "C" __attribute__((visibility("default")))
+
+namespace tenon::torch {
+namespace {
+
+constexpr int kMaxDevices = 64;
+
+// The process's settings and devices. Never destroyed: PyTorch frees blocks while the process ends.
+struct Process {
+  std::mutex mutex;
+  std::optional<Settings> settings;  // once configured
+  std::array<std::atomic<DeviceMemory*>, kMaxDevices> devices = {};
+  std::string error;  // of the last call by ctypes, which holds Python's lock
+  std::string answer;
+  std::size_t log_entries = 0;
+  std::atomic<std::uint64_t> refused_frees{0};
+};
+
+Process& process() {
+  static auto& instance = *new Process();
+  return instance;
+}
+
+DeviceMemory& make_device(int index) {
+  Process& p = process();
+  const std::lock_guard lock(p.mutex);
+  if (index < 0 || index >= kMaxDevices)
+    throw InvalidArgument(fmt::format("there is no cuda:{}", index));
+  DeviceMemory* made = p.devices[static_cast<std::size_t>(index)].load();
+  if (made != nullptr) return *made;
+  made = new DeviceMemory(cuda_backend(index), p.settings.value_or(Settings{}));
+  if (p.log_entries != 0) made->log_events(p.log_entries);
+  p.devices[static_cast<std::size_t>(index)].store(made, std::memory_order_release);
+  return *made;
+}
+
+DeviceMemory& device(int index) {
+  if (index >= 0 && index < kMaxDevices) [[likely]] {
+    DeviceMemory* made =
+        process().devices[static_cast<std::size_t>(index)].load(std::memory_order_acquire);
+    if (made != nullptr) [[likely]] return *made;
+  }
+  return make_device(index);
+}
+
+template <typename Visit>
+void for_each_device(Visit&& visit) {
+  for (const auto& made : process().devices)
+    if (DeviceMemory* memory = made.load(std::memory_order_acquire)) visit(*memory);
+}
+
+// Runs what PyTorch called; what it throws becomes PyTorch's exception.
+template <typename Call>
+auto for_pytorch(const char* function, Call&& call) -> decltype(call()) {
+  std::string lack, failure;
+  try {
+    return call();
+  } catch (const OutOfMemory& error) {
+    lack = fmt::format("CUDA out of memory. {}", error.what());
+  } catch (const std::exception& error) {
+    failure = fmt::format("{}: {}", function, error.what());
+  }
+  if (!lack.empty()) throw_out_of_memory(lack);
+  throw_error(failure);
+}
+
+// Runs what ctypes called: 0, or 1 and an error.
+template <typename Call>
+int for_python(Call&& call) {
+  try {
+    call();
+    return 0;
+  } catch (const InvalidArgument& error) {
+    process().error = error.what();
+    return 2;
+  } catch (const std::exception& error) {
+    process().error = error.what();
+    return 1;
+  }
+}
+
+void refuse_free(const void* data, const std::string& reason) {
+  // The first ones say what is wrong; a million of them would say no more.
+  if (process().refused_frees.fetch_add(1) < 10)
+    std::fprintf(stderr, "tenon_torch: free(%p): %s\n", data, reason.c_str());
+}
+
+// Only policies that keep a block from reuse while other streams use it.
+void require_streams(const std::string& policy) {
+  find_policy(policy);
+  for (const char* known : {"stitched", "caching", "expandable", "unified"})
+    if (policy == known) return;
+  throw InvalidArgument(fmt::format("policy \"{}\" knows no stream but a block's own, so PyTorch "
+                                    "cannot use it safely: take stitched, caching, expandable or "
+                                    "unified",
+                                    policy));
+}
+
+// Two copies of this library would each hold memory that the other cannot free.
+void require_only_library(const std::string& path) {
+  constexpr const char* kVariable = "TENON_TORCH_IN_USE";
+  const std::string mine = fmt::format("{}:{}", ::getpid(), path);
+  const char* used = std::getenv(kVariable);
+  const std::string prefix = fmt::format("{}:", ::getpid());
+  if (used != nullptr && std::string_view(used).starts_with(prefix) && mine != used)
+    throw std::runtime_error(fmt::format("another libtenon_torch.so is in use in this process: {}",
+                                         std::string_view(used).substr(prefix.size())));
+  ::setenv(kVariable, mine.c_str(), 1);
+}
+
+void configure(const char* policy, const char* limit, const char* conf, const char* path) {
+  Process& p = process();
+  const std::lock_guard lock(p.mutex);
+  Settings settings;
+  settings.policy = policy;
+  settings.conf = conf;
+  if (*limit != '\0') settings.limit_bytes = parse_byte_size(limit);
+  require_streams(settings.policy);
+  parse_caching_settings(settings.conf);
+  if (*limit != '\0' && settings.limit_bytes == 0)
+    throw InvalidArgument("a limit of 0 leaves no memory at all");
+  const auto driver = CudaDriver::standard();
+  driver->require_same_process();
+  for (int i = 0; i < driver->device_count(); ++i) {
+    cu::DeviceId id = 0;
+    std::size_t total = 0;
+    driver->call(driver->device_get, &id, i);
+    driver->call(driver->device_total_mem, &total, id);
+    if (settings.limit_bytes > total)
+      throw InvalidArgument(fmt::format("the limit, {}, is larger than cuda:{}, which has {}",
+                                        format_byte_size(settings.limit_bytes), i,
+                                        format_byte_size(total)));
+  }
+  if (p.settings)
+    throw std::runtime_error(
+        fmt::format("tenon_torch is enabled already, with policy {}", p.settings->policy));
+  require_only_library(path);
+  p.settings = settings;
+}
+
+}  // namespace
+}  // namespace tenon::torch
+
+using namespace tenon;
+using namespace tenon::torch;
+
+// ------------------------------------------------------------------------------------------------
+// For torch.cuda.memory.CUDAPluggableAllocator
+
+TENON_TORCH_API void* tenon_malloc(ssize_t size, int index, cu::Stream stream) {
+  return for_pytorch("tenon_malloc", [&] {
+    return device(index).allocate(static_cast<std::uint64_t>(size), stream);
+  });
+}
+
+TENON_TORCH_API void tenon_free(void* data, ssize_t, int index, cu::Stream) {
+  try {
+    if (!device(index).free(data)) refuse_free(data, "it is not held by tenon_torch");
+  } catch (const std::exception& error) {
+    refuse_free(data, error.what());
+  }
+}
+
+TENON_TORCH_API void tenon_init(int) {}  // devices are set up when they are first used
+
+TENON_TORCH_API void tenon_reset() {
+  for_pytorch("tenon_reset",
+              [] { for_each_device([](DeviceMemory& memory) { memory.empty_cache(); }); });
+}
+
+TENON_TORCH_API void tenon_memory_fraction(double fraction, int index) {
+  for_pytorch("tenon_memory_fraction", [&] { device(index).set_fraction(fraction); });
+}
+
+TENON_TORCH_API void* tenon_base_alloc(void* data, std::size_t* size) {
+  return for_pytorch("tenon_base_alloc", [&] {
+    void* base = nullptr;
+    for_each_device([&](DeviceMemory& memory) {
+      if (base == nullptr) base = memory.base_of(data, size);
+    });
+    if (base == nullptr)
+      throw InvalidPointer(fmt::format("{} is not held by tenon_torch", fmt::ptr(data)));
+    return base;
+  });
+}
+
+TENON_TORCH_API void tenon_record_stream(void* data, cu::Stream stream) {
+  for_pytorch("tenon_record_stream", [&] {
+    bool found = data == nullptr;
+    for_each_device([&](DeviceMemory& memory) {
+      found = found || memory.record_stream(data, stream);
+    });
+    if (!found) throw InvalidPointer(fmt::format("{} is not held by tenon_torch", fmt::ptr(data)));
+  });
+}
+
+TENON_TORCH_API void tenon_begin_allocate_to_pool(int index, PoolId id, StreamFilter filter) {
+  for_pytorch("tenon_begin_allocate_to_pool",
+              [&] { device(index).begin_pool(id, std::move(filter)); });
+}
+
+TENON_TORCH_API void tenon_end_allocate_to_pool(int index, PoolId id) {
+  for_pytorch("tenon_end_allocate_to_pool", [&] { device(index).end_pool(id); });
+}
+
+TENON_TORCH_API void tenon_release_pool(int index, PoolId id) {
+  for_pytorch("tenon_release_pool", [&] { device(index).release_pool(id); });
+}
+
+// ------------------------------------------------------------------------------------------------
+// For the Python module
+
+// 0; or 2 for a bad argument, 1 for any other failure, and tenon_torch_error() says what.
+TENON_TORCH_API int tenon_torch_configure(const char* policy, const char* limit, const char* conf,
+                                          const char* path) {
+  return for_python([&] { configure(policy, limit, conf, path); });
+}
+
+// For an enable that PyTorch refused afterwards. Requires: nothing was allocated.
+TENON_TORCH_API void tenon_torch_cancel() {
+  const std::lock_guard lock(process().mutex);
+  process().settings.reset();
+}
+
+TENON_TORCH_API const char* tenon_torch_error() { return process().error.c_str(); }
+
+// What the last of the next two found, as JSON. Valid until the next call.
+TENON_TORCH_API const char* tenon_torch_answer() { return process().answer.c_str(); }
+
+TENON_TORCH_API int tenon_torch_stats(int index) {
+  return for_python([&] { process().answer = device(index).stats().dump(); });
+}
+
+TENON_TORCH_API int tenon_torch_snapshot() {
+  return for_python([] {
+    nlohmann::json out = {{"segments", nlohmann::json::array()},
+                          {"device_traces", nlohmann::json::array()}};
+    for_each_device([&](DeviceMemory& memory) {
+      nlohmann::json part = memory.snapshot();
+      for (nlohmann::json& segment : part["segments"]) out["segments"].push_back(segment);
+      while (out["device_traces"].size() <
+             static_cast<std::size_t>(memory.backend().device().index))
+        out["device_traces"].push_back(nlohmann::json::array());
+      out["device_traces"].push_back(part["trace"]);
+    });
+    process().answer = out.dump();
+  });
+}
+
+TENON_TORCH_API int tenon_torch_reset_peaks(int index) {
+  return for_python([&] { device(index).reset_peaks(); });
+}
+
+TENON_TORCH_API int tenon_torch_empty_cache() {
+  return for_python([] { for_each_device([](DeviceMemory& memory) { memory.empty_cache(); }); });
+}
+
+TENON_TORCH_API int tenon_torch_set_fraction(double fraction, int index) {
+  return for_python([&] { device(index).set_fraction(fraction); });
+}
+
+TENON_TORCH_API int tenon_torch_log_events(std::size_t max_entries) {
+  return for_python([&] {
+    process().log_entries = max_entries;
+    for_each_device([&](DeviceMemory& memory) { memory.log_events(max_entries); });
+  });
+}
+
+TENON_TORCH_API int tenon_torch_start_recording(int index, const char* name) {
+  return for_python([&] { device(index).start_recording(name); });
+}
+
+TENON_TORCH_API int tenon_torch_stop_recording(int index, const char* path) {
+  return for_python([&] { write_csv(device(index).stop_recording(), path); });
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# scripts/test_viewer.sh BUILD: builds the viewer from its sources, tests it in Chromium against the
+# command in BUILD, and prints how fast it opens and draws a million events.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$(realpath "${1:-build}")
+# Node and npm may come from elsewhere than Debian.
+if ! { command -v node && command -v npm && command -v chromium; } >/dev/null; then
+  scripts/setup.sh packages-viewer.txt
+fi
+cd viewer
+npm ci --no-audit --no-fund --loglevel=error
+npx tsc --noEmit
+TENON="$build/tenon" npm test
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+node test/make_trace.mjs 1000000 "$folder/million.csv"
+"$build/tenon" view "$folder/million.csv" -o "$folder/million.html"
+node test/measure.mjs "$folder/million.html"

@@ -1,0 +1,102 @@
+#include "tenon/lab/view/display_space.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace tenon {
+
+DisplaySpace::DisplaySpace(const std::vector<BackingChange>& changes) {
+  join_touching(changes);
+  find_lives(changes);
+  place_all();
+}
+
+void DisplaySpace::join_touching(const std::vector<BackingChange>& changes) {
+  struct Range {
+    std::uint64_t address, end;
+    bool page;
+  };
+  std::vector<Range> ranges;
+  for (const BackingChange& change : changes)
+    if (change.begins && change.size_bytes > 0)
+      ranges.push_back({change.address, change.address + change.size_bytes, change.page});
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
+    return a.address != b.address ? a.address < b.address : a.end < b.end;
+  });
+  bool page = false;
+  for (const Range& range : ranges) {
+    const std::uint64_t end =
+        regions_.empty() ? 0 : regions_.back().address + regions_.back().size_bytes;
+    const bool joins = !regions_.empty() && (range.address < end || (range.address == end && page &&
+                                                                    range.page));
+    if (joins) {
+      regions_.back().size_bytes = std::max(end, range.end) - regions_.back().address;
+    } else {
+      regions_.push_back({range.address, range.end - range.address, kImmortal, kImmortal, 0});
+    }
+    page = range.page;
+  }
+}
+
+void DisplaySpace::find_lives(const std::vector<BackingChange>& changes) {
+  std::vector<std::uint64_t> backed(regions_.size());
+  for (std::uint32_t i = 0; i < changes.size(); ++i) {
+    if (changes[i].size_bytes == 0) continue;
+    const std::size_t at = region_of(changes[i].address);
+    if (at == regions_.size()) continue;
+    Region& region = regions_[at];
+    if (changes[i].begins) {
+      region.born = std::min(region.born, i);
+      region.dies = kImmortal;
+      backed[at] += changes[i].size_bytes;
+    } else {
+      backed[at] -= changes[i].size_bytes;
+      if (backed[at] == 0) region.dies = i;
+    }
+  }
+}
+
+void DisplaySpace::place_all() {
+  std::vector<std::uint32_t> by_birth(regions_.size());
+  std::iota(by_birth.begin(), by_birth.end(), 0u);
+  std::sort(by_birth.begin(), by_birth.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return regions_[a].born < regions_[b].born;
+  });
+  std::map<std::uint64_t, std::uint64_t> alive;           // offset -> end
+  std::multimap<std::uint32_t, std::uint64_t> by_death;   // last change -> offset
+  for (const std::uint32_t index : by_birth) {
+    Region& region = regions_[index];
+    while (!by_death.empty() && by_death.begin()->first < region.born) {
+      alive.erase(by_death.begin()->second);
+      by_death.erase(by_death.begin());
+    }
+    std::uint64_t at = 0;
+    for (const auto& [offset, end] : alive) {
+      if (offset - at >= region.size_bytes) break;
+      at = end;
+    }
+    region.offset = at;
+    alive.emplace(at, at + region.size_bytes);
+    by_death.emplace(region.dies, at);
+    size_bytes_ = std::max(size_bytes_, at + region.size_bytes);
+  }
+}
+
+std::size_t DisplaySpace::region_of(std::uint64_t address) const {
+  auto at = std::upper_bound(
+      regions_.begin(), regions_.end(), address,
+      [](std::uint64_t wanted, const Region& region) { return wanted < region.address; });
+  if (at == regions_.begin()) return regions_.size();
+  --at;
+  return address - at->address < at->size_bytes ? static_cast<std::size_t>(at - regions_.begin())
+                                                : regions_.size();
+}
+
+std::uint64_t DisplaySpace::offset_of(std::uint64_t address) const {
+  const std::size_t at = region_of(address);
+  return at == regions_.size() ? kNowhere
+                               : regions_[at].offset + (address - regions_[at].address);
+}
+
+}  // namespace tenon

@@ -1,0 +1,43 @@
+// A trace as the viewer wants it: figures to say first, and columns to draw from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/lab/view/column.h"
+#include "tenon/lab/workload.h"
+#include "tenon/trace/snapshot.h"
+#include "tenon/trace/trace.h"
+
+namespace tenon {
+
+struct ViewOptions {
+  std::vector<std::string> policies;  // replayed and put side by side; may be empty
+  std::string conf;                   // PyTorch's allocator settings
+  std::uint64_t capacity_bytes = 0;   // of every replay; 0: none
+  std::uint64_t lag_ns = 5'000'000;
+  std::string file;                   // where the trace came from, as shown
+  // What a snapshot's allocator held when the recording ended; with it, the recording itself is
+  // the first of the policies, "recorded".
+  std::vector<SnapshotSegment> segments;
+};
+
+// Where the page finds its columns: in itself, or at the server that it came from.
+enum class ColumnsAt : std::uint8_t { kPage, kServer };
+
+// What is shown. `figures` is what `tenon view --json` prints; `summary` the same with what the
+// page needs besides (a coarse outline, the list of columns, `source`). Both are JSON in ASCII.
+struct ViewData {
+  std::string name;
+  std::string figures;
+  std::string summary;
+  std::vector<Column> columns;
+  ColumnsAt columns_at = ColumnsAt::kPage;
+};
+
+// Replays over every policy (on several threads) and packs. O(events log blocks) besides the
+// replays; memory about 60 bytes an event. Throws InvalidArgument for unknown policies or settings.
+ViewData make_view(const Trace& trace, const ViewOptions& options, ColumnsAt columns_at);
+
+}  // namespace tenon

@@ -1,0 +1,34 @@
+#include "tenon/memory/cuda/cuda_allocator.h"
+
+#include <map>
+#include <mutex>
+
+#include "tenon/device/cuda/cuda_backend.h"
+#include "tenon/memory/pinned/pinned_allocator.h"
+#include "tenon/memory/policies.h"
+
+namespace tenon {
+
+DeviceAllocator& cuda_allocator(int index) {
+  static std::mutex mutex;
+  static auto& allocators = *new std::map<int, DeviceAllocator*>();
+  const std::lock_guard lock(mutex);
+  DeviceAllocator*& allocator = allocators[index];
+  if (allocator == nullptr) {
+    CudaBackend& backend = cuda_backend(index);
+    const char* policy = backend.limits().has_virtual_memory ? "stitched" : "caching";
+    allocator = make_policy(policy, backend).release();
+  }
+  return *allocator;
+}
+
+PinnedAllocator& pinned_allocator(int index) {
+  static std::mutex mutex;
+  static auto& allocators = *new std::map<int, PinnedAllocator*>();
+  const std::lock_guard lock(mutex);
+  PinnedAllocator*& allocator = allocators[index];
+  if (allocator == nullptr) allocator = new PinnedAllocator(cuda_backend(index));
+  return *allocator;
+}
+
+}  // namespace tenon

@@ -1,0 +1,121 @@
+#include "tenon/memory/private_pool/private_pool.h"
+
+#include <vector>
+
+#include "tenon/base/align.h"
+#include "tenon/base/byte_size.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::uint64_t kSmallSegmentBytes = 2 * kMiB;
+
+std::uint64_t segment_bytes(const BackendLimits& limits, Pool pool, std::uint64_t rounded) {
+  const std::uint64_t wanted = pool == Pool::kSmall ? kSmallSegmentBytes : rounded;
+  return round_up(wanted, limits.has_virtual_memory ? limits.page_granularity
+                                                    : kSmallSegmentBytes);
+}
+
+}  // namespace
+
+PrivatePool::PrivatePool(Backend& backend, std::function<void()> on_shortage,
+                         const CachingSettings& settings, std::uint64_t limit_bytes)
+    : StreamOrderedAllocator(backend, settings, limit_bytes),
+      on_shortage_(std::move(on_shortage)) {}
+
+PrivatePool::~PrivatePool() {
+  for (const auto& [extent, piece] : pieces_)
+    ignore_refusal([&, held = &piece] { release_piece(*held); });
+}
+
+bool PrivatePool::grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
+  const std::uint64_t size = segment_bytes(backend_.limits(), pool, rounded);
+  if (exceeds_limit(size)) return false;
+  auto piece = make_piece(size);
+  if (!piece) {
+    ++device_stats_.num_alloc_retries;
+    if (on_shortage_) on_shortage_();
+    piece = make_piece(size);
+  }
+  if (!piece) return false;
+  {
+    const StreamHeap::Lock lock(heap);
+    pieces_.emplace(heap.add_extent(pool, piece->segment, false), *piece);
+  }
+  add_reserved(pool, static_cast<std::int64_t>(size));
+  count_segment(pool, +1);
+  return true;
+}
+
+// All or nothing; nothing: memory is short.
+std::optional<PrivatePool::Piece> PrivatePool::make_piece(std::uint64_t size_bytes) {
+  if (!backend_.limits().has_virtual_memory) {
+    const auto segment = backend_.allocate_segment(size_bytes);
+    if (!segment) return std::nullopt;
+    return Piece{*segment, {}};
+  }
+  const auto range = backend_.reserve_address(size_bytes);
+  if (!range) return std::nullopt;
+  PageHandle pages;  // id 0 until there are any
+  bool mapped = false;
+  const auto undo = [&] {
+    if (mapped) ignore_refusal([&] { backend_.unmap(range->base, pages); });
+    if (pages.id != 0) ignore_refusal([&] { backend_.release_pages(pages); });
+    ignore_refusal([&] { backend_.release_address(*range); });
+  };
+  try {
+    pages = backend_.create_pages(size_bytes).value_or(PageHandle{});
+    mapped = pages.id != 0 && backend_.map(range->base, pages);
+    if (!mapped || !backend_.set_access(range->base, size_bytes)) return undo(), std::nullopt;
+  } catch (...) {
+    undo();
+    throw;
+  }
+  Segment segment;
+  segment.base = reinterpret_cast<void*>(range->base);
+  segment.size_bytes = size_bytes;
+  return Piece{segment, pages};
+}
+
+void PrivatePool::release_piece(const Piece& piece) {
+  if (piece.pages.id == 0) return backend_.free_segment(piece.segment);
+  const auto base = reinterpret_cast<std::uintptr_t>(piece.segment.base);
+  backend_.unmap(base, piece.pages);
+  backend_.release_pages(piece.pages);
+  backend_.release_address({base, piece.segment.size_bytes});
+}
+
+void PrivatePool::let_go() {
+  {
+    const std::lock_guard device_lock(device_mutex_);
+    may_release_ = true;
+  }
+  empty_cache();
+}
+
+bool PrivatePool::release_cached() {
+  if (!may_release_) return false;
+  finish_pending_frees();
+  bool released = false;
+  for_each_heap([&](StreamHeap& heap) {
+    backend_.synchronize(heap.stream());  // unmapping waits for nobody
+    const StreamHeap::Lock lock(heap);
+    for (const Pool pool : {Pool::kLarge, Pool::kSmall}) {
+      std::vector<Extent*> whole;
+      heap.heap(pool).for_each_free([&](Block* block) {
+        if (StreamHeap::is_whole_extent(block)) whole.push_back(static_cast<Extent*>(block->owner));
+      });
+      for (Extent* extent : whole) {
+        release_piece(pieces_.at(extent));
+        pieces_.erase(extent);
+        const Segment segment = heap.remove_extent(extent);
+        add_reserved(pool, -static_cast<std::int64_t>(segment.size_bytes));
+        count_segment(pool, -1);
+        released = true;
+      }
+    }
+  });
+  return released;
+}
+
+}  // namespace tenon

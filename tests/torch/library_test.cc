@@ -1,0 +1,275 @@
+// libtenon_torch.so as PyTorch calls it: by its C++ arguments, too.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "support/cuda_stand_in.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/device/cuda/cuda_scope.h"
+
+#ifdef TENON_LIBC10
+#include <c10/util/Exception.h>
+#endif
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+using PoolId = std::pair<unsigned long long, unsigned long long>;
+
+// The process's one library, over the stand-in driver. Both keep their state from test to test, as
+// in a program, so each test cleans up after itself.
+class TenonTorchLibrary : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ::setenv("TENON_CUDA_DRIVER", TENON_CUDA_STAND_IN_LIBRARY, 1);
+    ::setenv("TENON_CUDA_STAND_IN", "lazy=1,capacity=1073741824", 1);
+#ifdef TENON_LIBC10
+    ASSERT_NE(::dlopen(TENON_LIBC10, RTLD_NOW | RTLD_LOCAL), nullptr);  // as Python loads it
+#endif
+    library_ = ::dlopen(TENON_TORCH_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(library_, nullptr) << ::dlerror();
+    driver_ = CudaDriver::open(TENON_CUDA_STAND_IN_LIBRARY);
+    driver_->call(driver_->primary_ctx_retain, &context_, 0);
+    ASSERT_EQ(find<int(const char*, const char*, const char*, const char*)>(
+                  "tenon_torch_configure")("stitched", "", "", TENON_TORCH_LIBRARY),
+              0);
+  }
+
+  void TearDown() override {
+    find<void()>("tenon_reset")();
+    EXPECT_EQ(stand_in<const char*()>("stand_in_faults")(), std::string());
+    EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 0u);
+  }
+
+  template <typename F>
+  static F* find(const char* name) {
+    auto* function = reinterpret_cast<F*>(::dlsym(library_, name));
+    EXPECT_NE(function, nullptr) << name;
+    return function;
+  }
+  template <typename F>
+  static F* stand_in(const char* name) {
+    void* library = ::dlopen(TENON_CUDA_STAND_IN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    return reinterpret_cast<F*>(::dlsym(library, name));
+  }
+
+  static void* allocate(ssize_t size, cu::Stream stream = nullptr) {
+    return find<void*(ssize_t, int, cu::Stream)>("tenon_malloc")(size, 0, stream);
+  }
+  static void free(void* data, cu::Stream stream = nullptr) {
+    find<void(void*, ssize_t, int, cu::Stream)>("tenon_free")(data, 0, 0, stream);
+  }
+  static void record_stream(void* data, cu::Stream stream) {
+    find<void(void*, cu::Stream)>("tenon_record_stream")(data, stream);
+  }
+
+  // A stream of PyTorch's own making.
+  cu::Stream make_stream() {
+    const CudaScope scope(*driver_, context_);
+    cu::Stream stream = nullptr;
+    driver_->call(driver_->stream_create, &stream, cu::kStreamNonBlocking);
+    return stream;
+  }
+  void fill(void* data, int value, std::size_t size, cu::Stream stream) {
+    const CudaScope scope(*driver_, context_);
+    driver_->call(driver_->memset_d8_async,
+                  static_cast<cu::Address>(reinterpret_cast<std::uintptr_t>(data)),
+                  static_cast<unsigned char>(value), size, stream);
+  }
+  char first_byte(void* data) {
+    const CudaScope scope(*driver_, context_);
+    char byte = 0;
+    driver_->call(driver_->ctx_synchronize);
+    driver_->call(driver_->memcpy_async,
+                  static_cast<cu::Address>(reinterpret_cast<std::uintptr_t>(&byte)),
+                  static_cast<cu::Address>(reinterpret_cast<std::uintptr_t>(data)),
+                  std::size_t{1}, cu::Stream{nullptr});
+    return byte;
+  }
+
+  static void* library_;
+  static std::shared_ptr<const CudaDriver> driver_;
+  static cu::Context context_;
+};
+
+void* TenonTorchLibrary::library_ = nullptr;
+std::shared_ptr<const CudaDriver> TenonTorchLibrary::driver_;
+cu::Context TenonTorchLibrary::context_ = nullptr;
+
+TEST_F(TenonTorchLibrary, ServesAndTakesBack) {
+  void* small = allocate(100);
+  void* large = allocate(30 << 20);
+  EXPECT_NE(small, nullptr);
+  EXPECT_NE(small, large);
+  fill(large, 3, 30 << 20, nullptr);
+  EXPECT_EQ(first_byte(large), 3);
+  EXPECT_EQ(allocate(0), nullptr);
+  free(nullptr);
+  free(small);
+  free(large);
+}
+
+TEST_F(TenonTorchLibrary, AForeignPointerIsReportedAndIgnored) {
+  ::testing::internal::CaptureStderr();
+  int local = 0;
+  free(&local);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("not held by tenon_torch"));
+  EXPECT_THROW(record_stream(&local, nullptr), std::runtime_error);
+}
+
+TEST_F(TenonTorchLibrary, LackOfMemoryIsAnErrorWithTheNumbers) {
+  try {
+    allocate(ssize_t{3} << 30);
+    FAIL() << "3 GiB on a device of 1 GiB";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("CUDA out of memory. "));
+    EXPECT_THAT(error.what(), HasSubstr("3 GiB"));
+    EXPECT_THAT(error.what(), HasSubstr("cuda:0"));
+  }
+  free(allocate(1 << 20));  // and it goes on
+}
+
+TEST_F(TenonTorchLibrary, PyTorchsOwnErrorIsThrownWherePyTorchIs) {
+#ifdef TENON_LIBC10
+  EXPECT_THROW(allocate(ssize_t{3} << 30), c10::OutOfMemoryError);
+  try {
+    allocate(ssize_t{3} << 30);
+  } catch (const c10::Error& error) {
+    EXPECT_THAT(error.msg(), HasSubstr("CUDA out of memory. "));
+  }
+#else
+  GTEST_SKIP() << "there is no libc10 (Debian's libtorch-dev) to catch its exception with";
+#endif
+}
+
+TEST_F(TenonTorchLibrary, ABlockUsedOnAnotherStreamIsNotReusedEarly) {
+  const cu::Stream side = make_stream();
+  int spoiled = 0;
+  for (int i = 0; i < 50; ++i) {
+    void* block = allocate(4 << 20);
+    fill(block, 1, 4 << 20, nullptr);
+    record_stream(block, side);
+    fill(block, 2, 4 << 20, side);  // whenever it runs
+    free(block);
+    void* next = allocate(4 << 20);
+    fill(next, 7, 4 << 20, nullptr);
+    spoiled += first_byte(next) != 7 ? 1 : 0;
+    free(next);
+  }
+  EXPECT_EQ(spoiled, 0);
+}
+
+TEST_F(TenonTorchLibrary, ThreadsAllocateAndFreeEachOthersBlocks) {
+  std::vector<void*> handed(4000);
+  for (void*& block : handed) block = allocate(5000);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (std::size_t i = t; i < handed.size(); i += 4) {
+        free(handed[i]);
+        handed[i] = allocate(3000);
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(std::set<void*>(handed.begin(), handed.end()).size(), handed.size());
+  for (void* block : handed) free(block);
+}
+
+// --- Private pools, as torch.cuda.graph uses them.
+
+class Capture {
+ public:
+  Capture(const CudaDriver& driver, cu::Context context, cu::Stream stream)
+      : driver_(driver), scope_(driver, context), stream_(stream) {}
+  void begin() {  // in PyTorch's order: outside of our scope's relaxed mode
+    int mode = cu::kCaptureModeGlobal;
+    driver_.thread_exchange_capture_mode(&mode);
+    driver_.call(driver_.stream_begin_capture, stream_, cu::kCaptureModeGlobal);
+  }
+  cu::GraphExec end() {
+    cu::Graph graph = nullptr;
+    driver_.call(driver_.stream_end_capture, stream_, &graph);
+    cu::GraphExec executable = nullptr;
+    driver_.call(driver_.graph_instantiate, &executable, graph, 0ull);
+    driver_.call(driver_.graph_destroy, graph);
+    return executable;
+  }
+
+ private:
+  const CudaDriver& driver_;
+  CudaScope scope_;
+  cu::Stream stream_;
+};
+
+TEST_F(TenonTorchLibrary, ACapturedGraphKeepsItsMemoryToItself) {
+  const auto begin = find<void(int, PoolId, std::function<bool(cu::Stream)>)>(
+      "tenon_begin_allocate_to_pool");
+  const auto end = find<void(int, PoolId)>("tenon_end_allocate_to_pool");
+  const auto release = find<void(int, PoolId)>("tenon_release_pool");
+  const PoolId id{0, 1};
+  const cu::Stream side = make_stream();
+  void* warm = allocate(8 << 20, side);
+  fill(warm, 1, 8 << 20, side);
+  free(warm, side);
+
+  Capture capture(*driver_, context_, side);
+  begin(0, id, [side](cu::Stream stream) { return stream == side; });
+  capture.begin();
+  void* inside = allocate(8 << 20, side);  // a driver call in the middle of a global-mode capture
+  fill(inside, 5, 8 << 20, side);
+  free(inside, side);  // but the graph writes it at every launch
+  void* again = allocate(8 << 20, side);
+  EXPECT_EQ(again, inside) << "within the capture it is reused in stream order";
+  fill(again, 6, 8 << 20, side);
+  const cu::GraphExec graph = capture.end();
+  end(0, id);
+  free(again, side);
+
+  // What others get meanwhile is not the graph's.
+  void* outside = allocate(8 << 20, side);
+  EXPECT_NE(outside, inside);
+  fill(outside, 9, 8 << 20, side);
+  find<void()>("tenon_reset")();
+  for (int i = 0; i < 3; ++i) driver_->call(driver_->graph_launch, graph, side);
+  EXPECT_EQ(first_byte(outside), 9);
+  EXPECT_EQ(first_byte(inside), 6) << "still there for the graph";
+
+  driver_->call(driver_->graph_exec_destroy, graph);
+  release(0, id);
+  free(outside, side);
+}
+
+TEST_F(TenonTorchLibrary, PoolsEndWithTheirLastUserAndBlock) {
+  const auto begin = find<void(int, PoolId, std::function<bool(cu::Stream)>)>(
+      "tenon_begin_allocate_to_pool");
+  const auto end = find<void(int, PoolId)>("tenon_end_allocate_to_pool");
+  const auto release = find<void(int, PoolId)>("tenon_release_pool");
+  const PoolId id{7, 0};
+  const auto everything = [](cu::Stream) { return true; };
+  begin(0, id, everything);
+  void* first = allocate(3 << 20);
+  end(0, id);
+  begin(0, id, everything);
+  void* second = allocate(3 << 20);
+  end(0, id);
+  free(first);
+  find<void()>("tenon_reset")();
+  EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 8u << 20) << "2 pieces of 4 MiB";
+  release(0, id);
+  release(0, id);
+  EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 4u << 20) << "the second block's";
+  EXPECT_THROW(release(0, id), std::runtime_error);
+  EXPECT_THROW(end(0, id), std::runtime_error);
+  free(second);
+  EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 0u);
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,55 @@
+// The Python module, with a fake torch, over the stand-in driver.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+namespace tenon {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string environment = "";
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+class TenonTorchModule : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TenonTorchModule, Holds) {
+  if (std::system("python3 -c 'import ctypes, pickle' >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "there is no python3 with ctypes";
+  const std::string folder = TENON_SOURCE_DIR "/tests/torch";
+  const std::string module = std::string(TENON_TORCH_LIBRARY).substr(
+      0, std::string(TENON_TORCH_LIBRARY).rfind("/tenon_torch/"));
+  const std::string line = fmt::format(
+      "TENON_CUDA_DRIVER='{}' PYTHONPATH='{}/fake:{}' PYTHONDONTWRITEBYTECODE=1 {} "
+      "python3 {}/check_module.py {} {} 2>&1",
+      TENON_CUDA_STAND_IN_LIBRARY, folder, module, GetParam().environment, folder, GetParam().name,
+      TENON_TORCH_LIBRARY);
+  FILE* pipe = ::popen(line.c_str(), "r");
+  std::string out;
+  std::array<char, 4096> buffer;
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe))
+    out.append(buffer.data(), n);
+  EXPECT_EQ(::pclose(pipe), 0);
+  EXPECT_EQ(out, "ok\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, TenonTorchModule,
+    ::testing::Values(Case{"life"}, Case{"every_policy"}, Case{"snapshots"}, Case{"recording"},
+                      Case{"bad_arguments"}, Case{"too_late"}, Case{"refused_by_pytorch"},
+                      Case{"without_record_stream", "FAKE_TORCH_LACKS=set_record_stream_fn"},
+                      Case{"without_pools",
+                           "FAKE_TORCH_LACKS=set_begin_allocate_to_pool,set_release_pool"},
+                      Case{"no_driver", "TENON_CUDA_DRIVER=libno_such_driver.so"},
+                      Case{"old_driver", "TENON_CUDA_STAND_IN=version=10020"},
+                      Case{"no_device", "TENON_CUDA_STAND_IN=devices=0"}, Case{"two_libraries"},
+                      Case{"fork"}),
+    [](const auto& which) { return which.param.name; });
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,64 @@
+// tenon view: a trace as a web page.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "arguments.h"
+#include "commands.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/view/page.h"
+#include "tenon/trace/file_bytes.h"
+#include "view_input.h"
+#include "viewer_page.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+The page needs nothing but a browser: data, script and style are in the one file. It shows memory
+over time, stacked by allocation, with zoom, search by call site and each block's stack; the address
+map at any moment; what each policy would have held; and the events that were recorded.
+
+Examples:
+  tenon view snapshot.pickle                       writes snapshot.html
+  tenon view run.csv.zst -o run.html --policy all
+  tenon view run.pickle --capacity 24GiB           ... and which policies would have failed
+  tenon view run.pickle --json                     the figures that the page shows, no page
+For traces of many millions of events see tenon serve.
+
+Exit status: 0 when the page is written, 2 for bad usage or a file that cannot be read, 1 for a bug
+or a page that cannot be written.)";
+
+struct ViewArguments {
+  ViewInput input;
+  std::string out;
+  bool json = false;
+};
+
+int run_view(ViewArguments& arguments) {
+  const ViewData data = read_view(arguments.input, ColumnsAt::kPage);
+  if (arguments.json) fmt::print("{}", data.figures);
+  if (arguments.json && arguments.out.empty()) return kSuccess;
+  const std::string out =
+      arguments.out.empty() ? trace_name(arguments.input.file) + ".html" : arguments.out;
+  const std::string page = make_page(viewer_page(), data);
+  write_file(out, page);
+  if (!arguments.json) fmt::print("{}\n", out);
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_view(CLI::App& app) {
+  const auto arguments = std::make_shared<ViewArguments>();
+  CLI::App* view = app.add_subcommand("view", "Show a recorded trace as a web page");
+  view->footer(kHelp);
+  add_view_input(*view, arguments->input);
+  view->add_option("-o,--output", arguments->out,
+                   "The page (default: the trace's name with .html, in this folder)");
+  view->add_flag("--json", arguments->json,
+                 "Print the figures as JSON; write a page only with -o");
+  return {view, [arguments] { return run_view(*arguments); }};
+}
+
+}  // namespace tenon::command

@@ -1,0 +1,92 @@
+#include "view_input.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "arguments.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/trace/file_bytes.h"
+#include "tenon/trace/load.h"
+#include "tenon/trace/pickle.h"
+#include "tenon/trace/snapshot.h"
+
+namespace tenon::command {
+namespace {
+
+// A snapshot, or any other trace as one without segments.
+Snapshot load_recording(const std::string& file) {
+  {
+    const FileBytes bytes(file);
+    if (looks_like_pickle(bytes.view())) return parse_snapshot(bytes.view(), file);
+  }
+  Snapshot recording;
+  recording.traces = load_traces(file);
+  return recording;
+}
+
+// The device asked for, or the one that needed most.
+const Trace& choose_trace(const std::vector<Trace>& traces, const ViewInput& input) {
+  if (traces.empty())
+    throw InvalidArgument(fmt::format(
+        "{} holds no recorded events: call torch.cuda.memory._record_memory_history() before the "
+        "part of the program that matters, then dump the snapshot",
+        input.file));
+  if (input.device >= 0) {
+    for (const Trace& trace : traces)
+      if (trace.device == static_cast<std::uint32_t>(input.device)) return trace;
+    throw InvalidArgument(
+        fmt::format("{} has no events of device {}: it has {} device{} with events", input.file,
+                    input.device, traces.size(), traces.size() == 1 ? "" : "s"));
+  }
+  const Trace& trace = *std::max_element(traces.begin(), traces.end(),
+                                         [](const Trace& a, const Trace& b) {
+                                           return a.live_peak_bytes() < b.live_peak_bytes();
+                                         });
+  if (traces.size() > 1)
+    fmt::print(stderr,
+               "tenon: {} has {} devices with events: this is device {}, with the highest live "
+               "peak; --device takes another\n",
+               input.file, traces.size(), trace.device);
+  return trace;
+}
+
+}  // namespace
+
+void add_view_input(CLI::App& app, ViewInput& input) {
+  app.add_option("TRACE", input.file, "A recorded trace or a PyTorch snapshot")->required();
+  app.add_option("--policy", input.policies,
+                 "Policies to compare, comma-separated, all or none (see tenon policies)")
+      ->allow_extra_args(false)  // what follows is a trace
+      ->capture_default_str();
+  app.add_option("--capacity", input.capacity, "Replay on a device of this size, like 24GiB");
+  app.add_option("--conf", input.conf,
+                 "PyTorch's allocator settings for caching and expandable, key:value,key:value");
+  app.add_option("--lag", input.lag, "A stream's work ends this long after it was queued")
+      ->capture_default_str();
+  app.add_option("--device", input.device, "Of a snapshot with several devices")
+      ->check(CLI::NonNegativeNumber);
+}
+
+ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
+  ViewOptions options;
+  if (input.policies != std::vector<std::string>{"none"})
+    options.policies = parse_policies(input.policies);
+  options.conf = input.conf;
+  options.lag_ns = parse_duration_ns(input.lag);
+  options.file = input.file;
+  if (!input.capacity.empty()) {
+    options.capacity_bytes = parse_byte_size(input.capacity);
+    if (options.capacity_bytes == 0)
+      throw InvalidArgument("--capacity 0: a device needs at least one byte");
+  }
+  Snapshot recording = load_recording(input.file);
+  const Trace& trace = choose_trace(recording.traces, input);
+  options.segments = std::move(recording.segments);
+  for (const std::string& warning : trace.warnings)
+    fmt::print(stderr, "tenon: warning: {}\n", warning);
+  return make_view(trace, options, columns_at);
+}
+
+}  // namespace tenon::command
