@@ -30,5 +30,8 @@ Subcommand add_view(CLI::App& app);
 Subcommand add_serve(CLI::App& app);
 std::vector<Subcommand> add_train(CLI::App& app);  // one for each thing to train
 Subcommand add_generate(CLI::App& app);
+Subcommand add_plan(CLI::App& app);
+Subcommand add_validate(CLI::App& app);
+Subcommand add_advise(CLI::App& app);
 
 }  // namespace tenon::command

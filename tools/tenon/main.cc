@@ -23,13 +23,16 @@ int run(int argc, char** argv) {
       "  tenon replay snapshot.pickle                 what would every allocator have needed?\n"
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
-      "  tenon train fashion-mnist                    train a cnn; where did its bytes go?\n"
+      "  tenon explain run.pickle                     why did it run out of memory?\n"
+      "  tenon advise run.pickle --capacity 24GiB     which settings would have made it fit?\n"
       "  tenon view run.pickle                        what was in memory, when, and from where?\n"
+      "  tenon train fashion-mnist                    train a cnn; where did its bytes go?\n"
       "\"tenon replay --help\" says what the figures mean.");
   std::vector<command::Subcommand> subcommands = {
-      command::add_replay(app),   command::add_explain(app), command::add_diff(app),
-      command::add_convert(app),  command::add_policies(app), command::add_info(app),
-      command::add_vectors(app),  command::add_view(app),    command::add_serve(app),
+      command::add_replay(app),   command::add_explain(app), command::add_advise(app),
+      command::add_plan(app),     command::add_validate(app), command::add_diff(app),
+      command::add_view(app),     command::add_serve(app),   command::add_convert(app),
+      command::add_policies(app), command::add_info(app),    command::add_vectors(app),
       command::add_generate(app),
   };
   for (command::Subcommand& training : command::add_train(app))

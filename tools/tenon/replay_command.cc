@@ -9,6 +9,8 @@
 #include "load_file.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/heap/plan.h"
+#include "tenon/lab/planning/plan_file.h"
 #include "tenon/device/devices.h"
 #include "tenon/lab/hardware/hardware_replay.h"
 #include "tenon/lab/report.h"
@@ -61,6 +63,7 @@ struct ReplayArguments {
   std::string lag = "5ms";
   std::string device = "sim";
   std::string json_file;
+  std::string plan_file;
   bool json = false;
   SurveyOptions survey;
 };
@@ -124,6 +127,12 @@ int run_replay(ReplayArguments& arguments) {
     if (options.page_bytes == 0) throw InvalidArgument("--page 0: a page needs at least one byte");
   }
 
+  Plan plan;
+  if (!arguments.plan_file.empty()) {
+    const FileBytes bytes(arguments.plan_file);
+    plan = parse_plan(bytes.view(), arguments.plan_file);
+    options.plan = &plan;
+  }
   std::vector<Workload> workloads;
   int status = load_all(arguments.files, workloads) ? kSuccess : kBadInput;
   for (const Workload& workload : workloads)
@@ -179,6 +188,9 @@ Subcommand add_replay(CLI::App& app) {
   replay->add_option("--page", arguments->page,
                      "Page size of stitched, like 8MiB: smaller holds less memory and costs more "
                      "driver time");
+  replay->add_option("--plan", arguments->plan_file,
+                     "What the policy plan serves: a file of tenon plan -o; without it, a plan is "
+                     "made from each trace");
   replay->add_option("--lag", arguments->lag,
                      "How long the device's work runs behind the host, like 20ms")
       ->capture_default_str();

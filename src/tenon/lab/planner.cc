@@ -17,6 +17,8 @@ namespace {
 constexpr std::uint64_t kWorthSharing = 512;
 // A loop is planned where it needs at most 1/kLoopShare above the live peak.
 constexpr std::uint64_t kLoopShare = 200;
+// Most iterations that a loop is made of.
+constexpr std::size_t kMostFolded = 4;
 
 // What one stream asked for, on three clocks.
 struct StreamRequests {
@@ -111,7 +113,13 @@ void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
   const std::uint64_t unit = plan.unit_bytes();
   std::optional<LoopedRequests> loop;
   Packing of_loop;
-  if (iterations) loop = fold_iterations(stream.by_allocation, *iterations);
+  // A batch that lives until the next one is there outlives its iteration: then two make the loop.
+  Iterations several = iterations.value_or(Iterations{});
+  for (std::size_t n = 1; iterations && !loop && 2.0 * static_cast<double>(n) <= iterations->count; ++n) {
+    several.period = n * iterations->period;
+    loop = fold_iterations(stream.by_allocation, several);
+    if (n == kMostFolded) break;
+  }
   if (loop) of_loop = pack(loop->requests, unit);
   const auto take_loop = [&] {
     plan.set_stream(id, slots_of(loop->requests, of_loop.offsets, unit), loop->loop_begin);

@@ -39,6 +39,7 @@ class Survey {
     made.policy = policy(job);
     made.options.conf = options_.conf;
     made.options.page_bytes = options_.page_bytes;
+    made.options.plan = options_.plan;
     made.lag_ns = options_.lag_ns;
     return made;
   }

@@ -17,6 +17,7 @@ struct SurveyOptions {
   std::vector<std::string> policies;
   std::string conf;                  // PyTorch's allocator settings
   std::uint64_t page_bytes = 0;      // of `stitched`; 0: its default
+  const Plan* plan = nullptr;        // of `plan`; null: one is made from each trace
   std::uint64_t capacity_bytes = 0;  // 0: none
   bool find_capacity = false;
   std::uint64_t lag_ns = 5'000'000;

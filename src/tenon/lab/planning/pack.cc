@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
+#include <bit>
+#include <cmath>
 #include <numeric>
 
 #include "tenon/base/align.h"
@@ -24,6 +25,12 @@ constexpr std::uint64_t kSmallShare = 512;
 constexpr std::uint64_t kGoodShare = 1000;
 // How often a request that ended too high is moved to the front.
 constexpr int kPromotions = 8;
+// The same with further orders, where that was not enough: rounds with each, and greedy runs in all,
+// fewer for large problems (requests x runs).
+constexpr int kLongPromotions = 30;
+constexpr std::size_t kPromotionWork = 400'000;
+constexpr std::size_t kFewestRuns = 4;
+constexpr std::size_t kMostRuns = 64;
 
 using Order = std::vector<std::uint32_t>;
 
@@ -97,7 +104,7 @@ std::uint64_t greedy(const std::vector<PlanRequest>& requests, const Order& orde
 
 // Largest key first; ties in the order of time.
 Order ordered_by(const std::vector<PlanRequest>& requests, Order which,
-                 const std::function<double(const PlanRequest&)>& key) {
+                 double (*key)(const PlanRequest&)) {
   std::vector<double> keys(requests.size());
   for (const std::uint32_t i : which) keys[i] = key(requests[i]);
   std::sort(which.begin(), which.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -108,7 +115,56 @@ Order ordered_by(const std::vector<PlanRequest>& requests, Order which,
   return which;
 }
 
+// By request: the most bytes live at once during its life, as a share of the most ever. Maxima over
+// ranges of time from a table of maxima over powers of two: O(n log n).
+std::vector<double> contention_of(const std::vector<PlanRequest>& requests) {
+  std::uint32_t duration = 1;
+  for (const PlanRequest& r : requests) duration = std::max(duration, r.end);
+  std::vector<std::vector<std::uint64_t>> most(1, std::vector<std::uint64_t>(duration));
+  for (const PlanRequest& r : requests) {
+    most[0][r.begin] += r.size;
+    if (r.end < duration) most[0][r.end] -= r.size;  // wraps and comes back in the sum
+  }
+  std::partial_sum(most[0].begin(), most[0].end(), most[0].begin());
+  for (std::size_t width = 1; 2 * width <= duration; width *= 2) {
+    const std::vector<std::uint64_t>& half = most.back();
+    std::vector<std::uint64_t> whole(half.size() - width);
+    for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = std::max(half[i], half[i + width]);
+    most.push_back(std::move(whole));
+  }
+  const auto peak = static_cast<double>(*std::max_element(most[0].begin(), most[0].end()));
+  std::vector<double> contention(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto [size, begin, end] = requests[i];
+    const int level = std::bit_width(end - begin) - 1;
+    const std::vector<std::uint64_t>& table = most[static_cast<std::size_t>(level)];
+    const std::uint64_t found = std::max(table[begin], table[end - (1u << level)]);
+    contention[i] = static_cast<double>(found) / std::max(1.0, peak);
+  }
+  return contention;
+}
+
 double life(const PlanRequest& r) { return static_cast<double>(r.end - r.begin); }
+
+// First whoever lives in the fullest times, in steps of `grain`; 1 or more: all alike. Then by key.
+struct ContendedOrder {
+  double grain;
+  double (*key)(const PlanRequest&);
+};
+double by_size(const PlanRequest& r) { return static_cast<double>(r.size); }
+double by_area(const PlanRequest& r) { return static_cast<double>(r.size) * life(r); }
+constexpr ContendedOrder kContendedOrders[] = {{0.05, by_size}, {0.2, by_size}, {0.05, life},
+                                               {2, by_size},    {0.2, by_area}, {2, life},
+                                               {2, by_area},    {0.01, by_size}};
+
+Order ordered_by_contention(const std::vector<PlanRequest>& requests, const Order& which,
+                            const std::vector<double>& contention, const ContendedOrder& kind) {
+  Order order = ordered_by(requests, which, kind.key);
+  std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return std::floor(contention[a] / kind.grain) > std::floor(contention[b] / kind.grain);
+  });
+  return order;
+}
 
 // The largest power of two such that all requests up to it need at most 1/kSmallShare together.
 std::uint64_t small_limit(const std::vector<PlanRequest>& requests, std::uint64_t whole) {
@@ -135,52 +191,91 @@ std::vector<PlanRequest> in_units(const std::vector<PlanRequest>& requests, std:
   return out;
 }
 
+// The best packing so far, and what improves it.
+class Packer {
+ public:
+  explicit Packer(const std::vector<PlanRequest>& requests)
+      : requests_(requests), offsets_(requests.size()) {
+    Order all(requests.size());
+    std::iota(all.begin(), all.end(), 0);
+    best_.lower_bound_bytes = live_peak(requests, all);
+    best_.offsets.resize(requests.size());
+    best_.peak_bytes = replay(requests, all, best_.offsets);
+    const std::uint64_t limit = small_limit(requests, best_.lower_bound_bytes);
+    for (const std::uint32_t i : all) (requests[i].size <= limit ? small_ : large_).push_back(i);
+    strip_ = replay(requests, small_, offsets_);
+  }
+
+  bool good_enough() const {
+    return best_.peak_bytes <= best_.lower_bound_bytes + best_.lower_bound_bytes / kGoodShare;
+  }
+
+  void try_fixed_orders() {
+    for (const auto key : {by_size, by_area, life}) {
+      if (good_enough()) return;
+      try_order(ordered_by(requests_, large_, key), best_.peak_bytes - strip_);
+    }
+  }
+
+  // Whoever ended highest came too late: it goes to the front, and the rest follows as before.
+  void promote_highest() {
+    Order order = ordered_by(requests_, large_, by_size);
+    for (int round = 0; round < kPromotions && !good_enough(); ++round) {
+      const std::uint64_t peak = try_order(order, UINT64_MAX);
+      std::stable_partition(order.begin(), order.end(), [&](std::uint32_t i) {
+        return offsets_[i] + requests_[i].size == peak;
+      });
+    }
+  }
+
+  // The same from further orders, for longer, with all that ended too high: above the middle
+  // between bound and peak.
+  void promote_from_many_orders() {
+    if (good_enough() || large_.empty()) return;
+    const std::vector<double> contention = contention_of(requests_);
+    std::size_t runs_left = std::clamp(kPromotionWork / large_.size(), kFewestRuns, kMostRuns);
+    for (const ContendedOrder& kind : kContendedOrders) {
+      Order order = ordered_by_contention(requests_, large_, contention, kind);
+      for (int round = 0; round < kLongPromotions && runs_left > 0 && !good_enough(); ++round) {
+        --runs_left;
+        const std::uint64_t peak = try_order(order, UINT64_MAX);
+        const std::uint64_t bound = std::min(peak, best_.lower_bound_bytes);
+        std::stable_partition(order.begin(), order.end(), [&](std::uint32_t i) {
+          return offsets_[i] + requests_[i].size >= peak - (peak - bound) / 2;
+        });
+      }
+    }
+  }
+
+  Packing take() { return std::move(best_); }
+
+ private:
+  // Large requests in this order, small ones in their strip above; kept if it is the best yet.
+  std::uint64_t try_order(const Order& order, std::uint64_t give_up_at) {
+    const std::uint64_t peak = greedy(requests_, order, offsets_, give_up_at);
+    if (strip_ + peak >= best_.peak_bytes) return peak;
+    best_.peak_bytes = strip_ + peak;
+    for (const std::uint32_t i : large_) best_.offsets[i] = offsets_[i];
+    for (const std::uint32_t i : small_) best_.offsets[i] = peak + offsets_[i];
+    return peak;
+  }
+
+  const std::vector<PlanRequest>& requests_;
+  Packing best_;
+  Order small_, large_;
+  std::vector<std::uint64_t> offsets_;  // of the try in hand; small ones from the strip's start
+  std::uint64_t strip_ = 0;             // what small requests need together
+};
+
 }  // namespace
 
 Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
   const std::vector<PlanRequest> requests = in_units(wanted, unit_bytes);
-  Order all(requests.size());
-  std::iota(all.begin(), all.end(), 0);
-  Packing best;
-  best.lower_bound_bytes = live_peak(requests, all);
-  best.offsets.resize(requests.size());
-  best.peak_bytes = replay(requests, all, best.offsets);
-
-  const std::uint64_t limit = small_limit(requests, best.lower_bound_bytes);
-  Order small, large;
-  for (const std::uint32_t i : all) (requests[i].size <= limit ? small : large).push_back(i);
-  std::vector<std::uint64_t> offsets(requests.size());
-  const std::uint64_t strip = replay(requests, small, offsets);
-
-  const std::function<double(const PlanRequest&)> keys[] = {
-      [](const PlanRequest& r) { return static_cast<double>(r.size); },
-      [](const PlanRequest& r) { return static_cast<double>(r.size) * life(r); },
-      [](const PlanRequest& r) { return life(r); },
-  };
-  const auto try_order = [&](const Order& order, std::uint64_t give_up_at) {
-    const std::uint64_t peak = greedy(requests, order, offsets, give_up_at);
-    if (strip + peak >= best.peak_bytes) return peak;
-    best.peak_bytes = strip + peak;
-    for (const std::uint32_t i : large) best.offsets[i] = offsets[i];
-    for (const std::uint32_t i : small) best.offsets[i] = peak + offsets[i];
-    return peak;
-  };
-  const auto good_enough = [&] {
-    return best.peak_bytes <= best.lower_bound_bytes + best.lower_bound_bytes / kGoodShare;
-  };
-  for (const auto& key : keys) {
-    if (good_enough()) return best;
-    try_order(ordered_by(requests, large, key), best.peak_bytes - strip);
-  }
-  // Whoever ended highest came too late: it goes to the front, and the rest follows as before.
-  Order order = ordered_by(requests, large, keys[0]);
-  for (int round = 0; round < kPromotions && !good_enough(); ++round) {
-    const std::uint64_t peak = try_order(order, UINT64_MAX);
-    std::stable_partition(order.begin(), order.end(), [&](std::uint32_t i) {
-      return offsets[i] + requests[i].size == peak;
-    });
-  }
-  return best;
+  Packer packer(requests);
+  packer.try_fixed_orders();
+  packer.promote_highest();
+  packer.promote_from_many_orders();
+  return packer.take();
 }
 
 Packing pack_tightly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes,

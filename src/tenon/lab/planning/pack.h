@@ -14,7 +14,8 @@ namespace tenon {
 // Static packing is strongly NP-hard; this takes the best of several heuristics:
 //  - greedy: requests in a fixed order (largest first; largest area of size x life first; longest
 //    life first), each at the lowest offset that is free throughout its life;
-//  - promoted: largest first, then over and over with what ended highest moved to the front;
+//  - promoted: an order (largest first; then others, by how full the times are that a request lives
+//    in), over and over with what ended highest moved to the front;
 //  - replayed: in the program's own order, best fit, as an allocator without foresight would do.
 // Requests so small that all of them together never need more than 1/512 of the whole are replayed
 // in a strip of their own above the others. On recorded training programs the result is within a

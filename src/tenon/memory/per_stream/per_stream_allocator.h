@@ -36,6 +36,13 @@ concept Lane = requires(L lane, const L& view, typename L::Handle handle,
   view.check_invariants();
 };
 
+// A lane that may also place in a chunk that another lane has brought.
+template <typename L>
+concept BorrowingLane = requires(L lane, Chunk* chunk) {
+  { lane.chunk_to_borrow() } -> std::same_as<Chunk*>;  // null: there is nothing to borrow
+  { lane.add_chunk(0, 0, chunk, true) } -> std::same_as<typename L::Extent*>;
+};
+
 // Serves each stream from a heap of its own, so blocks are reused in stream order and no stream
 // needs to wait for another. A heap that has no room grows by a chunk from the driver. When the
 // driver has none left, chunks in which nothing lives go back to it and it is asked again; then the
@@ -85,7 +92,13 @@ class PerStreamAllocator : public DeviceAllocator {
 
  private:
   struct alignas(64) LaneState {
-    LaneState(const Config& config, Stream on) : heap(config, on.id), stream(on) {}
+    LaneState(const Config& config, Stream on) : heap(make_heap(config, on)), stream(on) {}
+    static L make_heap(const Config& config, Stream on) {
+      if constexpr (std::constructible_from<L, const Config&, Stream>)
+        return L(config, on);
+      else
+        return L(config, on.id);
+    }
     mutable SpinLock lock;  // all of the lane but `stream`
     L heap;
     LaneCounters counters;
@@ -93,6 +106,7 @@ class PerStreamAllocator : public DeviceAllocator {
     std::uint64_t offset_end = 0;  // where the next chunk's numbers begin
     std::uint64_t chunk_bytes = 0;
     std::vector<std::unique_ptr<Chunk>> chunks;
+    std::unique_ptr<Chunk> borrowed;  // its own record of a chunk that is another lane's
   };
 
   static Chunk* chunk_of(Handle block) { return static_cast<Chunk*>(block->owner); }
@@ -110,8 +124,10 @@ class PerStreamAllocator : public DeviceAllocator {
   Handle place_in(LaneState& lane, std::size_t size_bytes);
   DataPtr allocate_slowly(LaneState& lane, std::size_t size_bytes);
   Handle grow_and_place(LaneState& lane, std::size_t size_bytes);
+  bool borrow_chunk(LaneState& lane);
   std::optional<Segment> allocate_chunk(std::uint64_t size_bytes);
   bool release_free_chunks();
+  void add_borrowed_blocks(std::vector<SegmentInfo>& segments) const;
   bool release_if_free(LaneState& lane, std::size_t index);
   static void check_lane(const LaneState& lane);
   bool owns(const DataPtr& data) const;

@@ -114,6 +114,7 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
       std::uint64_t wanted = 0;
       {
         const std::lock_guard lock(lane.lock);
+        if (borrow_chunk(lane)) return place_in(lane, size_bytes);
         wanted = lane.heap.chunk_bytes(size_bytes, choice, lane.chunk_bytes);
         if (wanted == 0 && choice == 0) return nullptr;
         if (wanted == 0) break;
@@ -146,6 +147,21 @@ typename L::Handle PerStreamAllocator<L>::grow_and_place(LaneState& lane, std::s
       return nullptr;
     }
   }
+}
+
+// Requires: grow_mutex_ is held and the lane locked, so that the chunk does not go back meanwhile.
+template <typename L>
+bool PerStreamAllocator<L>::borrow_chunk(LaneState& lane) {
+  if constexpr (BorrowingLane<L>) {
+    const Chunk* lent = lane.heap.chunk_to_borrow();
+    if (lent == nullptr) return false;
+    auto chunk = std::make_unique<Chunk>(*lent);
+    chunk->lane = &lane;
+    chunk->extent = lane.heap.add_chunk(chunk->offset_base, chunk->size_bytes, chunk.get(), true);
+    lane.borrowed = std::move(chunk);
+    return true;
+  }
+  return false;
 }
 
 template <typename L>
@@ -283,9 +299,31 @@ std::vector<SegmentInfo> PerStreamAllocator<L>::snapshot() const {
       });
     }
   });
+  add_borrowed_blocks(out);
   std::sort(out.begin(), out.end(),
             [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
   return out;
+}
+
+// Blocks that lanes have placed in chunks of others, into the segments of those.
+template <typename L>
+void PerStreamAllocator<L>::add_borrowed_blocks(std::vector<SegmentInfo>& segments) const {
+  lanes_.for_each([&](LaneState& lane) {
+    const std::lock_guard lock(lane.lock);
+    if (lane.borrowed == nullptr || !lane.chunks.empty()) return;
+    const auto base = reinterpret_cast<std::uintptr_t>(lane.borrowed->segment.base);
+    const auto segment = std::find_if(segments.begin(), segments.end(),
+                                      [&](const SegmentInfo& s) { return s.address == base; });
+    if (segment == segments.end()) return;
+    auto* extent = static_cast<typename L::Extent*>(lane.borrowed->extent);
+    lane.heap.for_each_block(extent, [&](Handle block, bool used) {
+      segment->blocks.push_back({lane.borrowed->address_of(L::offset_of(block)), L::size_of(block),
+                                 used ? static_cast<std::uint64_t>(block->requested) : 0,
+                                 used ? BlockInfo::State::kActive : BlockInfo::State::kInactive});
+    });
+    std::sort(segment->blocks.begin(), segment->blocks.end(),
+              [](const BlockInfo& x, const BlockInfo& y) { return x.address < y.address; });
+  });
 }
 
 template <typename L>
@@ -340,16 +378,19 @@ template <typename L>
 void PerStreamAllocator<L>::check_lane(const LaneState& lane) {
   lane.heap.check_invariants();
   std::int64_t used_blocks = 0, used_bytes = 0, requested = 0;
-  for (const auto& chunk : lane.chunks)
+  const auto count_blocks = [&](const Chunk& chunk) {
     lane.heap.for_each_block(
-        static_cast<typename L::Extent*>(chunk->extent), [&](Handle block, bool used) {
-          TENON_CHECK(chunk_of(block) == chunk.get(), "a block at {} forgot its chunk",
+        static_cast<typename L::Extent*>(chunk.extent), [&](Handle block, bool used) {
+          TENON_CHECK(chunk_of(block) == &chunk, "a block at {} forgot its chunk",
                       L::offset_of(block));
           if (!used) return;
           ++used_blocks;
           used_bytes += static_cast<std::int64_t>(L::size_of(block));
           requested += static_cast<std::int64_t>(block->requested);
         });
+  };
+  for (const auto& chunk : lane.chunks) count_blocks(*chunk);
+  if (lane.borrowed != nullptr && lane.chunks.empty()) count_blocks(*lane.borrowed);
   const LaneCounters& counted = lane.counters;
   TENON_CHECK(used_blocks == counted.blocks.current && used_bytes == counted.bytes.current &&
                   requested == counted.requested_bytes.current,

@@ -6,19 +6,19 @@
 namespace tenon {
 namespace {
 
-PlanConfig checked(const Plan* plan) {
+PlanConfig checked(const Plan* plan, Backend& backend) {
   if (plan == nullptr)
     throw InvalidArgument(
         "plan: this policy needs a plan; make one from a recording (tenon replay does so from the "
         "trace it replays)");
-  return {plan};
+  return {plan, plan->shared() ? std::make_shared<SharedRange>(backend) : nullptr};
 }
 
 }  // namespace
 
 PlanAllocator::PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes)
     : PerStreamAllocator(
-          backend, checked(plan), limit_bytes,
+          backend, checked(plan, backend), limit_bytes,
           std::make_unique<CachingAllocator>(backend, CachingSettings{}, limit_bytes)) {}
 
 PlanReport PlanAllocator::report() const {

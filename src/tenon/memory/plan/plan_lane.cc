@@ -16,19 +16,43 @@ std::uint64_t hash_of(const Sizes& sizes) {
 
 }  // namespace
 
-PlanLane::PlanLane(const Config& config, std::uint32_t stream_id) {
-  unit_bytes_ = config.plan->unit_bytes();
-  if (const StreamPlan* plan = config.plan->stream(stream_id); plan && plan->size_bytes > 0)
-    heap_.emplace(*plan, unit_bytes_);
+PlanLane::PlanLane(const Config& config, Stream stream)
+    : stream_(stream), range_(config.range.get()), unit_bytes_(config.plan->unit_bytes()) {
+  const StreamPlan* plan = config.plan->stream(stream.id);
+  if (plan == nullptr || plan->size_bytes == 0) return;
+  heap_.emplace(*plan, unit_bytes_);
+  memory_bytes_ = range_ != nullptr ? config.plan->total_bytes() : plan->size_bytes;
 }
 
-PlanLane::Extent* PlanLane::add_chunk(std::uint64_t offset, std::uint64_t, Chunk* chunk) {
+PlanLane::Extent* PlanLane::add_chunk(std::uint64_t offset, std::uint64_t, Chunk* chunk,
+                                      bool borrowed) {
   // The plan's offsets are the stream's numbers: its chunk is the only one, wherever it lies.
   chunk->offset_base = 0;
   static_cast<void>(offset);
   heap_->set_owner(chunk);
   has_memory_ = true;
+  if (range_ != nullptr) {
+    if (!borrowed) range_->bring(chunk);
+    generation_ = range_->generation();
+  }
   return this;
+}
+
+// Whether the range has the block's bytes for this stream. Should the driver refuse an event, the
+// block is given up.
+bool PlanLane::claim(Handle block) {
+  bool claimed = false;
+  try {
+    claimed = range_->claim(block->offset, block->size, stream_, generation_);
+  } catch (...) {
+    heap_->release(block);
+    throw;
+  }
+  if (claimed) return true;
+  heap_->release(block);  // another stream's block outlived its time there
+  ++report_.occupied;
+  recent_count_ = 0;
+  return false;
 }
 
 PlanLane::Handle PlanLane::refuse_without_memory() {
@@ -58,6 +82,7 @@ PlanLane::Handle PlanLane::place_off_plan(std::uint64_t size) {
   ++report_.resynchronised;
   PlanBlock* block = heap_->place(size);
   if (block == nullptr) heap_->seek(*slot + 1);  // found, but its place is still in use
+  if (block != nullptr && range_ != nullptr && !claim(block)) return nullptr;
   return block;
 }
 
@@ -85,6 +110,7 @@ std::optional<std::size_t> PlanLane::find_program() const {
 
 void PlanLane::check_invariants() const {
   if (heap_.has_value()) heap_->check_invariants();
+  if (range_ != nullptr) range_->check_invariants();
 }
 
 }  // namespace tenon

@@ -4,16 +4,19 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "tenon/heap/plan_heap.h"
 #include "tenon/memory/per_stream/per_stream_allocator.h"
+#include "tenon/memory/plan/shared_range.h"
 
 namespace tenon {
 
 struct PlanConfig {
-  const Plan* plan = nullptr;  // outlives the allocator
+  const Plan* plan = nullptr;          // outlives the allocator
+  std::shared_ptr<SharedRange> range;  // where the plan's streams share; else null
 };
 
 // How well a program kept to its plan.
@@ -34,36 +37,50 @@ struct PlanReport {
 //  - the last few sizes that were refused in a row are remembered: where the same sequence stands
 //    elsewhere in the plan (nearest ahead, around its end), the program is taken to be there.
 // Wherever that leads, PlanHeap serves no place that is in use, so a wrong guess costs memory, not
-// correctness.
+// correctness. Where streams share a range, SharedRange has the last word.
 class PlanLane {
  public:
   using Config = PlanConfig;
   using Handle = PlanBlock*;
   using Extent = PlanLane;
 
-  PlanLane(const Config& config, std::uint32_t stream_id);
+  PlanLane(const Config& config, Stream stream);
 
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }
 
   Handle place(std::uint64_t size) {
-    if (!has_memory_) [[unlikely]] return refuse_without_memory();
-    if (PlanBlock* block = heap_->place(size)) [[likely]] {
-      ++report_.served;
-      return block;
-    }
-    return place_off_plan(size);
+    if (!has_memory()) [[unlikely]] return refuse_without_memory();
+    PlanBlock* block = heap_->place(size);
+    if (block == nullptr) [[unlikely]] return place_off_plan(size);
+    if (range_ != nullptr && !claim(block)) return nullptr;
+    ++report_.served;
+    return block;
   }
-  void release(Handle block) { heap_->release(block); }
+  void release(Handle block) {
+    heap_->release(block);
+    if (range_ != nullptr) range_->give_back(block->offset, block->size, stream_);
+  }
 
   // The whole plan, once.
   std::uint64_t chunk_bytes(std::uint64_t, int choice, std::uint64_t) const {
-    const bool wanted = choice == 0 && heap_.has_value() && !has_memory_ && !refused_;
-    return wanted ? heap_->size_bytes() : 0;
+    const bool wanted = choice == 0 && heap_.has_value() && !has_memory() && !refused_;
+    return wanted ? memory_bytes_ : 0;
   }
-  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk);
-  static bool is_wholly_free(const Extent* lane) { return lane->heap_->blocks_in_use() == 0; }
-  void remove_chunk(Extent*) { has_memory_ = false; }
+  // Memory that another lane has brought and this one may use; null where there is none.
+  Chunk* chunk_to_borrow() const {
+    return range_ != nullptr && heap_.has_value() && !has_memory() ? range_->chunk() : nullptr;
+  }
+  // Takes the chunk, brought by this lane or (`borrowed`) by another.
+  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool borrowed = false);
+  static bool is_wholly_free(const Extent* lane) {
+    return lane->range_ != nullptr ? lane->range_->close_if_free()
+                                   : lane->heap_->blocks_in_use() == 0;
+  }
+  void remove_chunk(Extent*) {
+    has_memory_ = false;
+    if (range_ != nullptr) range_->take_away();
+  }
   // The device has no memory for the plan: the fallback serves the stream from now on.
   void note_refused() { refused_ = true; }
 
@@ -71,7 +88,7 @@ class PlanLane {
   void for_each_block(Extent*, Visit&& visit) const {
     for (PlanBlock* block : heap_->in_use_by_offset()) visit(block, true);
   }
-  std::uint64_t largest_free() const { return has_memory_ ? heap_->largest_free() : 0; }
+  std::uint64_t largest_free() const { return has_memory() ? heap_->largest_free() : 0; }
   void check_invariants() const;
   const PlanReport& report() const { return report_; }
 
@@ -79,13 +96,21 @@ class PlanLane {
   static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan
   using Sizes = std::array<std::uint64_t, kMemory>;
 
+  bool has_memory() const {
+    return has_memory_ && (range_ == nullptr || generation_ == range_->generation());
+  }
+  bool claim(Handle block);
   Handle refuse_without_memory();
   Handle place_off_plan(std::uint64_t size);
   std::optional<std::size_t> find_program() const;
   void index_sequences();
 
   std::optional<PlanHeap> heap_;  // none: the plan does not know the stream
+  const Stream stream_;
+  SharedRange* const range_;      // null: the stream's memory is its own
+  std::uint64_t generation_ = 0;  // of the range's memory, when it was taken
   std::uint64_t unit_bytes_ = 1;
+  std::uint64_t memory_bytes_ = 0;  // that the plan needs, for the stream or for all that share
   bool has_memory_ = false;
   bool refused_ = false;
   Sizes recent_ = {};              // rounded sizes refused lately, oldest first

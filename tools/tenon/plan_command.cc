@@ -1,0 +1,272 @@
+// tenon plan: offsets for a recorded program, or for a static-planning problem.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "arguments.h"
+#include "commands.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/plan_validator.h"
+#include "tenon/lab/planner.h"
+#include "tenon/lab/planning/fit.h"
+#include "tenon/lab/planning/instance.h"
+#include "tenon/lab/planning/plan_file.h"
+#include "tenon/lab/workload.h"
+#include "tenon/trace/file_bytes.h"
+#include "tenon/trace/load.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+The file is a recorded trace or a PyTorch snapshot (as for tenon replay), or a static-planning problem
+in google/minimalloc's format: a CSV file with the columns id,lower,upper,size, upper exclusive.
+
+A trace becomes a plan: an offset for each allocation. Where the end of the recording repeats itself,
+only one iteration is planned, to be served over and over (--whole plans every allocation recorded).
+-o writes it; "tenon replay TRACE --policy plan --plan FILE" serves it, "tenon validate" checks it.
+Every plan is checked before it is printed, by code that shares nothing with the planner.
+
+A problem with --capacity is searched for a packing within it, and without for the smallest one.
+-o writes the problem with a column "offset".
+
+With --json: solved (within the capacity, if one was given), peak_bytes, lower_bound_bytes (most bytes
+live at once), seconds (of planning, without reading), and more.
+
+Examples:
+  tenon plan run.csv.zst -o run.plan
+  tenon plan problem.csv --capacity 1048576 -o solution.csv
+  tenon plan run.pickle --json
+
+Exit status: 0 when a plan was made, fit or not; 2 for bad usage or a file that cannot be read.)";
+
+struct PlanArguments {
+  std::string file;
+  std::string output;
+  std::string capacity;
+  std::uint64_t capacity_bytes = 0;
+  std::size_t device = 0;
+  double effort = 1;
+  bool whole = false;
+  bool own_memory = false;
+  bool json = false;
+};
+
+// What is printed of either sort of plan.
+struct PlanReportLine {
+  std::string name;
+  std::size_t requests = 0;
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t lower_bound_bytes = 0;
+  double seconds = 0;
+  bool impossible = false;
+  nlohmann::ordered_json more = nlohmann::ordered_json::object();
+  std::string text;  // further lines
+};
+
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+void print_report(const PlanArguments& arguments, const PlanReportLine& report) {
+  const std::uint64_t capacity = arguments.capacity_bytes;
+  const bool solved = capacity == 0 || report.peak_bytes <= capacity;
+  const double ratio = report.lower_bound_bytes == 0
+                           ? 1
+                           : static_cast<double>(report.peak_bytes) /
+                                 static_cast<double>(report.lower_bound_bytes);
+  if (arguments.json) {
+    nlohmann::ordered_json out;
+    out["name"] = report.name;
+    out["solved"] = solved;
+    out["peak_bytes"] = report.peak_bytes;
+    out["lower_bound_bytes"] = report.lower_bound_bytes;
+    out["seconds"] = report.seconds;
+    out["requests"] = report.requests;
+    if (capacity != 0) out["capacity_bytes"] = capacity;
+    if (capacity != 0) out["proved_impossible"] = report.impossible;
+    out.update(report.more);
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  fmt::print("{}: {} allocations planned in {:.2f} s\n", report.name, report.requests,
+             report.seconds);
+  fmt::print("  peak         {} ({} bytes)\n  lower bound  {} ({} bytes): the plan needs {:.4f} x\n",
+             format_byte_size(report.peak_bytes), report.peak_bytes,
+             format_byte_size(report.lower_bound_bytes), report.lower_bound_bytes, ratio);
+  if (capacity != 0)
+    fmt::print("  capacity     {}: {}\n", format_byte_size(capacity),
+               solved              ? "it fits"
+               : report.impossible ? "nothing fits, that is proved"
+                                   : "no packing was found within it");
+  fmt::print("{}", report.text);
+}
+
+// ------------------------------------------------------------------------------------------------
+// Problems
+
+// Nodes x requests of an exact search at effort 1: about a minute of two cores.
+constexpr double kSearchWork = 4e9;
+
+Packing solve_instance(const std::vector<PlanRequest>& requests, const PlanArguments& arguments,
+                       bool& impossible) {
+  if (arguments.capacity_bytes == 0) return pack_tightly(requests, 1, 4 * arguments.effort);
+  Packing packing = pack(requests, 1);
+  if (packing.peak_bytes <= arguments.capacity_bytes) return packing;
+  impossible = packing.lower_bound_bytes > arguments.capacity_bytes;
+  if (impossible) return packing;
+  const auto budget = static_cast<std::uint64_t>(arguments.effort * kSearchWork /
+                                                 static_cast<double>(requests.size()));
+  FitResult found = fit_within(requests, arguments.capacity_bytes, budget);
+  impossible = found.fit == Fit::kImpossible;
+  if (found.fit != Fit::kFits) return packing;
+  packing.offsets = std::move(found.offsets);
+  packing.peak_bytes = 0;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    packing.peak_bytes = std::max(packing.peak_bytes, packing.offsets[i] + requests[i].size);
+  return packing;
+}
+
+void check_packing(const Instance& instance, const Packing& packing) {
+  std::vector<PlacedBuffer> placed;
+  for (std::size_t i = 0; i < instance.buffers.size(); ++i) {
+    const InstanceBuffer& b = instance.buffers[i];
+    placed.push_back({b.lower, b.upper, b.size, packing.offsets[i]});
+  }
+  const std::string error = find_packing_error(placed, packing.peak_bytes);
+  if (!error.empty()) throw InternalError("the packing made is not valid: " + error);
+}
+
+int run_instance(const PlanArguments& arguments, const FileBytes& bytes) {
+  const Instance instance = parse_instance(bytes.view(), arguments.file);
+  PlanReportLine report;
+  const Stopwatch watch;
+  const Packing packing =
+      solve_instance(requests_of(instance), arguments, report.impossible);
+  report.seconds = watch.seconds();
+  check_packing(instance, packing);
+  report.name = instance.name;
+  report.requests = instance.buffers.size();
+  report.peak_bytes = packing.peak_bytes;
+  report.lower_bound_bytes = packing.lower_bound_bytes;
+  if (!arguments.output.empty())
+    write_file(arguments.output, format_instance(instance, packing.offsets));
+  print_report(arguments, report);
+  return kSuccess;
+}
+
+// ------------------------------------------------------------------------------------------------
+// Traces
+
+void describe(const PlanResult& result, PlanReportLine& report) {
+  const Plan& plan = result.plan;
+  std::size_t loops = 0;
+  for (const auto& [id, stream] : plan.streams()) {
+    report.requests += stream.slots.size();
+    loops += stream.loop_begin != 0 ? 1 : 0;
+  }
+  report.more["streams"] = plan.streams().size();
+  report.more["streams_share"] = plan.shared();
+  if (plan.shared())
+    report.text += fmt::format(
+        "  streams      {} share one range: each waits for the others where it takes over what "
+        "they left\n",
+        plan.streams().size());
+  report.more["loop"] = loops > 0;
+  if (!result.iterations) {
+    report.more["iterations"] = nullptr;
+    return;
+  }
+  const Iterations& found = *result.iterations;
+  report.more["iterations"] = {{"count", found.count},
+                               {"allocations_each", found.period},
+                               {"first_allocation", found.begin}};
+  report.text += fmt::format(
+      "  iterations   {:.1f} found, of {} allocations each, after the first {}{}\n", found.count,
+      found.period, found.begin,
+      loops > 0 ? ": one is planned and served again and again" : "");
+}
+
+int run_trace(const PlanArguments& arguments) {
+  const std::vector<Trace> traces = load_traces(arguments.file);
+  if (arguments.device >= traces.size())
+    throw InvalidArgument(fmt::format("--device {}: {} has recordings of {} devices",
+                                      arguments.device, arguments.file, traces.size()));
+  const Trace& trace = traces[arguments.device];
+  for (const std::string& warning : trace.warnings)
+    fmt::print(stderr, "tenon: warning: {}\n", warning);
+  if (traces.size() > 1)
+    fmt::print(stderr, "tenon: {} has {} devices; this plan is of number {} (--device)\n",
+               arguments.file, traces.size(), arguments.device);
+  const Workload workload(trace);
+  PlanOptions options;
+  options.find_loops = !arguments.whole;
+  options.share_streams = !arguments.own_memory;
+  const Stopwatch watch;
+  const PlanResult result = plan_program(workload.ops(), options);
+  PlanReportLine report;
+  report.seconds = watch.seconds();
+  const std::string error = find_plan_error(result.plan, trace);
+  if (!error.empty()) throw InternalError("the plan made is not valid: " + error);
+  report.name = trace.name;
+  report.peak_bytes = result.plan.total_bytes();
+  report.lower_bound_bytes = result.live_peak_bytes;
+  report.impossible =
+      arguments.capacity_bytes != 0 && arguments.capacity_bytes < result.live_peak_bytes;
+  report.more["events"] = workload.ops().size();
+  describe(result, report);
+  if (!arguments.output.empty()) write_file(arguments.output, format_plan(result.plan));
+  print_report(arguments, report);
+  return kSuccess;
+}
+
+int run_plan(PlanArguments& arguments) {
+  if (!arguments.capacity.empty()) {
+    arguments.capacity_bytes = parse_byte_size(arguments.capacity);
+    if (arguments.capacity_bytes == 0)
+      throw InvalidArgument("--capacity 0: give the bytes that there are, like 24GiB");
+  }
+  {
+    const FileBytes bytes(arguments.file);
+    if (looks_like_instance(bytes.view())) return run_instance(arguments, bytes);
+  }
+  return run_trace(arguments);
+}
+
+}  // namespace
+
+Subcommand add_plan(CLI::App& app) {
+  const auto arguments = std::make_shared<PlanArguments>();
+  CLI::App* plan = app.add_subcommand("plan", "Work out offsets for every allocation in advance");
+  plan->footer(kHelp);
+  plan->add_option("FILE", arguments->file, "A trace, a snapshot, or id,lower,upper,size")
+      ->required();
+  plan->add_option("-o,--output", arguments->output,
+                   "Write the plan (or the solved problem) to this file; .zst compresses");
+  plan->add_option("--capacity", arguments->capacity, "Fit into this, like 24GiB or 1048576");
+  plan->add_option("--device", arguments->device, "Which device of a snapshot")
+      ->capture_default_str();
+  plan->add_flag("--whole", arguments->whole, "Plan the whole recording, not one iteration of it");
+  plan->add_flag("--own-memory", arguments->own_memory,
+                 "Give each stream memory of its own even where sharing needs less");
+  plan->add_option("--effort", arguments->effort,
+                   "How long to search where a problem is hard; 1 is about a minute at most")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 1000.0));
+  plan->add_flag("--json", arguments->json, "Print JSON");
+  return {plan, [arguments] { return run_plan(*arguments); }};
+}
+
+}  // namespace tenon::command

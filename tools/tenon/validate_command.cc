@@ -1,0 +1,138 @@
+// tenon validate: checks plans with code that shares nothing with the planner.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/plan_validator.h"
+#include "tenon/lab/planning/instance.h"
+#include "tenon/lab/planning/plan_file.h"
+#include "tenon/trace/file_bytes.h"
+#include "tenon/trace/load.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+PLAN is a file that "tenon plan -o" wrote, or a solved problem: a CSV file with the columns
+id,lower,upper,size,offset, from whatever solver. AGAINST is the trace or the problem that it was made
+for; a solved problem can be checked alone, but then nobody knows that it solves the right one.
+
+A plan is valid when every allocation of the trace has a slot that is large enough, and no two blocks
+that live at once overlap; a packing when all buffers end within --capacity (if given) and none overlap.
+
+Examples:
+  tenon validate run.plan run.csv.zst
+  tenon validate solution.csv problem.csv --capacity 1048576
+
+Exit status: 0 valid, 1 not valid, 2 for bad usage or a file that cannot be read.)";
+
+constexpr int kNotValid = 1;
+
+struct ValidateArguments {
+  std::string plan;
+  std::string against;
+  std::string capacity;
+  std::size_t device = 0;
+  bool json = false;
+};
+
+struct Verdict {
+  std::string error;  // empty: valid
+  std::uint64_t bytes = 0;
+};
+
+// What differs between a solution and the problem that it claims to solve.
+std::string find_difference(const Instance& solution, const Instance& problem) {
+  if (solution.buffers.size() != problem.buffers.size())
+    return fmt::format("{} buffers where the problem has {}", solution.buffers.size(),
+                       problem.buffers.size());
+  std::map<std::string_view, const InstanceBuffer*> wanted;
+  for (const InstanceBuffer& buffer : problem.buffers) wanted[buffer.id] = &buffer;
+  for (const InstanceBuffer& buffer : solution.buffers) {
+    const auto found = wanted.find(buffer.id);
+    if (found == wanted.end()) return fmt::format("the problem has no buffer \"{}\"", buffer.id);
+    const InstanceBuffer& other = *found->second;
+    if (buffer.lower != other.lower || buffer.upper != other.upper || buffer.size != other.size)
+      return fmt::format("buffer \"{}\" has {} bytes in [{}, {}), in the problem {} in [{}, {})",
+                         buffer.id, buffer.size, buffer.lower, buffer.upper, other.size,
+                         other.lower, other.upper);
+  }
+  return {};
+}
+
+Verdict check_solution(const ValidateArguments& arguments, const FileBytes& bytes) {
+  const Instance solution = parse_instance(bytes.view(), arguments.plan);
+  if (!solution.solved)
+    throw InvalidArgument(
+        fmt::format("{}: a problem without the column offset has nothing to check", arguments.plan));
+  Verdict verdict;
+  std::vector<PlacedBuffer> placed;
+  for (const InstanceBuffer& b : solution.buffers) {
+    placed.push_back({b.lower, b.upper, b.size, b.offset});
+    verdict.bytes = std::max(verdict.bytes, b.offset + b.size);
+  }
+  if (!arguments.against.empty()) {
+    const FileBytes other(arguments.against);
+    verdict.error = find_difference(solution, parse_instance(other.view(), arguments.against));
+    if (!verdict.error.empty()) return verdict;
+  }
+  verdict.error = find_packing_error(placed, arguments.capacity.empty()
+                                                 ? verdict.bytes
+                                                 : parse_byte_size(arguments.capacity));
+  return verdict;
+}
+
+Verdict check_plan(const ValidateArguments& arguments, const FileBytes& bytes) {
+  const Plan plan = parse_plan(bytes.view(), arguments.plan);
+  if (arguments.against.empty())
+    throw InvalidArgument("a plan is checked against its trace: tenon validate PLAN TRACE");
+  const std::vector<Trace> traces = load_traces(arguments.against);
+  if (arguments.device >= traces.size())
+    throw InvalidArgument(fmt::format("--device {}: {} has recordings of {} devices",
+                                      arguments.device, arguments.against, traces.size()));
+  Verdict verdict{find_plan_error(plan, traces[arguments.device]), plan.total_bytes()};
+  if (verdict.error.empty() && !arguments.capacity.empty() &&
+      verdict.bytes > parse_byte_size(arguments.capacity))
+    verdict.error = fmt::format("the plan needs {} bytes, the capacity is {}", verdict.bytes,
+                                parse_byte_size(arguments.capacity));
+  return verdict;
+}
+
+int run_validate(const ValidateArguments& arguments) {
+  const FileBytes bytes(arguments.plan);
+  const Verdict verdict = looks_like_plan(bytes.view()) ? check_plan(arguments, bytes)
+                                                        : check_solution(arguments, bytes);
+  const bool valid = verdict.error.empty();
+  if (arguments.json) {
+    const nlohmann::ordered_json out = {
+        {"valid", valid}, {"peak_bytes", verdict.bytes}, {"error", verdict.error}};
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else if (valid) {
+    fmt::print("valid: {} ({} bytes)\n", format_byte_size(verdict.bytes), verdict.bytes);
+  } else {
+    fmt::print("not valid: {}\n", verdict.error);
+  }
+  return valid ? kSuccess : kNotValid;
+}
+
+}  // namespace
+
+Subcommand add_validate(CLI::App& app) {
+  const auto arguments = std::make_shared<ValidateArguments>();
+  CLI::App* validate = app.add_subcommand("validate", "Check a plan against its trace or problem");
+  validate->footer(kHelp);
+  validate->add_option("PLAN", arguments->plan, "A plan, or a solved problem")->required();
+  validate->add_option("AGAINST", arguments->against, "The trace or problem that it was made for");
+  validate->add_option("--capacity", arguments->capacity, "Must fit into this");
+  validate->add_option("--device", arguments->device, "Which device of a snapshot")
+      ->capture_default_str();
+  validate->add_flag("--json", arguments->json, "Print JSON");
+  return {validate, [arguments] { return run_validate(*arguments); }};
+}
+
+}  // namespace tenon::command
