@@ -60,7 +60,7 @@ export class Tables {
         { title: 'Allocated', cell: (row) => format.time(row.allocUs, 1e3) },
         { title: 'Freed', cell: (row) => (Number.isFinite(row.freeUs) ? format.time(row.freeUs, 1e3) : 'never') },
         { title: 'Stream', cell: (row) => String(names.streams[row.stream]) },
-      ], moment.largest.slice(0, 25)));
+      ], moment.largest));
   }
 
   private async showTimeline(): Promise<void> {

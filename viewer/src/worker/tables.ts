@@ -34,12 +34,24 @@ function sumByGroup(model: Model, groupOf: ArrayLike<number>, groups: number,
   return out.sort((a, b) => b.bytes - a.bytes || a.group - b.group);
 }
 
+// So many of the largest blocks, largest first; of equal ones those allocated first.
+// O(blocks + wanted log blocks) for most orders.
+function largestOf(blocks: Uint32Array, size: ArrayLike<number>, wanted: number): number[] {
+  const out: number[] = [];
+  for (const block of blocks) {
+    if (out.length === wanted && size[block] <= size[out[wanted - 1]]) continue;
+    let at = out.length;
+    while (at > 0 && size[out[at - 1]] < size[block]) --at;
+    out.splice(at, 0, block);
+    if (out.length > wanted) out.pop();
+  }
+  return out;
+}
+
 export function momentAt(model: Model, groupOf: ArrayLike<number>, groups: number,
                          policies: PolicyData[], op: number): Moment {
-  const kLargest = 100;
   const blocks = model.liveAt(op);
-  const largest = Array.from(blocks)
-    .sort((a, b) => model.size[b] - model.size[a] || a - b).slice(0, kLargest);
+  const largest = largestOf(blocks, model.size, 25);
   const what = model.blockOf[op];
   return {
     op, event: model.event[op], timeUs: model.timeUs[op], live: model.live[op],

@@ -3,8 +3,65 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
+#include <utility>
 
 namespace tenon {
+namespace {
+
+// A line that grows at its end where no gap is large enough. O(log gaps) for each call.
+class Room {
+ public:
+  // The smallest gap that is large enough, the lowest of equal ones; else the end.
+  std::uint64_t take(std::uint64_t size_bytes) {
+    const auto fit = by_size_.lower_bound({size_bytes, 0});
+    if (fit != by_size_.end()) {
+      const auto [gap_bytes, at] = *fit;
+      by_size_.erase(fit);
+      gaps_.erase(at);
+      if (gap_bytes > size_bytes) add(at + size_bytes, gap_bytes - size_bytes);
+      return at;
+    }
+    std::uint64_t at = end_;
+    if (!gaps_.empty() && gaps_.rbegin()->first + gaps_.rbegin()->second == end_) {
+      at = gaps_.rbegin()->first;
+      remove(std::prev(gaps_.end()));
+    }
+    end_ = at + size_bytes;
+    return at;
+  }
+  void give_back(std::uint64_t at, std::uint64_t size_bytes) {
+    const auto next = gaps_.lower_bound(at);
+    if (next != gaps_.end() && next->first == at + size_bytes) {
+      size_bytes += next->second;
+      remove(next);
+    }
+    const auto after = gaps_.lower_bound(at);
+    if (after != gaps_.begin() && std::prev(after)->first + std::prev(after)->second == at) {
+      at = std::prev(after)->first;
+      size_bytes += std::prev(after)->second;
+      remove(std::prev(after));
+    }
+    add(at, size_bytes);
+  }
+  std::uint64_t end() const { return end_; }
+
+ private:
+  void add(std::uint64_t at, std::uint64_t size_bytes) {
+    gaps_.emplace(at, size_bytes);
+    by_size_.emplace(size_bytes, at);
+  }
+  void remove(std::map<std::uint64_t, std::uint64_t>::iterator gap) {
+    by_size_.erase({gap->second, gap->first});
+    gaps_.erase(gap);
+  }
+
+  std::map<std::uint64_t, std::uint64_t> gaps_;                   // offset -> size
+  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;     // size, offset
+  std::uint64_t end_ = 0;
+};
+
+}  // namespace
 
 DisplaySpace::DisplaySpace(const std::vector<BackingChange>& changes) {
   join_touching(changes);
@@ -63,24 +120,19 @@ void DisplaySpace::place_all() {
   std::sort(by_birth.begin(), by_birth.end(), [&](std::uint32_t a, std::uint32_t b) {
     return regions_[a].born < regions_[b].born;
   });
-  std::map<std::uint64_t, std::uint64_t> alive;           // offset -> end
-  std::multimap<std::uint32_t, std::uint64_t> by_death;   // last change -> offset
+  Room room;
+  std::multimap<std::uint32_t, const Region*> by_death;  // by the last change
   for (const std::uint32_t index : by_birth) {
     Region& region = regions_[index];
     while (!by_death.empty() && by_death.begin()->first < region.born) {
-      alive.erase(by_death.begin()->second);
+      const Region& gone = *by_death.begin()->second;
+      room.give_back(gone.offset, gone.size_bytes);
       by_death.erase(by_death.begin());
     }
-    std::uint64_t at = 0;
-    for (const auto& [offset, end] : alive) {
-      if (offset - at >= region.size_bytes) break;
-      at = end;
-    }
-    region.offset = at;
-    alive.emplace(at, at + region.size_bytes);
-    by_death.emplace(region.dies, at);
-    size_bytes_ = std::max(size_bytes_, at + region.size_bytes);
+    region.offset = room.take(region.size_bytes);
+    by_death.emplace(region.dies, &region);
   }
+  size_bytes_ = room.end();
 }
 
 std::size_t DisplaySpace::region_of(std::uint64_t address) const {

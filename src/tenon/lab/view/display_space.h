@@ -10,9 +10,9 @@ namespace tenon {
 
 // A simulated device never uses an address twice, so after a while its addresses are mostly holes.
 // Each region (a segment, or mapped pages that touch each other at any time) gets a place among
-// those alive with it, by first fit, and keeps it for life: what is drawn stays where it is, and
+// those alive with it, by best fit, and keeps it for life: what is drawn stays where it is, and
 // the drawing is hardly larger than the most memory held.
-// Building costs O(changes log changes + regions * regions alive).
+// Building costs O(changes log changes).
 class DisplaySpace {
  public:
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
