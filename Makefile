@@ -3,12 +3,13 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-viewer demo bench bench-cuda stress asan tsan debug clean
+.PHONY: help setup build test test-viewer demo benchmarks bench bench-cuda stress asan tsan debug clean
 
 help:
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
+	@echo "make benchmarks  build the programs in build/bench that make bench, bench-cuda and stress run"
 	@echo "make bench   set up, build, and print the figures of the README"
 	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
 	@echo "make stress  millions of schedules, 10^9 operations (20 minutes), also under ASan and TSan"
@@ -34,14 +35,17 @@ demo: build
 	@echo "the same figures as JSON: $(BUILD)/demo.json"
 	@$(BUILD)/tenon train fashion-mnist --model mlp --epochs 1
 
-bench: build
+benchmarks: build
+	@cmake --build $(BUILD) -j $(JOBS) --target benchmarks
+
+bench: benchmarks
 	@scripts/setup.sh packages-bench.txt || echo "going on without the peers that are not here"
 	@bench/run.sh $(BUILD)
 
-bench-cuda: build
+bench-cuda: benchmarks
 	@bench/cuda/run.sh $(BUILD)
 
-stress: build
+stress: benchmarks
 	@scripts/stress.sh $(BUILD)
 
 debug asan tsan: setup

@@ -9,7 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "progress_line.h"
+#include "progress.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
