@@ -98,8 +98,7 @@ TEST(BackwardTest, GradRunsOnlyWhatLeadsToItsInputs) {
   EXPECT_EQ(values(grad({y}, {a}, {}, keep)[0]), (Values{18, 24}));
   EXPECT_FALSE(ran);
   const Tensor apart = leaf({1});
-  EXPECT_NE(refusal([&] { grad({y}, {apart}, {}, keep); }).find("allow_unused"),
-            std::string::npos);
+  EXPECT_NE(refusal([&] { grad({y}, {apart}, {}, keep); }).find("allow_unused"), std::string::npos);
 }
 
 TEST(BackwardTest, AMillionNodesOverflowNoStack) {

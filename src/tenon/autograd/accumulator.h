@@ -21,7 +21,7 @@ class AccumulatorNode final : public Node {
   void hold_weakly();
 
  private:
-  Tensor leaf_;                        // undefined where it is held weakly
+  Tensor leaf_;  // undefined where it is held weakly
   WeakIntrusivePtr<TensorImpl> weak_;
   SpinLock adding_;
 };

@@ -29,10 +29,10 @@ Tensor root_gradient(const char* what, const Tensor& root, const Tensor& given) 
     return given.dtype() == root.dtype() ? given : to(given, root.dtype());
   }
   if (root.numel() != 1)
-    throw InvalidArgument(
-        fmt::format("{}: a tensor of shape {} has more than one element: give its gradient, or take "
-                    "a sum or mean first",
-                    what, to_string(root.sizes())));
+    throw InvalidArgument(fmt::format(
+        "{}: a tensor of shape {} has more than one element: give its gradient, or take "
+        "a sum or mean first",
+        what, to_string(root.sizes())));
   return full(root.sizes(), 1, root.dtype(), root.device());
 }
 
@@ -95,8 +95,7 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients,
   const WalkGuards guards(options.create_graph, options.allocator,
                           roots[0].defined() ? roots[0].device() : Device{});
   for (std::size_t i = 0; i < roots.size(); ++i) {
-    Tensor first =
-        root_gradient("backward", roots[i], gradients.empty() ? Tensor() : gradients[i]);
+    Tensor first = root_gradient("backward", roots[i], gradients.empty() ? Tensor() : gradients[i]);
     task.add_root(gradient_edge(roots[i]), std::move(first));
   }
   task.run();
@@ -142,8 +141,8 @@ NodePtr grad_fn(const Tensor& tensor) {
 NodePtr grad_accumulator(const Tensor& leaf) {
   if (!needs_grad(leaf)) return {};
   if (!is_leaf(leaf))
-    throw InvalidArgument(fmt::format("grad_accumulator: a tensor made by {} is no leaf",
-                                      grad_fn(leaf)->name()));
+    throw InvalidArgument(
+        fmt::format("grad_accumulator: a tensor made by {} is no leaf", grad_fn(leaf)->name()));
   return gradient_edge(leaf).node;
 }
 
@@ -187,8 +186,8 @@ void watch_views(const Tensor& base) { base.impl()->ensure_autograd_meta(); }
 HookHandle register_hook(const Tensor& tensor, TensorHook hook) {
   const Edge edge = required_edge("register_hook", tensor);
   AutogradMeta& meta = *meta_of(tensor);
-  HookHandle handle = add_entry(edge.node, &NodeExtra::tensor_hooks,
-                                std::pair(edge.output_nr, std::move(hook)));
+  HookHandle handle =
+      add_entry(edge.node, &NodeExtra::tensor_hooks, std::pair(edge.output_nr, std::move(hook)));
   // A leaf's accumulator lives as long as a graph; its hooks as long as the leaf.
   if (!meta.grad_fn_) keep_accumulator(meta, edge.node);
   return handle;

@@ -121,9 +121,8 @@ Tensor bring_back(const SavedTensorHooks::Packed& packed) {
 
 }  // namespace
 
-std::vector<Tensor> checkpoint(
-    const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
-    std::span<const Tensor> inputs) {
+std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
+                               std::span<const Tensor> inputs) {
   if (!recording()) return f(inputs);
   const auto frame = std::make_shared<Frame>(f, inputs);
   const SavedTensorHooks forget(

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tenon/autograd/derivatives/formulas.h"
+#include "tenon/autograd/view_record.h"
 #include "tenon/base/error.h"
 
 namespace tenon::autograd {
@@ -28,18 +29,10 @@ class DepthGuard {
   const std::size_t previous_;
 };
 
-const Tensor& tangent_at(const Tensor& t, std::uint64_t level) {
-  static const Tensor none;
-  if (!t.defined()) return none;
-  const AutogradMeta* meta = meta_of(t);
-  if (meta == nullptr || meta->extra_ == nullptr) return none;
-  for (const AutogradMeta::Tangent& tangent : meta->extra_->tangents)
-    if (tangent.level == level) return tangent.value;
-  return none;
-}
-
 // Tangents of levels that have ended go when a new one comes.
 void set_tangent(const Tensor& t, std::uint64_t level, const Tensor& value) {
+  // It may be written through views of its own later.
+  if (grad_enabled()) ensure_meta(value);
   AutogradMeta& meta = ensure_meta(t);
   if (meta.extra_ == nullptr) meta.extra_ = std::make_unique<AutogradMeta::Extra>();
   std::erase_if(meta.extra_->tangents, [&](const AutogradMeta::Tangent& tangent) {
@@ -48,6 +41,32 @@ void set_tangent(const Tensor& t, std::uint64_t level, const Tensor& value) {
     return true;
   });
   meta.extra_->tangents.push_back({level, value});
+}
+
+// The part of a base's tangent that a view looks at: one memory, so that writes are seen by both.
+Tensor view_of_tangent(const Tensor& tangent, const Tensor& base, const Tensor& view) {
+  if (tangent.strides() == base.strides())
+    return tangent.as_strided(
+        view.sizes(), view.strides(),
+        tangent.storage_offset() + view.storage_offset() - base.storage_offset());
+  return ViewRecord(base, view).apply(tangent);
+}
+
+Tensor tangent_at(const Tensor& t, std::uint64_t level) {
+  if (!t.defined()) return {};
+  const AutogradMeta* meta = meta_of(t);
+  if (meta == nullptr) return {};
+  if (meta->extra_ != nullptr)
+    for (const AutogradMeta::Tangent& tangent : meta->extra_->tangents)
+      if (tangent.level == level) return tangent.value;
+  // The base may have got one since the view was made.
+  if (!meta->base_.defined()) return {};
+  const Tensor of_base = tangent_at(meta->base_, level);
+  if (!of_base.defined()) return {};
+  const RecordAgain record(grad_enabled());
+  const Tensor part = view_of_tangent(of_base, meta->base_, t);
+  set_tangent(t, level, part);
+  return part;
 }
 
 }  // namespace
@@ -62,7 +81,11 @@ ForwardLevel::ForwardLevel() : id_(next_level.fetch_add(1)) {
 ForwardLevel::~ForwardLevel() { forward_levels.ids[--forward_levels.depth] = 0; }
 
 const Tensor& AutogradMeta::fw_grad(std::uint64_t level, const Tensor& self) const {
-  return tangent_at(self, level);
+  static const Tensor none;
+  if (!tangent_at(self, level).defined()) return none;
+  for (const Tangent& tangent : extra_->tangents)  // it is kept there, if it was not before
+    if (tangent.level == level) return tangent.value;
+  return none;
 }
 
 void AutogradMeta::set_fw_grad(const Tensor& tangent, const Tensor& self, std::uint64_t level,
@@ -71,7 +94,7 @@ void AutogradMeta::set_fw_grad(const Tensor& tangent, const Tensor& self, std::u
     throw InvalidArgument(fmt::format("set_fw_grad: a tangent of {} {} for a tensor of {} {}",
                                       dtype_name(tangent.dtype()), to_string(tangent.sizes()),
                                       dtype_name(self.dtype()), to_string(self.sizes())));
-  const Tensor& now = tangent_at(self, level);
+  const Tensor now = tangent_at(self, level);
   if (is_inplace && now.defined())
     copy_(now, tangent);
   else
@@ -82,7 +105,6 @@ Tensor make_dual(const Tensor& primal, const Tensor& tangent, const ForwardLevel
   if (!is_floating(primal.dtype()) && !is_complex(primal.dtype()))
     throw InvalidArgument(
         fmt::format("make_dual: a tensor of {} has no tangent", dtype_name(primal.dtype())));
-  const DepthGuard outer(forward_levels.depth);
   Tensor dual = primal.requires_grad() || has_tangent(primal)
                     ? primal.alias()
                     : Tensor(primal.impl()->shallow_copy(true, true));
@@ -147,15 +169,16 @@ void TangentInputs::propagate_in_place(Node& node, const Tensor& out) const {
       inputs.resize(node.edges().size());
       tangent = node.tangent(inputs, out);
     }
-    const AutogradMeta* meta = meta_of(out);
     if (now.defined()) {
       tangent.defined() ? copy_(now, tangent) : zero_(now);
     } else if (tangent.defined()) {
-      if (meta != nullptr && meta->base_.defined())
-        throw InvalidArgument(
-            "forward mode: a tangent would be written through a view of a tensor without one; give "
-            "the whole tensor a tangent (of zeros) first");
-      set_tangent(out, forward_levels.ids[i], tangent);
+      const AutogradMeta* meta = meta_of(out);
+      if (meta != nullptr && meta->base_.defined()) {
+        set_tangent(meta->base_, forward_levels.ids[i], zeros_like(meta->base_.detach()));
+        copy_(tangent_at(out, forward_levels.ids[i]), tangent);
+      } else {
+        set_tangent(out, forward_levels.ids[i], tangent);
+      }
     }
   }
 }

@@ -48,8 +48,8 @@ std::pair<std::vector<Tensor>, std::vector<Tensor>> jvp(const VectorFunction& f,
 namespace detail {
 inline constexpr std::size_t kMaxForwardLevels = 8;
 struct ForwardLevels {
-  std::size_t depth = 0;                                    // levels followed now
-  std::array<std::uint64_t, kMaxForwardLevels> ids{};       // the outermost first
+  std::size_t depth = 0;                               // levels followed now
+  std::array<std::uint64_t, kMaxForwardLevels> ids{};  // the outermost first
 };
 inline constinit thread_local ForwardLevels forward_levels;
 }  // namespace detail

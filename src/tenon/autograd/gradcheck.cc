@@ -140,9 +140,10 @@ std::string compare(const char* what, const Matrix& found, const Matrix& differe
       const double wanted = differences[i][j];
       const double got = j < found[i].size() ? found[i][j] : NAN;
       if (std::abs(got - wanted) <= options.atol + options.rtol * std::abs(wanted)) continue;
-      return fmt::format("{}: the derivative of output element {} by input element {} is {}, "
-                         "differences give {}",
-                         what, j, i, got, wanted);
+      return fmt::format(
+          "{}: the derivative of output element {} by input element {} is {}, "
+          "differences give {}",
+          what, j, i, got, wanted);
     }
   return {};
 }

@@ -11,7 +11,7 @@
 namespace tenon::autograd {
 
 struct GradcheckOptions {
-  double step = 1e-6;         // of the central differences
+  double step = 1e-6;  // of the central differences
   double atol = 1e-5;
   double rtol = 1e-3;
   bool check_forward = true;  // tangents, too

@@ -107,6 +107,16 @@ class IndexPutNode final : public NodeOf<2> {
     }
     if (call.wants(1)) call.out[1] = shape_.match(g.index(full_index(indices_)));
   }
+  Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
+    const Tensor target = tangents[0].defined()
+                              ? clone(tangents[0])
+                              : zeros(result.sizes(), result.dtype(), result.device());
+    const bool written = tangents[1].defined();
+    if (written || !accumulate_)
+      target.index_put_(full_index(indices_),
+                        written ? tangents[1] : scalar_tensor(0, result.dtype()), accumulate_);
+    return target;
+  }
 
  private:
   const std::vector<Tensor> indices_;
@@ -114,7 +124,8 @@ class IndexPutNode final : public NodeOf<2> {
   InputShape shape_;
 };
 
-bool can_have_gradient(DType dtype) { return is_floating(dtype) || is_complex(dtype); }
+// Complex tensors have none here: their derivatives would need conjugates throughout.
+bool can_have_gradient(DType dtype) { return is_floating(dtype); }
 
 // The result of a function of one tensor that the tensor layer runs by itself.
 template <typename Make>
@@ -137,6 +148,11 @@ void AutogradMeta::set_requires_grad(bool requires_grad, TensorImpl& self) {
         fmt::format("set_requires_grad: a tensor of shape {} made by {} cannot stop requiring a "
                     "gradient; detach() it",
                     to_string(self.sizes()), grad_fn_->name()));
+  if (requires_grad && !can_have_gradient(self.dtype()))
+    throw InvalidArgument(
+        fmt::format("set_requires_grad: a tensor of {}: only real floating-point tensors have "
+                    "gradients; differentiate by the real and the imaginary part",
+                    dtype_name(self.dtype())));
   requires_grad_ = requires_grad;
 }
 
@@ -198,13 +214,13 @@ void AutogradMeta::index_written(Tensor& target, std::span<const Tensor> indices
   if (recording_suspended()) return;
   const Needs needs = detail::needs_of(target, values);
   if (needs.all() == 0) return;
-  if (needs.tangents != 0)
-    throw InvalidArgument("index_put_: it has no forward derivative; use where() or scatter_add()");
   auto node = make_intrusive<IndexPutNode>(indices, values, accumulate);
   detail::connect(*node, needs.grads, target, values);
   if (anomaly_enabled()) [[unlikely]]
     detail::note_call(*node);
-  rebase_history(target, node);
+  if (needs.grads != 0) rebase_history(target, node);
+  if (needs.tangents != 0)
+    TangentInputs(needs.tangents, target, values).propagate_in_place(*node, target);
 }
 
 Edge gradient_edge(const Tensor& t) {
@@ -235,6 +251,13 @@ Edge gradient_edge(const Tensor& t) {
 void detail::Saveable::copy_values() {
   const ops::KeyGuard below(DispatchKey::kAutograd);
   kept_.set_data(clone(out_.detach()));
+  if (!needs_grad(out_)) return;
+  // The values' history, which is about to be replaced: for gradients of gradients.
+  Edge edge = gradient_edge(out_);
+  AutogradMeta& meta = ensure_meta(kept_);
+  meta.requires_grad_ = true;
+  meta.grad_fn_ = std::move(edge.node);
+  meta.output_nr_ = edge.output_nr;
 }
 
 void attach_history(Tensor& result, NodePtr node) {

@@ -112,8 +112,8 @@ Edge gradient_edge(const Tensor& t);
 // --- History of in-place changes (view_history.cc).
 
 // Throws InvalidArgument, before anything is written, where an in-place change that is recorded
-// would be wrong: of a leaf that requires a gradient, of a view of one, of a view made while nothing
-// was recorded, of a tensor whose memory others see without a link to it.
+// would be wrong: of a leaf that requires a gradient, of a view of one, of a view made while
+// nothing was recorded, of a tensor whose memory others see without a link to it.
 void check_in_place(const char* what, const Tensor& target);
 // `target` was changed in place, once: `node` made its values. Its base's other views follow.
 void rebase_history(const Tensor& target, NodePtr node);

@@ -135,9 +135,9 @@ class Node : public IntrusiveTarget {
   std::uint32_t edge_count_;
 
   // --- Of the backward that claimed the node.
-  std::uint32_t dependencies_ = 0;      // gradients still to come
-  std::atomic<void*> owner_{nullptr};   // the claiming task; links dead nodes
-  Tensor pending_;                      // the gradient of output 0 so far
+  std::uint32_t dependencies_ = 0;     // gradients still to come
+  std::atomic<void*> owner_{nullptr};  // the claiming task; links dead nodes
+  Tensor pending_;                     // the gradient of output 0 so far
   std::unique_ptr<NodeExtra> extra_;
   mutable SpinLock lock_;
   std::uint8_t marks_ = 0;

@@ -15,8 +15,8 @@ namespace tenon::autograd {
 
 // Note [Recording]
 //
-// Each operator's kAutograd kernel is a Kernel<operator, node class>. Where no tensor argument needs
-// anything it calls the operator again below kAutograd: a few nanoseconds. Else it
+// Each operator's kAutograd kernel is a Kernel<operator, node class>. Where no tensor argument
+// needs anything it calls the operator again below kAutograd: a few nanoseconds. Else it
 //   1. makes the node with an edge for each tensor argument that needs a gradient,
 //   2. lets the node save what it needs: save(needs, arguments...), bit i of `needs` for the i-th
 //      tensor argument (of those that need a gradient or have a tangent),
@@ -82,7 +82,9 @@ void note_call(Node& node);
 void check_result(const Node& node, const Tensor& result);
 
 template <typename NodeT>
-concept SavesResult = requires(NodeT& node, const Tensor& t) { node.save_result(t); };
+concept SavesResult = requires(NodeT& node, const Tensor& t) {
+  node.save_result(t);
+};
 
 template <typename NodeT, typename... Arguments>
 void add_tangents(NodeT& node, Tensor& result, const Arguments&... arguments) {
@@ -186,8 +188,8 @@ inline bool is_watched(const Tensor& out) {
 // The same for an operator that writes into its first argument and returns it.
 template <auto& op, typename NodeT>
 struct IntoKernel;
-template <typename... Arguments,
-          ops::Operator<const Tensor&(const Tensor&, Arguments...)>& op, typename NodeT>
+template <typename... Arguments, ops::Operator<const Tensor&(const Tensor&, Arguments...)>& op,
+          typename NodeT>
 struct IntoKernel<op, NodeT> {
   static const Tensor& run(const Tensor& out, Arguments... arguments) {
     const Needs needs = detail::needs_of(arguments...);

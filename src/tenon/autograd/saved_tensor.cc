@@ -18,7 +18,8 @@ thread_local std::shared_ptr<PackHooks> pack_hooks;
 const std::shared_ptr<PackHooks>& current_pack_hooks() { return pack_hooks; }
 
 SavedTensorHooks::SavedTensorHooks(Pack pack, Unpack unpack) {
-  pack_hooks = std::make_shared<PackHooks>(PackHooks{std::move(pack), std::move(unpack), pack_hooks});
+  pack_hooks =
+      std::make_shared<PackHooks>(PackHooks{std::move(pack), std::move(unpack), pack_hooks});
 }
 SavedTensorHooks::~SavedTensorHooks() { pack_hooks = pack_hooks->outer; }
 
@@ -41,10 +42,10 @@ void SavedTensor::save(const Tensor& input) {
     return;
   }
   if (input.is_inference()) [[unlikely]]
-    throw InvalidArgument(
-        fmt::format("an inference tensor of shape {} cannot be saved for backward; clone it outside "
-                    "inference mode",
-                    to_string(input.sizes())));
+    throw InvalidArgument(fmt::format(
+        "an inference tensor of shape {} cannot be saved for backward; clone it outside "
+        "inference mode",
+        to_string(input.sizes())));
   if (pack_hooks != nullptr) [[unlikely]]
     if (!(needs_grad(input) && is_leaf(input))) return pack(input, false);
   tensor_ = input;
@@ -143,13 +144,14 @@ void SavedTensor::refuse_released(const Node& node) const {
 }
 
 void SavedTensor::refuse_changed(const Node& node, const Tensor& now) const {
-  throw InvalidArgument(fmt::format(
-      "backward: a tensor of shape {} that {} saved for its gradient was changed in place: it is at "
-      "version {}, and version {} was saved; clone it before the change{}",
-      to_string(now.sizes()), node.name(), now.version(), version_,
-      node.extra() != nullptr && !node.extra()->made_at.empty()
-          ? ". The call:\n" + node.extra()->made_at
-          : "; AnomalyMode tells where the call was made"));
+  throw InvalidArgument(
+      fmt::format("backward: a tensor of shape {} that {} saved for its gradient was changed in "
+                  "place: it is at "
+                  "version {}, and version {} was saved; clone it before the change{}",
+                  to_string(now.sizes()), node.name(), now.version(), version_,
+                  node.extra() != nullptr && !node.extra()->made_at.empty()
+                      ? ". The call:\n" + node.extra()->made_at
+                      : "; AnomalyMode tells where the call was made"));
 }
 
 }  // namespace tenon::autograd

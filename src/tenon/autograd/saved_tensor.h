@@ -21,7 +21,8 @@ class SavedTensor {
   void save(const Tensor& input);
   void save_result(const Tensor& result);
 
-  // Throws InvalidArgument where it was changed (naming the operator and both versions) or released.
+  // Throws InvalidArgument where it was changed (naming the operator and both versions) or
+  // released.
   Tensor get(const Node& node) const;
   bool saved() const { return state_ != State::kEmpty; }
   // Requires: the node's lock is held.

@@ -96,9 +96,9 @@ void ViewRecord::set_geometry(const Tensor& base, const Tensor& view) {
 }
 
 const char* ViewRecord::name() const {
-  constexpr const char* kNames[] = {"alias",   "as_strided", "slice",     "select",   "permute",
-                                    "reshape", "expand",     "squeeze",   "unsqueeze", "diagonal",
-                                    "unfold"};
+  constexpr const char* kNames[] = {"alias",     "as_strided", "slice",  "select",
+                                    "permute",   "reshape",    "expand", "squeeze",
+                                    "unsqueeze", "diagonal",   "unfold"};
   return kNames[static_cast<std::size_t>(kind_)];
 }
 
@@ -185,11 +185,10 @@ Tensor ViewRecord::scatter_strided(const Tensor& gradient) const {
   // Both geometries over one stretch of memory.
   const std::int64_t base_at = std::max<std::int64_t>(0, -g.shift);
   const std::int64_t view_at = base_at + g.shift;
-  const std::int64_t reach =
-      std::max(storage_elements(g.base_sizes, g.base_strides, base_at),
-               storage_elements(g.sizes, g.strides, view_at));
-  const Tensor buffer = zeros({std::max<std::int64_t>(reach, 1)}, gradient.dtype(),
-                              gradient.device());
+  const std::int64_t reach = std::max(storage_elements(g.base_sizes, g.base_strides, base_at),
+                                      storage_elements(g.sizes, g.strides, view_at));
+  const Tensor buffer =
+      zeros({std::max<std::int64_t>(reach, 1)}, gradient.dtype(), gradient.device());
   const Tensor places = buffer.as_strided(g.sizes, g.strides, view_at);
   if (!g.overlaps)
     copy_(places, gradient);

@@ -128,10 +128,8 @@ Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {
 
 Tensor detail::adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   check_planes("adaptive_avg_pool2d", a);
-  return pool(
-      "adaptive_avg_pool2d", a, size.height, size.width,
-      AdaptiveWindows(size),
-      average(false));
+  return pool("adaptive_avg_pool2d", a, size.height, size.width, AdaptiveWindows(size),
+              average(false));
 }
 
 }  // namespace tenon::ops

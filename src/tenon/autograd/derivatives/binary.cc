@@ -67,19 +67,19 @@ class BinaryNode final : public NodeOf<2> {
   PairShapes shapes_;
 };
 
-#define TENON_FORMULAS(name, saves_first, saves_second, by_first, by_second)     \
-  struct name {                                                                  \
-    static constexpr const char* kName = #name;                                  \
-    static constexpr std::uint32_t kSavesFirst = saves_first;                    \
-    static constexpr std::uint32_t kSavesSecond = saves_second;                  \
-    static Tensor first(const Tensor& g, const Tensor& a, const Tensor& b) {     \
-      static_cast<void>(a), static_cast<void>(b);                                \
-      return by_first;                                                           \
-    }                                                                            \
-    static Tensor second(const Tensor& g, const Tensor& a, const Tensor& b) {    \
-      static_cast<void>(a), static_cast<void>(b);                                \
-      return by_second;                                                          \
-    }                                                                            \
+#define TENON_FORMULAS(name, saves_first, saves_second, by_first, by_second)  \
+  struct name {                                                               \
+    static constexpr const char* kName = #name;                               \
+    static constexpr std::uint32_t kSavesFirst = saves_first;                 \
+    static constexpr std::uint32_t kSavesSecond = saves_second;               \
+    static Tensor first(const Tensor& g, const Tensor& a, const Tensor& b) {  \
+      static_cast<void>(a), static_cast<void>(b);                             \
+      return by_first;                                                        \
+    }                                                                         \
+    static Tensor second(const Tensor& g, const Tensor& a, const Tensor& b) { \
+      static_cast<void>(a), static_cast<void>(b);                             \
+      return by_second;                                                       \
+    }                                                                         \
   };
 
 // The gradient of the larger one goes to it, to equal ones by halves.

@@ -12,8 +12,8 @@ Tensor input_gradient(const Tensor& g, const Tensor& weight, IntList sizes, cons
   ConvOptions back = o;
   const auto missing = [&](std::size_t d, std::int64_t stride, std::int64_t padding,
                            std::int64_t dilation) {
-    return sizes[d] - ((g.sizes()[d] - 1) * stride - 2 * padding +
-                       dilation * (weight.sizes()[d] - 1) + 1);
+    return sizes[d] -
+           ((g.sizes()[d] - 1) * stride - 2 * padding + dilation * (weight.sizes()[d] - 1) + 1);
   };
   back.output_padding = {missing(2, o.stride.height, o.padding.height, o.dilation.height),
                          missing(3, o.stride.width, o.padding.width, o.dilation.width)};
@@ -23,6 +23,7 @@ Tensor input_gradient(const Tensor& g, const Tensor& weight, IntList sizes, cons
 // The gradient of its weight: the input convolved with the gradient, batch and channels having
 // changed places, and stride and dilation, too.
 Tensor weight_gradient(const Tensor& g, const Tensor& a, IntList sizes, const ConvOptions& o) {
+  if (!formulas_recorded()) return ops::detail::conv2d_weight_gradient(g, a, sizes, o);
   ConvOptions across;
   across.stride = o.dilation;
   across.dilation = o.stride;

@@ -28,9 +28,7 @@ class InputShape {
     dtype_ = input.dtype();
     sizes_ = input.sizes().to_vector();
   }
-  Tensor match(const Tensor& gradient) const {
-    return autograd::match(gradient, sizes_, dtype_);
-  }
+  Tensor match(const Tensor& gradient) const { return autograd::match(gradient, sizes_, dtype_); }
   IntList sizes() const { return sizes_; }
   DType dtype() const { return dtype_; }
 
@@ -44,8 +42,9 @@ void add_overlapping(const Tensor& places, const Tensor& values);
 
 // True where nobody else can see the tensor's elements: they may be overwritten.
 inline bool is_exclusive(const Tensor& t) {
-  return t.use_count() == 1 && t.storage().use_count() == 1 && !t.storage().impl()->is_copy_on_write()
-         && t.impl()->autograd_meta() == nullptr && t.is_non_overlapping_and_dense();
+  return t.use_count() == 1 && t.storage().use_count() == 1 &&
+         !t.storage().impl()->is_copy_on_write() && t.impl()->autograd_meta() == nullptr &&
+         t.is_non_overlapping_and_dense();
 }
 
 // The gradients of f at `inputs` by differentiating f itself: for operators whose derivative is

@@ -23,8 +23,8 @@ template <typename F>
 Tensor fused_derivative(Tensor& gradient, const Tensor& value, const double* numbers = nullptr) {
   const DType compute = ops::compute_dtype(value.dtype());
   ops::ElementwisePlan plan;
-  plan.function = compute == DType::kF64 ? &detail::fused_block<F, double>
-                                         : &detail::fused_block<F, float>;
+  plan.function =
+      compute == DType::kF64 ? &detail::fused_block<F, double> : &detail::fused_block<F, float>;
   plan.input_count = 2;
   plan.input_dtypes = {compute, compute};
   plan.result_dtype = compute;

@@ -26,11 +26,11 @@ bool detail::install() {
   install_conv();
   install_pool();
   install_normalization();
+  install_loss();
   install_select();
   install_shape();
   install_scan();
   install_softmax();
-  install_cross_entropy();
   return true;
 }
 

@@ -10,10 +10,10 @@ void install_products();
 void install_conv();
 void install_pool();
 void install_normalization();
+void install_loss();
 void install_select();
 void install_shape();
 void install_scan();
 void install_softmax();
-void install_cross_entropy();
 
 }  // namespace tenon::autograd

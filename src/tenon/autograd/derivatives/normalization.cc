@@ -1,6 +1,6 @@
-#include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
+#include "tenon/autograd/derivatives/norm_kernels.h"
 
 namespace tenon::autograd {
 namespace {
@@ -8,6 +8,8 @@ namespace {
 using namespace ops;
 
 Tensor wide(const Tensor& t) { return to(t, compute_dtype(t.dtype())); }
+
+bool on_host(const Tensor& t) { return t.device().type == DeviceType::kCpu && t.numel() > 0; }
 
 DimVector last_dims(std::size_t count) {
   DimVector dims;
@@ -36,6 +38,7 @@ Tensor affine(Tensor x, const Tensor& weight, const Tensor& bias) {
 // The normalisations as what they are made of; inputs are {a, weight, bias}.
 struct LayerNorm {
   static constexpr const char* kName = "layer_norm";
+  static constexpr bool kCentred = true;
   DimVector shape;
   double eps = 0;
   void save(IntList s, double e) {
@@ -51,6 +54,7 @@ struct LayerNorm {
 
 struct RmsNorm {
   static constexpr const char* kName = "rms_norm";
+  static constexpr bool kCentred = false;
   DimVector shape;
   double eps = 0;
   void save(IntList s, double e) {
@@ -95,19 +99,26 @@ class NormNode : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
-    if constexpr (std::is_same_v<F, LayerNorm>) {
-      if (!formulas_recorded() &&
-          direct::layer_norm(call.grad(), inputs[0], how_.shape, inputs[1], inputs[2], how_.eps,
-                             call.wanted, call.out))
-        return;
-    }
-    std::vector<Tensor> gradients = differentiate(
-        [this](std::span<const Tensor> in) { return how_(in[0], in[1], in[2]); }, inputs,
-        call.grad(), call.wanted & 7);
+    if constexpr (requires { F::kCentred; })
+      if (!formulas_recorded() && on_host(inputs[0])) return fast(call, inputs);
+    std::vector<Tensor> gradients =
+        differentiate([this](std::span<const Tensor> in) { return how_(in[0], in[1], in[2]); },
+                      inputs, call.grad(), call.wanted & 7);
     for (std::size_t i = 0; i < 3; ++i) call.out[i] = std::move(gradients[i]);
   }
 
  protected:
+  // The edges of layer_norm are a, weight, bias; of rms_norm a, weight.
+  void fast(const BackwardCall& call, std::span<const Tensor> in) const {
+    const Tensor x = contiguous(wide(in[0]));
+    const NormGradients found =
+        rows_backward(contiguous(to(call.grad(), x.dtype())), x,
+                      in[1].defined() ? contiguous(to(in[1], x.dtype())) : in[1],
+                      numel_of(how_.shape), how_.eps, F::kCentred);
+    const Tensor* all[] = {&found.input, &found.weight, &found.bias};
+    for (std::size_t i = 0; i < 3; ++i)
+      if (call.wants(i)) call.out[i] = to(all[i]->reshape(in[i].sizes()), in[i].dtype());
+  }
   void keep(const Tensor& a, const Tensor& weight, const Tensor& bias) {
     a_.save(a);
     weight_.save(weight);
@@ -119,8 +130,8 @@ class NormNode : public NodeOf<3> {
 
 class LayerNormNode final : public NormNode<LayerNorm> {
  public:
-  void save(std::uint32_t, const Tensor& a, IntList shape, const Tensor& weight,
-            const Tensor& bias, double eps) {
+  void save(std::uint32_t, const Tensor& a, IntList shape, const Tensor& weight, const Tensor& bias,
+            double eps) {
     keep(a, weight, bias);
     how_.save(shape, eps);
   }
@@ -162,13 +173,28 @@ class BatchNormNode final : public NodeOf<5> {
   void backward(const BackwardCall& call) override {
     std::vector<Tensor> inputs;
     for (const SavedTensor& t : saved_) inputs.push_back(t.get(*this));
-    std::vector<Tensor> gradients = differentiate(
-        [this](std::span<const Tensor> in) { return made_of(in); }, inputs, call.grad(),
-        call.wanted & (training_ ? 0x19u : 0x1fu));
+    const bool of_statistics = call.wants(1) || call.wants(2);
+    if (!formulas_recorded() && on_host(inputs[0]) && (training_ || !of_statistics))
+      return fast(call, inputs);
+    std::vector<Tensor> gradients =
+        differentiate([this](std::span<const Tensor> in) { return made_of(in); }, inputs,
+                      call.grad(), call.wanted & (training_ ? 0x19u : 0x1fu));
     for (std::size_t i = 0; i < 5; ++i) call.out[i] = std::move(gradients[i]);
   }
 
  private:
+  void fast(const BackwardCall& call, std::span<const Tensor> in) const {
+    const Tensor x = contiguous(wide(in[0]));
+    const auto dense = [&](const Tensor& t) {
+      return t.defined() ? contiguous(to(t, x.dtype())) : t;
+    };
+    const NormGradients found =
+        channels_backward(dense(call.grad()), x, dense(in[3]), training_ ? Tensor() : dense(in[1]),
+                          training_ ? Tensor() : dense(in[2]), eps_);
+    if (call.wants(0)) call.out[0] = to(found.input, in[0].dtype());
+    if (call.wants(3)) call.out[3] = match(found.weight, in[3].sizes(), in[3].dtype());
+    if (call.wants(4)) call.out[4] = match(found.bias, in[4].sizes(), in[4].dtype());
+  }
   Tensor made_of(std::span<const Tensor> in) const {
     const std::int64_t dim = in[0].dim();
     const auto shaped = [&](const Tensor& p) { return p.defined() ? by_channel(wide(p), dim) : p; };

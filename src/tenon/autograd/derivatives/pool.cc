@@ -14,9 +14,9 @@ template <typename Windows, typename Body>
 void for_each_place(IntList sizes, IntList out_sizes, const Windows& windows, Body&& body) {
   const std::size_t n = sizes.size();
   const std::int64_t height = out_sizes[n - 2], width = out_sizes[n - 1];
-  const std::int64_t planes =
-      height * width == 0 ? 0 : numel_of(out_sizes) / (height * width);
-  parallel_for(0, planes, std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, height * width)),
+  const std::int64_t planes = height * width == 0 ? 0 : numel_of(out_sizes) / (height * width);
+  parallel_for(0, planes,
+               std::max<std::int64_t>(1, 4096 / std::max<std::int64_t>(1, height * width)),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t plane = begin; plane < end; ++plane)
                    for (std::int64_t y = 0; y < height; ++y) {
@@ -52,7 +52,8 @@ Tensor maximum_places(const Tensor& a, IntList out_sizes, const SlidingWindows& 
                      found[plane * out_plane + at] = best;
                    });
   };
-  dense.dtype() == DType::kF64 ? run.template operator()<double>() : run.template operator()<float>();
+  dense.dtype() == DType::kF64 ? run.template operator()<double>()
+                               : run.template operator()<float>();
   return places;
 }
 

@@ -44,8 +44,7 @@ class CumprodNode final : public NodeOf<1> {
       call.out[0] = g;
       return;
     }
-    const bool divides =
-        !formulas_recorded() && !a.is_meta() && !ops::any(eq(a, 0)).item<bool>();
+    const bool divides = !formulas_recorded() && !a.is_meta() && !ops::any(eq(a, 0)).item<bool>();
     if (divides) {
       call.out[0] = div(sum_from_the_end(mul(g, result_.get(*this)), dim_), a);
       return;

@@ -96,8 +96,7 @@ class PutNode final : public NodeOf<3> {
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
     if (call.wants(0)) call.out[0] = a_.match(g);
-    if (call.wants(2))
-      call.out[2] = F::back(g, dim_, index_.get(*this), source_);
+    if (call.wants(2)) call.out[2] = F::back(g, dim_, index_.get(*this), source_);
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
     const Tensor base = tangents[0].defined()
@@ -161,8 +160,8 @@ class EmbeddingNode final : public NodeOf<2> {
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
     const Tensor nothing = zeros(weight_.sizes(), g.dtype(), g.device());
-    call.out[1] = index_add(nothing, 0, index_.get(*this).reshape({-1}),
-                            g.reshape({-1, weight_.sizes()[1]}));
+    call.out[1] =
+        index_add(nothing, 0, index_.get(*this).reshape({-1}), g.reshape({-1, weight_.sizes()[1]}));
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor&) override {
     return embedding(index_.get(*this), tangents[1]);

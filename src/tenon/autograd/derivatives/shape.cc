@@ -18,8 +18,9 @@ class JoinNode final : public VariadicNode {
       const InputShape& input = inputs_[i];
       // cat skips 1-d tensors without elements among larger ones.
       const bool skipped = !kStack && input.sizes().size() == 1 && input.sizes()[0] == 0;
-      const std::int64_t length =
-          kStack ? 1 : skipped ? 0 : input.sizes()[static_cast<std::size_t>(dim_)];
+      const std::int64_t length = kStack    ? 1
+                                  : skipped ? 0
+                                            : input.sizes()[static_cast<std::size_t>(dim_)];
       if (call.wants(i)) {
         if (kStack)
           call.out[i] = input.match(g.select(dim_, at));

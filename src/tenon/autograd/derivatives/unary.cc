@@ -18,41 +18,41 @@ constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
 
 // What a derivative needs: formula(gradient, saved, numbers) by recorded operators, and where it
 // pays, fused(gradient, saved, number, number) for one element. Numbers are those of the operator.
-#define TENON_FORMULA(name, saves, expression)                                            \
-  struct name {                                                                           \
-    static constexpr const char* kName = #name;                                           \
-    static constexpr Saves kSaves = Saves::saves;                                         \
+#define TENON_FORMULA(name, saves, expression)                                             \
+  struct name {                                                                            \
+    static constexpr const char* kName = #name;                                            \
+    static constexpr Saves kSaves = Saves::saves;                                          \
     static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers& numbers) { \
-      static_cast<void>(v), static_cast<void>(numbers);                                   \
-      return expression;                                                                  \
-    }                                                                                     \
+      static_cast<void>(v), static_cast<void>(numbers);                                    \
+      return expression;                                                                   \
+    }                                                                                      \
   };
-#define TENON_FUSED(name, saves, expression, element)                                     \
-  struct name {                                                                           \
-    static constexpr const char* kName = #name;                                           \
-    static constexpr Saves kSaves = Saves::saves;                                         \
+#define TENON_FUSED(name, saves, expression, element)                                      \
+  struct name {                                                                            \
+    static constexpr const char* kName = #name;                                            \
+    static constexpr Saves kSaves = Saves::saves;                                          \
     static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers& numbers) { \
-      static_cast<void>(numbers);                                                         \
-      return expression;                                                                  \
-    }                                                                                     \
-    template <typename T>                                                                 \
-    static T fused(T g, T v, T first, T second) {                                         \
-      static_cast<void>(first), static_cast<void>(second), static_cast<void>(v);          \
-      return element;                                                                     \
-    }                                                                                     \
+      static_cast<void>(numbers);                                                          \
+      return expression;                                                                   \
+    }                                                                                      \
+    template <typename T>                                                                  \
+    static T fused(T g, T v, T first, T second) {                                          \
+      static_cast<void>(first), static_cast<void>(second), static_cast<void>(v);           \
+      return element;                                                                      \
+    }                                                                                      \
   };
 
 // Zero where the condition holds.
 Tensor unless(const Tensor& condition, const Tensor& g) { return masked_fill(g, condition, 0); }
 
 TENON_FORMULA(neg, kNothing, ops::neg(g))
-TENON_FUSED(abs, kInput, g* sign(v), g * static_cast<T>((v > 0) - (v < 0)))
+TENON_FUSED(abs, kInput, g* sign(v), g* static_cast<T>((v > 0) - (v < 0)))
 TENON_FORMULA(nothing, kNothing, zeros_like(g))
-TENON_FUSED(square, kInput, mul(g, v) * 2, g * v * 2)
+TENON_FUSED(square, kInput, mul(g, v) * 2, g* v * 2)
 TENON_FUSED(relu, kResult, unless(le(v, 0), g), v <= 0 ? T(0) : g)
 TENON_FUSED(clamp, kInput, unless(logical_or(lt(v, numbers.first), gt(v, numbers.second)), g),
-            v < first || v > second ? T(0) : g)
-TENON_FUSED(exp, kResult, g* v, g * v)
+            v<first || v> second ? T(0) : g)
+TENON_FUSED(exp, kResult, g* v, g* v)
 TENON_FORMULA(exp2, kResult, g* v* kLn2)
 TENON_FORMULA(expm1, kResult, g*(v + 1))
 TENON_FUSED(log, kInput, g / v, g / v)
@@ -60,8 +60,8 @@ TENON_FORMULA(log2, kInput, g / (v * kLn2))
 TENON_FORMULA(log10, kInput, g / (v * kLn10))
 TENON_FORMULA(log1p, kInput, g / (v + 1))
 TENON_FUSED(sqrt, kResult, g / (v * 2), g / (v * 2))
-TENON_FUSED(rsqrt, kResult, g* v* ops::square(v) * -0.5, g * v * v * v * T(-0.5))
-TENON_FUSED(reciprocal, kResult, ops::neg(g) * ops::square(v), -g * v * v)
+TENON_FUSED(rsqrt, kResult, g* v* ops::square(v) * -0.5, g* v* v* v* T(-0.5))
+TENON_FUSED(reciprocal, kResult, ops::neg(g) * ops::square(v), -g* v* v)
 TENON_FORMULA(sin, kInput, g* ops::cos(v))
 TENON_FORMULA(cos, kInput, ops::neg(g) * ops::sin(v))
 TENON_FORMULA(tan, kResult, g*(ops::square(v) + 1))
@@ -79,12 +79,13 @@ TENON_FORMULA(hardsigmoid, kInput, unless(logical_or(le(v, -3), ge(v, 3)), g / 6
 TENON_FUSED(leaky_relu, kInput, where(gt(v, 0), g, g* numbers.first), v > 0 ? g : g * first)
 TENON_FORMULA(elu, kInput, where(gt(v, 0), g, g* ops::exp(minimum(v, 0)) * numbers.first))
 TENON_FORMULA(softplus, kInput,
-              where(gt(v * numbers.first, numbers.second), g, g* ops::sigmoid(v* numbers.first)))
+              where(gt(v* numbers.first, numbers.second), g, g* ops::sigmoid(v* numbers.first)))
 TENON_FUSED(hardtanh, kInput, unless(logical_or(le(v, numbers.first), ge(v, numbers.second)), g),
             v <= first || v >= second ? T(0) : g)
-TENON_FUSED(hardswish, kInput,
-            where(lt(v, 3), unless(le(v, -3), g*(v / 3 + 0.5)), g),
-            v <= -3 ? T(0) : v < 3 ? g * (v / 3 + T(0.5)) : g)
+TENON_FUSED(hardswish, kInput, where(lt(v, 3), unless(le(v, -3), g*(v / 3 + 0.5)), g),
+            v <= -3 ? T(0)
+            : v < 3 ? g * (v / 3 + T(0.5))
+                    : g)
 #undef TENON_FORMULA
 #undef TENON_FUSED
 
@@ -131,7 +132,9 @@ struct gelu_tanh {
 };
 
 template <typename F>
-concept HasFused = requires { F::template fused<float>(1.0f, 1.0f, 1.0f, 1.0f); };
+concept HasFused = requires {
+  F::template fused<float>(1.0f, 1.0f, 1.0f, 1.0f);
+};
 
 template <typename F>
 class UnaryNode final : public NodeOf<1> {
@@ -176,8 +179,8 @@ class UnaryNode final : public NodeOf<1> {
 }  // namespace
 
 void install_unary() {
-#define TENON_SET(name, formula)                          \
-  set_derivative<ops::op::name, UnaryNode<formula>>();    \
+#define TENON_SET(name, formula)                       \
+  set_derivative<ops::op::name, UnaryNode<formula>>(); \
   set_into_derivative<ops::op::name##_into, UnaryNode<formula>>();
   TENON_SET(neg, neg)
   TENON_SET(abs, abs)
