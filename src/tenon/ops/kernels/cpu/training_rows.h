@@ -7,16 +7,10 @@ namespace tenon::ops::cpu {
 
 // Outputs may be the gradient that came in.
 struct TrainingRows {
-  // dx of layer normalisation, and what the row adds to the gradients of weight and bias (null: not
-  // wanted). A null weight is 1. `mean` and `scale` (1 / deviation) are the row's.
-  void (*layer_norm)(float* dx, float* dweight, float* dbias, const float* dy, const float* x,
-                     const float* weight, std::int64_t count, float mean, float scale);
   // y (dy - sum(dy y)) * scale.
   void (*softmax)(float* dx, const float* dy, const float* y, std::int64_t count, float scale);
   // log(sum(exp(x))); NaN passes on.
   double (*log_sum)(const float* x, std::int64_t count);
-  // exp(x - log_sum) * scale.
-  void (*shares)(float* out, const float* x, std::int64_t count, float log_sum, float scale);
   // dy gelu'(x), by the approximation with tanh.
   void (*gelu_tanh)(float* dx, const float* dy, const float* x, std::int64_t count);
   // One row of the output of max pooling: `rows` of the input, `width` apart, `kernel` wide places
