@@ -108,7 +108,8 @@ bool plan_traces(const std::vector<fs::path>& files) {
     bool loop = false;
     for (const auto& [id, stream] : result.plan.streams()) loop |= stream.loop_begin != 0;
     table.add({trace.name, grouped(workload.ops().size()),
-               fmt::format("{:.4f}", ratio(result.plan)), fmt::format("{:.4f}", ratio(whole)), loop ? "yes" : "no", valid ? "yes" : "NO",
+               fmt::format("{:.4f}", ratio(result.plan)), fmt::format("{:.4f}", ratio(whole)),
+               loop ? "yes" : "no", valid ? "yes" : "NO",
                fmt::format("{:.2f}", seconds)});
   }
   fmt::print("{}promised: at most {} x the live peak: {}\n\n", table.format(), kMostAboveLivePeak,

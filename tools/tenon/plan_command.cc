@@ -26,10 +26,12 @@ namespace {
 
 constexpr const char* kHelp = R"(
 The file is a recorded trace or a PyTorch snapshot (as for tenon replay), or a static-planning
-problem in google/minimalloc's format: a CSV file with the columns id,lower,upper,size, upper exclusive.
+problem in google/minimalloc's format: a CSV file with the columns id,lower,upper,size (upper is
+exclusive).
 
 A trace becomes a plan: an offset for each allocation. Where the end of the recording repeats
-itself, only one iteration is planned, to be served over and over (--whole plans every allocation recorded).
+itself, only one iteration is planned, to be served over and over (--whole plans every
+allocation recorded).
 -o writes it; "tenon replay TRACE --policy plan --plan FILE" serves it, "tenon validate" checks it.
 Every plan is checked before it is printed, by code that shares nothing with the planner.
 
