@@ -1,6 +1,6 @@
-// Static planning and advice beside what was promised: bench_planning [--traces-only | --plans-only]
-// [FOLDER]. Plans every problem of data/plans at its capacity and every shipped trace, checks each with
-// the validator, and asks for advice on each trace.
+// Static planning and advice beside what was promised: bench_planning [--traces-only |
+// --plans-only] [FOLDER]. Plans every problem of data/plans at its capacity and every shipped
+// trace, checks each with the validator, and asks for advice on each trace.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -107,8 +107,9 @@ bool plan_traces(const std::vector<fs::path>& files) {
     all &= valid && worst <= kMostAboveLivePeak;
     bool loop = false;
     for (const auto& [id, stream] : result.plan.streams()) loop |= stream.loop_begin != 0;
-    table.add({trace.name, grouped(workload.ops().size()), fmt::format("{:.4f}", ratio(result.plan)),
-               fmt::format("{:.4f}", ratio(whole)), loop ? "yes" : "no", valid ? "yes" : "NO",
+    table.add({trace.name, grouped(workload.ops().size()),
+               fmt::format("{:.4f}", ratio(result.plan)), fmt::format("{:.4f}", ratio(whole)),
+               loop ? "yes" : "no", valid ? "yes" : "NO",
                fmt::format("{:.2f}", seconds)});
   }
   fmt::print("{}promised: at most {} x the live peak: {}\n\n", table.format(), kMostAboveLivePeak,

@@ -75,8 +75,8 @@ TEST(PlanCommand, PlansATraceThatReplayServesAndValidateAccepts) {
       tenon_command("validate " + file.path() + " " + shipped("traces/gnn_sampled.csv.zst"));
   EXPECT_EQ(other.status, 1);
   EXPECT_THAT(other.out, HasSubstr("not valid"));
-  const Outcome replay = tenon_command("replay " + trace + " --policy plan --passes 0 --json --plan " +
-                                       file.path());
+  const Outcome replay = tenon_command("replay " + trace +
+                                       " --policy plan --passes 0 --json --plan " + file.path());
   ASSERT_EQ(replay.status, 0) << replay.err;
   EXPECT_EQ(nlohmann::json::parse(replay.out)[0]["reserved_peak_bytes"], json["peak_bytes"]);
 }
@@ -101,7 +101,8 @@ TEST(AdviseCommand, PrintsALineToPasteAndItsFigures) {
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("export PYTORCH_CUDA_ALLOC_CONF="));
   EXPECT_THAT(text.out, HasSubstr("stitched"));
-  const auto json = nlohmann::json::parse(tenon_command("advise --json --effort 0.05 " + trace).out);
+  const auto json =
+      nlohmann::json::parse(tenon_command("advise --json --effort 0.05 " + trace).out);
   EXPECT_LE(json["reserved_peak_bytes"], json["expandable"]["reserved_peak_bytes"]);
   EXPECT_LE(json["min_capacity_bytes"], json["expandable"]["min_capacity_bytes"]);
   EXPECT_EQ(json["line"], "export PYTORCH_CUDA_ALLOC_CONF=" + json["conf"].get<std::string>());

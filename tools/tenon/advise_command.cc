@@ -18,11 +18,11 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-Replays the recording over PyTorch's allocator settings by the rules that gave PyTorch's own figures to
-the byte, and prints the best as a line to paste: settings that are at least as good as the better of
-PyTorch's defaults and expandable_segments:True, both in what they reserve (without a limit) and in the
-smallest device that they fit on. Where no settings are best in both, the best for each are named.
-With --capacity it says whether the program fits, and what would have made it fit. It also says
+Replays the recording over PyTorch's allocator settings by the rules that gave PyTorch's own figures
+to the byte, and prints the best as a line to paste: settings at least as good as the better of
+PyTorch's defaults and expandable_segments:True, both in what they reserve (without a limit) and in
+the smallest device that they fit on. Where no settings are best in both, the best for
+each are named. With --capacity it says whether the program fits, and what would have made it fit. It also says
 what Tenon's own policies would need: stitched, and plan (offsets worked out from this recording).
 
 Every figure can be made again: tenon replay FILE --policy caching --conf SETTINGS --find-capacity.
@@ -62,8 +62,8 @@ bool fits(const AdviceFigures& figures) { return figures.fits.value_or(true); }
 std::string verdict(const Advice& advice) {
   if (advice.hopeless())
     return fmt::format(
-        "nothing helps: the program itself needs {} at once, {} more than the capacity, {}. It must "
-        "need less (a smaller batch, checkpointing, offloading), or the device be larger.",
+        "nothing helps: the program itself needs {} at once, {} more than the capacity, {}. It "
+        "must need less (a smaller batch, checkpointing, offloading), or the device be larger.",
         bytes(advice.live_peak_bytes), bytes(advice.live_peak_bytes - advice.capacity_bytes),
         bytes(advice.capacity_bytes));
   if (advice.capacity_bytes != 0 && !fits(advice.best)) {

@@ -25,19 +25,21 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-The file is a recorded trace or a PyTorch snapshot (as for tenon replay), or a static-planning problem
-in google/minimalloc's format: a CSV file with the columns id,lower,upper,size, upper exclusive.
+The file is a recorded trace or a PyTorch snapshot (as for tenon replay), or a static-planning
+problem in google/minimalloc's format: a CSV file with the columns id,lower,upper,size (upper is
+exclusive).
 
-A trace becomes a plan: an offset for each allocation. Where the end of the recording repeats itself,
-only one iteration is planned, to be served over and over (--whole plans every allocation recorded).
+A trace becomes a plan: an offset for each allocation. Where the end of the recording repeats
+itself, only one iteration is planned, to be served over and over (--whole plans every
+allocation recorded).
 -o writes it; "tenon replay TRACE --policy plan --plan FILE" serves it, "tenon validate" checks it.
 Every plan is checked before it is printed, by code that shares nothing with the planner.
 
 A problem with --capacity is searched for a packing within it, and without for the smallest one.
 -o writes the problem with a column "offset".
 
-With --json: solved (within the capacity, if one was given), peak_bytes, lower_bound_bytes (most bytes
-live at once), seconds (of planning, without reading), and more.
+With --json: solved (within the capacity, if one was given), peak_bytes, lower_bound_bytes (most
+bytes live at once), seconds (of planning, without reading), and more.
 
 Examples:
   tenon plan run.csv.zst -o run.plan
@@ -103,8 +105,9 @@ void print_report(const PlanArguments& arguments, const PlanReportLine& report) 
   }
   fmt::print("{}: {} allocations planned in {:.2f} s\n", report.name, report.requests,
              report.seconds);
-  fmt::print("  peak         {} ({} bytes)\n  lower bound  {} ({} bytes): the plan needs {:.4f} x\n",
-             format_byte_size(report.peak_bytes), report.peak_bytes,
+  fmt::print("  peak         {} ({} bytes)\n", format_byte_size(report.peak_bytes),
+             report.peak_bytes);
+  fmt::print("  lower bound  {} ({} bytes): the plan needs {:.4f} x\n",
              format_byte_size(report.lower_bound_bytes), report.lower_bound_bytes, ratio);
   if (capacity != 0)
     fmt::print("  capacity     {}: {}\n", format_byte_size(capacity),

@@ -19,11 +19,12 @@ namespace {
 
 constexpr const char* kHelp = R"(
 PLAN is a file that "tenon plan -o" wrote, or a solved problem: a CSV file with the columns
-id,lower,upper,size,offset, from whatever solver. AGAINST is the trace or the problem that it was made
-for; a solved problem can be checked alone, but then nobody knows that it solves the right one.
+id,lower,upper,size,offset, from whatever solver. AGAINST is the trace or the problem that it was
+made for; a solved problem can be checked alone, but then nobody knows that it solves the right one.
 
-A plan is valid when every allocation of the trace has a slot that is large enough, and no two blocks
-that live at once overlap; a packing when all buffers end within --capacity (if given) and none overlap.
+A plan is valid when every allocation of the trace has a slot that is large enough, and no two
+blocks that live at once overlap; a packing when all buffers end within --capacity (if given) and
+none overlap.
 
 Examples:
   tenon validate run.plan run.csv.zst
@@ -69,7 +70,8 @@ Verdict check_solution(const ValidateArguments& arguments, const FileBytes& byte
   const Instance solution = parse_instance(bytes.view(), arguments.plan);
   if (!solution.solved)
     throw InvalidArgument(
-        fmt::format("{}: a problem without the column offset has nothing to check", arguments.plan));
+        fmt::format("{}: a problem without the column offset has nothing to check",
+                    arguments.plan));
   Verdict verdict;
   std::vector<PlacedBuffer> placed;
   for (const InstanceBuffer& b : solution.buffers) {

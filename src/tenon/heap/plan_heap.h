@@ -38,9 +38,10 @@ enum class Divergence : std::uint8_t {
 std::string_view divergence_name(Divergence divergence);
 
 // Hands out a stream's slots in the order of the plan; after the last one comes the first of the
-// plan's loop again, so a program that repeats itself is served for ever. Each request is checked before it is served:
-// its size, and that nothing in its range is in use. A request that fails the check gets nothing
-// and changes nothing; the caller serves it elsewhere and may move the cursor (seek).
+// plan's loop again, so a program that repeats itself is served for ever. Each request is checked
+// before it is served: its size, and that nothing in its range is in use. A request that fails the
+// check gets nothing and changes nothing; the caller serves it elsewhere and may move the cursor
+// (seek).
 //
 // The check is O(1) for a program that keeps to the plan. Below each slot lie the slots that were
 // last to use parts of its range, worked out in advance (a sweep over the plan and its loop):

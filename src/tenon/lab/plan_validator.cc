@@ -33,9 +33,9 @@ std::string occupy(const Plan& plan, const TraceEvent& event, std::uint64_t numb
   if (of_stream == nullptr || (!loops && number >= of_stream->slots.size()))
     return fmt::format("stream {}: allocation {} has no slot", event.stream, number);
   const std::uint64_t round = of_stream->slots.size() - of_stream->loop_begin;
-  const std::uint64_t index = number < of_stream->slots.size()
-                                  ? number
-                                  : of_stream->loop_begin + (number - of_stream->loop_begin) % round;
+  std::uint64_t index = number;
+  if (number >= of_stream->slots.size())
+    index = of_stream->loop_begin + (number - of_stream->loop_begin) % round;
   const PlanSlot& slot = of_stream->slots[index];
   const std::uint64_t end = slot.offset + slot.size;
   if (slot.size < event.size_bytes)

@@ -115,10 +115,10 @@ void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
   Packing of_loop;
   // A batch that lives until the next one is there outlives its iteration: then two make the loop.
   Iterations several = iterations.value_or(Iterations{});
-  for (std::size_t n = 1; iterations && !loop && 2.0 * static_cast<double>(n) <= iterations->count; ++n) {
+  for (std::size_t n = 1; n <= kMostFolded && iterations && !loop; ++n) {
+    if (2 * static_cast<double>(n) > iterations->count) break;
     several.period = n * iterations->period;
     loop = fold_iterations(stream.by_allocation, several);
-    if (n == kMostFolded) break;
   }
   if (loop) of_loop = pack(loop->requests, unit);
   const auto take_loop = [&] {

@@ -36,13 +36,13 @@ struct PlanResult {
 // reach no heap. Blocks that are never freed live to the end. Frees count where the allocator takes
 // the block back (free_completed).
 //
-// Streams get memory of their own unless the sum of their peaks is larger than the peak of the sum by
-// more than 1/512: then they share one range, packed in the order of the recording.
+// Streams get memory of their own unless the sum of their peaks is larger than the peak of the sum
+// by more than 1/512: then they share one range, packed in the order of the recording.
 //
 // A loop begins where the fewest bytes are live in an iteration. Its slots live as long as in the
-// iteration where they live longest; what survives into the next iteration is given its place for the
-// whole of one. A loop is planned where that costs at most 1/200 above the live peak, or no more than
-// a plan of the whole recording.
+// iteration where they live longest; what survives into the next iteration is given its place for
+// the whole of one. A loop is planned where that costs at most 1/200 above the live peak, or no
+// more than a plan of the whole recording.
 PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& options = {});
 
 // The plan alone, of the whole recording: what the policy `plan` is given in a replay.

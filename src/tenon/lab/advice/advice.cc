@@ -30,8 +30,8 @@ class Adviser {
         options_(options),
         progress_(progress),
         replays_left_(options.effort *
-                      std::min(kMostReplays, kEventBudget / static_cast<double>(std::max<std::size_t>(
-                                                                1, workload.ops().size())))) {}
+                      std::min(kMostReplays,
+                               kEventBudget / (1 + static_cast<double>(workload.ops().size())))) {}
 
   Advice run() {
     Advice advice;

@@ -55,9 +55,9 @@ struct Advice {
 using AdviceProgress = std::function<void(std::string_view step)>;
 
 // Replays the program over PyTorch's settings, by the rules that gave PyTorch's own figures, on
-// several threads: a coarse list first, then from the best of it step by step, as long as a step in one
-// setting improves. What is tried depends on the trace and `effort` alone, so the advice is the same
-// on every machine. About 20 s on two cores for 100,000 events at effort 1.
+// several threads: a coarse list first, then from the best of it step by step, as long as a step in
+// one setting improves. What is tried depends on the trace and `effort` alone, so the advice is the
+// same on every machine. About 20 s on two cores for 100,000 events at effort 1.
 Advice advise(const Workload& workload, const AdviceOptions& options,
               const AdviceProgress& progress = {});
 

@@ -14,7 +14,8 @@ struct ConfChoice {
   std::uint32_t roundup_divisions = 0;
   std::uint32_t roundup_from_mb = 0;    // smaller sizes are not rounded up; a power of two
   std::uint32_t max_split_mb = 0;       // not with expandable segments
-  std::uint32_t garbage_percent = 0;    // garbage_collection_threshold; not with expandable segments
+  // garbage_collection_threshold in per cent; not with expandable segments
+  std::uint32_t garbage_percent = 0;
 
   // "expandable_segments:True,roundup_power2_divisions:64"; empty for PyTorch's defaults.
   std::string text() const;
@@ -22,8 +23,8 @@ struct ConfChoice {
   friend auto operator<=>(const ConfChoice&, const ConfChoice&) = default;
 };
 
-// A fixed list that covers the space coarsely, what helps most often first: PyTorch's defaults, then
-// expandable_segments:True alone, then combinations.
+// A fixed list that covers the space coarsely, what helps most often first: PyTorch's defaults,
+// then expandable_segments:True alone, then combinations.
 std::vector<ConfChoice> coarse_choices();
 
 // What differs from `choice` in one setting by one step.

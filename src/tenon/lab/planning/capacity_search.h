@@ -10,8 +10,8 @@
 namespace tenon {
 
 // Depth-first search over canonical packings: those in which no request could lie lower. Such a
-// packing is built from the bottom, in order of (offset, rank), each request resting on the skyline of
-// those before it:
+// packing is built from the bottom, in order of (offset, rank), each request resting on the skyline
+// of those before it:
 //
 //        |   d   |           The next request is one of those unplaced, at the top of what lies
 //     |  c   |               below it. It may not lie so high that another one would fit wholly
@@ -20,12 +20,12 @@ namespace tenon {
 //
 // A branch is cut when some section cannot hold what is still to come: its floor (the lowest offset
 // at which anything can still begin there) plus the sizes unplaced in it exceed the capacity. Where
-// no unplaced request crosses a boundary between sections, both sides are solved apart, so what goes
-// wrong on one side is never tried again for every packing of the other.
+// no unplaced request crosses a boundary between sections, both sides are solved apart, so what
+// goes wrong on one side is never tried again for every packing of the other.
 //
 // The ideas are those of MiniMalloc (Moffitt, "MiniMalloc: A Lightweight Memory Allocator for
-// Hardware-Accelerated Machine Learning", ASPLOS 2023, sections 4 and 5): canonical solutions, section
-// inference, monotonic floors, dominance, decomposition.
+// Hardware-Accelerated Machine Learning", ASPLOS 2023): canonical solutions, section inference,
+// monotonic floors, dominance, decomposition.
 //
 // Deterministic; not thread-safe. O(n + sum of lives in sections) for each node.
 class CapacitySearch {

@@ -8,8 +8,8 @@
 
 namespace tenon {
 
-// The end of a sequence of requests repeats itself: from `begin` to the last request, each request is
-// the same as the one `period` earlier or later.
+// The end of a sequence of requests repeats itself: from `begin` to the last request, each request
+// is the same as the one `period` earlier or later.
 struct Iterations {
   std::size_t begin = 0;
   std::size_t period = 0;

@@ -20,9 +20,9 @@ struct LoopedRequests {
 };
 
 // Folds the iterations of a stream into one. Requires: the i-th request begins at i, and its end
-// counts the requests made before it was freed (so i + 1 at least), or is kNeverFreed. Nothing where
-// a request of the loop is never freed, or lives longer than an iteration: then a program that goes on
-// for ever needs memory without end, or another plan. O(n).
+// counts the requests made before it was freed (so i + 1 at least), or is kNeverFreed. Nothing
+// where a request of the loop is never freed, or lives longer than an iteration: then a program
+// that goes on for ever needs memory without end, or another plan. O(n).
 std::optional<LoopedRequests> fold_iterations(const std::vector<PlanRequest>& recorded,
                                               const Iterations& iterations);
 

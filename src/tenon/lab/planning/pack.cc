@@ -25,8 +25,8 @@ constexpr std::uint64_t kSmallShare = 512;
 constexpr std::uint64_t kGoodShare = 1000;
 // How often a request that ended too high is moved to the front.
 constexpr int kPromotions = 8;
-// The same with further orders, where that was not enough: rounds with each, and greedy runs in all,
-// fewer for large problems (requests x runs).
+// The same with further orders, where that was not enough: rounds with each, and greedy runs in
+// all, fewer for large problems (requests x runs).
 constexpr int kLongPromotions = 30;
 constexpr std::size_t kPromotionWork = 400'000;
 constexpr std::size_t kFewestRuns = 4;

@@ -13,9 +13,9 @@ namespace tenon {
 // size, a block that lives too long, a stream that was not recorded) is noticed before any two
 // blocks overlap, counted, and served by a caching allocator over the same backend; the program is
 // followed and found again (PlanLane). Stream n of the plan is the device's stream with id n. Where
-// the plan lets streams share, there is one segment for all, and a stream that takes over what another
-// one has left is made to wait for it (SharedRange).
-// Everything else is PerStreamAllocator's.
+// the plan lets streams share, there is one segment for all, and a stream that takes over what
+// another one has left is made to wait for it (SharedRange). Everything else is
+// PerStreamAllocator's.
 class PlanAllocator final : public PerStreamAllocator<PlanLane> {
  public:
   // Throws InvalidArgument for a null plan. `plan` must outlive the allocator.

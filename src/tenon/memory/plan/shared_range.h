@@ -18,8 +18,9 @@ namespace tenon {
 // stream has left are handed over in stream order: the taking stream is made to wait for an event
 // of the leaving one (recorded then, not at every free), once for all that it left up to there.
 //
-// Thread-safe by a lock of its own, which a lane takes last. O(log n) for n blocks and pieces, plus the pieces taken over.
-// A driver that refuses an event throws DeviceError, and nothing has changed.
+// Thread-safe by a lock of its own, which a lane takes last. O(log n) for n blocks and pieces, plus
+// the pieces taken over. A driver that refuses an event throws DeviceError, and nothing has
+// changed.
 class SharedRange {
  public:
   explicit SharedRange(Backend& backend) : backend_(backend) {}
@@ -29,8 +30,8 @@ class SharedRange {
   bool claim(std::uint64_t offset, std::uint64_t size, Stream stream, std::uint64_t generation);
   void give_back(std::uint64_t offset, std::uint64_t size, Stream stream);
 
-  // The memory, once somebody has brought it; null before, and after it has gone back. Changes under
-  // the allocator's growth mutex only.
+  // The memory, once somebody has brought it; null before, and after it has gone back. Changes
+  // under the allocator's growth mutex only.
   Chunk* chunk() const { return chunk_; }
   // Rises whenever the memory comes or goes, so that lanes see that what they knew is over.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
