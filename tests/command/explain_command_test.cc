@@ -49,8 +49,8 @@ TEST(ExplainCommand, TellsInWordsAndInJson) {
   ASSERT_EQ(json.status, 0);
   const auto parsed = nlohmann::json::parse(json.out);
   std::ifstream file(TENON_SOURCE_DIR "/data/snapshots/multistream_prefetch.expect.json");
-  for (const auto& [key, value] : nlohmann::json::parse(file).items())
-    EXPECT_EQ(parsed.at(key), value) << key;
+  const auto expect = nlohmann::json::parse(file);
+  for (const auto& [key, value] : expect.items()) EXPECT_EQ(parsed.at(key), value) << key;
 }
 
 TEST(ExplainCommand, SaysInOneLineWhatIsWrongWithAFile) {
