@@ -1,4 +1,3 @@
-#include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
 #include "tenon/autograd/derivatives/norm_kernels.h"
@@ -100,11 +99,6 @@ class NormNode : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
-    if constexpr (std::is_same_v<F, LayerNorm>)
-      if (!formulas_recorded() &&
-          direct::layer_norm(call.grad(), inputs[0], how_.shape, inputs[1], inputs[2], how_.eps,
-                             call.wanted, call.out))
-        return;
     if constexpr (requires { F::kCentred; })
       if (!formulas_recorded() && on_host(inputs[0])) return fast(call, inputs);
     std::vector<Tensor> gradients =
