@@ -70,13 +70,15 @@ TEST(Csv, ReadsEventsAndNumbersBlocksByOrderOfAllocation) {
 
 TEST(Csv, TakesColumnsInAnyOrderAndIgnoresOthers) {
   const Trace trace = parse_csv(
-      "thread,size,op,stream,id,tag,time_us\r\n"
-      "main,64,alloc,3,1,conv \"x\",5\r\n"
-      ",,free_completed,,1,,6\r\n"
+      "thread,size,op,stream,id,tag,colour,time_us\r\n"
+      "main,64,alloc,3,1,conv \"x\",red,5\r\n"
+      ",,free_completed,,1,,,6\r\n"
       "\r\n",
       "x.csv");
-  EXPECT_THAT(trace.events, ElementsAre(TraceEvent{5, 64, 0, 0, TraceOp::kAlloc},
+  EXPECT_THAT(trace.events, ElementsAre(TraceEvent{5, 64, 0, 0, TraceOp::kAlloc, 1},
                                         TraceEvent{6, 64, 0, 0, TraceOp::kFreeCompleted}));
+  EXPECT_EQ(trace.sites->text(trace.sites->site(1).tag), "conv \"x\"");
+  EXPECT_EQ(trace.sites->site(1).thread, 1u);
   EXPECT_THAT(trace.streams, ElementsAre(3u));
 }
 

@@ -10,6 +10,7 @@
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/pickle.h"
+#include "tenon/trace/rmm_csv.h"
 #include "tenon/trace/snapshot.h"
 #include "trace/pickle_writer.h"
 
@@ -110,6 +111,15 @@ TEST(Fuzz, DamagedCsvIsReadOrRefused) {
   Random random(1);
   fuzz(random_csv(30, random), 20'000, 100,
        [](const std::string& bytes) { expect_sound(parse_csv(bytes, "fuzz.csv")); });
+}
+
+TEST(Fuzz, DamagedRmmLogIsReadOrRefused) {
+  std::string text = "Thread,Time,Action,Pointer,Size,Stream\n";
+  for (int i = 0; i < 30; ++i)
+    text += "7,10:00:0" + std::to_string(i % 10) + ":000123," + (i % 3 == 2 ? "free" : "allocate") +
+            ",0x7f0" + std::to_string(i % 7) + "," + std::to_string(100 * i) + ",0x1\n";
+  fuzz(text, 10'000, 150,
+       [](const std::string& bytes) { expect_sound(parse_rmm_csv(bytes, "fuzz.csv")); });
 }
 
 TEST(Fuzz, DamagedSnapshotIsReadOrRefused) {

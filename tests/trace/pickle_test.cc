@@ -134,5 +134,51 @@ TEST(Pickle, ReadsDeepNestingWithoutRecursion) {
   EXPECT_EQ(document.root().kind(), Kind::kTuple);
 }
 
+// Takes the numbers of root["long"] and of root["deep"][i], as text.
+class Numbers : public PickleSink {
+ public:
+  bool wants(std::string_view key, std::optional<std::size_t> index) override {
+    const bool wanted = (key == "long" && !index) || (key == "deep" && index);
+    if (wanted) where = std::string(key) + (index ? std::to_string(*index) : "");
+    return wanted;
+  }
+  void item(const PickleDocument& document, const PickleValue& value) override {
+    std::string text = where + ":";
+    if (value.is_sequence()) {
+      for (const PickleValue& inner : document.items(value)) text += show(document, inner);
+    } else {
+      text += show(document, value);
+    }
+    items.push_back(text);
+  }
+  static std::string show(const PickleDocument& document, const PickleValue& value) {
+    if (const auto number = value.as_int64()) return std::to_string(*number);
+    if (value.is_dict()) return "{" + std::to_string(document.pairs(value).size()) + "}";
+    return "?";
+  }
+
+  std::string where;
+  std::vector<std::string> items;
+};
+
+TEST(PickleSink, GetsItemsOfLongListsOneByOne) {
+  // A value that is referred to again stays what it was; others may be gone.
+  const std::string shared = std::string("}") + "\x94" + "(" + "\x8c\x01x" + "K\x01" + "u";
+  std::string list = "](";
+  list += shared;
+  list += "](K\x05K\x06" "e";
+  list += std::string("h\x00", 2);
+  list += "e";
+  const std::string bytes = std::string("\x80\x04}(") + "\x8c\x04long" + list +
+                            "\x8c\x04" "deep" + "](](K\x01K\x02" "e](K\x03" "ee" +
+                            "\x8c\x05other" + "](K\x07" "eu.";
+  Numbers sink;
+  const PickleDocument document(bytes, "x", &sink);
+  EXPECT_THAT(sink.items, ::testing::ElementsAre("long:{1}", "long:56", "long:{1}", "deep0:1",
+                                                 "deep0:2", "deep1:3"));
+  EXPECT_EQ(document.items(*document.find(document.root(), "long")).size(), 0u);
+  EXPECT_EQ(document.items(*document.find(document.root(), "other")).size(), 1u);
+}
+
 }  // namespace
 }  // namespace tenon

@@ -18,6 +18,9 @@ struct Subcommand {
   std::function<int()> run;
 };
 Subcommand add_replay(CLI::App& app);
+Subcommand add_explain(CLI::App& app);
+Subcommand add_diff(CLI::App& app);
+Subcommand add_convert(CLI::App& app);
 Subcommand add_policies(CLI::App& app);
 Subcommand add_info(CLI::App& app);
 Subcommand add_vectors(CLI::App& app);

@@ -1,12 +1,12 @@
 // tenon replay: traces over policies.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <memory>
 #include <optional>
 
 #include "arguments.h"
 #include "commands.h"
+#include "progress_line.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/device/devices.h"
@@ -63,25 +63,6 @@ struct ReplayArguments {
   std::string json_file;
   bool json = false;
   SurveyOptions survey;
-};
-
-// One line that rewrites itself, on a terminal only.
-class ProgressLine {
- public:
-  ProgressLine() : shown_(::isatty(STDERR_FILENO) == 1) {}
-  ~ProgressLine() { clear(); }
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-
-  void show(const std::string& text) const {
-    if (shown_) fmt::print(stderr, "\r\033[K{}", text);
-  }
-  void clear() const {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  const bool shown_;
 };
 
 // Reads what can be read; says on stderr what cannot, and returns false for that.

@@ -61,6 +61,7 @@ function start(summary: Summary): void {
       restyle();
       for (const part of [search, map, details]) part.start(answer.names);
       tables.start(answer.names, answer.marks);
+      minimap.outlineByOps = answer.outline;
       state.set({ cursorOp: answer.peakOp });
       plot.start(answer.names, answer.marks, answer.ops, answer.endUs);
       if (answer.ops === 0) return done();
@@ -103,9 +104,7 @@ function start(summary: Summary): void {
   listen(summary, client, state, plot, search, goToPeak);
   performance.mark('tenon-summary');
 
-  const open = () => client.open(summary);
-  if (document.readyState === 'loading') document.addEventListener('DOMContentLoaded', open);
-  else open();
+  client.open(summary);
   (window as unknown as { tenon: object }).tenon = { state, plot, map };  // for the tests
 }
 

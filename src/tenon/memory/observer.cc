@@ -11,6 +11,59 @@ std::string_view memory_event_name(MemoryEvent event) {
   return kNames[static_cast<std::size_t>(event)];
 }
 
+namespace {
+
+// The lists of all allocators, and who watches all of them. Never destroyed: allocators that live
+// until the program ends leave it late.
+struct AllLists {
+  std::mutex mutex;
+  std::vector<ObserverList*> lists;
+  std::vector<Observer*> watchers;
+
+  static AllLists& instance() {
+    static AllLists& all = *new AllLists;
+    return all;
+  }
+};
+
+}  // namespace
+
+ObserverList::ObserverList() {
+  AllLists& all = AllLists::instance();
+  const std::lock_guard lock(all.mutex);
+  all.lists.push_back(this);
+  for (Observer* watcher : all.watchers) add(watcher);
+}
+
+ObserverList::~ObserverList() {
+  AllLists& all = AllLists::instance();
+  const std::lock_guard lock(all.mutex);
+  std::erase(all.lists, this);
+}
+
+void ObserverList::share_lock(ObserverList& front) {
+  AllLists& all = AllLists::instance();
+  const std::lock_guard lock(all.mutex);
+  for (Observer* watcher : all.watchers) remove(watcher);
+  mutex_ = front.mutex_;
+  in_front_ = false;
+}
+
+void ObserverList::add_to_all(Observer* observer) {
+  AllLists& all = AllLists::instance();
+  const std::lock_guard lock(all.mutex);
+  all.watchers.push_back(observer);
+  for (ObserverList* list : all.lists)
+    if (list->in_front_) list->add(observer);
+}
+
+void ObserverList::remove_from_all(Observer* observer) {
+  AllLists& all = AllLists::instance();
+  const std::lock_guard lock(all.mutex);
+  std::erase(all.watchers, observer);
+  for (ObserverList* list : all.lists) list->remove(observer);
+}
+
 void ObserverList::add(Observer* observer) {
   const std::lock_guard lock(*mutex_);
   observers_.push_back(observer);

@@ -47,18 +47,29 @@ class Observer {
 // another thread.
 class ObserverList {
  public:
+  ObserverList();
+  ~ObserverList();
+  ObserverList(const ObserverList&) = delete;
+  ObserverList& operator=(const ObserverList&) = delete;
+
   void add(Observer* observer);
   void remove(Observer* observer);  // nothing happens when it is not there
   // For an allocator behind another, whose observer passes events on to `front`: both lists need
   // one lock, or a thread that comes from the front and one that comes from behind could wait for
   // each other. Requires: no other thread uses this list now.
-  void share_lock(ObserverList& front) { mutex_ = front.mutex_; }
+  // From then on observers of all allocators watch the front one alone.
+  void share_lock(ObserverList& front);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
     if (empty()) [[likely]] return;
     report_slow({event, data, size_bytes, stream, current_tag()});
   }
+
+  // For an observer of all allocators: those there are and those that will be made. It must outlive
+  // its watching. Remove waits as above. Thread-safe.
+  static void add_to_all(Observer* observer);
+  static void remove_from_all(Observer* observer);
 
   std::uint64_t errors() const { return errors_.load(std::memory_order_relaxed); }
 
@@ -70,6 +81,7 @@ class ObserverList {
   // Held while observers run: they may allocate, and so report again.
   std::shared_ptr<std::recursive_mutex> mutex_ = std::make_shared<std::recursive_mutex>();
   std::vector<Observer*> observers_;
+  bool in_front_ = true;  // not behind another allocator
 };
 
 // Adds an observer to a list for as long as it lives.

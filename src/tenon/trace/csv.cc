@@ -4,71 +4,75 @@
 
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <iterator>
+#include <memory>
+#include <unordered_map>
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/trace/csv_lines.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/trace_builder.h"
 
 namespace tenon {
 namespace {
 
-enum Role { kTime, kOp, kId, kSize, kStream, kRoles };
-constexpr std::array<std::string_view, kRoles> kColumns = {"time_us", "op", "id", "size", "stream"};
+enum Role { kTime, kOp, kId, kSize, kStream, kNeeded, kThread = kNeeded, kDevice, kTag, kRoles };
+constexpr std::array<std::string_view, kRoles> kColumns = {"time_us", "op",     "id",     "size",
+                                                           "stream",  "thread", "device", "tag"};
+constexpr std::array<std::string_view, kNeeded> kNeededColumns = {"time_us", "op", "id", "size",
+                                                                  "stream"};
 constexpr int kIgnored = -1;
+constexpr std::size_t kMaxDevices = 1024;
 constexpr std::int64_t kMaxTimeUs = std::int64_t{1} << 53;  // 285 years
 
-// Text from a file, as an error message may show it: short, on one line.
-std::string shown(std::string_view text) {
-  std::string out;
-  for (const char c : text.substr(0, 40)) out += c >= ' ' && c <= '~' ? c : '?';
-  return out + (text.size() > 40 ? "..." : "");
-}
+// One device's part of a file.
+struct DevicePart {
+  std::string name;  // as the column says; empty without one
+  std::unique_ptr<TraceBuilder> builder;
+  std::uint64_t backward_line = 0;
+};
 
 class CsvReader {
  public:
-  CsvReader(std::string_view bytes, const std::string& path)
-      : rest_(bytes), path_(path), builder_(trace_name(path)) {}
+  CsvReader(std::string_view bytes, const std::string& path) : lines_(bytes, path), path_(path) {}
 
-  Trace read() {
-    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // a byte order mark
-    if (!next_line()) throw ParseError(path_, 1, 1, "the file has no header line");
+  std::vector<Trace> read() {
+    if (!lines_.next()) throw ParseError(path_, 1, 1, "the file has no header line");
     read_header();
-    while (next_line())
-      if (!text_.empty()) read_event();
-    if (builder_.backward_steps() > 0)
-      builder_.warn(fmt::format(
-          "{}:{}: time runs backwards ({} times in all); the order of lines counts, and the clock "
-          "stands still meanwhile",
-          path_, backward_line_, builder_.backward_steps()));
-    return builder_.finish();
+    while (lines_.next())
+      if (!lines_.text().empty()) read_event();
+    if (parts_.empty()) part_of("");
+    std::vector<Trace> traces;
+    const auto sites = std::make_shared<const SiteTable>(std::move(sites_));
+    for (DevicePart& part : parts_) {
+      if (part.builder->backward_steps() > 0)
+        part.builder->warn(fmt::format(
+            "{}:{}: time runs backwards ({} times in all); the order of lines counts, and the "
+            "clock stands still meanwhile",
+            path_, part.backward_line, part.builder->backward_steps()));
+      traces.push_back(part.builder->finish(sites));
+      Trace& trace = traces.back();
+      trace.device_name = part.name;
+      const std::size_t digits = part.name.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
+      std::from_chars(part.name.data() + digits, part.name.data() + part.name.size(),
+                      trace.device);
+      if (parts_.size() > 1) trace.name += ":" + part.name;
+    }
+    return traces;
   }
 
  private:
   [[noreturn]] void fail(std::string_view where, const std::string& reason) const {
-    throw ParseError(path_, line_, static_cast<std::uint64_t>(where.data() - text_.data()) + 1,
-                     reason);
-  }
-
-  // Puts the next line, without its end, into text_.
-  bool next_line() {
-    if (rest_.empty()) return false;
-    ++line_;
-    const std::size_t end = rest_.find('\n');
-    text_ = rest_.substr(0, end);
-    rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
-    if (text_.ends_with('\r')) text_.remove_suffix(1);
-    return true;
+    lines_.fail(where, reason);
   }
 
   void read_header() {
     std::array<bool, kRoles> found = {};
-    std::string_view left = text_;
+    std::string_view left = lines_.text();
     for (bool more = true; more;) {
-      const std::string_view name = take_field(left, more);
+      const std::string_view name = CsvLines::take_field(left, more);
       int role = kIgnored;
       for (int r = 0; r < kRoles; ++r)
         if (name == kColumns[static_cast<std::size_t>(r)]) role = r;
@@ -80,58 +84,85 @@ class CsvReader {
       roles_.push_back(role);
     }
     std::string missing;
-    for (std::size_t r = 0; r < kRoles; ++r)
+    for (std::size_t r = 0; r < kNeeded; ++r)
       if (!found[r]) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", kColumns[r]);
     if (!missing.empty())
-      fail(text_, fmt::format("the header line lacks {}: a trace has the columns {}", missing,
-                              fmt::join(kColumns, ",")));
-  }
-
-  static std::string_view take_field(std::string_view& left, bool& more) {
-    const char* comma = static_cast<const char*>(std::memchr(left.data(), ',', left.size()));
-    more = comma != nullptr;
-    const std::string_view field =
-        more ? left.substr(0, static_cast<std::size_t>(comma - left.data())) : left;
-    left.remove_prefix(field.size() + (more ? 1 : 0));
-    return field;
+      fail(lines_.text(), fmt::format("the header line lacks {}: a trace has the columns {}",
+                                      missing, fmt::join(kNeededColumns, ",")));
   }
 
   void read_event() {
     std::array<std::string_view, kRoles> fields;
-    std::string_view left = text_;
+    const std::string_view text = lines_.text();
+    std::string_view left = text;
     std::size_t count = 0;
     for (bool more = true; more; ++count) {
-      const std::string_view field = take_field(left, more);
+      const std::string_view field = CsvLines::take_field(left, more);
       if (count == roles_.size())
         fail(field, fmt::format("the line has more fields than the header's {}", roles_.size()));
       if (roles_[count] != kIgnored) fields[static_cast<std::size_t>(roles_[count])] = field;
     }
     if (count < roles_.size())
-      fail(text_.substr(text_.size()),
+      fail(text.substr(text.size()),
            fmt::format("the line ends after {} of {} fields{}", count, roles_.size(),
-                       rest_.empty() ? ": the file may be truncated" : ""));
+                       lines_.at_end() ? ": the file may be truncated" : ""));
+    DevicePart& part = part_of(fields[kDevice]);
+    TraceBuilder& builder = *part.builder;
+    const std::uint32_t site = site_of(fields);
 
     const std::string_view op = fields[kOp];
     const auto time_us = number<std::int64_t>(fields[kTime], kTime);
     if (time_us > kMaxTimeUs || time_us < -kMaxTimeUs)
       fail(fields[kTime], fmt::format("time_us {} is out of range", time_us));
     const auto id = number<std::uint64_t>(fields[kId], kId);
-    const std::uint64_t backward = builder_.backward_steps();
+    const std::uint64_t backward = builder.backward_steps();
     TraceFault fault = TraceFault::kNone;
     if (op == "alloc") {
-      fault = builder_.alloc(id, time_us, number<std::uint64_t>(fields[kSize], kSize),
-                             number<std::uint64_t>(fields[kStream], kStream));
+      fault = builder.alloc(id, time_us, number<std::uint64_t>(fields[kSize], kSize),
+                            number<std::uint64_t>(fields[kStream], kStream), site);
     } else if (op == "free_completed" || op == "free_requested") {
       if (!fields[kSize].empty()) number<std::uint64_t>(fields[kSize], kSize);
       if (!fields[kStream].empty()) number<std::uint64_t>(fields[kStream], kStream);
-      fault = builder_.free(
-          op == "free_completed" ? TraceOp::kFreeCompleted : TraceOp::kFreeRequested, id, time_us);
+      fault = builder.free(
+          op == "free_completed" ? TraceOp::kFreeCompleted : TraceOp::kFreeRequested, id, time_us,
+          site);
     } else {
       fail(op, fmt::format("unknown op \"{}\": the ops are alloc, free_requested, free_completed",
-                           shown(op)));
+                           shown_text(op)));
     }
     if (fault != TraceFault::kNone) refuse(fault, fields);
-    if (builder_.backward_steps() != backward && backward == 0) backward_line_ = line_;
+    if (builder.backward_steps() != backward && backward == 0)
+      part.backward_line = lines_.number();
+  }
+
+  // The usual case is one device, or the same as in the line before.
+  DevicePart& part_of(std::string_view name) {
+    if (!parts_.empty() && parts_[last_part_].name == name) [[likely]] return parts_[last_part_];
+    for (last_part_ = 0; last_part_ < parts_.size(); ++last_part_)
+      if (parts_[last_part_].name == name) return parts_[last_part_];
+    if (parts_.size() == kMaxDevices)
+      fail(name, fmt::format("more than {} devices", kMaxDevices));
+    parts_.push_back({std::string(name), std::make_unique<TraceBuilder>(trace_name(path_)), 0});
+    return parts_.back();
+  }
+
+  std::uint32_t site_of(const std::array<std::string_view, kRoles>& fields) {
+    if (fields[kThread].empty() && fields[kTag].empty()) return 0;
+    Site site;
+    if (!fields[kThread].empty()) site.thread = thread_of(fields[kThread]);
+    if (!fields[kTag].empty()) site.tag = sites_.add_text(fields[kTag]);
+    return sites_.add_site(site);
+  }
+
+  // Numbers are what they are; names get numbers in order of first use.
+  std::uint32_t thread_of(std::string_view field) {
+    std::uint32_t value = 0;
+    const char* end = field.data() + field.size();
+    const auto [stop, error] = std::from_chars(field.data(), end, value);
+    if (error == std::errc() && stop == end) return value;
+    return threads_
+        .try_emplace(std::string(field), static_cast<std::uint32_t>(threads_.size() + 1))
+        .first->second;
   }
 
   [[noreturn]] void refuse(TraceFault fault,
@@ -154,7 +185,7 @@ class CsvReader {
       case TraceFault::kNone:
         break;
     }
-    fail(text_, "more live bytes, blocks or streams than a trace can have");
+    fail(lines_.text(), "more live bytes, blocks or streams than a trace can have");
   }
 
   template <typename Number>
@@ -168,37 +199,79 @@ class CsvReader {
     const bool digits =
         field.find_first_not_of("0123456789", field[0] == '-' ? 1 : 0) == std::string_view::npos;
     if (digits && field.size() > 1 && field[0] == '-' && std::is_unsigned_v<Number>)
-      fail(field, fmt::format("{} {} is negative", column, shown(field)));
+      fail(field, fmt::format("{} {} is negative", column, shown_text(field)));
     if (digits && field != "-")
-      fail(field, fmt::format("{} {} is too large", column, shown(field)));
-    fail(field, fmt::format("{} \"{}\" is not a whole number", column, shown(field)));
+      fail(field, fmt::format("{} {} is too large", column, shown_text(field)));
+    fail(field, fmt::format("{} \"{}\" is not a whole number", column, shown_text(field)));
   }
 
-  std::string_view rest_;
-  std::string_view text_;  // the current line
+  CsvLines lines_;
   const std::string& path_;
-  std::uint64_t line_ = 0;
-  std::uint64_t backward_line_ = 0;
   std::vector<int> roles_;  // by column
-  TraceBuilder builder_;
+  std::vector<DevicePart> parts_;
+  std::size_t last_part_ = 0;
+  std::unordered_map<std::string, std::uint32_t> threads_;  // those that have names
+  SiteTable sites_;
 };
+
+// A tag as a field: without what would end the field or the line.
+std::string field_of(std::string_view tag) {
+  std::string field(tag);
+  for (char& c : field)
+    if (c == ',') {
+      c = ';';
+    } else if (c == '\n' || c == '\r') {
+      c = ' ';
+    }
+  return field;
+}
 
 }  // namespace
 
-Trace parse_csv(std::string_view bytes, const std::string& path) {
+std::vector<Trace> parse_csv_devices(std::string_view bytes, const std::string& path) {
   return CsvReader(bytes, path).read();
 }
 
-std::string format_csv(const Trace& trace) {
+Trace parse_csv(std::string_view bytes, const std::string& path) {
+  std::vector<Trace> traces = parse_csv_devices(bytes, path);
+  if (traces.size() > 1)
+    throw ParseError(path, 0, 0,
+                     fmt::format("holds {} devices where one is wanted", traces.size()));
+  return std::move(traces[0]);
+}
+
+std::string format_csv(std::span<const Trace> traces) {
+  bool threads = false;
+  bool tags = false;
+  bool devices = traces.size() > 1;
+  for (const Trace& trace : traces) {
+    devices = devices || !trace.device_name.empty() || trace.device != 0;
+    for (std::uint32_t site = 0; site < trace.sites->sites(); ++site) {
+      threads = threads || trace.sites->site(site).thread != 0;
+      tags = tags || trace.sites->site(site).tag != 0;
+    }
+  }
   fmt::memory_buffer out;
-  out.reserve(trace.events.size() * 48);
-  fmt::format_to(std::back_inserter(out), "{}\n", fmt::join(kColumns, ","));
-  for (const TraceEvent& event : trace.events)
-    fmt::format_to(std::back_inserter(out), "{},{},{},{},{}\n", event.time_us,
-                   trace_op_name(event.op), event.block, event.size_bytes,
-                   trace.streams[event.stream]);
+  const auto end = std::back_inserter(out);
+  fmt::format_to(end, "{}{}{}{}\n", fmt::join(kNeededColumns, ","), threads ? ",thread" : "",
+                 devices ? ",device" : "", tags ? ",tag" : "");
+  for (const Trace& trace : traces) {
+    const std::string device =
+        trace.device_name.empty() ? fmt::format("{}", trace.device) : field_of(trace.device_name);
+    for (const TraceEvent& event : trace.events) {
+      fmt::format_to(end, "{},{},{},{},{}", event.time_us, trace_op_name(event.op), event.block,
+                     event.size_bytes, trace.streams[event.stream]);
+      const Site& site = trace.sites->site(event.site);
+      if (threads) fmt::format_to(end, ",{}", site.thread);
+      if (devices) fmt::format_to(end, ",{}", device);
+      if (tags) fmt::format_to(end, ",{}", field_of(trace.sites->text(site.tag)));
+      out.push_back('\n');
+    }
+  }
   return fmt::to_string(out);
 }
+
+std::string format_csv(const Trace& trace) { return format_csv(std::span(&trace, 1)); }
 
 void write_csv(const Trace& trace, const std::string& path) {
   write_file(path, format_csv(trace));

@@ -1,24 +1,31 @@
 // Traces as comma-separated values.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tenon/trace/trace.h"
 
 namespace tenon {
 
 // The first line names the columns, in any order: time_us, op (alloc, free_requested,
-// free_completed), id, size, stream. Further columns are ignored. Sizes and streams of frees are
-// those of the block. A size of 0 is a valid request.
+// free_completed), id, size, stream. Sizes and streams of frees are those of the block. A size of 0
+// is a valid request. Further columns: thread (a number or a name), device ("0", "sim:1"; each has
+// ids of its own and becomes a trace), tag (any text without commas); others are ignored.
 //
 // Throws ParseError with line and column (in bytes, from 1) for: missing or repeated columns, a
 // line with too few or too many fields, an unknown op, numbers that are none, negative or too
 // large, an id allocated while it is live, frees of ids that are unknown or free already.
 // Times that run backwards are a warning. One pass, O(bytes).
+std::vector<Trace> parse_csv_devices(std::string_view bytes, const std::string& path);
+// The same of a file with one device.
 Trace parse_csv(std::string_view bytes, const std::string& path);
 
-// The whole trace in that format; block numbers become the ids.
+// Whole traces in that format; block numbers become the ids. The further columns are written where
+// something is in them; commas in tags become semicolons.
+std::string format_csv(std::span<const Trace> traces);
 std::string format_csv(const Trace& trace);
 
 // Writes ".csv" or ".csv.zst". Throws std::runtime_error when the file cannot be written.

@@ -73,6 +73,15 @@ FileBytes::~FileBytes() {
   if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
 }
 
+void FileBytes::forget_before(std::size_t offset) const {
+  constexpr std::size_t kPages = std::size_t{1} << 16;  // a multiple of any page size
+  offset = offset / kPages * kPages;
+  if (offset < forgotten_) forgotten_ = 0;  // another pass
+  if (mapped_ == nullptr || offset <= forgotten_) return;
+  ::madvise(static_cast<char*>(mapped_) + forgotten_, offset - forgotten_, MADV_DONTNEED);
+  forgotten_ = offset;
+}
+
 // Pipes, and whatever else cannot be mapped.
 void FileBytes::read_all(int file, const std::string& path) {
   std::vector<char> buffer(std::size_t{1} << 20);

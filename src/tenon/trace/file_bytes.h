@@ -23,11 +23,16 @@ class FileBytes {
                               : std::string_view(owned_);
   }
 
+  // The memory behind the bytes before `offset` may be used for something else; they stay readable.
+  // For files that are read through once. Nothing happens to what was decompressed.
+  void forget_before(std::size_t offset) const;
+
  private:
   void read_all(int file, const std::string& path);
 
   void* mapped_ = nullptr;
   std::size_t mapped_bytes_ = 0;
+  mutable std::size_t forgotten_ = 0;
   std::string owned_;
 };
 

@@ -1,19 +1,50 @@
 #include "tenon/trace/load.h"
 
+#include <unordered_map>
+
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/pickle.h"
-#include "tenon/trace/snapshot.h"
+#include "tenon/trace/rmm_csv.h"
 
 namespace tenon {
+namespace {
 
-std::vector<Trace> load_traces(const std::string& path) {
-  const FileBytes bytes(path);
-  if (looks_like_pickle(bytes.view()) || path.ends_with(".pickle") || path.ends_with(".pkl"))
-    return parse_snapshot(bytes.view(), path).traces;
-  std::vector<Trace> traces;
-  traces.push_back(parse_csv(bytes.view(), path));
-  return traces;
+// What a snapshot's reader counts while it reads.
+void count_events(const Trace& trace, SnapshotFigures& figures) {
+  figures.trace_entries.push_back(trace.events.size() + trace.marks.size());
+  std::unordered_map<std::uint32_t, std::size_t> places;
+  for (const TraceEvent& event : trace.events) {
+    ++figures.actions[std::string(trace_op_name(event.op))];
+    const std::uint32_t frame = trace.sites->innermost(event.site);
+    if (event.op != TraceOp::kAlloc || frame == 0) continue;
+    const auto [place, fresh] = places.try_emplace(frame, figures.frame_bytes.size());
+    if (fresh) figures.frame_bytes.emplace_back(frame, 0);
+    figures.frame_bytes[place->second].second += event.size_bytes;
+  }
+  for (const TraceMark& mark : trace.marks)
+    ++figures.actions[std::string(mark_kind_name(mark.kind))];
 }
+
+}  // namespace
+
+Snapshot load_snapshot(const std::string& path,
+                       const std::function<void(std::size_t, std::size_t)>& progress) {
+  const FileBytes bytes(path);
+  const ReadHooks hooks = {progress, [&](std::size_t offset) { bytes.forget_before(offset); }};
+  if (looks_like_pickle(bytes.view()) || path.ends_with(".pickle") || path.ends_with(".pkl"))
+    return parse_snapshot(bytes.view(), path, hooks);
+  Snapshot snapshot;
+  if (looks_like_rmm_csv(bytes.view())) {
+    snapshot.traces.push_back(parse_rmm_csv(bytes.view(), path));
+  } else {
+    snapshot.traces = parse_csv_devices(bytes.view(), path);
+  }
+  snapshot.sites = snapshot.traces[0].sites;
+  for (const Trace& trace : snapshot.traces) count_events(trace, snapshot.figures);
+  return snapshot;
+}
+
+std::vector<Trace> load_traces(const std::string& path) { return load_snapshot(path).traces; }
 
 }  // namespace tenon

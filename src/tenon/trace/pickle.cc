@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
+#include <map>
 
 #include "tenon/base/error.h"
 #include "tenon/trace/pickle_opcodes.h"
+#include "tenon/trace/pickle_uses.h"
 
 namespace tenon {
 
@@ -16,6 +17,7 @@ namespace {
 // Deeper than any snapshot by far; Python's own pickler gives up at about 1000 levels.
 constexpr std::size_t kMaxDepth = 10'000;
 constexpr int kNewestProtocol = 5;
+constexpr std::size_t kReportEvery = std::size_t{4} << 20;
 }  // namespace
 
 std::string_view pickle_kind_name(PickleValue::Kind kind) {
@@ -24,21 +26,11 @@ std::string_view pickle_kind_name(PickleValue::Kind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-std::optional<std::string_view> PickleValue::as_string() const {
-  if (kind_ != Kind::kString) return std::nullopt;
-  return std::string_view(text_, bits_);
-}
-
 std::optional<std::int64_t> PickleValue::as_int64() const {
   if (kind_ != Kind::kInteger && kind_ != Kind::kBool) return std::nullopt;
   const auto value = static_cast<std::int64_t>(bits_);
   if (!negative_ && value < 0) return std::nullopt;
   return value;
-}
-
-std::optional<std::uint64_t> PickleValue::as_uint64() const {
-  if ((kind_ != Kind::kInteger && kind_ != Kind::kBool) || negative_) return std::nullopt;
-  return bits_;
 }
 
 std::optional<double> PickleValue::as_double() const {
@@ -53,17 +45,31 @@ class PickleReader {
  public:
   using Kind = PickleValue::Kind;
 
-  PickleReader(std::string_view bytes, std::string name, PickleDocument& document)
-      : bytes_(bytes), name_(std::move(name)), document_(document) {}
+  PickleReader(std::string_view bytes, std::string name, PickleDocument& document,
+               PickleSink* sink)
+      : bytes_(bytes),
+        name_(std::move(name)),
+        document_(document),
+        sink_(sink),
+        uses_(bytes, [sink](std::size_t offset) {
+          if (sink != nullptr) sink->passed(offset, /*first_time=*/true);
+        }) {
+    memo_.resize(uses_.count());
+  }
 
   PickleValue read() {
     if (!looks_like_pickle(bytes_))
       throw ParseError(name_, 0, 0, "is no pickle of protocol 2 or later");
     for (;;) {
       start_ = at_;
+      if (sink_ != nullptr && at_ >= next_report_) {
+        sink_->passed(at_, /*first_time=*/false);
+        next_report_ = at_ + kReportEvery;
+      }
       if (at_ == bytes_.size()) fail("the file ends before the pickle does: it is truncated");
       const auto opcode = static_cast<std::uint8_t>(bytes_[at_++]);
       if (opcode == pickle::kStop) break;
+      if (step_often(opcode)) continue;
       if (!step_scalar(opcode) && !step_text(opcode) && !step_container(opcode) &&
           !step_machine(opcode)) {
         const pickle::Refusal refused = pickle::refusal(opcode);
@@ -96,9 +102,17 @@ class PickleReader {
   }
   std::uint64_t take_number(int width) {
     const std::string_view taken = take(static_cast<std::uint64_t>(width));
+    std::uint64_t value = 0;  // little-endian
+    for (std::size_t i = taken.size(); i-- > 0;)
+      value = value << 8 | static_cast<std::uint8_t>(taken[i]);
+    return value;
+  }
+  // Little-endian; bytes behind the end count as 0.
+  std::uint64_t number_at(std::size_t offset, int width) const {
     std::uint64_t value = 0;
-    for (int i = width; i-- > 0;)
-      value = value << 8 | static_cast<std::uint8_t>(taken[static_cast<std::size_t>(i)]);
+    for (std::size_t i = static_cast<std::size_t>(width); i-- > 0;)
+      value = value << 8 |
+              (offset + i < bytes_.size() ? static_cast<std::uint8_t>(bytes_[offset + i]) : 0);
     return value;
   }
 
@@ -108,7 +122,7 @@ class PickleReader {
   PickleValue pop() {
     if (stack_.size() <= floor()) fail("the stack is empty");
     const PickleValue value = stack_.back();
-    stack_.pop_back();
+    drop(1);
     return value;
   }
   PickleValue& top() {
@@ -122,7 +136,10 @@ class PickleReader {
     marks_.pop_back();
     return std::span(stack_).subspan(from);
   }
-  void drop(std::size_t count) { stack_.resize(stack_.size() - count); }
+  void drop(std::size_t count) {
+    end_stream(stack_.size() - count);
+    stack_.resize(stack_.size() - count);
+  }
 
   // --- Making values.
   void push_integer(std::uint64_t bits, bool negative) {
@@ -164,41 +181,188 @@ class PickleReader {
     push_integer(bits, negative);
     if (!fits) stack_.back().kind_ = Kind::kBigInteger;
   }
+  // Whether the file refers to the value made now again: then a memo opcode follows.
+  bool is_used_again() const {
+    if (at_ == bytes_.size()) return false;
+    switch (static_cast<std::uint8_t>(bytes_[at_])) {
+      case pickle::kMemoize: return uses_.contains(memo_size_);
+      case pickle::kBinPut: return uses_.contains(number_at(at_ + 1, 1));
+      case pickle::kLongBinPut: return uses_.contains(number_at(at_ + 1, 4));
+      default: return false;
+    }
+  }
+  bool is_passing() const { return streaming() && !is_used_again(); }
+
+  std::vector<PickleValue>& items_of(const PickleValue& value) {
+    return value.is_passing()
+               ? document_.passing_sequences_.all[value.bits_ & ~PickleValue::kPassing]
+               : document_.sequences_[value.bits_];
+  }
+  std::vector<PickleDocument::Pair>& pairs_of(const PickleValue& value) {
+    return value.is_passing() ? document_.passing_dicts_.all[value.bits_ & ~PickleValue::kPassing]
+                              : document_.dicts_[value.bits_];
+  }
+
+  // The number of a new, empty container.
+  template <typename Items>
+  static std::uint64_t make(std::deque<Items>& staying, PickleDocument::Pool<Items>& passing,
+                            bool is_passing) {
+    if (!is_passing) {
+      staying.emplace_back();
+      return staying.size() - 1;
+    }
+    if (passing.used == passing.all.size()) passing.all.emplace_back();
+    passing.all[passing.used].clear();
+    return passing.used++ | PickleValue::kPassing;
+  }
+
   void push_sequence(Kind kind, std::span<const PickleValue> items) {
     PickleValue value;
     value.kind_ = kind;
-    value.bits_ = document_.sequences_.size();
-    document_.sequences_.emplace_back(items.begin(), items.end());
+    value.bits_ = make(document_.sequences_, document_.passing_sequences_, is_passing());
+    std::vector<PickleValue>& own = items_of(value);
+    own.assign(items.begin(), items.end());
+    if (!value.is_passing())
+      for (PickleValue& item : own) item = staying(item);
     push(value);
   }
   void push_dict() {
     PickleValue value;
     value.kind_ = Kind::kDict;
-    value.bits_ = document_.dicts_.size();
-    document_.dicts_.emplace_back();
+    value.bits_ = make(document_.dicts_, document_.passing_dicts_, is_passing());
     push(value);
+  }
+
+  // The value, moved to the containers that stay with all that it holds: something that stays is
+  // about to hold it.
+  PickleValue staying(const PickleValue& value) {
+    if (!is_passing_container(value)) return value;
+    std::vector<PickleValue> todo;
+    const PickleValue moved = moved_over(value, todo);
+    while (!todo.empty()) {
+      const PickleValue next = todo.back();
+      todo.pop_back();
+      if (next.is_dict()) {
+        for (auto& [key, field] : document_.dicts_[next.bits_]) {
+          key = moved_over(key, todo);
+          field = moved_over(field, todo);
+        }
+      } else {
+        for (PickleValue& item : document_.sequences_[next.bits_]) item = moved_over(item, todo);
+      }
+    }
+    return moved;
+  }
+  static bool is_passing_container(const PickleValue& value) {
+    return (value.is_dict() || value.is_sequence()) && value.is_passing();
+  }
+  PickleValue moved_over(const PickleValue& value, std::vector<PickleValue>& todo) {
+    if (!is_passing_container(value)) return value;
+    const auto key = std::pair(value.is_dict(), value.bits_);
+    PickleValue moved = value;
+    if (const auto known = moved_.find(key); known != moved_.end()) {
+      moved.bits_ = known->second;
+      return moved;
+    }
+    if (value.is_dict()) {
+      document_.dicts_.push_back(std::move(pairs_of(value)));
+      moved.bits_ = document_.dicts_.size() - 1;
+    } else {
+      document_.sequences_.push_back(std::move(items_of(value)));
+      moved.bits_ = document_.sequences_.size() - 1;
+    }
+    moved_.emplace(key, moved.bits_);
+    todo.push_back(moved);
+    return moved;
+  }
+
+  // --- Lists that are handed over item by item.
+  bool streaming() const { return stream_at_ != kNowhere; }
+
+  // A list was pushed. Where is it? Picklers fill a container of one item without a mark, and
+  // larger ones above a mark: [root] (mark) key value ... key [outer] (mark) inner ... [list].
+  void ask_sink() {
+    const std::size_t place = stack_.size() - 1;
+    if (streaming()) {
+      if (!marks_.empty() && marks_.back() > stream_at_) return;  // inside an item
+      // Beside the list handed over: an item of its own, unless its siblings stand above a mark.
+      if (place == stream_at_ + 1 && !stream_has_siblings_) return;
+      stack_.back() = staying(stack_.back());
+      end_stream(stream_at_);
+    }
+    if (place < 2 || stack_[0].kind_ != Kind::kDict) return;
+    const bool marked_root = !marks_.empty() && marks_[0] == 1;
+    const std::size_t more = marks_.size() - (marked_root ? 1 : 0);
+    if (more > 1) return;
+    std::size_t outer = place;
+    if (more == 1) {
+      outer = marks_.back() - 1;
+    } else if (stack_[place - 1].kind_ == Kind::kList) {
+      outer = place - 1;
+    }
+    if (outer < 2 || outer % 2 != 0 || (!marked_root && outer != 2)) return;
+    const auto key = stack_[outer - 1].as_string();
+    if (!key || stack_[outer].kind_ != Kind::kList) return;
+    std::optional<std::size_t> index;
+    if (outer != place)
+      index = items_of(stack_[outer]).size() + (more == 1 ? place - marks_.back() : 0);
+    if (!sink_->wants(*key, index)) return;
+    stream_at_ = place;
+    stream_has_siblings_ = more == 1;
+  }
+  void hand_over(std::span<const PickleValue> items) {
+    for (const PickleValue& item : items) sink_->item(document_, item);
+    stack_.resize(stream_at_ + 1);
+    forget_passing();
+  }
+  void forget_passing() {
+    document_.passing_sequences_.used = 0;
+    document_.passing_dicts_.used = 0;
+    moved_.clear();
+  }
+  // Values are about to leave the stack, down to this size.
+  void end_stream(std::size_t size) {
+    if (!streaming() || size > stream_at_) return;
+    stream_at_ = kNowhere;
+    forget_passing();
   }
 
   void extend(Kind kind, std::span<const PickleValue> items) {
     // `items` lie on the stack; the container is the value below them.
     if (stack_.size() < floor() + items.size() + 1) fail("the stack is empty");
-    const PickleValue& target = stack_[stack_.size() - items.size() - 1];
+    const std::size_t place = stack_.size() - items.size() - 1;
+    const PickleValue& target = stack_[place];
     if (target.kind_ != kind)
       fail(fmt::format("a {} is needed and a {} is there", pickle_kind_name(kind),
                        pickle_kind_name(target.kind_)));
+    if (place == stream_at_) return hand_over(items);
+    const bool stays = streaming() && !target.is_passing();
     if (kind == Kind::kDict) {
       if (items.size() % 2 != 0) fail("a key without a value");
-      auto& pairs = document_.dicts_[target.bits_];
-      for (std::size_t i = 0; i < items.size(); i += 2) pairs.emplace_back(items[i], items[i + 1]);
+      auto& pairs = pairs_of(target);
+      for (std::size_t i = 0; i < items.size(); i += 2)
+        pairs.emplace_back(stays ? staying(items[i]) : items[i],
+                           stays ? staying(items[i + 1]) : items[i + 1]);
     } else {
-      auto& sequence = document_.sequences_[target.bits_];
-      sequence.insert(sequence.end(), items.begin(), items.end());
+      auto& sequence = items_of(target);
+      for (const PickleValue& item : items) sequence.push_back(stays ? staying(item) : item);
     }
     drop(items.size());
   }
   std::span<const PickleValue> top_items(std::size_t count) {
     if (stack_.size() < floor() + count) fail("the stack is empty");
     return std::span(stack_).last(count);
+  }
+
+  // Most of a snapshot: references to keys and frames, small numbers. Checked like all others.
+  bool step_often(std::uint8_t opcode) {
+    switch (opcode) {
+      case pickle::kBinGet: get(take_number(1)); return true;
+      case pickle::kLongBinGet: get(take_number(4)); return true;
+      case pickle::kMemoize: put(memo_size_); return true;
+      case pickle::kBinInt1: push_integer(take_number(1), false); return true;
+      default: return false;
+    }
   }
 
   // --- The opcodes, by family; each step says whether the opcode was one of its own.
@@ -212,7 +376,6 @@ class PickleReader {
         push_integer(static_cast<std::uint64_t>(static_cast<std::int64_t>(value)), value < 0);
         return true;
       }
-      case pickle::kBinInt1: push_integer(take_number(1), false); return true;
       case pickle::kBinInt2: push_integer(take_number(2), false); return true;
       case pickle::kLong1: push_long(take_number(1)); return true;
       case pickle::kLong4: push_long(take_number(4)); return true;
@@ -246,7 +409,10 @@ class PickleReader {
 
   bool step_container(std::uint8_t opcode) {
     switch (opcode) {
-      case pickle::kEmptyList: push_sequence(Kind::kList, {}); return true;
+      case pickle::kEmptyList:
+        push_sequence(Kind::kList, {});
+        if (sink_ != nullptr) ask_sink();
+        return true;
       case pickle::kEmptyTuple: push_sequence(Kind::kTuple, {}); return true;
       case pickle::kEmptySet: push_sequence(Kind::kSet, {}); return true;
       case pickle::kEmptyDict: push_dict(); return true;
@@ -274,6 +440,9 @@ class PickleReader {
 
   std::vector<PickleValue> copy_and_drop(std::span<const PickleValue> items) {
     std::vector<PickleValue> copy(items.begin(), items.end());
+    // Where the list that is handed over goes as well, what lies above it must not.
+    if (streaming() && stack_.size() - copy.size() <= stream_at_)
+      for (PickleValue& value : copy) value = staying(value);
     drop(copy.size());
     return copy;
   }
@@ -298,11 +467,8 @@ class PickleReader {
         return true;
       case pickle::kPopMark: drop(above_mark().size()); return true;
       case pickle::kDup: push(PickleValue(top())); return true;
-      case pickle::kBinGet: get(take_number(1)); return true;
-      case pickle::kLongBinGet: get(take_number(4)); return true;
       case pickle::kBinPut: put(take_number(1)); return true;
       case pickle::kLongBinPut: put(take_number(4)); return true;
-      case pickle::kMemoize: put(memo_.size()); return true;
       case pickle::kProto: {
         const std::uint64_t protocol = take_number(1);
         if (protocol > kNewestProtocol)
@@ -323,15 +489,19 @@ class PickleReader {
   }
 
   void get(std::uint64_t number) {
-    if (number >= memo_.size() || !memo_[number].has_value())
-      fail(fmt::format("memo entry {} was never set", number));
-    push(*memo_[number]);
+    if (uses_.contains(number)) [[likely]] {
+      const std::optional<PickleValue>& known = memo_[uses_.place(number)];
+      if (known) [[likely]] return push(*known);
+    }
+    fail(fmt::format("memo entry {} was never set", number));
   }
   void put(std::uint64_t number) {
     // Picklers number from 0 and need a byte or more for each entry.
     if (number > at_) fail(fmt::format("memo entry {} of a file that has no so many", number));
-    if (number >= memo_.size()) memo_.resize(number + 1);
-    memo_[number] = top();
+    memo_size_ = std::max<std::uint64_t>(memo_size_, number + 1);
+    // What was made before it was known to be used again (a value on which something was done
+    // first) stays from now on.
+    if (uses_.contains(number)) memo_[uses_.place(number)] = top() = staying(top());
   }
 
   const std::string_view bytes_;
@@ -341,23 +511,34 @@ class PickleReader {
   std::size_t start_ = 0;  // of the current opcode
   std::vector<PickleValue> stack_;
   std::vector<std::size_t> marks_;  // sizes of the stack
-  std::vector<std::optional<PickleValue>> memo_;
+  static constexpr std::size_t kNowhere = ~std::size_t{0};
+  PickleSink* const sink_;
+  const PickleUses uses_;
+  std::vector<std::optional<PickleValue>> memo_;  // of the numbers that are used, by their place
+  std::uint64_t memo_size_ = 0;                   // the number that MEMOIZE gives next
+  std::size_t stream_at_ = kNowhere;              // place of the list that is handed over
+  bool stream_has_siblings_ = false;
+  std::size_t next_report_ = 0;
+  std::map<std::pair<bool, std::uint64_t>, std::uint64_t> moved_;  // passing to staying containers
 };
 
-PickleDocument::PickleDocument(std::string_view bytes, std::string name) {
-  root_ = PickleReader(bytes, std::move(name), *this).read();
+PickleDocument::PickleDocument(std::string_view bytes, std::string name, PickleSink* sink) {
+  root_ = PickleReader(bytes, std::move(name), *this, sink).read();
 }
 
 std::span<const PickleValue> PickleDocument::items(const PickleValue& sequence) const {
+  if (sequence.is_passing())
+    return passing_sequences_.all.at(sequence.bits_ & ~PickleValue::kPassing);
   return sequences_.at(sequence.bits_);
 }
 
 std::span<const PickleDocument::Pair> PickleDocument::pairs(const PickleValue& dict) const {
+  if (dict.is_passing()) return passing_dicts_.all.at(dict.bits_ & ~PickleValue::kPassing);
   return dicts_.at(dict.bits_);
 }
 
 const PickleValue* PickleDocument::find(const PickleValue& dict, std::string_view key) const {
-  const auto& all = dicts_.at(dict.bits_);
+  const auto all = pairs(dict);
   for (auto pair = all.rbegin(); pair != all.rend(); ++pair)
     if (pair->first.as_string() == key) return &pair->second;
   return nullptr;

@@ -2,65 +2,325 @@
 
 #include <fmt/format.h>
 
-namespace tenon {
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
 
-Recorder::Recorder(std::string name)
-    : name_(std::move(name)), builder_(name_), start_(std::chrono::steady_clock::now()) {}
+#include "tenon/memory/adaptors/code_place.h"
+#include "tenon/trace/trace_builder.h"
+#include "tenon/trace/write.h"
+
+namespace tenon {
+namespace {
+
+constexpr int kOwnFrames = 3;  // of the recorder and the list of observers, at least
+
+// "    at name (file:line)" or "    at name + 0x12 (program)", as describe_code writes them.
+std::uint32_t frame_of(std::string_view line, SiteTable& sites) {
+  constexpr std::string_view kAt = "    at ";
+  if (line.starts_with(kAt)) line.remove_prefix(kAt.size());
+  std::string_view file;
+  std::uint32_t number = 0;
+  if (const std::size_t open = line.rfind(" ("); open != std::string_view::npos &&
+                                                 line.ends_with(')')) {
+    file = line.substr(open + 2, line.size() - open - 3);
+    line = line.substr(0, open);
+    if (const std::size_t colon = file.rfind(':'); colon != std::string_view::npos) {
+      for (const char digit : file.substr(colon + 1))
+        number = digit >= '0' && digit <= '9' && number < 100'000'000
+                     ? number * 10 + static_cast<std::uint32_t>(digit - '0')
+                     : number;
+      file = file.substr(0, colon);
+    }
+  }
+  if (const std::size_t plus = line.rfind(" + 0x"); plus != std::string_view::npos)
+    line = line.substr(0, plus);
+  return sites.add_frame(line, file, number);
+}
+
+// Frames of the machinery that every allocation goes through say nothing.
+bool is_machinery(const SiteTable& sites, std::uint32_t frame) {
+  const std::string_view name = sites.text(sites.frame(frame).function);
+  if (name.find("tenon::") == std::string_view::npos) return false;
+  for (const char* part : {"Allocator::", "ObserverList::", "Recorder::", "Adaptor", "StreamHeap",
+                           "StorageImpl", "per_stream", "CallStack::"})
+    if (name.find(part) != std::string_view::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+std::uint32_t recording_thread_number() {
+  static std::atomic<std::uint32_t> threads{0};
+  thread_local const std::uint32_t number = ++threads;
+  return number;
+}
+
+// Makes traces of events; stacks get their names here.
+class Recorder::Maker {
+ public:
+  explicit Maker(const Recorder& of) : of_(of), sites_(std::make_shared<SiteTable>()) {
+    stacks_.resize(of.stacks_.size());
+    tags_.resize(of.tags_.size());
+    for (const Device device : of.devices_) {
+      const std::string name = of.devices_.size() == 1
+                                   ? of.name_
+                                   : fmt::format("{}:{}", of.name_, to_string(device));
+      parts_.push_back({TraceBuilder(name, TraceBuilder::Keys::kAddresses), {}, 0});
+    }
+    for (const auto& [block, event] : of.before_)
+      if (part(event).builder.live_from_start(event.address, event.size_bytes, event.stream,
+                                              site(event)) != TraceFault::kNone)
+        ++part(event).lost;
+  }
+
+  void add(const Event& event) {
+    const std::int64_t time_us = event.time_ns / 1000;
+    switch (event.kind) {
+      case MemoryEvent::kAllocated:
+      case MemoryEvent::kRecycled: allocated(event, time_us); break;
+      case MemoryEvent::kFreed: freed(event, time_us); break;
+      case MemoryEvent::kAllocationFailed: {
+        TraceMark mark;
+        mark.kind = MarkKind::kOutOfMemory;
+        mark.time_us = time_us;
+        mark.size_bytes = event.size_bytes;
+        mark.stream = event.stream;
+        mark.site = site(event);
+        part(event).builder.mark(mark);
+        break;
+      }
+      default: break;
+    }
+  }
+
+  std::vector<Trace> finish() {
+    std::vector<Trace> traces;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      Part& one = parts_[i];
+      if (one.lost > 0)
+        one.builder.warn(fmt::format("{}: {} events were left out", of_.name_, one.lost));
+      if (of_.retired_ > 0)
+        one.builder.warn(fmt::format("{}: the recorder kept the newest {} events; {} are older",
+                                     of_.name_, of_.ring_.size(), of_.retired_));
+      traces.push_back(one.builder.finish(sites_));
+      traces.back().device = static_cast<std::uint32_t>(of_.devices_[i].index);
+      traces.back().device_name = to_string(of_.devices_[i]);
+    }
+    return traces;
+  }
+
+ private:
+  struct Part {
+    TraceBuilder builder;
+    std::unordered_map<std::uint64_t, std::uint32_t> late_frees;  // seen as reuse, not yet as free
+    std::uint64_t lost = 0;  // events that fitted nothing
+  };
+  Part& part(const Event& event) { return parts_[event.device]; }
+
+  void allocated(const Event& event, std::int64_t time_us) {
+    Part& own = part(event);
+    const std::uint32_t from = site(event);
+    TraceFault fault =
+        own.builder.alloc(event.address, time_us, event.size_bytes, event.stream, from);
+    if (fault == TraceFault::kLiveAlready) {
+      own.builder.free(TraceOp::kFreeCompleted, event.address, time_us);
+      ++own.late_frees[event.address];
+      fault = own.builder.alloc(event.address, time_us, event.size_bytes, event.stream, from);
+    }
+    if (fault != TraceFault::kNone) ++own.lost;
+  }
+
+  void freed(const Event& event, std::int64_t time_us) {
+    Part& own = part(event);
+    if (const auto late = own.late_frees.find(event.address); late != own.late_frees.end()) {
+      if (--late->second == 0) own.late_frees.erase(late);
+      return;
+    }
+    const std::uint32_t from = site(event);
+    TraceFault fault =
+        own.builder.free(TraceOp::kFreeCompleted, event.address, time_us, from);
+    if (fault == TraceFault::kUnknown) {
+      own.builder.live_from_start(event.address, event.size_bytes, event.stream);
+      fault = own.builder.free(TraceOp::kFreeCompleted, event.address, time_us, from);
+    }
+    if (fault != TraceFault::kNone) ++own.lost;
+  }
+
+  std::uint32_t site(const Event& event) {
+    return sites_->add_site({stack(event.stack), tag(event.tag), event.thread});
+  }
+
+  std::uint32_t tag(std::uint32_t number) {
+    if (number == 0) return 0;
+    if (tags_[number] == 0) {
+      const Tag& own = of_.tags_[number];
+      tags_[number] = sites_->add_text(
+          own.phase == nullptr       ? std::string(own.call_site)
+          : own.call_site == nullptr ? std::string(own.phase)
+                                     : fmt::format("{}: {}", own.phase, own.call_site));
+    }
+    return tags_[number];
+  }
+
+  std::uint32_t stack(std::uint32_t number) {
+    if (number == 0) return 0;
+    if (stacks_[number] == 0) {
+      std::vector<std::uint32_t> frames;
+      const CallStack& own = *of_.stacks_[number];
+      for (int i = 0; i < own.depth(); ++i)
+        for (const std::uint32_t frame : frames_at(own.frame(i)))
+          if (!frames.empty() || !is_machinery(*sites_, frame)) frames.push_back(frame);
+      stacks_[number] = sites_->add_stack(frames);
+    }
+    return stacks_[number];
+  }
+
+  const std::vector<std::uint32_t>& frames_at(void* code) {
+    const auto [known, fresh] = code_.try_emplace(code);
+    if (!fresh) return known->second;
+    const std::string text = describe_code(code);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = std::min(text.find('\n', at), text.size());
+      known->second.push_back(frame_of(std::string_view(text).substr(at, end - at), *sites_));
+      at = end + 1;
+    }
+    return known->second;
+  }
+
+  const Recorder& of_;
+  std::shared_ptr<SiteTable> sites_;
+  std::vector<Part> parts_;
+  std::vector<std::uint32_t> stacks_;  // by the recorder's number; 0: not named yet
+  std::vector<std::uint32_t> tags_;
+  std::unordered_map<void*, std::vector<std::uint32_t>> code_;
+};
+
+Recorder::Recorder(std::string name, RecorderOptions options)
+    : name_(std::move(name)),
+      options_(std::move(options)),
+      stacks_(1, nullptr),
+      tags_(1),
+      start_(std::chrono::steady_clock::now()) {}
 
 void Recorder::on_memory_event(const MemoryEventInfo& info) {
-  if (info.data == nullptr) return;
-  const auto address = reinterpret_cast<std::uintptr_t>(info.data);
+  const bool failed = info.event == MemoryEvent::kAllocationFailed;
+  const bool block = info.event == MemoryEvent::kAllocated ||
+                     info.event == MemoryEvent::kRecycled || info.event == MemoryEvent::kFreed;
+  if (!failed && (!block || info.data == nullptr)) return;  // memory between allocator and driver
+  Event event;
+  event.address = reinterpret_cast<std::uintptr_t>(info.data);
+  event.size_bytes = info.size_bytes;
+  event.stream = info.stream.id;
+  event.thread = recording_thread_number();
+  event.kind = info.event;
   const std::lock_guard lock(mutex_);
+  event.device = device_number(info.stream.device);
+  event.tag = tag_number(info.tag);
+  event.stack = stack_number(info.size_bytes, info.event);
   // Under the lock, so that times rise in the order of events.
-  const std::int64_t time_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                                   std::chrono::steady_clock::now() - start_)
-                                   .count();
-  switch (info.event) {
-    case MemoryEvent::kAllocated:
-    case MemoryEvent::kRecycled:
-      allocated(address, info, time_us);
-      break;
-    case MemoryEvent::kFreed:
-      freed(address, info, time_us);
-      break;
-    default:
-      break;  // memory moving between allocator and driver is no part of a trace
-  }
+  event.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                      std::chrono::steady_clock::now() - start_)
+                      .count();
+  keep(event);
+  if (failed) dump_failure();
 }
 
-void Recorder::allocated(std::uint64_t address, const MemoryEventInfo& info,
-                         std::int64_t time_us) {
-  TraceFault fault = builder_.alloc(address, time_us, info.size_bytes, info.stream.id);
-  if (fault == TraceFault::kLiveAlready) {
-    builder_.free(TraceOp::kFreeCompleted, address, time_us);
-    ++late_frees_[address];
-    fault = builder_.alloc(address, time_us, info.size_bytes, info.stream.id);
-  }
-  if (fault != TraceFault::kNone) ++lost_;
-}
-
-void Recorder::freed(std::uint64_t address, const MemoryEventInfo& info, std::int64_t time_us) {
-  if (const auto late = late_frees_.find(address); late != late_frees_.end()) {
-    if (--late->second == 0) late_frees_.erase(late);
+void Recorder::keep(const Event& event) {
+  if (options_.capacity_events == 0 || ring_.size() < options_.capacity_events) {
+    ring_.push_back(event);
     return;
   }
-  TraceFault fault = builder_.free(TraceOp::kFreeCompleted, address, time_us);
-  if (fault == TraceFault::kUnknown) {
-    builder_.live_from_start(address, info.size_bytes, info.stream.id);
-    fault = builder_.free(TraceOp::kFreeCompleted, address, time_us);
+  retire(ring_[oldest_]);
+  ring_[oldest_] = event;
+  oldest_ = oldest_ + 1 == ring_.size() ? 0 : oldest_ + 1;
+}
+
+// What the ring forgets still says what is live.
+void Recorder::retire(const Event& event) {
+  ++retired_;
+  const Block block = {event.device, event.address};
+  if (event.kind == MemoryEvent::kFreed) {
+    before_.erase(block);
+  } else if (event.kind != MemoryEvent::kAllocationFailed) {
+    before_[block] = event;
   }
-  if (fault != TraceFault::kNone) ++lost_;
+}
+
+std::uint32_t Recorder::stack_number(std::uint64_t size_bytes, MemoryEvent kind) {
+  if (options_.stack_depth <= 0 || kind == MemoryEvent::kFreed ||
+      size_bytes < options_.stack_min_bytes)
+    return 0;
+  const auto [known, fresh] = stack_numbers_.try_emplace(
+      CallStack::capture(options_.stack_depth, kOwnFrames),
+      static_cast<std::uint32_t>(stacks_.size()));
+  if (fresh) stacks_.push_back(&known->first);
+  return known->second;
+}
+
+std::uint32_t Recorder::tag_number(const Tag& tag) {
+  if (tag.phase == nullptr && tag.call_site == nullptr) return 0;
+  const auto [known, fresh] = tag_numbers_.try_emplace({tag.phase, tag.call_site},
+                                                       static_cast<std::uint32_t>(tags_.size()));
+  if (fresh) tags_.push_back(tag);
+  return known->second;
+}
+
+std::uint16_t Recorder::device_number(Device device) {
+  const auto known = std::find(devices_.begin(), devices_.end(), device);
+  if (known != devices_.end()) return static_cast<std::uint16_t>(known - devices_.begin());
+  devices_.push_back(device);
+  return static_cast<std::uint16_t>(devices_.size() - 1);
+}
+
+std::vector<Trace> Recorder::make() const {
+  Maker maker(*this);
+  for (std::size_t i = 0; i < ring_.size(); ++i)
+    maker.add(ring_[oldest_ + i < ring_.size() ? oldest_ + i : oldest_ + i - ring_.size()]);
+  return maker.finish();
+}
+
+// On the thread whose allocation fails. That the file cannot be written must not hide that.
+void Recorder::dump_failure() {
+  if (dumped_ || options_.out_of_memory_path.empty()) return;
+  dumped_ = true;
+  try {
+    write_traces(make(), options_.out_of_memory_path);
+    fmt::print(stderr, "tenon: out of memory; the recording is in {}\n",
+               options_.out_of_memory_path);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tenon: out of memory; the recording is lost: {}\n", error.what());
+  }
+}
+
+std::vector<Trace> Recorder::peek() const {
+  const std::lock_guard lock(mutex_);
+  return make();
+}
+
+std::vector<Trace> Recorder::take_all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Trace> traces = make();
+  ring_.clear();
+  oldest_ = 0;
+  before_.clear();
+  devices_.clear();
+  stacks_.resize(1);
+  stack_numbers_.clear();
+  tags_.resize(1);
+  tag_numbers_.clear();
+  retired_ = 0;
+  start_ = std::chrono::steady_clock::now();
+  return traces;
 }
 
 Trace Recorder::take() {
-  const std::lock_guard lock(mutex_);
-  if (lost_ > 0) builder_.warn(fmt::format("{}: {} events were left out", name_, lost_));
-  Trace trace = builder_.finish();
-  builder_ = TraceBuilder(name_);
-  late_frees_.clear();
-  lost_ = 0;
-  start_ = std::chrono::steady_clock::now();
-  return trace;
+  std::vector<Trace> traces = take_all();
+  if (!traces.empty()) return std::move(traces[0]);
+  Trace none;
+  none.name = name_;
+  return none;
 }
 
 }  // namespace tenon

@@ -1,46 +1,100 @@
-// Records what an allocator does as a Trace.
+// Records what allocators do, as traces: cheap enough to leave on.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
+#include "tenon/memory/adaptors/call_stack.h"
 #include "tenon/memory/observer.h"
-#include "tenon/trace/trace_builder.h"
+#include "tenon/trace/snapshot.h"
 
 namespace tenon {
 
-// An observer that turns blocks handed out and taken back into events, with the time since it was
-// made. A block that was live before the recording began is allocated at its beginning.
+struct RecorderOptions {
+  // The newest so many events are kept, 56 bytes each; of those before, what they left live.
+  std::size_t capacity_events = std::size_t{1} << 20;
+  // Frames of a call stack, for allocations of at least so many bytes; 0: none. A stack costs about
+  // a microsecond to walk; small blocks seldom fill a memory.
+  int stack_depth = 0;
+  std::uint64_t stack_min_bytes = std::uint64_t{1} << 20;
+  // Where to write the recording when an allocation fails, once; empty: nowhere.
+  std::string out_of_memory_path = {};
+};
+
+// An observer that keeps blocks handed out and taken back, with time, thread, tag and, if asked to,
+// call stack. A block that was live before what is kept is allocated at its beginning.
 //
 //   Recorder recorder("my model");
 //   ObserverGuard guard(allocator.observers(), recorder);
 //   ...
 //   write_csv(recorder.take(), "my_model.csv.zst");
 //
+// Events go into a ring buffer as they come; traces are made of them, and stacks get their names,
+// when they are asked for. One recorder may watch any number of allocators and devices
+// (RecordingScope watches all); each device becomes a trace.
+//
 // Thread-safe: one mutex. Events reach observers after the allocator's locks are released, so a
 // block's next use on another thread may be reported before its free; the free is then put
-// before the use. O(1) and about 50 bytes for an event.
+// before the use. O(1) for an event: tens of nanoseconds without stacks (bench_recorder says).
 class Recorder final : public Observer {
  public:
-  explicit Recorder(std::string name);
+  explicit Recorder(std::string name, RecorderOptions options = {});
 
   void on_memory_event(const MemoryEventInfo& info) override;
 
-  // What was recorded so far; the recorder then starts anew.
+  // What was recorded, a trace for each device in order of first use; the recorder then starts
+  // anew.
+  std::vector<Trace> take_all();
+  // The same of a recording of one device: of the one used first; empty without any events.
   Trace take();
+  // What was recorded so far, as traces; it goes on being recorded.
+  std::vector<Trace> peek() const;
 
  private:
-  void allocated(std::uint64_t address, const MemoryEventInfo& info, std::int64_t time_us);
-  void freed(std::uint64_t address, const MemoryEventInfo& info, std::int64_t time_us);
+  struct Event {
+    std::uint64_t address = 0;
+    std::uint64_t size_bytes = 0;
+    std::int64_t time_ns = 0;
+    std::uint64_t stream = 0;
+    std::uint32_t stack = 0;  // in stacks_
+    std::uint32_t tag = 0;    // in tags_
+    std::uint32_t thread = 0;
+    std::uint16_t device = 0;  // in devices_
+    MemoryEvent kind = MemoryEvent::kAllocated;
+  };
+  class Maker;  // of traces
+  using Block = std::pair<std::uint16_t, std::uint64_t>;  // device, address
 
-  std::mutex mutex_;
+  void keep(const Event& event);
+  void retire(const Event& event);
+  std::uint32_t stack_number(std::uint64_t size_bytes, MemoryEvent kind);
+  std::uint32_t tag_number(const Tag& tag);
+  std::uint16_t device_number(Device device);
+  std::vector<Trace> make() const;
+  void dump_failure();
+
+  mutable std::mutex mutex_;
   const std::string name_;
-  TraceBuilder builder_;
-  std::unordered_map<std::uint64_t, std::uint32_t> late_frees_;  // seen as reuse, not yet as free
-  std::uint64_t lost_ = 0;  // events that fitted nothing
+  const RecorderOptions options_;
+  std::vector<Event> ring_;
+  std::size_t oldest_ = 0;           // once the ring is full
+  std::map<Block, Event> before_;    // live when the oldest kept event came
+  std::map<CallStack, std::uint32_t> stack_numbers_;
+  std::vector<const CallStack*> stacks_;  // number 0: none
+  std::map<std::pair<const char*, const char*>, std::uint32_t> tag_numbers_;
+  std::vector<Tag> tags_;
+  std::vector<Device> devices_;
+  std::uint64_t retired_ = 0;  // events that the ring forgot
+  bool dumped_ = false;
   std::chrono::steady_clock::time_point start_;
 };
+
+// A small number for the calling thread, from 1.
+std::uint32_t recording_thread_number();
 
 }  // namespace tenon

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
@@ -17,22 +18,27 @@ namespace {
 constexpr std::string_view kSegment = "a segment";
 constexpr std::string_view kBlock = "a block";
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
+constexpr std::size_t kMaxDevices = 1024;
 
-class SnapshotReader {
+// Segments, entries and annotations are taken while the pickle is read. What is left in the
+// document then (lists that were written in another way) is read afterwards.
+class SnapshotReader : private PickleSink {
  public:
-  SnapshotReader(std::string_view bytes, const std::string& path)
-      : path_(path), document_(bytes, path), fields_(document_, path_, bytes.size()) {}
+  SnapshotReader(std::string_view bytes, const std::string& path, const ReadHooks& hooks)
+      : bytes_(bytes), path_(path), hooks_(hooks), fields_(path_, bytes.size()) {}
 
   Snapshot read() {
-    if (!document_.root().is_dict())
+    const PickleDocument document(bytes_, path_, this);
+    fields_.use(document);
+    if (!document.root().is_dict())
       fields_.fail("holds no dict with segments and device_traces: write it with "
                    "torch.cuda.memory._dump_snapshot");
-    const PickleValue* segments = document_.find(document_.root(), "segments");
+    const PickleValue* segments = document.find(document.root(), "segments");
     if (segments == nullptr)
       fields_.fail("holds no segments: it is no snapshot of torch.cuda.memory");
     for (const PickleValue& segment : fields_.sequence(*segments, "segments"))
       read_segment(segment);
-    for (const auto& [key, value] : fields_.fields(document_.root(), "the snapshot")) {
+    for (const auto& [key, value] : fields_.fields(document.root(), "the snapshot")) {
       const auto name = key.as_string();
       if (name == "device_traces") {
         if (value.is_sequence()) read_devices(fields_.sequence(value, "device_traces"));
@@ -42,13 +48,60 @@ class SnapshotReader {
         fields_.note_unknown(key, "the snapshot");
       }
     }
-    const PickleValue* annotations = document_.find(document_.root(), "external_annotations");
+    const PickleValue* annotations = document.find(document.root(), "external_annotations");
     if (annotations != nullptr && annotations->is_sequence())
-      read_annotations(fields_.sequence(*annotations, "external_annotations"));
+      for (const PickleValue& value : fields_.sequence(*annotations, "external_annotations"))
+        read_annotation(value);
     return finish();
   }
 
  private:
+  enum class Part : std::uint8_t { kSegments, kDevice, kAnnotations };
+
+  bool wants(std::string_view key, std::optional<std::size_t> index) override {
+    if (key == "segments" && !index) {
+      part_ = Part::kSegments;
+    } else if (key == "external_annotations" && !index) {
+      part_ = Part::kAnnotations;
+    } else if (key == "device_traces" && index) {
+      part_ = Part::kDevice;
+      part_device_ = *index;
+      device(*index);
+    } else {
+      return false;
+    }
+    return true;
+  }
+  void item(const PickleDocument& document, const PickleValue& value) override {
+    fields_.use(document);
+    switch (part_) {
+      case Part::kSegments: read_segment(value); break;
+      case Part::kDevice: read_entry(part_device_, value); break;
+      case Part::kAnnotations: read_annotation(value); break;
+    }
+  }
+  void passed(std::size_t offset, bool first_time) override {
+    if (hooks_.passed) hooks_.passed(offset);
+    if (hooks_.progress)
+      hooks_.progress(offset + (first_time ? 0 : bytes_.size()), 2 * bytes_.size());
+  }
+
+  SnapshotDevice& device(std::size_t index) {
+    if (index >= kMaxDevices)
+      fields_.fail(fmt::format("device_traces holds more than {} devices", kMaxDevices));
+    while (devices_.size() <= index) {
+      devices_.push_back(std::make_unique<SnapshotDevice>(fields_, snapshot_.figures, path_,
+                                                          devices_.size()));
+      snapshot_.figures.trace_entries.push_back(0);
+    }
+    return *devices_[index];
+  }
+  void read_entry(std::size_t index, const PickleValue& value) {
+    SnapshotDevice& own = device(index);
+    ++snapshot_.figures.trace_entries[index];
+    own.read_entry(value);
+  }
+
   void read_segment(const PickleValue& value) {
     SnapshotFigures& figures = snapshot_.figures;
     ++figures.segments;
@@ -144,12 +197,10 @@ class SnapshotReader {
   }
 
   void read_devices(std::span<const PickleValue> devices) {
-    for (const PickleValue& value : devices) {
-      const auto entries = fields_.sequence(value, "device_traces");
-      snapshot_.figures.trace_entries.push_back(entries.size());
-      devices_.push_back(std::make_unique<SnapshotDevice>(fields_, snapshot_.figures, path_,
-                                                          devices_.size()));
-      for (const PickleValue& entry : entries) devices_.back()->read_entry(entry);
+    for (std::size_t index = 0; index < devices.size(); ++index) {
+      device(index);
+      for (const PickleValue& entry : fields_.sequence(devices[index], "device_traces"))
+        read_entry(index, entry);
     }
   }
 
@@ -160,29 +211,57 @@ class SnapshotReader {
   }
 
   // {stage: START or END, name, device, time_us}
-  void read_annotations(std::span<const PickleValue> annotations) {
-    snapshot_.figures.external_annotations = annotations.size();
-    for (const PickleValue& value : annotations) {
-      if (!value.is_dict()) continue;
-      std::string_view stage;
-      std::string_view label;
-      std::uint64_t device = 0;
-      std::optional<std::uint64_t> now_us;
-      for (const auto& [key, field] : fields_.fields(value, "an annotation")) {
-        const auto name = key.as_string();
-        if (name == "stage") stage = field.as_string().value_or("");
-        if (name == "name") label = field.as_string().value_or("");
-        if (name == "device") device = field.as_uint64().value_or(0);
-        if (name == "time_us") now_us = field.as_uint64();
+  void read_annotation(const PickleValue& value) {
+    ++snapshot_.figures.external_annotations;
+    if (!value.is_dict()) return;
+    std::string_view stage;
+    std::string_view label;
+    Annotation annotation;
+    std::optional<std::uint64_t> now_us;
+    for (const auto& [key, field] : fields_.fields(value, "an annotation")) {
+      const auto name = key.as_string();
+      if (name == "stage") {
+        stage = field.as_string().value_or("");
+      } else if (name == "name") {
+        label = field.as_string().value_or("");
+      } else if (name == "device") {
+        annotation.device = field.as_uint64().value_or(0);
+      } else if (name == "time_us") {
+        now_us = field.as_uint64();
+      } else {
+        fields_.note_unknown(key, "an annotation");
       }
-      if (now_us && device < devices_.size() && (stage == "START" || stage == "END"))
-        devices_[device]->annotate(stage == "START", *now_us, fields_.sites().add_text(label));
+    }
+    if (!now_us || (stage != "START" && stage != "END")) return;
+    annotation.begin = stage == "START";
+    annotation.now_us = *now_us;
+    annotation.text = fields_.sites().add_text(label);
+    annotations_.push_back(annotation);
+  }
+
+  // Nothing was recorded, but the segments say what was live when the snapshot was taken.
+  void read_still_life() {
+    std::set<std::uint32_t> used;
+    for (const SnapshotSegment& segment : snapshot_.segments)
+      for (const SnapshotBlock& block : segment.blocks)
+        if (block.in_use()) used.insert(segment.device);
+    for (const std::uint32_t device : used) {
+      SnapshotDevice still(fields_, snapshot_.figures, path_, device);
+      snapshot_.traces.push_back(still.finish(snapshot_.segments));
+      snapshot_.traces.back().warnings.push_back(fmt::format(
+          "{}: no events were recorded: only what was live when the snapshot was taken is known; "
+          "torch.cuda.memory._record_memory_history() records more",
+          path_));
     }
   }
 
   Snapshot finish() {
+    for (const Annotation& note : annotations_)
+      if (note.device < devices_.size())
+        devices_[note.device]->annotate(note.begin, note.now_us, note.text);
     for (auto& device : devices_)
       if (device->has_events()) snapshot_.traces.push_back(device->finish(snapshot_.segments));
+    if (snapshot_.traces.empty()) read_still_life();
     if (snapshot_.traces.empty())
       fields_.fail("holds no recorded events: call torch.cuda.memory._record_memory_history() "
                    "before the part of the program that matters, then dump the snapshot");
@@ -194,17 +273,29 @@ class SnapshotReader {
     return std::move(snapshot_);
   }
 
+  struct Annotation {
+    std::uint64_t device = 0;
+    std::uint64_t now_us = 0;
+    std::uint32_t text = 0;
+    bool begin = false;
+  };
+
+  const std::string_view bytes_;
   const std::string path_;
-  const PickleDocument document_;
+  const ReadHooks& hooks_;
   SnapshotFields fields_;
   Snapshot snapshot_;
   std::vector<std::unique_ptr<SnapshotDevice>> devices_;
+  std::vector<Annotation> annotations_;
+  Part part_ = Part::kSegments;  // of what items are
+  std::size_t part_device_ = 0;
 };
 
 }  // namespace
 
-Snapshot parse_snapshot(std::string_view bytes, const std::string& path) {
-  return SnapshotReader(bytes, path).read();
+Snapshot parse_snapshot(std::string_view bytes, const std::string& path,
+                        const ReadHooks& hooks) {
+  return SnapshotReader(bytes, path, hooks).read();
 }
 
 }  // namespace tenon

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -65,6 +66,12 @@ struct Snapshot {
   std::vector<std::string> notes;  // fields that are not known, states that are not, ...
 };
 
+// Called now and then while a file is read.
+struct ReadHooks {
+  std::function<void(std::size_t done, std::size_t all)> progress;  // bytes, of both passes
+  std::function<void(std::size_t offset)> passed;  // bytes before it will seldom be looked at again
+};
+
 // Builds traces from `device_traces`. Addresses become blocks. alloc, free_requested and
 // free_completed become events, all other entries and the external annotations marks. A block that
 // was live before the recording began (its free has no alloc, or `segments` shows it in use and no
@@ -72,8 +79,12 @@ struct Snapshot {
 // that lost some), the trace goes on and a warning says how often. Frames may be missing.
 //
 // The trace is named after the file; with events on several devices, "name:0", "name:1".
-// Throws ParseError for what is not such a snapshot, or has neither events nor segments (it says
-// how to record them).
-Snapshot parse_snapshot(std::string_view bytes, const std::string& path);
+// A file of any size is read in one pass with memory for its result and for one batch of entries:
+// nothing of the pickle is kept.
+//
+// Throws ParseError for what is not such a snapshot, or has neither events nor blocks in use (it
+// says how to record them).
+Snapshot parse_snapshot(std::string_view bytes, const std::string& path,
+                        const ReadHooks& hooks = {});
 
 }  // namespace tenon

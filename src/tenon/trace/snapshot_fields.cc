@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -20,6 +22,19 @@ std::string printable(std::string_view text) {
   return out + (text.size() > 60 ? "..." : "");
 }
 
+// What `read` gives for a container, kept where the file may name it again.
+template <typename Read>
+std::uint32_t once(std::vector<std::uint32_t>& known, const PickleValue& value, Read&& read) {
+  if (value.is_passing()) return read();
+  const std::uint64_t number = value.container();
+  if (number >= known.size()) known.resize(std::max<std::size_t>(number + 1, 2 * known.size()));
+  if (known[number] == 0) {
+    const std::uint32_t fresh = read();
+    known[number] = fresh + 1;
+  }
+  return known[number] - 1;
+}
+
 }  // namespace
 
 void SnapshotFields::fail(const std::string& reason) const {
@@ -30,7 +45,7 @@ std::span<const PickleValue> SnapshotFields::sequence(const PickleValue& value,
                                                       std::string_view what) {
   if (!value.is_sequence())
     fail(fmt::format("{} holds a {} where a list belongs", what, pickle_kind_name(value.kind())));
-  const auto items = document_.items(value);
+  const auto items = document_->items(value);
   // A list may be named many times by a few bytes each; honest files hold less than one item a
   // byte.
   if (items.size() > budget_) fail(fmt::format("{} repeats itself beyond the file's size", what));
@@ -42,7 +57,7 @@ std::span<const PickleDocument::Pair> SnapshotFields::fields(const PickleValue& 
                                                              std::string_view what) const {
   if (!entry.is_dict())
     fail(fmt::format("{} holds a {} where a dict belongs", what, pickle_kind_name(entry.kind())));
-  const auto pairs = document_.pairs(entry);
+  const auto pairs = document_->pairs(entry);
   if (pairs.size() > kMaxKeys)
     fail(fmt::format("{} holds a dict of more than {} keys", what, kMaxKeys));
   return pairs;
@@ -71,10 +86,7 @@ void SnapshotFields::note_unknown(const PickleValue& key, std::string_view what)
   unknown_.insert(fmt::format("{}: {}", what, shown_name));
 }
 
-std::uint32_t SnapshotFields::frame(const PickleValue& value) {
-  if (!value.is_dict()) return 0;
-  const auto [known, fresh] = frames_.try_emplace(value.container(), 0);
-  if (!fresh) return known->second;
+std::uint32_t SnapshotFields::read_frame(const PickleValue& value) {
   std::string_view function;
   std::string_view file;
   std::uint64_t line = 0;
@@ -90,18 +102,24 @@ std::uint32_t SnapshotFields::frame(const PickleValue& value) {
       note_unknown(key, "a frame");
     }
   }
-  return known->second = sites_.add_frame(
-             function, file, line <= UINT32_MAX ? static_cast<std::uint32_t>(line) : 0);
+  return sites_.add_frame(function, file,
+                          line <= UINT32_MAX ? static_cast<std::uint32_t>(line) : 0);
+}
+
+std::uint32_t SnapshotFields::read_stack(const PickleValue& frames) {
+  frame_numbers_.clear();
+  for (const PickleValue& value : sequence(frames, "frames")) {
+    if (!value.is_dict()) continue;
+    const std::uint32_t number =
+        once(frames_, value, [&] { return read_frame(value); });
+    if (number != 0) frame_numbers_.push_back(number);
+  }
+  return sites_.add_stack(frame_numbers_);
 }
 
 std::uint32_t SnapshotFields::stack(const PickleValue& frames) {
   if (!frames.is_sequence()) return 0;
-  const auto [known, fresh] = stacks_.try_emplace(frames.container(), 0);
-  if (!fresh) return known->second;
-  frame_numbers_.clear();
-  for (const PickleValue& value : sequence(frames, "frames"))
-    if (const std::uint32_t number = frame(value); number != 0) frame_numbers_.push_back(number);
-  return known->second = sites_.add_stack(frame_numbers_);
+  return once(stacks_, frames, [&] { return read_stack(frames); });
 }
 
 std::string SnapshotFields::shown(const PickleValue& value, int depth) const {
@@ -113,7 +131,7 @@ std::string SnapshotFields::shown(const PickleValue& value, int depth) const {
   if (depth >= 3) return "...";
   std::string out;
   if (value.is_dict()) {
-    for (const auto& [key, field] : document_.pairs(value)) {
+    for (const auto& [key, field] : document_->pairs(value)) {
       if (out.size() > kMaxShown) return "{" + out + ", ...}";
       out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", shown(key, depth + 1),
                          shown(field, depth + 1));
@@ -121,7 +139,7 @@ std::string SnapshotFields::shown(const PickleValue& value, int depth) const {
     return "{" + out + "}";
   }
   if (value.is_sequence()) {
-    for (const PickleValue& item : document_.items(value)) {
+    for (const PickleValue& item : document_->items(value)) {
       if (out.size() > kMaxShown) return "(" + out + ", ...)";
       out += fmt::format("{}{}", out.empty() ? "" : ", ", shown(item, depth + 1));
     }

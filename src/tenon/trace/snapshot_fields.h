@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "tenon/trace/pickle.h"
@@ -19,10 +18,11 @@ namespace tenon {
 // more often than the file has bytes. Not thread-safe.
 class SnapshotFields {
  public:
-  SnapshotFields(const PickleDocument& document, const std::string& path, std::size_t file_bytes)
-      : document_(document), path_(path), budget_(file_bytes) {}
+  SnapshotFields(const std::string& path, std::size_t file_bytes)
+      : path_(path), budget_(file_bytes) {}
 
-  const PickleDocument& document() const { return document_; }
+  // Values given from now on are of this document.
+  void use(const PickleDocument& document) { document_ = &document; }
 
   // Throws ParseError with `reason`.
   [[noreturn]] void fail(const std::string& reason) const;
@@ -47,17 +47,18 @@ class SnapshotFields {
   std::string shown(const PickleValue& value, int depth = 0) const;
 
  private:
-  std::uint32_t frame(const PickleValue& value);
+  std::uint32_t read_frame(const PickleValue& value);
+  std::uint32_t read_stack(const PickleValue& frames);
 
-  const PickleDocument& document_;
+  const PickleDocument* document_ = nullptr;
   const std::string& path_;
   std::size_t budget_;  // items that may still be visited
   SiteTable sites_;
   std::set<std::string> unknown_;
   std::vector<std::uint32_t> frame_numbers_;  // scratch
-  // By container: dicts and lists that the file names more than once.
-  std::unordered_map<std::uint64_t, std::uint32_t> frames_;
-  std::unordered_map<std::uint64_t, std::uint32_t> stacks_;
+  // By container, of those that stay: frame or stack, plus 1; 0: not read yet.
+  std::vector<std::uint32_t> frames_;
+  std::vector<std::uint32_t> stacks_;
 };
 
 }  // namespace tenon

@@ -70,6 +70,7 @@ struct Trace {
   std::uint32_t blocks = 0;            // allocations in `events`
   std::uint32_t early_blocks = 0;      // of these, the first so many were live before it began
   std::uint32_t device = 0;            // index of the device recorded
+  std::string device_name;             // "sim:0"; empty where the recording has only the index
   std::vector<std::uint64_t> addresses;  // by block; empty where the recording has none
   std::vector<TraceMark> marks;        // in order
   // What the sites, texts and stacks of events and marks are. Never null; traces of one file share.

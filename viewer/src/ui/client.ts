@@ -55,12 +55,19 @@ export class Client {
     }
   }
 
-  // Pieces lie in the page as text. Once handed over, the page does not need them any more.
-  private handOver({ name, pieces }: ColumnInfo): void {
-    for (let piece = 0; piece < pieces; ++piece) {
-      const node = document.querySelector(`script[data-piece="${name}/${piece}"]`);
-      if (!node) return this.events.error(`the page has no piece ${name}/${piece}: it is cut off`);
-      this.tell({ kind: 'piece', name, piece, text: node.textContent ?? '' });
+  // Pieces lie in the page as text. They are handed over while the parser is still busy with those
+  // behind them, and once handed over the page does not need them any more.
+  private handOver(info: ColumnInfo, from = 0): void {
+    for (let piece = from; piece < info.pieces; ++piece) {
+      const name = `${info.name}/${piece}`;
+      const node = document.querySelector(`script[data-piece="${name}"]`);
+      // What the parser has gone beyond is whole.
+      if (!node?.nextSibling && document.readyState === 'loading') {
+        setTimeout(() => this.handOver(info, piece), 5);
+        return;
+      }
+      if (!node) return this.events.error(`the page has no piece ${name}: it is cut off`);
+      this.tell({ kind: 'piece', name: info.name, piece, text: node.textContent ?? '' });
       node.remove();
     }
   }

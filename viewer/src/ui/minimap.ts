@@ -9,6 +9,7 @@ export class Minimap {
   private readonly canvas = byId<HTMLCanvasElement>('minimap');
   private readonly context = this.canvas.getContext('2d', { alpha: false })!;
   private framed = false;
+  outlineByOps: number[] = [];
   private grip: number | null = null;  // where in the part the pointer holds it
 
   constructor(
@@ -70,9 +71,9 @@ export class Minimap {
     const inner = width - 84;
     c.fillStyle = ink.panel;
     c.fillRect(left, 0, inner, height);
-    const { outline, live_peak_bytes: peak } = this.summary;
-    // The outline is by time; along operations there is none to show.
-    if (this.state.now.axis === 'time' && peak > 0) {
+    const { live_peak_bytes: peak } = this.summary;
+    const outline = this.state.now.axis === 'time' ? this.summary.outline : this.outlineByOps;
+    if (peak > 0) {
       c.fillStyle = ink.soft;
       c.globalAlpha = 0.55;
       const step = inner / outline.length;

@@ -169,48 +169,48 @@ export class PlotPainter {
     const drawn = scene.detail ?? scene.whole;
     if (!drawn) return;
     const { view, held } = drawn.answer;
-    for (const { policy, most } of held) {
-      const path = new Path2D();
-      let last = NaN;
-      let x = 0;
-      for (let column = 0; column < most.length; ++column) {
-        const value = most[column];
-        if (Number.isNaN(value)) {
-          last = NaN;
-          continue;
-        }
-        x = this.toX(scene, view.x0 + (view.x1 - view.x0) * column / most.length);
-        const y = this.toY(scene, value);
-        if (Number.isNaN(last)) path.moveTo(x, y);
-        else if (value !== last) {
-          path.lineTo(x, this.toY(scene, last));
-          path.lineTo(x, y);
-        } else if (column + 1 < most.length && most[column + 1] === value) {
-          continue;
-        }
-        last = value;
-      }
-      if (!Number.isNaN(last)) path.lineTo(this.toX(scene, view.x1), this.toY(scene, last));
-      this.twice(path, kDashes[policy % kDashes.length], scene);
-    }
-    this.lineNames(scene, held, view);
-  }
-
-  // On paper colour first, so that lines stand out over any block.
-  private twice(path: Path2D, dash: number[], scene: Scene): void {
+    const lines = held.map(({ policy, most }) =>
+      ({ dash: kDashes[policy % kDashes.length], path: this.line(scene, view, most) }));
     const c = this.context;
     c.lineJoin = 'round';
-    c.setLineDash([]);
+    // All on paper colour first, so that lines stand out over any block and none cuts another.
     c.strokeStyle = scene.ink.paper;
     c.globalAlpha = 0.75;
     c.lineWidth = 4;
-    c.stroke(path);
+    for (const { path } of lines) c.stroke(path);
     c.globalAlpha = 1;
-    c.setLineDash(dash);
     c.strokeStyle = scene.ink.ink;
     c.lineWidth = 1.8;
-    c.stroke(path);
+    for (const { dash, path } of lines) {
+      c.setLineDash(dash);
+      c.stroke(path);
+    }
     c.setLineDash([]);
+    this.lineNames(scene, held, view);
+  }
+
+  // A stepped line through one value for each column; a gap where there is none.
+  private line(scene: Scene, view: View, most: Float64Array): Path2D {
+    const path = new Path2D();
+    let last = NaN;
+    for (let column = 0; column < most.length; ++column) {
+      const value = most[column];
+      if (Number.isNaN(value)) {
+        last = NaN;
+        continue;
+      }
+      if (value === last && column + 1 < most.length && most[column + 1] === value) continue;
+      const x = this.toX(scene, view.x0 + (view.x1 - view.x0) * column / most.length);
+      const y = this.toY(scene, value);
+      if (Number.isNaN(last)) path.moveTo(x, y);
+      else {
+        path.lineTo(x, this.toY(scene, last));
+        path.lineTo(x, y);
+      }
+      last = value;
+    }
+    if (!Number.isNaN(last)) path.lineTo(this.toX(scene, view.x1), this.toY(scene, last));
+    return path;
   }
 
   // Names at the right edge, each as near to its line's height there as the others let it.

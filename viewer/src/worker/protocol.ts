@@ -102,6 +102,7 @@ export interface TimelineRow {
 export type Answer =
   | { kind: 'progress'; done: number; all: number }
   | { kind: 'ready'; names: Names; marks: MarkList; ops: number; endUs: number; peakOp: number;
+      outline: number[];  // along operations
       milliseconds: number }
   | { kind: 'match'; id: number; figures: MatchFigures | null }
   | DrawAnswer

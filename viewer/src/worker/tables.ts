@@ -77,6 +77,20 @@ export function matchFigures(model: Model, groupOf: ArrayLike<number>, groups: n
   return out;
 }
 
+// Most live bytes in each of so many equal stretches of operations.
+export function outlineByOps(model: Model, columns: number): number[] {
+  const out = new Array<number>(columns).fill(0);
+  for (let op = 0; op < model.ops; ++op) {
+    const column = Math.floor(op * columns / model.ops);
+    out[column] = Math.max(out[column], model.live[op]);
+  }
+  // Where there are more columns than operations, a state lasts until the next.
+  for (let c = 1; c < columns && model.ops < columns; ++c) {
+    out[c] = model.live[Math.floor(c * model.ops / columns)] ?? 0;
+  }
+  return out;
+}
+
 // The whole recording in equal steps of time.
 export function timeline(model: Model, policies: PolicyData[], rows: number): TimelineRow[] {
   if (model.ops === 0) return [];

@@ -9,7 +9,7 @@ import { Model } from './model';
 import { rasterise } from './plot_raster';
 import { PolicyData } from './policy_data';
 import type { Answer, MarkList, Request, StackOrder } from './protocol';
-import { blockFacts, matchFigures, momentAt, timeline } from './tables';
+import { blockFacts, matchFigures, momentAt, outlineByOps, timeline } from './tables';
 
 type Of<K extends Request['kind']> = Extract<Request, { kind: K }>;
 
@@ -50,6 +50,7 @@ class Server {
     this.stack = new LiveStack(this.model, null, null);
     const { ops, peakOp } = this.model;
     say({ kind: 'ready', names: this.names, marks, ops, peakOp,
+          outline: outlineByOps(this.model, summary.outline.length),
           endUs: ops === 0 ? 0 : timeUs[ops - 1], milliseconds: performance.now() - start });
   }
 

@@ -1,0 +1,48 @@
+// Two recordings side by side: what grew, what is new.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/trace/trace.h"
+
+namespace tenon {
+
+// One call site or phase in both recordings; 0 where it is not in one of them.
+struct DiffRow {
+  std::string name;
+  std::uint64_t before_bytes = 0;  // live at that recording's live peak
+  std::uint64_t after_bytes = 0;
+  std::uint64_t before_allocated = 0;  // asked for in all
+  std::uint64_t after_allocated = 0;
+  std::uint64_t before_count = 0;  // allocations
+  std::uint64_t after_count = 0;
+
+  bool is_new() const { return before_count == 0 && after_count > 0; }
+  bool is_gone() const { return before_count > 0 && after_count == 0; }
+  std::int64_t growth_bytes() const {
+    return static_cast<std::int64_t>(after_bytes) - static_cast<std::int64_t>(before_bytes);
+  }
+};
+
+struct TraceDiff {
+  std::string before;  // names of the traces
+  std::string after;
+  std::uint64_t before_peak_bytes = 0;
+  std::uint64_t after_peak_bytes = 0;
+  std::uint64_t before_allocated = 0;
+  std::uint64_t after_allocated = 0;
+  std::vector<DiffRow> sites;   // most growth at the peak first, shrinking ones last
+  std::vector<DiffRow> phases;  // the same, by the phase of allocation
+};
+
+// Sites are the same when they are called the same (call_sites.h), wherever their tables put them;
+// with `without_lines` also where the line numbers differ, as between two versions of a program.
+// O(events).
+TraceDiff diff(const Trace& before, const Trace& after, bool without_lines = false);
+
+std::string diff_text(const TraceDiff& diff, std::size_t rows = 20);
+std::string diff_json(const std::vector<TraceDiff>& diffs);
+
+}  // namespace tenon

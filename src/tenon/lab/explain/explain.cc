@@ -1,0 +1,101 @@
+#include "tenon/lab/explain/explain.h"
+
+#include <algorithm>
+
+#include "tenon/lab/explain/memory_map.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::size_t kTopFrames = 5;
+
+std::vector<std::pair<std::string, std::uint64_t>> top_frames(const Snapshot& snapshot) {
+  auto frames = snapshot.figures.frame_bytes;
+  // Stable: of equals, the one that came first.
+  std::stable_sort(frames.begin(), frames.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (frames.size() > kTopFrames) frames.resize(kTopFrames);
+  std::vector<std::pair<std::string, std::uint64_t>> named;
+  for (const auto& [frame, bytes] : frames)
+    named.emplace_back(snapshot.sites->frame_label(frame), bytes);
+  return named;
+}
+
+std::uint64_t sum_of(const std::vector<SnapshotSegment>& segments) {
+  std::uint64_t bytes = 0;
+  for (const SnapshotSegment& segment : segments) bytes += segment.total_bytes;
+  return bytes;
+}
+
+// How memory lay at the live peak, at the reserved peak and at the end.
+void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot, DeviceExplanation& out) {
+  const Trace& trace = facts.trace;
+  const std::vector<SnapshotSegment> end = segments_of(snapshot.segments, trace.device);
+  const ReservedHistory history = reserved_history(trace, sum_of(end));
+  out.reserved_known = history.known();
+  if (!history.known()) return;
+  const ReservedHistory::Step& peak = history.peak();
+  out.reserved_at_peak_bytes = history.at(out.live_peak.events);
+  out.reserved_peak_bytes = peak.bytes;
+  out.reserved_peak_us = peak.time_us;
+
+  const auto at = [&](const char* moment, std::size_t events, std::int64_t time_us) {
+    const auto map =
+        memory_map(trace, facts.lives, end, events, marks_before(trace, events));
+    out.memory.push_back({moment, events, time_us, fragmentation(map, busiest_stream(map))});
+  };
+  if (!trace.addresses.empty()) {
+    at("live peak", out.live_peak.events, out.live_peak.time_us);
+    // With the event that the new segment was for.
+    at("reserved peak", std::min(peak.events + 1, trace.events.size()), peak.time_us);
+  }
+  if (!end.empty())
+    out.memory.push_back({"end", trace.events.size(),
+                          facts.times_us.empty() ? 0 : facts.times_us.back(),
+                          fragmentation(end, busiest_stream(end))});
+}
+
+DeviceExplanation explain_device(const Trace& trace, const Snapshot& snapshot,
+                                 const ExplainOptions& options) {
+  const TraceFacts facts(trace);
+  DeviceExplanation out;
+  out.name = trace.name;
+  out.device = trace.device;
+  out.events = trace.events.size();
+  out.duration_us = trace.duration_us();
+  out.early_blocks = trace.early_blocks;
+  out.live_peak = live_peak(trace);
+  out.traced_peak_bytes = trace.traced_peak_bytes();
+  out.at_peak = live_set(facts, out.live_peak.events);
+  for (const Lifetime& life : facts.lives)
+    if (life.live_after(trace.events.size())) out.live_at_end_bytes += life.size_bytes;
+  explain_reserved(facts, snapshot, out);
+  out.failure_count = static_cast<std::uint64_t>(
+      std::count_if(trace.marks.begin(), trace.marks.end(), [](const TraceMark& mark) {
+        return mark.kind == MarkKind::kOutOfMemory;
+      }));
+  out.failures = explain_failures(facts, snapshot.segments, options.replay);
+  out.growth = growth(facts);
+  out.warnings = trace.warnings;
+  return out;
+}
+
+}  // namespace
+
+Explanation explain(const Snapshot& snapshot, const std::string& path,
+                    const ExplainOptions& options) {
+  Explanation out;
+  out.path = path;
+  out.figures = snapshot.figures;
+  out.top_frames = top_frames(snapshot);
+  out.settings = snapshot.settings;
+  out.notes = snapshot.notes;
+  for (const Trace& trace : snapshot.traces) {
+    out.devices.push_back(explain_device(trace, snapshot, options));
+    out.traced_peak_bytes =
+        std::max(out.traced_peak_bytes, out.devices.back().traced_peak_bytes);
+  }
+  return out;
+}
+
+}  // namespace tenon

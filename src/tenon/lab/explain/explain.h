@@ -1,0 +1,69 @@
+// From a recording to an answer: what was live, where the rest of the memory was, why it ran out.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tenon/lab/explain/fragmentation.h"
+#include "tenon/lab/explain/growth.h"
+#include "tenon/lab/explain/live_set.h"
+#include "tenon/lab/explain/out_of_memory.h"
+#include "tenon/trace/snapshot.h"
+
+namespace tenon {
+
+// What a PyTorch process held at a moment, and why more than was live.
+struct MemoryAt {
+  std::string moment;  // "live peak", "reserved peak", "end"
+  std::size_t events = 0;
+  std::int64_t time_us = 0;
+  Fragmentation fragmentation;
+};
+
+// One device of a recording.
+struct DeviceExplanation {
+  std::string name;
+  std::uint32_t device = 0;
+  std::uint64_t events = 0;
+  std::uint64_t duration_us = 0;
+  std::uint64_t early_blocks = 0;  // live before the recording began
+  Moment live_peak;                // everything that was live
+  std::uint64_t traced_peak_bytes = 0;
+  std::uint64_t live_at_end_bytes = 0;
+  std::uint64_t reserved_at_peak_bytes = 0;  // at the live peak; 0 where it is not known
+  std::uint64_t reserved_peak_bytes = 0;
+  std::int64_t reserved_peak_us = 0;
+  bool reserved_known = false;
+  LiveSet at_peak;
+  std::vector<MemoryAt> memory;   // empty where the recording says nothing of segments
+  std::vector<OutOfMemoryReport> failures;
+  std::uint64_t failure_count = 0;  // of which the first few are explained
+  Growth growth;
+  std::vector<std::string> warnings;
+};
+
+struct Explanation {
+  std::string path;
+  SnapshotFigures figures;
+  std::vector<std::pair<std::string, std::uint64_t>> top_frames;  // five, most bytes first
+  std::uint64_t traced_peak_bytes = 0;  // of the device with most
+  std::vector<DeviceExplanation> devices;
+  std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<std::string> notes;
+};
+
+struct ExplainOptions {
+  bool replay = true;  // try other allocators where an allocation failed
+};
+
+// O(events log events), and a few replays for each failure.
+Explanation explain(const Snapshot& snapshot, const std::string& path,
+                    const ExplainOptions& options = {});
+
+// Words and numbers for a terminal; at most `rows` lines a list.
+std::string explanation_text(const Explanation& explanation, std::size_t rows = 10);
+// {"segments": ..., "traced_peak_bytes": ..., "devices": [...], ...}
+std::string explanation_json(const Explanation& explanation);
+
+}  // namespace tenon

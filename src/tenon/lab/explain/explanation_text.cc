@@ -1,0 +1,171 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/lab/explain/explain.h"
+#include "tenon/lab/text_table.h"
+
+namespace tenon {
+namespace {
+
+std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
+
+std::string share(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return "-";
+  return fmt::format("{:.1f} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string time(std::int64_t us) { return format_duration_ns(static_cast<double>(us) * 1000); }
+
+class Report {
+ public:
+  Report(const Explanation& explanation, std::size_t rows) : all_(explanation), rows_(rows) {}
+
+  std::string write() {
+    line("{}", all_.path);
+    for (const DeviceExplanation& device : all_.devices) write_device(device);
+    if (!all_.top_frames.empty()) {
+      line("\nWho asked for most in all (innermost frames, bytes of every allocation)");
+      for (const auto& [name, bytes] : all_.top_frames)
+        line("  {:>10}  {}", size(bytes), name);
+    }
+    if (!all_.notes.empty()) {
+      line("\nNotes");
+      for (const std::string& note : all_.notes) line("  {}", note);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  template <typename... Arguments>
+  void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
+    out_ += fmt::format(format, std::forward<Arguments>(arguments)...);
+    out_ += '\n';
+  }
+
+  void write_device(const DeviceExplanation& device) {
+    line("\nDevice {} ({}): {} events in {}", device.device, device.name, grouped(device.events),
+         time(static_cast<std::int64_t>(device.duration_us)));
+    for (const std::string& warning : device.warnings) line("  note: {}", warning);
+    line("\nLive peak: {} ({} bytes), {} after the recording began, at event {}",
+         size(device.live_peak.bytes), grouped(device.live_peak.bytes),
+         time(device.live_peak.time_us), grouped(device.live_peak.events));
+    if (device.early_blocks > 0)
+      line("  of blocks that the recording saw allocated: {}; {} blocks are older",
+           size(device.traced_peak_bytes), grouped(device.early_blocks));
+    if (device.reserved_known)
+      line("Reserved then: {}. Reserved peak: {}, {} after the recording began",
+           size(device.reserved_at_peak_bytes), size(device.reserved_peak_bytes),
+           time(device.reserved_peak_us));
+    for (const OutOfMemoryReport& failure : device.failures) write_failure(failure);
+    if (device.failure_count > device.failures.size())
+      line("\n... and {} more failures", device.failure_count - device.failures.size());
+    write_live(device.at_peak);
+    write_memory(device);
+    write_growth(device.growth);
+  }
+
+  void write_groups(const char* title, const std::vector<LiveGroup>& groups, std::uint64_t all) {
+    if (groups.empty()) return;
+    TextTable table({title, "bytes", "share", "blocks", "largest"});
+    for (std::size_t i = 0; i < groups.size() && i < rows_; ++i)
+      table.add({groups[i].name, size(groups[i].bytes), share(groups[i].bytes, all),
+                 grouped(groups[i].blocks), size(groups[i].largest_bytes)});
+    if (groups.size() > rows_) {
+      std::uint64_t bytes = 0;
+      std::uint64_t blocks = 0;
+      for (std::size_t i = rows_; i < groups.size(); ++i) {
+        bytes += groups[i].bytes;
+        blocks += groups[i].blocks;
+      }
+      table.add({fmt::format("{} more", groups.size() - rows_), size(bytes), share(bytes, all),
+                 grouped(blocks), ""});
+    }
+    out_ += '\n' + table.format();
+  }
+
+  void write_live(const LiveSet& live) {
+    line("\nWhat was live at the peak: {} in {} blocks", size(live.bytes), grouped(live.blocks));
+    write_groups("by call site", live.by_site, live.bytes);
+    if (live.by_phase.size() > 1) write_groups("by phase of allocation", live.by_phase, live.bytes);
+    write_groups("by size", live.by_size, live.bytes);
+    write_groups("by age", live.by_age, live.bytes);
+  }
+
+  void write_memory(const DeviceExplanation& device) {
+    if (device.memory.empty()) return;
+    line("\nReserved against requested, and where the difference lies");
+    std::vector<std::string> header = {"cause"};
+    for (const MemoryAt& at : device.memory) header.push_back("at the " + at.moment);
+    TextTable table(std::move(header));
+    const auto row = [&](const char* name, auto&& value) {
+      std::vector<std::string> cells = {name};
+      for (const MemoryAt& at : device.memory) cells.push_back(size(value(at.fragmentation)));
+      table.add(std::move(cells));
+    };
+    using F = Fragmentation;
+    row("reserved", [](const F& f) { return f.reserved_bytes; });
+    row("requested by blocks in use", [](const F& f) { return f.requested_bytes; });
+    row("  of these waiting for streams", [](const F& f) { return f.waiting_bytes; });
+    row("rounding to 512 bytes", [](const F& f) { return f.rounding_bytes; });
+    row("rests too small to split off", [](const F& f) { return f.unsplit_bytes; });
+    row("holes left by splits", [](const F& f) { return f.hole_bytes; });
+    row("segments held by one block", [](const F& f) { return f.held_bytes; });
+    row("segments wholly free (cached)", [](const F& f) { return f.cached_bytes; });
+    row("stranded on other streams", [](const F& f) { return f.stranded_bytes; });
+    row("in other pools", [](const F& f) { return f.other_pools_bytes; });
+    row("largest free piece", [](const F& f) { return f.largest_free_bytes; });
+    out_ += '\n' + table.format();
+  }
+
+  void write_failure(const OutOfMemoryReport& report) {
+    line("\nOut of memory {} after the recording began, after {} events", time(report.time_us),
+         grouped(report.events));
+    for (const std::string& sentence : report.why) line("  {}", sentence);
+    const Fragmentation& now = report.fragmentation;
+    if (now.overhead_bytes() > 0)
+      line("  reserved and not requested: rounding {}, unsplit {}, holes {}, held by one block {}, "
+           "cached {}, other streams {}, other pools {}",
+           size(now.rounding_bytes), size(now.unsplit_bytes), size(now.hole_bytes),
+           size(now.held_bytes), size(now.cached_bytes), size(now.stranded_bytes),
+           size(now.other_pools_bytes));
+    if (!report.remedies.empty()) line("  What would have let it pass:");
+    for (const bool helps : {true, false})
+      for (const Remedy& remedy : report.remedies)
+        if (remedy.helps == helps)
+          line("    {} {}: {}", helps ? "+" : "-", remedy.name, remedy.detail);
+  }
+
+  void write_growth(const Growth& growth) {
+    if (growth.found_by.empty()) {
+      line("\nLeaks: no iterations were found, so growth cannot be judged");
+      return;
+    }
+    line("\nLeaks: {} iterations, found by {}", growth.boundaries.size() + 1, growth.found_by);
+    if (growth.suspects.empty()) {
+      line("  no call site grows from iteration to iteration");
+      return;
+    }
+    TextTable table({"suspected call site", "from", "to", "blocks", "per iteration"});
+    for (std::size_t i = 0; i < growth.suspects.size() && i < rows_; ++i) {
+      const GrowingSite& site = growth.suspects[i];
+      table.add({site.name, size(site.first_bytes), size(site.last_bytes),
+                 fmt::format("{} to {}", site.first_blocks, site.last_blocks),
+                 size(static_cast<std::uint64_t>(site.bytes_per_iteration))});
+    }
+    out_ += table.format();
+  }
+
+  const Explanation& all_;
+  const std::size_t rows_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string explanation_text(const Explanation& explanation, std::size_t rows) {
+  return Report(explanation, rows).write();
+}
+
+}  // namespace tenon

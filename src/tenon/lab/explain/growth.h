@@ -1,0 +1,35 @@
+// Call sites whose live bytes grow from iteration to iteration.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/lab/explain/live_set.h"
+
+namespace tenon {
+
+struct GrowingSite {
+  std::string name;
+  std::uint64_t first_bytes = 0;  // live at the first boundary looked at
+  std::uint64_t last_bytes = 0;   // and at the last
+  std::uint64_t first_blocks = 0;
+  std::uint64_t last_blocks = 0;
+  double bytes_per_iteration = 0;
+};
+
+struct Growth {
+  std::string found_by;                  // how iterations were found, in words; empty: none
+  std::vector<std::size_t> boundaries;   // numbers of events, one for each iteration's end
+  std::vector<std::uint64_t> live_bytes; // at each boundary
+  std::vector<GrowingSite> suspects;     // most growth first
+};
+
+// Iterations end where a phase that comes again and again ends (an optimizer's step), else before
+// the allocation (by size, stream and site) that recurs most evenly. The first iteration is left
+// out: it makes what stays. A site is suspected when its live bytes never shrink from boundary to
+// boundary and grow at most of them: at three at least. O(events log events + iterations * sites).
+Growth growth(const TraceFacts& facts);
+
+}  // namespace tenon

@@ -1,0 +1,207 @@
+#include "tenon/lab/explain/out_of_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/lab/explain/memory_map.h"
+#include "tenon/lab/replayer.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::uint64_t kLargeRounding = 2 * kMiB;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
+
+std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
+
+// The events up to the failure, and the request that failed.
+Trace with_request(const Trace& trace, const OutOfMemoryReport& report) {
+  Trace cut;
+  cut.name = trace.name;
+  cut.events.assign(trace.events.begin(),
+                    trace.events.begin() + static_cast<std::ptrdiff_t>(report.events));
+  cut.streams = trace.streams;
+  for (const TraceEvent& event : cut.events) cut.blocks += event.op == TraceOp::kAlloc ? 1 : 0;
+  auto stream = std::find(cut.streams.begin(), cut.streams.end(), report.stream);
+  if (stream == cut.streams.end()) {
+    cut.streams.push_back(report.stream);
+    stream = std::prev(cut.streams.end());
+  }
+  cut.events.push_back({report.time_us, report.request_bytes, cut.blocks++,
+                        static_cast<std::uint32_t>(stream - cut.streams.begin()),
+                        TraceOp::kAlloc});
+  return cut;
+}
+
+struct Trial {
+  const char* policy;
+  const char* name;
+};
+constexpr std::array<Trial, 4> kTrials = {
+    {{"caching", "PyTorch's default settings, from the recording's beginning"},
+     {"expandable", "expandable_segments:True"},
+     {"stitched", "Tenon's stitched allocator"},
+     {"plan", "a static plan (tenon plan)"}}};
+
+void try_policies(const Trace& trace, OutOfMemoryReport& report) {
+  const Workload workload(with_request(trace, report));
+  for (const Trial& trial : kTrials) {
+    ReplaySetup setup;
+    setup.policy = trial.policy;
+    setup.capacity_bytes = report.capacity_bytes;
+    try {
+      const bool passes = fits(workload, setup);
+      report.remedies.push_back(
+          {trial.name, passes,
+           fmt::format("replayed with {} in all: {}", size(report.capacity_bytes),
+                       passes ? "the request is served" : "runs out of memory too")});
+    } catch (const std::exception& error) {  // a recording that no policy can be asked to follow
+      report.remedies.push_back({trial.name, false,
+                                 fmt::format("cannot be replayed: {}", error.what())});
+    }
+  }
+}
+
+// Remedies that arithmetic tells.
+void reckon(OutOfMemoryReport& report) {
+  const Fragmentation& now = report.fragmentation;
+  const std::uint64_t room =
+      std::max(now.largest_free_bytes, report.device_free_bytes.value_or(0));
+  report.remedies.push_back(
+      {"a smaller request", room > 0 && room < report.request_bytes,
+       fmt::format("at most {} would have passed, {} less", size(room),
+                   size(report.request_bytes - std::min(room, report.request_bytes)))});
+  if (report.missing_bytes > 0) {
+    report.remedies.push_back(
+        {"less live memory", true,
+         fmt::format("{} fewer live bytes are needed, whatever the allocator: a smaller batch, "
+                     "checkpointing, freeing earlier",
+                     size(report.missing_bytes))});
+  } else if (report.device_free_bytes) {
+    const std::uint64_t more = report.segment_bytes > *report.device_free_bytes
+                                   ? report.segment_bytes - *report.device_free_bytes
+                                   : 0;
+    if (more > 0)
+      report.remedies.push_back({"more free memory on the device", true,
+                                 fmt::format("{} more would have held the new segment of {}",
+                                             size(more), size(report.segment_bytes))});
+  }
+  for (const HeldSegment& held : now.held)
+    if (held.total_bytes >= report.segment_bytes) {
+      report.remedies.push_back(
+          {"freeing one block", true,
+           fmt::format("a segment of {} is held by a single block of {}", size(held.total_bytes),
+                       size(held.block_bytes))});
+      break;
+    }
+  if (now.stranded_bytes >= report.request_bytes && now.stranded_bytes > 0)
+    report.remedies.push_back(
+        {"one stream", true,
+         fmt::format("{} are free on other streams, where this stream cannot use them",
+                     size(now.stranded_bytes))});
+}
+
+void say_why(OutOfMemoryReport& report) {
+  const Fragmentation& now = report.fragmentation;
+  report.why.push_back(
+      fmt::format("{} were asked for on stream {}; {} were live and {} reserved", 
+                  size(report.request_bytes), report.stream, size(report.live_bytes),
+                  size(report.reserved_bytes)));
+  if (now.free_bytes() > 0)
+    report.why.push_back(fmt::format(
+        "{} of the reserved were free, but the largest piece that this stream could use was {} "
+        "(of {} pieces)",
+        size(now.free_bytes()), size(now.largest_free_bytes), now.free_blocks));
+  if (report.device_free_bytes)
+    report.why.push_back(
+        fmt::format("a new segment of {} was needed, and the driver had {} left",
+                    size(report.segment_bytes), size(*report.device_free_bytes)));
+  switch (report.reason) {
+    case FailureReason::kLiveTooLarge:
+      report.why.push_back(fmt::format(
+          "live bytes and the request together exceed what there is ({}) by {}: no allocator "
+          "could have served it",
+          size(report.capacity_bytes), size(report.missing_bytes)));
+      break;
+    case FailureReason::kFragmented:
+      report.why.push_back(fmt::format(
+          "live bytes and the request together are {}, and there is room for {}: fragmentation "
+          "failed it, not the program",
+          size(report.live_bytes + report.request_bytes), size(report.capacity_bytes)));
+      break;
+    case FailureReason::kLimited:
+      report.why.push_back(
+          "the driver had room for the new segment: a limit stood before it "
+          "(per_process_memory_fraction), or another process took the memory meanwhile");
+      break;
+    case FailureReason::kUnknown:
+      report.why.push_back("the recording does not say what the driver had left");
+      break;
+  }
+}
+
+FailureReason reason_of(const OutOfMemoryReport& report) {
+  if (!report.device_free_bytes && report.reserved_bytes == 0) return FailureReason::kUnknown;
+  if (report.missing_bytes > 0) return FailureReason::kLiveTooLarge;
+  if (report.device_free_bytes && *report.device_free_bytes >= report.segment_bytes)
+    return FailureReason::kLimited;
+  return FailureReason::kFragmented;
+}
+
+// Bytes live when `events` events have happened.
+std::uint64_t live_bytes(const Trace& trace, std::size_t events) {
+  std::uint64_t live = 0;
+  for (std::size_t i = 0; i < events; ++i) {
+    if (trace.events[i].op == TraceOp::kAlloc) live += trace.events[i].size_bytes;
+    if (trace.events[i].op == TraceOp::kFreeCompleted) live -= trace.events[i].size_bytes;
+  }
+  return live;
+}
+
+}  // namespace
+
+std::uint64_t segment_bytes_for(std::uint64_t request_bytes) {
+  if (request_bytes <= kMiB) return 2 * kMiB;
+  if (request_bytes < 10 * kMiB) return 20 * kMiB;
+  return (request_bytes + kLargeRounding - 1) / kLargeRounding * kLargeRounding;
+}
+
+std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
+                                                const std::vector<SnapshotSegment>& end,
+                                                bool replay, std::size_t limit) {
+  std::vector<OutOfMemoryReport> reports;
+  const Trace& trace = facts.trace;
+  for (std::size_t i = 0; i < trace.marks.size() && reports.size() < limit; ++i) {
+    const TraceMark& mark = trace.marks[i];
+    if (mark.kind != MarkKind::kOutOfMemory) continue;
+    OutOfMemoryReport report;
+    report.time_us = mark.time_us;
+    report.events = mark.event;
+    report.request_bytes = std::min(mark.size_bytes, kMaxBytes);
+    report.segment_bytes = segment_bytes_for(report.request_bytes);
+    report.stream = mark.stream;
+    report.site = mark.site;
+    if (mark.device_free_bytes < kMaxBytes) report.device_free_bytes = mark.device_free_bytes;
+    report.live_bytes = live_bytes(trace, mark.event);
+    report.fragmentation =
+        fragmentation(memory_map(trace, facts.lives, end, mark.event, i), mark.stream);
+    report.reserved_bytes = report.fragmentation.reserved_bytes;
+    report.capacity_bytes = report.reserved_bytes + report.device_free_bytes.value_or(0);
+    const std::uint64_t needed = report.live_bytes + report.request_bytes;
+    report.missing_bytes = needed - std::min(needed, report.capacity_bytes);
+    report.reason = reason_of(report);
+    say_why(report);
+    if (report.reason != FailureReason::kUnknown) {
+      reckon(report);
+      if (replay && report.missing_bytes == 0 && report.capacity_bytes > 0)
+        try_policies(trace, report);
+    }
+    reports.push_back(std::move(report));
+  }
+  return reports;
+}
+
+}  // namespace tenon

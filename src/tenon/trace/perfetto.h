@@ -1,0 +1,17 @@
+// Traces for Perfetto (ui.perfetto.dev) and chrome://tracing.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tenon/trace/trace.h"
+
+namespace tenon {
+
+// The JSON trace event format: one process for each trace, with counters of live and reserved
+// bytes, a track of phases, instants for what ran out of memory, and each block of at least a
+// thousandth of the live peak as a stretch from its allocation to its free, named by call site.
+// Open ends last to the end of the recording.
+std::string format_perfetto(std::span<const Trace> traces);
+
+}  // namespace tenon

@@ -1,0 +1,79 @@
+#include "tenon/trace/recording_scope.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tenon/trace/write.h"
+
+namespace tenon {
+namespace {
+
+// "run.csv.zst" -> "run.oom.csv.zst"
+std::string failure_path(const std::string& path) {
+  const std::size_t name = path.find_last_of('/') + 1;  // npos + 1 is 0
+  const std::size_t dot = path.find('.', name == path.size() ? name : name + 1);
+  const std::size_t at = dot == std::string::npos ? path.size() : dot;
+  return path.substr(0, at) + ".oom" + path.substr(at);
+}
+
+}  // namespace
+
+RecorderOptions recording_options(const std::string& path) {
+  RecorderOptions options;
+  if (traces_format(path) == TraceFormat::kSnapshot) options.stack_depth = 24;
+  options.out_of_memory_path = failure_path(path);
+  return options;
+}
+
+RecordingScope::RecordingScope(std::string path)
+    : RecordingScope(path, recording_options(path)) {}
+
+RecordingScope::RecordingScope(std::string path, RecorderOptions options)
+    : path_(std::move(path)), recorder_(trace_name(path_), std::move(options)) {
+  traces_format(path_);  // throws
+  ObserverList::add_to_all(&recorder_);
+}
+
+void RecordingScope::finish() {
+  if (!watching_) return;
+  watching_ = false;
+  ObserverList::remove_from_all(&recorder_);
+  write_traces(recorder_.take_all(), path_);
+}
+
+RecordingScope::~RecordingScope() {
+  try {
+    finish();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tenon: the recording is lost: {}\n", error.what());
+  }
+}
+
+}  // namespace tenon
+
+// The recording that TENON_RECORD asks for. The name is one that the build tells every program's
+// linker to look for (CMakeLists.txt), or programs that do not record by themselves would not have
+// it.
+extern "C" {
+extern const bool tenon_recording_from_environment;
+const bool tenon_recording_from_environment = [] {
+  const char* path = std::getenv("TENON_RECORD");
+  if (path == nullptr || *path == '\0') return false;
+  try {
+    // Not destroyed but finished: static allocators may still be watched by it.
+    static auto& recording = *new tenon::RecordingScope(path);
+    return std::atexit([] {
+             try {
+               recording.finish();
+             } catch (const std::exception& error) {
+               fmt::print(stderr, "tenon: TENON_RECORD: {}\n", error.what());
+             }
+           }) == 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tenon: TENON_RECORD: {}\n", error.what());
+    return false;
+  }
+}();
+}

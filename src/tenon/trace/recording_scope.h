@@ -1,0 +1,48 @@
+// Records everything that a program allocates, by a scope or by the environment.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tenon/trace/recorder.h"
+
+namespace tenon {
+
+// From here to its end, records all allocators of the process, also those made meanwhile, and then
+// writes the file: .csv, .csv.zst (what `tenon replay` reads; columns thread, device and tag),
+// .json (for Perfetto or chrome://tracing) or .pickle (PyTorch's snapshot format, with call
+// stacks). Without options of your own, stacks are taken for .pickle only.
+//
+//   {
+//     RecordingScope recording("step.csv.zst");
+//     train_one_step();
+//   }
+//
+// The same for a whole program: TENON_RECORD=run.csv.zst in its environment. Where an allocation
+// fails, what was recorded until then is written at once, beside it: run.oom.csv.zst.
+//
+// What with_scope places inside an arena's chunk is seen as the chunk. Thread-safe as Recorder is;
+// scopes nest.
+class RecordingScope {
+ public:
+  explicit RecordingScope(std::string path);
+  // Throws InvalidArgument for a path whose ending names no format.
+  RecordingScope(std::string path, RecorderOptions options);
+  // Writes; what goes wrong is said on standard error.
+  ~RecordingScope();
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+  // Ends the recording and writes now. Throws std::runtime_error when the file cannot be written.
+  void finish();
+
+ private:
+  const std::string path_;
+  Recorder recorder_;
+  bool watching_ = true;
+};
+
+// What RecordingScope(path) records.
+RecorderOptions recording_options(const std::string& path);
+
+}  // namespace tenon

@@ -1,0 +1,113 @@
+// tenon explain, diff and convert as their users meet them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/temporary.h"
+#include "tenon/trace/load.h"
+#include "trace/pickle_writer.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using testing::TemporaryFile;
+
+struct Outcome {
+  int status = -1;
+  std::string out;
+  std::string err;
+};
+
+Outcome tenon_command(const std::string& arguments, const std::string& before = "") {
+  const TemporaryFile out(".out");
+  const TemporaryFile err(".err");
+  const int raw = std::system((before + " " TENON_COMMAND " " + arguments + " >" + out.path() +
+                               " 2>" + err.path() + " </dev/null")
+                                  .c_str());
+  return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
+}
+
+std::string snapshot_path(const std::string& name) {
+  return TENON_SOURCE_DIR "/data/snapshots/" + name + ".pickle";
+}
+
+TEST(ExplainCommand, TellsInWordsAndInJson) {
+  const Outcome words = tenon_command("explain " + snapshot_path("multistream_prefetch"));
+  ASSERT_EQ(words.status, 0) << words.err;
+  for (const char* part : {"Live peak: 1.42 GiB (1,524,805,619 bytes)", "_conv_forward",
+                           "stranded on other streams", "segments held by one block", "Leaks"})
+    EXPECT_THAT(words.out, HasSubstr(part));
+  const Outcome json = tenon_command("explain --json " + snapshot_path("multistream_prefetch"));
+  ASSERT_EQ(json.status, 0);
+  const auto parsed = nlohmann::json::parse(json.out);
+  std::ifstream file(TENON_SOURCE_DIR "/data/snapshots/multistream_prefetch.expect.json");
+  const auto expect = nlohmann::json::parse(file);
+  for (const auto& [key, value] : expect.items()) EXPECT_EQ(parsed.at(key), value) << key;
+}
+
+TEST(ExplainCommand, SaysInOneLineWhatIsWrongWithAFile) {
+  using namespace std::string_literals;
+  const TemporaryFile evil(".pickle", "\x80\x02" "cos\nsystem\nU\x0ctouch /evil1\x85R."s);
+  const TemporaryFile text(".pickle", "this is no pickle");
+  const TemporaryFile cut(".pickle", "\x80\x04}(\x8c\x08segm"s);
+  for (const auto& [path, reason] :
+       {std::pair(evil.path(), "GLOBAL would import"), std::pair(text.path(), "is no pickle"),
+        std::pair(cut.path(), "truncated"), std::pair("/no/such.pickle"s, "No such file")}) {
+    const Outcome outcome = tenon_command("explain " + path);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr(reason));
+    EXPECT_EQ(outcome.err.find('\n'), outcome.err.size() - 1);
+    EXPECT_THAT(outcome.out, IsEmpty());
+  }
+}
+
+TEST(DiffCommand, FindsNothingBetweenARecordingAndItself) {
+  const std::string path = snapshot_path("gnn_sampled");
+  const Outcome same = tenon_command("diff " + path + " " + path);
+  EXPECT_EQ(same.status, 0);
+  EXPECT_THAT(same.out, HasSubstr("call site: no difference"));
+  const Outcome json = tenon_command("diff --json " + path + " " + snapshot_path("gpt2"));
+  EXPECT_EQ(nlohmann::json::parse(json.out).at(0).at("after_peak_bytes"), 7701353160);
+}
+
+TEST(ConvertCommand, WritesEveryFormat) {
+  const TemporaryFile csv(".csv.zst");
+  const TemporaryFile pickle(".pickle");
+  const TemporaryFile json(".json");
+  const std::string from = snapshot_path("gnn_sampled");
+  for (const TemporaryFile* to : {&csv, &pickle, &json})
+    ASSERT_EQ(tenon_command("convert " + from + " " + to->path()).status, 0);
+  EXPECT_EQ(load_traces(csv.path()).at(0).live_peak_bytes(), 758940216u);
+  EXPECT_EQ(load_traces(pickle.path()).at(0).live_peak_bytes(), 758940216u);
+  EXPECT_GT(nlohmann::json::parse(json.contents()).at("traceEvents").size(), 400u);
+  const Outcome refused = tenon_command("convert " + from + " trace.xml");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("the ending names no format"));
+}
+
+// Any program: here the command itself, whose replay allocates from simulated devices.
+TEST(Recording, IsAskedForByTheEnvironment) {
+  const TemporaryFile trace(".csv", "time_us,op,id,size,stream\n0,alloc,0,1000,0\n"
+                                    "10,alloc,1,2000,0\n20,free_completed,0,1000,0\n");
+  const TemporaryFile recording(".csv.zst");
+  const Outcome replay = tenon_command("replay --passes 0 --policy system " + trace.path(),
+                                       "TENON_RECORD=" + recording.path());
+  ASSERT_EQ(replay.status, 0) << replay.err;
+  const std::vector<Trace> traces = load_traces(recording.path());
+  ASSERT_THAT(traces, SizeIs(1));
+  EXPECT_EQ(traces[0].device_name, "sim:0");
+  EXPECT_EQ(traces[0].live_peak_bytes(), 3000u);
+  const Outcome again = tenon_command("replay --passes 0 --policy caching " + recording.path());
+  EXPECT_EQ(again.status, 0) << again.err;
+}
+
+}  // namespace
+}  // namespace tenon

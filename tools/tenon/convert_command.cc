@@ -1,0 +1,62 @@
+// tenon convert: recordings from one format to another.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.h"
+#include "progress_line.h"
+#include "tenon/trace/write.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+Reads whatever tenon replay reads (PyTorch's snapshots, RMM's logs, traces) and writes, by the
+ending of OUTPUT, with .zst behind it compressed:
+  .csv      a trace: columns time_us,op,id,size,stream, and thread, device, tag where known
+  .pickle   a snapshot in PyTorch's format, which pytorch.org/memory_viz opens; a recording without
+            addresses gets some (best fit)
+  .json     trace events for ui.perfetto.dev and chrome://tracing: live and reserved bytes, phases,
+            failures, and the larger blocks with their call sites
+Several devices stay several. CSV keeps no call stacks, no segments and no failures.
+
+Examples:
+  tenon convert snapshot.pickle trace.csv.zst
+  tenon convert rmm_log.csv rmm.pickle
+  tenon convert snapshot.pickle timeline.json
+
+Exit status: 0, 2 for bad usage or a file that cannot be read, 1 when OUTPUT cannot be written.)";
+
+struct ConvertArguments {
+  std::string input;
+  std::string output;
+};
+
+int run_convert(const ConvertArguments& arguments) {
+  traces_format(arguments.output);  // before any work
+  Snapshot snapshot;
+  {
+    const ProgressLine progress;
+    snapshot = load_with_progress(arguments.input, progress);
+    progress.show(fmt::format("writing {}", arguments.output));
+    write_traces(snapshot.traces, snapshot.segments, arguments.output);
+  }
+  for (const Trace& trace : snapshot.traces)
+    for (const std::string& warning : trace.warnings)
+      fmt::print(stderr, "tenon: warning: {}\n", warning);
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_convert(CLI::App& app) {
+  const auto arguments = std::make_shared<ConvertArguments>();
+  CLI::App* convert =
+      app.add_subcommand("convert", "Write a recording in another format, by the file's ending");
+  convert->footer(kHelp);
+  convert->add_option("INPUT", arguments->input, "A snapshot, log or trace")->required();
+  convert->add_option("OUTPUT", arguments->output, "What to write")->required();
+  return {convert, [arguments] { return run_convert(*arguments); }};
+}
+
+}  // namespace tenon::command

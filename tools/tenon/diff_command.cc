@@ -1,0 +1,96 @@
+// tenon diff: two recordings side by side.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "commands.h"
+#include "progress_line.h"
+#include "tenon/lab/explain/diff.h"
+#include "tenon/trace/load.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+Compares two recordings (snapshots or traces), device by device: the live peak, and for each call
+site and each phase what was live at each recording's own peak, what was allocated in all, and how
+often; what is new, what is gone. Rows with the largest change at the peak come first.
+
+Examples:
+  tenon diff before.pickle after.pickle
+  tenon diff v1.pickle v2.pickle --ignore-lines     the program's text changed in between
+
+Exit status: 0, 2 for bad usage or a file that cannot be read, 1 for a bug.)";
+
+struct DiffArguments {
+  std::string before;
+  std::string after;
+  bool json = false;
+  bool ignore_lines = false;
+  std::size_t rows = 20;
+};
+
+std::vector<Trace> load(const std::string& path) {
+  std::vector<Trace> traces;
+  {
+    const ProgressLine progress;
+    progress.show(fmt::format("reading {}", path));
+    traces = load_traces(path);
+  }
+  for (const Trace& trace : traces)
+    for (const std::string& warning : trace.warnings)
+      fmt::print(stderr, "tenon: warning: {}\n", warning);
+  return traces;
+}
+
+// The same device's trace in the other recording, or one without events.
+Trace matching(const std::vector<Trace>& others, const Trace& trace) {
+  const auto same = std::find_if(others.begin(), others.end(), [&](const Trace& other) {
+    return other.device == trace.device && other.device_name == trace.device_name;
+  });
+  if (same != others.end()) return *same;
+  Trace none;
+  none.name = "nothing";
+  return none;
+}
+
+int run_diff(const DiffArguments& arguments) {
+  const std::vector<Trace> before = load(arguments.before);
+  const std::vector<Trace> after = load(arguments.after);
+  std::vector<TraceDiff> diffs;
+  if (before.size() == 1 && after.size() == 1) {
+    diffs.push_back(diff(before[0], after[0], arguments.ignore_lines));
+  } else {
+    for (const Trace& trace : before)
+      diffs.push_back(diff(trace, matching(after, trace), arguments.ignore_lines));
+    for (const Trace& trace : after)
+      if (matching(before, trace).events.empty())
+        diffs.push_back(diff(matching(before, trace), trace, arguments.ignore_lines));
+  }
+  if (arguments.json) {
+    fmt::print("{}", diff_json(diffs));
+  } else {
+    for (const TraceDiff& one : diffs) fmt::print("{}", diff_text(one, arguments.rows));
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_diff(CLI::App& app) {
+  const auto arguments = std::make_shared<DiffArguments>();
+  CLI::App* command = app.add_subcommand("diff", "Compare two recordings: what grew, what is new");
+  command->footer(kHelp);
+  command->add_option("BEFORE", arguments->before, "A snapshot or trace")->required();
+  command->add_option("AFTER", arguments->after, "Another one")->required();
+  command->add_flag("--json", arguments->json, "Print JSON instead of tables");
+  command->add_flag("--ignore-lines", arguments->ignore_lines,
+                    "Call sites are the same though their line numbers differ");
+  command->add_option("--rows", arguments->rows, "Longest list")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  return {command, [arguments] { return run_diff(*arguments); }};
+}
+
+}  // namespace tenon::command

@@ -1,0 +1,83 @@
+// tenon explain: what filled the memory, and why it ran out.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "commands.h"
+#include "progress_line.h"
+#include "tenon/lab/explain/explain.h"
+#include "tenon/trace/file_bytes.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+The file: a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot), or any trace that
+tenon replay reads. A snapshot tells most: call stacks, segments, failures.
+
+What is printed, for each device:
+  live peak     most bytes of requested size live at once, and when; what was live then, by call
+                site, by phase, by size and by age
+  reserved      what PyTorch held from the driver, and where the difference to what was requested
+                lies, at the live peak, at the reserved peak and at the end; each byte counts once
+  out of memory for each failure: what was asked for, what was free and where, why none of it
+                served, and what would have let it pass (other allocators by replaying the events
+                before it on a device of the same size)
+  leaks         call sites whose live bytes grow from iteration to iteration
+With --json the same as one object; the figures of the whole file stand at its top: segments,
+blocks, total_size, allocated_size, trace_entries (by device), actions, traced_peak_bytes (of what
+the recording saw allocated; live_peak_bytes counts what was there before as well),
+external_annotations, top_allocating_frames, states.
+
+Examples:
+  tenon explain snapshot.pickle
+  tenon explain snapshot.pickle --json | jq .devices[0].out_of_memory
+
+Exit status: 0, 2 for bad usage or a file that cannot be read, 1 for a bug.)";
+
+struct ExplainArguments {
+  std::string file;
+  bool json = false;
+  bool no_replay = false;
+  std::size_t rows = 10;
+  std::string json_file;
+};
+
+int run_explain(const ExplainArguments& arguments) {
+  Snapshot snapshot;
+  Explanation explanation;
+  {
+    const ProgressLine progress;
+    snapshot = load_with_progress(arguments.file, progress);
+    progress.show(fmt::format("explaining {}", arguments.file));
+    explanation = explain(snapshot, arguments.file, {.replay = !arguments.no_replay});
+  }
+  if (arguments.json) {
+    fmt::print("{}", explanation_json(explanation));
+  } else {
+    fmt::print("{}", explanation_text(explanation, arguments.rows));
+  }
+  if (!arguments.json_file.empty())
+    write_file(arguments.json_file, explanation_json(explanation));
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_explain(CLI::App& app) {
+  const auto arguments = std::make_shared<ExplainArguments>();
+  CLI::App* explain =
+      app.add_subcommand("explain", "Say what filled the memory, and why it ran out");
+  explain->footer(kHelp);
+  explain->add_option("SNAPSHOT", arguments->file, "A snapshot or trace")->required();
+  explain->add_flag("--json", arguments->json, "Print JSON instead of words");
+  explain->add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
+  explain->add_option("--rows", arguments->rows, "Longest list")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  explain->add_flag("--no-replay", arguments->no_replay,
+                    "Do not try other allocators where an allocation failed");
+  return {explain, [arguments] { return run_explain(*arguments); }};
+}
+
+}  // namespace tenon::command

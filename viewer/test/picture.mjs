@@ -1,0 +1,15 @@
+// Takes docs/view.png: a shipped snapshot in the viewer.
+//   node test/picture.mjs PAGE.html OUT.png
+import { pathToFileURL } from 'node:url';
+import { launch, waitReady, waitSettled } from './browser.mjs';
+
+const [file, out] = process.argv.slice(2);
+const browser = await launch();
+const page = await browser.newPage({ viewport: { width: 1280, height: 1330 } });
+await page.goto(pathToFileURL(file).href);
+await waitReady(page);
+await page.locator('#axis').selectOption('event');
+await waitSettled(page);
+await page.evaluate(() => document.activeElement.blur());
+await page.screenshot({ path: out });
+await browser.close();
