@@ -251,6 +251,15 @@ Edge gradient_edge(const Tensor& t) {
 void detail::Saveable::copy_values() {
   const ops::KeyGuard below(DispatchKey::kAutograd);
   kept_.set_data(clone(out_.detach()));
+  // Its tangents are about to be overwritten, too.
+  for (std::size_t i = 0; i < forward_depth(); ++i) {
+    const std::uint64_t level = forward_levels.ids[i];
+    const AutogradMeta* meta = meta_of(out_);
+    const Tensor tangent = meta == nullptr ? Tensor() : meta->fw_grad(level, out_);
+    if (!tangent.defined()) continue;
+    const RecordAgain record(grad_enabled());
+    ensure_meta(kept_).set_fw_grad(clone(tangent), kept_, level, false);
+  }
   if (!needs_grad(out_)) return;
   // The values' history, which is about to be replaced: for gradients of gradients.
   Edge edge = gradient_edge(out_);
