@@ -22,8 +22,9 @@ Replays the recording over PyTorch's allocator settings by the rules that gave P
 to the byte, and prints the best as a line to paste: settings at least as good as the better of
 PyTorch's defaults and expandable_segments:True, both in what they reserve (without a limit) and in
 the smallest device that they fit on. Where no settings are best in both, the best for
-each are named. With --capacity it says whether the program fits, and what would have made it fit. It also says
-what Tenon's own policies would need: stitched, and plan (offsets worked out from this recording).
+each are named. With --capacity it says whether the program fits, and what would have made it fit.
+It also says what Tenon's own policies would need: stitched, and plan (offsets worked out from this
+recording).
 
 Every figure can be made again: tenon replay FILE --policy caching --conf SETTINGS --find-capacity.
 
