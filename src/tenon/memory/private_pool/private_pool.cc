@@ -77,12 +77,14 @@ std::optional<PrivatePool::Piece> PrivatePool::make_piece(std::uint64_t size_byt
   return Piece{segment, pages};
 }
 
+// Throws only while nothing has changed: once it is unmapped the piece is gone for the pool, and
+// what the driver then refuses to take stays with it.
 void PrivatePool::release_piece(const Piece& piece) {
   if (piece.pages.id == 0) return backend_.free_segment(piece.segment);
   const auto base = reinterpret_cast<std::uintptr_t>(piece.segment.base);
   backend_.unmap(base, piece.pages);
-  backend_.release_pages(piece.pages);
-  backend_.release_address({base, piece.segment.size_bytes});
+  ignore_refusal([&] { backend_.release_pages(piece.pages); });
+  ignore_refusal([&] { backend_.release_address({base, piece.segment.size_bytes}); });
 }
 
 void PrivatePool::let_go() {
