@@ -34,6 +34,12 @@ TEST(VectorsCommandTest, EveryCasePasses) {
   EXPECT_NE(output.text.find("344 passed, 0 failed"), std::string::npos) << output.text;
 }
 
+TEST(VectorsCommandTest, EveryGradientPasses) {
+  const Output output = run("vectors --grad " + kVectors);
+  EXPECT_EQ(output.status, 0) << output.text;
+  EXPECT_NE(output.text.find("344 passed, 0 failed"), std::string::npos) << output.text;
+}
+
 TEST(VectorsCommandTest, OneThreadGivesTheSame) {
   const Output one = run("vectors --verbose --threads 1 " + kVectors);
   const Output two = run("vectors --verbose --threads 4 " + kVectors);

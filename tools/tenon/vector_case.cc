@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/interop/mapped_file.h"
@@ -38,6 +39,44 @@ double distance(Complex128 a, Complex128 b) {
   return std::hypot(part(a.real(), b.real()), part(a.imag(), b.imag()));
 }
 
+VectorOutcome compare(const char* what, const VectorCase& test, const std::vector<Tensor>& results,
+                      const std::vector<Tensor>& expected) {
+  VectorOutcome outcome;
+  if (results.size() != expected.size()) {
+    outcome.reason = fmt::format("{} {}s instead of {}", results.size(), what, expected.size());
+    return outcome;
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Tensor& got = results[i];
+    const Tensor& wanted = expected[i];
+    if (!wanted.defined()) continue;
+    if (!got.defined()) {
+      outcome.reason = fmt::format("{} {} is missing", what, i);
+      return outcome;
+    }
+    if (!(got.sizes() == wanted.sizes()) || got.dtype() != wanted.dtype()) {
+      outcome.reason = fmt::format("{} {} is {} {} instead of {} {}", what, i,
+                                   dtype_name(got.dtype()), to_string(got.sizes()),
+                                   dtype_name(wanted.dtype()), to_string(wanted.sizes()));
+      return outcome;
+    }
+    if (got.is_meta() || got.numel() == 0) continue;
+    const Tensor a = contiguous(to(got.detach(), DType::kC128));
+    const Tensor b = contiguous(to(wanted, DType::kC128));
+    for (std::int64_t j = 0; j < a.numel(); ++j) {
+      const Complex128 x = a.const_data_ptr<Complex128>()[j];
+      const Complex128 y = b.const_data_ptr<Complex128>()[j];
+      const double error = distance(x, y);
+      if (!(error <= outcome.largest_error)) outcome.largest_error = error;
+      if (!(error <= test.atol + test.rtol * std::abs(y)) && error != 0 && outcome.reason.empty())
+        outcome.reason =
+            fmt::format("element {} of {} {} is {} instead of {}", j, what, i, x.real(), y.real());
+    }
+  }
+  outcome.passed = outcome.reason.empty();
+  return outcome;
+}
+
 }  // namespace
 
 std::vector<VectorCase> load_vector_cases(const std::string& directory, Device device) {
@@ -58,10 +97,19 @@ std::vector<VectorCase> load_vector_cases(const std::string& directory, Device d
       test.id = item.at("id").get<std::int64_t>();
       test.op = item.at("op").get<std::string>();
       test.arguments = item.at("args");
-      for (const Json& input : item.at("inputs"))
-        test.inputs.push_back(
-            with_views(to(tensor(input.at("tensor")), device), input.at("views")));
+      for (const Json& input : item.at("inputs")) {
+        test.stored.push_back(to(tensor(input.at("tensor")), device));
+        test.views.push_back(input.at("views"));
+        test.inputs.push_back(with_views(test.stored.back(), test.views.back()));
+      }
       for (const Json& output : item.at("outputs")) test.expected.push_back(tensor(output));
+      const auto optional = [&](const Json& name) {
+        return name.is_null() ? Tensor() : tensor(name);
+      };
+      for (const Json& name : item.value("grad_out", Json::array()))
+        test.output_gradients.push_back(optional(name));
+      for (const Json& name : item.value("grad_in", Json::array()))
+        test.input_gradients.push_back(optional(name));
       test.rtol = item.at("rtol").get<double>();
       test.atol = item.at("atol").get<double>();
       cases.push_back(std::move(test));
@@ -75,35 +123,35 @@ std::vector<VectorCase> load_vector_cases(const std::string& directory, Device d
 }
 
 VectorOutcome compare_with_expected(const VectorCase& test, const std::vector<Tensor>& results) {
-  VectorOutcome outcome;
-  if (results.size() != test.expected.size()) {
-    outcome.reason = fmt::format("{} results instead of {}", results.size(), test.expected.size());
-    return outcome;
+  return compare("result", test, results, test.expected);
+}
+
+VectorOutcome compare_gradients(const VectorCase& test, const std::vector<Tensor>& gradients) {
+  return compare("gradient", test, gradients, test.input_gradients);
+}
+
+std::vector<Tensor> run_vector_case_backward(const VectorCase& test, std::vector<Tensor>& results) {
+  VectorCase own = test;
+  std::vector<Tensor> wanted;
+  for (std::size_t i = 0; i < own.inputs.size() && i < test.input_gradients.size(); ++i) {
+    if (!test.input_gradients[i].defined()) continue;
+    wanted.push_back(test.stored[i].detach().set_requires_grad(true));
+    own.inputs[i] = with_views(wanted.back(), test.views[i]);
   }
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const Tensor& got = results[i];
-    const Tensor& wanted = test.expected[i];
-    if (!(got.sizes() == wanted.sizes()) || got.dtype() != wanted.dtype()) {
-      outcome.reason = fmt::format("result {} is {} {} instead of {} {}", i,
-                                   dtype_name(got.dtype()), to_string(got.sizes()),
-                                   dtype_name(wanted.dtype()), to_string(wanted.sizes()));
-      return outcome;
-    }
-    if (got.is_meta() || got.numel() == 0) continue;
-    const Tensor a = contiguous(to(got, DType::kC128));
-    const Tensor b = contiguous(to(wanted, DType::kC128));
-    for (std::int64_t j = 0; j < a.numel(); ++j) {
-      const Complex128 x = a.const_data_ptr<Complex128>()[j];
-      const Complex128 y = b.const_data_ptr<Complex128>()[j];
-      const double error = distance(x, y);
-      if (!(error <= outcome.largest_error)) outcome.largest_error = error;
-      if (!(error <= test.atol + test.rtol * std::abs(y)) && error != 0 && outcome.reason.empty())
-        outcome.reason =
-            fmt::format("element {} of result {} is {} instead of {}", j, i, x.real(), y.real());
-    }
+  results = run_vector_case(own);
+  std::vector<Tensor> outputs, gradients;
+  for (std::size_t i = 0; i < results.size() && i < test.output_gradients.size(); ++i) {
+    if (!test.output_gradients[i].defined()) continue;
+    outputs.push_back(results[i]);
+    gradients.push_back(to(test.output_gradients[i], results[i].device()));
   }
-  outcome.passed = outcome.reason.empty();
-  return outcome;
+  std::vector<Tensor> found(test.input_gradients.size());
+  if (outputs.empty() || wanted.empty()) return found;
+  std::vector<Tensor> some = autograd::grad(outputs, wanted, gradients);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < found.size(); ++i)
+    if (test.input_gradients[i].defined()) found[i] = std::move(some[next++]);
+  return found;
 }
 
 }  // namespace tenon::command

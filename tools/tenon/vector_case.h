@@ -18,7 +18,11 @@ struct VectorCase {
   std::string op;
   Json arguments;
   std::vector<Tensor> inputs;  // with their views taken
+  std::vector<Tensor> stored;  // without
+  std::vector<Json> views;
   std::vector<Tensor> expected;
+  std::vector<Tensor> output_gradients;  // undefined: that output has none
+  std::vector<Tensor> input_gradients;   // expected, of what is stored; undefined: it gets none
   double rtol = 0;
   double atol = 0;
 };
@@ -30,6 +34,10 @@ std::vector<VectorCase> load_vector_cases(const std::string& directory, Device d
 // Runs the operator of a case. Throws InvalidArgument for an operator that is not known.
 std::vector<Tensor> run_vector_case(const VectorCase& test);
 
+// The gradients of a case's inputs, given those of its outputs; undefined where none is expected.
+// The results of the forward call go to `results`. Throws what the operators do.
+std::vector<Tensor> run_vector_case_backward(const VectorCase& test, std::vector<Tensor>& results);
+
 // How far results are from what is expected.
 struct VectorOutcome {
   bool passed = false;
@@ -37,5 +45,6 @@ struct VectorOutcome {
   std::string reason;        // of a failure
 };
 VectorOutcome compare_with_expected(const VectorCase& test, const std::vector<Tensor>& results);
+VectorOutcome compare_gradients(const VectorCase& test, const std::vector<Tensor>& gradients);
 
 }  // namespace tenon::command

@@ -16,12 +16,18 @@ struct Options {
   std::string directory;
   std::string device = "cpu";
   int threads = 0;
+  bool gradients = false;
   bool verbose = false;
 };
 
-VectorOutcome run(const VectorCase& test) {
+VectorOutcome run(const VectorCase& test, bool gradients) {
   try {
-    return compare_with_expected(test, run_vector_case(test));
+    if (!gradients) return compare_with_expected(test, run_vector_case(test));
+    std::vector<Tensor> results;
+    const std::vector<Tensor> found = run_vector_case_backward(test, results);
+    VectorOutcome outcome = compare_with_expected(test, results);
+    if (!outcome.passed) return outcome;
+    return compare_gradients(test, found);
   } catch (const std::exception& error) {
     VectorOutcome outcome;
     outcome.reason = error.what();
@@ -37,8 +43,14 @@ int run_vectors(const Options& options) {
   if (options.threads > 0) set_num_threads(options.threads);
   int passed = 0;
   int failed = 0;
+  int differentiated = 0;
   for (const VectorCase& test : load_vector_cases(options.directory, device)) {
-    const VectorOutcome outcome = run(test);
+    for (const Tensor& gradient : test.input_gradients)
+      if (gradient.defined()) {
+        ++differentiated;
+        break;
+      }
+    const VectorOutcome outcome = run(test, options.gradients);
     outcome.passed ? ++passed : ++failed;
     if (!outcome.passed || options.verbose)
       fmt::print("{} case {} {} {}: largest error {:.3g}{}{}\n", outcome.passed ? "pass" : "FAIL",
@@ -46,6 +58,7 @@ int run_vectors(const Options& options) {
                  outcome.reason.empty() ? "" : "; ", outcome.reason);
   }
   fmt::print("{} passed, {} failed\n", passed, failed);
+  if (options.gradients) fmt::print("{} of them with gradients\n", differentiated);
   return failed == 0 ? kSuccess : kFailure;
 }
 
@@ -60,6 +73,8 @@ Subcommand add_vectors(CLI::App& app) {
   command->add_option("--device", options->device,
                       "cpu, or meta: shapes and dtypes alone are compared");
   command->add_option("--threads", options->threads, "how many; by default the cores there are");
+  command->add_flag("--grad", options->gradients,
+                    "compare the gradients of the inputs, too, where the case has them");
   command->add_flag("--verbose", options->verbose, "name the cases that pass, too");
   return {command, [options] { return run_vectors(*options); }};
 }

@@ -120,9 +120,8 @@ std::vector<NodePtr> next_nodes(const NodePtr& node);
 // generator's state is restored for it. Nests; works with grad() and create_graph.
 Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& f,
                   std::span<const Tensor> inputs);
-std::vector<Tensor> checkpoint(
-    const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
-    std::span<const Tensor> inputs);
+std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
+                               std::span<const Tensor> inputs);
 
 // What happens to each tensor that a node saves on this thread while the guard lives: `pack` makes
 // something of it, `unpack` a tensor of the same values from that. Leaves are not packed: they
@@ -139,9 +138,9 @@ class SavedTensorHooks {
   SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
 };
 
-// Moves what nodes save into memory of `target` (of the tensor's kind of device, such as a pool over
-// mapped files or slower memory) and back when backward needs it. Tensors below `min_bytes` stay.
-// `target` must outlive the graph.
+// Moves what nodes save into memory of `target` (of the tensor's kind of device, such as a pool
+// over mapped files or slower memory) and back when backward needs it. Tensors below `min_bytes`
+// stay. `target` must outlive the graph.
 class OffloadSaved {
  public:
   explicit OffloadSaved(Allocator& target, std::size_t min_bytes = 0);
@@ -170,7 +169,10 @@ class AnomalyMode {
  private:
   const int previous_;
 };
-bool anomaly_enabled();
+namespace detail {
+inline constinit thread_local int anomaly_mode = 0;  // 1: gradients, 2: results, too
+}
+inline bool anomaly_enabled() { return detail::anomaly_mode != 0; }
 
 namespace detail {
 // Sets the kernels of all derivatives and the factory of gradient metadata. Idempotent.
@@ -178,3 +180,5 @@ bool install();
 inline const bool installed = install();
 }  // namespace detail
 }  // namespace tenon::autograd
+
+#include "tenon/autograd/node.h"  // NodePtr needs it whole

@@ -189,7 +189,39 @@ void convolve_transposed(const Tensor& out, const Tensor& a, const Tensor& weigh
   }
 }
 
+// out [filters, channels, kh, kw] += gradient [n, filters, places] times the columns, transposed.
+template <typename T>
+void correlate(const Tensor& out, const Tensor& gradient, const Tensor& a, const Window& w) {
+  const std::int64_t groups = w.options.groups;
+  const std::int64_t filters = out.size(0) / groups;
+  const Tensor columns = empty({w.rows(), w.columns()}, a.dtype());
+  for (std::int64_t i = 0; i < a.size(0) * groups; ++i) {
+    const T* image = a.const_data_ptr<T>() + i * w.channels * w.height * w.width;
+    image_to_columns(w, image, columns.data_ptr<T>());
+    const cpu::Matrix rows{gradient.const_data_ptr<T>() + i * filters * w.columns(), w.columns(),
+                           false};
+    cpu::gemm(a.dtype(), filters, w.rows(), w.columns(), rows,
+              {columns.const_data_ptr<T>(), w.columns(), true}, 1,
+              out.data_ptr<T>() + i % groups * filters * w.rows(), w.rows());
+  }
+}
+
 }  // namespace
+
+Tensor detail::conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, IntList sizes,
+                                      const ConvOptions& o) {
+  const DType compute = compute_dtype(a.dtype());
+  const Tensor out = zeros(sizes, compute, a.device());
+  if (!out.is_meta() && gradient.numel() > 0) {
+    const Window w{sizes[1], a.size(2), a.size(3),        sizes[2],
+                   sizes[3], gradient.size(2), gradient.size(3), o};
+    const Tensor image = contiguous(to(a, compute));
+    const Tensor from = contiguous(to(gradient, compute));
+    compute == DType::kF64 ? correlate<double>(out, from, image, w)
+                           : correlate<float>(out, from, image, w);
+  }
+  return to(out, a.dtype());
+}
 
 Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
                       const ConvOptions& o) {

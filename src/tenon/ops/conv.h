@@ -27,6 +27,10 @@ Tensor conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias, const C
 Tensor conv_transpose2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
                         const ConvOptions& o);
 Tensor conv1d(const Tensor& a, const Tensor& weight, const Tensor& bias, const ConvOptions& o);
+// The gradient of conv2d's weight (of `sizes`) from those of its result: not dispatched, not
+// recorded; the autograd layer's fast way. Requires: shapes that fit.
+Tensor conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, IntList sizes,
+                              const ConvOptions& o);
 }  // namespace detail
 
 namespace op {

@@ -72,7 +72,7 @@ Tensor detail::cross_entropy(const Tensor& logits, const Tensor& target, Reducti
   const Tensor log_probabilities = ops::log_softmax(logits, dim);
   const Picked picked = pick(log_probabilities, target, dim, ignore_index);
   if (label_smoothing == 0) return reduce_counted(picked.losses, picked.counts, reduction);
-  const Tensor even = where(ne(target, ignore_index), neg(ops::mean(log_probabilities, dim)),
+  const Tensor even = ops::where(ne(target, ignore_index), neg(ops::mean(log_probabilities, dim)),
                             zeros({}, logits.dtype()));
   return reduce_counted(add(mul(picked.losses, 1 - label_smoothing), mul(even, label_smoothing)),
                         picked.counts, reduction);
@@ -89,7 +89,7 @@ Tensor detail::l1_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
 Tensor detail::huber_loss(const Tensor& a, const Tensor& b, Reduction reduction, double delta) {
   if (!(delta > 0)) throw InvalidArgument(fmt::format("huber_loss: a delta of {}", delta));
   const Tensor distance = abs(sub(a, b));
-  const Tensor losses = where(le(distance, delta), mul(square(distance), 0.5),
+  const Tensor losses = ops::where(le(distance, delta), mul(square(distance), 0.5),
                               mul(sub(distance, 0.5 * delta), delta));
   return reduced(losses, reduction);
 }

@@ -54,6 +54,11 @@ class AutogradMetaInterface {
   virtual void view_created(const Tensor& base, Tensor& view, const ViewInfo& info) = 0;
   // `copy` has the values of `source`, possibly in another dtype, order or place.
   virtual void copied(const Tensor& source, Tensor& copy) = 0;
+  // Values are about to be written into `target` in place, those of `source` or (undefined)
+  // a constant: throws InvalidArgument, while nothing has happened, where that cannot be followed.
+  virtual void check_writable(const Tensor& target, const Tensor& source) {
+    static_cast<void>(target), static_cast<void>(source);
+  }
   // The values of `source`, broadcast and cast, were written into `target`; an undefined source
   // stands for a constant.
   virtual void written(Tensor& target, const Tensor& source) = 0;

@@ -11,6 +11,14 @@
 namespace tenon {
 namespace {
 
+// Asks the gradient metadata of either whether values may go from source to target.
+void ask_writable(const Tensor& target, const Tensor& source) {
+  AutogradMetaInterface* meta = target.impl()->autograd_meta();
+  if (meta == nullptr && source.defined()) meta = source.impl()->autograd_meta();
+  if (meta != nullptr) [[unlikely]]
+    meta->check_writable(target, source);
+}
+
 // Tells the gradient metadata of either that values went from source to target.
 void tell_written(const Tensor& target, const Tensor& source) {
   AutogradMetaInterface* meta = target.impl()->autograd_meta();
@@ -88,6 +96,7 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
     throw InvalidArgument(fmt::format("copy: shape {} does not broadcast to {}",
                                       to_string(source.sizes()), to_string(target.sizes())));
   check_target(target, "copy");
+  ask_writable(target, source);
   target.impl()->bump_version();
   move_values(target, source);
   tell_written(target, source);
@@ -96,6 +105,7 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
 
 const Tensor& fill_(const Tensor& target, const Scalar& value) {
   check_target(target, "fill");
+  ask_writable(target, Tensor());
   target.impl()->bump_version();
   if (target.numel() > 0 && !target.is_meta()) {
     if (is_host(target)) {

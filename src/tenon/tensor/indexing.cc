@@ -13,7 +13,7 @@
 namespace tenon {
 namespace {
 
-using Indices = std::initializer_list<TensorIndex>;
+using Indices = std::span<const TensorIndex>;
 
 // What is left once numbers, slices, ellipsis and new axes are applied: a view, and for each of its
 // dimensions an index tensor or none.
@@ -255,7 +255,16 @@ std::vector<std::int64_t> detail::chosen_offsets(const Tensor& source,
   return offsets;
 }
 
-Tensor Tensor::operator[](Indices indices) const {
+Tensor Tensor::operator[](std::initializer_list<TensorIndex> indices) const {
+  return index(std::span(indices.begin(), indices.size()));
+}
+
+const Tensor& Tensor::index_put_(std::initializer_list<TensorIndex> indices, const Tensor& values,
+                                 bool accumulate) const {
+  return index_put_(std::span(indices.begin(), indices.size()), values, accumulate);
+}
+
+Tensor Tensor::index(Indices indices) const {
   const Applied applied = apply_views(*this, indices);
   if (!applied.has_tensors) return applied.view;
   check_host(applied.view);
@@ -275,6 +284,10 @@ Tensor Tensor::operator[](Indices indices) const {
 }
 
 const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool accumulate) const {
+  // Views that are written through must know where they come from.
+  if (values.impl()->autograd_meta() != nullptr && impl_->autograd_meta() == nullptr &&
+      !is_inference())
+    impl_->ensure_autograd_meta();
   Applied applied = apply_views(*this, indices);
   if (!applied.has_tensors && !accumulate) {
     copy_(applied.view, values);
@@ -284,6 +297,9 @@ const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool acc
   Choice choice = plan_choice(applied);
   const DimVector sizes = result_sizes(choice);
   const Tensor ready = to(values.detach(), dtype()).expand(sizes);
+  AutogradMetaInterface* meta = applied.view.impl()->autograd_meta();
+  if (meta == nullptr) meta = values.impl()->autograd_meta();
+  if (meta != nullptr) meta->check_writable(applied.view, values);
   if (ready.numel() > 0)
     visit_dtype(dtype(), [&]<typename T>() {
       void* const writable = applied.view.data_ptr();  // shared bytes become the tensor's own
@@ -299,8 +315,6 @@ const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool acc
           });
     });
   impl_->bump_version();
-  AutogradMetaInterface* meta = applied.view.impl()->autograd_meta();
-  if (meta == nullptr) meta = values.impl()->autograd_meta();
   if (meta != nullptr)
     meta->index_written(applied.view, applied.tensors, values,
                         static_cast<std::int64_t>(choice.first), accumulate);

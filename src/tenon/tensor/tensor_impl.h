@@ -134,6 +134,12 @@ class TensorImpl : public IntrusiveTarget {
   // new version counter.
   void shallow_copy_from(const TensorImpl& source);
 
+  // When the last handle goes while weak ones remain: bytes and gradient go at once.
+  void release_resources() override {
+    autograd_.reset();
+    storage_ = Storage();
+  }
+
   // Heap bytes of this tensor's metadata, its storage's included; names and gradients are not.
   std::size_t metadata_bytes() const;
 

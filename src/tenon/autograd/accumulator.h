@@ -1,0 +1,33 @@
+// The node at a leaf: adds what arrives to the leaf's grad.
+#pragma once
+
+#include <limits>
+
+#include "tenon/autograd/meta.h"
+
+namespace tenon::autograd {
+
+// Runs before all other nodes that are ready. Takes a gradient over where nobody else holds it and
+// it lies as the leaf does; adds in place otherwise (out of place where gradients are recorded).
+// Thread-safe: several backwards may add to one leaf.
+class AccumulatorNode final : public Node {
+ public:
+  explicit AccumulatorNode(const Tensor& leaf);
+  const char* name() const override { return "grad accumulator"; }
+  void backward(const BackwardCall& call) override;
+  bool is_accumulator() const override { return true; }
+
+  // From now on the leaf holds the node (which has hooks) instead of the node the leaf.
+  void hold_weakly();
+
+ private:
+  Tensor leaf_;  // undefined where it is held weakly
+  WeakIntrusivePtr<TensorImpl> weak_;
+  SpinLock adding_;
+};
+
+NodePtr make_accumulator(const Tensor& leaf);
+// The node lives as long as its leaf.
+void keep_accumulator(AutogradMeta& meta, const NodePtr& node);
+
+}  // namespace tenon::autograd

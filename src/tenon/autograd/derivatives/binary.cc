@@ -1,0 +1,153 @@
+#include "tenon/autograd/derivatives/formulas.h"
+#include "tenon/autograd/derivatives/install.h"
+
+namespace tenon::autograd {
+namespace {
+
+using namespace ops;
+
+// Shapes and dtypes of two operands, kept only where they differ: most are alike.
+class PairShapes {
+ public:
+  void save(const Tensor& a, const Tensor& b) {
+    if (a.sizes() == b.sizes() && a.dtype() == b.dtype()) return;
+    shapes_ = std::make_unique<std::pair<InputShape, InputShape>>();
+    shapes_->first.save(a);
+    shapes_->second.save(b);
+  }
+  Tensor match_first(Tensor g) const { return shapes_ ? shapes_->first.match(g) : g; }
+  Tensor match_second(Tensor g) const { return shapes_ ? shapes_->second.match(g) : g; }
+
+ private:
+  std::unique_ptr<std::pair<InputShape, InputShape>> shapes_;
+};
+
+// A derivative of two operands: first(g, a, b) and second(g, a, b) before what was broadcast is
+// summed. kSavesFirst: for whose gradient a is needed (1: a's, 2: b's, 3: either); kSavesSecond
+// likewise for b.
+template <typename F>
+class BinaryNode final : public NodeOf<2> {
+ public:
+  const char* name() const override { return F::kName; }
+  void save(std::uint32_t needs, const Tensor& a, const Tensor& b) {
+    if ((needs & F::kSavesFirst) != 0) a_.save(a);
+    if ((needs & F::kSavesSecond) != 0) b_.save(b);
+    shapes_.save(a, b);
+  }
+  void release_saved() override {
+    a_.release();
+    b_.release();
+  }
+  void backward(const BackwardCall& call) override {
+    const Tensor a = a_.saved() ? a_.get(*this) : Tensor();
+    const Tensor b = b_.saved() ? b_.get(*this) : Tensor();
+    const Tensor& g = call.grad();
+    if (call.wants(0)) call.out[0] = shapes_.match_first(F::first(g, a, b));
+    if (call.wants(1)) call.out[1] = shapes_.match_second(F::second(g, a, b));
+  }
+  // Element by element, the derivative is its own transpose.
+  Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
+    const Tensor a = a_.saved() ? a_.get(*this) : Tensor();
+    const Tensor b = b_.saved() ? b_.get(*this) : Tensor();
+    Tensor sum;
+    if (tangents[0].defined()) sum = F::first(wide(tangents[0], result), a, b);
+    if (tangents[1].defined()) {
+      const Tensor other = F::second(wide(tangents[1], result), a, b);
+      sum = sum.defined() ? ops::add(sum, other) : other;
+    }
+    return sum;
+  }
+
+ private:
+  static Tensor wide(const Tensor& t, const Tensor& result) {
+    return to(t.sizes() == result.sizes() ? t : t.expand(result.sizes()), result.dtype());
+  }
+
+  SavedTensor a_, b_;
+  PairShapes shapes_;
+};
+
+#define TENON_FORMULAS(name, saves_first, saves_second, by_first, by_second)  \
+  struct name {                                                               \
+    static constexpr const char* kName = #name;                               \
+    static constexpr std::uint32_t kSavesFirst = saves_first;                 \
+    static constexpr std::uint32_t kSavesSecond = saves_second;               \
+    static Tensor first(const Tensor& g, const Tensor& a, const Tensor& b) {  \
+      static_cast<void>(a), static_cast<void>(b);                             \
+      return by_first;                                                        \
+    }                                                                         \
+    static Tensor second(const Tensor& g, const Tensor& a, const Tensor& b) { \
+      static_cast<void>(a), static_cast<void>(b);                             \
+      return by_second;                                                       \
+    }                                                                         \
+  };
+
+// The gradient of the larger one goes to it, to equal ones by halves.
+Tensor of_larger(const Tensor& g, const Tensor& larger, const Tensor& smaller) {
+  return masked_fill(where(eq(larger, smaller), g * 0.5, g), lt(larger, smaller), 0);
+}
+
+TENON_FORMULAS(add, 0, 0, g, g)
+TENON_FORMULAS(sub, 0, 0, g, neg(g))
+TENON_FORMULAS(mul, 2, 1, ops::mul(g, b), ops::mul(g, a))
+TENON_FORMULAS(div, 2, 3, ops::div(g, b), neg(ops::div(ops::mul(g, ops::div(a, b)), b)))
+TENON_FORMULAS(maximum, 3, 3, of_larger(g, a, b), of_larger(g, b, a))
+TENON_FORMULAS(minimum, 3, 3, of_larger(g, neg(a), neg(b)), of_larger(g, neg(b), neg(a)))
+TENON_FORMULAS(atan2, 3, 3, ops::mul(g, ops::div(b, square(a) + square(b))),
+               ops::mul(g, ops::div(neg(a), square(a) + square(b))))
+TENON_FORMULAS(fmod, 2, 2, g, neg(ops::mul(g, trunc(ops::div(a, b)))))
+TENON_FORMULAS(remainder, 2, 2, g, neg(ops::mul(g, floor(ops::div(a, b)))))
+TENON_FORMULAS(nothing, 0, 0, zeros_like(g), zeros_like(g))
+#undef TENON_FORMULAS
+
+// b a^(b - 1), and a^b log a; zero where the exponent is, and where the base is zero and the power
+// is, so that 0 * infinity gives no NaN.
+struct pow {
+  static constexpr const char* kName = "pow";
+  static constexpr std::uint32_t kSavesFirst = 3;
+  static constexpr std::uint32_t kSavesSecond = 3;
+  static Tensor first(const Tensor& g, const Tensor& a, const Tensor& b) {
+    const Tensor slope = ops::mul(g, ops::mul(b, ops::pow(a, b - 1)));
+    return where(eq(b, 0), zeros({}, slope.dtype(), slope.device()), slope);
+  }
+  static Tensor second(const Tensor& g, const Tensor& a, const Tensor& b) {
+    const Tensor flat = logical_and(eq(a, 0), ge(b, 0));
+    const Tensor safe = where(flat, ones({}, a.dtype(), a.device()), a);
+    const Tensor slope = ops::mul(g, ops::mul(ops::pow(a, b), log(safe)));
+    return where(flat, zeros({}, slope.dtype(), slope.device()), slope);
+  }
+};
+
+}  // namespace
+
+void install_binary() {
+#define TENON_SET(name, formula)                        \
+  set_derivative<ops::op::name, BinaryNode<formula>>(); \
+  set_into_derivative<ops::op::name##_into, BinaryNode<formula>>();
+  TENON_SET(add, add)
+  TENON_SET(sub, sub)
+  TENON_SET(mul, mul)
+  TENON_SET(div, div)
+  TENON_SET(maximum, maximum)
+  TENON_SET(minimum, minimum)
+  TENON_SET(pow, pow)
+  TENON_SET(atan2, atan2)
+  TENON_SET(fmod, fmod)
+  TENON_SET(remainder, remainder)
+#undef TENON_SET
+  // Steps: writing them over a tensor ends its history.
+#define TENON_SET(name) set_into_derivative<ops::op::name##_into, BinaryNode<nothing>>();
+  TENON_SET(floor_divide)
+  TENON_SET(eq)
+  TENON_SET(ne)
+  TENON_SET(lt)
+  TENON_SET(le)
+  TENON_SET(gt)
+  TENON_SET(ge)
+  TENON_SET(logical_and)
+  TENON_SET(logical_or)
+  TENON_SET(logical_xor)
+#undef TENON_SET
+}
+
+}  // namespace tenon::autograd

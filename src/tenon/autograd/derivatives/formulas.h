@@ -1,0 +1,63 @@
+// What derivative formulas have in common.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "tenon/autograd/record.h"
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::autograd {
+
+// The gradient of what was broadcast: summed down to `sizes`. The tensor itself where nothing was.
+Tensor sum_to(const Tensor& gradient, IntList sizes);
+// The same, and in the dtype of the input.
+inline Tensor match(Tensor gradient, IntList sizes, DType dtype) {
+  if (!(gradient.sizes() == sizes)) gradient = sum_to(gradient, sizes);
+  return gradient.dtype() == dtype ? gradient : to(gradient, dtype);
+}
+
+// An input's shape and dtype; small where the input is like the output, which most are.
+class InputShape {
+ public:
+  void save(const Tensor& input) {
+    dtype_ = input.dtype();
+    sizes_ = input.sizes().to_vector();
+  }
+  Tensor match(const Tensor& gradient) const { return autograd::match(gradient, sizes_, dtype_); }
+  IntList sizes() const { return sizes_; }
+  DType dtype() const { return dtype_; }
+
+ private:
+  DimVector sizes_;
+  DType dtype_ = DType::kF32;
+};
+
+// Elements of a tensor whose places overlap: each place gets the sum of what was written to it.
+void add_overlapping(const Tensor& places, const Tensor& values);
+
+// True where nobody else can see the tensor's elements: they may be overwritten.
+inline bool is_exclusive(const Tensor& t) {
+  return t.use_count() == 1 && t.storage().use_count() == 1 &&
+         !t.storage().impl()->is_copy_on_write() && t.impl()->autograd_meta() == nullptr &&
+         t.is_non_overlapping_and_dense();
+}
+
+// The gradients of f at `inputs` by differentiating f itself: for operators whose derivative is
+// easiest said by what they are made of, and for second derivatives. wanted: bit i for inputs[i].
+// Undefined inputs are passed on as they are. Recorded where grad_enabled().
+std::vector<Tensor> differentiate(const std::function<Tensor(std::span<const Tensor>)>& f,
+                                  std::span<const Tensor> inputs, const Tensor& gradient,
+                                  std::uint64_t wanted);
+
+// apply(t) for a linear function whose transpose is `transpose`; recorded where t needs it. `apply`
+// may be any computation; `transpose` is made of recorded operators.
+using TensorFunction = std::function<Tensor(const Tensor&)>;
+Tensor linear_call(const char* name, const Tensor& t, const TensorFunction& apply,
+                   const TensorFunction& transpose);
+
+}  // namespace tenon::autograd

@@ -1,0 +1,37 @@
+#include "tenon/autograd/derivatives/install.h"
+
+#include "tenon/autograd/meta.h"
+
+namespace tenon::autograd {
+namespace {
+
+class MetaFactory final : public AutogradMetaFactory {
+ public:
+  std::unique_ptr<AutogradMetaInterface> make() const override {
+    return std::make_unique<AutogradMeta>();
+  }
+};
+
+constinit const MetaFactory meta_factory;
+
+}  // namespace
+
+// Kernel tables are constant-initialised, so this may run before main in any order, and again.
+bool detail::install() {
+  set_autograd_meta_factory(&meta_factory);
+  install_binary();
+  install_unary();
+  install_reduce();
+  install_products();
+  install_conv();
+  install_pool();
+  install_normalization();
+  install_loss();
+  install_select();
+  install_shape();
+  install_scan();
+  install_softmax();
+  return true;
+}
+
+}  // namespace tenon::autograd

@@ -1,0 +1,19 @@
+// Each family sets the kAutograd kernels of its operators.
+#pragma once
+
+namespace tenon::autograd {
+
+void install_binary();
+void install_unary();
+void install_reduce();
+void install_products();
+void install_conv();
+void install_pool();
+void install_normalization();
+void install_loss();
+void install_select();
+void install_shape();
+void install_scan();
+void install_softmax();
+
+}  // namespace tenon::autograd

@@ -1,0 +1,184 @@
+#include "tenon/autograd/derivatives/norm_kernels.h"
+
+#include <cmath>
+
+#include "tenon/base/parallel.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::autograd {
+namespace {
+
+constexpr std::int64_t kLanes = 16;
+
+// Sums of several terms at once: term(i, add) calls add(k, value) for the k-th sum. Lanes are added
+// up in a fixed order, so the result depends on nothing but the elements.
+template <typename T, std::size_t kSums, typename Term>
+void lane_sums(std::int64_t count, double* sums, Term&& term) {
+  T lanes[kSums][kLanes] = {};
+  const std::int64_t whole = count / kLanes * kLanes;
+  for (std::int64_t i = 0; i < whole; i += kLanes)
+    for (std::int64_t l = 0; l < kLanes; ++l)
+      term(i + l, [&](std::size_t k, T value) { lanes[k][l] += value; });
+  for (std::int64_t i = whole; i < count; ++i)
+    term(i, [&](std::size_t k, T value) { lanes[k][i - whole] += value; });
+  for (std::size_t k = 0; k < kSums; ++k)
+    for (const T lane : lanes[k]) sums[k] += static_cast<double>(lane);
+}
+
+template <typename T>
+const T* data_or_null(const Tensor& t) {
+  return t.defined() ? t.const_data_ptr<T>() : nullptr;
+}
+
+template <typename T>
+struct Row {
+  T mean, scale;
+};
+
+template <typename T>
+Row<T> statistics_of(const T* x, std::int64_t length, double eps, bool centred) {
+  const double n = static_cast<double>(length);
+  double sums[1] = {};
+  if (centred) lane_sums<T, 1>(length, sums, [&](std::int64_t i, auto&& add) { add(0, x[i]); });
+  const T mean = static_cast<T>(sums[0] / n);
+  double squares[1] = {};
+  lane_sums<T, 1>(length, squares,
+                  [&](std::int64_t i, auto&& add) { add(0, (x[i] - mean) * (x[i] - mean)); });
+  return {mean, static_cast<T>(1 / std::sqrt(squares[0] / n + eps))};
+}
+
+template <typename T>
+void row_backward(const T* g, const T* x, const T* weight, T* out, std::int64_t length,
+                  const Row<T>& row, bool centred) {
+  double sums[2] = {};
+  lane_sums<T, 2>(length, sums, [&](std::int64_t i, auto&& add) {
+    const T weighted = weight == nullptr ? g[i] : g[i] * weight[i];
+    add(0, weighted);
+    add(1, weighted * (x[i] - row.mean) * row.scale);
+  });
+  const double n = static_cast<double>(length);
+  const T first = centred ? static_cast<T>(sums[0] / n) : T(0);
+  const T second = static_cast<T>(sums[1] / n);
+  for (std::int64_t i = 0; i < length; ++i) {
+    const T weighted = weight == nullptr ? g[i] : g[i] * weight[i];
+    out[i] = row.scale * (weighted - first - (x[i] - row.mean) * row.scale * second);
+  }
+}
+
+template <typename T>
+NormGradients rows(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                   std::int64_t length, double eps, bool centred) {
+  NormGradients made{empty(input.sizes(), input.dtype()), empty({length}, input.dtype()),
+                     empty({length}, input.dtype())};
+  const std::int64_t count = length == 0 ? 0 : input.numel() / length;
+  const T* g = gradient.const_data_ptr<T>();
+  const T* x = input.const_data_ptr<T>();
+  const T* w = data_or_null<T>(weight);
+  T* out = made.input.data_ptr<T>();
+  std::vector<Row<T>> statistics(static_cast<std::size_t>(count));
+  parallel_for(0, count, std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, length)),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t r = begin; r < end; ++r) {
+                   Row<T>& row = statistics[static_cast<std::size_t>(r)];
+                   row = statistics_of(x + r * length, length, eps, centred);
+                   row_backward(g + r * length, x + r * length, w, out + r * length, length, row,
+                                centred);
+                 }
+               });
+  T* of_weight = made.weight.data_ptr<T>();
+  T* of_bias = made.bias.data_ptr<T>();
+  parallel_for(0, length, 64, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(of_weight + begin, of_weight + end, T(0));
+    std::fill(of_bias + begin, of_bias + end, T(0));
+    for (std::int64_t r = 0; r < count; ++r) {
+      const Row<T> row = statistics[static_cast<std::size_t>(r)];
+      for (std::int64_t i = begin; i < end; ++i) {
+        const T gi = g[r * length + i];
+        of_weight[i] += gi * (x[r * length + i] - row.mean) * row.scale;
+        of_bias[i] += gi;
+      }
+    }
+  });
+  return made;
+}
+
+template <typename T>
+void channel_backward(const T* g, const T* x, T* out, std::int64_t batch, std::int64_t stride,
+                      std::int64_t stretch, T weight, const Row<T>& row, bool own_statistics,
+                      double* sums) {
+  for (std::int64_t n = 0; n < batch; ++n)
+    lane_sums<T, 2>(stretch, sums, [&](std::int64_t i, auto&& add) {
+      const T gi = g[n * stride + i];
+      add(0, gi);
+      add(1, gi * (x[n * stride + i] - row.mean) * row.scale);
+    });
+  const double count = static_cast<double>(batch * stretch);
+  const T first = own_statistics ? static_cast<T>(sums[0] / count) : T(0);
+  const T second = own_statistics ? static_cast<T>(sums[1] / count) : T(0);
+  for (std::int64_t n = 0; n < batch; ++n)
+    for (std::int64_t i = n * stride; i < n * stride + stretch; ++i)
+      out[i] = weight * row.scale * (g[i] - first - (x[i] - row.mean) * row.scale * second);
+}
+
+template <typename T>
+NormGradients channels(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                       const Tensor& mean, const Tensor& variance, double eps) {
+  const std::int64_t count = input.size(1), batch = input.size(0);
+  NormGradients made{empty(input.sizes(), input.dtype()), empty({count}, input.dtype()),
+                     empty({count}, input.dtype())};
+  const std::int64_t stretch = input.numel() == 0 ? 0 : input.numel() / (batch * count);
+  const std::int64_t stride = count * stretch;
+  const double elements = static_cast<double>(batch * stretch);
+  T* of_weight = made.weight.data_ptr<T>();
+  T* of_bias = made.bias.data_ptr<T>();
+  T* out = made.input.data_ptr<T>();
+  const T* w = data_or_null<T>(weight);
+  const T* given_mean = data_or_null<T>(mean);
+  const T* given_variance = data_or_null<T>(variance);
+  parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      const T* x = input.const_data_ptr<T>() + c * stretch;
+      double total[1] = {}, squares[1] = {};
+      Row<T> row;
+      if (given_mean == nullptr) {
+        for (std::int64_t n = 0; n < batch; ++n)
+          lane_sums<T, 1>(stretch, total,
+                          [&](std::int64_t i, auto&& add) { add(0, x[n * stride + i]); });
+        row.mean = static_cast<T>(total[0] / elements);
+        for (std::int64_t n = 0; n < batch; ++n)
+          lane_sums<T, 1>(stretch, squares, [&](std::int64_t i, auto&& add) {
+            const T d = x[n * stride + i] - row.mean;
+            add(0, d * d);
+          });
+        row.scale = static_cast<T>(1 / std::sqrt(squares[0] / elements + eps));
+      } else {
+        row.mean = given_mean[c];
+        row.scale = static_cast<T>(1 / std::sqrt(static_cast<double>(given_variance[c]) + eps));
+      }
+      double sums[2] = {};
+      channel_backward(gradient.const_data_ptr<T>() + c * stretch, x, out + c * stretch, batch,
+                       stride, stretch, w == nullptr ? T(1) : w[c], row, given_mean == nullptr,
+                       sums);
+      of_bias[c] = static_cast<T>(sums[0]);
+      of_weight[c] = static_cast<T>(sums[1]);
+    }
+  });
+  return made;
+}
+
+}  // namespace
+
+NormGradients rows_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                            std::int64_t length, double eps, bool centred) {
+  return input.dtype() == DType::kF64 ? rows<double>(gradient, input, weight, length, eps, centred)
+                                      : rows<float>(gradient, input, weight, length, eps, centred);
+}
+
+NormGradients channels_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
+                                const Tensor& mean, const Tensor& variance, double eps) {
+  return input.dtype() == DType::kF64
+             ? channels<double>(gradient, input, weight, mean, variance, eps)
+             : channels<float>(gradient, input, weight, mean, variance, eps);
+}
+
+}  // namespace tenon::autograd

@@ -1,0 +1,227 @@
+#include "tenon/autograd/derivatives/formulas.h"
+#include "tenon/autograd/derivatives/install.h"
+#include "tenon/autograd/derivatives/norm_kernels.h"
+
+namespace tenon::autograd {
+namespace {
+
+using namespace ops;
+
+Tensor wide(const Tensor& t) { return to(t, compute_dtype(t.dtype())); }
+
+bool on_host(const Tensor& t) { return t.device().type == DeviceType::kCpu && t.numel() > 0; }
+
+DimVector last_dims(std::size_t count) {
+  DimVector dims;
+  for (std::size_t d = 0; d < count; ++d)
+    dims.push_back(static_cast<std::int64_t>(d) - static_cast<std::int64_t>(count));
+  return dims;
+}
+
+Tensor standardized(const Tensor& x, IntList dims, double eps) {
+  const Tensor centred = sub(x, ops::mean(x, dims, true));
+  return mul(centred, rsqrt(add(ops::mean(square(centred), dims, true), eps)));
+}
+
+// [C] as [1, C, 1, ...].
+Tensor by_channel(const Tensor& p, std::int64_t dim) {
+  DimVector sizes(static_cast<std::size_t>(dim), 1);
+  sizes[1] = p.numel();
+  return p.reshape(sizes);
+}
+
+Tensor affine(Tensor x, const Tensor& weight, const Tensor& bias) {
+  if (weight.defined()) x = mul(x, weight);
+  return bias.defined() ? add(x, bias) : x;
+}
+
+// The normalisations as what they are made of; inputs are {a, weight, bias}.
+struct LayerNorm {
+  static constexpr const char* kName = "layer_norm";
+  static constexpr bool kCentred = true;
+  DimVector shape;
+  double eps = 0;
+  void save(IntList s, double e) {
+    shape = s.to_vector();
+    eps = e;
+  }
+  Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor& bias) const {
+    const auto shaped = [&](const Tensor& p) { return p.defined() ? wide(p.reshape(shape)) : p; };
+    const Tensor x = standardized(wide(a), last_dims(shape.size()), eps);
+    return to(affine(x, shaped(weight), shaped(bias)), a.dtype());
+  }
+};
+
+struct RmsNorm {
+  static constexpr const char* kName = "rms_norm";
+  static constexpr bool kCentred = false;
+  DimVector shape;
+  double eps = 0;
+  void save(IntList s, double e) {
+    shape = s.to_vector();
+    eps = e;
+  }
+  Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor&) const {
+    const Tensor x = wide(a);
+    const Tensor scale = rsqrt(add(ops::mean(square(x), last_dims(shape.size()), true), eps));
+    return to(affine(mul(x, scale), weight.defined() ? wide(weight.reshape(shape)) : weight, {}),
+              a.dtype());
+  }
+};
+
+struct GroupNorm {
+  static constexpr const char* kName = "group_norm";
+  std::int64_t groups = 1;
+  double eps = 0;
+  void save(std::int64_t g, double e) {
+    groups = g;
+    eps = e;
+  }
+  Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor& bias) const {
+    const std::int64_t length = a.size(0) == 0 ? 0 : a.numel() / (a.size(0) * groups);
+    const Tensor rows = wide(a).reshape({a.size(0), groups, length});
+    const auto shaped = [&](const Tensor& p) {
+      return p.defined() ? by_channel(wide(p), a.dim()) : p;
+    };
+    const Tensor x = standardized(rows, {-1}, eps).reshape(a.sizes());
+    return to(affine(x, shaped(weight), shaped(bias)), a.dtype());
+  }
+};
+
+template <typename F>
+class NormNode : public NodeOf<3> {
+ public:
+  const char* name() const override { return F::kName; }
+  void release_saved() override {
+    a_.release();
+    weight_.release();
+    bias_.release();
+  }
+  void backward(const BackwardCall& call) override {
+    const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
+    if constexpr (requires { F::kCentred; })
+      if (!formulas_recorded() && on_host(inputs[0])) return fast(call, inputs);
+    std::vector<Tensor> gradients =
+        differentiate([this](std::span<const Tensor> in) { return how_(in[0], in[1], in[2]); },
+                      inputs, call.grad(), call.wanted & 7);
+    for (std::size_t i = 0; i < 3; ++i) call.out[i] = std::move(gradients[i]);
+  }
+
+ protected:
+  // The edges of layer_norm are a, weight, bias; of rms_norm a, weight.
+  void fast(const BackwardCall& call, std::span<const Tensor> in) const {
+    const Tensor x = contiguous(wide(in[0]));
+    const NormGradients found =
+        rows_backward(contiguous(to(call.grad(), x.dtype())), x,
+                      in[1].defined() ? contiguous(to(in[1], x.dtype())) : in[1],
+                      numel_of(how_.shape), how_.eps, F::kCentred);
+    const Tensor* all[] = {&found.input, &found.weight, &found.bias};
+    for (std::size_t i = 0; i < 3; ++i)
+      if (call.wants(i)) call.out[i] = to(all[i]->reshape(in[i].sizes()), in[i].dtype());
+  }
+  void keep(const Tensor& a, const Tensor& weight, const Tensor& bias) {
+    a_.save(a);
+    weight_.save(weight);
+    bias_.save(bias);
+  }
+  SavedTensor a_, weight_, bias_;
+  F how_;
+};
+
+class LayerNormNode final : public NormNode<LayerNorm> {
+ public:
+  void save(std::uint32_t, const Tensor& a, IntList shape, const Tensor& weight, const Tensor& bias,
+            double eps) {
+    keep(a, weight, bias);
+    how_.save(shape, eps);
+  }
+};
+
+class RmsNormNode final : public NormNode<RmsNorm> {
+ public:
+  void save(std::uint32_t, const Tensor& a, IntList shape, const Tensor& weight, double eps) {
+    keep(a, weight, {});
+    how_.save(shape, eps);
+  }
+};
+
+class GroupNormNode final : public NormNode<GroupNorm> {
+ public:
+  void save(std::uint32_t, const Tensor& a, std::int64_t groups, const Tensor& weight,
+            const Tensor& bias, double eps) {
+    keep(a, weight, bias);
+    how_.save(groups, eps);
+  }
+};
+
+// Edges to a, the running mean and variance (which get none while training), weight and bias.
+class BatchNormNode final : public NodeOf<5> {
+ public:
+  const char* name() const override { return "batch_norm"; }
+  void save(std::uint32_t, const Tensor& a, const Tensor& mean, const Tensor& var,
+            const Tensor& weight, const Tensor& bias, bool training, double, double eps) {
+    training_ = training;
+    eps_ = eps;
+    // Running statistics change while training, and do not matter then.
+    const Tensor none;
+    const Tensor* all[] = {&a, training ? &none : &mean, training ? &none : &var, &weight, &bias};
+    for (std::size_t i = 0; i < 5; ++i) saved_[i].save(*all[i]);
+  }
+  void release_saved() override {
+    for (SavedTensor& t : saved_) t.release();
+  }
+  void backward(const BackwardCall& call) override {
+    std::vector<Tensor> inputs;
+    for (const SavedTensor& t : saved_) inputs.push_back(t.get(*this));
+    const bool of_statistics = call.wants(1) || call.wants(2);
+    if (!formulas_recorded() && on_host(inputs[0]) && (training_ || !of_statistics))
+      return fast(call, inputs);
+    std::vector<Tensor> gradients =
+        differentiate([this](std::span<const Tensor> in) { return made_of(in); }, inputs,
+                      call.grad(), call.wanted & (training_ ? 0x19u : 0x1fu));
+    for (std::size_t i = 0; i < 5; ++i) call.out[i] = std::move(gradients[i]);
+  }
+
+ private:
+  void fast(const BackwardCall& call, std::span<const Tensor> in) const {
+    const Tensor x = contiguous(wide(in[0]));
+    const auto dense = [&](const Tensor& t) {
+      return t.defined() ? contiguous(to(t, x.dtype())) : t;
+    };
+    const NormGradients found =
+        channels_backward(dense(call.grad()), x, dense(in[3]), training_ ? Tensor() : dense(in[1]),
+                          training_ ? Tensor() : dense(in[2]), eps_);
+    if (call.wants(0)) call.out[0] = to(found.input, in[0].dtype());
+    if (call.wants(3)) call.out[3] = match(found.weight, in[3].sizes(), in[3].dtype());
+    if (call.wants(4)) call.out[4] = match(found.bias, in[4].sizes(), in[4].dtype());
+  }
+  Tensor made_of(std::span<const Tensor> in) const {
+    const std::int64_t dim = in[0].dim();
+    const auto shaped = [&](const Tensor& p) { return p.defined() ? by_channel(wide(p), dim) : p; };
+    Tensor x = wide(in[0]);
+    if (training_) {
+      DimVector dims;
+      for (std::int64_t d = 0; d < dim; ++d)
+        if (d != 1) dims.push_back(d);
+      x = standardized(x, dims, eps_);
+    } else {
+      x = mul(sub(x, shaped(in[1])), rsqrt(add(shaped(in[2]), eps_)));
+    }
+    return to(affine(x, shaped(in[3]), shaped(in[4])), in[0].dtype());
+  }
+
+  SavedTensor saved_[5];
+  double eps_ = 0;
+  bool training_ = false;
+};
+
+}  // namespace
+
+void install_normalization() {
+  set_derivative<ops::op::layer_norm, LayerNormNode>();
+  set_derivative<ops::op::rms_norm, RmsNormNode>();
+  set_derivative<ops::op::group_norm, GroupNormNode>();
+  set_derivative<ops::op::batch_norm, BatchNormNode>();
+}
+
+}  // namespace tenon::autograd

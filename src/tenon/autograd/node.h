@@ -1,0 +1,193 @@
+// The graph that recorded calls make: nodes, and edges to where gradients go next.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tenon/autograd/autograd.h"
+#include "tenon/base/block_cache.h"
+#include "tenon/base/spin_lock.h"
+
+namespace tenon::autograd {
+
+class GraphTask;
+struct NodeExtra;
+
+// Where the gradient of one input goes: a node and which of its outputs the input was. No node: no
+// gradient is needed.
+struct Edge {
+  NodePtr node;
+  std::uint32_t output_nr = 0;
+};
+
+// What a node gets and gives when backward passes it.
+struct BackwardCall {
+  Tensor* grads;         // of its outputs; the node may move from them or write into them if unique
+  Tensor* out;           // one for each edge; an undefined one stands for zero
+  std::uint64_t wanted;  // bit i: edge i; edges from 63 on share the last bit
+
+  Tensor& grad() const { return grads[0]; }
+  bool wants(std::size_t i) const { return (wanted >> (i < 63 ? i : 63) & 1) != 0; }
+};
+
+// One recorded call. Subclasses hold what its derivative needs and compute that. Allocated from
+// caches of blocks for each thread; edges lie inside the node.
+//
+// Threads: a node may be passed by several backwards at once; what it saved is read and released
+// under its lock. Its scratch fields belong to the backward that claimed it first; others keep
+// theirs in a map.
+// Destruction never recurses from node to node (drop_node), so graphs may be of any depth.
+class Node : public IntrusiveTarget {
+ public:
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node() override;
+
+  // The operator's name. Lives as long as the program.
+  virtual const char* name() const = 0;
+  // Gradients of the inputs from those of the outputs. With grad_enabled(), by operators that are
+  // recorded; else in whatever way is fastest.
+  virtual void backward(const BackwardCall& call) = 0;
+  // Forward mode: the tangent of `result` from those of the inputs (undefined: zero), in the edges'
+  // order. By default it differentiates `backward`, which is linear in the gradient:
+  // J t = d/du <J' u, t> for any u.
+  virtual Tensor tangent(std::span<const Tensor> tangents, const Tensor& result);
+  // Lets go of what was saved. Called with the lock held.
+  virtual void release_saved() {}
+  // What a further backward through this node needs is gone.
+  virtual bool is_accumulator() const { return false; }
+
+  std::span<Edge> edges() const { return {edges_, edge_count_}; }
+  std::uint64_t sequence() const { return sequence_; }
+  NodeExtra* extra() const { return extra_.get(); }
+  NodeExtra& ensure_extra();
+  SpinLock& lock() const { return lock_; }
+  NodePtr self() const { return NodePtr::retain_copy(const_cast<Node*>(this)); }
+
+  static void* operator new(std::size_t bytes) {
+    const std::size_t blocks = (bytes + 31) / 32;
+    switch (blocks) {
+#define TENON_BLOCKS(n) \
+  case n:               \
+    return BlockCache<n * 32>::allocate();
+      TENON_BLOCKS(3)
+      TENON_BLOCKS(4)
+      TENON_BLOCKS(5)
+      TENON_BLOCKS(6)
+      TENON_BLOCKS(7)
+      TENON_BLOCKS(8)
+      TENON_BLOCKS(9)
+      TENON_BLOCKS(10)
+#undef TENON_BLOCKS
+    }
+    return ::operator new(bytes);
+  }
+  static void operator delete(void* node, std::size_t bytes) {
+    const std::size_t blocks = (bytes + 31) / 32;
+    switch (blocks) {
+#define TENON_BLOCKS(n) \
+  case n:               \
+    return BlockCache<n * 32>::deallocate(node);
+      TENON_BLOCKS(3)
+      TENON_BLOCKS(4)
+      TENON_BLOCKS(5)
+      TENON_BLOCKS(6)
+      TENON_BLOCKS(7)
+      TENON_BLOCKS(8)
+      TENON_BLOCKS(9)
+      TENON_BLOCKS(10)
+#undef TENON_BLOCKS
+    }
+    ::operator delete(node);
+  }
+
+ protected:
+  Node(Edge* edges, std::size_t edge_count)
+      : sequence_(next_sequence_++),
+        edges_(edges),
+        edge_count_(static_cast<std::uint32_t>(edge_count)) {}
+
+  // Subclasses that hold the edges call it in their destructor.
+  void drop_edges();
+  void set_edges(Edge* edges, std::size_t count) {
+    edges_ = edges;
+    edge_count_ = static_cast<std::uint32_t>(count);
+  }
+  void set_sequence(std::uint64_t sequence) { sequence_ = sequence; }
+
+ private:
+  friend class GraphTask;
+  friend void drop_last(Node* node);
+
+  static inline constinit thread_local std::uint64_t next_sequence_ = 1;
+
+  std::uint64_t sequence_;  // newer nodes run first
+  Edge* edges_;
+  std::uint32_t edge_count_;
+
+  // --- Of the backward that claimed the node.
+  std::uint32_t dependencies_ = 0;     // gradients still to come
+  std::atomic<void*> owner_{nullptr};  // the claiming task; links dead nodes
+  Tensor pending_;                     // the gradient of output 0 so far
+  std::unique_ptr<NodeExtra> extra_;
+  mutable SpinLock lock_;
+  std::uint8_t marks_ = 0;
+};
+
+// A node with kEdges edges.
+template <std::size_t kEdges>
+class NodeOf : public Node {
+ public:
+  NodeOf() : Node(held_, kEdges) {}
+  ~NodeOf() override { drop_edges(); }
+
+ private:
+  Edge held_[kEdges];
+};
+
+// A node whose number of edges the call decides.
+class VariadicNode : public Node {
+ public:
+  VariadicNode() : Node(nullptr, 0) {}
+  ~VariadicNode() override { drop_edges(); }
+  void make_edges(std::size_t count) {
+    held_ = std::make_unique<Edge[]>(count);
+    set_edges(held_.get(), count);
+  }
+
+ private:
+  std::unique_ptr<Edge[]> held_;
+};
+
+// Hooks, and where the call was made. Few nodes have it.
+struct NodeExtra {
+  struct Retained {
+    WeakIntrusivePtr<TensorImpl> tensor;
+    std::uint32_t output_nr;
+  };
+  template <typename Hook>
+  using Hooks = std::vector<std::pair<std::uint64_t, Hook>>;  // by id
+
+  std::uint64_t next_id = 0;
+  Hooks<std::pair<std::uint32_t, TensorHook>> tensor_hooks;  // with the output's number
+  Hooks<NodePreHook> pre_hooks;
+  Hooks<NodePostHook> post_hooks;
+  Hooks<AccumulateHook> accumulate_hooks;
+  std::vector<Retained> retained;
+  std::string made_at;  // anomaly mode: the forward call's stack
+};
+
+// Lets a reference to a node go. The last one frees the node, and those that only it holds one
+// after the other: the depth of the calls does not grow with the graph.
+void drop_last(Node* node);
+inline void drop_node(NodePtr&& node) {
+  if (node.use_count() > 1)
+    node.reset();
+  else if (node)
+    drop_last(node.release());
+}
+
+}  // namespace tenon::autograd

@@ -1,0 +1,74 @@
+// Which elements a pooling operator's places look at.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/error.h"
+#include "tenon/ops/pool.h"
+
+namespace tenon::ops {
+
+// Which elements of one dimension a place looks at; `nominal` counts padding, too.
+struct PoolSpan {
+  std::int64_t begin, end, nominal;
+};
+
+// Kernels at a stride over padded elements.
+class SlidingWindows {
+ public:
+  // Throws InvalidArgument for options that make no sense.
+  SlidingWindows(const char* what, const PoolOptions& o) : o_(o) {
+    if (o_.stride.height == 0) o_.stride.height = o.kernel.height;
+    if (o_.stride.width == 0) o_.stride.width = o.kernel.width;
+    const bool fits = o_.kernel.height >= 1 && o_.kernel.width >= 1 && o_.stride.height >= 1 &&
+                      o_.stride.width >= 1 && o_.padding.height >= 0 && o_.padding.width >= 0 &&
+                      2 * o_.padding.height <= o_.kernel.height &&
+                      2 * o_.padding.width <= o_.kernel.width;
+    if (!fits)
+      throw InvalidArgument(
+          fmt::format("{}: a kernel of {}x{}, stride {}x{}, padding {}x{}: sizes are at least 1 "
+                      "and the padding "
+                      "at most half the kernel",
+                      what, o_.kernel.height, o_.kernel.width, o_.stride.height, o_.stride.width,
+                      o_.padding.height, o_.padding.width));
+  }
+
+  std::int64_t places(std::int64_t size, bool of_height) const {
+    const std::int64_t kernel = of_height ? o_.kernel.height : o_.kernel.width;
+    const std::int64_t padding = of_height ? o_.padding.height : o_.padding.width;
+    const std::int64_t reach = size + 2 * padding - kernel;
+    return reach < 0 ? 0 : reach / (of_height ? o_.stride.height : o_.stride.width) + 1;
+  }
+
+  PoolSpan operator()(std::int64_t place, std::int64_t size, bool of_height) const {
+    const std::int64_t kernel = of_height ? o_.kernel.height : o_.kernel.width;
+    const std::int64_t padding = of_height ? o_.padding.height : o_.padding.width;
+    const std::int64_t begin = place * (of_height ? o_.stride.height : o_.stride.width) - padding;
+    // Padding counts up to its own end, not what a kernel looks at beyond it.
+    const std::int64_t nominal = std::min(begin + kernel, size + padding) - begin;
+    return {std::max<std::int64_t>(begin, 0), std::min(begin + kernel, size), nominal};
+  }
+
+ private:
+  PoolOptions o_;
+};
+
+// As many places as asked for, over all elements.
+class AdaptiveWindows {
+ public:
+  explicit AdaptiveWindows(const Pair& size) : size_(size) {}
+
+  PoolSpan operator()(std::int64_t place, std::int64_t elements, bool of_height) const {
+    const std::int64_t places = of_height ? size_.height : size_.width;
+    const std::int64_t begin = place * elements / places;
+    const std::int64_t end = ((place + 1) * elements + places - 1) / places;
+    return {begin, end, end - begin};
+  }
+
+ private:
+  Pair size_;
+};
+
+}  // namespace tenon::ops

@@ -1,0 +1,229 @@
+// What gradients keep in memory: checkpoints, offload, pools, hooks on what is saved; forward mode.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tenon/autograd/autograd.h"
+#include "tenon/autograd/forward_mode.h"
+#include "tenon/autograd/variable.h"
+#include "tenon/base/error.h"
+#include "tenon/memory/current_allocator.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon::autograd {
+namespace {
+
+// Bytes from the C library, counted.
+class CountingAllocator final : public Allocator {
+ public:
+  DataPtr allocate(std::size_t size_bytes) override {
+    if (size_bytes == 0) return DataPtr(Device{});
+    current += size_bytes;
+    peak = std::max(peak, current);
+    auto* block = new Block{this, size_bytes, std::aligned_alloc(64, (size_bytes + 63) / 64 * 64)};
+    return DataPtr(block->data, block, &give_back, Device{});
+  }
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    default_copy_data(dest, src, size_bytes);
+  }
+  std::size_t current = 0, peak = 0;
+
+ private:
+  struct Block {
+    CountingAllocator* owner;
+    std::size_t size_bytes;
+    void* data;
+  };
+  static void give_back(void* context) {
+    const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    block->owner->current -= block->size_bytes;
+    std::free(block->data);
+  }
+};
+
+std::vector<double> values(const Tensor& t) {
+  const Tensor dense = contiguous(t.detach());
+  const double* data = dense.const_data_ptr<double>();
+  return {data, data + dense.numel()};
+}
+
+using Values = std::vector<double>;
+
+Tensor leaf(std::initializer_list<double> elements) {
+  return tensor<double>(elements).set_requires_grad(true);
+}
+
+Tensor blocks(const Tensor& x, const Tensor& w, int count) {
+  Tensor y = x;
+  for (int i = 0; i < count; ++i) y = ops::tanh(ops::matmul(y, w));
+  return y;
+}
+
+TEST(CheckpointTest, GradientsAreTheSame) {
+  const Tensor x = randn({4, 3}, DType::kF64).set_requires_grad(true);
+  const Tensor w = randn({3, 3}, DType::kF64).set_requires_grad(true);
+  backward(ops::sum(blocks(ops::sin(x), w, 3)));
+  const Values of_x = values(x.grad()), of_w = values(w.grad());
+  clear_grad(x);
+  clear_grad(w);
+  int runs = 0;
+  const Tensor middle = ops::sin(x);
+  const Tensor inputs[] = {middle};
+  const Tensor y = checkpoint(
+      [&](std::span<const Tensor> in) {
+        ++runs;
+        return blocks(in[0], w, 3);
+      },
+      inputs);
+  EXPECT_EQ(runs, 1);
+  backward(ops::sum(y));
+  EXPECT_EQ(runs, 2);
+  EXPECT_EQ(values(x.grad()), of_x);
+  EXPECT_EQ(values(w.grad()), of_w);
+}
+
+TEST(CheckpointTest, RandomNumbersAreDrawnAgain) {
+  const Tensor x = leaf({1, 2, 3, 4, 5, 6, 7, 8});
+  const Tensor inputs[] = {x};
+  manual_seed(3);
+  const std::vector<Tensor> y = checkpoint(
+      [](std::span<const Tensor> in) {
+        const Tensor mask = bernoulli_(empty_like(in[0].detach()), 0.5);
+        return std::vector<Tensor>{ops::exp(in[0]) * mask, mask};
+      },
+      inputs);
+  const std::uint64_t drawn = default_generator().offset();
+  backward(ops::sum(y[0]));
+  EXPECT_EQ(default_generator().offset(), drawn);
+  EXPECT_EQ(values(x.grad()), values(y[0]));
+}
+
+TEST(CheckpointTest, NestsAndCanBeDifferentiatedTwice) {
+  const Tensor x = leaf({0.5, 0.25});
+  const auto cube = [](std::span<const Tensor> in) { return in[0] * in[0] * in[0]; };
+  const auto outer = [&](std::span<const Tensor> in) { return checkpoint(cube, in) * in[0]; };
+  const Tensor inputs[] = {x};
+  GradOptions create;
+  create.create_graph = true;
+  const Tensor first = grad({ops::sum(checkpoint(outer, inputs))}, {x}, {}, create)[0];
+  EXPECT_EQ(values(first), (Values{4 * 0.125, 4 * 0.015625}));
+  EXPECT_EQ(values(grad({ops::sum(first)}, {x})[0]), (Values{12 * 0.25, 12 * 0.0625}));
+}
+
+TEST(SavedTensorTest, HooksSeeWhatIsSavedAndGiveItBack) {
+  const Tensor x = leaf({1, 2});
+  int packed = 0, unpacked = 0;
+  Tensor y;
+  {
+    const SavedTensorHooks hooks(
+        [&](const Tensor& t) {
+          ++packed;
+          return std::make_shared<Tensor>(clone(t));
+        },
+        [&](const SavedTensorHooks::Packed& p) {
+          ++unpacked;
+          return *std::static_pointer_cast<Tensor>(p);
+        });
+    y = ops::sum(ops::exp(x) * ops::exp(x));
+  }
+  EXPECT_EQ(packed, 4);  // two results of exp, and both once more as factors
+  backward(y);
+  EXPECT_EQ(unpacked, 4);
+  EXPECT_NEAR(values(x.grad())[1], 2 * std::exp(4.0), 1e-9);
+}
+
+TEST(SavedTensorTest, OffloadMovesBytesThereAndBack) {
+  CountingAllocator elsewhere;
+  const Tensor x = randn({64}, DType::kF64).set_requires_grad(true);
+  const Tensor inputs[] = {x};
+  Tensor y = offload([](std::span<const Tensor> in) { return ops::sum(ops::exp(in[0])); }, inputs,
+                     elsewhere);
+  EXPECT_EQ(elsewhere.current, 64u * 8u);
+  backward(y);
+  EXPECT_EQ(values(x.grad()), values(ops::exp(x)));
+  EXPECT_EQ(elsewhere.current, 0u);
+}
+
+TEST(SavedTensorTest, GoesAsBackwardPasses) {
+  CountingAllocator memory;
+  const AllocatorGuard guard(Device{}, memory);
+  const Tensor x = randn({1000}, DType::kF64).set_requires_grad(true);
+  Tensor y = x;
+  for (int i = 0; i < 20; ++i) y = ops::tanh(y);
+  y = ops::sum(y);
+  const std::size_t before = memory.current;
+  backward(y);
+  // The whole graph is still there, what it saved is not; gradients were overwritten in place.
+  EXPECT_LT(memory.current, before / 5);
+  EXPECT_LE(memory.peak, before + 3 * 8000u);
+}
+
+TEST(VariableTest, BackwardWorksInItsPool) {
+  const auto pool = std::make_shared<MemoryPool>(std::make_shared<CountingAllocator>(), 1 << 20);
+  const Variable w(tensor<double>({1, 2, 3}), true, pool);
+  const Variable loss(ops::sum(w * w * 2.0), true, pool);
+  EXPECT_EQ(pool->statistics().num_allocations, 0u);
+  loss.backward();
+  EXPECT_EQ(values(w.grad()), (Values{4, 8, 12}));
+  EXPECT_GT(pool->statistics().num_allocations, 2u);
+  EXPECT_GT(pool->statistics().current_usage, 0u);  // the grad
+  w.zero_grad();
+  EXPECT_EQ(pool->statistics().current_usage, 0u);
+  EXPECT_FALSE(Variable(tensor<double>({1}), false).requires_grad());
+}
+
+TEST(ForwardModeTest, TangentsFollowValues) {
+  const Tensor x = tensor<double>({1, 2});
+  const ForwardLevel level;
+  const Tensor dual = make_dual(x, tensor<double>({1, 10}), level);
+  const Tensor y = ops::sum(dual * dual);
+  EXPECT_EQ(values(fw_grad(y, level)), (Values{42}));
+  EXPECT_FALSE(fw_grad(x, level).defined());
+  const Tensor view = dual.slice(0, 1);
+  EXPECT_EQ(values(fw_grad(view, level)), (Values{10}));
+  const Tensor changed = dual * 1.0;
+  ops::mul_(changed, dual);
+  EXPECT_EQ(values(fw_grad(changed, level)), (Values{2, 40}));
+}
+
+TEST(ForwardModeTest, LevelsNest) {
+  // d/dx of x * d/dx x^3, both forward: 3 x^3 has the derivative 9 x^2.
+  const Tensor x[] = {tensor<double>({2})};
+  const Tensor one[] = {tensor<double>({1})};
+  const auto inner = [&](std::span<const Tensor> in) {
+    const VectorFunction cube = [](std::span<const Tensor> a) {
+      return std::vector<Tensor>{a[0] * a[0] * a[0]};
+    };
+    return std::vector<Tensor>{in[0] * jvp(cube, in, one).second[0]};
+  };
+  const auto [value, slope] = jvp(inner, x, one);
+  EXPECT_EQ(values(value[0]), (Values{24}));
+  EXPECT_EQ(values(slope[0]), (Values{36}));
+}
+
+TEST(ForwardModeTest, ForwardOverBackwardGivesHessianProducts) {
+  const Tensor x = leaf({1, 2});
+  const VectorFunction gradient = [](std::span<const Tensor> in) {
+    GradOptions create;
+    create.create_graph = true;
+    const Tensor outputs[] = {ops::sum(ops::exp(in[0]) * in[0])};
+    return grad(outputs, in, {}, create);
+  };
+  const Tensor inputs[] = {x};
+  const Tensor direction[] = {tensor<double>({1, 1})};
+  const Values product = values(jvp(gradient, inputs, direction).second[0]);
+  EXPECT_NEAR(product[0], 3 * std::exp(1.0), 1e-12);
+  EXPECT_NEAR(product[1], 4 * std::exp(2.0), 1e-12);
+}
+
+TEST(ForwardModeTest, TangentsMustFit) {
+  const ForwardLevel level;
+  EXPECT_THROW(make_dual(tensor<double>({1, 2}), tensor<double>({1}), level), InvalidArgument);
+  EXPECT_THROW(make_dual(tensor<std::int64_t>({1}), tensor<std::int64_t>({1}), level),
+               InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tenon::autograd
