@@ -34,6 +34,7 @@ bench_import|reading recordings: speed and memory
 bench_recorder|what leaving a recorder on costs
 bench_metadata|tensors: what making, viewing and copying a handle costs
 bench_operators|operators on one thread, beside libtorch where it is installed
+bench_gradients|chains of additions and small steps, forward and backward, beside libtorch
 bench_training|training steps, peak memory and losses, beside libtorch where it is installed
 PROGRAMS
 

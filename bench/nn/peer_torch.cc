@@ -1,5 +1,6 @@
 // The same models in libtorch, written as its users write them. Built where CMake finds it.
 #include <ATen/Parallel.h>
+#include <malloc.h>
 #include <torch/torch.h>
 
 #include <cmath>
@@ -10,29 +11,25 @@
 namespace tenon::bench {
 namespace {
 
-// Counts what tensors ask for.
+// Counts the bytes of tensors, as the C library has rounded them.
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) const override {
-    c10::DataPtr inner = inner_->allocate(bytes);
-    live_ += bytes;
+    void* const data = inner_->raw_allocate(bytes);
+    live_ += malloc_usable_size(data);
     peak_ = std::max(peak_, live_);
-    void* const data = inner.get();
-    return {data, new Block{std::move(inner), bytes}, &drop, c10::Device(c10::kCPU)};
+    return {data, data, &drop, c10::Device(c10::kCPU)};  // convolutions want it so
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &drop; }
   void start() const { peak_ = first_ = live_; }
   std::uint64_t peak() const { return peak_ - first_; }
 
  private:
-  struct Block {
-    c10::DataPtr inner;
-    std::size_t bytes;
-  };
-  static void drop(void* context) {
-    const std::unique_ptr<Block> block(static_cast<Block*>(context));
-    live_ -= block->bytes;
+  static void drop(void* data) {
+    live_ -= malloc_usable_size(data);
+    inner_->raw_deallocate(data);
   }
-  c10::Allocator* const inner_ = c10::GetAllocator(c10::kCPU);
+  static inline c10::Allocator* const inner_ = c10::GetAllocator(c10::kCPU);
   static inline std::uint64_t live_ = 0;
   static inline std::uint64_t peak_ = 0;
   static inline std::uint64_t first_ = 0;
@@ -74,7 +71,7 @@ class TorchPeer final : public Peer {
       loss.backward();
       optimizer_->step();
       for (auto& group : optimizer_->param_groups())
-        for (torch::Tensor& parameter : group.params()) parameter.mutable_grad() = {};
+        for (torch::Tensor& parameter : group.params()) parameter.mutable_grad() = torch::Tensor();
       loss_value = loss.item<double>();
     }
     return loss_value;
