@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/command.h"
 #include "support/temporary.h"
 
 namespace tenon {
@@ -14,21 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::TemporaryFile;
-
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
-
-Outcome tenon_command(const std::string& arguments) {
-  const TemporaryFile out(".out");
-  const TemporaryFile err(".err");
-  const int raw = std::system((std::string(TENON_COMMAND) + " " + arguments + " >" + out.path() +
-                               " 2>" + err.path() + " </dev/null")
-                                  .c_str());
-  return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
-}
+using testing::Outcome;
+using testing::tenon_command;
 
 std::string shipped(const std::string& name) { return TENON_SOURCE_DIR "/data/" + name; }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "support/command.h"
 #include "support/temporary.h"
 #include "tenon/nn/data/idx.h"
 #include "tenon/tensor/copy.h"
@@ -27,21 +28,8 @@ using ::testing::Not;
 using testing::TemporaryFile;
 using testing::TemporaryFolder;
 using Json = nlohmann::json;
-
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
-
-Outcome tenon_command(const std::string& arguments) {
-  const TemporaryFile out(".out");
-  const TemporaryFile err(".err");
-  const int raw = std::system((std::string(TENON_COMMAND) + " " + arguments + " >" + out.path() +
-                               " 2>" + err.path() + " </dev/null")
-                                  .c_str());
-  return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
-}
+using testing::Outcome;
+using testing::tenon_command;
 
 // Images of 8 x 8 whose class is the quadrant that is bright.
 void write_images(const std::string& folder, const std::string& which, std::int64_t count,

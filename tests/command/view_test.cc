@@ -19,6 +19,7 @@
 #include <sstream>
 #include <string>
 
+#include "support/command.h"
 #include "support/temporary.h"
 #include "trace/pickle_writer.h"
 
@@ -32,21 +33,8 @@ using ::testing::StartsWith;
 using testing::TemporaryFile;
 using testing::TemporaryFolder;
 using Json = nlohmann::json;
-
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
-
-Outcome tenon_command(const std::string& arguments) {
-  const TemporaryFile out(".out");
-  const TemporaryFile err(".err");
-  const int raw = std::system((std::string(TENON_COMMAND) + " " + arguments + " >" + out.path() +
-                               " 2>" + err.path() + " </dev/null")
-                                  .c_str());
-  return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
-}
+using testing::Outcome;
+using testing::tenon_command;
 
 const std::string kSnapshot = TENON_SOURCE_DIR "/data/snapshots/gpt2.pickle";
 
