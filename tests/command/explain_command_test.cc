@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/command.h"
 #include "support/temporary.h"
 #include "tenon/trace/load.h"
 #include "trace/pickle_writer.h"
@@ -19,21 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using testing::TemporaryFile;
-
-struct Outcome {
-  int status = -1;
-  std::string out;
-  std::string err;
-};
-
-Outcome tenon_command(const std::string& arguments, const std::string& before = "") {
-  const TemporaryFile out(".out");
-  const TemporaryFile err(".err");
-  const int raw = std::system((before + " " TENON_COMMAND " " + arguments + " >" + out.path() +
-                               " 2>" + err.path() + " </dev/null")
-                                  .c_str());
-  return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
-}
+using testing::Outcome;
+using testing::tenon_command;
 
 std::string snapshot_path(const std::string& name) {
   return TENON_SOURCE_DIR "/data/snapshots/" + name + ".pickle";

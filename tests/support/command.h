@@ -16,11 +16,11 @@ struct Outcome {
   std::string err;
 };
 
-// `arguments` go through the shell; nothing is on standard input.
-inline Outcome tenon_command(const std::string& arguments) {
+// `arguments` go through the shell, after `before` (NAME=value ...); nothing is on standard input.
+inline Outcome tenon_command(const std::string& arguments, const std::string& before = "") {
   const TemporaryFile out(".out");
   const TemporaryFile err(".err");
-  const int raw = std::system((std::string(TENON_COMMAND) + " " + arguments + " >" + out.path() +
+  const int raw = std::system((before + " " TENON_COMMAND " " + arguments + " >" + out.path() +
                                " 2>" + err.path() + " </dev/null")
                                   .c_str());
   return {WIFEXITED(raw) ? WEXITSTATUS(raw) : -1, out.contents(), err.contents()};
