@@ -194,6 +194,11 @@ TEST(CudaBackendTest, EventsOfACapturingStreamCompleteAfterTheCapture) {
   // What a capture forbids, the backend does in relaxed mode.
   const auto segment = backend->allocate_segment(kPage);
   backend->query(event);
+  // What would end the capture is refused before the driver hears of it.
+  const Event outside = backend->record(Stream{backend->device(), 0});
+  EXPECT_THROW(backend->stream_wait(stream, outside), DeviceError);
+  EXPECT_THROW(backend->synchronize(), DeviceError);
+  EXPECT_THROW(backend->synchronize(stream), DeviceError);
   cu::Graph graph = nullptr;
   driver.call(driver.stream_end_capture, backend->stream_handle(stream), &graph);
   EXPECT_NE(graph, nullptr);
@@ -273,6 +278,36 @@ TEST(CudaBackendTest, ALostDeviceIsNamedAndEverythingStillEnds) {
   EXPECT_THROW(backend->synchronize(), CudaError);
   backend->free_segment(*segment);  // nobody is told that there is nothing to free
   EXPECT_THROW(backend->free_segment(*segment), DeviceError) << "but misuse";
+}
+
+// What static objects free while the process ends.
+TEST(CudaBackendTest, FreesAreSilentOnceTheDriverIsGone) {
+  StandIn machine;
+  machine.expect_leaks();
+  const auto backend = machine.backend();
+  const auto segment = backend->allocate_segment(kPage);
+  const auto range = backend->reserve_address(kPage);
+  const auto pages = backend->create_pages(kPage);
+  backend->map(range->base, *pages);
+  const Stream stream = backend->create_stream();
+  machine.end();
+  backend->free_segment(*segment);
+  backend->unmap(range->base, *pages);
+  backend->release_pages(*pages);
+  backend->release_address(*range);
+  backend->destroy_stream(stream);
+  EXPECT_THROW(backend->create_pages(kPage), CudaError);
+}
+
+TEST(CudaBackendTest, PagesThatMayNotBeExportedStayInTheProcess) {
+  StandIn machine;
+  machine.fail("cuMemCreate", 1, cu::kErrorNotSupported);
+  const auto backend = machine.backend();
+  EXPECT_FALSE(backend->limits().can_export);
+  const auto pages = backend->create_pages(kPage);
+  ASSERT_TRUE(pages);
+  EXPECT_THROW(backend->export_pages(*pages), DeviceError);
+  backend->release_pages(*pages);
 }
 
 TEST(CudaBackendTest, AForkedChildIsToldToSpawn) {

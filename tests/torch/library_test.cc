@@ -121,7 +121,7 @@ TEST_F(TenonTorchLibrary, AForeignPointerIsReportedAndIgnored) {
   int local = 0;
   free(&local);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("not held by tenon_torch"));
-  EXPECT_THROW(record_stream(&local, nullptr), std::runtime_error);
+  record_stream(&local, nullptr);  // another library's memory, as DLPack brings it
 }
 
 TEST_F(TenonTorchLibrary, LackOfMemoryIsAnErrorWithTheNumbers) {

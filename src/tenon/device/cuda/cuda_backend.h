@@ -114,6 +114,7 @@ class CudaBackend final : public Backend {
   int attribute(int which) const;
   void require_virtual_memory(const char* call) const;
   cu::AllocationProperties page_properties() const;
+  bool makes_pages_to_export() const;
   std::vector<cu::AccessDescription> access_descriptions() const;
   std::optional<Segment> take_from_driver(std::uint64_t rounded, MemoryKind kind, Origin* origin);
   void give_to_driver(const Segment& segment, Origin origin);
@@ -143,7 +144,7 @@ class CudaBackend final : public Backend {
   std::uint64_t limit_ = 0;  // 0: none
   std::uint64_t held_ = 0;   // device memory in segments and pages
   std::uint64_t held_peak_ = 0;
-  std::vector<int> peers_;  // devices that may reach this one's memory
+  std::vector<cu::DeviceId> peers_;  // that may reach this one's memory
 };
 
 // The process's backend for cuda:index, over CudaDriver::standard(); made at the first call and

@@ -95,6 +95,11 @@ void PrivatePool::let_go() {
   empty_cache();
 }
 
+void PrivatePool::hold() {
+  const std::lock_guard device_lock(device_mutex_);
+  may_release_ = false;
+}
+
 bool PrivatePool::release_cached() {
   if (!may_release_) return false;
   finish_pending_frees();

@@ -32,6 +32,8 @@ class PrivatePool final : public StreamOrderedAllocator {
   // No graph needs the addresses any more: what is free goes back to the driver, now and from now
   // on (empty_cache). Blocks in use stay valid.
   void let_go();
+  // The opposite: from now on it keeps all that it has and gets.
+  void hold();
 
  protected:
   bool grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) override;
