@@ -376,29 +376,5 @@ TEST(CudaIpcPeer, DISABLED_ReadsAndWritesAnothersSegment) {
   backend->free_segment(segment);
 }
 
-// --- On the hardware, where there is any.
-
-TEST(CudaHardware, TheFirstDeviceWorks) {
-  std::shared_ptr<const CudaDriver> driver;
-  try {
-    driver = CudaDriver::open("libcuda.so.1");
-  } catch (const DeviceError& error) {
-    GTEST_SKIP() << error.what();
-  }
-  CudaBackend backend(driver, 0);
-  EXPECT_THAT(backend.description(), Not(HasSubstr("stand-in")));
-  const Stream stream = backend.create_stream();
-  const auto range = backend.reserve_address(4 * backend.limits().page_granularity);
-  const auto pages = backend.create_pages(backend.limits().page_granularity);
-  ASSERT_TRUE(range && pages);
-  ASSERT_TRUE(backend.map(range->base, *pages));
-  ASSERT_TRUE(backend.set_access(range->base, pages->size_bytes));
-  backend.fill(reinterpret_cast<void*>(range->base), 'h', 4096, stream);
-  char seen = 0;
-  backend.copy(&seen, reinterpret_cast<void*>(range->base + 4095), 1, stream);
-  backend.synchronize(stream);
-  EXPECT_EQ(seen, 'h');
-}
-
 }  // namespace
 }  // namespace tenon

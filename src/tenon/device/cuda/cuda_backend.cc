@@ -40,19 +40,23 @@ cu::DeviceId find_device(const CudaDriver& driver, int index) {
   return id;
 }
 
-cu::Context retain_context(const CudaDriver& driver, cu::DeviceId id) {
-  cu::Context context = nullptr;
-  driver.call(driver.primary_ctx_retain, &context, id);
-  return context;
+}  // namespace
+
+CudaBackend::PrimaryContext::PrimaryContext(const CudaDriver& driver, cu::DeviceId id)
+    : driver_(driver), id_(id) {
+  driver_.call(driver_.primary_ctx_retain, &handle, id_);
 }
 
-}  // namespace
+CudaBackend::PrimaryContext::~PrimaryContext() {
+  if (driver_.is_same_process()) driver_.primary_ctx_release(id_);
+}
 
 CudaBackend::CudaBackend(std::shared_ptr<const CudaDriver> driver, int index)
     : driver_(std::move(driver)),
       device_{DeviceType::kCuda, static_cast<std::int16_t>(index)},
       id_(find_device(*driver_, index)),
-      context_(retain_context(*driver_, id_)),
+      primary_(*driver_, id_),
+      context_(primary_.handle),
       page_granularity_(granularity(*driver_, context_, id_)),
       table_(page_granularity_, true),
       streams_(*driver_, device_) {
@@ -96,7 +100,6 @@ CudaBackend::~CudaBackend() {
     });
     streams_.release_all();
   });
-  driver_->primary_ctx_release(id_);
 }
 
 int CudaBackend::attribute(int which) const {
@@ -223,14 +226,16 @@ cu::AllocationProperties CudaBackend::page_properties() const {
 }
 
 // Some sandboxes refuse what the device's attribute promises; then pages stay in this process.
-bool CudaBackend::makes_pages_to_export() const {
+bool CudaBackend::makes_pages_to_export() {
   const CudaScope scope(*driver_, context_);
   const cu::AllocationProperties properties = page_properties();
-  cu::Allocation pages = 0;
-  const cu::Result made = driver_->mem_create(
-      &pages, static_cast<std::size_t>(page_granularity_), &properties, 0ull);
-  if (made == cu::kSuccess) driver_->call_to_give_back(driver_->mem_release, pages);
-  return made == cu::kSuccess || made == cu::kErrorOutOfMemory;
+  cu::Allocation made = 0;
+  const cu::Result result = driver_->mem_create(
+      &made, static_cast<std::size_t>(page_granularity_), &properties, 0ull);
+  if (result != cu::kSuccess) return result == cu::kErrorOutOfMemory;
+  const PageHandle pages = table_.add_pages(page_granularity_, made);
+  if (driver_->mem_release(made) == cu::kSuccess) table_.release_pages(pages);  // else at the end
+  return true;
 }
 
 std::optional<AddressRange> CudaBackend::reserve_address(std::uint64_t size_bytes) {
