@@ -148,6 +148,9 @@ void DeviceMemory::empty_cache() {
     else
       ignore_refusal([&] { allocator->empty_cache(); });
   }
+  // Pools that were over when the device would not let them go.
+  const std::lock_guard lock(pools_mutex_);
+  for (const auto& pool : std::list<std::shared_ptr<Pool>>(pools_)) drop_if_over(pool.get());
 }
 
 void DeviceMemory::set_fraction(double fraction) {

@@ -1,7 +1,7 @@
 // The backend on a real GPU; skipped where there is none.
 //
-// The contract's whole suite runs there, too, when TENON_TEST_CUDA_HARDWARE is set (make check-cuda):
-// not by itself, since a list of tests must not need a driver.
+// The whole suite of the contract runs there, too, when TENON_TEST_CUDA_HARDWARE is set, as in
+// make check-cuda; not by itself, since a list of tests must not need a driver.
 #include <gmock/gmock.h>
 
 #include <cstdlib>
