@@ -103,7 +103,8 @@ std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> funct
   return std::make_shared<Function>(std::move(function));
 }
 
-std::shared_ptr<Module> relu() {
+std::shared_ptr<Module> relu(bool in_place) {
+  if (in_place) return make_function([](const Tensor& x) { return ops::relu_(x); });
   return make_function([](const Tensor& x) { return ops::relu(x); });
 }
 

@@ -89,7 +89,9 @@ class Function final : public Module {
 };
 std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> function);
 
-std::shared_ptr<Module> relu();
+// In place it overwrites its input: for what another layer has just made and does not need, as the
+// convolutions and linear layers do not.
+std::shared_ptr<Module> relu(bool in_place = false);
 std::shared_ptr<Module> gelu();
 std::shared_ptr<Module> flatten(std::int64_t start_dim = 1);
 std::shared_ptr<Module> max_pool2d(ops::Pair kernel, ops::Pair stride = 0);
