@@ -59,7 +59,8 @@ std::string_view divergence_name(Divergence divergence);
 //   2. The cursor is at a slot, or behind the last.
 //
 // place: amortised O(1) while the program keeps to the plan, O(slots skipped) after skipping.
-// release: O(1). Questions about what is in use: O(slots), for nothing is counted. Construction O(n log n). Not thread-safe.
+// release: O(1). Questions about what is in use: O(slots), for nothing is counted. Construction
+// O(n log n). Not thread-safe.
 class PlanHeap {
  public:
   using Handle = PlanBlock*;

@@ -57,10 +57,10 @@ concept BorrowingLane = requires(L lane, Chunk* chunk) {
 // fallback, if there is one, is asked for the block alone.
 //
 // Thread safety: as DeviceAllocator. One lock for each lane, which costs its usual thread next to
-// nothing and is held for one placement, so threads on streams of their own do not meet; growth has a mutex of its own, so a thread that
-// waits for the driver stops nobody who finds room. Complexity: the heap's. A free by DataPtr looks
-// nothing up: the block names its chunk, the chunk its lane. A block is only ever reused on its own
-// stream; record_stream is refused for others.
+// nothing and is held for one placement, so threads on streams of their own do not meet; growth has
+// a mutex of its own, so a thread that waits for the driver stops nobody who finds room.
+// Complexity: the heap's. A free by DataPtr looks nothing up: the block names its chunk, the chunk
+// its lane. A block is only ever reused on its own stream; record_stream is refused for others.
 template <typename L>
 class PerStreamAllocator : public DeviceAllocator {
  public:
