@@ -275,6 +275,7 @@ nlohmann::json DeviceMemory::stats() const {
   out["private_pools.reserved_bytes"] = pooled;
   out["private_pools.allocated_bytes"] = pooled_in_use;
   out["device.held_bytes"] = backend_.held_bytes();
+  out["device.held_peak_bytes"] = backend_.held_peak_bytes();  // never reset
   out["device.total_bytes"] = backend_.memory().total_bytes;
   out["device.free_bytes"] = backend_.memory().free_bytes;
   out["driver.calls"] = ledger.memory_calls();
