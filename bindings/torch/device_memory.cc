@@ -95,8 +95,6 @@ void* DeviceMemory::allocate(std::uint64_t size_bytes, cu::Stream stream) {
 
 bool DeviceMemory::free(void* data) {
   if (data == nullptr) return true;
-  // A forked child lets go of tensors that it never made; a lock may have been held at the fork.
-  if (!backend_.driver().is_same_process()) [[unlikely]] return true;
   Held held;
   {
     const std::lock_guard lock(held_lock_);
