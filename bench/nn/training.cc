@@ -1,6 +1,6 @@
 // Training beside libtorch, where the build found it: one process, the same models, weights,
 // batches and threads. Steps alternate, so that a busy machine slows both alike.
-//   bench_training [--threads N] [--data FILE]
+//   bench_training [--threads N] [--data FILE]   (without N: times on one and on two)
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -166,7 +166,7 @@ void compare_losses(const Case& what, const std::vector<std::uint8_t>& text, int
     const double theirs = peer->step(batch.input, batch.target);
     largest = std::max(largest, std::abs(last - theirs) / theirs);
   }
-  fmt::print("\nthe character GPT on {} characters, {} steps: loss {:.4f} to {:.4f}", text.size(),
+  fmt::print("the character GPT on {} characters, {} steps: loss {:.4f} to {:.4f}", text.size(),
              steps, first, last);
   fmt::print("{}\n",
              peer == nullptr
@@ -207,12 +207,14 @@ void show_depth() {
 }
 
 int run(int argc, char** argv) {
-  int threads = 1;
+  int threads = 0;  // 0: one, and the times on two as well
   std::string file = TENON_SOURCE_DIR "/data/text/genesis.txt";
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--threads") == 0) threads = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--data") == 0) file = argv[i + 1];
   }
+  const bool both = threads == 0;
+  threads = std::max(threads, 1);
   set_num_threads(threads);
   const std::string content = nn::read_text(file);
   const nn::Vocabulary vocabulary = nn::Vocabulary::of(content);
@@ -236,12 +238,19 @@ int run(int argc, char** argv) {
                                    gpt};
   const char* const wanted[] = {"wanted: 5", "wanted: 1.25", "wanted: 1.25", "wanted: 1",
                                 "wanted: 1"};
-  fmt::print(
-      "a training step in us, {} thread{}: parameters updated after backward (as libtorch "
-      "does), or in it\n{:<8} {:<5} {:>12} {:>12} {:>12} {:>8} {:>8}\n",
-      threads, threads == 1 ? "" : "s", "model", "", "after", "in backward", "libtorch", "ratio",
-      "ratio");
-  for (std::size_t i = 0; i < cases.size(); ++i) compare(cases[i], threads, wanted[i]);
+  const auto compare_times = [&](int count) {
+    set_num_threads(count);
+    fmt::print(
+        "a training step in us, {} thread{}: parameters updated after backward (as libtorch "
+        "does), or in it\n{:<8} {:<5} {:>12} {:>12} {:>12} {:>8} {:>8}\n",
+        count, count == 1 ? "" : "s", "model", "", "after", "in backward", "libtorch", "ratio",
+        "ratio");
+    for (std::size_t i = 0; i < cases.size(); ++i) compare(cases[i], count, wanted[i]);
+    fmt::print("\n");
+  };
+  compare_times(threads);
+  if (both) compare_times(2);
+  set_num_threads(threads);
   compare_losses(gpt, text, threads);
   compare_memory(cases, threads);
   show_depth();

@@ -309,6 +309,35 @@ TEST(Relu, KeepsABitForAnElement) {
   }
 }
 
+TEST(Relu, InPlaceSparesWhatOthersHold) {
+  Generator generator(5);
+  const Tensor images = randn({8, 1, 12, 12}, DType::kF32, generator);
+  const Tensor labels = randint(0, 10, {8}, DType::kI64, generator);
+  std::vector<Tensor> wanted;
+  for (const std::int64_t segments : {1, 2, 3, 5, 10}) {
+    Generator again(3);
+    const std::shared_ptr<Sequential> model = make_cnn({12, 12, 10}, again);
+    model->set_checkpoints(segments);
+    autograd::backward(ops::cross_entropy((*model)(images), labels));
+    std::vector<Tensor> found;
+    for (const Tensor& p : model->parameters()) found.push_back(p.grad());
+    if (wanted.empty()) wanted = found;
+    for (std::size_t i = 0; i < found.size(); ++i)
+      EXPECT_TRUE(same_bits(found[i], wanted[i])) << segments << " segments, parameter " << i;
+  }
+  Sequential model;  // tanh keeps its result
+  model.add(make_function([](const Tensor& x) { return ops::tanh(x); }));
+  model.add(relu(true));
+  const Tensor x = randn({2000}, DType::kF32, generator).set_requires_grad(true);
+  autograd::backward(ops::sum(model(x)));
+  const Tensor t = ops::tanh(x.detach());
+  const Tensor slope = ops::mul(ops::sub(1, ops::square(t)), to(ops::gt(t, 0), DType::kF32));
+  EXPECT_LE(ops::amax(ops::abs(ops::sub(x.grad(), slope))).item<double>(), 1e-6);
+  const Tensor kept = clone(x.detach());
+  static_cast<void>((*relu(true))(x));
+  EXPECT_TRUE(same_bits(x, kept));
+}
+
 TEST(Relu, InPlaceKeepsNoResult) {
   constexpr std::uint64_t kBytes = 1 << 20;
   const std::uint64_t peak = peak_of([] {
