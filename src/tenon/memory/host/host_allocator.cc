@@ -87,10 +87,11 @@ class HostAllocator::ReleaseReport {
 // The common case: the thread's heap has it in the door. Whatever else there is to do is a tail
 // call, so that this much needs no frame.
 inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint64_t key) {
-  LocalHeap* heap = HostThread::own_heap(key);
-  if (heap == nullptr || !heap->lock.try_lock_as_known_owner()) [[unlikely]] return nullptr;
-  const Held* again = heap->pass_again(word);
-  heap->lock.unlock_as_owner();
+  if (!HostThread::has_own_heap(key)) [[unlikely]] return nullptr;
+  LocalHeap& heap = HostThread::own_heap();
+  if (!heap.lock.try_lock_as_known_owner()) [[unlikely]] return nullptr;
+  const Held* again = heap.pass_again(word);
+  heap.lock.unlock_as_owner();
   return again;
 }
 
@@ -323,13 +324,13 @@ void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
 }
 
 void HostAllocator::raw_deallocate(void* data) {
-  LocalHeap* heap = HostThread::own_heap_in(id_);
-  if (heap != nullptr && observers_.empty() && heap->lock.try_lock_as_known_owner()) [[likely]] {
-    const bool inside = heap->come_back_raw(data);
-    heap->lock.unlock_as_owner();
-    if (inside) [[likely]] return;
-  }
-  find_and_drop(data);
+  if (!HostThread::has_own_heap_in(id_) || !observers_.empty()) [[unlikely]]
+    return find_and_drop(data);
+  LocalHeap& heap = HostThread::own_heap();
+  if (!heap.lock.try_lock_as_known_owner()) [[unlikely]] return find_and_drop(data);
+  const bool inside = heap.come_back_raw(data);
+  heap.lock.unlock_as_owner();
+  if (!inside) [[unlikely]] find_and_drop(data);
 }
 
 void HostAllocator::find_and_drop(void* data) {

@@ -35,12 +35,12 @@ class HostThread {
   static std::uint64_t key_of(std::uint64_t allocator_id, std::uint32_t stream_key) {
     return allocator_id << 32 | stream_key;
   }
-  static host::LocalHeap* own_heap(std::uint64_t key) {
-    return own_.key == key ? own_.heap : nullptr;
+  static bool has_own_heap(std::uint64_t key) { return own_.key == key; }
+  static bool has_own_heap_in(std::uint64_t allocator_id) {
+    return own_.key >> 32 == allocator_id;
   }
-  static host::LocalHeap* own_heap_in(std::uint64_t allocator_id) {
-    return own_.key >> 32 == allocator_id ? own_.heap : nullptr;
-  }
+  // Requires: one of these, for an allocator that lives.
+  static host::LocalHeap& own_heap() { return *own_.heap; }
   // The thread's heap, if it is the one used last; or null.
   static host::LocalHeap* find_last_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {
     if (last_.allocator_id == allocator_id && last_.stream_key == stream_key) [[likely]]

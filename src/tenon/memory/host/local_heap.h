@@ -85,7 +85,8 @@ class LocalHeap {
   bool come_back(const void* context) { return context == door_.context && come_back_in(); }
   // The same for one that is held by its bare pointer.
   bool come_back_raw(const void* data) {
-    return data == raw_data_ && come_back_in();
+    if (data != raw_data_) [[unlikely]] return false;
+    return come_back_in();
   }
   // A block that is allocated now, which may come back. Requires: the door is closed.
   void let_out(const Held& held, std::uintptr_t word) {
