@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-viewer demo benchmarks bench bench-cuda stress asan tsan debug clean
+.PHONY: help setup build test test-viewer demo benchmarks bench bench-cuda check-cuda stress asan tsan debug clean
 
 help:
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
@@ -12,6 +12,7 @@ help:
 	@echo "make benchmarks  build the programs in build/bench that make bench, bench-cuda and stress run"
 	@echo "make bench   set up, build, and print the figures of the README"
 	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
+	@echo "make check-cuda  first contact with an NVIDIA GPU: each step passed, failed or skipped"
 	@echo "make stress  millions of schedules, 10^9 operations (20 minutes), also under ASan and TSan"
 	@echo "make build   set up and build; the command is build/tenon"
 	@echo "make debug | asan | tsan   build and test that preset"
@@ -44,6 +45,9 @@ bench: benchmarks
 
 bench-cuda: benchmarks
 	@bench/cuda/run.sh $(BUILD)
+
+check-cuda: benchmarks
+	@bench/cuda/check.sh $(BUILD)
 
 stress: benchmarks
 	@scripts/stress.sh $(BUILD)

@@ -32,6 +32,16 @@ double chain_ns(int length, int elements) {
   });
 }
 
+// The same additions, and nothing else.
+double additions_ns(int length, int elements) {
+  const Tensor x = rand({elements}), one = rand({elements});
+  const NoGradGuard no_grad;
+  return measure_ns([&] {
+    Tensor y = x;
+    for (int i = 0; i < length; ++i) y = ops::add(y, one);
+  });
+}
+
 double step_ns(int inputs, int hidden, int outputs, int batch) {
   const Tensor w1 = rand({hidden, inputs}), b1 = rand({hidden});
   const Tensor w2 = rand({outputs, hidden}), b2 = rand({outputs});
@@ -58,6 +68,7 @@ int main() {
   print("100 adds of 1, forward + backward", chain_ns(100, 1), torch_chain_ns(100, 1), 5);
   print("100 adds of 64, forward + backward", chain_ns(100, 64), torch_chain_ns(100, 64), 5);
   print("100 adds of 4096", chain_ns(100, 4096), torch_chain_ns(100, 4096), 5);
+  fmt::print("{:<34} {:>10.0f}\n", "  of it the additions themselves", additions_ns(100, 4096));
   print("training step of a 2-8-1 net", step_ns(2, 8, 1, 4), torch_step_ns(2, 8, 1, 4), 5);
   print("the same of 784-256-10, batch 64", step_ns(784, 256, 10, 64),
         torch_step_ns(784, 256, 10, 64), 1.25);

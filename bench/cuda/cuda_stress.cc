@@ -1,8 +1,10 @@
 // Random operations on a GPU with kernels that check contents:
 //
 //   bench_cuda_stress [--operations 100000000] [--policy stitched] [--threads 2] [--streams 4]
+//                     [--seconds 0]
 //
-// Fails when one word was wrong, or memory was left over.
+// Fails when one word was wrong, memory was left over, or the device was lost. After --seconds the
+// rest is left out: several runs with other seeds make up a long one.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -33,6 +35,8 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--live", live, "Most bytes live at once, of each thread")->capture_default_str();
   app.add_option("--seed", options.seed, "Of the random numbers")->capture_default_str();
+  app.add_option("--seconds", options.most_seconds, "Stop after so long; 0: never")
+      ->capture_default_str();
   app.add_option("--device", index, "Which GPU")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   const auto driver = bench::cuda_or_not("bench_cuda_stress");
@@ -42,12 +46,16 @@ int main(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   ContentStressResult result;
   std::uint64_t left = 0;
-  {
+  try {
     const auto allocator = make_policy(policy, backend);
     result = run_content_stress(backend, *allocator, options);
     allocator->check_invariants();
     allocator->empty_cache();
     left = static_cast<std::uint64_t>(allocator->stats().allocated_bytes[0].current);
+  } catch (const std::exception& error) {
+    fmt::print("bench_cuda_stress: {} on {}, seed {}: {}\n", policy, to_string(backend.device()),
+               options.seed, error.what());
+    return 1;
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   fmt::print("{} on {}, seed {}: {} operations in {:.0f} s, {} allocations, {} lent to other "

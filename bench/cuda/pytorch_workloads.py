@@ -145,7 +145,8 @@ def generation(device):
         length = int(torch.randint(64, 513, (1,), generator=generator))
         tokens = torch.randint(0, 32000, (16, length), generator=generator).to(device)
         with torch.inference_mode():
-            out = model.generate(tokens, max_new_tokens=128, do_sample=False, pad_token_id=0)
+            out = model.generate(tokens, attention_mask=torch.ones_like(tokens), pad_token_id=0,
+                                 min_new_tokens=128, max_new_tokens=128, do_sample=False)
         return float(out.double().sum().item())
     return step
 

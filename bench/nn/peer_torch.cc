@@ -86,12 +86,11 @@ class TorchPeer final : public Peer {
   torch::Tensor loss_of(const torch::Tensor& x, const torch::Tensor& y) {
     if (what_.name == "mlp")
       return torch::cross_entropy_loss(
-          linear(torch::relu(linear(torch::relu(linear(x.flatten(1), "1")), "3")), "5"), y);
+          linear(linear(linear(x.flatten(1), "1").relu_(), "3").relu_(), "5"), y);
     if (what_.name == "cnn") {
-      auto h =
-          torch::max_pool2d(torch::relu(torch::conv2d(x, w("0.weight"), w("0.bias"), 1, 1)), 2);
-      h = torch::max_pool2d(torch::relu(torch::conv2d(h, w("3.weight"), w("3.bias"), 1, 1)), 2);
-      return torch::cross_entropy_loss(linear(torch::relu(linear(h.flatten(1), "7")), "9"), y);
+      auto h = torch::max_pool2d(torch::conv2d(x, w("0.weight"), w("0.bias"), 1, 1).relu_(), 2);
+      h = torch::max_pool2d(torch::conv2d(h, w("3.weight"), w("3.bias"), 1, 1).relu_(), 2);
+      return torch::cross_entropy_loss(linear(linear(h.flatten(1), "7").relu_(), "9"), y);
     }
     if (what_.name == "2-8-1") return torch::mse_loss(linear(torch::tanh(linear(x, "0")), "2"), y);
     return torch::cross_entropy_loss(gpt(x).view({-1, what_.gpt.vocabulary}), y.view({-1}));

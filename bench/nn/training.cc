@@ -1,6 +1,6 @@
 // Training beside libtorch, where the build found it: one process, the same models, weights,
 // batches and threads. Steps alternate, so that a busy machine slows both alike.
-//   bench_training [--threads N] [--data FILE]
+//   bench_training [--threads N] [--data FILE]   (without N: times on one and on two)
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -47,10 +47,14 @@ std::shared_ptr<nn::Module> build(const Case& what) {
   return model;
 }
 
+// When parameters are updated: after backward, all gradients having been there at once; or each as
+// its gradient comes (nn::UpdatesInBackward), which ends with the same weights.
+enum class Mode { kAfterBackward, kInBackward };
+
 // Our side of a case.
 class Ours {
  public:
-  explicit Ours(const Case& what) : what_(what), model_(build(what)) {
+  Ours(const Case& what, Mode mode) : what_(what), model_(build(what)) {
     if (what.optimizer == "sgd")
       optimizer_ = std::make_unique<nn::Sgd>(
           model_->named_parameters(),
@@ -58,13 +62,17 @@ class Ours {
     else
       optimizer_ = std::make_unique<nn::Adam>(model_->named_parameters(),
                                               nn::AdamOptions{.learning_rate = what.learning_rate});
-    updates_ = std::make_unique<nn::UpdatesInBackward>(*optimizer_);
+    if (mode == Mode::kInBackward) updates_ = std::make_unique<nn::UpdatesInBackward>(*optimizer_);
   }
   std::vector<nn::NamedTensor> weights() const { return model_->named_parameters(); }
 
   double step(const Tensor& input, const Tensor& target) {
     const Tensor loss = loss_of(input, target);
-    autograd::backward(loss);  // updates each parameter as its gradient comes
+    autograd::backward(loss);
+    if (updates_ == nullptr) {
+      optimizer_->step();
+      optimizer_->zero_grad();
+    }
     return loss.item<double>();
   }
 
@@ -84,61 +92,66 @@ class Ours {
 };
 
 // Most bytes of our tensors at once, for the batch and some steps.
-std::uint64_t our_peak_bytes(const Case& what) {
+std::uint64_t our_peak_bytes(const Case& what, Mode mode) {
   HostBackend backend;
   HostAllocator allocator(backend);
   StepMeter meter(allocator);
   const AllocatorGuard guard(Device{}, meter);
-  Ours ours(what);
+  Ours ours(what, mode);
   for (int i = 0; i < 3; ++i) ours.step(what.input, what.target);
   return meter.peak_bytes();
 }
 
 // One step of each after the other; the fastest of each counts.
 void compare(const Case& what, int threads, const char* wanted) {
-  Ours ours(what);
-  const std::unique_ptr<Peer> peer = make_peer(what, ours.weights(), threads);
-  const auto our_step = [&] { with_scope([&] { ours.step(what.input, what.target); }); };
-  for (int i = 0; i < 3; ++i) our_step();
-  const double once = std::max(time_ns(our_step), 1e3);
+  Ours after(what, Mode::kAfterBackward), during(what, Mode::kInBackward);
+  const std::unique_ptr<Peer> peer = make_peer(what, after.weights(), threads);
+  const std::function<void()> steps[3] = {
+      [&] { with_scope([&] { after.step(what.input, what.target); }); },
+      [&] { with_scope([&] { during.step(what.input, what.target); }); },
+      [&] { peer->step(what.input, what.target); }};
+  const std::size_t sides = peer == nullptr ? 2 : 3;
+  for (int i = 0; i < 3; ++i) steps[1]();
+  const double once = std::max(time_ns(steps[1]), 1e3);
   const int inner = std::max(1, static_cast<int>(2e6 / once));
-  const int rounds = std::clamp(static_cast<int>(4e9 / (2 * once * inner)), 5, 200);
-  double best = 1e18;
-  double peer_best = 1e18;
-  for (int round = 0; round < rounds; ++round) {
-    best = std::min(best, time_ns([&] {
-                            for (int i = 0; i < inner; ++i) our_step();
-                          }) / inner);
-    if (peer != nullptr)
-      peer_best = std::min(peer_best, time_ns([&] {
-                                        for (int i = 0; i < inner; ++i)
-                                          peer->step(what.input, what.target);
-                                      }) / inner);
-  }
-  const bool has_peer = peer != nullptr;
-  fmt::print("{:<8} {:<5} {:>12.1f} {:>12} {:>8}   {}\n", what.name, what.optimizer, best / 1e3,
-             has_peer ? fmt::format("{:.1f}", peer_best / 1e3) : "-",
-             has_peer ? fmt::format("{:.2f}", peer_best / best) : "-", wanted);
+  const int rounds = std::clamp(static_cast<int>(6e9 / (3 * once * inner)), 5, 200);
+  double best[3] = {1e18, 1e18, 1e18};
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t side = 0; side < sides; ++side)
+      best[side] = std::min(best[side], time_ns([&] {
+                                          for (int i = 0; i < inner; ++i) steps[side]();
+                                        }) / inner);
+  const auto ratio = [&](double ours) {
+    return peer == nullptr ? "-" : fmt::format("{:.2f}", best[2] / ours);
+  };
+  fmt::print("{:<8} {:<5} {:>12.1f} {:>12.1f} {:>12} {:>8} {:>8}   {}\n", what.name, what.optimizer,
+             best[0] / 1e3, best[1] / 1e3,
+             peer == nullptr ? "-" : fmt::format("{:.1f}", best[2] / 1e3), ratio(best[0]),
+             ratio(best[1]), wanted);
 }
 
 void compare_memory(const std::vector<Case>& cases, int threads) {
-  fmt::print("\n{:<8} {:<5} {:>12} {:>12} {:>8}   most bytes of tensors at once (wanted: 0.7)\n",
-             "model", "", "tenon", "libtorch", "ratio");
+  fmt::print("\nmost bytes of tensors at once\n{:<8} {:<5} {:>12} {:>12} {:>12} {:>8} {:>8}\n",
+             "model", "", "after", "in backward", "libtorch", "ratio", "ratio");
   for (const Case& what : cases) {
-    const std::uint64_t bytes = our_peak_bytes(what);
-    const Ours ours(what);
+    const std::uint64_t after = our_peak_bytes(what, Mode::kAfterBackward);
+    const std::uint64_t during = our_peak_bytes(what, Mode::kInBackward);
+    const Ours ours(what, Mode::kAfterBackward);
     const std::uint64_t peer = peer_peak_of(what, ours.weights(), threads);
-    fmt::print("{:<8} {:<5} {:>12} {:>12} {:>8}\n", what.name, what.optimizer,
-               format_byte_size(bytes), peer > 0 ? format_byte_size(peer) : "-",
-               peer > 0
-                   ? fmt::format("{:.2f}", static_cast<double>(bytes) / static_cast<double>(peer))
-                   : "-");
+    const auto ratio = [&](std::uint64_t bytes) {
+      return peer == 0
+                 ? "-"
+                 : fmt::format("{:.3f}", static_cast<double>(bytes) / static_cast<double>(peer));
+    };
+    fmt::print("{:<8} {:<5} {:>12} {:>12} {:>12} {:>8} {:>8}   wanted: 0.7\n", what.name,
+               what.optimizer, format_byte_size(after), format_byte_size(during),
+               peer > 0 ? format_byte_size(peer) : "-", ratio(after), ratio(during));
   }
 }
 
 // The same losses, step by step, from the same weights and batches.
 void compare_losses(const Case& what, const std::vector<std::uint8_t>& text, int threads) {
-  Ours ours(what);
+  Ours ours(what, Mode::kInBackward);
   const std::unique_ptr<Peer> peer = make_peer(what, ours.weights(), threads);
   const nn::TextBatch batch = nn::make_text_batch(what.input.size(0), what.input.size(1));
   double first = 0;
@@ -153,7 +166,7 @@ void compare_losses(const Case& what, const std::vector<std::uint8_t>& text, int
     const double theirs = peer->step(batch.input, batch.target);
     largest = std::max(largest, std::abs(last - theirs) / theirs);
   }
-  fmt::print("\nthe character GPT on {} characters, {} steps: loss {:.4f} to {:.4f}", text.size(),
+  fmt::print("the character GPT on {} characters, {} steps: loss {:.4f} to {:.4f}", text.size(),
              steps, first, last);
   fmt::print("{}\n",
              peer == nullptr
@@ -194,12 +207,14 @@ void show_depth() {
 }
 
 int run(int argc, char** argv) {
-  int threads = 1;
+  int threads = 0;  // 0: one, and the times on two as well
   std::string file = TENON_SOURCE_DIR "/data/text/genesis.txt";
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--threads") == 0) threads = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--data") == 0) file = argv[i + 1];
   }
+  const bool both = threads == 0;
+  threads = std::max(threads, 1);
   set_num_threads(threads);
   const std::string content = nn::read_text(file);
   const nn::Vocabulary vocabulary = nn::Vocabulary::of(content);
@@ -223,9 +238,19 @@ int run(int argc, char** argv) {
                                    gpt};
   const char* const wanted[] = {"wanted: 5", "wanted: 1.25", "wanted: 1.25", "wanted: 1",
                                 "wanted: 1"};
-  fmt::print("a training step, {} thread{}\n{:<8} {:<5} {:>12} {:>12} {:>8}\n", threads,
-             threads == 1 ? "" : "s", "model", "", "tenon us", "libtorch us", "ratio");
-  for (std::size_t i = 0; i < cases.size(); ++i) compare(cases[i], threads, wanted[i]);
+  const auto compare_times = [&](int count) {
+    set_num_threads(count);
+    fmt::print(
+        "a training step in us, {} thread{}: parameters updated after backward (as libtorch "
+        "does), or in it\n{:<8} {:<5} {:>12} {:>12} {:>12} {:>8} {:>8}\n",
+        count, count == 1 ? "" : "s", "model", "", "after", "in backward", "libtorch", "ratio",
+        "ratio");
+    for (std::size_t i = 0; i < cases.size(); ++i) compare(cases[i], count, wanted[i]);
+    fmt::print("\n");
+  };
+  compare_times(threads);
+  if (both) compare_times(2);
+  set_num_threads(threads);
   compare_losses(gpt, text, threads);
   compare_memory(cases, threads);
   show_depth();

@@ -22,6 +22,32 @@ const char* state_name(BlockInfo::State state) {
   return "inactive";
 }
 
+// What a pool has beside the policy. Their peaks need not have been at the same time, so the sum of
+// them is no less than the peak of the sum.
+void add_stats(AllocatorStats& sum, const AllocatorStats& more) {
+  const auto add = [](PoolStats& to, const PoolStats& from) {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+      to[i].current += from[i].current;
+      to[i].peak += from[i].peak;
+      to[i].allocated += from[i].allocated;
+    }
+  };
+  add(sum.allocation, more.allocation);
+  add(sum.segment, more.segment);
+  add(sum.active, more.active);
+  add(sum.inactive_split, more.inactive_split);
+  add(sum.allocated_bytes, more.allocated_bytes);
+  add(sum.reserved_bytes, more.reserved_bytes);
+  add(sum.active_bytes, more.active_bytes);
+  add(sum.inactive_split_bytes, more.inactive_split_bytes);
+  add(sum.requested_bytes, more.requested_bytes);
+  sum.num_alloc_retries += more.num_alloc_retries;
+  sum.num_ooms += more.num_ooms;
+  sum.num_device_alloc += more.num_device_alloc;
+  sum.num_device_free += more.num_device_free;
+  sum.num_sync_all_streams += more.num_sync_all_streams;
+}
+
 PolicyOptions policy_options(const Settings& settings) {
   PolicyOptions options;
   options.conf = settings.conf;
@@ -52,6 +78,7 @@ Stream DeviceMemory::number_of(cu::Stream stream) {
 
 void* DeviceMemory::allocate(std::uint64_t size_bytes, cu::Stream stream) {
   if (size_bytes == 0) return nullptr;
+  backend_.driver().require_same_process();  // what is cached here is the parent's
   const Stream on = number_of(stream);
   std::shared_ptr<Pool> pool;
   if (open_pools_.load(std::memory_order_acquire) != 0) [[unlikely]] pool = pool_for(stream);
@@ -68,6 +95,8 @@ void* DeviceMemory::allocate(std::uint64_t size_bytes, cu::Stream stream) {
 
 bool DeviceMemory::free(void* data) {
   if (data == nullptr) return true;
+  // A forked child lets go of tensors that it never made; a lock may have been held at the fork.
+  if (!backend_.driver().is_same_process()) [[unlikely]] return true;
   Held held;
   {
     const std::lock_guard lock(held_lock_);
@@ -113,7 +142,15 @@ void* DeviceMemory::base_of(void* data, std::size_t* size_bytes) const {
 }
 
 void DeviceMemory::empty_cache() {
-  for (DeviceAllocator* allocator : allocators()) allocator->empty_cache();
+  for (DeviceAllocator* allocator : allocators()) {
+    if (open_pools_.load(std::memory_order_acquire) == 0)
+      allocator->empty_cache();
+    else
+      ignore_refusal([&] { allocator->empty_cache(); });
+  }
+  // Pools that were over when the device would not let them go.
+  const std::lock_guard lock(pools_mutex_);
+  for (const auto& pool : std::list<std::shared_ptr<Pool>>(pools_)) drop_if_over(pool.get());
 }
 
 void DeviceMemory::set_fraction(double fraction) {
@@ -121,7 +158,14 @@ void DeviceMemory::set_fraction(double fraction) {
     throw InvalidArgument(fmt::format("memory fraction {} is not above 0 and up to 1", fraction));
   const auto total = static_cast<double>(backend_.limits().recommended_working_set_bytes);
   const auto limit = static_cast<std::uint64_t>(fraction * total);
+  const std::lock_guard lock(pools_mutex_);
+  fraction_ = fraction;
   backend_.set_limit(settings_.limit_bytes == 0 ? limit : std::min(limit, settings_.limit_bytes));
+}
+
+double DeviceMemory::fraction() const {
+  const std::lock_guard lock(pools_mutex_);
+  return fraction_;
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -140,8 +184,8 @@ std::shared_ptr<DeviceMemory::Pool> DeviceMemory::pool_for(cu::Stream stream) co
   return nullptr;
 }
 
-void DeviceMemory::begin_pool(PoolId id, StreamFilter filter) {
-  const std::lock_guard lock(pools_mutex_);
+// One more user of the pool, which is made if need be. Requires: pools_mutex_.
+std::shared_ptr<DeviceMemory::Pool> DeviceMemory::use_pool(PoolId id) {
   auto pool = find_pool(id);
   if (pool == nullptr) {
     pool = std::make_shared<Pool>();
@@ -149,12 +193,27 @@ void DeviceMemory::begin_pool(PoolId id, StreamFilter filter) {
     pool->memory = std::make_unique<PrivatePool>(
         backend_, [this] { ignore_refusal([this] { allocator_->empty_cache(); }); });
     watch(*pool->memory);
-  } else {
-    pools_.remove(pool);
+    pools_.push_front(pool);
+  } else if (pool->users == 0) {
+    pool->memory->hold();  // blocks of its former life kept it
   }
-  if (!pool->filter) ++open_pools_;
-  pool->filter = std::move(filter);
   ++pool->users;
+  return pool;
+}
+
+void DeviceMemory::retain_pool(PoolId id) {
+  const std::lock_guard lock(pools_mutex_);
+  use_pool(id);
+}
+
+void DeviceMemory::begin_pool(PoolId id, StreamFilter filter) {
+  const std::lock_guard lock(pools_mutex_);
+  if (const auto pool = find_pool(id); pool != nullptr && pool->filter)
+    throw InvalidArgument(fmt::format("pool ({}, {}) is open already", id.first, id.second));
+  const auto pool = use_pool(id);
+  pool->filter = std::move(filter);
+  ++open_pools_;
+  pools_.remove(pool);
   pools_.push_front(pool);
 }
 
@@ -200,15 +259,17 @@ std::vector<DeviceAllocator*> DeviceMemory::allocators() const {
 
 nlohmann::json DeviceMemory::stats() const {
   const std::lock_guard lock(pools_mutex_);
-  nlohmann::json out = nlohmann::json::object();
-  for (const auto& [name, value] : allocator_->stats().named()) out[name] = value;
-  std::uint64_t pooled = 0;
-  std::uint64_t pooled_in_use = 0;
+  AllocatorStats all = allocator_->stats();
+  std::int64_t pooled = 0;
+  std::int64_t pooled_in_use = 0;
   for (const auto& pool : pools_) {
     const AllocatorStats stats = pool->memory->stats();
-    pooled += static_cast<std::uint64_t>(stats.reserved_bytes[0].current);
-    pooled_in_use += static_cast<std::uint64_t>(stats.allocated_bytes[0].current);
+    pooled += stats.reserved_bytes[0].current;
+    pooled_in_use += stats.allocated_bytes[0].current;
+    add_stats(all, stats);
   }
+  nlohmann::json out = nlohmann::json::object();
+  for (const auto& [name, value] : all.named()) out[name] = value;
   const DriverLedger ledger = backend_.ledger();
   out["private_pools"] = pools_.size();
   out["private_pools.reserved_bytes"] = pooled;
@@ -237,11 +298,12 @@ void DeviceMemory::add_segments(nlohmann::json& out, const DeviceAllocator& allo
       allocated += in_use ? block.size_bytes : 0;
       active += is_active ? block.size_bytes : 0;
       requested += is_active ? block.requested_bytes : 0;
+      const int stack = in_use && log_ != nullptr ? log_->stack_of(block.address) : 0;
       blocks.push_back({{"address", block.address},
                         {"size", block.size_bytes},
                         {"requested_size", is_active ? block.requested_bytes : 0},
                         {"state", state_name(block.state)},
-                        {"frames", nlohmann::json::array()}});
+                        {"stack", stack}});
     }
     const auto handle = reinterpret_cast<std::uintptr_t>(backend_.stream_handle(segment.stream));
     out.push_back({{"device", backend_.device().index},
@@ -273,7 +335,7 @@ nlohmann::json DeviceMemory::snapshot() const {
                        {"size", entry.size_bytes},
                        {"stream", handle},
                        {"time_us", entry.time_us},
-                       {"frames", nlohmann::json::array()}});
+                       {"stack", entry.stack}});
     }
   return {{"segments", std::move(segments)}, {"trace", std::move(trace)}};
 }

@@ -44,17 +44,22 @@ class DeviceMemory {
   DeviceMemory(CudaBackend& backend, const Settings& settings);
 
   void* allocate(std::uint64_t size_bytes, cu::Stream stream);
-  // False: nothing is held there. Throws nothing else.
+  // False: nothing is held there. In a forked child it does nothing: the memory is the parent's.
   bool free(void* data);
   // False: nothing is held there.
   bool record_stream(void* data, cu::Stream stream);
   // The segment that the address lies in, and its size; null when it is none of ours.
   void* base_of(void* data, std::size_t* size_bytes) const;
 
+  // While a pool is open, a graph may be under capture, which leaves little that can be given back:
+  // what the device then refuses is left alone.
   void empty_cache();
   void set_fraction(double fraction);
+  double fraction() const;
 
-  // Pools count their users: as many releases as begins end one, once its blocks are gone.
+  // Pools count their users: as many releases as begins and retains end one, once its blocks are
+  // gone. Throws InvalidArgument for a pool that is open already, or not open, or not in use.
+  void retain_pool(PoolId id);
   void begin_pool(PoolId id, StreamFilter filter);
   void end_pool(PoolId id);
   void release_pool(PoolId id);
@@ -87,6 +92,7 @@ class DeviceMemory {
   Stream number_of(cu::Stream stream);
   std::shared_ptr<Pool> pool_for(cu::Stream stream) const;
   std::shared_ptr<Pool> find_pool(PoolId id) const;
+  std::shared_ptr<Pool> use_pool(PoolId id);
   void watch(DeviceAllocator& allocator);
   void unwatch(DeviceAllocator& allocator);
   void drop_if_over(Pool* pool);
@@ -101,6 +107,7 @@ class DeviceMemory {
   PointerMap<Held> held_;
   Slab<Held> slab_;
 
+  double fraction_ = 1;  // under pools_mutex_
   std::atomic<int> open_pools_{0};
   mutable std::recursive_mutex pools_mutex_;   // pools and observers
   std::list<std::shared_ptr<Pool>> pools_;     // youngest first

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "asking_stack.h"
 #include "device_memory.h"
 #include "pytorch_errors.h"
 #include "tenon/base/byte_size.h"
@@ -42,6 +43,22 @@ Process& process() {
   return instance;
 }
 
+// PyTorch copies between devices without asking whose memory it is, and a mapped page is reached
+// only by the devices that it was opened to. So devices of one process let each other in.
+void introduce(DeviceMemory& first, DeviceMemory& second) {
+  CudaBackend& a = first.backend();
+  CudaBackend& b = second.backend();
+  if (a.can_be_reached_by(b) && b.can_be_reached_by(a)) {
+    a.allow_peer(b);
+    b.allow_peer(a);
+  } else if (process().settings.value_or(Settings{}).policy != "caching") {
+    std::fprintf(stderr,
+                 "tenon_torch: the hardware has no path between %s and %s; copies between them need "
+                 "policy=\"caching\"\n",
+                 to_string(a.device()).c_str(), to_string(b.device()).c_str());
+  }
+}
+
 DeviceMemory& make_device(int index) {
   Process& p = process();
   const std::lock_guard lock(p.mutex);
@@ -51,6 +68,9 @@ DeviceMemory& make_device(int index) {
   if (made != nullptr) return *made;
   made = new DeviceMemory(cuda_backend(index), p.settings.value_or(Settings{}));
   if (p.log_entries != 0) made->log_events(p.log_entries);
+  for (const auto& other : p.devices)
+    if (DeviceMemory* there = other.load())
+      ignore_refusal([&] { introduce(*there, *made); });
   p.devices[static_cast<std::size_t>(index)].store(made, std::memory_order_release);
   return *made;
 }
@@ -98,6 +118,12 @@ int for_python(Call&& call) {
     process().error = error.what();
     return 1;
   }
+}
+
+// The end of a process, or of a device: what is freed then is forgotten without complaint.
+bool is_over(const std::exception& error) {
+  const auto* refusal = dynamic_cast<const CudaError*>(&error);
+  return refusal != nullptr && refusal->is_device_lost();
 }
 
 void refuse_free(const void* data, const std::string& reason) {
@@ -170,6 +196,7 @@ using namespace tenon::torch;
 
 TENON_TORCH_API void* tenon_malloc(ssize_t size, int index, cu::Stream stream) {
   return for_pytorch("tenon_malloc", [&] {
+    const AskingStack stack;
     return device(index).allocate(static_cast<std::uint64_t>(size), stream);
   });
 }
@@ -178,7 +205,7 @@ TENON_TORCH_API void tenon_free(void* data, ssize_t, int index, cu::Stream) {
   try {
     if (!device(index).free(data)) refuse_free(data, "it is not held by tenon_torch");
   } catch (const std::exception& error) {
-    refuse_free(data, error.what());
+    if (!is_over(error)) refuse_free(data, error.what());
   }
 }
 
@@ -207,11 +234,12 @@ TENON_TORCH_API void* tenon_base_alloc(void* data, std::size_t* size) {
 
 TENON_TORCH_API void tenon_record_stream(void* data, cu::Stream stream) {
   for_pytorch("tenon_record_stream", [&] {
-    bool found = data == nullptr;
+    bool found = false;
     for_each_device([&](DeviceMemory& memory) {
       found = found || memory.record_stream(data, stream);
     });
-    if (!found) throw InvalidPointer(fmt::format("{} is not held by tenon_torch", fmt::ptr(data)));
+    // Not found: a tensor over another library's memory (DLPack). Its owner sees to its streams;
+    // PyTorch's own allocator passes over it, too.
   });
 }
 
@@ -245,7 +273,7 @@ TENON_TORCH_API void tenon_torch_cancel() {
 
 TENON_TORCH_API const char* tenon_torch_error() { return process().error.c_str(); }
 
-// What the last of the next two found, as JSON. Valid until the next call.
+// What the last of the next ones found, as JSON. Valid until the next call.
 TENON_TORCH_API const char* tenon_torch_answer() { return process().answer.c_str(); }
 
 TENON_TORCH_API int tenon_torch_stats(int index) {
@@ -278,6 +306,21 @@ TENON_TORCH_API int tenon_torch_empty_cache() {
 
 TENON_TORCH_API int tenon_torch_set_fraction(double fraction, int index) {
   return for_python([&] { device(index).set_fraction(fraction); });
+}
+
+TENON_TORCH_API int tenon_torch_fraction(int index) {
+  return for_python([&] { process().answer = fmt::format("{}", device(index).fraction()); });
+}
+
+// One more user of a private pool; tenon_release_pool takes it away.
+TENON_TORCH_API int tenon_torch_retain_pool(int index, unsigned long long first,
+                                            unsigned long long second) {
+  return for_python([&] { device(index).retain_pool({first, second}); });
+}
+
+// From now on the source gives a number to whoever asks for memory; the snapshot has it as "stack".
+TENON_TORCH_API void tenon_torch_stack_source(StackSource source) {
+  AskingStack::set_source(source);
 }
 
 TENON_TORCH_API int tenon_torch_log_events(std::size_t max_entries) {

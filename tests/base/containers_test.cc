@@ -1,10 +1,13 @@
-// The slab of nodes and the map from bare pointers.
+// The slab of nodes, the map from bare pointers, the set of small numbers.
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iterator>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
+#include "tenon/base/ordered_bits.h"
 #include "tenon/base/pointer_map.h"
 #include "tenon/base/random.h"
 #include "tenon/base/slab.h"
@@ -127,6 +130,31 @@ TEST(PointerMap, KeepsToItsMemoryBudget) {
     for (std::uint64_t i = 1; i <= 100000; ++i) ASSERT_EQ(map.take(key(i * 64)), &node);
     for (std::uint64_t i = 1; i <= 100000; ++i) map.insert(key(i * 64), &node);
     EXPECT_EQ(map.memory_bytes(), before);
+  }
+}
+
+TEST(OrderedBits, FindsNeighboursAsTheStandardSetDoes) {
+  for (const std::size_t size : {1u, 63u, 64u, 65u, 4096u, 4097u, 300000u}) {
+    Random random(size);
+    OrderedBits bits(size);
+    std::set<std::size_t> members;
+    for (int step = 0; step < 4000; ++step) {
+      const std::size_t i = random.below(size);
+      if (random.chance(0.5)) {
+        bits.insert(i);
+        members.insert(i);
+      } else if (!members.empty()) {
+        const std::size_t gone = random.chance(0.5) ? *members.begin() : i;
+        bits.erase(gone);
+        members.erase(gone);
+      }
+      const std::size_t at = random.below(size);
+      const auto next = members.upper_bound(at);
+      ASSERT_EQ(bits.contains(at), members.contains(at));
+      ASSERT_EQ(bits.above(at), next == members.end() ? OrderedBits::kNone : *next);
+      ASSERT_EQ(bits.at_most(at), next == members.begin() ? OrderedBits::kNone : *std::prev(next))
+          << "of " << size;
+    }
   }
 }
 

@@ -75,6 +75,23 @@ TEST(BiasedLock, ExcludesOwnerAndOthersBeforeAndAfterItIsShared) {
 }
 
 // The owner is inside most of the time, and others come rarely enough that it stays biased.
+TEST(BiasedGuard, ExcludesOwnerAndOthersAndLeavesAsItCame) {
+  BiasedLock lock;
+  std::uint64_t counter = 0;
+  const auto count = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      const BiasedGuard guard(lock);
+      ++counter;
+    }
+  };
+  count(1);  // so that this thread owns it
+  std::thread other([&] { count(20'000); });
+  count(200'000);
+  other.join();
+  EXPECT_EQ(counter, 220'001u);
+  const std::lock_guard held(lock);  // nobody left it locked
+}
+
 TEST(BiasedLock, RevokersWaitForAnOwnerThatIsInside) {
   for (int round = 0; round < 20; ++round) {
     BiasedLock lock;

@@ -17,10 +17,11 @@ using tenon::cu::Result;
     return entered
 
 // Calls that do not touch the device: they work on a lost one, too.
-#define STAND_IN_COUNT(name)           \
-  World& w = world();                  \
-  const std::lock_guard lock(w.mutex); \
-  ++w.calls[name];                     \
+#define STAND_IN_COUNT(name)                                                                       \
+  World& w = world();                                                                              \
+  const std::lock_guard lock(w.mutex);                                                             \
+  if (const Result scripted = w.scripted_failure(name); scripted != kSuccess) return scripted;     \
+  if (w.lost == kErrorDeinitialized) return w.lost;                                                \
   if (!w.initialised) return w.fault(kErrorNotInitialized, name ": no cuInit")
 
 extern "C" {
@@ -48,6 +49,7 @@ Result cuGetErrorName(Result error, const char** name) {
       {1, "CUDA_ERROR_INVALID_VALUE"},
       {2, "CUDA_ERROR_OUT_OF_MEMORY"},
       {3, "CUDA_ERROR_NOT_INITIALIZED"},
+      {4, "CUDA_ERROR_DEINITIALIZED"},
       {100, "CUDA_ERROR_NO_DEVICE"},
       {101, "CUDA_ERROR_INVALID_DEVICE"},
       {201, "CUDA_ERROR_INVALID_CONTEXT"},
@@ -57,6 +59,9 @@ Result cuGetErrorName(Result error, const char** name) {
       {719, "CUDA_ERROR_LAUNCH_FAILED"},
       {801, "CUDA_ERROR_NOT_SUPPORTED"},
       {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"},
+      {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"},
+      {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"},
+      {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"},
       {907, "CUDA_ERROR_CAPTURED_EVENT"},
       {999, "CUDA_ERROR_UNKNOWN"}};
   const auto it = kNames.find(error);
@@ -189,7 +194,8 @@ Result cuCtxPopCurrent_v2(Context* context) {
 
 Result cuCtxSynchronize() {
   STAND_IN_ENTER("cuCtxSynchronize");
-  if (const Result bad = w.forbid_while_capturing("cuCtxSynchronize"); bad != kSuccess) return bad;
+  if (const Result bad = w.forbid_with_any_capture("cuCtxSynchronize"); bad != kSuccess)
+    return bad;
   w.run_everything();
   return w.lost;
 }
@@ -207,6 +213,7 @@ Result cuCtxEnablePeerAccess(Context peer, unsigned flags) {
 
 Result cuModuleLoadData(Module* module, const void* image) {
   STAND_IN_ENTER("cuModuleLoadData");
+  if (const Result bad = w.forbid_while_capturing("cuModuleLoadData"); bad != kSuccess) return bad;
   const std::string text = static_cast<const char*>(image);
   if (text.find(".version") == std::string::npos || text.find(".target") == std::string::npos)
     return w.fault(kErrorInvalidImage, "cuModuleLoadData: no PTX");
@@ -239,7 +246,10 @@ Result cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsig
                       Stream stream, void** params, void** extra) {
   STAND_IN_ENTER("cuLaunchKernel");
   StreamState* on = w.stream_of(stream);
-  if (on == nullptr) return w.fault(kErrorInvalidHandle, "cuLaunchKernel: no such stream");
+  if (on == nullptr || on->device != current_context()->device)
+    return w.fault(kErrorInvalidHandle, "cuLaunchKernel: no stream of this context");
+  if (const Result bad = w.forbid_implicit_capture(on, "cuLaunchKernel"); bad != kSuccess)
+    return bad;
   const std::uint64_t threads = std::uint64_t{block_x} * block_y * block_z;
   if (grid_x * grid_y * grid_z == 0 || threads == 0 || threads > 1024 || extra != nullptr)
     return w.fault(kErrorInvalidValue, "cuLaunchKernel: sizes");

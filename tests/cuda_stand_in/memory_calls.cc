@@ -87,6 +87,7 @@ Result cuMemAlloc_v2(Address* address, std::size_t size) {
 
 Result cuMemAllocManaged(Address* address, std::size_t size, unsigned flags) {
   STAND_IN_ENTER("cuMemAllocManaged");
+  if (const Result bad = w.forbid_while_capturing("cuMemAllocManaged"); bad != kSuccess) return bad;
   if (size == 0 || flags != kAttachGlobal)
     return w.fault(kErrorInvalidValue, "cuMemAllocManaged: size or flags");
   *address = take_piece(w, size, Piece::Kind::kManaged);
@@ -109,6 +110,7 @@ Result cuMemFree_v2(Address address) {
 
 Result cuMemHostAlloc(void** address, std::size_t size, unsigned) {
   STAND_IN_ENTER("cuMemHostAlloc");
+  if (const Result bad = w.forbid_while_capturing("cuMemHostAlloc"); bad != kSuccess) return bad;
   if (size == 0) return w.fault(kErrorInvalidValue, "cuMemHostAlloc of nothing");
   *address = reinterpret_cast<void*>(take_piece(w, size, Piece::Kind::kHost));
   w.pinned += w.pieces.at(reinterpret_cast<Address>(*address)).size;
@@ -117,6 +119,7 @@ Result cuMemHostAlloc(void** address, std::size_t size, unsigned) {
 
 Result cuMemFreeHost(void* address) {
   STAND_IN_ENTER("cuMemFreeHost");
+  if (const Result bad = w.forbid_while_capturing("cuMemFreeHost"); bad != kSuccess) return bad;
   const auto it = w.pieces.find(reinterpret_cast<Address>(address));
   if (it == w.pieces.end() || it->second.kind != Piece::Kind::kHost)
     return w.fault(kErrorInvalidValue, "cuMemFreeHost: no pinned memory");
@@ -140,6 +143,8 @@ Result cuMemGetAllocationGranularity(std::size_t* bytes, const AllocationPropert
 Result cuMemAddressReserve(Address* address, std::size_t size, std::size_t alignment, Address,
                            unsigned long long flags) {
   STAND_IN_ENTER("cuMemAddressReserve");
+  if (const Result bad = w.forbid_while_capturing("cuMemAddressReserve"); bad != kSuccess)
+    return bad;
   if (size == 0 || size % kGranularity != 0 || (alignment & (alignment - 1)) != 0 || flags != 0)
     return w.fault(kErrorInvalidValue, "cuMemAddressReserve: size, alignment or flags");
   const std::size_t aligned = std::max<std::size_t>(alignment, kGranularity);
@@ -158,6 +163,7 @@ Result cuMemAddressReserve(Address* address, std::size_t size, std::size_t align
 
 Result cuMemAddressFree(Address address, std::size_t size) {
   STAND_IN_ENTER("cuMemAddressFree");
+  if (const Result bad = w.forbid_while_capturing("cuMemAddressFree"); bad != kSuccess) return bad;
   const auto it = w.ranges.find(address);
   if (it == w.ranges.end() || it->second != size || overlaps_mapping(w, address, size))
     return w.fault(kErrorInvalidValue,
@@ -171,6 +177,7 @@ Result cuMemAddressFree(Address address, std::size_t size) {
 Result cuMemCreate(Allocation* handle, std::size_t size, const AllocationProperties* properties,
                    unsigned long long flags) {
   STAND_IN_ENTER("cuMemCreate");
+  if (const Result bad = w.forbid_while_capturing("cuMemCreate"); bad != kSuccess) return bad;
   if (size == 0 || !granular(size) || flags != 0 || properties->type != kAllocationPinned ||
       properties->location.type != kLocationDevice || properties->location.id < 0 ||
       properties->location.id >= w.setup.devices || properties->win32_handle_metadata != nullptr)
@@ -190,6 +197,7 @@ Result cuMemCreate(Allocation* handle, std::size_t size, const AllocationPropert
 
 Result cuMemRelease(Allocation handle) {
   STAND_IN_ENTER("cuMemRelease");
+  if (const Result bad = w.forbid_while_capturing("cuMemRelease"); bad != kSuccess) return bad;
   const auto it = w.handles.find(handle);
   if (it == w.handles.end() || it->second.references == 0)
     return w.fault(kErrorInvalidValue, fmt::format("cuMemRelease({:#x}): no such handle", handle));
@@ -201,6 +209,7 @@ Result cuMemRelease(Allocation handle) {
 Result cuMemMap(Address address, std::size_t size, std::size_t offset, Allocation handle,
                 unsigned long long flags) {
   STAND_IN_ENTER("cuMemMap");
+  if (const Result bad = w.forbid_while_capturing("cuMemMap"); bad != kSuccess) return bad;
   const auto it = w.handles.find(handle);
   const auto refuse = [&](const char* why) {
     return w.fault(kErrorInvalidValue,
@@ -223,6 +232,7 @@ Result cuMemMap(Address address, std::size_t size, std::size_t offset, Allocatio
 Result cuMemSetAccess(Address address, std::size_t size, const AccessDescription* access,
                       std::size_t count) {
   STAND_IN_ENTER("cuMemSetAccess");
+  if (const Result bad = w.forbid_while_capturing("cuMemSetAccess"); bad != kSuccess) return bad;
   const Address end = address + size;
   std::vector<Mapping*> covered;
   for (Address at = address; at < end;) {
@@ -237,6 +247,12 @@ Result cuMemSetAccess(Address address, std::size_t size, const AccessDescription
   for (std::size_t i = 0; i < count; ++i) {
     if (access[i].location.type != kLocationDevice || access[i].flags != kAccessReadWrite)
       return w.fault(kErrorInvalidValue, "cuMemSetAccess: description");
+    const int device = access[i].location.id;
+    if (device < 0 || device >= w.setup.devices)
+      return w.fault(kErrorInvalidDevice, "cuMemSetAccess: no such device");
+    for (const Mapping* mapping : covered)
+      if (!w.setup.peers && w.handles.at(mapping->handle).device != device)
+        return w.fault(kErrorInvalidDevice, "cuMemSetAccess: no path to that device");
     for (Mapping* mapping : covered) mapping->devices.insert(access[i].location.id);
   }
   ::mprotect(reinterpret_cast<void*>(address), size, PROT_READ | PROT_WRITE);
@@ -245,6 +261,7 @@ Result cuMemSetAccess(Address address, std::size_t size, const AccessDescription
 
 Result cuMemUnmap(Address address, std::size_t size) {
   STAND_IN_ENTER("cuMemUnmap");
+  if (const Result bad = w.forbid_while_capturing("cuMemUnmap"); bad != kSuccess) return bad;
   const auto it = w.mappings.find(address);
   if (it == w.mappings.end() || it->second.size != size)
     return w.fault(kErrorInvalidValue,

@@ -11,6 +11,11 @@ void stand_in_reset(const char* setup);
 
 // The n-th call of the function from now (1 is the next) fails with `result` and does nothing.
 void stand_in_fail(const char* function, std::uint64_t nth, int result);
+// The n-th call from now, whichever it is, fails so; 0 takes that back.
+void stand_in_fail_any(std::uint64_t nth, int result);
+std::uint64_t stand_in_all_calls();  // made since the reset
+// The process's end as the driver sees it: all calls fail with CUDA_ERROR_DEINITIALIZED.
+void stand_in_end();
 // After that many more calls the device is lost: all calls fail with CUDA_ERROR_LAUNCH_FAILED.
 void stand_in_lose_device(std::uint64_t calls);
 // What other processes hold of a device's memory.

@@ -31,6 +31,8 @@ Result cuMemsetD8Async(Address address, unsigned char value, std::size_t size, S
   STAND_IN_ENTER("cuMemsetD8Async");
   STAND_IN_STREAM(on, stream, "cuMemsetD8Async");
   if (w.is_unknown(address)) return kErrorInvalidValue;
+  if (const Result bad = w.forbid_implicit_capture(on, "cuMemsetD8Async"); bad != kSuccess)
+    return bad;
   const int device = on->device;
   w.enqueue(on, [=, &w] {
     w.touch(device, address, size, "cuMemsetD8",
@@ -43,6 +45,8 @@ Result cuMemcpyAsync(Address to, Address from, std::size_t size, Stream stream) 
   STAND_IN_ENTER("cuMemcpyAsync");
   STAND_IN_STREAM(on, stream, "cuMemcpyAsync");
   if (to == 0 || from == 0) return kErrorInvalidValue;
+  if (const Result bad = w.forbid_implicit_capture(on, "cuMemcpyAsync"); bad != kSuccess)
+    return bad;
   const int device = on->device;
   const bool to_program = w.is_unknown(to);
   // From the program's own memory: the bytes are taken before the call returns.
@@ -83,6 +87,9 @@ Result cuStreamCreate(Stream* stream, unsigned flags) {
 Result cuStreamDestroy_v2(Stream stream) {
   STAND_IN_ENTER("cuStreamDestroy_v2");
   auto* state = reinterpret_cast<StreamState*>(stream);
+  if (w.streams.contains(state) && state->capture != nullptr)
+    return w.invalidate(*state->capture, kErrorStreamCaptureUnsupported,
+                        "cuStreamDestroy of a capturing stream");
   if (w.streams.erase(state) == 0)
     return w.fault(kErrorInvalidHandle, "cuStreamDestroy: no such stream");
   w.run_until(state, state->queued);
@@ -93,10 +100,13 @@ Result cuStreamDestroy_v2(Stream stream) {
 Result cuStreamSynchronize(Stream stream) {
   STAND_IN_ENTER("cuStreamSynchronize");
   STAND_IN_STREAM(on, stream, "cuStreamSynchronize");
-  if (on->capture != nullptr) {
-    on->capture->invalidated = true;
-    return w.fault(kErrorStreamCaptureUnsupported, "cuStreamSynchronize of a capturing stream");
-  }
+  if (on->capture != nullptr)
+    return w.invalidate(*on->capture, kErrorStreamCaptureUnsupported,
+                        "cuStreamSynchronize of a capturing stream");
+  if (const Result bad = w.forbid_implicit_capture(on, "cuStreamSynchronize"); bad != kSuccess)
+    return bad;
+  if (const Result bad = w.forbid_while_capturing("cuStreamSynchronize"); bad != kSuccess)
+    return bad;
   w.run_until(on, on->queued);
   return w.lost;
 }
@@ -106,12 +116,15 @@ Result cuStreamWaitEvent(Stream stream, Event event, unsigned flags) {
   STAND_IN_STREAM(on, stream, "cuStreamWaitEvent");
   STAND_IN_EVENT(awaited, event, "cuStreamWaitEvent");
   if (flags != 0) return w.fault(kErrorInvalidValue, "cuStreamWaitEvent: flags");
-  if (awaited->capture != nullptr) {  // the stream joins the capture
-    on->capture = awaited->capture;
+  if (awaited->capture != nullptr) {
+    if (awaited->capture->over || (on->capture != nullptr && on->capture != awaited->capture))
+      return w.fault(kErrorCapturedEvent, "cuStreamWaitEvent for an event of another graph");
+    on->capture = awaited->capture;  // the stream joins the capture
     return kSuccess;
   }
   if (on->capture != nullptr && awaited->recorded)
-    return 905;  // CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+    return w.invalidate(*on->capture, kErrorStreamCaptureIsolation,
+                        "cuStreamWaitEvent of a capturing stream for work outside of the graph");
   if (!awaited->recorded) return kSuccess;
   Operation wait;
   wait.after.push_back(awaited->point);
@@ -127,6 +140,7 @@ Result cuStreamWaitEvent(Stream stream, Event event, unsigned flags) {
 Result cuEventCreate(Event* event, unsigned) {
   STAND_IN_ENTER("cuEventCreate");
   auto* made = new EventState();
+  made->device = current_context()->device;
   w.events.insert(made);
   *event = reinterpret_cast<Event>(made);
   return kSuccess;
@@ -144,6 +158,10 @@ Result cuEventRecord(Event event, Stream stream) {
   STAND_IN_ENTER("cuEventRecord");
   STAND_IN_STREAM(on, stream, "cuEventRecord");
   STAND_IN_EVENT(state, event, "cuEventRecord");
+  if (state->device != on->device)
+    return w.fault(kErrorInvalidHandle, "cuEventRecord: stream and event of different contexts");
+  if (const Result bad = w.forbid_implicit_capture(on, "cuEventRecord"); bad != kSuccess)
+    return bad;
   state->recorded = true;
   state->capture = on->capture;
   if (on->capture != nullptr) return kSuccess;
@@ -208,6 +226,9 @@ Result cuStreamEndCapture(Stream stream, Graph* graph) {
   const std::shared_ptr<GraphState> captured = on->capture;
   *graph = nullptr;
   if (captured == nullptr || captured->origin != on) return 903;  // CAPTURE_UNMATCHED
+  if (captured->mode != kCaptureModeRelaxed && captured->thread != ::gettid())
+    return w.fault(908, "cuStreamEndCapture on another thread");  // CAPTURE_WRONG_THREAD
+  captured->over = true;
   for (StreamState* each : w.all_streams())
     if (each->capture == captured) each->capture = nullptr;
   if (captured->invalidated) return kErrorStreamCaptureInvalidated;

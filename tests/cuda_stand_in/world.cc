@@ -37,14 +37,20 @@ int& thread_capture_mode() {
 // ------------------------------------------------------------------------------------------------
 // Calls
 
-Result World::enter(const char* function, bool needs_context) {
+Result World::scripted_failure(const char* function) {
   const std::uint64_t number = ++calls[function];
+  ++all_calls;
+  if (fail_in > 0 && --fail_in == 0) return fail_with;
+  const auto scripted = failures.find({function, number});
+  if (scripted == failures.end()) return cu::kSuccess;
+  const Result result = scripted->second;
+  failures.erase(scripted);
+  return result;
+}
+
+Result World::enter(const char* function, bool needs_context) {
   if (lose_after > 0 && --lose_after == 0) lost = cu::kErrorLaunchFailed;
-  if (const auto scripted = failures.find({function, number}); scripted != failures.end()) {
-    const Result result = scripted->second;
-    failures.erase(scripted);
-    return result;
-  }
+  if (const Result scripted = scripted_failure(function); scripted != cu::kSuccess) return scripted;
   if (!initialised) return fault(cu::kErrorNotInitialized, fmt::format("{}: no cuInit", function));
   if (lost != cu::kSuccess) return lost;
   if (needs_context && current_context() == nullptr)
@@ -59,16 +65,42 @@ Result World::fault(Result result, const std::string& text) {
   return result;
 }
 
+Result World::invalidate(GraphState& graph, Result result, const std::string& text) {
+  graph.invalidated = true;
+  return fault(result, text);
+}
+
 Result World::forbid_while_capturing(const char* function) {
   if (thread_capture_mode() == cu::kCaptureModeRelaxed) return cu::kSuccess;
   for (StreamState* stream : all_streams()) {
     GraphState* graph = stream->capture.get();
     if (graph == nullptr || graph->mode == cu::kCaptureModeRelaxed) continue;
-    if (graph->mode == cu::kCaptureModeThreadLocal && graph->thread != ::gettid()) continue;
-    graph->invalidated = true;
-    return fault(cu::kErrorStreamCaptureUnsupported,
-                 fmt::format("{} while a graph is captured", function));
+    const bool here = graph->thread == ::gettid();
+    if (!here && (graph->mode == cu::kCaptureModeThreadLocal ||
+                  thread_capture_mode() == cu::kCaptureModeThreadLocal))
+      continue;
+    return invalidate(*graph, cu::kErrorStreamCaptureUnsupported,
+                      fmt::format("{} while a graph is captured", function));
   }
+  return cu::kSuccess;
+}
+
+Result World::forbid_with_any_capture(const char* function) {
+  for (StreamState* stream : all_streams())
+    if (stream->capture != nullptr && stream->device == current_context()->device)
+      return invalidate(*stream->capture, cu::kErrorStreamCaptureUnsupported,
+                        fmt::format("{} while a stream of the context captures", function));
+  return cu::kSuccess;
+}
+
+Result World::forbid_implicit_capture(StreamState* stream, const char* function) {
+  if (stream != contexts[static_cast<std::size_t>(stream->device)].default_stream.get())
+    return cu::kSuccess;
+  for (StreamState* other : streams)
+    if (other->blocking && other->device == stream->device && other->capture != nullptr)
+      return invalidate(*other->capture, cu::kErrorStreamCaptureImplicit,
+                        fmt::format("{} on the default stream, which a capturing stream waits for",
+                                    function));
   return cu::kSuccess;
 }
 
@@ -264,6 +296,8 @@ void World::reset(const std::string& text) {
   initialised = false;
   lost = cu::kSuccess;
   lose_after = 0;
+  fail_in = 0;
+  all_calls = 0;
   calls.clear();
   failures.clear();
   faults.clear();
@@ -321,6 +355,22 @@ void stand_in_reset(const char* setup) {
 void stand_in_fail(const char* function, std::uint64_t nth, int result) {
   const std::lock_guard lock(world().mutex);
   world().failures[{function, world().calls[function] + nth}] = result;
+}
+
+void stand_in_fail_any(std::uint64_t nth, int result) {
+  const std::lock_guard lock(world().mutex);
+  world().fail_in = nth;
+  world().fail_with = result;
+}
+
+std::uint64_t stand_in_all_calls() {
+  const std::lock_guard lock(world().mutex);
+  return world().all_calls;
+}
+
+void stand_in_end() {
+  const std::lock_guard lock(world().mutex);
+  world().lost = tenon::cu::kErrorDeinitialized;
 }
 
 void stand_in_lose_device(std::uint64_t calls) {

@@ -44,6 +44,7 @@ struct GraphState {
   int mode = 0;
   pid_t thread = 0;
   bool invalidated = false;
+  bool over = false;  // the capture has ended
 };
 
 struct StreamState {
@@ -56,6 +57,7 @@ struct StreamState {
 };
 
 struct EventState {
+  int device = 0;
   bool recorded = false;
   Point point;
   std::shared_ptr<GraphState> capture;  // recorded while capturing
@@ -108,6 +110,9 @@ struct World {
   bool initialised = false;
   Result lost = cu::kSuccess;       // what every call returns once the device is lost
   std::uint64_t lose_after = 0;     // calls; 0: never
+  std::uint64_t fail_in = 0;        // calls, whichever; 0: none fails
+  Result fail_with = cu::kSuccess;
+  std::uint64_t all_calls = 0;
   std::mt19937_64 random;
 
   std::map<std::string, std::uint64_t> calls;
@@ -136,8 +141,16 @@ struct World {
   // --- Calls. What a function must return before it does anything, or kSuccess.
   Result enter(const char* function, bool needs_context = true);
   Result fault(Result result, const std::string& text);
+  // The scripted failure of this call, or kSuccess.
+  Result scripted_failure(const char* function);
   // For calls that a graph capture does not allow in this thread's mode.
   Result forbid_while_capturing(const char* function);
+  // For calls that conflict with every capture in the context, whatever the mode.
+  Result forbid_with_any_capture(const char* function);
+  // For work on the default stream, which a capture of a stream that waits for it would have to
+  // take in.
+  Result forbid_implicit_capture(StreamState* stream, const char* function);
+  Result invalidate(GraphState& graph, Result result, const std::string& text);
 
   // --- Memory.
   bool has_room(int device, std::uint64_t size) const;

@@ -1,5 +1,6 @@
 // caching, expandable and stitched: what PyTorch's own tests hold of its allocator, and what is
 // particular to each.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -284,6 +285,17 @@ TEST(CachingAllocator, CollectsGarbageAboveTheThreshold) {
   static_cast<void>(allocator.allocate(170 * kMiB));  // collects first: 310 + 170 would not fit
   EXPECT_LE(allocator.reserved_bytes(), 330 * kMiB);
   EXPECT_EQ(allocator.stats().num_alloc_retries, 0);
+}
+
+TEST(ExpandableAllocator, RefusesSegmentsThatAreNoMultipleOfThePages) {
+  SimBackend backend;
+  try {
+    make_policy("expandable", backend, {.conf = "large_segment_size_mb:21"});
+    FAIL() << "21 MiB were taken";
+  } catch (const InvalidArgument& refused) {
+    EXPECT_THAT(refused.what(), ::testing::HasSubstr("large_segment_size_mb:21"));
+    EXPECT_THAT(refused.what(), ::testing::HasSubstr("2 MiB"));
+  }
 }
 
 // What fixed segments cannot do: the free halves of two segments serve one request.

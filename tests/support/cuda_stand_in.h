@@ -21,6 +21,9 @@ class StandIn {
     EXPECT_NE(library_, nullptr) << ::dlerror();
     find(reset_, "stand_in_reset");
     find(fail_, "stand_in_fail");
+    find(fail_any_, "stand_in_fail_any");
+    find(all_calls_, "stand_in_all_calls");
+    find(end_, "stand_in_end");
     find(lose_device_, "stand_in_lose_device");
     find(take_, "stand_in_take");
     find(used_, "stand_in_used");
@@ -54,6 +57,9 @@ class StandIn {
   }
 
   void fail(const char* function, std::uint64_t nth, int result) { fail_(function, nth, result); }
+  void fail_any(std::uint64_t nth, int result) { fail_any_(nth, result); }
+  std::uint64_t all_calls() const { return all_calls_(); }
+  void end() { end_(); }
   void lose_device(std::uint64_t calls) { lose_device_(calls); }
   void take(int device, std::uint64_t bytes) { take_(device, bytes); }
   std::uint64_t used(int device = 0) const { return used_(device); }
@@ -75,6 +81,9 @@ class StandIn {
   bool checks_leaks_ = true;
   decltype(&stand_in_reset) reset_ = nullptr;
   decltype(&stand_in_fail) fail_ = nullptr;
+  decltype(&stand_in_fail_any) fail_any_ = nullptr;
+  decltype(&stand_in_all_calls) all_calls_ = nullptr;
+  decltype(&stand_in_end) end_ = nullptr;
   decltype(&stand_in_lose_device) lose_device_ = nullptr;
   decltype(&stand_in_take) take_ = nullptr;
   decltype(&stand_in_used) used_ = nullptr;

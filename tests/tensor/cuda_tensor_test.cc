@@ -3,6 +3,7 @@
 
 #include "support/cuda_stand_in.h"
 #include "tenon/memory/current_allocator.h"
+#include "tenon/memory/device_registry.h"
 #include "tenon/memory/policies.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -66,6 +67,36 @@ TEST_F(CudaTensor, RefusesWhatNeedsAKernel) {
   copy_(there, ones({4, 4}, DType::kI32));  // brought into line on the host
   copy_(there, ones({4}).expand({4, 4}));
   EXPECT_EQ(static_cast<const float*>(to(there, Device{}).const_data_ptr())[15], 1.0f);
+}
+
+// Each device with an allocator of its own, and no guard.
+TEST(CudaTensors, OnSeveralDevicesComeFromTheirOwn) {
+  const testing::StandIn machine("devices=2,lazy=1,seed=3");
+  const std::unique_ptr<CudaBackend> backends[] = {machine.backend(0), machine.backend(1)};
+  std::unique_ptr<DeviceAllocator> allocators[2];
+  for (std::size_t i = 0; i < 2; ++i) {
+    allocators[i] = make_policy("stitched", *backends[i]);
+    set_device_allocator(backends[i]->device(), allocators[i].get());
+  }
+  {
+    const Tensor host = arange(1000, DType::kI64);
+    const Tensor first = to(host, Device{DeviceType::kCuda, 0});
+    const Tensor second = to(host, Device{DeviceType::kCuda, 1});
+    EXPECT_EQ(second.device(), (Device{DeviceType::kCuda, 1}));
+    fill_(first, 7);
+    for (const auto& allocator : allocators)
+      EXPECT_EQ(allocator->stats().allocation[0].current, 1);
+    EXPECT_EQ(static_cast<const std::int64_t*>(to(first, Device{}).const_data_ptr())[999], 7);
+    EXPECT_EQ(static_cast<const std::int64_t*>(to(second, Device{}).const_data_ptr())[999], 999);
+    DLManagedTensor* managed = to_dlpack(second);
+    EXPECT_EQ(managed->dl_tensor.device.device_id, 1);
+    managed->deleter(managed);
+  }
+  for (const auto& backend : backends) unset_device_allocator(backend->device());
+  EXPECT_EQ(find_device_allocator(backends[1]->device()), nullptr);
+  EXPECT_THROW(set_device_allocator({DeviceType::kCuda, 64}, allocators[0].get()),
+               InvalidArgument);
+  EXPECT_THROW(set_device_allocator({DeviceType::kCuda, 0}, nullptr), InvalidArgument);
 }
 
 TEST_F(CudaTensor, LackOfMemoryLeavesItWhole) {

@@ -42,6 +42,9 @@ def life():
     assert tenon_torch.memory_reserved() >= tenon_torch.memory_allocated()
     assert Tensor(0).data is None
     tensors[2].record_stream(None)
+    foreign = Tensor(0)
+    foreign.data = 12345  # memory of another library, as DLPack brings it
+    foreign.record_stream(None)
     for tensor in tensors:
         tensor.free()
     assert tenon_torch.stats()["allocation.all.current"] == 0
@@ -130,6 +133,151 @@ def bad_arguments():
     Tensor(MIB).free()
 
 
+def pytorch_functions():
+    """torch.cuda's own functions, which PyTorch refuses with a pluggable allocator."""
+    raises(RuntimeError, "does not yet support", torch.cuda.memory_allocated)
+    enable(policy="stitched", limit="1GiB")
+    kept = Tensor(3 * MIB)
+    Tensor(40 * MIB).free()
+    mine, theirs = tenon_torch.stats(), torch.cuda.memory_stats()
+    for name, value in theirs.items():
+        if not name.startswith("oversize") and name != "max_split_size":
+            assert mine[name] == value, name
+    assert theirs["oversize_segments.current"] == 0 and "allocation.large_pool.freed" in theirs
+    assert torch.cuda.memory_allocated() == tenon_torch.memory_allocated() == 3 * MIB
+    assert torch.cuda.max_memory_allocated() > 40 * MIB
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == 3 * MIB
+    assert torch.cuda.get_per_process_memory_fraction() == 1
+    torch.cuda.set_per_process_memory_fraction(0.25)
+    assert torch.cuda.get_per_process_memory_fraction() == 0.25
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    traced = Tensor(5 * MIB)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "memory.pickle")
+        torch.cuda.memory._dump_snapshot(path)
+        with open(path, "rb") as file:
+            state = pickle.load(file)
+    last = state["device_traces"][0][-1]
+    assert last["action"] == "alloc" and last["size"] == 5 * MIB, last
+    assert "pytorch_functions" in [frame["name"] for frame in last["frames"]], last
+    torch.cuda.memory._record_memory_history(None)
+    kept.free(), traced.free()
+    assert len(torch.cuda.memory_snapshot()) > 0
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() == 0
+
+
+def without_functions():
+    enable(functions=False)
+    raises(RuntimeError, "does not yet support getDeviceStats", torch.cuda.memory_allocated)
+    raises(RuntimeError, "does not yet support createOrIncrefPool", torch.cuda.MemPool)
+    Tensor(MIB).free()
+
+
+def memory_pools():
+    enable()
+    outside = Tensor(3 * MIB)
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        first = Tensor(3 * MIB)
+        raises(AssertionError, "", lambda: _assert(first.data == outside.data))
+    with torch.cuda.use_mem_pool(pool):
+        second = Tensor(3 * MIB)
+        second.free()
+        again = Tensor(3 * MIB)
+    assert len(pool.snapshot()) == 2 and len(torch.cuda.memory_snapshot(pool.id)) == 2
+    assert torch.cuda.memory_allocated() == 9 * MIB
+    assert tenon_torch.stats()["private_pools"] == 1
+    outside.free(), first.free()
+    reserved = torch.cuda.memory_reserved()
+    torch.cuda.empty_cache()
+    assert tenon_torch.stats()["private_pools.reserved_bytes"] == 8 * MIB, "it keeps its memory"
+    assert torch.cuda.memory_reserved() < reserved
+    del pool
+    assert tenon_torch.stats()["private_pools.reserved_bytes"] == 4 * MIB, "the last block's"
+    again.free()
+    assert tenon_torch.stats()["private_pools"] == 0
+    assert torch.cuda.memory_reserved() == 0
+    raises(RuntimeError, "of its own", lambda: torch.cuda.MemPool(object()))
+
+
+def _assert(condition):
+    assert condition
+
+
+def call_stacks():
+    enable()
+    raises(ValueError, "stacks=", lambda: tenon_torch.record_history(stacks="all"))
+    before = Tensor(MIB)
+    tenon_torch.record_history(stacks="python")
+
+    def deep(levels):
+        return Tensor(7 * MIB) if levels == 0 else deep(levels - 1)
+
+    tensors = [deep(3), *(deep(1) for _ in range(2))]
+    state = tenon_torch.snapshot()
+    blocks = {block["requested_size"]: block["frames"]
+              for segment in state["segments"] for block in segment["blocks"]
+              if block["state"] == "active_allocated"}
+    assert blocks[MIB] == [], "from before"
+    names = [[frame["name"] for frame in entry["frames"]]
+             for entry in state["device_traces"][0] if entry["action"] == "alloc"]
+    assert [stack.count("deep") for stack in names] == [4, 2, 2], names
+    assert names[0].index("deep") < names[0].index("call_stacks") < names[0].index("<module>")
+    frame = state["device_traces"][0][-1]["frames"][1]
+    assert frame["filename"] == __file__ and frame["line"] > 100, frame
+    traced = state["device_traces"][0]
+    assert traced[-1]["frames"] is [e for e in traced if e["action"] == "alloc"][1]["frames"]
+    tenon_torch.record_history(0)
+    for tensor in (before, *tensors):
+        tensor.free()
+    assert tenon_torch.snapshot()["device_traces"] == [[]]
+
+
+def threads_with_stacks():
+    import threading
+    enable()
+    tenon_torch.record_history(stacks="python")
+
+    def work():
+        for _ in range(200):
+            Tensor(MIB).free()
+            tenon_torch.stats()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    allocs = [e for e in tenon_torch.snapshot()["device_traces"][0] if e["action"] == "alloc"]
+    assert len(allocs) == 800 and all(len(e["frames"]) > 3 for e in allocs)
+
+
+def benchmarks():
+    import warnings
+    torch.backends.cudnn.benchmark = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        enable()
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark = False
+    assert len(caught) == 2 and "stays off" in str(caught[0].message), caught
+    assert torch.backends.cudnn.benchmark is False
+
+
+def several_devices():
+    enable(limit="2GiB")
+    tensors = [Tensor(5 * MIB, device) for device in (0, 1, 1)]
+    assert [tenon_torch.memory_allocated(d) for d in (0, 1)] == [5 * MIB, 10 * MIB]
+    assert tenon_torch.memory_allocated("cuda:1") == 10 * MIB
+    assert tenon_torch.memory_allocated(torch.device("cuda:1")) == 10 * MIB
+    assert tenon_torch.memory_allocated("cuda") == tenon_torch.memory_allocated(None) == 5 * MIB
+    assert {s["device"] for s in torch.cuda.memory_snapshot()} == {0, 1}
+    for tensor in tensors:
+        tensor.free()
+
+
 def too_late():
     torch.cuda.initialize()
     raises(RuntimeError, "after CUDA was initialised", enable)
@@ -181,9 +329,11 @@ def two_libraries():
 def fork():
     enable()
     Tensor(MIB).free()
+    inherited = Tensor(2 * MIB)
     child = os.fork()
     if child == 0:
         raises(RuntimeError, "spawn", lambda: tenon_torch.stats())
+        inherited.free()  # silently: the memory is the parent's
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 

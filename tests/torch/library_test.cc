@@ -1,7 +1,5 @@
 // libtenon_torch.so as PyTorch calls it: by its C++ arguments, too.
-#include <dlfcn.h>
 #include <gmock/gmock.h>
-#include <sys/types.h>
 
 #include <functional>
 #include <set>
@@ -9,9 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "support/cuda_stand_in.h"
-#include "tenon/base/byte_size.h"
-#include "tenon/device/cuda/cuda_scope.h"
+#include "torch/tenon_torch_library.h"
 
 #ifdef TENON_LIBC10
 #include <c10/util/Exception.h>
@@ -21,87 +17,9 @@ namespace tenon {
 namespace {
 
 using ::testing::HasSubstr;
-using PoolId = std::pair<unsigned long long, unsigned long long>;
-
-// The process's one library, over the stand-in driver. Both keep their state from test to test, as
-// in a program, so each test cleans up after itself.
-class TenonTorchLibrary : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    ::setenv("TENON_CUDA_DRIVER", TENON_CUDA_STAND_IN_LIBRARY, 1);
-    ::setenv("TENON_CUDA_STAND_IN", "lazy=1,capacity=1073741824", 1);
-#ifdef TENON_LIBC10
-    ASSERT_NE(::dlopen(TENON_LIBC10, RTLD_NOW | RTLD_LOCAL), nullptr);  // as Python loads it
-#endif
-    library_ = ::dlopen(TENON_TORCH_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(library_, nullptr) << ::dlerror();
-    driver_ = CudaDriver::open(TENON_CUDA_STAND_IN_LIBRARY);
-    driver_->call(driver_->primary_ctx_retain, &context_, 0);
-    ASSERT_EQ(find<int(const char*, const char*, const char*, const char*)>(
-                  "tenon_torch_configure")("stitched", "", "", TENON_TORCH_LIBRARY),
-              0);
-  }
-
-  void TearDown() override {
-    find<void()>("tenon_reset")();
-    EXPECT_EQ(stand_in<const char*()>("stand_in_faults")(), std::string());
-    EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 0u);
-  }
-
-  template <typename F>
-  static F* find(const char* name) {
-    auto* function = reinterpret_cast<F*>(::dlsym(library_, name));
-    EXPECT_NE(function, nullptr) << name;
-    return function;
-  }
-  template <typename F>
-  static F* stand_in(const char* name) {
-    void* library = ::dlopen(TENON_CUDA_STAND_IN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    return reinterpret_cast<F*>(::dlsym(library, name));
-  }
-
-  static void* allocate(ssize_t size, cu::Stream stream = nullptr) {
-    return find<void*(ssize_t, int, cu::Stream)>("tenon_malloc")(size, 0, stream);
-  }
-  static void free(void* data, cu::Stream stream = nullptr) {
-    find<void(void*, ssize_t, int, cu::Stream)>("tenon_free")(data, 0, 0, stream);
-  }
-  static void record_stream(void* data, cu::Stream stream) {
-    find<void(void*, cu::Stream)>("tenon_record_stream")(data, stream);
-  }
-
-  // A stream of PyTorch's own making.
-  cu::Stream make_stream() {
-    const CudaScope scope(*driver_, context_);
-    cu::Stream stream = nullptr;
-    driver_->call(driver_->stream_create, &stream, cu::kStreamNonBlocking);
-    return stream;
-  }
-  void fill(void* data, int value, std::size_t size, cu::Stream stream) {
-    const CudaScope scope(*driver_, context_);
-    driver_->call(driver_->memset_d8_async,
-                  static_cast<cu::Address>(reinterpret_cast<std::uintptr_t>(data)),
-                  static_cast<unsigned char>(value), size, stream);
-  }
-  char first_byte(void* data) {
-    const CudaScope scope(*driver_, context_);
-    char byte = 0;
-    driver_->call(driver_->ctx_synchronize);
-    driver_->call(driver_->memcpy_async,
-                  static_cast<cu::Address>(reinterpret_cast<std::uintptr_t>(&byte)),
-                  static_cast<cu::Address>(reinterpret_cast<std::uintptr_t>(data)),
-                  std::size_t{1}, cu::Stream{nullptr});
-    return byte;
-  }
-
-  static void* library_;
-  static std::shared_ptr<const CudaDriver> driver_;
-  static cu::Context context_;
-};
-
-void* TenonTorchLibrary::library_ = nullptr;
-std::shared_ptr<const CudaDriver> TenonTorchLibrary::driver_;
-cu::Context TenonTorchLibrary::context_ = nullptr;
+using testing::Capture;
+using testing::PoolId;
+using testing::TenonTorchLibrary;
 
 TEST_F(TenonTorchLibrary, ServesAndTakesBack) {
   void* small = allocate(100);
@@ -121,7 +39,7 @@ TEST_F(TenonTorchLibrary, AForeignPointerIsReportedAndIgnored) {
   int local = 0;
   free(&local);
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("not held by tenon_torch"));
-  EXPECT_THROW(record_stream(&local, nullptr), std::runtime_error);
+  record_stream(&local, nullptr);  // another library's memory, as DLPack brings it
 }
 
 TEST_F(TenonTorchLibrary, LackOfMemoryIsAnErrorWithTheNumbers) {
@@ -183,30 +101,6 @@ TEST_F(TenonTorchLibrary, ThreadsAllocateAndFreeEachOthersBlocks) {
 }
 
 // --- Private pools, as torch.cuda.graph uses them.
-
-class Capture {
- public:
-  Capture(const CudaDriver& driver, cu::Context context, cu::Stream stream)
-      : driver_(driver), scope_(driver, context), stream_(stream) {}
-  void begin() {  // in PyTorch's order: outside of our scope's relaxed mode
-    int mode = cu::kCaptureModeGlobal;
-    driver_.thread_exchange_capture_mode(&mode);
-    driver_.call(driver_.stream_begin_capture, stream_, cu::kCaptureModeGlobal);
-  }
-  cu::GraphExec end() {
-    cu::Graph graph = nullptr;
-    driver_.call(driver_.stream_end_capture, stream_, &graph);
-    cu::GraphExec executable = nullptr;
-    driver_.call(driver_.graph_instantiate, &executable, graph, 0ull);
-    driver_.call(driver_.graph_destroy, graph);
-    return executable;
-  }
-
- private:
-  const CudaDriver& driver_;
-  CudaScope scope_;
-  cu::Stream stream_;
-};
 
 TEST_F(TenonTorchLibrary, ACapturedGraphKeepsItsMemoryToItself) {
   const auto begin = find<void(int, PoolId, std::function<bool(cu::Stream)>)>(

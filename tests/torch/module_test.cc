@@ -19,8 +19,9 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 class TenonTorchModule : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TenonTorchModule, Holds) {
-  if (std::system("python3 -c 'import ctypes, pickle' >/dev/null 2>&1") != 0)
-    GTEST_SKIP() << "there is no python3 with ctypes";
+  static const bool has_python =
+      std::system("python3 -c 'import ctypes, pickle' >/dev/null 2>&1") == 0;
+  if (!has_python) GTEST_SKIP() << "there is no python3 with ctypes";
   const std::string folder = TENON_SOURCE_DIR "/tests/torch";
   const std::string module = std::string(TENON_TORCH_LIBRARY).substr(
       0, std::string(TENON_TORCH_LIBRARY).rfind("/tenon_torch/"));
@@ -48,7 +49,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"no_driver", "TENON_CUDA_DRIVER=libno_such_driver.so"},
                       Case{"old_driver", "TENON_CUDA_STAND_IN=version=10020"},
                       Case{"no_device", "TENON_CUDA_STAND_IN=devices=0"}, Case{"two_libraries"},
-                      Case{"fork"}),
+                      Case{"fork"}, Case{"pytorch_functions"}, Case{"without_functions"},
+                      Case{"memory_pools"}, Case{"call_stacks"}, Case{"threads_with_stacks"},
+                      Case{"benchmarks"},
+                      Case{"several_devices", "TENON_CUDA_STAND_IN=devices=2"}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace

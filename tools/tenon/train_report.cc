@@ -61,9 +61,9 @@ std::string arena_text(const TrainOutcome& o) {
     return fmt::format("planned from the first step: {}\n", o.plan_report);
   if (!o.has_arena) return "no arena: every block of a step went through the policy\n";
   std::string text = fmt::format(
-      "the arena of a step: {} ({} bytes) predicted from the first; the high-water mark of {} "
-      "later "
-      "{} was that",
+      "the arena of a step: {} in {} {}, {} ({} bytes) of it used as predicted from the first: the "
+      "high-water mark of {} later {} was that",
+      bytes(o.arena_bytes), o.arena_chunks, o.arena_chunks == 1 ? "chunk" : "chunks",
       bytes(o.predicted_bytes), grouped(o.predicted_bytes), grouped(o.full_steps),
       o.full_steps == 1 ? "step" : "steps");
   if (o.smaller_steps > 0)
@@ -95,8 +95,9 @@ std::string train_report(const TrainOutcome& o, const std::string& policy) {
       o.layout_hash);
   const double held = static_cast<double>(o.reserved_peak_bytes);
   text += fmt::format(
-      "\nmemory: at most {} of tensors at once, {} held by {}{} ({:.1f} % of that never full)\n",
+      "\nmemory: at most {} of tensors at once, {} held by {}{}{} ({:.1f} % of that never full)\n",
       bytes(o.peak_bytes), bytes(o.reserved_peak_bytes), policy,
+      o.has_arena ? " and the arena of a step" : "",
       o.checkpoints ? ", with activations computed again in backward" : "",
       held == 0 ? 0 : 100 * std::max(0., 1 - static_cast<double>(o.peak_bytes) / held));
   text += fmt::format(

@@ -288,6 +288,8 @@ class Trainer {
     result.checkpoints = settings_.checkpoints;
     result.allocations_per_step = memory_.allocations_per_step();
     result.predicted_bytes = memory_.predicted_bytes();
+    result.arena_bytes = memory_.arena_bytes();
+    result.arena_chunks = memory_.arena_chunks();
     result.full_steps = memory_.full_steps();
     result.smaller_steps = memory_.smaller_steps();
     result.larger_steps = memory_.larger_steps();

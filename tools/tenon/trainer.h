@@ -44,6 +44,8 @@ struct TrainOutcome {
   bool checkpoints = false;
   std::uint64_t allocations_per_step = 0;
   std::uint64_t predicted_bytes = 0;
+  std::uint64_t arena_bytes = 0;  // in chunks
+  std::uint64_t arena_chunks = 0;
   std::uint64_t full_steps = 0;
   std::uint64_t smaller_steps = 0;
   std::uint64_t larger_steps = 0;

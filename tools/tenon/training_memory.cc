@@ -5,6 +5,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/lab/arena_fit.h"
 #include "tenon/lab/planner.h"
 #include "tenon/memory/policies.h"
 
@@ -45,6 +46,7 @@ TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_by
 void TrainingMemory::prepare(std::size_t first_event) {
   const std::span<const StepEvent> all = meter_->events();
   const std::span<const StepEvent> step = all.subspan(first_event);
+  first_peak_bytes_ = static_cast<std::uint64_t>(policy_->stats().reserved_bytes[0].peak);
   allocations_per_step_ = static_cast<std::uint64_t>(std::count_if(
       step.begin(), step.end(), [](auto& e) { return e.kind == StepEvent::Kind::kAlloc; }));
   if (name_ == "plan") {
@@ -63,14 +65,21 @@ void TrainingMemory::prepare(std::size_t first_event) {
   }
   if (limit_bytes_ != 0) return;
   constexpr std::uint64_t kAlignment = 64;
-  constexpr std::uint64_t kPage = 4096;
-  predicted_bytes_ = bump_bytes(step, kAlignment);
+  const ArenaFit fit = fit_arena(step, kAlignment);
+  predicted_bytes_ = fit.high_water_bytes;
   ScopeOptions options;
   options.alignment = kAlignment;
-  options.first_chunk_bytes = std::max(align_up(predicted_bytes_, kPage), kPage);
-  options.max_chunk_bytes = std::max(options.max_chunk_bytes, options.first_chunk_bytes);
+  options.first_chunk_bytes = options.max_chunk_bytes = fit.chunk_bytes;
   policy_->empty_cache();  // what the first step used goes before the arena comes
-  pool_ = ScopePool::make(*policy_, options);
+  chunks_ = make_policy("system", backend_, {});
+  pool_ = ScopePool::make(*chunks_, options);
+}
+
+std::uint64_t TrainingMemory::arena_bytes() const {
+  return pool_ == nullptr ? 0 : pool_->stats().reserved_bytes;
+}
+std::uint64_t TrainingMemory::arena_chunks() const {
+  return pool_ == nullptr ? 0 : pool_->stats().chunks;
 }
 
 void TrainingMemory::note_high_water() {
@@ -81,15 +90,23 @@ void TrainingMemory::note_high_water() {
 }
 
 std::uint64_t TrainingMemory::reserved_bytes() const {
-  return policy_->reserved_bytes() +
-         (plan_allocator_ != nullptr ? plan_allocator_->reserved_bytes() : 0);
+  std::uint64_t bytes = policy_->reserved_bytes();
+  if (plan_allocator_ != nullptr) bytes += plan_allocator_->reserved_bytes();
+  if (chunks_ != nullptr) bytes += chunks_->reserved_bytes();
+  return bytes;
 }
 
+void TrainingMemory::note_reserved() {
+  reserved_peak_bytes_ = std::max(reserved_peak_bytes_, reserved_bytes());
+}
+
+// The policy alone serves until the arena or the plan comes, and gives up most of what it has then.
+// What it holds later is what it holds at the ends of steps.
 std::uint64_t TrainingMemory::reserved_peak_bytes() const {
-  const auto peak = [](const DeviceAllocator& allocator) {
-    return static_cast<std::uint64_t>(allocator.stats().reserved_bytes[0].peak);
-  };
-  return peak(*policy_) + (plan_allocator_ != nullptr ? peak(*plan_allocator_) : 0);
+  const auto alone = first_peak_bytes_ > 0
+                         ? first_peak_bytes_
+                         : static_cast<std::uint64_t>(policy_->stats().reserved_bytes[0].peak);
+  return std::max({alone, reserved_peak_bytes_, reserved_bytes()});
 }
 
 }  // namespace tenon::command

@@ -16,8 +16,8 @@ namespace tenon::command {
 
 // A policy on the host's memory, a meter before it, and what serves the inside of a step: at first
 // the policy itself, which the meter records. From that recording follows what a step needs:
-//  - an arena of exactly the bytes that a step asks for, in one chunk, for a scope around each
-//  step;
+//  - an arena for a scope around each step, in chunks of the size that makes it smallest, straight
+//    from the driver (they stay until the end: a policy could only round them up);
 //  - for the policy `plan`, offsets for each block of a step.
 // With a limit, steps go on using the policy block by block: an arena keeps what a step made until
 // its end, and that is more than the most that lives at once.
@@ -53,6 +53,7 @@ class TrainingMemory {
     } else {
       body();
     }
+    note_reserved();
     if (++steps_ == 2) meter_->record(false);
     if (steps_ > 2) late_driver_calls_ += backend_.ledger().memory_calls() - calls_before;
   }
@@ -72,7 +73,9 @@ class TrainingMemory {
   std::uint64_t reserved_bytes() const;
   std::uint64_t reserved_peak_bytes() const;
   bool has_arena() const { return pool_ != nullptr; }
-  std::uint64_t predicted_bytes() const { return predicted_bytes_; }  // of the arena
+  std::uint64_t arena_bytes() const;
+  std::uint64_t arena_chunks() const;
+  std::uint64_t predicted_bytes() const { return predicted_bytes_; }  // the arena's mark
   std::uint64_t full_steps() const { return full_steps_; }            // whose mark was that
   std::uint64_t smaller_steps() const { return smaller_steps_; }
   std::uint64_t larger_steps() const { return larger_steps_; }
@@ -98,6 +101,7 @@ class TrainingMemory {
   };
 
   void prepare(std::size_t first_event);
+  void note_reserved();
   void note_high_water();
 
   const std::string name_;
@@ -107,10 +111,13 @@ class TrainingMemory {
   std::unique_ptr<StepMeter> meter_;
   Plan plan_;
   std::unique_ptr<PlanAllocator> plan_allocator_;
+  std::unique_ptr<DeviceAllocator> chunks_;  // of the arena
   std::shared_ptr<ScopePool> pool_;
   std::size_t events_before_step_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t late_driver_calls_ = 0;
+  std::uint64_t first_peak_bytes_ = 0;     // of the policy, before arena or plan came
+  std::uint64_t reserved_peak_bytes_ = 0;  // since, of all that serve
   std::uint64_t predicted_bytes_ = 0;
   std::uint64_t allocations_per_step_ = 0;
   std::uint64_t full_steps_ = 0;

@@ -14,11 +14,14 @@ import ctypes
 import json
 import os
 import pickle
+import threading
+
+from . import call_stacks, pytorch_functions
 
 __all__ = [
     "enable", "is_enabled", "empty_cache", "set_memory_fraction", "stats", "reset_peak_stats",
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
-    "snapshot", "record", "record_history",
+    "snapshot", "record", "record_history", "MemPool",
 ]
 
 _HOOKS = (  # PyTorch's setter, and our function
@@ -34,15 +37,19 @@ _HOOKS = (  # PyTorch's setter, and our function
 
 _library = None
 _allocator = None  # PyTorch's object; it must stay alive
+_call_lock = threading.Lock()  # the library keeps one error and one answer
+_history = {"on": False, "stacks": None}
 
 
-def enable(policy="stitched", limit=None, conf="", library=None):
+def enable(policy="stitched", limit=None, conf="", library=None, functions=True):
     """Makes Tenon PyTorch's CUDA allocator, for this process and for good.
 
     policy: stitched (the default), caching, expandable or unified; `tenon policies` explains them.
     limit: most device memory to hold, for each device: bytes, or text such as "12GiB".
     conf: PyTorch's allocator settings, "key:value,key:value".
     library: path of libtenon_torch.so; by default the one beside this file.
+    functions: whether torch.cuda's own statistics, snapshots and memory pools answer for Tenon
+        (pytorch_functions.py). Without, PyTorch says that it asks no pluggable allocator.
 
     Raises RuntimeError when CUDA was used already, when there is no driver or no device, when
     PyTorch lacks the record_stream hook (memory that a second stream uses could be reused too
@@ -68,8 +75,8 @@ def enable(policy="stitched", limit=None, conf="", library=None):
             f"PyTorch {torch.__version__} has no record_stream hook for pluggable allocators: "
             "memory that a second stream uses could be reused too early; use PyTorch 2.1 or later")
     opened = _open(path)
-    _check(opened, opened.tenon_torch_configure(
-        str(policy).encode(), _limit_text(limit).encode(), conf.encode(), path.encode()))
+    _ask(opened, "tenon_torch_configure", str(policy).encode(), _limit_text(limit).encode(),
+         conf.encode(), path.encode())
     try:
         for setter, function in _HOOKS:
             if hasattr(hooks, setter):
@@ -80,6 +87,8 @@ def enable(policy="stitched", limit=None, conf="", library=None):
         opened.tenon_torch_cancel()
         raise
     _library, _allocator = opened, allocator
+    if functions:
+        pytorch_functions.take_over(torch)
 
 
 def is_enabled():
@@ -88,21 +97,29 @@ def is_enabled():
 
 def empty_cache():
     """Gives memory that no tensor uses back to the driver, on all devices."""
-    _check(_enabled(), _enabled().tenon_torch_empty_cache())
+    _ask(_enabled(), "tenon_torch_empty_cache")
 
 
 def set_memory_fraction(fraction, device=0):
     """At most this share of the device's memory, in (0, 1]."""
-    _check(_enabled(), _enabled().tenon_torch_set_fraction(float(fraction), int(device)))
+    _ask(_enabled(), "tenon_torch_set_fraction", float(fraction), _index(device))
+
+
+def memory_fraction(device=0):
+    """The share of the device's memory that set_memory_fraction() left; 1 at first."""
+    return float(_ask(_enabled(), "tenon_torch_fraction", _index(device)))
 
 
 def stats(device=0):
-    """What torch.cuda.memory_stats() would say, and what the driver was asked for."""
-    return json.loads(_answer(_enabled(), _enabled().tenon_torch_stats(int(device))))
+    """What torch.cuda.memory_stats() would say, and what the driver was asked for.
+
+    With private pools (graphs, MemPool) the peaks are sums of peaks: no less than the true ones.
+    """
+    return json.loads(_ask(_enabled(), "tenon_torch_stats", _index(device)))
 
 
 def reset_peak_stats(device=0):
-    _check(_enabled(), _enabled().tenon_torch_reset_peaks(int(device)))
+    _ask(_enabled(), "tenon_torch_reset_peaks", _index(device))
 
 
 def memory_allocated(device=0):
@@ -122,23 +139,39 @@ def max_memory_reserved(device=0):
     return stats(device)["reserved_bytes.all.peak"]
 
 
-def record_history(max_entries=100000):
-    """Keeps the last events for snapshot(); 0 stops that."""
-    _check(_enabled(), _enabled().tenon_torch_log_events(int(max_entries)))
+def record_history(max_entries=100000, stacks=None):
+    """Keeps the last events for snapshot(); max_entries=0 stops that.
+
+    stacks="python": with the Python call stack of each allocation, for some microseconds each.
+    Threads of PyTorch's own, such as the backward pass's, have none.
+    """
+    if stacks not in (None, "python"):
+        raise ValueError(f"stacks={stacks!r}: None or \"python\"")
+    on = max_entries > 0
+    library = _enabled()
+    library.tenon_torch_stack_source(
+        call_stacks.source(library) if on and stacks else call_stacks.NO_SOURCE)
+    _ask(library, "tenon_torch_log_events", min(int(max_entries), 1 << 40))
+    _history.update(on=on, stacks=stacks if on else None)
 
 
 def snapshot(path=None):
     """The state in the format of torch.cuda.memory._dump_snapshot, written to `path` if given.
 
-    PyTorch's viewer (pytorch.org/memory_viz) and `tenon replay` open it. With events where
-    record_history() was called before. Call stacks are not recorded. Returns the dictionary.
+    PyTorch's viewer (pytorch.org/memory_viz) and `tenon replay` open it. With events, and on wish
+    call stacks, where record_history() was called before. Returns the dictionary.
     """
-    state = json.loads(_answer(_enabled(), _enabled().tenon_torch_snapshot()))
+    state = json.loads(_ask(_enabled(), "tenon_torch_snapshot"))
     for segment in state["segments"]:
         segment["segment_pool_id"] = tuple(segment["segment_pool_id"])
+        for block in segment["blocks"]:
+            block["frames"] = call_stacks.frames_of(block.pop("stack"))
     for trace in state["device_traces"]:
         for entry in trace:
+            entry["frames"] = call_stacks.frames_of(entry.pop("stack"))
             entry.update(compile_context="N/A", user_metadata="")
+            if entry["action"] == "oom":
+                entry["device_free"] = entry["addr"]
     state["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": "", "backend": "tenon"}
     state["external_annotations"] = []
     if path is not None:
@@ -159,25 +192,61 @@ class record:
     """
 
     def __init__(self, path, device=0):
-        self._path, self._device = os.fspath(path), int(device)
+        self._path, self._device = os.fspath(path), _index(device)
         if not self._path.endswith((".csv", ".csv.zst")):
             raise ValueError(f"{self._path}: a trace is written as .csv or .csv.zst")
         name = os.path.basename(self._path).split(".")[0]
-        _check(_enabled(), _enabled().tenon_torch_start_recording(self._device, name.encode()))
+        _ask(_enabled(), "tenon_torch_start_recording", self._device, name.encode())
         self._running = True
 
     def stop(self):
         """Writes the file. A second call does nothing."""
         if self._running:
             self._running = False
-            _check(_enabled(), _enabled().tenon_torch_stop_recording(
-                self._device, self._path.encode()))
+            _ask(_enabled(), "tenon_torch_stop_recording", self._device, self._path.encode())
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
         self.stop()
+
+
+class MemPool:
+    """torch.cuda.MemPool, which PyTorch does not make with a pluggable allocator.
+
+    For torch.cuda.use_mem_pool(pool), and torch.cuda.graph(pool=pool.id). The pool's memory is its
+    own, stays where it is, and goes back once the pool and its tensors are gone. `use_on_oom` and
+    `no_split` are PyTorch's; here a pool serves nobody else, and splits. Raises RuntimeError for a
+    pool with an allocator of its own.
+    """
+
+    def __init__(self, allocator=None, use_on_oom=False, no_split=False):
+        import torch
+        self._id = None
+        if allocator is not None:
+            raise RuntimeError("a MemPool with an allocator of its own: Tenon serves all pools")
+        self.device = torch.cuda.current_device()
+        identity = tuple(torch.cuda.graph_pool_handle())
+        _ask(_enabled(), "tenon_torch_retain_pool", self.device, *identity)
+        self._id = identity
+        self._release = torch._C._cuda_releasePool  # modules may be gone when this goes
+
+    @property
+    def id(self):
+        return self._id
+
+    @property
+    def allocator(self):
+        return None
+
+    def snapshot(self, include_traces=True):
+        return [segment for segment in snapshot()["segments"]
+                if segment["segment_pool_id"] == self._id]
+
+    def __del__(self):
+        if self._id is not None:
+            self._release(self.device, self._id)
 
 
 def _limit_text(limit):
@@ -203,6 +272,9 @@ def _open(path):
             ("tenon_torch_reset_peaks", number, (number,)),
             ("tenon_torch_empty_cache", number, ()),
             ("tenon_torch_set_fraction", number, (ctypes.c_double, number)),
+            ("tenon_torch_fraction", number, (number,)),
+            ("tenon_torch_retain_pool", number, (number, ctypes.c_ulonglong, ctypes.c_ulonglong)),
+            ("tenon_torch_stack_source", None, (call_stacks.SOURCE,)),
             ("tenon_torch_log_events", number, (ctypes.c_size_t,)),
             ("tenon_torch_start_recording", number, (number, text)),
             ("tenon_torch_stop_recording", number, (number, text))):
@@ -217,13 +289,20 @@ def _enabled():
     return _library
 
 
-def _check(library, status):
-    if status == 0:
-        return
-    message = library.tenon_torch_error().decode()
+def _ask(library, function, *arguments):
+    """Calls the library; returns its answer. Raises what it says went wrong."""
+    with _call_lock:
+        status = getattr(library, function)(*arguments)
+        if status == 0:
+            return library.tenon_torch_answer().decode()
+        message = library.tenon_torch_error().decode()
     raise ValueError(message) if status == 2 else RuntimeError(message)
 
 
-def _answer(library, status):
-    _check(library, status)
-    return library.tenon_torch_answer().decode()
+def _index(device):
+    """A device's index: of a number, a torch.device, "cuda:1"; None is the current one."""
+    if isinstance(device, int):
+        return device
+    import torch
+    index = torch.device(device).index if device is not None else None
+    return torch.cuda.current_device() if index is None else index

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "tenon/autograd/derivatives/formulas.h"
+#include "tenon/autograd/gradient_taker.h"
 
 namespace tenon::autograd {
 
@@ -14,6 +15,11 @@ void AccumulatorNode::hold_weakly() {
   if (!leaf_.defined()) return;
   weak_ = WeakIntrusivePtr<TensorImpl>(leaf_.impl_ptr());
   leaf_ = Tensor();
+}
+
+bool AccumulatorNode::awaits_first(DType dtype) const {
+  const Tensor leaf = leaf_.defined() ? leaf_ : Tensor(weak_.lock());
+  return leaf.defined() && leaf.dtype() == dtype && !meta_of(leaf)->grad_.defined();
 }
 
 void AccumulatorNode::backward(const BackwardCall& call) {
@@ -43,6 +49,10 @@ void AccumulatorNode::backward(const BackwardCall& call) {
   for (const auto& [id, hook] : NodeExtra::Hooks<AccumulateHook>(extra()->accumulate_hooks)) {
     const RecordAgain again(grad_enabled());
     hook(leaf);
+  }
+  if (const std::shared_ptr<GradientTaker> taker = extra()->taker) {
+    const RecordAgain again(grad_enabled());
+    taker->take_whole(leaf);
   }
 }
 

@@ -17,6 +17,9 @@ class AccumulatorNode final : public Node {
   void backward(const BackwardCall& call) override;
   bool is_accumulator() const override { return true; }
 
+  // The leaf is there, of this dtype, and has no grad yet.
+  bool awaits_first(DType dtype) const;
+
   // From now on the leaf holds the node (which has hooks) instead of the node the leaf.
   void hold_weakly();
 

@@ -202,6 +202,23 @@ HookHandle register_post_accumulate_hook(const Tensor& leaf, AccumulateHook hook
   return handle;
 }
 
+HookHandle set_gradient_taker(const Tensor& leaf, std::shared_ptr<GradientTaker> taker) {
+  const Edge edge = required_edge("set_gradient_taker", leaf);
+  if (!edge.node->is_accumulator())
+    throw InvalidArgument("set_gradient_taker: the tensor is no leaf");
+  std::shared_ptr<GradientTaker>& place = edge.node->ensure_extra().taker;
+  if (place != nullptr)
+    throw InvalidArgument(
+        "set_gradient_taker: somebody takes this leaf's gradients already; remove them first");
+  const GradientTaker* const ours = taker.get();
+  place = std::move(taker);
+  keep_accumulator(*meta_of(leaf), edge.node);
+  return HookHandle([weak = WeakIntrusivePtr<Node>(edge.node), ours] {
+    const NodePtr alive = weak.lock();
+    if (alive && alive->extra()->taker.get() == ours) alive->extra()->taker = nullptr;
+  });
+}
+
 HookHandle register_pre_hook(const NodePtr& node, NodePreHook hook) {
   return add_entry(node, &NodeExtra::pre_hooks, std::move(hook));
 }

@@ -149,6 +149,20 @@ class OffloadSaved {
   SavedTensorHooks hooks_;
 };
 
+// While it lives on this thread, a node that needs the result of a call which is cheap to make
+// again (gelu, silu, layer_norm, rms_norm) does not keep it: backward makes it again, the same
+// bits, from what that call saved itself. Results that were changed in place are kept as always.
+class RecomputeCheap {
+ public:
+  explicit RecomputeCheap(bool on = true);
+  ~RecomputeCheap();
+  RecomputeCheap(const RecomputeCheap&) = delete;
+  RecomputeCheap& operator=(const RecomputeCheap&) = delete;
+
+ private:
+  const bool previous_;
+};
+
 // f(inputs) with everything it saves offloaded to `target`.
 Tensor offload(const std::function<Tensor(std::span<const Tensor>)>& f,
                std::span<const Tensor> inputs, Allocator& target);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "tenon/autograd/accumulator.h"
 #include "tenon/autograd/anomaly.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/base/error.h"
@@ -200,10 +201,11 @@ void GraphTask::run_backward(Node& node, std::span<Tensor> grads) {
   const std::size_t count = node.edges().size();
   if (count > kFew) many.resize(count);
   const std::span<Tensor> out(count > kFew ? many.data() : few, count);
-  const BackwardCall call{grads.data(), out.data(), wanted_edges(node)};
+  const bool is_seen = node.extra() != nullptr && !node.extra()->post_hooks.empty();
+  const BackwardCall call{grads.data(), out.data(), wanted_edges(node), is_seen ? nullptr : this};
   if (call.wanted != 0) {
     std::vector<Tensor> kept;  // for the hooks that want to see what the node may overwrite
-    if (node.extra() != nullptr && !node.extra()->post_hooks.empty()) [[unlikely]]
+    if (is_seen) [[unlikely]]
       kept.assign(grads.begin(), grads.end());
     const TagGuard tag({nullptr, node.call_site()});
     node.backward(call);
@@ -221,6 +223,26 @@ void GraphTask::run_backward(Node& node, std::span<Tensor> grads) {
     node.release_saved();
   }
   pass_on(node, out);
+}
+
+GradientTaker* GraphTask::taker_at(const Edge& edge, DType dtype) {
+  if (!edge.node || !edge.node->is_accumulator() || edge.node->extra() == nullptr) return nullptr;
+  if (selective() || options_.retain_graph || options_.create_graph || anomaly_enabled())
+    return nullptr;
+  Node& node = *edge.node;
+  const NodeExtra& extra = *node.extra();
+  const Scratch of_node = scratch(node);
+  const bool is_whole = of_node.dependencies == 1 && !of_node.pending.defined() &&
+                        static_cast<const AccumulatorNode&>(node).awaits_first(dtype);
+  const bool is_watched = !extra.tensor_hooks.empty() || !extra.pre_hooks.empty() ||
+                          !extra.post_hooks.empty() || !extra.accumulate_hooks.empty();
+  return is_whole && !is_watched ? extra.taker.get() : nullptr;
+}
+
+bool BackwardCall::is_last() const { return walk != nullptr && !walk->retains_graph(); }
+
+GradientTaker* BackwardCall::taker(const Node& node, std::size_t i) const {
+  return walk == nullptr || !wants(i) ? nullptr : walk->taker_at(node.edges()[i], grads[0].dtype());
 }
 
 void GraphTask::pass_on(Node& node, std::span<Tensor> gradients) {

@@ -42,6 +42,10 @@ class GraphTask {
   void run();
   Tensor& captured(std::size_t i) { return captures_[i].gradient; }
 
+  bool retains_graph() const { return options_.retain_graph; }
+  // BackwardCall::taker.
+  GradientTaker* taker_at(const Edge& edge, DType dtype);
+
  private:
   struct Root {
     Edge edge;

@@ -14,7 +14,9 @@
 
 namespace tenon::autograd {
 
+class GradientTaker;
 class GraphTask;
+class Node;
 struct NodeExtra;
 
 // Where the gradient of one input goes: a node and which of its outputs the input was. No node: no
@@ -29,9 +31,14 @@ struct BackwardCall {
   Tensor* grads;         // of its outputs; the node may move from them or write into them if unique
   Tensor* out;           // one for each edge; an undefined one stands for zero
   std::uint64_t wanted;  // bit i: edge i; edges from 63 on share the last bit
+  GraphTask* walk = nullptr;  // of a node that is free to use taker() below
 
   Tensor& grad() const { return grads[0]; }
   bool wants(std::size_t i) const { return (wanted >> (i < 63 ? i : 63) & 1) != 0; }
+  // The node is not passed again: it may let go of what it saved before backward() returns.
+  bool is_last() const;
+  // Who takes the gradient of edge i in pieces instead of finding it in `out`; null: nobody.
+  GradientTaker* taker(const Node& node, std::size_t i) const;
 };
 
 // One recorded call. Subclasses hold what its derivative needs and compute that. Allocated from
@@ -58,8 +65,11 @@ class Node : public IntrusiveTarget {
   virtual Tensor tangent(std::span<const Tensor> tangents, const Tensor& result);
   // Lets go of what was saved. Called with the lock held.
   virtual void release_saved() {}
-  // What a further backward through this node needs is gone.
   virtual bool is_accumulator() const { return false; }
+  // Whether the result is cheap to make again from what the node saved anyway: RecomputeCheap.
+  virtual bool is_cheap_to_recompute() const { return false; }
+  // The result's values, to the bit. Requires: the above.
+  virtual Tensor recompute() const { return {}; }
 
   std::span<Edge> edges() const { return {edges_, edge_count_}; }
   std::uint64_t sequence() const { return sequence_; }
@@ -182,6 +192,7 @@ struct NodeExtra {
   Hooks<NodePreHook> pre_hooks;
   Hooks<NodePostHook> post_hooks;
   Hooks<AccumulateHook> accumulate_hooks;
+  std::shared_ptr<GradientTaker> taker;  // of a leaf's gradients
   std::vector<Retained> retained;
   std::string made_at;  // anomaly mode: the forward call's stack
 };

@@ -12,6 +12,7 @@ namespace tenon::autograd {
 namespace {
 
 thread_local std::shared_ptr<PackHooks> pack_hooks;
+constinit thread_local bool recompute_cheap = false;
 
 }  // namespace
 
@@ -23,7 +24,11 @@ SavedTensorHooks::SavedTensorHooks(Pack pack, Unpack unpack) {
 }
 SavedTensorHooks::~SavedTensorHooks() { pack_hooks = pack_hooks->outer; }
 
-// What the hooks made, and the tensor's place in the graph, which they do not see.
+RecomputeCheap::RecomputeCheap(bool on) : previous_(std::exchange(recompute_cheap, on)) {}
+RecomputeCheap::~RecomputeCheap() { recompute_cheap = previous_; }
+
+// What the hooks made, and the tensor's place in the graph, which they do not see. Without hooks
+// the node of `edge` makes the values again.
 struct PackedTensor {
   std::shared_ptr<PackHooks> hooks;
   SavedTensorHooks::Packed value;
@@ -48,9 +53,23 @@ void SavedTensor::save(const Tensor& input) {
         to_string(input.sizes())));
   if (pack_hooks != nullptr) [[unlikely]]
     if (!(needs_grad(input) && is_leaf(input))) return pack(input, false);
+  if (recompute_cheap && keep_recipe(input)) [[unlikely]]
+    return;
   tensor_ = input;
   version_ = input.version();
   state_ = State::kInput;
+}
+
+// Only of a call's result as the call left it: what a view or a change made of it, the call cannot.
+bool SavedTensor::keep_recipe(const Tensor& input) {
+  const AutogradMeta* meta = meta_of(input);
+  if (meta == nullptr || meta->base_.defined() || !meta->grad_fn_ || input.version() != 0 ||
+      !meta->grad_fn_->is_cheap_to_recompute() || forward_depth() != 0)
+    return false;
+  packed_ = std::make_unique<PackedTensor>();
+  packed_->edge = {meta->grad_fn_, meta->output_nr_};
+  state_ = State::kPacked;
+  return true;
 }
 
 void SavedTensor::save_result(const Tensor& result) {
@@ -114,7 +133,7 @@ Tensor SavedTensor::unpack(const Node& node) const {
   }
   Tensor t = [&] {
     const RecordAgain again(false);
-    return hooks->unpack(value);
+    return hooks == nullptr ? edge.node->recompute() : hooks->unpack(value);
   }();
   if (!t.defined())
     throw InvalidArgument(

@@ -31,6 +31,8 @@ class SavedTensor {
  private:
   enum class State : std::uint8_t { kEmpty, kInput, kResult, kPacked, kReleased };
 
+  bool keep_recipe(const Tensor& input);
+
   void pack(const Tensor& t, bool is_result);
   Tensor unpack(const Node& node) const;
   [[noreturn]] void refuse_released(const Node& node) const;

@@ -4,12 +4,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "tenon/base/fast_thread_local.h"
 #include "tenon/base/spin_lock.h"
 
 namespace tenon {
 
 // Names the calling thread; another thread may get the same once this one has ended.
-inline constinit thread_local char this_threads_mark = 0;
+TENON_FAST_THREAD_LOCAL inline constinit thread_local char this_threads_mark = 0;
 inline const void* thread_mark() { return &this_threads_mark; }
 
 // The owner locks and unlocks with plain loads and stores. Any other thread takes the lock inside
@@ -46,7 +47,10 @@ class BiasedLock {
   // The two halves of the common case, for callers that have another way out. try_lock_as_owner
   // fails for all but the owner, and for the owner while somebody else is inside.
   bool try_lock_as_owner() {
-    if (!is_owner()) return false;
+    return is_owner() && try_lock_as_known_owner();
+  }
+  // Requires: the caller owns it (is_owner).
+  bool try_lock_as_known_owner() {
     busy_.store(true, std::memory_order_relaxed);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the compiler's order; see the Note
     if (!revoked_.load(std::memory_order_acquire)) [[likely]] return true;
@@ -55,6 +59,8 @@ class BiasedLock {
   }
   void unlock_as_owner() { busy_.store(false, std::memory_order_release); }
 
+  // With kAppointed it stays true until the thread resigns.
+  bool is_owner() const { return owner_.load(std::memory_order_relaxed) == thread_mark(); }
   // The caller, who holds the lock, owns it from now on. Requires: kAppointed; nobody owns it.
   void become_owner();
   // After fork(2), by the caller, who holds the lock: its owner is gone.
@@ -66,7 +72,6 @@ class BiasedLock {
   }
 
  private:
-  bool is_owner() const { return owner_.load(std::memory_order_relaxed) == thread_mark(); }
   void lock_slowly();
   void unlock_slowly();
 
@@ -77,6 +82,28 @@ class BiasedLock {
   std::uint32_t revocations_ = 0;            // under inside_
   const Owner mode_;
   SpinLock inside_;
+
+  friend class BiasedGuard;
+};
+
+// Holds a BiasedLock and remembers how it was taken, so that the owner leaves by one store.
+class BiasedGuard {
+ public:
+  explicit BiasedGuard(BiasedLock& lock) : lock_(lock), as_owner_(lock.try_lock_as_owner()) {
+    if (!as_owner_) [[unlikely]] lock_.lock_slowly();
+  }
+  ~BiasedGuard() {
+    if (as_owner_) [[likely]]
+      lock_.unlock_as_owner();
+    else
+      lock_.unlock_slowly();
+  }
+  BiasedGuard(const BiasedGuard&) = delete;
+  BiasedGuard& operator=(const BiasedGuard&) = delete;
+
+ private:
+  BiasedLock& lock_;
+  const bool as_owner_;
 };
 
 }  // namespace tenon

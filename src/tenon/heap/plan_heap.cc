@@ -58,6 +58,7 @@ PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
   TENON_CHECK(plan.slots.size() < (std::size_t{1} << 31), "{} slots are too many",
               plan.slots.size());
   blocks_.resize(plan.slots.size());
+  slot_count_ = blocks_.size();
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     blocks_[i].offset = plan.slots[i].offset;
     blocks_[i].size = plan.slots[i].size;
@@ -81,18 +82,14 @@ void PlanHeap::sweep() {
   run_from(0);
   std::sort(below.begin(), below.end());
   below.erase(std::unique(below.begin(), below.end()), below.end());
-  below_.reserve(below.size());
+  below_.reserve(below.size() + count);
   auto next = below.begin();
   for (std::uint32_t i = 0; i < count; ++i) {
     blocks_[i].first_below = static_cast<std::uint32_t>(below_.size());
     for (; next != below.end() && next->first == i; ++next)
       if (next->second != i) below_.push_back(next->second);
-    blocks_[i].count_below = static_cast<std::uint32_t>(below_.size()) - blocks_[i].first_below;
+    below_.push_back(kEndOfList);
   }
-}
-
-std::uint64_t PlanHeap::rounded(std::uint64_t size) const {
-  return align_up(size, unit_bytes_);
 }
 
 PlanBlock* PlanHeap::place(std::uint64_t size, std::uint64_t alignment) {
@@ -113,16 +110,7 @@ PlanBlock* PlanHeap::place(std::uint64_t size, std::uint64_t alignment) {
   divergence_ = Divergence::kNone;
   block.state = PlanBlock::State::kUsed;
   ++cursor_;
-  ++used_count_;
-  used_bytes_ += block.size;
   return &block;
-}
-
-void PlanHeap::release(PlanBlock* block) {
-  TENON_DCHECK(block->state == PlanBlock::State::kUsed, "released a slot that is not in use");
-  block->state = PlanBlock::State::kFree;
-  --used_count_;
-  used_bytes_ -= block->size;
 }
 
 void PlanHeap::seek(std::size_t index) {
@@ -149,10 +137,9 @@ std::uint64_t PlanHeap::largest_free() const {
 
 bool PlanHeap::range_is_free(const PlanBlock& block) const {
   if (block.state == PlanBlock::State::kUsed) return false;
-  const std::uint32_t* below = below_.data() + block.first_below;
   bool skipped = false;
-  for (std::uint32_t k = 0; k < block.count_below; ++k) {
-    const PlanBlock::State state = blocks_[below[k]].state;
+  for (const std::uint32_t* below = &below_[block.first_below]; *below != kEndOfList; ++below) {
+    const PlanBlock::State state = blocks_[*below].state;
     if (state == PlanBlock::State::kUsed) return false;
     skipped |= state == PlanBlock::State::kSkipped;
   }
@@ -171,8 +158,8 @@ bool PlanHeap::range_is_free_below_skipped(const PlanBlock& block) const {
   while (!pending_.empty()) {
     const PlanBlock& at = blocks_[pending_.back()];
     pending_.pop_back();
-    for (std::uint32_t k = 0; k < at.count_below; ++k) {
-      const std::uint32_t slot = below_[at.first_below + k];
+    for (const std::uint32_t* below = &below_[at.first_below]; *below != kEndOfList; ++below) {
+      const std::uint32_t slot = *below;
       const PlanBlock& lower = blocks_[slot];
       if (visited_[slot] == visit_ || !overlap(lower, block)) continue;
       visited_[slot] = visit_;
@@ -192,16 +179,26 @@ std::vector<PlanBlock*> PlanHeap::in_use_by_offset() const {
   return used;
 }
 
+bool PlanHeap::any_in_use() const {
+  return std::any_of(blocks_.begin(), blocks_.end(), [](const PlanBlock& block) {
+    return block.state == PlanBlock::State::kUsed;
+  });
+}
+
+std::uint64_t PlanHeap::used_bytes() const {
+  std::uint64_t sum = 0;
+  for (const PlanBlock& block : blocks_)
+    if (block.state == PlanBlock::State::kUsed) sum += block.size;
+  return sum;
+}
+
 void PlanHeap::check_invariants() const {
   const std::vector<PlanBlock*> used = in_use_by_offset();
-  std::uint64_t sum = 0;
-  for (const PlanBlock* block : used) sum += block->size;
   for (std::size_t i = 1; i < used.size(); ++i)
     TENON_CHECK(used[i - 1]->offset + used[i - 1]->size <= used[i]->offset,
                 "blocks at {} and {} overlap (1)", used[i - 1]->offset, used[i]->offset);
-  TENON_CHECK(used.size() == used_count_ && sum == used_bytes_,
-              "{} blocks of {} bytes in use, counted {} of {} (2)", used.size(), sum, used_count_,
-              used_bytes_);
+  TENON_CHECK(cursor_ <= blocks_.size(), "the cursor is at {} of {} slots (2)", cursor_,
+              blocks_.size());
 }
 
 }  // namespace tenon

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
 #include "tenon/heap/heap.h"
 #include "tenon/heap/plan.h"
 
@@ -23,11 +25,11 @@ struct PlanBlock {
   std::uint64_t size = 0;
   void* owner = nullptr;
   void* context = nullptr;
-  std::uint64_t requested : 48 = 0;
-  State state : 8 = State::kFree;
+  std::uint64_t requested = 0;
   std::uint32_t first_below = 0;  // into the heap's list of slots that lie below this one
-  std::uint32_t count_below = 0;
+  State state = State::kFree;
 };
+static_assert(sizeof(PlanBlock) == 48);
 
 // Why a request was not served.
 enum class Divergence : std::uint8_t {
@@ -54,10 +56,11 @@ std::string_view divergence_name(Divergence divergence);
 //
 // Invariants (check_invariants):
 //   1. No two blocks in use overlap.
-//   2. used_bytes and the number of blocks in use agree with the slots' states.
+//   2. The cursor is at a slot, or behind the last.
 //
 // place: amortised O(1) while the program keeps to the plan, O(slots skipped) after skipping.
-// release: O(1). Construction O(n log n). Not thread-safe.
+// release: O(1). Questions about what is in use: O(slots), for nothing is counted. Construction
+// O(n log n). Not thread-safe.
 class PlanHeap {
  public:
   using Handle = PlanBlock*;
@@ -72,7 +75,24 @@ class PlanHeap {
   // The next slot if the request fits the plan, or null: see divergence(). Alignment beyond the
   // plan's unit counts as a wrong size unless the slot has it.
   PlanBlock* place(std::uint64_t size, std::uint64_t alignment = 1);
-  void release(PlanBlock* block);
+  // The same where that takes no second look: no turn of the round, nothing skipped. Null, and
+  // nothing has changed, says that place() is to be asked.
+  PlanBlock* place_next(std::uint64_t size) {
+    if (cursor_ >= slot_count_) [[unlikely]] return nullptr;
+    PlanBlock* const slots = blocks_.data();
+    PlanBlock& block = slots[cursor_];
+    if (block.size != rounded(size) || block.state == PlanBlock::State::kUsed) [[unlikely]]
+      return nullptr;
+    for (const std::uint32_t* below = &below_[block.first_below]; *below != kEndOfList; ++below)
+      if (slots[*below].state != PlanBlock::State::kFree) [[unlikely]] return nullptr;
+    block.state = PlanBlock::State::kUsed;
+    ++cursor_;
+    return &block;
+  }
+  void release(PlanBlock* block) {
+    TENON_DCHECK(block->state == PlanBlock::State::kUsed, "released a slot that is not in use");
+    block->state = PlanBlock::State::kFree;
+  }
 
   // Why the last place() gave null.
   Divergence divergence() const { return divergence_; }
@@ -87,13 +107,14 @@ class PlanHeap {
   void set_owner(void* owner) {
     for (PlanBlock& block : blocks_) block.owner = owner;
   }
+  void set_context(std::size_t index, void* context) { blocks_[index].context = context; }
   // The blocks in use, lowest first.
   std::vector<PlanBlock*> in_use_by_offset() const;
 
-  std::size_t blocks_in_use() const { return used_count_; }
-  std::uint64_t used_bytes() const { return used_bytes_; }
+  bool any_in_use() const;
+  std::uint64_t used_bytes() const;
   std::uint64_t size_bytes() const { return size_bytes_; }
-  std::uint64_t free_bytes() const { return size_bytes_ - used_bytes_; }
+  std::uint64_t free_bytes() const { return size_bytes_ - used_bytes(); }
   // The next slot's size if that may be served now, else 0.
   std::uint64_t largest_free() const;
   void check_invariants() const;
@@ -101,7 +122,7 @@ class PlanHeap {
  private:
   void sweep();
   void skip_to(std::size_t index);
-  std::uint64_t rounded(std::uint64_t size) const;
+  std::uint64_t rounded(std::uint64_t size) const { return align_up(size, unit_bytes_); }
   bool range_is_free(const PlanBlock& block) const;
   bool range_is_free_below_skipped(const PlanBlock& block) const;
 
@@ -109,10 +130,11 @@ class PlanHeap {
   const std::uint64_t size_bytes_;
   const std::size_t loop_begin_;
   std::vector<PlanBlock> blocks_;      // by turn
-  std::vector<std::uint32_t> below_;   // slots below slots: see PlanBlock::first_below
+  // Slots below slots (PlanBlock::first_below), each slot's ended by kEndOfList.
+  static constexpr std::uint32_t kEndOfList = ~std::uint32_t{0};
+  std::vector<std::uint32_t> below_;
+  std::size_t slot_count_ = 0;
   std::size_t cursor_ = 0;
-  std::size_t used_count_ = 0;
-  std::uint64_t used_bytes_ = 0;
   Divergence divergence_ = Divergence::kNone;
   // Scratch of the slow check.
   mutable std::vector<std::uint32_t> visited_;

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "tenon/memory/registry.h"
+#include "tenon/memory/device_registry.h"
 
 namespace tenon {
 namespace {
@@ -35,7 +35,7 @@ Allocator* guarded_allocator(Device device) {
 
 Allocator* current_allocator(Device device) {
   Allocator* guarded = guarded_allocator(device);
-  return guarded != nullptr ? guarded : get_allocator(device.type);
+  return guarded != nullptr ? guarded : registered_allocator(device);
 }
 
 AllocatorGuard::AllocatorGuard(Device device, Allocator& allocator)

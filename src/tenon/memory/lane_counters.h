@@ -16,20 +16,32 @@ class LaneCounters {
  public:
   using Board = PeakBoard<3>;
 
-  Stat blocks;
-  Stat bytes;
-  Stat requested_bytes;
+  // What came and went, each at one store a block.
+  struct Count {
+    std::int64_t placed = 0;
+    std::int64_t released = 0;
+    std::int64_t peak = 0;
+
+    std::int64_t current() const { return placed - released; }
+    void place(std::int64_t amount) {
+      placed += amount;
+      if (current() > peak) [[unlikely]] peak = current();
+    }
+  };
+  Count blocks;
+  Count bytes;
+  Count requested_bytes;
 
   void count_placed(std::uint64_t size, std::uint64_t requested) {
-    blocks.increase(1);
-    bytes.increase(static_cast<std::int64_t>(size));
-    requested_bytes.increase(static_cast<std::int64_t>(requested));
+    blocks.place(1);
+    bytes.place(static_cast<std::int64_t>(size));
+    requested_bytes.place(static_cast<std::int64_t>(requested));
     if (board_ != nullptr) [[unlikely]] publish_if_drifted();
   }
   void count_released(std::uint64_t size, std::uint64_t requested) {
-    blocks.decrease(1);
-    bytes.decrease(static_cast<std::int64_t>(size));
-    requested_bytes.decrease(static_cast<std::int64_t>(requested));
+    blocks.released += 1;
+    bytes.released += static_cast<std::int64_t>(size);
+    requested_bytes.released += static_cast<std::int64_t>(requested);
     if (board_ != nullptr) [[unlikely]] publish_if_drifted();
   }
 
@@ -40,18 +52,18 @@ class LaneCounters {
   }
   void publish() {
     if (board_ == nullptr) return;
-    const Board::Levels now = {blocks.current, bytes.current, requested_bytes.current};
+    const Board::Levels now = {blocks.current(), bytes.current(), requested_bytes.current()};
     allowed_drift_ = board_->publish(published_, now);
     published_ = now;
   }
   Board::Levels peaks() const { return {blocks.peak, bytes.peak, requested_bytes.peak}; }
   void reset_peaks() {
-    for (Stat* stat : {&blocks, &bytes, &requested_bytes}) stat->peak = stat->current;
+    for (Count* count : {&blocks, &bytes, &requested_bytes}) count->peak = count->current();
   }
 
  private:
   void publish_if_drifted() {
-    const std::int64_t drift = bytes.current - published_[1];
+    const std::int64_t drift = bytes.current() - published_[1];
     if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
   }
 
@@ -111,10 +123,10 @@ class LaneTotals {
   }
 
  private:
-  static void add(Stat& sum, const Stat& share) {
-    sum.current += share.current;
+  static void add(Stat& sum, const LaneCounters::Count& share) {
+    sum.current += share.current();
     sum.peak += share.peak;
-    sum.allocated += share.allocated;
+    sum.allocated += share.placed;
   }
 
   mutable LaneCounters::Board board_;

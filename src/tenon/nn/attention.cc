@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
 #include "tenon/nn/packed_attention.h"
 #include "tenon/ops/binary.h"
@@ -31,7 +32,8 @@ Tensor SelfAttention::forward(const Tensor& input) {
 }
 
 TransformerBlock::TransformerBlock(const AttentionOptions& options, Generator& generator)
-    : norm1_(std::make_shared<LayerNorm>(IntList{options.width})),
+    : recompute_(options.recompute),
+      norm1_(std::make_shared<LayerNorm>(IntList{options.width})),
       attention_(std::make_shared<SelfAttention>(options, generator)),
       norm2_(std::make_shared<LayerNorm>(IntList{options.width})),
       widen_(std::make_shared<Linear>(options.width, 4 * options.width, true, generator)),
@@ -46,6 +48,7 @@ TransformerBlock::TransformerBlock(const AttentionOptions& options, Generator& g
 }
 
 Tensor TransformerBlock::forward(const Tensor& input) {
+  const autograd::RecomputeCheap recompute(recompute_);
   const Tensor middle = ops::add(input, (*attention_)((*norm1_)(input)));
   const Tensor hidden = ops::gelu((*widen_)((*norm2_)(middle)), true);
   return ops::add(middle, (*dropout_)((*narrow_)(hidden)));

@@ -31,6 +31,13 @@ Tensor bias_for(const Tensor& weight, Generator& generator) {
   return uniform_(empty({weight.size(0)}), -bound, bound, generator);
 }
 
+// Nobody but the caller can see the elements: no other tensor, node or checkpoint holds them. (A
+// leaf is what a program made to keep.)
+bool is_seen_once(const Tensor& x) {
+  return x.use_count() == 1 && x.storage().use_count() == 1 &&
+         !x.storage().impl()->is_copy_on_write() && (!x.requires_grad() || !autograd::is_leaf(x));
+}
+
 void check_groups(const char* what, std::int64_t channels, std::int64_t filters,
                   std::int64_t groups) {
   require_positive(what, {channels, filters, groups});
@@ -103,8 +110,10 @@ std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> funct
   return std::make_shared<Function>(std::move(function));
 }
 
-std::shared_ptr<Module> relu() {
-  return make_function([](const Tensor& x) { return ops::relu(x); });
+std::shared_ptr<Module> relu(bool in_place) {
+  return make_function([in_place](const Tensor& x) {
+    return in_place && is_seen_once(x) ? ops::relu_(x) : ops::relu(x);
+  });
 }
 
 std::shared_ptr<Module> gelu() {

@@ -89,7 +89,10 @@ class Function final : public Module {
 };
 std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> function);
 
-std::shared_ptr<Module> relu();
+// In place it overwrites an input that the caller alone holds; for inside a model, where another
+// layer has just made it. What somebody else holds too (a node that saved it, a checkpoint) it does
+// not touch.
+std::shared_ptr<Module> relu(bool in_place = false);
 std::shared_ptr<Module> gelu();
 std::shared_ptr<Module> flatten(std::int64_t start_dim = 1);
 std::shared_ptr<Module> max_pool2d(ops::Pair kernel, ops::Pair stride = 0);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
 #include "tenon/ops/binary.h"
 #include "tenon/tensor/factories.h"
@@ -16,9 +17,9 @@ std::shared_ptr<Sequential> make_mlp(const ImageShape& shape, Generator& generat
   auto model = std::make_shared<Sequential>();
   model->add(flatten());
   model->add(linear(shape.height * shape.width, kHidden));
-  model->add(relu());
+  model->add(relu(true));
   model->add(linear(kHidden, kHidden));
-  model->add(relu());
+  model->add(relu(true));
   model->add(linear(kHidden, shape.classes));
   return model;
 }
@@ -38,14 +39,14 @@ std::shared_ptr<Sequential> make_cnn(const ImageShape& shape, Generator& generat
   };
   auto model = std::make_shared<Sequential>();
   model->add(convolution(1, kFirst));
-  model->add(relu());
+  model->add(relu(true));
   model->add(max_pool2d(2));
   model->add(convolution(kFirst, kSecond));
-  model->add(relu());
+  model->add(relu(true));
   model->add(max_pool2d(2));
   model->add(flatten());
   model->add(std::make_shared<Linear>(kSecond * places, kHidden, true, generator));
-  model->add(relu());
+  model->add(relu(true));
   model->add(std::make_shared<Linear>(kHidden, shape.classes, true, generator));
   return model;
 }
@@ -60,7 +61,8 @@ CharGpt::CharGpt(const GptOptions& options, Generator& generator)
   register_module("tokens", tokens_);
   places_ = register_parameter(
       "places", normal_(empty({options.length, options.width}), 0, kDeviation, generator));
-  const AttentionOptions attention{options.width, options.heads, true, options.dropout};
+  const AttentionOptions attention{options.width, options.heads, true, options.dropout,
+                                   options.recompute};
   for (std::int64_t i = 0; i < options.layers; ++i)
     blocks_->add(std::make_shared<TransformerBlock>(attention, generator));
   register_module("blocks", blocks_);
@@ -72,6 +74,7 @@ Tensor CharGpt::forward(const Tensor& index) {
   if (index.dim() != 2 || index.size(1) > options_.length)
     throw InvalidArgument(fmt::format("CharGpt: an input of shape {}; it takes [N, up to {}]",
                                       to_string(index.sizes()), options_.length));
+  const autograd::RecomputeCheap recompute(options_.recompute);
   const Tensor x = ops::add((*tokens_)(index), places_.narrow(0, 0, index.size(1)));
   return (*head_)((*norm_)((*blocks_)(x)));
 }

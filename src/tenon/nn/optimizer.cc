@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "tenon/autograd/autograd.h"
+#include "tenon/autograd/gradient_taker.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/memory/tag.h"
@@ -36,7 +37,7 @@ void* at(void* data, std::int64_t offset, std::int64_t item) {
   return data == nullptr ? nullptr : static_cast<char*>(data) + offset * item;
 }
 const void* at(const void* data, std::int64_t offset, std::int64_t item) {
-  return static_cast<const char*>(data) + offset * item;
+  return data == nullptr ? nullptr : static_cast<const char*>(data) + offset * item;
 }
 
 }  // namespace
@@ -84,8 +85,31 @@ void Optimizer::step_parameter(std::size_t index, double gradient_scale) {
                       to_string(parameter.tensor.sizes()), dtype_name(found.dtype()),
                       to_string(found.sizes())));
   const Tensor gradient = contiguous(found);
-  update({parameter.tensor, gradient, state_[index], ++updates_[index], gradient_scale});
+  ++updates_[index];
+  update_elements(index, 0, gradient.numel(), gradient.const_data_ptr(), UpdatePart::kBoth,
+                  gradient_scale);
   parameter.tensor.impl()->bump_version();
+}
+
+void Optimizer::update_elements(std::size_t index, std::int64_t first, std::int64_t count,
+                                const void* gradient, UpdatePart part, double scale) {
+  const Tensor& parameter = parameters_[index].tensor;
+  const auto item = static_cast<std::int64_t>(parameter.item_size());
+  const auto place = [&](const Tensor& t) {
+    return static_cast<char*>(t.impl()->mutable_data()) + first * item;
+  };
+  Update whole{
+      parameter.dtype(), count, place(parameter), gradient, {}, updates_[index], scale, part};
+  for (std::size_t slot = 0; slot < state_[index].size(); ++slot)
+    whole.state[slot] = place(state_[index][slot]);
+  parallel_for(0, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
+    Update some = whole;
+    some.count = end - begin;
+    some.parameter = at(whole.parameter, begin, item);
+    some.gradient = at(whole.gradient, begin, item);
+    for (void*& state : some.state) state = at(state, begin, item);
+    update(some);
+  });
 }
 
 void Optimizer::zero_grad() const {
@@ -108,20 +132,53 @@ void Optimizer::set_updates(std::span<const std::uint64_t> updates) {
   std::copy(updates.begin(), updates.end(), updates_.begin());
 }
 
+// Updates one parameter while its gradient comes.
+class PiecewiseUpdate final : public autograd::GradientTaker {
+ public:
+  PiecewiseUpdate(Optimizer& optimizer, std::size_t index)
+      : optimizer_(optimizer), index_(index), parts_(optimizer.updates_in_parts()) {}
+
+  bool keeps_leaf_until_finish() const override { return parts_; }
+  void begin() override { ++optimizer_.updates_[index_]; }
+  void take(std::int64_t first, std::int64_t count, const void* gradient) override {
+    optimizer_.update_elements(index_, first, count, gradient,
+                               parts_ ? UpdatePart::kState : UpdatePart::kBoth, 1);
+  }
+  void finish() override {
+    const Tensor& parameter = optimizer_.parameters_[index_].tensor;
+    if (parts_)
+      optimizer_.update_elements(index_, 0, parameter.numel(), nullptr, UpdatePart::kParameter, 1);
+    parameter.impl()->bump_version();
+  }
+  void take_whole(const Tensor& leaf) override {
+    optimizer_.step_parameter(index_);
+    autograd::clear_grad(leaf);
+  }
+
+ private:
+  Optimizer& optimizer_;
+  const std::size_t index_;
+  const bool parts_;
+};
+
 UpdatesInBackward::UpdatesInBackward(Optimizer& optimizer) {
   const std::vector<NamedTensor>& parameters = optimizer.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto handle = std::make_shared<autograd::HookHandle>(
-        autograd::register_post_accumulate_hook(parameters[i].tensor, [&optimizer, i](auto& leaf) {
-          optimizer.step_parameter(i);
-          autograd::clear_grad(leaf);
-        }));
-    removals_.push_back([handle] { handle->remove(); });
+  try {
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto handle = std::make_shared<autograd::HookHandle>(autograd::set_gradient_taker(
+          parameters[i].tensor, std::make_shared<PiecewiseUpdate>(optimizer, i)));
+      removals_.push_back([handle] { handle->remove(); });
+    }
+  } catch (...) {
+    remove();
+    throw;
   }
 }
 
-UpdatesInBackward::~UpdatesInBackward() {
-  for (const auto& remove : removals_) remove();
+UpdatesInBackward::~UpdatesInBackward() { remove(); }
+
+void UpdatesInBackward::remove() {
+  for (const auto& removal : removals_) removal();
 }
 
 // --- Stochastic gradient descent.
@@ -135,22 +192,11 @@ Sgd::Sgd(std::vector<NamedTensor> parameters, const SgdOptions& options)
   if (options.momentum != 0) add_slot("momentum");
 }
 
-void Sgd::update(const Update& u) {
-  const SgdNumbers numbers = {u.scale,
-                              options_.weight_decay,
-                              options_.momentum,
-                              1 - options_.dampening,
-                              learning_rate(),
-                              options_.nesterov,
-                              u.number == 1};
-  const auto run = optimizer_blocks(u.parameter.dtype()).sgd;
-  const auto item = static_cast<std::int64_t>(u.parameter.item_size());
-  void* const p = u.parameter.data_ptr();
-  const void* const g = u.gradient.const_data_ptr();
-  void* const v = u.state.empty() ? nullptr : u.state[0].data_ptr();
-  parallel_for(0, u.parameter.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    run(at(p, begin, item), at(g, begin, item), at(v, begin, item), end - begin, numbers);
-  });
+void Sgd::update(const Update& u) const {
+  const SgdNumbers numbers = {
+      u.scale,         options_.weight_decay, options_.momentum, 1 - options_.dampening,
+      learning_rate(), options_.nesterov,     u.number == 1};
+  optimizer_blocks(u.dtype).sgd(u.parameter, u.gradient, u.state[0], u.count, numbers, u.part);
 }
 
 // --- Adam.
@@ -165,7 +211,7 @@ Adam::Adam(std::vector<NamedTensor> parameters, const AdamOptions& options)
   add_slot("square");
 }
 
-void Adam::update(const Update& u) {
+void Adam::update(const Update& u) const {
   const auto t = static_cast<double>(u.number);
   const double decay = options_.weight_decay;
   AdamNumbers numbers{};
@@ -177,16 +223,8 @@ void Adam::update(const Update& u) {
   numbers.eps = options_.eps;
   numbers.step = learning_rate() / (1 - std::pow(options_.beta1, t));
   numbers.root_correction = std::sqrt(1 - std::pow(options_.beta2, t));
-  const auto run = optimizer_blocks(u.parameter.dtype()).adam;
-  const auto item = static_cast<std::int64_t>(u.parameter.item_size());
-  void* const p = u.parameter.data_ptr();
-  const void* const g = u.gradient.const_data_ptr();
-  void* const m = u.state[0].data_ptr();
-  void* const v = u.state[1].data_ptr();
-  parallel_for(0, u.parameter.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    run(at(p, begin, item), at(g, begin, item), at(m, begin, item), at(v, begin, item),
-        end - begin, numbers);
-  });
+  optimizer_blocks(u.dtype).adam(u.parameter, u.gradient, u.state[0], u.state[1], u.count, numbers,
+                                 u.part);
 }
 
 // --- Clipping.

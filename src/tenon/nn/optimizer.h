@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tenon/nn/module.h"
+#include "tenon/nn/optimizer_blocks.h"
 
 namespace tenon::nn {
 
@@ -50,15 +51,27 @@ class Optimizer {
 
   // A tensor of zeros for each parameter, "slot.<parameter's name>".
   void add_slot(const std::string& slot);
+  // Of some elements of a parameter: dense arrays of the dtype.
   struct Update {
-    Tensor parameter, gradient;
-    std::span<const Tensor> state;  // by slot
-    std::uint64_t number = 1;       // of this update, from 1
-    double scale = 1;               // of the gradient
+    DType dtype;
+    std::int64_t count;
+    void* parameter;
+    const void* gradient;  // null where `part` is kParameter
+    void* state[2];        // by slot
+    std::uint64_t number;  // of this update, from 1
+    double scale;          // of the gradient
+    UpdatePart part;
   };
-  virtual void update(const Update& update) = 0;
+  virtual void update(const Update& update) const = 0;
+  // Whether kState and then kParameter do the same, to the bit, as kBoth.
+  virtual bool updates_in_parts() const { return false; }
 
  private:
+  friend class PiecewiseUpdate;
+
+  void update_elements(std::size_t index, std::int64_t first, std::int64_t count,
+                       const void* gradient, UpdatePart part, double scale);
+
   const char* const name_;
   const std::vector<NamedTensor> parameters_;
   double learning_rate_;
@@ -68,10 +81,16 @@ class Optimizer {
 };
 
 // While it lives, each backward updates every parameter as soon as its gradient is whole and lets
-// the gradient go: only one gradient need be there at a time, and it is still in the caches. For
-// graphs that use a parameter in one place, or more than once before its gradient is whole; what
-// backward still needs of a changed parameter, it refuses. Without clipping, since the norm of all
-// gradients is not known. The optimiser must outlive it.
+// the gradient go: at most one gradient is there at a time. Of a matrix that one linear() uses, not
+// even that one: its gradient is computed in pieces of rows, and each is used up while it is in the
+// caches; where the state alone says how the parameter moves (SGD with momentum but Nesterov's,
+// Adam), that happens before the gradient of the input is computed, whose place the input then
+// leaves. The weights are the same, to the bit, as with step() after backward.
+//
+// Not for what needs all gradients at once or several backwards to a step: clipping by the norm of
+// all, accumulation. With retain_graph, a second backward refuses a parameter that has changed;
+// with retain_graph, create_graph, anomaly mode or hooks on a parameter, its gradient comes whole.
+// The optimiser must outlive it. Throws InvalidArgument where somebody takes the gradients already.
 class UpdatesInBackward {
  public:
   explicit UpdatesInBackward(Optimizer& optimizer);
@@ -80,6 +99,7 @@ class UpdatesInBackward {
   UpdatesInBackward& operator=(const UpdatesInBackward&) = delete;
 
  private:
+  void remove();
   std::vector<std::function<void()>> removals_;
 };
 
@@ -98,7 +118,8 @@ class Sgd final : public Optimizer {
   Sgd(std::vector<NamedTensor> parameters, const SgdOptions& options);
 
  private:
-  void update(const Update& update) override;
+  void update(const Update& update) const override;
+  bool updates_in_parts() const override { return options_.momentum != 0 && !options_.nesterov; }
   const SgdOptions options_;
 };
 
@@ -117,7 +138,8 @@ class Adam : public Optimizer {
   Adam(std::vector<NamedTensor> parameters, const AdamOptions& options);
 
  private:
-  void update(const Update& update) override;
+  void update(const Update& update) const override;
+  bool updates_in_parts() const override { return true; }
   const AdamOptions options_;
 };
 

@@ -17,7 +17,8 @@ namespace tenon::nn::HWY_NAMESPACE {
 namespace {
 
 template <typename T>
-void sgd_block(void* p_, const void* g_, void* v_, std::int64_t count, const SgdNumbers& n) {
+void sgd_block(void* p_, const void* g_, void* v_, std::int64_t count, const SgdNumbers& n,
+               UpdatePart part) {
   auto* __restrict p = static_cast<T*>(p_);
   const auto* __restrict g = static_cast<const T*>(g_);
   auto* __restrict v = static_cast<T*>(v_);
@@ -31,23 +32,30 @@ void sgd_block(void* p_, const void* g_, void* v_, std::int64_t count, const Sgd
   const T momentum = static_cast<T>(n.momentum);
   const T keep = n.first ? T(0) : momentum;
   const T take = n.first ? T(1) : static_cast<T>(n.one_minus_dampening);
-  const T of_gradient = n.nesterov ? T(1) : T(0);
-  const T of_velocity = n.nesterov ? momentum : T(1);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T gradient = scale * g[i] + decay * p[i];
-    const T velocity = keep * v[i] + take * gradient;
-    v[i] = velocity;
-    p[i] -= rate * (of_gradient * gradient + of_velocity * velocity);
+  if (part == UpdatePart::kParameter) {
+    for (std::int64_t i = 0; i < count; ++i) p[i] -= rate * v[i];
+  } else if (part == UpdatePart::kState) {
+    for (std::int64_t i = 0; i < count; ++i)
+      v[i] = keep * v[i] + take * (scale * g[i] + decay * p[i]);
+  } else if (n.nesterov) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T gradient = scale * g[i] + decay * p[i];
+      const T velocity = keep * v[i] + take * gradient;
+      v[i] = velocity;
+      p[i] -= rate * (gradient + momentum * velocity);
+    }
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) {
+      const T velocity = keep * v[i] + take * (scale * g[i] + decay * p[i]);
+      v[i] = velocity;
+      p[i] -= rate * velocity;
+    }
   }
 }
 
-template <typename T>
-void adam_block(void* p_, const void* g_, void* m_, void* v_, std::int64_t count,
-                const AdamNumbers& n) {
-  auto* __restrict p = static_cast<T*>(p_);
-  const auto* __restrict g = static_cast<const T*>(g_);
-  auto* __restrict m = static_cast<T*>(m_);
-  auto* __restrict v = static_cast<T*>(v_);
+template <typename T, bool kState, bool kParameter>
+void adam_elements(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict v,
+                   std::int64_t count, const AdamNumbers& n) {
   const T scale = static_cast<T>(n.scale), decay = static_cast<T>(n.gradient_decay);
   const T keep = static_cast<T>(n.parameter_factor);
   const T beta1 = static_cast<T>(n.beta1), rest1 = static_cast<T>(1 - n.beta1);
@@ -56,13 +64,26 @@ void adam_block(void* p_, const void* g_, void* m_, void* v_, std::int64_t count
   const T root = static_cast<T>(n.root_correction);
   for (std::int64_t i = 0; i < count; ++i) {
     const T parameter = p[i] * keep;
-    const T gradient = scale * g[i] + decay * parameter;
-    const T mean = beta1 * m[i] + rest1 * gradient;
-    const T square = beta2 * v[i] + rest2 * gradient * gradient;
-    m[i] = mean;
-    v[i] = square;
-    p[i] = parameter - step * mean / (std::sqrt(square) / root + eps);
+    T mean = m[i], square = v[i];
+    if constexpr (kState) {
+      const T gradient = scale * g[i] + decay * parameter;
+      mean = beta1 * mean + rest1 * gradient;
+      square = beta2 * square + rest2 * gradient * gradient;
+      m[i] = mean;
+      v[i] = square;
+    }
+    if constexpr (kParameter) p[i] = parameter - step * mean / (std::sqrt(square) / root + eps);
   }
+}
+
+template <typename T>
+void adam_block(void* p_, const void* g_, void* m_, void* v_, std::int64_t count,
+                const AdamNumbers& n, UpdatePart part) {
+  const auto run = part == UpdatePart::kBoth    ? &adam_elements<T, true, true>
+                   : part == UpdatePart::kState ? &adam_elements<T, true, false>
+                                                : &adam_elements<T, false, true>;
+  run(static_cast<T*>(p_), static_cast<const T*>(g_), static_cast<T*>(m_), static_cast<T*>(v_),
+      count, n);
 }
 
 template <typename T>

@@ -9,7 +9,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/current_allocator.h"
-#include "tenon/memory/registry.h"
+#include "tenon/memory/device_registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/tensor_memory.h"
 
@@ -36,7 +36,7 @@ inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device devi
                                        false);
   if (device.type == DeviceType::kCpu) detail::ensure_tensor_memory();
   Allocator* const guarded = guarded_allocator(device);
-  Allocator& source = guarded != nullptr ? *guarded : *get_allocator(device.type);
+  Allocator& source = guarded != nullptr ? *guarded : *registered_allocator(device);
   // A guard's allocator may end before the tensor: the storage does not remember it.
   return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, source.allocate(size_bytes),
                                      guarded != nullptr ? nullptr : &source, true);

@@ -15,8 +15,20 @@ Tensor conv_input(const Tensor& gradient, const Tensor& weight, IntList sizes,
 bool conv_weight(const Tensor& gradient, const Tensor& a, IntList sizes,
                  const ops::ConvOptions& options, bool with_bias, Tensor& weight, Tensor& bias);
 
-// Of max_pool2d without padding.
-Tensor max_pool(const Tensor& gradient, const Tensor& a, const ops::PoolOptions& options);
+// Of relu. Which elements pass a gradient on (those that are not <= 0), in bits; undefined for few,
+// where the result itself may as well be kept. where_passing: the gradient there, else 0; into
+// `gradient` itself where nobody else sees it. stopped_by: the other elements, as a mask.
+Tensor passing_bits(const Tensor& result);
+Tensor where_passing(const Tensor& gradient, const Tensor& bits);
+Tensor stopped_by(const Tensor& bits, IntList sizes);
+
+// Of max_pool2d without padding. Which place of each window holds its maximum (the first of equal
+// ones, or a NaN), a byte for each window of up to 256 places; the input is not needed then.
+Tensor max_pool_choices(const Tensor& a, const ops::PoolOptions& options);
+Tensor max_pool(const Tensor& gradient, const Tensor& choices, IntList sizes,
+                const ops::PoolOptions& options);
+// The same as places in the plane, i64.
+Tensor max_pool_places(const Tensor& choices, IntList sizes, const ops::PoolOptions& options);
 
 // Of softmax along the last dimension, from its result.
 Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim);

@@ -21,6 +21,7 @@ bool detail::install() {
   set_autograd_meta_factory(&meta_factory);
   install_binary();
   install_unary();
+  install_relu();
   install_reduce();
   install_products();
   install_conv();

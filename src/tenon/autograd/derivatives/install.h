@@ -5,6 +5,7 @@ namespace tenon::autograd {
 
 void install_binary();
 void install_unary();
+void install_relu();
 void install_reduce();
 void install_products();
 void install_conv();

@@ -135,6 +135,11 @@ class LayerNormNode final : public NormNode<LayerNorm> {
     keep(a, weight, bias);
     how_.save(shape, eps);
   }
+  bool is_cheap_to_recompute() const override { return true; }
+  Tensor recompute() const override {
+    return ops::layer_norm(a_.get(*this), how_.shape, weight_.get(*this), bias_.get(*this),
+                           how_.eps);
+  }
 };
 
 class RmsNormNode final : public NormNode<RmsNorm> {
@@ -142,6 +147,10 @@ class RmsNormNode final : public NormNode<RmsNorm> {
   void save(std::uint32_t, const Tensor& a, IntList shape, const Tensor& weight, double eps) {
     keep(a, weight, {});
     how_.save(shape, eps);
+  }
+  bool is_cheap_to_recompute() const override { return true; }
+  Tensor recompute() const override {
+    return ops::rms_norm(a_.get(*this), how_.shape, weight_.get(*this), how_.eps);
   }
 };
 

@@ -67,36 +67,43 @@ class MaxPoolNode final : public NodeOf<1> {
  public:
   const char* name() const override { return "max_pool2d"; }
   void save(std::uint32_t, const Tensor& a, const PoolOptions& options) {
-    a_.save(a);
+    const Tensor choices = direct::max_pool_choices(a.detach(), options);
+    has_choices_ = choices.defined();
+    kept_.save(has_choices_ ? choices : a);
+    input_.save(a);
     options_ = options;
   }
-  void release_saved() override { a_.release(); }
+  void release_saved() override { kept_.release(); }
   void backward(const BackwardCall& call) override {
-    const Tensor a = a_.get(*this);
     const Tensor& g = call.grad();
-    if (!formulas_recorded()) {
-      call.out[0] = direct::max_pool(g, a, options_);
+    if (has_choices_ && !formulas_recorded()) {
+      call.out[0] = direct::max_pool(g, kept_.get(*this), input_.sizes(), options_);
       if (call.out[0].defined()) return;
     }
-    const Tensor nothing = zeros(flat_planes(a.sizes()), g.dtype(), g.device());
-    call.out[0] = scatter_add(nothing, -1, places(a, g.sizes()), g.reshape(flat_planes(g.sizes())))
-                      .reshape(a.sizes());
+    const Tensor nothing = zeros(flat_planes(input_.sizes()), g.dtype(), g.device());
+    call.out[0] = scatter_add(nothing, -1, places(g.sizes()), g.reshape(flat_planes(g.sizes())))
+                      .reshape(input_.sizes());
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
     const Tensor& t = tangents[0];
-    return ops::gather(t.reshape(flat_planes(t.sizes())), -1, places(a_.get(*this), result.sizes()))
+    return ops::gather(t.reshape(flat_planes(t.sizes())), -1, places(result.sizes()))
         .reshape(result.sizes());
   }
 
  private:
-  Tensor places(const Tensor& a, IntList out_sizes) const {
+  Tensor places(IntList out_sizes) const {
+    const Tensor kept = kept_.get(*this);
     const ops::KeyGuard below(DispatchKey::kAutograd);
-    return maximum_places(a.detach(), out_sizes, SlidingWindows("max_pool2d", options_))
-        .view(flat_planes(out_sizes));
+    const Tensor found = has_choices_ ? direct::max_pool_places(kept, input_.sizes(), options_)
+                                      : maximum_places(kept.detach(), out_sizes,
+                                                       SlidingWindows("max_pool2d", options_));
+    return found.view(flat_planes(out_sizes));
   }
 
-  SavedTensor a_;
+  SavedTensor kept_;  // a choice for each window, or the input
+  InputShape input_;
   PoolOptions options_;
+  bool has_choices_ = false;
 };
 
 // Each place's gradient, shared among the elements that it averages.

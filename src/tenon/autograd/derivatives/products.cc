@@ -1,5 +1,8 @@
+#include <mutex>
+
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
+#include "tenon/autograd/derivatives/weight_gradient.h"
 
 namespace tenon::autograd {
 namespace {
@@ -100,14 +103,18 @@ class LinearNode final : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
-    if (call.wants(0)) call.out[0] = ops::matmul(g, weight_.get(*this));
-    if (!call.wants(1) && !call.wants(2)) return;
-    const Tensor rows = g.dim() == 1 ? g.unsqueeze(0) : as_rows(g);
-    if (call.wants(1)) {
-      const Tensor a = a_.get(*this);
-      call.out[1] = ops::matmul(rows.t(), a.dim() == 1 ? a.unsqueeze(0) : as_rows(a));
+    GradientTaker* const taker = formulas_recorded() ? nullptr : call.taker(*this, 1);
+    const bool is_late = taker != nullptr && !taker->keeps_leaf_until_finish();
+    // The weight first, unless that changes it: the input can go before its gradient comes.
+    bool is_taken = call.wants(1) && !is_late && weight_backward(call, taker);
+    if (call.is_last()) {
+      const std::lock_guard lock(this->lock());
+      if (!is_late) a_.release();
     }
-    if (call.wants(2)) call.out[2] = match(ops::sum(rows, 0), bias_.sizes(), bias_.dtype());
+    if (call.wants(0)) call.out[0] = ops::matmul(g, weight_.get(*this));
+    if (is_late) is_taken = weight_backward(call, taker);
+    if (is_taken) taker->finish();
+    if (call.wants(2)) call.out[2] = match(ops::sum(rows_of(g), 0), bias_.sizes(), bias_.dtype());
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
     Tensor sum;
@@ -119,6 +126,24 @@ class LinearNode final : public NodeOf<3> {
   }
 
  private:
+  static Tensor rows_of(const Tensor& t) { return t.dim() == 1 ? t.unsqueeze(0) : as_rows(t); }
+
+  // Whether the taker, if any, got the gradient: without its finish().
+  bool weight_backward(const BackwardCall& call, GradientTaker* taker) {
+    const Tensor g = rows_of(call.grad()), a = rows_of(a_.get(*this));
+    if (formulas_recorded() || !has_weight_gradient(g, a)) {
+      call.out[1] = ops::matmul(g.t(), a);
+      return false;
+    }
+    if (taker == nullptr) {
+      call.out[1] = weight_gradient(g, a);
+      return false;
+    }
+    taker->begin();
+    weight_gradient(g, a, *taker);
+    return true;
+  }
+
   SavedTensor a_, weight_;
   InputShape bias_;
 };

@@ -49,7 +49,6 @@ TENON_FORMULA(neg, kNothing, ops::neg(g))
 TENON_FUSED(abs, kInput, g* sign(v), g* static_cast<T>((v > 0) - (v < 0)))
 TENON_FORMULA(nothing, kNothing, zeros_like(g))
 TENON_FUSED(square, kInput, mul(g, v) * 2, g* v * 2)
-TENON_FUSED(relu, kResult, unless(le(v, 0), g), v <= 0 ? T(0) : g)
 TENON_FUSED(clamp, kInput, unless(logical_or(lt(v, numbers.first), gt(v, numbers.second)), g),
             v<first || v> second ? T(0) : g)
 TENON_FUSED(exp, kResult, g* v, g* v)
@@ -92,6 +91,7 @@ TENON_FUSED(hardswish, kInput, where(lt(v, 3), unless(le(v, -3), g*(v / 3 + 0.5)
 struct silu {
   static constexpr const char* kName = "silu";
   static constexpr Saves kSaves = Saves::kInput;
+  static Tensor again(const Tensor& v) { return ops::silu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     const Tensor s = ops::sigmoid(v);
     return g * s * (v * (1 - s) + 1);
@@ -111,6 +111,7 @@ struct mish {
 struct gelu {
   static constexpr const char* kName = "gelu";
   static constexpr Saves kSaves = Saves::kInput;
+  static Tensor again(const Tensor& v) { return ops::gelu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     const Tensor cdf = (ops::erf(v * std::numbers::sqrt2 / 2) + 1) * 0.5;
     const Tensor pdf = ops::exp(ops::square(v) * -0.5) * (kTwoOverRootPi / 2 / std::numbers::sqrt2);
@@ -121,6 +122,7 @@ struct gelu {
 struct gelu_tanh {
   static constexpr const char* kName = "gelu_tanh";
   static constexpr Saves kSaves = Saves::kInput;
+  static Tensor again(const Tensor& v) { return ops::gelu(v, true); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     constexpr double kScale = kTwoOverRootPi / std::numbers::sqrt2;
     constexpr double kCubic = 0.044715;
@@ -137,6 +139,11 @@ concept HasFused = requires {
 };
 
 template <typename F>
+concept IsCheap = requires(const Tensor& v) {
+  F::again(v);
+};
+
+template <typename F>
 class UnaryNode final : public NodeOf<1> {
  public:
   const char* name() const override { return F::kName; }
@@ -148,6 +155,11 @@ class UnaryNode final : public NodeOf<1> {
     value_.save_result(result);
   }
   void release_saved() override { value_.release(); }
+  bool is_cheap_to_recompute() const override { return IsCheap<F>; }
+  Tensor recompute() const override {
+    if constexpr (IsCheap<F>) return F::again(value_.get(*this));
+    return {};
+  }
   void backward(const BackwardCall& call) override {
     const Tensor value = F::kSaves == Saves::kNothing ? Tensor() : value_.get(*this);
     if constexpr (HasFused<F>) {
@@ -186,7 +198,6 @@ void install_unary() {
   TENON_SET(abs, abs)
   TENON_SET(sign, nothing)
   TENON_SET(square, square)
-  TENON_SET(relu, relu)
   TENON_SET(floor, nothing)
   TENON_SET(ceil, nothing)
   TENON_SET(round, nothing)

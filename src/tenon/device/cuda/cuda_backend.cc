@@ -17,15 +17,14 @@ constexpr std::uint64_t kSegmentAlignment = 256;
 constexpr std::uint64_t kSegmentRounding = 512;
 
 // Of pages; 0 where the device has no virtual memory.
-std::uint64_t granularity(const CudaDriver& driver, cu::Context context, cu::DeviceId id,
-                          int device) {
+std::uint64_t granularity(const CudaDriver& driver, cu::Context context, cu::DeviceId id) {
   const CudaScope scope(driver, context);
   int has_virtual_memory = 0;
   driver.call(driver.device_get_attribute, &has_virtual_memory, cu::kAttributeVirtualMemory, id);
   if (has_virtual_memory == 0) return 0;
   cu::AllocationProperties properties;
   properties.type = cu::kAllocationPinned;
-  properties.location = {cu::kLocationDevice, device};
+  properties.location = {cu::kLocationDevice, id};
   std::size_t bytes = 0;
   driver.call(driver.mem_get_granularity, &bytes, &properties, cu::kGranularityMinimum);
   return bytes;
@@ -41,20 +40,24 @@ cu::DeviceId find_device(const CudaDriver& driver, int index) {
   return id;
 }
 
-cu::Context retain_context(const CudaDriver& driver, cu::DeviceId id) {
-  cu::Context context = nullptr;
-  driver.call(driver.primary_ctx_retain, &context, id);
-  return context;
+}  // namespace
+
+CudaBackend::PrimaryContext::PrimaryContext(const CudaDriver& driver, cu::DeviceId id)
+    : driver_(driver), id_(id) {
+  driver_.call(driver_.primary_ctx_retain, &handle, id_);
 }
 
-}  // namespace
+CudaBackend::PrimaryContext::~PrimaryContext() {
+  if (driver_.is_same_process()) driver_.primary_ctx_release(id_);
+}
 
 CudaBackend::CudaBackend(std::shared_ptr<const CudaDriver> driver, int index)
     : driver_(std::move(driver)),
       device_{DeviceType::kCuda, static_cast<std::int16_t>(index)},
       id_(find_device(*driver_, index)),
-      context_(retain_context(*driver_, id_)),
-      page_granularity_(granularity(*driver_, context_, id_, index)),
+      primary_(*driver_, id_),
+      context_(primary_.handle),
+      page_granularity_(granularity(*driver_, context_, id_)),
       table_(page_granularity_, true),
       streams_(*driver_, device_) {
   limits_.alignment = kSegmentAlignment;
@@ -63,6 +66,7 @@ CudaBackend::CudaBackend(std::shared_ptr<const CudaDriver> driver, int index)
   limits_.can_map_twice = limits_.has_virtual_memory;
   limits_.can_export = limits_.has_virtual_memory &&
                        attribute(cu::kAttributeExportsFileDescriptors) != 0;
+  if (limits_.can_export) limits_.can_export = makes_pages_to_export();
   limits_.unified = false;  // managed memory is a kind of segment
   std::size_t total = 0;
   driver_->call(driver_->device_total_mem, &total, id_);
@@ -81,7 +85,9 @@ CudaBackend::~CudaBackend() {
   if (!driver_->is_same_process()) return;  // the parent's, all of it
   ignore_refusal([&] {
     const CudaScope scope(*driver_, context_);
-    driver_->ctx_synchronize();
+    bool capturing = false;
+    ignore_refusal([&] { capturing = streams_.any_capturing(); });
+    if (!capturing) driver_->ctx_synchronize();
     table_.for_each_mapping([&](std::uintptr_t address, PageHandle pages) {
       driver_->mem_unmap(address, pages.size_bytes);
     });
@@ -94,7 +100,6 @@ CudaBackend::~CudaBackend() {
     });
     streams_.release_all();
   });
-  driver_->primary_ctx_release(id_);
 }
 
 int CudaBackend::attribute(int which) const {
@@ -214,10 +219,23 @@ void CudaBackend::require_virtual_memory(const char* call) const {
 cu::AllocationProperties CudaBackend::page_properties() const {
   cu::AllocationProperties properties;
   properties.type = cu::kAllocationPinned;
-  properties.location = {cu::kLocationDevice, device_.index};
+  properties.location = {cu::kLocationDevice, id_};
   properties.requested_handle_types =
       limits_.can_export ? cu::kHandleFileDescriptor : cu::kHandleNone;
   return properties;
+}
+
+// Some sandboxes refuse what the device's attribute promises; then pages stay in this process.
+bool CudaBackend::makes_pages_to_export() {
+  const CudaScope scope(*driver_, context_);
+  const cu::AllocationProperties properties = page_properties();
+  cu::Allocation made = 0;
+  const cu::Result result = driver_->mem_create(
+      &made, static_cast<std::size_t>(page_granularity_), &properties, 0ull);
+  if (result != cu::kSuccess) return result == cu::kErrorOutOfMemory;
+  const PageHandle pages = table_.add_pages(page_granularity_, made);
+  if (driver_->mem_release(made) == cu::kSuccess) table_.release_pages(pages);  // else at the end
+  return true;
 }
 
 std::optional<AddressRange> CudaBackend::reserve_address(std::uint64_t size_bytes) {
@@ -281,7 +299,7 @@ bool CudaBackend::map(std::uintptr_t address, PageHandle pages) {
 
 std::vector<cu::AccessDescription> CudaBackend::access_descriptions() const {
   std::vector<cu::AccessDescription> access = {
-      {{cu::kLocationDevice, device_.index}, cu::kAccessReadWrite}};
+      {{cu::kLocationDevice, id_}, cu::kAccessReadWrite}};
   for (const int peer : peers_)
     access.push_back({{cu::kLocationDevice, peer}, cu::kAccessReadWrite});
   return access;
@@ -394,6 +412,10 @@ void CudaBackend::wait(Event event) {
 void CudaBackend::stream_wait(Stream stream, Event event) {
   const TimedCall call(*this, DriverCall::kStreamWait);
   const cu::Stream on = streams_.handle("stream_wait", stream);
+  if (streams_.is_capturing(on))  // the driver would end the capture for that
+    throw DeviceError(fmt::format("stream_wait({}): the stream captures a graph, which cannot wait "
+                                  "for work outside of it",
+                                  to_string(stream)));
   driver_->call(driver_->stream_wait_event, on, streams_.recorded("stream_wait", event), 0u);
 }
 
@@ -417,6 +439,12 @@ void CudaBackend::synchronize(Stream stream) {
 
 void CudaBackend::synchronize() {
   const WaitingCall call(*this);
+  {
+    const std::lock_guard guard(mutex_);
+    if (streams_.any_capturing())  // the driver would end the capture for that
+      throw DeviceError(fmt::format("synchronize: a stream of {} captures a graph",
+                                    to_string(device_)));
+  }
   driver_->call(driver_->ctx_synchronize);
 }
 

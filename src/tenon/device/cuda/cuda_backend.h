@@ -109,11 +109,25 @@ class CudaBackend final : public Backend {
  private:
   class TimedCall;
   class WaitingCall;
+  // Held while it lives, also when a constructor that holds it throws.
+  struct PrimaryContext {
+    PrimaryContext(const CudaDriver& driver, cu::DeviceId id);
+    ~PrimaryContext();
+    PrimaryContext(const PrimaryContext&) = delete;
+    PrimaryContext& operator=(const PrimaryContext&) = delete;
+
+    cu::Context handle = nullptr;
+
+   private:
+    const CudaDriver& driver_;
+    const cu::DeviceId id_;
+  };
   enum class Origin : std::uint8_t { kDevice, kHost, kManaged, kImported };
 
   int attribute(int which) const;
   void require_virtual_memory(const char* call) const;
   cu::AllocationProperties page_properties() const;
+  bool makes_pages_to_export();
   std::vector<cu::AccessDescription> access_descriptions() const;
   std::optional<Segment> take_from_driver(std::uint64_t rounded, MemoryKind kind, Origin* origin);
   void give_to_driver(const Segment& segment, Origin origin);
@@ -129,7 +143,8 @@ class CudaBackend final : public Backend {
   const std::shared_ptr<const CudaDriver> driver_;
   const Device device_;
   cu::DeviceId id_ = 0;
-  cu::Context context_ = nullptr;
+  const PrimaryContext primary_;
+  const cu::Context context_;
   const std::uint64_t page_granularity_;  // 0: no virtual memory
   BackendLimits limits_;
   std::string description_;
@@ -143,7 +158,7 @@ class CudaBackend final : public Backend {
   std::uint64_t limit_ = 0;  // 0: none
   std::uint64_t held_ = 0;   // device memory in segments and pages
   std::uint64_t held_peak_ = 0;
-  std::vector<int> peers_;  // devices that may reach this one's memory
+  std::vector<cu::DeviceId> peers_;  // that may reach this one's memory
 };
 
 // The process's backend for cuda:index, over CudaDriver::standard(); made at the first call and

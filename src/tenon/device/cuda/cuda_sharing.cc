@@ -107,14 +107,14 @@ void CudaBackend::allow_peer(const CudaBackend& peer) {
   }
   const CudaScope scope(*driver_, context_);  // mapped pages, each mapping by itself
   const std::lock_guard guard(mutex_);
-  if (std::find(peers_.begin(), peers_.end(), peer.device_.index) != peers_.end()) return;
-  const cu::AccessDescription access = {{cu::kLocationDevice, peer.device_.index},
+  if (std::find(peers_.begin(), peers_.end(), peer.id_) != peers_.end()) return;
+  const cu::AccessDescription access = {{cu::kLocationDevice, peer.id_},
                                         cu::kAccessReadWrite};
   table_.for_each_accessible_mapping([&](std::uintptr_t address, PageHandle pages) {
     driver_->call(driver_->mem_set_access, cu::Address{address}, std::size_t{pages.size_bytes},
                   &access, std::size_t{1});
   });
-  peers_.push_back(peer.device_.index);
+  peers_.push_back(peer.id_);
 }
 
 }  // namespace tenon

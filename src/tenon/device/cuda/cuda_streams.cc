@@ -53,6 +53,12 @@ bool CudaStreams::is_capturing(cu::Stream handle) const {
   return status != cu::kCaptureNone;
 }
 
+bool CudaStreams::any_capturing() const {
+  for (const StreamState& stream : streams_)
+    if (stream.exists && is_capturing(stream.handle)) return true;
+  return false;
+}
+
 Event CudaStreams::record(Stream stream) {
   const cu::Stream on = handle("record", stream);
   if (free_events_.empty()) {
@@ -81,6 +87,7 @@ bool CudaStreams::settle_capture(EventState& event) {
     if (is_capturing(stream.handle)) return false;
     driver_.call(driver_.event_record, event.handle, stream.handle);
   } else {  // what it had queued may still run
+    if (any_capturing()) return false;
     driver_.call(driver_.ctx_synchronize);
   }
   event.awaits_capture_end = false;

@@ -34,6 +34,8 @@ class CudaStreams {
   // CU_STREAM_PER_THREAD, which is another stream in every thread.
   Stream adopt(cu::Stream handle);
   bool is_capturing(cu::Stream handle) const;
+  // Whether any stream that is known here captures: then nothing may wait for the whole device.
+  bool any_capturing() const;
 
   Event record(Stream stream);
   bool query(Event event);

@@ -52,6 +52,7 @@ inline constexpr Result kErrorNotPermitted = 800;
 inline constexpr Result kErrorNotSupported = 801;
 inline constexpr Result kErrorStreamCaptureUnsupported = 900;
 inline constexpr Result kErrorStreamCaptureInvalidated = 901;
+inline constexpr Result kErrorStreamCaptureIsolation = 905;
 inline constexpr Result kErrorStreamCaptureImplicit = 906;
 inline constexpr Result kErrorCapturedEvent = 907;
 inline constexpr Result kErrorUnknown = 999;

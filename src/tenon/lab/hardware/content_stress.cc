@@ -1,6 +1,7 @@
 #include "tenon/lab/hardware/content_stress.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -27,10 +28,17 @@ class Worker {
   }
 
   ContentStressResult run(std::uint64_t operations) {
-    for (std::uint64_t i = 0; i < operations; ++i) step();
+    const auto start = std::chrono::steady_clock::now();
+    const auto is_late = [&] {
+      const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+      return options_.most_seconds != 0 && passed.count() >= options_.most_seconds;
+    };
+    for (; result_.operations < operations; ++result_.operations) {
+      if (result_.operations % 4096 == 4095 && is_late()) break;
+      step();
+    }
     while (!blocks_.empty()) free_one(blocks_.size() - 1);
     for (const Stream stream : streams_) backend_.synchronize(stream);
-    result_.operations = operations;
     return result_;
   }
 

@@ -11,6 +11,7 @@ namespace tenon {
 struct ContentStressOptions {
   std::uint64_t seed = 1;
   std::uint64_t operations = 100'000;       // allocations and frees, over all threads
+  double most_seconds = 0;                  // the rest is left out after so long; 0: never
   int threads = 1;
   int streams = 3;                          // of each thread
   std::uint64_t max_bytes = std::uint64_t{64} << 20;       // sizes spread over octaves up to it
@@ -31,7 +32,7 @@ struct ContentStressResult {
 // Each block is stamped when it is handed out and checked before it goes, on its own stream and on
 // those that it is lent to; all work is queued and nobody waits for it, so whatever the allocator
 // hands out too early is overwritten before its check runs. All blocks are freed at the end.
-// The same seed makes the same calls in each thread. Throws CudaError.
+// The same seed makes the same calls in each thread, as far as time lets it. Throws CudaError.
 ContentStressResult run_content_stress(CudaBackend& backend, DeviceAllocator& allocator,
                                        const ContentStressOptions& options);
 

@@ -56,13 +56,26 @@ class ArenaAllocator final : public DeviceAllocator {
         : arena(its_arena), stream(on), bins(max_per_size) {}
     ArenaAllocator& arena;
     const Stream stream;
+    // A free buffer of the class, or null. Requires: the lock, as below.
+    arena::PooledBuffer* take(std::uint32_t size_class, std::uint64_t requested_bytes) {
+      arena::PooledBuffer* buffer = bins.take(size_class);
+      if (buffer == nullptr) [[unlikely]] return nullptr;
+      buffer->requested_bytes = requested_bytes;
+      counters.count_placed(bins.class_bytes(size_class), requested_bytes);
+      return buffer;
+    }
+    void count_released(const arena::PooledBuffer* buffer) {
+      counters.count_released(bins.class_bytes(buffer->size_class), buffer->requested_bytes);
+    }
     mutable BiasedLock lock;  // all below
     LaneCounters counters;
     arena::BufferBins bins;
     std::unordered_map<const arena::PooledBuffer*, std::vector<Stream>> other_users;
   };
 
+  [[gnu::noinline]] DataPtr allocate_by_steps(std::size_t size_bytes, Stream stream);
   static void free_buffer(void* context);
+  [[gnu::noinline]] static void free_by_steps(arena::PooledBuffer* buffer);
   Lane& lane_of(Stream stream) {
     Lane* lane = lanes_.find(stream);
     return lane != nullptr ? *lane : make_lane(stream);

@@ -1,6 +1,7 @@
-// Free buffers by stream and size class, so many of each at most.
+// One stream's free buffers by size class, so many of each at most.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -32,46 +33,50 @@ struct alignas(64) PooledBuffer {
 };
 static_assert(sizeof(PooledBuffer) == 64);
 
-// The buffers of one pool: a stack of free ones for every stream and size class, none deeper than
+// The buffers of one stream: a stack of free ones for every size class, none deeper than
 // `max_per_size`. take and put: O(1), no branch on size. Not thread-safe.
 class BufferBins {
  public:
-  explicit BufferBins(std::uint32_t max_per_size) : max_per_size_(max_per_size) {}
+  explicit BufferBins(std::uint32_t max_per_size) : max_per_size_(max_per_size) {
+    for (std::uint32_t c = 0; c < kClasses; ++c)
+      bins_[c] = {nullptr, size_class_bytes(c), max_per_size};
+  }
 
-  // The buffer of this class that was freed last on the stream; null when there is none.
-  PooledBuffer* take(std::uint32_t stream, std::uint32_t size_class) {
-    if (stream >= streams_.size() || size_class >= streams_[stream].bins.size()) [[unlikely]]
-      return nullptr;
-    Bin& bin = streams_[stream].bins[size_class];
+  // The buffer of this class that was freed last; null when there is none.
+  PooledBuffer* take(std::uint32_t size_class) {
+    Bin& bin = bins_[size_class];
     PooledBuffer* buffer = bin.top;
     if (buffer == nullptr) [[unlikely]] return nullptr;
     bin.top = buffer->next;
-    --bin.depth;
+    ++bin.room;
     buffer->in_use = true;
     return buffer;
   }
 
   // False when the bin is full: the buffer is to go back to where it came from.
-  bool put(PooledBuffer* buffer) {
+  bool has_room_for(const PooledBuffer* buffer) const {
+    return bins_[buffer->size_class].room != 0;
+  }
+  // Requires: the bin has room for it.
+  void put(PooledBuffer* buffer) {
     buffer->in_use = false;
-    Bin& bin = streams_[buffer->stream].bins[buffer->size_class];
-    if (bin.depth >= max_per_size_) [[unlikely]] return false;
-    ++bin.depth;
+    Bin& bin = bins_[buffer->size_class];
+    --bin.room;
     buffer->next = bin.top;
     bin.top = buffer;
-    return true;
   }
+
+  // size_class_bytes, looked up on the line that take and put read.
+  std::uint64_t class_bytes(std::uint32_t size_class) const { return bins_[size_class].bytes; }
 
   // A new buffer, in use, over memory that it takes from `memory`.
   PooledBuffer* create(void* owner, std::uint32_t stream, std::uint32_t size_class,
                        DataPtr memory) {
-    if (streams_.size() <= stream) streams_.resize(stream + 1);
-    if (streams_[stream].bins.size() <= size_class) streams_[stream].bins.resize(size_class + 1);
     all_.reserve(all_.size() + 1);
     PooledBuffer* buffer = records_.create();
     buffer->owner = owner;
     buffer->data = memory.get();
-    buffer->serial = streams_[stream].made++;
+    buffer->serial = made_++;
     buffer->size_class = size_class;
     buffer->stream = stream;
     buffer->in_use = true;
@@ -92,17 +97,15 @@ class BufferBins {
     return memory;
   }
 
-  // Empties every bin; the memory of its buffers, for the caller to let go.
-  std::vector<DataPtr> drain() {
-    std::vector<DataPtr> memory;
-    for (Stream& stream : streams_)
-      for (Bin& bin : stream.bins)
-        while (PooledBuffer* buffer = bin.top) {
-          bin.top = buffer->next;
-          --bin.depth;
-          memory.push_back(destroy(buffer));
-        }
-    return memory;
+  // Empties every bin; the memory of its buffers, onto the end of `memory` for the caller to let
+  // go.
+  void drain(std::vector<DataPtr>& memory) {
+    for (Bin& bin : bins_)
+      while (PooledBuffer* buffer = bin.top) {
+        bin.top = buffer->next;
+        ++bin.room;
+        memory.push_back(destroy(buffer));
+      }
   }
 
   const std::vector<PooledBuffer*>& all() const { return all_; }
@@ -111,15 +114,13 @@ class BufferBins {
  private:
   struct Bin {
     PooledBuffer* top = nullptr;
-    std::uint32_t depth = 0;
-  };
-  struct Stream {
-    std::vector<Bin> bins;  // by size class
-    std::uint64_t made = 0;
+    std::uint64_t bytes = 0;   // of its buffers
+    std::uint32_t room = 0;    // for so many more
   };
 
   const std::uint32_t max_per_size_;
-  std::vector<Stream> streams_;  // by id
+  std::uint64_t made_ = 0;
+  std::array<Bin, kClasses> bins_;
   Slab<PooledBuffer> records_;
   std::vector<PooledBuffer*> all_;
 };

@@ -13,7 +13,7 @@ namespace tenon {
 using arena::PooledBuffer;
 
 SizeClassPool::SizeClassPool(Allocator& upstream, std::uint32_t max_per_size)
-    : upstream_(upstream), device_(upstream.allocate(0).device()), bins_(max_per_size) {
+    : upstream_(upstream), device_(upstream.allocate(0).device()), max_per_size_(max_per_size) {
   if (max_per_size == 0)
     throw InvalidArgument("a size-class pool must keep at least one buffer of each size, not 0");
 }
@@ -27,7 +27,8 @@ SizeClassPool::~SizeClassPool() {
 }
 
 PooledBuffer* SizeClassPool::take(std::uint32_t stream, std::uint32_t size_class) {
-  PooledBuffer* buffer = bins_.take(stream, size_class);
+  if (stream >= bins_.size() || bins_[stream] == nullptr) return nullptr;
+  PooledBuffer* buffer = bins_[stream]->take(size_class);
   if (buffer == nullptr) return nullptr;
   ++stats_.reused;
   --stats_.free;
@@ -63,7 +64,9 @@ DataPtr SizeClassPool::allocate(std::size_t size_bytes) {
   }
   const std::lock_guard lock(lock_);
   ++stats_.created;
-  return hand_out(bins_.create(this, stream, size_class, std::move(memory)));
+  if (bins_.size() <= stream) bins_.resize(stream + 1);
+  if (bins_[stream] == nullptr) bins_[stream] = std::make_unique<arena::BufferBins>(max_per_size_);
+  return hand_out(bins_[stream]->create(this, stream, size_class, std::move(memory)));
 }
 
 void SizeClassPool::free_buffer(void* context) {
@@ -77,12 +80,14 @@ void SizeClassPool::free_buffer(void* context) {
     const std::uint64_t size = buffer->size_bytes();
     --self.stats_.in_use;
     self.stats_.in_use_bytes -= size;
-    if (self.bins_.put(buffer)) {
+    arena::BufferBins& bins = *self.bins_[buffer->stream];
+    if (bins.has_room_for(buffer)) {
+      bins.put(buffer);
       ++self.stats_.free;
       self.stats_.free_bytes += size;
     } else {
       ++self.stats_.dropped;
-      surplus = self.bins_.destroy(buffer);
+      surplus = bins.destroy(buffer);
     }
   }
   surplus.clear();
@@ -100,7 +105,8 @@ void SizeClassPool::trim() {
   std::vector<DataPtr> memory;
   {
     const std::lock_guard lock(lock_);
-    memory = bins_.drain();
+    for (const auto& bins : bins_)
+      if (bins != nullptr) bins->drain(memory);
     stats_.free = 0;
     stats_.free_bytes = 0;
   }

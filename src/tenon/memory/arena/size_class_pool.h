@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "tenon/base/biased_lock.h"
 #include "tenon/memory/allocator.h"
@@ -50,7 +52,7 @@ class SizeClassPool final : public Allocator {
   void trim();
 
   SizeClassPoolStats stats() const;
-  std::uint32_t max_per_size() const { return bins_.max_per_size(); }
+  std::uint32_t max_per_size() const { return max_per_size_; }
 
  private:
   static void free_buffer(void* context);
@@ -58,8 +60,9 @@ class SizeClassPool final : public Allocator {
 
   Allocator& upstream_;
   const Device device_;
+  const std::uint32_t max_per_size_;
   mutable BiasedLock lock_;
-  arena::BufferBins bins_;
+  std::vector<std::unique_ptr<arena::BufferBins>> bins_;  // by stream; may have gaps
   SizeClassPoolStats stats_;
 };
 

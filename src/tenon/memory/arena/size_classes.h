@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "tenon/base/align.h"
+
 namespace tenon::arena {
 
 // Multiples of 256 bytes up to 2 KiB, and from there on eight sizes to the octave: rounding up
@@ -28,6 +30,8 @@ constexpr std::uint64_t size_class_bytes(std::uint32_t size_class) {
   const std::uint64_t mantissa = (size_class & ((1u << kClassBits) - 1)) + (1u << kClassBits);
   return ((mantissa + 1) << shift) * kClassUnitBytes;
 }
+
+inline constexpr std::uint32_t kClasses = size_class_of(kMaxRequestBytes) + 1;
 
 static_assert(size_class_bytes(size_class_of(1)) == 256);
 static_assert(size_class_bytes(size_class_of(2048)) == 2048 && size_class_of(2048) == 7);

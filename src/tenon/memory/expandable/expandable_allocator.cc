@@ -40,6 +40,11 @@ ExpandableAllocator::ExpandableAllocator(Backend& backend, const CachingSettings
     throw InvalidArgument(fmt::format(
         "policy expandable maps 2 MiB at a time; the pages of {} are {}",
         to_string(backend.device()), format_byte_size(limits.page_granularity)));
+  if (settings.large_segment_size % limits.page_granularity != 0)
+    throw InvalidArgument(fmt::format(
+        "policy expandable: large_segment_size_mb:{} is no multiple of {}'s pages of {}",
+        settings.large_segment_size >> 20, to_string(backend.device()),
+        format_byte_size(limits.page_granularity)));
 }
 
 ExpandableAllocator::~ExpandableAllocator() {

@@ -50,7 +50,10 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
       id_(HostThread::enrol(*this)),
       limit_bytes_(limit_bytes),
       extent_bytes_(host::extent_bytes(backend.memory().total_bytes)),
-      has_streams_(backend.limits().has_streams) {
+      has_streams_(backend.limits().has_streams),
+      key_(HostThread::key_of(id_, 0)),
+      stream_mask_(has_streams_ ? ~std::uint32_t{0} : 0),
+      streamless_key_(has_streams_ ? ~std::uint64_t{0} : key_) {
   if (const std::uint64_t idle_ns = backend.limits().idle_ns; idle_ns != 0)
     decay_thread_ = std::make_unique<host::DecayThread>(std::chrono::nanoseconds(idle_ns),
                                                         [this] { return decay(); });
@@ -83,9 +86,9 @@ class HostAllocator::ReleaseReport {
 
 // The common case: the thread's heap has it in the door. Whatever else there is to do is a tail
 // call, so that this much needs no frame.
-inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint32_t stream_key) {
-  LocalHeap* heap = HostThread::find_last_heap(id_, stream_key);
-  if (heap == nullptr || !heap->lock.try_lock_as_owner()) [[unlikely]] return nullptr;
+inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint64_t key) {
+  LocalHeap* heap = HostThread::own_heap(key);
+  if (heap == nullptr || !heap->lock.try_lock_as_known_owner()) [[unlikely]] return nullptr;
   const Held* again = heap->pass_again(word);
   heap->lock.unlock_as_owner();
   return again;
@@ -271,10 +274,14 @@ DataPtr HostAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   const std::uintptr_t word = word::make(size_bytes, word::kOwned);
   if (observers_.empty()) [[likely]]
-    if (const Held* again = take_again(word, has_streams_ ? stream.id : 0)) [[likely]]
+    if (const Held* again = take_again(word, key_of(stream))) [[likely]]
       return DataPtr(again->data, again->context, &free_block, device_);
+  return allocate_anew(size_bytes, stream);
+}
+
+DataPtr HostAllocator::allocate_anew(std::size_t size_bytes, Stream stream) {
   if (size_bytes == 0) return DataPtr(device_);
-  const Held taken = take(word, stream);
+  const Held taken = take(word::make(size_bytes, word::kOwned), stream);
   return DataPtr(taken.data, taken.context, &free_block, device_);
 }
 
@@ -293,11 +300,15 @@ void HostAllocator::free_block(void* context) {
 // --- By bare pointer.
 
 void* HostAllocator::raw_allocate(std::size_t size_bytes) {
-  if (has_streams_) return raw_allocate_on(size_bytes, current_stream(device_));
   if (size_bytes <= kMaxRequestBytes && observers_.empty()) [[likely]]
-    if (const Held* again = take_again(word::make(size_bytes, word::kRaw), 0)) [[likely]]
+    if (const Held* again = take_again(word::make(size_bytes, word::kRaw), streamless_key_))
+        [[likely]]
       return again->data;
-  return raw_allocate_on(size_bytes, Stream{device_, 0});
+  return raw_allocate_anew(size_bytes);
+}
+
+void* HostAllocator::raw_allocate_anew(std::size_t size_bytes) {
+  return raw_allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
 }
 
 void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
@@ -312,8 +323,8 @@ void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
 }
 
 void HostAllocator::raw_deallocate(void* data) {
-  LocalHeap* heap = HostThread::last_heap_in(id_);
-  if (heap != nullptr && observers_.empty() && heap->lock.try_lock_as_owner()) [[likely]] {
+  LocalHeap* heap = HostThread::own_heap_in(id_);
+  if (heap != nullptr && observers_.empty() && heap->lock.try_lock_as_known_owner()) [[likely]] {
     const bool inside = heap->come_back_raw(data);
     heap->lock.unlock_as_owner();
     if (inside) [[likely]] return;

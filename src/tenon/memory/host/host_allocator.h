@@ -81,8 +81,10 @@ class HostAllocator final : public DeviceAllocator {
 
   // --- Allocation: Note [the revolving door], bins, store, driver, in this order. `word` is the
   // request (local_heap.h).
-  const host::Held* take_again(std::uintptr_t word, std::uint32_t stream_key);
+  const host::Held* take_again(std::uintptr_t word, std::uint64_t key);
   host::Held take(std::uintptr_t word, Stream stream);
+  [[gnu::noinline]] DataPtr allocate_anew(std::size_t size_bytes, Stream stream);
+  [[gnu::noinline]] void* raw_allocate_anew(std::size_t size_bytes);
   host::Held take_elsewhere(std::uintptr_t word, Stream stream);
   host::Slot* find_small(host::LocalHeap& heap, int size_class, Try which, bool& fresh,
                          ReleaseReport& report);
@@ -123,6 +125,12 @@ class HostAllocator final : public DeviceAllocator {
   const std::uint64_t limit_bytes_;
   const std::uint64_t extent_bytes_;
   const bool has_streams_;
+  // HostThread::key_of a stream: its id counts only where the backend has streams. A request that
+  // names no stream has a heap that is known beforehand only where there are none.
+  std::uint64_t key_of(Stream stream) const { return key_ | (stream.id & stream_mask_); }
+  const std::uint64_t key_;
+  const std::uint32_t stream_mask_;
+  const std::uint64_t streamless_key_;
   mutable host::Accounts accounts_;
   PageMap<void> pages_;  // a span's 64 KiB pieces, a large block's first; tagged like contexts
   mutable std::mutex mutex_;  // guards the two lists; taken before any other lock

@@ -75,6 +75,7 @@ class HostThread::Heaps {
   ~Heaps() {
     ended_ = true;
     last_ = {};
+    own_ = {};
     Directory& directory = Directory::instance();
     const std::lock_guard lock(directory.mutex);
     for (const Entry& entry : entries) {
@@ -100,11 +101,18 @@ HostThread::Heaps& HostThread::heaps() {
   return thread_heaps;
 }
 
+void HostThread::remember(std::uint64_t allocator_id, std::uint32_t stream_key,
+                          host::LocalHeap& heap) {
+  last_ = {allocator_id, stream_key, &heap};
+  own_ = {};
+  if (heap.lock.is_owner()) own_ = {key_of(allocator_id, stream_key), &heap};
+}
+
 host::LocalHeap* HostThread::find_slowly(std::uint64_t allocator_id, std::uint32_t stream_key) {
   if (ended_) return nullptr;
   for (const Heaps::Entry& entry : heaps().entries)
     if (entry.allocator_id == allocator_id && entry.stream_key == stream_key) {
-      last_ = {allocator_id, stream_key, entry.heap};
+      remember(allocator_id, stream_key, *entry.heap);
       return entry.heap;
     }
   return nullptr;
@@ -115,7 +123,7 @@ void HostThread::keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
   if (ended_) return;
   heaps().forget_the_dead();
   heaps().entries.push_back({allocator_id, stream_key, &heap});
-  last_ = {allocator_id, stream_key, &heap};
+  remember(allocator_id, stream_key, heap);
 }
 
 void HostThread::abandon(HostAllocator& allocator, host::LocalHeap& heap) {

@@ -85,13 +85,14 @@ class LocalHeap {
   bool come_back(const void* context) { return context == door_.context && come_back_in(); }
   // The same for one that is held by its bare pointer.
   bool come_back_raw(const void* data) {
-    return data == door_.data && word::is_raw(door_word_) && come_back_in();
+    return data == raw_data_ && come_back_in();
   }
   // A block that is allocated now, which may come back. Requires: the door is closed.
   void let_out(const Held& held, std::uintptr_t word) {
     *held.word = word;
     door_ = held;
     door_word_ = word;
+    raw_data_ = word::is_raw(word) ? held.data : nullptr;
     touched_ = true;
     disturbed_.store(false, std::memory_order_relaxed);
     account.allocated(static_cast<std::int64_t>(held.block_bytes),
@@ -189,6 +190,7 @@ class LocalHeap {
   Held door_;                               // the block that was let out last; it may be gone
   std::uintptr_t door_word_ = word::kFree;  // what it was asked for by
   std::uintptr_t waiting_ = word::kFree;    // the same while it is inside
+  void* raw_data_ = nullptr;                // its data, if it is held by that alone
   std::int64_t passed_ = 0;                 // times that the account was not told of
   std::int64_t passed_when_asked_ = 0;
   bool touched_ = false;                    // let something out since it was asked

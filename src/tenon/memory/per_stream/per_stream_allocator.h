@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "tenon/base/biased_lock.h"
 #include "tenon/base/spin_lock.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/lane_counters.h"
@@ -36,6 +37,13 @@ concept Lane = requires(L lane, const L& view, typename L::Handle handle,
   view.check_invariants();
 };
 
+// A lane that can try the common case alone: what it then gives is what place() would have given,
+// null has no effect, and nothing is thrown.
+template <typename L>
+concept QuickLane = requires(L lane, std::uint64_t number) {
+  { lane.place_at_once(number) } -> std::same_as<typename L::Handle>;
+};
+
 // A lane that may also place in a chunk that another lane has brought.
 template <typename L>
 concept BorrowingLane = requires(L lane, Chunk* chunk) {
@@ -48,11 +56,11 @@ concept BorrowingLane = requires(L lane, Chunk* chunk) {
 // driver has none left, chunks in which nothing lives go back to it and it is asked again; then the
 // fallback, if there is one, is asked for the block alone.
 //
-// Thread safety: as DeviceAllocator. One spin lock for each lane, held for one placement, so
-// threads on streams of their own do not meet; growth has a mutex of its own, so a thread that
-// waits for the driver stops nobody who finds room. Complexity: the heap's. A free by DataPtr looks
-// nothing up: the block names its chunk, the chunk its lane. A block is only ever reused on its own
-// stream; record_stream is refused for others.
+// Thread safety: as DeviceAllocator. One lock for each lane, which costs its usual thread next to
+// nothing and is held for one placement, so threads on streams of their own do not meet; growth has
+// a mutex of its own, so a thread that waits for the driver stops nobody who finds room.
+// Complexity: the heap's. A free by DataPtr looks nothing up: the block names its chunk, the chunk
+// its lane. A block is only ever reused on its own stream; record_stream is refused for others.
 template <typename L>
 class PerStreamAllocator : public DeviceAllocator {
  public:
@@ -99,7 +107,7 @@ class PerStreamAllocator : public DeviceAllocator {
       else
         return L(config, on.id);
     }
-    mutable SpinLock lock;  // all of the lane but `stream`
+    mutable BiasedLock lock;  // all of the lane but `stream`
     L heap;
     LaneCounters counters;
     const Stream stream;
@@ -121,7 +129,17 @@ class PerStreamAllocator : public DeviceAllocator {
     return lane != nullptr ? *lane : make_lane(stream);
   }
   LaneState& make_lane(Stream stream);
+  static void count_placed(LaneState& lane, Handle block, std::size_t size_bytes) {
+    block->requested = size_bytes;
+    lane.counters.count_placed(L::size_of(block), size_bytes);
+  }
+  static void take_back(LaneState& lane, Handle block) {
+    lane.counters.count_released(L::size_of(block), block->requested);
+    lane.heap.release(block);
+  }
   Handle place_in(LaneState& lane, std::size_t size_bytes);
+  [[gnu::noinline]] DataPtr allocate_by_steps(std::size_t size_bytes, Stream stream);
+  [[gnu::noinline]] static void free_by_steps(Handle block);
   DataPtr allocate_slowly(LaneState& lane, std::size_t size_bytes);
   Handle grow_and_place(LaneState& lane, std::size_t size_bytes);
   bool borrow_chunk(LaneState& lane);

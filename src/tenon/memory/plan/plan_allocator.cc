@@ -11,7 +11,7 @@ PlanConfig checked(const Plan* plan, Backend& backend) {
     throw InvalidArgument(
         "plan: this policy needs a plan; make one from a recording (tenon replay does so from the "
         "trace it replays)");
-  return {plan, plan->shared() ? std::make_shared<SharedRange>(backend) : nullptr};
+  return {plan, plan->shared() ? std::make_shared<SharedRange>(backend, *plan) : nullptr};
 }
 
 }  // namespace

@@ -21,6 +21,11 @@ PlanLane::PlanLane(const Config& config, Stream stream)
   const StreamPlan* plan = config.plan->stream(stream.id);
   if (plan == nullptr || plan->size_bytes == 0) return;
   heap_.emplace(*plan, unit_bytes_);
+  if (range_ != nullptr)
+    for (std::size_t i = 0; i < heap_->slots(); ++i) {
+      const PlanBlock& slot = heap_->slot(i);
+      heap_->set_context(i, std::bit_cast<void*>(range_->span_of(slot.offset, slot.size)));
+    }
   memory_bytes_ = range_ != nullptr ? config.plan->total_bytes() : plan->size_bytes;
 }
 
@@ -43,7 +48,7 @@ PlanLane::Extent* PlanLane::add_chunk(std::uint64_t offset, std::uint64_t, Chunk
 bool PlanLane::claim(Handle block) {
   bool claimed = false;
   try {
-    claimed = range_->claim(block->offset, block->size, stream_, generation_);
+    claimed = range_->claim(span_of(block), stream_, generation_);
   } catch (...) {
     heap_->release(block);
     throw;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -49,6 +50,14 @@ class PlanLane {
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }
 
+  // The common case, without effect where it is another: memory of the stream's own, a program
+  // that keeps to its plan.
+  Handle place_at_once(std::uint64_t size) {
+    if (!has_memory_ || range_ != nullptr) [[unlikely]] return nullptr;
+    PlanBlock* block = heap_->place_next(size);
+    if (block != nullptr) [[likely]] ++report_.served;
+    return block;
+  }
   Handle place(std::uint64_t size) {
     if (!has_memory()) [[unlikely]] return refuse_without_memory();
     PlanBlock* block = heap_->place(size);
@@ -59,7 +68,7 @@ class PlanLane {
   }
   void release(Handle block) {
     heap_->release(block);
-    if (range_ != nullptr) range_->give_back(block->offset, block->size, stream_);
+    if (range_ != nullptr) range_->give_back(span_of(block), stream_);
   }
 
   // The whole plan, once.
@@ -75,7 +84,7 @@ class PlanLane {
   Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool borrowed = false);
   static bool is_wholly_free(const Extent* lane) {
     return lane->range_ != nullptr ? lane->range_->close_if_free()
-                                   : lane->heap_->blocks_in_use() == 0;
+                                   : !lane->heap_->any_in_use();
   }
   void remove_chunk(Extent*) {
     has_memory_ = false;
@@ -100,6 +109,10 @@ class PlanLane {
     return has_memory_ && (range_ == nullptr || generation_ == range_->generation());
   }
   bool claim(Handle block);
+  // A slot's place in the shared range is kept where a heap's handle has a pointer of the policy's.
+  static SharedRange::Span span_of(Handle block) {
+    return std::bit_cast<SharedRange::Span>(block->context);
+  }
   Handle refuse_without_memory();
   Handle place_off_plan(std::uint64_t size);
   std::optional<std::size_t> find_program() const;

@@ -1,40 +1,89 @@
 #include "tenon/memory/plan/shared_range.h"
 
 #include <algorithm>
-#include <iterator>
 #include <mutex>
 
 #include "tenon/base/check.h"
 
 namespace tenon {
+namespace {
+
+std::vector<std::uint64_t> borders_of(const Plan& plan) {
+  std::vector<std::uint64_t> borders = {0};
+  for (const auto& [id, stream] : plan.streams())
+    for (const PlanSlot& slot : stream.slots) {
+      borders.push_back(slot.offset);
+      borders.push_back(slot.offset + slot.size);
+    }
+  std::sort(borders.begin(), borders.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  return borders;
+}
+
+}  // namespace
+
+SharedRange::SharedRange(Backend& backend, const Plan& plan)
+    : backend_(backend),
+      borders_(borders_of(plan)),
+      begins_(borders_.size()),
+      pieces_(borders_.size()) {
+  TENON_CHECK(borders_.size() < kNobody, "{} borders are too many", borders_.size());
+  begins_.insert(0);
+  pieces_[0].end = static_cast<std::uint32_t>(borders_.size() - 1);
+}
+
+SharedRange::Span SharedRange::span_of(std::uint64_t offset, std::uint64_t size) const {
+  const auto number = [&](std::uint64_t at) {
+    const auto found = std::lower_bound(borders_.begin(), borders_.end(), at);
+    TENON_CHECK(found != borders_.end() && *found == at, "no slot of the plan ends at {}", at);
+    return static_cast<std::uint32_t>(found - borders_.begin());
+  };
+  return {number(offset), number(offset + size)};
+}
 
 SharedRange::PerStream& SharedRange::of(Stream stream) {
-  if (stream.id >= streams_.size()) streams_.resize(stream.id + 1);
-  if (streams_[stream.id] == nullptr)
+  if (stream.id >= streams_.size()) [[unlikely]]
+    streams_.resize(stream.id + 1);
+  if (streams_[stream.id] == nullptr) [[unlikely]]
     streams_[stream.id] = std::make_unique<PerStream>(backend_, stream);
   return *streams_[stream.id];
 }
 
-bool SharedRange::claim(std::uint64_t offset, std::uint64_t size, Stream stream,
-                        std::uint64_t generation) {
+// Where the piece begins that the border is in, or begins.
+std::size_t SharedRange::piece_with(std::uint32_t border) const {
+  return begins_.contains(border) ? border : begins_.at_most(border);
+}
+
+bool SharedRange::claim(Span span, Stream stream, std::uint64_t generation) {
   const std::lock_guard lock(lock_);
   if (closed_ || generation != generation_.load(std::memory_order_relaxed)) return false;
-  const std::uint64_t end = offset + size;
-  const auto above = in_use_.lower_bound(offset);
-  if (above != in_use_.end() && above->first < end) return false;
-  if (above != in_use_.begin() && std::prev(above)->second > offset) return false;
-  wait_for_others(offset, end, stream);
-  forget(offset, end);
-  in_use_.emplace(offset, end);
+  Piece& piece = pieces_[span.begin];
+  const bool is_one = begins_.contains(span.begin) && piece.end == span.end;
+  if (!is_one || piece.in_use || piece.stream != stream.id) {
+    bool left_by_others = false;
+    if (!is_free(span, stream, left_by_others)) return false;
+    of(stream);
+    if (left_by_others) wait_for_others(span, stream);
+    make_one_piece(span);
+  }
+  piece = {0, true, stream.id, span.end};
+  ++in_use_;
   return true;
 }
 
-void SharedRange::wait_for_others(std::uint64_t offset, std::uint64_t end, Stream stream) {
-  auto piece = left_.upper_bound(offset);
-  if (piece != left_.begin()) --piece;
-  for (; piece != left_.end() && piece->first < end; ++piece) {
-    const Left& left = piece->second;
-    if (left.end <= offset || left.stream == stream.id) continue;
+bool SharedRange::is_free(Span span, Stream stream, bool& left_by_others) const {
+  for (std::size_t at = piece_with(span.begin); at < span.end; at = pieces_[at].end) {
+    const Piece& piece = pieces_[at];
+    if (piece.in_use) return false;
+    left_by_others |= !piece.is_for(stream.id);
+  }
+  return true;
+}
+
+void SharedRange::wait_for_others(Span span, Stream stream) {
+  for (std::size_t at = piece_with(span.begin); at < span.end; at = pieces_[at].end) {
+    const Piece& left = pieces_[at];
+    if (left.is_for(stream.id)) continue;
     PerStream& taking = of(stream);
     PerStream& leaving = *streams_[left.stream];
     if (left.stream >= taking.awaited.size()) taking.awaited.resize(left.stream + 1);
@@ -44,27 +93,29 @@ void SharedRange::wait_for_others(std::uint64_t offset, std::uint64_t end, Strea
   }
 }
 
-// Cuts the range out of what was left.
-void SharedRange::forget(std::uint64_t offset, std::uint64_t end) {
-  auto piece = left_.upper_bound(offset);
-  if (piece != left_.begin()) --piece;
-  while (piece != left_.end() && piece->first < end) {
-    const std::uint64_t begin = piece->first;
-    const Left left = piece->second;
-    if (left.end <= offset) {
-      ++piece;
-      continue;
-    }
-    piece = left_.erase(piece);
-    if (begin < offset) left_.emplace(begin, Left{offset, left.stream, left.number});
-    if (left.end > end) piece = left_.emplace(end, left).first;
+// Cuts the pieces that reach out of the span, and lets those inside it become the one that begins
+// it; what that one says is the caller's to write.
+void SharedRange::make_one_piece(Span span) {
+  const std::size_t first = piece_with(span.begin);
+  std::size_t last = first;
+  for (std::size_t at = pieces_[first].end; at < span.end; at = pieces_[at].end) {
+    begins_.erase(at);
+    last = at;
+  }
+  if (pieces_[last].end != span.end) {
+    pieces_[span.end] = pieces_[last];
+    begins_.insert(span.end);
+  }
+  if (first != span.begin) {
+    pieces_[first].end = span.begin;
+    begins_.insert(span.begin);
   }
 }
 
-void SharedRange::give_back(std::uint64_t offset, std::uint64_t size, Stream stream) {
+void SharedRange::give_back(Span span, Stream stream) {
   const std::lock_guard lock(lock_);
-  in_use_.erase(offset);
-  left_.emplace(offset, Left{offset + size, stream.id, ++of(stream).now});
+  pieces_[span.begin] = {++streams_[stream.id]->now, false, stream.id, span.end};
+  --in_use_;
 }
 
 void SharedRange::bring(Chunk* chunk) {
@@ -75,7 +126,7 @@ void SharedRange::bring(Chunk* chunk) {
 
 bool SharedRange::close_if_free() {
   const std::lock_guard lock(lock_);
-  closed_ = in_use_.empty();
+  closed_ = in_use_ == 0;
   return closed_;
 }
 
@@ -85,16 +136,24 @@ void SharedRange::take_away() {
   closed_ = false;
   chunk_ = nullptr;
   ++generation_;
-  left_.clear();
+  for (std::size_t at = begins_.above(0); at != OrderedBits::kNone; at = begins_.above(at))
+    begins_.erase(at);
+  pieces_[0] = {0, false, kNobody, static_cast<std::uint32_t>(borders_.size() - 1)};
 }
 
 void SharedRange::check_invariants() const {
   const std::lock_guard lock(lock_);
-  std::uint64_t highest = 0;
-  for (const auto& [begin, end] : in_use_) {
-    TENON_CHECK(begin >= highest && begin < end, "blocks overlap at {}", begin);
-    highest = end;
+  TENON_CHECK(begins_.contains(0), "the range has no first piece");
+  std::size_t in_use = 0;
+  for (std::size_t at = 0; at + 1 < borders_.size(); at = pieces_[at].end) {
+    const Piece& piece = pieces_[at];
+    TENON_CHECK(piece.end > at && piece.end == std::min(begins_.above(at), borders_.size() - 1),
+                "a piece at {} ends where no other begins", borders_[at]);
+    TENON_CHECK(!piece.in_use || piece.stream != kNobody, "nobody uses a piece at {}",
+                borders_[at]);
+    in_use += piece.in_use ? 1 : 0;
   }
+  TENON_CHECK(in_use == in_use_, "{} pieces in use, counted {}", in_use, in_use_);
 }
 
 }  // namespace tenon

@@ -26,6 +26,7 @@ PrivatePool::PrivatePool(Backend& backend, std::function<void()> on_shortage,
 PrivatePool::~PrivatePool() {
   for (const auto& [extent, piece] : pieces_)
     ignore_refusal([&, held = &piece] { release_piece(*held); });
+  give_back_unmapped();
 }
 
 bool PrivatePool::grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
@@ -78,13 +79,28 @@ std::optional<PrivatePool::Piece> PrivatePool::make_piece(std::uint64_t size_byt
 }
 
 // Throws only while nothing has changed: once it is unmapped the piece is gone for the pool, and
-// what the driver then refuses to take stays with it.
+// what the driver then refuses to take is offered again with the next.
 void PrivatePool::release_piece(const Piece& piece) {
   if (piece.pages.id == 0) return backend_.free_segment(piece.segment);
-  const auto base = reinterpret_cast<std::uintptr_t>(piece.segment.base);
-  backend_.unmap(base, piece.pages);
-  ignore_refusal([&] { backend_.release_pages(piece.pages); });
-  ignore_refusal([&] { backend_.release_address({base, piece.segment.size_bytes}); });
+  backend_.unmap(reinterpret_cast<std::uintptr_t>(piece.segment.base), piece.pages);
+  unmapped_.push_back(piece);
+  give_back_unmapped();
+}
+
+void PrivatePool::give_back_unmapped() {
+  std::vector<Piece> refused;
+  for (Piece& piece : unmapped_) {
+    bool taken = false;
+    ignore_refusal([&] {
+      if (piece.pages.id != 0) backend_.release_pages(piece.pages);
+      piece.pages = {};
+      backend_.release_address({reinterpret_cast<std::uintptr_t>(piece.segment.base),
+                                piece.segment.size_bytes});
+      taken = true;
+    });
+    if (!taken) refused.push_back(piece);
+  }
+  unmapped_ = std::move(refused);
 }
 
 void PrivatePool::let_go() {
@@ -95,8 +111,14 @@ void PrivatePool::let_go() {
   empty_cache();
 }
 
+void PrivatePool::hold() {
+  const std::lock_guard device_lock(device_mutex_);
+  may_release_ = false;
+}
+
 bool PrivatePool::release_cached() {
   if (!may_release_) return false;
+  give_back_unmapped();
   finish_pending_frees();
   bool released = false;
   for_each_heap([&](StreamHeap& heap) {

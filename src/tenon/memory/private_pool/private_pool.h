@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <unordered_map>
+#include <vector>
 
 #include "tenon/memory/stream_ordered/stream_ordered_allocator.h"
 
@@ -32,6 +33,8 @@ class PrivatePool final : public StreamOrderedAllocator {
   // No graph needs the addresses any more: what is free goes back to the driver, now and from now
   // on (empty_cache). Blocks in use stay valid.
   void let_go();
+  // The opposite: from now on it keeps all that it has and gets.
+  void hold();
 
  protected:
   bool grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) override;
@@ -47,10 +50,12 @@ class PrivatePool final : public StreamOrderedAllocator {
 
   std::optional<Piece> make_piece(std::uint64_t size_bytes);
   void release_piece(const Piece& piece);
+  void give_back_unmapped();
 
   const std::function<void()> on_shortage_;
   bool may_release_ = false;  // under device_mutex_
   std::unordered_map<const Extent*, Piece> pieces_;
+  std::vector<Piece> unmapped_;  // that the driver would not take back
 };
 
 }  // namespace tenon

@@ -56,16 +56,12 @@ class StreamHeap {
   enum class Door : bool { kClosed, kAsItIs };
   class Lock {
    public:
-    explicit Lock(StreamHeap& heap, Door door = Door::kClosed) : heap_(heap) {
-      heap_.lock_.lock();
-      if (door == Door::kClosed) heap_.close_door();
+    explicit Lock(StreamHeap& heap, Door door = Door::kClosed) : guard_(heap.lock_) {
+      if (door == Door::kClosed) heap.close_door();
     }
-    ~Lock() { heap_.lock_.unlock(); }
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
 
    private:
-    StreamHeap& heap_;
+    const BiasedGuard guard_;
   };
 
   StreamHeap(StreamOrderedAllocator& allocator, Stream stream);

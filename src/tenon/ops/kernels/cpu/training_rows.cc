@@ -79,8 +79,7 @@ double log_sum(const float* x, std::int64_t count) {
   double total = 0;
   each_vector(count, [&](auto d, std::int64_t i, std::int64_t n) {
     const auto e = hn::Exp(d, hn::Sub(load(d, x + i, n), hn::Set(d, largest)));
-    const auto inside =
-        hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(n)), e);
+    const auto inside = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(n)), e);
     total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, inside)));
   });
   return static_cast<double>(largest) + std::log(total);
@@ -96,14 +95,13 @@ void gelu_tanh(float* dx, const float* dy, const float* x, std::int64_t count) {
     const auto one = hn::Set(d, 1.0f);
     const auto half = hn::Set(d, 0.5f);
     const auto square = hn::Mul(v, v);
-    const auto z = hn::Mul(hn::Set(d, kScale),
-                           hn::Mul(v, hn::MulAdd(hn::Set(d, kCubic), square, one)));
+    const auto z =
+        hn::Mul(hn::Set(d, kScale), hn::Mul(v, hn::MulAdd(hn::Set(d, kCubic), square, one)));
     // tanh(z) = 1 - 2 / (exp(2 z) + 1); beyond 40 it is 1 to the last bit.
     const auto clamped = hn::Min(hn::Max(z, hn::Set(d, -40.0f)), hn::Set(d, 40.0f));
     const auto e = hn::Exp(d, hn::Add(clamped, clamped));
     const auto t = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(e, one)));
-    const auto inner =
-        hn::Mul(hn::Set(d, kScale), hn::MulAdd(hn::Set(d, 3 * kCubic), square, one));
+    const auto inner = hn::Mul(hn::Set(d, kScale), hn::MulAdd(hn::Set(d, 3 * kCubic), square, one));
     const auto slope = hn::Mul(hn::Mul(v, hn::NegMulAdd(t, t, one)), inner);
     const auto derivative = hn::Mul(half, hn::Add(hn::Add(one, t), slope));
     const auto product = hn::Mul(g, derivative);
@@ -135,16 +133,15 @@ void max_pool(float* __restrict out, const float* __restrict in, std::int64_t co
 bool is_chosen(float value, float best) { return value > best || value != value; }
 
 // Windows of 2 x 2, one beside the other: each element belongs to at most one.
-void max_pool_gradient_2x2(float* __restrict dx, const float* __restrict dy,
-                           const float* __restrict x, const cpu::TrainingRows::Plane& p) {
-  if (p.height != 2 * p.out_height || p.width != 2 * p.out_width)
-    std::fill_n(dx, p.height * p.width, 0.0f);
+bool is_2x2(const cpu::TrainingRows::Plane& p) {
+  return p.kernel_height == 2 && p.kernel_width == 2 && p.stride_height == 2 && p.stride_width == 2;
+}
+
+void max_pool_choices_2x2(std::uint8_t* __restrict to, const float* __restrict x,
+                          const cpu::TrainingRows::Plane& p) {
   for (std::int64_t i = 0; i < p.out_height; ++i) {
     const float* __restrict above = x + 2 * i * p.width;
     const float* __restrict below = above + p.width;
-    float* __restrict to = dx + 2 * i * p.width;
-    float* __restrict under = to + p.width;
-    const float* __restrict g = dy + i * p.out_width;
     for (std::int64_t j = 0; j < p.out_width; ++j) {
       const float a = above[2 * j], b = above[2 * j + 1];
       const float c = below[2 * j], d = below[2 * j + 1];
@@ -152,38 +149,101 @@ void max_pool_gradient_2x2(float* __restrict dx, const float* __restrict dy,
       const bool fourth = (d > c) | (d != d);
       const float top = second ? b : a, bottom = fourth ? d : c;
       const bool lower = (bottom > top) | (bottom != bottom);
-      const float up = lower ? 0.0f : g[j], down = lower ? g[j] : 0.0f;
-      to[2 * j] = second ? 0.0f : up;
-      to[2 * j + 1] = second ? up : 0.0f;
-      under[2 * j] = fourth ? 0.0f : down;
-      under[2 * j + 1] = fourth ? down : 0.0f;
+      to[i * p.out_width + j] = static_cast<std::uint8_t>(lower ? 2 + fourth : 0 + second);
     }
   }
 }
 
-void max_pool_gradient(float* dx, const float* dy, const float* x,
+void max_pool_choices(std::uint8_t* to, const float* x, const cpu::TrainingRows::Plane& p) {
+  if (is_2x2(p)) return max_pool_choices_2x2(to, x, p);
+  for (std::int64_t i = 0; i < p.out_height; ++i)
+    for (std::int64_t j = 0; j < p.out_width; ++j) {
+      const float* const first = x + i * p.stride_height * p.width + j * p.stride_width;
+      float best = *first;
+      std::int64_t choice = 0;
+      for (std::int64_t y = 0; y < p.kernel_height; ++y)
+        for (std::int64_t k = 0; k < p.kernel_width; ++k) {
+          const float value = first[y * p.width + k];
+          if (!is_chosen(value, best)) continue;
+          best = value;
+          choice = y * p.kernel_width + k;
+        }
+      to[i * p.out_width + j] = static_cast<std::uint8_t>(choice);
+    }
+}
+
+void max_pool_gradient_2x2(float* __restrict dx, const float* __restrict dy,
+                           const std::uint8_t* __restrict choices,
+                           const cpu::TrainingRows::Plane& p) {
+  if (p.height != 2 * p.out_height || p.width != 2 * p.out_width)
+    std::fill_n(dx, p.height * p.width, 0.0f);
+  for (std::int64_t i = 0; i < p.out_height; ++i) {
+    float* __restrict to = dx + 2 * i * p.width;
+    float* __restrict under = to + p.width;
+    const float* __restrict g = dy + i * p.out_width;
+    const std::uint8_t* __restrict chosen = choices + i * p.out_width;
+    for (std::int64_t j = 0; j < p.out_width; ++j) {
+      to[2 * j] = chosen[j] == 0 ? g[j] : 0.0f;
+      to[2 * j + 1] = chosen[j] == 1 ? g[j] : 0.0f;
+      under[2 * j] = chosen[j] == 2 ? g[j] : 0.0f;
+      under[2 * j + 1] = chosen[j] == 3 ? g[j] : 0.0f;
+    }
+  }
+}
+
+void max_pool_gradient(float* dx, const float* dy, const std::uint8_t* choices,
                        const cpu::TrainingRows::Plane& p) {
-  if (p.kernel_height == 2 && p.kernel_width == 2 && p.stride_height == 2 && p.stride_width == 2)
-    return max_pool_gradient_2x2(dx, dy, x, p);
+  if (is_2x2(p)) return max_pool_gradient_2x2(dx, dy, choices, p);
   std::fill_n(dx, p.height * p.width, 0.0f);
   for (std::int64_t i = 0; i < p.out_height; ++i)
     for (std::int64_t j = 0; j < p.out_width; ++j) {
+      const std::int64_t window = i * p.out_width + j, choice = choices[window];
       const std::int64_t first = i * p.stride_height * p.width + j * p.stride_width;
-      std::int64_t best = first;
-      for (std::int64_t y = 0; y < p.kernel_height; ++y)
-        for (std::int64_t k = 0; k < p.kernel_width; ++k) {
-          const std::int64_t at = first + y * p.width + k;
-          if (is_chosen(x[at], x[best])) best = at;
-        }
-      dx[best] += dy[i * p.out_width + j];
+      dx[first + choice / p.kernel_width * p.width + choice % p.kernel_width] += dy[window];
     }
+}
+
+// --- One bit for an element. Vectors of four elements share a byte in pairs.
+
+void passing_bits(std::uint8_t* bits, const float* x, std::int64_t count) {
+  const hn::CappedTag<float, 8> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto zero = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    std::uint8_t byte = 0;
+    for (std::int64_t part = 0; part < 8; part += lanes) {
+      std::uint8_t some[8] = {};
+      hn::StoreMaskBits(d, hn::Not(hn::Le(hn::LoadU(d, x + i + part), zero)), some);
+      byte = static_cast<std::uint8_t>(byte | some[0] << part);
+    }
+    bits[i / 8] = byte;
+  }
+  if (i == count) return;
+  bits[i / 8] = 0;
+  for (std::int64_t k = 0; i + k < count; ++k)
+    bits[i / 8] = static_cast<std::uint8_t>(bits[i / 8] | (x[i + k] <= 0 ? 0 : 1) << k);
+}
+
+void where_passing(float* dx, const float* dy, const std::uint8_t* bits, std::int64_t count) {
+  const hn::CappedTag<float, 8> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    for (std::int64_t part = 0; part < 8; part += lanes) {
+      const std::uint8_t some[8] = {static_cast<std::uint8_t>(bits[i / 8] >> part)};
+      const auto mask = hn::LoadMaskBits(d, some);
+      hn::StoreU(hn::IfThenElseZero(mask, hn::LoadU(d, dy + i + part)), d, dx + i + part);
+    }
+  for (; i < count; ++i) dx[i] = (bits[i / 8] >> (i % 8) & 1) != 0 ? dy[i] : 0.0f;
 }
 
 }  // namespace
 
 const cpu::TrainingRows& training_rows() {
-  static constexpr cpu::TrainingRows kRows = {&softmax, &log_sum, &gelu_tanh, &max_pool,
-                                              &max_pool_gradient};
+  static constexpr cpu::TrainingRows kRows = {&softmax,      &log_sum,          &gelu_tanh,
+                                              &max_pool,     &max_pool_choices, &max_pool_gradient,
+                                              &passing_bits, &where_passing};
   return kRows;
 }
 

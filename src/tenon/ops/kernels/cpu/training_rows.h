@@ -17,13 +17,19 @@ struct TrainingRows {
   // at `stride`. NaN passes on.
   void (*max_pool)(float* out, const float* in, std::int64_t count, std::int64_t rows,
                    std::int64_t width, std::int64_t kernel, std::int64_t stride);
-  // The gradient of one plane [height, width] of `x` from that of the places of a kernel without
-  // padding: each place's gradient goes to its first largest element, or to a NaN.
+  // One plane [height, width] under a kernel without padding.
   struct Plane {
     std::int64_t height, width, out_height, out_width;
     std::int64_t kernel_height, kernel_width, stride_height, stride_width;
   };
-  void (*max_pool_gradient)(float* dx, const float* dy, const float* x, const Plane& plane);
+  // For each window the number (row by row) of its first largest element, or of a NaN; and the
+  // gradient of the plane from that of the windows.
+  void (*max_pool_choices)(std::uint8_t* choices, const float* x, const Plane& plane);
+  void (*max_pool_gradient)(float* dx, const float* dy, const std::uint8_t* choices,
+                            const Plane& plane);
+  // Bit i % 8 of byte i / 8: x[i] is not <= 0. And dy where the bit is set, else 0.
+  void (*passing_bits)(std::uint8_t* bits, const float* x, std::int64_t count);
+  void (*where_passing)(float* dx, const float* dy, const std::uint8_t* bits, std::int64_t count);
 };
 
 // For the best instruction set that the machine has.

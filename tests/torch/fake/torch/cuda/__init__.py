@@ -1,12 +1,19 @@
+from .. import _C
 from . import memory
-
-_initialized = False
+from .memory import *  # noqa: F401,F403
 
 
 def is_initialized():
-    return _initialized
+    return _C.state["initialized"]
 
 
 def initialize():
-    global _initialized
-    _initialized = True
+    _C.state["initialized"] = True
+
+
+def current_device():
+    return 0
+
+
+def graph_pool_handle():
+    return _C._graph_pool_handle()
