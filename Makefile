@@ -3,13 +3,13 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-viewer demo benchmarks bench bench-cuda check-cuda stress asan tsan debug clean
+.PHONY: help setup build test test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress asan tsan debug clean
 
 help:
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
-	@echo "make benchmarks  build the programs in build/bench that make bench, bench-cuda and stress run"
+	@echo "make benchmarks  build the programs in build/bench that make bench and stress run"
 	@echo "make bench   set up, build, and print the figures of the README"
 	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
 	@echo "make check-cuda  first contact with an NVIDIA GPU: each step passed, failed or skipped"
@@ -43,10 +43,13 @@ bench: benchmarks
 	@scripts/setup.sh packages-bench.txt || echo "going on without the peers that are not here"
 	@bench/run.sh $(BUILD)
 
-bench-cuda: benchmarks
+cuda-programs: build
+	@cmake --build $(BUILD) -j $(JOBS) --target bench_cuda_stress bench_cuda_hot_pair bench_cuda_driver_costs
+
+bench-cuda: cuda-programs
 	@bench/cuda/run.sh $(BUILD)
 
-check-cuda: benchmarks
+check-cuda: cuda-programs
 	@bench/cuda/check.sh $(BUILD)
 
 stress: benchmarks

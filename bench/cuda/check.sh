@@ -48,7 +48,7 @@ hardware events 'CudaHardware.Events*'
 hardware capture 'CudaHardware.ACapture*'
 hardware contract '*CudaHardware/*'
 for policy in stitched caching expandable unified; do
-  step "contents_$policy" 120 "$build/bench/bench_cuda_stress" --operations 100000 \
+  step "contents_$policy" 120 "$build/bench/bench_cuda_stress" --operations 200000 --seconds 40 \
     --policy "$policy" --live 1GiB
 done
 step driver_costs 120 "$build/bench/bench_cuda_driver_costs" --repeats 3

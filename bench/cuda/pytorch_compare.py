@@ -54,7 +54,7 @@ def one_run(program, allocator, steps, limit):
         return
     if allocator == "tenon":
         stats = tenon_torch.stats()
-        live, held = stats["requested_bytes.all.peak"], stats["reserved_bytes.all.peak"]
+        live, held = stats["requested_bytes.all.peak"], stats["device.held_peak_bytes"]
     else:
         stats = torch.cuda.memory_stats()
         live, held = stats["requested_bytes.all.peak"], stats["reserved_bytes.all.peak"]

@@ -95,8 +95,6 @@ void* DeviceMemory::allocate(std::uint64_t size_bytes, cu::Stream stream) {
 
 bool DeviceMemory::free(void* data) {
   if (data == nullptr) return true;
-  // A forked child lets go of tensors that it never made; a lock may have been held at the fork.
-  if (!backend_.driver().is_same_process()) [[unlikely]] return true;
   Held held;
   {
     const std::lock_guard lock(held_lock_);
@@ -275,6 +273,7 @@ nlohmann::json DeviceMemory::stats() const {
   out["private_pools.reserved_bytes"] = pooled;
   out["private_pools.allocated_bytes"] = pooled_in_use;
   out["device.held_bytes"] = backend_.held_bytes();
+  out["device.held_peak_bytes"] = backend_.held_peak_bytes();  // never reset
   out["device.total_bytes"] = backend_.memory().total_bytes;
   out["device.free_bytes"] = backend_.memory().free_bytes;
   out["driver.calls"] = ledger.memory_calls();

@@ -44,7 +44,7 @@ class DeviceMemory {
   DeviceMemory(CudaBackend& backend, const Settings& settings);
 
   void* allocate(std::uint64_t size_bytes, cu::Stream stream);
-  // False: nothing is held there. In a forked child it does nothing: the memory is the parent's.
+  // False: nothing is held there. Requires: no forked child, where a lock may be held for ever.
   bool free(void* data);
   // False: nothing is held there.
   bool record_stream(void* data, cu::Stream stream);

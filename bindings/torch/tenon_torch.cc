@@ -1,8 +1,8 @@
 // The functions of libtenon_torch.so: what PyTorch's pluggable allocator calls, and what the Python
 // module calls through ctypes.
 //
-// Errors: those that PyTorch calls throw PyTorch's own exceptions (pytorch_errors.h), but frees,
-// which may run in destructors: they report on stderr. Those for ctypes return nonzero, and
+// Errors: those that PyTorch calls throw PyTorch's own exceptions (pytorch_errors.h), but frees and
+// the ends of pools, which run in destructors: they report on stderr. Those for ctypes return nonzero, and
 // tenon_torch_error() says why.
 #include <fmt/format.h>
 #include <sys/types.h>
@@ -35,7 +35,7 @@ struct Process {
   std::string error;  // of the last call by ctypes, which holds Python's lock
   std::string answer;
   std::size_t log_entries = 0;
-  std::atomic<std::uint64_t> refused_frees{0};
+  std::atomic<std::uint64_t> complaints{0};  // on stderr
 };
 
 Process& process() {
@@ -126,10 +126,22 @@ bool is_over(const std::exception& error) {
   return refusal != nullptr && refusal->is_device_lost();
 }
 
-void refuse_free(const void* data, const std::string& reason) {
-  // The first ones say what is wrong; a million of them would say no more.
-  if (process().refused_frees.fetch_add(1) < 10)
-    std::fprintf(stderr, "tenon_torch: free(%p): %s\n", data, reason.c_str());
+void complain(const std::string& what) {
+  // A hundred say what is wrong; a million of them would say no more.
+  if (process().complaints.fetch_add(1) < 100)
+    std::fprintf(stderr, "tenon_torch: %s\n", what.c_str());
+}
+
+// Runs what PyTorch calls in destructors, where an exception would end the process: what is thrown
+// is said on stderr. In a forked child nothing is done: everything is the parent's.
+template <typename Call>
+void for_destructor(const char* function, int index, Call&& call) {
+  try {
+    DeviceMemory& memory = device(index);
+    if (memory.backend().driver().is_same_process()) [[likely]] call(memory);
+  } catch (const std::exception& error) {
+    if (!is_over(error)) complain(fmt::format("{}: {}", function, error.what()));
+  }
 }
 
 // Only policies that keep a block from reuse while other streams use it.
@@ -202,11 +214,9 @@ TENON_TORCH_API void* tenon_malloc(ssize_t size, int index, cu::Stream stream) {
 }
 
 TENON_TORCH_API void tenon_free(void* data, ssize_t, int index, cu::Stream) {
-  try {
-    if (!device(index).free(data)) refuse_free(data, "it is not held by tenon_torch");
-  } catch (const std::exception& error) {
-    if (!is_over(error)) refuse_free(data, error.what());
-  }
+  for_destructor("tenon_free", index, [&](DeviceMemory& memory) {
+    if (!memory.free(data)) complain(fmt::format("{} is not held by tenon_torch", fmt::ptr(data)));
+  });
 }
 
 TENON_TORCH_API void tenon_init(int) {}  // devices are set up when they are first used
@@ -249,11 +259,13 @@ TENON_TORCH_API void tenon_begin_allocate_to_pool(int index, PoolId id, StreamFi
 }
 
 TENON_TORCH_API void tenon_end_allocate_to_pool(int index, PoolId id) {
-  for_pytorch("tenon_end_allocate_to_pool", [&] { device(index).end_pool(id); });
+  for_destructor("tenon_end_allocate_to_pool", index,
+                 [&](DeviceMemory& memory) { memory.end_pool(id); });
 }
 
 TENON_TORCH_API void tenon_release_pool(int index, PoolId id) {
-  for_pytorch("tenon_release_pool", [&] { device(index).release_pool(id); });
+  for_destructor("tenon_release_pool", index,
+                 [&](DeviceMemory& memory) { memory.release_pool(id); });
 }
 
 // ------------------------------------------------------------------------------------------------

@@ -112,6 +112,27 @@ TEST(CheckpointTest, NestsAndCanBeDifferentiatedTwice) {
   EXPECT_EQ(values(grad({ops::sum(first)}, {x})[0]), (Values{12 * 0.25, 12 * 0.0625}));
 }
 
+TEST(MemoryTest, ALeafGoesWithItsLastHandle) {
+  CountingAllocator memory;
+  {
+    const AllocatorGuard guard(Device{}, memory);
+    const Tensor w = randn({100}).set_requires_grad(true);
+    backward(ops::sum(ops::square(w)));
+    EXPECT_EQ(memory.current, 2 * w.nbytes()) << "the leaf and its grad";
+    clear_grad(w);
+    Tensor x = ops::mul(w, 2);
+    const Tensor y = checkpoint(
+        std::function<Tensor(std::span<const Tensor>)>(
+            [](std::span<const Tensor> in) { return ops::tanh(ops::tanh(in[0])); }),
+        {&x, 1});
+    backward(ops::sum(y));
+    x = Tensor();
+    clear_grad(w);
+    EXPECT_EQ(memory.current, w.nbytes() + y.nbytes());
+  }
+  EXPECT_EQ(memory.current, 0u);
+}
+
 TEST(SavedTensorTest, HooksSeeWhatIsSavedAndGiveItBack) {
   const Tensor x = leaf({1, 2});
   int packed = 0, unpacked = 0;

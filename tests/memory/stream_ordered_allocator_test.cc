@@ -378,7 +378,7 @@ TEST(StitchedAllocator, ManyStreamsHaveAddressesEnough) {
     blocks.push_back(allocator.allocate_on(100, stream));
     blocks.push_back(allocator.allocate_on(4 * kMiB, stream));
   }
-  EXPECT_EQ(allocator.reserved_bytes(), 60 * 18 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 60 * (2 + 4) * kMiB);
 }
 
 TEST(StitchedAllocator, EmptyCacheGivesIdlePagesBack) {
@@ -389,6 +389,20 @@ TEST(StitchedAllocator, EmptyCacheGivesIdlePagesBack) {
   allocator.empty_cache();
   EXPECT_EQ(allocator.reserved_bytes(), 16 * kMiB);
   EXPECT_EQ(backend.used_bytes(), 16 * kMiB);
+}
+
+TEST(StitchedAllocator, PagesAreFinerWhereMemoryIsSmall) {
+  const auto reserved_for_3_mib = [](std::uint64_t capacity_bytes, std::uint64_t limit_bytes) {
+    SimBackend backend({.capacity_bytes = capacity_bytes});
+    StitchedAllocator allocator(backend, {}, {}, limit_bytes);
+    const DataPtr block = allocator.allocate(3 * kMiB);
+    return allocator.reserved_bytes();
+  };
+  EXPECT_EQ(reserved_for_3_mib(1 * kTiB, 0), 16 * kMiB);
+  EXPECT_EQ(reserved_for_3_mib(8 * kGiB, 0), 16 * kMiB);
+  EXPECT_EQ(reserved_for_3_mib(8 * kGiB - 1, 0), 8 * kMiB);
+  EXPECT_EQ(reserved_for_3_mib(1 * kTiB, 3 * kGiB), 4 * kMiB);
+  EXPECT_EQ(reserved_for_3_mib(64 * kMiB, 0), 4 * kMiB);  // two pages of the smallest sort
 }
 
 TEST(StitchedAllocator, RefusesBackendsAndSettingsThatCannotWork) {

@@ -278,6 +278,34 @@ def several_devices():
         tensor.free()
 
 
+def _free_after(disaster):
+    """What PyTorch still frees then goes without a word, also on stderr."""
+    import ctypes
+    enable()
+    stand_in = ctypes.CDLL(os.environ["TENON_CUDA_DRIVER"])
+    other = ctypes.c_void_p()
+    tensors = [Tensor(size * MIB) for size in (1, 3, 30, 30)]
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        tensors.append(Tensor(5 * MIB))
+    for tensor in tensors[::2]:
+        tensor.record_stream(other)
+    disaster(stand_in)
+    for tensor in tensors:
+        tensor.free()
+    return stand_in
+
+
+def driver_gone():
+    _free_after(lambda stand_in: stand_in.stand_in_end())
+    raises(RuntimeError, "DEINITIALIZED|lost", tenon_torch.stats)
+
+
+def device_lost():
+    _free_after(lambda stand_in: stand_in.stand_in_lose_device(1))
+    raises(RuntimeError, "LAUNCH_FAILED.*lost", tenon_torch.stats)
+
+
 def too_late():
     torch.cuda.initialize()
     raises(RuntimeError, "after CUDA was initialised", enable)

@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"no_device", "TENON_CUDA_STAND_IN=devices=0"}, Case{"two_libraries"},
                       Case{"fork"}, Case{"pytorch_functions"}, Case{"without_functions"},
                       Case{"memory_pools"}, Case{"call_stacks"}, Case{"threads_with_stacks"},
-                      Case{"benchmarks"},
+                      Case{"benchmarks"}, Case{"driver_gone"}, Case{"device_lost"},
                       Case{"several_devices", "TENON_CUDA_STAND_IN=devices=2"}),
     [](const auto& which) { return which.param.name; });
 

@@ -116,17 +116,22 @@ TrainOutcome train_within(TrainTask& task, TrainSettings settings) {
                "tenon: {} is too little to keep all activations: trying again with checkpoints\n",
                format_byte_size(settings.limit_bytes));
   }
-  settings.checkpoints = true;
+  TrainSettings with_checkpoints = settings;
+  with_checkpoints.checkpoints = true;
   try {
-    return train(task, settings);
+    return train(task, with_checkpoints);
   } catch (const OutOfMemory&) {
-    const std::uint64_t needed = measure_need(task, settings);
+    // Checkpoints are no gain where activations are small beside what is computed again at a time.
+    const std::uint64_t kept = measure_need(task, settings);
+    const std::uint64_t again = measure_need(task, with_checkpoints);
+    const std::uint64_t needed = std::min(kept, again);
     throw std::runtime_error(fmt::format(
-        "--memory-limit {}: with checkpoints this run needs {} under {}, {} more; a smaller "
-        "--batch "
-        "needs less",
-        format_byte_size(settings.limit_bytes), format_byte_size(needed), settings.allocator,
-        format_byte_size(needed - std::min(needed, settings.limit_bytes))));
+        "--memory-limit {}: this run needs {} under {} ({} with checkpoints), {} more; a smaller "
+        "--batch needs less{}",
+        format_byte_size(settings.limit_bytes), format_byte_size(kept), settings.allocator,
+        format_byte_size(again), format_byte_size(needed - std::min(needed, settings.limit_bytes)),
+        settings.allocator == "system" ? ""
+                                       : ", and so may --allocator system, which rounds least"));
   }
 }
 

@@ -24,6 +24,9 @@ class AccumulatorNode final : public Node {
   void hold_weakly();
 
  private:
+  // The leaf knows the node weakly: without this the two would keep each other's memory.
+  void release_resources() override { leaf_ = Tensor(); }
+
   Tensor leaf_;  // undefined where it is held weakly
   WeakIntrusivePtr<TensorImpl> weak_;
   SpinLock adding_;

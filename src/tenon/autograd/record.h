@@ -86,6 +86,13 @@ concept SavesResult = requires(NodeT& node, const Tensor& t) {
   node.save_result(t);
 };
 
+// Unless the class says that it keeps none of its inputs: then nothing is copied for an in-place
+// change.
+template <typename NodeT>
+concept SavesInputs = !requires {
+  requires !NodeT::kSavesInputs;
+};
+
 template <typename NodeT, typename... Arguments>
 void add_tangents(NodeT& node, Tensor& result, const Arguments&... arguments) {
   std::array<const Tensor*, sizeof...(Arguments)> inputs{};
@@ -201,9 +208,13 @@ struct IntoKernel<op, NodeT> {
     if (needs.grads != 0 || detail::is_watched(out)) check_in_place(op.name(), out);
     auto node = make_intrusive<NodeT>();
     detail::connect(*node, needs.grads, arguments...);
-    detail::Saveable saveable(out);
-    node->save(needs.all(), saveable(arguments)...);
-    saveable.finish();
+    if constexpr (detail::SavesInputs<NodeT>) {
+      detail::Saveable saveable(out);
+      node->save(needs.all(), saveable(arguments)...);
+      saveable.finish();
+    } else {
+      node->save(needs.all(), arguments...);
+    }
     if (anomaly_enabled()) [[unlikely]]
       detail::note_call(*node);
     const TangentInputs tangents(needs.tangents | of_out.tangents, arguments...);

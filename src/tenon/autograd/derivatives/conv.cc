@@ -1,3 +1,5 @@
+#include <mutex>
+
 #include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
@@ -59,13 +61,18 @@ class ConvNode final : public NodeOf<3> {
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
     const bool by_kernel = !kTransposed && !formulas_recorded();
-    if (call.wants(0) && by_kernel)
-      call.out[0] = direct::conv_input(g, weight_.get(*this), input_.sizes(), options_);
+    // The weight first: then the input can go before its gradient comes.
     if (call.wants(1) && by_kernel &&
         direct::conv_weight(g, a_.get(*this), filter_.sizes(), options_, call.wants(2),
                             call.out[1], call.out[2])) {
       if (call.wants(2)) call.out[2] = match(call.out[2], bias_.sizes(), bias_.dtype());
+      if (call.is_last()) {
+        const std::lock_guard lock(this->lock());
+        a_.release();
+      }
     }
+    if (call.wants(0) && by_kernel)
+      call.out[0] = direct::conv_input(g, weight_.get(*this), input_.sizes(), options_);
     backward_the_rest(call);
   }
   // What no kernel has computed yet.

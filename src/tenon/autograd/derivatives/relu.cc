@@ -19,6 +19,7 @@ struct Passed {
 // soon as nobody else needs it, and may be changed in place. Else it keeps the result.
 class ReluNode final : public NodeOf<1> {
  public:
+  static constexpr bool kSavesInputs = false;
   const char* name() const override { return "relu"; }
   void save(std::uint32_t, const Tensor&, const UnaryNumbers& = {}) {}
   void save_result(const Tensor& result) {

@@ -87,6 +87,9 @@ std::vector<HardwareResult> survey_hardware(const std::shared_ptr<const CudaDriv
                                             int index, std::span<const Workload> workloads,
                                             const SurveyOptions& options) {
   std::vector<HardwareResult> results;
+  // Each replay has a backend of its own; this one keeps the device's context from ending in
+  // between, which takes a good part of a second to make.
+  const CudaBackend context_holder(driver, index);
   for (const Workload& workload : workloads)
     for (const std::string& policy : options.policies) {
       if (policy == "null" || policy == "host") continue;  // they ask no GPU for memory

@@ -10,8 +10,8 @@ class PinnedAllocator;
 // `stitched` over cuda_backend(index) (`caching` where the device has no virtual memory). Made at
 // the first call and never destroyed. Thread-safe. Throws DeviceError without such a device.
 //
-//   set_allocator(DeviceType::kCuda, &cuda_allocator());          // for the whole program
-//   AllocatorGuard guard({DeviceType::kCuda, 1}, cuda_allocator(1));  // or for a while
+//   set_device_allocator({DeviceType::kCuda, 1}, &cuda_allocator(1));  // for the whole program
+//   AllocatorGuard guard({DeviceType::kCuda, 1}, cuda_allocator(1));   // or for a while
 DeviceAllocator& cuda_allocator(int index = 0);
 
 // Pinned host memory that the device reaches by itself; likewise.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 #include "tenon/base/align.h"
@@ -17,6 +18,21 @@ constexpr std::uint64_t kMaxRangeBytes = 8 * kTiB;
 constexpr std::uint64_t kRangeTimesMemory = 4;
 // More mappings than this, and a page's oldest one is undone: a bound on the page table.
 constexpr std::size_t kMaxMappings = 64;
+
+// Note [Page size]
+constexpr std::uint64_t kLeastPages = 512;
+constexpr std::uint64_t kLargestPage = 16 * kMiB;
+
+StitchedSettings with_page_size(StitchedSettings stitched, const Backend& backend,
+                                std::uint64_t limit_bytes) {
+  if (stitched.page_bytes != 0) return stitched;
+  std::uint64_t memory = backend.memory().total_bytes;
+  if (limit_bytes != 0) memory = std::min(memory, limit_bytes);
+  const std::uint64_t wanted = std::min(std::bit_floor(memory / kLeastPages), kLargestPage);
+  const std::uint64_t granularity = std::max<std::uint64_t>(1, backend.limits().page_granularity);
+  stitched.page_bytes = round_up(std::max(wanted, granularity), granularity);
+  return stitched;
+}
 
 // The pages all of whose addresses lie in a free backed block.
 template <typename Visit>
@@ -34,13 +50,14 @@ BestFitHeap& blocks_of(const PageRange& range) {
 
 StitchedAllocator::StitchedAllocator(Backend& backend, const StitchedSettings& stitched,
                                      const CachingSettings& settings, std::uint64_t limit_bytes)
-    : StreamOrderedAllocator(backend, settings, limit_bytes), stitched_(stitched) {
+    : StreamOrderedAllocator(backend, settings, limit_bytes),
+      stitched_(with_page_size(stitched, backend, limit_bytes)) {
   const BackendLimits& limits = backend.limits();
   if (!limits.has_virtual_memory || !limits.can_map_twice)
     throw InvalidArgument(fmt::format("policy stitched needs virtual memory that can be mapped "
                                       "twice, which {} lacks; use caching",
                                       to_string(backend.device())));
-  for (const std::uint64_t bytes : {stitched.page_bytes, stitched.small_page_bytes})
+  for (const std::uint64_t bytes : {stitched_.page_bytes, stitched_.small_page_bytes})
     if (bytes == 0 || bytes % limits.page_granularity != 0)
       throw InvalidArgument(fmt::format("policy stitched: pages of {} are no multiple of {}'s {}",
                                         format_byte_size(bytes), to_string(backend.device()),

@@ -18,8 +18,9 @@ struct StitchedSettings {
   // the one setting that trades memory against driver time. 0.01 is one per cent.
   double slack = 0.01;
   // The sizes of pages. The driver charges by the page; what partly used pages waste grows with it.
-  // Blocks of up to 1 MiB are few bytes in all, but each stream has some.
-  std::uint64_t page_bytes = 16 * kMiB;
+  // 0: by the memory there is (Note [Page size]). Blocks of up to 1 MiB are few bytes in all, but
+  // each stream has some.
+  std::uint64_t page_bytes = 0;
   std::uint64_t small_page_bytes = 2 * kMiB;
 };
 
@@ -38,6 +39,12 @@ struct StitchedSettings {
 // So a program that goes back and forth between layouts finds them mapped. Stale mappings
 // are undone, once settled, when they stand in the way, when a page has too many, and when its
 // memory is released.
+//
+// Note [Page size]. What partly used pages waste is some pages' worth, whatever the memory; so
+// where memory is small, pages must be small too, or the waste is what does not fit. And there
+// driver time is not dear: it goes by the number of pages. So pages are the largest power of two of
+// which at least 512 fill the memory (the device's, or the allocator's limit if that is less), from
+// the driver's granularity up to 16 MiB: larger ones save little time and waste more.
 //
 // Streams: within one stream a moved page needs no wait, since work on both addresses is in stream
 // order. A page that another stream used last is ordered behind that use by an event; the host
@@ -95,7 +102,7 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   void order_after_last_use(const Page* page, const StreamHeap& heap);
   void release_page(Page* page);
 
-  const StitchedSettings stitched_;
+  const StitchedSettings stitched_;  // page_bytes as chosen
   std::map<std::uint32_t, StreamState> streams_;  // by stream id
   std::vector<std::unique_ptr<Page>> pages_;
   std::vector<Page*> spare_;        // pages without a home, latest last
