@@ -33,7 +33,7 @@ bench_robson|the worst case: Robson's adversary against every policy
 bench_import|reading recordings: speed and memory
 bench_recorder|what leaving a recorder on costs
 bench_metadata|tensors: what making, viewing and copying a handle costs
-bench_operators|operators on one thread, beside libtorch where it is installed
+bench_operators|operators on one thread and two, beside libtorch where it is installed, OpenBLAS and oneDNN
 bench_gradients|chains of additions and small steps, forward and backward, beside libtorch
 bench_training|training steps, peak memory and losses, beside libtorch where it is installed
 PROGRAMS

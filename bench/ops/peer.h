@@ -1,4 +1,4 @@
-// The other library, seen from ours: this header knows nothing of it.
+// The other libraries, seen from ours: this header knows nothing of them.
 #pragma once
 
 #include <algorithm>
@@ -11,26 +11,48 @@
 
 namespace tenon::bench {
 
-// Nanoseconds for one call: the fastest of several rounds of some milliseconds each, since a
-// machine's other users only ever make it slower.
-inline double measure_ns(const std::function<void()>& body) {
-  using Clock = std::chrono::steady_clock;
-  const auto time = [&](int calls) {
-    const auto start = Clock::now();
-    for (int i = 0; i < calls; ++i) body();
-    return std::chrono::duration<double, std::nano>(Clock::now() - start).count();
-  };
-  time(1);  // warm
-  const double once = std::max(time(1), 50.0);
-  const int calls = std::clamp(static_cast<int>(5e6 / once), 1, 100000);
-  double best = once * 10;
-  for (int round = 0; round < (once > 2e7 ? 4 : 9); ++round)
-    best = std::min(best, time(calls) / calls);
+using Call = std::function<void()>;
+
+namespace detail {
+inline double elapsed_ns(const Call& body, int calls) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) body();
+  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count();
+}
+}  // namespace detail
+
+// Nanoseconds for one call of each body that there is (0 for an empty one): the fastest of many
+// short rounds, since a machine's other users only ever make it slower and a short round has the
+// better chance to run undisturbed. Bodies take turns, so that all see the same disturbances.
+inline std::vector<double> measure_together(const std::vector<Call>& bodies) {
+  constexpr double kRoundNs = 4e5;
+  constexpr double kTotalNs = 6e7;  // for each body
+  std::vector<double> best(bodies.size(), 0);
+  std::vector<int> calls(bodies.size(), 1);
+  double longest = 1;
+  for (std::size_t i = 0; i < bodies.size(); ++i) {
+    if (!bodies[i]) continue;
+    detail::elapsed_ns(bodies[i], 1);  // warm
+    best[i] = std::max(detail::elapsed_ns(bodies[i], 1), 20.0);
+    calls[i] = std::clamp(static_cast<int>(kRoundNs / best[i]), 1, 20000);
+    longest = std::max(longest, best[i] * calls[i]);
+  }
+  const int rounds = std::clamp(static_cast<int>(kTotalNs / longest), 4, 150);
+  for (int round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < bodies.size(); ++i)
+      if (bodies[i])
+        best[i] = std::min(best[i], detail::elapsed_ns(bodies[i], calls[i]) / calls[i]);
   return best;
 }
+inline double measure_ns(const Call& body) { return measure_together({body})[0]; }
 
-// The same for libtorch's operator of that name on the same memory, with as many threads; 0 where
-// the build has no libtorch.
-double peer_ns(const std::string& name, const std::vector<Tensor>& inputs, int threads);
+// libtorch's operator of that name on the same memory; empty where the build has no libtorch.
+Call peer_call(const std::string& name, const std::vector<Tensor>& inputs);
+void set_peer_threads(int threads);
+
+// The product of two square matrices of one dtype by OpenBLAS (f32) and by oneDNN's primitive;
+// empty where the library has none for the dtype on this machine.
+Call openblas_matmul(const Tensor& a, const Tensor& b, int threads);
+Call onednn_matmul(const Tensor& a, const Tensor& b, int threads);
 
 }  // namespace tenon::bench

@@ -1,6 +1,7 @@
 // libtorch on our tensors' memory. Built where CMake finds libtorch; a file apart from ours, since
 // its headers define macros for everything.
 #include <ATen/Parallel.h>
+#include <cblas.h>
 #include <torch/torch.h>
 
 #include <map>
@@ -8,45 +9,153 @@
 
 #include "peer.h"
 
+extern "C" void omp_set_num_threads(int threads);
+
 namespace tenon::bench {
 namespace {
+
+torch::ScalarType dtype_of(const Tensor& t) {
+  switch (t.dtype()) {
+    case DType::kF32:
+      return torch::kFloat32;
+    case DType::kBF16:
+      return torch::kBFloat16;
+    case DType::kI64:
+      return torch::kInt64;
+    default:
+      throw std::invalid_argument("peer: another dtype");
+  }
+}
 
 torch::Tensor borrowed(const Tensor& t) {
   const std::vector<std::int64_t> sizes(t.sizes().begin(), t.sizes().end());
   const std::vector<std::int64_t> strides(t.strides().begin(), t.strides().end());
-  return torch::from_blob(const_cast<void*>(t.const_data_ptr()), sizes, strides, torch::kFloat32);
+  return torch::from_blob(const_cast<void*>(t.const_data_ptr()), sizes, strides, dtype_of(t));
 }
 
-torch::Tensor call(const std::string& name, const std::vector<torch::Tensor>& in,
-                   const std::vector<std::int64_t>& numbers) {
-  if (name == "add") return in[0] + in[1];
-  if (name == "mul") return in[0] * in[1];
-  if (name == "exp") return in[0].exp();
-  if (name == "sum") return in[0].sum();
-  if (name == "sum0") return in[0].sum(0);
-  if (name == "softmax") return in[0].softmax(-1);
-  if (name == "layer_norm") return torch::layer_norm(in[0], {in[0].size(-1)}, in[1], in[2]);
-  if (name == "matmul") return in[0].matmul(in[1]);
-  if (name == "conv2d") return torch::conv2d(in[0], in[1], {}, numbers[0], numbers[1]);
-  throw std::invalid_argument("peer: " + name);
+using Tensors = std::vector<torch::Tensor>;
+using Numbers = std::vector<std::int64_t>;
+using Function = torch::Tensor (*)(const Tensors&, const Numbers&);
+
+#define UNARY(name)                                                       \
+  {                                                                       \
+#name, [](const Tensors& in, const Numbers&) { return in[0].name(); } \
+  }
+#define BINARY(name)                                                                   \
+  {                                                                                    \
+#name, [](const Tensors& in, const Numbers&) { return torch::name(in[0], in[1]); } \
+  }
+#define ACTIVATION(name)                                                        \
+  {                                                                             \
+#name, [](const Tensors& in, const Numbers&) { return torch::name(in[0]); } \
+  }
+
+const std::map<std::string, Function>& functions() {
+  static const std::map<std::string, Function> all = {
+      UNARY(exp),
+      UNARY(exp2),
+      UNARY(expm1),
+      UNARY(log),
+      UNARY(log2),
+      UNARY(log10),
+      UNARY(log1p),
+      UNARY(sqrt),
+      UNARY(rsqrt),
+      UNARY(reciprocal),
+      UNARY(sin),
+      UNARY(cos),
+      UNARY(tan),
+      UNARY(asin),
+      UNARY(acos),
+      UNARY(atan),
+      UNARY(sinh),
+      UNARY(cosh),
+      UNARY(tanh),
+      UNARY(erf),
+      UNARY(erfc),
+      UNARY(sigmoid),
+      UNARY(floor),
+      UNARY(round),
+      UNARY(neg),
+      UNARY(abs),
+      UNARY(sign),
+      UNARY(square),
+      UNARY(relu),
+      ACTIVATION(log_sigmoid),
+      ACTIVATION(silu),
+      ACTIVATION(mish),
+      ACTIVATION(gelu),
+      ACTIVATION(elu),
+      ACTIVATION(softplus),
+      ACTIVATION(leaky_relu),
+      ACTIVATION(hardswish),
+      ACTIVATION(isnan),
+      BINARY(add),
+      BINARY(sub),
+      BINARY(mul),
+      BINARY(div),
+      BINARY(maximum),
+      BINARY(pow),
+      BINARY(atan2),
+      BINARY(fmod),
+      BINARY(remainder),
+      BINARY(floor_divide),
+      BINARY(lt),
+      BINARY(matmul),
+      {"pow2", [](const Tensors& in, const Numbers&) { return in[0].pow(2); }},
+      {"sum", [](const Tensors& in, const Numbers&) { return in[0].sum(); }},
+      {"sum0", [](const Tensors& in, const Numbers&) { return in[0].sum(0); }},
+      {"softmax", [](const Tensors& in, const Numbers& n) { return in[0].softmax(n[0]); }},
+      {"log_softmax", [](const Tensors& in, const Numbers& n) { return in[0].log_softmax(n[0]); }},
+      {"layer_norm",
+       [](const Tensors& in, const Numbers&) {
+         return torch::layer_norm(in[0], {in[0].size(-1)}, in[1], in[2]);
+       }},
+      {"cumsum", [](const Tensors& in, const Numbers& n) { return in[0].cumsum(n[0]); }},
+      {"gather", [](const Tensors& in, const Numbers& n) { return in[0].gather(n[0], in[1]); }},
+      {"scatter_add",
+       [](const Tensors& in, const Numbers& n) { return in[0].scatter_add(n[0], in[1], in[2]); }},
+      {"index_add",
+       [](const Tensors& in, const Numbers& n) { return in[0].index_add(n[0], in[1], in[2]); }},
+      {"index_select",
+       [](const Tensors& in, const Numbers& n) { return in[0].index_select(n[0], in[1]); }},
+      {"conv2d", [](const Tensors& in,
+                    const Numbers& n) { return torch::conv2d(in[0], in[1], {}, n[0], n[1]); }},
+  };
+  return all;
 }
+
+#undef UNARY
+#undef BINARY
+#undef ACTIVATION
 
 }  // namespace
 
-double peer_ns(const std::string& text, const std::vector<Tensor>& inputs, int threads) {
-  const c10::InferenceMode inference;
+void set_peer_threads(int threads) {
   at::set_num_threads(threads);
+  omp_set_num_threads(threads);
+}
+
+Call peer_call(const std::string& text, const std::vector<Tensor>& inputs) {
   std::istringstream words(text);
   std::string name;
   words >> name;
-  std::vector<std::int64_t> numbers;
+  Numbers numbers;
   for (std::int64_t n; words >> n;) numbers.push_back(n);
-  std::vector<torch::Tensor> in;
-  for (const Tensor& input : inputs) in.push_back(borrowed(input));
-  return measure_ns([&] {
-    const torch::Tensor made = call(name, in, numbers);
+  const Function function = functions().at(name);
+  Tensors in;
+  {
+    const c10::InferenceMode inference;
+    for (const Tensor& input : inputs) in.push_back(borrowed(input));
+  }
+  return [=] {
+    const c10::InferenceMode inference;
+    // Its matrix products are OpenBLAS's, whose number of threads ours has changed.
+    if (openblas_get_num_threads() != at::get_num_threads())
+      openblas_set_num_threads(at::get_num_threads());
+    const torch::Tensor made = function(in, numbers);
     asm volatile("" : : "r"(made.unsafeGetTensorImpl()) : "memory");
-  });
+  };
 }
 
 }  // namespace tenon::bench

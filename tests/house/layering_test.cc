@@ -109,6 +109,8 @@ TEST(HouseTest, FilesAreShortAndLinesFit) {
 TEST(HouseTest, HeadersAreGuardedOnce) {
   for (const fs::path& file : sources_under(kLayers)) {
     if (file.extension() != ".h") continue;
+    // Included once for each instruction set, with a guard that toggles.
+    if (file.stem().string().ends_with("-inl")) continue;
     std::size_t guards = 0;
     for (const std::string& line : lines_of(file)) guards += line == "#pragma once" ? 1 : 0;
     EXPECT_EQ(guards, 1u) << file;

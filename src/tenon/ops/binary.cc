@@ -28,9 +28,16 @@ Dtypes dtypes_for(Binary kind, const Tensor& a, const Tensor& b) {
   return {compute, compute, promoted};
 }
 
-ElementwisePlan plan_for(Binary kind, const Dtypes& dtypes) {
+// The exponent, where it is one number that can be read.
+BlockFunction shared_power(const Tensor& exponent, DType compute) {
+  if (exponent.dim() != 0 || exponent.is_meta() || is_complex(exponent.dtype())) return nullptr;
+  return cpu::power_block(exponent.item<double>(), compute);
+}
+
+ElementwisePlan plan_for(Binary kind, const Dtypes& dtypes, const Tensor& b) {
   ElementwisePlan plan;
-  plan.function = cpu::binary_block(kind, dtypes.compute);
+  if (kind == Binary::kPow) plan.function = shared_power(b, dtypes.compute);
+  if (plan.function == nullptr) plan.function = cpu::binary_block(kind, dtypes.compute);
   if (plan.function == nullptr)
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", binary_name(kind), dtype_name(dtypes.compute)));
@@ -54,12 +61,12 @@ const char* binary_name(Binary kind) {
 Tensor detail::binary(Binary kind, const Tensor& a, const Tensor& b) {
   const Device device = common_device(binary_name(kind), {&a, &b});
   const Dtypes dtypes = dtypes_for(kind, a, b);
-  const ElementwisePlan plan = plan_for(kind, dtypes);
+  const ElementwisePlan plan = plan_for(kind, dtypes, b);
   // The common case: two of one shape.
-  const bool alike = a.sizes() == b.sizes();
-  const DimVector sizes =
-      alike ? a.sizes().to_vector() : broadcast_sizes(a.sizes(), b.sizes(), binary_name(kind));
-  Tensor out = elementwise_result(sizes, dtypes.result, device, {&a, &b});
+  Tensor out = a.sizes() == b.sizes()
+                   ? elementwise_result(a.sizes(), dtypes.result, device, {&a, &b})
+                   : elementwise_result(broadcast_sizes(a.sizes(), b.sizes(), binary_name(kind)),
+                                        dtypes.result, device, {&a, &b});
   run_elementwise(plan, out, {&a, &b});
   return out;
 }
@@ -69,7 +76,7 @@ const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& 
   const char* name = binary_name(kind);
   const Device device = common_device(name, {&a, &b});
   const Dtypes dtypes = dtypes_for(kind, a, b);
-  const ElementwisePlan plan = plan_for(kind, dtypes);
+  const ElementwisePlan plan = plan_for(kind, dtypes, b);
   check_out(name, out, broadcast_sizes(a.sizes(), b.sizes(), name), dtypes.result, device);
   out.impl()->bump_version();
   run_elementwise(plan, out, {&a, &b});

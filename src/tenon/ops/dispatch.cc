@@ -4,7 +4,7 @@
 
 namespace tenon::ops {
 
-Device common_device(const char* what, std::span<const Tensor* const> tensors) {
+Device detail::device_of_all(const char* what, std::span<const Tensor* const> tensors) {
   const Tensor* decides = nullptr;
   for (const Tensor* tensor : tensors) {
     if (!tensor->defined()) continue;
@@ -27,10 +27,6 @@ Device common_device(const char* what, std::span<const Tensor* const> tensors) {
                     "tensors to the cpu",
                     what, to_string(device)));
   return device;
-}
-
-Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
-  return common_device(what, std::span<const Tensor* const>(tensors.begin(), tensors.size()));
 }
 
 }  // namespace tenon::ops

@@ -118,10 +118,22 @@ class Operator<Result(Arguments...)> {
   std::array<std::atomic<Kernel>, kDispatchKeyCount> kernels_{};
 };
 
+namespace detail {
+Device device_of_all(const char* what, std::span<const Tensor* const> tensors);
+}
+
 // Throws InvalidArgument, naming the operator and the devices, unless all tensors are on one device
 // (0-d ones on the host go with any) that common kernels serve: the host or meta. Undefined ones
 // are skipped. Returns that device.
-Device common_device(const char* what, std::span<const Tensor* const> tensors);
-Device common_device(const char* what, std::initializer_list<const Tensor*> tensors);
+inline Device common_device(const char* what, std::span<const Tensor* const> tensors) {
+  bool all_on_host = true;
+  for (const Tensor* tensor : tensors)
+    all_on_host &= !tensor->defined() ||
+                   (tensor->layout() == Layout::kStrided && tensor->device() == Device{});
+  return all_on_host ? Device{} : detail::device_of_all(what, tensors);
+}
+inline Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
+  return common_device(what, std::span<const Tensor* const>(tensors.begin(), tensors.size()));
+}
 
 }  // namespace tenon::ops

@@ -151,7 +151,8 @@ void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
 Tensor elementwise_result(IntList sizes, DType dtype, Device device,
                           std::initializer_list<const Tensor*> inputs) {
   const Tensor& first = **inputs.begin();
-  bool all_alike = !first.is_contiguous() && first.is_non_overlapping_and_dense();
+  if (first.is_contiguous()) return empty(sizes, dtype, device);
+  bool all_alike = first.is_non_overlapping_and_dense();
   for (const Tensor* input : inputs)
     all_alike = all_alike && input->sizes() == sizes && input->strides() == first.strides();
   if (all_alike) return empty_strided(sizes, first.strides(), dtype, device);

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
+#include <array>
 #include <numeric>
+#include <type_traits>
 
 #include "tenon/base/parallel.h"
+#include "tenon/ops/dense_lines.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 
@@ -34,34 +36,69 @@ void for_rows(const Tensor& rows, Body&& body) {
                });
 }
 
+// As wide as needed to lose nothing on the way.
+template <typename T>
+using Wide =
+    std::conditional_t<std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>, Complex128,
+                       std::conditional_t<std::is_same_v<T, std::int64_t>, std::uint64_t, double>>;
+
+template <typename T>
+T narrowed(Wide<T> held) {
+  if constexpr (std::is_same_v<T, std::int64_t>)
+    return static_cast<T>(held);
+  else
+    return convert_element<T>(held);
+}
+
+template <typename T, typename Step>
+void run_row(T* out, const T* from, std::int64_t length, Step& step) {
+  Wide<T> held = Wide<T>(from[0]);
+  out[0] = from[0];
+  for (std::int64_t i = 1; i < length; ++i) {
+    held = step(held, Wide<T>(from[i]));
+    out[i] = narrowed<T>(held);
+  }
+}
+
+// Down up to DenseLines::kWidest columns side by side.
+template <typename T, typename Step>
+void run_columns(T* out, const T* from, const DenseLines& lines, std::int64_t count, Step& step) {
+  std::array<Wide<T>, DenseLines::kWidest> held;
+  for (std::int64_t c = 0; c < count; ++c) {
+    held[static_cast<std::size_t>(c)] = Wide<T>(from[c]);
+    out[c] = from[c];
+  }
+  for (std::int64_t row = 1; row < lines.length; ++row) {
+    from += lines.inner;
+    out += lines.inner;
+    for (std::int64_t c = 0; c < count; ++c) {
+      Wide<T>& sum = held[static_cast<std::size_t>(c)];
+      sum = step(sum, Wide<T>(from[c]));
+      out[c] = narrowed<T>(sum);
+    }
+  }
+}
+
 template <typename Step>
 Tensor running(const char* what, const Tensor& a, std::int64_t dim, Step&& step) {
-  const Device device = common_device(what, {&a});
+  common_device(what, {&a});
   const std::int64_t d = wrap_dim(dim, a.dim(), what);
   const DType result = is_floating(a.dtype()) || is_complex(a.dtype()) ? a.dtype() : DType::kI64;
-  const Tensor rows = rows_along(to(a, result), d);
-  const Tensor out = empty(rows.sizes(), result, device);
-  const std::int64_t length = rows.size(-1);
+  const Tensor input = dense(to(a, result));
+  const Tensor out = empty_like(input);
+  if (out.is_meta() || out.numel() == 0) return out;
+  const DenseLines lines(input, d);
   visit_dtype(result, [&]<typename T>() {
-    // As wide as needed to lose nothing on the way.
-    using Wide = std::conditional_t<
-        std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>, Complex128,
-        std::conditional_t<std::is_same_v<T, std::int64_t>, std::uint64_t, double>>;
-    for_rows(rows, [&](std::int64_t i) {
-      const T* from = rows.const_data_ptr<T>() + i * length;
-      T* target = out.data_ptr<T>() + i * length;
-      Wide held = Wide(from[0]);
-      target[0] = from[0];
-      for (std::int64_t j = 1; j < length; ++j) {
-        held = step(held, Wide(from[j]));
-        if constexpr (std::is_same_v<Wide, std::uint64_t>)
-          target[j] = static_cast<T>(held);
-        else
-          target[j] = convert_element<T>(held);
-      }
+    const T* from = input.const_data_ptr<T>();
+    T* target = out.data_ptr<T>();
+    lines.for_each(sizeof(T), [&](std::int64_t first, std::int64_t count) {
+      if (lines.inner == 1)
+        run_row(target + first, from + first, lines.length, step);
+      else
+        run_columns(target + first, from + first, lines, count, step);
     });
   });
-  return placed(out, a, d);
+  return out;
 }
 
 // In increasing order with NaN behind everything.

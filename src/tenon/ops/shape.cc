@@ -123,7 +123,8 @@ Tensor detail::roll(const Tensor& a, IntList shifts, IntList dims) {
         fmt::format("roll: shifts {} for dimensions {}", to_string(shifts), to_string(dims)));
   Tensor from = a;
   for (std::size_t i = 0; i < dims.size(); ++i) {
-    const std::int64_t size = a.size(dims[i]);
+    static_cast<void>(wrap_dim(dims[i], a.dim(), "roll"));
+    const std::int64_t size = a.dim() == 0 ? 0 : a.size(dims[i]);
     if (size == 0) continue;
     const std::int64_t shift = ((shifts[i] % size) + size) % size;
     Tensor to = empty(a.sizes(), a.dtype(), device);

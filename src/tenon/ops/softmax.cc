@@ -2,36 +2,50 @@
 
 #include <fmt/format.h>
 
+#include "tenon/ops/dense_lines.h"
+#include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
-#include "tenon/ops/row_loop.h"
+#include "tenon/tensor/factories.h"
 
 namespace tenon::ops {
 namespace {
 
-template <typename Choose>
-Tensor along(const char* what, const Tensor& a, std::int64_t dim, Choose&& choose) {
+// The result has the order of dimensions of the input, where that is dense.
+template <typename Row, typename Columns>
+Tensor along(const char* what, const Tensor& a, std::int64_t dim, Row row, Columns columns) {
   common_device(what, {&a});
   if (!is_floating(a.dtype()))
     throw InvalidArgument(
         fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
-  const RowView view(a, wrap_dim(dim, a.dim(), what));
-  const Tensor out = empty(view.rows().sizes(), view.rows().dtype(), a.device());
-  const auto function = choose(cpu::row_functions(out.dtype()));
+  const std::int64_t d = wrap_dim(dim, a.dim(), what);
+  const Tensor input = dense(to(a, compute_dtype(a.dtype())));
+  const Tensor out = empty_like(input);
+  if (out.is_meta() || out.numel() == 0) return to(out, a.dtype());
+  const DenseLines lines(input, d);
+  const auto item = static_cast<std::int64_t>(out.item_size());
+  const auto* from = static_cast<const char*>(input.const_data_ptr());
   auto* result = static_cast<char*>(out.data_ptr());
-  const auto bytes = static_cast<std::int64_t>(out.item_size()) * view.length();
-  view.for_each(
-      [&](std::int64_t i, const char* row) { function(result + i * bytes, row, view.length()); });
-  return view.back(out, a.dtype());
+  lines.for_each(item, [&](std::int64_t first, std::int64_t count) {
+    if (lines.inner == 1)
+      row(result + first * item, from + first * item, lines.length);
+    else
+      columns(result + first * item, from + first * item, lines.length, lines.inner, count);
+  });
+  return to(out, a.dtype());
 }
 
 }  // namespace
 
 Tensor detail::softmax(const Tensor& a, std::int64_t dim) {
-  return along("softmax", a, dim, [](const cpu::RowFunctions& f) { return f.softmax; });
+  const DType compute = compute_dtype(a.dtype());
+  return along("softmax", a, dim, cpu::row_functions(compute).softmax,
+               cpu::column_functions(compute).softmax);
 }
 
 Tensor detail::log_softmax(const Tensor& a, std::int64_t dim) {
-  return along("log_softmax", a, dim, [](const cpu::RowFunctions& f) { return f.log_softmax; });
+  const DType compute = compute_dtype(a.dtype());
+  return along("log_softmax", a, dim, cpu::row_functions(compute).log_softmax,
+               cpu::column_functions(compute).log_softmax);
 }
 
 }  // namespace tenon::ops

@@ -1,7 +1,9 @@
 // Loops that copy, convert and fill on the host.
 #include <cstring>
+#include <type_traits>
 
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/strided_loop.h"
 
 namespace tenon {
@@ -61,11 +63,17 @@ void copy_same_dtype(const StridedLoop& loop) {
   loop.run_parallel(copy_row<kBytes>);
 }
 
+template <typename T>
+constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+
 template <typename To, typename From>
 void convert_row(char** data, const std::int64_t* strides, std::int64_t length) {
   if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
     To* target = reinterpret_cast<To*>(data[0]);
     const From* source = reinterpret_cast<const From*>(data[1]);
+    if constexpr ((std::is_same_v<To, float> && kIsHalf<From>) ||
+                  (kIsHalf<To> && std::is_same_v<From, float>))
+      return detail::convert_dense(target, source, length);
     for (std::int64_t i = 0; i < length; ++i) target[i] = convert_element<To>(source[i]);
     return;
   }

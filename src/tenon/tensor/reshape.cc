@@ -23,13 +23,14 @@ void check_ndim(IntList sizes) {
 
 // Requires: the sizes have as many elements. Undefined where it would have to copy.
 Tensor Tensor::try_view(IntList wanted) const {
-  std::array<std::int64_t, kMaxDims> strides;
+  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Unshaped{}, wanted.size());
+  SizesAndStrides& shape = impl->shape_unchecked();
+  std::int64_t* const sizes_of_view = shape.sizes_data();
+  for (std::size_t d = 0; d < wanted.size(); ++d) sizes_of_view[d] = wanted[d];
   if (is_contiguous())
-    fill_contiguous_strides(wanted, strides.data());
-  else if (!view_strides(sizes(), this->strides(), wanted, strides.data()))
+    fill_contiguous_strides(wanted, shape.strides_data());
+  else if (!view_strides(sizes(), strides(), wanted, shape.strides_data()))
     return {};
-  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
-  impl->shape_unchecked().set(wanted, IntList(strides.data(), wanted.size()));
   impl->finish_view(numel(), storage_offset());
   Tensor view(std::move(impl));
   if (impl_->autograd_meta() != nullptr) [[unlikely]]

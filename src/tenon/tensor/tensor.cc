@@ -6,12 +6,21 @@
 
 namespace tenon {
 
-std::int64_t Tensor::size(std::int64_t d) const {
-  return sizes()[static_cast<std::size_t>(wrap_dim(d, dim(), "size"))];
+namespace {
+
+// A dimension that is there: wrap_dim takes a 0-d tensor for one of one dimension.
+inline std::size_t real_dim(const Tensor& t, std::int64_t d, const char* what) {
+  if (t.dim() == 0) [[unlikely]]
+    throw InvalidArgument(fmt::format("{}: a 0-d tensor has no dimension {}", what, d));
+  return static_cast<std::size_t>(wrap_dim(d, t.dim(), what));
 }
 
+}  // namespace
+
+std::int64_t Tensor::size(std::int64_t d) const { return sizes()[real_dim(*this, d, "size")]; }
+
 std::int64_t Tensor::stride(std::int64_t d) const {
-  return strides()[static_cast<std::size_t>(wrap_dim(d, dim(), "stride"))];
+  return strides()[real_dim(*this, d, "stride")];
 }
 
 bool Tensor::is_contiguous(MemoryFormat format) const {

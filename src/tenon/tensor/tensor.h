@@ -103,9 +103,12 @@ class Tensor {
 
   // --- Views.
   Tensor alias() const;
-  Tensor as_strided(IntList sizes, IntList strides,
-                    std::optional<std::int64_t> offset = std::nullopt) const;
+  Tensor as_strided(IntList sizes, IntList strides) const {
+    return as_strided(sizes, strides, storage_offset());
+  }
+  Tensor as_strided(IntList sizes, IntList strides, std::int64_t offset) const;
   // start:end:step as in Python: negative from the end, clamped; step > 0.
+  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
   Tensor slice(std::int64_t dim, std::optional<std::int64_t> start = std::nullopt,
                std::optional<std::int64_t> end = std::nullopt, std::int64_t step = 1) const;
   Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
@@ -155,6 +158,10 @@ class Tensor {
   Tensor try_view(IntList sizes) const;
   template <typename Info, typename Shape>
   Tensor make_view(Info&& info, Shape&& shape) const;
+  template <typename Info, typename Shape>
+  Tensor make_view_of(std::size_t ndim, Info&& info, Shape&& shape) const;
+  template <typename Info, typename Shape>
+  Tensor shaped_view(IntrusivePtr<TensorImpl> impl, Info& info, Shape& shape) const;
 
   IntrusivePtr<TensorImpl> impl_;
 };

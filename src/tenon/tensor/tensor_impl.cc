@@ -15,8 +15,12 @@ static_assert(sizeof(TensorImpl) + sizeof(StorageImpl) <= 232);
 TensorImpl::TensorImpl(IntrusivePtr<StorageImpl> storage, DType dtype, IntList sizes,
                        std::int64_t numel)
     : storage_(std::move(storage)), shape_(sizes.size()), dtype_(dtype), numel_(numel) {
-  std::copy(sizes.begin(), sizes.end(), shape_.sizes_data());
+  std::int64_t* const to_sizes = shape_.sizes_data();
+  for (std::size_t d = 0; d < sizes.size(); ++d) to_sizes[d] = sizes[d];
   fill_contiguous_strides(sizes, shape_.strides_data());
+  // Of four and five dimensions more flags than these may hold.
+  if (sizes.size() < 4)
+    layout_flags_.store(kKnown | kContiguous | kNonOverlappingAndDense, std::memory_order_relaxed);
   set_place(storage_.device());
 }
 
@@ -26,19 +30,6 @@ TensorImpl::TensorImpl(Storage storage, DType dtype, IntList sizes, IntList stri
   set_place(storage_.device());
   set_sizes_and_strides(sizes, strides, offset);
 }
-
-TensorImpl::TensorImpl(const TensorImpl& base, Alias)
-    : storage_(base.storage_),
-      shape_(base.shape_),
-      dtype_(base.dtype_),
-      layout_(base.layout_),
-      flags_(base.flags_ & kInference),
-      layout_flags_(base.layout_flags_.load(std::memory_order_relaxed)),
-      storage_offset_(base.storage_offset_),
-      numel_(base.numel_),
-      own_version_(base.own_version_),
-      key_set_(base.key_set_),
-      device_(base.device_) {}
 
 TensorImpl::TensorImpl(Layout layout, DType dtype, Device device, IntList sizes)
     : dtype_(dtype), layout_(layout), numel_(checked_numel(sizes)) {
@@ -112,8 +103,8 @@ namespace {
 
 // The number of elements; -1 where the geometry is none or reaches beyond `capacity` elements. One
 // pass, since as_strided is nothing else.
-inline std::int64_t fitting_numel(IntList sizes, IntList strides, std::int64_t offset,
-                                  std::int64_t capacity) {
+inline std::int64_t numel_within(IntList sizes, IntList strides, std::int64_t offset,
+                                 std::int64_t capacity) {
   if (sizes.size() > kMaxDims || strides.size() != sizes.size() || offset < 0) return -1;
   std::int64_t numel = 1, last = offset, signs = 0;
   bool overflow = false, empty = false;
@@ -133,13 +124,18 @@ inline std::int64_t fitting_numel(IntList sizes, IntList strides, std::int64_t o
 
 }  // namespace
 
-void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
-  check_metadata_change("set_sizes_and_strides");
+std::int64_t TensorImpl::fitting_numel(IntList sizes, IntList strides, std::int64_t offset) const {
   const std::size_t bytes = storage_.nbytes();
   const auto capacity = static_cast<std::int64_t>(bytes >> item_shift(dtype_));
-  const std::int64_t numel = fitting_numel(sizes, strides, offset, capacity);
+  const std::int64_t numel = numel_within(sizes, strides, offset, capacity);
   if (numel < 0) [[unlikely]]
     refuse_geometry(sizes, strides, offset, dtype_, bytes);
+  return numel;
+}
+
+void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
+  check_metadata_change("set_sizes_and_strides");
+  const std::int64_t numel = fitting_numel(sizes, strides, offset);
   if (sizes.size() != shape_.ndim()) shape_.resize(sizes.size());
   std::int64_t* to_sizes = shape_.sizes_data();
   std::int64_t* to_strides = shape_.strides_data();
@@ -197,8 +193,8 @@ AutogradMetaInterface& TensorImpl::ensure_autograd_meta() {
 void TensorImpl::set_requires_grad(bool requires_grad) {
   if (!requires_grad && autograd_ == nullptr) return;
   if (requires_grad && layout_ != Layout::kStrided)
-    throw InvalidArgument(fmt::format(
-        "a {} tensor cannot require a gradient; to_dense() can", layout_name(layout_)));
+    throw InvalidArgument(
+        fmt::format("a {} tensor cannot require a gradient; to_dense() can", layout_name(layout_)));
   if (requires_grad && !is_floating(dtype_) && !is_complex(dtype_))
     throw InvalidArgument(
         fmt::format("a tensor of {} cannot require a gradient: only floating point and complex can",

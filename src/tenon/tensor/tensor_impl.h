@@ -34,13 +34,20 @@ class TensorImpl;
 class TensorImpl : public IntrusiveTarget {
  public:
   struct Alias {};
+  struct Unshaped {};
 
   // Contiguous, at the storage's beginning. Requires: numel is the product of the sizes.
   TensorImpl(IntrusivePtr<StorageImpl> storage, DType dtype, IntList sizes, std::int64_t numel);
   // Any geometry. Throws InvalidArgument where it does not lie within the storage.
   TensorImpl(Storage storage, DType dtype, IntList sizes, IntList strides, std::int64_t offset);
   // The same values as `base`, for a view to be shaped from: storage and version are shared.
-  TensorImpl(const TensorImpl& base, Alias);
+  TensorImpl(const TensorImpl& base, Alias) : TensorImpl(base, base.shape_) {
+    layout_flags_.store(base.layout_flags_.load(std::memory_order_relaxed),
+                        std::memory_order_relaxed);
+  }
+  // The same with room for `ndim` dimensions, which the caller writes.
+  TensorImpl(const TensorImpl& base, Unshaped, std::size_t ndim)
+      : TensorImpl(base, SizesAndStrides(ndim)) {}
   // Of another layout, whose parts are in the backend metadata: sparse.h.
   TensorImpl(Layout layout, DType dtype, Device device, IntList sizes);
   TensorImpl(const TensorImpl&) = delete;
@@ -71,6 +78,9 @@ class TensorImpl : public IntrusiveTarget {
   }
   // Other bytes under the same geometry, which must fit; a new version counter.
   void set_storage(Storage storage);
+  // How many elements a geometry of this dtype in this storage has. Throws InvalidArgument where
+  // it is none (overlong, negative, overflowing) or leaves the storage.
+  std::int64_t fitting_numel(IntList sizes, IntList strides, std::int64_t offset) const;
   bool allow_tensor_metadata_change() const { return (flags_ & kFixedMetadata) == 0; }
   void set_allow_tensor_metadata_change(bool allow) { set_flag(kFixedMetadata, !allow); }
 
@@ -173,6 +183,21 @@ class TensorImpl : public IntrusiveTarget {
       return (flags & flag) != 0;
     return (compute_layout_flags() & flag) != 0;
   }
+  // Everything of `base` but its shape and what is known of its layout. In the header, as views are
+  // little else.
+  template <typename Shape>
+  TensorImpl(const TensorImpl& base, Shape&& shape)
+      : storage_(base.storage_),
+        shape_(std::forward<Shape>(shape)),
+        dtype_(base.dtype_),
+        layout_(base.layout_),
+        flags_(base.flags_ & kInference),
+        storage_offset_(base.storage_offset_),
+        numel_(base.numel_),
+        own_version_(base.own_version_),
+        key_set_(base.key_set_),
+        device_(base.device_) {}
+
   std::uint8_t compute_layout_flags() const;
   void set_flag(std::uint8_t flag, bool on) {
     flags_ = static_cast<std::uint8_t>(on ? flags_ | flag : flags_ & ~flag);

@@ -20,10 +20,17 @@ inline std::size_t existing_dim(const Tensor& t, std::int64_t dim, const char* w
   return at(wrap_dim(dim, t.dim(), what));
 }
 
-// For few dimensions: plain loops, where copying by the library would call a function for each
-// list.
-inline void write_geometry(SizesAndStrides& shape, IntList sizes, const std::int64_t* strides) {
-  shape.resize(sizes.size());
+[[noreturn, gnu::noinline]] void refuse_layout(const Tensor& t) {
+  throw InvalidArgument(fmt::format("a {} tensor of shape {} has no views; to_dense() has",
+                                    layout_name(t.layout()), to_string(t.sizes())));
+}
+inline void check_strided(const Tensor& t) {
+  if (t.layout() != Layout::kStrided) [[unlikely]]
+    refuse_layout(t);
+}
+
+// Plain loops for few dimensions: the library's copy would be a call for each list.
+inline void write_geometry(SizesAndStrides& shape, IntList sizes, IntList strides) {
   std::int64_t* to_sizes = shape.sizes_data();
   std::int64_t* to_strides = shape.strides_data();
   for (std::size_t d = 0; d < sizes.size(); ++d) {
@@ -32,69 +39,84 @@ inline void write_geometry(SizesAndStrides& shape, IntList sizes, const std::int
   }
 }
 
-void check_strided(const Tensor& t) {
-  if (t.layout() != Layout::kStrided) [[unlikely]]
-    throw InvalidArgument(fmt::format("a {} tensor of shape {} has no views; to_dense() has",
-                                      layout_name(t.layout()), to_string(t.sizes())));
-}
-
-void drop_dim(SizesAndStrides& shape, std::size_t dim) {
-  const std::size_t ndim = shape.ndim();
-  if (ndim <= kInlineDims) {
-    std::int64_t* sizes = shape.sizes_data();
-    std::int64_t* strides = shape.strides_data();
-    for (std::size_t d = dim; d + 1 < ndim; ++d) {
-      sizes[d] = sizes[d + 1];
-      strides[d] = strides[d + 1];
-    }
-    shape.resize(ndim - 1);
-    return;
+// Writes all dimensions of `from` but those in `dropped`, in order, and returns the product of
+// their sizes.
+inline std::int64_t write_without(SizesAndStrides& to, const SizesAndStrides& from,
+                                  std::uint64_t dropped) {
+  const std::int64_t* from_sizes = from.sizes_data();
+  const std::int64_t* from_strides = from.strides_data();
+  std::int64_t* sizes = to.sizes_data();
+  std::int64_t* strides = to.strides_data();
+  std::int64_t numel = 1;
+  for (std::size_t d = 0; d < from.ndim(); ++d) {
+    if (((dropped >> d) & 1) != 0) continue;
+    numel *= from_sizes[d];
+    *sizes++ = from_sizes[d];
+    *strides++ = from_strides[d];
   }
-  DimVector sizes = shape.sizes().to_vector();
-  DimVector strides = shape.strides().to_vector();
-  sizes.erase(dim);
-  strides.erase(dim);
-  shape.set(sizes, strides);
+  return numel;
 }
+inline std::uint64_t bit(std::size_t dim) { return std::uint64_t{1} << dim; }
 
 }  // namespace
 
 // Makes an alias, lets `shape(sizes and strides, numel, offset)` give it its geometry, and tells
-// the base's gradient metadata, if there is some, what `info()` says.
+// the base's gradient metadata, if there is some, what `info(the view's sizes)` says. Inlined into
+// each view function: a call costs a tenth of a view.
 template <typename Info, typename Shape>
-Tensor Tensor::make_view(Info&& info, Shape&& shape) const {
+[[gnu::always_inline]] inline Tensor Tensor::make_view(Info&& info, Shape&& shape) const {
   check_strided(*this);
-  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
+  return shaped_view(make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{}), info, shape);
+}
+
+// The same for a geometry of `ndim` dimensions that is written anew.
+template <typename Info, typename Shape>
+[[gnu::always_inline]] inline Tensor Tensor::make_view_of(std::size_t ndim, Info&& info,
+                                                          Shape&& shape) const {
+  check_strided(*this);
+  return shaped_view(make_intrusive<TensorImpl>(*impl_, TensorImpl::Unshaped{}, ndim), info, shape);
+}
+
+template <typename Info, typename Shape>
+[[gnu::always_inline]] inline Tensor Tensor::shaped_view(IntrusivePtr<TensorImpl> impl, Info& info,
+                                                         Shape& shape) const {
   std::int64_t numel = impl_->numel();
   std::int64_t offset = impl_->storage_offset();
   shape(impl->shape_unchecked(), numel, offset);
   impl->finish_view(numel, offset);
   Tensor view(std::move(impl));
   if (impl_->autograd_meta() != nullptr) [[unlikely]]
-    impl_->autograd_meta()->view_created(*this, view, info());
+    impl_->autograd_meta()->view_created(*this, view, info(view.sizes()));
   return view;
 }
 
 Tensor Tensor::alias() const {
-  return make_view([&] { return ViewInfo{}; },
+  return make_view([](IntList) { return ViewInfo{}; },
                    [](SizesAndStrides&, std::int64_t&, std::int64_t&) {});
 }
 
-Tensor Tensor::as_strided(IntList sizes, IntList strides,
-                          std::optional<std::int64_t> offset) const {
+Tensor Tensor::as_strided(IntList sizes, IntList strides, std::int64_t from) const {
   check_strided(*this);
-  const std::int64_t from = offset.value_or(storage_offset());
-  auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{});
-  impl->set_sizes_and_strides(sizes, strides, from);
-  Tensor view(std::move(impl));
-  if (impl_->autograd_meta() != nullptr) [[unlikely]]
-    impl_->autograd_meta()->view_created(
-        *this, view, {ViewInfo::Kind::kAsStrided, sizes, strides, {from, 0, 0}});
-  return view;
+  const std::int64_t elements = impl_->fitting_numel(sizes, strides, from);
+  return make_view_of(
+      sizes.size(),
+      [&](IntList) {
+        return ViewInfo{ViewInfo::Kind::kAsStrided, sizes, strides, {from, 0, 0}};
+      },
+      [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& start) {
+        write_geometry(shape, sizes, strides);
+        numel = elements;
+        start = from;
+      });
 }
 
 Tensor Tensor::slice(std::int64_t dim, std::optional<std::int64_t> start,
                      std::optional<std::int64_t> end, std::int64_t step) const {
+  return slice(dim, start.value_or(0), end.value_or(INT64_MAX), step);
+}
+
+Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
+                     std::int64_t step) const {
   const std::size_t d = existing_dim(*this, dim, "slice");
   if (step <= 0)
     throw InvalidArgument(
@@ -104,12 +126,12 @@ Tensor Tensor::slice(std::int64_t dim, std::optional<std::int64_t> start,
   const auto clamp = [size](std::int64_t i) {
     return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size);
   };
-  const std::int64_t first = start ? clamp(*start) : 0;
-  const std::int64_t last = end ? std::max(clamp(*end), first) : std::max(size, first);
+  const std::int64_t first = clamp(start);
+  const std::int64_t last = std::max(clamp(end), first);
   const std::int64_t reach = last - first;  // division is dear: not for the usual step
   const std::int64_t length = step == 1 ? reach : reach / step + (reach % step != 0 ? 1 : 0);
   return make_view(
-      [&] {
+      [&](IntList) {
         return ViewInfo{
             ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step}};
       },
@@ -134,19 +156,20 @@ Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length)
 
 Tensor Tensor::select(std::int64_t dim, std::int64_t index) const {
   const std::size_t d = existing_dim(*this, dim, "select");
-  const std::int64_t size = sizes()[d];
+  const SizesAndStrides& old = impl_->sizes_and_strides();
+  const std::int64_t size = old.size_at(d);
   const std::int64_t i = index < 0 ? index + size : index;
   if (i < 0 || i >= size)
     throw InvalidArgument(fmt::format("select: index {} of dimension {} of shape {}", index, dim,
                                       to_string(sizes())));
-  return make_view(
-      [&] {
+  return make_view_of(
+      old.ndim() - 1,
+      [&](IntList) {
         return ViewInfo{ViewInfo::Kind::kSelect, {}, {}, {static_cast<std::int64_t>(d), i, 0}};
       },
       [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
-        offset += i * shape.stride_at(d);
-        drop_dim(shape, d);
-        numel = numel_of(shape.sizes());
+        offset += i * old.stride_at(d);
+        numel = write_without(shape, old, bit(d));
       });
 }
 
@@ -161,11 +184,11 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
     std::swap(shape.stride_at(a), shape.stride_at(b));
   };
   if (impl_->autograd_meta() == nullptr) [[likely]]
-    return make_view([&] { return ViewInfo{}; }, swap);
+    return make_view([](IntList) { return ViewInfo{}; }, swap);
   DimVector order(at(dim()));
   for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
   std::swap(order[a], order[b]);
-  return make_view([&] { return ViewInfo{ViewInfo::Kind::kPermute, order}; }, swap);
+  return make_view([&](IntList) { return ViewInfo{ViewInfo::Kind::kPermute, order}; }, swap);
 }
 
 Tensor Tensor::t() const {
@@ -192,7 +215,7 @@ Tensor Tensor::permute(IntList order) const {
   }
   const SizesAndStrides& old = impl_->sizes_and_strides();
   return make_view(
-      [&] {
+      [&](IntList) {
         return ViewInfo{ViewInfo::Kind::kPermute, IntList(wrapped.data(), ndim)};
       },
       [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
@@ -236,7 +259,7 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
   if (ndim == kMaxDims)
     throw InvalidArgument(fmt::format("unsqueeze: a tensor has at most {} dimensions", kMaxDims));
   return make_view(
-      [&] {
+      [&](IntList) {
         return ViewInfo{ViewInfo::Kind::kUnsqueeze, {}, {}, {static_cast<std::int64_t>(d), 0, 0}};
       },
       [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
@@ -256,14 +279,15 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
 Tensor Tensor::squeeze(std::int64_t dim) const {
   const std::size_t d = at(wrap_dim(dim, this->dim(), "squeeze"));
   if (this->dim() == 0 || sizes()[d] != 1) return alias();
-  const auto drop = [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
-    drop_dim(shape, d);
-  };
-  if (impl_->autograd_meta() == nullptr) [[likely]]
-    return make_view([&] { return ViewInfo{}; }, drop);
-  DimVector kept = sizes().to_vector();
-  kept.erase(d);
-  return make_view([&] { return ViewInfo{ViewInfo::Kind::kSqueeze, kept}; }, drop);
+  const SizesAndStrides& old = impl_->sizes_and_strides();
+  return make_view_of(
+      old.ndim() - 1,
+      [](IntList kept) {
+        return ViewInfo{ViewInfo::Kind::kSqueeze, kept};
+      },
+      [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
+        write_without(shape, old, bit(d));
+      });
 }
 
 Tensor Tensor::squeeze() const {
@@ -274,12 +298,13 @@ Tensor Tensor::squeeze() const {
     kept_sizes.push_back(sizes()[d]);
     kept_strides.push_back(strides()[d]);
   }
-  return make_view(
-      [&] {
-        return ViewInfo{ViewInfo::Kind::kSqueeze, kept_sizes};
+  return make_view_of(
+      kept_sizes.size(),
+      [](IntList kept) {
+        return ViewInfo{ViewInfo::Kind::kSqueeze, kept};
       },
       [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
-        shape.set(kept_sizes, kept_strides);
+        write_geometry(shape, kept_sizes, kept_strides);
       });
 }
 
@@ -295,32 +320,30 @@ Tensor Tensor::expand(IntList sizes) const {
   if (sizes.size() < ndim || sizes.size() > kMaxDims) [[unlikely]]
     throw refuse(0);
   const std::size_t added = sizes.size() - ndim;
-  std::array<std::int64_t, kMaxDims> new_sizes;
-  std::array<std::int64_t, kMaxDims> new_strides;
-  const std::int64_t* old_sizes = old.sizes_data();
-  const std::int64_t* old_strides = old.strides_data();
-  std::int64_t elements = 1;
-  bool overflow = false;
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    const bool is_new = d < added;
-    const std::int64_t had = is_new ? 1 : old_sizes[d - added];
-    const std::int64_t wanted = sizes[d] == -1 && !is_new ? had : sizes[d];
-    if (wanted < 0 || (wanted != had && had != 1)) [[unlikely]]
-      throw refuse(d);
-    new_sizes[d] = wanted;
-    new_strides[d] = wanted == had && !is_new ? old_strides[d - added] : 0;
-    overflow |= __builtin_mul_overflow(elements, wanted, &elements);
-  }
-  const IntList expanded(new_sizes.data(), sizes.size());
-  if (overflow) [[unlikely]]
-    elements = checked_numel(expanded);
-  return make_view(
-      [&] {
+  return make_view_of(
+      sizes.size(),
+      [](IntList expanded) {
         return ViewInfo{ViewInfo::Kind::kExpand, expanded};
       },
       [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t&) {
-        write_geometry(shape, expanded, new_strides.data());
-        numel = elements;
+        const std::int64_t* old_sizes = old.sizes_data();
+        const std::int64_t* old_strides = old.strides_data();
+        std::int64_t* new_sizes = shape.sizes_data();
+        std::int64_t* new_strides = shape.strides_data();
+        bool overflow = false;
+        numel = 1;
+        for (std::size_t d = 0; d < sizes.size(); ++d) {
+          const bool is_new = d < added;
+          const std::int64_t had = is_new ? 1 : old_sizes[d - added];
+          const std::int64_t wanted = sizes[d] == -1 && !is_new ? had : sizes[d];
+          if (wanted < 0 || (wanted != had && had != 1)) [[unlikely]]
+            throw refuse(d);
+          new_sizes[d] = wanted;
+          new_strides[d] = wanted == had && !is_new ? old_strides[d - added] : 0;
+          overflow |= __builtin_mul_overflow(numel, wanted, &numel);
+        }
+        if (overflow) [[unlikely]]
+          numel = checked_numel(shape.sizes());
       });
 }
 
@@ -330,32 +353,26 @@ Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim
   if (a == b)
     throw InvalidArgument(fmt::format("diagonal: dimensions {} and {} of shape {} are the same",
                                       dim1, dim2, to_string(sizes())));
-  const std::int64_t length =
-      std::max<std::int64_t>(0, offset >= 0 ? std::min(sizes()[a], sizes()[b] - offset)
-                                            : std::min(sizes()[a] + offset, sizes()[b]));
-  const std::int64_t step_a = strides()[a];
-  const std::int64_t step_b = strides()[b];
+  const SizesAndStrides& old = impl_->sizes_and_strides();
+  const std::int64_t step_a = old.stride_at(a);
+  const std::int64_t step_b = old.stride_at(b);
+  const std::int64_t reach = offset >= 0 ? std::min(old.size_at(a), old.size_at(b) - offset)
+                                         : std::min(old.size_at(a) + offset, old.size_at(b));
+  const std::int64_t length = std::max<std::int64_t>(0, reach);
   const std::int64_t skip = length == 0 ? 0 : offset >= 0 ? offset * step_b : -offset * step_a;
-  return make_view(
-      [&] {
+  return make_view_of(
+      old.ndim() - 1,
+      [&](IntList) {
         return ViewInfo{ViewInfo::Kind::kDiagonal,
                         {},
                         {},
                         {offset, static_cast<std::int64_t>(a), static_cast<std::int64_t>(b)}};
       },
       [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& start) {
-        drop_dim(shape, std::max(a, b));
-        // The other of the two becomes the diagonal, moved to the end.
+        numel = write_without(shape, old, bit(a) | bit(b)) * length;
         const std::size_t last = shape.ndim() - 1;
-        std::int64_t* sizes = shape.sizes_data();
-        std::int64_t* strides = shape.strides_data();
-        for (std::size_t d = std::min(a, b); d < last; ++d) {
-          sizes[d] = sizes[d + 1];
-          strides[d] = strides[d + 1];
-        }
-        sizes[last] = length;
-        strides[last] = step_a + step_b;
-        numel = numel_of(shape.sizes());
+        shape.size_at(last) = length;
+        shape.stride_at(last) = step_a + step_b;
         start += skip;
       });
 }
@@ -378,7 +395,7 @@ Tensor Tensor::unfold(std::int64_t dim, std::int64_t size, std::int64_t step) co
     throw InvalidArgument(
         fmt::format("unfold: {} windows of {} are too many elements", windows, size));
   return make_view(
-      [&] {
+      [&](IntList) {
         return ViewInfo{
             ViewInfo::Kind::kUnfold, {}, {}, {static_cast<std::int64_t>(d), size, step}};
       },

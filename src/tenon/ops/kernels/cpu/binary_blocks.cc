@@ -14,6 +14,8 @@
 #include <type_traits>
 
 #include "tenon/ops/kernels/cpu/blocks.h"
+#include "tenon/ops/kernels/cpu/scalar_math.h"
+#include "tenon/ops/kernels/cpu/simd_forms.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
@@ -155,8 +157,7 @@ struct Remainder {
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (kIsFloat<T>) {
-      const T rest = std::fmod(a, b);
-      return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+      return scalar::remainder(a, b);
     } else {
       const T rest = safe_rest(a, b);
       return static_cast<T>(rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest);
@@ -169,7 +170,7 @@ struct FloorDivide {
   template <typename T>
   static T apply(T a, T b) {
     if constexpr (kIsFloat<T>) {
-      return std::floor(a / b);
+      return scalar::floor_quotient(a, b);
     } else {
       const T quotient = safe_quotient(a, b);
       const bool down = b != 0 && safe_rest(a, b) != 0 && (a < 0) != (b < 0);
@@ -257,7 +258,43 @@ BlockFunction block_for(DType compute) {
   }
 }
 
+// x to a power that is the same for all: what programs take powers of most, without logarithms.
+// Each product rounds once, as x * x * x would.
+template <int n, typename T>
+void run_power(void* out, const void* const* in, std::int64_t count, const double*) {
+  auto* result = static_cast<T*>(out);
+  const auto* a = static_cast<const T*>(in[0]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T x = a[i];
+    const T power = n == 1 || n == -1 ? x : n == 3 ? x * x * x : x * x;
+    result[i] = n > 0 ? power : 1 / power;
+  }
+}
+template <typename T>
+void run_root(void* out, const void* const* in, std::int64_t count, const double*) {
+  auto* result = static_cast<T*>(out);
+  const auto* a = static_cast<const T*>(in[0]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) result[i] = std::sqrt(a[i]);
+}
+
+template <typename T>
+BlockFunction power_for(double exponent) {
+  if (exponent == 2) return &run_power<2, T>;
+  if (exponent == 3) return &run_power<3, T>;
+  if (exponent == 1) return &run_power<1, T>;
+  if (exponent == -1) return &run_power<-1, T>;
+  if (exponent == -2) return &run_power<-2, T>;
+  return exponent == 0.5 ? &run_root<T> : nullptr;
+}
+
 }  // namespace
+
+BlockFunction power_block(double exponent, DType compute) {
+  if (compute == DType::kF32) return power_for<float>(exponent);
+  return compute == DType::kF64 ? power_for<double>(exponent) : nullptr;
+}
 
 BlockFunction binary_block(Binary kind, DType compute) {
   switch (kind) {
@@ -318,8 +355,15 @@ HWY_AFTER_NAMESPACE();
 namespace tenon::ops {
 
 HWY_EXPORT(binary_block);
+HWY_EXPORT(power_block);
+
+BlockFunction cpu::power_block(double exponent, DType compute) {
+  return HWY_DYNAMIC_DISPATCH(power_block)(exponent, compute);
+}
 
 BlockFunction cpu::binary_block(Binary kind, DType compute) {
+  if (kind >= Binary::kPow && kind <= Binary::kFloorDivide)
+    if (const BlockFunction vector_form = binary_simd(kind, compute)) return vector_form;
   return HWY_DYNAMIC_DISPATCH(binary_block)(kind, compute);
 }
 

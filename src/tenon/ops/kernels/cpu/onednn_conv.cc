@@ -8,34 +8,15 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/openmp_threads.h"
 #include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/tensor/factories.h"
-
-// oneDNN runs on OpenMP's threads. Two of its functions, to tell it how many.
-extern "C" {
-int omp_get_max_threads();
-void omp_set_num_threads(int threads);
-}
 
 namespace tenon::ops::cpu {
 namespace {
 
 using dnnl::memory;
 using Tag = memory::format_tag;
-
-// OpenMP keeps the number for each calling thread.
-class OpenMpThreads {
- public:
-  explicit OpenMpThreads(int threads) : previous_(omp_get_max_threads()) {
-    if (previous_ != threads) omp_set_num_threads(threads);
-  }
-  ~OpenMpThreads() { omp_set_num_threads(previous_); }
-  OpenMpThreads(const OpenMpThreads&) = delete;
-  OpenMpThreads& operator=(const OpenMpThreads&) = delete;
-
- private:
-  const int previous_;
-};
 
 dnnl::engine& cpu_engine() {
   static auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
@@ -91,9 +72,8 @@ dnnl::convolution_forward::primitive_desc forward(const Shape& s, bool bias, boo
   const auto kind =
       training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
   return {{kind, dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
-           described(s.filter, Tag::any),
-           bias ? described({s.filters()}, Tag::x) : memory::desc(), described(s.target, Tag::any),
-           s.stride, s.dilation, s.padding, s.padding},
+           described(s.filter, Tag::any), bias ? described({s.filters()}, Tag::x) : memory::desc(),
+           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding},
           with_scratchpad(),
           cpu_engine()};
 }
@@ -295,8 +275,7 @@ struct InputWork {
   }
   void run(std::int64_t, std::int64_t first, const InputPlan& plan, Piece& piece) const {
     float* const to = grad_input.data_ptr<float>() + first * shape.source_elements();
-    const float* const from =
-        grad_output.const_data_ptr<float>() + first * shape.target_elements();
+    const float* const from = grad_output.const_data_ptr<float>() + first * shape.target_elements();
     memory result = piece.to_write(plan.source, to);
     plan.primitive.execute(piece.stream(), {{DNNL_ARG_DIFF_DST, piece.read(plan.target, from)},
                                             {DNNL_ARG_WEIGHTS, filters.of(plan.filter)},
@@ -310,9 +289,8 @@ struct InputWork {
 
 dnnl::convolution_backward_weights::primitive_desc backward_weight(const Shape& s, bool bias) {
   return {{dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
-           described(s.filter, Tag::any),
-           bias ? described({s.filters()}, Tag::x) : memory::desc(), described(s.target, Tag::any),
-           s.stride, s.dilation, s.padding, s.padding},
+           described(s.filter, Tag::any), bias ? described({s.filters()}, Tag::x) : memory::desc(),
+           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding},
           with_scratchpad(),
           cpu_engine(),
           forward(s, bias, true)};
@@ -327,7 +305,7 @@ struct WeightPlan {
         filter(described(s.filter, s.filter_tag), chosen.diff_weights_desc()),
         target(described(s.target, Tag::nchw), chosen.diff_dst_desc()),
         scratch(chosen.scratchpad_desc()),
-              room_bytes(source.copy_bytes() + target.copy_bytes() + filter.copy_bytes() +
+        room_bytes(source.copy_bytes() + target.copy_bytes() + filter.copy_bytes() +
                    align_up(scratch.get_size(), 64)) {}
   dnnl::convolution_backward_weights::primitive_desc chosen;
   bool direct;
@@ -415,8 +393,7 @@ bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad
   const Shape shape(a, grad_weight, grad_output, options);
   const auto plan = [&](const Shape& piece) { return WeightPlan(piece, grad_bias.defined()); };
   WeightWork work{shape, grad_weight, grad_bias, grad_output, a};
-  if (!for_pieces(shape, weight_piece_length(shape.images(), grad_weight.nbytes()), 1, plan,
-                  work))
+  if (!for_pieces(shape, weight_piece_length(shape.images(), grad_weight.nbytes()), 1, plan, work))
     return false;
   add_parts(grad_weight, work.weights);
   if (grad_bias.defined()) add_parts(grad_bias, work.biases);

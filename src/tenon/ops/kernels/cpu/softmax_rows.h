@@ -1,4 +1,4 @@
-// Softmax and normalisation of dense rows on the host.
+// Softmax and normalisation of dense rows, and of columns, on the host.
 #pragma once
 
 #include <cstdint>
@@ -19,5 +19,15 @@ struct RowFunctions {
                  const void* weight, const void* bias);
 };
 RowFunctions row_functions(DType compute);
+
+// The same down up to DenseLines::kWidest columns side by side: `length` rows, `stride` elements
+// from one to the next in both tensors.
+struct ColumnFunctions {
+  using Function = void (*)(void* out, const void* in, std::int64_t length, std::int64_t stride,
+                            std::int64_t count);
+  Function softmax;
+  Function log_softmax;
+};
+ColumnFunctions column_functions(DType compute);
 
 }  // namespace tenon::ops::cpu

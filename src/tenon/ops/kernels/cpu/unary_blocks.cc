@@ -15,7 +15,7 @@
 
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/kernels/cpu/scalar_math.h"
-#include "tenon/ops/kernels/cpu/unary_simd.h"
+#include "tenon/ops/kernels/cpu/simd_forms.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
@@ -41,12 +41,21 @@ inline constexpr bool kIsNumber = !kIsBool<T>;
     }                                                          \
   };
 
-TENON_FUNCTION(Neg, kIsNumber<T>, return static_cast<T>(-x);)
+// Of integers modulo 2^n: the smallest one stays as it is.
+template <typename T>
+T negated(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(0 - static_cast<std::uint64_t>(x));
+  else
+    return -x;
+}
+
+TENON_FUNCTION(Neg, kIsNumber<T>, return negated(x);)
 TENON_FUNCTION(Abs, true, {
   if constexpr (kIsBool<T> || std::is_unsigned_v<T>)
     return x;
   else if constexpr (std::is_integral_v<T>)
-    return static_cast<T>(x < 0 ? -x : x);
+    return x < 0 ? negated(x) : x;
   else
     return std::abs(x);
 })
@@ -136,7 +145,10 @@ TENON_FUNCTION(Silu, kIsFloat<T>, return x * scalar::sigmoid(x);)
 TENON_FUNCTION(Mish, kIsFloat<T>, return x * std::tanh(scalar::log1p_exp(x));)
 TENON_FUNCTION(Gelu, kIsFloat<T>, return scalar::gelu(x);)
 TENON_FUNCTION(GeluTanh, kIsFloat<T>, return scalar::gelu_tanh(x);)
-TENON_FUNCTION(LeakyRelu, kIsFloat<T>, return x > 0 ? x : x * static_cast<T>(n[0]);)
+TENON_FUNCTION(LeakyRelu, kIsFloat<T>, {
+  const T below = x * static_cast<T>(n[0]);
+  return x > 0 ? x : below;
+})
 TENON_FUNCTION(Elu, kIsFloat<T>, return x > 0 ? x : static_cast<T>(n[0]) * std::expm1(x);)
 TENON_FUNCTION(Softplus, kIsFloat<T>, {
   const T beta = static_cast<T>(n[0]);
@@ -219,19 +231,20 @@ BlockFunction unary_block(Unary kind, DType compute) {
     TENON_CASE(Neg)
     TENON_CASE(Abs)
     TENON_CASE(Sign)
-    TENON_CASE(Square) TENON_CASE(Relu) TENON_CASE(LogicalNot) TENON_CASE(BitwiseNot)
-        TENON_CASE(Clamp) TENON_CASE(Floor) TENON_CASE(Ceil) TENON_CASE(Round) TENON_CASE(Trunc)
-            TENON_CASE(Exp) TENON_CASE(Exp2) TENON_CASE(Expm1) TENON_CASE(Log) TENON_CASE(Log2)
-                TENON_CASE(Log10) TENON_CASE(Log1p) TENON_CASE(Sqrt) TENON_CASE(Rsqrt)
-                    TENON_CASE(Reciprocal) TENON_CASE(Sin) TENON_CASE(Cos) TENON_CASE(Tan)
-                        TENON_CASE(Asin) TENON_CASE(Acos) TENON_CASE(Atan) TENON_CASE(Sinh)
-                            TENON_CASE(Cosh) TENON_CASE(Tanh) TENON_CASE(Erf) TENON_CASE(Erfc)
-                                TENON_CASE(Sigmoid) TENON_CASE(LogSigmoid) TENON_CASE(Silu)
-                                    TENON_CASE(Mish) TENON_CASE(Gelu) TENON_CASE(GeluTanh)
-                                        TENON_CASE(LeakyRelu) TENON_CASE(Elu) TENON_CASE(Softplus)
-                                            TENON_CASE(Hardtanh) TENON_CASE(Hardsigmoid)
-                                                TENON_CASE(Hardswish) TENON_CASE(IsNan)
-                                                    TENON_CASE(IsInf) TENON_CASE(IsFinite)
+    TENON_CASE(Square)
+    TENON_CASE(Relu) TENON_CASE(LogicalNot) TENON_CASE(BitwiseNot) TENON_CASE(Clamp)
+        TENON_CASE(Floor) TENON_CASE(Ceil) TENON_CASE(Round) TENON_CASE(Trunc) TENON_CASE(Exp)
+            TENON_CASE(Exp2) TENON_CASE(Expm1) TENON_CASE(Log) TENON_CASE(Log2) TENON_CASE(Log10)
+                TENON_CASE(Log1p) TENON_CASE(Sqrt) TENON_CASE(Rsqrt) TENON_CASE(Reciprocal)
+                    TENON_CASE(Sin) TENON_CASE(Cos) TENON_CASE(Tan) TENON_CASE(Asin)
+                        TENON_CASE(Acos) TENON_CASE(Atan) TENON_CASE(Sinh) TENON_CASE(Cosh)
+                            TENON_CASE(Tanh) TENON_CASE(Erf) TENON_CASE(Erfc) TENON_CASE(Sigmoid)
+                                TENON_CASE(LogSigmoid) TENON_CASE(Silu) TENON_CASE(Mish)
+                                    TENON_CASE(Gelu) TENON_CASE(GeluTanh) TENON_CASE(LeakyRelu)
+                                        TENON_CASE(Elu) TENON_CASE(Softplus) TENON_CASE(Hardtanh)
+                                            TENON_CASE(Hardsigmoid) TENON_CASE(Hardswish)
+                                                TENON_CASE(IsNan) TENON_CASE(IsInf)
+                                                    TENON_CASE(IsFinite)
 #undef TENON_CASE
   }
   return nullptr;

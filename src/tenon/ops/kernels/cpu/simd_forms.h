@@ -1,6 +1,7 @@
-// Vector forms of transcendental functions.
+// Vector forms of functions that the compiler cannot vectorise.
 #pragma once
 
+#include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/unary.h"
 
@@ -8,5 +9,7 @@ namespace tenon::ops::cpu {
 
 // For f32 and f64; null where there is no vector form.
 BlockFunction unary_simd(Unary kind, DType compute);
+BlockFunction activation_simd(Unary kind, DType compute);
+BlockFunction binary_simd(Binary kind, DType compute);
 
 }  // namespace tenon::ops::cpu

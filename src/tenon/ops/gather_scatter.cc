@@ -1,0 +1,216 @@
+// Elements read and added at places that an index names.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "tenon/base/parallel.h"
+#include "tenon/ops/indices.h"
+#include "tenon/ops/select.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::ops {
+namespace {
+
+constexpr std::int64_t kGrain = 16384;
+
+template <typename T>
+T sum_of(T a, T b) {
+  if constexpr (std::is_same_v<T, bool>)
+    return a || b;
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  else
+    return static_cast<T>(a + b);
+}
+
+void check_gather_shape(const char* what, const Tensor& a, const Tensor& index, std::int64_t dim) {
+  bool fits = index.dim() == a.dim();
+  for (std::int64_t d = 0; fits && d < a.dim(); ++d) fits = d == dim || index.size(d) <= a.size(d);
+  if (!fits)
+    throw InvalidArgument(
+        fmt::format("{}: an index of shape {} for shape {}; it may be larger in dimension {} only",
+                    what, to_string(index.sizes()), to_string(a.sizes()), dim));
+}
+
+// Walks an index of shape [outer, length, inner] around dimension `dim`: where each of its elements
+// points to in a tensor with `strides`. Elements of one line (outer and inner fixed) are visited in
+// order by one thread; lines point to different elements, so they may go to different threads.
+class IndexWalk {
+ public:
+  IndexWalk(const Tensor& index, IntList strides, std::int64_t dim)
+      : values_(index.const_data_ptr<std::int64_t>()),
+        sizes_(index.sizes().to_vector()),
+        strides_(strides.to_vector()),
+        split_(index.sizes(), dim),
+        dim_(static_cast<std::size_t>(dim)),
+        step_(strides_.empty() ? 0 : strides_[dim_]) {}
+
+  // visit(position in the index, offset in the tensor), on several threads.
+  template <typename Visit>
+  void run(Visit&& visit) const {
+    const std::int64_t lines = split_.outer * split_.inner;
+    const std::int64_t grain = std::max<std::int64_t>(1, kGrain / split_.size);
+    parallel_for(0, lines, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t line = begin; line < end;) {
+        const std::int64_t first = line % split_.inner;
+        const std::int64_t count = std::min({kStrip, split_.inner - first, end - line});
+        visit_strip(line / split_.inner, first, count, visit);
+        line += count;
+      }
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kStrip = 256;  // lines side by side
+
+  template <typename Visit>
+  void visit_strip(std::int64_t outer, std::int64_t first, std::int64_t count, Visit& visit) const {
+    if (split_.inner == 1) {  // a line is a row
+      const std::int64_t base = base_of(outer, first);
+      const std::int64_t start = outer * split_.size;
+      for (std::int64_t l = 0; l < split_.size; ++l)
+        visit(start + l, base + values_[start + l] * step_);
+      return;
+    }
+    std::array<std::int64_t, kStrip> bases;
+    for (std::int64_t j = 0; j < count; ++j)
+      bases[static_cast<std::size_t>(j)] = base_of(outer, first + j);
+    std::int64_t at = outer * split_.size * split_.inner + first;
+    for (std::int64_t l = 0; l < split_.size; ++l, at += split_.inner)
+      for (std::int64_t j = 0; j < count; ++j)
+        visit(at + j, bases[static_cast<std::size_t>(j)] + values_[at + j] * step_);
+  }
+
+  // The offset of a line's element 0.
+  std::int64_t base_of(std::int64_t outer, std::int64_t inner) const {
+    std::int64_t base = 0;
+    for (std::size_t d = sizes_.size(); d-- > dim_ + 1; inner /= sizes_[d])
+      base += inner % sizes_[d] * strides_[d];
+    for (std::size_t d = std::min(dim_, sizes_.size()); d-- > 0; outer /= sizes_[d])
+      base += outer % sizes_[d] * strides_[d];
+    return base;
+  }
+
+  const std::int64_t* const values_;
+  const DimVector sizes_, strides_;
+  const Split split_;
+  const std::size_t dim_;
+  const std::int64_t step_;
+};
+
+// Reading needs no order: one long line may go to several threads, too.
+template <typename T>
+void gather_line(T* out, const T* from, const Tensor& index, std::int64_t step) {
+  const std::int64_t* at = index.const_data_ptr<std::int64_t>();
+  parallel_for(0, index.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) out[i] = from[at[i] * step];
+  });
+}
+
+// Of any element: its bytes.
+template <typename T>
+void gather_bytes(const Tensor& out, const Tensor& a, const Tensor& index, std::int64_t dim) {
+  auto* target = static_cast<T*>(out.data_ptr());
+  const auto* from = static_cast<const T*>(a.const_data_ptr());
+  if (index.dim() <= 1) return gather_line(target, from, index, a.dim() == 0 ? 0 : a.stride(0));
+  IndexWalk(index, a.strides(), dim).run([=](std::int64_t i, std::int64_t offset) {
+    target[i] = from[offset];
+  });
+}
+
+}  // namespace
+
+Tensor detail::gather_elements(const Tensor& a, std::int64_t dim, const Tensor& index) {
+  const Device device = common_device("gather", {&a, &index});
+  const std::int64_t d = wrap_dim(dim, a.dim(), "gather");
+  check_gather_shape("gather", a, index, d);
+  const Tensor indices = checked_indices("gather", index, a.dim() == 0 ? 1 : a.size(d));
+  Tensor out = empty(index.sizes(), a.dtype(), device);
+  if (out.is_meta() || out.numel() == 0) return out;
+  visit_bytes(a.item_size(), [&](auto item) { gather_bytes<decltype(item)>(out, a, indices, d); });
+  return out;
+}
+
+Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& index,
+                           const Tensor& source) {
+  common_device("scatter_add", {&a, &index, &source});
+  const std::int64_t d = wrap_dim(dim, a.dim(), "scatter_add");
+  check_gather_shape("scatter_add", a, index, d);
+  check_gather_shape("scatter_add", source, index, -1);
+  if (source.dtype() != a.dtype())
+    throw InvalidArgument(fmt::format("scatter_add: {} into {}; convert one of them",
+                                      dtype_name(source.dtype()), dtype_name(a.dtype())));
+  const Tensor indices = checked_indices("scatter_add", index, a.dim() == 0 ? 1 : a.size(d));
+  Tensor out = clone(a, MemoryFormat::kContiguous);
+  if (out.is_meta() || index.numel() == 0) return out;
+  // The part of the source that the index covers, densely.
+  Tensor used = source;
+  for (std::int64_t i = 0; i < source.dim(); ++i) used = used.narrow(i, 0, index.size(i));
+  const Tensor values = contiguous(used);
+  visit_dtype(a.dtype(), [&]<typename T>() {
+    T* target = out.data_ptr<T>();
+    const T* from = values.const_data_ptr<T>();
+    IndexWalk(indices, out.strides(), d).run([=](std::int64_t i, std::int64_t offset) {
+      target[offset] = sum_of<T>(target[offset], from[i]);
+    });
+  });
+  return out;
+}
+
+namespace {
+
+// Slices [outer, chosen, inner] onto [outer, size, inner]. The rows of one outer slice are added in
+// order; columns of it may go to different threads.
+template <typename T>
+void add_slices(T* target, const T* from, const std::int64_t* at, const Split& split,
+                std::int64_t chosen) {
+  constexpr std::int64_t kColumns = 256;
+  const std::int64_t strips = (split.inner + kColumns - 1) / kColumns;
+  const std::int64_t work = chosen * std::min(kColumns, split.inner);
+  parallel_for(0, split.outer * strips, std::max<std::int64_t>(1, kGrain / work),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t task = begin; task < end; ++task) {
+                   const std::int64_t outer = task / strips;
+                   const std::int64_t first = task % strips * kColumns;
+                   const std::int64_t count = std::min(kColumns, split.inner - first);
+                   T* slice = target + outer * split.size * split.inner + first;
+                   const T* row = from + outer * chosen * split.inner + first;
+                   for (std::int64_t i = 0; i < chosen; ++i, row += split.inner) {
+                     T* sums = slice + at[i] * split.inner;
+                     for (std::int64_t j = 0; j < count; ++j) sums[j] = sum_of<T>(sums[j], row[j]);
+                   }
+                 }
+               });
+}
+
+}  // namespace
+
+Tensor detail::index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
+                         const Tensor& source) {
+  common_device("index_add", {&a, &index, &source});
+  check_index_1d("index_add", index);
+  const std::int64_t d = wrap_dim(dim, a.dim(), "index_add");
+  const Tensor indices = checked_indices("index_add", index, a.dim() == 0 ? 1 : a.size(d));
+  DimVector expected = a.sizes().to_vector();
+  if (a.dim() > 0) expected[static_cast<std::size_t>(d)] = index.numel();
+  if (!(source.sizes() == IntList(expected)) || source.dtype() != a.dtype())
+    throw InvalidArgument(fmt::format("index_add: a source of {} {}; it must be {} {}",
+                                      dtype_name(source.dtype()), to_string(source.sizes()),
+                                      dtype_name(a.dtype()), to_string(IntList(expected))));
+  if (a.dim() == 0 && index.numel() != 1)
+    throw InvalidArgument(
+        fmt::format("index_add: {} indices into a 0-d tensor; it takes one", index.numel()));
+  Tensor out = clone(a, MemoryFormat::kContiguous);
+  if (out.is_meta() || source.numel() == 0) return out;
+  const Tensor values = contiguous(source);
+  visit_dtype(a.dtype(), [&]<typename T>() {
+    add_slices(out.data_ptr<T>(), values.const_data_ptr<T>(),
+               indices.const_data_ptr<std::int64_t>(), Split(a.sizes(), d), indices.numel());
+  });
+  return out;
+}
+
+}  // namespace tenon::ops

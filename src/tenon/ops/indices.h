@@ -1,0 +1,48 @@
+// Index tensors, for the operators that take them.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/tensor/tensor.h"
+
+namespace tenon::ops {
+
+// Indices as int64, dense and checked: integers in [0, size). Throws InvalidArgument with the first
+// that is not. On meta they cannot be seen.
+Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size);
+// Throws InvalidArgument for an index of more than one dimension.
+void check_index_1d(const char* what, const Tensor& index);
+
+struct alignas(16) Bytes16 {
+  std::uint64_t words[2];
+};
+
+// Calls visit(T()) with a type of as many bytes as an element has, for operators that only move it.
+template <typename Visit>
+void visit_bytes(std::size_t item_bytes, Visit&& visit) {
+  switch (item_bytes) {
+    case 1:
+      return visit(std::uint8_t());
+    case 2:
+      return visit(std::uint16_t());
+    case 4:
+      return visit(std::uint32_t());
+    case 8:
+      return visit(std::uint64_t());
+    default:
+      return visit(Bytes16());
+  }
+}
+
+// Sizes around a dimension: [outer, size, inner].
+struct Split {
+  Split(IntList sizes, std::int64_t dim) {
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      const auto at = static_cast<std::int64_t>(d);
+      (at < dim ? outer : at == dim ? size : inner) *= sizes[d];
+    }
+  }
+  std::int64_t outer = 1, size = 1, inner = 1;
+};
+
+}  // namespace tenon::ops

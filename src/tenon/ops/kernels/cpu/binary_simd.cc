@@ -1,0 +1,197 @@
+// Functions of two dense blocks of f32 (and atan2 of f64), with Highway.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/binary_simd.cc"
+#include "tenon/ops/kernels/cpu/simd_targets.h"
+// The order matters.
+// clang-format off
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "hwy/contrib/math/math-inl.h"
+#include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+// clang-format on
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "tenon/ops/kernels/cpu/scalar_math.h"
+#include "tenon/ops/kernels/cpu/simd_forms.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Both halves of f32 vectors go through `f` as f64: what f rounds there cannot be seen in f32.
+template <class D, class V, class F>
+HWY_INLINE V in_f64(D d, V x, V y, F&& f) {
+#if HWY_TARGET == HWY_SCALAR
+  const hn::Rebind<double, D> wide;
+  return hn::DemoteTo(d, f(wide, hn::PromoteTo(wide, x), hn::PromoteTo(wide, y)));
+#else
+  const hn::Half<D> half;
+  const hn::Rebind<double, hn::Half<D> > wide;
+  const auto low = f(wide, hn::PromoteTo(wide, hn::LowerHalf(half, x)),
+                     hn::PromoteTo(wide, hn::LowerHalf(half, y)));
+  const auto high = f(wide, hn::PromoteTo(wide, hn::UpperHalf(half, x)),
+                      hn::PromoteTo(wide, hn::UpperHalf(half, y)));
+  return hn::Combine(d, hn::DemoteTo(half, high), hn::DemoteTo(half, low));
+#endif
+}
+
+template <class D, class V>
+HWY_INLINE hn::Mask<D> is_within(D d, V x, float low, float high) {
+  return hn::And(hn::Ge(x, hn::Set(d, low)), hn::Le(x, hn::Set(d, high)));
+}
+
+// |x|^y = exp(y log |x|), negated for negative x and odd y. A power of zero and what overflows or
+// underflows is left to the C library, as are exponents above 2^24, where odd and even end.
+struct Pow {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V x, V y) {
+    const V size = in_f64(d, hn::Abs(x), y, [](auto wide, auto a, auto b) {
+      return hn::Exp(wide, hn::Mul(b, hn::Log(wide, a)));
+    });
+    const V zero = hn::Zero(d);
+    const V half = hn::Mul(y, hn::Set(d, 0.5F));
+    const auto is_whole = hn::Eq(hn::Trunc(y), y);
+    const auto is_even = hn::Eq(hn::Trunc(half), half);
+    const V nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
+    const V of_negative =
+        hn::IfThenElse(is_whole, hn::IfThenElse(is_even, size, hn::Neg(size)), nan);
+    return hn::IfThenElse(hn::Lt(x, zero), of_negative, size);
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V x, V y) {
+    constexpr float kSmallest = std::numeric_limits<float>::min();
+    constexpr float kLargest = std::numeric_limits<float>::max();
+    const auto usual = hn::And(is_within(d, hn::Abs(x), kSmallest, kLargest),
+                               hn::Le(hn::Abs(y), hn::Set(d, 16777216.0F)));
+    // |log2 |x|| is at most the distance of x's exponent from 0, plus one.
+    const hn::RebindToSigned<D> di;
+    const auto biased = hn::ShiftRight<23>(hn::BitCast(di, hn::Abs(x)));
+    const V reach = hn::Abs(hn::ConvertTo(d, hn::Sub(biased, hn::Set(di, 127))));
+    const V exponent = hn::Mul(hn::Abs(y), hn::Add(reach, hn::Set(d, 1.0F)));
+    return hn::And(usual, hn::Le(exponent, hn::Set(d, 125.0F)));
+  }
+  static float scalar(float x, float y) { return std::pow(x, y); }
+};
+
+// The angle in the first octant by the smaller over the larger, turned to where it belongs.
+struct Atan2 {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V y, V x) {
+    using T = hn::TFromD<D>;
+    const V up = hn::Abs(y);
+    const V along = hn::Abs(x);
+    const auto is_steep = hn::Gt(up, along);
+    const V angle = hn::Atan(d, hn::Div(hn::Min(up, along), hn::Max(up, along)));
+    const V quarter = hn::Set(d, T(std::numbers::pi / 2));
+    const V in_quarter = hn::IfThenElse(is_steep, hn::Sub(quarter, angle), angle);
+    const V half = hn::Set(d, T(std::numbers::pi));
+    const V turned = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Sub(half, in_quarter), in_quarter);
+    return hn::CopySign(turned, y);
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V y, V x) {
+    using T = hn::TFromD<D>;
+    const V larger = hn::Max(hn::Abs(x), hn::Abs(y));
+    const auto finite = hn::Le(larger, hn::Set(d, std::numeric_limits<T>::max()));
+    const auto known = hn::And(hn::Eq(x, x), hn::Eq(y, y));
+    return hn::And(hn::And(finite, known),
+                   hn::Ge(larger, hn::Set(d, std::numeric_limits<T>::min())));
+  }
+  template <typename T>
+  static T scalar(T y, T x) {
+    return std::atan2(y, x);
+  }
+};
+
+// Quotients below 2^24 are exact enough in f64: a / b is an integer there only if b divides a, and
+// a less a multiple of b is exact.
+template <class D, class V>
+HWY_INLINE hn::Mask<D> is_short_division(D d, V a, V b) {
+  constexpr float kSmallest = std::numeric_limits<float>::min();
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  return hn::And(is_within(d, hn::Abs(b), kSmallest, kLargest),
+                 hn::Lt(hn::Abs(hn::Div(a, b)), hn::Set(d, 8388608.0F)));
+}
+struct Fmod {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V a, V b) {
+    const V rest = in_f64(d, a, b, [](auto, auto x, auto y) {
+      return hn::NegMulAdd(hn::Trunc(hn::Div(x, y)), y, x);
+    });
+    return hn::CopySign(rest, a);
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V a, V b) {
+    return is_short_division(d, a, b);
+  }
+  static float scalar(float a, float b) { return std::fmod(a, b); }
+};
+struct Remainder {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V a, V b) {
+    const V zero = hn::Zero(d);
+    const V rest = Fmod::apply(d, a, b);
+    const auto differ = hn::Lt(hn::CopySignToAbs(hn::Set(d, 1.0F), hn::Xor(rest, b)), zero);
+    return hn::IfThenElse(hn::And(hn::Ne(rest, zero), differ), hn::Add(rest, b), rest);
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V a, V b) {
+    return is_short_division(d, a, b);
+  }
+  static float scalar(float a, float b) { return scalar::remainder(a, b); }
+};
+struct FloorDivide {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V a, V b) {
+    return in_f64(d, a, b, [](auto, auto x, auto y) { return hn::Floor(hn::Div(x, y)); });
+  }
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V a, V b) {
+    return is_short_division(d, a, b);
+  }
+  static float scalar(float a, float b) { return scalar::floor_quotient(a, b); }
+};
+
+template <class Op>
+BlockFunction f32_block(DType compute) {
+  return compute == DType::kF32 ? &run_vector_pairs<Op, float> : nullptr;
+}
+
+}  // namespace
+
+BlockFunction binary_simd(Binary kind, DType compute) {
+  switch (kind) {
+    case Binary::kPow:
+      return f32_block<Pow>(compute);
+    case Binary::kFmod:
+      return f32_block<Fmod>(compute);
+    case Binary::kRemainder:
+      return f32_block<Remainder>(compute);
+    case Binary::kFloorDivide:
+      return f32_block<FloorDivide>(compute);
+    case Binary::kAtan2:
+      return compute == DType::kF64 ? &run_vector_pairs<Atan2, double> : f32_block<Atan2>(compute);
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace tenon::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tenon::ops {
+
+HWY_EXPORT(binary_simd);
+
+BlockFunction cpu::binary_simd(Binary kind, DType compute) {
+  return HWY_DYNAMIC_DISPATCH(binary_simd)(kind, compute);
+}
+
+}  // namespace tenon::ops
+#endif

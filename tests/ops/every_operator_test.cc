@@ -1,0 +1,369 @@
+// What holds for every operator, whatever it computes: it takes tensors of any shape and order,
+// runs on meta, and gives the same bits on any number of threads.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "ops/reference.h"
+#include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/ops/operators.h"
+
+namespace tenon {
+namespace {
+
+using testing::values;
+using Function = std::function<Tensor(const Tensor&)>;
+
+struct Case {
+  const char* name;
+  Function run;
+};
+
+// Another operand of the same shape, on the same device.
+Tensor beside(const Tensor& a) { return ops::add(ops::mul(a, 0.5), 0.25); }
+Tensor zeros_beside(const Tensor& a, DType dtype) { return zeros(a.sizes(), dtype, a.device()); }
+Tensor line(const Tensor& a, std::int64_t count) { return ones({count}, a.dtype(), a.device()); }
+std::int64_t last(const Tensor& a) { return a.size(-1); }
+
+std::vector<Case> elementwise_cases() {
+  return {
+#define TENON_UNARY(name)                               \
+  {                                                     \
+#name, [](const Tensor& a) { return ops::name(a); } \
+  }
+      TENON_UNARY(neg),
+      TENON_UNARY(abs),
+      TENON_UNARY(sign),
+      TENON_UNARY(square),
+      TENON_UNARY(relu),
+      TENON_UNARY(logical_not),
+      TENON_UNARY(bitwise_not),
+      TENON_UNARY(floor),
+      TENON_UNARY(ceil),
+      TENON_UNARY(round),
+      TENON_UNARY(trunc),
+      TENON_UNARY(exp),
+      TENON_UNARY(exp2),
+      TENON_UNARY(expm1),
+      TENON_UNARY(log),
+      TENON_UNARY(log2),
+      TENON_UNARY(log10),
+      TENON_UNARY(log1p),
+      TENON_UNARY(sqrt),
+      TENON_UNARY(rsqrt),
+      TENON_UNARY(reciprocal),
+      TENON_UNARY(sin),
+      TENON_UNARY(cos),
+      TENON_UNARY(tan),
+      TENON_UNARY(asin),
+      TENON_UNARY(acos),
+      TENON_UNARY(atan),
+      TENON_UNARY(sinh),
+      TENON_UNARY(cosh),
+      TENON_UNARY(tanh),
+      TENON_UNARY(erf),
+      TENON_UNARY(erfc),
+      TENON_UNARY(sigmoid),
+      TENON_UNARY(log_sigmoid),
+      TENON_UNARY(silu),
+      TENON_UNARY(mish),
+      TENON_UNARY(hardsigmoid),
+      TENON_UNARY(hardswish),
+      TENON_UNARY(isnan),
+      TENON_UNARY(isinf),
+      TENON_UNARY(isfinite),
+      TENON_UNARY(gelu_none),
+      TENON_UNARY(gelu_tanh),
+      TENON_UNARY(leaky_relu),
+      TENON_UNARY(elu),
+      TENON_UNARY(softplus),
+      TENON_UNARY(hardtanh),
+#undef TENON_UNARY
+      {"clamp", [](const Tensor& a) { return ops::clamp(a, 0.2, 0.6); }},
+#define TENON_BINARY(name)                                         \
+  {                                                                \
+#name, [](const Tensor& a) { return ops::name(a, beside(a)); } \
+  }
+      TENON_BINARY(add),
+      TENON_BINARY(sub),
+      TENON_BINARY(mul),
+      TENON_BINARY(div),
+      TENON_BINARY(maximum),
+      TENON_BINARY(minimum),
+      TENON_BINARY(pow),
+      TENON_BINARY(atan2),
+      TENON_BINARY(fmod),
+      TENON_BINARY(remainder),
+      TENON_BINARY(floor_divide),
+      TENON_BINARY(bitwise_and),
+      TENON_BINARY(eq),
+      TENON_BINARY(ne),
+      TENON_BINARY(lt),
+      TENON_BINARY(le),
+      TENON_BINARY(gt),
+      TENON_BINARY(ge),
+      TENON_BINARY(logical_and),
+      TENON_BINARY(logical_or),
+      TENON_BINARY(logical_xor),
+#undef TENON_BINARY
+      {"pow with a number", [](const Tensor& a) { return ops::pow(a, 2); }},
+      {"number to a power", [](const Tensor& a) { return ops::pow(2.5, a); }},
+      {"where", [](const Tensor& a) { return ops::where(ops::gt(a, 0.4), a, beside(a)); }},
+      {"masked_fill", [](const Tensor& a) { return ops::masked_fill(a, ops::gt(a, 0.4), 2); }},
+      {"broadcast", [](const Tensor& a) { return ops::add(a, ops::sum(a, IntList{-1}, true)); }},
+  };
+}
+
+std::vector<Case> dimension_cases() {
+  std::vector<Case> cases;
+#define TENON_ALONG(name, call)                                                  \
+  cases.push_back({#name " first", [](const Tensor& t) { return call(t, 0); }}); \
+  cases.push_back({#name " last", [](const Tensor& t) { return call(t, -1); }});
+#define TENON_REDUCTION(name)                                                    \
+  cases.push_back({#name " all", [](const Tensor& a) { return ops::name(a); }}); \
+  TENON_ALONG(name, ops::name)
+  TENON_REDUCTION(sum)
+  TENON_REDUCTION(mean)
+  TENON_REDUCTION(prod)
+  TENON_REDUCTION(amax)
+  TENON_REDUCTION(amin)
+  TENON_REDUCTION(any)
+  TENON_REDUCTION(all)
+  TENON_REDUCTION(logsumexp)
+  TENON_REDUCTION(norm)
+  TENON_REDUCTION(argmax)
+  TENON_REDUCTION(argmin)
+  TENON_ALONG(var, [](const Tensor& a, std::int64_t d) { return ops::var(a, {d}, 0); })
+  TENON_ALONG(std, [](const Tensor& a, std::int64_t d) { return ops::std(a, {d}, 0, true); })
+  TENON_ALONG(softmax, ops::softmax)
+  TENON_ALONG(log_softmax, ops::log_softmax)
+  TENON_ALONG(cumsum, ops::cumsum)
+  TENON_ALONG(cumprod, ops::cumprod)
+  TENON_ALONG(argsort, ops::argsort)
+  TENON_ALONG(sort, [](const Tensor& a, std::int64_t d) { return ops::sort(a, d).first; })
+  TENON_ALONG(topk, [](const Tensor& a, std::int64_t d) { return ops::topk(a, 2, d).first; })
+  TENON_ALONG(flip, [](const Tensor& a, std::int64_t d) { return ops::flip(a, {d}); })
+  TENON_ALONG(roll, [](const Tensor& a, std::int64_t d) { return ops::roll(a, {1}, {d}); })
+  TENON_ALONG(cat, [](const Tensor& a, std::int64_t d) { return ops::cat({a, beside(a)}, d); })
+  TENON_ALONG(stack, [](const Tensor& a, std::int64_t d) { return ops::stack({a, beside(a)}, d); })
+  TENON_ALONG(gather, [](const Tensor& a, std::int64_t d) {
+    return ops::gather(a, d, zeros_beside(a, DType::kI64));
+  })
+  TENON_ALONG(scatter_add, [](const Tensor& a, std::int64_t d) {
+    return ops::scatter_add(a, d, zeros_beside(a, DType::kI64), a);
+  })
+  TENON_ALONG(index_select, [](const Tensor& a, std::int64_t d) {
+    return ops::index_select(a, d, zeros({a.dim() == 0 ? 1 : 3}, DType::kI64, a.device()));
+  })
+  TENON_ALONG(index_add, [](const Tensor& a, std::int64_t d) {
+    const std::int64_t count = a.dim() == 0 ? 1 : a.size(d);
+    return ops::index_add(a, d, zeros({count}, DType::kI64, a.device()), a);
+  })
+#undef TENON_REDUCTION
+#undef TENON_ALONG
+  return cases;
+}
+
+std::vector<Case> other_cases() {
+  return {
+      {"repeat",
+       [](const Tensor& a) {
+         return ops::repeat(a, DimVector(static_cast<std::size_t>(a.dim()) + 1, 2));
+       }},
+      {"pad",
+       [](const Tensor& a) {
+         return ops::pad(a, {1, 2}, 7);
+       }},
+      {"tril", [](const Tensor& a) { return ops::tril(a); }},
+      {"triu", [](const Tensor& a) { return ops::triu(a, 1); }},
+      {"one_hot", [](const Tensor& a) { return ops::one_hot(zeros_beside(a, DType::kI64), 3); }},
+      {"embedding",
+       [](const Tensor& a) {
+         return ops::embedding(zeros({2, 2}, DType::kI64, a.device()), a);
+       }},
+      {"matmul", [](const Tensor& a) { return ops::matmul(a, beside(a).transpose(-1, -2)); }},
+      {"bmm", [](const Tensor& a) { return ops::bmm(a, beside(a).transpose(1, 2)); }},
+      {"addmm", [](const Tensor& a) { return ops::addmm(a, a, ops::matmul(a.t(), a)); }},
+      {"linear",
+       [](const Tensor& a) {
+         return ops::linear(a, ones({3, last(a)}, a.dtype(), a.device()), line(a, 3));
+       }},
+      {"outer", [](const Tensor& a) { return ops::outer(a, beside(a)); }},
+      {"layer_norm",
+       [](const Tensor& a) {
+         return ops::layer_norm(a, {last(a)}, line(a, last(a)), line(a, last(a)));
+       }},
+      {"rms_norm", [](const Tensor& a) { return ops::rms_norm(a, {last(a)}, line(a, last(a))); }},
+      {"group_norm", [](const Tensor& a) { return ops::group_norm(a, 1); }},
+      {"batch_norm", [](const Tensor& a) { return ops::batch_norm(a, {}, {}, {}, {}, true); }},
+      {"max_pool2d", [](const Tensor& a) { return ops::max_pool2d(a, {2}); }},
+      {"avg_pool2d", [](const Tensor& a) { return ops::avg_pool2d(a, {2}); }},
+      {"adaptive_avg_pool2d", [](const Tensor& a) { return ops::adaptive_avg_pool2d(a, 2); }},
+      {"conv2d",
+       [](const Tensor& a) {
+         return ops::conv2d(a, ones({2, a.size(1), 2, 2}, a.dtype(), a.device()), line(a, 2));
+       }},
+      {"conv_transpose2d",
+       [](const Tensor& a) {
+         return ops::conv_transpose2d(a, ones({a.size(1), 2, 2, 2}, a.dtype(), a.device()));
+       }},
+      {"conv1d",
+       [](const Tensor& a) {
+         return ops::conv1d(a, ones({2, a.size(1), 2}, a.dtype(), a.device()));
+       }},
+      {"attention",
+       [](const Tensor& a) {
+         return ops::scaled_dot_product_attention(a, beside(a), a, {}, true);
+       }},
+      {"mse_loss", [](const Tensor& a) { return ops::mse_loss(a, beside(a)); }},
+      {"l1_loss", [](const Tensor& a) { return ops::l1_loss(a, beside(a)); }},
+      {"huber_loss", [](const Tensor& a) { return ops::huber_loss(a, beside(a)); }},
+      {"bce", [](const Tensor& a) { return ops::binary_cross_entropy_with_logits(a, a); }},
+      {"cross_entropy",
+       [](const Tensor& a) { return ops::cross_entropy(a, ops::argmax(a, a.dim() > 1 ? 1 : 0)); }},
+      {"nll_loss",
+       [](const Tensor& a) { return ops::nll_loss(a, ops::argmax(a, a.dim() > 1 ? 1 : 0)); }},
+      {"clone", [](const Tensor& a) { return clone(a); }},
+      {"contiguous", [](const Tensor& a) { return contiguous(a); }},
+      {"to f64", [](const Tensor& a) { return to(a, DType::kF64); }},
+      {"reshape", [](const Tensor& a) { return a.reshape({-1}); }},
+  };
+}
+
+std::vector<Case> every_case() {
+  std::vector<Case> all = elementwise_cases();
+  for (Case& c : dimension_cases()) all.push_back(std::move(c));
+  for (Case& c : other_cases()) all.push_back(std::move(c));
+  return all;
+}
+
+// The same shape in other orders of memory.
+std::vector<Tensor> orders_of(const Tensor& a) {
+  std::vector<Tensor> all = {a};
+  if (a.dim() == 0) return all;
+  DimVector wide = a.sizes().to_vector();
+  wide.back() *= 2;
+  const Tensor gaps = zeros(wide, a.dtype()).slice(-1, 0, INT64_MAX, 2);
+  copy_(gaps, a);
+  all.push_back(gaps);
+  DimVector turned = a.sizes().to_vector();
+  std::swap(turned[0], turned.back());
+  const Tensor transposed = empty(turned, a.dtype()).transpose(0, -1);
+  copy_(transposed, a);
+  all.push_back(transposed);
+  return all;
+}
+
+struct Outcome {
+  Tensor result;
+  std::string refusal;
+};
+Outcome attempt(const Case& c, const Tensor& a) {
+  try {
+    return {c.run(a), {}};
+  } catch (const InvalidArgument& e) {
+    return {{}, e.what()};
+  }
+}
+
+// Values cannot be seen on meta, nor can it be refused there that they are wrong.
+bool is_about_values(const Outcome& outcome) {
+  return outcome.refusal.find("for a dimension of size 0") != std::string::npos;
+}
+
+void expect_alike(const Tensor& a, const Tensor& b, const std::string& what) {
+  ASSERT_TRUE(a.sizes() == b.sizes())
+      << what << " " << to_string(a.sizes()) << " and " << to_string(b.sizes());
+  ASSERT_EQ(a.dtype(), b.dtype()) << what;
+  const std::vector<double> left = values(to(a, DType::kF64)), right = values(to(b, DType::kF64));
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (std::isnan(left[i]) && std::isnan(right[i])) continue;
+    if (left[i] == right[i]) continue;
+    ASSERT_NEAR(left[i], right[i], 1e-5 * (1 + std::abs(right[i]))) << what << " at " << i;
+  }
+}
+
+constexpr const char* kShapes[] = {"0-d", "empty", "empty inside", "1-d",
+                                   "2-d", "3-d",   "4-d",          "6-d"};
+Tensor shaped(std::size_t i, DType dtype) {
+  const std::vector<std::int64_t> sizes[] = {{},     {0},       {3, 0, 2},    {5},
+                                             {4, 6}, {2, 3, 4}, {2, 3, 4, 5}, {2, 1, 3, 2, 2, 3}};
+  Generator generator(7 + i);
+  const Tensor a = rand(sizes[i], DType::kF32, generator);
+  if (is_integral(dtype)) return to(ops::mul(a, 9), dtype);
+  return dtype == DType::kBool ? ops::gt(a, 0.5) : to(ops::add(ops::mul(a, 0.8), 0.1), dtype);
+}
+
+TEST(EveryOperator, TakesAnyShapeAndOrderAndGivesTheSameOnMeta) {
+  std::size_t computed = 0;
+  for (const Case& c : every_case())
+    for (std::size_t i = 0; i < std::size(kShapes); ++i) {
+      const Tensor a = shaped(i, DType::kF32);
+      const Outcome expected = attempt(c, a);
+      for (const Tensor& other : orders_of(a)) {
+        const std::string what = fmt::format("{} of {}, strides {}: {}", c.name, kShapes[i],
+                                             to_string(other.strides()), expected.refusal);
+        const Outcome actual = attempt(c, other);
+        const Outcome shape = attempt(c, to(other, Device{DeviceType::kMeta}));
+        EXPECT_EQ(actual.result.defined(), expected.result.defined()) << what << actual.refusal;
+        if (is_about_values(expected)) continue;
+        EXPECT_EQ(shape.result.defined(), expected.result.defined()) << what << shape.refusal;
+        if (!expected.result.defined() || !actual.result.defined() || !shape.result.defined())
+          continue;
+        ++computed;
+        expect_alike(actual.result, expected.result, what);
+        EXPECT_TRUE(shape.result.is_meta()) << what;
+        EXPECT_TRUE(shape.result.sizes() == expected.result.sizes()) << what;
+        EXPECT_EQ(shape.result.dtype(), expected.result.dtype()) << what;
+      }
+    }
+  EXPECT_GT(computed, 2000u);
+}
+
+TEST(EveryOperator, TakesOrRefusesEveryDType) {
+  for (const Case& c : every_case())
+    for (const DType dtype : {DType::kBool, DType::kU8, DType::kI64, DType::kF16, DType::kBF16,
+                              DType::kF64, DType::kC64, DType::kC128})
+      for (const std::size_t i : {std::size_t{0}, std::size_t{3}, std::size_t{4}, std::size_t{6}}) {
+        const Tensor a = shaped(i, dtype);
+        const Outcome actual = attempt(c, a);
+        const Outcome shape = attempt(c, to(a, Device{DeviceType::kMeta}));
+        const std::string what = fmt::format("{} of {} {}: {} / {}", c.name, dtype_name(dtype),
+                                             kShapes[i], actual.refusal, shape.refusal);
+        if (is_about_values(actual)) continue;
+        EXPECT_EQ(actual.result.defined(), shape.result.defined()) << what;
+        if (!actual.result.defined() || !shape.result.defined()) continue;
+        EXPECT_TRUE(shape.result.sizes() == actual.result.sizes()) << what;
+        EXPECT_EQ(shape.result.dtype(), actual.result.dtype()) << what;
+      }
+}
+
+TEST(EveryOperator, GivesTheSameBitsOnAnyNumberOfThreads) {
+  const int before = num_threads();
+  Generator generator(3);
+  const Tensor large[] = {
+      ops::add(ops::mul(rand({330, 301}, DType::kF32, generator), 0.8), 0.1),
+      ops::add(ops::mul(rand({6, 17, 31, 33}, DType::kF32, generator), 0.8), 0.1)};
+  for (const Case& c : every_case())
+    for (const Tensor& base : large)
+      for (const Tensor& a : {base, base.transpose(0, 1)}) {
+        set_num_threads(1);
+        const Outcome one = attempt(c, a);
+        set_num_threads(3);
+        const Outcome three = attempt(c, a);
+        ASSERT_EQ(one.result.defined(), three.result.defined()) << c.name;
+        if (!one.result.defined()) continue;
+        const Tensor left = contiguous(one.result), right = contiguous(three.result);
+        ASSERT_EQ(left.nbytes(), right.nbytes()) << c.name;
+        EXPECT_EQ(std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()), 0)
+            << c.name << " of " << to_string(a.sizes());
+      }
+  set_num_threads(before);
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,237 @@
+// Functions with vector forms, against the C library over their whole range and at its ends.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "ops/reference.h"
+#include "tenon/base/error.h"
+#include "tenon/base/parallel.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/indexing.h"
+
+namespace tenon {
+namespace {
+
+using testing::values;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// Equal, both NaN, or within `ulps` units in the last place of an f32 (an f64).
+void expect_near(double got, double wanted, double ulps, bool single, const std::string& what) {
+  if (std::isnan(wanted)) {
+    EXPECT_TRUE(std::isnan(got)) << what << " is " << got;
+    return;
+  }
+  if (got == wanted) return;
+  const double unit = single ? 0x1.0p-24 : 0x1.0p-53;
+  EXPECT_LE(std::abs(got - wanted), ulps * unit * std::abs(wanted) + (single ? 1e-44 : 5e-324))
+      << what << " is " << got << ", not " << wanted;
+}
+
+struct Unary {
+  const char* name;
+  Tensor (*run)(const Tensor&);
+  double (*wanted)(double);
+  double low, high, ulps;
+};
+
+TEST(VectorForms, OfOneNumberAgreeWithTheCLibrary) {
+  const Unary cases[] = {
+      {"exp2", ops::exp2, std::exp2, -130, 129, 4},
+      {"cosh", ops::cosh, std::cosh, -90, 90, 6},
+      {"sinh", ops::sinh, std::sinh, -90, 90, 8},
+      {"tan", ops::tan, std::tan, -20, 20, 12},
+      {"asin", ops::asin, std::asin, -1.1, 1.1, 6},
+      {"acos", ops::acos, std::acos, -1.1, 1.1, 8},
+      {"atan", ops::atan, std::atan, -50, 50, 6},
+      {"log_sigmoid", ops::log_sigmoid,
+       [](double x) { return x > 0 ? -std::log1p(std::exp(-x)) : x - std::log1p(std::exp(x)); },
+       -90, 90, 8},
+      {"mish", ops::mish, [](double x) { return x * std::tanh(std::log1p(std::exp(x))); }, -60, 60,
+       10},
+      {"elu", [](const Tensor& x) { return ops::elu(x, 1.5); },
+       [](double x) { return x > 0 ? x : 1.5 * std::expm1(x); }, -90, 20, 8},
+      {"softplus", [](const Tensor& x) { return ops::softplus(x, 2, 15); },
+       [](double x) { return 2 * x > 15 ? x : std::log1p(std::exp(2 * x)) / 2; }, -40, 40, 10},
+  };
+  for (const Unary& c : cases)
+    for (const DType dtype : {DType::kF32, DType::kF64}) {
+      const Tensor special = tensor<double>({0, -0.0, kInf, -kInf, NAN, 1e300, -1e-300});
+      const Tensor x = to(ops::cat({linspace(c.low, c.high, 5001, DType::kF64), special}), dtype);
+      const std::vector<double> in = values(x), got = values(c.run(x));
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        double wanted = c.wanted(in[i]);
+        if (dtype == DType::kF32) wanted = static_cast<float>(wanted);
+        // Subnormal results have fewer digits.
+        if (std::abs(wanted) < (dtype == DType::kF32 ? 1e-37 : 1e-307) && wanted != 0) continue;
+        expect_near(got[i], wanted, c.ulps, dtype == DType::kF32,
+                    fmt::format("{}({}) in {}", c.name, in[i], dtype_name(dtype)));
+      }
+    }
+}
+
+struct Binary {
+  const char* name;
+  Tensor (*run)(const Tensor&, const Tensor&);
+  std::function<double(float, float)> wanted;
+  double ulps;
+};
+
+float python_remainder(float a, float b) {
+  const float rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+double python_floor_divide(float a, float b) {
+  if (b == 0) return a / b;
+  const double rest = std::fmod(a, b);
+  const double toward_zero = (static_cast<double>(a) - rest) / b;
+  const double whole = rest != 0 && (rest < 0) != (b < 0) ? toward_zero - 1 : toward_zero;
+  return whole == 0 ? std::copysign(0.0F, a / b) : static_cast<float>(std::round(whole));
+}
+
+TEST(VectorForms, OfTwoNumbersAgreeWithTheCLibrary) {
+  const Binary cases[] = {
+      {"pow", ops::pow, [](float a, float b) { return std::pow(double{a}, double{b}); }, 1.01},
+      {"atan2", ops::atan2, [](float a, float b) { return std::atan2(double{a}, double{b}); }, 8},
+      {"fmod", ops::fmod, [](float a, float b) { return std::fmod(a, b); }, 0},
+      {"remainder", ops::remainder, python_remainder, 0},
+      {"floor_divide", ops::floor_divide, python_floor_divide, 0},
+  };
+  const float kBig = std::numeric_limits<float>::max();
+  std::vector<float> numbers = {0,      -0.0F,    1,        -1,   2,      -2,       3,
+                                -3,     0.5F,     -0.5F,    0.1F, -0.1F,  10,       -7.5F,
+                                1e-40F, 1e30F,    -1e30F,   kBig, 1e-30F, INFINITY, -INFINITY,
+                                NAN,    16777216, 33554432, 0.3F, 127,    -126};
+  Random random(11);
+  for (int i = 0; i < 60; ++i) numbers.push_back(static_cast<float>(random.below(4000)) / 100 - 20);
+  const auto n = static_cast<std::int64_t>(numbers.size());
+  const Tensor line = tensor<float>(numbers, {n});
+  const Tensor a = contiguous(line.unsqueeze(1).expand({n, n})),
+               b = contiguous(line.expand({n, n}));
+  for (const Binary& c : cases) {
+    const Tensor result = c.run(a, b);
+    const float* got = result.const_data_ptr<float>();
+    for (std::size_t i = 0; i < numbers.size() * numbers.size(); ++i) {
+      const float x = a.const_data_ptr<float>()[i], y = b.const_data_ptr<float>()[i];
+      const double wanted = static_cast<float>(c.wanted(x, y));
+      const std::string what = fmt::format("{}({}, {})", c.name, x, y);
+      // Quotients beyond 2^24 are whole anyway; which one is a matter of rounding.
+      if (std::string(c.name) == "floor_divide" && !(std::abs(x / y) < 8e6F)) continue;
+      expect_near(got[i], wanted, 2 * c.ulps, true, what);
+      if (wanted == 0) {
+        EXPECT_EQ(std::signbit(got[i]), std::signbit(wanted)) << what;
+      }
+    }
+  }
+}
+
+TEST(VectorForms, FloorDivideCountsHowOftenTheDivisorGoesIn) {
+  // 1 / 0.1 rounds to 10, but 0.1 is a little more than a tenth.
+  EXPECT_EQ(ops::floor_divide(tensor<float>({1}), tensor<float>({0.1F})).item<float>(), 9);
+  EXPECT_EQ(ops::floor_divide(tensor<double>({1}), tensor<double>({0.1})).item<double>(), 9);
+  EXPECT_EQ(ops::floor_divide(tensor<double>({-7}), tensor<double>({2})).item<double>(), -4);
+  EXPECT_EQ(ops::floor_divide(tensor<double>({7}), tensor<double>({0})).item<double>(), kInf);
+}
+
+TEST(VectorForms, APowerSharedByAllIsTheSameProduct) {
+  const Tensor x = linspace(-3, 3, 1001);
+  const std::vector<double> in = values(x);
+  for (const double power : {1.0, 2.0, 3.0, -1.0, -2.0, 0.5, 2.5}) {
+    const std::vector<double> got = values(ops::pow(x, power));
+    for (std::size_t i = 0; i < in.size(); ++i)
+      expect_near(got[i], static_cast<float>(std::pow(in[i], power)), 3, true,
+                  fmt::format("{} ^ {}", in[i], power));
+  }
+  EXPECT_EQ(values(ops::pow(tensor<std::int64_t>({-3, 4}), 2)), (std::vector<double>{9, 16}));
+  EXPECT_EQ(ops::pow(arange(3), 0.5).dtype(), DType::kF32);
+}
+
+TEST(VectorForms, TheSmallestIntegersStayWhenNegated) {
+  EXPECT_EQ(ops::neg(tensor<std::int64_t>({INT64_MIN})).item<std::int64_t>(), INT64_MIN);
+  EXPECT_EQ(ops::abs(tensor<std::int32_t>({INT32_MIN})).item<std::int32_t>(), INT32_MIN);
+  EXPECT_EQ(values(ops::abs(tensor<std::int8_t>({-128, -5}))), (std::vector<double>{-128, 5}));
+}
+
+TEST(VectorForms, SixteenBitFloatsConvertAsTheirElementsDo) {
+  std::vector<Half> halves;
+  std::vector<BFloat16> brains;
+  std::vector<float> floats;
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    halves.push_back(Half::from_bits(static_cast<std::uint16_t>(i)));
+    brains.push_back(BFloat16::from_bits(static_cast<std::uint16_t>(i)));
+    for (const std::uint32_t low : {0u, 0x0fffu, 0x1000u, 0x7fffu, 0x8000u, 0x8001u})
+      floats.push_back(std::bit_cast<float>(i << 16 | low));
+  }
+  const auto check = [](const auto& from, DType dtype, auto convert) {
+    using From = typename std::decay_t<decltype(from)>::value_type;
+    const auto count = static_cast<std::int64_t>(from.size());
+    const Tensor t = to(tensor<From>(std::span<const From>(from), {count}), dtype);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const auto wanted = convert(from[i]);
+      const auto got = static_cast<const decltype(wanted)*>(t.const_data_ptr())[i];
+      ASSERT_EQ(std::memcmp(&got, &wanted, sizeof wanted), 0) << static_cast<float>(from[i]);
+    }
+  };
+  check(halves, DType::kF32, [](Half x) { return static_cast<float>(x); });
+  check(brains, DType::kF32, [](BFloat16 x) { return static_cast<float>(x); });
+  check(floats, DType::kF16, [](float x) { return Half(x); });
+  check(floats, DType::kBF16, [](float x) { return BFloat16(x); });
+}
+
+TEST(DenseLines, SoftmaxAndRunningSumsKeepTheOrderOfDenseInputs) {
+  Generator generator(5);
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const Tensor a = ops::mul(randn({5, 300, 7}, dtype, generator), 20);
+    copy_(a[{0, Ellipsis(), 3}], full({}, -kInf, dtype));  // a column of which nothing is left
+    copy_(a[{1, 5, 2}], full({}, NAN, dtype));
+    for (const auto& run : {&ops::softmax, &ops::log_softmax})
+      for (const std::int64_t dim : {0, 1, 2}) {
+        // The same by rows: the dimension moved to the end and copied.
+        const Tensor rows = run(contiguous(a.movedim(dim, -1)), -1).movedim(-1, dim);
+        const Tensor columns = run(a, dim);
+        EXPECT_TRUE(columns.is_contiguous());
+        const std::vector<double> got = values(columns), wanted = values(rows);
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          if (std::isnan(wanted[i])) {
+            ASSERT_TRUE(std::isnan(got[i])) << i;
+            continue;
+          }
+          if (got[i] == wanted[i]) continue;
+          ASSERT_NEAR(got[i], wanted[i], 1e-5 * (1 + std::abs(wanted[i]))) << i << " dim " << dim;
+        }
+      }
+    const Tensor turned = a.transpose(0, 2);
+    EXPECT_TRUE(ops::softmax(turned, 0).strides() == turned.strides());
+    EXPECT_EQ(values(ops::cumsum(turned, 1)[{2, Ellipsis(), 4}]),
+              values(ops::cumsum(contiguous(a[{4, Ellipsis(), 2}]), 0)));
+  }
+}
+
+TEST(IndexTest, ScalarsTakeOneIndexAndNoMore) {
+  const Tensor number = full({}, 3);
+  EXPECT_EQ(ops::index_select(number, 0, tensor<std::int64_t>({0})).item<float>(), 3);
+  EXPECT_THROW(ops::index_select(number, 0, zeros({4}, DType::kI64)), InvalidArgument);
+  EXPECT_THROW(ops::index_add(number, 0, zeros({4}, DType::kI64), full({}, 1)), InvalidArgument);
+  EXPECT_THROW(number.size(0), InvalidArgument);
+  EXPECT_THROW(number.stride(-1), InvalidArgument);
+}
+
+TEST(IndexTest, TheFirstWrongIndexIsNamed) {
+  const Tensor index = zeros({200000}, DType::kI64);
+  index.data_ptr<std::int64_t>()[150000] = -3;
+  index.data_ptr<std::int64_t>()[199999] = 12;
+  try {
+    ops::index_select(zeros({5, 2}), 0, index);
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_NE(std::string(e.what()).find("index -3 for a dimension of size 5"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tenon
