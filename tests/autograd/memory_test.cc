@@ -133,6 +133,22 @@ TEST(MemoryTest, ALeafGoesWithItsLastHandle) {
   EXPECT_EQ(memory.current, 0u);
 }
 
+TEST(MemoryTest, AHooksHandleKeepsNothing) {
+  CountingAllocator memory;
+  HookHandle handle;
+  {
+    const AllocatorGuard guard(Device{}, memory);
+    const Tensor w = randn({100}).set_requires_grad(true);
+    const Tensor h = ops::mul(w, w);
+    handle = register_hook(h, [h](const Tensor&) { return Tensor(); });
+    static_cast<void>(ops::exp(h));
+    handle.remove();
+    handle = register_hook(h, [](const Tensor&) { return Tensor(); });
+  }
+  EXPECT_EQ(memory.current, 0u);
+  handle.remove();
+}
+
 TEST(SavedTensorTest, HooksSeeWhatIsSavedAndGiveItBack) {
   const Tensor x = leaf({1, 2});
   int packed = 0, unpacked = 0;

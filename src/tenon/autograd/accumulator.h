@@ -25,7 +25,10 @@ class AccumulatorNode final : public Node {
 
  private:
   // The leaf knows the node weakly: without this the two would keep each other's memory.
-  void release_resources() override { leaf_ = Tensor(); }
+  void release_resources() override {
+    Node::release_resources();
+    leaf_ = Tensor();
+  }
 
   Tensor leaf_;  // undefined where it is held weakly
   WeakIntrusivePtr<TensorImpl> weak_;

@@ -22,6 +22,12 @@ NodeExtra& Node::ensure_extra() {
   return *extra_;
 }
 
+void Node::release_resources() {
+  release_saved();
+  extra_.reset();
+  drop_edges();
+}
+
 void Node::drop_edges() {
   for (std::uint32_t i = 0; i < edge_count_; ++i) drop_node(std::move(edges_[i].node));
 }

@@ -131,6 +131,8 @@ class Node : public IntrusiveTarget {
     edges_ = edges;
     edge_count_ = static_cast<std::uint32_t>(count);
   }
+  // The last strong reference is gone, but a hook's handle is not: what the node holds goes now.
+  void release_resources() override;
   void set_sequence(std::uint64_t sequence) { sequence_ = sequence; }
 
  private:
