@@ -217,25 +217,24 @@ int run_advise(AdviseArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_advise(CLI::App& app) {
+Subcommand add_advise(CommandLine& app) {
   const auto arguments = std::make_shared<AdviseArguments>();
-  CLI::App* advise = app.add_subcommand("advise", "Search the allocator settings that fit best");
-  advise->footer(kHelp);
-  advise->add_option("FILE", arguments->file, "A recorded trace or a PyTorch snapshot")->required();
-  advise->add_option("--capacity", arguments->capacity, "The device's memory, like 24GiB");
-  advise->add_option("--device", arguments->device, "Which device of a snapshot")
-      ->capture_default_str();
-  advise->add_option("--lag", arguments->lag,
-                     "How long the device's work runs behind the host, like 20ms")
-      ->capture_default_str();
-  advise->add_option("--effort", arguments->options.effort, "How many settings to try")
-      ->capture_default_str()
-      ->check(CLI::Range(0.01, 100.0));
-  advise->add_option("--threads", arguments->options.threads, "0: one for each core")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 256));
-  advise->add_flag("--json", arguments->json, "Print JSON");
-  return {advise, [arguments] { return run_advise(*arguments); }};
+  CommandLine& advise = app.add_subcommand("advise", "Search the allocator settings that fit best");
+  advise.footer(kHelp);
+  advise.add_option("FILE", arguments->file, "A recorded trace or a PyTorch snapshot").required();
+  advise.add_option("--capacity", arguments->capacity, "The device's memory, like 24GiB");
+  advise.add_option("--device", arguments->device, "Which device of a snapshot").show_default();
+  advise.add_option("--lag", arguments->lag,
+                    "How long the device's work runs behind the host, like 20ms")
+      .show_default();
+  advise.add_option("--effort", arguments->options.effort, "How many settings to try")
+      .show_default()
+      .between(0.01, 100.0);
+  advise.add_option("--threads", arguments->options.threads, "0: one for each core")
+      .show_default()
+      .between(0, 256);
+  advise.add_flag("--json", arguments->json, "Print JSON");
+  return {&advise, [arguments] { return run_advise(*arguments); }};
 }
 
 }  // namespace tenon::command

@@ -1,10 +1,10 @@
 // The subcommands of `tenon`: one source file each.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
-#include <string>
 #include <vector>
+
+#include "command_line.h"
 
 namespace tenon::command {
 
@@ -16,22 +16,22 @@ inline constexpr int kInterrupted = 130;  // by Ctrl-C, as shells have it
 
 // Each adds its subcommand to `app` and returns what runs it.
 struct Subcommand {
-  CLI::App* app = nullptr;
+  CommandLine* line = nullptr;
   std::function<int()> run;
 };
-Subcommand add_replay(CLI::App& app);
-Subcommand add_explain(CLI::App& app);
-Subcommand add_diff(CLI::App& app);
-Subcommand add_convert(CLI::App& app);
-Subcommand add_policies(CLI::App& app);
-Subcommand add_info(CLI::App& app);
-Subcommand add_vectors(CLI::App& app);
-Subcommand add_view(CLI::App& app);
-Subcommand add_serve(CLI::App& app);
-std::vector<Subcommand> add_train(CLI::App& app);  // one for each thing to train
-Subcommand add_generate(CLI::App& app);
-Subcommand add_plan(CLI::App& app);
-Subcommand add_validate(CLI::App& app);
-Subcommand add_advise(CLI::App& app);
+Subcommand add_replay(CommandLine& app);
+Subcommand add_explain(CommandLine& app);
+Subcommand add_diff(CommandLine& app);
+Subcommand add_convert(CommandLine& app);
+Subcommand add_policies(CommandLine& app);
+Subcommand add_info(CommandLine& app);
+Subcommand add_vectors(CommandLine& app);
+Subcommand add_view(CommandLine& app);
+Subcommand add_serve(CommandLine& app);
+std::vector<Subcommand> add_train(CommandLine& app);  // one for each thing to train
+Subcommand add_generate(CommandLine& app);
+Subcommand add_plan(CommandLine& app);
+Subcommand add_validate(CommandLine& app);
+Subcommand add_advise(CommandLine& app);
 
 }  // namespace tenon::command

@@ -49,14 +49,14 @@ int run_convert(const ConvertArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_convert(CLI::App& app) {
+Subcommand add_convert(CommandLine& app) {
   const auto arguments = std::make_shared<ConvertArguments>();
-  CLI::App* convert =
+  CommandLine& convert =
       app.add_subcommand("convert", "Write a recording in another format, by the file's ending");
-  convert->footer(kHelp);
-  convert->add_option("INPUT", arguments->input, "A snapshot, log or trace")->required();
-  convert->add_option("OUTPUT", arguments->output, "What to write")->required();
-  return {convert, [arguments] { return run_convert(*arguments); }};
+  convert.footer(kHelp);
+  convert.add_option("INPUT", arguments->input, "A snapshot, log or trace").required();
+  convert.add_option("OUTPUT", arguments->output, "What to write").required();
+  return {&convert, [arguments] { return run_convert(*arguments); }};
 }
 
 }  // namespace tenon::command

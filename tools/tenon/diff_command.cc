@@ -78,19 +78,20 @@ int run_diff(const DiffArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_diff(CLI::App& app) {
+Subcommand add_diff(CommandLine& app) {
   const auto arguments = std::make_shared<DiffArguments>();
-  CLI::App* command = app.add_subcommand("diff", "Compare two recordings: what grew, what is new");
-  command->footer(kHelp);
-  command->add_option("BEFORE", arguments->before, "A snapshot or trace")->required();
-  command->add_option("AFTER", arguments->after, "Another one")->required();
-  command->add_flag("--json", arguments->json, "Print JSON instead of tables");
-  command->add_flag("--ignore-lines", arguments->ignore_lines,
-                    "Call sites are the same though their line numbers differ");
-  command->add_option("--rows", arguments->rows, "Longest list")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
-  return {command, [arguments] { return run_diff(*arguments); }};
+  CommandLine& command =
+      app.add_subcommand("diff", "Compare two recordings: what grew, what is new");
+  command.footer(kHelp);
+  command.add_option("BEFORE", arguments->before, "A snapshot or trace").required();
+  command.add_option("AFTER", arguments->after, "Another one").required();
+  command.add_flag("--json", arguments->json, "Print JSON instead of tables");
+  command.add_flag("--ignore-lines", arguments->ignore_lines,
+                   "Call sites are the same though their line numbers differ");
+  command.add_option("--rows", arguments->rows, "Longest list")
+      .show_default()
+      .between(1, 100000);
+  return {&command, [arguments] { return run_diff(*arguments); }};
 }
 
 }  // namespace tenon::command

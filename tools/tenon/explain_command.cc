@@ -64,20 +64,20 @@ int run_explain(const ExplainArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_explain(CLI::App& app) {
+Subcommand add_explain(CommandLine& app) {
   const auto arguments = std::make_shared<ExplainArguments>();
-  CLI::App* explain =
+  CommandLine& explain =
       app.add_subcommand("explain", "Say what filled the memory, and why it ran out");
-  explain->footer(kHelp);
-  explain->add_option("SNAPSHOT", arguments->file, "A snapshot or trace")->required();
-  explain->add_flag("--json", arguments->json, "Print JSON instead of words");
-  explain->add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
-  explain->add_option("--rows", arguments->rows, "Longest list")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
-  explain->add_flag("--no-replay", arguments->no_replay,
-                    "Do not try other allocators where an allocation failed");
-  return {explain, [arguments] { return run_explain(*arguments); }};
+  explain.footer(kHelp);
+  explain.add_option("SNAPSHOT", arguments->file, "A snapshot or trace").required();
+  explain.add_flag("--json", arguments->json, "Print JSON instead of words");
+  explain.add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
+  explain.add_option("--rows", arguments->rows, "Longest list")
+      .show_default()
+      .between(1, 100000);
+  explain.add_flag("--no-replay", arguments->no_replay,
+                   "Do not try other allocators where an allocation failed");
+  return {&explain, [arguments] { return run_explain(*arguments); }};
 }
 
 }  // namespace tenon::command

@@ -71,19 +71,19 @@ int run_generate(const GenerateArguments& a) {
 
 }  // namespace
 
-Subcommand add_generate(CLI::App& app) {
+Subcommand add_generate(CommandLine& app) {
   const auto arguments = std::make_shared<GenerateArguments>();
-  CLI::App* generate =
+  CommandLine& generate =
       app.add_subcommand("generate", "Write text with a model of tenon train text");
-  generate->add_option("FILE", arguments->file, "The saved run")->capture_default_str();
-  generate->add_option("--prompt", arguments->prompt, "What to go on with");
-  generate->add_option("--count", arguments->count, "Characters to write")->capture_default_str();
+  generate.add_option("FILE", arguments->file, "The saved run").show_default();
+  generate.add_option("--prompt", arguments->prompt, "What to go on with");
+  generate.add_option("--count", arguments->count, "Characters to write").show_default();
   generate
-      ->add_option("--temperature", arguments->temperature,
-                   "0: the likeliest each time; higher: bolder")
-      ->capture_default_str();
-  generate->add_option("--seed", arguments->seed, "Of what is drawn")->capture_default_str();
-  return {generate, [arguments] { return run_generate(*arguments); }};
+      .add_option("--temperature", arguments->temperature,
+                  "0: the likeliest each time; higher: bolder")
+      .show_default();
+  generate.add_option("--seed", arguments->seed, "Of what is drawn").show_default();
+  return {&generate, [arguments] { return run_generate(*arguments); }};
 }
 
 }  // namespace tenon::command

@@ -52,8 +52,8 @@ int run_info() {
 
 }  // namespace
 
-Subcommand add_info(CLI::App& app) {
-  return {app.add_subcommand("info", "Show devices, limits and how this was built"), run_info};
+Subcommand add_info(CommandLine& app) {
+  return {&app.add_subcommand("info", "Show devices, limits and how this was built"), run_info};
 }
 
 }  // namespace tenon::command

@@ -1,7 +1,6 @@
 // The command: `tenon replay`, `tenon explain`, `tenon view` and the rest of them.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
 #include <exception>
 #include <string>
@@ -15,9 +14,10 @@ namespace {
 using namespace tenon;
 
 int run(int argc, char** argv) {
-  CLI::App app{"Tenon shows what any memory allocator would have needed for a recorded program."};
-  app.set_version_flag("--version", "tenon 0.1.0");
-  app.require_subcommand(1);
+  command::CommandLine app(
+      "Tenon shows what any memory allocator would have needed for a recorded program.",
+      "tenon 0.1.0");
+  app.require_subcommand();
   app.footer(
       "Examples:\n"
       "  tenon explain snapshot.pickle                what filled the memory, why did it fail?\n"
@@ -38,28 +38,10 @@ int run(int argc, char** argv) {
   };
   for (command::Subcommand& training : command::add_train(app))
     subcommands.push_back(std::move(training));
-  const std::vector<CLI::App*> named = app.get_subcommands({});
-  const auto is_named = [&](const CLI::App* subcommand) {
-    return subcommand->get_name() == argv[1];
-  };
-  std::string names;
-  for (const CLI::App* subcommand : named)
-    names += (names.empty() ? "" : ", ") + subcommand->get_name();
-  if (argc > 1 && argv[1][0] != '-' &&
-      std::none_of(named.begin(), named.end(), is_named)) {
-    fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are {}\n", argv[1], names);
-    return command::kBadInput;
-  }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "tenon: {}; see tenon --help\n", error.what());
-    return command::kBadInput;
-  }
+  const command::CommandLine::Parsed parsed = app.parse(argc, argv);
+  if (!parsed.runs) return parsed.exit_status;
   for (const command::Subcommand& subcommand : subcommands)
-    if (subcommand.app->parsed()) return subcommand.run();
+    if (subcommand.line->was_named()) return subcommand.run();
   return command::kBadInput;
 }
 

@@ -250,26 +250,26 @@ int run_plan(PlanArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_plan(CLI::App& app) {
+Subcommand add_plan(CommandLine& app) {
   const auto arguments = std::make_shared<PlanArguments>();
-  CLI::App* plan = app.add_subcommand("plan", "Work out offsets for every allocation in advance");
-  plan->footer(kHelp);
-  plan->add_option("FILE", arguments->file, "A trace, a snapshot, or id,lower,upper,size")
-      ->required();
-  plan->add_option("-o,--output", arguments->output,
-                   "Write the plan (or the solved problem) to this file; .zst compresses");
-  plan->add_option("--capacity", arguments->capacity, "Fit into this, like 24GiB or 1048576");
-  plan->add_option("--device", arguments->device, "Which device of a snapshot")
-      ->capture_default_str();
-  plan->add_flag("--whole", arguments->whole, "Plan the whole recording, not one iteration of it");
-  plan->add_flag("--own-memory", arguments->own_memory,
-                 "Give each stream memory of its own even where sharing needs less");
-  plan->add_option("--effort", arguments->effort,
-                   "How long to search where a problem is hard; 1 is about a minute at most")
-      ->capture_default_str()
-      ->check(CLI::Range(0.01, 1000.0));
-  plan->add_flag("--json", arguments->json, "Print JSON");
-  return {plan, [arguments] { return run_plan(*arguments); }};
+  CommandLine& plan =
+      app.add_subcommand("plan", "Work out offsets for every allocation in advance");
+  plan.footer(kHelp);
+  plan.add_option("FILE", arguments->file, "A trace, a snapshot, or id,lower,upper,size")
+      .required();
+  plan.add_option("-o,--output", arguments->output,
+                  "Write the plan (or the solved problem) to this file; .zst compresses");
+  plan.add_option("--capacity", arguments->capacity, "Fit into this, like 24GiB or 1048576");
+  plan.add_option("--device", arguments->device, "Which device of a snapshot").show_default();
+  plan.add_flag("--whole", arguments->whole, "Plan the whole recording, not one iteration of it");
+  plan.add_flag("--own-memory", arguments->own_memory,
+                "Give each stream memory of its own even where sharing needs less");
+  plan.add_option("--effort", arguments->effort,
+                  "How long to search where a problem is hard; 1 is about a minute at most")
+      .show_default()
+      .between(0.01, 1000.0);
+  plan.add_flag("--json", arguments->json, "Print JSON");
+  return {&plan, [arguments] { return run_plan(*arguments); }};
 }
 
 }  // namespace tenon::command

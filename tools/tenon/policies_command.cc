@@ -8,9 +8,9 @@
 
 namespace tenon::command {
 
-Subcommand add_policies(CLI::App& app) {
-  CLI::App* app_policies = app.add_subcommand("policies", "List the allocators, a line each");
-  return {app_policies, [] {
+Subcommand add_policies(CommandLine& app) {
+  CommandLine& app_policies = app.add_subcommand("policies", "List the allocators, a line each");
+  return {&app_policies, [] {
             std::size_t width = 0;
             for (const Policy& policy : policies()) width = std::max(width, policy.name.size());
             for (const Policy& policy : policies())

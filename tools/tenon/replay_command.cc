@@ -167,44 +167,44 @@ int run_replay(ReplayArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_replay(CLI::App& app) {
+Subcommand add_replay(CommandLine& app) {
   const auto arguments = std::make_shared<ReplayArguments>();
-  CLI::App* replay = app.add_subcommand("replay", "Replay recorded traces over allocators");
-  replay->footer(kHelp);
-  replay->add_option("TRACE", arguments->files, "Recorded traces")->required();
-  replay->add_option("--policy", arguments->policies,
-                     "Policies, comma-separated, or all (see tenon policies)")
-      ->allow_extra_args(false)  // what follows is a trace
-      ->capture_default_str();
-  replay->add_option("--device", arguments->device,
-                     "sim, or cuda (cuda:1): on the hardware, beside the simulation's figures")
-      ->capture_default_str();
-  replay->add_option("--capacity,--limit", arguments->capacity,
-                     "Also replay on a device of this size, like 12GiB, and say whether it fits");
-  replay->add_flag("--find-capacity", arguments->survey.find_capacity,
-                   "Search the smallest device for each policy");
-  replay->add_option("--conf", arguments->survey.conf,
-                     "PyTorch's allocator settings, 'key:value,key:value'");
-  replay->add_option("--page", arguments->page,
-                     "Page size of stitched, like 8MiB: smaller holds less memory and costs more "
-                     "driver time");
-  replay->add_option("--plan", arguments->plan_file,
-                     "What the policy plan serves: a file of tenon plan -o; without it, a plan is "
-                     "made from each trace");
-  replay->add_option("--lag", arguments->lag,
-                     "How long the device's work runs behind the host, like 20ms")
-      ->capture_default_str();
-  replay->add_option("--passes", arguments->survey.passes,
-                     "Timed replays for ns/event; 0 leaves timing out")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 100000));
-  replay->add_option("--threads", arguments->survey.threads,
-                     "Threads for what is not timed; 0: one for each core")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 256));
-  replay->add_flag("--json", arguments->json, "Print JSON instead of the table");
-  replay->add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
-  return {replay, [arguments] { return run_replay(*arguments); }};
+  CommandLine& replay = app.add_subcommand("replay", "Replay recorded traces over allocators");
+  replay.footer(kHelp);
+  replay.add_option("TRACE", arguments->files, "Recorded traces").required();
+  replay.add_option("--policy", arguments->policies,
+                    "Policies, comma-separated, or all (see tenon policies)")
+      .take_one()  // what follows is a trace
+      .show_default();
+  replay.add_option("--device", arguments->device,
+                    "sim, or cuda (cuda:1): on the hardware, beside the simulation's figures")
+      .show_default();
+  replay.add_option("--capacity,--limit", arguments->capacity,
+                    "Also replay on a device of this size, like 12GiB, and say whether it fits");
+  replay.add_flag("--find-capacity", arguments->survey.find_capacity,
+                  "Search the smallest device for each policy");
+  replay.add_option("--conf", arguments->survey.conf,
+                    "PyTorch's allocator settings, 'key:value,key:value'");
+  replay.add_option("--page", arguments->page,
+                    "Page size of stitched, like 8MiB: smaller holds less memory and costs more "
+                    "driver time");
+  replay.add_option("--plan", arguments->plan_file,
+                    "What the policy plan serves: a file of tenon plan -o; without it, a plan is "
+                    "made from each trace");
+  replay.add_option("--lag", arguments->lag,
+                    "How long the device's work runs behind the host, like 20ms")
+      .show_default();
+  replay.add_option("--passes", arguments->survey.passes,
+                    "Timed replays for ns/event; 0 leaves timing out")
+      .show_default()
+      .between(0, 100000);
+  replay.add_option("--threads", arguments->survey.threads,
+                    "Threads for what is not timed; 0: one for each core")
+      .show_default()
+      .between(0, 256);
+  replay.add_flag("--json", arguments->json, "Print JSON instead of the table");
+  replay.add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
+  return {&replay, [arguments] { return run_replay(*arguments); }};
 }
 
 }  // namespace tenon::command

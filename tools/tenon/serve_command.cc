@@ -108,14 +108,14 @@ int run_serve(const ServeArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_serve(CLI::App& app) {
+Subcommand add_serve(CommandLine& app) {
   const auto arguments = std::make_shared<ServeArguments>();
-  CLI::App* serve =
+  CommandLine& serve =
       app.add_subcommand("serve", "Show a recorded trace in the browser, however large");
-  serve->footer(kHelp);
-  add_view_input(*serve, arguments->input);
-  serve->add_option("--port", arguments->port, "0: any that is free")->capture_default_str();
-  return {serve, [arguments] { return run_serve(*arguments); }};
+  serve.footer(kHelp);
+  add_view_input(serve, arguments->input);
+  serve.add_option("--port", arguments->port, "0: any that is free").show_default();
+  return {&serve, [arguments] { return run_serve(*arguments); }};
 }
 
 }  // namespace tenon::command

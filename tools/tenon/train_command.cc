@@ -48,21 +48,20 @@ struct TrainArguments {
 };
 
 // The options that both tasks have.
-void add_common(CLI::App& app, TrainArguments& a) {
+void add_common(CommandLine& app, TrainArguments& a) {
   TrainSettings& s = a.settings;
   app.footer(kHelp);
   app.add_option("--epochs", s.epochs, "Passes over the training data")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
+      .show_default()
+      .between(1, 1000000);
   app.add_option("--batch", s.batch, "Examples in a step")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 65536));
+      .show_default()
+      .between(1, 65536);
   app.add_option("--learning-rate", s.learning_rate, "At its highest; 0: one that suits the model")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", s.seed, "Of weights and order")->capture_default_str();
-  app.add_option("--allocator", s.allocator, "The policy (see tenon policies)")
-      ->capture_default_str();
+      .show_default()
+      .not_negative();
+  app.add_option("--seed", s.seed, "Of weights and order").show_default();
+  app.add_option("--allocator", s.allocator, "The policy (see tenon policies)").show_default();
   app.add_option("--memory-limit", a.limit, "What the policy may hold at most, like 64MiB");
   app.add_option("--record", a.record_file,
                  "Write the allocations of the first two steps as a trace, .csv or .csv.zst");
@@ -72,7 +71,7 @@ void add_common(CLI::App& app, TrainArguments& a) {
 }
 
 // A resumed run is the run that was saved: what it was started with comes from the file.
-void take_from_file(TrainArguments& a, const CLI::App& app, const std::string& task) {
+void take_from_file(TrainArguments& a, const CommandLine& app, const std::string& task) {
   const std::string& path = a.settings.resume_file;
   if (path.empty()) return;
   const nn::Metadata metadata = nn::load_metadata(path);
@@ -82,7 +81,7 @@ void take_from_file(TrainArguments& a, const CLI::App& app, const std::string& t
         fmt::format("it is a run of another kind, \"{}\"", metadata_text(metadata, "task", path)));
   const auto check_same = [&](const char* option, const std::string& given,
                               const std::string& saved) {
-    if (app.count(option) > 0 && given != saved)
+    if (app.was_given(option) && given != saved)
       throw InvalidArgument(fmt::format("{} {}: {} was saved with {}; leave the option out", option,
                                         given, path, saved));
   };
@@ -158,41 +157,42 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
 
 }  // namespace
 
-std::vector<Subcommand> add_train(CLI::App& app) {
-  CLI::App* train_app = app.add_subcommand("train", "Train a model, and show where its bytes went");
-  train_app->require_subcommand(1);
-  train_app->footer("\"tenon train fashion-mnist --help\" says more.");
+std::vector<Subcommand> add_train(CommandLine& app) {
+  CommandLine& train_app =
+      app.add_subcommand("train", "Train a model, and show where its bytes went");
+  train_app.require_subcommand();
+  train_app.footer("\"tenon train fashion-mnist --help\" says more.");
 
   const auto image = std::make_shared<TrainArguments>();
-  CLI::App* images =
-      train_app->add_subcommand("fashion-mnist", "Train a classifier of images in IDX files");
-  images->add_option("--data", image->image.folder, "The folder with the four IDX files")
-      ->default_val(kFashionMnist);
-  images->add_option("--model", image->image.model, "mlp or cnn")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"mlp", "cnn"}));
-  add_common(*images, *image);
+  CommandLine& images =
+      train_app.add_subcommand("fashion-mnist", "Train a classifier of images in IDX files");
+  images.add_option("--data", image->image.folder, "The folder with the four IDX files")
+      .set_default(kFashionMnist);
+  images.add_option("--model", image->image.model, "mlp or cnn")
+      .show_default()
+      .one_of({"mlp", "cnn"});
+  add_common(images, *image);
 
   const auto text = std::make_shared<TrainArguments>();
-  CLI::App* texts = train_app->add_subcommand("text", "Train a character GPT on a text");
-  texts->add_option("FILE", text->text.file, "The text")->required();
-  texts->add_option("--length", text->text.gpt.length, "Characters seen at once")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  texts->add_option("--layers", text->text.gpt.layers, "Transformer blocks")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 128));
-  texts->add_option("--width", text->text.gpt.width, "Features of a character")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 8192));
-  texts->add_option("--heads", text->text.gpt.heads, "Attention heads; they divide the width")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 256));
+  CommandLine& texts = train_app.add_subcommand("text", "Train a character GPT on a text");
+  texts.add_option("FILE", text->text.file, "The text").required();
+  texts.add_option("--length", text->text.gpt.length, "Characters seen at once")
+      .show_default()
+      .between(1, 4096);
+  texts.add_option("--layers", text->text.gpt.layers, "Transformer blocks")
+      .show_default()
+      .between(1, 128);
+  texts.add_option("--width", text->text.gpt.width, "Features of a character")
+      .show_default()
+      .between(1, 8192);
+  texts.add_option("--heads", text->text.gpt.heads, "Attention heads; they divide the width")
+      .show_default()
+      .between(1, 256);
   text->settings.batch = 32;
-  add_common(*texts, *text);
+  add_common(texts, *text);
 
-  const auto run_images = [image, images] {
-    take_from_file(*image, *images, "images");
+  const auto run_images = [image, &images] {
+    take_from_file(*image, images, "images");
     image->settings.save_at_end = !image->save_file.empty();
     image->settings.save_file =
         image->save_file.empty() ? "tenon-fashion-mnist.safetensors" : image->save_file;
@@ -202,8 +202,8 @@ std::vector<Subcommand> add_train(CLI::App& app) {
     return run_train(*task, *image,
                      fmt::format("tenon train fashion-mnist --data {}", image->image.folder));
   };
-  const auto run_text = [text, texts] {
-    take_from_file(*text, *texts, "text");
+  const auto run_text = [text, &texts] {
+    take_from_file(*text, texts, "text");
     text->settings.save_at_end = true;  // tenon generate wants it
     text->settings.save_file = text->save_file.empty() ? "tenon-text.safetensors" : text->save_file;
     text->text.batch = text->settings.batch;
@@ -211,7 +211,7 @@ std::vector<Subcommand> add_train(CLI::App& app) {
     const auto task = make_text_task(text->text);
     return run_train(*task, *text, fmt::format("tenon train text {}", text->text.file));
   };
-  return {{images, run_images}, {texts, run_text}};
+  return {{&images, run_images}, {&texts, run_text}};
 }
 
 }  // namespace tenon::command

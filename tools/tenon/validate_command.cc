@@ -124,17 +124,17 @@ int run_validate(const ValidateArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_validate(CLI::App& app) {
+Subcommand add_validate(CommandLine& app) {
   const auto arguments = std::make_shared<ValidateArguments>();
-  CLI::App* validate = app.add_subcommand("validate", "Check a plan against its trace or problem");
-  validate->footer(kHelp);
-  validate->add_option("PLAN", arguments->plan, "A plan, or a solved problem")->required();
-  validate->add_option("AGAINST", arguments->against, "The trace or problem that it was made for");
-  validate->add_option("--capacity", arguments->capacity, "Must fit into this");
-  validate->add_option("--device", arguments->device, "Which device of a snapshot")
-      ->capture_default_str();
-  validate->add_flag("--json", arguments->json, "Print JSON");
-  return {validate, [arguments] { return run_validate(*arguments); }};
+  CommandLine& validate =
+      app.add_subcommand("validate", "Check a plan against its trace or problem");
+  validate.footer(kHelp);
+  validate.add_option("PLAN", arguments->plan, "A plan, or a solved problem").required();
+  validate.add_option("AGAINST", arguments->against, "The trace or problem that it was made for");
+  validate.add_option("--capacity", arguments->capacity, "Must fit into this");
+  validate.add_option("--device", arguments->device, "Which device of a snapshot").show_default();
+  validate.add_flag("--json", arguments->json, "Print JSON");
+  return {&validate, [arguments] { return run_validate(*arguments); }};
 }
 
 }  // namespace tenon::command

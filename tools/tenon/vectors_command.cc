@@ -64,19 +64,19 @@ int run_vectors(const Options& options) {
 
 }  // namespace
 
-Subcommand add_vectors(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
+Subcommand add_vectors(CommandLine& app) {
+  CommandLine& command = app.add_subcommand(
       "vectors", "Run every operator of a directory of test vectors and compare the results");
   const auto options = std::make_shared<Options>();
-  command->add_option("directory", options->directory, "with cases.json and vectors.safetensors")
-      ->required();
-  command->add_option("--device", options->device,
-                      "cpu, or meta: shapes and dtypes alone are compared");
-  command->add_option("--threads", options->threads, "how many; by default the cores there are");
-  command->add_flag("--grad", options->gradients,
-                    "compare the gradients of the inputs, too, where the case has them");
-  command->add_flag("--verbose", options->verbose, "name the cases that pass, too");
-  return {command, [options] { return run_vectors(*options); }};
+  command.add_option("directory", options->directory, "with cases.json and vectors.safetensors")
+      .required();
+  command.add_option("--device", options->device,
+                     "cpu, or meta: shapes and dtypes alone are compared");
+  command.add_option("--threads", options->threads, "how many; by default the cores there are");
+  command.add_flag("--grad", options->gradients,
+                   "compare the gradients of the inputs, too, where the case has them");
+  command.add_flag("--verbose", options->verbose, "name the cases that pass, too");
+  return {&command, [options] { return run_vectors(*options); }};
 }
 
 }  // namespace tenon::command

@@ -49,16 +49,16 @@ int run_view(ViewArguments& arguments) {
 
 }  // namespace
 
-Subcommand add_view(CLI::App& app) {
+Subcommand add_view(CommandLine& app) {
   const auto arguments = std::make_shared<ViewArguments>();
-  CLI::App* view = app.add_subcommand("view", "Show a recorded trace as a web page");
-  view->footer(kHelp);
-  add_view_input(*view, arguments->input);
-  view->add_option("-o,--output", arguments->out,
-                   "The page (default: the trace's name with .html, in this folder)");
-  view->add_flag("--json", arguments->json,
-                 "Print the figures as JSON; write a page only with -o");
-  return {view, [arguments] { return run_view(*arguments); }};
+  CommandLine& view = app.add_subcommand("view", "Show a recorded trace as a web page");
+  view.footer(kHelp);
+  add_view_input(view, arguments->input);
+  view.add_option("-o,--output", arguments->out,
+                  "The page (default: the trace's name with .html, in this folder)");
+  view.add_flag("--json", arguments->json,
+                "Print the figures as JSON; write a page only with -o");
+  return {&view, [arguments] { return run_view(*arguments); }};
 }
 
 }  // namespace tenon::command

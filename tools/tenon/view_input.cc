@@ -54,19 +54,18 @@ const Trace& choose_trace(const std::vector<Trace>& traces, const ViewInput& inp
 
 }  // namespace
 
-void add_view_input(CLI::App& app, ViewInput& input) {
-  app.add_option("TRACE", input.file, "A recorded trace or a PyTorch snapshot")->required();
+void add_view_input(CommandLine& app, ViewInput& input) {
+  app.add_option("TRACE", input.file, "A recorded trace or a PyTorch snapshot").required();
   app.add_option("--policy", input.policies,
                  "Policies to compare, comma-separated, all or none (see tenon policies)")
-      ->allow_extra_args(false)  // what follows is a trace
-      ->capture_default_str();
+      .take_one()  // what follows is a trace
+      .show_default();
   app.add_option("--capacity", input.capacity, "Replay on a device of this size, like 24GiB");
   app.add_option("--conf", input.conf,
                  "PyTorch's allocator settings for caching and expandable, key:value,key:value");
   app.add_option("--lag", input.lag, "A stream's work ends this long after it was queued")
-      ->capture_default_str();
-  app.add_option("--device", input.device, "Of a snapshot with several devices")
-      ->check(CLI::NonNegativeNumber);
+      .show_default();
+  app.add_option("--device", input.device, "Of a snapshot with several devices").not_negative();
 }
 
 ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {

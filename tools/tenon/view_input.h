@@ -1,10 +1,10 @@
 // What `tenon view` and `tenon serve` have in common: a trace, and the policies to compare.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
+#include "command_line.h"
 #include "tenon/lab/view/view_data.h"
 
 namespace tenon::command {
@@ -18,7 +18,7 @@ struct ViewInput {
   int device = -1;  // -1: the one with the highest live peak
 };
 
-void add_view_input(CLI::App& app, ViewInput& input);
+void add_view_input(CommandLine& app, ViewInput& input);
 
 // Reads the trace and replays it. Warnings go to stderr. Throws ParseError and InvalidArgument.
 ViewData read_view(const ViewInput& input, ColumnsAt columns_at);

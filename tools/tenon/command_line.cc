@@ -1,0 +1,112 @@
+#include "command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+
+#include "commands.h"
+
+namespace tenon::command {
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::show_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::set_default(const std::string& text) {
+  option_->default_val(text);
+  return *this;
+}
+
+Option& Option::take_one() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+Option& Option::between(double low, double high) {
+  // Whole borders are shown as whole numbers.
+  if (low == static_cast<int>(low) && high == static_cast<int>(high))
+    option_->check(CLI::Range(static_cast<int>(low), static_cast<int>(high)));
+  else
+    option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Option& Option::not_negative() {
+  option_->check(CLI::NonNegativeNumber);
+  return *this;
+}
+
+Option& Option::one_of(const std::vector<std::string>& words) {
+  option_->check(CLI::IsMember(words));
+  return *this;
+}
+
+CommandLine::CommandLine(const std::string& about, const std::string& version)
+    : owned_(std::make_unique<CLI::App>(about)), app_(owned_.get()) {
+  app_->set_version_flag("--version", version);
+}
+
+CommandLine::CommandLine(CLI::App* app) : app_(app), name_(app->get_name()) {}
+CommandLine::~CommandLine() = default;
+
+CommandLine& CommandLine::add_subcommand(const std::string& name, const std::string& about) {
+  CLI::App* app = app_->add_subcommand(name, about);
+  subcommands_.push_back(std::unique_ptr<CommandLine>(new CommandLine(app)));
+  return *subcommands_.back();
+}
+
+void CommandLine::require_subcommand() { app_->require_subcommand(1); }
+void CommandLine::footer(const std::string& text) { app_->footer(text); }
+const std::string& CommandLine::name() const { return name_; }
+bool CommandLine::was_named() const { return app_->parsed(); }
+bool CommandLine::was_given(const std::string& option) const { return app_->count(option) > 0; }
+
+template <typename T>
+Option CommandLine::add_option(const std::string& names, T& value, const std::string& help) {
+  return Option(app_->add_option(names, value, help));
+}
+
+template Option CommandLine::add_option(const std::string&, std::string&, const std::string&);
+template Option CommandLine::add_option(const std::string&, std::vector<std::string>&,
+                                        const std::string&);
+template Option CommandLine::add_option(const std::string&, double&, const std::string&);
+template Option CommandLine::add_option(const std::string&, int&, const std::string&);
+template Option CommandLine::add_option(const std::string&, unsigned&, const std::string&);
+template Option CommandLine::add_option(const std::string&, std::uint16_t&, const std::string&);
+template Option CommandLine::add_option(const std::string&, std::int64_t&, const std::string&);
+template Option CommandLine::add_option(const std::string&, std::uint64_t&, const std::string&);
+
+void CommandLine::add_flag(const std::string& names, bool& value, const std::string& help) {
+  app_->add_flag(names, value, help);
+}
+
+CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
+  const auto is_named = [&](const auto& subcommand) { return subcommand->name() == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::none_of(subcommands_.begin(), subcommands_.end(), is_named)) {
+    std::string names;
+    for (const auto& subcommand : subcommands_)
+      names += (names.empty() ? "" : ", ") + subcommand->name();
+    fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are {}\n", argv[1], names);
+    return {false, kBadInput};
+  }
+  try {
+    app_->parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help, --version
+    return {false, app_->exit(success)};
+  } catch (const CLI::ParseError& error) {
+    fmt::print(stderr, "tenon: {}; see tenon --help\n", error.what());
+    return {false, kBadInput};
+  }
+  return {};
+}
+
+}  // namespace tenon::command
