@@ -29,6 +29,7 @@ std::int64_t piece_length(std::int64_t length, std::int64_t other, std::int64_t 
   if (length * other * k < (std::int64_t{1} << 22)) return length;
   std::int64_t pieces = 1;
   while (pieces < kMostPieces && length / (2 * pieces) >= kShortestPiece) pieces *= 2;
+  if (pieces == 1 && length >= kShortestPiece) pieces = 2;  // half that is worth a second thread
   return (length + pieces - 1) / pieces;
 }
 
