@@ -13,7 +13,7 @@ help:
 	@echo "make bench   set up, build, and print the figures of the README"
 	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
 	@echo "make check-cuda  first contact with an NVIDIA GPU: each step passed, failed or skipped"
-	@echo "make stress  millions of schedules, 10^9 operations (20 minutes), also under ASan and TSan"
+	@echo "make stress  millions of schedules, 10^9 operations (half an hour), also under ASan and TSan"
 	@echo "make build   set up and build; the command is build/tenon"
 	@echo "make debug | asan | tsan   build and test that preset"
 
