@@ -78,6 +78,8 @@ class SizeIndex {
   static Key key(const Block* block) { return key(block->size, block->offset); }
   static Block** child(Block* block, bool right) { return right ? &block->right : &block->left; }
 
+  static void insert_below(Block** where, Block* block);
+  static void erase_below(Block** where, Block* block);
   int next_bin(int from) const;  // the first bin >= from that holds a block, or -1
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
 
@@ -107,60 +109,16 @@ inline void SizeIndex::insert(Block* block) {
     *where = block;
     return;
   }
-  const std::uint64_t rank = priority(block);
-  const Key wanted = key(block);
-  while (*where != nullptr && priority(*where) >= rank)
-    where = child(*where, key(*where) < wanted);
-
-  // The subtree found splits around the new block, which becomes its root.
-  Block* rest = *where;
-  *where = block;
-  Block** below = &block->left;
-  Block** above = &block->right;
-  while (rest != nullptr) {
-    if (key(rest) < wanted) {
-      *below = rest;
-      below = &rest->right;
-      rest = rest->right;
-    } else {
-      *above = rest;
-      above = &rest->left;
-      rest = rest->left;
-    }
-  }
-  *below = nullptr;
-  *above = nullptr;
+  insert_below(where, block);
 }
 
 inline void SizeIndex::erase(Block* block) {
   const int bin = bin_of(block->size);
-  Block** where = &roots_[bin];
-  const Key wanted = key(block);
-  while (*where != block) {
-    TENON_DCHECK(*where != nullptr, "block at {} of {} bytes is not in the index", block->offset,
-                 block->size);
-    where = child(*where, key(*where) < wanted);
-  }
-  // The two children merge into the hole.
-  Block* low = block->left;
-  Block* high = block->right;
-  while (low != nullptr && high != nullptr) {
-    if (priority(low) >= priority(high)) {
-      *where = low;
-      where = &low->right;
-      low = low->right;
-    } else {
-      *where = high;
-      where = &high->left;
-      high = high->left;
-    }
-  }
-  *where = low != nullptr ? low : high;
-
-  if (roots_[bin] == nullptr) {
-    bits_[bin >> 6] &= ~(std::uint64_t{1} << (bin & 63));
-    if (bits_[bin >> 6] == 0) summary_ &= ~(std::uint64_t{1} << (bin >> 6));
-  }
+  if (roots_[bin] != block || block->left != nullptr || block->right != nullptr) [[unlikely]]
+    return erase_below(&roots_[bin], block);  // others remain in the bin
+  roots_[bin] = nullptr;
+  bits_[bin >> 6] &= ~(std::uint64_t{1} << (bin & 63));
+  if (bits_[bin >> 6] == 0) summary_ &= ~(std::uint64_t{1} << (bin >> 6));
 }
 
 inline void SizeIndex::replace(Block* block, Block* heir, std::uint64_t offset,

@@ -17,24 +17,6 @@ std::uint64_t room(const Block* block) {
   return block->size + (growable ? block->next->size : 0);
 }
 
-// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
-// of the pages wholly inside the block would be entered than at its front.
-//
-//   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
-bool back_spares_pages(const Block* block, std::uint64_t size, std::uint64_t page_bytes) {
-  const auto base = reinterpret_cast<std::uintptr_t>(
-      static_cast<const Extent*>(block->owner)->segment.base);
-  const std::uint64_t begin = block->offset - base;
-  const std::uint64_t end = begin + block->size;
-  const std::uint64_t first_page = (begin + page_bytes - 1) / page_bytes * page_bytes;
-  const std::uint64_t last_page = end / page_bytes * page_bytes;
-  // Bytes that reach beyond what is left of the used pages at either end.
-  const auto entered = [&](std::uint64_t edge) {
-    return size <= edge ? 0 : (size - edge + page_bytes - 1) / page_bytes;
-  };
-  return first_page < last_page && entered(end - last_page) < entered(first_page - begin);
-}
-
 // What a growable extent counts for in layout offsets, however many addresses the device gave.
 constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
 
@@ -48,19 +30,11 @@ StreamHeap::StreamHeap(StreamOrderedAllocator& allocator, Stream stream)
 
 Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded,
                          bool grown) {
-  PoolState& pool = state_of(which);
-  Block* block = choose(pool, rounded, grown);
+  const PoolState& pool = state_of(which);
+  Block* block = pool.heap.find(rounded);
+  if (block != nullptr) block = choose(pool, block, rounded, grown);
   if (block == nullptr) return nullptr;
-  const bool was_whole = count_whole(pool, block, -1);
-  block = cut_to(pool, block, rounded);
-  block->requested = requested;
-  next_sequence();
-  counters_.count_place(which, as_signed(block->size), as_signed(requested));
-  count_split(which, was_whole ? Rests::kMayGrow : Rests::kShrink);
-  publish_if_drifted();
-  repeats_ = requested == freed_request_ ? repeats_ + 1 : 0;
-  door_ = repeats_ >= kRepeats ? block : nullptr;
-  return block;
+  return take(which, block, requested, rounded);
 }
 
 void StreamHeap::close_door_slowly() {
@@ -97,11 +71,11 @@ void StreamHeap::count_passed(const Block* block) {
                          as_signed(block->requested), more_rests, more_bytes);
 }
 
-// Best fit by (size, address). A block with growable addresses after it counts as large as it could
-// become, so that such tails are used last; and oversize blocks are kept for oversize requests.
-Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded, bool grown) const {
-  Block* block = pool.heap.find(rounded);
-  if (block == nullptr) return nullptr;
+// The best fit by (size, address) is given. A block with growable addresses after it counts as large
+// as it could become, so that such tails are used last; and oversize blocks are kept for oversize
+// requests.
+Block* StreamHeap::choose(const PoolState& pool, Block* block, std::uint64_t rounded,
+                          bool grown) const {
   while (pool.rules.spare_tails && block->next != nullptr &&
          block->next->state == Block::State::kUnbacked) {
     Block* larger = pool.heap.find_after(block);
@@ -115,19 +89,23 @@ Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded, bool gro
   return block;
 }
 
-// Takes `rounded` bytes of a free block, or all of it where the rest would be too small.
-Block* StreamHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) {
-  const PoolRules& rules = pool.rules;
-  const std::uint64_t rest = block->size - rounded;
-  const bool cuts = rest >= rules.min_rest && rounded < rules.max_split;
-  if (cuts && block->size >= rules.page_bytes &&
-      back_spares_pages(block, rounded, rules.page_bytes)) [[unlikely]]
-    return pool.heap.take_back(block, rounded);
-  if (cuts)
-    pool.heap.take_front(block, rounded);
-  else
-    pool.heap.take(block);
-  return block;
+// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
+// of the pages wholly inside the block would be entered than at its front.
+//
+//   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
+bool StreamHeap::back_spares_pages(const Block* block, std::uint64_t size,
+                                   std::uint64_t page_bytes) {
+  const auto base = reinterpret_cast<std::uintptr_t>(
+      static_cast<const Extent*>(block->owner)->segment.base);
+  const std::uint64_t begin = block->offset - base;
+  const std::uint64_t end = begin + block->size;
+  const std::uint64_t first_page = (begin + page_bytes - 1) / page_bytes * page_bytes;
+  const std::uint64_t last_page = end / page_bytes * page_bytes;
+  // Bytes that reach beyond what is left of the used pages at either end.
+  const auto entered = [&](std::uint64_t edge) {
+    return size <= edge ? 0 : (size - edge + page_bytes - 1) / page_bytes;
+  };
+  return first_page < last_page && entered(end - last_page) < entered(first_page - begin);
 }
 
 void StreamHeap::release(Block* block) {
@@ -138,17 +116,6 @@ void StreamHeap::release(Block* block) {
   counters_.count_release(pool_of(block), as_signed(block->size));
   return_to_heap(block);
   publish_if_drifted();
-}
-
-void StreamHeap::return_to_heap(Block* block) {
-  const Pool which = pool_of(block);
-  PoolState& pool = state_of(which);
-  counters_.forget_requested(which, static_cast<std::int64_t>(block->requested));
-  freed_request_ = block->requested;
-  block->requested = next_sequence();
-  const Block* merged = pool.heap.release(block);
-  count_whole(pool, merged, +1);
-  count_split(which, Rests::kMayGrow);
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -283,27 +250,6 @@ Segment StreamHeap::remove_extent(Extent* extent) {
 
 // ------------------------------------------------------------------------------------------------
 // Accounts
-
-// A free block that is its whole extent came (+1) or went (-1).
-// True when it was one.
-bool StreamHeap::count_whole(PoolState& pool, const Block* block, int direction) {
-  if (pool.growable || !is_whole_extent(block)) return false;
-  pool.whole_free_blocks += direction;
-  pool.whole_free_bytes += direction * as_signed(block->size);
-  return true;
-}
-
-// Free blocks that share their segment with others. PyTorch does not count growable segments here.
-void StreamHeap::count_split(Pool which, Rests rests) {
-  const PoolState& pool = state_of(which);
-  if (pool.growable) return;
-  const std::int64_t blocks = as_signed(pool.heap.free_blocks()) - pool.whole_free_blocks;
-  const std::int64_t bytes = as_signed(pool.heap.free_bytes()) - pool.whole_free_bytes;
-  if (rests == Rests::kShrink)
-    counters_.lower_split(which, blocks, bytes);
-  else
-    counters_.set_split(which, blocks, bytes);
-}
 
 void StreamHeap::add_stats(AllocatorStats& out) const {
   counters_.both().add_to(out, StatPool::kAll);
