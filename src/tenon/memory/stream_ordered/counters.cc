@@ -23,7 +23,7 @@ void PoolCounters::add_to(AllocatorStats& out, StatPool which) const {
                             allocated_bytes.allocated});
 }
 
-PoolCounters HeapCounters::Counts::told() const {
+PoolCounters Counts::told() const {
   PoolCounters out;
   const Pair now = used.current();
   out.allocation = {now[0], used.peak[0], placed[0]};
@@ -38,7 +38,7 @@ PoolCounters HeapCounters::Counts::told() const {
   return out;
 }
 
-void HeapCounters::Counts::reset_peaks() {
+void Counts::reset_peaks() {
   used.reset_peak();
   requested.reset_peak();
   split.peak = split.current;
@@ -46,26 +46,24 @@ void HeapCounters::Counts::reset_peaks() {
   active_peak = active();
 }
 
-PoolCounters HeapCounters::of(Pool pool) const { return pools_[static_cast<int>(pool)].told(); }
-
 PoolCounters HeapCounters::both() const {
   Counts sum = both_;
-  for (const Counts& pool : pools_) {
-    sum.placed += pool.placed;
-    sum.requested_ever += pool.requested_ever;
+  for (const Counts* pool : pools_) {
+    sum.placed += pool->placed;
+    sum.requested_ever += pool->requested_ever;
     for (Stat Counts::*stat : {&Counts::split, &Counts::split_bytes}) {
-      (sum.*stat).current += (pool.*stat).current;
-      (sum.*stat).allocated += (pool.*stat).allocated;
+      (sum.*stat).current += (pool->*stat).current;
+      (sum.*stat).allocated += (pool->*stat).allocated;
     }
   }
   return sum.told();
 }
 
 void HeapCounters::reset_peaks() {
-  for (Counts& pool : pools_) pool.reset_peaks();
+  for (Counts* pool : pools_) pool->reset_peaks();
   both_.reset_peaks();
-  both_.split.peak = pools_[0].split.current + pools_[1].split.current;
-  both_.split_bytes.peak = pools_[0].split_bytes.current + pools_[1].split_bytes.current;
+  both_.split.peak = pools_[0]->split.current + pools_[1]->split.current;
+  both_.split_bytes.peak = pools_[0]->split_bytes.current + pools_[1]->split_bytes.current;
 }
 
 }  // namespace tenon

@@ -31,92 +31,93 @@ struct PoolCounters {
   void add_to(AllocatorStats& out, StatPool which) const;
 };
 
-// The counters of both pools, and the peaks of their sum, kept exact at every step. Only what
-// cannot be computed later is counted at each step.
+// What is counted of one pool, or of both together, at every step. Only what cannot be computed
+// later is.
+struct Counts {
+  Level<Pair> used;              // blocks and their bytes
+  Pair placed = {};              // ever; of both together it is a sum, and not kept
+  Level<std::int64_t> requested;
+  std::int64_t requested_ever = 0;
+  Stat split;                    // of both together, the peaks alone are kept
+  Stat split_bytes;
+  Pair pending = {};             // blocks and bytes
+  Pair active_peak = {};         // of used + pending, while anything is pending
+
+  Pair active() const { return used.current() + pending; }
+  void raise_active_peak() {
+    for (const int i : {0, 1}) active_peak[i] = std::max(active_peak[i], active()[i]);
+  }
+  void reset_peaks();
+  PoolCounters told() const;
+};
+
+// Counts for a pool and for both pools of its heap, so that all peaks are exact.
 class HeapCounters {
  public:
-  PoolCounters of(Pool pool) const;
+  // `of` is one of the two from now on.
+  void add_pool(Counts& of) { pools_[pools_[0] == nullptr ? 0 : 1] = &of; }
+
   PoolCounters both() const;
   std::int64_t allocated_bytes() const { return both_.used.current()[1]; }
   std::int64_t peak_allocated_bytes() const { return both_.used.peak[1]; }
 
-  void count_place(Pool pool, std::int64_t size, std::int64_t requested) {
-    Counts& c = at(pool);
+  void count_place(Counts& pool, std::int64_t size, std::int64_t requested) {
     const Pair block = {1, size};
-    c.placed += block;
-    c.requested_ever += requested;
-    c.used.room -= block;
+    pool.placed += block;
+    pool.requested_ever += requested;
+    pool.used.room -= block;
     both_.used.room -= block;
-    if (any_negative(c.used.room | both_.used.room)) [[unlikely]] {
-      c.used.settle();
+    if (any_negative(pool.used.room | both_.used.room)) [[unlikely]] {
+      pool.used.settle();
       both_.used.settle();
     }
-    c.requested.room -= requested;
+    pool.requested.room -= requested;
     both_.requested.room -= requested;
-    if ((c.requested.room | both_.requested.room) < 0) [[unlikely]] {
-      c.requested.settle();
+    if ((pool.requested.room | both_.requested.room) < 0) [[unlikely]] {
+      pool.requested.settle();
       both_.requested.settle();
     }
-    if (both_.pending[0] != 0) [[unlikely]] raise_active_peaks(c);
+    if (both_.pending[0] != 0) [[unlikely]] raise_active_peaks(pool);
   }
   // Released and placed again that many times, with the free rests growing and shrinking in turn.
-  void count_passed(Pool pool, std::int64_t times, std::int64_t size, std::int64_t requested,
-                    std::int64_t split_blocks, std::int64_t split_bytes) {
-    Counts& c = at(pool);
-    c.placed += Pair{times, times * size};
-    c.requested_ever += times * requested;
-    c.split.allocated += times * std::abs(split_blocks);
-    c.split_bytes.allocated += times * std::abs(split_bytes);
+  static void count_passed(Counts& pool, std::int64_t times, std::int64_t size,
+                           std::int64_t requested, std::int64_t split_blocks,
+                           std::int64_t split_bytes) {
+    pool.placed += Pair{times, times * size};
+    pool.requested_ever += times * requested;
+    pool.split.allocated += times * std::abs(split_blocks);
+    pool.split_bytes.allocated += times * std::abs(split_bytes);
   }
   // The block is no longer in use; it may be pending for a while before its size is forgotten.
-  void count_release(Pool pool, std::int64_t size) {
+  void count_release(Counts& pool, std::int64_t size) {
     const Pair block = {1, size};
-    at(pool).used.room += block;
+    pool.used.room += block;
     both_.used.room += block;
   }
-  void count_pending(Pool pool, std::int64_t blocks, std::int64_t bytes) {
+  void count_pending(Counts& pool, std::int64_t blocks, std::int64_t bytes) {
     const Pair change = {blocks, bytes};
-    at(pool).pending += change;
+    pool.pending += change;
     both_.pending += change;
   }
-  void forget_requested(Pool pool, std::int64_t requested) {
-    at(pool).requested.room += requested;
+  void forget_requested(Counts& pool, std::int64_t requested) {
+    pool.requested.room += requested;
     both_.requested.room += requested;
   }
   // The free blocks that share their segment with others are now so many, and no more than before.
-  void lower_split(Pool pool, std::int64_t blocks, std::int64_t bytes) {
-    at(pool).split.current = blocks;
-    at(pool).split_bytes.current = bytes;
+  static void lower_split(Counts& pool, std::int64_t blocks, std::int64_t bytes) {
+    pool.split.current = blocks;
+    pool.split_bytes.current = bytes;
   }
   // ... are now so many.
-  void set_split(Pool pool, std::int64_t blocks, std::int64_t bytes) {
-    set_level(at(pool).split, blocks);
-    set_level(at(pool).split_bytes, bytes);
-    raise(both_.split, pools_[0].split.current + pools_[1].split.current);
-    raise(both_.split_bytes, pools_[0].split_bytes.current + pools_[1].split_bytes.current);
+  void set_split(Counts& pool, std::int64_t blocks, std::int64_t bytes) {
+    set_level(pool.split, blocks);
+    set_level(pool.split_bytes, bytes);
+    raise(both_.split, pools_[0]->split.current + pools_[1]->split.current);
+    raise(both_.split_bytes, pools_[0]->split_bytes.current + pools_[1]->split_bytes.current);
   }
   void reset_peaks();
 
  private:
-  struct Counts {
-    Level<Pair> used;              // blocks and their bytes
-    Pair placed = {};              // ever
-    Level<std::int64_t> requested;
-    std::int64_t requested_ever = 0;
-    Stat split;                    // of both pools together, the peaks alone are kept
-    Stat split_bytes;
-    Pair pending = {};             // blocks and bytes
-    Pair active_peak = {};         // of used + pending, while anything is pending
-
-    Pair active() const { return used.current() + pending; }
-    void raise_active_peak() {
-      for (const int i : {0, 1}) active_peak[i] = std::max(active_peak[i], active()[i]);
-    }
-    void reset_peaks();
-    PoolCounters told() const;
-  };
-
-  Counts& at(Pool pool) { return pools_[static_cast<int>(pool)]; }
   void raise_active_peaks(Counts& changed) {
     changed.raise_active_peak();
     both_.raise_active_peak();
@@ -130,8 +131,8 @@ class HeapCounters {
     raise(stat, level);
   }
 
-  Counts pools_[kPools];
-  Counts both_;  // without what is the sum of the pools' anyway: placed, requested_ever
+  Counts both_;
+  Counts* pools_[kPools] = {};
 };
 
 }  // namespace tenon

@@ -32,6 +32,12 @@ struct PoolRules {
   // A block goes to that end of its free block where it enters fewer of the pages that are wholly
   // free, each this large, counted from the extent's base.
   std::uint64_t page_bytes = UINT64_MAX;
+
+  // Bytes beyond the last whole page.
+  std::uint64_t over_page(std::uint64_t bytes) const {
+    const std::uint64_t mask = page_bytes - 1;
+    return (page_bytes & mask) == 0 ? bytes & mask : bytes % page_bytes;  // a division takes long
+  }
 };
 
 // The heap of one (device, stream): two best-fit heaps, blocks that wait for other streams, and
@@ -171,6 +177,7 @@ class StreamHeap {
     bool growable = false;  // its extents are; then nothing counts as whole or as a split rest
     std::int64_t whole_free_blocks = 0;  // free blocks that are their whole extent
     std::int64_t whole_free_bytes = 0;
+    Counts counts;
   };
   struct PendingFree {
     Block* block;
@@ -185,10 +192,11 @@ class StreamHeap {
     if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
   }
 
-  static Pool pool_of(const Block* block) {
-    return static_cast<const Extent*>(block->owner)->pool;
+  PoolState& state_of(const Block* block) {
+    return state_of(static_cast<const Extent*>(block->owner)->pool);
   }
   PoolState& state_of(Pool pool) { return pools_[static_cast<int>(pool)]; }
+  const PoolState& state_of(Pool pool) const { return pools_[static_cast<int>(pool)]; }
   std::uint64_t next_sequence() {
     const std::uint64_t next = sequence_.load(std::memory_order_relaxed) + 1;
     sequence_.store(next, std::memory_order_release);
@@ -198,16 +206,14 @@ class StreamHeap {
   void count_passed(const Block* block);
   static bool may_be_unfit(const PoolState& pool, const Block* block);
   Block* choose(const PoolState& pool, Block* block, std::uint64_t rounded, bool grown) const;
-  Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
-  Block* take(Pool which, Block* block, std::uint64_t requested, std::uint64_t rounded);
-  void return_to_heap(Block* block);
+  static Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
+  static bool back_spares_pages(const PoolRules& rules, const Block* block, std::uint64_t size);
+  void return_to_heap(PoolState& pool, Block* block);
   void defer_release(Block* block);
   bool mark_uses(PendingFree& pending);
   static bool count_whole(PoolState& pool, const Block* block, int direction);
   enum class Rests : bool { kMayGrow, kShrink };
-  void count_split(Pool pool, Rests rests);
-
-  static bool back_spares_pages(const Block* block, std::uint64_t size, std::uint64_t page_bytes);
+  void count_split(PoolState& pool, Rests rests);
 
   static constexpr std::uint8_t kUsedElsewhere = 1;  // Block::flags: in uses_
 
@@ -247,10 +253,7 @@ inline Block* StreamHeap::place_at_once(Pool which, std::uint64_t requested,
   Block* block = nullptr;
   if (door_ == nullptr && !has_remote_frees() && !has_pending()) [[likely]] {
     adopt();
-    const PoolState& pool = state_of(which);
-    block = pool.heap.find(rounded);
-    if (block != nullptr && may_be_unfit(pool, block)) [[unlikely]] block = nullptr;
-    if (block != nullptr) [[likely]] block = take(which, block, requested, rounded);
+    block = place(which, requested, rounded);
   } else {
     block = pass_again(requested);
   }
@@ -262,8 +265,9 @@ inline bool StreamHeap::release_at_once(Block* block) {
   if (!lock_.try_lock_as_owner()) [[unlikely]] return false;
   bool done = true;
   if (door_ == nullptr && (block->flags & kUsedElsewhere) == 0) [[likely]] {
-    counters_.count_release(pool_of(block), static_cast<std::int64_t>(block->size));
-    return_to_heap(block);
+    PoolState& pool = state_of(block);
+    counters_.count_release(pool.counts, static_cast<std::int64_t>(block->size));
+    return_to_heap(pool, block);
     publish_if_drifted();
   } else {
     done = come_back(block);
@@ -272,55 +276,74 @@ inline bool StreamHeap::release_at_once(Block* block) {
   return done;
 }
 
+inline Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded,
+                                bool grown) {
+  PoolState& pool = state_of(which);
+  Block* block = pool.heap.find(rounded);
+  if (block != nullptr && may_be_unfit(pool, block)) block = choose(pool, block, rounded, grown);
+  if (block == nullptr) [[unlikely]] return nullptr;
+  const bool was_whole = count_whole(pool, block, -1);
+  block = cut_to(pool, block, rounded);
+  block->requested = requested;
+  next_sequence();
+  counters_.count_place(pool.counts, static_cast<std::int64_t>(block->size),
+                        static_cast<std::int64_t>(requested));
+  count_split(pool, was_whole ? Rests::kMayGrow : Rests::kShrink);
+  publish_if_drifted();
+  repeats_ = requested == freed_request_ ? repeats_ + 1 : 0;
+  door_ = repeats_ >= kRepeats ? block : nullptr;
+  return block;
+}
+
 // Whether more than best fit decides if the block is the one.
 inline bool StreamHeap::may_be_unfit(const PoolState& pool, const Block* block) {
   const PoolRules& rules = pool.rules;
-  if (rules.max_split != UINT64_MAX) [[unlikely]] return true;
-  if (block->size >= rules.page_bytes) [[unlikely]] return true;
-  return rules.spare_tails && block->next != nullptr &&
-         block->next->state == Block::State::kUnbacked;
+  return rules.max_split != UINT64_MAX ||
+         (rules.spare_tails && block->next != nullptr &&
+          block->next->state == Block::State::kUnbacked);
 }
 
 // Takes `rounded` bytes of a free block, or all of it where the rest would be too small.
 inline Block* StreamHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) {
   const PoolRules& rules = pool.rules;
   const std::uint64_t rest = block->size - rounded;
-  const bool cuts = rest >= rules.min_rest && rounded < rules.max_split;
-  if (cuts && block->size >= rules.page_bytes && back_spares_pages(block, rounded, rules.page_bytes))
-      [[unlikely]]
-    return pool.heap.take_back(block, rounded);
-  if (cuts)
-    pool.heap.take_front(block, rounded);
-  else
+  if (rest < rules.min_rest || rounded >= rules.max_split) {
     pool.heap.take(block);
+    return block;
+  }
+  if (block->size >= rules.page_bytes && back_spares_pages(rules, block, rounded))
+    return pool.heap.take_back(block, rounded);
+  pool.heap.take_front(block, rounded);
   return block;
 }
 
-// Requires: the block is free and as large as `rounded`.
-inline Block* StreamHeap::take(Pool which, Block* block, std::uint64_t requested,
-                               std::uint64_t rounded) {
-  PoolState& pool = state_of(which);
-  const bool was_whole = count_whole(pool, block, -1);
-  block = cut_to(pool, block, rounded);
-  block->requested = requested;
-  next_sequence();
-  counters_.count_place(which, static_cast<std::int64_t>(block->size),
-                        static_cast<std::int64_t>(requested));
-  count_split(which, was_whole ? Rests::kMayGrow : Rests::kShrink);
-  publish_if_drifted();
-  repeats_ = requested == freed_request_ ? repeats_ + 1 : 0;
-  door_ = repeats_ >= kRepeats ? block : nullptr;
-  return block;
+// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
+// of the pages wholly inside the block would be entered than at its front.
+//
+//   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
+inline bool StreamHeap::back_spares_pages(const PoolRules& rules, const Block* block,
+                                          std::uint64_t size) {
+  const auto base = reinterpret_cast<std::uintptr_t>(
+      static_cast<const Extent*>(block->owner)->segment.base);
+  // What is left of the used pages at either end.
+  const std::uint64_t after_first = rules.over_page(block->offset - base);
+  const std::uint64_t front = after_first == 0 ? 0 : rules.page_bytes - after_first;
+  const std::uint64_t back = rules.over_page(block->offset - base + block->size);
+  // Bytes of pages that the block enters when it reaches beyond that.
+  const auto entered = [&](std::uint64_t edge) {
+    const std::uint64_t up = size - edge + rules.page_bytes - 1;
+    return size <= edge ? 0 : up - rules.over_page(up);
+  };
+  return front + back < block->size && entered(back) < entered(front);
 }
-inline void StreamHeap::return_to_heap(Block* block) {
-  const Pool which = pool_of(block);
-  PoolState& pool = state_of(which);
-  counters_.forget_requested(which, static_cast<std::int64_t>(block->requested));
+
+inline void StreamHeap::return_to_heap(PoolState& pool, Block* block) {
+  counters_.forget_requested(pool.counts, static_cast<std::int64_t>(block->requested));
   freed_request_ = block->requested;
   block->requested = next_sequence();
   const Block* merged = pool.heap.release(block);
   count_whole(pool, merged, +1);
-  count_split(which, Rests::kMayGrow);
+  count_split(pool, Rests::kMayGrow);
 }
 
 // A free block that is its whole extent came (+1) or went (-1). True when it was one.
@@ -332,15 +355,14 @@ inline bool StreamHeap::count_whole(PoolState& pool, const Block* block, int dir
 }
 
 // Free blocks that share their segment with others. PyTorch does not count growable segments here.
-inline void StreamHeap::count_split(Pool which, Rests rests) {
-  const PoolState& pool = state_of(which);
+inline void StreamHeap::count_split(PoolState& pool, Rests rests) {
   if (pool.growable) return;
   const auto blocks = static_cast<std::int64_t>(pool.heap.free_blocks()) - pool.whole_free_blocks;
   const auto bytes = static_cast<std::int64_t>(pool.heap.free_bytes()) - pool.whole_free_bytes;
   if (rests == Rests::kShrink)
-    counters_.lower_split(which, blocks, bytes);
+    counters_.lower_split(pool.counts, blocks, bytes);
   else
-    counters_.set_split(which, blocks, bytes);
+    counters_.set_split(pool.counts, blocks, bytes);
 }
 
 }  // namespace tenon

@@ -15,11 +15,11 @@ namespace tenon {
 // Serves requests from per-stream heaps; what differs between policies is how a heap grows and what
 // goes back to the driver.
 //
-//   allocate_on  -> StreamHeap::place_at_once   (no driver call, no clock)
-//                -> StreamHeap::place           (the same by steps)
-//                -> grow, place again           (device lock, then heap locks in order of stream id)
+//   allocate_on  -> StreamHeap::place_at_once    (no driver call, no clock)
+//                -> StreamHeap::place            (the same by steps)
+//                -> grow, place again            (device lock, then heap locks by stream id)
 //   drop DataPtr -> StreamHeap::release_at_once
-//                -> StreamHeap::release         (owner thread), or push_remote_free (any other)
+//                -> StreamHeap::release          (owner thread), or push_remote_free (any other)
 //
 // Sizes are rounded up to 512 bytes (or as the settings say); requests up to 1 MiB and larger ones
 // have heaps apart. Thread safety: as DeviceAllocator. A free by DataPtr looks nothing up.
