@@ -111,7 +111,7 @@ Block* StreamOrderedAllocator::place_slowly(StreamHeap& heap, Pool pool, std::ui
   report_notes();
   if (block != nullptr) return block;
   throw_out_of_memory(requested, heap.stream(),
-                      limit_bytes_ != 0 ? limit_bytes_ : backend_.memory().total_bytes,
+                      limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(),
                       std::move(help));
 }
 
@@ -164,7 +164,7 @@ void StreamOrderedAllocator::set_memory_fraction(double fraction) {
   if (!(fraction > 0 && fraction <= 1))
     throw InvalidArgument(fmt::format("memory fraction {} is not above 0 and up to 1", fraction));
   const std::lock_guard device_lock(device_mutex_);
-  const auto total = static_cast<double>(backend_.memory().total_bytes);
+  const auto total = static_cast<double>(backend_.total_bytes());
   limit_bytes_ = static_cast<std::uint64_t>(fraction * total);
 }
 
