@@ -137,8 +137,8 @@ inline void SizeIndex::replace(Block* block, Block* heir, std::uint64_t offset,
   roots_[bin] = heir;
 }
 
-// Whether the bin's word holds one is a coin toss too; so a later word is looked at in any case, and
-// the outcome is chosen.
+// Whether the bin's word holds one is a coin toss too; so a later word is looked at in any case,
+// and the outcome is chosen.
 inline int SizeIndex::next_bin(int from) const {
   if (from >= kBins) return -1;
   const int word = from >> 6;
