@@ -19,7 +19,7 @@ class HostAllocator;
 namespace tenon::host {
 
 inline constexpr std::uint64_t kExtentUnit = 2 << 20;  // extents are multiples: huge pages
-inline constexpr std::uint64_t kGrain = 4096;            // large blocks are multiples
+inline constexpr std::uint64_t kGrain = 64;              // large blocks are multiples
 inline constexpr std::uint64_t kSpanAlignment = 64 << 10;  // spans are multiples, and begin at one
 
 // The usual extent on a device with so much memory. Few and large: a host's extent costs addresses,
