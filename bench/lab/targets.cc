@@ -57,8 +57,9 @@ double hot_pair_ns(const std::string& policy) {
   return best;
 }
 
-// Driver calls of the last of twelve replays of a trace on one allocator.
-std::uint64_t steady_driver_calls(const std::string& policy, const Workload& workload) {
+// Driver calls of the last of twelve replays of a trace on one allocator, and what it holds then as
+// a multiple of the live peak.
+std::string steady_state(const std::string& policy, const Workload& workload) {
   SimBackend backend{SimOptions{}};
   const auto allocator = make_policy(policy, backend);
   std::vector<Stream> streams;
@@ -78,7 +79,9 @@ std::uint64_t steady_driver_calls(const std::string& policy, const Workload& wor
         blocks[op.slot].clear();
     }
   }
-  return calls() - before;
+  return fmt::format("{}, {:.3f}", calls() - before,
+                     static_cast<double>(allocator->reserved_bytes()) /
+                         static_cast<double>(workload.live_peak_bytes()));
 }
 
 // What of it each stream-ordered policy costs when a program repeats itself.
@@ -89,10 +92,10 @@ void print_repetition(const std::vector<Workload>& workloads) {
   for (const std::string policy : {"caching", "expandable", "stitched"}) {
     std::vector<std::string> row = {policy, fmt::format("{:.1f}", hot_pair_ns(policy))};
     for (const Workload& workload : workloads)
-      row.push_back(fmt::format("{}", steady_driver_calls(policy, workload)));
+      row.push_back(steady_state(policy, workload));
     table.add(row);
   }
-  fmt::print("\na hot pair; and driver calls of the last of twelve replays\n{}", table.format());
+  fmt::print("\na hot pair; driver calls of the last of twelve replays, held then / live peak\n{}", table.format());
 }
 
 // A geometric mean and the worst of it, filled one value at a time.
