@@ -10,8 +10,8 @@
 
 namespace tenon::unified {
 
-// All buffers of one stream's pools. A buffer enters the map when it is cut from a heap and leaves it
-// when it joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
+// All buffers of one stream's pools. A buffer enters the map when it is cut from a heap and leaves
+// it when it joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
 class BufferRecords {
  public:
   // Buffers are numbered after `last_id`, which all streams share.

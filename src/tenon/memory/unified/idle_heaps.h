@@ -9,8 +9,8 @@
 namespace tenon::unified {
 
 // A heap with no buffer out is idle; the idle ones form a list, that which became idle first at its
-// head. A clock that the lists of all streams share numbers these moments, so that the oldest of all
-// can be found. O(1). Not thread-safe.
+// head. A clock that the lists of all streams share numbers these moments, so that the oldest of
+// all can be found. O(1). Not thread-safe.
 class IdleHeaps {
  public:
   explicit IdleHeaps(std::atomic<std::uint64_t>& clock) : clock_(clock) {}
