@@ -25,7 +25,8 @@ class Marks {
 
   void write() const {
     visit([](std::uintptr_t at, std::uint64_t word, std::uint64_t length) {
-      std::memcpy(reinterpret_cast<void*>(at), &word, length);
+      void* bytes = reinterpret_cast<void*>(at);
+      length == kWord ? std::memcpy(bytes, &word, kWord) : std::memcpy(bytes, &word, length);
       return true;
     });
   }
@@ -34,7 +35,10 @@ class Marks {
   std::optional<std::uint64_t> find_damage() const {
     std::optional<std::uint64_t> damage;
     visit([&](std::uintptr_t at, std::uint64_t word, std::uint64_t length) {
-      if (std::memcmp(reinterpret_cast<const void*>(at), &word, length) == 0) return true;
+      const void* bytes = reinterpret_cast<const void*>(at);
+      // A length that the compiler knows needs no call.
+      const bool whole = length == kWord && std::memcmp(bytes, &word, kWord) == 0;
+      if (whole || std::memcmp(bytes, &word, length) == 0) return true;
       damage = at - begin_;
       return false;
     });

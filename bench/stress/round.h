@@ -121,7 +121,9 @@ class Round {
       for (std::uint32_t slot = 0; slot < Program::kSlots; ++slot)
         if (sizes[slot] != 0) add(slot, false);
     }
-    return make_plan(ops);
+    PlanOptions options;
+    options.quick = true;  // a plan for every round
+    return plan_program(ops, options).plan;
   }
 
   void work_guarded(unsigned thread) {

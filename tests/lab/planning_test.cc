@@ -210,6 +210,19 @@ TEST(PlanProgram, StreamsShareWhereTheyPeakAtDifferentTimes) {
   EXPECT_EQ(plan_program(Workload(trace).ops(), apart).plan.total_bytes(), 2u << 20);
 }
 
+TEST(PlanProgram, AQuickPlanIsAPlanToo) {
+  PlanOptions options;
+  options.quick = true;
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const Trace trace = testing::random_trace(seed, 2000, 3);
+    const PlanResult quick = plan_program(Workload(trace).ops(), options);
+    const PlanResult best = plan_program(Workload(trace).ops());
+    EXPECT_EQ(find_plan_error(quick.plan, trace), "");
+    EXPECT_GE(quick.plan.total_bytes(), best.plan.total_bytes());
+    EXPECT_LE(quick.plan.total_bytes(), 2 * best.plan.total_bytes());
+  }
+}
+
 TEST(PlanFile, ComesBackAsItWas) {
   PlanOptions options;
   options.find_loops = true;

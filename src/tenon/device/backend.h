@@ -82,6 +82,8 @@ class Backend {
   virtual std::string description() const = 0;  // for `tenon info`: one line
   virtual const BackendLimits& limits() const = 0;
   virtual BackendMemory memory() const = 0;
+  // memory().total_bytes, without asking what is free.
+  virtual std::uint64_t total_bytes() const { return memory().total_bytes; }
 
   // --- Segments: address and memory together.
   // Sizes are rounded up to the driver's own granularity; the segment says what it became.

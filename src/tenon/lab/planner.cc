@@ -83,6 +83,10 @@ LivePeaks live_peaks(std::span<const ReplayOp> ops, std::size_t streams) {
   return peaks;
 }
 
+Packing pack_as(const PlanOptions& options, const std::vector<PlanRequest>& requests) {
+  return (options.quick ? pack_quickly : pack)(requests, options.unit_bytes);
+}
+
 std::vector<PlanSlot> slots_of(const std::vector<PlanRequest>& requests,
                                std::span<const std::uint64_t> offsets, std::uint64_t unit_bytes) {
   std::vector<PlanSlot> slots(requests.size());
@@ -91,17 +95,17 @@ std::vector<PlanSlot> slots_of(const std::vector<PlanRequest>& requests,
   return slots;
 }
 
-Plan plan_shared(const std::vector<StreamRequests>& streams, std::uint64_t unit_bytes) {
+Plan plan_shared(const std::vector<StreamRequests>& streams, const PlanOptions& options) {
   std::vector<PlanRequest> all;
   for (const StreamRequests& stream : streams)
     all.insert(all.end(), stream.by_program.begin(), stream.by_program.end());
-  const Packing packing = pack(all, unit_bytes);
-  Plan plan(unit_bytes);
+  const Packing packing = pack_as(options, all);
+  Plan plan(options.unit_bytes);
   plan.set_shared(true);
   std::span<const std::uint64_t> offsets = packing.offsets;
   for (std::uint32_t id = 0; id < streams.size(); ++id) {
     const std::vector<PlanRequest>& requests = streams[id].by_program;
-    if (!requests.empty()) plan.set_stream(id, slots_of(requests, offsets, unit_bytes));
+    if (!requests.empty()) plan.set_stream(id, slots_of(requests, offsets, options.unit_bytes));
     offsets = offsets.subspan(requests.size());
   }
   return plan;
@@ -109,8 +113,9 @@ Plan plan_shared(const std::vector<StreamRequests>& streams, std::uint64_t unit_
 
 // One stream's memory of its own: a loop where one was found and is good enough.
 void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
-                 const std::optional<Iterations>& iterations, std::uint32_t id, Plan& plan) {
-  const std::uint64_t unit = plan.unit_bytes();
+                 const std::optional<Iterations>& iterations, const PlanOptions& options,
+                 std::uint32_t id, Plan& plan) {
+  const std::uint64_t unit = options.unit_bytes;
   std::optional<LoopedRequests> loop;
   Packing of_loop;
   // A batch that lives until the next one is there outlives its iteration: then two make the loop.
@@ -120,13 +125,13 @@ void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
     several.period = n * iterations->period;
     loop = fold_iterations(stream.by_allocation, several);
   }
-  if (loop) of_loop = pack(loop->requests, unit);
+  if (loop) of_loop = pack_as(options, loop->requests);
   const auto take_loop = [&] {
     plan.set_stream(id, slots_of(loop->requests, of_loop.offsets, unit), loop->loop_begin);
   };
   if (loop && of_loop.peak_bytes <= live_peak_bytes + live_peak_bytes / kLoopShare)
     return take_loop();
-  const Packing whole = pack(stream.by_operation, unit);
+  const Packing whole = pack_as(options, stream.by_operation);
   if (loop && of_loop.peak_bytes <= whole.peak_bytes) return take_loop();
   plan.set_stream(id, slots_of(stream.by_operation, whole.offsets, unit));
 }
@@ -154,12 +159,12 @@ PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& option
     result.iterations = iterations[id];
   }
   if (options.share_streams && peaks.sum() > peaks.together + peaks.together / kWorthSharing) {
-    result.plan = plan_shared(streams, options.unit_bytes);
+    result.plan = plan_shared(streams, options);
     return result;
   }
   for (std::uint32_t id = 0; id < streams.size(); ++id)
     if (!streams[id].by_operation.empty())
-      plan_stream(streams[id], peaks.by_stream[id], iterations[id], id, result.plan);
+      plan_stream(streams[id], peaks.by_stream[id], iterations[id], options, id, result.plan);
   return result;
 }
 

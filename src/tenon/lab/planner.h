@@ -21,6 +21,8 @@ struct PlanOptions {
   bool find_loops = false;
   // Let streams share memory where that needs less than memory for each.
   bool share_streams = true;
+  // Place in the order of the recording alone (pack_quickly), without looking for better.
+  bool quick = false;
 };
 
 // A plan and what it is to be measured by.

@@ -49,6 +49,7 @@ class HostBackend final : public Backend {
   std::string description() const override;
   const BackendLimits& limits() const override { return limits_; }
   BackendMemory memory() const override;
+  std::uint64_t total_bytes() const override { return limit_bytes_; }
 
   std::optional<Segment> allocate_segment(std::uint64_t size_bytes,
                                           MemoryKind kind = MemoryKind::kDevice) override;

@@ -278,6 +278,11 @@ Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
   return packer.take();
 }
 
+Packing pack_quickly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
+  const std::vector<PlanRequest> requests = in_units(wanted, unit_bytes);
+  return Packer(requests).take();
+}
+
 Packing pack_tightly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes,
                      double effort) {
   // Nodes x requests of one search.

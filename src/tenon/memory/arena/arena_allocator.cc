@@ -88,7 +88,7 @@ DataPtr ArenaAllocator::from_driver(std::size_t size_bytes, std::uint64_t class_
     ++num_alloc_retries_;
   }
   ++num_ooms_;
-  throw_out_of_memory(size_bytes, stream, limit != 0 ? limit : backend_.memory().total_bytes,
+  throw_out_of_memory(size_bytes, stream, limit != 0 ? limit : backend_.total_bytes(),
                       "its free buffers were given back already: a policy that splits and merges "
                       "blocks needs less, such as stitched");
 }

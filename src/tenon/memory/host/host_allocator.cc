@@ -183,7 +183,7 @@ Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try whic
 
 void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
   accounts_.change([](AllocatorStats& stats) { ++stats.num_ooms; });
-  const std::uint64_t total = backend_.memory().total_bytes;
+  const std::uint64_t total = backend_.total_bytes();
   const std::uint64_t limit = limit_bytes_ == 0 ? total : std::min(limit_bytes_, total);
   throw_out_of_memory(size_bytes, stream, limit,
                       "blocks above 64 KiB need one free piece of an extent: free neighbours, or "

@@ -132,7 +132,7 @@ DataPtr PerStreamAllocator<L>::allocate_slowly(LaneState& lane, std::size_t size
     ++num_ooms_;
   }
   throw_out_of_memory(size_bytes, lane.stream,
-                      limit_bytes_ != 0 ? limit_bytes_ : backend_.memory().total_bytes,
+                      limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(),
                       "free what is no longer needed; other streams' free blocks are not shared");
 }
 

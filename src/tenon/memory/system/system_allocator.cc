@@ -20,7 +20,7 @@ DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
       const std::lock_guard lock(mutex_);
       ++stats_.num_ooms;
     }
-    throw_out_of_memory(size_bytes, stream, backend_.memory().total_bytes, "");
+    throw_out_of_memory(size_bytes, stream, backend_.total_bytes(), "");
   }
   Block* block = nullptr;
   {
