@@ -14,8 +14,8 @@ namespace tenon::unified {
 // All heaps of one allocator. Only one that is idle (IdleHeaps, of its pool's lane) can go back to
 // the driver.
 //
-// Not thread-safe; what changes a lane requires its lock. Counts segments, reserved bytes and device
-// calls in the statistics it is given.
+// Not thread-safe; what changes a lane requires its lock. Counts segments, reserved bytes and
+// device calls in the statistics it is given.
 class HeapSupply {
  public:
   HeapSupply(Backend& backend, AllocatorStats& stats) : backend_(backend), stats_(stats) {}

@@ -17,14 +17,23 @@ StreamClocks::Clock& StreamClocks::add_clock(std::uint32_t stream) {
   if (stream >= clocks_.size()) clocks_.resize(stream + 1);
   clocks_[stream] = std::make_unique<Clock>();
   clocks_[stream]->stream = stream;
+  count_.fetch_add(1, std::memory_order_relaxed);
   return *clocks_[stream];
+}
+
+StreamPoint StreamClocks::tick(std::uint32_t stream) {
+  if (find(stream) == nullptr) for_each([](Clock& other) { expect_mark(other); });
+  Clock& clock = clock_of(stream);
+  const StreamPoint point = tick(clock);
+  if (is_mark_due(clock) && count() > 1) try_mark(clock);
+  return point;
 }
 
 void StreamClocks::mark(Clock& clock) {
   if (!has_streams_ || clock.marked == clock.now) return;
   clock.marks.push_back({backend_.record(stream_of(clock.stream)), clock.now});
   clock.marked = clock.now;
-  clock.mark_due = clock.now + kTicksPerMark;
+  expect_mark(clock);
   if (clock.marks.size() > kMaxMarks) {
     const Event oldest = clock.marks.front().event;
     clock.marks.pop_front();

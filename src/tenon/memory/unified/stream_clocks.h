@@ -1,6 +1,7 @@
 // What has finished on which stream, and what runs after what: the stream rule's bookkeeping.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -21,11 +22,11 @@ struct StreamPoint {
 //   stream 1:  work  tick 7  work  tick 8  EVENT(8)  work  tick 9
 //              an event at 8 that has finished finishes points 1..8 of stream 1
 //
-// An event is recorded when somebody must wait for a point that none covers yet and when a caller
-// asks: mark, or try_mark where is_mark_due says that kTicksPerMark ticks have passed, so that who
-// takes over memory later need not wait for all that the stream has to do until then. At most
-// kMaxMarks events are kept per stream; the oldest is forgotten first, which only makes its points
-// finish later.
+// An event is recorded when somebody must wait for a point that none covers yet, when a caller asks
+// (mark), and, where other streams may take over what this one leaves, every kTicksPerMark ticks:
+// then they need not wait for all that the stream has to do until they ask. At most kMaxMarks
+// events are kept per stream; the oldest is forgotten first, which only makes its points finish
+// later.
 //
 // Thread safety: a clock is under the lock of its stream's lane, and what takes a Clock needs no
 // other; everything else requires that nobody is in any lane. Every function may throw what the
@@ -44,7 +45,7 @@ class StreamClocks {
     std::uint64_t now = 0;
     std::uint64_t done = 0;    // points up to here have finished
     std::uint64_t marked = 0;  // points up to here are covered by an event
-    std::uint64_t mark_due = kTicksPerMark;
+    std::uint64_t mark_due = kTicksPerMark;  // the tick that wants the next event
     std::deque<Mark> marks;    // unfinished as far as is known, oldest first
     // By other stream: this one runs after its points up to here
     std::vector<std::uint64_t> waited;
@@ -63,7 +64,8 @@ class StreamClocks {
   }
   // A new point, after all work that is queued on the stream now.
   static StreamPoint tick(Clock& clock) { return {clock.stream, ++clock.now}; }
-  StreamPoint tick(std::uint32_t stream) { return tick(clock_of(stream)); }
+  // The same, for a stream that may be new, and with an event if one is due.
+  StreamPoint tick(std::uint32_t stream);
 
   // As far as is known without asking the driver.
   bool is_done(StreamPoint point) const {
@@ -78,12 +80,13 @@ class StreamClocks {
 
   // Asks the driver about the events of every stream, oldest first.
   void poll();
-  // True now and then.
-  static bool is_mark_due(Clock& clock) {
-    if (clock.now < clock.mark_due) [[likely]] return false;
-    clock.mark_due = clock.now + kTicksPerMark;
-    return true;
-  }
+  static bool is_mark_due(const Clock& clock) { return clock.now >= clock.mark_due; }
+  // Nobody would take over anything at present.
+  static void put_off_mark(Clock& clock) { clock.mark_due = clock.now + kTicksPerMark; }
+  // Somebody might from now on.
+  static void expect_mark(Clock& clock) { clock.mark_due = clock.marked + kTicksPerMark; }
+  // How many streams there are.
+  int count() const { return count_.load(std::memory_order_relaxed); }
   // Records an event that covers all points of the stream.
   void mark(std::uint32_t stream) { mark(clock_of(stream)); }
   // The same where a failure may wait until somebody needs the event.
@@ -116,6 +119,7 @@ class StreamClocks {
   Backend& backend_;
   const bool has_streams_;
   std::vector<std::unique_ptr<Clock>> clocks_;  // by stream id
+  std::atomic<int> count_{0};
 };
 
 }  // namespace tenon::unified

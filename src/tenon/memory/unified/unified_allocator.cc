@@ -110,6 +110,7 @@ Lane& UnifiedAllocator::make_lane(Stream stream) {
     if (alone) peaks_.raise_peaks(other.levels(&Stat::peak));
     alone = false;
     other.join(&peaks_);
+    clocks_.expect_mark(other.clock);
   });
   if (!alone) made->join(&peaks_);
   return lanes_.add(stream, std::move(made));
@@ -391,14 +392,17 @@ bool UnifiedAllocator::put_back_at_once(Lane& lane, Buffer* buffer) {
   return true;
 }
 
-// An event for the thread's other streams, if it has any: they may want what the lane has.
+// An event for the thread's other streams, or for those that have no thread yet, if there are any.
 void UnifiedAllocator::mark_for_others(Lane& lane) {
   const void* const user = lane.user.load(std::memory_order_relaxed);
-  bool found = false;
+  int strangers = 0;
   lanes_.for_each([&](const Lane& other) {
-    found |= &other != &lane && other.user.load(std::memory_order_relaxed) == user;
+    strangers += &other != &lane && other.user.load(std::memory_order_relaxed) != user;
   });
-  if (found) clocks_.try_mark(lane.clock);
+  if (clocks_.count() - strangers > 1)
+    clocks_.try_mark(lane.clock);
+  else
+    clocks_.put_off_mark(lane.clock);
 }
 
 void UnifiedAllocator::put_back(Buffer* buffer) {

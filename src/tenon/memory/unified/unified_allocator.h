@@ -60,10 +60,10 @@ struct SharedBufferPtr {
 // that takes over what another left is made to wait for that stream's work. The host is a stream of
 // its own: before it touches the bytes of a shared buffer directly it must wait_for_events().
 //
-// Thread safety: what a stream has is enough for most requests, and needs the lock of its lane alone,
-// which costs its usual thread next to nothing (Lane, BiasedLock). For all else everything stands
-// still (World): growth, other streams' memory, events, figures. No lock is held while callbacks
-// and observers run. Peaks over several streams are as exact as PeakBoard keeps them.
+// Thread safety: what a stream has is enough for most requests, and needs the lock of its lane
+// alone, which costs its usual thread next to nothing (Lane, BiasedLock). For all else everything
+// stands still (World): growth, other streams' memory, events, figures. No lock is held while
+// callbacks and observers run. Peaks over several streams are as exact as PeakBoard keeps them.
 // allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees)
 // throws InvalidPointer and changes nothing.
 class UnifiedAllocator final : public DeviceAllocator {
