@@ -137,33 +137,37 @@ inline void SizeIndex::replace(Block* block, Block* heir, std::uint64_t offset,
   roots_[bin] = heir;
 }
 
+// Whether the bin's word holds one is a coin toss too; so a later word is looked at in any case,
+// and the outcome is chosen.
 inline int SizeIndex::next_bin(int from) const {
   if (from >= kBins) return -1;
   const int word = from >> 6;
   const std::uint64_t here = bits_[word] & (~std::uint64_t{0} << (from & 63));
-  if (here != 0) return (word << 6) + std::countr_zero(here);
   const std::uint64_t later = summary_ & (~std::uint64_t{1} << word);
-  if (later == 0) return -1;
-  const int next = std::countr_zero(later);
-  return (next << 6) + std::countr_zero(bits_[next]);
+  if ((here | later) == 0) [[unlikely]] return -1;
+  const int next = std::countr_zero(later) & 63;  // none: 0, which is not used then
+  const std::uint64_t in_here = -static_cast<std::uint64_t>(here != 0);  // all ones, or 0
+  const std::uint64_t bits = here | (bits_[next] & ~in_here);
+  const auto in_word = static_cast<int>((static_cast<std::uint64_t>(word) & in_here) |
+                                        (static_cast<std::uint64_t>(next) & ~in_here));
+  return (in_word << 6) + std::countr_zero(bits);
 }
 
 // The first block whose (size, offset) is at least the given pair.
 inline Block* SizeIndex::find_after(std::uint64_t size, std::uint64_t offset) const {
-  const int bin = bin_of(size);
+  int bin = next_bin(bin_of(size));
   const Key wanted = key(size, offset);
-  Block* best = nullptr;
-  for (Block* node = roots_[bin]; node != nullptr;) {
-    const bool too_small = key(node) < wanted;
-    best = too_small ? best : node;
-    node = *child(node, too_small);
+  while (bin >= 0) {  // a second time when all in the size's own bin come before
+    Block* best = nullptr;
+    for (Block* node = roots_[bin]; node != nullptr;) {
+      const bool before = key(node) < wanted;
+      best = before ? best : node;
+      node = *child(node, before);
+    }
+    if (best != nullptr) [[likely]] return best;
+    bin = next_bin(bin + 1);
   }
-  if (best != nullptr) return best;
-  const int next = next_bin(bin + 1);
-  if (next < 0) return nullptr;
-  best = roots_[next];
-  while (best->left != nullptr) best = best->left;
-  return best;
+  return nullptr;
 }
 
 inline Block* SizeIndex::find(std::uint64_t size) const { return find_after(size, 0); }

@@ -7,29 +7,35 @@
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
+#include "tenon/memory/level.h"
 
 namespace tenon {
 
 // Each stream publishes its levels now and then, not at every call: when its bytes have drifted
 // from what it last published by kDriftBytes or 1/64 of the peak so far, whichever is more. So a
 // peak over several streams is off by at most that for each stream; with one stream nothing is
-// published and peaks are exact. The second of the levels is the one in bytes that decides.
-// What every publication writes fills one or two cache lines; the peaks, which seldom change, and
-// whatever lies beside the board, which is read at every allocation, are on others.
-template <std::size_t kLevels>
+// published and peaks are exact. The first pair is of blocks and bytes; these bytes decide.
+//
+// What a publication writes lies together (Note [room under the peak]). The peaks, which seldom
+// change, and whatever lies beside the board, which may be read at every allocation, are on other
+// cache lines.
+template <std::size_t kPairs>
 class alignas(64) PeakBoard {
  public:
   static constexpr std::int64_t kDriftBytes = 1 << 20;
-  using Levels = std::array<std::int64_t, kLevels>;
+  using Levels = std::array<Pair, kPairs>;
 
   // Replaces a stream's earlier levels. Returns the drift that it may allow itself.
   std::int64_t publish(const Levels& before, const Levels& now) {
     const std::lock_guard lock(lock_);
-    for (std::size_t i = 0; i < kLevels; ++i) {
-      totals_[i] += now[i] - before[i];
-      if (totals_[i] > peaks_[i]) [[unlikely]] peaks_[i] = totals_[i];
+    Pair lowest = {};
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      rooms_[i] -= now[i] - before[i];
+      lowest |= rooms_[i];
     }
-    return std::max(kDriftBytes, peaks_[1] / 64);
+    if (any_negative(lowest)) [[unlikely]]
+      for_each([](Level<Pair>& total) { total.settle(); });
+    return std::max(kDriftBytes, peaks_[0][1] / 64);
   }
   Levels peaks() const {
     const std::lock_guard lock(lock_);
@@ -37,16 +43,27 @@ class alignas(64) PeakBoard {
   }
   void raise_peaks(const Levels& floor) {
     const std::lock_guard lock(lock_);
-    for (std::size_t i = 0; i < kLevels; ++i) peaks_[i] = std::max(peaks_[i], floor[i]);
+    std::size_t i = 0;
+    for_each([&](Level<Pair>& total) { total.raise_peak(floor[i++]); });
   }
   void reset_peaks() {
     const std::lock_guard lock(lock_);
-    peaks_ = totals_;
+    for_each([](Level<Pair>& total) { total.reset_peak(); });
   }
 
  private:
+  template <typename Change>
+  void for_each(Change&& change) {
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      Level<Pair> total{peaks_[i], rooms_[i]};
+      change(total);
+      peaks_[i] = total.peak;
+      rooms_[i] = total.room;
+    }
+  }
+
   mutable SpinLock lock_;
-  Levels totals_ = {};
+  Levels rooms_ = {};
   alignas(64) Levels peaks_ = {};
 };
 

@@ -23,7 +23,7 @@ namespace tenon::unified {
 // Thread safety: everything is under `lock` but `stream`, `clock` (see StreamClocks) and `user`.
 // Peaks over several lanes are as exact as PeakBoard keeps them.
 struct alignas(64) Lane {
-  using Board = PeakBoard<15>;
+  using Board = PeakBoard<9>;  // of all pools, the small and the large ones: three pairs
 
   Lane(UnifiedAllocator* allocator, std::atomic<std::uint64_t>& last_id,
        std::atomic<std::uint64_t>& idle_clock, std::uint32_t stream_id,
@@ -52,7 +52,7 @@ struct alignas(64) Lane {
   void publish();
   void publish_if_drifted() {
     if (board == nullptr) [[likely]] return;
-    if (std::abs(stats.allocated_bytes[0].current - published[1]) >= allowed_drift) publish();
+    if (std::abs(stats.allocated_bytes[0].current - published[0][1]) >= allowed_drift) publish();
   }
   Board::Levels levels(std::int64_t Stat::*which) const;
   // Adds currents and totals; peaks are this lane's own.
