@@ -71,6 +71,15 @@ TEST(SizeIndexTest, AgreesWithAnOrderedSetUnderRandomChanges) {
       }
       if (step % 50 == 0) index.check_invariants();
     }
+    const std::uint64_t least = 1 + random.below(1ull << random.between(1, 46));
+    std::vector<Key> fitting;
+    index.for_each_from(least, [&](const Block* block) {
+      fitting.push_back(key_of(block));
+      return fitting.size() < 20;
+    });
+    std::vector<Key> expected(model.keys.lower_bound({least, 0}), model.keys.end());
+    expected.resize(std::min<std::size_t>(expected.size(), 20));
+    EXPECT_EQ(fitting, expected);
     std::vector<Key> order;
     index.for_each([&](const Block* block) { order.push_back(key_of(block)); });
     EXPECT_EQ(order, std::vector<Key>(model.keys.begin(), model.keys.end()));

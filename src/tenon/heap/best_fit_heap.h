@@ -62,6 +62,11 @@ class BestFitHeap {
   // The smallest backed free block of at least `size`, lowest offset among equals; not taken.
   Block* find(std::uint64_t size) const { return index_.find(size); }
   Block* find_after(const Block* block) const { return index_.after(block); }
+  // Visits the backed free blocks of at least `size`, smallest first, while the visitor says true.
+  template <typename Visit>
+  void for_each_from(std::uint64_t size, Visit&& visit) const {
+    index_.for_each_from(size, visit);
+  }
   // Marks a free block used. Its neighbours stay.
   void take(Block* block);
   // Takes the first `size` bytes of a free backed block; the rest stays free. Requires: 0 < size <

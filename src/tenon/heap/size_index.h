@@ -41,6 +41,22 @@ class SizeIndex {
 
   bool empty() const { return summary_ == 0; }
 
+  // Visits the blocks of at least `size` > 0 in (size, offset) order, as long as the visitor returns
+  // true. O(1) for each, where bins hold few blocks.
+  template <typename Visit>
+  void for_each_from(std::uint64_t size, Visit&& visit) const {
+    const auto visit_fitting = [&](Block* block) { return block->size < size || visit(block); };
+    const int bin = bin_of(size);
+    std::uint64_t words = summary_ & (~std::uint64_t{0} << (bin >> 6));
+    std::uint64_t mask = ~std::uint64_t{0} << (bin & 63);
+    if (!((words >> (bin >> 6)) & 1)) mask = ~std::uint64_t{0};  // the size's own word is empty
+    for (; words != 0; words &= words - 1) {
+      const int word = std::countr_zero(words);
+      for (std::uint64_t bits = bits_[word] & mask; bits != 0; bits &= bits - 1)
+        if (!visit_until(roots_[(word << 6) + std::countr_zero(bits)], visit_fitting)) return;
+      mask = ~std::uint64_t{0};
+    }
+  }
   // Visits all blocks in (size, offset) order.
   template <typename Visit>
   void for_each(Visit&& visit) const {
@@ -92,6 +108,14 @@ class SizeIndex {
     visit_tree(node->left, visit);
     visit(node);
     visit_tree(node->right, visit);
+  }
+
+  // False when the visitor returned false.
+  template <typename Visit>
+  static bool visit_until(Block* node, Visit&& visit) {
+    for (; node != nullptr; node = node->right)
+      if ((node->left != nullptr && !visit_until(node->left, visit)) || !visit(node)) return false;
+    return true;
   }
 
   std::array<Block*, kBins> roots_ = {};

@@ -17,6 +17,10 @@ std::uint64_t room(const Block* block) {
   return block->size + (growable ? block->next->size : 0);
 }
 
+// Note [Low islands]
+constexpr std::uint64_t kLowPages = 4;
+constexpr int kIslandsLooked = 8;
+
 // What a growable extent counts for in layout offsets, however many addresses the device gave.
 constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
 
@@ -68,6 +72,24 @@ void StreamHeap::count_passed(const Block* block) {
                          as_signed(block->requested), more_rests, more_bytes);
 }
 
+// The lowest of the free blocks that are large enough; of many, of the smaller ones.
+//
+// Note [Low islands]: where memory comes in pages that move, what is free consists of holes, smaller
+// than a page, and of islands. Holes serve by best fit. Were islands to do so too, blocks would come
+// to lie in all of them, and with every round of a program whose sizes vary more pages would be in
+// use for a small part. So the lowest island serves, and the high ones empty themselves. Requests
+// of many pages take the best fit all the same: they fill their pages, and to have the lowest would
+// move many.
+Block* StreamHeap::lowest(const PoolState& pool, std::uint64_t rounded) {
+  Block* low = nullptr;
+  int looked = 0;
+  pool.heap.for_each_from(rounded, [&](Block* block) {
+    if (low == nullptr || block->offset < low->offset) low = block;
+    return ++looked < kIslandsLooked;
+  });
+  return low;
+}
+
 // Given the best fit by (size, address). A block with growable addresses after it counts as large
 // as it could become, so that such tails are used last; and oversize blocks are kept for oversize
 // requests.
@@ -80,6 +102,8 @@ Block* StreamHeap::choose(const PoolState& pool, Block* block, std::uint64_t rou
     block = larger;
   }
   const PoolRules& rules = pool.rules;
+  if (block->size >= rules.page_bytes && rounded <= kLowPages * rules.page_bytes)
+    return lowest(pool, rounded);
   if (rules.max_split == UINT64_MAX || grown) [[likely]] return block;
   if (rounded < rules.max_split && block->size >= rules.max_split) return nullptr;
   if (rounded >= rules.max_split && block->size >= rounded + rules.max_rounding) return nullptr;

@@ -29,8 +29,8 @@ struct PoolRules {
   std::uint64_t max_split = UINT64_MAX;     // from here on, blocks are not cut or lent to smaller
   std::uint64_t max_rounding = UINT64_MAX;  // how much larger such a block may be than its request
   bool spare_tails = true;  // blocks that could grow are used last
-  // A block goes to that end of its free block where it enters fewer of the pages that are wholly
-  // free, each this large, counted from the extent's base.
+  // Pages, each this large, counted from the extent's base, are worth sparing: a block goes to that
+  // end of its free block where it enters fewer of those that are wholly free. Note [Low islands]
   std::uint64_t page_bytes = UINT64_MAX;
 
   // Bytes beyond the last whole page.
@@ -208,6 +208,7 @@ class StreamHeap {
   Block* place_in(PoolState& pool, std::uint64_t requested, std::uint64_t rounded, bool grown);
   static bool may_be_unfit(const PoolState& pool, const Block* block);
   Block* choose(const PoolState& pool, Block* block, std::uint64_t rounded, bool grown) const;
+  static Block* lowest(const PoolState& pool, std::uint64_t rounded);
   static Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
   static bool back_spares_pages(const PoolRules& rules, const Block* block, std::uint64_t size);
   void return_to_heap(PoolState& pool, Block* block);
@@ -303,7 +304,7 @@ inline bool StreamHeap::release_at_once(Block* block) {
 // Whether more than best fit decides if the block is the one.
 inline bool StreamHeap::may_be_unfit(const PoolState& pool, const Block* block) {
   const PoolRules& rules = pool.rules;
-  return rules.max_split != UINT64_MAX ||
+  return rules.max_split != UINT64_MAX || block->size >= rules.page_bytes ||
          (rules.spare_tails && block->next != nullptr &&
           block->next->state == Block::State::kUnbacked);
 }
