@@ -95,7 +95,8 @@ void print_repetition(const std::vector<Workload>& workloads) {
       row.push_back(steady_state(policy, workload));
     table.add(row);
   }
-  fmt::print("\na hot pair; driver calls of the last of twelve replays, held then / live peak\n{}", table.format());
+  fmt::print("\na hot pair; driver calls of the last of twelve replays, held then / live peak\n{}",
+             table.format());
 }
 
 // A geometric mean and the worst of it, filled one value at a time.

@@ -41,7 +41,7 @@ class SizeIndex {
 
   bool empty() const { return summary_ == 0; }
 
-  // Visits the blocks of at least `size` > 0 in (size, offset) order, as long as the visitor returns
+  // Visits the blocks of at least `size` > 0 in (size, offset) order, while the visitor returns
   // true. O(1) for each, where bins hold few blocks.
   template <typename Visit>
   void for_each_from(std::uint64_t size, Visit&& visit) const {

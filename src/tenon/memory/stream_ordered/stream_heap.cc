@@ -19,7 +19,7 @@ std::uint64_t room(const Block* block) {
 
 // Note [Low islands]
 constexpr std::uint64_t kLowPages = 4;
-constexpr int kIslandsLooked = 8;
+constexpr int kIslandsLooked = 24;
 
 // What a growable extent counts for in layout offsets, however many addresses the device gave.
 constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
@@ -74,12 +74,12 @@ void StreamHeap::count_passed(const Block* block) {
 
 // The lowest of the free blocks that are large enough; of many, of the smaller ones.
 //
-// Note [Low islands]: where memory comes in pages that move, what is free consists of holes, smaller
-// than a page, and of islands. Holes serve by best fit. Were islands to do so too, blocks would come
-// to lie in all of them, and with every round of a program whose sizes vary more pages would be in
-// use for a small part. So the lowest island serves, and the high ones empty themselves. Requests
-// of many pages take the best fit all the same: they fill their pages, and to have the lowest would
-// move many.
+// Note [Low islands]: where memory comes in pages that move, what is free consists of holes,
+// smaller than a page, and of islands. Holes serve by best fit. Were islands to do so too, blocks
+// would come to lie in all of them, and with every round of a program whose sizes vary more pages
+// would be in use for a small part. So the lowest island serves, and the high ones empty
+// themselves. Requests of many pages take the best fit all the same: they fill their pages, and to
+// have the lowest would move many.
 Block* StreamHeap::lowest(const PoolState& pool, std::uint64_t rounded) {
   Block* low = nullptr;
   int looked = 0;
