@@ -1,5 +1,7 @@
 #include "tenon/heap/best_fit_heap.h"
 
+#include <algorithm>
+
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
 
@@ -75,13 +77,15 @@ Block* BestFitHeap::unback(Block* block) {
   return settle(block, Block::State::kUnbacked);
 }
 
-// A block that is in no index takes on `state` and merges with neighbours that are alike.
+// A block that is in no index takes on `state` and merges with neighbours that are alike; of their
+// stamps the highest stays.
 Block* BestFitHeap::settle(Block* block, Block::State state) {
   block->state = state;
   Block* low = block->prev;
   if (low != nullptr && low->state == state) {
     unindex(low);
     low->size += block->size;
+    low->requested = std::max<std::uint64_t>(low->requested, block->requested);
     absorb(low, block);
     block = low;
   }
@@ -89,6 +93,7 @@ Block* BestFitHeap::settle(Block* block, Block::State state) {
   if (high != nullptr && high->state == state) {
     unindex(high);
     block->size += high->size;
+    block->requested = std::max<std::uint64_t>(block->requested, high->requested);
     absorb(block, high);
   }
   index(block);

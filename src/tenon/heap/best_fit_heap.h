@@ -54,7 +54,8 @@ class BestFitHeap {
   // Requires: size > 0; alignment is a power of two.
   Block* place(std::uint64_t size, std::uint64_t alignment = 1, std::uint64_t min_rest = 1);
 
-  // Makes a used block free (backed) and merges it with its neighbours; returns the result.
+  // Makes a used block free (backed) and merges it with its neighbours; returns the result, whose
+  // stamp (Block::requested) is the released block's.
   Block* release(Block* block);
 
   // --- The steps of place, for policies with rules of their own.
@@ -137,9 +138,8 @@ inline Block* BestFitHeap::add_above(Block* block) {
   return above;
 }
 
-// The upper block disappears; the lower one's size is the caller's business.
+// The upper block disappears; the lower one's size and stamp are the caller's business.
 inline void BestFitHeap::absorb(Block* low, Block* high) {
-  if (high->requested > low->requested) low->requested = high->requested;
   low->next = high->next;
   if (high->next != nullptr) high->next->prev = low;
   slab_.destroy(high);
@@ -197,6 +197,7 @@ inline Block* BestFitHeap::release(Block* block) {
     absorb(block, high);
   }
   index_.replace(low, low, low->offset, size);
+  low->requested = block->requested;
   absorb(low, block);
   return low;
 }

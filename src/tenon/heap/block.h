@@ -37,8 +37,8 @@ class Uint48 {
 //
 // The heap owns offset, size, links and `state` (and `left` and `right` while a block is free). The
 // rest belongs to the policy above: a cut copies it to both parts. `requested` doubles as a stamp
-// of free blocks, say the sequence number of the last free; free blocks that join keep the larger
-// one.
+// of free blocks, say the sequence number of the last free: a block that is released gives its own
+// to what it joins, and where free blocks join otherwise the larger one stays.
 struct alignas(64) Block {
   enum class State : std::uint8_t {
     kUsed,

@@ -4,6 +4,58 @@
 
 namespace tenon {
 
+// A block comes into a bin that others are in.
+void SizeIndex::insert_below(Block** where, Block* block) {
+  const std::uint64_t rank = priority(block);
+  const Key wanted = key(block);
+  while (*where != nullptr && priority(*where) >= rank)
+    where = child(*where, key(*where) < wanted);
+
+  // The subtree found splits around the new block, which becomes its root.
+  Block* rest = *where;
+  *where = block;
+  Block** below = &block->left;
+  Block** above = &block->right;
+  while (rest != nullptr) {
+    if (key(rest) < wanted) {
+      *below = rest;
+      below = &rest->right;
+      rest = rest->right;
+    } else {
+      *above = rest;
+      above = &rest->left;
+      rest = rest->left;
+    }
+  }
+  *below = nullptr;
+  *above = nullptr;
+}
+
+// A block leaves a bin that others stay in.
+void SizeIndex::erase_below(Block** where, Block* block) {
+  const Key wanted = key(block);
+  while (*where != block) {
+    TENON_DCHECK(*where != nullptr, "block at {} of {} bytes is not in the index", block->offset,
+                 block->size);
+    where = child(*where, key(*where) < wanted);
+  }
+  // The two children merge into the hole.
+  Block* low = block->left;
+  Block* high = block->right;
+  while (low != nullptr && high != nullptr) {
+    if (priority(low) >= priority(high)) {
+      *where = low;
+      where = &low->right;
+      low = low->right;
+    } else {
+      *where = high;
+      where = &high->left;
+      high = high->left;
+    }
+  }
+  *where = low != nullptr ? low : high;
+}
+
 void SizeIndex::check_invariants() const {
   for (int bin = 0; bin < kBins; ++bin) {
     const bool marked = (bits_[bin >> 6] >> (bin & 63)) & 1;

@@ -32,7 +32,7 @@ class SizeIndex {
   // from now on. Cheap while the size stays in its bin and the block is alone there.
   void replace(Block* block, Block* heir, std::uint64_t offset, std::uint64_t size);
 
-  // The smallest block of at least `size` (ties: lowest offset), or null.
+  // The smallest block of at least `size` > 0 (ties: lowest offset), or null.
   Block* find(std::uint64_t size) const;
   // The next block after `block` in (size, offset) order, or null.
   Block* after(const Block* block) const;
@@ -51,16 +51,19 @@ class SizeIndex {
   void check_invariants() const;
 
  private:
-  static constexpr int kSubBits = 6;                      // 64 bins to the octave
-  static constexpr int kBins = (64 - kSubBits + 1) << kSubBits;
-  static constexpr int kWords = (kBins + 63) / 64;
+  static constexpr int kSubBits = 6;         // 64 bins to the octave
+  static constexpr int kBins = 64 << kSubBits;
+  static constexpr int kWords = kBins / 64;
 
-  // Sizes below 64 have a bin each; above, the leading one and the six bits after it choose.
+  // The size as a floating-point number, cut off after its exponent and the six bits that follow.
+  // (A processor converts faster than it finds the highest bit, where it must be told by every
+  // x86-64's instructions; and no size is a special case.) Requires: 0 < size < 2^63.
   static int bin_of(std::uint64_t size) {
-    if (size < (1u << kSubBits)) return static_cast<int>(size);
-    const int top = 63 - std::countl_zero(size);
-    const int sub = static_cast<int>(size >> (top - kSubBits)) & ((1 << kSubBits) - 1);
-    return ((top - kSubBits + 1) << kSubBits) + sub;
+    constexpr int kMantissaBits = 52;
+    constexpr int kExponentOfOne = 1023;
+    const auto bits = std::bit_cast<std::uint64_t>(
+        static_cast<double>(static_cast<std::int64_t>(size)));
+    return static_cast<int>(bits >> (kMantissaBits - kSubBits)) - (kExponentOfOne << kSubBits);
   }
 
   // Treap priority: Seidel and Aragon, "Randomized search trees" (1996), with a hash for the random
@@ -78,6 +81,8 @@ class SizeIndex {
   static Key key(const Block* block) { return key(block->size, block->offset); }
   static Block** child(Block* block, bool right) { return right ? &block->right : &block->left; }
 
+  static void insert_below(Block** where, Block* block);
+  static void erase_below(Block** where, Block* block);
   int next_bin(int from) const;  // the first bin >= from that holds a block, or -1
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
 
@@ -107,60 +112,16 @@ inline void SizeIndex::insert(Block* block) {
     *where = block;
     return;
   }
-  const std::uint64_t rank = priority(block);
-  const Key wanted = key(block);
-  while (*where != nullptr && priority(*where) >= rank)
-    where = child(*where, key(*where) < wanted);
-
-  // The subtree found splits around the new block, which becomes its root.
-  Block* rest = *where;
-  *where = block;
-  Block** below = &block->left;
-  Block** above = &block->right;
-  while (rest != nullptr) {
-    if (key(rest) < wanted) {
-      *below = rest;
-      below = &rest->right;
-      rest = rest->right;
-    } else {
-      *above = rest;
-      above = &rest->left;
-      rest = rest->left;
-    }
-  }
-  *below = nullptr;
-  *above = nullptr;
+  insert_below(where, block);
 }
 
 inline void SizeIndex::erase(Block* block) {
   const int bin = bin_of(block->size);
-  Block** where = &roots_[bin];
-  const Key wanted = key(block);
-  while (*where != block) {
-    TENON_DCHECK(*where != nullptr, "block at {} of {} bytes is not in the index", block->offset,
-                 block->size);
-    where = child(*where, key(*where) < wanted);
-  }
-  // The two children merge into the hole.
-  Block* low = block->left;
-  Block* high = block->right;
-  while (low != nullptr && high != nullptr) {
-    if (priority(low) >= priority(high)) {
-      *where = low;
-      where = &low->right;
-      low = low->right;
-    } else {
-      *where = high;
-      where = &high->left;
-      high = high->left;
-    }
-  }
-  *where = low != nullptr ? low : high;
-
-  if (roots_[bin] == nullptr) {
-    bits_[bin >> 6] &= ~(std::uint64_t{1} << (bin & 63));
-    if (bits_[bin >> 6] == 0) summary_ &= ~(std::uint64_t{1} << (bin >> 6));
-  }
+  if (roots_[bin] != block || block->left != nullptr || block->right != nullptr) [[unlikely]]
+    return erase_below(&roots_[bin], block);  // others remain in the bin
+  roots_[bin] = nullptr;
+  bits_[bin >> 6] &= ~(std::uint64_t{1} << (bin & 63));
+  if (bits_[bin >> 6] == 0) summary_ &= ~(std::uint64_t{1} << (bin >> 6));
 }
 
 inline void SizeIndex::replace(Block* block, Block* heir, std::uint64_t offset,

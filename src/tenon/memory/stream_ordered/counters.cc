@@ -3,10 +3,6 @@
 namespace tenon {
 namespace {
 
-constexpr Stat PoolCounters::*kStats[] = {
-    &PoolCounters::allocation, &PoolCounters::allocated_bytes, &PoolCounters::requested_bytes,
-    &PoolCounters::inactive_split, &PoolCounters::inactive_split_bytes};
-
 void add(Stat& total, const Stat& share) {
   total.current += share.current;
   total.peak += share.peak;
@@ -27,35 +23,47 @@ void PoolCounters::add_to(AllocatorStats& out, StatPool which) const {
                             allocated_bytes.allocated});
 }
 
-void PoolCounters::reset_peaks() {
-  for (Stat PoolCounters::*stat : kStats) (this->*stat).peak = (this->*stat).current;
-  active_peak = allocation.current + pending;
-  active_bytes_peak = allocated_bytes.current + pending_bytes;
+PoolCounters Counts::told() const {
+  PoolCounters out;
+  const Pair now = used.current();
+  out.allocation = {now[0], used.peak[0], placed[0]};
+  out.allocated_bytes = {now[1], used.peak[1], placed[1]};
+  out.requested_bytes = {requested.current(), requested.peak, requested_ever};
+  out.inactive_split = split;
+  out.inactive_split_bytes = split_bytes;
+  out.pending = pending[0];
+  out.pending_bytes = pending[1];
+  out.active_peak = active_peak[0];
+  out.active_bytes_peak = active_peak[1];
+  return out;
+}
+
+void Counts::reset_peaks() {
+  used.reset_peak();
+  requested.reset_peak();
+  split.peak = split.current;
+  split_bytes.peak = split_bytes.current;
+  active_peak = active();
 }
 
 PoolCounters HeapCounters::both() const {
-  PoolCounters sum = both_;
-  for (Stat PoolCounters::*stat : kStats) {
-    (sum.*stat).current = (pools_[0].*stat).current + (pools_[1].*stat).current;
-    (sum.*stat).allocated = (pools_[0].*stat).allocated + (pools_[1].*stat).allocated;
+  Counts sum = both_;
+  for (const Counts* pool : pools_) {
+    sum.placed += pool->placed;
+    sum.requested_ever += pool->requested_ever;
+    for (Stat Counts::*stat : {&Counts::split, &Counts::split_bytes}) {
+      (sum.*stat).current += (pool->*stat).current;
+      (sum.*stat).allocated += (pool->*stat).allocated;
+    }
   }
-  sum.pending = pools_[0].pending + pools_[1].pending;
-  sum.pending_bytes = pools_[0].pending_bytes + pools_[1].pending_bytes;
-  return sum;
-}
-
-void HeapCounters::raise_active_peaks(PoolCounters& changed) {
-  changed.raise_active_peaks();
-  PoolCounters sum = both();
-  sum.raise_active_peaks();
-  both_.active_peak = sum.active_peak;
-  both_.active_bytes_peak = sum.active_bytes_peak;
+  return sum.told();
 }
 
 void HeapCounters::reset_peaks() {
-  for (PoolCounters& pool : pools_) pool.reset_peaks();
-  both_ = both();
+  for (Counts* pool : pools_) pool->reset_peaks();
   both_.reset_peaks();
+  both_.split.peak = pools_[0]->split.current + pools_[1]->split.current;
+  both_.split_bytes.peak = pools_[0]->split_bytes.current + pools_[1]->split_bytes.current;
 }
 
 }  // namespace tenon

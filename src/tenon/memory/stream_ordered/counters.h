@@ -7,10 +7,11 @@
 
 #include "tenon/memory/stats.h"
 #include "tenon/memory/stream_ordered/extent.h"
+#include "tenon/memory/stream_ordered/level.h"
 
 namespace tenon {
 
-// Of one pool, or of both together.
+// Of one pool, or of both together, as it is told.
 struct PoolCounters {
   Stat allocation;
   Stat allocated_bytes;
@@ -26,88 +27,112 @@ struct PoolCounters {
   std::int64_t highest_active_bytes() const {
     return std::max(allocated_bytes.peak, active_bytes_peak);
   }
-  void raise_active_peaks() {
-    active_peak = std::max(active_peak, allocation.current + pending);
-    active_bytes_peak = std::max(active_bytes_peak, allocated_bytes.current + pending_bytes);
-  }
   // Adds this share to what the pool `which` of `out` has.
   void add_to(AllocatorStats& out, StatPool which) const;
-  void reset_peaks();
 };
 
-// The counters of both pools, and the peaks of their sum, kept exact at every step. Only what
-// cannot be computed later is counted at each step: the sum itself is not.
+// What is counted of one pool, or of both together, at every step. Only what cannot be computed
+// later is.
+struct Counts {
+  Level<Pair> used;              // blocks and their bytes
+  Pair placed = {};              // ever; of both together it is a sum, and not kept
+  Level<std::int64_t> requested;
+  std::int64_t requested_ever = 0;
+  Stat split;                    // of both together, the peaks alone are kept
+  Stat split_bytes;
+  Pair pending = {};             // blocks and bytes
+  Pair active_peak = {};         // of used + pending, while anything is pending
+
+  Pair active() const { return used.current() + pending; }
+  void raise_active_peak() {
+    for (const int i : {0, 1}) active_peak[i] = std::max(active_peak[i], active()[i]);
+  }
+  void reset_peaks();
+  PoolCounters told() const;
+};
+
+// Counts for a pool and for both pools of its heap, so that all peaks are exact.
 class HeapCounters {
  public:
-  const PoolCounters& of(Pool pool) const { return pools_[static_cast<int>(pool)]; }
-  PoolCounters both() const;
-  std::int64_t allocated_bytes() const {
-    return pools_[0].allocated_bytes.current + pools_[1].allocated_bytes.current;
-  }
-  std::int64_t peak_allocated_bytes() const { return both_.allocated_bytes.peak; }
+  // `of` is one of the two from now on.
+  void add_pool(Counts& of) { pools_[pools_[0] == nullptr ? 0 : 1] = &of; }
 
-  void count_place(Pool pool, std::int64_t size, std::int64_t requested) {
-    PoolCounters& c = at(pool);
-    c.allocation.increase(1);
-    c.allocated_bytes.increase(size);
-    c.requested_bytes.increase(requested);
-    raise(&PoolCounters::allocation);
-    raise(&PoolCounters::allocated_bytes);
-    raise(&PoolCounters::requested_bytes);
-    if (pools_[0].pending + pools_[1].pending != 0) [[unlikely]] raise_active_peaks(c);
+  PoolCounters both() const;
+  std::int64_t allocated_bytes() const { return both_.used.current()[1]; }
+  std::int64_t peak_allocated_bytes() const { return both_.used.peak[1]; }
+
+  void count_place(Counts& pool, std::int64_t size, std::int64_t requested) {
+    const Pair block = {1, size};
+    pool.placed += block;
+    pool.requested_ever += requested;
+    pool.used.room -= block;
+    both_.used.room -= block;
+    if (any_negative(pool.used.room | both_.used.room)) [[unlikely]] {
+      pool.used.settle();
+      both_.used.settle();
+    }
+    pool.requested.room -= requested;
+    both_.requested.room -= requested;
+    if ((pool.requested.room | both_.requested.room) < 0) [[unlikely]] {
+      pool.requested.settle();
+      both_.requested.settle();
+    }
+    if (both_.pending[0] != 0) [[unlikely]] raise_active_peaks(pool);
   }
   // Released and placed again that many times, with the free rests growing and shrinking in turn.
-  void count_passed(Pool pool, std::int64_t times, std::int64_t size, std::int64_t requested,
-                    std::int64_t split_blocks, std::int64_t split_bytes) {
-    PoolCounters& c = at(pool);
-    c.allocation.allocated += times;
-    c.allocated_bytes.allocated += times * size;
-    c.requested_bytes.allocated += times * requested;
-    c.inactive_split.allocated += times * std::abs(split_blocks);
-    c.inactive_split_bytes.allocated += times * std::abs(split_bytes);
+  static void count_passed(Counts& pool, std::int64_t times, std::int64_t size,
+                           std::int64_t requested, std::int64_t split_blocks,
+                           std::int64_t split_bytes) {
+    pool.placed += Pair{times, times * size};
+    pool.requested_ever += times * requested;
+    pool.split.allocated += times * std::abs(split_blocks);
+    pool.split_bytes.allocated += times * std::abs(split_bytes);
   }
   // The block is no longer in use; it may be pending for a while before its size is forgotten.
-  void count_release(Pool pool, std::int64_t size) {
-    at(pool).allocation.decrease(1);
-    at(pool).allocated_bytes.decrease(size);
+  void count_release(Counts& pool, std::int64_t size) {
+    const Pair block = {1, size};
+    pool.used.room += block;
+    both_.used.room += block;
   }
-  void count_pending(Pool pool, std::int64_t blocks, std::int64_t bytes) {
-    at(pool).pending += blocks;
-    at(pool).pending_bytes += bytes;
+  void count_pending(Counts& pool, std::int64_t blocks, std::int64_t bytes) {
+    const Pair change = {blocks, bytes};
+    pool.pending += change;
+    both_.pending += change;
   }
-  void forget_requested(Pool pool, std::int64_t requested) {
-    at(pool).requested_bytes.decrease(requested);
+  void forget_requested(Counts& pool, std::int64_t requested) {
+    pool.requested.room += requested;
+    both_.requested.room += requested;
   }
   // The free blocks that share their segment with others are now so many, and no more than before.
-  void lower_split(Pool pool, std::int64_t blocks, std::int64_t bytes) {
-    at(pool).inactive_split.current = blocks;
-    at(pool).inactive_split_bytes.current = bytes;
+  static void lower_split(Counts& pool, std::int64_t blocks, std::int64_t bytes) {
+    pool.split.current = blocks;
+    pool.split_bytes.current = bytes;
   }
   // ... are now so many.
-  void set_split(Pool pool, std::int64_t blocks, std::int64_t bytes) {
-    set_level(at(pool).inactive_split, blocks);
-    set_level(at(pool).inactive_split_bytes, bytes);
-    raise(&PoolCounters::inactive_split);
-    raise(&PoolCounters::inactive_split_bytes);
+  void set_split(Counts& pool, std::int64_t blocks, std::int64_t bytes) {
+    set_level(pool.split, blocks);
+    set_level(pool.split_bytes, bytes);
+    raise(both_.split, pools_[0]->split.current + pools_[1]->split.current);
+    raise(both_.split_bytes, pools_[0]->split_bytes.current + pools_[1]->split_bytes.current);
   }
   void reset_peaks();
 
  private:
-  PoolCounters& at(Pool pool) { return pools_[static_cast<int>(pool)]; }
-  void raise(Stat PoolCounters::*stat) {
-    const std::int64_t now = (pools_[0].*stat).current + (pools_[1].*stat).current;
-    Stat& peak = both_.*stat;
-    if (now > peak.peak) peak.peak = now;
+  void raise_active_peaks(Counts& changed) {
+    changed.raise_active_peak();
+    both_.raise_active_peak();
   }
-  void raise_active_peaks(PoolCounters& changed);
+  static void raise(Stat& stat, std::int64_t level) {
+    if (level > stat.peak) stat.peak = level;
+  }
   static void set_level(Stat& stat, std::int64_t level) {
     if (level > stat.current) stat.allocated += level - stat.current;
     stat.current = level;
-    if (level > stat.peak) stat.peak = level;
+    raise(stat, level);
   }
 
-  PoolCounters pools_[kPools];
-  PoolCounters both_;  // its peaks alone are kept
+  Counts both_;
+  Counts* pools_[kPools] = {};
 };
 
 }  // namespace tenon

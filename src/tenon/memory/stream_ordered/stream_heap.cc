@@ -17,51 +17,18 @@ std::uint64_t room(const Block* block) {
   return block->size + (growable ? block->next->size : 0);
 }
 
-// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
-// of the pages wholly inside the block would be entered than at its front.
-//
-//   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
-bool back_spares_pages(const Block* block, std::uint64_t size, std::uint64_t page_bytes) {
-  const auto base = reinterpret_cast<std::uintptr_t>(
-      static_cast<const Extent*>(block->owner)->segment.base);
-  const std::uint64_t begin = block->offset - base;
-  const std::uint64_t end = begin + block->size;
-  const std::uint64_t first_page = (begin + page_bytes - 1) / page_bytes * page_bytes;
-  const std::uint64_t last_page = end / page_bytes * page_bytes;
-  // Bytes that reach beyond what is left of the used pages at either end.
-  const auto entered = [&](std::uint64_t edge) {
-    return size <= edge ? 0 : (size - edge + page_bytes - 1) / page_bytes;
-  };
-  return first_page < last_page && entered(end - last_page) < entered(first_page - begin);
-}
-
 // What a growable extent counts for in layout offsets, however many addresses the device gave.
 constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
 
 }  // namespace
 
 StreamHeap::StreamHeap(StreamOrderedAllocator& allocator, Stream stream)
-    : allocator_(&allocator), backend_(allocator.backend()), stream_(stream) {}
+    : allocator_(&allocator), backend_(allocator.backend()), stream_(stream) {
+  for (PoolState& pool : pools_) counters_.add_pool(pool.counts);
+}
 
 // ------------------------------------------------------------------------------------------------
 // The common path
-
-Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded,
-                         bool grown) {
-  PoolState& pool = state_of(which);
-  Block* block = choose(pool, rounded, grown);
-  if (block == nullptr) return nullptr;
-  const bool was_whole = count_whole(pool, block, -1);
-  block = cut_to(pool, block, rounded);
-  block->requested = requested;
-  next_sequence();
-  counters_.count_place(which, as_signed(block->size), as_signed(requested));
-  count_split(which, was_whole ? Rests::kMayGrow : Rests::kShrink);
-  publish_if_drifted();
-  repeats_ = requested == freed_request_ ? repeats_ + 1 : 0;
-  door_ = repeats_ >= kRepeats ? block : nullptr;
-  return block;
-}
 
 void StreamHeap::close_door_slowly() {
   Block* const block = std::exchange(door_, nullptr);
@@ -73,7 +40,7 @@ void StreamHeap::close_door_slowly() {
 // The counters as they would be had the block been freed and placed again each time: the rests
 // beside it would have joined with it and been cut off again.
 void StreamHeap::count_passed(const Block* block) {
-  const Pool which = pool_of(block);
+  PoolState& pool = state_of(block);
   const auto is_free = [](const Block* other) {
     return other != nullptr && other->state == Block::State::kFree;
   };
@@ -92,16 +59,16 @@ void StreamHeap::count_passed(const Block* block) {
   const bool whole = reaches_begin && reaches_end;
   std::int64_t more_rests = whole ? -rests : 1 - rests;
   std::int64_t more_bytes = whole ? -rest_bytes : as_signed(block->size);
-  if (state_of(which).growable) more_rests = more_bytes = 0;
-  counters_.count_passed(which, std::exchange(passed_, 0), as_signed(block->size),
+  if (pool.growable) more_rests = more_bytes = 0;
+  counters_.count_passed(pool.counts, std::exchange(passed_, 0), as_signed(block->size),
                          as_signed(block->requested), more_rests, more_bytes);
 }
 
-// Best fit by (size, address). A block with growable addresses after it counts as large as it could
-// become, so that such tails are used last; and oversize blocks are kept for oversize requests.
-Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded, bool grown) const {
-  Block* block = pool.heap.find(rounded);
-  if (block == nullptr) return nullptr;
+// Given the best fit by (size, address). A block with growable addresses after it counts as large
+// as it could become, so that such tails are used last; and oversize blocks are kept for oversize
+// requests.
+Block* StreamHeap::choose(const PoolState& pool, Block* block, std::uint64_t rounded,
+                          bool grown) const {
   while (pool.rules.spare_tails && block->next != nullptr &&
          block->next->state == Block::State::kUnbacked) {
     Block* larger = pool.heap.find_after(block);
@@ -115,40 +82,15 @@ Block* StreamHeap::choose(const PoolState& pool, std::uint64_t rounded, bool gro
   return block;
 }
 
-// Takes `rounded` bytes of a free block, or all of it where the rest would be too small.
-Block* StreamHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) {
-  const PoolRules& rules = pool.rules;
-  const std::uint64_t rest = block->size - rounded;
-  const bool cuts = rest >= rules.min_rest && rounded < rules.max_split;
-  if (cuts && block->size >= rules.page_bytes &&
-      back_spares_pages(block, rounded, rules.page_bytes)) [[unlikely]]
-    return pool.heap.take_back(block, rounded);
-  if (cuts)
-    pool.heap.take_front(block, rounded);
-  else
-    pool.heap.take(block);
-  return block;
-}
-
 void StreamHeap::release(Block* block) {
   if (block->flags & kUsedElsewhere) [[unlikely]] {
     defer_release(block);
     return;
   }
-  counters_.count_release(pool_of(block), as_signed(block->size));
-  return_to_heap(block);
+  PoolState& pool = state_of(block);
+  counters_.count_release(pool.counts, as_signed(block->size));
+  return_to_heap(pool, block);
   publish_if_drifted();
-}
-
-void StreamHeap::return_to_heap(Block* block) {
-  const Pool which = pool_of(block);
-  PoolState& pool = state_of(which);
-  counters_.forget_requested(which, static_cast<std::int64_t>(block->requested));
-  freed_request_ = block->requested;
-  block->requested = next_sequence();
-  const Block* merged = pool.heap.release(block);
-  count_whole(pool, merged, +1);
-  count_split(which, Rests::kMayGrow);
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -201,8 +143,9 @@ void StreamHeap::defer_release(Block* block) {
   uses_.erase(uses);
   mark_uses(pending);
   block->flags = block->flags & ~kUsedElsewhere;
-  counters_.count_release(pool_of(block), as_signed(block->size));
-  counters_.count_pending(pool_of(block), 1, as_signed(block->size));
+  Counts& counts = state_of(block).counts;
+  counters_.count_release(counts, as_signed(block->size));
+  counters_.count_pending(counts, 1, as_signed(block->size));
   pending_.push_back(std::move(pending));
 }
 
@@ -243,8 +186,9 @@ void StreamHeap::process_pending(bool wait) {
     }
     Block* block = it->block;
     it = pending_.erase(it);
-    counters_.count_pending(pool_of(block), -1, -as_signed(block->size));
-    return_to_heap(block);
+    PoolState& pool = state_of(block);
+    counters_.count_pending(pool.counts, -1, -as_signed(block->size));
+    return_to_heap(pool, block);
   }
 }
 
@@ -270,52 +214,31 @@ Extent* StreamHeap::add_extent(Pool which, const Segment& segment, bool growable
 }
 
 Segment StreamHeap::remove_extent(Extent* extent) {
-  const Pool which = extent->pool;
-  PoolState& pool = state_of(which);
+  PoolState& pool = state_of(extent->pool);
   count_whole(pool, extent->first, -1);
   pool.heap.remove_extent(extent->first);
   const Segment segment = extent->segment;
   extents_.erase(std::find_if(extents_.begin(), extents_.end(),
                               [&](const auto& held) { return held.get() == extent; }));
-  count_split(which, Rests::kMayGrow);
+  count_split(pool, Rests::kMayGrow);
   return segment;
 }
 
 // ------------------------------------------------------------------------------------------------
 // Accounts
 
-// A free block that is its whole extent came (+1) or went (-1).
-// True when it was one.
-bool StreamHeap::count_whole(PoolState& pool, const Block* block, int direction) {
-  if (pool.growable || !is_whole_extent(block)) return false;
-  pool.whole_free_blocks += direction;
-  pool.whole_free_bytes += direction * as_signed(block->size);
-  return true;
-}
-
-// Free blocks that share their segment with others. PyTorch does not count growable segments here.
-void StreamHeap::count_split(Pool which, Rests rests) {
-  const PoolState& pool = state_of(which);
-  if (pool.growable) return;
-  const std::int64_t blocks = as_signed(pool.heap.free_blocks()) - pool.whole_free_blocks;
-  const std::int64_t bytes = as_signed(pool.heap.free_bytes()) - pool.whole_free_bytes;
-  if (rests == Rests::kShrink)
-    counters_.lower_split(which, blocks, bytes);
-  else
-    counters_.set_split(which, blocks, bytes);
-}
-
 void StreamHeap::add_stats(AllocatorStats& out) const {
   counters_.both().add_to(out, StatPool::kAll);
-  counters_.of(Pool::kSmall).add_to(out, StatPool::kSmall);
-  counters_.of(Pool::kLarge).add_to(out, StatPool::kLarge);
+  state_of(Pool::kSmall).counts.told().add_to(out, StatPool::kSmall);
+  state_of(Pool::kLarge).counts.told().add_to(out, StatPool::kLarge);
 }
 
 StreamHeap::Board::Levels StreamHeap::levels(bool peaks) const {
   Board::Levels out = {};
   std::size_t i = 0;
   for (const PoolCounters& c :
-       {counters_.both(), counters_.of(Pool::kSmall), counters_.of(Pool::kLarge)}) {
+       {counters_.both(), state_of(Pool::kSmall).counts.told(),
+        state_of(Pool::kLarge).counts.told()}) {
     for (const Stat* stat : {&c.allocation, &c.allocated_bytes, &c.requested_bytes})
       out[i++] = peaks ? stat->peak : stat->current;
     out[i++] = peaks ? c.highest_active() : c.allocation.current + c.pending;
@@ -389,7 +312,7 @@ void StreamHeap::check_invariants() const {
   for (int p = 0; p < kPools; ++p) {
     const PoolState& pool = pools_[p];
     pool.heap.check_invariants();
-    const PoolCounters& c = counters_.of(static_cast<Pool>(p));
+    const PoolCounters c = pool.counts.told();
     TENON_CHECK(whole[p] == pool.whole_free_blocks, "whole free blocks: counted {}, found {}",
                 pool.whole_free_blocks, whole[p]);
     TENON_CHECK(used[p] == c.allocation.current + c.pending, "blocks in use: counted {}, found {}",

@@ -32,6 +32,12 @@ struct PoolRules {
   // A block goes to that end of its free block where it enters fewer of the pages that are wholly
   // free, each this large, counted from the extent's base.
   std::uint64_t page_bytes = UINT64_MAX;
+
+  // Bytes beyond the last whole page.
+  std::uint64_t over_page(std::uint64_t bytes) const {
+    const std::uint64_t mask = page_bytes - 1;
+    return (page_bytes & mask) == 0 ? bytes & mask : bytes % page_bytes;  // a division takes long
+  }
 };
 
 // The heap of one (device, stream): two best-fit heaps, blocks that wait for other streams, and
@@ -39,6 +45,11 @@ struct PoolRules {
 //
 // All members but push_remote_free and is_owned_by_this_thread require a Lock. It is a leaf:
 // nothing else is locked while it is held, except the backend's and the peak board's own locks.
+//
+// Note [at once]: nearly all calls come from the one thread that works on the stream, find the door
+// closed or their own block in it, and nothing else waits to be done. For them the allocator tries
+// place_at_once and release_at_once: as little code as there can be, in one piece, that gives what
+// place and release would. Whatever is out of the ordinary takes the steps one by one.
 //
 // Note [the revolving door]: a temporary is made and dropped, and the next request is the same.
 // When the block that was placed last is freed before anything else happened to the heap, freeing
@@ -74,6 +85,13 @@ class StreamHeap {
   const BestFitHeap& heap(Pool pool) const { return pools_[static_cast<int>(pool)].heap; }
   PoolRules& rules(Pool pool) { return pools_[static_cast<int>(pool)].rules; }
 
+  // --- The common path. Note [at once]
+  // Without a Lock: locks by itself, as the heap's usual thread alone can.
+  // A block of at least `rounded` bytes; or null without any effect: then take a Lock and place.
+  Block* place_at_once(Pool pool, std::uint64_t requested, std::uint64_t rounded);
+  // Returns false without any effect: then free the block by steps.
+  bool release_at_once(Block* block);
+
   // --- The door. With a Lock that leaves it as it is.
   // The block that waits, if it was requested by the same number of bytes and there is nothing else
   // to do for the heap; or null.
@@ -96,7 +114,7 @@ class StreamHeap {
     if (door_ != nullptr) close_door_slowly();
   }
 
-  // --- The common path.
+  // --- By steps.
   // A block of at least `rounded` bytes from what the stream has, or null. Where the stream has
   // just grown for this request, the rules on oversize blocks do not keep the new one from it.
   Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded, bool grown = false);
@@ -159,6 +177,7 @@ class StreamHeap {
     bool growable = false;  // its extents are; then nothing counts as whole or as a split rest
     std::int64_t whole_free_blocks = 0;  // free blocks that are their whole extent
     std::int64_t whole_free_bytes = 0;
+    Counts counts;
   };
   struct PendingFree {
     Block* block;
@@ -173,10 +192,11 @@ class StreamHeap {
     if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
   }
 
-  static Pool pool_of(const Block* block) {
-    return static_cast<const Extent*>(block->owner)->pool;
+  PoolState& state_of(const Block* block) {
+    return state_of(static_cast<const Extent*>(block->owner)->pool);
   }
   PoolState& state_of(Pool pool) { return pools_[static_cast<int>(pool)]; }
+  const PoolState& state_of(Pool pool) const { return pools_[static_cast<int>(pool)]; }
   std::uint64_t next_sequence() {
     const std::uint64_t next = sequence_.load(std::memory_order_relaxed) + 1;
     sequence_.store(next, std::memory_order_release);
@@ -184,14 +204,16 @@ class StreamHeap {
   }
   void close_door_slowly();
   void count_passed(const Block* block);
-  Block* choose(const PoolState& pool, std::uint64_t rounded, bool grown) const;
-  Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
-  void return_to_heap(Block* block);
+  static bool may_be_unfit(const PoolState& pool, const Block* block);
+  Block* choose(const PoolState& pool, Block* block, std::uint64_t rounded, bool grown) const;
+  static Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
+  static bool back_spares_pages(const PoolRules& rules, const Block* block, std::uint64_t size);
+  void return_to_heap(PoolState& pool, Block* block);
   void defer_release(Block* block);
   bool mark_uses(PendingFree& pending);
-  bool count_whole(PoolState& pool, const Block* block, int direction);
+  static bool count_whole(PoolState& pool, const Block* block, int direction);
   enum class Rests : bool { kMayGrow, kShrink };
-  void count_split(Pool pool, Rests rests);
+  void count_split(PoolState& pool, Rests rests);
 
   static constexpr std::uint8_t kUsedElsewhere = 1;  // Block::flags: in uses_
 
@@ -221,5 +243,126 @@ class StreamHeap {
   std::deque<PendingFree> pending_;
   alignas(64) std::atomic<Block*> remote_frees_{nullptr};
 };
+
+// ------------------------------------------------------------------------------------------------
+// In the header because they are most of what an allocation costs.
+
+inline Block* StreamHeap::place_at_once(Pool which, std::uint64_t requested,
+                                        std::uint64_t rounded) {
+  if (!lock_.try_lock_as_owner()) [[unlikely]] return nullptr;
+  Block* block = nullptr;
+  if (door_ == nullptr && !has_remote_frees() && !has_pending()) [[likely]] {
+    adopt();
+    block = place(which, requested, rounded);
+  } else {
+    block = pass_again(requested);
+  }
+  lock_.unlock_as_owner();
+  return block;
+}
+
+inline bool StreamHeap::release_at_once(Block* block) {
+  if (!lock_.try_lock_as_owner()) [[unlikely]] return false;
+  bool done = true;
+  if (door_ == nullptr && (block->flags & kUsedElsewhere) == 0) [[likely]] {
+    PoolState& pool = state_of(block);
+    counters_.count_release(pool.counts, static_cast<std::int64_t>(block->size));
+    return_to_heap(pool, block);
+    publish_if_drifted();
+  } else {
+    done = come_back(block);
+  }
+  lock_.unlock_as_owner();
+  return done;
+}
+
+inline Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded,
+                                bool grown) {
+  PoolState& pool = state_of(which);
+  Block* block = pool.heap.find(rounded);
+  if (block != nullptr && may_be_unfit(pool, block)) block = choose(pool, block, rounded, grown);
+  if (block == nullptr) [[unlikely]] return nullptr;
+  const bool was_whole = count_whole(pool, block, -1);
+  block = cut_to(pool, block, rounded);
+  block->requested = requested;
+  next_sequence();
+  counters_.count_place(pool.counts, static_cast<std::int64_t>(block->size),
+                        static_cast<std::int64_t>(requested));
+  count_split(pool, was_whole ? Rests::kMayGrow : Rests::kShrink);
+  publish_if_drifted();
+  repeats_ = requested == freed_request_ ? repeats_ + 1 : 0;
+  door_ = repeats_ >= kRepeats ? block : nullptr;
+  return block;
+}
+
+// Whether more than best fit decides if the block is the one.
+inline bool StreamHeap::may_be_unfit(const PoolState& pool, const Block* block) {
+  const PoolRules& rules = pool.rules;
+  return rules.max_split != UINT64_MAX ||
+         (rules.spare_tails && block->next != nullptr &&
+          block->next->state == Block::State::kUnbacked);
+}
+
+// Takes `rounded` bytes of a free block, or all of it where the rest would be too small.
+inline Block* StreamHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) {
+  const PoolRules& rules = pool.rules;
+  const std::uint64_t rest = block->size - rounded;
+  if (rest < rules.min_rest || rounded >= rules.max_split) {
+    pool.heap.take(block);
+    return block;
+  }
+  if (block->size >= rules.page_bytes && back_spares_pages(rules, block, rounded))
+    return pool.heap.take_back(block, rounded);
+  pool.heap.take_front(block, rounded);
+  return block;
+}
+
+// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
+// of the pages wholly inside the block would be entered than at its front.
+//
+//   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
+inline bool StreamHeap::back_spares_pages(const PoolRules& rules, const Block* block,
+                                          std::uint64_t size) {
+  const auto base = reinterpret_cast<std::uintptr_t>(
+      static_cast<const Extent*>(block->owner)->segment.base);
+  // What is left of the used pages at either end.
+  const std::uint64_t after_first = rules.over_page(block->offset - base);
+  const std::uint64_t front = after_first == 0 ? 0 : rules.page_bytes - after_first;
+  const std::uint64_t back = rules.over_page(block->offset - base + block->size);
+  // Bytes of pages that the block enters when it reaches beyond that.
+  const auto entered = [&](std::uint64_t edge) {
+    const std::uint64_t up = size - edge + rules.page_bytes - 1;
+    return size <= edge ? 0 : up - rules.over_page(up);
+  };
+  return front + back < block->size && entered(back) < entered(front);
+}
+
+inline void StreamHeap::return_to_heap(PoolState& pool, Block* block) {
+  counters_.forget_requested(pool.counts, static_cast<std::int64_t>(block->requested));
+  freed_request_ = block->requested;
+  block->requested = next_sequence();
+  const Block* merged = pool.heap.release(block);
+  count_whole(pool, merged, +1);
+  count_split(pool, Rests::kMayGrow);
+}
+
+// A free block that is its whole extent came (+1) or went (-1). True when it was one.
+inline bool StreamHeap::count_whole(PoolState& pool, const Block* block, int direction) {
+  if (pool.growable || !is_whole_extent(block)) return false;
+  pool.whole_free_blocks += direction;
+  pool.whole_free_bytes += direction * static_cast<std::int64_t>(block->size);
+  return true;
+}
+
+// Free blocks that share their segment with others. PyTorch does not count growable segments here.
+inline void StreamHeap::count_split(PoolState& pool, Rests rests) {
+  if (pool.growable) return;
+  const auto blocks = static_cast<std::int64_t>(pool.heap.free_blocks()) - pool.whole_free_blocks;
+  const auto bytes = static_cast<std::int64_t>(pool.heap.free_bytes()) - pool.whole_free_bytes;
+  if (rests == Rests::kShrink)
+    counters_.lower_split(pool.counts, blocks, bytes);
+  else
+    counters_.set_split(pool.counts, blocks, bytes);
+}
 
 }  // namespace tenon

@@ -9,8 +9,6 @@
 namespace tenon {
 namespace {
 
-void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
-
 const Extent* extent_of(const Block* block) { return static_cast<const Extent*>(block->owner); }
 
 bool is_plain(const CachingSettings& settings) {
@@ -37,17 +35,28 @@ StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSe
 
 DataPtr StreamOrderedAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
-  if (size_bytes == 0) [[unlikely]] return DataPtr(device_);
+  StreamHeap* heap = heaps_.find(stream);
+  if (heap != nullptr && size_bytes != 0 && observers_.empty()) [[likely]] {
+    const std::uint64_t rounded = round_size(size_bytes);
+    Block* block = heap->place_at_once(pool_for(rounded), size_bytes, rounded);
+    if (block != nullptr) [[likely]] return wrap(block);
+  }
+  return allocate_by_steps(size_bytes, stream);
+}
+
+DataPtr StreamOrderedAllocator::allocate_by_steps(std::size_t size_bytes, Stream stream) {
+  if (size_bytes == 0) return DataPtr(device_);
   const std::uint64_t rounded = round_size(size_bytes);
-  const Pool pool = rounded <= small_limit_ ? Pool::kSmall : Pool::kLarge;
-  StreamHeap& heap = heap_of(stream);
+  const Pool pool = pool_for(rounded);
+  StreamHeap* heap = heaps_.find(stream);
+  if (heap == nullptr) heap = &make_heap(stream);
   bool grew = false;
-  Block* block = place(heap, pool, size_bytes, rounded);
+  Block* block = place(*heap, pool, size_bytes, rounded);
   if (block == nullptr) [[unlikely]]
-    block = place_slowly(heap, pool, size_bytes, rounded, &grew);
+    block = place_slowly(*heap, pool, size_bytes, rounded, &grew);
   observers_.report(grew ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, address_of(block),
                     size_bytes, stream);
-  return DataPtr(address_of(block), block, &free_block, device_);
+  return wrap(block);
 }
 
 Block* StreamOrderedAllocator::place(StreamHeap& heap, Pool pool, std::uint64_t requested,
@@ -63,12 +72,16 @@ Block* StreamOrderedAllocator::place(StreamHeap& heap, Pool pool, std::uint64_t 
 
 void StreamOrderedAllocator::free_block(void* context) {
   Block* block = static_cast<Block*>(context);
-  const Extent* extent = extent_of(block);
-  StreamHeap& heap = *extent->heap;
+  StreamHeap& heap = *extent_of(block)->heap;
+  if (heap.allocator()->observers_.empty() && heap.release_at_once(block)) [[likely]] return;
+  free_by_steps(block);
+}
+
+void StreamOrderedAllocator::free_by_steps(Block* block) {
+  StreamHeap& heap = *extent_of(block)->heap;
   StreamOrderedAllocator& self = *heap.allocator();
-  if (!self.observers_.empty()) [[unlikely]]
-    self.observers_.report(MemoryEvent::kFreed, address_of(block), block->requested, heap.stream());
-  if (!heap.is_owned_by_this_thread()) [[unlikely]] return heap.push_remote_free(block);
+  self.observers_.report(MemoryEvent::kFreed, address_of(block), block->requested, heap.stream());
+  if (!heap.is_owned_by_this_thread()) return heap.push_remote_free(block);
   const StreamHeap::Lock lock(heap, StreamHeap::Door::kAsItIs);
   if (heap.come_back(block)) return;
   heap.close_door();

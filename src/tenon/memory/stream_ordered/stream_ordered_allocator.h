@@ -15,9 +15,11 @@ namespace tenon {
 // Serves requests from per-stream heaps; what differs between policies is how a heap grows and what
 // goes back to the driver.
 //
-//   allocate_on  -> StreamHeap::place        (heap lock, uncontended: no driver call, no clock)
-//                -> grow, place again        (device lock, then heap locks in order of stream id)
-//   drop DataPtr -> StreamHeap::release      (owner thread), or push_remote_free (any other)
+//   allocate_on  -> StreamHeap::place_at_once    (no driver call, no clock)
+//                -> StreamHeap::place            (the same by steps)
+//                -> grow, place again            (device lock, then heap locks by stream id)
+//   drop DataPtr -> StreamHeap::release_at_once
+//                -> StreamHeap::release          (owner thread), or push_remote_free (any other)
 //
 // Sizes are rounded up to 512 bytes (or as the settings say); requests up to 1 MiB and larger ones
 // have heaps apart. Thread safety: as DeviceAllocator. A free by DataPtr looks nothing up.
@@ -83,14 +85,16 @@ class StreamOrderedAllocator : public DeviceAllocator {
 
  private:
   static void free_block(void* context);
-  StreamHeap& heap_of(Stream stream) {
-    StreamHeap* heap = heaps_.find(stream);
-    if (heap != nullptr) [[likely]] return *heap;
-    return make_heap(stream);
-  }
+  [[gnu::noinline]] static void free_by_steps(Block* block);
+  [[gnu::noinline]] DataPtr allocate_by_steps(std::size_t size_bytes, Stream stream);
+  static void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
+  DataPtr wrap(Block* block) { return {address_of(block), block, &free_block, device_}; }
   StreamHeap& make_heap(Stream stream);
   std::uint64_t round_size(std::uint64_t size_bytes) const {
     return plain_rounding_ ? align_up(size_bytes, kMinBlockSize) : settings_.round_size(size_bytes);
+  }
+  Pool pool_for(std::uint64_t rounded) const {
+    return rounded <= small_limit_ ? Pool::kSmall : Pool::kLarge;
   }
   Block* place(StreamHeap& heap, Pool pool, std::uint64_t requested, std::uint64_t rounded,
                bool grown = false);
