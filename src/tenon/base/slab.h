@@ -41,6 +41,15 @@ class Slab {
   Slab() = default;
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
+  // The nodes of both change hands, and stay where they are.
+  Slab& operator=(Slab&& other) noexcept {
+    std::swap(chunks_, other.chunks_);
+    std::swap(capacity_bytes_, other.capacity_bytes_);
+    std::swap(free_, other.free_);
+    std::swap(fresh_, other.fresh_);
+    std::swap(fresh_end_, other.fresh_end_);
+    return *this;
+  }
 
   template <typename... Args>
   T* create(Args&&... args) {
