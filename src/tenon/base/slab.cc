@@ -10,7 +10,8 @@ namespace tenon {
 
 SlabChunk::SlabChunk(std::size_t bytes, std::size_t alignment) {
   const bool huge = bytes >= kHugePageBytes;
-  const std::size_t boundary = huge ? kHugePageBytes : std::max(alignment, alignof(std::max_align_t));
+  const std::size_t boundary =
+      huge ? kHugePageBytes : std::max(alignment, alignof(std::max_align_t));
   const std::size_t whole = align_up(bytes, boundary);
   memory_.reset(std::aligned_alloc(boundary, whole));
   if (memory_ == nullptr) throw std::bad_alloc();

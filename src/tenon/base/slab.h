@@ -11,8 +11,8 @@
 
 namespace tenon {
 
-// Memory for a slab's nodes. Chunks of a huge page or more are aligned to one, and asked for in huge
-// pages: among millions of nodes nearly every access would miss the TLB too.
+// Memory for a slab's nodes. From the size of a huge page on it is asked for in huge pages: among
+// millions of nodes nearly every access would miss the TLB too.
 class SlabChunk {
  public:
   static constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;

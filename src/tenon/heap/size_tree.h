@@ -65,10 +65,11 @@ static_assert(sizeof(SizeNode) == 512);
 // B+ trees of free blocks in exact (size, offset) order, and the memory of their nodes. A tree is
 // the pointer to its root, which insert and erase may replace.
 //
-// find: O(log n). insert: the same; full nodes split on the way down. erase: O(1) where the leaf
-// stays in use, since a block knows its leaf; nodes that run empty join a neighbour. What an order
-// of calls does to the shape is not seen from outside. 512 bytes for some 14 blocks (at least 5,
-// where neighbours allow), in a slab that keeps them. Not thread-safe.
+// find: O(log n). insert: the same; full nodes split on the way down (std::bad_alloc where there is
+// no memory for another). erase: O(1) where the leaf stays in use, since a block knows its leaf;
+// nodes that run empty join a neighbour. What an order of calls does to the shape is not seen from
+// outside. 512 bytes for some 14 blocks (at least 5, where neighbours allow), in a slab that keeps
+// them. Not thread-safe.
 class SizeTrees {
  public:
   using Key = SizeNode::Key;
