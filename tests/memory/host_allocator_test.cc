@@ -29,7 +29,7 @@ TEST(HostSizeClasses, ClassesRiseKeepAlignmentAndWasteLittle) {
     const std::uint64_t size = host::size_class_bytes(c);
     EXPECT_TRUE(is_aligned(size, host::kSmallestClass));
     EXPECT_EQ(host::size_class_of(size), c);
-    EXPECT_GE(host::span_bytes(c) / size, 8u);
+    EXPECT_GE(host::span_bytes(c) / size, 4u);
     if (c < 8) continue;
     EXPECT_LE(size - host::size_class_bytes(c - 1), size / 8);
   }

@@ -109,6 +109,26 @@ TEST(HostIdle, OtherThreadsCachesAreTrimmedToo) {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // which does not follow a fork among threads
+// Two blocks in turn, of which neither fits in the other's place.
+TEST(HostIdle, WhatIsResidentStaysNearTheHighestUseUnlessThatCostsTooManyFaults) {
+  HostBackend backend(decay_in(3'600'000));
+  HostAllocator host(backend);
+  const std::size_t before = resident_bytes();
+  std::vector<DataPtr> block = touched(host, 1, 60 * kMiB);
+  const std::vector<DataPtr> between = touched(host, 1, 100'000);
+  block.clear();
+  block = touched(host, 1, 61 * kMiB);
+  EXPECT_LT(resident_bytes() - before, 80 * kMiB) << "of 121 MiB that were touched";
+  for (int i = 0; i < 8; ++i) {
+    block.clear();
+    block = touched(host, 1, (60 + i % 2) * kMiB);
+  }
+  EXPECT_GT(resident_bytes() - before, 110 * kMiB) << "both are wanted all the time";
+  for (std::size_t i = 0; i < 100'000; ++i)
+    ASSERT_EQ(static_cast<const char*>(between[0].get())[i], 1) << "what is in use stays";
+  host.check_invariants();
+}
+
 TEST(HostIdle, ForkedChildHasTheWholeAllocator) {
   HostBackend backend(decay_in(1));
   HostAllocator host(backend);

@@ -101,9 +101,8 @@ class SizeIndex {
   void erase_from_tree(Block** where, Block* block);
   int next_bin(int from) const;  // the first bin >= from that holds a block, or -1
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
-  // The same where the bin of `size` has a tree.
+  // The first block in this bin, which has a tree, or in a later one.
   [[gnu::noinline]] Block* find_in_tree(int bin, Key wanted) const;
-  Block* first_from(int bin) const;  // the first block in this bin or a later one
 
   template <typename Visit>
   static void visit_bin(Block* root, Visit&& visit) {
@@ -164,39 +163,39 @@ inline void SizeIndex::replace(Block* block, Block* heir, std::uint64_t offset,
   roots_[bin] = heir;
 }
 
+// Whether the bin's word holds one is a coin toss too; so a later word is looked at in any case,
+// and the outcome is chosen.
 inline int SizeIndex::next_bin(int from) const {
   if (from >= kBins) return -1;
   const int word = from >> 6;
   const std::uint64_t here = bits_[word] & (~std::uint64_t{0} << (from & 63));
-  if (here != 0) return (word << 6) + std::countr_zero(here);
   const std::uint64_t later = summary_ & (~std::uint64_t{1} << word);
-  if (later == 0) return -1;
-  const int next = std::countr_zero(later);
-  return (next << 6) + std::countr_zero(bits_[next]);
-}
-
-inline Block* SizeIndex::first_from(int bin) const {
-  const int next = next_bin(bin);
-  if (next < 0) return nullptr;
-  Block* best = roots_[next];
-  if (is_tree(best)) [[unlikely]] return SizeTrees::first(tree_of(best));
-  while (best->left != nullptr) best = best->left;
-  return best;
+  if ((here | later) == 0) [[unlikely]] return -1;
+  const int next = std::countr_zero(later) & 63;  // none: 0, which is not used then
+  const std::uint64_t in_here = -static_cast<std::uint64_t>(here != 0);  // all ones, or 0
+  const std::uint64_t bits = here | (bits_[next] & ~in_here);
+  const auto in_word = static_cast<int>((static_cast<std::uint64_t>(word) & in_here) |
+                                        (static_cast<std::uint64_t>(next) & ~in_here));
+  return (in_word << 6) + std::countr_zero(bits);
 }
 
 // The first block whose (size, offset) is at least the given pair.
 inline Block* SizeIndex::find_after(std::uint64_t size, std::uint64_t offset) const {
-  const int bin = bin_of(size);
+  int bin = next_bin(bin_of(size));
   const Key wanted = SizeNode::key(size, offset);
-  Block* best = nullptr;
-  Block* node = roots_[bin];
-  if (is_tree(node)) [[unlikely]] return find_in_tree(bin, wanted);
-  while (node != nullptr) {
-    const bool too_small = key(node) < wanted;
-    best = too_small ? best : node;
-    node = *child(node, too_small);
+  while (bin >= 0) {  // a second time when all in the size's own bin come before
+    Block* node = roots_[bin];
+    if (is_tree(node)) [[unlikely]] return find_in_tree(bin, wanted);
+    Block* best = nullptr;
+    while (node != nullptr) {
+      const bool before = key(node) < wanted;
+      best = before ? best : node;
+      node = *child(node, before);
+    }
+    if (best != nullptr) [[likely]] return best;
+    bin = next_bin(bin + 1);
   }
-  return best != nullptr ? best : first_from(bin + 1);
+  return nullptr;
 }
 
 inline Block* SizeIndex::find(std::uint64_t size) const { return find_after(size, 0); }

@@ -14,7 +14,7 @@ namespace tenon {
 // Of one stream's lane. Under the lane's lock.
 class LaneCounters {
  public:
-  using Board = PeakBoard<3>;
+  using Board = PeakBoard<2>;  // blocks and bytes; requested bytes
 
   // What came and went, each at one store a block.
   struct Count {
@@ -52,18 +52,21 @@ class LaneCounters {
   }
   void publish() {
     if (board_ == nullptr) return;
-    const Board::Levels now = {blocks.current(), bytes.current(), requested_bytes.current()};
+    const Board::Levels now = {Pair{blocks.current(), bytes.current()},
+                               Pair{requested_bytes.current(), 0}};
     allowed_drift_ = board_->publish(published_, now);
     published_ = now;
   }
-  Board::Levels peaks() const { return {blocks.peak, bytes.peak, requested_bytes.peak}; }
+  Board::Levels peaks() const {
+    return {Pair{blocks.peak, bytes.peak}, Pair{requested_bytes.peak, 0}};
+  }
   void reset_peaks() {
     for (Count* count : {&blocks, &bytes, &requested_bytes}) count->peak = count->current();
   }
 
  private:
   void publish_if_drifted() {
-    const std::int64_t drift = bytes.current() - published_[1];
+    const std::int64_t drift = bytes.current() - published_[0][1];
     if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
   }
 
@@ -104,9 +107,12 @@ class LaneTotals {
     });
     if (count > 1) {
       const LaneCounters::Board::Levels peaks = board_.peaks();
-      std::size_t i = 0;
-      for (PoolStats* stats : {&out.allocation, &out.allocated_bytes, &out.requested_bytes})
-        (*stats)[0].peak = std::max(peaks[i++], (*stats)[0].current);
+      const auto set_peak = [](PoolStats& stats, std::int64_t peak) {
+        stats[0].peak = std::max(peak, stats[0].current);
+      };
+      set_peak(out.allocation, peaks[0][0]);
+      set_peak(out.allocated_bytes, peaks[0][1]);
+      set_peak(out.requested_bytes, peaks[1][0]);
     }
     out.active[0] = out.allocation[0];
     out.active_bytes[0] = out.allocated_bytes[0];

@@ -27,7 +27,58 @@ Block* ExtentStore::take_locked(std::uint64_t size_bytes) {
     extent->whole = nullptr;
     --whole_extents_;
   }
+  use(block);
   return block;
+}
+
+ExtentStore::Pages ExtentStore::pages_around(const Block* block) {
+  const std::uint64_t begin = block->offset - static_cast<const Extent*>(block->owner)->offset;
+  return {begin / kExtentUnit, align_up(begin + block->size, kExtentUnit) / kExtentUnit};
+}
+
+ExtentStore::Pages ExtentStore::pages_inside(const Block* block) {
+  const std::uint64_t begin = block->offset - static_cast<const Extent*>(block->owner)->offset;
+  return {align_up(begin, kExtentUnit) / kExtentUnit, (begin + block->size) / kExtentUnit};
+}
+
+// A block is handed out, so its pages will be resident.
+void ExtentStore::use(const Block* block) {
+  used_bytes_ += block->size;
+  peak_used_bytes_ = std::max(peak_used_bytes_, used_bytes_);
+  may_give_back_ = std::min(may_give_back_ + block->size / kGiveBack, kGiveBackAtOnce);
+  const std::uint64_t before = resident_bytes_;
+  const Pages pages = pages_around(block);
+  for (std::uint64_t page = pages.first; page < pages.end; ++page)
+    set_resident(*static_cast<Extent*>(block->owner), page, true);
+  if (resident_bytes_ != before && fits_closely_) fit_closely();
+}
+
+// Note [close fit].
+void ExtentStore::fit_closely() {
+  const std::uint64_t enough = peak_used_bytes_ + peak_used_bytes_ / kSlack;
+  if (resident_bytes_ <= enough || may_give_back_ < kExtentUnit) return;
+  std::vector<const Block*> free;
+  for (Block* block = heap_.find(kExtentUnit); block != nullptr; block = heap_.find_after(block))
+    free.push_back(block);
+  std::sort(free.begin(), free.end(),
+            [](const Block* a, const Block* b) { return a->offset > b->offset; });
+  for (const Block* block : free) {
+    auto* extent = static_cast<Extent*>(block->owner);
+    const Pages pages = pages_inside(block);
+    for (std::uint64_t page = pages.end; page-- > pages.first;) {
+      if (resident_bytes_ <= enough || may_give_back_ < kExtentUnit) return;
+      if (!extent->resident[page]) continue;
+      backend_.purge(static_cast<char*>(extent->segment.base) + page * kExtentUnit, kExtentUnit);
+      may_give_back_ -= kExtentUnit;
+      set_resident(*extent, page, false);
+    }
+  }
+}
+
+void ExtentStore::set_resident(Extent& extent, std::uint64_t page, bool now) {
+  if (extent.resident[page] == now) return;
+  extent.resident[page] = now;
+  resident_bytes_ = now ? resident_bytes_ + kExtentUnit : resident_bytes_ - kExtentUnit;
 }
 
 Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes) {
@@ -49,6 +100,7 @@ Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent
   end_offset_ += align_up(segment->size_bytes, kExtentUnit);
   extent->whole = heap_.add_extent(extent->offset, segment->size_bytes);
   extent->whole->owner = extent.get();
+  extent->resident.resize(align_up(segment->size_bytes, kExtentUnit) / kExtentUnit);
   extents_.push_back(std::move(extent));
   ++whole_extents_;
   accounts_.change([&](AllocatorStats& stats) {
@@ -62,6 +114,7 @@ Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent
 void ExtentStore::release(Block* block, std::vector<Released>& released) {
   const std::lock_guard lock(lock_);
   auto* extent = static_cast<Extent*>(block->owner);
+  used_bytes_ -= block->size;
   block->requested = ++operations_;  // when it became free; a merger keeps the latest
   block = heap_.release(block);
   if (block->prev == nullptr && block->next == nullptr) {
@@ -101,6 +154,7 @@ void ExtentStore::decay(std::vector<Released>& released) {
 void ExtentStore::purge() {
   const std::lock_guard lock(lock_);
   purge_freed(purged_until_, operations_);
+  peak_used_bytes_ = used_bytes_;
   purged_until_ = seen_until_ = operations_;
 }
 
@@ -108,8 +162,11 @@ void ExtentStore::purge() {
 void ExtentStore::purge_freed(std::uint64_t after, std::uint64_t until) {
   if (after >= until) return;
   heap_.for_each_free([&](const Block* block) {
-    if (block->size >= kExtentUnit && block->requested > after && block->requested <= until)
-      backend_.purge(address_of(block), block->size);
+    if (block->size < kExtentUnit || block->requested <= after || block->requested > until) return;
+    backend_.purge(address_of(block), block->size);
+    const Pages pages = pages_inside(block);
+    for (std::uint64_t page = pages.first; page < pages.end; ++page)
+      set_resident(*static_cast<Extent*>(block->owner), page, false);
   });
 }
 
@@ -127,6 +184,8 @@ void ExtentStore::release_free_extents(std::vector<Released>& released) {
 void ExtentStore::give_back(std::size_t index) {
   const Segment segment = extents_[index]->segment;
   backend_.free_segment(segment);
+  for (std::uint64_t page = 0; page < extents_[index]->resident.size(); ++page)
+    set_resident(*extents_[index], page, false);
   heap_.remove_extent(extents_[index]->whole);
   extents_.erase(extents_.begin() + static_cast<std::ptrdiff_t>(index));
   --whole_extents_;

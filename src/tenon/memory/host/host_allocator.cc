@@ -38,6 +38,11 @@ LocalHeap& heap_of(const Block* block) { return *static_cast<LocalHeap*>(block->
 static_assert(sizeof(Block::link) == sizeof(std::uintptr_t));
 std::uintptr_t* word_of(Block* block) { return reinterpret_cast<std::uintptr_t*>(&block->link); }
 
+// By its bare pointer. `word` is its record's.
+bool is_held(const void* data, std::uintptr_t word, const LocalHeap& heap) {
+  return word::is_raw(word) && !heap.is_inside(data, word);
+}
+
 Held held(Slot* slot) { return {slot->data, slot, &slot->word, slot->span->block_bytes}; }
 Held held(Block* block) {
   return {ExtentStore::address_of(block), context_of(block), word_of(block), block->size};
@@ -92,6 +97,7 @@ inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint64_t 
   if (!heap.lock.try_lock_as_known_owner()) [[unlikely]] return nullptr;
   const Held* again = heap.pass_again(word);
   heap.lock.unlock_as_owner();
+  if (again != nullptr) [[likely]] heap.count_pass();
   return again;
 }
 
@@ -268,6 +274,14 @@ void HostAllocator::release_large(Block* block, std::vector<Released>& released)
 // --- By DataPtr.
 
 DataPtr HostAllocator::allocate(std::size_t size_bytes) {
+  if (size_bytes <= kMaxRequestBytes && observers_.empty()) [[likely]]
+    if (const Held* again = take_again(word::make(size_bytes, word::kOwned), streamless_key_))
+        [[likely]]
+      return DataPtr(again->data, again->context, &free_block, device_);
+  return allocate_somewhere(size_bytes);
+}
+
+DataPtr HostAllocator::allocate_somewhere(std::size_t size_bytes) {
   return allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
 }
 
@@ -290,7 +304,8 @@ void HostAllocator::free_block(void* context) {
   Block* const block = large_block_of(context);
   LocalHeap& heap = block != nullptr ? heap_of(block) : *static_cast<Slot*>(context)->span->heap;
   HostAllocator& self = heap.store().allocator();
-  if (self.observers_.empty() && heap.try_lock_as_owner()) [[likely]] {
+  if (HostThread::is_own_heap(heap) && self.observers_.empty() &&
+      heap.lock.try_lock_as_known_owner()) [[likely]] {
     const bool inside = heap.come_back(context);
     heap.lock.unlock_as_owner();
     if (inside) [[likely]] return;
@@ -336,11 +351,12 @@ void HostAllocator::raw_deallocate(void* data) {
 void HostAllocator::find_and_drop(void* data) {
   void* const entry = pages_.get(data);
   if (Block* block = large_block_of(entry)) {
-    if (ExtentStore::address_of(block) == data && word::is_raw(*word_of(block)))
+    if (ExtentStore::address_of(block) == data && is_held(data, *word_of(block), heap_of(block)))
       return drop_large(block);
   } else if (entry != nullptr) {
-    Slot* slot = static_cast<Span*>(entry)->slot_at(data);
-    if (slot != nullptr && word::is_raw(slot->word)) return drop_small(slot);
+    auto* span = static_cast<Span*>(entry);
+    Slot* slot = span->slot_at(data);
+    if (slot != nullptr && is_held(data, slot->word, *span->heap)) return drop_small(slot);
   }
   DeviceAllocator::raw_deallocate(data);  // a block that entered no map; or says what is wrong
 }

@@ -83,6 +83,7 @@ class HostAllocator final : public DeviceAllocator {
   // request (local_heap.h).
   const host::Held* take_again(std::uintptr_t word, std::uint64_t key);
   host::Held take(std::uintptr_t word, Stream stream);
+  [[gnu::noinline]] DataPtr allocate_somewhere(std::size_t size_bytes);
   [[gnu::noinline]] DataPtr allocate_anew(std::size_t size_bytes, Stream stream);
   [[gnu::noinline]] void* raw_allocate_anew(std::size_t size_bytes);
   host::Held take_elsewhere(std::uintptr_t word, Stream stream);

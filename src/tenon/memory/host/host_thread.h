@@ -39,7 +39,9 @@ class HostThread {
   static bool has_own_heap_in(std::uint64_t allocator_id) {
     return own_.key >> 32 == allocator_id;
   }
-  // Requires: one of these, for an allocator that lives.
+  // Requires: the heap lives.
+  static bool is_own_heap(const host::LocalHeap& heap) { return own_.heap == &heap; }
+  // Requires: one of the first two, for an allocator that lives.
   static host::LocalHeap& own_heap() { return *own_.heap; }
   // The thread's heap, if it is the one used last; or null.
   static host::LocalHeap* find_last_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {

@@ -88,7 +88,7 @@ void LocalHeap::release_span(Span* span, std::vector<Released>& released) {
 void LocalHeap::close_door(std::vector<Released>& released) {
   if (close_empty_door()) return;
   settle_door();
-  waiting_ = word::kFree;
+  waiting_.store(word::kFree, std::memory_order_relaxed);
   account.freed(static_cast<std::int64_t>(door_.block_bytes),
                 static_cast<std::int64_t>(word::requested(door_word_)));
   store_.allocator().give_back(*this, door_, released);

@@ -28,12 +28,11 @@ constexpr std::uint64_t size_class_bytes(int size_class) {
   return (static_cast<std::uint64_t>(8 + size_class % 8 + 1) << shift) * kSmallestClass;
 }
 
-// How much memory a thread takes at a time for blocks of a class: at least 8 blocks, at most 1024.
+// How much memory a thread takes at a time for blocks of a class: at least 4 blocks, at most 1024.
 constexpr std::uint64_t span_bytes(int size_class) {
   const std::uint64_t block = size_class_bytes(size_class);
   if (block <= 4 * 1024) return 64 * 1024;
-  if (block <= 16 * 1024) return 256 * 1024;
-  return 512 * 1024;
+  return block <= 16 * 1024 ? 128 * 1024 : 256 * 1024;
 }
 
 static_assert(size_class_of(kLargestClass) == kClasses - 1);

@@ -18,8 +18,8 @@ void PoolCounters::add_to(AllocatorStats& out, StatPool which) const {
   add(out.requested_bytes[p], requested_bytes);
   add(out.inactive_split[p], inactive_split);
   add(out.inactive_split_bytes[p], inactive_split_bytes);
-  add(out.active[p], {allocation.current + pending, highest_active(), allocation.allocated});
-  add(out.active_bytes[p], {allocated_bytes.current + pending_bytes, highest_active_bytes(),
+  add(out.active[p], {allocation.current + pending, active_peak, allocation.allocated});
+  add(out.active_bytes[p], {allocated_bytes.current + pending_bytes, active_bytes_peak,
                             allocated_bytes.allocated});
 }
 
@@ -33,8 +33,8 @@ PoolCounters Counts::told() const {
   out.inactive_split_bytes = split_bytes;
   out.pending = pending[0];
   out.pending_bytes = pending[1];
-  out.active_peak = active_peak[0];
-  out.active_bytes_peak = active_peak[1];
+  out.active_peak = highest_active()[0];
+  out.active_bytes_peak = highest_active()[1];
   return out;
 }
 

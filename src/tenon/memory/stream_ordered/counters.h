@@ -7,7 +7,7 @@
 
 #include "tenon/memory/stats.h"
 #include "tenon/memory/stream_ordered/extent.h"
-#include "tenon/memory/stream_ordered/level.h"
+#include "tenon/memory/level.h"
 
 namespace tenon {
 
@@ -20,13 +20,9 @@ struct PoolCounters {
   Stat inactive_split_bytes;
   std::int64_t pending = 0;        // freed, but other streams still use them; active all the same
   std::int64_t pending_bytes = 0;
-  std::int64_t active_peak = 0;    // of allocation + pending, while anything is pending
+  std::int64_t active_peak = 0;    // of allocation + pending
   std::int64_t active_bytes_peak = 0;
 
-  std::int64_t highest_active() const { return std::max(allocation.peak, active_peak); }
-  std::int64_t highest_active_bytes() const {
-    return std::max(allocated_bytes.peak, active_bytes_peak);
-  }
   // Adds this share to what the pool `which` of `out` has.
   void add_to(AllocatorStats& out, StatPool which) const;
 };
@@ -44,9 +40,8 @@ struct Counts {
   Pair active_peak = {};         // of used + pending, while anything is pending
 
   Pair active() const { return used.current() + pending; }
-  void raise_active_peak() {
-    for (const int i : {0, 1}) active_peak[i] = std::max(active_peak[i], active()[i]);
-  }
+  Pair highest_active() const { return active_peak > used.peak ? active_peak : used.peak; }
+  void raise_active_peak() { active_peak = active() > active_peak ? active() : active_peak; }
   void reset_peaks();
   PoolCounters told() const;
 };
@@ -58,6 +53,7 @@ class HeapCounters {
   void add_pool(Counts& of) { pools_[pools_[0] == nullptr ? 0 : 1] = &of; }
 
   PoolCounters both() const;
+  const Counts& of_both() const { return both_; }
   std::int64_t allocated_bytes() const { return both_.used.current()[1]; }
   std::int64_t peak_allocated_bytes() const { return both_.used.peak[1]; }
 

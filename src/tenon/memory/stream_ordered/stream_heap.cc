@@ -30,6 +30,10 @@ StreamHeap::StreamHeap(StreamOrderedAllocator& allocator, Stream stream)
 // ------------------------------------------------------------------------------------------------
 // The common path
 
+Block* StreamHeap::place(Pool pool, std::uint64_t requested, std::uint64_t rounded, bool grown) {
+  return place_in(state_of(pool), requested, rounded, grown);
+}
+
 void StreamHeap::close_door_slowly() {
   Block* const block = std::exchange(door_, nullptr);
   const bool inside = std::exchange(waiting_, 0) != 0;
@@ -233,21 +237,29 @@ void StreamHeap::add_stats(AllocatorStats& out) const {
   state_of(Pool::kLarge).counts.told().add_to(out, StatPool::kLarge);
 }
 
-StreamHeap::Board::Levels StreamHeap::levels(bool peaks) const {
+StreamHeap::Board::Levels StreamHeap::levels() const {
   Board::Levels out = {};
-  std::size_t i = 0;
-  for (const PoolCounters& c :
-       {counters_.both(), state_of(Pool::kSmall).counts.told(),
-        state_of(Pool::kLarge).counts.told()}) {
-    for (const Stat* stat : {&c.allocation, &c.allocated_bytes, &c.requested_bytes})
-      out[i++] = peaks ? stat->peak : stat->current;
-    out[i++] = peaks ? c.highest_active() : c.allocation.current + c.pending;
-    out[i++] = peaks ? c.highest_active_bytes() : c.allocated_bytes.current + c.pending_bytes;
+  const Counts* const counts[] = {&counters_.of_both(), &pools_[0].counts, &pools_[1].counts};
+  for (const std::size_t i : {0, 1, 2}) {
+    out[i] = counts[i]->used.current();
+    out[3 + i] = counts[i]->active();
   }
+  out[6][0] = counts[0]->requested.current();
+  out[7] = Pair{counts[1]->requested.current(), counts[2]->requested.current()};
   return out;
 }
 
-StreamHeap::Board::Levels StreamHeap::peak_levels() const { return levels(true); }
+StreamHeap::Board::Levels StreamHeap::peak_levels() const {
+  Board::Levels out = {};
+  const Counts* const counts[] = {&counters_.of_both(), &pools_[0].counts, &pools_[1].counts};
+  for (const std::size_t i : {0, 1, 2}) {
+    out[i] = counts[i]->used.peak;
+    out[3 + i] = counts[i]->highest_active();
+  }
+  out[6][0] = counts[0]->requested.peak;
+  out[7] = Pair{counts[1]->requested.peak, counts[2]->requested.peak};
+  return out;
+}
 
 void StreamHeap::join_board(Board* board) {
   if (board_ != nullptr) return;
@@ -257,7 +269,7 @@ void StreamHeap::join_board(Board* board) {
 
 void StreamHeap::publish() {
   if (board_ == nullptr) return;
-  const Board::Levels now = levels(false);
+  const Board::Levels now = levels();
   allowed_drift_ = board_->publish(published_, now);
   published_ = now;
 }

@@ -60,8 +60,9 @@ struct PoolRules {
 // repeats, branches that cannot be foretold would cost more than it saves.
 class StreamHeap {
  public:
-  // allocation, allocated_bytes, requested_bytes, active, active_bytes: for all, small, large.
-  using Board = PeakBoard<15>;
+  // Blocks and bytes of all, small, large; of the active ones of each; requested bytes of all (and
+  // 0), of small and large.
+  using Board = PeakBoard<8>;
 
   // Holds the heap's lock, with the door closed unless it is to be left as it is.
   enum class Door : bool { kClosed, kAsItIs };
@@ -117,7 +118,7 @@ class StreamHeap {
   // --- By steps.
   // A block of at least `rounded` bytes from what the stream has, or null. Where the stream has
   // just grown for this request, the rules on oversize blocks do not keep the new one from it.
-  Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded, bool grown = false);
+  Block* place(Pool pool, std::uint64_t requested, std::uint64_t rounded, bool grown);
   // The block comes back; reusable on this stream at once.
   void release(Block* block);
 
@@ -165,6 +166,7 @@ class StreamHeap {
   // From now on peaks are shared with other heaps.
   void join_board(Board* board);
   void publish();
+  Board::Levels levels() const;
   Board::Levels peak_levels() const;
   // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
   void add_snapshot(std::vector<SegmentInfo>& out) const;
@@ -185,18 +187,17 @@ class StreamHeap {
     std::vector<Event> events;
   };
 
-  Board::Levels levels(bool peaks) const;
   void publish_if_drifted() {
     if (board_ == nullptr) [[likely]] return;
-    const std::int64_t drift = counters_.allocated_bytes() - published_[1];
+    const std::int64_t drift = counters_.allocated_bytes() - published_[0][1];
     if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
   }
 
   PoolState& state_of(const Block* block) {
     return state_of(static_cast<const Extent*>(block->owner)->pool);
   }
-  PoolState& state_of(Pool pool) { return pools_[static_cast<int>(pool)]; }
-  const PoolState& state_of(Pool pool) const { return pools_[static_cast<int>(pool)]; }
+  PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
+  const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
   std::uint64_t next_sequence() {
     const std::uint64_t next = sequence_.load(std::memory_order_relaxed) + 1;
     sequence_.store(next, std::memory_order_release);
@@ -204,6 +205,7 @@ class StreamHeap {
   }
   void close_door_slowly();
   void count_passed(const Block* block);
+  Block* place_in(PoolState& pool, std::uint64_t requested, std::uint64_t rounded, bool grown);
   static bool may_be_unfit(const PoolState& pool, const Block* block);
   Block* choose(const PoolState& pool, Block* block, std::uint64_t rounded, bool grown) const;
   static Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
@@ -228,9 +230,12 @@ class StreamHeap {
   Backend& backend_;
   const Stream stream_;
   std::atomic<const void*> owner_{nullptr};
-  PoolState pools_[kPools];
+  // A pointer to each of the pools: a compiler that knows the distance between them would rather
+  // multiply it again than keep the outcome.
+  PoolState* const states_[kPools] = {&pools_[0], &pools_[1]};
   HeapCounters counters_;
   std::atomic<std::uint64_t> sequence_{0};  // written under the lock
+  PoolState pools_[kPools];
 
   Board* board_ = nullptr;  // null while this is the only heap
   Board::Levels published_ = {};
@@ -253,7 +258,7 @@ inline Block* StreamHeap::place_at_once(Pool which, std::uint64_t requested,
   Block* block = nullptr;
   if (door_ == nullptr && !has_remote_frees() && !has_pending()) [[likely]] {
     adopt();
-    block = place(which, requested, rounded);
+    block = place_in(state_of(which), requested, rounded, false);
   } else {
     block = pass_again(requested);
   }
@@ -276,9 +281,9 @@ inline bool StreamHeap::release_at_once(Block* block) {
   return done;
 }
 
-inline Block* StreamHeap::place(Pool which, std::uint64_t requested, std::uint64_t rounded,
-                                bool grown) {
-  PoolState& pool = state_of(which);
+[[gnu::always_inline]] inline Block* StreamHeap::place_in(PoolState& pool,
+                                                         std::uint64_t requested,
+                                                         std::uint64_t rounded, bool grown) {
   Block* block = pool.heap.find(rounded);
   if (block != nullptr && may_be_unfit(pool, block)) block = choose(pool, block, rounded, grown);
   if (block == nullptr) [[unlikely]] return nullptr;
@@ -338,8 +343,8 @@ inline bool StreamHeap::back_spares_pages(const PoolRules& rules, const Block* b
 }
 
 inline void StreamHeap::return_to_heap(PoolState& pool, Block* block) {
-  counters_.forget_requested(pool.counts, static_cast<std::int64_t>(block->requested));
   freed_request_ = block->requested;
+  counters_.forget_requested(pool.counts, static_cast<std::int64_t>(freed_request_));
   block->requested = next_sequence();
   const Block* merged = pool.heap.release(block);
   count_whole(pool, merged, +1);

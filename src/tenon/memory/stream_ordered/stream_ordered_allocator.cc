@@ -232,13 +232,17 @@ AllocatorStats StreamOrderedAllocator::stats() const {
   });
   if (heaps < 2) return out;
   const StreamHeap::Board::Levels peaks = peak_board_.peaks();
-  std::size_t i = 0;
-  for (std::size_t pool = 0; pool < 3; ++pool)
-    for (PoolStats* family : {&out.allocation, &out.allocated_bytes, &out.requested_bytes,
-                              &out.active, &out.active_bytes}) {
-      Stat& stat = (*family)[pool];
-      stat.peak = std::max(peaks[i++], stat.current);
-    }
+  const auto set_peak = [](Stat& stat, std::int64_t peak) {
+    stat.peak = std::max(peak, stat.current);
+  };
+  const std::int64_t requested[] = {peaks[6][0], peaks[7][0], peaks[7][1]};
+  for (const std::size_t pool : {0, 1, 2}) {
+    set_peak(out.allocation[pool], peaks[pool][0]);
+    set_peak(out.allocated_bytes[pool], peaks[pool][1]);
+    set_peak(out.active[pool], peaks[3 + pool][0]);
+    set_peak(out.active_bytes[pool], peaks[3 + pool][1]);
+    set_peak(out.requested_bytes[pool], requested[pool]);
+  }
   return out;
 }
 
