@@ -140,12 +140,26 @@ void touched_pairs(const std::vector<Peer>& all, int passes) {
   }
 }
 
+// What no pair can be below: two calls that do nothing.
+[[gnu::noinline]] void* allocate_nothing(std::size_t) {
+  asm volatile("");
+  return nullptr;
+}
+[[gnu::noinline]] void free_nothing(void*) { asm volatile(""); }
+
 void cached_pairs(int passes) {
   fmt::print("\na cached pair, not touched; ns, medians of {} passes\n", passes);
-  fmt::print("{:>10} {:>10} {:>10}\n", "size", "raw", "DataPtr");
+  fmt::print("{:>10} {:>10} {:>10} {:>10}\n", "size", "two calls", "raw", "DataPtr");
   for (std::size_t size = 64; size <= 256 * kMiB; size *= 4) {
     const std::vector<double> ns = medians(
         passes, {[&] {
+                   return ns_per_call(200000, [&] {
+                     void* data = allocate_nothing(size);
+                     asm volatile("" : : "r"(data) : "memory");
+                     free_nothing(data);
+                   });
+                 },
+                 [&] {
                    return ns_per_call(200000, [&] {
                      void* data = host.raw_allocate(size);
                      asm volatile("" : : "r"(data) : "memory");
@@ -158,7 +172,8 @@ void cached_pairs(int passes) {
                      asm volatile("" : : "r"(data.get()) : "memory");
                    });
                  }});
-    fmt::print("{:>10} {:>10.1f} {:>10.1f}\n", tenon::format_byte_size(size), ns[0], ns[1]);
+    fmt::print("{:>10} {:>10.1f} {:>10.1f} {:>10.1f}\n", tenon::format_byte_size(size), ns[0],
+               ns[1], ns[2]);
   }
 }
 
@@ -203,6 +218,7 @@ std::size_t resident_bytes() {
 struct SlotFigures {
   double ns_per_operation = 0;
   std::size_t peak_resident_bytes = 0;
+  std::size_t peak_live_bytes = 0;  // in pages that were touched: what nobody can be below
 };
 
 // 64 live blocks of 4 KiB to 16 MiB (uniform in the logarithm), replaced in random order, one byte
@@ -216,18 +232,27 @@ SlotFigures live_slots(const Peer& peer) {
     constexpr int kWarmUp = 20000;
     constexpr int kOperations = 20000;
     const std::size_t before = resident_bytes();
-    std::vector<void*> slots(64, nullptr);
+    struct Block {
+      void* data = nullptr;
+      std::size_t page_bytes = 0;
+    };
+    std::vector<Block> slots(64);
+    std::size_t live = 0;
     tenon::Random random(7);
     SlotFigures figures;
     auto start = Clock::now();
     for (int i = 0; i < kWarmUp + kOperations; ++i) {
       if (i == kWarmUp) start = Clock::now();
-      void*& slot = slots[random.below(slots.size())];
-      if (slot != nullptr) peer.free(slot);
+      Block& slot = slots[random.below(slots.size())];
+      if (slot.data != nullptr) peer.free(slot.data);
       const double exponent = 12 + 12 * static_cast<double>(random.below(1u << 20)) / (1u << 20);
       const auto size = static_cast<std::size_t>(std::exp2(exponent));
-      slot = peer.allocate(64, tenon::align_up(size, 64));
-      touch(slot, size);
+      slot.data = peer.allocate(64, tenon::align_up(size, 64));
+      touch(slot.data, size);
+      live -= slot.page_bytes;
+      slot.page_bytes = tenon::align_up(size, 4096);
+      live += slot.page_bytes;
+      figures.peak_live_bytes = std::max(figures.peak_live_bytes, live);
       if (i % 64 == 0)
         figures.peak_resident_bytes =
             std::max(figures.peak_resident_bytes, resident_bytes() - before);
@@ -251,11 +276,14 @@ int main(int argc, char** argv) {
   const std::vector<Peer> all = peers();
 
   fmt::print("64 live blocks of 4 KiB-16 MiB, page-touched: time an operation, peak resident\n");
+  std::size_t peak_live_bytes = 0;
   for (const Peer& peer : all) {
     const SlotFigures figures = live_slots(peer);
     fmt::print("{:>10} {:>10.1f} us {:>8.0f} MB\n", peer.name, figures.ns_per_operation / 1e3,
                static_cast<double>(figures.peak_resident_bytes) / 1e6);
+    peak_live_bytes = figures.peak_live_bytes;
   }
+  fmt::print("{:>10} {:>22.0f} MB\n", "live", static_cast<double>(peak_live_bytes) / 1e6);
 
   // With only one thread ever started, glibc skips its atomics: that would be no comparison.
   std::thread([] {}).join();

@@ -336,6 +336,25 @@ TEST(StitchedAllocator, MovesPagesBetweenStreams) {
   EXPECT_LE(allocator.reserved_bytes(), 256 * kMiB);
 }
 
+TEST(StitchedAllocator, ThreadsTakeEachOthersPagesOnlyWhenMemoryIsShort) {
+  SimBackend backend({.capacity_bytes = 768 * kMiB, .lag_ns = 1'000'000});
+  const Stream side = backend.create_stream();
+  StitchedAllocator allocator(backend);
+  const DataPtr kept = allocator.allocate(64 * kMiB);
+  allocator.allocate(240 * kMiB).clear();
+  std::thread([&] {
+    allocator.allocate_on(240 * kMiB, side).clear();
+    EXPECT_EQ(allocator.reserved_bytes(), 544 * kMiB);
+    allocator.allocate_on(256 * kMiB, side).clear();
+    EXPECT_EQ(allocator.reserved_bytes(), 560 * kMiB) << "its own pages serve it again";
+    const DataPtr most = allocator.allocate_on(700 * kMiB, side);
+    allocator.check_invariants();
+  }).join();
+  EXPECT_LE(allocator.reserved_bytes(), 768 * kMiB);
+  const DataPtr back = allocator.allocate(240 * kMiB);
+  allocator.check_invariants();
+}
+
 // A small block goes to the end of the free block where it enters no free page.
 TEST(StitchedAllocator, LeavesFreePagesWhole) {
   SimBackend backend;

@@ -80,13 +80,11 @@ TEST_P(ThreadLayout, DoesNotDependOnOtherThreads) {
   }
 }
 
-// Not unified and stitched: they strand no memory, so what one stream may take depends on what the
-// others leave. (plan serves what its plan does not foresee from caching; here that is nearly all.)
+// (plan serves what its plan does not foresee from caching; here that is nearly all.)
 std::vector<std::string> policies_that_promise_it() {
   std::vector<std::string> names;
   for (const Policy& policy : policies())
-    if (policy.name != "unified" && policy.name != "stitched" && policy.name != "null")
-      names.push_back(policy.name);
+    if (policy.name != "null") names.push_back(policy.name);
   return names;
 }
 

@@ -1,6 +1,7 @@
 // The unified allocator on several streams, under failures, and over random histories.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <stdexcept>
@@ -167,6 +168,79 @@ TEST(UnifiedAllocator, FreedWithEventsPendingOnAnotherStreamItWaits) {
   backend.advance_to(2 * kLagNs);
   block = allocator.allocate(600 * kMiB);
   EXPECT_EQ(block.get(), address) << "the event is over";
+}
+
+TEST(UnifiedAllocator, ThreadsTakeEachOthersMemoryOnlyWhenItIsShort) {
+  SimBackend backend(fake_device(2 * kGiB, kLagNs));
+  const Stream side = backend.create_stream();
+  UnifiedAllocator allocator(backend);
+  allocator.allocate(700 * kMiB).clear();
+  std::thread([&] {
+    allocator.allocate_on(700 * kMiB, side).clear();
+    EXPECT_EQ(allocator.reserved_bytes(), 1400 * kMiB);
+    DataPtr own = allocator.allocate_on(700 * kMiB, side);
+    EXPECT_EQ(allocator.reserved_bytes(), 1400 * kMiB);
+    const DataPtr others = allocator.allocate_on(690 * kMiB, side);
+    EXPECT_EQ(allocator.reserved_bytes(), 1400 * kMiB) << "a third heap would not fit";
+    allocator.check_invariants();
+  }).join();
+  allocator.check_invariants();
+}
+
+// The common path of either stream needs its own lane alone; whoever looks at all of them, or at
+// somebody else's buffer, sees a whole state.
+TEST(UnifiedAllocator, QuestionsAndThreadsDoNotMeetHalfway) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream streams[] = {backend.create_stream(), backend.create_stream()};
+  std::atomic<const void*> seen[2] = {};
+  std::atomic<int> running{2};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 2; ++t)
+    threads.emplace_back([&, t] {
+      Random random(t + 1);
+      std::vector<DataPtr> blocks;
+      for (int i = 0; i < 3000; ++i) {
+        blocks.push_back(allocator.allocate_on(1 + random.below(3 * kMiB), streams[t]));
+        if (random.chance(0.05)) allocator.record_stream(blocks.back(), streams[1 - t]);
+        if (random.chance(0.05)) seen[t] = blocks.back().get();
+        if (blocks.size() < 30) continue;
+        std::swap(blocks[random.below(blocks.size())], blocks.back());
+        blocks.pop_back();
+      }
+      --running;
+    });
+  std::uint64_t answers = 0;
+  while (running > 0) {
+    for (const auto& data : seen) {
+      if (data == nullptr) continue;
+      try {
+        answers += allocator.get_buffer_id(data) != 0;
+      } catch (const InvalidPointer&) {
+        ++answers;  // freed since
+      }
+    }
+    allocator.check_invariants();
+    const AllocatorStats stats = allocator.stats();
+    EXPECT_LE(stats.allocated_bytes[0].current, stats.active_bytes[0].current);
+    EXPECT_LE(stats.requested_bytes[0].current, stats.allocated_bytes[0].current);
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(allocator.get_active_memory(), 0u);
+  allocator.empty_cache();
+  EXPECT_EQ(backend.used_bytes(), 0u);
+}
+
+TEST(UnifiedAllocator, PeaksOverSeveralStreamsAreOfTheirSum) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream side = backend.create_stream();
+  DataPtr a = allocator.allocate(40 * kMiB);
+  DataPtr b = allocator.allocate_on(40 * kMiB, side);
+  b.clear();
+  a.clear();
+  const DataPtr c = allocator.allocate_on(60 * kMiB, side);
+  EXPECT_NEAR(static_cast<double>(allocator.get_peak_memory()), 80.0 * kMiB, 2.0 * kMiB);
 }
 
 TEST(UnifiedAllocator, ADestroyedStreamsMemoryIsNotLost) {

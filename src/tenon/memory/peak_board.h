@@ -12,11 +12,15 @@
 namespace tenon {
 
 // Each stream publishes its levels now and then, not at every call: when its bytes have drifted
-// from what it last published by kDriftBytes or 1/64 of the total, whichever is more. So a peak
-// over several streams is off by at most that for each stream; with one stream nothing is published
-// and peaks are exact. The first pair is of blocks and bytes; these bytes decide.
+// from what it last published by kDriftBytes or 1/64 of the peak so far, whichever is more. So a
+// peak over several streams is off by at most that for each stream; with one stream nothing is
+// published and peaks are exact. The first pair is of blocks and bytes; these bytes decide.
+//
+// What a publication writes lies together (Note [room under the peak]). The peaks, which seldom
+// change, and whatever lies beside the board, which may be read at every allocation, are on other
+// cache lines.
 template <std::size_t kPairs>
-class PeakBoard {
+class alignas(64) PeakBoard {
  public:
   static constexpr std::int64_t kDriftBytes = 1 << 20;
   using Levels = std::array<Pair, kPairs>;
@@ -26,31 +30,41 @@ class PeakBoard {
     const std::lock_guard lock(lock_);
     Pair lowest = {};
     for (std::size_t i = 0; i < kPairs; ++i) {
-      totals_[i].room -= now[i] - before[i];
-      lowest |= totals_[i].room;
+      rooms_[i] -= now[i] - before[i];
+      lowest |= rooms_[i];
     }
-    if (any_negative(lowest))
-      for (Level<Pair>& total : totals_) total.settle();
-    return std::max(kDriftBytes, totals_[0].current()[1] / 64);
+    if (any_negative(lowest)) [[unlikely]]
+      for_each([](Level<Pair>& total) { total.settle(); });
+    return std::max(kDriftBytes, peaks_[0][1] / 64);
   }
   Levels peaks() const {
     const std::lock_guard lock(lock_);
-    Levels out;
-    for (std::size_t i = 0; i < kPairs; ++i) out[i] = totals_[i].peak;
-    return out;
+    return peaks_;
   }
   void raise_peaks(const Levels& floor) {
     const std::lock_guard lock(lock_);
-    for (std::size_t i = 0; i < kPairs; ++i) totals_[i].raise_peak(floor[i]);
+    std::size_t i = 0;
+    for_each([&](Level<Pair>& total) { total.raise_peak(floor[i++]); });
   }
   void reset_peaks() {
     const std::lock_guard lock(lock_);
-    for (Level<Pair>& total : totals_) total.reset_peak();
+    for_each([](Level<Pair>& total) { total.reset_peak(); });
   }
 
  private:
+  template <typename Change>
+  void for_each(Change&& change) {
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      Level<Pair> total{peaks_[i], rooms_[i]};
+      change(total);
+      peaks_[i] = total.peak;
+      rooms_[i] = total.room;
+    }
+  }
+
   mutable SpinLock lock_;
-  std::array<Level<Pair>, kPairs> totals_ = {};
+  Levels rooms_ = {};
+  alignas(64) Levels peaks_ = {};
 };
 
 }  // namespace tenon

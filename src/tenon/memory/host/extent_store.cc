@@ -55,7 +55,8 @@ void ExtentStore::use(const Block* block) {
 
 // Note [close fit].
 void ExtentStore::fit_closely() {
-  const std::uint64_t enough = peak_used_bytes_ + peak_used_bytes_ / kSlack;
+  const std::uint64_t enough =
+      peak_used_bytes_ + std::max(peak_used_bytes_ / kSlack, kLeastSlack);
   if (resident_bytes_ <= enough || may_give_back_ < kExtentUnit) return;
   std::vector<const Block*> free;
   for (Block* block = heap_.find(kExtentUnit); block != nullptr; block = heap_.find_after(block))

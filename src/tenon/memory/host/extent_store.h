@@ -50,7 +50,7 @@ struct Released {
 // Note [close fit]: on such a backend the store also keeps what is resident near what is in use. No
 // placement that cannot move blocks does: under random sizes best fit touches 1.2 to 1.3 times the
 // most that was ever in use. So when a block is the first in some huge page, and there are now more
-// pages that may be resident than kSlack over the highest use, free ones go back to the system, the
+// pages that may be resident than the highest use and kSlack, free ones go back to the system, the
 // last first: best fit reaches these least. (Of six orders this one had the fewest pages touched
 // again, half of what the longest free first had.) A page that goes back is touched again at the
 // price of a fault, so what goes back is at most kGiveBack of the bytes taken since: a program that
@@ -61,6 +61,7 @@ class ExtentStore {
  public:
   static constexpr std::uint64_t kDecayOperations = 4096;
   static constexpr std::uint64_t kSlack = 12;              // a twelfth; Note [close fit]
+  static constexpr std::uint64_t kLeastSlack = 16 << 20;   // bytes
   static constexpr std::uint64_t kGiveBack = 8;            // an eighth
   static constexpr std::uint64_t kGiveBackAtOnce = 64 << 20;
 

@@ -40,8 +40,9 @@ namespace tenon {
 //
 // Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a
 // thread of the allocator's looks around once in that time, and what has been idle for one to two
-// of them goes back to the system, in whole huge pages. empty_cache and trim do so at once. On such
-// a backend, and after an idle second only, a placement may so depend on the clock.
+// of them goes back to the system, in whole huge pages. empty_cache and trim do so at once. Free
+// pages beyond what was ever in use do not wait for that: Note [close fit] (extent_store.h). On
+// such a backend, and after an idle second only, a placement may so depend on the clock.
 //
 // fork: the child has the whole allocator. What other threads were about to do happens not at all
 // or wholly; their heaps are adopted by the child's next threads.

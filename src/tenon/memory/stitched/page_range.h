@@ -97,6 +97,9 @@ class PageRange {
       return m.slot == Slot{this, slot};
     });
   }
+  // A page came to live here (1), or left (-1).
+  void count_home(int change) { homes_ += change; }
+  std::uint64_t home_bytes() const { return static_cast<std::uint64_t>(homes_) * page_bytes_; }
   // Slots from here on were never mapped.
   std::uint32_t slots_used() const { return static_cast<std::uint32_t>(mapped_.size()); }
 
@@ -105,6 +108,7 @@ class PageRange {
   AddressRange addresses_;
   std::uint64_t page_bytes_;
   std::vector<Page*> mapped_;  // by slot
+  std::int64_t homes_ = 0;
 };
 
 }  // namespace tenon

@@ -117,6 +117,7 @@ std::optional<AddressRange> StitchedAllocator::reserve_range(std::uint64_t page_
 // Growth
 
 bool StitchedAllocator::grow(StreamHeap& heap, Pool pool, std::uint64_t rounded) {
+  growing_ = &heap;
   note_highest_live(heap, rounded);
   if (back_window(heap, pool, rounded)) return true;
   finish_pending_frees();
@@ -143,17 +144,30 @@ bool StitchedAllocator::back_window(StreamHeap& heap, Pool pool, std::uint64_t r
 
 void StitchedAllocator::note_highest_live(const StreamHeap& heap, std::uint64_t rounded) {
   auto live = static_cast<std::int64_t>(rounded);
+  std::int64_t& highest = streams_[heap.stream().id].highest_live;
   for_each_heap([&](StreamHeap& each) {
+    if (!is_own(each)) return;
     const StreamHeap::Lock lock(each);
     live += each.allocated_bytes();
-    if (&each == &heap) highest_live_ = std::max(highest_live_, each.peak_allocated_bytes());
+    highest = std::max(highest, streams_[each.stream().id].highest_live);
+    if (&each == &heap) highest = std::max(highest, each.peak_allocated_bytes());
   });
-  highest_live_ = std::max(highest_live_, live);
+  highest_live_ = highest = std::max(highest, live);
 }
 
 bool StitchedAllocator::within_slack(std::uint64_t more) const {
-  return static_cast<double>(reserved_now() + more) <=
+  return static_cast<double>(held_by_this_thread() + more) <=
          (1 + stitched_.slack) * static_cast<double>(highest_live_);
+}
+
+// Bytes of the pages that live with its streams, and of those that live nowhere.
+std::uint64_t StitchedAllocator::held_by_this_thread() const {
+  std::uint64_t held = 0;
+  for (const Page* page : spare_) held += page->handle.size_bytes;
+  for (const auto& [id, stream] : streams_)
+    for (const auto& range : stream.ranges)
+      if (range != nullptr && is_own(range->heap())) held += range->home_bytes();
+  return held;
 }
 
 // Marks and appends the pages in which no block lives: those in the smallest free blocks first,
@@ -207,6 +221,7 @@ Page* StitchedAllocator::obtain(PageRange& range, const Window& window) {
   Page* page = within_slack(range.page_bytes()) ? create(range) : nullptr;
   if (page == nullptr) page = steal(range, window);
   if (page == nullptr) page = create(range);
+  if (page == nullptr) page = steal_from_other_streams(range, Of::kOtherThreads);
   if (page == nullptr && release_other_sizes(range)) page = create(range);
   return page;
 }
@@ -223,7 +238,7 @@ Page* StitchedAllocator::create(const PageRange& range) {
   return spare_.back();
 }
 
-// An idle page of the same range, of the stream's other pool, or of another stream.
+// An idle page of the same range, of the stream's other pool, or of another stream of the thread.
 Page* StitchedAllocator::steal(PageRange& range, const Window& window) {
   while (true) {
     for (; next_idle_ < idle_.size(); ++next_idle_) {
@@ -232,7 +247,7 @@ Page* StitchedAllocator::steal(PageRange& range, const Window& window) {
       move_out(page);
       return page;
     }
-    if (searched_pools_) return steal_from_other_streams(range);
+    if (searched_pools_) return steal_from_other_streams(range, Of::kThisThread);
     searched_pools_ = true;
     for (const auto& other : streams_.at(range.heap().stream().id).ranges)
       if (other != nullptr && other.get() != &range && other->page_bytes() == range.page_bytes())
@@ -241,11 +256,12 @@ Page* StitchedAllocator::steal(PageRange& range, const Window& window) {
 }
 
 // In order of stream id. The marks go before the lock does: they would be out of date.
-Page* StitchedAllocator::steal_from_other_streams(const PageRange& range) {
+Page* StitchedAllocator::steal_from_other_streams(const PageRange& range, Of whose) {
   for (const auto& [id, stream] : streams_) {
     if (id == range.heap().stream().id) continue;
     for (const auto& other : stream.ranges) {
       if (other == nullptr || other->page_bytes() != range.page_bytes()) continue;
+      if (is_own(other->heap()) != (whose == Of::kThisThread)) continue;
       const StreamHeap::Lock lock(other->heap());
       other->heap().drain_remote_frees();
       std::vector<Page*> idle;
@@ -318,6 +334,7 @@ void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot
     page->arrived = range.heap().advance();  // this stream waits for that one since just now
   page->has_home = true;
   page->home = {{&range, slot}, 0};
+  range.count_home(+1);
   BestFitHeap& blocks = blocks_of(range);
   Block at;
   at.offset = range.address_of(slot);
@@ -335,6 +352,7 @@ void StitchedAllocator::move_out(Page* page) {
   const std::uint64_t stamp = block->requested;  // the sequence number of the last free in it
   spare_.push_back(page);
   page->has_home = false;
+  range.count_home(-1);
   page->home.stamp = std::max(stamp, page->arrived);
   range.mapping(page->home.slot.index).stamp = stamp;
 
@@ -401,8 +419,10 @@ void StitchedAllocator::check_invariants() const {
   StreamOrderedAllocator::check_invariants();
   const std::lock_guard device_lock(device_mutex_);
   std::uint64_t bytes = 0;
+  std::map<const PageRange*, std::uint64_t> homes;
   for (const auto& page : pages_) {
     bytes += page->handle.size_bytes;
+    if (page->has_home) ++homes[page->home.slot.range];
     const bool spare = std::find(spare_.begin(), spare_.end(), page.get()) != spare_.end();
     TENON_CHECK(spare != page->has_home, "a page is both spare and at home, or neither");
     for (const Mapping& mapping : page->mappings)
@@ -415,6 +435,9 @@ void StitchedAllocator::check_invariants() const {
     for (const auto& range : stream.ranges) {
       if (range == nullptr) continue;
       const StreamHeap::Lock lock(range->heap());
+      TENON_CHECK(homes[range.get()] * range->page_bytes() == range->home_bytes(),
+                  "{} pages live in a range, counted {} bytes", homes[range.get()],
+                  range->home_bytes());
       for (const Block* block : blocks_of(*range).unbacked()) {
         const std::uint32_t end =
             std::min(range->slots_used(), range->slot_at(block->offset + block->size));

@@ -15,7 +15,8 @@ namespace tenon {
 
 struct StitchedSettings {
   // How much more than the highest live size may be held before pages are moved instead of created:
-  // the one setting that trades memory against driver time. 0.01 is one per cent.
+  // the one setting that trades memory against driver time. 0.01 is one per cent. Counted for the
+  // streams that one thread uses (Note [Threads apart]).
   double slack = 0.01;
   // The sizes of pages. The driver charges by the page; what partly used pages waste grows with it.
   // 0: by the memory there is (Note [Page size]). Blocks of up to 1 MiB are few bytes in all, but
@@ -46,6 +47,13 @@ struct StitchedSettings {
 // which at least 512 fill the memory (the device's, or the allocator's limit if that is less), from
 // the driver's granularity up to 16 MiB: larger ones save little time and waste more.
 //
+// Note [Threads apart]. Pages move between the streams of one thread as they do within a stream.
+// Threads do not take each other's: two programs that grow and shrink at once would take the same
+// pages back and forth, and each step stops both; and where a thread's blocks lie would depend on
+// what the others happen to do. So each thread holds what its own streams need, and what is held in
+// all is at most the sum of these. When the driver has no more, or the limit is reached, idle pages
+// go to whoever wants them.
+//
 // Streams: within one stream a moved page needs no wait, since work on both addresses is in stream
 // order. A page that another stream used last is ordered behind that use by an event; the host
 // waits only to undo a mapping that is not settled, as the last resort. Memory is never stranded.
@@ -71,6 +79,8 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   struct StreamState {
     std::unique_ptr<StreamClock> clock;
     std::unique_ptr<PageRange> ranges[kPools];
+    // Most bytes at once in blocks of the streams of its thread, as seen when this one grew
+    std::int64_t highest_live = 0;
   };
 
   PageRange* range_of(StreamHeap& heap, Pool pool);
@@ -87,8 +97,14 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   Page* create(const PageRange& range);
   Page* steal(PageRange& range, const Window& window);
   bool release_other_sizes(const PageRange& range);
-  Page* steal_from_other_streams(const PageRange& range);
+  enum class Of : bool { kThisThread, kOtherThreads };
+  Page* steal_from_other_streams(const PageRange& range, Of whose);
+  // Whether it and the heap that grows belong to one thread.
+  bool is_own(const StreamHeap& heap) const {
+    return &heap == growing_ || heap.is_owned_by_this_thread();
+  }
   bool within_slack(std::uint64_t more) const;
+  std::uint64_t held_by_this_thread() const;
   std::uint64_t page_bytes(Pool pool) const {
     return pool == Pool::kSmall ? stitched_.small_page_bytes : stitched_.page_bytes;
   }
@@ -106,9 +122,10 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   std::map<std::uint32_t, StreamState> streams_;  // by stream id
   std::vector<std::unique_ptr<Page>> pages_;
   std::vector<Page*> spare_;        // pages without a home, latest last
-  std::int64_t highest_live_ = 0;   // most bytes in blocks at once, as seen at growth
 
   std::uint64_t epoch_ = 0;         // number of the growth under way
+  const StreamHeap* growing_ = nullptr;
+  std::int64_t highest_live_ = 0;   // most bytes that its thread had in blocks
   std::vector<Page*> idle_;         // its idle pages, the best to take first
   std::size_t next_idle_ = 0;
   bool searched_pools_ = false;     // idle_ has those of the stream's other pool too

@@ -26,6 +26,7 @@ struct BufferHeap {
   BufferPool* pool = nullptr;
   Block* first = nullptr;         // its lowest block; the same object for as long as the heap lives
   std::uint64_t buffers_out = 0;  // in use, or freed but pending
+  std::uint64_t idle_since = 0;   // see IdleHeaps
   BufferHeap* older = nullptr;    // links of the list of idle heaps
   BufferHeap* newer = nullptr;
 };

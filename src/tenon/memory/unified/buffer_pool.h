@@ -11,6 +11,8 @@
 
 namespace tenon::unified {
 
+struct Lane;
+
 enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
 
 // Free memory of a pool is in one of three states:
@@ -31,22 +33,24 @@ enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
 // a free, so a constant number of steps per free over any run. Not thread-safe.
 class BufferPool {
  public:
-  // Counts its cached buffers in `stats` as inactive splits.
-  BufferPool(BufferRecords& records, AllocatorStats& stats, std::uint32_t stream, Storage storage,
-             SizeClass size_class)
-      : records_(records),
+  // Counts its cached buffers in `stats` as inactive splits. `records` and `stats` are the lane's.
+  BufferPool(Lane& lane, BufferRecords& records, AllocatorStats& stats, std::uint32_t stream,
+             Storage storage, SizeClass size_class)
+      : lane_(lane),
+        records_(records),
         stats_(stats),
         stream_(stream),
         storage_(storage),
         size_class_(size_class) {}
 
+  Lane& lane() const { return lane_; }
   std::uint32_t stream() const { return stream_; }
   Storage storage() const { return storage_; }
   SizeClass size_class() const { return size_class_; }
 
   // Adds to a pair of statistics, of all pools and of this kind. `sign` is 1 or -1.
   void count(PoolStats AllocatorStats::*number, PoolStats AllocatorStats::*bytes, int sign,
-             std::uint64_t size_bytes);
+             std::uint64_t size_bytes) const;
 
   // The smallest cached buffer of `size_bytes` to `most_bytes`, no longer cached; or null.
   Buffer* take(std::uint64_t size_bytes, std::uint64_t most_bytes);
@@ -80,6 +84,7 @@ class BufferPool {
           buffer->size_bytes());
   }
 
+  Lane& lane_;
   BufferRecords& records_;
   AllocatorStats& stats_;
   const std::uint32_t stream_;
@@ -98,7 +103,7 @@ inline StatPool stat_pool(const BufferPool& pool) {
 }
 
 inline void BufferPool::count(PoolStats AllocatorStats::*number, PoolStats AllocatorStats::*bytes,
-                              int sign, std::uint64_t size_bytes) {
+                              int sign, std::uint64_t size_bytes) const {
   const auto amount = static_cast<std::int64_t>(size_bytes);
   for (const auto i : {std::size_t{0}, static_cast<std::size_t>(stat_pool(*this))}) {
     if (sign > 0) {

@@ -1,6 +1,7 @@
 // Where the records of buffers live, and how a bare pointer leads to one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "tenon/base/pointer_map.h"
@@ -9,11 +10,13 @@
 
 namespace tenon::unified {
 
-// All buffers of one allocator. A buffer enters the map when it is cut from a heap and leaves it
-// when it joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
+// All buffers of one stream's pools. A buffer enters the map when it is cut from a heap and leaves
+// it when it joins the heap's room again: recycling touches no map. O(1). Not thread-safe.
 class BufferRecords {
  public:
-  explicit BufferRecords(UnifiedAllocator* allocator) : allocator_(allocator) {}
+  // Buffers are numbered after `last_id`, which all streams share.
+  BufferRecords(UnifiedAllocator* allocator, std::atomic<std::uint64_t>& last_id)
+      : allocator_(allocator), last_id_(last_id) {}
   ~BufferRecords() {
     by_address_.for_each([](const void*, Buffer* buffer) { delete buffer->shape; });
   }
@@ -28,7 +31,7 @@ class BufferRecords {
     buffer->heap = heap;
     buffer->data =
         static_cast<std::byte*>(heap->segment.base) + (place->offset - heap->base_offset);
-    buffer->id = ++last_id_;
+    buffer->id = 1 + last_id_.fetch_add(1, std::memory_order_relaxed);
     place->context = buffer;
     by_address_.insert(buffer->data, buffer);
     return buffer;
@@ -62,10 +65,10 @@ class BufferRecords {
 
  private:
   UnifiedAllocator* const allocator_;
+  std::atomic<std::uint64_t>& last_id_;
   Slab<Buffer> buffers_;
   Slab<BufferUse> uses_;
   PointerMap<Buffer> by_address_;
-  std::uint64_t last_id_ = 0;
 };
 
 }  // namespace tenon::unified

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tenon/base/error.h"
+#include "tenon/memory/unified/lane.h"
 
 namespace tenon::unified {
 
@@ -23,7 +24,7 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
   if (!segment) return false;
   heap->segment = *segment;
   pool.add_heap(heap.get());
-  link_idle(heap.get());
+  pool.lane().idle.add(heap.get());
   heaps_.push_back(heap.release());
   reserved_bytes_ += segment->size_bytes;
   ++stats_.num_device_alloc;
@@ -40,7 +41,7 @@ void HeapSupply::release(BufferHeap* heap) {
   BufferPool& pool = *heap->pool;
   const std::uint64_t size_bytes = heap->segment.size_bytes;
   pool.remove_heap(heap);
-  unlink_idle(heap);
+  pool.lane().idle.remove(heap);
   heaps_.erase(std::find(heaps_.begin(), heaps_.end(), heap));
   reserved_bytes_ -= size_bytes;
   ++stats_.num_device_free;
@@ -51,19 +52,6 @@ void HeapSupply::release(BufferHeap* heap) {
   }
   released_.push_back({heap->segment.base, size_bytes, pool.stream()});
   delete heap;
-}
-
-void HeapSupply::link_idle(BufferHeap* heap) {
-  heap->older = newest_;
-  heap->newer = nullptr;
-  (newest_ != nullptr ? newest_->newer : oldest_) = heap;
-  newest_ = heap;
-}
-
-void HeapSupply::unlink_idle(BufferHeap* heap) {
-  (heap->older != nullptr ? heap->older->newer : oldest_) = heap->newer;
-  (heap->newer != nullptr ? heap->newer->older : newest_) = heap->older;
-  heap->older = heap->newer = nullptr;
 }
 
 }  // namespace tenon::unified

@@ -1,4 +1,4 @@
-// Where the heaps of the unified allocator come from, and which of them could go back.
+// Where the heaps of the unified allocator come from, and where they go back to.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace tenon::unified {
 
-// All heaps of one allocator. A heap with no buffer out is idle; idle heaps form a list, the one
-// that became idle first at its head, and only they can go back to the driver.
+// All heaps of one allocator. Only one that is idle (IdleHeaps, of its pool's lane) can go back to
+// the driver.
 //
-// Not thread-safe. Counts segments, reserved bytes and device calls in the statistics it is given.
+// Not thread-safe; what changes a lane requires its lock. Counts segments, reserved bytes and
+// device calls in the statistics it is given.
 class HeapSupply {
  public:
   HeapSupply(Backend& backend, AllocatorStats& stats) : backend_(backend), stats_(stats) {}
@@ -25,14 +26,6 @@ class HeapSupply {
   // One more heap for the pool. False: the driver has no memory.
   bool grow(BufferPool& pool, std::uint64_t size_bytes);
 
-  void went_out(BufferHeap* heap) {
-    if (heap->buffers_out++ == 0) unlink_idle(heap);
-  }
-  void came_back(BufferHeap* heap) {
-    if (--heap->buffers_out == 0) link_idle(heap);
-  }
-
-  BufferHeap* oldest_idle() const { return oldest_; }
   // Throws what the driver throws; the heap is then idle as before. Requires: the heap is idle.
   void release(BufferHeap* heap);
 
@@ -48,14 +41,9 @@ class HeapSupply {
   std::vector<Released> take_released() { return std::exchange(released_, {}); }
 
  private:
-  void link_idle(BufferHeap* heap);
-  void unlink_idle(BufferHeap* heap);
-
   Backend& backend_;
   AllocatorStats& stats_;
   std::vector<BufferHeap*> heaps_;  // owned
-  BufferHeap* oldest_ = nullptr;    // of the idle ones
-  BufferHeap* newest_ = nullptr;
   std::uint64_t reserved_bytes_ = 0;
   std::vector<Released> released_;
 };

@@ -16,6 +16,7 @@ using unified::Buffer;
 using unified::BufferHeap;
 using unified::BufferPool;
 using unified::BufferUse;
+using unified::Lane;
 using unified::SizeClass;
 using unified::Storage;
 using unified::StreamPoint;
@@ -23,7 +24,6 @@ using unified::StreamPoint;
 namespace {
 
 constexpr std::uint64_t kLargeAlignment = 256;
-constexpr std::uint32_t kMaxStreams = 1 << 16;  // stream ids are dense; a larger one is a mistake
 
 const UnifiedOptions& checked(const UnifiedOptions& options) {
   if (!is_power_of_two(options.alignment) || options.alignment < 16 || options.alignment > kMiB)
@@ -44,7 +44,6 @@ UnifiedAllocator::UnifiedAllocator(Backend& backend, const UnifiedOptions& optio
                                                                          : Storage::kPrivate)),
       limits_(backend, options.limit_bytes),
       clocks_(backend),
-      records_(this),
       supply_(backend, stats_) {
   if (default_storage_ == Storage::kShared && !backend.limits().unified)
     throw InvalidArgument(fmt::format("{} does not share its memory with the host: storage must "
@@ -78,10 +77,50 @@ DataPtr UnifiedAllocator::allocate_buffer(std::size_t size_bytes, Stream stream,
   return obtain(make_request(size_bytes, stream, storage, false));
 }
 
+// Note [The common path]: what the stream has, under its lane's lock alone.
 DataPtr UnifiedAllocator::obtain(const Request& request) {
+  Lane* lane = lanes_.find(request.stream);
+  Buffer* buffer = nullptr;
+  if (lane != nullptr) [[likely]] {
+    const BiasedGuard lock(lane->lock);
+    lane->user.store(thread_mark(), std::memory_order_relaxed);
+    if (BufferPool* pool = lane->pools[request.pool_index()].get()) [[likely]]
+      buffer = reuse_at_once(*pool, request);
+    if (buffer != nullptr) [[likely]] hand_out(buffer, request);
+  }
+  return buffer != nullptr ? wrap({buffer, false}, request) : obtain_slowly(request);
+}
+
+DataPtr UnifiedAllocator::wrap(const Grant& grant, const Request& request) {
+  report(grant.fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, grant.buffer->data,
+         request.requested_bytes, request.stream);
+  return DataPtr(grant.buffer->data, grant.buffer, &free_block, device_);
+}
+
+Lane& UnifiedAllocator::make_lane(Stream stream) {
+  StreamSlots<Lane>::check(stream);
+  const std::lock_guard growing(mutex_);
+  if (Lane* lane = lanes_.find(stream)) return *lane;
+  auto made = std::make_unique<Lane>(this, last_id_, idle_clock_, stream.id,
+                                     clocks_.clock_of(stream.id));
+  made->user.store(thread_mark(), std::memory_order_relaxed);
+  bool alone = true;
+  lanes_.for_each([&](Lane& other) {
+    const std::lock_guard lock(other.lock);
+    if (alone) peaks_.raise_peaks(other.levels(&Stat::peak));
+    alone = false;
+    other.join(&peaks_);
+    clocks_.expect_mark(other.clock);
+  });
+  if (!alone) made->join(&peaks_);
+  return lanes_.add(stream, std::move(made));
+}
+
+DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
+  if (lanes_.find(request.stream) == nullptr) make_lane(request.stream);
   std::vector<unified::HeapSupply::Released> released;
   const auto try_once = [&] {
-    const std::lock_guard lock(mutex_);
+    const World world(*this);
     Grant grant = serve(request);
     if (grant.buffer == nullptr) grant = serve_by_eviction(request);
     if (grant.buffer != nullptr) hand_out(grant.buffer, request);
@@ -90,36 +129,40 @@ DataPtr UnifiedAllocator::obtain(const Request& request) {
   };
   Grant grant = try_once();
   report_released(released);
-  if (grant.buffer == nullptr) [[unlikely]] {
-    int asked = UnifiedCallbackRegistry::instance().report(
-        nullptr, UnifiedAllocatorCallback::EventType::kAllocationFailed);
-    asked += pressure_.relieve(request.size_bytes).called;
-    if (asked > 0) {
-      grant = try_once();
-      report_released(released);
-    }
-    if (grant.buffer == nullptr) {
-      std::uint64_t held = 0;
-      {
-        const std::lock_guard lock(mutex_);
-        ++stats_.num_ooms;
-        held = supply_.reserved_bytes();
-      }
-      const std::uint64_t hard = limits_.hard_limit_bytes();
-      const std::uint64_t total = backend_.memory().total_bytes;
-      throw_out_of_memory(request.requested_bytes, request.stream, std::min(hard, total),
-                          limits_.advice(request.size_bytes, held));
-    }
+  if (grant.buffer != nullptr) [[likely]] return wrap(grant, request);
+  int asked = UnifiedCallbackRegistry::instance().report(
+      nullptr, UnifiedAllocatorCallback::EventType::kAllocationFailed);
+  asked += pressure_.relieve(request.size_bytes).called;
+  if (asked > 0) {
+    grant = try_once();
+    report_released(released);
+    if (grant.buffer != nullptr) return wrap(grant, request);
   }
-  Buffer* buffer = grant.buffer;
-  report(grant.fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, buffer->data,
-         request.requested_bytes, request.stream);
-  return DataPtr(buffer->data, buffer, &free_block, device_);
+  std::uint64_t held = 0;
+  {
+    const World world(*this);
+    ++stats_.num_ooms;
+    held = supply_.reserved_bytes();
+  }
+  const std::uint64_t total = backend_.memory().total_bytes;
+  throw_out_of_memory(request.requested_bytes, request.stream,
+                      std::min(limits_.hard_limit_bytes(), total),
+                      limits_.advice(request.size_bytes, held));
 }
 
 void UnifiedAllocator::free_block(void* context) {
   Buffer* buffer = static_cast<Buffer*>(context);
-  buffer->allocator->free(buffer, buffer->data);
+  UnifiedAllocator& self = *buffer->allocator;
+  void* const data = buffer->data;
+  const std::uint64_t requested = buffer->requested_bytes;
+  Lane& lane = buffer->heap->pool->lane();
+  bool done = false;
+  {
+    const BiasedGuard lock(lane.lock);
+    done = self.put_back_at_once(lane, buffer);
+  }
+  if (!done) [[unlikely]] return self.free_slowly(data);
+  self.report(MemoryEvent::kFreed, data, requested, {self.device_, lane.stream});
 }
 
 void* UnifiedAllocator::raw_allocate(std::size_t size_bytes) {
@@ -128,27 +171,18 @@ void* UnifiedAllocator::raw_allocate(std::size_t size_bytes) {
   return block.get();
 }
 
-void UnifiedAllocator::deallocate(void* data) {
-  if (data == nullptr) return;
-  free(nullptr, data);
-}
-
-// By record, or by address when there is no record.
-void UnifiedAllocator::free(Buffer* buffer, void* data) {
+void UnifiedAllocator::free_slowly(void* data) {
   std::uint64_t requested = 0;
   Stream stream{device_, 0};
   std::vector<unified::HeapSupply::Released> released;
   {
-    const std::lock_guard lock(mutex_);
-    if (buffer == nullptr) buffer = find_in_use(data, "deallocate");
-    if (buffer->state != Buffer::State::kInUse) [[unlikely]] refuse_pointer(data, "free");
+    const World world(*this);
+    Buffer* buffer = find_in_use(data, "free");
     requested = buffer->requested_bytes;
     stream.id = buffer->stream;
     put_back(buffer);
-    if (limits_.cache_limit() != unified::MemoryLimits::kNoLimit) [[unlikely]] {
-      trim_to_cache_limit();
-      released = supply_.take_released();
-    }
+    trim_to_cache_limit();
+    released = supply_.take_released();
   }
   report(MemoryEvent::kFreed, data, requested, stream);
   report_released(released);
@@ -172,32 +206,30 @@ void UnifiedAllocator::report_released(
     report(MemoryEvent::kReleased, heap.base, heap.size_bytes, {device_, heap.stream});
 }
 
-// --- Serving a request. All below under mutex_.
+// --- Serving a request: with the World, but for what is said to need the lane's lock only.
 
-BufferPool& UnifiedAllocator::pool_of(const Request& request) {
-  const std::uint32_t stream = request.stream.id;
-  if (stream >= pools_.size()) [[unlikely]] {
-    if (stream >= kMaxStreams)
-      throw InvalidArgument(fmt::format("{} is no stream that a backend handed out",
-                                        to_string(request.stream)));
-    pools_.resize(stream + 1);
-  }
-  auto& pool = pools_[stream].pools[static_cast<std::size_t>(request.storage) * 3 +
-                                    static_cast<std::size_t>(request.size_class)];
-  if (pool == nullptr) [[unlikely]]
-    pool = std::make_unique<BufferPool>(records_, stats_, stream, request.storage,
-                                        request.size_class);
-  return *pool;
+UnifiedAllocator::World::World(const UnifiedAllocator& allocator)
+    : allocator_(allocator), growing_(allocator.mutex_) {
+  allocator_.lanes_.for_each([](Lane& lane) { lane.lock.lock(); });
+}
+
+UnifiedAllocator::World::~World() {
+  allocator_.lanes_.for_each([](Lane& lane) { lane.lock.unlock(); });
 }
 
 UnifiedAllocator::Grant UnifiedAllocator::serve(const Request& request) {
-  BufferPool& pool = pool_of(request);
+  BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
   if (Buffer* buffer = reuse(pool, request)) return {buffer, false};
-  if (Buffer* buffer = borrow(request)) return {buffer, false};
-  if (!grow(pool, request)) return {};
-  Buffer* buffer = pool.place(request.size_bytes, request.alignment);
-  TENON_CHECK(buffer != nullptr, "a new heap has no room for {} bytes", request.size_bytes);
-  return {buffer, true};
+  if (Buffer* buffer = borrow(request, From::kThisThread)) return {buffer, false};
+  const bool is_short = passes(request.heap_bytes(false), limits_.soft_limit_bytes());
+  if (is_short)
+    if (Buffer* buffer = borrow(request, From::kOtherThreads)) return {buffer, false};
+  if (grow(pool, request)) {
+    Buffer* buffer = pool.place(request.size_bytes, request.alignment);
+    TENON_CHECK(buffer != nullptr, "a new heap has no room for {} bytes", request.size_bytes);
+    return {buffer, true};
+  }
+  return {is_short ? nullptr : borrow(request, From::kOtherThreads), false};
 }
 
 // How large a free buffer may be that is reused whole.
@@ -207,16 +239,28 @@ std::uint64_t UnifiedAllocator::largest_acceptable(std::uint64_t size_bytes) con
                   static_cast<std::uint64_t>(static_cast<double>(size_bytes) * factor));
 }
 
-// From what the pool has that its own stream may use at once.
-Buffer* UnifiedAllocator::reuse(BufferPool& pool, const Request& request) {
-  const std::uint64_t most = largest_acceptable(request.size_bytes);
-  if (Buffer* buffer = pool.take(request.size_bytes, most)) return buffer;
+// From what the pool has that its own stream may use at once. Under the lane's lock.
+Buffer* UnifiedAllocator::reuse_at_once(BufferPool& pool, const Request& request) {
+  if (Buffer* buffer = pool.take(request.size_bytes, largest_acceptable(request.size_bytes)))
+    return buffer;
   if (Buffer* buffer = pool.place(request.size_bytes, request.alignment)) return buffer;
-  if (settle_pending(pool) > 0)
-    if (Buffer* buffer = pool.take(request.size_bytes, most)) return buffer;
+  return pool.pending().empty() ? merge_and_place(pool, request) : nullptr;
+}
+
+Buffer* UnifiedAllocator::merge_and_place(BufferPool& pool, const Request& request) {
   if (pool.cached_bytes() == 0 || pool.mergeable_bytes() < request.size_bytes) return nullptr;
   pool.merge_cached();
   return pool.place(request.size_bytes, request.alignment);
+}
+
+// The same, and with what has settled meanwhile.
+Buffer* UnifiedAllocator::reuse(BufferPool& pool, const Request& request) {
+  if (Buffer* buffer = reuse_at_once(pool, request)) return buffer;
+  if (pool.pending().empty()) return nullptr;
+  if (settle_pending(pool) > 0)
+    if (Buffer* buffer = pool.take(request.size_bytes, largest_acceptable(request.size_bytes)))
+      return buffer;
+  return merge_and_place(pool, request);
 }
 
 // A pending buffer whose other users all come before what the requesting stream does next.
@@ -238,45 +282,44 @@ Buffer* UnifiedAllocator::take_pending(BufferPool& pool, const Request& request)
   Buffer* buffer = pending[best];
   clocks_.order_after(stream, buffer->freed);
   pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(best));
-  supply_.came_back(buffer->heap);
+  pool.lane().idle.came_back(buffer->heap);
   pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, -1, buffer->size_bytes());
   return buffer;
 }
 
-// From what other streams left: no heap is opened while one of them has memory to spare.
-Buffer* UnifiedAllocator::borrow(const Request& request) {
-  if (pools_.size() < 2) return nullptr;
-  const std::size_t slot = static_cast<std::size_t>(request.storage) * 3 +
-                           static_cast<std::size_t>(request.size_class);
-  for (const StreamPools& stream : pools_) {
-    BufferPool* pool = stream.pools[slot].get();
-    if (pool == nullptr) continue;
-    if (Buffer* buffer = take_pending(*pool, request)) return buffer;
-    if (pool->stream() == request.stream.id) continue;
-    Buffer* buffer = reuse(*pool, request);
-    if (buffer == nullptr) continue;
+// From what other streams left; and what is pending of the own.
+Buffer* UnifiedAllocator::borrow(const Request& request, From whose) {
+  Buffer* found = nullptr;
+  lanes_.for_each([&](Lane& lane) {
+    BufferPool* pool = lane.pools[request.pool_index()].get();
+    if (found != nullptr || pool == nullptr) return;
+    const bool is_own = lane.stream == request.stream.id || lane.is_this_threads();
+    if (is_own != (whose == From::kThisThread)) return;
+    found = take_pending(*pool, request);
+    if (found != nullptr || lane.stream == request.stream.id) return;
+    found = reuse(*pool, request);
+    if (found == nullptr) return;
     try {
-      clocks_.order_after(request.stream.id, buffer->freed);
+      clocks_.order_after(request.stream.id, found->freed);
     } catch (...) {
-      pool->cache(buffer);
+      pool->cache(found);
       throw;
     }
-    return buffer;
-  }
-  return nullptr;
+  });
+  return found;
 }
 
 bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
   const std::uint64_t soft = limits_.soft_limit_bytes();
   const std::uint64_t hard = limits_.hard_limit_bytes();
-  const auto passes = [&](std::uint64_t bytes, std::uint64_t limit) {
-    return bytes > limit || supply_.reserved_bytes() > limit - bytes;
-  };
   std::uint64_t bytes = request.heap_bytes(false);
   if (passes(bytes, soft)) {
     bytes = request.heap_bytes(true);
-    while (supply_.oldest_idle() != nullptr && passes(bytes, soft))
-      supply_.release(supply_.oldest_idle());
+    while (passes(bytes, soft)) {
+      BufferHeap* heap = oldest_idle();
+      if (heap == nullptr) break;
+      supply_.release(heap);
+    }
   }
   if (!passes(bytes, hard) && supply_.grow(pool, bytes)) return true;
   const std::uint64_t exact = unified::dedicated_heap_bytes(request.size_bytes);
@@ -288,58 +331,113 @@ bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
 UnifiedAllocator::Grant UnifiedAllocator::serve_by_eviction(const Request& request) {
   ++stats_.num_alloc_retries;
   settle_everything();
-  if (supply_.oldest_idle() == nullptr) return serve(request);
+  if (oldest_idle() == nullptr) return serve(request);
   const std::uint64_t needed = request.heap_bytes(true);
   const std::uint64_t before = supply_.reserved_bytes();
-  while (supply_.oldest_idle() != nullptr && before - supply_.reserved_bytes() < needed)
-    supply_.release(supply_.oldest_idle());
+  while (before - supply_.reserved_bytes() < needed) {
+    BufferHeap* heap = oldest_idle();
+    if (heap == nullptr) break;
+    supply_.release(heap);
+  }
   if (const Grant grant = serve(request); grant.buffer != nullptr) return grant;
-  if (supply_.oldest_idle() == nullptr) return {};
-  while (supply_.oldest_idle() != nullptr) supply_.release(supply_.oldest_idle());
+  if (oldest_idle() == nullptr) return {};
+  release_idle();
   return serve(request);
 }
 
+BufferHeap* UnifiedAllocator::oldest_idle() const {
+  BufferHeap* oldest = nullptr;
+  lanes_.for_each([&](Lane& lane) {
+    BufferHeap* heap = lane.idle.oldest();
+    if (heap != nullptr && (oldest == nullptr || heap->idle_since < oldest->idle_since))
+      oldest = heap;
+  });
+  return oldest;
+}
+
+void UnifiedAllocator::release_idle() {
+  while (BufferHeap* heap = oldest_idle()) supply_.release(heap);
+}
+
+// Under the lock of the buffer's lane.
 void UnifiedAllocator::hand_out(Buffer* buffer, const Request& request) {
   BufferPool& pool = *buffer->heap->pool;
-  supply_.went_out(buffer->heap);
-  records_.drop_uses(buffer);
+  Lane& lane = pool.lane();
+  lane.idle.went_out(buffer->heap);
+  lane.records.drop_uses(buffer);
   buffer->state = Buffer::State::kInUse;
   buffer->stream = request.stream.id;
   buffer->requested_bytes = request.requested_bytes;
   const std::uint64_t size = buffer->size_bytes();
   pool.count(&AllocatorStats::allocation, &AllocatorStats::allocated_bytes, 1, size);
   pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, 1, size);
-  stats_.requested_bytes[0].increase(static_cast<std::int64_t>(request.requested_bytes));
-  stats_.requested_bytes[static_cast<std::size_t>(stat_pool(pool))].increase(
-      static_cast<std::int64_t>(request.requested_bytes));
+  const auto requested = static_cast<std::int64_t>(request.requested_bytes);
+  lane.stats.requested_bytes[0].increase(requested);
+  lane.stats.requested_bytes[static_cast<std::size_t>(stat_pool(pool))].increase(requested);
+  lane.publish_if_drifted();
 }
 
 // --- A buffer comes back.
 
+// When nothing but its own stream used the buffer. Under the lane's lock. False: nothing happened.
+bool UnifiedAllocator::put_back_at_once(Lane& lane, Buffer* buffer) {
+  if (buffer->state != Buffer::State::kInUse || buffer->uses != nullptr ||
+      buffer->stream != lane.stream ||
+      limits_.cache_limit() != unified::MemoryLimits::kNoLimit) [[unlikely]]
+    return false;
+  count_back(lane, buffer);
+  buffer->freed = clocks_.tick(lane.clock);
+  if (clocks_.is_mark_due(lane.clock)) [[unlikely]] mark_for_others(lane);
+  make_cached(*buffer->heap->pool, buffer);
+  return true;
+}
+
+// An event for the thread's other streams, or for those that have no thread yet, if there are any.
+void UnifiedAllocator::mark_for_others(Lane& lane) {
+  const void* const user = lane.user.load(std::memory_order_relaxed);
+  int strangers = 0;
+  lanes_.for_each([&](const Lane& other) {
+    strangers += &other != &lane && other.user.load(std::memory_order_relaxed) != user;
+  });
+  if (clocks_.count() - strangers > 1)
+    clocks_.try_mark(lane.clock);
+  else
+    clocks_.put_off_mark(lane.clock);
+}
+
 void UnifiedAllocator::put_back(Buffer* buffer) {
   BufferPool& pool = *buffer->heap->pool;
-  const std::uint64_t size = buffer->size_bytes();
-  const auto requested = static_cast<std::int64_t>(buffer->requested_bytes);
-  pool.count(&AllocatorStats::allocation, &AllocatorStats::allocated_bytes, -1, size);
-  stats_.requested_bytes[0].decrease(requested);
-  stats_.requested_bytes[static_cast<std::size_t>(stat_pool(pool))].decrease(requested);
-  delete std::exchange(buffer->shape, nullptr);
-
+  Lane& lane = pool.lane();
+  count_back(lane, buffer);
   const StreamPoint freed = clocks_.tick(buffer->stream);
-  if (buffer->stream == pool.stream()) [[likely]]
+  if (buffer->stream == pool.stream())
     buffer->freed = freed;
   else
-    records_.add_use(buffer, freed, false);
+    lane.records.add_use(buffer, freed, false);
   for (BufferUse* use = buffer->uses; use != nullptr; use = use->next)
     if (std::exchange(use->open, false)) use->point = clocks_.tick(use->point.stream);
-  if (settle(buffer)) [[likely]] {
-    pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, -1, size);
-    supply_.came_back(buffer->heap);
-    pool.cache(buffer);
-    return;
-  }
+  if (settle(buffer)) return make_cached(pool, buffer);
   buffer->state = Buffer::State::kPending;
   pool.pending().push_back(buffer);
+}
+
+// The buffer is in use no more, and forgets its shape.
+void UnifiedAllocator::count_back(Lane& lane, Buffer* buffer) {
+  const BufferPool& pool = *buffer->heap->pool;
+  const auto requested = static_cast<std::int64_t>(buffer->requested_bytes);
+  pool.count(&AllocatorStats::allocation, &AllocatorStats::allocated_bytes, -1,
+             buffer->size_bytes());
+  lane.stats.requested_bytes[0].decrease(requested);
+  lane.stats.requested_bytes[static_cast<std::size_t>(stat_pool(pool))].decrease(requested);
+  delete std::exchange(buffer->shape, nullptr);
+  lane.publish_if_drifted();
+}
+
+// No stream but the pool's own has to be waited for.
+void UnifiedAllocator::make_cached(BufferPool& pool, Buffer* buffer) {
+  pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, -1, buffer->size_bytes());
+  pool.lane().idle.came_back(buffer->heap);
+  pool.cache(buffer);
 }
 
 // True when the pool's own stream may use the buffer at once.
@@ -353,7 +451,7 @@ bool UnifiedAllocator::settle(Buffer* buffer) {
   }
   // What waits for the home stream from here on waits for these uses too.
   if (!all_done) buffer->freed = clocks_.tick(home);
-  records_.drop_uses(buffer);
+  buffer->heap->pool->lane().records.drop_uses(buffer);
   return true;
 }
 
@@ -362,15 +460,13 @@ std::uint64_t UnifiedAllocator::settle_pending(BufferPool& pool) {
   if (pool.pending().empty()) [[likely]] return 0;
   for (const Buffer* buffer : pool.pending())
     for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next)
-      clocks_.try_mark(use->point.stream);
+      clocks_.try_mark(clocks_.clock_of(use->point.stream));
   clocks_.poll();
   std::uint64_t bytes = 0;
   std::erase_if(pool.pending(), [&](Buffer* buffer) {
     if (!settle(buffer)) return false;
     bytes += buffer->size_bytes();
-    pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, -1, buffer->size_bytes());
-    supply_.came_back(buffer->heap);
-    pool.cache(buffer);
+    make_cached(pool, buffer);
     return true;
   });
   return bytes;
@@ -387,12 +483,16 @@ void UnifiedAllocator::settle_everything() {
 
 void UnifiedAllocator::trim_to_cache_limit() noexcept {
   const std::uint64_t limit = limits_.cache_limit();
+  if (limit == unified::MemoryLimits::kNoLimit) return;
   const std::uint64_t wired = limits_.wired_limit();
+  std::uint64_t active = 0;
+  lanes_.for_each([&](Lane& lane) {
+    active += static_cast<std::uint64_t>(lane.stats.active_bytes[0].current);
+  });
   try {
-    while (BufferHeap* heap = supply_.oldest_idle()) {
+    while (BufferHeap* heap = oldest_idle()) {
       const std::uint64_t held = supply_.reserved_bytes();
-      const auto used = static_cast<std::uint64_t>(stats_.active_bytes[0].current);
-      if (held - used <= limit || held - heap->segment.size_bytes < wired) break;
+      if (held - active <= limit || held - heap->segment.size_bytes < wired) break;
       supply_.release(heap);
     }
   } catch (const DeviceError&) {

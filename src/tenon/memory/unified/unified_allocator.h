@@ -2,7 +2,7 @@
 // and of MLX, in one.
 #pragma once
 
-#include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "tenon/memory/device_allocator.h"
+#include "tenon/memory/stream_slots.h"
 #include "tenon/memory/unified/buffer_pool.h"
 #include "tenon/memory/unified/callbacks.h"
 #include "tenon/memory/unified/heap_sizes.h"
 #include "tenon/memory/unified/heap_supply.h"
+#include "tenon/memory/unified/lane.h"
 #include "tenon/memory/unified/memory_limits.h"
 
 namespace tenon {
@@ -47,16 +49,21 @@ struct SharedBufferPtr {
 // Reuse: the smallest cached buffer of the stream between the request and what options accept;
 // else a new buffer from the stream's free room; else all its cached buffers are merged with
 // that room; else what another stream can spare, ordered by an event if need be, so no memory is
-// stranded with a stream; and only then a new heap. Growth beyond a soft limit gives idle heaps
-// back first, growth beyond a hard one fails (MemoryLimits). When a request fails, everything idle
-// goes back, then registered callbacks and pressure callbacks are asked, then it is OutOfMemory.
+// stranded with a stream; and only then a new heap. Streams that other threads use are asked when
+// memory is short: before growth beyond a soft limit, and when there is no growth. Growth beyond a
+// soft limit gives idle heaps back first, growth beyond a hard one fails (MemoryLimits). When a
+// request fails, everything idle goes back, then registered callbacks and pressure callbacks are
+// asked, then it is OutOfMemory.
 //
 // The stream rule: a buffer belongs to the stream that allocated it until it is freed, plus those
 // that record_stream and record_events name. Its own stream may have it again at once. A stream
 // that takes over what another left is made to wait for that stream's work. The host is a stream of
 // its own: before it touches the bytes of a shared buffer directly it must wait_for_events().
 //
-// Thread safety: one mutex; held during driver calls, not while callbacks and observers run.
+// Thread safety: what a stream has is enough for most requests, and needs the lock of its lane
+// alone, which costs its usual thread next to nothing (Lane, BiasedLock). For all else everything
+// stands still (World): growth, other streams' memory, events, figures. No lock is held while
+// callbacks and observers run. Peaks over several streams are as exact as PeakBoard keeps them.
 // allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees)
 // throws InvalidPointer and changes nothing.
 class UnifiedAllocator final : public DeviceAllocator {
@@ -154,6 +161,7 @@ class UnifiedAllocator final : public DeviceAllocator {
     unified::Storage storage = unified::Storage::kPrivate;
     unified::SizeClass size_class = unified::SizeClass::kLarge;
 
+    std::size_t pool_index() const { return unified::Lane::pool_index(storage, size_class); }
     std::uint64_t heap_bytes(bool under_pressure) const {
       return size_class == unified::SizeClass::kScalar
                  ? unified::kScalarHeapBytes
@@ -164,8 +172,17 @@ class UnifiedAllocator final : public DeviceAllocator {
     unified::Buffer* buffer = nullptr;
     bool fresh = false;  // in memory that came from the driver for it
   };
-  struct StreamPools {
-    std::array<std::unique_ptr<unified::BufferPool>, 6> pools;  // by storage and size class
+  // Holds mutex_ and every lane's lock: the calling thread has everything to itself.
+  class World {
+   public:
+    explicit World(const UnifiedAllocator& allocator);
+    ~World();
+    World(const World&) = delete;
+    World& operator=(const World&) = delete;
+
+   private:
+    const UnifiedAllocator& allocator_;
+    const std::lock_guard<std::mutex> growing_;
   };
   using Buffers = std::span<const void* const>;
 
@@ -173,31 +190,53 @@ class UnifiedAllocator final : public DeviceAllocator {
   Request make_request(std::size_t size_bytes, Stream stream, unified::Storage storage,
                        bool scalar) const;
   DataPtr obtain(const Request& request);
-  void free(unified::Buffer* buffer, void* data);
+  DataPtr obtain_slowly(const Request& request);
+  DataPtr wrap(const Grant& grant, const Request& request);
+  unified::Lane& make_lane(Stream stream);
+  void free_slowly(void* data);
 
-  // --- All below under mutex_.
-  unified::BufferPool& pool_of(const Request& request);
+  // --- Under the lane's lock.
+  unified::Buffer* reuse_at_once(unified::BufferPool& pool, const Request& request);
+  static unified::Buffer* merge_and_place(unified::BufferPool& pool, const Request& request);
+  static void hand_out(unified::Buffer* buffer, const Request& request);
+  bool put_back_at_once(unified::Lane& lane, unified::Buffer* buffer);
+  void mark_for_others(unified::Lane& lane);
+  static void count_back(unified::Lane& lane, unified::Buffer* buffer);
+  static void make_cached(unified::BufferPool& pool, unified::Buffer* buffer);
+  // Calls visit(lane, buffer) for the buffer in use that starts at `data`; the lanes of this thread
+  // are searched first. Throws InvalidPointer when there is none.
+  template <typename Visit>
+  auto at_buffer(const void* data, const char* call, Visit&& visit) const;
+
+  // --- All below with the World.
   Grant serve(const Request& request);
   Grant serve_by_eviction(const Request& request);
   std::uint64_t largest_acceptable(std::uint64_t size_bytes) const;
   unified::Buffer* reuse(unified::BufferPool& pool, const Request& request);
   unified::Buffer* take_pending(unified::BufferPool& pool, const Request& request);
-  unified::Buffer* borrow(const Request& request);
+  enum class From : bool { kThisThread, kOtherThreads };
+  unified::Buffer* borrow(const Request& request, From whose);
+  bool passes(std::uint64_t more, std::uint64_t limit) const {
+    return more > limit || supply_.reserved_bytes() > limit - more;
+  }
   bool grow(unified::BufferPool& pool, const Request& request);
-  void hand_out(unified::Buffer* buffer, const Request& request);
   void put_back(unified::Buffer* buffer);
   bool settle(unified::Buffer* buffer);
   std::uint64_t settle_pending(unified::BufferPool& pool);
   void settle_everything();
+  unified::BufferHeap* oldest_idle() const;
+  void release_idle();  // all
   void trim_to_cache_limit() noexcept;
+  AllocatorStats totals() const;
   template <typename Visit>
   void for_each_pool(Visit&& visit) const {
-    for (const StreamPools& stream : pools_)
-      for (const auto& pool : stream.pools)
+    lanes_.for_each([&](unified::Lane& lane) {
+      for (const auto& pool : lane.pools)
         if (pool != nullptr) visit(*pool);
+    });
   }
   unified::Buffer* find_in_use(const void* data, const char* call) const;
-  [[noreturn]] void refuse_pointer(const void* data, const char* call) const;
+  [[noreturn]] void refuse_pointer(const void* data, const char* call, bool known) const;
 
   // --- Without it.
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
@@ -208,12 +247,14 @@ class UnifiedAllocator final : public DeviceAllocator {
   unified::MemoryLimits limits_;
   PressureCallbacks pressure_;
 
-  mutable std::mutex mutex_;
+  alignas(64) std::atomic<std::uint64_t> last_id_{0};     // of buffers
+  alignas(64) std::atomic<std::uint64_t> idle_clock_{0};  // of IdleHeaps
+  mutable std::mutex mutex_;  // whoever locks several lanes holds it; what follows needs the World
   unified::StreamClocks clocks_;
-  unified::BufferRecords records_;
-  AllocatorStats stats_;
-  std::vector<StreamPools> pools_;  // by stream id
+  AllocatorStats stats_;  // of heaps, and the num_ counters
   unified::HeapSupply supply_;
+  mutable unified::Lane::Board peaks_;
+  StreamSlots<unified::Lane> lanes_;
 };
 
 }  // namespace tenon

@@ -13,6 +13,7 @@ namespace tenon {
 using unified::Buffer;
 using unified::BufferPool;
 using unified::BufferUse;
+using unified::Lane;
 using unified::Storage;
 using unified::StreamPoint;
 
@@ -21,10 +22,10 @@ using unified::StreamPoint;
 void UnifiedAllocator::empty_cache() {
   std::vector<unified::HeapSupply::Released> released;
   const auto empty = [&] {
-    const std::lock_guard lock(mutex_);
+    const World world(*this);
     settle_everything();
     for_each_pool([](BufferPool& pool) { pool.merge_cached(); });
-    while (supply_.oldest_idle() != nullptr) supply_.release(supply_.oldest_idle());
+    release_idle();
     released = supply_.take_released();
   };
   empty();
@@ -32,7 +33,7 @@ void UnifiedAllocator::empty_cache() {
 }
 
 std::uint64_t UnifiedAllocator::free_inactive_buffers() {
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   std::uint64_t bytes = 0;
   for_each_pool([&](BufferPool& pool) { bytes += settle_pending(pool); });
   return bytes;
@@ -42,7 +43,7 @@ std::uint64_t UnifiedAllocator::set_cache_limit(std::uint64_t bytes) {
   const std::uint64_t before = limits_.set_cache_limit(bytes);
   std::vector<unified::HeapSupply::Released> released;
   {
-    const std::lock_guard lock(mutex_);
+    const World world(*this);
     trim_to_cache_limit();
     released = supply_.take_released();
   }
@@ -68,64 +69,106 @@ DataPtr UnifiedAllocator::alloc_scalar_buffer_with_value(const void* value,
 // --- Buffers by address.
 
 Buffer* UnifiedAllocator::find_in_use(const void* data, const char* call) const {
-  Buffer* buffer = records_.find(data);
-  if (buffer == nullptr || buffer->state != Buffer::State::kInUse) [[unlikely]]
-    refuse_pointer(data, call);
-  return buffer;
+  Buffer* found = nullptr;
+  bool known = false;
+  lanes_.for_each([&](Lane& lane) {
+    Buffer* buffer = found == nullptr ? lane.records.find(data) : nullptr;
+    known |= buffer != nullptr;
+    if (buffer != nullptr && buffer->state == Buffer::State::kInUse) found = buffer;
+  });
+  if (found == nullptr) [[unlikely]] refuse_pointer(data, call, known);
+  return found;
 }
 
-void UnifiedAllocator::refuse_pointer(const void* data, const char* call) const {
-  const bool known = records_.find(data) != nullptr;
+template <typename Visit>
+auto UnifiedAllocator::at_buffer(const void* data, const char* call, Visit&& visit) const {
+  using Answer = decltype(visit(std::declval<Lane&>(), std::declval<Buffer&>()));
+  std::optional<Answer> answer;
+  bool known = false;
+  for (const bool own : {true, false})
+    lanes_.for_each([&](Lane& lane) {
+      if (answer || lane.is_this_threads() != own) return;
+      const BiasedGuard lock(lane.lock);
+      Buffer* buffer = lane.records.find(data);
+      known |= buffer != nullptr;
+      if (buffer != nullptr && buffer->state == Buffer::State::kInUse)
+        answer = visit(lane, *buffer);
+    });
+  if (!answer) [[unlikely]] refuse_pointer(data, call, known);
+  return *std::move(answer);
+}
+
+void UnifiedAllocator::refuse_pointer(const void* data, const char* call, bool known) const {
   throw InvalidPointer(fmt::format(
       "{}({}): {} on {}; pass the first byte of a buffer that is in use", call, data,
       known ? "this buffer was freed already" : "no buffer of the unified allocator starts there",
       to_string(device_)));
 }
 
+void UnifiedAllocator::deallocate(void* data) {
+  if (data == nullptr) return;
+  std::uint64_t requested = 0;
+  std::uint32_t stream = 0;
+  const bool done = at_buffer(data, "deallocate", [&](Lane& lane, Buffer& buffer) {
+    requested = buffer.requested_bytes;
+    stream = lane.stream;
+    return put_back_at_once(lane, &buffer);
+  });
+  if (!done) return free_slowly(data);
+  report(MemoryEvent::kFreed, data, requested, {device_, stream});
+}
+
 std::size_t UnifiedAllocator::get_unaligned_buffer_size(const void* data) const {
-  const std::lock_guard lock(mutex_);
-  return find_in_use(data, "get_unaligned_buffer_size")->requested_bytes;
+  return at_buffer(data, "get_unaligned_buffer_size",
+                   [](Lane&, Buffer& buffer) { return buffer.requested_bytes; });
 }
 
 std::size_t UnifiedAllocator::get_buffer_size(const void* data) const {
-  const std::lock_guard lock(mutex_);
-  return find_in_use(data, "get_buffer_size")->size_bytes();
+  return at_buffer(data, "get_buffer_size",
+                   [](Lane&, Buffer& buffer) { return buffer.size_bytes(); });
 }
 
 std::uint64_t UnifiedAllocator::get_buffer_id(const void* data) const {
-  const std::lock_guard lock(mutex_);
-  return find_in_use(data, "get_buffer_id")->id;
+  return at_buffer(data, "get_buffer_id", [](Lane&, Buffer& buffer) { return buffer.id; });
 }
 
 std::vector<std::int64_t> UnifiedAllocator::get_buffer_shape(const void* data) const {
-  const std::lock_guard lock(mutex_);
-  const Buffer* buffer = find_in_use(data, "get_buffer_shape");
-  return buffer->shape == nullptr ? std::vector<std::int64_t>() : *buffer->shape;
+  return at_buffer(data, "get_buffer_shape", [](Lane&, Buffer& buffer) {
+    return buffer.shape == nullptr ? std::vector<std::int64_t>() : *buffer.shape;
+  });
 }
 
 void UnifiedAllocator::set_buffer_shape(const void* data, std::span<const std::int64_t> shape) {
-  const std::lock_guard lock(mutex_);
-  Buffer* buffer = find_in_use(data, "set_buffer_shape");
-  if (buffer->shape == nullptr) buffer->shape = new std::vector<std::int64_t>;
-  buffer->shape->assign(shape.begin(), shape.end());
+  at_buffer(data, "set_buffer_shape", [&](Lane&, Buffer& buffer) {
+    if (buffer.shape == nullptr) buffer.shape = new std::vector<std::int64_t>;
+    buffer.shape->assign(shape.begin(), shape.end());
+    return true;
+  });
 }
 
 bool UnifiedAllocator::is_shared_buffer(const void* data) const {
-  const std::lock_guard lock(mutex_);
-  return find_in_use(data, "is_shared_buffer")->heap->pool->storage() == Storage::kShared;
+  return at_buffer(data, "is_shared_buffer", [](Lane&, Buffer& buffer) {
+    return buffer.heap->pool->storage() == Storage::kShared;
+  });
 }
 
 SharedBufferPtr UnifiedAllocator::get_shared_buffer_ptr(const void* data) const {
-  const std::lock_guard lock(mutex_);
+  bool is_used_elsewhere = false;
+  SharedBufferPtr shared = at_buffer(data, "get_shared_buffer_ptr", [&](Lane&, Buffer& buffer) {
+    SharedBufferPtr seen;
+    seen.offset_bytes = buffer.place->offset - buffer.heap->base_offset;
+    seen.retain_count = 1;
+    if (const auto* host = static_cast<const std::byte*>(buffer.heap->segment.host);
+        host != nullptr && buffer.heap->pool->storage() == Storage::kShared)
+      seen.host = host + seen.offset_bytes;
+    is_used_elsewhere = buffer.uses != nullptr;
+    return seen;
+  });
+  if (!is_used_elsewhere) return shared;
+  const World world(*this);
   const Buffer* buffer = find_in_use(data, "get_shared_buffer_ptr");
-  SharedBufferPtr shared;
-  shared.offset_bytes = buffer->place->offset - buffer->heap->base_offset;
-  shared.retain_count = 1;
   for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next)
     if (use->open || !clocks_.is_done(use->point)) ++shared.retain_count;
-  if (const auto* host = static_cast<const std::byte*>(buffer->heap->segment.host);
-      host != nullptr && buffer->heap->pool->storage() == Storage::kShared)
-    shared.host = host + shared.offset_bytes;
   return shared;
 }
 
@@ -136,26 +179,28 @@ void UnifiedAllocator::record_stream(const DataPtr& data, Stream stream) {
     throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
                                       to_string(device_)));
   if (data == nullptr) return;
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   Buffer* buffer = find_in_use(data.get(), "record_stream");
   if (buffer->stream == stream.id) return;
-  records_.add_use(buffer, clocks_.tick(stream.id), true);
+  buffer->heap->pool->lane().records.add_use(buffer, clocks_.tick(stream.id), true);
 }
 
 bool UnifiedAllocator::record_events(Buffers buffers) {
   const std::uint32_t stream = current_stream(device_).id;
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   for (const void* data : buffers) find_in_use(data, "record_events");
   if (buffers.empty()) return false;
   const StreamPoint point = clocks_.tick(stream);
   clocks_.mark(stream);
-  for (const void* data : buffers)
-    records_.add_use(find_in_use(data, "record_events"), point, false);
+  for (const void* data : buffers) {
+    Buffer* buffer = find_in_use(data, "record_events");
+    buffer->heap->pool->lane().records.add_use(buffer, point, false);
+  }
   return true;
 }
 
 bool UnifiedAllocator::wait_for_events(Buffers buffers) {
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   for (const void* data : buffers) find_in_use(data, "wait_for_events");
   bool recorded = false;
   for (const void* data : buffers) {
@@ -189,37 +234,53 @@ std::int64_t UnifiedAllocator::get_high_watermark_value() const {
 }
 
 std::uint64_t UnifiedAllocator::get_active_memory() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<std::uint64_t>(stats_.allocated_bytes[0].current);
+  return static_cast<std::uint64_t>(stats().allocated_bytes[0].current);
 }
 
 std::uint64_t UnifiedAllocator::get_peak_memory() const {
-  const std::lock_guard lock(mutex_);
-  return static_cast<std::uint64_t>(stats_.allocated_bytes[0].peak);
+  return static_cast<std::uint64_t>(stats().allocated_bytes[0].peak);
 }
 
 std::uint64_t UnifiedAllocator::get_cache_memory() const {
-  const std::lock_guard lock(mutex_);
-  return supply_.reserved_bytes() - static_cast<std::uint64_t>(stats_.allocated_bytes[0].current);
+  const AllocatorStats now = stats();
+  return static_cast<std::uint64_t>(now.reserved_bytes[0].current - now.allocated_bytes[0].current);
 }
 
 std::uint64_t UnifiedAllocator::reserved_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard growing(mutex_);
   return supply_.reserved_bytes();
 }
 
 AllocatorStats UnifiedAllocator::stats() const {
-  const std::lock_guard lock(mutex_);
-  return stats_;
+  const World world(*this);
+  return totals();
+}
+
+// With the World.
+AllocatorStats UnifiedAllocator::totals() const {
+  AllocatorStats out = stats_;
+  int lanes = 0;
+  lanes_.for_each([&](Lane& lane) {
+    lane.publish();
+    lane.add_stats(out);
+    ++lanes;
+  });
+  if (lanes > 1) unified::set_peaks(out, peaks_.peaks());
+  return out;
 }
 
 void UnifiedAllocator::reset_peak_stats() {
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   reset_peaks(stats_);
+  lanes_.for_each([](Lane& lane) {
+    reset_peaks(lane.stats);
+    lane.publish();
+  });
+  peaks_.reset_peaks();
 }
 
 std::uint64_t UnifiedAllocator::largest_free_bytes() const {
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   std::uint64_t largest = 0;
   for_each_pool([&](const BufferPool& pool) {
     largest = std::max(largest, pool.largest_free_bytes());
@@ -228,7 +289,7 @@ std::uint64_t UnifiedAllocator::largest_free_bytes() const {
 }
 
 std::vector<SegmentInfo> UnifiedAllocator::snapshot() const {
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   std::vector<SegmentInfo> segments;
   for (const unified::BufferHeap* heap : supply_.heaps()) {
     SegmentInfo segment;
@@ -266,7 +327,7 @@ std::uint64_t UnifiedAllocator::layout_offset(const DataPtr& data) const {
 }
 
 void UnifiedAllocator::check_invariants() const {
-  const std::lock_guard lock(mutex_);
+  const World world(*this);
   for_each_pool([&](const BufferPool& pool) { pool.check_invariants(supply_.heaps()); });
   std::uint64_t reserved = 0;
   std::uint64_t active = 0;
@@ -280,15 +341,16 @@ void UnifiedAllocator::check_invariants() const {
       if (buffer->state != Buffer::State::kCached) active += block->size;
     }
   }
+  const AllocatorStats counted = totals();
   const auto current = [](const PoolStats& stats) {
     return static_cast<std::uint64_t>(stats[0].current);
   };
-  TENON_CHECK(reserved == supply_.reserved_bytes() && reserved == current(stats_.reserved_bytes),
+  TENON_CHECK(reserved == supply_.reserved_bytes() && reserved == current(counted.reserved_bytes),
               "heaps hold {} bytes, counted {}", reserved, supply_.reserved_bytes());
-  TENON_CHECK(allocated == current(stats_.allocated_bytes), "{} bytes in use, counted {}",
-              allocated, current(stats_.allocated_bytes));
-  TENON_CHECK(active == current(stats_.active_bytes), "{} bytes active, counted {}", active,
-              current(stats_.active_bytes));
+  TENON_CHECK(allocated == current(counted.allocated_bytes), "{} bytes in use, counted {}",
+              allocated, current(counted.allocated_bytes));
+  TENON_CHECK(active == current(counted.active_bytes), "{} bytes active, counted {}", active,
+              current(counted.active_bytes));
 }
 
 }  // namespace tenon
