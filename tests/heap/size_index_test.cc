@@ -107,13 +107,8 @@ TEST(SizeIndexTest, SizesAtTheBordersOfBinsAreFoundExactly) {
     }
 }
 
-int depth_below(const Block* block) {
-  if (block == nullptr) return 0;
-  return 1 + std::max(depth_below(block->left), depth_below(block->right));
-}
-
 // Offsets in arithmetic progression are what allocators see, and the worst that a weak hash could
-// be given: a tree of n blocks must stay within a small multiple of log2 n.
+// be given: the way to each of many blocks must stay short.
 TEST(SizeIndexTest, EqualBlocksAtRegularOffsetsStayInAShallowTree) {
   constexpr std::size_t kBlocks = 1 << 15;
   std::vector<Block> storage(kBlocks);
@@ -126,11 +121,58 @@ TEST(SizeIndexTest, EqualBlocksAtRegularOffsetsStayInAShallowTree) {
       storage[i].size = 512;
       storage[i].offset = (1ull << 45) - (i + 1) * stride;
       index.insert(&storage[i]);
+      // A treap becomes another tree before it is deep; that one has few levels.
+      if (i < 1024) {
+        ASSERT_LE(index.depth(), 30) << "stride " << stride;
+      }
     }
-    int deepest = 0;
-    for (const Block& block : storage) deepest = std::max(deepest, depth_below(&block));
-    EXPECT_LE(deepest, 60) << "stride " << stride;  // a random treap: about 38
+    EXPECT_LE(index.depth(), 6) << "stride " << stride;
     index.check_invariants();
+  }
+}
+
+// A bin that fills up and empties goes through all its forms, and its nodes split and join.
+TEST(SizeIndexTest, ACrowdedBinAgreesWithAnOrderedSetAsItGrowsAndShrinks) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Random random(seed);
+    SizeIndex index;
+    Model model;
+    std::deque<Block> storage;
+    std::vector<Block*> held;
+    for (int step = 0; step < 40000; ++step) {
+      // Up to thousands and down to none, twice; half of the seeds in ascending order.
+      const bool grows = step % 20000 < 10000;
+      if (held.empty() || random.chance(grows ? 0.9 : 0.1)) {
+        const std::uint64_t size = 4096 + random.below(seed % 3 == 0 ? 1 : 64);
+        const std::uint64_t offset =
+            seed % 2 == 0 ? 8192ull * static_cast<std::uint64_t>(step) : random.below(1ull << 40);
+        if (!model.keys.insert({size, offset}).second) continue;
+        Block& block = storage.emplace_back();
+        block.size = size;
+        block.offset = offset;
+        index.insert(&block);
+        held.push_back(&block);
+      } else {
+        // From either end of the held ones, or anywhere.
+        const std::size_t pick = seed < 3 ? held.size() - 1 : random.below(held.size());
+        index.erase(held[pick]);
+        model.keys.erase(key_of(held[pick]));
+        held[pick] = held.back();
+        held.pop_back();
+      }
+      const std::uint64_t probe = 4090 + random.below(80);
+      ASSERT_EQ(key_or_none(index.find(probe)), model.find(probe));
+      ASSERT_EQ(key_or_none(index.largest()), model.largest());
+      if (!held.empty()) {
+        const Block* from = held[random.below(held.size())];
+        ASSERT_EQ(key_or_none(index.after(from)), model.after(key_of(from)));
+      }
+      if (step % 500 == 0) index.check_invariants();
+    }
+    std::vector<Key> order;
+    index.for_each([&](const Block* block) { order.push_back(key_of(block)); });
+    EXPECT_EQ(order, std::vector<Key>(model.keys.begin(), model.keys.end()));
   }
 }
 

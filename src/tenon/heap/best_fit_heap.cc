@@ -25,14 +25,25 @@ void BestFitHeap::remove_extent(Block* block) {
   slab_.destroy(block);
 }
 
-Block* BestFitHeap::choose(std::uint64_t size, std::uint64_t alignment) const {
-  const auto holds = [&](const Block* block) {
-    return align_up(block->offset, alignment) + size <= block->offset + block->size;
-  };
+namespace {
+
+bool holds(const Block* block, std::uint64_t size, std::uint64_t alignment) {
+  return align_up(block->offset, alignment) + size <= block->offset + block->size;
+}
+
+}  // namespace
+
+inline Block* BestFitHeap::choose(std::uint64_t size, std::uint64_t alignment) const {
   Block* smallest = index_.find(size);
-  if (smallest == nullptr || holds(smallest)) return smallest;
+  if (smallest == nullptr || holds(smallest, size, alignment)) [[likely]] return smallest;
+  return choose_roomier(smallest, size, alignment);
+}
+
+Block* BestFitHeap::choose_roomier(Block* smallest, std::uint64_t size,
+                                   std::uint64_t alignment) const {
   if (Block* roomy = index_.find(size + alignment - 1)) return roomy;
-  while (smallest != nullptr && !holds(smallest)) smallest = index_.after(smallest);
+  while (smallest != nullptr && !holds(smallest, size, alignment))
+    smallest = index_.after(smallest);
   return smallest;
 }
 

@@ -108,10 +108,14 @@ class BestFitHeap {
   }
   void check_invariants() const;
   // Bytes of metadata held now.
-  std::uint64_t metadata_bytes() const { return slab_.capacity_bytes(); }
+  std::uint64_t metadata_bytes() const {
+    return slab_.capacity_bytes() + index_.metadata_bytes();
+  }
 
  private:
   Block* choose(std::uint64_t size, std::uint64_t alignment) const;
+  [[gnu::noinline]] Block* choose_roomier(Block* smallest, std::uint64_t size,
+                                          std::uint64_t alignment) const;
   Block* cut(Block* block, std::uint64_t size);
   Block* add_above(Block* block);
   void absorb(Block* low, Block* high);

@@ -30,6 +30,8 @@ class Uint48 {
   unsigned char bytes_[6] = {};
 };
 
+struct SizeNode;
+
 // A block is its own handle: releasing it looks nothing up. One cache line.
 //
 //   extent:  | block | block | block |     prev/next link neighbours by address;
@@ -52,6 +54,7 @@ struct alignas(64) Block {
   Block* next = nullptr;     // neighbour above
   union {
     Block* left = nullptr;   // free: child in the size index
+    SizeNode* leaf;          // free, among many of its size: where the size index has it
     void* context;           // used: the policy's own
   };
   union {

@@ -1,14 +1,36 @@
 #include "tenon/heap/size_index.h"
 
+#include <algorithm>
+
 #include "tenon/base/check.h"
 
 namespace tenon {
+namespace {
+
+// An insertion that goes deeper makes a tree of a treap: of some fifty blocks, in the mean.
+constexpr int kDeepest = 12;
+// A tree of so few blocks becomes a treap again.
+constexpr std::uint32_t kFewBlocks = 6;
+
+int depth_of(const Block* node) {
+  return node == nullptr ? 0 : 1 + std::max(depth_of(node->left), depth_of(node->right));
+}
+
+}  // namespace
 
 // A block comes into a bin that others are in.
 void SizeIndex::insert_below(Block** where, Block* block) {
+  Block** const root = where;
+  if (is_tree(*root)) {
+    SizeNode* tree = tree_of(*root);
+    trees_.insert(tree, block);
+    *root = as_root(tree);
+    return;
+  }
   const std::uint64_t rank = priority(block);
   const Key wanted = key(block);
-  while (*where != nullptr && priority(*where) >= rank)
+  int depth = 0;
+  for (; *where != nullptr && priority(*where) >= rank; ++depth)
     where = child(*where, key(*where) < wanted);
 
   // The subtree found splits around the new block, which becomes its root.
@@ -16,7 +38,7 @@ void SizeIndex::insert_below(Block** where, Block* block) {
   *where = block;
   Block** below = &block->left;
   Block** above = &block->right;
-  while (rest != nullptr) {
+  for (; rest != nullptr; ++depth) {
     if (key(rest) < wanted) {
       *below = rest;
       below = &rest->right;
@@ -29,10 +51,28 @@ void SizeIndex::insert_below(Block** where, Block* block) {
   }
   *below = nullptr;
   *above = nullptr;
+  if (depth > kDeepest) make_tree(root);
+}
+
+void SizeIndex::make_tree(Block** where) {
+  SizeNode* tree = trees_.make();
+  visit_treap(*where, [&](Block* block) { trees_.insert(tree, block); });
+  *where = as_root(tree);
+}
+
+void SizeIndex::erase_from_tree(Block** where, Block* block) {
+  SizeNode* tree = tree_of(*where);
+  trees_.erase(tree, block);
+  *where = as_root(tree);
+  if (tree->level != 0 || tree->count > kFewBlocks) return;
+  *where = nullptr;
+  SizeTrees::for_each(tree, [&](Block* rest) { insert_below(where, rest); });
+  trees_.destroy(tree);
 }
 
 // A block leaves a bin that others stay in.
 void SizeIndex::erase_below(Block** where, Block* block) {
+  if (is_tree(*where)) return erase_from_tree(where, block);
   const Key wanted = key(block);
   while (*where != block) {
     TENON_DCHECK(*where != nullptr, "block at {} of {} bytes is not in the index", block->offset,
@@ -56,22 +96,43 @@ void SizeIndex::erase_below(Block** where, Block* block) {
   *where = low != nullptr ? low : high;
 }
 
+Block* SizeIndex::find_in_tree(int bin, Key wanted) const {
+  if (Block* found = SizeTrees::find(tree_of(roots_[bin]), wanted)) return found;
+  const int next = next_bin(bin + 1);
+  if (next < 0) return nullptr;
+  Block* best = roots_[next];
+  if (is_tree(best)) return SizeTrees::first(tree_of(best));
+  while (best->left != nullptr) best = best->left;
+  return best;
+}
+
 void SizeIndex::check_invariants() const {
   for (int bin = 0; bin < kBins; ++bin) {
     const bool marked = (bits_[bin >> 6] >> (bin & 63)) & 1;
     TENON_CHECK(marked == (roots_[bin] != nullptr), "bin {}: bit and tree disagree", bin);
     const Block* previous = nullptr;
-    visit_tree(roots_[bin], [&](Block* block) {
+    const bool tree = is_tree(roots_[bin]);
+    if (tree) SizeTrees::check_invariants(tree_of(roots_[bin]));
+    visit_bin(roots_[bin], [&](Block* block) {
       TENON_CHECK(bin_of(block->size) == bin, "a block of {} bytes is in bin {}", block->size, bin);
       TENON_CHECK(previous == nullptr || key(previous) < key(block), "bin {} is out of order", bin);
+      previous = block;
+      if (tree) return;
       for (const Block* child : {block->left, block->right})
         TENON_CHECK(child == nullptr || priority(child) <= priority(block),
                     "bin {}: a child outranks its parent", bin);
-      previous = block;
     });
   }
   for (int word = 0; word < kWords; ++word)
     TENON_CHECK(((summary_ >> word) & 1) == (bits_[word] != 0), "summary bit {} is wrong", word);
+}
+
+int SizeIndex::depth() const {
+  int deepest = 0;
+  for (Block* root : roots_)
+    deepest = std::max(deepest, is_tree(root) ? static_cast<int>(tree_of(root)->level) + 1
+                                              : depth_of(root));
+  return deepest;
 }
 
 }  // namespace tenon

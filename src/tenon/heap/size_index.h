@@ -7,22 +7,25 @@
 
 #include "tenon/base/check.h"
 #include "tenon/heap/block.h"
+#include "tenon/heap/size_tree.h"
 
 namespace tenon {
 
 // The set of free blocks in exact (size, offset) order.
 //
-// Sizes fall into bins of 64 to the octave; a bit map finds the next bin that holds anything.
-// Within a bin the blocks form a treap whose priorities are a hash of the offset, so the shape
-// depends on the set alone: the same calls give the same tree, on every machine. In practice a bin
-// holds a few blocks and a search reads two or three of them.
+// Sizes fall into bins of 64 to the octave; a bit map finds the next bin that holds anything. In
+// practice a bin holds a few blocks, and a search reads two or three of them. They form a treap
+// whose priorities are a hash of the offset: links in the blocks, nothing to rebalance. A bin whose
+// treap grows deep becomes a B+ tree (size_tree.h) until few blocks are left: blocks by the
+// thousand are spread over more memory than the caches hold, and a treap waits for a line at each
+// of its steps.
 //
 //   bits:  0 0 1 0 1 ...      one bit per bin, 64 bins to a word
 //              |   |
-//             treap treap     keys (size, offset)
+//          treap   B+ tree    keys (size, offset)
 //
-// insert, erase, lower_bound: O(log n) expected, O(1) where bins hold few blocks. No memory of its
-// own: the links are in the blocks. Not thread-safe.
+// insert, erase, lower_bound: O(log n), O(1) where bins hold few blocks. The answers depend on the
+// set alone. No memory of its own but the nodes of trees. Not thread-safe.
 class SizeIndex {
  public:
   void insert(Block* block);
@@ -60,11 +63,14 @@ class SizeIndex {
   // Visits all blocks in (size, offset) order.
   template <typename Visit>
   void for_each(Visit&& visit) const {
-    for (Block* root : roots_) visit_tree(root, visit);
+    for (Block* root : roots_) visit_bin(root, visit);
   }
 
   // Throws InternalError when a link, an order, a priority or a bit is wrong. O(n).
   void check_invariants() const;
+  // Steps of the longest way from a bin to a block. O(n).
+  int depth() const;
+  std::uint64_t metadata_bytes() const { return trees_.metadata_bytes(); }
 
  private:
   static constexpr int kSubBits = 6;         // 64 bins to the octave
@@ -90,24 +96,43 @@ class SizeIndex {
     x ^= x >> 32;
     return x * 0xd6e8feb86659fd93ULL;
   }
-  // (size, offset) as one number. The order of two blocks is a coin toss to a branch predictor, so
-  // the descents below compare without a branch and choose the child's address by the outcome.
-  using Key = unsigned __int128;
-  static Key key(std::uint64_t size, std::uint64_t offset) { return (Key{size} << 64) | offset; }
-  static Key key(const Block* block) { return key(block->size, block->offset); }
+  // The order of two blocks is a coin toss to a branch predictor, so the descents below compare
+  // without a branch and choose the child's address by the outcome.
+  using Key = SizeNode::Key;
+  static Key key(const Block* block) { return SizeNode::key(block); }
   static Block** child(Block* block, bool right) { return right ? &block->right : &block->left; }
 
-  static void insert_below(Block** where, Block* block);
-  static void erase_below(Block** where, Block* block);
+  // A bin's B+ tree, by its address plus one, where the bin would have a block.
+  static bool is_tree(const Block* root) { return reinterpret_cast<std::uintptr_t>(root) & 1; }
+  static SizeNode* tree_of(Block* root) {
+    return reinterpret_cast<SizeNode*>(reinterpret_cast<std::uintptr_t>(root) - 1);
+  }
+  static Block* as_root(SizeNode* tree) {
+    return reinterpret_cast<Block*>(reinterpret_cast<std::uintptr_t>(tree) + 1);
+  }
+
+  void insert_below(Block** where, Block* block);
+  void erase_below(Block** where, Block* block);
+  void make_tree(Block** where);
+  void erase_from_tree(Block** where, Block* block);
   int next_bin(int from) const;  // the first bin >= from that holds a block, or -1
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
+  // The first block in this bin, which has a tree, or in a later one.
+  [[gnu::noinline]] Block* find_in_tree(int bin, Key wanted) const;
 
   template <typename Visit>
-  static void visit_tree(Block* node, Visit&& visit) {
+  static void visit_bin(Block* root, Visit&& visit) {
+    if (is_tree(root))
+      SizeTrees::for_each(tree_of(root), visit);
+    else
+      visit_treap(root, visit);
+  }
+  template <typename Visit>
+  static void visit_treap(Block* node, Visit&& visit) {
     if (node == nullptr) return;
-    visit_tree(node->left, visit);
+    visit_treap(node->left, visit);
     visit(node);
-    visit_tree(node->right, visit);
+    visit_treap(node->right, visit);
   }
 
   // False when the visitor returned false.
@@ -121,6 +146,7 @@ class SizeIndex {
   std::array<Block*, kBins> roots_ = {};
   std::array<std::uint64_t, kWords> bits_ = {};
   std::uint64_t summary_ = 0;  // bit w: bits_[w] != 0
+  SizeTrees trees_;
 };
 
 // ------------------------------------------------------------------------------------------------
@@ -180,10 +206,12 @@ inline int SizeIndex::next_bin(int from) const {
 // The first block whose (size, offset) is at least the given pair.
 inline Block* SizeIndex::find_after(std::uint64_t size, std::uint64_t offset) const {
   int bin = next_bin(bin_of(size));
-  const Key wanted = key(size, offset);
+  const Key wanted = SizeNode::key(size, offset);
   while (bin >= 0) {  // a second time when all in the size's own bin come before
+    Block* node = roots_[bin];
+    if (is_tree(node)) [[unlikely]] return find_in_tree(bin, wanted);
     Block* best = nullptr;
-    for (Block* node = roots_[bin]; node != nullptr;) {
+    while (node != nullptr) {
       const bool before = key(node) < wanted;
       best = before ? best : node;
       node = *child(node, before);
@@ -204,6 +232,7 @@ inline Block* SizeIndex::largest() const {
   if (summary_ == 0) return nullptr;
   const int word = 63 - std::countl_zero(summary_);
   Block* node = roots_[(word << 6) + 63 - std::countl_zero(bits_[word])];
+  if (is_tree(node)) [[unlikely]] return SizeTrees::last(tree_of(node));
   while (node->right != nullptr) node = node->right;
   return node;
 }
