@@ -99,11 +99,7 @@ void SizeIndex::erase_below(Block** where, Block* block) {
 Block* SizeIndex::find_in_tree(int bin, Key wanted) const {
   if (Block* found = SizeTrees::find(tree_of(roots_[bin]), wanted)) return found;
   const int next = next_bin(bin + 1);
-  if (next < 0) return nullptr;
-  Block* best = roots_[next];
-  if (is_tree(best)) return SizeTrees::first(tree_of(best));
-  while (best->left != nullptr) best = best->left;
-  return best;
+  return next < 0 ? nullptr : first_in(roots_[next]);
 }
 
 void SizeIndex::check_invariants() const {

@@ -48,15 +48,15 @@ class SizeIndex {
   // true. O(1) for each, where bins hold few blocks.
   template <typename Visit>
   void for_each_from(std::uint64_t size, Visit&& visit) const {
-    const auto visit_fitting = [&](Block* block) { return block->size < size || visit(block); };
-    const int bin = bin_of(size);
-    std::uint64_t words = summary_ & (~std::uint64_t{0} << (bin >> 6));
-    std::uint64_t mask = ~std::uint64_t{0} << (bin & 63);
-    if (!((words >> (bin >> 6)) & 1)) mask = ~std::uint64_t{0};  // the size's own word is empty
-    for (; words != 0; words &= words - 1) {
-      const int word = std::countr_zero(words);
-      for (std::uint64_t bits = bits_[word] & mask; bits != 0; bits &= bits - 1)
-        if (!visit_until(roots_[(word << 6) + std::countr_zero(bits)], visit_fitting)) return;
+    const int own = bin_of(size);
+    std::uint64_t mask = ~std::uint64_t{0} << (own & 63);
+    for (int word = own >> 6; word >= 0; word = next_word(word)) {
+      for (std::uint64_t bits = bits_[word] & mask; bits != 0; bits &= bits - 1) {
+        const int bin = (word << 6) + std::countr_zero(bits);
+        Block* block = bin == own ? find(size) : first_in(roots_[bin]);
+        for (; block != nullptr && bin_of(block->size) == bin; block = next_in(bin, block))
+          if (!visit(block)) return;
+      }
       mask = ~std::uint64_t{0};
     }
   }
@@ -116,6 +116,20 @@ class SizeIndex {
   void make_tree(Block** where);
   void erase_from_tree(Block** where, Block* block);
   int next_bin(int from) const;  // the first bin >= from that holds a block, or -1
+  int next_word(int word) const {  // the first behind `word` with a bit in it, or -1
+    const std::uint64_t later = summary_ & (~std::uint64_t{1} << word);
+    return later == 0 ? -1 : std::countr_zero(later);
+  }
+  static Block* first_in(Block* root) {
+    if (is_tree(root)) [[unlikely]] return SizeTrees::first(tree_of(root));
+    while (root->left != nullptr) root = root->left;
+    return root;
+  }
+  // The next block of the bin, or what comes behind the bin, or null.
+  Block* next_in(int bin, const Block* block) const {
+    const bool alone = roots_[bin] == block && block->right == nullptr;
+    return alone ? nullptr : after(block);
+  }
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
   // The first block in this bin, which has a tree, or in a later one.
   [[gnu::noinline]] Block* find_in_tree(int bin, Key wanted) const;
@@ -133,14 +147,6 @@ class SizeIndex {
     visit_treap(node->left, visit);
     visit(node);
     visit_treap(node->right, visit);
-  }
-
-  // False when the visitor returned false.
-  template <typename Visit>
-  static bool visit_until(Block* node, Visit&& visit) {
-    for (; node != nullptr; node = node->right)
-      if ((node->left != nullptr && !visit_until(node->left, visit)) || !visit(node)) return false;
-    return true;
   }
 
   std::array<Block*, kBins> roots_ = {};
