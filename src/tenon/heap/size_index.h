@@ -53,8 +53,13 @@ class SizeIndex {
     for (int word = own >> 6; word >= 0; word = next_word(word)) {
       for (std::uint64_t bits = bits_[word] & mask; bits != 0; bits &= bits - 1) {
         const int bin = (word << 6) + std::countr_zero(bits);
-        Block* block = bin == own ? find(size) : first_in(roots_[bin]);
-        for (; block != nullptr && bin_of(block->size) == bin; block = next_in(bin, block))
+        Block* block = roots_[bin];
+        if (is_alone(block)) [[likely]] {
+          if (block->size >= size && !visit(block)) return;
+          continue;
+        }
+        block = bin == own ? find(size) : first_in(block);
+        for (; block != nullptr && bin_of(block->size) == bin; block = after(block))
           if (!visit(block)) return;
       }
       mask = ~std::uint64_t{0};
@@ -125,10 +130,9 @@ class SizeIndex {
     while (root->left != nullptr) root = root->left;
     return root;
   }
-  // The next block of the bin, or what comes behind the bin, or null.
-  Block* next_in(int bin, const Block* block) const {
-    const bool alone = roots_[bin] == block && block->right == nullptr;
-    return alone ? nullptr : after(block);
+  // Whether a bin has this block and no other.
+  static bool is_alone(const Block* root) {
+    return !is_tree(root) && root->left == nullptr && root->right == nullptr;
   }
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
   // The first block in this bin, which has a tree, or in a later one.

@@ -19,7 +19,7 @@ std::uint64_t room(const Block* block) {
 
 // Note [Low islands]
 constexpr std::uint64_t kLowPages = 4;
-constexpr int kIslandsLooked = 24;
+constexpr int kIslandsLooked = 12;
 
 // What a growable extent counts for in layout offsets, however many addresses the device gave.
 constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
