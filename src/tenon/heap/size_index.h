@@ -54,8 +54,8 @@ class SizeIndex {
       for (std::uint64_t bits = bits_[word] & mask; bits != 0; bits &= bits - 1) {
         const int bin = (word << 6) + std::countr_zero(bits);
         Block* block = roots_[bin];
-        if (is_alone(block)) [[likely]] {
-          if (block->size >= size && !visit(block)) return;
+        if (!is_tree(block)) [[likely]] {
+          if (!visit_while(block, size, visit)) return;
           continue;
         }
         block = bin == own ? find(size) : first_in(block);
@@ -130,10 +130,6 @@ class SizeIndex {
     while (root->left != nullptr) root = root->left;
     return root;
   }
-  // Whether a bin has this block and no other.
-  static bool is_alone(const Block* root) {
-    return !is_tree(root) && root->left == nullptr && root->right == nullptr;
-  }
   Block* find_after(std::uint64_t size, std::uint64_t offset) const;
   // The first block in this bin, which has a tree, or in a later one.
   [[gnu::noinline]] Block* find_in_tree(int bin, Key wanted) const;
@@ -144,6 +140,16 @@ class SizeIndex {
       SizeTrees::for_each(tree_of(root), visit);
     else
       visit_treap(root, visit);
+  }
+  // Those of a treap of at least `size`; false when the visitor returned false.
+  template <typename Visit>
+  static bool visit_while(Block* node, std::uint64_t size, Visit&& visit) {
+    for (; node != nullptr; node = node->right) {
+      if (node->size < size) continue;
+      if (node->left != nullptr && !visit_while(node->left, size, visit)) return false;
+      if (!visit(node)) return false;
+    }
+    return true;
   }
   template <typename Visit>
   static void visit_treap(Block* node, Visit&& visit) {
