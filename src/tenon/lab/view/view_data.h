@@ -37,7 +37,7 @@ struct ViewData {
 };
 
 // Replays over every policy (on several threads) and packs. O(events log blocks) besides the
-// replays; memory about 60 bytes an event. Throws InvalidArgument for unknown policies or settings.
-ViewData make_view(const Trace& trace, const ViewOptions& options, ColumnsAt columns_at);
+// replays; memory about 120 bytes an event at most, given a trace that nobody else holds. Throws InvalidArgument for unknown policies or settings.
+ViewData make_view(Trace trace, const ViewOptions& options, ColumnsAt columns_at);
 
 }  // namespace tenon
