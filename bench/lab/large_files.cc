@@ -1,6 +1,6 @@
-// What the command needs for huge recordings: time and memory of each subcommand, run as a user runs
-// it, on a shipped snapshot with its call stacks again and again, and on one snapshot for each of 64
-// ranks. Wanted, on two cores: explain 12 s, view 30 s, advise 60 s, each in 1.2 GiB; report 60 s.
+// What the command needs for huge recordings: time and memory of each subcommand, run as a user
+// runs it, on a shipped snapshot with its call stacks again and again, and on one snapshot for each
+// of 64 ranks. Wanted, on two cores: explain 12 s, view 30 s, advise 60 s, each in 1.2 GiB; report 60 s.
 //   bench_large_files [EVENTS [COMMAND...]]     9000000 and all of them without
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -95,7 +95,7 @@ bool measure(const std::string& name, const std::vector<std::string>& arguments)
   const pid_t child = ::fork();
   if (child == 0) {
     std::vector<char*> words = {const_cast<char*>(TENON_COMMAND)};
-    for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+    for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
     words.push_back(nullptr);
     if (std::freopen("/dev/null", "w", stdout) != nullptr) ::execv(TENON_COMMAND, words.data());
     ::_exit(127);

@@ -95,7 +95,8 @@ int main(int argc, char** argv) {
     const Snapshot once = load_snapshot(folder + "gpt2.pickle");
     const auto bytes_once = static_cast<double>(std::filesystem::file_size(folder + "gpt2.pickle"));
     const Trace all =
-        bench::repeated(once.traces[0], static_cast<int>(static_cast<double>(wanted) / (bytes_once * 0.75)) + 1);
+        bench::repeated(once.traces[0], static_cast<int>(static_cast<double>(wanted) /
+                                                         (bytes_once * 0.75)) + 1);
     write_file(pickle, format_snapshot(std::span(&all, 1), once.segments));
     write_csv(all, csv);
     ::_exit(0);

@@ -8,7 +8,7 @@
 
 namespace tenon::bench {
 
-// The trace `times` times in a row. Blocks that are live at the end of a repetition are freed there.
+// The trace `times` times in a row. What is live at the end of a repetition is freed there.
 inline Trace repeated(const Trace& once, int times) {
   Trace all = once;
   const std::int64_t period = static_cast<std::int64_t>(once.duration_us()) + 1;

@@ -68,8 +68,8 @@ PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
 
 // Runs through all orders in which slots may follow each other: the plan from its start, its loop
 // again, and the plan anew. What lies below a slot in any of them is checked in all: nothing of a
-// later round is in use in an earlier one, so the same lists serve. The plan anew finds below a slot
-// what the plan from its start does, and what the round before left: the first run is not noted.
+// later round is in use in an earlier one, so the same lists serve. The plan anew finds below a
+// slot what the plan from its start does, and what the round before left: the first is not noted.
 void PlanHeap::sweep() {
   LastUsers users(size_bytes_);
   const auto count = static_cast<std::uint32_t>(blocks_.size());
