@@ -54,7 +54,11 @@ def life():
     tenon_torch.empty_cache()
     assert tenon_torch.memory_reserved() == 0
     tenon_torch.set_memory_fraction(0.5)
-    raises(ValueError, "not above 0", lambda: tenon_torch.set_memory_fraction(0))
+    raises(ValueError, "not from 0 to 1", lambda: tenon_torch.set_memory_fraction(-0.1))
+    tenon_torch.set_memory_fraction(0)
+    raises(RuntimeError, "out of memory", lambda: Tensor(1))
+    tenon_torch.set_memory_fraction(1)
+    Tensor(1).free()
     raises(ValueError, "cuda:99", lambda: tenon_torch.stats(99))
     raises(RuntimeError, "no cuda:5", lambda: tenon_torch.stats(5))
 
@@ -122,7 +126,6 @@ def bad_arguments():
     raises(RuntimeError, "not enabled", tenon_torch.stats)
     raises(ValueError, "is no policy.*stitched", lambda: enable(policy="best"))
     raises(ValueError, "no stream but", lambda: enable(policy="pool"))
-    raises(ValueError, "larger than cuda:0", lambda: enable(limit="1TiB"))
     raises(ValueError, "no unit", lambda: enable(limit="12 parsecs"))
     for limit in (0, -5, "", True, 1.5):
         raises(ValueError, "limit", lambda: enable(limit=limit))
@@ -331,16 +334,70 @@ def without_pools():
     Tensor(MIB).free()
 
 
+def limit_above_the_device():
+    enable(limit="1TiB")
+    raises(RuntimeError, "larger than cuda:0.*smaller limit", lambda: Tensor(1))
+
+
 def no_driver():
-    raises(RuntimeError, "no NVIDIA driver", enable)
+    enable()
+    raises(RuntimeError, "no NVIDIA driver", lambda: Tensor(1))
 
 
 def old_driver():
-    raises(RuntimeError, "too old", enable)
+    enable()
+    raises(RuntimeError, "too old", lambda: Tensor(1))
 
 
 def no_device():
-    raises(RuntimeError, "CUDA_ERROR_NO_DEVICE", enable)
+    enable()
+    raises(RuntimeError, "CUDA_ERROR_NO_DEVICE", lambda: Tensor(1))
+
+
+def visible_devices_set_late():
+    enable()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    Tensor(MIB).free()
+    raises(RuntimeError, "cuda:1", lambda: Tensor(MIB, device=1))
+
+
+def old_pytorch():
+    del torch.cuda.memory.CUDAPluggableAllocator
+    raises(RuntimeError, "no pluggable allocators.*2.1 and later", enable)
+
+
+def without_cuda():
+    del torch._C._cuda_customAllocator
+    raises(RuntimeError, "built without CUDA.*2.1 and later", enable)
+
+
+def out_of_memory_observers():
+    enable(limit="64MiB")
+    seen = []
+    torch._C._cuda_attach_out_of_memory_observer(lambda *figures: seen.append(figures))
+    torch._C._cuda_attach_out_of_memory_observer(lambda *figures: seen.append(len(figures)))
+    raises(TypeError, "not callable", lambda: torch._C._cuda_attach_out_of_memory_observer(3))
+    kept = Tensor(16 * MIB)
+    assert seen == []
+    raises(RuntimeError, "out of memory", lambda: Tensor(100 * MIB))
+    device, requested, most, free = seen[0]
+    assert (device, requested, most) == (0, 100 * MIB, 64 * MIB) and free <= 48 * MIB, seen
+    assert seen[1:] == [4]
+    kept.free()
+
+
+def accelerator():
+    raises(AssertionError, "", lambda: _assert(torch._C._accelerator_isAllocatorInitialized()))
+    enable()
+    kept = Tensor(3 * MIB)
+    Tensor(40 * MIB).free()
+    assert torch._C._accelerator_isAllocatorInitialized()
+    stats = torch._C._accelerator_getDeviceStats(0)
+    assert stats["allocated_bytes"]["all"]["current"] == 3 * MIB, stats
+    held = tenon_torch.memory_reserved()
+    torch._C._accelerator_emptyCache()
+    assert tenon_torch.memory_reserved() < held
+    kept.free()
 
 
 def two_libraries():
@@ -356,6 +413,11 @@ def two_libraries():
 
 def fork():
     enable()
+    early = os.fork()  # before the driver was looked at: the child has it for itself
+    if early == 0:
+        Tensor(MIB).free()
+        os._exit(0)
+    assert os.waitpid(early, 0)[1] == 0
     Tensor(MIB).free()
     inherited = Tensor(2 * MIB)
     child = os.fork()
