@@ -7,6 +7,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/base/hash.h"
+#include "tenon/base/interruption.h"
 
 namespace tenon {
 
@@ -27,6 +28,8 @@ PolicyOptions replay_options(const Workload& workload, const ReplaySetup& setup)
 }
 
 namespace {
+
+constexpr std::size_t kOpsBetweenLooks = 256;  // for a request to stop
 
 // Processor time of this thread: the turns of other programs do not count.
 std::uint64_t thread_cpu_ns() {
@@ -82,6 +85,7 @@ ReplayFigures Replayer::run() {
   std::uint64_t live = 0;
   figures.reserved_peak_bytes = backend_.peak_used_bytes();
   for (std::size_t i = 0; i < workload_.ops().size(); ++i) {
+    if (i % kOpsBetweenLooks == 0) stop_if_asked();
     const ReplayOp& op = workload_.ops()[i];
     const Stream stream = streams_[op.stream];
     DataPtr& block = blocks_[op.slot];
@@ -116,6 +120,7 @@ ReplayFigures Replayer::run() {
 
 bool Replayer::completes() {
   for (std::size_t i = 0; i < workload_.ops().size(); ++i) {
+    if (i % kOpsBetweenLooks == 0) stop_if_asked();
     const ReplayOp& op = workload_.ops()[i];
     const Stream stream = streams_[op.stream];
     backend_.advance_to(workload_.times_ns()[i]);
@@ -187,7 +192,10 @@ std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup
     Replayer replayer(workload, setup);
     replayer.timed_pass();
     std::vector<std::uint64_t> times(count);
-    for (std::uint64_t& time : times) time = replayer.timed_pass();
+    for (std::uint64_t& time : times) {
+      stop_if_asked();
+      time = replayer.timed_pass();
+    }
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(count / 2);
     std::nth_element(times.begin(), middle, times.end());
     double median = static_cast<double>(*middle);
