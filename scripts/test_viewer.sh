@@ -16,4 +16,6 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 node test/make_trace.mjs 1000000 "$folder/million.csv"
 "$build/tenon" view "$folder/million.csv" -o "$folder/million.html"
-node test/measure.mjs "$folder/million.html"
+for width in 390 1600; do
+  node test/measure.mjs "$folder/million.html" --width "$width"
+done

@@ -5,15 +5,18 @@ import { AddressMap } from './ui/address_map';
 import { Client } from './ui/client';
 import { Details } from './ui/details';
 import { byId, el } from './ui/dom';
+import { Failures } from './ui/failures';
 import * as format from './ui/format';
 import { showFacts } from './ui/facts';
 import { Minimap } from './ui/minimap';
 import { Plot } from './ui/plot';
-import { showPolicies } from './ui/policies';
+import { showLines, showPolicies } from './ui/policies';
 import { Search } from './ui/search';
 import { State } from './ui/state';
 import { Tables } from './ui/tables';
 import { hues, kClasses, ThemeSwitch } from './ui/theme';
+import { categoryClass, showVerdict } from './ui/verdict';
+import type { Grouping } from './worker/protocol';
 
 function fail(message: string): void {
   const box = el('p', { class: 'failure', role: 'alert' }, `This cannot be shown: ${message}`);
@@ -22,30 +25,38 @@ function fail(message: string): void {
 }
 
 // The largest groups at the peak have colours of their own, the rest share one.
-function groupClasses(summary: Summary, groups: number): number[] {
-  const classes = new Array<number>(groups).fill(kClasses - 1);
+function classesOf(summary: Summary, names: Names, grouping: Grouping): number[] {
+  if (grouping === 'category') {
+    return names.categories.map((_, category) => categoryClass(summary.verdict, category));
+  }
+  const classes = new Array<number>(names.groups.length).fill(kClasses - 1);
   summary.largest_at_peak.slice(0, kClasses - 1).forEach(({ group }, i) => (classes[group] = i));
   return classes;
 }
 
-function showLegend(summary: Summary, theme: ThemeSwitch): void {
+function showLegend(summary: Summary, theme: ThemeSwitch, grouping: Grouping): void {
   const colours = hues(theme.theme);
   colours.forEach((colour, i) =>
     document.documentElement.style.setProperty(`--class-${i}`, colour));
-  const named = summary.largest_at_peak.slice(0, kClasses - 1);
+  const groups = grouping === 'category' ? summary.verdict?.categories ?? []
+    : summary.largest_at_peak;
+  const named = groups.slice(0, groups.length <= kClasses ? kClasses : kClasses - 1);
   const item = (name: string, i: number) => el('li', { title: name },
-    el('span', { class: 'swatch', style: `--swatch: var(--class-${i})` }), format.shortSite(name));
-  byId('legend').replaceChildren(...named.map(({ name }, i) => item(name, i)),
-                                 item('all others', kClasses - 1));
+    el('span', { class: 'swatch', style: `--swatch: var(--class-${i})` }),
+    grouping === 'category' ? name : format.shortSite(name));
+  byId('legend').replaceChildren(
+    ...named.map(({ name }, i) => item(name, i)),
+    ...(named.length < kClasses ? [item('all others', kClasses - 1)] : []));
 }
 
 function start(summary: Summary): void {
   const state = new State({
-    cursorOp: 0, block: null, axis: 'time', order: 'allocation', mapPolicy: 0,
+    cursorOp: 0, block: null, axis: summary.timed ? 'time' : 'event', order: 'allocation',
+    grouping: (summary.verdict?.categories.length ?? 0) > 0 ? 'category' : 'site', mapPolicy: 0,
     policies: new Set(summary.policies.keys()), theme: 0, matches: 0,
   });
   const theme = new ThemeSwitch(() => {
-    showLegend(summary, theme);
+    showLegend(summary, theme, state.now.grouping);
     restyle();
     state.set({ theme: state.now.theme + 1 });
   });
@@ -59,7 +70,7 @@ function start(summary: Summary): void {
       names = answer.names;
       byId('loading').textContent = '';
       restyle();
-      for (const part of [search, map, details]) part.start(answer.names);
+      for (const part of [search, map, details, failures]) part.start(answer.names);
       tables.start(answer.names, answer.marks);
       minimap.outlineByOps = answer.outline;
       state.set({ cursorOp: answer.peakOp });
@@ -75,11 +86,22 @@ function start(summary: Summary): void {
   });
   const restyle = () => {
     if (!names) return;
-    client.tell({ kind: 'style', palette: theme.palette(),
-                  groupClass: groupClasses(summary, names.groups.length) });
+    const { grouping } = state.now;
+    client.tell({ kind: 'style', palette: theme.palette(), grouping,
+                  classes: classesOf(summary, names, grouping) });
   };
+  const regroup = (grouping: Grouping) => {
+    if (grouping === state.now.grouping) return;
+    byId<HTMLSelectElement>('grouping').value = grouping;
+    state.set({ grouping });
+  };
+  // Before the plot listens, so that it is drawn anew in the new colours.
+  state.on(['grouping'], () => {
+    showLegend(summary, theme, state.now.grouping);
+    restyle();
+  });
 
-  showLegend(summary, theme);
+  showLegend(summary, theme, state.now.grouping);
   const plot = new Plot(summary, client, state, theme);
   const minimap = new Minimap(summary, plot.viewport, state, theme, () => plot.invalidate());
   plot.onView = () => minimap.invalidate();
@@ -92,16 +114,24 @@ function start(summary: Summary): void {
     details.setMoment(moment);
     tables.setMoment(moment);
   };
-  const goToTime = (us: number) => void client.ask({ kind: 'at', axis: 'time', x: us })
-    .then(({ op }) => plot.goTo(op));
-  const goToPeak = () => {
-    if (!names) return;
-    void client.ask({ kind: 'peak' }).then(({ op }) => plot.goTo(op));
+  const toPlot = (op: number) => {
+    plot.goTo(op);
+    byId('plot-title').scrollIntoView({ block: 'start' });
   };
-  showFacts(summary, (us) => (us === summary.live_peak_time_us ? goToPeak() : goToTime(us)),
-            (text) => search.set(text));
+  const failures = new Failures(summary, client, toPlot);
+  const goToPeak = () => void plot.zoomToPeak();
+  showVerdict(summary, () => {
+    regroup('category');
+    const order = byId<HTMLSelectElement>('order');
+    order.value = 'group';
+    order.dispatchEvent(new Event('change'));
+    byId('plot-title').scrollIntoView({ block: 'start' });
+  });
+  showFacts(summary, toPlot, goToPeak, (text) => search.set(text));
   showPolicies(summary, state);
-  listen(summary, client, state, plot, search, goToPeak);
+  showLines(summary, state);
+  state.on(['policies'], () => showLines(summary, state));
+  listen(summary, client, state, plot, search, goToPeak, regroup);
   performance.mark('tenon-summary');
 
   client.open(summary);
@@ -109,8 +139,14 @@ function start(summary: Summary): void {
 }
 
 function listen(summary: Summary, client: Client, state: State, plot: Plot, search: Search,
-                goToPeak: () => void): void {
-  if (summary.grouped_by === 'size') byId('order-group').textContent = 'by size';
+                goToPeak: () => void, regroup: (grouping: Grouping) => void): void {
+  const grouping = byId<HTMLSelectElement>('grouping');
+  if (summary.grouped_by === 'size') byId('grouping-site').textContent = 'size';
+  if ((summary.verdict?.categories.length ?? 0) === 0) byId('grouping-category').remove();
+  grouping.value = state.now.grouping;
+  grouping.addEventListener('change', () =>
+    regroup(grouping.value === 'category' ? 'category' : 'site'));
+  if (!summary.timed) byId('axis-time').remove();
   const axis = byId<HTMLSelectElement>('axis');
   const order = byId<HTMLSelectElement>('order');
   // A reload may bring back what was chosen before.

@@ -1,7 +1,8 @@
 // Opens a page in Chromium and prints how long that takes and how many frames a second it draws
 // while somebody zooms and pans without a pause.
-//   node test/measure.mjs FILE.html|URL [--ratio 2] [--least-fps 30] [--most-ms 2000] [--json]
-// --ratio: device pixels to a CSS pixel.
+//   node test/measure.mjs FILE.html|URL [--width 1440] [--ratio 2] [--least-fps 30]
+//                         [--most-ms 2000] [--json]
+// --width: of the window; --ratio: device pixels to a CSS pixel.
 // Exit status 1 when a bound is given and missed.
 import { pathToFileURL } from 'node:url';
 import { launch, waitReady } from './browser.mjs';
@@ -25,7 +26,7 @@ const openings = [];
 let page;
 for (let i = 0; i < kOpenings; ++i) {
   await page?.close();
-  page = await browser.newPage({ viewport: { width: 1440, height: 900 },
+  page = await browser.newPage({ viewport: { width: bound('--width') ?? 1440, height: 900 },
                                  deviceScaleFactor: bound('--ratio') ?? 1 });
   await page.goto(url, { waitUntil: 'commit' });
   await waitReady(page);
@@ -99,7 +100,7 @@ const result = {
 const line = (name, f) => `${name}: ${f.fps.toFixed(1)} frames a second ` +
   `(median ${f.median_ms.toFixed(1)} ms, 99 % ${f.p99_ms.toFixed(1)} ms, worst ${f.worst_ms.toFixed(1)} ms)`;
 console.log(rest.includes('--json') ? JSON.stringify(result) : [
-  `${events.toLocaleString('en-US')} events`,
+  `${events.toLocaleString('en-US')} events, ${bound('--width') ?? 1440} px wide`,
   `open: ${result.open_ms} ms until every block is drawn, ${result.summary_ms} ms until the ` +
     `figures stand (median of ${kOpenings})`,
   line('zoom', zoom), line('pan', pan),

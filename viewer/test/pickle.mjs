@@ -35,7 +35,7 @@ function put(value, parts) {
 }
 
 // A program that asks for more and more, from one frame, until it fails.
-export function failingSnapshot(frame) {
+export function failingSnapshot(frame, { timed = true } = {}) {
   const kSegment = 64 << 20;
   const frames = [{ name: frame, filename: 'train.py', line: 7 },
                   { name: 'main', filename: 'train.py', line: 99 }];
@@ -60,5 +60,6 @@ export function failingSnapshot(frame) {
              blocks: [{ address, size: kSegment, requested_size: kSegment,
                         state: 'active_allocated', frames }] };
   });
+  if (!timed) for (const entry of entries) delete entry.time_us;
   return pickle({ segments, device_traces: [entries] });
 }

@@ -82,7 +82,10 @@ describe('figures', () => {
       assert.ok(moment.includes(`${bytes(said.live_peak_bytes)} live in ` +
         `${said.live_peak_allocations.toLocaleString('en-US')} allocations`), moment);
       assert.ok(moment.includes(`event ${said.live_peak_event.toLocaleString('en-US')}`), moment);
-      const rows = await page.locator('#tables table').first().locator('tbody tr [data-bytes]')
+      const sites = page.locator('#tables table', { hasText: /by (call site|size)/ }).first();
+      const more = page.locator('#tables button.more').first();
+      if (said.largest_at_peak.length > 10) await more.click();
+      const rows = await sites.locator('tbody tr [data-bytes]')
         .evaluateAll((cells) => cells.map((cell) => Number(cell.dataset.bytes)));
       assert.deepEqual(rows.slice(0, 20), said.largest_at_peak.map((group) => group.bytes));
       for (const policy of replayed) {
@@ -258,6 +261,7 @@ describe('for everybody', () => {
     await page.keyboard.press('ArrowUp');
     await page.waitForFunction((block) => window.tenon.state.now.block !== block, first);
     await page.waitForFunction(() => /\d (bytes|[KMG]iB)\. .*Live /.test(document.getElementById('said').textContent));
+    await page.keyboard.press('0');
     const all = await view(page);
     await page.keyboard.press('+');
     assert.ok((await view(page)).x1 - (await view(page)).x0 < all.x1 - all.x0);
@@ -385,7 +389,84 @@ describe('out of memory', () => {
     const rows = await page.locator('#tables details').last().locator('tbody tr').allInnerTexts();
     assert.match(rows[0], /^out of memory\s+64 MiB/);
     assert.equal(rows.length, 6);
+    // What was live right before the request, by call site.
+    const failure = page.locator('#failures details').first();
+    assert.match(await failure.locator('summary').innerText(), /64 MiB requested, 256 MiB live/);
+    assert.match(await failure.innerText(), /grow train\.py:7/);
+    const live = await failure.locator('table', { hasText: 'by call site' })
+      .locator('tbody tr').allInnerTexts();
+    assert.equal(live.length, 1);
+    assert.match(live[0], /grow train\.py:7\s+256 MiB\s+100 %\s+4/);
     assert.deepEqual(page.problems, []);
+    await page.close();
+  });
+});
+
+describe('a narrow screen', () => {
+  for (const width of [390, 1600]) {
+    test(`${width} px: nothing is wider than the page, no table longer than a screen`, async () => {
+      const page = await open(snapshot, { viewport: { width, height: 844 } });
+      const seen = await page.evaluate(() => ({
+        wide: document.documentElement.scrollWidth,
+        tall: document.documentElement.scrollHeight,
+        tables: [...document.querySelectorAll('table')]
+          .filter((table) => table.offsetHeight > 844).map((table) => table.caption.textContent),
+        cut: [...document.querySelectorAll('.legend li, .bar select, .bar button')]
+          .filter((e) => e.getBoundingClientRect().right > innerWidth + 1)
+          .map((e) => e.textContent),
+      }));
+      assert.equal(seen.wide, width);
+      assert.ok(seen.tall < 8000, `${seen.tall} px tall`);
+      assert.deepEqual(seen.tables, []);
+      assert.deepEqual(seen.cut, []);
+      assert.deepEqual(page.problems, []);
+      await page.close();
+    });
+  }
+
+  test('a long table unfolds and folds again', async () => {
+    const page = await open(snapshot);
+    const button = page.locator('#tables button.more').first();
+    const rows = () => page.locator('#tables table').first().locator('tbody tr:visible').count();
+    assert.equal(await rows(), 10);
+    await button.click();
+    assert.equal(await button.getAttribute('aria-expanded'), 'true');
+    assert.ok(await rows() > 10);
+    await button.click();
+    assert.equal(await rows(), 10);
+    await page.close();
+  });
+});
+
+describe('a recording without times', () => {
+  test('goes by events', async () => {
+    const file = join(folder, 'untimed.pickle');
+    writeFileSync(file, failingSnapshot('grow', { timed: false }));
+    const page = await open(file);
+    assert.equal(await page.locator('#axis').inputValue(), 'event');
+    assert.equal(await page.locator('#axis option').count(), 1);
+    const drawn = await page.evaluate(() => window.tenon.plot.detail.answer.most);
+    const levels = new Set(Object.values(drawn).filter((value) => !Number.isNaN(value)));
+    assert.ok(levels.size >= 4, [...levels].join());
+    assert.match(await text(page, '#facts .oom'), /^Out of memory at event \d/);
+    for (const shown of ['#facts', '#details', '#failures', '#tables']) {
+      assert.doesNotMatch(await text(page, shown), /\d (µs|ms|s)\b/, shown);
+    }
+    assert.deepEqual(page.problems, []);
+    await page.close();
+  });
+});
+
+describe('the peak', () => {
+  test('is zoomed to by its button', async () => {
+    const page = await open(snapshot);
+    const all = await view(page);
+    await page.locator('#to-peak').click();
+    await waitSettled(page);
+    const near = await view(page);
+    const peak = json('view', snapshot, '--json', '--policy', 'none').live_peak_time_us;
+    assert.ok(near.x0 <= peak && peak <= near.x1);
+    assert.ok(near.x1 - near.x0 <= (all.x1 - all.x0) / 4);
     await page.close();
   });
 });

@@ -27,10 +27,26 @@ export interface PolicyFigures {
 
 export interface OutOfMemory {
   event: number;
+  operation: number;  // allocations and frees before it
   time_us: number;
   requested_bytes: number;
   live_bytes: number;
   device_free_bytes: number | null;
+  stack: string[];  // the request's, the user's own frames first
+}
+
+// What a share of the peak is for. docs/view.md says how sure is sure.
+export interface Category {
+  name: string;
+  category: number;    // in the column of categories
+  bytes: number;
+  confidence: string;  // in words; empty: not known
+}
+
+export interface Verdict {
+  sentences: string[];
+  changes: string[];     // how to make each change that the sentences name
+  categories: Category[];
 }
 
 export interface ColumnInfo {
@@ -48,6 +64,7 @@ export interface Summary {
   allocations: number;
   streams: number;
   trace_duration_us: number;
+  timed: boolean;  // whether the recording has times; without, moments are told by events
   live_peak_bytes: number;
   live_peak_event: number;
   live_peak_time_us: number;
@@ -56,6 +73,7 @@ export interface Summary {
   grouped_by: 'call site' | 'size';
   largest_at_peak: PeakGroup[];
   out_of_memory: OutOfMemory[];
+  verdict: Verdict | null;  // null: the recording tells too little
   capacity_bytes: number | null;
   policies: PolicyFigures[];
   format: number;
@@ -73,6 +91,8 @@ export interface Names {
   place_tag: string[];
   stacks: number[][];
   frames: string[];
+  frame_own: number[];     // by frame: 1: the user's own code, 0: a library's or the interpreter's
+  categories: string[];    // empty: there is no column of categories
   mark_texts: string[];
   streams: number[];
 }

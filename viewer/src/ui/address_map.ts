@@ -27,7 +27,7 @@ export class AddressMap {
     this.select.value = String(state.now.mapPolicy);
     this.select.addEventListener('change', () =>
       state.set({ mapPolicy: Number(this.select.value) }));
-    state.on(['cursorOp', 'mapPolicy', 'theme', 'matches', 'block'], () => this.invalidate());
+    state.on(['cursorOp', 'mapPolicy', 'theme', 'matches', 'grouping', 'block'], () => this.invalidate());
     state.on(['mapPolicy'], () => (this.select.value = String(state.now.mapPolicy)));
     new ResizeObserver(() => this.invalidate()).observe(byId('map-box'));
     this.canvas.addEventListener('pointerdown', (event) => this.choose(event));

@@ -35,7 +35,8 @@ export class Details {
     if (!this.names || !this.moment) return;
     const { moment, names } = this;
     const children: HTMLElement[] = [
-      el('h3', {}, `Moment: ${format.time(moment.timeUs, 1e3)}, event ${format.count(moment.event)}`),
+      el('h3', {}, `Moment: ${this.summary.timed
+        ? `${format.time(moment.timeUs, 1e3)}, ` : ''}event ${format.count(moment.event)}`),
       el('p', {}, `${format.bytes(moment.live)} live in ${format.plural(moment.blocks, 'allocation')}; ` +
                   (moment.freed ? 'a block was freed.' : 'a block was allocated.'))];
     const held = this.summary.policies

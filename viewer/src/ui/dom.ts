@@ -28,14 +28,36 @@ export interface TableColumn<Row> {
   cell: (row: Row) => Child;
 }
 
-// A table for everybody: caption, scopes, and the first column names its row.
-export function table<Row>(caption: string, columns: TableColumn<Row>[], rows: Row[],
-                           rowClass?: (row: Row) => string): HTMLTableElement {
+// Rows that a table shows before it is unfolded.
+export const kShownRows = 10;
+
+let tables = 0;
+
+// A table with caption and scopes; the first column names its row. Rows beyond the first few are
+// folded behind a button. It scrolls sideways by itself where it is wider than the page.
+export function table<Row>(caption: string, columns: TableColumn<Row>[], rows: Row[]): HTMLElement {
   const head = el('tr', {}, ...columns.map((column) =>
     el('th', { scope: 'col', class: column.text ? 'text' : '' }, column.title)));
-  const body = rows.map((row) => el('tr', { class: rowClass?.(row) ?? '' },
+  const line = (row: Row) => el('tr', {},
     ...columns.map((column, i) => i === 0
       ? el('th', { scope: 'row', class: column.text ? 'text' : '' }, column.cell(row))
-      : el('td', { class: column.text ? 'text' : '' }, column.cell(row)))));
-  return el('table', {}, el('caption', {}, caption), el('thead', {}, head), el('tbody', {}, ...body));
+      : el('td', { class: column.text ? 'text' : '' }, column.cell(row))));
+  const made = el('table', {}, el('caption', {}, caption), el('thead', {}, head),
+                  el('tbody', {}, ...rows.slice(0, kShownRows).map(line)));
+  const box = el('div', { class: 'scroll', tabindex: '0', role: 'group', 'aria-label': caption }, made);
+  if (rows.length <= kShownRows) return box;
+  // Built when first asked for: a page of long tables opens as fast as one of short tables.
+  const id = `rows-${++tables}`;
+  const rest = el('tbody', { id, hidden: '' });
+  made.append(rest);
+  const button = el('button', { type: 'button', class: 'more', 'aria-expanded': 'false',
+                                'aria-controls': id, onclick: () => {
+    if (rest.childElementCount === 0) rest.append(...rows.slice(kShownRows).map(line));
+    rest.hidden = !rest.hidden;
+    button.setAttribute('aria-expanded', String(!rest.hidden));
+    button.textContent = rest.hidden ? all : `Show the first ${kShownRows}`;
+  } });
+  const all = `Show all ${rows.length} rows`;
+  button.textContent = all;
+  return el('div', {}, box, button);
 }

@@ -4,39 +4,39 @@ import type { PolicyFigures, Summary } from '../data/summary';
 import { byId, el } from './dom';
 import * as format from './format';
 
-export function showFacts(summary: Summary, goToTime: (us: number) => void,
+export function showFacts(summary: Summary, goTo: (op: number) => void, goToPeak: () => void,
                           search: (text: string) => void): void {
   byId('title').textContent = summary.trace;
   byId('about').textContent =
     `${summary.file} · ${format.plural(summary.events, 'allocation and free', 'allocations and frees')} ` +
-    `in ${format.time(summary.trace_duration_us)} · ${format.plural(summary.streams, 'stream')}`;
+    `${summary.timed ? `in ${format.time(summary.trace_duration_us)} ` : ''}· ${format.plural(summary.streams, 'stream')}`;
   const facts: (HTMLElement | null)[] = [
-    outOfMemory(summary, goToTime), headline(summary, goToTime), cards(summary, search),
+    outOfMemory(summary, goTo), headline(summary, goToPeak), cards(summary, search),
     held(summary)];
   byId('facts').replaceChildren(...facts.filter((fact) => fact !== null));
 }
 
-function outOfMemory(summary: Summary, goToTime: (us: number) => void): HTMLElement | null {
+function outOfMemory(summary: Summary, goTo: (op: number) => void): HTMLElement | null {
   const [first] = summary.out_of_memory;
   if (!first) return null;
   const more = summary.out_of_memory.length - 1;
   return el('p', { class: 'oom', role: 'alert' },
     el('strong', {}, 'Out of memory'), ' at ',
-    el('button', { type: 'button', class: 'link', onclick: () => goToTime(first.time_us) },
-       format.time(first.time_us, 1e5)),
+    el('button', { type: 'button', class: 'link', onclick: () => goTo(first.operation - 1) },
+       format.moment(summary.timed, first.time_us, first.event, 1e5)),
     `: ${format.bytes(first.requested_bytes)} were asked for while ${format.bytes(first.live_bytes)} were ` +
     'in use',
     first.device_free_bytes === null ? '' : ` and the device had ${format.bytes(first.device_free_bytes)} left`,
     more > 0 ? `; and ${format.plural(more, 'time')} more.` : '.');
 }
 
-function headline(summary: Summary, goToTime: (us: number) => void): HTMLElement {
-  const at = summary.live_peak_time_us;
-  const share = summary.trace_duration_us > 0 ? at / summary.trace_duration_us : 0;
+function headline(summary: Summary, goToPeak: () => void): HTMLElement {
+  const share = summary.timed ? summary.live_peak_time_us / Math.max(1, summary.trace_duration_us)
+    : summary.live_peak_event / Math.max(1, summary.events);
   return el('p', { class: 'headline' },
     'Peak ', el('strong', { id: 'peak' }, format.bytes(summary.live_peak_bytes)), ' at ',
-    el('button', { type: 'button', class: 'link', id: 'peak-time', onclick: () => goToTime(at) },
-       format.time(at, 1e5)),
+    el('button', { type: 'button', class: 'link', id: 'peak-time', onclick: goToPeak },
+       format.moment(summary.timed, summary.live_peak_time_us, summary.live_peak_event, 1e5)),
     ` (${format.percent(share)} of the way), in ${format.plural(summary.live_peak_allocations, 'allocation')}. ` +
     `Largest then, by ${summary.grouped_by}:`);
 }

@@ -36,6 +36,11 @@ export function time(us: number, about = us): string {
   return `${seconds.toFixed(digits)} s`;
 }
 
+// A moment of a recording: its time, or its event where the recording has no times.
+export function moment(timed: boolean, us: number, event: number, about = us): string {
+  return timed ? time(us, about) : `event ${count(event)}`;
+}
+
 export function percent(share: number): string {
   if (!Number.isFinite(share)) return '–';
   const value = 100 * share;

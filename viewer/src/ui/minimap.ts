@@ -1,6 +1,7 @@
 // The whole recording in small, and which part of it the plot shows. Drag to move the part.
 import type { Summary } from '../data/summary';
 import { byId } from './dom';
+import { plotSpan } from './plot_paint';
 import type { State } from './state';
 import type { ThemeSwitch } from './theme';
 import type { Viewport } from './viewport';
@@ -37,8 +38,8 @@ export class Minimap {
 
   private toX(event: PointerEvent): number {
     const rect = this.canvas.getBoundingClientRect();
-    const inner = rect.width - 84;
-    return (event.clientX - rect.left - 76) / inner * this.viewport.end;
+    const { left, width } = plotSpan(rect.width);
+    return (event.clientX - rect.left - left) / width * this.viewport.end;
   }
 
   private press(event: PointerEvent): void {
@@ -67,12 +68,12 @@ export class Minimap {
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.fillStyle = ink.paper;
     c.fillRect(0, 0, width, height);
-    const left = 76;
-    const inner = width - 84;
+    const { left, width: inner } = plotSpan(width);
     c.fillStyle = ink.panel;
     c.fillRect(left, 0, inner, height);
     const { live_peak_bytes: peak } = this.summary;
-    const outline = this.state.now.axis === 'time' ? this.summary.outline : this.outlineByOps;
+    const byTime = this.state.now.axis === 'time';
+    const outline = byTime || !this.summary.timed ? this.summary.outline : this.outlineByOps;
     if (peak > 0) {
       c.fillStyle = ink.soft;
       c.globalAlpha = 0.55;
@@ -85,8 +86,9 @@ export class Minimap {
     }
     c.fillStyle = ink.alarm;
     for (const oom of this.summary.out_of_memory) {
-      const at = oom.time_us / Math.max(1, this.summary.trace_duration_us);
-      if (this.state.now.axis === 'time') c.fillRect(left + at * inner - 1, 0, 2, height);
+      const at = byTime ? oom.time_us / Math.max(1, this.summary.trace_duration_us)
+        : oom.operation / Math.max(1, this.summary.events);
+      c.fillRect(left + at * inner - 1, 0, 2, height);
     }
     const { x0, x1, end } = this.viewport;
     const from = left + x0 / end * inner;

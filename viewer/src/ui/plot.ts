@@ -5,7 +5,7 @@ import type { View } from '../worker/axis';
 import type { Client } from './client';
 import { byId, el } from './dom';
 import * as format from './format';
-import { Drawn, PlotPainter, type Box, type Scene } from './plot_paint';
+import { Drawn, PlotPainter, plotSpan, type Box, type Scene } from './plot_paint';
 import type { State } from './state';
 import type { ThemeSwitch } from './theme';
 import { Viewport } from './viewport';
@@ -46,12 +46,14 @@ export class Plot {
     private readonly state: State,
     private readonly theme: ThemeSwitch,
   ) {
-    this.viewport.reset(Math.max(1, summary.trace_duration_us), this.top(), 1);
+    this.ops = summary.events;
+    this.endUs = summary.trace_duration_us;
+    this.viewport.reset(this.endX(), this.top(), 1);
     new ResizeObserver(() => this.resize()).observe(byId('plot-box'));
     this.resize();
     this.listen();
     state.on(['axis'], () => this.setAxis());
-    state.on(['theme', 'matches', 'order', 'policies', 'mapPolicy'], () => {
+    state.on(['theme', 'matches', 'order', 'grouping', 'policies', 'mapPolicy'], () => {
       this.setHighlight(null);
       this.wholeStale = true;
       this.viewport.reset(this.endX(), this.top(), this.leastX(), true);
@@ -102,7 +104,7 @@ export class Plot {
     this.ratio = window.devicePixelRatio || 1;
     this.canvas.width = Math.round(width * this.ratio);
     this.canvas.height = Math.round(height * this.ratio);
-    this.box = { left: 76, top: 6, width: width - 84, height: height - 42 };
+    this.box = { ...plotSpan(width), top: 6, height: height - 42 };
     this.wholeStale = true;
     this.invalidate();
   }
@@ -145,9 +147,8 @@ export class Plot {
       box: this.box, ratio: this.ratio, viewport: this.viewport, ink: this.theme.ink(),
       whole: this.whole, detail: this.detail, axisIsTime: this.state.now.axis === 'time',
       cursorX: this.cursorX, capacity: this.summary.capacity_bytes, highlight: this.highlight,
-      policyNames: this.summary.policies.map((policy) => policy.policy),
-      outline: this.whole || this.state.now.axis === 'event' ? null
-        : { values: this.summary.outline, end: Math.max(1, this.summary.trace_duration_us) },
+      outline: this.whole || (this.state.now.axis === 'event') === this.summary.timed ? null
+        : { values: this.summary.outline, end: this.endX() },
     });
   }
 
@@ -201,7 +202,8 @@ export class Plot {
       this.cursorX = this.state.now.axis === 'time' ? moment.timeUs : moment.op + 0.5;
       this.canvas.setAttribute('aria-valuenow', String(moment.op));
       this.canvas.setAttribute('aria-valuetext',
-        `${format.time(moment.timeUs)}, event ${format.count(moment.event)}: ` +
+        (this.summary.timed ? `${format.time(moment.timeUs)}, ` : '') +
+        `event ${format.count(moment.event)}: ` +
         `${format.bytes(moment.live)} live in ${format.plural(moment.blocks, 'allocation')}`);
       this.onMoment(moment);
       this.frame();
@@ -263,7 +265,7 @@ export class Plot {
       }
       const facts = this.facts.get(block);
       if (!facts || !this.names) return;
-      this.tip.replaceChildren(...describeBlock(facts, this.names, this.summary, 3));
+      this.tip.replaceChildren(...describeBlock(facts, this.names, this.summary, kTipFrames));
       this.setHighlight(block);
     }
     this.tip.hidden = false;
@@ -428,6 +430,24 @@ export class Plot {
     this.moved();
   }
 
+  // The peak with what leads to it: the stretch in which memory stays near it, with as much around,
+  // and at most a quarter of the recording.
+  async zoomToPeak(): Promise<void> {
+    if (!this.ready) return;
+    const kMostShare = 0.25;
+    const { op, from, to } = await this.client.ask({ kind: 'peak', axis: this.state.now.axis });
+    const { moment } = await this.client.ask({ kind: 'moment', op });
+    const at = this.state.now.axis === 'time' ? moment.timeUs : op + 0.5;
+    const width = Math.max(this.leastX(),
+                           Math.min(2 * (to - from), kMostShare * this.viewport.end));
+    // The stretch in the middle where all of it fits in, else the peak.
+    const middle = to - from <= width ? (from + to) / 2 : at;
+    this.viewport.setX(middle - width / 2, middle + width / 2);
+    [this.viewport.y0, this.viewport.y1] = [0, this.viewport.top];
+    this.state.set({ cursorOp: op });
+    this.moved();
+  }
+
   private key(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey || !this.ready) return;
     const big = event.shiftKey;
@@ -483,6 +503,24 @@ export class Plot {
   }
 }
 
+// A stack with the user's own frames first; those of libraries are folded below them.
+export function stackList(stack: number[], names: Names, most: number): HTMLElement[] {
+  const own = stack.filter((frame) => names.frame_own[frame] === 1);
+  const first = own.length > 0 ? own : stack;
+  const list = (frames: number[]) => el('ol', { class: 'stack' },
+    ...frames.map((frame) => el('li', {}, names.frames[frame])));
+  const out: HTMLElement[] = [list(first.slice(0, most))];
+  if (first.length > most) {
+    out.push(el('p', { class: 'note' }, `and ${format.plural(first.length - most, 'frame')} more`));
+  } else if (own.length > 0 && own.length < stack.length && most > kTipFrames) {
+    out.push(el('details', {},
+      el('summary', {}, `The whole stack: ${format.plural(stack.length, 'frame')}, ` +
+        `${stack.length - own.length} of libraries`), list(stack)));
+  }
+  return out;
+}
+const kTipFrames = 3;
+
 // A block in words: size, when, from where; the innermost frames of its stack.
 export function describeBlock(facts: BlockFacts, names: Names, summary: Summary,
                               frames: number): HTMLElement[] {
@@ -490,24 +528,23 @@ export function describeBlock(facts: BlockFacts, names: Names, summary: Summary,
   const tag = names.place_tag[facts.place];
   const stack = names.stacks[names.place_stack[facts.place]] ?? [];
   const freed = Number.isFinite(facts.freeUs);
+  const when = (us: number, event: number) => format.moment(summary.timed, us, event, 1e3);
+  const length = summary.timed ? format.time(facts.freeUs - facts.allocUs)
+    : format.plural(facts.freeEvent - facts.allocEvent, 'event');
   const life = freed
-    ? `${format.time(facts.allocUs, 1e3)} to ${format.time(facts.freeUs, 1e3)}, ` +
-      `${format.time(facts.freeUs - facts.allocUs)} long`
-    : `from ${format.time(facts.allocUs, 1e3)}, never freed in this recording`;
+    ? `${when(facts.allocUs, facts.allocEvent)} to ${when(facts.freeUs, facts.freeEvent)}, ${length} long`
+    : `from ${when(facts.allocUs, facts.allocEvent)}, never freed in this recording`;
   const out: HTMLElement[] = [
     el('p', { class: 'size' }, format.bytes(facts.size)),
     el('p', {}, summary.grouped_by === 'size' ? `Allocation ${format.count(facts.block + 1)}` : group),
     el('p', {}, `Live ${life}`),
   ];
+  if (facts.category !== null) out.push(el('p', {}, `Category: ${names.categories[facts.category]}`));
   if (facts.waitUs >= 100) {
-    out.push(el('p', {}, `Let go ${format.time(facts.waitUs)} before it was free again`));
+    out.push(el('p', {}, `Freed by the program ${format.time(facts.waitUs)} before the allocator took it back`));
   }
   if (summary.streams > 1) out.push(el('p', {}, `Stream ${names.streams[facts.stream]}`));
   if (tag) out.push(el('p', {}, `Tag ${tag}`));
-  if (stack.length > 1) {
-    out.push(el('ol', { class: 'stack' },
-      ...stack.slice(0, frames).map((frame) => el('li', {}, names.frames[frame]))));
-    if (stack.length > frames) out.push(el('p', { class: 'note' }, `and ${stack.length - frames} frames more`));
-  }
+  if (stack.length > 1) out.push(...stackList(stack, names, frames));
   return out;
 }

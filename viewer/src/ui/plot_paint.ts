@@ -8,6 +8,12 @@ import type { Viewport } from './viewport';
 
 export interface Box { left: number; top: number; width: number; height: number }
 
+// Where the plot and the overview below it begin and end in a canvas of this width.
+export function plotSpan(canvasWidth: number): { left: number; width: number } {
+  return canvasWidth < 560 ? { left: 60, width: canvasWidth - 64 }
+    : { left: 76, width: canvasWidth - 84 };
+}
+
 // What the worker drew, as an image.
 export class Drawn {
   readonly canvas = document.createElement('canvas');
@@ -41,7 +47,6 @@ export interface Scene {
   cursorX: number | null;
   capacity: number | null;
   highlight: { canvas: HTMLCanvasElement; view: View; from: number } | null;
-  policyNames: string[];
   outline: { values: number[]; end: number } | null;  // until the worker has drawn
 }
 
@@ -141,11 +146,16 @@ export class PlotPainter {
     c.textBaseline = 'top';
     c.textAlign = 'center';
     const step = format.niceStep(viewport.width, box.width / 110, false);
+    let free = 0;  // where the next label may begin
     for (const x of this.ticks(viewport.x0, viewport.x1, Math.max(step, 1))) {
-      const label = scene.axisIsTime ? format.time(x, step) : format.count(x);
-      const at = Math.max(box.left + 20, Math.min(this.toX(scene, x), box.left + box.width - 24));
-      c.fillText(label, at, box.top + box.height + 16);
       c.fillRect(Math.round(this.toX(scene, x)), box.top + box.height + 11, 1, 4);
+      const label = scene.axisIsTime ? format.time(x, step) : format.count(x);
+      const half = c.measureText(label).width / 2;
+      const most = c.canvas.width / scene.ratio - half - 2;
+      const at = Math.max(half, Math.min(this.toX(scene, x), most));
+      if (at - half < free) continue;
+      c.fillText(label, at, box.top + box.height + 16);
+      free = at + half + 8;
     }
   }
 
@@ -186,7 +196,6 @@ export class PlotPainter {
       c.stroke(path);
     }
     c.setLineDash([]);
-    this.lineNames(scene, held, view);
   }
 
   // A stepped line through one value for each column; a gap where there is none.
@@ -211,35 +220,6 @@ export class PlotPainter {
     }
     if (!Number.isNaN(last)) path.lineTo(this.toX(scene, view.x1), this.toY(scene, last));
     return path;
-  }
-
-  // Names at the right edge, each as near to its line's height there as the others let it.
-  private lineNames(scene: Scene, held: DrawAnswer['held'], view: View): void {
-    const c = this.context;
-    const { box } = scene;
-    c.font = '600 12px system-ui, sans-serif';
-    c.textAlign = 'right';
-    c.textBaseline = 'middle';
-    const seen = Math.floor((Math.min(view.x1, scene.viewport.x1) - view.x0) / (view.x1 - view.x0) *
-      (held[0]?.most.length ?? 0)) - 1;
-    const names = held.flatMap(({ policy, most }) => {
-      let column = Math.max(0, Math.min(seen, most.length - 1));
-      while (column > 0 && Number.isNaN(most[column])) --column;
-      const y = this.toY(scene, most[column]) - 9;
-      return Number.isNaN(y) ? [] : [{ text: scene.policyNames[policy], y }];
-    }).sort((p, q) => p.y - q.y);
-    let least = box.top + 8;
-    for (const name of names) least = (name.y = Math.max(name.y, least)) + 14;
-    let most = box.top + box.height - 8;
-    for (const name of names.reverse()) most = (name.y = Math.min(name.y, most)) - 14;
-    const x = box.left + box.width - 8;
-    for (const { text, y } of names) {
-      c.strokeStyle = scene.ink.paper;
-      c.lineWidth = 4;
-      c.strokeText(text, x, y);
-      c.fillStyle = scene.ink.ink;
-      c.fillText(text, x, y);
-    }
   }
 
   private capacityLine(scene: Scene): void {

@@ -21,6 +21,14 @@ function dashSample(index: number): SVGSVGElement {
   return svg;
 }
 
+// Which line belongs to which policy, for those that are shown.
+export function showLines(summary: Summary, state: State): void {
+  const shown = summary.policies.map(({ policy }, index) => ({ policy, index }))
+    .filter(({ index }) => state.now.policies.has(index));
+  byId('lines').replaceChildren(...shown.map(({ policy, index }) =>
+    el('li', {}, dashSample(index) as unknown as Node, ` held by ${policy}`)));
+}
+
 function recordedOutcome(summary: Summary): HTMLElement | string {
   const failures = summary.out_of_memory.length;
   return failures === 0 ? 'as it was'

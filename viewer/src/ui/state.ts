@@ -1,12 +1,13 @@
 // What the reader has chosen; parts of the page listen for what concerns them.
 import type { AxisKind } from '../worker/axis';
-import type { StackOrder } from '../worker/protocol';
+import type { Grouping, StackOrder } from '../worker/protocol';
 
 export interface Choices {
   cursorOp: number;          // the moment that map, tables and details are about
   block: number | null;      // the block chosen
   axis: AxisKind;
   order: StackOrder;
+  grouping: Grouping;        // what colours stand for
   policies: ReadonlySet<number>;  // whose lines are drawn
   mapPolicy: number;
   theme: number;             // counts changes

@@ -21,6 +21,7 @@ export class Model {
     readonly stream: Numbers,
     readonly waitUs: Numbers,
     readonly event: Numbers,
+    readonly category: Numbers | null,  // by block; null: not known
   ) {
     this.ops = timeUs.length;
     this.blocks = size.length;
@@ -67,6 +68,16 @@ export class Model {
       else high = middle;
     }
     return low - 1;
+  }
+
+  // The operations around the peak between which at least this share of it stays live.
+  nearPeak(share: number): { from: number; to: number } {
+    const least = this.ops === 0 ? 0 : this.live[this.peakOp] * share;
+    let from = this.peakOp;
+    let to = this.peakOp;
+    while (from > 0 && this.live[from - 1] >= least) --from;
+    while (to + 1 < this.ops && this.live[to + 1] >= least) ++to;
+    return { from, to };
   }
 
   // Blocks live at an operation, by allocation. O(blocks allocated so far).

@@ -15,12 +15,15 @@ export const enum MarkKind {
 }
 
 export type StackOrder = 'allocation' | 'group';
+// What blocks are coloured by, and stacked by where they are stacked by group.
+export type Grouping = 'site' | 'category';
 
 export type Request =
   | { kind: 'open'; summary: Summary; base: string }
   // The text of one piece in base64, where the page holds them.
   | { kind: 'piece'; name: string; piece: number; text: string }
-  | { kind: 'style'; palette: Palette; groupClass: number[] }
+  // classes: the colour of each group, or of each category.
+  | { kind: 'style'; palette: Palette; grouping: Grouping; classes: number[] }
   | { kind: 'order'; order: StackOrder }
   // By place: 1 where it matches; null ends the search.
   | { kind: 'match'; id: number; matches: Uint8Array | null }
@@ -32,8 +35,8 @@ export type Request =
   | { kind: 'find'; id: number; op: number; height: number }
   | { kind: 'where'; id: number; op: number; block: number }
   | { kind: 'at'; id: number; axis: View['axis']; x: number }
-  | { kind: 'peak'; id: number }
-  | { kind: 'timeline'; id: number; rows: number };
+  | { kind: 'peak'; id: number; axis: View['axis'] }
+  | { kind: 'timeline'; id: number; rows: number; axis: View['axis'] };
 
 export interface DrawAnswer {
   kind: 'draw';
@@ -61,6 +64,7 @@ export interface BlockFacts {
   block: number;
   size: number;
   place: number;
+  category: number | null;
   stream: number;
   allocOp: number;
   freeOp: number;        // = operations: never
@@ -80,6 +84,7 @@ export interface Moment {
   freed: boolean;        // what happened: a free, else an allocation
   block: number;         // of which block
   groups: { group: number; bytes: number; blocks: number }[];  // largest first
+  categories: { group: number; bytes: number; blocks: number }[];  // the same; empty: not known
   largest: BlockFacts[];
   held: number[];        // by policy
 }
@@ -114,6 +119,7 @@ export type Answer =
   | { kind: 'find'; id: number; facts: BlockFacts | null; from: number; to: number }
   | { kind: 'where'; id: number; from: number; to: number }
   | { kind: 'at'; id: number; op: number; x: number }
-  | { kind: 'peak'; id: number; op: number }
+  // from, to: where memory stays near the peak around it, along the axis asked for.
+  | { kind: 'peak'; id: number; op: number; from: number; to: number }
   | { kind: 'timeline'; id: number; rows: TimelineRow[] }
   | { kind: 'error'; message: string };

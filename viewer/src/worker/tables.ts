@@ -1,4 +1,5 @@
 // Figures for tables and for what is said of a block or a moment.
+import { axisEnd, opAt, type AxisKind } from './axis';
 import type { Model } from './model';
 import type { PolicyData } from './policy_data';
 import type { BlockFacts, MatchFigures, Moment, TimelineRow } from './protocol';
@@ -8,7 +9,8 @@ export function blockFacts(model: Model, block: number): BlockFacts {
   const freeOp = model.freeOp[block];
   const freed = freeOp < model.ops;
   return {
-    block, size: model.size[block], place: model.place[block], stream: model.stream[block],
+    block, size: model.size[block], place: model.place[block],
+    category: model.category === null ? null : model.category[block], stream: model.stream[block],
     allocOp, freeOp,
     allocUs: model.timeUs[allocOp], freeUs: freed ? model.timeUs[freeOp] : NaN,
     allocEvent: model.event[allocOp], freeEvent: freed ? model.event[freeOp] : NaN,
@@ -18,12 +20,12 @@ export function blockFacts(model: Model, block: number): BlockFacts {
 
 type GroupSum = { group: number; bytes: number; blocks: number };
 
-function sumByGroup(model: Model, groupOf: ArrayLike<number>, groups: number,
-                    blocks: Uint32Array): GroupSum[] {
+function sumBy(groupOf: (block: number) => number, groups: number, model: Model,
+               blocks: Uint32Array): GroupSum[] {
   const bytes = new Float64Array(groups);
   const count = new Uint32Array(groups);
   for (const block of blocks) {
-    const group = groupOf[model.place[block]];
+    const group = groupOf(block);
     bytes[group] += model.size[block];
     ++count[group];
   }
@@ -49,14 +51,16 @@ function largestOf(blocks: Uint32Array, size: ArrayLike<number>, wanted: number)
 }
 
 export function momentAt(model: Model, groupOf: ArrayLike<number>, groups: number,
-                         policies: PolicyData[], op: number): Moment {
+                         categories: number, policies: PolicyData[], op: number): Moment {
   const blocks = model.liveAt(op);
   const largest = largestOf(blocks, model.size, 25);
   const what = model.blockOf[op];
   return {
     op, event: model.event[op], timeUs: model.timeUs[op], live: model.live[op],
     blocks: blocks.length, freed: what < 0, block: what < 0 ? ~what : what,
-    groups: sumByGroup(model, groupOf, groups, blocks),
+    groups: sumBy((block) => groupOf[model.place[block]], groups, model, blocks),
+    categories: model.category === null ? []
+      : sumBy((block) => model.category![block], categories, model, blocks),
     largest: largest.map((block) => blockFacts(model, block)),
     held: policies.map((policy) => (op < policy.opsDone ? policy.heldAt(op) : NaN)),
   };
@@ -84,7 +88,7 @@ export function matchFigures(model: Model, groupOf: ArrayLike<number>, groups: n
     }
   }
   const atPeak = model.liveAt(model.peakOp).filter((block) => matches[model.place[block]] !== 0);
-  out.atPeak = sumByGroup(model, groupOf, groups, atPeak);
+  out.atPeak = sumBy((block) => groupOf[model.place[block]], groups, model, atPeak);
   out.bytesAtPeak = out.atPeak.reduce((sum, group) => sum + group.bytes, 0);
   return out;
 }
@@ -103,12 +107,13 @@ export function outlineByOps(model: Model, columns: number): number[] {
   return out;
 }
 
-// The whole recording in equal steps of time.
-export function timeline(model: Model, policies: PolicyData[], rows: number): TimelineRow[] {
+// The whole recording in equal steps along the axis.
+export function timeline(model: Model, policies: PolicyData[], rows: number,
+                         axis: AxisKind): TimelineRow[] {
   if (model.ops === 0) return [];
-  const end = Math.max(1, model.timeUs[model.ops - 1]);
+  const end = axisEnd(model, axis);
   const until = new Int32Array(rows + 1);
-  for (let i = 0; i <= rows; ++i) until[i] = i === 0 ? -1 : model.opAtTime((end * i) / rows);
+  for (let i = 0; i <= rows; ++i) until[i] = i === 0 ? -1 : opAt(model, axis, (end * i) / rows);
   const held = policies.map((policy) => policy.heldMost(until));
   const out: TimelineRow[] = [];
   for (let row = 0; row < rows; ++row) {
@@ -116,7 +121,7 @@ export function timeline(model: Model, policies: PolicyData[], rows: number): Ti
     for (let op = Math.max(0, until[row]); op <= until[row + 1]; ++op) {
       live = Math.max(live, model.live[op]);
     }
-    out.push({ timeUs: (end * (row + 1)) / rows, event: model.event[Math.max(0, until[row + 1])],
+    out.push({ timeUs: axis === 'time' ? (end * (row + 1)) / rows : NaN, event: model.event[Math.max(0, until[row + 1])],
                live, held: held.map((most) => most[row]) });
   }
   return out;

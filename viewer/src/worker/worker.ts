@@ -8,7 +8,7 @@ import { markColumns } from './marks';
 import { Model } from './model';
 import { rasterise } from './plot_raster';
 import { PolicyData } from './policy_data';
-import type { Answer, MarkList, Request, StackOrder } from './protocol';
+import type { Answer, Grouping, MarkList, Request, StackOrder } from './protocol';
 import { blockFacts, matchFigures, momentAt, outlineByOps, timeline } from './tables';
 
 type Of<K extends Request['kind']> = Extract<Request, { kind: K }>;
@@ -27,7 +27,8 @@ class Server {
   private stack!: LiveStack;
   private order: StackOrder = 'allocation';
   private palette: Palette | null = null;
-  private groupClass: number[] = [];
+  private grouping: Grouping = 'site';
+  private classes: number[] = [];
   private matches: Uint8Array | null = null;
   private colours: Colours | null = null;
 
@@ -45,7 +46,9 @@ class Server {
       read('wait_us'), read('event'), this.columns.text('names'), this.readMarks()]);
     this.names = JSON.parse(names) as Names;
     this.marks = marks;
-    this.model = new Model(timeUs, freed, size, place, stream, wait, event);
+    const category = summary.columns.some((column) => column.name === 'category')
+      ? await read('category') : null;
+    this.model = new Model(timeUs, freed, size, place, stream, wait, event, category);
     await this.readPolicies(summary);
     this.stack = new LiveStack(this.model, null, null);
     const { ops, peakOp } = this.model;
@@ -86,18 +89,27 @@ class Server {
     this.columns.accept(name, piece, text);
   }
 
-  style({ palette, groupClass }: Of<'style'>): void {
+  style({ palette, grouping, classes }: Of<'style'>): void {
     this.palette = palette;
-    this.groupClass = groupClass;
+    const regrouped = grouping !== this.grouping;
+    this.grouping = grouping;
+    this.classes = classes;
     this.recolour();
+    if (regrouped && this.order === 'group') this.restack();
+  }
+
+  // The group or category of a block: an index into `classes`.
+  private groupOf(block: number): number {
+    const { category, place } = this.model;
+    return this.grouping === 'category' && category !== null
+      ? category[block] : this.names.place_group[place[block]];
   }
 
   private recolour(): void {
     if (!this.palette || !this.model) return;
-    const ofPlace = Uint8Array.from(this.names.place_group, (group) => this.groupClass[group]);
     const classOf = new Uint8Array(this.model.blocks);
     for (let block = 0; block < classOf.length; ++block) {
-      classOf[block] = ofPlace[this.model.place[block]];
+      classOf[block] = this.classes[this.groupOf(block)];
     }
     this.colours = new Colours(this.palette, classOf, this.matches, this.model.place);
   }
@@ -105,17 +117,19 @@ class Server {
   setOrder({ order }: Of<'order'>): void {
     if (order === this.order) return;
     this.order = order;
-    const { model, names, groupClass } = this;
-    if (order === 'allocation') {
+    this.restack();
+  }
+
+  private restack(): void {
+    const { model, classes } = this;
+    if (this.order === 'allocation') {
       this.stack = new LiveStack(model, null, null);
       return;
     }
     // Classes one above the other, largest lowest; within one, groups; within those, as allocated.
-    const groupOf = (block: number) => names.place_group[model.place[block]];
-    const groupRank = Array.from(names.groups.keys())
-      .sort((a, b) => groupClass[a] - groupClass[b] || a - b);
-    const next = new Uint32Array(names.groups.length);
-    for (let block = 0; block < model.blocks; ++block) ++next[groupOf(block)];
+    const groupRank = Array.from(classes.keys()).sort((a, b) => classes[a] - classes[b] || a - b);
+    const next = new Uint32Array(classes.length);
+    for (let block = 0; block < model.blocks; ++block) ++next[this.groupOf(block)];
     let from = 0;
     for (const group of groupRank) {
       const count = next[group];
@@ -125,7 +139,7 @@ class Server {
     const rank = new Uint32Array(model.blocks);
     const blockAt = new Uint32Array(model.blocks);
     for (let block = 0; block < model.blocks; ++block) {
-      rank[block] = next[groupOf(block)]++;
+      rank[block] = next[this.groupOf(block)]++;
       blockAt[rank[block]] = block;
     }
     this.stack = new LiveStack(model, rank, blockAt);
@@ -161,9 +175,9 @@ class Server {
   }
 
   moment({ id, op }: Of<'moment'>): void {
-    const { place_group, groups } = this.names;
-    say({ kind: 'moment', id,
-          moment: momentAt(this.model, place_group, groups.length, this.policies, op) });
+    const { place_group, groups, categories } = this.names;
+    say({ kind: 'moment', id, moment: momentAt(this.model, place_group, groups.length,
+                                               categories.length, this.policies, op) });
   }
 
   block({ id, block }: Of<'block'>): void {
@@ -189,12 +203,15 @@ class Server {
     say({ kind: 'at', id, op: opAt(this.model, axis, x), x });
   }
 
-  peak({ id }: Of<'peak'>): void {
-    say({ kind: 'peak', id, op: this.model.peakOp });
+  peak({ id, axis }: Of<'peak'>): void {
+    const kNear = 0.8;
+    const { from, to } = this.model.nearPeak(kNear);
+    const x = (op: number) => (axis === 'event' ? op : this.model.timeUs[op] ?? 0);
+    say({ kind: 'peak', id, op: this.model.peakOp, from: x(from), to: x(to) });
   }
 
-  timeline({ id, rows }: Of<'timeline'>): void {
-    say({ kind: 'timeline', id, rows: timeline(this.model, this.policies, rows) });
+  timeline({ id, rows, axis }: Of<'timeline'>): void {
+    say({ kind: 'timeline', id, rows: timeline(this.model, this.policies, rows, axis) });
   }
 }
 

@@ -88,6 +88,25 @@ ViewSites group_by_size(const Trace& trace) {
 
 }  // namespace
 
+bool is_own_frame(const SiteTable& sites, std::uint32_t frame) {
+  const std::string_view file = sites.text(sites.frame(frame).file);
+  if (file.empty() || file.starts_with('<') || file.starts_with("??")) return false;
+  if (!file.ends_with(".py") && !file.ends_with(".ipynb")) return false;
+  for (const char* part : {"site-packages/", "dist-packages/", "lib/python"})
+    if (file.find(part) != std::string_view::npos) return false;
+  return true;
+}
+
+std::vector<std::string> own_stack(const SiteTable& sites, std::uint32_t site) {
+  std::vector<std::string> own;
+  std::vector<std::string> all;
+  for (const std::uint32_t frame : sites.stack(sites.site(site).stack)) {
+    all.push_back(sites.frame_label(frame));
+    if (is_own_frame(sites, frame)) own.push_back(all.back());
+  }
+  return own.empty() ? all : own;
+}
+
 ViewSites find_sites(const Trace& trace) {
   return has_sites(trace) ? group_by_site(trace) : group_by_size(trace);
 }

@@ -22,4 +22,9 @@ struct ViewSites {
 
 ViewSites find_sites(const Trace& trace);
 
+// Whether a frame is the program's own: no installed package, no interpreter, no compiled code.
+bool is_own_frame(const SiteTable& sites, std::uint32_t frame);
+// A stack in words, innermost first: the program's own frames, or all where it has none.
+std::vector<std::string> own_stack(const SiteTable& sites, std::uint32_t site);
+
 }  // namespace tenon

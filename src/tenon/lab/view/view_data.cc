@@ -174,6 +174,10 @@ class ViewMaker {
     columns.push_back(pack_numbers("stream", n, false, [&](auto i) { return streams_[i]; }));
     columns.push_back(pack_numbers("place", n, false, [&](auto i) { return sites_.place[i]; }));
     columns.push_back(pack_numbers("wait_us", n, false, [&](auto i) { return wait_us_[i]; }));
+    const std::vector<std::uint8_t>& category = options_.answer.category;
+    if (category.size() == n && n > 0)
+      columns.push_back(pack_numbers("category", n, false,
+                                     [&](auto i) { return std::uint64_t{category[i]}; }));
   }
 
   void add_marks(std::vector<Column>& columns) const {
@@ -225,6 +229,11 @@ class ViewMaker {
     names["place_tag"] = std::move(tags);
     names["stacks"] = std::move(stacks);
     names["frames"] = std::move(frames);
+    std::vector<int> own(frame_numbers.size());
+    for (const auto& [frame, number] : frame_numbers)
+      own[number] = is_own_frame(*trace_.sites, frame) ? 1 : 0;
+    names["frame_own"] = std::move(own);
+    names["categories"] = options_.answer.categories;
     std::vector<std::string> texts(mark_texts_.size());
     for (const auto& [text, number] : mark_texts_) texts[number] = trace_.sites->text(text);
     names["mark_texts"] = std::move(texts);
@@ -247,11 +256,26 @@ class ViewMaker {
     json["live_peak_time_us"] = ops() == 0 ? 0 : time_us(peak_op_);
     json["live_at_end_bytes"] = ops() == 0 ? 0 : live_.back();
     json["grouped_by"] = sites_.grouped_by;
+    json["verdict"] = verdict();
     add_peak_groups(json);
     add_out_of_memory(json);
     json["capacity_bytes"] = nullptr;
     if (options_.capacity_bytes != 0) json["capacity_bytes"] = options_.capacity_bytes;
     json["policies"] = Json::array();
+    return json;
+  }
+
+  Json verdict() const {
+    const ViewAnswer& answer = options_.answer;
+    if (answer.sentences.empty()) return nullptr;
+    Json json = {{"sentences", answer.sentences},
+                 {"changes", answer.changes},
+                 {"categories", Json::array()}};
+    for (const ViewAnswer::Share& share : answer.shares)
+      json["categories"].push_back({{"name", answer.categories.at(share.category)},
+                                    {"category", share.category},
+                                    {"bytes", share.bytes},
+                                    {"confidence", share.confidence}});
     return json;
   }
 
@@ -296,7 +320,8 @@ class ViewMaker {
                   {"time_us", since_start_us(mark.time_us)},
                   {"requested_bytes", mark.size_bytes},
                   {"live_bytes", op == 0 ? 0 : live_[op - 1]},
-                  {"device_free_bytes", nullptr}};
+                  {"device_free_bytes", nullptr},
+                  {"stack", own_stack(*trace_.sites, mark.site)}};
       if (mark.device_free_bytes != TraceMark::kUnknown)
         one["device_free_bytes"] = mark.device_free_bytes;
       json["out_of_memory"].push_back(std::move(one));

@@ -12,6 +12,20 @@
 
 namespace tenon {
 
+// What is known beyond the trace: the verdict in words, and what each block is for.
+struct ViewAnswer {
+  struct Share {
+    std::uint8_t category = 0;
+    std::uint64_t bytes = 0;  // at the live peak
+    std::string confidence;   // in a word
+  };
+  std::vector<std::string> sentences;   // empty: there is no verdict
+  std::vector<std::string> changes;     // what to change, a line each
+  std::vector<std::string> categories;  // their names
+  std::vector<Share> shares;            // most bytes first
+  std::vector<std::uint8_t> category;   // of each block; empty: not known
+};
+
 struct ViewOptions {
   std::vector<std::string> policies;  // replayed and put side by side; may be empty
   std::string conf;                   // PyTorch's allocator settings
@@ -21,6 +35,7 @@ struct ViewOptions {
   // What a snapshot's allocator held when the recording ended; with it, the recording itself is
   // the first of the policies, "recorded".
   std::vector<SnapshotSegment> segments;
+  ViewAnswer answer;
 };
 
 // Where the page finds its columns: in itself, or at the server that it came from.
