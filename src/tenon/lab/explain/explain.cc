@@ -55,6 +55,11 @@ void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot, DeviceE
                           fragmentation(end, busiest_stream(end))});
 }
 
+bool ran_expandable(const Snapshot& snapshot) {
+  return std::any_of(snapshot.segments.begin(), snapshot.segments.end(),
+                     [](const SnapshotSegment& segment) { return segment.expandable; });
+}
+
 DeviceExplanation explain_device(const Trace& trace, const Snapshot& snapshot,
                                  const ExplainOptions& options) {
   const TraceFacts facts(trace);
@@ -77,6 +82,14 @@ DeviceExplanation explain_device(const Trace& trace, const Snapshot& snapshot,
   out.failures = explain_failures(facts, snapshot.segments, options.replay);
   out.growth = growth(facts);
   out.warnings = trace.warnings;
+  out.verdict = verdict({.facts = facts,
+                         .at_peak = out.at_peak,
+                         .peak_events = out.live_peak.events,
+                         .failures = out.failures,
+                         .reserved_known = out.reserved_known,
+                         .reserved_peak_bytes = out.reserved_peak_bytes,
+                         .expandable = ran_expandable(snapshot),
+                         .replay = options.replay});
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "tenon/lab/explain/growth.h"
 #include "tenon/lab/explain/live_set.h"
 #include "tenon/lab/explain/out_of_memory.h"
+#include "tenon/lab/verdict/verdict.h"
 #include "tenon/trace/snapshot.h"
 
 namespace tenon {
@@ -35,6 +36,7 @@ struct DeviceExplanation {
   std::uint64_t reserved_peak_bytes = 0;
   std::int64_t reserved_peak_us = 0;
   bool reserved_known = false;
+  Verdict verdict;
   LiveSet at_peak;
   std::vector<MemoryAt> memory;   // empty where the recording says nothing of segments
   std::vector<OutOfMemoryReport> failures;
