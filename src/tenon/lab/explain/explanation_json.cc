@@ -150,6 +150,7 @@ Json of(const DeviceExplanation& device) {
           {"device", device.device},
           {"events", device.events},
           {"duration_us", device.duration_us},
+          {"has_times", device.has_times},
           {"blocks_from_before_the_recording", device.early_blocks},
           {"live_peak_bytes", device.live_peak.bytes},
           {"live_peak_us", device.live_peak.time_us},
@@ -173,6 +174,8 @@ std::string explanation_json(const Explanation& explanation) {
   const SnapshotFigures& figures = explanation.figures;
   Json top = Json::array();
   for (const auto& [name, bytes] : explanation.top_frames) top.push_back({name, bytes});
+  Json top_sites = Json::array();
+  for (const auto& [name, bytes] : explanation.top_call_sites) top_sites.push_back({name, bytes});
   Json settings = Json::object();
   for (const auto& [name, value] : explanation.settings) settings[name] = value;
   Json devices = Json::array();
@@ -187,6 +190,7 @@ std::string explanation_json(const Explanation& explanation) {
                     {"traced_peak_bytes", explanation.traced_peak_bytes},
                     {"external_annotations", figures.external_annotations},
                     {"top_allocating_frames", std::move(top)},
+                    {"top_allocating_call_sites", std::move(top_sites)},
                     {"states", figures.states},
                     {"allocator_settings", std::move(settings)},
                     {"devices", std::move(devices)},
