@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tenon/base/byte_size.h"
@@ -30,7 +31,9 @@ TEST(Categories, AreRightForProgramsWhoseTruthIsKnown) {
   std::uint64_t programs = 0;
   for (std::uint64_t seed = 2000; seed < 2060; ++seed) {
     const KnownProgram program = make_known_program(seed);
-    if (program.what.find("no stacks") != std::string::npos) continue;
+    if (program.what.find("no stacks") != std::string::npos ||
+        program.what.find("begun late") != std::string::npos)
+      continue;
     const TraceFacts facts(program.trace);
     const Moment peak = live_peak(program.trace);
     ASSERT_EQ(program.truth.size(), program.trace.blocks);

@@ -159,7 +159,8 @@ CallSite CallSiteTable::describe(const SiteTable& sites,
       case FrameKind::kNative:
         if (native == 0) native = frame;
         break;
-      default: break;
+      default:
+        break;
     }
     if (running) run.add(kind, function);
   }
@@ -181,9 +182,9 @@ std::string CallSiteTable::name_of(const SiteTable& sites, const CallSite& site)
   std::string name;
   for (const std::uint32_t frame : {site.user, site.library, site.torch}) {
     // PyTorch's own file says what the operator says, unless that is not known.
-    if (frame == 0 || (frame == site.torch && frame != site.user && !name.empty() &&
-                       !site.op.empty() &&
-                       file_name(sites, frame).find("torch/optim/") == std::string_view::npos))
+    if (frame == 0 ||
+        (frame == site.torch && frame != site.user && !name.empty() && !site.op.empty() &&
+         file_name(sites, frame).find("torch/optim/") == std::string_view::npos))
       continue;
     name += (name.empty() ? "" : " via ") + readable_frame(sites, frame);
   }
@@ -191,10 +192,10 @@ std::string CallSiteTable::name_of(const SiteTable& sites, const CallSite& site)
   if (!site.kernel.empty()) op += fmt::format(" ({})", site.kernel);
   if (name.empty() && site.backward) {
     const std::string of = node_operator(site.node);
-    name = site.sums_gradients   ? "sum of gradients in backward"
-           : !of.empty()         ? "backward of " + of
-           : !site.node.empty()  ? "backward, " + site.node
-                                 : "backward";
+    name = site.sums_gradients  ? "sum of gradients in backward"
+           : !of.empty()        ? "backward of " + of
+           : !site.node.empty() ? "backward, " + site.node
+                                : "backward";
     if (op == of || op == of + "_backward" || site.sums_gradients) op.clear();
   } else if (site.recomputed) {
     op += op.empty() ? "recomputed" : ", recomputed";

@@ -17,10 +17,14 @@ struct Pattern {
 
 bool matches(const Pattern& pattern, std::string_view text) {
   switch (pattern.at) {
-    case At::kBegin: return text.starts_with(pattern.text);
-    case At::kAnywhere: return text.find(pattern.text) != std::string_view::npos;
-    case At::kEnd: return text.ends_with(pattern.text);
-    case At::kWhole: return text == pattern.text;
+    case At::kBegin:
+      return text.starts_with(pattern.text);
+    case At::kAnywhere:
+      return text.find(pattern.text) != std::string_view::npos;
+    case At::kEnd:
+      return text.ends_with(pattern.text);
+    case At::kWhole:
+      return text == pattern.text;
   }
   return false;
 }
@@ -146,22 +150,38 @@ constexpr auto kFunctions = std::to_array<Pattern>({
 
 // Frames without a C++ name: of the interpreter (any version) and of C libraries.
 constexpr auto kInterpreter = std::to_array<Pattern>({
-    {"_Py", kBegin, kMachinery},        {"Py", kBegin, kMachinery},
-    {"pymain_", kBegin, kMachinery},    {"pyrun_", kBegin, kMachinery},
-    {"slot_", kBegin, kMachinery},      {"method_", kBegin, kMachinery},
-    {"cfunction_", kBegin, kMachinery}, {"function_code_", kBegin, kMachinery},
-    {"builtin_", kBegin, kMachinery},   {"gen_", kBegin, kMachinery},
-    {"type_call", kBegin, kMachinery},  {"type_new", kBegin, kMachinery},
-    {"do_call", kBegin, kMachinery},    {"call_function", kBegin, kMachinery},
-    {"partial_", kBegin, kMachinery},   {"run_mod", kBegin, kMachinery},
-    {"run_eval_", kBegin, kMachinery},  {"object_", kBegin, kMachinery},
-    {"vectorcall_", kBegin, kMachinery}, {"wrap_", kBegin, kMachinery},
-    {"task_step", kBegin, kMachinery},  {"context_run", kBegin, kMachinery},
-    {"binary_op", kBegin, kMachinery},  {"do_richcompare", kBegin, kMachinery},
-    {"infinite_lru_cache", kBegin, kMachinery}, {"bounded_lru_cache", kBegin, kMachinery},
-    {"list_", kBegin, kMachinery},      {"map_next", kBegin, kMachinery},
-    {"property_", kBegin, kMachinery},  {"classmethod_", kBegin, kMachinery},
-    {"thread_run", kBegin, kMachinery}, {"t_bootstrap", kBegin, kMachinery},
+    {"_Py", kBegin, kMachinery},
+    {"Py", kBegin, kMachinery},
+    {"pymain_", kBegin, kMachinery},
+    {"pyrun_", kBegin, kMachinery},
+    {"slot_", kBegin, kMachinery},
+    {"method_", kBegin, kMachinery},
+    {"cfunction_", kBegin, kMachinery},
+    {"function_code_", kBegin, kMachinery},
+    {"builtin_", kBegin, kMachinery},
+    {"gen_", kBegin, kMachinery},
+    {"type_call", kBegin, kMachinery},
+    {"type_new", kBegin, kMachinery},
+    {"do_call", kBegin, kMachinery},
+    {"call_function", kBegin, kMachinery},
+    {"partial_", kBegin, kMachinery},
+    {"run_mod", kBegin, kMachinery},
+    {"run_eval_", kBegin, kMachinery},
+    {"object_", kBegin, kMachinery},
+    {"vectorcall_", kBegin, kMachinery},
+    {"wrap_", kBegin, kMachinery},
+    {"task_step", kBegin, kMachinery},
+    {"context_run", kBegin, kMachinery},
+    {"binary_op", kBegin, kMachinery},
+    {"do_richcompare", kBegin, kMachinery},
+    {"infinite_lru_cache", kBegin, kMachinery},
+    {"bounded_lru_cache", kBegin, kMachinery},
+    {"list_", kBegin, kMachinery},
+    {"map_next", kBegin, kMachinery},
+    {"property_", kBegin, kMachinery},
+    {"classmethod_", kBegin, kMachinery},
+    {"thread_run", kBegin, kMachinery},
+    {"t_bootstrap", kBegin, kMachinery},
     {"main", kWhole, kNative},
 });
 
@@ -216,7 +236,7 @@ constexpr auto kFiles = std::to_array<Pattern>({
 });
 
 constexpr std::array<std::string_view, 16> kNativeFiles = {
-    ".c",  ".cc",  ".cpp", ".cxx", ".h", ".hpp", ".hh", ".inc",
+    ".c",  ".cc",  ".cpp", ".cxx", ".h", ".hpp", ".hh",  ".inc",
     ".cu", ".cuh", ".o",   ".so",  ".S", ".rs",  ".pyx", ".inl"};
 
 // "f(int)::{lambda()#1}::operator()() const" -> up to the first argument list that is no
@@ -234,8 +254,7 @@ bool is_native(std::string_view function, std::string_view file) {
   if (file.starts_with('<')) return false;
   if (file.ends_with(".py") || file.find(".py:") != std::string_view::npos) return false;
   if (file.empty() || file.starts_with("??")) return true;
-  if (function.find("::") != std::string_view::npos ||
-      function.find('(') != std::string_view::npos)
+  if (function.find("::") != std::string_view::npos || function.find('(') != std::string_view::npos)
     return true;
   if (file.find(".so.") != std::string_view::npos) return true;
   return std::any_of(kNativeFiles.begin(), kNativeFiles.end(),
@@ -264,10 +283,10 @@ FrameKind python_kind(std::string_view file) {
 
 // What an operator's name ends in where it has several forms ("overloads").
 constexpr std::array<std::string_view, 22> kForms = {
-    "_out",    "_dim",     "_dtype",   "_memory_format", "_dtype_layout", "_device",
-    "_padding", "_int",    "_other",   "_default",       "_symint",       "_cuda",
-    "_functional", "_names", "_dimname", "_size",        "_vec",          "_impl_index",
-    "_correction", "_generator", "_input", "_cuda_out"};
+    "_out",        "_dim",       "_dtype",   "_memory_format", "_dtype_layout", "_device",
+    "_padding",    "_int",       "_other",   "_default",       "_symint",       "_cuda",
+    "_functional", "_names",     "_dimname", "_size",          "_vec",          "_impl_index",
+    "_correction", "_generator", "_input",   "_cuda_out"};
 
 // Forms begin with a capital letter ("sum_dim_IntList") or stand in the list.
 std::string without_form(std::string_view name) {
@@ -298,15 +317,17 @@ std::string_view identifier(std::string_view text) {
 // Behind `mark`, an identifier; empty where the mark is missing.
 std::string_view identifier_behind(std::string_view text, std::string_view mark) {
   const std::size_t at = text.find(mark);
-  return at == std::string_view::npos ? std::string_view() : identifier(text.substr(at + mark.size()));
+  return at == std::string_view::npos ? std::string_view()
+                                      : identifier(text.substr(at + mark.size()));
 }
 
 }  // namespace
 
 std::string_view frame_kind_name(FrameKind kind) {
   static constexpr std::array<std::string_view, 13> kNames = {
-      "program", "library",   "generated", "torch",  "standard library", "operator", "kernel",
-      "workspace", "backward", "engine", "gradient sum", "native", "machinery"};
+      "program",      "library", "generated", "torch",    "standard library",
+      "operator",     "kernel",  "workspace", "backward", "engine",
+      "gradient sum", "native",  "machinery"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -5,11 +5,10 @@ namespace tenon {
 std::uint32_t BlockSites::group(std::uint32_t block) {
   const std::uint32_t site = facts_.lives[block].site;
   const BlockCategory& own = facts_.categories.blocks[block];
-  const std::uint64_t kind = static_cast<std::uint64_t>(own.category) * 2 +
-                             (block < facts_.trace.early_blocks ? 1 : 0);
-  const auto [found, fresh] =
-      known_.try_emplace({std::uint64_t{site} << 32 | own.of_site, static_cast<std::uint32_t>(kind)},
-                         0u);
+  const std::uint64_t kind =
+      static_cast<std::uint64_t>(own.category) * 2 + (block < facts_.trace.early_blocks ? 1 : 0);
+  const auto [found, fresh] = known_.try_emplace(
+      {std::uint64_t{site} << 32 | own.of_site, static_cast<std::uint32_t>(kind)}, 0u);
   if (fresh) {
     std::string name = name_of(block);
     const auto [same, first] =

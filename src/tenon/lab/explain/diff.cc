@@ -119,7 +119,9 @@ std::string table_of(const char* title, const std::vector<DiffRow>& all, std::si
                format_byte_size(row.before_bytes), format_byte_size(row.after_bytes),
                change(row.before_allocated, row.after_allocated),
                fmt::format("{} to {} times", row.before_count, row.after_count),
-               row.is_new() ? "new" : row.is_gone() ? "gone" : ""});
+               row.is_new()    ? "new"
+               : row.is_gone() ? "gone"
+                               : ""});
   }
   std::string text = "\n" + table.format();
   if (changed.size() > rows) text += fmt::format("  ... and {} more\n", changed.size() - rows);

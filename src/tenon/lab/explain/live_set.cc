@@ -118,9 +118,9 @@ std::vector<CategoryGroup> finish(std::vector<CategoryTally> tallies, const Bloc
     tally.group.sites = std::move(tally.sites).named(names);
     groups.push_back(std::move(tally.group));
   }
-  std::stable_sort(groups.begin(), groups.end(), [](const CategoryGroup& a, const CategoryGroup& b) {
-    return a.bytes > b.bytes;
-  });
+  std::stable_sort(
+      groups.begin(), groups.end(),
+      [](const CategoryGroup& a, const CategoryGroup& b) { return a.bytes > b.bytes; });
   return groups;
 }
 
@@ -157,15 +157,14 @@ LiveSet live_set(const TraceFacts& facts, std::size_t events) {
     count(sizes[class_of(kSizes, life.size_bytes)], life.size_bytes);
     const bool early = block < facts.trace.early_blocks;
     const auto age_us = static_cast<std::uint64_t>(now_us - facts.times_us[life.alloc]);
-    const std::size_t age = facts.has_times ? class_of(kAges, age_us)
-                                            : class_of(kEventAges, events - life.alloc);
+    const std::size_t age =
+        facts.has_times ? class_of(kAges, age_us) : class_of(kEventAges, events - life.alloc);
     count(early ? ages.back() : ages[age], life.size_bytes);
     const std::uint32_t text = early ? 0 : facts.phases[life.alloc];
     const auto [place, fresh] = phase_places.try_emplace(text, phases.size());
     if (fresh)
-      phases.push_back({text == 0 ? "outside any phase"
-                                  : one_line(facts.trace.sites->text(text)),
-                        0, 0, 0});
+      phases.push_back(
+          {text == 0 ? "outside any phase" : one_line(facts.trace.sites->text(text)), 0, 0, 0});
     count(phases[place->second], life.size_bytes);
   }
   set.by_category = finish(std::move(categories), names);

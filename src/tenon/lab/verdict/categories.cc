@@ -37,7 +37,10 @@ class Categorizer {
  public:
   Categorizer(const Trace& trace, std::span<const Lifetime> lives,
               std::span<const std::uint32_t> phases, const CallSites& sites)
-      : trace_(trace), lives_(lives), sites_(sites), hints_(stack_hints(*trace.sites, sites.table())) {
+      : trace_(trace),
+        lives_(lives),
+        sites_(sites),
+        hints_(stack_hints(*trace.sites, sites.table())) {
     out_.passes = find_passes(trace, lives, phases, sites, hints_);
     out_.blocks.resize(trace.blocks);
     open_.assign(trace.blocks, false);
@@ -62,7 +65,7 @@ class Categorizer {
 
   // By block: the event of the next request that another site makes.
   void find_next_requests() {
-    std::uint32_t next = kNever;        // of another site than `site`
+    std::uint32_t next = kNever;  // of another site than `site`
     std::uint32_t site = ~std::uint32_t{0};
     std::uint32_t last = kNever;
     for (std::size_t i = trace_.events.size(); i-- > 0;) {
@@ -85,8 +88,8 @@ class Categorizer {
     return found == stretches.end() ? nullptr : &*found;
   }
 
-  // Gradients of weights are what backward makes and leaves: still there at its last request, and not
-  // one of its last results, which go when backward returns.
+  // Gradients of weights are what backward makes and leaves: still there at its last request, and
+  // not one of its last results, which go when backward returns.
   bool outlives(std::uint32_t block, const Stretch& run) const {
     const std::uint32_t gone = freed(block);
     return gone >= run.end || (gone > run.last && lives_[block].alloc + 8 < run.last);
@@ -103,6 +106,9 @@ class Categorizer {
     };
     for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block) {
       if (passes().doing[block] != Doing::kBackward) continue;
+      if (sites_.call_site(lives_[block].site).workspace ||
+          (freed(block) == kNever && has_workspace_size(lives_[block].size_bytes)))
+        continue;
       const Stretch* run = at_or_after(passes().backward, lives_[block].alloc);
       if (run == nullptr || run->end >= trace_.events.size()) continue;
       if (run != pass) close();
@@ -124,9 +130,12 @@ class Categorizer {
         !hint.cache && is_lone(block))
       return {Category::kWorkspaces, Confidence::kLikely};
     switch (passes().doing[block]) {
-      case Doing::kStep: return of_step(block, hint);
-      case Doing::kBackward: return of_backward(block, call, hint);
-      default: return of_forward(block, call, hint);
+      case Doing::kStep:
+        return of_step(block, hint);
+      case Doing::kBackward:
+        return of_backward(block, call, hint);
+      default:
+        return of_forward(block, call, hint);
     }
   }
 
@@ -153,8 +162,8 @@ class Categorizer {
     if (freed(block) != kNever && (cut || freed(block) < end))
       return {Category::kTemporaries, Confidence::kCertain};
     if (!cut || hint.optimizer_init)
-      return {Category::kOptimizerState, hint.optimizer ? Confidence::kCertain
-                                                        : Confidence::kLikely};
+      return {Category::kOptimizerState,
+              hint.optimizer ? Confidence::kCertain : Confidence::kLikely};
     open_[block] = true;  // the recording ends in this step
     return {Category::kOptimizerState, Confidence::kLikely};
   }
@@ -189,8 +198,7 @@ class Categorizer {
     const Stretch* run = at_or_after(passes().backward, life.alloc);
     const bool setting_up = life.alloc < passes().setup_end;
     const bool stays = run != nullptr && gone >= run->end;
-    if (hint.gradients)
-      return {Category::kGradients, Confidence::kLikely, true};
+    if (hint.gradients) return {Category::kGradients, Confidence::kLikely, true};
     if (hint.weights && (gone == kNever || stays || gone >= passes().setup_end))
       return {Category::kWeights, Confidence::kCertain};
     if (hint.weights) return {Category::kTemporaries, Confidence::kCertain};
@@ -215,8 +223,8 @@ class Categorizer {
     // Weights get gradients.
     if (is_gradient_size(life.size_bytes) && (run == nullptr || gone >= run->end))
       return {Category::kWeights, Confidence::kLikely};
-    if (hint.makes_or_moves || (call.user != 0 && call.library == 0 && call.torch == 0 &&
-                                call.op.empty()))
+    if (hint.makes_or_moves ||
+        (call.user != 0 && call.library == 0 && call.torch == 0 && call.op.empty()))
       return {in_constructor(call) ? Category::kWeights : Category::kInputs, Confidence::kGuess};
     if (run != nullptr && gone < run->end) return {Category::kActivations, Confidence::kLikely};
     return {Category::kWeights, Confidence::kGuess};
@@ -256,8 +264,7 @@ class Categorizer {
       open_[block] = gone == kNever && !passes().backward.empty();
       if (gone < next) return {Category::kTemporaries, Confidence::kLikely};
       if (keeps_many(block)) return {Category::kCaches, Confidence::kGuess};
-      return {Category::kActivations,
-              gone == kNever ? Confidence::kGuess : Confidence::kLikely};
+      return {Category::kActivations, gone == kNever ? Confidence::kGuess : Confidence::kLikely};
     }
     if (hint.convolution && gone < next && gone < run->begin)
       return {Category::kWorkspaces, Confidence::kLikely};
@@ -337,6 +344,7 @@ class Categorizer {
   BlockCategory by_shape(std::uint32_t block) {
     const Lifetime& life = lives_[block];
     const std::uint32_t gone = freed(block);
+    if (passes().doing[block] == Doing::kStep) return of_step(block, {});
     if (passes().backward.empty())
       return {gone == kNever ? Category::kWeights : Category::kActivations, Confidence::kGuess};
     const Stretch& first = passes().backward.front();
@@ -354,9 +362,9 @@ class Categorizer {
       return category;
     }
     if (gone == kNever && life.alloc >= first.begin)
-      return {is_gradient_size(life.size_bytes) ? Category::kOptimizerState
-                                                : Category::kActivations,
-              Confidence::kGuess};
+      return {
+          is_gradient_size(life.size_bytes) ? Category::kOptimizerState : Category::kActivations,
+          Confidence::kGuess};
     if (run != nullptr && gone < run->begin) return {Category::kTemporaries, Confidence::kGuess};
     return {Category::kActivations, Confidence::kGuess};
   }
@@ -393,8 +401,7 @@ class Categorizer {
     const bool in_backward = run != nullptr && gone >= run->begin && gone <= run->last;
     if (!in_backward && is_gradient_size(lives_[block].size_bytes))
       return {Category::kGradients, Confidence::kGuess, true};
-    if (run != nullptr && gone >= run->begin)
-      return {Category::kActivations, Confidence::kGuess};
+    if (run != nullptr && gone >= run->begin) return {Category::kActivations, Confidence::kGuess};
     return {passes().backward.empty() ? Category::kActivations : Category::kInputs,
             Confidence::kGuess};
   }

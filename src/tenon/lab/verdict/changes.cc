@@ -31,6 +31,7 @@ class Finder {
         request_bytes_(failure == nullptr ? 0 : failure->request_bytes) {
     peak_ = live_peak_if(trace_, events_, request_bytes_,
                          [](std::uint32_t, std::uint64_t bytes) { return bytes; });
+    trains_ = !passes_.backward.empty() || !passes_.steps.empty() || keeps_activations();
   }
 
   std::vector<Change> find() {
@@ -62,7 +63,16 @@ class Finder {
       if (group.category == category) return group.bytes;
     return 0;
   }
-  bool trains() const { return !passes_.backward.empty() || !passes_.steps.empty(); }
+  // No backward was recorded, but the forward pass keeps what one would need: many blocks of the
+  // same call site live at once.
+  bool keeps_activations() const {
+    std::map<std::uint32_t, std::uint32_t> sites;
+    std::uint64_t bytes = 0;
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block)
+      if (live(block) && is(block, Category::kActivations) && ++sites[lives_[block].site] >= 4)
+        bytes += lives_[block].size_bytes;
+    return bytes * 10 > peak_;
+  }
   bool is(std::uint32_t block, Category category) const {
     return blocks_[block].category == category;
   }
@@ -81,7 +91,7 @@ class Finder {
   // Call sites with several activations live at once are layers. With checkpoints each layer keeps
   // its input alone, and one layer at a time has the rest.
   void checkpoint() {
-    if (!trains()) return;
+    if (!trains_) return;
     struct Layered {
       std::uint32_t blocks = 0;
       std::uint64_t bytes = 0;
@@ -156,7 +166,9 @@ class Finder {
     if (scratch * kLeastShare < peak_) return;
     add("let the optimizer update in one kernel",
         "fused=True (or foreach=False): the step then makes no lists of temporaries",
-        [&](std::uint32_t block, std::uint64_t bytes) { return is_step_scratch(block) ? 0 : bytes; });
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return is_step_scratch(block) ? 0 : bytes;
+        });
   }
   bool is_step_scratch(std::uint32_t block) const {
     return passes_.doing[block] == Doing::kStep && is(block, Category::kTemporaries);
@@ -166,7 +178,8 @@ class Finder {
   void stale_gradients() {
     if (passes_.steps.empty()) return;
     const auto stale = [&](std::uint32_t block) {
-      if (!is(block, Category::kGradients) || !blocks_[block].of_weights || !live(block)) return false;
+      if (!is(block, Category::kGradients) || !blocks_[block].of_weights || !live(block))
+        return false;
       const std::uint32_t made = lives_[block].alloc;
       for (const Stretch& step : passes_.steps)
         if (step.begin > made && step.end <= at_) return freed_at(lives_[block]) > step.end;
@@ -191,7 +204,8 @@ class Finder {
     if (bytes_of(Category::kLoss) * 20 < peak_) return;
     add("compute the loss in pieces",
         "a fused or chunked cross-entropy (Liger, torchtune's CEWithChunkedOutputLoss): logits "
-        "never exist whole; the what-if leaves an eighth of the loss, the logits and their gradient",
+        "never exist whole; the what-if leaves an eighth of the loss, the logits and their "
+        "gradient",
         [&](std::uint32_t block, std::uint64_t bytes) {
           if (is(block, Category::kLoss)) return bytes / 8;
           const bool of_loss = is(block, Category::kGradients) && blocks_[block].of_site != 0 &&
@@ -209,7 +223,7 @@ class Finder {
   void caches() {
     const std::uint64_t bytes = bytes_of(Category::kCaches);
     if (bytes * kLeastShare < peak_) return;
-    if (trains()) {
+    if (trains_) {
       add("keep no keys and values while training", "use_cache=False in the model's call",
           [&](std::uint32_t block, std::uint64_t size) {
             return is(block, Category::kCaches) ? 0 : size;
@@ -224,7 +238,7 @@ class Finder {
   }
 
   void smaller_weights() {
-    if (trains() || bytes_of(Category::kWeights) * 3 < peak_) return;
+    if (trains_ || bytes_of(Category::kWeights) * 3 < peak_) return;
     add("load the weights in half the bytes",
         "bfloat16 instead of float32, or 8 bits instead of 16 (load_in_8bit, torchao)",
         [&](std::uint32_t block, std::uint64_t bytes) {
@@ -237,17 +251,24 @@ class Finder {
       switch (blocks_[block].category) {
         case Category::kActivations:
         case Category::kInputs:
-        case Category::kLoss: return true;
-        case Category::kCaches: return true;
-        case Category::kTemporaries: return passes_.doing[block] != Doing::kStep;
-        case Category::kGradients: return !blocks_[block].of_weights;
-        default: return false;
+        case Category::kLoss:
+          return true;
+        case Category::kCaches:
+          return true;
+        case Category::kTemporaries:
+          return passes_.doing[block] != Doing::kStep;
+        case Category::kGradients:
+          return !blocks_[block].of_weights;
+        default:
+          return false;
       }
     };
     add("halve the batch",
         "half the samples at once, twice as many micro-batches; the what-if halves activations, "
         "inputs, losses and what is made of them",
-        [&](std::uint32_t block, std::uint64_t bytes) { return scales(block) ? bytes / 2 : bytes; });
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return scales(block) ? bytes / 2 : bytes;
+        });
     if (failure_ != nullptr && failure_->request_bytes > 0 && doing_at_peak() != Doing::kStep)
       changes_.back().how += " (the failing request as it was)";
   }
@@ -259,9 +280,9 @@ class Finder {
       if (live(block) && is(block, Category::kTemporaries) && !is_step_scratch(block))
         sites[lives_[block].site] += lives_[block].size_bytes;
     if (sites.empty()) return;
-    const auto most = std::max_element(sites.begin(), sites.end(), [](const auto& a, const auto& b) {
-      return a.second < b.second;
-    });
+    const auto most =
+        std::max_element(sites.begin(), sites.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
     if (most->second * 20 < peak_) return;
     const std::uint32_t site = most->first;
     add(fmt::format("do without the temporary of {}",
@@ -292,8 +313,10 @@ class Finder {
       const ReplayFigures result = replay(workload, setup);
       Change change;
       change.what = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
-      change.how = "no change to the program; what is saved is memory that PyTorch holds and does "
-                   "not use";
+      change.reserved = true;
+      change.how =
+          "no change to the program; what is saved is memory that PyTorch holds and does "
+          "not use";
       change.peak_bytes = result.reserved_peak_bytes;
       change.saves_bytes =
           input_.reserved_peak_bytes - std::min(input_.reserved_peak_bytes, change.peak_bytes);
@@ -315,6 +338,7 @@ class Finder {
   const std::size_t events_;  // events that count
   const std::uint64_t request_bytes_;
   std::uint64_t peak_ = 0;
+  bool trains_ = false;
   std::map<std::uint32_t, bool> loss_sites_;
   std::vector<Change> changes_;
 };

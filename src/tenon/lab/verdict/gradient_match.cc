@@ -26,8 +26,9 @@ class Match {
       if (event.op != TraceOp::kAlloc) continue;
       BlockCategory& own = categories_.blocks[event.block];
       if (own.category != Category::kGradients && own.category != Category::kTemporaries) continue;
-      const std::size_t place =
-          next < frees_.size() ? frees_[next].second : frees_.empty() ? calls_.size() - 1 : 0;
+      const std::size_t place = next < frees_.size() ? frees_[next].second
+                                : frees_.empty()     ? calls_.size() - 1
+                                                     : 0;
       own.of_site = lives_[calls_[find(event, place)]].site;
     }
   }
@@ -76,7 +77,7 @@ class Match {
   std::span<const Lifetime> lives_;
   const CallSites& sites_;
   Categories& categories_;
-  std::vector<std::uint32_t> calls_;  // blocks, in order
+  std::vector<std::uint32_t> calls_;                          // blocks, in order
   std::vector<std::pair<std::uint32_t, std::size_t>> frees_;  // event, number in calls_
 };
 

@@ -15,16 +15,16 @@ namespace {
 
 enum class Stacks : std::uint8_t { kPython, kAll, kNone };
 enum class Optimizer : std::uint8_t { kSgd, kMomentum, kForeach, kFused, kLoop, kAdafactor, kOwn };
-constexpr const char* kOptimizers[] = {"sgd",         "sgd with momentum", "adam (foreach)",
-                                       "adam (fused)", "adam (loop)",       "adafactor",
-                                       "the program's own adam"};
+constexpr const char* kOptimizers[] = {
+    "sgd",         "sgd with momentum", "adam (foreach)",        "adam (fused)",
+    "adam (loop)", "adafactor",         "the program's own adam"};
 
 struct Design {
   int model = 0;  // 0 transformer, 1 convolutions, 2 perceptron
   int layers = 4;
-  std::uint64_t unit = 0;     // bytes of one hidden activation
-  std::uint64_t weight = 0;   // bytes of one weight matrix
-  std::uint64_t logits = 0;   // bytes
+  std::uint64_t unit = 0;    // bytes of one hidden activation
+  std::uint64_t weight = 0;  // bytes of one weight matrix
+  std::uint64_t logits = 0;  // bytes
   Optimizer optimizer = Optimizer::kForeach;
   bool trains = true;
   bool checkpoints = false;
@@ -64,17 +64,18 @@ Design draw(Random& random) {
 
 // One operator of a layer's forward.
 struct Op {
-  const char* op;       // "linear"
-  const char* kernel;   // "addmm"
-  const char* node;     // "AddmmBackward0"
-  const char* module;   // a file of torch, or null: the model's own line
-  double units;         // bytes of the result, in units
-  bool saved;           // backward needs the result
-  bool weight;          // has a weight
+  const char* op;      // "linear"
+  const char* kernel;  // "addmm"
+  const char* node;    // "AddmmBackward0"
+  const char* module;  // a file of torch, or null: the model's own line
+  double units;        // bytes of the result, in units
+  bool saved;          // backward needs the result
+  bool weight;         // has a weight
 };
 
 constexpr Op kTransformer[] = {
-    {"layer_norm", "native_layer_norm", "NativeLayerNormBackward0", "torch/nn/modules/normalization.py", 1, true, false},
+    {"layer_norm", "native_layer_norm", "NativeLayerNormBackward0",
+     "torch/nn/modules/normalization.py", 1, true, false},
     {"linear", "addmm", "AddmmBackward0", "torch/nn/modules/linear.py", 3, true, true},
     {"scaled_dot_product_attention", "_scaled_dot_product_flash_attention",
      "ScaledDotProductFlashAttentionBackward0", nullptr, 1, true, false},
@@ -83,13 +84,16 @@ constexpr Op kTransformer[] = {
     {"linear", "addmm", "AddmmBackward0", "torch/nn/modules/linear.py", 4, true, true},
     {"gelu", "", "GeluBackward0", "torch/nn/modules/activation.py", 4, true, false},
     {"linear", "addmm", "AddmmBackward0", "torch/nn/modules/linear.py", 1, false, true},
-    {"dropout", "native_dropout", "NativeDropoutBackward0", "torch/nn/functional.py", 0.25, true, false},
+    {"dropout", "native_dropout", "NativeDropoutBackward0", "torch/nn/functional.py", 0.25, true,
+     false},
     {"add", "", "AddBackward0", nullptr, 1, true, false}};
 constexpr Op kConvolutions[] = {
     {"conv2d", "convolution", "ConvolutionBackward0", "torch/nn/modules/conv.py", 2, true, true},
-    {"batch_norm", "cudnn_batch_norm", "CudnnBatchNormBackward0", "torch/nn/functional.py", 2, true, false},
+    {"batch_norm", "cudnn_batch_norm", "CudnnBatchNormBackward0", "torch/nn/functional.py", 2, true,
+     false},
     {"relu", "clamp_min", "ReluBackward0", "torch/nn/functional.py", 2, true, false},
-    {"max_pool2d", "max_pool2d_with_indices", "MaxPool2DWithIndicesBackward0", "torch/nn/functional.py", 0.5, true, false}};
+    {"max_pool2d", "max_pool2d_with_indices", "MaxPool2DWithIndicesBackward0",
+     "torch/nn/functional.py", 0.5, true, false}};
 constexpr Op kPerceptron[] = {
     {"linear", "addmm", "AddmmBackward0", "torch/nn/modules/linear.py", 1, false, true},
     {"relu", "clamp_min", "ReluBackward0", "torch/nn/functional.py", 1, true, false}};
@@ -175,7 +179,8 @@ class Program {
       add_python(frames, {{"backward", torch_file("torch/utils/checkpoint.py"), 300},
                           {"apply", torch_file("torch/autograd/function.py"), 288}});
       if (d_.stacks == Stacks::kAll) {
-        frames.push_back(frame("torch::autograd::PyNode::apply(std::vector<at::Tensor>&&)", "??", 0));
+        frames.push_back(
+            frame("torch::autograd::PyNode::apply(std::vector<at::Tensor>&&)", "??", 0));
         add_engine(frames);
       }
       return site(frames);
@@ -219,8 +224,8 @@ class Program {
     std::vector<std::uint32_t> frames;
     if (d_.stacks == Stacks::kAll) {
       add_operator(frames, op, "", workspace);
-      frames.push_back(frame("torch::autograd::generated::" + node +
-                                 "::apply(std::vector<at::Tensor>&&)", "??", 0));
+      frames.push_back(frame(
+          "torch::autograd::generated::" + node + "::apply(std::vector<at::Tensor>&&)", "??", 0));
       add_engine(frames);
     }
     return site(frames);
@@ -236,9 +241,10 @@ class Program {
       add_python(frames, {{"wrapper", torch_file("torch/optim/optimizer.py"), 533}});
     } else {
       const bool sgd = d_.optimizer == Optimizer::kSgd || d_.optimizer == Optimizer::kMomentum;
-      add_python(frames, {{function, torch_file(sgd ? "torch/optim/sgd.py" : "torch/optim/adam.py"), line},
-                          {"step", torch_file(sgd ? "torch/optim/sgd.py" : "torch/optim/adam.py"), 248},
-                          {"wrapper", torch_file("torch/optim/optimizer.py"), 533}});
+      add_python(frames,
+                 {{function, torch_file(sgd ? "torch/optim/sgd.py" : "torch/optim/adam.py"), line},
+                  {"step", torch_file(sgd ? "torch/optim/sgd.py" : "torch/optim/adam.py"), 248},
+                  {"wrapper", torch_file("torch/optim/optimizer.py"), 533}});
     }
     add_python(frames, {{"train_one", "/home/me/project/train.py", 95},
                         {"<module>", "/home/me/project/train.py", 140}});
@@ -334,14 +340,17 @@ class Program {
           layers.push_back(run_layer(false));
         }
       }
-      const std::uint32_t logits = alloc(d_.logits, Category::kLoss, forward_site(kPerceptron[0], 60));
+      const std::uint32_t logits =
+          alloc(d_.logits, Category::kLoss, forward_site(kPerceptron[0], 60));
       const std::uint32_t probabilities = alloc(d_.logits, Category::kLoss, loss_site());
       const std::uint32_t loss = alloc(4, Category::kLoss, loss_site());
       // Backward.
-      std::uint32_t gradient = alloc(d_.logits, Category::kGradients,
-                                     backward_site("LogSoftmaxBackward0", "_log_softmax_backward_data"));
+      std::uint32_t gradient =
+          alloc(d_.logits, Category::kGradients,
+                backward_site("LogSoftmaxBackward0", "_log_softmax_backward_data"));
       free(probabilities);
-      std::uint32_t next = alloc(d_.unit, Category::kGradients, backward_site("AddmmBackward0", "mm"));
+      std::uint32_t next =
+          alloc(d_.unit, Category::kGradients, backward_site("AddmmBackward0", "mm"));
       weight_gradient(head_, "AddmmBackward0");
       free(gradient);
       free(logits);
@@ -389,12 +398,15 @@ class Program {
       for (const std::uint32_t weight : weights_) {
         if (adam)
           for (const int line : {178, 182})
-            alloc(sizes_[weight], Category::kOptimizerState, step_site("_init_group", line, "zeros_like"));
+            alloc(sizes_[weight], Category::kOptimizerState,
+                  step_site("_init_group", line, "zeros_like"));
         if (d_.optimizer == Optimizer::kMomentum)
-          alloc(sizes_[weight], Category::kOptimizerState, step_site("_multi_tensor_sgd", 390, "clone"));
+          alloc(sizes_[weight], Category::kOptimizerState,
+                step_site("_multi_tensor_sgd", 390, "clone"));
         if (d_.optimizer == Optimizer::kAdafactor)
           for (const int line : {686, 687})
-            alloc(sizes_[weight] / 512, Category::kOptimizerState, step_site("step", line, "zeros"));
+            alloc(sizes_[weight] / 512, Category::kOptimizerState,
+                  step_site("step", line, "zeros"));
       }
     }
     if (d_.optimizer == Optimizer::kForeach || d_.optimizer == Optimizer::kAdafactor) {
@@ -405,8 +417,8 @@ class Program {
       for (const std::uint32_t block : scratch) free(block);
     } else if (d_.optimizer == Optimizer::kLoop || d_.optimizer == Optimizer::kOwn) {
       for (const std::uint32_t weight : weights_) {
-        const std::uint32_t root =
-            alloc(sizes_[weight], Category::kTemporaries, step_site("_single_tensor_adam", 520, "sqrt"));
+        const std::uint32_t root = alloc(sizes_[weight], Category::kTemporaries,
+                                         step_site("_single_tensor_adam", 520, "sqrt"));
         free(root);
       }
     }
@@ -474,7 +486,9 @@ class Program {
     if (d_.late) cut = weights_.size() + random_.below(raw_.size() / 2);
     TraceBuilder builder(fmt::format("known"), TraceBuilder::Keys::kAddresses);
     // The driver hands addresses out from above.
-    const auto key = [&](std::uint32_t block) { return (std::uint64_t{1} << 62) - (std::uint64_t{block} << 32); };
+    const auto key = [&](std::uint32_t block) {
+      return (std::uint64_t{1} << 62) - (std::uint64_t{block} << 32);
+    };
     std::vector<bool> live(sizes_.size(), false);
     for (std::size_t i = 0; i < cut && i < raw_.size(); ++i)
       if (raw_[i].mark == 0) live[raw_[i].block] = raw_[i].alloc;

@@ -49,7 +49,8 @@ class DoingOf {
     const StackHint& hint = hints_[site.stack];
     if (hint.optimizer || hint.optimizer_scratch) return Doing::kStep;
     if (call.backward) return Doing::kBackward;
-    if (phase != Doing::kUnknown) return phase;
+    // An optimiser may call the forward pass (a closure): its phase counts where no stack does.
+    if (phase != Doing::kUnknown && (phase != Doing::kStep || site.stack == 0)) return phase;
     if (site.tag != 0)
       if (const Doing tag = of_text(site.tag); tag != Doing::kUnknown) return tag;
     if (site.stack != 0) return Doing::kForward;
@@ -145,9 +146,9 @@ void passes_by_shape(const Trace& trace, std::span<const Lifetime> lives, Passes
   std::size_t valley = count;
   const auto close = [&] {
     if (top < count && valley < count)
-      passes.backward.push_back(
-          {static_cast<std::uint32_t>(top + 1), static_cast<std::uint32_t>(valley + 1),
-           static_cast<std::uint32_t>(valley)});
+      passes.backward.push_back({static_cast<std::uint32_t>(top + 1),
+                                 static_cast<std::uint32_t>(valley + 1),
+                                 static_cast<std::uint32_t>(valley)});
   };
   for (std::size_t i = 0; i < count; ++i) {
     if (live[i] >= high && valley < count) {
@@ -169,9 +170,27 @@ void passes_by_shape(const Trace& trace, std::span<const Lifetime> lives, Passes
         passes.backward.begin(), passes.backward.end(), at,
         [](std::uint32_t event, const Stretch& stretch) { return event < stretch.end; });
     if (block >= trace.early_blocks)
-      passes.doing[block] = run != passes.backward.end() && at >= run->begin ? Doing::kBackward
-                                                                             : Doing::kForward;
+      passes.doing[block] =
+          run != passes.backward.end() && at >= run->begin ? Doing::kBackward : Doing::kForward;
   }
+}
+
+// Annotations of steps count where there are no stacks.
+void take_annotated_steps(const Trace& trace, std::span<const Lifetime> lives, Passes& passes) {
+  add_annotated_steps(trace, passes.steps);
+  std::size_t step = 0;
+  for (std::uint32_t block = trace.early_blocks; block < trace.blocks; ++block) {
+    const std::uint32_t at = lives[block].alloc;
+    while (step < passes.steps.size() && passes.steps[step].end <= at) ++step;
+    if (step < passes.steps.size() && passes.steps[step].begin <= at)
+      passes.doing[block] = Doing::kStep;
+  }
+  for (Stretch& run : passes.backward)
+    for (const Stretch& each : passes.steps)
+      if (each.begin > run.begin && each.begin < run.end) {
+        run.end = each.begin;
+        run.last = std::min(run.last, run.end);
+      }
 }
 
 }  // namespace
@@ -194,6 +213,7 @@ Passes find_passes(const Trace& trace, std::span<const Lifetime> lives,
   passes.by_stack = doing_of.by_stack;
   if (!passes.by_stack) {
     passes_by_shape(trace, lives, passes);
+    take_annotated_steps(trace, lives, passes);
     return passes;
   }
   Stretches backward(passes.backward);
@@ -216,8 +236,8 @@ Passes find_passes(const Trace& trace, std::span<const Lifetime> lives,
       steps.out(at);
     }
     const StackHint& hint = hints[trace.sites->site(event.site).stack];
-    if (!begun && ((doing == Doing::kForward && hint.module && !hint.weights) ||
-                   doing == Doing::kBackward)) {
+    if (!begun &&
+        ((doing == Doing::kForward && hint.module && !hint.weights) || doing == Doing::kBackward)) {
       begun = true;
       passes.setup_end = at;
     }

@@ -64,6 +64,10 @@ constexpr auto kPython = std::to_array<Rule>({
     {"_wrapped_call_impl", kIs, "nn/modules/module.py", &StackHint::module},
     {"forward", kIs, "", &StackHint::module},
 
+    {"closure", kIs, "", &StackHint::boundary},
+    {"training_step", kIs, "", &StackHint::boundary},
+    {"forward_step", kIs, "", &StackHint::boundary},
+
     {"", kHas, "torch/nn/modules/loss.py", &StackHint::loss},
     {"cross_entropy", kHas, "", &StackHint::loss},
     {"nll_loss", kHas, "", &StackHint::loss},
@@ -110,11 +114,37 @@ constexpr auto kNative = std::to_array<Rule>({
 });
 
 // Operators that make a tensor without computing it from others.
-constexpr auto kMakers = std::to_array<std::string_view>(
-    {"to", "_to_copy", "cuda", "copy_", "clone", "pin_memory", "empty", "zeros", "ones", "full",
-     "randn", "rand", "randint", "randperm", "arange", "tensor", "as_tensor", "empty_like",
-     "zeros_like", "ones_like", "rand_like", "randn_like", "normal_", "uniform_", "from_file",
-     "empty_strided", "new_empty", "new_zeros", "normal", "multinomial", "sparse_csr_tensor"});
+constexpr auto kMakers = std::to_array<std::string_view>({"to",
+                                                          "_to_copy",
+                                                          "cuda",
+                                                          "copy_",
+                                                          "clone",
+                                                          "pin_memory",
+                                                          "empty",
+                                                          "zeros",
+                                                          "ones",
+                                                          "full",
+                                                          "randn",
+                                                          "rand",
+                                                          "randint",
+                                                          "randperm",
+                                                          "arange",
+                                                          "tensor",
+                                                          "as_tensor",
+                                                          "empty_like",
+                                                          "zeros_like",
+                                                          "ones_like",
+                                                          "rand_like",
+                                                          "randn_like",
+                                                          "normal_",
+                                                          "uniform_",
+                                                          "from_file",
+                                                          "empty_strided",
+                                                          "new_empty",
+                                                          "new_zeros",
+                                                          "normal",
+                                                          "multinomial",
+                                                          "sparse_csr_tensor"});
 
 constexpr auto kLossOps = std::to_array<std::string_view>(
     {"cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d", "mse_loss", "l1_loss",
@@ -125,9 +155,12 @@ constexpr auto kLossOps = std::to_array<std::string_view>(
 bool text_matches(std::string_view text, std::string_view pattern, How how) {
   if (pattern.empty()) return true;
   switch (how) {
-    case kIs: return text == pattern;
-    case kBegins: return text.starts_with(pattern);
-    case kHas: return text.find(pattern) != std::string_view::npos;
+    case kIs:
+      return text == pattern;
+    case kBegins:
+      return text.starts_with(pattern);
+    case kHas:
+      return text.find(pattern) != std::string_view::npos;
   }
   return false;
 }
@@ -141,8 +174,8 @@ void apply(const Table& rules, std::string_view function, std::string_view file,
 
 constexpr auto kBits = std::to_array<Bit>(
     {&StackHint::optimizer, &StackHint::optimizer_init, &StackHint::optimizer_scratch,
-     &StackHint::weights, &StackHint::gradients, &StackHint::module, &StackHint::loss,
-     &StackHint::cache, &StackHint::inputs, &StackHint::cast_of_weight,
+     &StackHint::weights, &StackHint::gradients, &StackHint::module, &StackHint::boundary,
+     &StackHint::loss, &StackHint::cache, &StackHint::inputs, &StackHint::cast_of_weight,
      &StackHint::convolution});
 
 StackHint hint_of_frame(const SiteTable& sites, std::uint32_t number, FrameKind kind) {
@@ -190,7 +223,7 @@ std::vector<StackHint> stack_hints(const SiteTable& sites, const CallSiteTable& 
     // optimiser that calls a closure) says nothing of what the module does.
     for (const std::uint32_t frame : sites.stack(stack)) {
       for (const Bit bit : kBits) hint.*bit |= frames[frame].*bit;
-      if (hint.module) break;
+      if (hint.module || hint.boundary) break;
     }
     const CallSite& site = table.call_site(table.of_stack(stack));
     hint.makes_or_moves = holds(kMakers, site.op);

@@ -16,6 +16,7 @@ struct StackHint {
   bool weights = false;         // a module is built, moved or loaded
   bool gradients = false;       // buckets and shards of gradients
   bool module = false;          // inside a module's forward
+  bool boundary = false;        // the program's own step: what stands outside says nothing
   bool loss = false;
   bool cache = false;           // of keys and values
   bool inputs = false;          // a batch is loaded or moved

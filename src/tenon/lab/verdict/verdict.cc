@@ -20,20 +20,28 @@ std::string percent(std::uint64_t part, std::uint64_t whole) {
 
 Verdict::State state_of(FailureReason reason) {
   switch (reason) {
-    case FailureReason::kLiveTooLarge: return Verdict::State::kTooLarge;
-    case FailureReason::kFragmented: return Verdict::State::kFragmented;
-    case FailureReason::kLimited: return Verdict::State::kLimited;
-    case FailureReason::kUnknown: break;
+    case FailureReason::kLiveTooLarge:
+      return Verdict::State::kTooLarge;
+    case FailureReason::kFragmented:
+      return Verdict::State::kFragmented;
+    case FailureReason::kLimited:
+      return Verdict::State::kLimited;
+    case FailureReason::kUnknown:
+      break;
   }
   return Verdict::State::kFailed;
 }
 
 const char* doing_words(Doing doing) {
   switch (doing) {
-    case Doing::kForward: return "in the forward pass";
-    case Doing::kBackward: return "in the backward pass";
-    case Doing::kStep: return "in the optimizer's step";
-    case Doing::kUnknown: break;
+    case Doing::kForward:
+      return "in the forward pass";
+    case Doing::kBackward:
+      return "in the backward pass";
+    case Doing::kStep:
+      return "in the optimizer's step";
+    case Doing::kUnknown:
+      break;
   }
   return "";
 }
@@ -53,22 +61,27 @@ void say_failure(const OutOfMemoryReport& failure, const TraceFacts& facts, Verd
   std::string why;
   switch (out.state) {
     case Verdict::State::kTooLarge:
-      why = fmt::format("The program itself needs {} more than the {} there are; no allocator "
-                        "setting changes that.",
-                        size(failure.missing_bytes), size(failure.capacity_bytes));
+      why = fmt::format(
+          "The program itself needs {} more than the {} there are; no allocator "
+          "setting changes that.",
+          size(failure.missing_bytes), size(failure.capacity_bytes));
       break;
     case Verdict::State::kFragmented:
-      why = fmt::format("The program would have fitted into the {} there are: fragmentation "
-                        "failed it. {} were free, {} in the largest piece.",
-                        size(failure.capacity_bytes), size(failure.fragmentation.free_bytes()),
-                        size(failure.fragmentation.largest_free_bytes));
+      why = fmt::format(
+          "The program would have fitted into the {} there are: fragmentation "
+          "failed it. {} were free, {} in the largest piece.",
+          size(failure.capacity_bytes), size(failure.fragmentation.free_bytes()),
+          size(failure.fragmentation.largest_free_bytes));
       break;
     case Verdict::State::kLimited:
-      why = fmt::format("The driver still had {}: a limit (per_process_memory_fraction) or "
-                        "another process stood before it.",
-                        size(failure.device_free_bytes.value_or(0)));
+      why = fmt::format(
+          "The driver still had {}: a limit (per_process_memory_fraction) or "
+          "another process stood before it.",
+          size(failure.device_free_bytes.value_or(0)));
       break;
-    default: why = "The recording does not say how much memory the device had left."; break;
+    default:
+      why = "The recording does not say how much memory the device had left.";
+      break;
   }
   out.sentences.push_back(fmt::format("Out of memory: {} were asked for{} while {} were live. {}",
                                       size(failure.request_bytes), site, size(failure.live_bytes),
@@ -94,19 +107,19 @@ void say_contents(const LiveSet& live, Verdict& out) {
   out.sentences.push_back(fmt::format("What was live: {}.", list));
   const CategoryGroup& first = live.by_category.front();
   if (!first.sites.empty() && first.sites.front().bytes < live.bytes)
-    out.sentences.push_back(
-        fmt::format("The most of the {}: {} in {} block{}, {}.", first.name,
-                    size(first.sites.front().bytes), first.sites.front().blocks,
-                    first.sites.front().blocks == 1 ? "" : "s", first.sites.front().name));
+    out.sentences.push_back(fmt::format("The most of the {}: {} in {} block{}, {}.", first.name,
+                                        size(first.sites.front().bytes), first.sites.front().blocks,
+                                        first.sites.front().blocks == 1 ? "" : "s",
+                                        first.sites.front().name));
 }
 
 void say_reserved(const VerdictInput& input, Verdict& out) {
   const std::uint64_t live = input.at_peak.bytes;
   if (!input.reserved_known || input.reserved_peak_bytes <= live || live == 0) return;
   const std::uint64_t over = input.reserved_peak_bytes - live;
-  out.sentences.push_back(fmt::format(
-      "PyTorch held at most {}, {} ({}) more than was ever live.",
-      size(input.reserved_peak_bytes), size(over), percent(over, live)));
+  out.sentences.push_back(fmt::format("PyTorch held at most {}, {} ({}) more than was ever live.",
+                                      size(input.reserved_peak_bytes), size(over),
+                                      percent(over, live)));
 }
 
 void say_what_is_open(const VerdictInput& input, Verdict& out) {
@@ -137,8 +150,10 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
 
 void say_changes(Verdict& out) {
   for (const Change& change : out.changes)
-    out.sentences.push_back(fmt::format("To save {}: {} (then {}).", size(change.saves_bytes),
-                                        change.what, size(change.peak_bytes)));
+    out.sentences.push_back(fmt::format("To save {}{}: {} (then {}{}).", size(change.saves_bytes),
+                                        change.reserved ? " of reserved memory" : "", change.what,
+                                        size(change.peak_bytes),
+                                        change.reserved ? " reserved" : ""));
 }
 
 }  // namespace
@@ -159,13 +174,14 @@ Verdict verdict(const VerdictInput& input) {
   say_contents(live, out);
   say_reserved(input, out);
   out.changes = find_changes(input, failure);
-  const std::uint64_t over = input.reserved_peak_bytes - std::min(input.reserved_peak_bytes,
-                                                                  input.at_peak.bytes);
+  const std::uint64_t over =
+      input.reserved_peak_bytes - std::min(input.reserved_peak_bytes, input.at_peak.bytes);
   out.nothing_needed = failure == nullptr && (!input.reserved_known || input.at_peak.bytes == 0 ||
                                               over * 4 <= input.at_peak.bytes);
   if (out.nothing_needed)
     out.sentences.emplace_back("Nothing needs to be changed. What would need less memory:");
-  if (out.nothing_needed && out.changes.empty()) out.sentences.back() = "Nothing needs to be changed.";
+  if (out.nothing_needed && out.changes.empty())
+    out.sentences.back() = "Nothing needs to be changed.";
   say_changes(out);
   say_what_is_open(input, out);
   return out;

@@ -16,6 +16,7 @@ struct Change {
   std::string how;               // "torch.utils.checkpoint; 2.1 GiB of activations ..."
   std::uint64_t saves_bytes = 0; // of the peak
   std::uint64_t peak_bytes = 0;  // then
+  bool reserved = false;         // both figures are of reserved memory, not of live bytes
   std::string measured;          // "what-if: the trace without these bytes"
 };
 
