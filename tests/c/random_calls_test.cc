@@ -62,7 +62,9 @@ class RandomCaller {
     EXPECT_GE(status, TENON_OK);
     EXPECT_LE(status, TENON_IN_USE) << tenon_last_error();  // never a bug of Tenon's
     EXPECT_STRNE(tenon_status_name(status), "unknown");
-    if (status != TENON_OK) EXPECT_STRNE(tenon_last_error(), "");
+    if (status != TENON_OK) {
+      EXPECT_STRNE(tenon_last_error(), "");
+    }
     return status;
   }
 
