@@ -21,7 +21,7 @@ const std::vector<Line> kAllocator = {
     {"c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(signed char, "
      "unsigned long, CUstream_st*)",
      "CUDACachingAllocator.cpp"},
-    {"c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(unsigned long)", ""},
+    {"c10::cuda::CUDACachingAllocator::Native::NativeCachingAllocator::allocate(size_t)", ""},
     {"at::detail::empty_cuda(c10::ArrayRef<long>, c10::TensorOptions const&)", "??"},
     {"at::(anonymous namespace)::create_out(c10::ArrayRef<long>)", "RegisterCUDA.cpp"},
     {"at::(anonymous namespace)::wrapper_CUDA_mm(at::Tensor const&)", "RegisterCUDA.cpp"},

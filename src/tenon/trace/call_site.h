@@ -30,7 +30,7 @@ struct CallSite {
 };
 
 // Reads stacks of one table, each once: O(frames) in all, a few bytes a frame and 150 a stack.
-// Numbers of call sites are dense; two stacks that mean the same to people have the same number, and
+// Numbers of call sites are dense; two stacks that mean the same to people have the same number;
 // number 0 is the stack without frames. Reads the table only while it is being built.
 class CallSiteTable {
  public:

@@ -38,8 +38,8 @@ constexpr bool is_python(FrameKind kind) { return kind <= FrameKind::kStandard; 
 // "einsum". Empty where the name tells nothing.
 std::string operator_name(std::string_view function);
 
-// "torch::autograd::generated::MmBackward0::apply(...)" -> "MmBackward0"; "torch::autograd::PyNode::
-// apply" -> "PyNode".
+// "torch::autograd::generated::MmBackward0::apply(...)" -> "MmBackward0"; "torch::autograd::
+// PyNode::apply" -> "PyNode".
 std::string node_name(std::string_view function);
 // The operator that a node differentiates: "CudnnBatchNormBackward0" -> "cudnn_batch_norm".
 std::string node_operator(std::string_view node);

@@ -10,8 +10,8 @@
 
 namespace tenon {
 
-// Numbers the call sites of blocks as they are asked for. What backward allocates has no line of the
-// program on its stack: it is counted under the forward call whose gradient it is ("gradient of
+// Numbers the call sites of blocks as they are asked for. What backward allocates has no line of
+// the program on its stack: it is counted under the forward call whose gradient it is ("gradient of
 // forward model.py:40: linear"). O(log groups) a block.
 class BlockSites {
  public:

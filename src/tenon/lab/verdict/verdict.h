@@ -54,8 +54,8 @@ struct VerdictInput {
   bool replay = true;       // measure settings by replay
 };
 
-// Each figure of a change is measured: the trace is run again with the blocks in question smaller or
-// gone, or replayed with another setting. O(events) for each of about ten changes.
+// Each figure of a change is measured: the trace is run again with the blocks in question smaller
+// or gone, or replayed with another setting. O(events) for each of about ten changes.
 Verdict verdict(const VerdictInput& input);
 
 }  // namespace tenon
