@@ -7,6 +7,7 @@
 #include "arguments.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/lab/view/answer.h"
 #include "tenon/trace/load.h"
 
 namespace tenon::command {
@@ -68,10 +69,14 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
   }
   Snapshot recording = load_snapshot(input.file);
   Trace trace = std::move(choose_trace(recording.traces, input));
-  options.segments = std::move(recording.segments);
   for (const std::string& warning : trace.warnings)
     fmt::print(stderr, "tenon: warning: {}\n", warning);
+  {
+    const TraceFacts facts(trace);
+    options.answer = view_answer(facts, explain_device(facts, recording, {.replay = false}));
+  }
   recording.traces.clear();
+  options.segments = std::move(recording.segments);
   return make_view(std::move(trace), options, columns_at);
 }
 

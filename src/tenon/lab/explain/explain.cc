@@ -85,10 +85,11 @@ std::vector<std::pair<std::string, std::uint64_t>> most_bytes(const SiteBytes& b
   return sites;
 }
 
-DeviceExplanation explain_device(const Trace& trace, const Snapshot& snapshot,
-                                 const ExplainOptions& options, SiteBytes& site_bytes) {
-  const TraceFacts facts(trace);
-  count_sites(facts, site_bytes);
+}  // namespace
+
+DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapshot,
+                                 const ExplainOptions& options) {
+  const Trace& trace = facts.trace;
   DeviceExplanation out;
   out.name = trace.name;
   out.device = trace.device;
@@ -120,8 +121,6 @@ DeviceExplanation explain_device(const Trace& trace, const Snapshot& snapshot,
   return out;
 }
 
-}  // namespace
-
 Explanation explain(const Snapshot& snapshot, const std::string& path,
                     const ExplainOptions& options) {
   Explanation out;
@@ -132,7 +131,9 @@ Explanation explain(const Snapshot& snapshot, const std::string& path,
   out.notes = snapshot.notes;
   SiteBytes site_bytes;
   for (const Trace& trace : snapshot.traces) {
-    out.devices.push_back(explain_device(trace, snapshot, options, site_bytes));
+    const TraceFacts facts(trace);
+    count_sites(facts, site_bytes);
+    out.devices.push_back(explain_device(facts, snapshot, options));
     out.traced_peak_bytes =
         std::max(out.traced_peak_bytes, out.devices.back().traced_peak_bytes);
   }

@@ -61,7 +61,12 @@ struct ExplainOptions {
   bool replay = true;  // try other allocators where an allocation failed
 };
 
-// O(events log events), and a few replays for each failure.
+// One device. O(events log events), and a few replays for each failure. `facts` are of
+// one of the snapshot's traces.
+DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapshot,
+                                 const ExplainOptions& options = {});
+
+// All devices of a recording.
 Explanation explain(const Snapshot& snapshot, const std::string& path,
                     const ExplainOptions& options = {});
 

@@ -5,6 +5,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/trace/call_site.h"
+#include "tenon/trace/frame_kind.h"
 
 namespace tenon {
 namespace {
@@ -91,12 +92,8 @@ ViewSites group_by_size(const Trace& trace) {
 }  // namespace
 
 bool is_own_frame(const SiteTable& sites, std::uint32_t frame) {
-  const std::string_view file = sites.text(sites.frame(frame).file);
-  if (file.empty() || file.starts_with('<') || file.starts_with("??")) return false;
-  if (!file.ends_with(".py") && !file.ends_with(".ipynb")) return false;
-  for (const char* part : {"site-packages/", "dist-packages/", "lib/python"})
-    if (file.find(part) != std::string_view::npos) return false;
-  return true;
+  const Frame& place = sites.frame(frame);
+  return frame_kind(sites.text(place.function), sites.text(place.file)) == FrameKind::kUser;
 }
 
 std::vector<std::string> own_stack(const SiteTable& sites, std::uint32_t site) {

@@ -22,7 +22,7 @@ struct ViewSites {
 
 ViewSites find_sites(const Trace& trace);
 
-// Whether a frame is the program's own: no installed package, no interpreter, no compiled code.
+// Whether a frame is the program's own Python.
 bool is_own_frame(const SiteTable& sites, std::uint32_t frame);
 // A stack in words, innermost first: the program's own frames, or all where it has none.
 std::vector<std::string> own_stack(const SiteTable& sites, std::uint32_t site);

@@ -1,0 +1,29 @@
+// A report of one snapshot, or of one for each rank, as a web page without scripts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/lab/ranks/comparison.h"
+#include "tenon/lab/ranks/rank.h"
+
+namespace tenon {
+
+struct Report {
+  std::vector<Rank> ranks;         // at least one
+  RankComparison comparison;       // of them
+  std::vector<UnreadRank> unread;
+  std::string advice;              // lines of text; empty: none
+  std::size_t advised = 0;         // the rank that the advice is about
+  std::uint64_t capacity_bytes = 0;  // of the device, where it is known
+};
+
+// One file with style and pictures in it. Its security policy forbids scripts and requests, and
+// what comes from files is escaped, so nothing in a snapshot can do anything in a browser.
+std::string report_html(const Report& report);
+
+// The figures of the report as one object.
+std::string report_json(const Report& report);
+
+}  // namespace tenon
