@@ -28,8 +28,8 @@ export interface TableColumn<Row> {
   cell: (row: Row) => Child;
 }
 
-// Rows that a table shows before it is unfolded.
-export const kShownRows = 10;
+// Rows that a table shows before it is unfolded: on a narrow screen names take several lines.
+const kShownRows = innerWidth < 640 ? 4 : 10;
 
 let tables = 0;
 

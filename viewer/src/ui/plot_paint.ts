@@ -201,6 +201,10 @@ export class PlotPainter {
   // A stepped line through one value for each column; a gap where there is none.
   private line(scene: Scene, view: View, most: Float64Array): Path2D {
     const path = new Path2D();
+    // Nothing far outside: dashes along a line of millions of pixels take seconds.
+    const { box } = scene;
+    const clampX = (x: number) => Math.max(box.left - 20, Math.min(x, box.left + box.width + 20));
+    const clampY = (y: number) => Math.max(box.top - 20, Math.min(y, box.top + box.height + 20));
     let last = NaN;
     for (let column = 0; column < most.length; ++column) {
       const value = most[column];
@@ -209,16 +213,18 @@ export class PlotPainter {
         continue;
       }
       if (value === last && column + 1 < most.length && most[column + 1] === value) continue;
-      const x = this.toX(scene, view.x0 + (view.x1 - view.x0) * column / most.length);
-      const y = this.toY(scene, value);
+      const x = clampX(this.toX(scene, view.x0 + (view.x1 - view.x0) * column / most.length));
+      const y = clampY(this.toY(scene, value));
       if (Number.isNaN(last)) path.moveTo(x, y);
       else {
-        path.lineTo(x, this.toY(scene, last));
+        path.lineTo(x, clampY(this.toY(scene, last)));
         path.lineTo(x, y);
       }
       last = value;
     }
-    if (!Number.isNaN(last)) path.lineTo(this.toX(scene, view.x1), this.toY(scene, last));
+    if (!Number.isNaN(last)) {
+      path.lineTo(clampX(this.toX(scene, view.x1)), clampY(this.toY(scene, last)));
+    }
     return path;
   }
 
