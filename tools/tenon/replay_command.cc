@@ -111,9 +111,7 @@ int run_replay(ReplayArguments& arguments) {
   SurveyOptions& options = arguments.survey;
   options.policies = parse_policies(arguments.policies);
   if (!arguments.capacity.empty()) {
-    options.capacity_bytes = parse_byte_size(arguments.capacity);
-    if (options.capacity_bytes == 0)
-      throw InvalidArgument("--capacity 0: a device needs at least one byte");
+    options.capacity_bytes = parse_size("--capacity", arguments.capacity);
   }
   options.lag_ns = parse_duration_ns(arguments.lag);
   const Device device = parse_device(arguments.device);
@@ -123,8 +121,7 @@ int run_replay(ReplayArguments& arguments) {
   if (device.type == DeviceType::kCuda && !why_no_cuda().empty())
     throw InvalidArgument(fmt::format("--device {}: {}", arguments.device, why_no_cuda()));
   if (!arguments.page.empty()) {
-    options.page_bytes = parse_byte_size(arguments.page);
-    if (options.page_bytes == 0) throw InvalidArgument("--page 0: a page needs at least one byte");
+    options.page_bytes = parse_size("--page", arguments.page);
   }
 
   Plan plan;

@@ -52,7 +52,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
 
   bool map_room(StreamHeap& heap, Pool pool, std::uint64_t rounded);
   Block* find_room(StreamHeap& heap, Pool pool, std::uint64_t rounded);
-  Block* add_range(StreamHeap& heap, Pool pool);
+  Block* add_range(StreamHeap& heap, Pool pool, std::uint64_t rounded);
   Block* map_front(StreamHeap& heap, Block* block, std::uint64_t bytes);
   bool map_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
   Unmapped unmap_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
