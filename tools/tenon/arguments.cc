@@ -29,7 +29,7 @@ std::uint64_t parse_size(std::string_view option, const std::string& text) {
     throw InvalidArgument(fmt::format("{} {}: give at least one byte, like 24GiB", option, text));
   if (no_unit)
     throw InvalidArgument(fmt::format(
-        "{0} {1}: the size has no unit; write {1}GiB, {1}MiB or {1}B", option, text));
+        "{0} {1}: the size has no unit; write {1}GiB or {1}MiB", option, text));
   return size_bytes;
 }
 
