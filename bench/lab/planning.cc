@@ -143,7 +143,7 @@ bool advise_on(const std::vector<fs::path>& files) {
   for (const fs::path& file : files) {
     const Workload workload(load_traces(file.string()).at(0));
     const auto start = std::chrono::steady_clock::now();
-    const Advice advice = advise({{&workload, "", std::nullopt}}, {});
+    const Advice advice = advise(workload, {});
     const double seconds = seconds_since(start);
     const auto figures = [&](const SettingsFigures& f) {
       const auto live = static_cast<double>(std::max<std::uint64_t>(1, advice.live_peak_bytes));

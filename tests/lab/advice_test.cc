@@ -130,7 +130,7 @@ TEST(RecordedSettings, FindTheReservedPeakByUndoingTheMarks) {
 TEST(Advise, IsNotWorseThanTheRecordingAndCanBeMadeAgain) {
   const Workload workload = recorded("gnn_sampled");
   for (const char* conf : {"", "expandable_segments:True", "max_split_size_mb:64"}) {
-    const Advice advice = tenon::advise({{&workload, conf, std::nullopt}}, quick());
+    const Advice advice = tenon::advise({{&workload, conf, true, std::nullopt, ""}}, quick());
     const AdviceFigures& best = advice.best.programs[0];
     EXPECT_LE(best.reserved_peak_bytes, advice.recorded.programs[0].reserved_peak_bytes);
     EXPECT_LE(best.min_capacity_bytes, advice.recorded.programs[0].min_capacity_bytes);
@@ -147,7 +147,7 @@ TEST(Advise, IsNotWorseThanTheRecordingAndCanBeMadeAgain) {
 
 TEST(Advise, ReservesNoMoreThanPyTorchDidWhenItWasRecorded) {
   const Workload workload = recorded("gnn_sampled");
-  const Advice advice = tenon::advise({{&workload, "", kGiB}}, quick());
+  const Advice advice = tenon::advise({{&workload, "", true, kGiB, ""}}, quick());
   EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingNeeded) << "no settings reserve 1 GiB here";
 }
 
@@ -155,9 +155,9 @@ TEST(Advise, DoesNotDependOnTheNumberOfThreads) {
   const Workload workload(testing::random_trace(4, 3000, 2));
   AdviceOptions options = quick();
   options.threads = 1;
-  const Advice alone = advise({{&workload, "", std::nullopt}}, options);
+  const Advice alone = advise(workload, options);
   options.threads = 3;
-  const Advice together = advise({{&workload, "", std::nullopt}}, options);
+  const Advice together = advise(workload, options);
   EXPECT_EQ(alone.best.conf, together.best.conf);
   EXPECT_EQ(alone.settings_tried, together.settings_tried);
 }
@@ -165,18 +165,21 @@ TEST(Advise, DoesNotDependOnTheNumberOfThreads) {
 TEST(Advise, SaysWhenTheProgramItselfIsTooLarge) {
   const Workload workload(testing::random_trace(4, 1000));
   AdviceOptions options = quick();
+  options.outside = OutsideMemory{};
   options.capacity_bytes = workload.live_peak_bytes() - 1;
-  EXPECT_EQ(advise({{&workload, "", std::nullopt}}, options).outcome, AdviceOutcome::kHopeless);
+  EXPECT_EQ(advise(workload, options).outcome, AdviceOutcome::kHopeless);
+  options.outside = OutsideMemory{};
   options.capacity_bytes = workload.live_peak_bytes() * 4 + 64 * kMiB;
-  EXPECT_EQ(advise({{&workload, "", std::nullopt}}, options).outcome,
+  EXPECT_EQ(advise(workload, options).outcome,
             AdviceOutcome::kNothingNeeded);
 }
 
 TEST(Advise, FindsNothingThatFitsJustAboveTheLivePeak) {
   const Workload workload = recorded("gnn_sampled");
   AdviceOptions options = quick();
+  options.outside = OutsideMemory{};
   options.capacity_bytes = workload.live_peak_bytes();
-  const Advice advice = tenon::advise({{&workload, "", std::nullopt}}, options);
+  const Advice advice = tenon::advise(workload, options);
   EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingFits);
   EXPECT_FALSE(advice.best.fits());
   EXPECT_LE(advice.best.at_worst().min_capacity_bytes,
@@ -185,7 +188,7 @@ TEST(Advise, FindsNothingThatFitsJustAboveTheLivePeak) {
 
 TEST(Advise, TakesAProgramWithoutEvents) {
   const Workload workload(testing::TraceMaker().make());
-  const Advice advice = tenon::advise({{&workload, "", std::nullopt}}, quick());
+  const Advice advice = tenon::advise(workload, quick());
   EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingNeeded);
   EXPECT_EQ(advice.best.at_worst().reserved_peak_bytes, 0u);
 }

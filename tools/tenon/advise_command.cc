@@ -2,14 +2,14 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <deque>
 #include <memory>
 
-#include "advise_report.h"
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
-#include "tenon/base/byte_size.h"
-#include "tenon/base/error.h"
+#include "tenon/lab/advice/advice_report.h"
+#include "tenon/lab/advice/recorded_settings.h"
 
 namespace tenon::command {
 namespace {
@@ -50,14 +50,9 @@ struct AdviseArguments {
   AdviceOptions options;
 };
 
-// What is kept of a file: the decoded events, and what the report says of it.
-struct Loaded {
-  std::vector<AdvisedFile> files;
-  std::vector<Workload> workloads;
-};
-
+// Decodes the recordings of a file. Workloads are kept where they stay.
 void load(const AdviseArguments& arguments, const std::string& file, const ProgressLine& line,
-          Loaded& loaded) {
+          std::deque<Workload>& workloads, std::vector<AdvisedProgram>& programs) {
   const Snapshot snapshot = load_with_progress(file, line);
   line.clear();
   const RecordedSettings recorded = recorded_settings(snapshot);
@@ -68,55 +63,40 @@ void load(const AdviseArguments& arguments, const std::string& file, const Progr
     if (arguments.device != kAnyDevice && trace.device != arguments.device) continue;
     for (const std::string& warning : trace.warnings)
       fmt::print(stderr, "tenon: warning: {}\n", warning);
-    loaded.workloads.emplace_back(trace);
-    loaded.files.push_back({trace.name, file, loaded.workloads.back().ops().size(),
-                            trace.live_peak_bytes(), recorded,
-                            recorded_reserved_peak(snapshot, trace)});
+    programs.push_back({&workloads.emplace_back(trace), recorded.conf, recorded.known,
+                        recorded_reserved_peak(snapshot, trace), file});
   }
 }
 
-void read_options(AdviseArguments& arguments, std::size_t ranks, AdviceReport& report) {
+void read_options(AdviseArguments& arguments) {
   AdviceOptions& options = arguments.options;
   const Card& card = find_card(arguments.card);
-  report.outside = outside_memory(card, ranks);
+  options.outside = outside_memory(card, arguments.files.size());
   if (!arguments.reserve.empty())
-    report.outside = {parse_size("--reserve-for-context", arguments.reserve), 0,
-                      "--reserve-for-context"};
+    options.outside = {parse_size("--reserve-for-context", arguments.reserve), 0,
+                       "--reserve-for-context"};
   if (!arguments.torch.empty()) options.torch = parse_torch_version(arguments.torch);
-  report.torch = options.torch;
   options.lag_ns = parse_duration_ns(arguments.lag);
-  if (!arguments.capacity.empty())
-    report.card_bytes = parse_size("--capacity", arguments.capacity);
-  else
-    report.card_bytes = card.memory_bytes;
-  if (report.card_bytes == 0) return;
-  if (report.card_bytes <= report.outside.total())
-    throw InvalidArgument(fmt::format(
-        "--capacity {}: the card has no more than what is kept beside PyTorch's allocator, {}; "
-        "--reserve-for-context says otherwise",
-        arguments.capacity, format_byte_size(report.outside.total())));
-  options.capacity_bytes = report.card_bytes - report.outside.total();
+  options.capacity_bytes = arguments.capacity.empty()
+                               ? card.memory_bytes
+                               : parse_size("--capacity", arguments.capacity);
 }
 
 int run_advise(AdviseArguments& arguments) {
-  AdviceReport report;
-  read_options(arguments, arguments.files.size(), report);
+  read_options(arguments);
   const ProgressLine line;
-  Loaded loaded;
-  for (const std::string& file : arguments.files) load(arguments, file, line, loaded);
-  report.programs = std::move(loaded.files);
+  std::deque<Workload> workloads;
   std::vector<AdvisedProgram> programs;
-  for (std::size_t i = 0; i < loaded.workloads.size(); ++i)
-    programs.push_back({&loaded.workloads[i], report.programs[i].recorded.conf,
-                        report.programs[i].recorded_peak_bytes});
+  for (const std::string& file : arguments.files)
+    load(arguments, file, line, workloads, programs);
   const auto start = std::chrono::steady_clock::now();
-  report.advice = advise(programs, arguments.options, [&](std::string_view step) {
+  const Advice advice = advise(programs, arguments.options, [&](std::string_view step) {
     line.show(fmt::format("trying {}", step));
   });
   line.clear();
-  report.seconds =
+  const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  fmt::print("{}", arguments.json ? advice_json(report) : advice_text(report));
+  fmt::print("{}", arguments.json ? advice_json(advice, seconds) : advice_text(advice, seconds));
   return kSuccess;
 }
 

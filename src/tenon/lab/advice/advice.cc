@@ -1,9 +1,12 @@
 #include "tenon/lab/advice/advice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
 #include "tenon/lab/advice/conf_choice.h"
 #include "tenon/lab/advice/trials.h"
 
@@ -45,6 +48,14 @@ class Adviser {
   Adviser(const std::vector<AdvisedProgram>& programs, const AdviceOptions& options,
           const AdviceProgress& progress)
       : programs_(programs), options_(options), progress_(progress), trials_(programs, options) {
+    advice_.torch = options.torch;
+    for (const AdvisedProgram& program : programs) {
+      const Workload& load = *program.workload;
+      advice_.programs.push_back({load.name(), program.file, load.ops().size(),
+                                  load.live_peak_bytes(), program.recorded_conf,
+                                  program.recorded_known, program.recorded_peak_bytes});
+      advice_.live_peak_bytes = std::max(advice_.live_peak_bytes, load.live_peak_bytes());
+    }
     double events = 1;
     for (const AdvisedProgram& program : programs)
       events += static_cast<double>(program.workload->ops().size());
@@ -53,9 +64,6 @@ class Adviser {
   }
 
   Advice run() {
-    for (const AdvisedProgram& program : programs_)
-      advice_.live_peak_bytes =
-          std::max(advice_.live_peak_bytes, program.workload->live_peak_bytes());
     advice_.capacity_bytes = options_.capacity_bytes;
     say("the recording's settings, PyTorch's defaults, expandable segments");
     measure_references();
@@ -243,7 +251,28 @@ std::size_t SettingsFigures::worst() const {
 
 Advice advise(const std::vector<AdvisedProgram>& programs, const AdviceOptions& options,
               const AdviceProgress& progress) {
-  return Adviser(programs, options, progress).run();
+  const OutsideMemory outside =
+      options.outside.value_or(outside_memory(find_card(""), programs.size()));
+  AdviceOptions inside = options;  // capacity_bytes: of PyTorch's allocator
+  if (options.capacity_bytes != 0) {
+    if (options.capacity_bytes <= outside.total())
+      throw InvalidArgument(fmt::format(
+          "a card of {} has no more than what is kept beside PyTorch's allocator, {}; "
+          "--reserve-for-context says otherwise",
+          format_byte_size(options.capacity_bytes), format_byte_size(outside.total())));
+    inside.capacity_bytes -= outside.total();
+  }
+  Advice advice = Adviser(programs, inside, progress).run();
+  advice.outside = outside;
+  advice.card_bytes = options.capacity_bytes;
+  return advice;
+}
+
+Advice advise(const Workload& workload, const AdviceOptions& options,
+              const AdviceProgress& progress) {
+  AdvisedProgram program;
+  program.workload = &workload;
+  return advise(std::vector<AdvisedProgram>{program}, options, progress);
 }
 
 }  // namespace tenon

@@ -8,13 +8,16 @@
 #include <string_view>
 #include <vector>
 
+#include "tenon/lab/advice/outside_memory.h"
 #include "tenon/lab/advice/torch_settings.h"
 #include "tenon/lab/workload.h"
 
 namespace tenon {
 
 struct AdviceOptions {
-  std::uint64_t capacity_bytes = 0;  // what PyTorch's allocator may have; 0: not known
+  std::uint64_t capacity_bytes = 0;  // of the card; 0: not known
+  // Of the card's memory, not PyTorch's allocator's; none: outside_memory() of an unknown card.
+  std::optional<OutsideMemory> outside;
   std::uint64_t lag_ns = 5'000'000;  // for driver stalls alone
   TorchVersion torch = kAssumedTorch;
   int threads = 0;                   // 0: one for each core; the advice does not depend on it
@@ -25,7 +28,20 @@ struct AdviceOptions {
 struct AdvisedProgram {
   const Workload* workload = nullptr;
   std::string recorded_conf;                         // what it ran with
+  bool recorded_known = false;                       // else PyTorch's defaults are assumed
   std::optional<std::uint64_t> recorded_peak_bytes;  // what PyTorch held then, where it is known
+  std::string file;                                  // for what is printed
+};
+
+// What is said of a program.
+struct ProgramFacts {
+  std::string name;
+  std::string file;
+  std::uint64_t events = 0;
+  std::uint64_t live_peak_bytes = 0;
+  std::string recorded_conf;
+  bool recorded_known = false;
+  std::optional<std::uint64_t> recorded_peak_bytes;
 };
 
 // What one program would have needed with some settings. Each figure is of a replay of its own.
@@ -58,7 +74,11 @@ enum class AdviceOutcome : std::uint8_t {
 
 struct Advice {
   AdviceOutcome outcome = AdviceOutcome::kNothingNeeded;
-  std::uint64_t capacity_bytes = 0;
+  std::vector<ProgramFacts> programs;
+  TorchVersion torch;
+  OutsideMemory outside;
+  std::uint64_t card_bytes = 0;       // 0: not known
+  std::uint64_t capacity_bytes = 0;   // what of it PyTorch's allocator may have
   std::uint64_t live_peak_bytes = 0;  // the largest of all programs
   SettingsFigures recorded;           // each program's own settings; `conf` of the first
   SettingsFigures defaults;
@@ -76,8 +96,12 @@ using AdviceProgress = std::function<void(std::string_view step)>;
 // Replays the programs over PyTorch's settings, by the rules that gave PyTorch's own figures, on
 // several threads: a coarse list first, then from the best of it step by step. A replay ends as
 // soon as it is worse than what is to be beaten. What is tried depends on the traces and `effort`
-// alone, so the advice is the same on every machine. Requires: at least one program.
+// alone, so the advice is the same on every machine. Requires: at least one program. Throws
+// InvalidArgument for a card that has no more than what is outside PyTorch's allocator.
 Advice advise(const std::vector<AdvisedProgram>& programs, const AdviceOptions& options,
+              const AdviceProgress& progress = {});
+// Of one program whose settings are not known.
+Advice advise(const Workload& workload, const AdviceOptions& options,
               const AdviceProgress& progress = {});
 
 }  // namespace tenon

@@ -1,10 +1,9 @@
 #include "tenon/lab/advice/trials.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 
 #include "tenon/lab/capacity.h"
+#include "tenon/lab/jobs.h"
 
 namespace tenon {
 namespace {
@@ -69,16 +68,7 @@ void Trials::run(const std::vector<Job>& jobs, double replays_each,
   for (const Job& job : jobs)
     events_replayed_ +=
         replays_each * static_cast<double>(programs_[job.program].workload->ops().size());
-  std::size_t threads = options_.threads > 0 ? static_cast<std::size_t>(options_.threads)
-                                             : std::max(1u, std::thread::hardware_concurrency());
-  threads = std::min(threads, jobs.size());
-  std::atomic<std::size_t> next{0};
-  const auto loop = [&] {
-    for (std::size_t i; (i = next.fetch_add(1)) < jobs.size();) work(jobs[i]);
-  };
-  std::vector<std::jthread> helpers;
-  for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(loop);
-  loop();
+  run_jobs(jobs.size(), options_.threads, [&](std::size_t i) { work(jobs[i]); });
 }
 
 void Trials::find_reserved(const std::vector<std::string>& confs,

@@ -1,4 +1,4 @@
-#include "advise_report.h"
+#include "tenon/lab/advice/advice_advice.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/text_table.h"
 
-namespace tenon::command {
+namespace tenon {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -19,28 +19,28 @@ std::string bytes(std::uint64_t value) {
 
 std::string named(const std::string& conf) { return conf.empty() ? "PyTorch's defaults" : conf; }
 
-std::string line_to_paste(const AdviceReport& report) {
-  const std::string variable(conf_variable(report.torch));
-  const std::string& conf = report.advice.best.conf;
+std::string line_to_paste(const Advice& advice) {
+  const std::string variable(conf_variable(advice.torch));
+  const std::string& conf = advice.best.conf;
   if (conf.empty()) return "unset " + variable;
   const bool quoted = conf.find('[') != std::string::npos;
   return fmt::format("export {}={}", variable, quoted ? "'" + conf + "'" : conf);
 }
 
-std::string rank_name(const AdviceReport& report, std::size_t rank) {
-  return report.programs[rank].name;
+std::string rank_name(const Advice& advice, std::size_t rank) {
+  return advice.programs[rank].name;
 }
 
 // The settings that the programs ran with, and where that is known from.
-std::string recorded_with(const AdviceReport& report) {
-  std::string with = named(report.advice.recorded.conf);
-  const auto same = [&](const AdvisedFile& program) {
-    return program.recorded.conf == report.programs.front().recorded.conf;
+std::string recorded_with(const Advice& advice) {
+  std::string with = named(advice.recorded.conf);
+  const auto same = [&](const ProgramFacts& program) {
+    return program.recorded_conf == advice.programs.front().recorded_conf;
   };
-  if (!std::all_of(report.programs.begin(), report.programs.end(), same))
+  if (!std::all_of(advice.programs.begin(), advice.programs.end(), same))
     with = "settings of its own for each recording";
-  const bool known = std::all_of(report.programs.begin(), report.programs.end(),
-                                 [](const AdvisedFile& p) { return p.recorded.known; });
+  const bool known = std::all_of(advice.programs.begin(), advice.programs.end(),
+                                 [](const ProgramFacts& p) { return p.recorded_known; });
   return with + (known ? "" : " (assumed: the recording does not say)");
 }
 
@@ -53,49 +53,47 @@ std::string saving(std::string_view what, std::uint64_t with, std::uint64_t with
                      with < without ? "less" : "more");
 }
 
-std::string savings(const AdviceReport& report) {
-  const std::size_t worst = report.advice.best.worst();
-  const AdviceFigures& now = report.advice.best.programs[worst];
-  const AdviceFigures& before = report.advice.recorded.programs[worst];
+std::string savings(const Advice& advice) {
+  const std::size_t worst = advice.best.worst();
+  const AdviceFigures& now = advice.best.programs[worst];
+  const AdviceFigures& before = advice.recorded.programs[worst];
   return saving("reserves", now.reserved_peak_bytes, before.reserved_peak_bytes) + "; " +
          saving("fits on a device with", now.min_capacity_bytes, before.min_capacity_bytes);
 }
 
-std::string of_card(const AdviceReport& report) {
+std::string of_card(const Advice& advice) {
   return fmt::format("{} (of the card's {}, {} are kept for what PyTorch's allocator does not "
                      "have)",
-                     bytes(report.advice.capacity_bytes), bytes(report.card_bytes),
-                     bytes(report.outside.total()));
+                     bytes(advice.capacity_bytes), bytes(advice.card_bytes),
+                     bytes(advice.outside.total()));
 }
 
-std::string hopeless_verdict(const AdviceReport& report) {
-  const Advice& advice = report.advice;
+std::string hopeless_verdict(const Advice& advice) {
   return fmt::format(
       "nothing helps: the program itself needs {} at once, {} more than {}. It must need less (a "
       "smaller batch, checkpointing, offloading), or the card be larger.",
       bytes(advice.live_peak_bytes), bytes(advice.live_peak_bytes - advice.capacity_bytes),
-      of_card(report));
+      of_card(advice));
 }
 
-std::string nothing_needed_verdict(const AdviceReport& report) {
-  const Advice& advice = report.advice;
+std::string nothing_needed_verdict(const Advice& advice) {
   if (advice.capacity_bytes != 0)
     return fmt::format("nothing is needed: with what it ran with it fits into {}.",
-                       of_card(report));
+                       of_card(advice));
   return fmt::format(
       "nothing is needed: no settings of the {} tried save more than 1 % of what it reserves, or "
       "of the device it needs.",
-      report.advice.settings_tried);
+      advice.settings_tried);
 }
 
-void add_row(TextTable& table, const AdviceReport& report, const std::string& name,
+void add_row(TextTable& table, const Advice& advice, const std::string& name,
              const SettingsFigures& figures) {
   const AdviceFigures& worst = figures.at_worst();
   const auto ratio = [&](std::uint64_t value) {
     if (value == AdviceFigures::kNever) return std::string("-");
     return fmt::format("{:.3f}", static_cast<double>(value) /
                                      static_cast<double>(std::max<std::uint64_t>(
-                                         1, report.programs[figures.worst()].live_peak_bytes)));
+                                         1, advice.programs[figures.worst()].live_peak_bytes)));
   };
   const auto exact = [](std::uint64_t value) {
     return value == AdviceFigures::kNever ? std::string("-") : grouped(value);
@@ -106,44 +104,42 @@ void add_row(TextTable& table, const AdviceReport& report, const std::string& na
                                   exact(worst.min_capacity_bytes),
                                   ratio(worst.min_capacity_bytes),
                                   format_duration_ns(static_cast<double>(worst.driver_stall_ns))};
-  if (report.advice.capacity_bytes != 0) row.push_back(figures.fits() ? "fits" : "does not fit");
+  if (advice.capacity_bytes != 0) row.push_back(figures.fits() ? "fits" : "does not fit");
   table.add(row);
 }
 
-std::string comparison(const AdviceReport& report) {
-  const Advice& advice = report.advice;
+std::string comparison(const Advice& advice) {
   std::vector<std::string> head = {"settings", "reserved, bytes", "/live",
                                    "smallest device, bytes", "/live", "driver stall"};
   if (advice.capacity_bytes != 0) head.push_back("in " + bytes(advice.capacity_bytes));
   TextTable table(head);
   const std::string recorded = advice.recorded.conf.empty() ? "as recorded (the defaults)"
                                                              : "as recorded";
-  add_row(table, report, recorded, advice.recorded);
-  if (!advice.recorded.conf.empty()) add_row(table, report, "PyTorch's defaults", advice.defaults);
+  add_row(table, advice, recorded, advice.recorded);
+  if (!advice.recorded.conf.empty()) add_row(table, advice, "PyTorch's defaults", advice.defaults);
   if (advice.expandable && advice.recorded.conf != advice.expandable->conf)
-    add_row(table, report, "expandable_segments:True", *advice.expandable);
+    add_row(table, advice, "expandable_segments:True", *advice.expandable);
   const bool new_settings = advice.outcome == AdviceOutcome::kSet ||
                             advice.outcome == AdviceOutcome::kNothingFits;
   if (new_settings && advice.best.conf != "expandable_segments:True" && !advice.best.conf.empty())
-    add_row(table, report, "recommended", advice.best);
+    add_row(table, advice, "recommended", advice.best);
   return table.format();
 }
 
-std::string rank_table(const AdviceReport& report) {
-  const Advice& advice = report.advice;
+std::string rank_table(const Advice& advice) {
   TextTable table({"recording", "live peak", "as recorded", "recommended", "smallest device"});
-  for (std::size_t i = 0; i < report.programs.size(); ++i)
-    table.add({report.programs[i].name, bytes(report.programs[i].live_peak_bytes),
+  for (std::size_t i = 0; i < advice.programs.size(); ++i)
+    table.add({advice.programs[i].name, bytes(advice.programs[i].live_peak_bytes),
                bytes(advice.recorded.programs[i].reserved_peak_bytes),
                bytes(advice.best.programs[i].reserved_peak_bytes),
                bytes(advice.best.programs[i].min_capacity_bytes)});
   return fmt::format("{}the recording that needs most: {}\n", table.format(),
-                     rank_name(report, advice.best.worst()));
+                     rank_name(advice, advice.best.worst()));
 }
 
-std::string title(const AdviceReport& report) {
+std::string title(const Advice& advice) {
   std::string text;
-  for (const AdvisedFile& program : report.programs) {
+  for (const ProgramFacts& program : advice.programs) {
     text += fmt::format("{}: {} events, live peak {} ({} bytes)", program.name,
                         grouped(program.events), bytes(program.live_peak_bytes),
                         grouped(program.live_peak_bytes));
@@ -153,12 +149,12 @@ std::string title(const AdviceReport& report) {
                           grouped(*program.recorded_peak_bytes));
     text += '\n';
   }
-  return text + "recorded with: " + recorded_with(report) + "\n";
+  return text + "recorded with: " + recorded_with(advice) + "\n";
 }
 
-std::string files(const AdviceReport& report) {
+std::string files(const Advice& advice) {
   std::string names;
-  for (const AdvisedFile& program : report.programs)
+  for (const ProgramFacts& program : advice.programs)
     if (names.find(program.file) == std::string::npos)
       names += (names.empty() ? "" : " ") + program.file;
   return names;
@@ -184,12 +180,12 @@ Json json_of(const SettingsFigures& figures) {
   return out;
 }
 
-Json json_of(const AdvisedFile& program) {
+Json json_of(const ProgramFacts& program) {
   Json out = {{"trace", program.name},
               {"events", program.events},
               {"live_peak_bytes", program.live_peak_bytes},
-              {"recorded_conf", program.recorded.conf},
-              {"recorded_conf_known", program.recorded.known}};
+              {"recorded_conf", program.recorded_conf},
+              {"recorded_conf_known", program.recorded_known}};
   if (program.recorded_peak_bytes) out["recorded_reserved_bytes"] = *program.recorded_peak_bytes;
   return out;
 }
@@ -206,79 +202,76 @@ std::string_view outcome_name(AdviceOutcome outcome) {
 
 }  // namespace
 
-std::string advice_verdict(const AdviceReport& report) {
-  const Advice& advice = report.advice;
+std::string advice_verdict(const Advice& advice) {
   switch (advice.outcome) {
-    case AdviceOutcome::kHopeless: return hopeless_verdict(report);
-    case AdviceOutcome::kNothingNeeded: return nothing_needed_verdict(report);
+    case AdviceOutcome::kHopeless: return hopeless_verdict(advice);
+    case AdviceOutcome::kNothingNeeded: return nothing_needed_verdict(advice);
     case AdviceOutcome::kNothingFits:
       return fmt::format(
           "no settings that were tried fit into {}: the best, {}, need {}. The live peak is {}, "
           "so the difference is lost to fragmentation: less variation in sizes, or a smaller "
           "batch, is what is left.",
-          of_card(report), named(advice.best.conf), bytes(advice.best.at_worst().min_capacity_bytes),
+          of_card(advice), named(advice.best.conf), bytes(advice.best.at_worst().min_capacity_bytes),
           bytes(advice.live_peak_bytes));
     case AdviceOutcome::kSet: break;
   }
   if (advice.capacity_bytes != 0)
     return fmt::format("with {} it fits into {}; with what it ran with it does not. It {}.",
-                       named(advice.best.conf), of_card(report), savings(report));
-  return fmt::format("with {} it {}.", named(advice.best.conf), savings(report));
+                       named(advice.best.conf), of_card(advice), savings(advice));
+  return fmt::format("with {} it {}.", named(advice.best.conf), savings(advice));
 }
 
-std::string advice_text(const AdviceReport& report) {
-  const Advice& advice = report.advice;
-  std::string out = title(report) + "\n" + advice_verdict(report) + "\n";
+std::string advice_text(const Advice& advice, double seconds) {
+  std::string out = title(advice) + "\n" + advice_verdict(advice) + "\n";
   const bool settings = advice.outcome == AdviceOutcome::kSet;
   if (settings) {
-    out += fmt::format("\n  {}\n\n", line_to_paste(report));
+    out += fmt::format("\n  {}\n\n", line_to_paste(advice));
     out += fmt::format("PyTorch {} and newer accept it. The same figures from replays: tenon "
                        "replay {} --conf '{}' --find-capacity\n",
-                       report.torch.text(), files(report), advice.best.conf);
+                       advice.torch.text(), files(advice), advice.best.conf);
   }
-  out += "\n" + comparison(report);
-  if (report.programs.size() > 1) out += "\n" + rank_table(report);
+  out += "\n" + comparison(advice);
+  if (advice.programs.size() > 1) out += "\n" + rank_table(advice);
   const AdviceFigures& worst = advice.best.at_worst();
   if (worst.reserved_peak_bytes != AdviceFigures::kNever)
     out += fmt::format("\nnvidia-smi shows up to {}: reserved, and {} beside PyTorch's allocator "
                        "({}).\n",
-                       bytes(worst.reserved_peak_bytes + report.outside.total()),
-                       bytes(report.outside.total()), report.outside.source);
+                       bytes(worst.reserved_peak_bytes + advice.outside.total()),
+                       bytes(advice.outside.total()), advice.outside.source);
   const std::string note = fidelity_note(advice.recorded.conf);
   if (!note.empty()) out += "what it ran with is not replayed exactly: " + note;
   return out + fmt::format("{} settings tried in {:.1f} s.\n", grouped(advice.settings_tried),
-                           report.seconds);
+                           seconds);
 }
 
-std::string advice_json(const AdviceReport& report) {
-  const Advice& advice = report.advice;
+std::string advice_json(const Advice& advice, double seconds) {
   const AdviceFigures& best = advice.best.at_worst();
   const bool hopeless = advice.outcome == AdviceOutcome::kHopeless;
-  Json out = json_of(report.programs[advice.best.worst()]);
+  Json out = json_of(advice.programs[advice.best.worst()]);
   out["live_peak_bytes"] = advice.live_peak_bytes;
-  out["torch"] = report.torch.text();
-  if (report.card_bytes != 0) out["card_bytes"] = report.card_bytes;
+  out["torch"] = advice.torch.text();
+  if (advice.card_bytes != 0) out["card_bytes"] = advice.card_bytes;
   if (advice.capacity_bytes != 0) out["capacity_bytes"] = advice.capacity_bytes;
-  out["outside_bytes"] = report.outside.total();
+  out["outside_bytes"] = advice.outside.total();
   out["outcome"] = outcome_name(advice.outcome);
   out["conf"] = advice.best.conf;
-  out["line"] = line_to_paste(report);
+  out["line"] = line_to_paste(advice);
   out["reserved_peak_bytes"] = best.reserved_peak_bytes;
   out["min_capacity_bytes"] = best.min_capacity_bytes;
   out["helps"] = !hopeless && advice.outcome != AdviceOutcome::kNothingFits;
   out["missing_bytes"] = hopeless ? advice.live_peak_bytes - advice.capacity_bytes : 0;
-  out["verdict"] = advice_verdict(report);
+  out["verdict"] = advice_verdict(advice);
   out["recorded"] = json_of(advice.recorded);
   out["best"] = json_of(advice.best);
   out["default"] = json_of(advice.defaults);
   if (advice.expandable) out["expandable"] = json_of(*advice.expandable);
-  if (report.programs.size() > 1) {
-    out["worst"] = rank_name(report, advice.best.worst());
-    for (const AdvisedFile& program : report.programs) out["programs"].push_back(json_of(program));
+  if (advice.programs.size() > 1) {
+    out["worst"] = rank_name(advice, advice.best.worst());
+    for (const ProgramFacts& program : advice.programs) out["programs"].push_back(json_of(program));
   }
   out["settings_tried"] = advice.settings_tried;
-  out["seconds"] = report.seconds;
+  out["seconds"] = seconds;
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace tenon::command
+}  // namespace tenon
