@@ -1,4 +1,4 @@
-#include "tenon/lab/advice/advice_advice.h"
+#include "tenon/lab/advice/advice_report.h"
 
 #include <fmt/format.h>
 
