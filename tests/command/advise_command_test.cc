@@ -34,9 +34,9 @@ TEST_P(AdviseOnShippedFiles, IsNeverWorseAndComesBackFromReplaysToTheByte) {
   for (const char* figure : {"reserved_peak_bytes", "min_capacity_bytes"})
     EXPECT_LE(json["best"][figure], json["recorded"][figure]);
   for (const char* settings : {"best", "recorded", "default", "expandable"}) {
-    const Outcome replay = tenon_command("replay --json --passes 0 --find-capacity --policy caching "
-                                         "--conf '" +
-                                         json[settings]["conf"].get<std::string>() + "' " + file);
+    const std::string conf = json[settings]["conf"];
+    const Outcome replay = tenon_command(
+        "replay --json --passes 0 --find-capacity --policy caching --conf '" + conf + "' " + file);
     ASSERT_EQ(replay.status, 0) << replay.err;
     const Json again = Json::parse(replay.out)[0];
     for (const char* figure : {"reserved_peak_bytes", "min_capacity_bytes", "driver_stall_us"})

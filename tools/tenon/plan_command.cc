@@ -172,7 +172,8 @@ Subcommand add_plan(CommandLine& app) {
       .required();
   plan.add_option("-o,--output", arguments->output,
                   "Write the plan (or the solved problem) to this file; .zst compresses");
-  plan.add_option("--capacity", arguments->capacity, "Fit into this, like 24GiB; of a problem, in its own unit");
+  plan.add_option("--capacity", arguments->capacity,
+                  "Fit into this, like 24GiB; of a problem, in its own unit");
   plan.add_option("--device", arguments->device,
                   "Of a snapshot with several devices: the number that tenon explain prints")
       .not_negative();

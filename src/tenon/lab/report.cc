@@ -189,7 +189,8 @@ std::string report_table(const std::vector<SurveyResult>& results) {
       if (!results[i].error.empty())
         failures += fmt::format("  {} failed: {}\n", row_name(results[i]), results[i].error);
       if (results[i].out_of_memory)
-        failures += fmt::format("  {}: {}\n", row_name(results[i]), results[i].out_of_memory->message);
+        failures +=
+            fmt::format("  {}: {}\n", row_name(results[i]), results[i].out_of_memory->message);
     }
     out += table.format() + failures + "\n";
     ++traces;

@@ -60,9 +60,10 @@ struct SurveyResult {
 using SurveyProgress = std::function<void(std::size_t done, std::size_t all, std::string_view trace,
                                           std::string_view policy, std::string_view step)>;
 
-// All traces over all policies or rows; results by trace, then policy, in the order given. Untimed replays
-// run on several threads; timed ones run after them, alone. A policy that throws (a bug) spoils
-// its own result only. Throws InvalidArgument for unknown policies or settings, before any work.
+// All traces over all policies or rows; results by trace, then policy, in the order given. Untimed
+// replays run on several threads; timed ones run after them, alone. A policy that throws (a bug)
+// spoils its own result only. Throws InvalidArgument for unknown policies or settings, before any
+// work.
 std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,
                                  const SurveyOptions& options, const SurveyProgress& progress = {});
 

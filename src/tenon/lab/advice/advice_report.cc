@@ -211,7 +211,8 @@ std::string advice_verdict(const Advice& advice) {
           "no settings that were tried fit into {}: the best, {}, need {}. The live peak is {}, "
           "so the difference is lost to fragmentation: less variation in sizes, or a smaller "
           "batch, is what is left.",
-          of_card(advice), named(advice.best.conf), bytes(advice.best.at_worst().min_capacity_bytes),
+          of_card(advice), named(advice.best.conf),
+          bytes(advice.best.at_worst().min_capacity_bytes),
           bytes(advice.live_peak_bytes));
     case AdviceOutcome::kSet: break;
   }

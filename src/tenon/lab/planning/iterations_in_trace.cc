@@ -82,10 +82,12 @@ std::uint32_t stepping_line(const SiteTable& sites, std::span<const std::uint32_
     const Frame& frame = sites.frame(frames[i]);
     python |= sites.text(frame.file).ends_with(".py");
     if (!is_optimizer_step(sites, frame)) continue;
-    std::size_t caller = i;  // outside of the optimizers' own wrappers
-    while (caller + 1 < frames.size() && is_of_optimizers(sites, sites.frame(frames[caller])))
-      ++caller;
-    return frames[caller];
+    for (std::size_t caller = i + 1; caller < frames.size(); ++caller) {
+      const Frame& outer = sites.frame(frames[caller]);  // not the optimizers' own wrappers
+      if (sites.text(outer.file).ends_with(".py") && !is_of_optimizers(sites, outer))
+        return frames[caller];
+    }
+    return frames[i];
   }
   return python ? kNoStep : kSilent;
 }
