@@ -25,7 +25,7 @@ struct CachingSettings {
   static constexpr int kRoundupIntervals = 16;  // 1 MiB, 2 MiB, ... 32 GiB and above
 
   std::uint64_t max_split_size = kNoLimit;             // larger blocks are neither split nor lent
-  // How much larger a lent oversize block may be; as large_segment_size unless it is given.
+  // How much larger a lent oversize block may be
   std::uint64_t max_non_split_rounding = kLargeSegment;
   std::uint64_t large_segment_size = kLargeSegment;
   std::array<std::uint64_t, kRoundupIntervals> roundup_power2_divisions = {};
@@ -43,10 +43,7 @@ struct CachingSettings {
 
 // Parses "key:value,key:value" as PyTorch does, lists such as [256:1,512:2,>:8] included. Keys that
 // concern pinned memory, graphs or locking are checked and have no effect here. Throws
-// InvalidArgument naming the key, the value, and what would be accepted. What is accepted follows
-// c10/core/AllocatorConfig.cpp of PyTorch 2.11: large_segment_size_mb is read first, and
-// max_split_size_mb and max_non_split_rounding_mb must not be below it. Divisions end at 2^54:
-// above that, 512 times the divisions exceeds 64 bits.
+// InvalidArgument naming the key, the value, and what would be accepted.
 CachingSettings parse_caching_settings(std::string_view conf);
 
 }  // namespace tenon
