@@ -73,7 +73,8 @@ void read_ranks(const ReportArguments& arguments, const ProgressLine& line, Repo
 
 int run_report(const ReportArguments& arguments) {
   Report report;
-  if (!arguments.capacity.empty()) report.capacity_bytes = parse_byte_size(arguments.capacity);
+  if (!arguments.capacity.empty())
+    report.capacity_bytes = parse_size("--capacity", arguments.capacity);
   {
     const ProgressLine line;
     read_ranks(arguments, line, report);
