@@ -33,6 +33,7 @@ test: build
 
 test-install: build
 	@tests/install/test_install.sh $(BUILD) --from-source
+	@tests/install/pages.sh $(BUILD) docs/embed.md docs/c.md docs/cpu_pytorch.md
 
 test-aarch64:
 	@scripts/setup.sh packages-aarch64.txt

@@ -14,7 +14,7 @@ rm -f "$tree.log"
 mkdir "$tree/packages"
 cp "$build"/packages/*.deb "$tree/packages"
 cp "$source/data/traces/gnn_sampled.csv.zst" "$tree/packages"
-cp "$source"/tests/install/embedded.cc "$source"/examples/c/embed.c "$tree/packages"
+cp "$source"/tests/install/memory.cc "$source"/examples/c/embed.c "$tree/packages"
 echo "-- the command alone"
 inside apt-get install -y -qq --no-install-recommends /packages/tenon_*.deb >/dev/null
 inside tenon explain /packages/gnn_sampled.csv.zst | head -3
@@ -22,7 +22,7 @@ if inside ldd /usr/bin/tenon | grep -qE 'blas|dnnl'; then echo "tenon links BLAS
 echo "-- libraries and headers"
 inside apt-get install -y -qq --no-install-recommends g++ pkg-config /packages/libtenon_*.deb \
   /packages/libtenon-dev_*.deb >/dev/null
-inside sh -ec 'cd /tmp && c++ -std=c++20 /packages/embedded.cc -o embedded \
+inside sh -ec 'cd /tmp && c++ -std=c++20 /packages/memory.cc -o embedded \
   $(pkg-config --cflags --libs tenon-memory) && ./embedded'
 inside sh -ec 'cd /tmp && cc /packages/embed.c -o embed $(pkg-config --cflags --libs tenon-c) && ./embed'
 inside env LD_PRELOAD=libtenon_preload.so TENON_PRELOAD_STATISTICS=1 /tmp/embed >/dev/null
