@@ -1,13 +1,9 @@
 // The command: `tenon replay`, `tenon explain`, `tenon view` and the rest of them.
-#include <fmt/format.h>
-
-#include <csignal>
-#include <exception>
 #include <string>
 #include <vector>
 
 #include "commands.h"
-#include "tenon/base/error.h"
+#include "process.h"
 
 namespace {
 
@@ -48,18 +44,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A limit on file sizes is met like a full disk: by an error, and the earlier file stays.
-  std::signal(SIGXFSZ, SIG_IGN);
-  try {
-    return run(argc, argv);
-  } catch (const tenon::ParseError& error) {
-    fmt::print(stderr, "tenon: {}\n", error.what());
-    return tenon::command::kBadInput;
-  } catch (const tenon::InvalidArgument& error) {
-    fmt::print(stderr, "tenon: {}\n", error.what());
-    return tenon::command::kBadInput;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tenon: {}\n", error.what());
-    return tenon::command::kFailure;
-  }
+  tenon::command::prepare_process();
+  return tenon::command::run_guarded([&] { return run(argc, argv); });
 }
