@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "arguments.h"
@@ -17,7 +16,7 @@
 #include "tenon/lab/planning/fit.h"
 #include "tenon/lab/planning/instance.h"
 #include "tenon/lab/planning/plan_file.h"
-#include "tenon/lab/workload.h"
+#include "tenon/lab/planning/plan_report.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
 
@@ -60,18 +59,6 @@ struct PlanArguments {
   bool json = false;
 };
 
-// What is printed of either sort of plan.
-struct PlanReportLine {
-  std::string name;
-  std::size_t requests = 0;
-  std::uint64_t peak_bytes = 0;
-  std::uint64_t lower_bound_bytes = 0;
-  double seconds = 0;
-  bool impossible = false;
-  nlohmann::ordered_json more = nlohmann::ordered_json::object();
-  std::string text;  // further lines
-};
-
 class Stopwatch {
  public:
   double seconds() const {
@@ -82,39 +69,9 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-void print_report(const PlanArguments& arguments, const PlanReportLine& report) {
-  const std::uint64_t capacity = arguments.capacity_bytes;
-  const bool solved = capacity == 0 || report.peak_bytes <= capacity;
-  const double ratio = report.lower_bound_bytes == 0
-                           ? 1
-                           : static_cast<double>(report.peak_bytes) /
-                                 static_cast<double>(report.lower_bound_bytes);
-  if (arguments.json) {
-    nlohmann::ordered_json out;
-    out["name"] = report.name;
-    out["solved"] = solved;
-    out["peak_bytes"] = report.peak_bytes;
-    out["lower_bound_bytes"] = report.lower_bound_bytes;
-    out["seconds"] = report.seconds;
-    out["requests"] = report.requests;
-    if (capacity != 0) out["capacity_bytes"] = capacity;
-    if (capacity != 0) out["proved_impossible"] = report.impossible;
-    out.update(report.more);
-    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-    return;
-  }
-  fmt::print("{}: {} allocations planned in {:.2f} s\n", report.name, report.requests,
-             report.seconds);
-  fmt::print("  peak         {} ({} bytes)\n", format_byte_size(report.peak_bytes),
-             report.peak_bytes);
-  fmt::print("  lower bound  {} ({} bytes): the plan needs {:.4f} x\n",
-             format_byte_size(report.lower_bound_bytes), report.lower_bound_bytes, ratio);
-  if (capacity != 0)
-    fmt::print("  capacity     {}: {}\n", format_byte_size(capacity),
-               solved              ? "it fits"
-               : report.impossible ? "nothing fits, that is proved"
-                                   : "no packing was found within it");
-  fmt::print("{}", report.text);
+void print_report(const PlanArguments& arguments, PlanReport& report) {
+  report.capacity_bytes = arguments.capacity_bytes;
+  fmt::print("{}", arguments.json ? plan_json(report) : plan_text(report));
 }
 
 // ------------------------------------------------------------------------------------------------
@@ -154,7 +111,7 @@ void check_packing(const Instance& instance, const Packing& packing) {
 
 int run_instance(const PlanArguments& arguments, const FileBytes& bytes) {
   const Instance instance = parse_instance(bytes.view(), arguments.file);
-  PlanReportLine report;
+  PlanReport report;
   const Stopwatch watch;
   const Packing packing =
       solve_instance(requests_of(instance), arguments, report.impossible);
@@ -173,35 +130,6 @@ int run_instance(const PlanArguments& arguments, const FileBytes& bytes) {
 // ------------------------------------------------------------------------------------------------
 // Traces
 
-void describe(const PlanResult& result, PlanReportLine& report) {
-  const Plan& plan = result.plan;
-  std::size_t loops = 0;
-  for (const auto& [id, stream] : plan.streams()) {
-    report.requests += stream.slots.size();
-    loops += stream.loop_begin != 0 ? 1 : 0;
-  }
-  report.more["streams"] = plan.streams().size();
-  report.more["streams_share"] = plan.shared();
-  if (plan.shared())
-    report.text += fmt::format(
-        "  streams      {} share one range: each waits for the others where it takes over what "
-        "they left\n",
-        plan.streams().size());
-  report.more["loop"] = loops > 0;
-  if (!result.iterations) {
-    report.more["iterations"] = nullptr;
-    return;
-  }
-  const Iterations& found = *result.iterations;
-  report.more["iterations"] = {{"count", found.count},
-                               {"allocations_each", found.period},
-                               {"first_allocation", found.begin}};
-  report.text += fmt::format(
-      "  iterations   {:.1f} found, of {} allocations each, after the first {}{}\n", found.count,
-      found.period, found.begin,
-      loops > 0 ? ": one is planned and served again and again" : "");
-}
-
 int run_trace(const PlanArguments& arguments) {
   const std::vector<Trace> traces = load_traces(arguments.file);
   if (arguments.device >= traces.size())
@@ -213,25 +141,12 @@ int run_trace(const PlanArguments& arguments) {
   if (traces.size() > 1)
     fmt::print(stderr, "tenon: {} has {} devices; this plan is of number {} (--device)\n",
                arguments.file, traces.size(), arguments.device);
-  const Workload workload(trace);
   PlanOptions options;
   options.find_loops = !arguments.whole;
   options.share_streams = !arguments.own_memory;
-  const Stopwatch watch;
-  const PlanResult result = plan_program(workload.ops(), options);
-  PlanReportLine report;
-  report.seconds = watch.seconds();
-  const std::string error = find_plan_error(result.plan, trace);
-  if (!error.empty()) throw InternalError("the plan made is not valid: " + error);
-  report.name = trace.name;
-  report.peak_bytes = result.plan.total_bytes();
-  report.lower_bound_bytes = result.live_peak_bytes;
-  report.impossible =
-      arguments.capacity_bytes != 0 && arguments.capacity_bytes < result.live_peak_bytes;
-  report.more["events"] = workload.ops().size();
-  describe(result, report);
-  if (!arguments.output.empty()) write_file(arguments.output, format_plan(result.plan));
-  print_report(arguments, report);
+  PlannedTrace planned = plan_trace(trace, options);
+  if (!arguments.output.empty()) write_file(arguments.output, format_plan(planned.plan));
+  print_report(arguments, planned.report);
   return kSuccess;
 }
 

@@ -1,11 +1,13 @@
 #include "tenon/lab/replayer.h"
 
+#include <time.h>
+
 #include <algorithm>
-#include <chrono>
 #include <new>
 
 #include "tenon/base/error.h"
 #include "tenon/base/hash.h"
+#include "tenon/base/interruption.h"
 
 namespace tenon {
 
@@ -26,6 +28,16 @@ PolicyOptions replay_options(const Workload& workload, const ReplaySetup& setup)
 }
 
 namespace {
+
+constexpr std::size_t kOpsBetweenLooks = 256;  // for a request to stop
+
+// Processor time of this thread: the turns of other programs do not count.
+std::uint64_t thread_cpu_ns() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 // The layout hash: each stream's blocks in the order of that stream's operations, so that it does
 // not depend on how streams interleave; then the streams in their order.
@@ -73,6 +85,7 @@ ReplayFigures Replayer::run() {
   std::uint64_t live = 0;
   figures.reserved_peak_bytes = backend_.peak_used_bytes();
   for (std::size_t i = 0; i < workload_.ops().size(); ++i) {
+    if (i % kOpsBetweenLooks == 0) stop_if_asked();
     const ReplayOp& op = workload_.ops()[i];
     const Stream stream = streams_[op.stream];
     DataPtr& block = blocks_[op.slot];
@@ -107,6 +120,7 @@ ReplayFigures Replayer::run() {
 
 bool Replayer::completes() {
   for (std::size_t i = 0; i < workload_.ops().size(); ++i) {
+    if (i % kOpsBetweenLooks == 0) stop_if_asked();
     const ReplayOp& op = workload_.ops()[i];
     const Stream stream = streams_[op.stream];
     backend_.advance_to(workload_.times_ns()[i]);
@@ -129,7 +143,7 @@ std::uint64_t Replayer::timed_pass() {
   DeviceAllocator& allocator = *allocator_;
   DataPtr* const blocks = blocks_.data();
   const Stream* const streams = streams_.data();
-  const auto start = std::chrono::steady_clock::now();
+  const std::uint64_t start = thread_cpu_ns();
   for (const ReplayOp& op : workload_.ops()) {
     if (op.alloc) {
       // Every slot is null here, so the new pointer may be made in place.
@@ -139,10 +153,9 @@ std::uint64_t Replayer::timed_pass() {
       blocks[op.slot].clear();
     }
   }
-  const auto end = std::chrono::steady_clock::now();
+  const std::uint64_t elapsed_ns = thread_cpu_ns() - start;
   drop_blocks();
-  return static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(end - start).count());
+  return elapsed_ns;
 }
 
 ReplayFigures replay(const Workload& workload, const ReplaySetup& setup) {
@@ -179,7 +192,10 @@ std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup
     Replayer replayer(workload, setup);
     replayer.timed_pass();
     std::vector<std::uint64_t> times(count);
-    for (std::uint64_t& time : times) time = replayer.timed_pass();
+    for (std::uint64_t& time : times) {
+      stop_if_asked();
+      time = replayer.timed_pass();
+    }
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(count / 2);
     std::nth_element(times.begin(), middle, times.end());
     double median = static_cast<double>(*middle);

@@ -1,13 +1,12 @@
 #include "tenon/lab/survey.h"
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <mutex>
-#include <thread>
 
 #include "tenon/heap/plan.h"
 #include "tenon/lab/capacity.h"
+#include "tenon/lab/jobs.h"
 
 namespace tenon {
 namespace {
@@ -45,17 +44,8 @@ class Survey {
   }
 
   void run_untimed() {
-    std::size_t wanted = options_.threads > 0 ? static_cast<std::size_t>(options_.threads)
-                                              : std::max(1u, std::thread::hardware_concurrency());
-    wanted = std::min(wanted, results_.size());
-    std::atomic<std::size_t> next{0};
-    const auto work = [&] {
-      for (std::size_t job; (job = next.fetch_add(1)) < results_.size();)
-        guarded(job, "replaying", [&] { analyse(job); });
-    };
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
-    work();
+    run_jobs(results_.size(), options_.threads,
+             [&](std::size_t job) { guarded(job, "replaying", [&] { analyse(job); }); });
   }
 
   void run_timed() {

@@ -1,12 +1,11 @@
 #include "tenon/lab/advice/advice.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <set>
-#include <thread>
 
 #include "tenon/lab/capacity.h"
+#include "tenon/lab/jobs.h"
 #include "tenon/lab/replayer.h"
 
 namespace tenon {
@@ -83,16 +82,7 @@ class Adviser {
 
   template <typename Work>
   void in_parallel(std::size_t count, Work&& work) const {
-    std::size_t threads = options_.threads > 0 ? static_cast<std::size_t>(options_.threads)
-                                               : std::max(1u, std::thread::hardware_concurrency());
-    threads = std::min(threads, count);
-    std::atomic<std::size_t> next{0};
-    const auto loop = [&] {
-      for (std::size_t i; (i = next.fetch_add(1)) < count;) work(i);
-    };
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < threads; ++i) helpers.emplace_back(loop);
-    loop();
+    run_jobs(count, options_.threads, work);
   }
 
   void measure_references(Advice& advice) {

@@ -9,6 +9,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/base/interruption.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/lab/planning/fit.h"
 #include "tenon/lab/planning/packed_index.h"
@@ -92,6 +93,7 @@ std::uint64_t greedy(const std::vector<PlanRequest>& requests, const Order& orde
   PackedIndex placed(duration);
   std::uint64_t peak = 0;
   for (const std::uint32_t i : order) {
+    stop_if_asked();
     const PlanRequest& r = requests[i];
     const std::uint64_t offset = placed.lowest_fit(r.size, r.begin, r.end);
     placed.insert({offset, offset + r.size, r.begin, r.end});

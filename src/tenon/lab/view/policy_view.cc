@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "tenon/base/error.h"
+#include "tenon/base/interruption.h"
 #include "tenon/lab/view/display_space.h"
 
 namespace tenon {
@@ -27,6 +28,7 @@ class WatchedReplay {
     std::uint64_t live = 0;
     view.figures.reserved_peak_bytes = device_.peak_used_bytes();
     for (std::uint32_t i = 0; i < workload_.ops().size(); ++i) {
+      if (i % 256 == 0) stop_if_asked();
       const ReplayOp& op = workload_.ops()[i];
       watched_.set_op(i);
       device_.advance_to(workload_.times_ns()[i]);

@@ -1,12 +1,11 @@
 #include "tenon/lab/view/view_data.h"
 
 #include <algorithm>
-#include <atomic>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <thread>
 #include <unordered_map>
 
+#include "tenon/lab/jobs.h"
 #include "tenon/lab/view/policy_columns.h"
 #include "tenon/lab/view/policy_view.h"
 #include "tenon/lab/view/recorded_view.h"
@@ -24,31 +23,14 @@ std::string dump(const Json& json, int indent = -1) {
 
 std::vector<PolicyView> replay_all(const Workload& workload, const ViewOptions& options) {
   std::vector<PolicyView> views(options.policies.size());
-  std::vector<std::exception_ptr> errors(views.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i; (i = next.fetch_add(1)) < views.size();) {
-      ReplaySetup setup;
-      setup.policy = options.policies[i];
-      setup.options.conf = options.conf;
-      setup.capacity_bytes = options.capacity_bytes;
-      setup.lag_ns = options.lag_ns;
-      try {
-        views[i] = view_policy(workload, setup);
-      } catch (...) {
-        errors[i] = std::current_exception();
-      }
-    }
-  };
-  {
-    const std::size_t wanted =
-        std::min<std::size_t>(views.size(), std::max(1u, std::thread::hardware_concurrency()));
-    std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < wanted; ++i) helpers.emplace_back(work);
-    work();
-  }
-  for (const std::exception_ptr& error : errors)
-    if (error) std::rethrow_exception(error);
+  run_jobs(views.size(), 0, [&](std::size_t i) {
+    ReplaySetup setup;
+    setup.policy = options.policies[i];
+    setup.options.conf = options.conf;
+    setup.capacity_bytes = options.capacity_bytes;
+    setup.lag_ns = options.lag_ns;
+    views[i] = view_policy(workload, setup);
+  });
   return views;
 }
 
