@@ -110,9 +110,10 @@ std::string decompress_zstd(std::string_view bytes, const std::string& name) {
   const std::uint64_t limit_bytes = unpack_limit_bytes(bytes.size());
   std::string out;
   ZSTD_inBuffer in = {bytes.data(), bytes.size(), 0};
-  std::size_t wanted = 0;
-  bool full = false;  // the last call filled its buffer and may have more to give
-  while (in.pos < in.size || full) {
+  std::size_t wanted = 1;
+  bool progress = true;  // a frame may have more to give after its last byte is taken
+  while (in.pos < in.size || (wanted != 0 && progress)) {
+    const std::size_t taken = in.pos;
     ZSTD_outBuffer piece = {buffer.data(), buffer.size(), 0};
     wanted = ZSTD_decompressStream(stream.get(), &piece, &in);
     if (ZSTD_isError(wanted))
@@ -125,7 +126,7 @@ std::string decompress_zstd(std::string_view bytes, const std::string& name) {
                       format_byte_size(bytes.size()), format_byte_size(limit_bytes),
                       how_to_raise(limit_bytes)));
     out.append(buffer.data(), piece.pos);
-    full = piece.pos == piece.size;
+    progress = piece.pos > 0 || in.pos > taken;
   }
   if (wanted != 0)
     throw ParseError(name, 0, 0,

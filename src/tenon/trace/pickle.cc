@@ -318,7 +318,8 @@ class PickleReader {
       if (!marks_.empty() && marks_.back() > stream_at_) return;  // inside an item
       // Beside the list handed over: an item of its own, unless its siblings stand above a mark.
       if (place == stream_at_ + 1 && !stream_has_siblings_) return;
-      stack_.back() = staying(stack_.back());
+      // Fields that came after that list are of the document.
+      for (std::size_t i = stream_at_ + 1; i < stack_.size(); ++i) stack_[i] = staying(stack_[i]);
       end_stream(stream_at_);
     }
     if (place < 2 || stack_[0].kind_ != Kind::kDict) return;
