@@ -176,8 +176,8 @@ nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string
   const auto held = static_cast<double>(nn::count_saved_parameters(path));
   if (needed > held)
     throw ParseError(path, 0, 0,
-                     fmt::format("its tensors hold {:.0f} numbers; a model of {} layers of width {} "
-                                 "and length {} has at least {:.0f}",
+                     fmt::format("its tensors hold {:.0f} numbers; a model of {} layers of width "
+                                 "{} and length {} has at least {:.0f}",
                                  held, gpt.layers, gpt.width, gpt.length, needed));
   return gpt;
 }

@@ -39,8 +39,9 @@ reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
 Ctrl-C, SIGTERM and SIGHUP save the run after the current step and say how to resume it; a resumed
 run ends with the weights that it would have had without the interruption.
 
-Exit status: 0, 128 + the signal when interrupted and saved (130 for Ctrl-C, 143 for SIGTERM), 2 for bad usage or data that cannot be read, 1 for
-a limit that is too small, a loss that is no number, a file that cannot be written, or a bug.)";
+Exit status: 0, 128 + the signal when interrupted and saved (130 for Ctrl-C, 143 for SIGTERM), 2 for
+bad usage or data that cannot be read, 1 for a limit that is too small, a loss that is no number, a
+file that cannot be written, or a bug.)";
 
 struct TrainArguments {
   ImageTaskOptions image;

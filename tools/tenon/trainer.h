@@ -52,9 +52,9 @@ struct TrainOutcome {
   std::string plan_report;
 };
 
-// Trains until the epochs are over or the program is asked to stop (SIGINT, SIGTERM, SIGHUP), in which case the run
-// is saved. Throws OutOfMemory where the limit is too small, Diverged where the loss or a gradient
-// is no number, and what the task throws; a file saved earlier stays whole.
+// Trains until the epochs are over or the program is asked to stop (SIGINT, SIGTERM, SIGHUP), in
+// which case the run is saved. Throws OutOfMemory where the limit is too small, Diverged where the
+// loss or a gradient is no number, and what the task throws; a file saved earlier stays whole.
 TrainOutcome train(TrainTask& task, const TrainSettings& settings);
 
 // What the policy must hold for the first two steps and a test, without a limit.
