@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -53,14 +54,15 @@ class FailingCallsTest : public ::testing::Test {
 
   // Fails each call in turn until the command makes no more of them; `exists`: an earlier file is
   // there. Returns how many calls failed.
-  int fail_each(const std::string& arguments, const std::string& output, bool exists) {
+  int fail_each(const std::string& arguments, const std::string& output, bool exists,
+                std::span<const Failure> failures = kFailures) {
     const Outcome whole = tenon_command(arguments);
     EXPECT_EQ(whole.status, 0) << whole.err;
     const std::string wanted = contents(output);
     EXPECT_FALSE(wanted.empty());
     const std::size_t files = count_files();
     int failed = 0;
-    for (const Failure& failure : kFailures)
+    for (const Failure& failure : failures)
       for (int nth = 1;; ++nth) {
         fs::remove(output);
         if (exists) std::ofstream(output) << "the earlier file";
@@ -120,6 +122,7 @@ TEST_F(FailingCallsTest, EveryCommandThatWritesAFile) {
     }
 }
 
+// Without open and mmap, which the BLAS and the threads of the run call, too.
 TEST_F(FailingCallsTest, ATrainingRunThatIsSaved) {
   std::ofstream text(in("text"));
   for (int i = 0; i < 40; ++i) text << "the quick brown fox jumps over the lazy dog\n";
@@ -127,7 +130,7 @@ TEST_F(FailingCallsTest, ATrainingRunThatIsSaved) {
   const int failed = fail_each("train text " + in("text") +
                                    " --length 8 --layers 1 --width 8 --heads 1 --batch 64"
                                    " --epochs 1 --save " + in("run.safetensors"),
-                               in("run.safetensors"), true);
+                               in("run.safetensors"), true, std::span(kFailures).subspan(1, 4));
   EXPECT_GE(failed, 5);
 }
 

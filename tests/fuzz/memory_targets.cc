@@ -100,6 +100,7 @@ class Run {
   }
   void drop(std::size_t which) {
     if (blocks_.empty()) return;
+    backend_.clear_failures();  // a DataPtr that goes cannot say that the driver refused
     std::swap(blocks_[which % blocks_.size()], blocks_.back());
     blocks_.pop_back();
   }
