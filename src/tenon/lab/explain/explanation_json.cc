@@ -111,6 +111,7 @@ Json of(const OutOfMemoryReport& report) {
           {"missing_bytes", report.missing_bytes},
           {"reason", kReasons[static_cast<std::size_t>(report.reason)]},
           {"why", report.why},
+          {"call_site", report.call_site},
           {"stack", report.stack},
           {"live", of(report.live)},
           {"remedies", std::move(remedies)},
@@ -128,6 +129,7 @@ Json of(const Growth& growth) {
                         {"bytes_per_iteration", site.bytes_per_iteration}});
   return {{"iterations_found_by",
            growth.found_by.empty() ? Json(nullptr) : Json(growth.found_by)},
+          {"iterations", growth.iterations},
           {"boundaries", growth.boundaries},
           {"live_bytes", growth.live_bytes},
           {"suspects", std::move(suspects)}};
