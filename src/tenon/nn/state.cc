@@ -78,9 +78,10 @@ Metadata load_state(const std::string& path, const Module& model, Optimizer* opt
   }
   for (const auto& [name, tensor] : file.tensors) {
     const bool of_model = name.starts_with("model.");
-    const bool known = name == kUpdates || std::any_of(parts.begin(), parts.end(), [&](auto& part) {
-                         return part.name == name;
-                       });
+    const bool known = name == kUpdates || std::any_of(parts.begin(), parts.end(),
+                                                       [&name = name](const auto& part) {
+                                                         return part.name == name;
+                                                       });
     if (!known && (of_model || optimizer != nullptr))
       throw fail(fmt::format("tensor \"{}\" is left over: the file was written for another model "
                              "or optimiser",
