@@ -43,6 +43,13 @@ void save_state(const std::string& path, const Module& model, const Optimizer* o
 
 Metadata load_metadata(const std::string& path) { return load_safetensors(path).metadata; }
 
+std::uint64_t count_saved_parameters(const std::string& path) {
+  std::uint64_t count = 0;
+  for (const auto& [name, tensor] : load_safetensors(path).tensors)
+    if (name.starts_with("model.")) count += static_cast<std::uint64_t>(tensor.numel());
+  return count;
+}
+
 Metadata load_state(const std::string& path, const Module& model, Optimizer* optimizer) {
   SafeTensors file = load_safetensors(path);
   const auto fail = [&](const std::string& reason) { return ParseError(path, 0, 0, reason); };
