@@ -9,7 +9,8 @@ namespace tenon {
 
 Block* BestFitHeap::add_extent(std::uint64_t offset, std::uint64_t size, bool backed) {
   TENON_CHECK(size > 0, "an extent needs a size");
-  Block* block = slab_.create();
+  if (!backed) reserve_unbacked();
+  Block* block = make_block();
   block->offset = offset;
   block->size = size;
   block->state = backed ? Block::State::kFree : Block::State::kUnbacked;
@@ -52,6 +53,7 @@ Block* BestFitHeap::place(std::uint64_t size, std::uint64_t alignment, std::uint
   if (block == nullptr) return nullptr;
   const std::uint64_t gap = align_up(block->offset, alignment) - block->offset;
   if (gap > 0) {
+    if (!slab_.has(2)) reserve_blocks();
     block = take_back(block, block->size - gap);
     if (block->size > size && block->size - size >= min_rest) split(block, size);
     return block;
@@ -68,12 +70,20 @@ Block* BestFitHeap::split(Block* block, std::uint64_t size) {
 }
 
 Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
+  if (block->state == Block::State::kUnbacked) {  // it keeps its offset, and so its place
+    reserve_unbacked();
+    Block* rest = cut(block, size);
+    rest->state = block->state;
+    index(rest);
+    return block;
+  }
+  if (!slab_.has(1)) reserve_blocks();
   unindex(block);
   Block* rest = cut(block, size);
   rest->state = block->state;
   index(block);
   index(rest);
-  return rest;
+  return block;
 }
 
 Block* BestFitHeap::back(Block* block) {
@@ -84,6 +94,7 @@ Block* BestFitHeap::back(Block* block) {
 
 Block* BestFitHeap::unback(Block* block) {
   TENON_DCHECK(block->state == Block::State::kFree);
+  reserve_unbacked();
   unindex(block);
   return settle(block, Block::State::kUnbacked);
 }
@@ -121,9 +132,24 @@ Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
   return rest;
 }
 
+// Memory for another block, and for the index of as many as there can be then.
+void BestFitHeap::reserve_blocks() {
+  const std::size_t blocks = slab_.next_capacity();
+  index_.reserve_for(blocks);
+  slab_.reserve(blocks);
+}
+
+void BestFitHeap::reserve_unbacked() {
+  if (!spare_.empty()) return;
+  BlocksByOffset one;
+  one.insert(static_cast<Block*>(nullptr));
+  spare_ = one.extract(one.begin());
+}
+
 void BestFitHeap::index(Block* block) {
   if (block->state == Block::State::kUnbacked) {
-    unbacked_.insert(block);
+    spare_.value() = block;
+    unbacked_.insert(std::move(spare_));
     return;
   }
   index_.insert(block);
@@ -133,7 +159,7 @@ void BestFitHeap::index(Block* block) {
 
 void BestFitHeap::unindex(Block* block) {
   if (block->state == Block::State::kUnbacked) {
-    unbacked_.erase(block);
+    spare_ = unbacked_.extract(block);
     return;
   }
   index_.erase(block);

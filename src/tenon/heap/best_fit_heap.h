@@ -26,7 +26,11 @@ namespace tenon {
 //      free_blocks() their number. Exactly the unbacked blocks are in unbacked().
 //
 // place, release, split, back, unback: O(log n). Deterministic: the same calls give the same
-// offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line.
+// offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line, and for each 128 bytes
+// of memory that is reserved for the index and not touched before a bin is crowded.
+//
+// release allocates nothing: what a free block may need was reserved when the block was made. All
+// else throws std::bad_alloc with nothing changed.
 class BestFitHeap {
  public:
   using Handle = Block*;
@@ -117,6 +121,9 @@ class BestFitHeap {
   [[gnu::noinline]] Block* choose_roomier(Block* smallest, std::uint64_t size,
                                           std::uint64_t alignment) const;
   Block* cut(Block* block, std::uint64_t size);
+  [[gnu::noinline, gnu::cold]] void reserve_blocks();
+  void reserve_unbacked();
+  Block* make_block();
   Block* add_above(Block* block);
   void absorb(Block* low, Block* high);
   Block* settle(Block* block, Block::State state);
@@ -126,6 +133,7 @@ class BestFitHeap {
   Slab<Block> slab_;
   SizeIndex index_;
   BlocksByOffset unbacked_;
+  BlocksByOffset::node_type spare_;  // for the next block in unbacked_
   std::uint64_t free_bytes_ = 0;
   std::uint64_t free_blocks_ = 0;
 };
@@ -134,9 +142,14 @@ class BestFitHeap {
 // In the header because they are most of what an allocation costs. A free block that only grows,
 // shrinks or gets another first byte keeps its place in the index where it can.
 
+inline Block* BestFitHeap::make_block() {
+  if (slab_.is_full()) [[unlikely]] reserve_blocks();
+  return slab_.create();
+}
+
 // A new block above `block`, which inherits what is the policy's; offset and size are not set.
 inline Block* BestFitHeap::add_above(Block* block) {
-  Block* above = slab_.create();
+  Block* above = make_block();
   above->prev = block;
   above->next = block->next;
   above->owner = block->owner;
@@ -163,7 +176,8 @@ inline void BestFitHeap::take(Block* block) {
 
 inline void BestFitHeap::take_front(Block* block, std::uint64_t size) {
   TENON_DCHECK(size > 0 && size < block->size, "cannot cut {} bytes off {}", size, block->size);
-  index_.replace(block, add_above(block), block->offset + size, block->size - size);
+  Block* rest = add_above(block);
+  index_.replace(block, rest, block->offset + size, block->size - size);
   free_bytes_ -= size;
   block->size = size;
   block->state = Block::State::kUsed;
