@@ -59,10 +59,10 @@ TEST(Slab, DoesNotGrowOnceWarm) {
   EXPECT_EQ(slab.capacity_bytes(), warm_bytes);
 }
 
-TEST(Slab, AsksForNothingBeforeWhatIsReservedIsUsedUp) {
+TEST(Slab, AsksForNothingBeforeWhatItGrewToIsUsedUp) {
   Slab<Node, 4> slab;
   slab.create();
-  slab.reserve(1000);
+  slab.grow_to(1000);
   const std::size_t reserved_bytes = slab.capacity_bytes();
   EXPECT_EQ(slab.capacity(), 1000u);
   for (int i = 1; i < 999; ++i) slab.create();

@@ -34,7 +34,7 @@ class SlabChunk {
 // nodes that were freed last are handed out first, while they are still in the cache. Memory comes
 // in chunks, each as large as all before it up to a huge page, and goes back only when the slab is
 // destroyed. create throws std::bad_alloc with nothing changed, and not at all for as many nodes as
-// were reserved. Not thread-safe.
+// it was made to grow to. Not thread-safe.
 // Requires: T is trivially destructible, so that a slab can drop its chunks without a walk.
 template <typename T, std::size_t kFirstNodes = 256>
 class Slab {
@@ -63,6 +63,17 @@ class Slab {
     return ::new (static_cast<void*>(node)) T{std::forward<Args>(args)...};
   }
 
+  // After this the next `nodes` create() allocate nothing. Throws std::bad_alloc; then nothing has
+  // changed. O(nodes).
+  void reserve(std::size_t nodes) {
+    for (;;) {
+      std::size_t ready = 0;
+      for (const Node* node = free_; node != nullptr && ready < nodes; node = node->next) ++ready;
+      if (ready >= nodes) return;
+      refill();
+    }
+  }
+
   void destroy(T* value) {
     Node* node = ::new (static_cast<void*>(value)) Node;
     node->next = free_;
@@ -71,7 +82,7 @@ class Slab {
 
   // From now on there are so many nodes, those in use included. Memory that is reserved is not
   // touched before it is needed.
-  void reserve(std::size_t nodes) {
+  void grow_to(std::size_t nodes) {
     if (nodes > capacity()) add_chunk(nodes - capacity());
   }
   // Whether the next create must ask for memory.
@@ -80,8 +91,9 @@ class Slab {
   }
   // Whether so many can be created without.
   bool has(std::size_t nodes) const {
-    if (next_chunk_ != chunks_.size()) return true;
     std::size_t found = static_cast<std::size_t>(fresh_end_ - fresh_);
+    for (std::size_t i = next_chunk_; i < chunks_.size(); ++i)
+      found += chunks_[i].bytes() / sizeof(Node);
     for (const Node* node = free_; node != nullptr && found < nodes; node = node->next) ++found;
     return found >= nodes;
   }

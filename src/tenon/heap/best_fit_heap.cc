@@ -9,7 +9,6 @@ namespace tenon {
 
 Block* BestFitHeap::add_extent(std::uint64_t offset, std::uint64_t size, bool backed) {
   TENON_CHECK(size > 0, "an extent needs a size");
-  if (!backed) reserve_unbacked();
   Block* block = make_block();
   block->offset = offset;
   block->size = size;
@@ -70,13 +69,6 @@ Block* BestFitHeap::split(Block* block, std::uint64_t size) {
 }
 
 Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
-  if (block->state == Block::State::kUnbacked) {  // it keeps its offset, and so its place
-    reserve_unbacked();
-    Block* rest = cut(block, size);
-    rest->state = block->state;
-    index(rest);
-    return block;
-  }
   if (!slab_.has(1)) reserve_blocks();
   unindex(block);
   Block* rest = cut(block, size);
@@ -94,9 +86,20 @@ Block* BestFitHeap::back(Block* block) {
 
 Block* BestFitHeap::unback(Block* block) {
   TENON_DCHECK(block->state == Block::State::kFree);
-  reserve_unbacked();
   unindex(block);
   return settle(block, Block::State::kUnbacked);
+}
+
+void BestFitHeap::reserve_cuts(std::size_t cuts) {
+  while (!slab_.has(cuts)) reserve_blocks();
+  // Each cut and each change of backing takes one node at most.
+  spare_.reserve(std::max<std::size_t>(8, 2 * cuts));
+  while (spare_.size() < 2 * cuts) {
+    Block* block = nullptr;
+    BlocksByOffset made;
+    made.insert(block);
+    spare_.push_back(made.extract(made.begin()));
+  }
 }
 
 // A block that is in no index takes on `state` and merges with neighbours that are alike; of their
@@ -136,20 +139,18 @@ Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
 void BestFitHeap::reserve_blocks() {
   const std::size_t blocks = slab_.next_capacity();
   index_.reserve_for(blocks);
-  slab_.reserve(blocks);
-}
-
-void BestFitHeap::reserve_unbacked() {
-  if (!spare_.empty()) return;
-  BlocksByOffset one;
-  one.insert(static_cast<Block*>(nullptr));
-  spare_ = one.extract(one.begin());
+  slab_.grow_to(blocks);
 }
 
 void BestFitHeap::index(Block* block) {
   if (block->state == Block::State::kUnbacked) {
-    spare_.value() = block;
-    unbacked_.insert(std::move(spare_));
+    if (spare_.empty()) {
+      unbacked_.insert(block);
+    } else {
+      spare_.back().value() = block;
+      unbacked_.insert(std::move(spare_.back()));
+      spare_.pop_back();
+    }
     return;
   }
   index_.insert(block);
@@ -159,7 +160,8 @@ void BestFitHeap::index(Block* block) {
 
 void BestFitHeap::unindex(Block* block) {
   if (block->state == Block::State::kUnbacked) {
-    spare_ = unbacked_.extract(block);
+    auto node = unbacked_.extract(block);
+    if (spare_.size() < spare_.capacity()) spare_.push_back(std::move(node));
     return;
   }
   index_.erase(block);

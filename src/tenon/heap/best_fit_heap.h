@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <set>
+#include <vector>
 
 #include "tenon/base/check.h"
 #include "tenon/base/slab.h"
@@ -29,8 +30,9 @@ namespace tenon {
 // offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line, and for each 128 bytes
 // of memory that is reserved for the index and not touched before a bin is crowded.
 //
-// release allocates nothing: what a free block may need was reserved when the block was made. All
-// else throws std::bad_alloc with nothing changed.
+// release allocates nothing: what a free block may need was reserved when the block was made. Cuts
+// and placements of backed blocks throw std::bad_alloc with nothing changed, and changes of backing
+// allocate nothing after reserve_cuts.
 class BestFitHeap {
  public:
   using Handle = Block*;
@@ -84,6 +86,9 @@ class BestFitHeap {
   // Cuts a free block in two at `size`, both still free and alike: for the moment before one of
   // them changes its state. Breaks invariant 2 until then.
   Block* split_free(Block* block, std::uint64_t size);
+  // After this the next `cuts` cuts, and as many changes of backing, allocate nothing. Throws
+  // std::bad_alloc; then nothing has changed.
+  void reserve_cuts(std::size_t cuts);
 
   // --- Pages. A free block changes its backing as a whole (cut it first) and merges with
   // neighbours that are then alike; returns the result.
@@ -122,7 +127,6 @@ class BestFitHeap {
                                           std::uint64_t alignment) const;
   Block* cut(Block* block, std::uint64_t size);
   [[gnu::noinline, gnu::cold]] void reserve_blocks();
-  void reserve_unbacked();
   Block* make_block();
   Block* add_above(Block* block);
   void absorb(Block* low, Block* high);
@@ -133,7 +137,7 @@ class BestFitHeap {
   Slab<Block> slab_;
   SizeIndex index_;
   BlocksByOffset unbacked_;
-  BlocksByOffset::node_type spare_;  // for the next block in unbacked_
+  std::vector<BlocksByOffset::node_type> spare_;  // nodes for unbacked_
   std::uint64_t free_bytes_ = 0;
   std::uint64_t free_blocks_ = 0;
 };

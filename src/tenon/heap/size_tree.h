@@ -80,7 +80,7 @@ class SizeTrees {
   static constexpr std::uint32_t kFewKeys = 7;
 
   // For all trees together, if each keeps at least kFewKeys blocks. Throws std::bad_alloc.
-  void reserve_for(std::size_t blocks) { nodes_.reserve(blocks / 4); }
+  void reserve_for(std::size_t blocks) { nodes_.grow_to(blocks / 4); }
   SizeNode* make() { return nodes_.create(0u); }
   // Requires: the tree is a leaf.
   void destroy(SizeNode* tree) { nodes_.destroy(tree); }
