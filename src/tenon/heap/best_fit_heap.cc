@@ -75,7 +75,7 @@ Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
   rest->state = block->state;
   index(block);
   index(rest);
-  return block;
+  return rest;
 }
 
 Block* BestFitHeap::back(Block* block) {
