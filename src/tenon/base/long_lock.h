@@ -8,8 +8,8 @@
 namespace tenon {
 
 // As cheap as a SpinLock while its critical sections are short. A holder that is about to make a
-// system call or to sort says so (Stay): it still has the lock alone, and whoever wants it meanwhile
-// sleeps on a mutex instead of spinning. Satisfies BasicLockable.
+// system call or to sort says so (Stay): it still has the lock alone, and a thread that wants it
+// meanwhile sleeps on a mutex instead of spinning. Satisfies BasicLockable.
 class LongLock {
  public:
   void lock() {

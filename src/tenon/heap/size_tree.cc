@@ -119,8 +119,8 @@ void SizeTrees::remove(SizeNode*& tree, SizeNode* node, std::uint32_t at) {
   if (node->count < kFewKeys) fill_up(tree, node);
 }
 
-// A node with few keys joins a neighbour below the same parent, or, where one node cannot hold both,
-// they share their keys evenly. Requires: the parent has two children, as every parent has.
+// A node with few keys joins a neighbour below the same parent, or, where one node cannot hold
+// both, they share their keys evenly. Requires: the parent has two children, as every parent has.
 void SizeTrees::fill_up(SizeNode*& tree, SizeNode* node) {
   SizeNode* parent = node->parent;
   const std::uint32_t at = parent->position(node->last());

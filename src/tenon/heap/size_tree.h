@@ -67,8 +67,8 @@ static_assert(sizeof(SizeNode) == 512);
 //
 // find: O(log n). insert: the same; full nodes split on the way down. erase: O(1) where the leaf
 // stays full enough, since a block knows its leaf; a node below kFewKeys joins a neighbour or takes
-// some of its keys. What an order of calls does to the shape is not seen from outside. 512 bytes for
-// some 14 blocks, in a slab that keeps them.
+// some of its keys. What an order of calls does to the shape is not seen from outside. 512 bytes
+// for some 14 blocks, in a slab that keeps them.
 //
 // Every node but a root has kFewKeys keys or more, so a tree of n blocks has at most n / 4 nodes (a
 // root with two leaves: 3 for 14 blocks), if it has at least kFewKeys blocks itself. For so many the

@@ -23,37 +23,27 @@ DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
     throw_out_of_memory(size_bytes, stream, backend_.total_bytes(), "");
   }
   Block* block = nullptr;
-  try {
-    block = enter(*segment, size_bytes, stream);
-  } catch (const std::bad_alloc&) {
-    ignore_refusal([&] { backend_.free_segment(*segment); });
-    throw;
+  {
+    const std::lock_guard lock(mutex_);
+    try {
+      if (serials_.size() <= stream.id) serials_.resize(stream.id + 1);
+      block = blocks_.create(this, *segment, size_bytes, serials_[stream.id], stream);
+      live_.insert(segment->base, block);
+    } catch (...) {
+      if (block != nullptr) blocks_.destroy(block);
+      ignore_refusal([&] { backend_.free_segment(*segment); });
+      throw;
+    }
+    ++serials_[stream.id];
+    for (auto* pools : {&stats_.allocation, &stats_.active, &stats_.segment})
+      (*pools)[0].increase(1);
+    for (auto* pools : {&stats_.allocated_bytes, &stats_.active_bytes, &stats_.reserved_bytes})
+      (*pools)[0].increase(static_cast<std::int64_t>(segment->size_bytes));
+    stats_.requested_bytes[0].increase(static_cast<std::int64_t>(size_bytes));
+    ++stats_.num_device_alloc;
   }
   observers_.report(MemoryEvent::kAllocated, segment->base, size_bytes, stream);
   return DataPtr(segment->base, block, &free_block, device_);
-}
-
-// A record of the block. Throws std::bad_alloc with nothing changed.
-SystemAllocator::Block* SystemAllocator::enter(const Segment& segment, std::size_t size_bytes,
-                                               Stream stream) {
-  const std::lock_guard lock(mutex_);
-  if (serials_.size() <= stream.id) serials_.resize(stream.id + 1);
-  unreleased_.reserve(live_.size() + unreleased_.size() + 1);  // a free must not need memory
-  Block* block = blocks_.create(this, segment, size_bytes, serials_[stream.id], stream);
-  try {
-    live_.insert(segment.base, block);
-  } catch (const std::bad_alloc&) {
-    blocks_.destroy(block);
-    throw;
-  }
-  ++serials_[stream.id];
-  for (auto* pools : {&stats_.allocation, &stats_.active, &stats_.segment})
-    (*pools)[0].increase(1);
-  for (auto* pools : {&stats_.allocated_bytes, &stats_.active_bytes, &stats_.reserved_bytes})
-    (*pools)[0].increase(static_cast<std::int64_t>(segment.size_bytes));
-  stats_.requested_bytes[0].increase(static_cast<std::int64_t>(size_bytes));
-  ++stats_.num_device_alloc;
-  return block;
 }
 
 void SystemAllocator::free_block(void* context) {

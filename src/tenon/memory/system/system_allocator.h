@@ -44,7 +44,6 @@ class SystemAllocator final : public DeviceAllocator {
     Stream stream;
   };
   static void free_block(void* context);
-  Block* enter(const Segment& segment, std::size_t size_bytes, Stream stream);
   void release(const Segment& segment);
 
   const MemoryKind kind_;
