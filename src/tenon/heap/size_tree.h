@@ -71,8 +71,8 @@ static_assert(sizeof(SizeNode) == 512);
 // for some 14 blocks, in a slab that keeps them.
 //
 // Every node but a root has kFewKeys keys or more, so a tree of n blocks has at most n / 4 nodes (a
-// root with two leaves: 3 for 14 blocks), if it has at least kFewKeys blocks itself. For so many the
-// memory is reserved beforehand, and neither insert nor erase ever asks for any. Without a
+// root with two leaves: 3 for 14 blocks), if it has at least kFewKeys blocks itself. For so many
+// the memory is reserved beforehand, and neither insert nor erase ever asks for any. Without a
 // reservation insert may throw std::bad_alloc. Not thread-safe.
 class SizeTrees {
  public:

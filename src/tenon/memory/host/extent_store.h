@@ -87,8 +87,8 @@ class ExtentStore {
   // The same after adding an extent, of at least `extent_bytes`; null when the driver has no
   // memory, or the limit forbids it.
   Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
-  // Extents that have decayed go back to the driver, and into `released`; those for which `released`
-  // has no room stay until a later call.
+  // Extents that have decayed go back to the driver, and into `released`; those for which
+  // `released` has no room stay until a later call.
   void release(Block* block, std::vector<Released>& released) noexcept;
   // All wholly free extents go back to the driver, one after the other into `released`. Throws
   // DeviceError when the driver refuses one; those not yet given back stay.
