@@ -59,6 +59,23 @@ TEST(Slab, DoesNotGrowOnceWarm) {
   EXPECT_EQ(slab.capacity_bytes(), warm_bytes);
 }
 
+TEST(Slab, AsksForNothingBeforeWhatItGrewToIsUsedUp) {
+  Slab<Node, 4> slab;
+  slab.create();
+  slab.grow_to(1000);
+  const std::size_t reserved_bytes = slab.capacity_bytes();
+  EXPECT_EQ(slab.capacity(), 1000u);
+  for (int i = 1; i < 999; ++i) slab.create();
+  EXPECT_TRUE(slab.has(1));
+  EXPECT_FALSE(slab.has(2));
+  slab.create();
+  EXPECT_EQ(slab.capacity_bytes(), reserved_bytes);
+  EXPECT_TRUE(slab.is_full());
+  EXPECT_EQ(slab.next_capacity(), 2000u);
+  slab.create();
+  EXPECT_EQ(slab.capacity(), 2000u);
+}
+
 TEST(Slab, NodesSmallerThanAPointerFit) {
   Slab<char, 8> slab;
   std::vector<char*> letters;

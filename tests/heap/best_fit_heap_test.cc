@@ -303,5 +303,39 @@ TEST(BestFitHeapTest, AnExtentInUseCannotBeRemoved) {
   EXPECT_THROW(heap.remove_extent(extent), InternalError);
 }
 
+// What frees, merges and crowded bins need was reserved when the blocks were made.
+TEST(BestFitHeapTest, ReleaseTakesNoMemoryHoweverManyBlocksAreFree) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    SCOPED_TRACE(::testing::Message() << "seed " << seed);
+    Random random(seed);
+    BestFitHeap heap;
+    heap.add_extent(0, std::uint64_t{1} << 40);
+    std::vector<Block*> held;
+    for (int round = 0; round < 4; ++round) {
+      while (held.size() < 6000) held.push_back(heap.place(512 * random.between(1, 4)));
+      const std::uint64_t before = heap.metadata_bytes();
+      // Every other one first, so that thousands of equal blocks are free; then most of the rest.
+      std::size_t kept = 0;
+      for (std::size_t i = 0; i < held.size(); ++i)
+        if (i % 2 == 0)
+          heap.release(held[i]);
+        else
+          held[kept++] = held[i];
+      held.resize(kept);
+      heap.check_invariants();
+      EXPECT_GT(heap.free_blocks(), 1000u);
+      EXPECT_EQ(heap.metadata_bytes(), before);
+      while (held.size() > 50 * static_cast<std::size_t>(round)) {
+        const std::size_t pick = random.below(held.size());
+        heap.release(held[pick]);
+        held[pick] = held.back();
+        held.pop_back();
+      }
+      heap.check_invariants();
+      EXPECT_EQ(heap.metadata_bytes(), before);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tenon

@@ -8,7 +8,7 @@
 
 namespace tenon {
 
-SlabChunk::SlabChunk(std::size_t bytes, std::size_t alignment) {
+SlabChunk::SlabChunk(std::size_t bytes, std::size_t alignment) : bytes_(bytes) {
   const bool huge = bytes >= kHugePageBytes;
   const std::size_t boundary =
       huge ? kHugePageBytes : std::max(alignment, alignof(std::max_align_t));

@@ -20,18 +20,21 @@ class SlabChunk {
   // Throws std::bad_alloc.
   SlabChunk(std::size_t bytes, std::size_t alignment);
   void* begin() const { return memory_.get(); }
+  std::size_t bytes() const { return bytes_; }
 
  private:
   struct Free {
     void operator()(void* memory) const;
   };
   std::unique_ptr<void, Free> memory_;
+  std::size_t bytes_;
 };
 
 // A pool of `T` with stable addresses: O(1) create and destroy, no call of malloc once warm. The
 // nodes that were freed last are handed out first, while they are still in the cache. Memory comes
 // in chunks, each as large as all before it up to a huge page, and goes back only when the slab is
-// destroyed. Not thread-safe.
+// destroyed. create throws std::bad_alloc with nothing changed, and not at all for as many nodes as
+// it was made to grow to. Not thread-safe.
 // Requires: T is trivially destructible, so that a slab can drop its chunks without a walk.
 template <typename T, std::size_t kFirstNodes = 256>
 class Slab {
@@ -44,6 +47,7 @@ class Slab {
   // The nodes of both change hands, and stay where they are.
   Slab& operator=(Slab&& other) noexcept {
     std::swap(chunks_, other.chunks_);
+    std::swap(next_chunk_, other.next_chunk_);
     std::swap(capacity_bytes_, other.capacity_bytes_);
     std::swap(free_, other.free_);
     std::swap(fresh_, other.fresh_);
@@ -76,6 +80,26 @@ class Slab {
     free_ = node;
   }
 
+  // From now on there are so many nodes, those in use included. Memory that is reserved is not
+  // touched before it is needed.
+  void grow_to(std::size_t nodes) {
+    if (nodes > capacity()) add_chunk(nodes - capacity());
+  }
+  // Whether the next create must ask for memory.
+  bool is_full() const {
+    return free_ == nullptr && fresh_ == fresh_end_ && next_chunk_ == chunks_.size();
+  }
+  // Whether so many can be created without.
+  bool has(std::size_t nodes) const {
+    std::size_t found = static_cast<std::size_t>(fresh_end_ - fresh_);
+    for (std::size_t i = next_chunk_; i < chunks_.size(); ++i)
+      found += chunks_[i].bytes() / sizeof(Node);
+    for (const Node* node = free_; node != nullptr && found < nodes; node = node->next) ++found;
+    return found >= nodes;
+  }
+  // Nodes that there will be once a full slab has created another.
+  std::size_t next_capacity() const { return capacity() + nodes_to_add(); }
+  std::size_t capacity() const { return capacity_bytes_ / sizeof(Node); }
   std::size_t capacity_bytes() const { return capacity_bytes_; }
 
  private:
@@ -88,7 +112,12 @@ class Slab {
   static constexpr std::size_t kBatchNodes = std::max<std::size_t>(4096 / sizeof(Node), 1);
 
   [[gnu::noinline, gnu::cold]] void refill() {
-    if (fresh_ == fresh_end_) add_chunk();
+    if (fresh_ == fresh_end_) {
+      if (next_chunk_ == chunks_.size()) add_chunk(nodes_to_add());
+      const SlabChunk& chunk = chunks_[next_chunk_++];
+      fresh_ = static_cast<Node*>(chunk.begin());
+      fresh_end_ = fresh_ + chunk.bytes() / sizeof(Node);
+    }
     Node* end = fresh_ + std::min<std::size_t>(kBatchNodes, fresh_end_ - fresh_);
     for (Node* node = end; node-- > fresh_;) {
       node->next = free_;
@@ -97,18 +126,17 @@ class Slab {
     fresh_ = end;
   }
 
-  void add_chunk() {
+  std::size_t nodes_to_add() const {
     constexpr std::size_t kMostNodes = SlabChunk::kHugePageBytes / sizeof(Node);
-    const std::size_t nodes =
-        std::max(kFirstNodes, std::min(capacity_bytes_ / sizeof(Node), kMostNodes));
-    const std::size_t bytes = nodes * sizeof(Node);
-    chunks_.emplace_back(bytes, alignof(Node));
-    fresh_ = static_cast<Node*>(chunks_.back().begin());
-    fresh_end_ = fresh_ + nodes;
+    return std::max(kFirstNodes, std::min(capacity(), kMostNodes));
+  }
+  void add_chunk(std::size_t nodes) {
+    chunks_.emplace_back(nodes * sizeof(Node), alignof(Node));
     capacity_bytes_ += nodes * sizeof(Node);
   }
 
   std::vector<SlabChunk> chunks_;
+  std::size_t next_chunk_ = 0;  // the first that nothing was handed out of
   std::size_t capacity_bytes_ = 0;
   Node* free_ = nullptr;
   Node* fresh_ = nullptr;  // never handed out yet

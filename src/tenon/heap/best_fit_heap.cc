@@ -9,7 +9,7 @@ namespace tenon {
 
 Block* BestFitHeap::add_extent(std::uint64_t offset, std::uint64_t size, bool backed) {
   TENON_CHECK(size > 0, "an extent needs a size");
-  Block* block = slab_.create();
+  Block* block = make_block();
   block->offset = offset;
   block->size = size;
   block->state = backed ? Block::State::kFree : Block::State::kUnbacked;
@@ -52,6 +52,7 @@ Block* BestFitHeap::place(std::uint64_t size, std::uint64_t alignment, std::uint
   if (block == nullptr) return nullptr;
   const std::uint64_t gap = align_up(block->offset, alignment) - block->offset;
   if (gap > 0) {
+    if (!slab_.has(2)) reserve_blocks();
     block = take_back(block, block->size - gap);
     if (block->size > size && block->size - size >= min_rest) split(block, size);
     return block;
@@ -68,6 +69,7 @@ Block* BestFitHeap::split(Block* block, std::uint64_t size) {
 }
 
 Block* BestFitHeap::split_free(Block* block, std::uint64_t size) {
+  if (!slab_.has(1)) reserve_blocks();
   unindex(block);
   Block* rest = cut(block, size);
   rest->state = block->state;
@@ -89,7 +91,7 @@ Block* BestFitHeap::unback(Block* block) {
 }
 
 void BestFitHeap::reserve_cuts(std::size_t cuts) {
-  slab_.reserve(cuts);
+  while (!slab_.has(cuts)) reserve_blocks();
   // Each cut and each change of backing takes one node at most.
   spare_.reserve(std::max<std::size_t>(8, 2 * cuts));
   while (spare_.size() < 2 * cuts) {
@@ -131,6 +133,13 @@ Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
   rest->size = block->size - size;
   block->size = size;
   return rest;
+}
+
+// Memory for another block, and for the index of as many as there can be then.
+void BestFitHeap::reserve_blocks() {
+  const std::size_t blocks = slab_.next_capacity();
+  index_.reserve_for(blocks);
+  slab_.grow_to(blocks);
 }
 
 void BestFitHeap::index(Block* block) {

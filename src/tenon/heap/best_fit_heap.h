@@ -27,7 +27,12 @@ namespace tenon {
 //      free_blocks() their number. Exactly the unbacked blocks are in unbacked().
 //
 // place, release, split, back, unback: O(log n). Deterministic: the same calls give the same
-// offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line.
+// offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line, and for each 128 bytes
+// of memory that is reserved for the index and not touched before a bin is crowded.
+//
+// release allocates nothing: what a free block may need was reserved when the block was made. Cuts
+// and placements of backed blocks throw std::bad_alloc with nothing changed, and changes of backing
+// allocate nothing after reserve_cuts.
 class BestFitHeap {
  public:
   using Handle = Block*;
@@ -121,6 +126,8 @@ class BestFitHeap {
   [[gnu::noinline]] Block* choose_roomier(Block* smallest, std::uint64_t size,
                                           std::uint64_t alignment) const;
   Block* cut(Block* block, std::uint64_t size);
+  [[gnu::noinline, gnu::cold]] void reserve_blocks();
+  Block* make_block();
   Block* add_above(Block* block);
   void absorb(Block* low, Block* high);
   Block* settle(Block* block, Block::State state);
@@ -139,9 +146,14 @@ class BestFitHeap {
 // In the header because they are most of what an allocation costs. A free block that only grows,
 // shrinks or gets another first byte keeps its place in the index where it can.
 
+inline Block* BestFitHeap::make_block() {
+  if (slab_.is_full()) [[unlikely]] reserve_blocks();
+  return slab_.create();
+}
+
 // A new block above `block`, which inherits what is the policy's; offset and size are not set.
 inline Block* BestFitHeap::add_above(Block* block) {
-  Block* above = slab_.create();
+  Block* above = make_block();
   above->prev = block;
   above->next = block->next;
   above->owner = block->owner;
@@ -168,7 +180,8 @@ inline void BestFitHeap::take(Block* block) {
 
 inline void BestFitHeap::take_front(Block* block, std::uint64_t size) {
   TENON_DCHECK(size > 0 && size < block->size, "cannot cut {} bytes off {}", size, block->size);
-  index_.replace(block, add_above(block), block->offset + size, block->size - size);
+  Block* rest = add_above(block);
+  index_.replace(block, rest, block->offset + size, block->size - size);
   free_bytes_ -= size;
   block->size = size;
   block->state = Block::State::kUsed;

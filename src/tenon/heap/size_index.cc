@@ -9,8 +9,8 @@ namespace {
 
 // An insertion that goes deeper makes a tree of a treap: of some fifty blocks, in the mean.
 constexpr int kDeepest = 12;
-// A tree of so few blocks becomes a treap again.
-constexpr std::uint32_t kFewBlocks = 6;
+// A tree of fewer blocks becomes a treap again.
+constexpr std::uint32_t kFewBlocks = SizeTrees::kFewKeys;
 
 int depth_of(const Block* node) {
   return node == nullptr ? 0 : 1 + std::max(depth_of(node->left), depth_of(node->right));
@@ -64,7 +64,7 @@ void SizeIndex::erase_from_tree(Block** where, Block* block) {
   SizeNode* tree = tree_of(*where);
   trees_.erase(tree, block);
   *where = as_root(tree);
-  if (tree->level != 0 || tree->count > kFewBlocks) return;
+  if (tree->level != 0 || tree->count >= kFewBlocks) return;
   *where = nullptr;
   SizeTrees::for_each(tree, [&](Block* rest) { insert_below(where, rest); });
   trees_.destroy(tree);

@@ -25,9 +25,12 @@ namespace tenon {
 //          treap   B+ tree    keys (size, offset)
 //
 // insert, erase, lower_bound: O(log n), O(1) where bins hold few blocks. The answers depend on the
-// set alone. No memory of its own but the nodes of trees. Not thread-safe.
+// set alone. No memory of its own but the nodes of trees: once they are reserved for as many blocks
+// as will ever be in the index at once, no call allocates. Not thread-safe.
 class SizeIndex {
  public:
+  // Throws std::bad_alloc with nothing changed.
+  void reserve_for(std::size_t blocks) { trees_.reserve_for(blocks); }
   void insert(Block* block);
   // Requires: block is in the index, with the size and offset it was inserted with.
   void erase(Block* block);

@@ -5,9 +5,6 @@
 namespace tenon {
 namespace {
 
-// A node with fewer keys looks for a neighbour to join.
-constexpr std::uint32_t kFewKeys = SizeNode::kFanOut / 4;
-
 // The largest key below `node` was `gone`: those above it learn which it is now.
 void replace_last(SizeNode* node, SizeNode::Key gone) {
   const SizeNode::Key last = node->last();
@@ -110,38 +107,45 @@ void SizeTrees::erase(SizeNode*& tree, Block* block) {
 void SizeTrees::remove(SizeNode*& tree, SizeNode* node, std::uint32_t at) {
   const Key gone = node->keys[at];
   node->remove_at(at);
-  SizeNode* parent = node->parent;
-  if (parent == nullptr) {
-    while (tree->level != 0 && tree->count == 1) {  // a root with one child is not needed
-      SizeNode* child = tree->node(0);
-      child->parent = nullptr;
-      nodes_.destroy(tree);
-      tree = child;
-    }
-  } else if (node->count == 0) {
-    nodes_.destroy(node);
-    remove(tree, parent, parent->position(gone));
-  } else {
-    if (at == node->count) replace_last(node, gone);
-    if (node->count < kFewKeys) join(tree, node);
+  if (node->parent == nullptr) {
+    if (tree->level == 0 || tree->count > 1) return;
+    SizeNode* child = tree->node(0);  // a root with one child is not needed
+    child->parent = nullptr;
+    nodes_.destroy(tree);
+    tree = child;
+    return;
   }
+  if (at == node->count) replace_last(node, gone);
+  if (node->count < kFewKeys) fill_up(tree, node);
 }
 
-// Joins a node with few keys and a neighbour below the same parent, where one node can hold both.
-void SizeTrees::join(SizeNode*& tree, SizeNode* node) {
+// A node with few keys joins a neighbour below the same parent, or, where one node cannot hold
+// both, they share their keys evenly. Requires: the parent has two children, as every parent has.
+void SizeTrees::fill_up(SizeNode*& tree, SizeNode* node) {
   SizeNode* parent = node->parent;
   const std::uint32_t at = parent->position(node->last());
   const std::uint32_t left = at > 0 ? at - 1 : at;
-  if (left + 1 >= parent->count) return;
   SizeNode* low = parent->node(left);
   SizeNode* high = parent->node(left + 1);
-  if (low->count + high->count > SizeNode::kFanOut) return;
-  for (std::uint32_t i = 0; i < high->count; ++i)
-    low->insert_at(low->count, high->keys[i], high->children[i]);
-  nodes_.destroy(high);
-  // The joined node is known by the upper key, the largest of both.
-  parent->adopt(left + 1, low);
-  remove(tree, parent, left);
+  const std::uint32_t both = low->count + high->count;
+  if (both <= SizeNode::kFanOut) {
+    for (std::uint32_t i = 0; i < high->count; ++i)
+      low->insert_at(low->count, high->keys[i], high->children[i]);
+    nodes_.destroy(high);
+    // The joined node is known by the upper key, the largest of both.
+    parent->adopt(left + 1, low);
+    return remove(tree, parent, left);
+  }
+  while (low->count > both / 2) {
+    const std::uint32_t last = low->count - 1;
+    high->insert_at(0, low->keys[last], low->children[last]);
+    low->remove_at(last);
+  }
+  while (low->count < both / 2) {
+    low->insert_at(low->count, high->keys[0], high->children[0]);
+    high->remove_at(0);
+  }
+  parent->keys[left] = low->last();
 }
 
 void SizeTrees::check_invariants(const SizeNode* tree) {
@@ -158,6 +162,7 @@ void SizeTrees::check_invariants(const SizeNode* tree) {
       continue;
     }
     const SizeNode* child = tree->node(i);
+    TENON_CHECK(child->count >= kFewKeys, "a node of {} keys below another", child->count);
     TENON_CHECK(child->parent == tree && child->level + 1 == tree->level, "nodes' links disagree");
     check_invariants(child);
     TENON_CHECK(child->last() == key, "a node's largest key is not its parent's");

@@ -65,15 +65,22 @@ static_assert(sizeof(SizeNode) == 512);
 // B+ trees of free blocks in exact (size, offset) order, and the memory of their nodes. A tree is
 // the pointer to its root, which insert and erase may replace.
 //
-// find: O(log n). insert: the same; full nodes split on the way down (std::bad_alloc where there is
-// no memory for another). erase: O(1) where the leaf stays in use, since a block knows its leaf;
-// nodes that run empty join a neighbour. What an order of calls does to the shape is not seen from
-// outside. 512 bytes for some 14 blocks (at least 5, where neighbours allow), in a slab that keeps
-// them. Not thread-safe.
+// find: O(log n). insert: the same; full nodes split on the way down. erase: O(1) where the leaf
+// stays full enough, since a block knows its leaf; a node below kFewKeys joins a neighbour or takes
+// some of its keys. What an order of calls does to the shape is not seen from outside. 512 bytes
+// for some 14 blocks, in a slab that keeps them.
+//
+// Every node but a root has kFewKeys keys or more, so a tree of n blocks has at most n / 4 nodes (a
+// root with two leaves: 3 for 14 blocks), if it has at least kFewKeys blocks itself. For so many
+// the memory is reserved beforehand, and neither insert nor erase ever asks for any. Without a
+// reservation insert may throw std::bad_alloc. Not thread-safe.
 class SizeTrees {
  public:
   using Key = SizeNode::Key;
+  static constexpr std::uint32_t kFewKeys = 7;
 
+  // For all trees together, if each keeps at least kFewKeys blocks. Throws std::bad_alloc.
+  void reserve_for(std::size_t blocks) { nodes_.grow_to(blocks / 4); }
   SizeNode* make() { return nodes_.create(0u); }
   // Requires: the tree is a leaf.
   void destroy(SizeNode* tree) { nodes_.destroy(tree); }
@@ -103,7 +110,7 @@ class SizeTrees {
  private:
   void split(SizeNode* parent, std::uint32_t at);
   void remove(SizeNode*& tree, SizeNode* node, std::uint32_t at);
-  void join(SizeNode*& tree, SizeNode* node);
+  void fill_up(SizeNode*& tree, SizeNode* node);
 
   Slab<SizeNode, 8> nodes_;
 };

@@ -1,5 +1,6 @@
 #include "tenon/memory/host/decay_thread.h"
 
+#include <new>
 #include <system_error>
 
 namespace tenon::host {
@@ -23,7 +24,9 @@ void DecayThread::wake_slowly() {
   try {
     state_->thread = std::thread([this] { run(); });
   } catch (const std::system_error&) {
-    awake_ = false;  // the next one who asks tries again
+    awake_ = false;  // the next caller tries again
+  } catch (const std::bad_alloc&) {
+    awake_ = false;
   }
 }
 

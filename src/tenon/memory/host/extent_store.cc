@@ -5,6 +5,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
+#include "tenon/base/reserve.h"
 
 namespace tenon::host {
 
@@ -58,12 +59,8 @@ void ExtentStore::fit_closely() {
   const std::uint64_t enough =
       peak_used_bytes_ + std::max(peak_used_bytes_ / kSlack, kLeastSlack);
   if (resident_bytes_ <= enough || may_give_back_ < kExtentUnit) return;
-  std::vector<const Block*> free;
-  for (Block* block = heap_.find(kExtentUnit); block != nullptr; block = heap_.find_after(block))
-    free.push_back(block);
-  std::sort(free.begin(), free.end(),
-            [](const Block* a, const Block* b) { return a->offset > b->offset; });
-  for (const Block* block : free) {
+  const LongLock::Stay stay(lock_);
+  for (const Block* block : free_blocks_from_the_end()) {
     auto* extent = static_cast<Extent*>(block->owner);
     const Pages pages = pages_inside(block);
     for (std::uint64_t page = pages.end; page-- > pages.first;) {
@@ -76,6 +73,22 @@ void ExtentStore::fit_closely() {
   }
 }
 
+// Those that may hold a huge page. None where there is no memory for the list: it can wait.
+std::vector<const Block*> ExtentStore::free_blocks_from_the_end() const {
+  std::vector<const Block*> free;
+  try {
+    heap_.for_each_from(kExtentUnit, [&](const Block* block) {
+      free.push_back(block);
+      return true;
+    });
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+  std::sort(free.begin(), free.end(),
+            [](const Block* a, const Block* b) { return a->offset > b->offset; });
+  return free;
+}
+
 void ExtentStore::set_resident(Extent& extent, std::uint64_t page, bool now) {
   if (extent.resident[page] == now) return;
   extent.resident[page] = now;
@@ -84,7 +97,8 @@ void ExtentStore::set_resident(Extent& extent, std::uint64_t page, bool now) {
 
 Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes) {
   const std::uint64_t wanted = align_up(std::max(size_bytes, extent_bytes), kExtentUnit);
-  const std::lock_guard lock(lock_);
+  const std::lock_guard growth(growth_);
+  if (Block* block = take(size_bytes)) return block;  // another thread has grown meanwhile
   bool within_limit = true;
   if (limit_bytes_ != 0)
     accounts_.change([&](const AllocatorStats& stats) {
@@ -93,26 +107,40 @@ Block* ExtentStore::grow_and_take(std::uint64_t size_bytes, std::uint64_t extent
     });
   if (!within_limit) return nullptr;
   auto extent = std::make_unique<Extent>();
-  extents_.reserve(extents_.size() + 1);  // nothing may fail once the driver has given
   const auto segment = backend_.allocate_segment(wanted);
   if (!segment) return nullptr;
   extent->segment = *segment;
-  extent->offset = end_offset_;
-  end_offset_ += align_up(segment->size_bytes, kExtentUnit);
-  extent->whole = heap_.add_extent(extent->offset, segment->size_bytes);
-  extent->whole->owner = extent.get();
-  extent->resident.resize(align_up(segment->size_bytes, kExtentUnit) / kExtentUnit);
-  extents_.push_back(std::move(extent));
-  ++whole_extents_;
-  accounts_.change([&](AllocatorStats& stats) {
-    stats.segment[0].increase(1);
-    stats.reserved_bytes[0].increase(static_cast<std::int64_t>(segment->size_bytes));
-    ++stats.num_device_alloc;
-  });
+  const std::lock_guard lock(lock_);
+  try {
+    add_extent(std::move(extent));
+  } catch (const std::bad_alloc&) {
+    const LongLock::Stay stay(lock_);
+    ignore_refusal([&] { backend_.free_segment(*segment); });
+    throw;
+  }
   return take_locked(size_bytes);
 }
 
-void ExtentStore::release(Block* block, std::vector<Released>& released) {
+// Throws std::bad_alloc with nothing changed; then the segment is still the caller's.
+void ExtentStore::add_extent(std::unique_ptr<Extent> extent) {
+  const std::uint64_t size_bytes = extent->segment.size_bytes;
+  const std::uint64_t whole_pages = align_up(size_bytes, kExtentUnit);
+  extent->offset = end_offset_;
+  extent->resident.resize(whole_pages / kExtentUnit);
+  reserve_more(extents_);
+  extent->whole = heap_.add_extent(end_offset_, size_bytes);
+  extent->whole->owner = extent.get();
+  extents_.push_back(std::move(extent));
+  end_offset_ += whole_pages;
+  ++whole_extents_;
+  accounts_.change([&](AllocatorStats& stats) {
+    stats.segment[0].increase(1);
+    stats.reserved_bytes[0].increase(static_cast<std::int64_t>(size_bytes));
+    ++stats.num_device_alloc;
+  });
+}
+
+void ExtentStore::release(Block* block, std::vector<Released>& released) noexcept {
   const std::lock_guard lock(lock_);
   auto* extent = static_cast<Extent*>(block->owner);
   used_bytes_ -= block->size;
@@ -136,10 +164,13 @@ void ExtentStore::give_back_old_extents(std::uint64_t until, std::vector<Release
     if (whole == nullptr || whole->requested > until) continue;
     try {
       const Segment segment = extents_[i]->segment;
+      reserve_more(released);
       give_back(i);
       released.push_back({segment, stream_});
     } catch (const DeviceError&) {
       whole->requested = operations_;  // nothing may fail for that; it decays again
+    } catch (const std::bad_alloc&) {
+      return;
     }
   }
 }
@@ -162,6 +193,7 @@ void ExtentStore::purge() {
 // A free block's stamp says when it, or the last of those that joined in it, became free.
 void ExtentStore::purge_freed(std::uint64_t after, std::uint64_t until) {
   if (after >= until) return;
+  const LongLock::Stay stay(lock_);
   heap_.for_each_free([&](const Block* block) {
     if (block->size < kExtentUnit || block->requested <= after || block->requested > until) return;
     backend_.purge(address_of(block), block->size);
@@ -176,6 +208,7 @@ void ExtentStore::release_free_extents(std::vector<Released>& released) {
   for (std::size_t i = extents_.size(); i-- > 0;) {
     if (extents_[i]->whole == nullptr) continue;
     const Segment segment = extents_[i]->segment;
+    reserve_more(released);
     give_back(i);
     released.push_back({segment, stream_});
   }
@@ -184,7 +217,10 @@ void ExtentStore::release_free_extents(std::vector<Released>& released) {
 // Requires: the extent is wholly free. Throws DeviceError, with nothing changed.
 void ExtentStore::give_back(std::size_t index) {
   const Segment segment = extents_[index]->segment;
-  backend_.free_segment(segment);
+  {
+    const LongLock::Stay stay(lock_);
+    backend_.free_segment(segment);
+  }
   for (std::uint64_t page = 0; page < extents_[index]->resident.size(); ++page)
     set_resident(*extents_[index], page, false);
   heap_.remove_extent(extents_[index]->whole);

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "tenon/base/spin_lock.h"
+#include "tenon/base/long_lock.h"
 #include "tenon/device/backend.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/host/accounts.h"
@@ -56,7 +56,10 @@ struct Released {
 // price of a fault, so what goes back is at most kGiveBack of the bytes taken since: a program that
 // writes what it takes pays a few per cent at worst.
 //
-// Thread-safe: one lock, held during driver calls. O(log n) besides the driver.
+// Thread-safe. The lock is not held while the driver makes an extent; while it takes memory back,
+// threads that want the lock sleep. O(log n) besides the driver.
+//
+// Failure: std::bad_alloc for the store's own records, with nothing changed. release never throws.
 class ExtentStore {
  public:
   static constexpr std::uint64_t kDecayOperations = 4096;
@@ -84,8 +87,9 @@ class ExtentStore {
   // The same after adding an extent, of at least `extent_bytes`; null when the driver has no
   // memory, or the limit forbids it.
   Block* grow_and_take(std::uint64_t size_bytes, std::uint64_t extent_bytes);
-  // Extents that have decayed go back to the driver, and into `released`.
-  void release(Block* block, std::vector<Released>& released);
+  // Extents that have decayed go back to the driver, and into `released`; those for which
+  // `released` has no room stay until a later call.
+  void release(Block* block, std::vector<Released>& released) noexcept;
   // All wholly free extents go back to the driver, one after the other into `released`. Throws
   // DeviceError when the driver refuses one; those not yet given back stay.
   void release_free_extents(std::vector<Released>& released);
@@ -103,8 +107,14 @@ class ExtentStore {
   void check_invariants() const;
 
   // Around fork(2).
-  void before_fork() { lock_.lock(); }
-  void after_fork() { lock_.unlock(); }
+  void before_fork() {
+    growth_.lock();
+    lock_.before_fork();
+  }
+  void after_fork() {
+    lock_.after_fork();
+    growth_.unlock();
+  }
 
  private:
   struct Extent {
@@ -123,8 +133,10 @@ class ExtentStore {
   static Pages pages_inside(const Block* block);
 
   Block* take_locked(std::uint64_t size_bytes);
+  void add_extent(std::unique_ptr<Extent> extent);
   void use(const Block* block);
   void fit_closely();
+  std::vector<const Block*> free_blocks_from_the_end() const;
   void set_resident(Extent& extent, std::uint64_t page, bool now);
   void give_back(std::size_t index);
   void give_back_old_extents(std::uint64_t until, std::vector<Released>& released);
@@ -136,7 +148,8 @@ class ExtentStore {
   const std::uint64_t limit_bytes_;
   const Stream stream_;
   const bool fits_closely_;
-  mutable SpinLock lock_;
+  std::mutex growth_;  // one thread at a time asks the driver for an extent; before lock_
+  mutable LongLock lock_;
   BestFitHeap heap_;
   std::vector<std::unique_ptr<Extent>> extents_;  // by offset
   std::uint64_t end_offset_ = 0;

@@ -59,9 +59,15 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
       key_(HostThread::key_of(id_, 0)),
       stream_mask_(has_streams_ ? ~std::uint32_t{0} : 0),
       streamless_key_(has_streams_ ? ~std::uint64_t{0} : key_) {
-  if (const std::uint64_t idle_ns = backend.limits().idle_ns; idle_ns != 0)
+  const std::uint64_t idle_ns = backend.limits().idle_ns;
+  if (idle_ns == 0) return;
+  try {
     decay_thread_ = std::make_unique<host::DecayThread>(std::chrono::nanoseconds(idle_ns),
                                                         [this] { return decay(); });
+  } catch (...) {
+    HostThread::withdraw(id_);
+    throw;
+  }
 }
 
 HostAllocator::~HostAllocator() {
@@ -120,33 +126,17 @@ Held HostAllocator::take(std::uintptr_t word, Stream stream) {
   return taken;
 }
 
-// From bins, store and driver; and once more when all that nobody uses has been given back.
+// From bins, store and driver; and once more when all that is idle has been given back.
 Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
   const std::uint64_t size_bytes = word::requested(word);
   LocalHeap& heap = heap_of_this_thread(stream);
   ReleaseReport report(observers_);
   bool fresh = false;
-  const auto try_once = [&](Try which) -> Held {
-    const std::lock_guard lock(heap.lock);
-    heap.close_door(report.released);
-    Held taken;
-    if (size_bytes <= host::kLargestClass) {
-      if (Slot* slot = find_small(heap, host::size_class_of(size_bytes), which, fresh, report))
-        taken = held(slot);
-    } else if (Block* block =
-                   obtain(heap, align_up(size_bytes, host::kGrain), which, fresh, report)) {
-      block->context = &heap;
-      taken = held(block);
-    }
-    if (taken.data != nullptr) heap.let_out(taken, word);
-    if (heap.account.is_due()) accounts_.flush(heap.account);
-    return taken;
-  };
-  Held taken = try_once(Try::kFirst);
+  Held taken = try_once(heap, word, Try::kFirst, fresh, report);
   if (taken.data == nullptr) {
     accounts_.change([](AllocatorStats& stats) { ++stats.num_alloc_retries; });
     release_idle(report.released);
-    taken = try_once(Try::kLast);
+    taken = try_once(heap, word, Try::kLast, fresh, report);
   }
   if (HostThread::has_ended()) abandon(heap);
   if (decay_thread_ != nullptr) decay_thread_->wake();
@@ -156,23 +146,50 @@ Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
   return taken;
 }
 
-Slot* HostAllocator::find_small(LocalHeap& heap, int size_class, Try which, bool& fresh,
-                                ReleaseReport& report) {
-  if (Slot* slot = heap.take(size_class)) return slot;
-  auto span = LocalHeap::prepare_span(size_class);
-  Block* block = obtain(heap, host::span_bytes(size_class), which, fresh, report);
-  if (block == nullptr) return nullptr;
+// The heap's lock is not held while the store or the driver is asked: others may look at the heap.
+// Only this thread adds spans to it.
+Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t word, Try which, bool& fresh,
+                             ReleaseReport& report) {
+  const std::uint64_t size_bytes = word::requested(word);
+  const bool is_small = size_bytes <= host::kLargestClass;
+  const int size_class = is_small ? host::size_class_of(size_bytes) : 0;
+  const auto let_out = [&](const Held& taken) {
+    heap.let_out(taken, word);
+    if (heap.account.is_due()) accounts_.flush(heap.account);
+    return taken;
+  };
+  {
+    const std::lock_guard lock(heap.lock);
+    heap.close_door(report.released);
+    Slot* slot = is_small ? heap.take(size_class) : nullptr;
+    if (slot != nullptr) return let_out(held(slot));
+    if (is_small) heap.reserve_span();
+  }
+  auto span = is_small ? LocalHeap::prepare_span(size_class) : nullptr;
+  const std::uint64_t wanted =
+      is_small ? host::span_bytes(size_class) : align_up(size_bytes, host::kGrain);
+  Block* block = obtain(heap, wanted, which, fresh, report);
+  if (block == nullptr) return {};
+  const std::lock_guard lock(heap.lock);
+  heap.close_door(report.released);
+  if (!is_small) {
+    block->context = &heap;
+    return let_out(held(block));
+  }
   heap.add_span(std::move(span), block);
-  return heap.take(size_class);
+  return let_out(held(heap.take(size_class)));
 }
 
 // A piece of the stream's extents: from what there is, what this thread can spare, the driver.
-// Null: out of memory. Requires: the heap's lock.
+// Null: out of memory. Requires: the caller does not hold the heap's lock.
 Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
                              ReleaseReport& report) {
   ExtentStore& store = heap.store();
   if (Block* block = store.take(size_bytes)) return block;
-  heap.trim(report.released);
+  {
+    const std::lock_guard lock(heap.lock);
+    heap.trim(report.released);
+  }
   if (Block* block = store.take(size_bytes)) return block;
   // A control group that is nearly full may have no memory behind what it allows: what is idle here
   // goes back to it first.
@@ -323,11 +340,16 @@ void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return nullptr;
   const Held taken = take(word::make(size_bytes, word::kRaw), stream);
-  if (!enter_map(taken)) [[unlikely]] {
+  bool is_entered = false;
+  try {
+    is_entered = enter_map(taken);
+  } catch (const std::bad_alloc&) {
     drop(taken.context);
-    return DeviceAllocator::raw_allocate_on(size_bytes, stream);
+    throw;
   }
-  return taken.data;
+  if (is_entered) [[likely]] return taken.data;
+  drop(taken.context);
+  return DeviceAllocator::raw_allocate_on(size_bytes, stream);
 }
 
 void HostAllocator::raw_deallocate(void* data) {
@@ -353,7 +375,8 @@ void HostAllocator::find_and_drop(void* data) {
 }
 
 // So that raw_deallocate finds the block. False when its span does not consist of whole entries;
-// large blocks are longer than an entry's reach, so no two begin in one.
+// large blocks are longer than an entry's reach, so no two begin in one. Throws std::bad_alloc with
+// no entry made.
 bool HostAllocator::enter_map(const Held& held) {
   constexpr std::uint64_t kEntry = PageMap<void>::kPageBytes;
   if (large_block_of(held.context) != nullptr) {
@@ -363,7 +386,13 @@ bool HostAllocator::enter_map(const Held& held) {
   Span& span = *static_cast<Slot*>(held.context)->span;
   if (span.mapped) [[likely]] return true;
   if (!is_aligned(reinterpret_cast<std::uintptr_t>(span.data), kEntry)) return false;
-  for (std::uint64_t at = 0; at < span.block->size; at += kEntry) pages_.set(span.data + at, &span);
+  std::uint64_t at = 0;
+  try {
+    for (; at < span.block->size; at += kEntry) pages_.set(span.data + at, &span);
+  } catch (const std::bad_alloc&) {
+    while (at > 0) pages_.set(span.data + (at -= kEntry), nullptr);
+    throw;
+  }
   span.mapped = true;
   return true;
 }
@@ -422,7 +451,13 @@ void HostAllocator::release_idle(std::vector<Released>& released) {
 // One look around of the decay thread. Returns whether another one is needed.
 bool HostAllocator::decay() {
   ReleaseReport report(observers_);
-  const auto [heaps, stores] = parts();
+  Parts all;
+  try {
+    all = parts();
+  } catch (const std::bad_alloc&) {
+    return true;
+  }
+  const auto& [heaps, stores] = all;
   for (LocalHeap* heap : heaps) {
     const std::lock_guard lock(heap->lock);
     if (heap->has_been_idle()) heap->trim(report.released);
@@ -448,7 +483,12 @@ LocalHeap& HostAllocator::heap_of_this_thread(Stream stream) {
   const std::uint32_t key = has_streams_ ? stream.id : 0;
   if (LocalHeap* heap = HostThread::find_heap(id_, key)) [[likely]] return *heap;
   LocalHeap& heap = *adopt_heap(key, Stream{device_, key});
-  HostThread::keep_heap(id_, key, heap);
+  try {
+    HostThread::keep_heap(id_, key, heap);
+  } catch (const std::bad_alloc&) {
+    abandon(heap);
+    throw;
+  }
   return heap;
 }
 
@@ -494,41 +534,6 @@ void HostAllocator::abandon(LocalHeap& heap) {
   heap.lock.resign();
   const std::lock_guard lock(mutex_);
   heap.owner.store(nullptr, std::memory_order_relaxed);
-}
-
-// --- fork(2): every lock is held while it happens, in the usual order.
-
-void HostAllocator::before_fork() {
-  if (decay_thread_ != nullptr) decay_thread_->before_fork();
-  mutex_.lock();
-  for (const auto& heap : heaps_) heap->lock.lock();
-  for (const auto& store : stores_)
-    if (store != nullptr) store->before_fork();
-  accounts_.before_fork();
-}
-
-void HostAllocator::unlock_after_fork() {
-  accounts_.after_fork();
-  for (const auto& store : stores_)
-    if (store != nullptr) store->after_fork();
-  for (const auto& heap : heaps_) heap->lock.unlock();
-  mutex_.unlock();
-}
-
-void HostAllocator::after_fork_in_parent() {
-  unlock_after_fork();
-  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_parent();
-}
-
-// Only the calling thread is left.
-void HostAllocator::after_fork_in_child() {
-  for (const auto& heap : heaps_) {
-    if (heap->owner.load(std::memory_order_relaxed) == thread_mark()) continue;
-    heap->owner.store(nullptr, std::memory_order_relaxed);
-    heap->lock.forget_owner();
-  }
-  unlock_after_fork();
-  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_child();
 }
 
 // --- Questions.

@@ -88,8 +88,8 @@ class HostAllocator final : public DeviceAllocator {
   [[gnu::noinline]] DataPtr allocate_anew(std::size_t size_bytes, Stream stream);
   [[gnu::noinline]] void* raw_allocate_anew(std::size_t size_bytes);
   host::Held take_elsewhere(std::uintptr_t word, Stream stream);
-  host::Slot* find_small(host::LocalHeap& heap, int size_class, Try which, bool& fresh,
-                         ReleaseReport& report);
+  host::Held try_once(host::LocalHeap& heap, std::uintptr_t word, Try which, bool& fresh,
+                      ReleaseReport& report);
   Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
                 ReleaseReport& report);
   [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);

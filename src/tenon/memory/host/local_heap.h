@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tenon/base/biased_lock.h"
+#include "tenon/base/reserve.h"
 #include "tenon/memory/host/accounts.h"
 #include "tenon/memory/host/extent_store.h"
 #include "tenon/memory/host/size_classes.h"
@@ -167,8 +168,11 @@ class LocalHeap {
   // Anybody's. Afterwards the slot is not the caller's to look at.
   void push_remote(Slot* slot);
 
-  // A record for a span to be, without memory yet; so that nothing can fail once there is memory.
+  // Room and a record for a span to be, without memory yet, so that nothing can fail once there is
+  // memory. Both throw std::bad_alloc with nothing changed.
+  void reserve_span() { reserve_more(spans_); }
   static std::unique_ptr<Span> prepare_span(int size_class);
+  // Requires: there is room.
   void add_span(std::unique_ptr<Span> span, Block* block);
 
   // Closes the door and gives every wholly free span back to the store. Other threads' frees count
