@@ -13,6 +13,7 @@
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/inference_mode.h"
 #include "train_task.h"
+#include "training_commands.h"
 
 namespace tenon::command {
 namespace {
@@ -73,8 +74,7 @@ int run_generate(const GenerateArguments& a) {
 
 Subcommand add_generate(CommandLine& app) {
   const auto arguments = std::make_shared<GenerateArguments>();
-  CommandLine& generate =
-      app.add_subcommand("generate", "Write text with a model of tenon train text");
+  CommandLine& generate = app.add_subcommand(kGenerate.name, kGenerate.about);
   generate.add_option("FILE", arguments->file, "The saved run").show_default();
   generate.add_option("--prompt", arguments->prompt, "What to go on with");
   generate.add_option("--count", arguments->count, "Characters to write").show_default();

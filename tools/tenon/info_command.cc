@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/base/version.h"
 #include "tenon/device/devices.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/policies.h"
@@ -37,7 +38,7 @@ void print_build() {
   constexpr const char* kChecks = "debug, with its checks";
 #endif
   fmt::print("\nbuild\n");
-  fmt::print("  version   tenon 0.1.0, {}\n", kChecks);
+  fmt::print("  version   tenon {}, {}\n", TENON_VERSION, kChecks);
   fmt::print("  compiler  {}, C++{}\n", __VERSION__, __cplusplus / 100 % 100);
   fmt::print("  policies  {}\n", policies().size());
   fmt::print("  threads   {} in hardware\n", std::thread::hardware_concurrency());

@@ -1,13 +1,10 @@
 // The command: `tenon replay`, `tenon explain`, `tenon view` and the rest of them.
-#include <fmt/format.h>
-
-#include <csignal>
-#include <exception>
-#include <string>
 #include <vector>
 
 #include "commands.h"
-#include "tenon/base/error.h"
+#include "run_command.h"
+#include "tenon/base/version.h"
+#include "training_commands.h"
 
 namespace {
 
@@ -16,7 +13,7 @@ using namespace tenon;
 int run(int argc, char** argv) {
   command::CommandLine app(
       "Tenon shows what any memory allocator would have needed for a recorded program.",
-      "tenon 0.1.0");
+      "tenon " TENON_VERSION);
   app.require_subcommand();
   app.footer(
       "Examples:\n"
@@ -29,37 +26,24 @@ int run(int argc, char** argv) {
       "  tenon view run.pickle                        what was in memory, when, and from where?\n"
       "  tenon train fashion-mnist                    train a cnn; where did its bytes go?\n"
       "\"tenon replay --help\" says what the figures mean.");
-  std::vector<command::Subcommand> subcommands = {
-      command::add_replay(app),   command::add_explain(app), command::add_advise(app),
+  const std::vector<command::Subcommand> subcommands = {
+      command::add_replay(app),   command::add_explain(app),  command::add_advise(app),
       command::add_plan(app),     command::add_validate(app), command::add_diff(app),
-      command::add_view(app),     command::add_serve(app),   command::add_convert(app),
-      command::add_policies(app), command::add_info(app),    command::add_vectors(app),
-      command::add_generate(app),
+      command::add_view(app),     command::add_serve(app),    command::add_convert(app),
+      command::add_policies(app), command::add_info(app),
   };
-  for (command::Subcommand& training : command::add_train(app))
-    subcommands.push_back(std::move(training));
-  const command::CommandLine::Parsed parsed = app.parse(argc, argv);
-  if (!parsed.runs) return parsed.exit_status;
-  for (const command::Subcommand& subcommand : subcommands)
-    if (subcommand.line->was_named()) return subcommand.run();
-  return command::kBadInput;
+  // For the help; main() has handed them on.
+  for (const command::TrainingCommand& training : command::kTrainingCommands)
+    app.add_subcommand(training.name, training.about);
+  return command::run_named(app, subcommands, argc, argv);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  // A limit on file sizes is met like a full disk: by an error, and the earlier file stays.
-  std::signal(SIGXFSZ, SIG_IGN);
-  try {
+  return tenon::command::run_reporting_errors([&] {
+    if (tenon::command::names_training(argc, argv))
+      return tenon::command::become_training_program(argv);
     return run(argc, argv);
-  } catch (const tenon::ParseError& error) {
-    fmt::print(stderr, "tenon: {}\n", error.what());
-    return tenon::command::kBadInput;
-  } catch (const tenon::InvalidArgument& error) {
-    fmt::print(stderr, "tenon: {}\n", error.what());
-    return tenon::command::kBadInput;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tenon: {}\n", error.what());
-    return tenon::command::kFailure;
-  }
+  });
 }

@@ -11,6 +11,7 @@
 #include "tenon/trace/csv.h"
 #include "train_report.h"
 #include "trainer.h"
+#include "training_commands.h"
 
 namespace tenon::command {
 namespace {
@@ -158,8 +159,7 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
 }  // namespace
 
 std::vector<Subcommand> add_train(CommandLine& app) {
-  CommandLine& train_app =
-      app.add_subcommand("train", "Train a model, and show where its bytes went");
+  CommandLine& train_app = app.add_subcommand(kTrain.name, kTrain.about);
   train_app.require_subcommand();
   train_app.footer("\"tenon train fashion-mnist --help\" says more.");
 

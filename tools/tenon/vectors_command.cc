@@ -7,6 +7,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/device/device.h"
+#include "training_commands.h"
 #include "vector_case.h"
 
 namespace tenon::command {
@@ -65,8 +66,7 @@ int run_vectors(const Options& options) {
 }  // namespace
 
 Subcommand add_vectors(CommandLine& app) {
-  CommandLine& command = app.add_subcommand(
-      "vectors", "Run every operator of a directory of test vectors and compare the results");
+  CommandLine& command = app.add_subcommand(kVectors.name, kVectors.about);
   const auto options = std::make_shared<Options>();
   command.add_option("directory", options->directory, "with cases.json and vectors.safetensors")
       .required();

@@ -1,0 +1,75 @@
+# cmake --install: headers, libraries, CMake files and pkg-config files of each component, and the
+# command. An outside project then says find_package(Tenon COMPONENTS memory), or asks pkg-config
+# for tenon-memory.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(tenon_cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Tenon)
+
+function(tenon_install_headers)
+  foreach(layer IN LISTS ARGN)
+    install(DIRECTORY ${TENON_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tenon
+            COMPONENT libtenon-dev FILES_MATCHING PATTERN "*.h")
+  endforeach()
+endfunction()
+
+# tenon_install_library(NAME "pkg-config requirements" "private ones" "private libraries").
+function(tenon_install_library name requires requires_private libs_private)
+  install(TARGETS tenon_${name} EXPORT Tenon_${name}
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libtenon-dev)
+  if(TENON_SHARED)
+    install(TARGETS tenon_${name}_shared EXPORT Tenon_${name}
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libtenon
+            NAMELINK_COMPONENT libtenon-dev)
+  endif()
+  install(EXPORT Tenon_${name} NAMESPACE tenon:: FILE Tenon_${name}.cmake
+          DESTINATION ${tenon_cmake_folder} COMPONENT libtenon-dev)
+
+  set(pc_name tenon-${name})
+  # Relative to the file itself, so that the tree may be moved.
+  file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" pc_prefix ${pc_prefix})
+  set(pc_libs "-L\${libdir} -ltenon_${name}")
+  if(name STREQUAL "lab")
+    string(APPEND pc_libs " -Wl,--undefined=tenon_recording_from_environment")
+  endif()
+  set(pc_requires "${requires}")
+  set(pc_requires_private "${requires_private}")
+  set(pc_libs_private "${libs_private} -pthread -ldl")
+  if(NOT TENON_SHARED)  # the static library brings nothing along
+    set(pc_requires "${pc_requires} ${pc_requires_private}")
+    set(pc_libs "${pc_libs} ${pc_libs_private}")
+  endif()
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/tenon.pc.in ${PROJECT_BINARY_DIR}/${pc_name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${pc_name}.pc
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libtenon-dev)
+endfunction()
+
+set(backtrace "")
+if(TENON_HAS_LIBBACKTRACE)
+  set(backtrace "-lbacktrace")
+endif()
+tenon_install_library(memory "fmt" "" "${backtrace}")
+tenon_install_headers(base device heap memory)
+if(TARGET tenon_lab)
+  tenon_install_library(lab "tenon-memory fmt" "libzstd zlib" "")
+  tenon_install_headers(trace lab)
+endif()
+if(TARGET tenon_tensor)
+  tenon_install_library(tensor "tenon-memory fmt" "zlib libhwy openblas" "-ldnnl -lgomp")
+  tenon_install_headers(tensor ops autograd nn)
+endif()
+if(TARGET tenon_command)
+  install(TARGETS tenon_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tenon)
+endif()
+if(TARGET tenon_training)
+  install(TARGETS tenon_training RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/tenon
+          COMPONENT tenon-training)
+endif()
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TenonConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/TenonConfig.cmake INSTALL_DESTINATION ${tenon_cmake_folder})
+# Before 1.0 a minor version may change interfaces.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/TenonConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/TenonConfig.cmake ${PROJECT_BINARY_DIR}/TenonConfigVersion.cmake
+        DESTINATION ${tenon_cmake_folder} COMPONENT libtenon-dev)

@@ -1,0 +1,52 @@
+#include "training_commands.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <string_view>
+
+#include "commands.h"
+
+namespace tenon::command {
+
+std::string find_training_program() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  if (error) return "";
+  const fs::path folder = self.parent_path();
+  for (const fs::path& place : {folder, folder.parent_path() / "libexec/tenon",
+                                folder.parent_path() / "lib/tenon"}) {
+    const fs::path program = place / kTrainingProgram;
+    if (::access(program.c_str(), X_OK) == 0) return program.string();
+  }
+  return "";
+}
+
+bool names_training(int argc, char** argv) {
+  return argc > 1 && std::any_of(std::begin(kTrainingCommands), std::end(kTrainingCommands),
+                                 [&](const TrainingCommand& command) {
+                                   return std::string_view(argv[1]) == command.name;
+                                 });
+}
+
+int become_training_program(char** argv) {
+  const std::string program = find_training_program();
+  if (program.empty()) {
+    fmt::print(stderr,
+               "tenon: \"{}\" needs the program {}, which is not beside this one nor in "
+               "../libexec/tenon or ../lib/tenon: install it, or build the component tensor\n",
+               argv[1], kTrainingProgram);
+    return kFailure;
+  }
+  ::execv(program.c_str(), argv);
+  fmt::print(stderr, "tenon: {} cannot be run: {}\n", program, std::strerror(errno));
+  return kFailure;
+}
+
+}  // namespace tenon::command

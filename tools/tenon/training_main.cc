@@ -1,0 +1,29 @@
+// tenon-training: the subcommands of `tenon` that compute with tensors.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "run_command.h"
+#include "tenon/base/version.h"
+
+namespace {
+
+using namespace tenon;
+
+int run(int argc, char** argv) {
+  command::CommandLine app("The part of tenon that computes: tenon runs it when asked to.",
+                           "tenon " TENON_VERSION);
+  app.require_subcommand();
+  std::vector<command::Subcommand> subcommands = {command::add_vectors(app),
+                                                  command::add_generate(app)};
+  for (command::Subcommand& training : command::add_train(app))
+    subcommands.push_back(std::move(training));
+  return command::run_named(app, subcommands, argc, argv);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tenon::command::run_reporting_errors([&] { return run(argc, argv); });
+}
