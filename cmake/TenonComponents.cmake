@@ -4,7 +4,9 @@
 #   tensor   tensors, operators, gradients     fmt, zlib, nlohmann-json, Highway, OpenBLAS, oneDNN
 #   command  the program `tenon`               lab's, and CLI11; with tensor, also its training part
 #   torch    PyTorch's allocator on a GPU      lab's
+#   python   the package `tenon` for Python    lab's, CLI11 and nanobind; only where it is asked for
 set(tenon_all memory lab tensor command torch)
+set(tenon_known ${tenon_all} python)
 if(DEFINED CACHE{TENON_COMPONENTS} OR DEFINED TENON_COMPONENTS OR NOT PROJECT_IS_TOP_LEVEL)
   set(tenon_whole OFF)
 else()
@@ -15,14 +17,15 @@ if(PROJECT_IS_TOP_LEVEL)
 else()
   set(tenon_default memory)  # a project that uses Tenon names what else it wants
 endif()
-set(TENON_COMPONENTS ${tenon_default} CACHE STRING "Parts to build: ${tenon_all}")
+set(TENON_COMPONENTS ${tenon_default} CACHE STRING "Parts to build: ${tenon_known}")
 foreach(component IN LISTS TENON_COMPONENTS)
-  if(NOT component IN_LIST tenon_all)
-    message(FATAL_ERROR "TENON_COMPONENTS: \"${component}\" is no component; there are ${tenon_all}")
+  if(NOT component IN_LIST tenon_known)
+    message(FATAL_ERROR "TENON_COMPONENTS: \"${component}\" is no component; there are ${tenon_known}")
   endif()
 endforeach()
 # What a component stands on is built with it.
-if("command" IN_LIST TENON_COMPONENTS OR "torch" IN_LIST TENON_COMPONENTS)
+if("command" IN_LIST TENON_COMPONENTS OR "torch" IN_LIST TENON_COMPONENTS OR
+   "python" IN_LIST TENON_COMPONENTS)
   list(APPEND TENON_COMPONENTS lab)
 endif()
 list(APPEND TENON_COMPONENTS memory)
@@ -58,7 +61,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
   find_path(TENON_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
   find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads
 endif()
-if("command" IN_LIST TENON_COMPONENTS)
+if("command" IN_LIST TENON_COMPONENTS OR "python" IN_LIST TENON_COMPONENTS)
   find_package(CLI11 REQUIRED)
 endif()
 

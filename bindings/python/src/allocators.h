@@ -19,7 +19,7 @@ namespace tenon::python {
 // A device that allocators stand on. The host's is the process's one and never ends.
 class PythonDevice {
  public:
-  PythonDevice();                                     // the host
+  PythonDevice();                                    // the host
   explicit PythonDevice(const SimOptions& options);  // simulated
 
   Backend& backend() { return *backend_; }
@@ -52,8 +52,12 @@ class PythonAllocator {
   PythonDevice& device() { return *device_; }
   const std::shared_ptr<PythonDevice>& shared_device() const { return device_; }
   bool readable() const { return readable_; }
+  // The Python object that holds this one: what its arrays keep alive.
+  nanobind::handle object() const { return object_; }
+  void set_object(nanobind::handle object) { object_ = object; }
 
  private:
+  nanobind::handle object_;
   const std::shared_ptr<PythonDevice> device_;
   const bool readable_;
   Plan plan_;

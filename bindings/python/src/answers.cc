@@ -83,11 +83,9 @@ Answer plan_recording(const SharedRecording& recording, std::size_t device,
     report(-1, "planning " + trace.name);
     auto planned = std::make_shared<PlannedTrace>(plan_trace(trace, options));
     planned->report.capacity_bytes = capacity_bytes;
-    return Answer{plan_json(planned->report),
-                  [planned](std::size_t) { return plan_text(planned->report); },
-                  [planned](const std::string& path) {
-                    write_file(path, format_plan(planned->plan));
-                  }};
+    return Answer{
+        plan_json(planned->report), [planned](std::size_t) { return plan_text(planned->report); },
+        [planned](const std::string& path) { write_file(path, format_plan(planned->plan)); }};
   });
 }
 
@@ -105,19 +103,18 @@ Answer replay_recordings(const std::vector<SharedRecording>& recordings,
     std::vector<Workload> workloads;
     for (const SharedRecording& recording : recordings)
       for (const Trace& trace : recording->snapshot.traces) workloads.emplace_back(trace);
-    auto results = std::make_shared<const std::vector<SurveyResult>>(
-        survey(workloads, options,
-               [&](std::size_t done, std::size_t all, std::string_view trace,
-                   std::string_view policy, std::string_view step) {
-                 report(static_cast<double>(done) / static_cast<double>(all),
-                        std::string(step) + " " + std::string(trace) + " over " +
-                            std::string(policy));
-               }));
+    auto results = std::make_shared<const std::vector<SurveyResult>>(survey(
+        workloads, options,
+        [&](std::size_t done, std::size_t all, std::string_view trace, std::string_view policy,
+            std::string_view step) {
+          report(static_cast<double>(done) / static_cast<double>(all),
+                 std::string(step) + " " + std::string(trace) + " over " + std::string(policy));
+        }));
     for (const SurveyResult& result : *results)
       if (!result.error.empty())
         throw InternalError(result.trace + " over " + result.policy + ": " + result.error);
-    return Answer{report_json(*results), [results](std::size_t) { return report_table(*results); },
-                  {}};
+    return Answer{
+        report_json(*results), [results](std::size_t) { return report_table(*results); }, {}};
   });
 }
 
@@ -136,7 +133,7 @@ Page view_recording(const SharedRecording& recording, std::size_t device,
     options.segments = recording->snapshot.segments;
     const ViewData data = make_view(trace, options, ColumnsAt::kPage);
     report(-1, "writing the page");
-    return Page{make_page(viewer_page(), data), data.figures};
+    return Page{make_page(command::viewer_page(), data), data.figures};
   });
 }
 
@@ -197,8 +194,12 @@ void bind_answers(nb::module_& module) {
              nb::arg("options"), nb::arg("plan_file"), progress);
   module.def("view", &view_recording, nb::arg("recording"), nb::arg("device"), nb::arg("policies"),
              nb::arg("capacity_bytes"), nb::arg("conf"), nb::arg("lag_ns"), progress);
-  module.def("diff", &diff_recordings, nb::arg("before"), nb::arg("after"),
-             nb::arg("ignore_lines"), progress);
+  module.def("diff", &diff_recordings, nb::arg("before"), nb::arg("after"), nb::arg("ignore_lines"),
+             progress);
+  module.def("write_file", [](const std::string& path, const std::string& bytes) {
+    const nb::gil_scoped_release release;
+    write_file(path, bytes);
+  });
   module.def("policies", &policy_list);
   module.def("parse_bytes", [](const std::string& text) { return parse_byte_size(text); });
   module.def("format_bytes", &format_byte_size);

@@ -43,8 +43,7 @@ struct Geometry {
 };
 
 struct ArrayObject {
-  PyObject_HEAD
-  DataPtr data;
+  PyObject_HEAD DataPtr data;
   std::int64_t size_bytes;
   PyObject* owner;
   Geometry* geometry;  // null: a row of bytes
@@ -182,10 +181,10 @@ PyObject* array_interface(PyObject* self, void*) {
   // NumPy keeps the object that it asked; the bytes cannot be freed as long as it does, but a
   // free() could not know of it. So an array that was shown this way is not freed early.
   ++a->exports;
-  return Py_BuildValue("{s:i,s:s,s:(KO),s:N,s:O}", "version", 3, "typestr", a->type->typestr, "data",
-                       static_cast<unsigned long long>(
-                           reinterpret_cast<std::uintptr_t>(a->data.get())),
-                       Py_False, "shape", shape, "strides", Py_None);
+  return Py_BuildValue(
+      "{s:i,s:s,s:(KO),s:N,s:O}", "version", 3, "typestr", a->type->typestr, "data",
+      static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(a->data.get())), Py_False,
+      "shape", shape, "strides", Py_None);
 }
 
 // What a consumer of DLPack holds: a reference to the array.
@@ -238,9 +237,7 @@ PyObject* get_nbytes(PyObject* self, void*) { return PyLong_FromLongLong(array(s
 PyObject* get_itemsize(PyObject* self, void*) { return PyLong_FromLong(array(self)->type->bytes); }
 PyObject* get_ndim(PyObject* self, void*) { return PyLong_FromLong(dimensions(array(self))); }
 PyObject* get_freed(PyObject* self, void*) { return PyBool_FromLong(array(self)->freed ? 1 : 0); }
-PyObject* get_address(PyObject* self, void*) {
-  return PyLong_FromVoidPtr(array(self)->data.get());
-}
+PyObject* get_address(PyObject* self, void*) { return PyLong_FromVoidPtr(array(self)->data.get()); }
 PyObject* get_owner(PyObject* self, void*) {
   PyObject* owner = array(self)->owner == nullptr ? Py_None : array(self)->owner;
   Py_INCREF(owner);
@@ -300,7 +297,8 @@ PyMethodDef methods[] = {
 
 PyGetSetDef properties[] = {
     {"shape", &get_shape, nullptr, "Lengths of the dimensions.", nullptr},
-    {"strides", &get_strides, nullptr, "Bytes from one element to the next, by dimension.", nullptr},
+    {"strides", &get_strides, nullptr, "Bytes from one element to the next, by dimension.",
+     nullptr},
     {"dtype", &get_dtype, nullptr, "The kind of element, by NumPy's name.", nullptr},
     {"nbytes", &get_nbytes, nullptr, "Bytes asked for.", nullptr},
     {"itemsize", &get_itemsize, nullptr, "Bytes of an element.", nullptr},
@@ -355,7 +353,8 @@ const ElementType& element_type(nb::handle dtype) {
   for (const ElementType& type : kTypes)
     if (name == type.name) return type;
   std::string known;
-  for (const ElementType& type : kTypes) known += (known.empty() ? "" : ", ") + std::string(type.name);
+  for (const ElementType& type : kTypes)
+    known += (known.empty() ? "" : ", ") + std::string(type.name);
   throw InvalidArgument(fmt::format("dtype \"{}\" is not known: there are {}", name, known));
 }
 
@@ -402,8 +401,7 @@ PyObject* make_array(DataPtr data, std::size_t size_bytes, nb::handle owner, boo
 }
 
 const DataPtr& block_of(nb::handle object) {
-  if (Py_TYPE(object.ptr()) != array_class)
-    throw nb::type_error("give a tenon.Array");
+  if (Py_TYPE(object.ptr()) != array_class) throw nb::type_error("give a tenon.Array");
   const ArrayObject* a = array(object.ptr());
   if (a->freed) throw InvalidArgument("the array was freed");
   return a->data;

@@ -15,16 +15,16 @@ namespace nb = nanobind;
 
 // A kind of element: how NumPy, the buffer protocol and DLPack name it.
 struct ElementType {
-  const char* name;            // "float32"
-  const char* typestr;         // of __array_interface__; null: none
-  const char* buffer_format;   // of the buffer protocol; null: none
+  const char* name;           // "float32"
+  const char* typestr;        // of __array_interface__; null: none
+  const char* buffer_format;  // of the buffer protocol; null: none
   std::uint8_t dlpack_code;
   std::uint8_t dlpack_bits;
   std::uint8_t bytes;
 };
 
-// From a name, a NumPy dtype or scalar type, or a PyTorch dtype. Throws InvalidArgument, listing the
-// known names.
+// From a name, a NumPy dtype or scalar type, or a PyTorch dtype. Throws InvalidArgument, listing
+// the known names.
 const ElementType& element_type(nb::handle dtype);
 // The type of bytes.
 const ElementType& byte_type();

@@ -1,8 +1,7 @@
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-
-#include <fmt/format.h>
 
 #include "allocators.h"
 #include "memory.h"
@@ -50,37 +49,59 @@ Stream PythonDevice::stream(std::uint32_t id) const {
 }
 
 void bind_devices(nb::module_& module) {
-  nb::class_<PythonDevice>(module, "Device")
-      .def_prop_ro("name",
-                   [](PythonDevice& d) { return to_string(d.backend().device()); })
-      .def_prop_ro("description", [](PythonDevice& d) { return d.backend().description(); })
-      .def_prop_ro("readable", &PythonDevice::readable)
-      .def_prop_ro("total_bytes", [](PythonDevice& d) { return d.backend().memory().total_bytes; })
-      .def_prop_ro("free_bytes", [](PythonDevice& d) { return d.backend().memory().free_bytes; })
-      .def("create_stream", &PythonDevice::create_stream)
-      .def("destroy_stream", &PythonDevice::destroy_stream, nb::arg("stream"))
-      .def("synchronize",
-           [](PythonDevice& d) { d.backend().synchronize(); },
-           nb::call_guard<nb::gil_scoped_release>())
-      .def("advance_to",
-           [](PythonDevice& d, std::uint64_t time_ns) {
-             d.simulation("advance_to").advance_to(time_ns);
-           },
-           nb::arg("time_ns"))
-      .def("queue_work",
-           [](PythonDevice& d, std::uint32_t stream) {
-             d.simulation("queue_work").queue_work(d.stream(stream));
-           },
-           nb::arg("stream") = 0)
-      .def_prop_ro("now_ns", [](PythonDevice& d) { return d.simulation("now_ns").now_ns(); })
-      .def_prop_ro("used_bytes",
-                   [](PythonDevice& d) { return d.simulation("used_bytes").used_bytes(); })
-      .def_prop_ro("peak_used_bytes",
-                   [](PythonDevice& d) { return d.simulation("peak_used_bytes").peak_used_bytes(); })
-      .def_prop_ro("driver_calls",
-                   [](PythonDevice& d) { return d.backend().ledger().memory_calls(); })
-      .def_prop_ro("driver_stall_ns",
-                   [](PythonDevice& d) { return d.backend().ledger().stall_ns; });
+  nb::class_<PythonDevice>(
+      module, "Device",
+      "Memory that allocators stand on: `host_device()` or `sim_device(...)`.\n\n"
+      "What a simulated one has besides (its clock, its driver's costs) raises "
+      "ValueError for the host.")
+      .def_prop_ro(
+          "name", [](PythonDevice& d) { return to_string(d.backend().device()); },
+          "Like \"cpu:0\" or \"sim:0\".")
+      .def_prop_ro(
+          "description", [](PythonDevice& d) { return d.backend().description(); },
+          "What it is, in a line.")
+      .def_prop_ro("readable", &PythonDevice::readable,
+                   "Whether its bytes can be read and written here.")
+      .def_prop_ro(
+          "total_bytes", [](PythonDevice& d) { return d.backend().memory().total_bytes; },
+          "Its memory.")
+      .def_prop_ro(
+          "free_bytes", [](PythonDevice& d) { return d.backend().memory().free_bytes; },
+          "What is not held from it.")
+      .def("create_stream", &PythonDevice::create_stream,
+           "A new stream's number; 0 is the default.")
+      .def("destroy_stream", &PythonDevice::destroy_stream, nb::arg("stream"), "Ends a stream.")
+      .def(
+          "synchronize", [](PythonDevice& d) { d.backend().synchronize(); },
+          nb::call_guard<nb::gil_scoped_release>(), "Waits for all work.")
+      .def(
+          "advance_to",
+          [](PythonDevice& d, std::uint64_t time_ns) {
+            d.simulation("advance_to").advance_to(time_ns);
+          },
+          nb::arg("time_ns"), "Moves a simulated device's clock on.")
+      .def(
+          "queue_work",
+          [](PythonDevice& d, std::uint32_t stream) {
+            d.simulation("queue_work").queue_work(d.stream(stream));
+          },
+          nb::arg("stream") = 0, "A simulated device: the host queues work on the stream now.")
+      .def_prop_ro(
+          "now_ns", [](PythonDevice& d) { return d.simulation("now_ns").now_ns(); },
+          "A simulated device's clock.")
+      .def_prop_ro(
+          "used_bytes", [](PythonDevice& d) { return d.simulation("used_bytes").used_bytes(); },
+          "Held from a simulated device.")
+      .def_prop_ro(
+          "peak_used_bytes",
+          [](PythonDevice& d) { return d.simulation("peak_used_bytes").peak_used_bytes(); },
+          "Most ever held from a simulated device.")
+      .def_prop_ro(
+          "driver_calls", [](PythonDevice& d) { return d.backend().ledger().memory_calls(); },
+          "Driver calls that change memory, so far.")
+      .def_prop_ro(
+          "driver_stall_ns", [](PythonDevice& d) { return d.backend().ledger().stall_ns; },
+          "Time in driver calls and in waits for the device, so far.");
   module.def("host_device", [] { return std::make_shared<PythonDevice>(); });
   module.def(
       "sim_device",

@@ -76,11 +76,16 @@ void translate(const std::exception_ptr& thrown, void*) {
 
 }  // namespace
 
+void refuse_subinterpreters() {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
+    throw nb::import_error("tenon is for the main interpreter, not for subinterpreters");
+}
+
 void bind_errors(nb::module_& module) {
-  classes.parse_error =
-      add_class(module, "ParseError", PyExc_ValueError,
-                "A file that cannot be read.\n\nAttributes: name, line, column (from 1; 0 where the "
-                "format has none), reason.");
+  classes.parse_error = add_class(
+      module, "ParseError", PyExc_ValueError,
+      "A file that cannot be read.\n\nAttributes: name, line, column (from 1; 0 where the "
+      "format has none), reason.");
   classes.out_of_memory =
       add_class(module, "OutOfMemoryError", PyExc_MemoryError,
                 "A request that an allocator could not meet.\n\nAttributes: allocator, device, "

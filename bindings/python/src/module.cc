@@ -8,10 +8,13 @@
 #include "memory.h"
 #include "recording.h"
 #include "rows.h"
+#include "tenon/base/version.h"
 
 NB_MODULE(_core, module) {
   using namespace tenon::python;
+  refuse_subinterpreters();
   module.doc() = "Tenon's compiled part; use the package tenon.";
+  module.attr("version") = TENON_VERSION;
   bind_errors(module);
   bind_rows(module);
   bind_recording(module);

@@ -141,8 +141,7 @@ void bind_recording(nb::module_& module) {
       .def_prop_ro("warnings", [](const DeviceRecording& d) { return d.trace().warnings; })
       .def_prop_ro("block_count", [](const DeviceRecording& d) { return d.trace().blocks; })
       .def_prop_ro("early_blocks", [](const DeviceRecording& d) { return d.trace().early_blocks; })
-      .def_prop_ro("site_count",
-                   [](const DeviceRecording& d) { return d.trace().sites->sites(); })
+      .def_prop_ro("site_count", [](const DeviceRecording& d) { return d.trace().sites->sites(); })
       .def("live_peak_bytes", [](const DeviceRecording& d) { return d.trace().live_peak_bytes(); })
       .def("traced_peak_bytes",
            [](const DeviceRecording& d) { return d.trace().traced_peak_bytes(); })
@@ -153,8 +152,8 @@ void bind_recording(nb::module_& module) {
            [](const DeviceRecording& d) { return rows_of(d.recording, d.trace().marks); })
       .def("block_rows", &block_rows, nb::call_guard<nb::gil_scoped_release>())
       .def("stack", &stack_of)
-      .def("label",
-           [](const DeviceRecording& d, std::uint32_t site) { return sites_with(d, site).label(site); })
+      .def("label", [](const DeviceRecording& d,
+                       std::uint32_t site) { return sites_with(d, site).label(site); })
       .def("tag",
            [](const DeviceRecording& d, std::uint32_t site) {
              const SiteTable& sites = sites_with(d, site);
@@ -176,9 +175,11 @@ void bind_recording(nb::module_& module) {
   module.def("segment_block_rows", &segment_block_rows);
   module.def("save_recording", &save, nb::arg("recording"), nb::arg("path"),
              nb::arg("progress").none());
-  module.def("parse_op", [](std::uint8_t op) {
-    return std::string(trace_op_name(static_cast<TraceOp>(op)));
-  });
+  // Throws for a path whose ending names no format.
+  module.def("check_trace_path",
+             [](const std::string& path) { static_cast<void>(traces_format(path)); });
+  module.def("op_name",
+             [](std::uint8_t op) { return std::string(trace_op_name(static_cast<TraceOp>(op))); });
   module.def("mark_kind", [](std::uint8_t kind) {
     return std::string(mark_kind_name(static_cast<MarkKind>(kind)));
   });

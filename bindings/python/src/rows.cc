@@ -10,8 +10,8 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
   const Rows* rows = nb::inst_ptr<Rows>(self);
   static char nothing = 0;  // consumers want an address also for no bytes
   void* data = rows->count == 0 ? &nothing : const_cast<void*>(rows->data);
-  return PyBuffer_FillInfo(view, self, data, static_cast<Py_ssize_t>(rows->count * rows->item_bytes),
-                           1, flags);
+  return PyBuffer_FillInfo(view, self, data,
+                           static_cast<Py_ssize_t>(rows->count * rows->item_bytes), 1, flags);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
-
-#include <fmt/format.h>
 
 #include <deque>
 #include <memory>
@@ -24,7 +24,8 @@ namespace tenon::python {
 namespace {
 
 // Things that must end on the thread that began them, the last begun first. C++ scopes do so by
-// themselves; Python's `with` does too, unless a generator or a program's own calls break the order.
+// themselves; Python's `with` does too, unless a generator or a program's own calls break the
+// order.
 thread_local std::vector<const void*> open_here;
 
 void begin_nested(const void* thing) { open_here.push_back(thing); }
@@ -37,7 +38,8 @@ void end_nested(const void* thing, const char* what) {
 
 class PythonScope {
  public:
-  explicit PythonScope(nb::object owner) : owner_(std::move(owner)) {}
+  explicit PythonScope(PythonAllocator& allocator)
+      : allocator_(allocator), owner_(nb::borrow(allocator.object())) {}
   ~PythonScope() {
     // Was never ended: nobody can say that its order is right, so its memory stays.
     if (scope_) static_cast<void>(scope_.release());
@@ -45,38 +47,37 @@ class PythonScope {
 
   void enter() {
     if (scope_) throw std::runtime_error("the scope is open already");
-    PythonAllocator& owner = allocator();
-    scope_ = std::make_unique<Scope>(scope_pool_of(owner.allocator()));
+    scope_ = std::make_unique<Scope>(scope_pool_of(allocator_.allocator()));
     begin_nested(this);
   }
   void exit() {
     if (!scope_) throw std::runtime_error("the scope is not open");
     end_nested(this, "scope");
     scope_.reset();
-    report_ = scope_pool_of(allocator().allocator())->last_report();
+    report_ = scope_pool_of(allocator_.allocator())->last_report();
   }
   nb::object allocate(std::size_t size_bytes) {
     DataPtr data = place(size_bytes);
-    return nb::steal(make_array(std::move(data), size_bytes, owner_, allocator().readable()));
+    return nb::steal(make_array(std::move(data), size_bytes, owner_, allocator_.readable()));
   }
   nb::object empty(const std::vector<std::int64_t>& shape, nb::handle dtype) {
     const ElementType& type = element_type(dtype);
     const std::size_t size_bytes = bytes_of(shape, type);
     DataPtr data = place(size_bytes);
     return nb::steal(
-        make_array(std::move(data), size_bytes, owner_, allocator().readable(), type, shape));
+        make_array(std::move(data), size_bytes, owner_, allocator_.readable(), type, shape));
   }
   ScopeReport report() const { return scope_ ? scope_->arena().report() : report_; }
   nb::object owner() const { return owner_; }
 
  private:
-  PythonAllocator& allocator() const { return *nb::inst_ptr<PythonAllocator>(owner_); }
   DataPtr place(std::size_t size_bytes) {
     if (!scope_) throw InvalidArgument("the scope is not open: use it in a with statement");
     return scope_->arena().allocate(size_bytes);
   }
 
-  const nb::object owner_;
+  PythonAllocator& allocator_;
+  const nb::object owner_;  // keeps it
   std::unique_ptr<Scope> scope_;
   ScopeReport report_;
 };
@@ -166,22 +167,22 @@ template <typename T>
 void bind_with(nb::class_<T>& bound) {
   bound
       .def("__enter__",
-           [](nb::handle self) {
-             nb::inst_ptr<T>(self)->enter();
-             return nb::borrow(self);
+           [](T& self) {
+             self.enter();
+             return nb::find(self);
            })
-      .def("__exit__",
-           [](T& self, nb::handle, nb::handle, nb::handle) { self.exit(); },
-           nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
+      .def(
+          "__exit__", [](T& self, nb::handle, nb::handle, nb::handle) { self.exit(); },
+          nb::arg("type").none(), nb::arg("value").none(), nb::arg("traceback").none());
 }
 
 }  // namespace
 
 void bind_scopes(nb::module_& module) {
   nb::class_<PythonScope> scope(module, "Scope");
-  scope.def(nb::init<nb::object>(), nb::arg("allocator"))
+  scope.def(nb::init<PythonAllocator&>(), nb::arg("allocator"))
       .def("allocate", &PythonScope::allocate, nb::arg("nbytes"))
-      .def("empty_of", &PythonScope::empty, nb::arg("shape"), nb::arg("dtype"))
+      .def("empty_of", &PythonScope::empty, nb::arg("shape"), nb::arg("dtype").none())
       .def_prop_ro("allocator", &PythonScope::owner)
       .def("report", [](const PythonScope& self) {
         const ScopeReport report = self.report();

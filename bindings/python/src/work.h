@@ -16,10 +16,10 @@ namespace nb = nanobind;
 // done. Called from any thread, one call at a time; the newest call counts.
 using Report = std::function<void(double share, std::string step)>;
 
-// Runs `job` on a thread of its own, without the GIL, and waits for it. Meanwhile the calling thread
-// looks for signals and calls progress(share or None, step), 20 times a second at most. An exception
-// from either (KeyboardInterrupt) asks the job to stop (base/interruption.h) and is thrown once it
-// has; else what the job throws is thrown. `progress` may be None. Requires the GIL.
+// Runs `job` on a thread of its own, without the GIL, and waits for it. Meanwhile the calling
+// thread looks for signals and calls progress(share or None, step), 20 times a second at most. An
+// exception from either (KeyboardInterrupt) asks the job to stop (base/interruption.h) and is
+// thrown once it has; else what the job throws is thrown. `progress` may be None. Requires the GIL.
 void run_interruptible(nb::handle progress, const std::function<void(const Report&)>& job);
 
 template <typename Job>
