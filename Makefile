@@ -3,9 +3,12 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-python wheel bench-python test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress asan tsan debug clean
+.PHONY: help setup build test test-python wheel bench-python test-install test-aarch64 test-viewer package test-package demo benchmarks bench cuda-programs bench-cuda check-cuda stress asan tsan debug clean
 
 help:
+	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
+	@echo "make test-aarch64  cross-compile tenon::memory and run its tests under qemu-user"
+	@echo "make package       Debian packages, into build/packages; make test-package installs and runs them"
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
@@ -30,6 +33,20 @@ build: setup
 
 test: build
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure
+
+test-install: build
+	@tests/install/test_install.sh $(BUILD) --from-source
+
+test-aarch64:
+	@scripts/setup.sh packages-aarch64.txt
+	@tests/aarch64/run.sh build-aarch64 $(JOBS)
+
+package: build
+	@scripts/setup.sh packages-package.txt
+	@scripts/package.sh $(BUILD)
+
+test-package: package
+	@scripts/test_package.sh $(BUILD)
 
 test-viewer: build
 	@scripts/test_viewer.sh $(BUILD)

@@ -29,8 +29,10 @@ bench_host_peers|the host allocator beside glibc, mimalloc, jemalloc, tcmalloc a
 bench_two_threads|two threads on two streams beside one
 bench_pool_seed|a memory pool beside its driver and a cached allocator
 bench_planning|static plans and advice: hard problems, shipped traces, time
+bench_verdict|categories of memory: programs whose categories are known
 bench_robson|the worst case: Robson's adversary against every policy
 bench_import|reading recordings: speed and memory
+bench_large_files|huge recordings and many ranks: time and memory of each subcommand
 bench_recorder|what leaving a recorder on costs
 bench_metadata|tensors: what making, viewing and copying a handle costs
 bench_operators|operators on one thread and two, beside libtorch where it is installed, OpenBLAS and oneDNN

@@ -4,34 +4,32 @@
 #   tensor   tensors, operators, gradients     fmt, zlib, nlohmann-json, Highway, OpenBLAS, oneDNN
 #   command  the program `tenon`               lab's, and CLI11; with tensor, also its training part
 #   torch    PyTorch's allocator on a GPU      lab's
+#   preload  the host's malloc                 lab's
+#   c        the C interface                   lab's
 #   python   the package `tenon` for Python    lab's, CLI11 and nanobind; only where it is asked for
-set(tenon_all memory lab tensor command torch)
+set(tenon_all memory lab tensor command torch preload c)
 set(tenon_known ${tenon_all} python)
-if(DEFINED CACHE{TENON_COMPONENTS} OR DEFINED TENON_COMPONENTS OR NOT PROJECT_IS_TOP_LEVEL)
-  set(tenon_whole OFF)
-else()
-  set(tenon_whole ON)
+if(NOT DEFINED TENON_COMPONENTS AND PROJECT_IS_TOP_LEVEL)
+  set(TENON_COMPONENTS ${tenon_all})
+elseif(NOT DEFINED TENON_COMPONENTS)
+  set(TENON_COMPONENTS memory)  # a project that uses Tenon names what else it wants
 endif()
-if(PROJECT_IS_TOP_LEVEL)
-  set(tenon_default ${tenon_all})
-else()
-  set(tenon_default memory)  # a project that uses Tenon names what else it wants
-endif()
-set(TENON_COMPONENTS ${tenon_default} CACHE STRING "Parts to build: ${tenon_known}")
 foreach(component IN LISTS TENON_COMPONENTS)
   if(NOT component IN_LIST tenon_known)
     message(FATAL_ERROR "TENON_COMPONENTS: \"${component}\" is no component; there are ${tenon_known}")
   endif()
 endforeach()
 # What a component stands on is built with it.
-if("command" IN_LIST TENON_COMPONENTS OR "torch" IN_LIST TENON_COMPONENTS OR
-   "python" IN_LIST TENON_COMPONENTS)
-  list(APPEND TENON_COMPONENTS lab)
-endif()
+foreach(component command torch preload c python)
+  if(component IN_LIST TENON_COMPONENTS)
+    list(APPEND TENON_COMPONENTS lab)
+  endif()
+endforeach()
 list(APPEND TENON_COMPONENTS memory)
 list(REMOVE_DUPLICATES TENON_COMPONENTS)
 
 # Tests need every component.
+set(tenon_whole ${PROJECT_IS_TOP_LEVEL})
 foreach(component IN LISTS tenon_all)
   if(NOT component IN_LIST TENON_COMPONENTS)
     set(tenon_whole OFF)
@@ -44,7 +42,9 @@ option(TENON_INSTALL "Install rules" ${PROJECT_IS_TOP_LEVEL})
 set(TENON_SANITIZE "" CACHE STRING "Sanitizers for every target, e.g. address,undefined or thread")
 
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
+if(NOT TARGET fmt::fmt)  # a project that Tenon is part of may bring its own
+  find_package(fmt REQUIRED)
+endif()
 if("lab" IN_LIST TENON_COMPONENTS OR "tensor" IN_LIST TENON_COMPONENTS)
   find_package(nlohmann_json REQUIRED)
   find_package(PkgConfig REQUIRED)

@@ -23,7 +23,11 @@ function(tenon_install_library name requires requires_private libs_private)
   endif()
   install(EXPORT Tenon_${name} NAMESPACE tenon:: FILE Tenon_${name}.cmake
           DESTINATION ${tenon_cmake_folder} COMPONENT libtenon-dev)
+  tenon_install_pkg_config(${name} "${requires}" "${requires_private}"
+                           "${libs_private} -pthread -ldl")
+endfunction()
 
+function(tenon_install_pkg_config name requires requires_private libs_private)
   set(pc_name tenon-${name})
   # Relative to the file itself, so that the tree may be moved.
   file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
@@ -34,7 +38,7 @@ function(tenon_install_library name requires requires_private libs_private)
   endif()
   set(pc_requires "${requires}")
   set(pc_requires_private "${requires_private}")
-  set(pc_libs_private "${libs_private} -pthread -ldl")
+  set(pc_libs_private "${libs_private}")
   if(NOT TENON_SHARED)  # the static library brings nothing along
     set(pc_requires "${pc_requires} ${pc_requires_private}")
     set(pc_libs "${pc_libs} ${pc_libs_private}")
@@ -57,6 +61,20 @@ endif()
 if(TARGET tenon_tensor)
   tenon_install_library(tensor "tenon-memory fmt" "zlib libhwy openblas" "-ldnnl -lgomp")
   tenon_install_headers(tensor ops autograd nn)
+endif()
+if(TARGET tenon_c)
+  install(TARGETS tenon_c EXPORT Tenon_c
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libtenon
+          NAMELINK_COMPONENT libtenon-dev)
+  install(EXPORT Tenon_c NAMESPACE tenon:: FILE Tenon_c.cmake
+          DESTINATION ${tenon_cmake_folder} COMPONENT libtenon-dev)
+  install(FILES ${PROJECT_SOURCE_DIR}/bindings/c/include/tenon/tenon.h
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tenon COMPONENT libtenon-dev)
+  tenon_install_pkg_config(c "" "" "")
+endif()
+if(TARGET tenon_preload)
+  # Not for linking: no name without a version for the linker to find.
+  install(TARGETS tenon_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libtenon)
 endif()
 if(TARGET tenon_command)
   install(TARGETS tenon_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tenon)

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "repeated.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
@@ -27,34 +28,6 @@ double processor_seconds() {
   timespec now = {};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
-}
-
-// The trace again and again, until the file that it makes has about so many bytes.
-Trace repeated(const Trace& once, double bytes_once, double bytes) {
-  Trace all = once;
-  const std::int64_t period = static_cast<std::int64_t>(once.duration_us()) + 1;
-  // What stays live is freed at the end of each repetition.
-  std::vector<bool> live(once.blocks, false);
-  for (const TraceEvent& event : once.events)
-    live[event.block] = event.op != TraceOp::kFreeCompleted;
-  std::vector<TraceEvent> closing;
-  for (const TraceEvent& event : once.events)
-    if (event.op == TraceOp::kAlloc && live[event.block])
-      closing.push_back({period - 1, event.size_bytes, event.block, event.stream,
-                         TraceOp::kFreeCompleted, event.site});
-  all.events.insert(all.events.end(), closing.begin(), closing.end());
-  const std::vector<TraceEvent> one = all.events;
-  const std::vector<std::uint64_t> addresses = all.addresses;
-  for (int times = 1; times < bytes / bytes_once; ++times) {
-    for (TraceEvent event : one) {
-      event.time_us += times * period;
-      event.block += static_cast<std::uint32_t>(times) * once.blocks;
-      all.events.push_back(event);
-    }
-    all.addresses.insert(all.addresses.end(), addresses.begin(), addresses.end());
-    all.blocks += once.blocks;
-  }
-  return all;
 }
 
 struct Reading {
@@ -122,7 +95,8 @@ int main(int argc, char** argv) {
     const Snapshot once = load_snapshot(folder + "gpt2.pickle");
     const auto bytes_once = static_cast<double>(std::filesystem::file_size(folder + "gpt2.pickle"));
     const Trace all =
-        repeated(once.traces[0], bytes_once * 0.75, static_cast<double>(wanted));
+        bench::repeated(once.traces[0], static_cast<int>(static_cast<double>(wanted) /
+                                                         (bytes_once * 0.75)) + 1);
     write_file(pickle, format_snapshot(std::span(&all, 1), once.segments));
     write_csv(all, csv);
     ::_exit(0);

@@ -82,8 +82,8 @@ void* DeviceMemory::allocate(std::uint64_t size_bytes, cu::Stream stream) {
   const Stream on = number_of(stream);
   std::shared_ptr<Pool> pool;
   if (open_pools_.load(std::memory_order_acquire) != 0) [[unlikely]] pool = pool_for(stream);
-  DataPtr block = pool == nullptr ? allocator_->allocate_on(size_bytes, on)
-                                  : pool->memory->allocate_on(size_bytes, on);
+  DeviceAllocator& from = pool == nullptr ? *allocator_ : *pool->memory;
+  DataPtr block = allocate_from(from, size_bytes, on);
   if (pool != nullptr) ++pool->blocks;
   void* const data = block.get();
   const std::lock_guard lock(held_lock_);
@@ -91,6 +91,27 @@ void* DeviceMemory::allocate(std::uint64_t size_bytes, cu::Stream stream) {
                                        pool.get()}));
   static_cast<void>(block.release_context());
   return data;
+}
+
+// While another stream captures a graph, memory that may still be in use cannot be waited for: the
+// request is out of memory, which a program may catch, and not an error of the device.
+DataPtr DeviceMemory::allocate_from(DeviceAllocator& allocator, std::uint64_t size_bytes,
+                                    Stream stream) {
+  try {
+    return allocator.allocate_on(size_bytes, stream);
+  } catch (const CaptureRefusal& refusal) {
+    const AllocatorStats stats = allocator.stats();
+    OutOfMemoryDetails details;
+    details.allocator = settings_.policy;
+    details.device = to_string(backend_.device());
+    details.requested_bytes = size_bytes;
+    details.allocated_bytes = static_cast<std::uint64_t>(stats.allocated_bytes[0].current);
+    details.reserved_bytes = static_cast<std::uint64_t>(stats.reserved_bytes[0].current);
+    details.limit_bytes = most_bytes();
+    details.advice = fmt::format("{}, so free memory could not be given back; free memory before "
+                                 "the capture begins", refusal.what());
+    throw OutOfMemory(std::move(details));
+  }
 }
 
 bool DeviceMemory::free(void* data) {
@@ -152,10 +173,11 @@ void DeviceMemory::empty_cache() {
 }
 
 void DeviceMemory::set_fraction(double fraction) {
-  if (!(fraction > 0 && fraction <= 1))
-    throw InvalidArgument(fmt::format("memory fraction {} is not above 0 and up to 1", fraction));
+  if (!(fraction >= 0 && fraction <= 1))
+    throw InvalidArgument(fmt::format("memory fraction {} is not from 0 to 1", fraction));
   const auto total = static_cast<double>(backend_.limits().recommended_working_set_bytes);
-  const auto limit = static_cast<std::uint64_t>(fraction * total);
+  // To the backend 0 means no limit; one byte refuses every request as well.
+  const std::uint64_t limit = std::max<std::uint64_t>(static_cast<std::uint64_t>(fraction * total), 1);
   const std::lock_guard lock(pools_mutex_);
   fraction_ = fraction;
   backend_.set_limit(settings_.limit_bytes == 0 ? limit : std::min(limit, settings_.limit_bytes));

@@ -54,8 +54,10 @@ class DeviceMemory {
   // While a pool is open, a graph may be under capture, which leaves little that can be given back:
   // what the device then refuses is left alone.
   void empty_cache();
-  void set_fraction(double fraction);
+  void set_fraction(double fraction);  // 0: no request is served
   double fraction() const;
+  // The limit in force, or what the device has.
+  std::uint64_t most_bytes() const { return backend_.memory().total_bytes; }
 
   // Pools count their users: as many releases as begins and retains end one, once its blocks are
   // gone. Throws InvalidArgument for a pool that is open already, or not open, or not in use.
@@ -90,6 +92,7 @@ class DeviceMemory {
   };
 
   Stream number_of(cu::Stream stream);
+  DataPtr allocate_from(DeviceAllocator& allocator, std::uint64_t size_bytes, Stream stream);
   std::shared_ptr<Pool> pool_for(cu::Stream stream) const;
   std::shared_ptr<Pool> find_pool(PoolId id) const;
   std::shared_ptr<Pool> use_pool(PoolId id);

@@ -27,6 +27,10 @@ namespace {
 
 constexpr int kMaxDevices = 64;
 
+// PyTorch's OutOfMemoryObserver: device, bytes asked for, the most that may be held, bytes free.
+using OutOfMemoryObserver = void (*)(int, unsigned long long, unsigned long long,
+                                     unsigned long long);
+
 // The process's settings and devices. Never destroyed: PyTorch frees blocks while the process ends.
 struct Process {
   std::mutex mutex;
@@ -35,6 +39,7 @@ struct Process {
   std::string error;  // of the last call by ctypes, which holds Python's lock
   std::string answer;
   std::size_t log_entries = 0;
+  std::atomic<OutOfMemoryObserver> observer{nullptr};  // asked before out of memory is thrown
   std::atomic<std::uint64_t> complaints{0};  // on stderr
 };
 
@@ -59,6 +64,19 @@ void introduce(DeviceMemory& first, DeviceMemory& second) {
   }
 }
 
+// Copies between devices without a path fail later, so a refused path is reported now.
+void introduce_or_warn(DeviceMemory& first, DeviceMemory& second) {
+  try {
+    introduce(first, second);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tenon_torch: %s and %s cannot reach each other's memory: %s\n",
+                 to_string(first.backend().device()).c_str(),
+                 to_string(second.backend().device()).c_str(), error.what());
+  }
+}
+
+// The driver is looked at here, at the first use of a device, and not by configure(): a script may
+// set CUDA_VISIBLE_DEVICES or fork before that.
 DeviceMemory& make_device(int index) {
   Process& p = process();
   const std::lock_guard lock(p.mutex);
@@ -66,11 +84,16 @@ DeviceMemory& make_device(int index) {
     throw InvalidArgument(fmt::format("there is no cuda:{}", index));
   DeviceMemory* made = p.devices[static_cast<std::size_t>(index)].load();
   if (made != nullptr) return *made;
-  made = new DeviceMemory(cuda_backend(index), p.settings.value_or(Settings{}));
+  const Settings settings = p.settings.value_or(Settings{});
+  CudaBackend& backend = cuda_backend(index);
+  if (const std::uint64_t total = backend.memory().total_bytes; settings.limit_bytes > total)
+    throw InvalidArgument(fmt::format(
+        "the limit, {}, is larger than cuda:{}, which has {}; pass a smaller limit to enable()",
+        format_byte_size(settings.limit_bytes), index, format_byte_size(total)));
+  made = new DeviceMemory(backend, settings);
   if (p.log_entries != 0) made->log_events(p.log_entries);
   for (const auto& other : p.devices)
-    if (DeviceMemory* there = other.load())
-      ignore_refusal([&] { introduce(*there, *made); });
+    if (DeviceMemory* there = other.load()) introduce_or_warn(*there, *made);
   p.devices[static_cast<std::size_t>(index)].store(made, std::memory_order_release);
   return *made;
 }
@@ -178,18 +201,6 @@ void configure(const char* policy, const char* limit, const char* conf, const ch
   parse_caching_settings(settings.conf);
   if (*limit != '\0' && settings.limit_bytes == 0)
     throw InvalidArgument("a limit of 0 leaves no memory at all");
-  const auto driver = CudaDriver::standard();
-  driver->require_same_process();
-  for (int i = 0; i < driver->device_count(); ++i) {
-    cu::DeviceId id = 0;
-    std::size_t total = 0;
-    driver->call(driver->device_get, &id, i);
-    driver->call(driver->device_total_mem, &total, id);
-    if (settings.limit_bytes > total)
-      throw InvalidArgument(fmt::format("the limit, {}, is larger than cuda:{}, which has {}",
-                                        format_byte_size(settings.limit_bytes), i,
-                                        format_byte_size(total)));
-  }
   if (p.settings)
     throw std::runtime_error(
         fmt::format("tenon_torch is enabled already, with policy {}", p.settings->policy));
@@ -209,7 +220,15 @@ using namespace tenon::torch;
 TENON_TORCH_API void* tenon_malloc(ssize_t size, int index, cu::Stream stream) {
   return for_pytorch("tenon_malloc", [&] {
     const AskingStack stack;
-    return device(index).allocate(static_cast<std::uint64_t>(size), stream);
+    DeviceMemory& memory = device(index);
+    const auto size_bytes = static_cast<std::uint64_t>(size);
+    try {
+      return memory.allocate(size_bytes, stream);
+    } catch (const OutOfMemory&) {
+      if (const OutOfMemoryObserver observer = process().observer.load())
+        observer(index, size_bytes, memory.most_bytes(), memory.backend().memory().free_bytes);
+      throw;
+    }
   });
 }
 
@@ -322,6 +341,11 @@ TENON_TORCH_API int tenon_torch_set_fraction(double fraction, int index) {
 
 TENON_TORCH_API int tenon_torch_fraction(int index) {
   return for_python([&] { process().answer = fmt::format("{}", device(index).fraction()); });
+}
+
+// The observer is called on the thread that runs out of memory, with no lock held; null: none.
+TENON_TORCH_API void tenon_torch_observe_out_of_memory(OutOfMemoryObserver observer) {
+  process().observer = observer;
 }
 
 // One more user of a private pool; tenon_release_pool takes it away.

@@ -1,5 +1,6 @@
 // The locks, checks and error types.
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
@@ -54,7 +55,23 @@ TEST(SpinLock, LetsADescheduledOwnerRun) {
   EXPECT_TRUE(entered);
 }
 
-TEST(BiasedLock, ExcludesOwnerAndOthersBeforeAndAfterItIsShared) {
+TEST(SpinLock, SleepsWhenItWaitsLong) {
+  SpinLock lock;
+  lock.lock();
+  std::int64_t used_ns = 0;
+  std::thread waiting([&] {
+    const std::lock_guard guard(lock);
+    timespec used = {};
+    ASSERT_EQ(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
+    used_ns = used.tv_sec * 1'000'000'000 + used.tv_nsec;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  lock.unlock();
+  waiting.join();
+  EXPECT_LT(used_ns, 50'000'000);
+}
+
+TEST(BiasedLock, ExcludesThreadsThatComeAllAtOnce) {
   BiasedLock lock;
   std::uint64_t plain_counter = 0;
   const auto count = [&](int times) {
@@ -63,15 +80,95 @@ TEST(BiasedLock, ExcludesOwnerAndOthersBeforeAndAfterItIsShared) {
       ++plain_counter;
     }
   };
-  count(1);  // this thread owns it
-  std::thread few([&] { count(static_cast<int>(BiasedLock::kMaxRevocations) / 2); });
-  count(100'000);
-  few.join();
   std::vector<std::thread> many;
   for (int t = 0; t < 3; ++t) many.emplace_back([&] { count(20'000); });
   count(100'000);
   for (std::thread& thread : many) thread.join();
-  EXPECT_EQ(plain_counter, 1 + BiasedLock::kMaxRevocations / 2 + 200'000 + 60'000u);
+  EXPECT_EQ(plain_counter, 160'000u);
+}
+
+// Runs that are long enough for the bias to move, with every thread's last bias still granted while
+// others get theirs.
+TEST(BiasedLock, ExcludesThreadsThatTakeTheBiasFromEachOther) {
+  BiasedLock lock;
+  std::uint64_t plain_counter = 0;
+  std::atomic<int> times_owner = 0;
+  const auto visit = [&](int rounds) {
+    for (int round = 0; round < rounds; ++round) {
+      for (std::uint32_t i = 0; i < 3 * BiasedLock::kFirstTurns; ++i) {
+        const BiasedGuard guard(lock);
+        ++plain_counter;
+        if (i + 1 == 3 * BiasedLock::kFirstTurns && lock.is_owner()) ++times_owner;
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  };
+  std::vector<std::thread> many;
+  for (int t = 0; t < 6; ++t) many.emplace_back([&] { visit(40); });
+  for (std::thread& thread : many) thread.join();
+  EXPECT_EQ(plain_counter, 6u * 40 * 3 * BiasedLock::kFirstTurns);
+  EXPECT_GT(times_owner.load(), 0);
+}
+
+void take(BiasedLock& lock, std::uint32_t times) {
+  for (std::uint32_t i = 0; i < times; ++i) const BiasedGuard guard(lock);
+}
+
+TEST(BiasedLock, IsBiasedAgainAfterAnyNumberOfVisits) {
+  BiasedLock lock;
+  take(lock, 1);
+  EXPECT_TRUE(lock.is_owner());
+  std::atomic<bool> stop = false;
+  std::thread owner([&] {
+    while (!stop) take(lock, 100);
+    take(lock, BiasedLock::kMostTurns);
+    EXPECT_TRUE(lock.is_owner());
+  });
+  take(lock, 100'000);
+  stop = true;
+  owner.join();
+  take(lock, 1 + BiasedLock::kMostTurns);
+  EXPECT_TRUE(lock.is_owner());
+}
+
+TEST(BiasedLock, GoesToTheThreadThatUsesItWhenItsFirstOwnerSleeps) {
+  BiasedLock lock;
+  take(lock, 1);
+  std::thread other([&] {
+    take(lock, BiasedLock::kMostTurns);
+    EXPECT_TRUE(lock.is_owner());
+  });
+  other.join();
+  EXPECT_FALSE(lock.is_owner());
+}
+
+TEST(BiasedLock, StaysALockWhenMoreOwnersAreGoneThanItHasBiases) {
+  BiasedLock lock;
+  std::atomic<int> here = 0;
+  std::vector<std::thread> threads;
+  constexpr int kThreads = static_cast<int>(BiasedLock::kBiases) + 2;
+  for (int t = 0; t < kThreads; ++t)  // one after the other, and all alive until the last has been
+    threads.emplace_back([&, t] {
+      while (here != t) std::this_thread::yield();
+      take(lock, BiasedLock::kMostTurns);
+      ++here;
+      while (here != kThreads) std::this_thread::yield();
+    });
+  for (std::thread& thread : threads) thread.join();
+  take(lock, 1);
+  EXPECT_FALSE(lock.is_owner());
+}
+
+TEST(OwnerGuard, EntersForTheOwnerAlone) {
+  BiasedLock lock;
+  EXPECT_FALSE(OwnerGuard(lock));  // nobody owns it yet
+  take(lock, 1);
+  EXPECT_TRUE(OwnerGuard(lock));
+  std::thread([&] {
+    EXPECT_FALSE(OwnerGuard(lock));
+    const BiasedGuard visit(lock);
+  }).join();
+  EXPECT_FALSE(OwnerGuard(lock));  // it is shared for some turns
 }
 
 // The owner is inside most of the time, and others come rarely enough that it stays biased.
@@ -120,8 +217,8 @@ TEST(BiasedLock, RevokersWaitForAnOwnerThatIsInside) {
   }
 }
 
-TEST(BiasedLock, IsPassedFromOwnerToOwner) {
-  BiasedLock lock(BiasedLock::Owner::kAppointed);
+TEST(AppointedLock, IsPassedFromOwnerToOwner) {
+  AppointedLock lock;
   int counter = 0;
   for (int i = 0; i < 3; ++i) {
     std::thread([&] {
@@ -137,6 +234,26 @@ TEST(BiasedLock, IsPassedFromOwnerToOwner) {
     }).join();
   }
   EXPECT_EQ(counter, 3000);
+}
+
+TEST(AppointedLock, StaysItsOwnersHoweverManyOthersCome) {
+  AppointedLock lock;
+  int counter = 0;
+  {
+    const std::lock_guard guard(lock);
+    lock.become_owner();
+  }
+  const auto count = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      const std::lock_guard guard(lock);
+      ++counter;
+    }
+  };
+  std::thread other([&] { count(20'000); });
+  count(200'000);
+  other.join();
+  EXPECT_EQ(counter, 220'000);
+  EXPECT_TRUE(OwnerGuard(lock));
 }
 
 TEST(Check, FailsWithPlaceConditionAndMessage) {

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 #include "cuda_stand_in/world.h"
 
@@ -24,6 +26,26 @@ using tenon::cu::Result;
   if (w.lost == kErrorDeinitialized) return w.lost;                                                \
   if (!w.initialised) return w.fault(kErrorNotInitialized, name ": no cuInit")
 
+namespace {
+
+// CUDA_VISIBLE_DEVICES, which the driver reads at cuInit alone: ordinals up to the first that names
+// no device. (CUDA C++ Programming Guide, "CUDA Environment Variables".)
+int visible_devices(int devices) {
+  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) return devices;
+  int visible = 0;
+  std::istringstream ordinals(text);
+  for (std::string ordinal; std::getline(ordinals, ordinal, ',');) {
+    char* end = nullptr;
+    const long index = std::strtol(ordinal.c_str(), &end, 10);
+    if (end == ordinal.c_str() || *end != '\0' || index < 0 || index >= devices) break;
+    ++visible;
+  }
+  return visible;
+}
+
+}  // namespace
+
 extern "C" {
 
 Result cuInit(unsigned flags) {
@@ -33,6 +55,7 @@ Result cuInit(unsigned flags) {
   if (const auto it = w.failures.find({"cuInit", number}); it != w.failures.end())
     return it->second;
   if (flags != 0) return w.fault(kErrorInvalidValue, "cuInit: flags");
+  w.setup.devices = visible_devices(w.setup.devices);
   if (w.setup.devices == 0) return kErrorNoDevice;
   w.initialised = true;
   return kSuccess;
@@ -116,6 +139,9 @@ Result cuDeviceGetAttribute(int* value, int attribute, DeviceId) {
     case kAttributeVirtualMemory:
     case kAttributeExportsFileDescriptors:
       *value = w.setup.virtual_memory ? 1 : 0;
+      break;
+    case kAttributeRdmaWithVirtualMemory:
+      *value = w.setup.virtual_memory && w.setup.rdma ? 1 : 0;
       break;
     case kAttributeComputeMajor:
       *value = 9;

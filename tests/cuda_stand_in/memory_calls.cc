@@ -182,8 +182,11 @@ Result cuMemCreate(Allocation* handle, std::size_t size, const AllocationPropert
       properties->location.type != kLocationDevice || properties->location.id < 0 ||
       properties->location.id >= w.setup.devices || properties->win32_handle_metadata != nullptr)
     return w.fault(kErrorInvalidValue, fmt::format("cuMemCreate({}): size or properties", size));
+  if (properties->gpu_direct_rdma_capable != 0 && !w.setup.rdma)
+    return w.fault(kErrorNotSupported, "cuMemCreate: gpuDirectRDMACapable on a device without it");
   const int device = properties->location.id;
   if (!w.has_room(device, size)) return kErrorOutOfMemory;
+  if (properties->gpu_direct_rdma_capable != 0) w.rdma_bytes += size;
   Handle made;
   made.size = size;
   made.device = device;

@@ -23,6 +23,7 @@ void stand_in_take(int device, std::uint64_t bytes);
 
 std::uint64_t stand_in_used(int device);           // physical bytes in use
 std::uint64_t stand_in_calls(const char* function);  // made since the reset
+std::uint64_t stand_in_rdma_bytes();  // created with gpuDirectRDMACapable since the reset
 std::uint64_t stand_in_pinned();                   // bytes of pinned host memory
 // Queued work that has not run yet, over all streams.
 std::uint64_t stand_in_pending();

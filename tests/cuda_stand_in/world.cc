@@ -277,6 +277,7 @@ void apply(World& w, const std::string& key, const std::string& value) {
   if (key == "seed") setup.seed = number();
   if (key == "peers") setup.peers = number() != 0;
   if (key == "virtual_memory") setup.virtual_memory = number() != 0;
+  if (key == "rdma") setup.rdma = number() != 0;
   if (key == "lost") w.lose_after = number();
   if (key == "fail") {  // function:nth:result
     std::istringstream parts(value);
@@ -313,6 +314,7 @@ void World::reset(const std::string& text) {
   modules.clear();
   functions.clear();
   pinned = 0;
+  rdma_bytes = 0;
   std::istringstream settings(text);
   for (std::string setting; std::getline(settings, setting, ',');) {
     const std::size_t equals = setting.find('=');
@@ -361,6 +363,11 @@ void stand_in_fail_any(std::uint64_t nth, int result) {
   const std::lock_guard lock(world().mutex);
   world().fail_in = nth;
   world().fail_with = result;
+}
+
+std::uint64_t stand_in_rdma_bytes() {
+  const std::lock_guard lock(world().mutex);
+  return world().rdma_bytes;
 }
 
 std::uint64_t stand_in_all_calls() {

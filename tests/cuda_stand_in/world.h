@@ -101,6 +101,7 @@ struct Setup {
   std::uint64_t seed = 1;
   bool peers = true;
   bool virtual_memory = true;
+  bool rdma = true;  // of memory that is mapped, too
 };
 
 // All under `mutex`; the functions of the API take it.
@@ -122,6 +123,7 @@ struct World {
   std::vector<ContextState> contexts;
   std::vector<std::uint64_t> used, taken;
   std::uint64_t pinned = 0;
+  std::uint64_t rdma_bytes = 0;  // created with gpuDirectRDMACapable
 
   std::map<std::uint64_t, Piece> pieces;     // by address
   std::map<std::uint64_t, std::uint64_t> ranges;  // address to size

@@ -310,6 +310,19 @@ TEST(CudaBackendTest, PagesThatMayNotBeExportedStayInTheProcess) {
   backend->release_pages(*pages);
 }
 
+// Network cards register memory only if it was created for that, and not every device can.
+TEST(CudaBackendTest, PagesCanBeRegisteredForRdmaWhereTheDeviceCan) {
+  for (const bool can : {true, false}) {
+    StandIn machine(can ? "rdma=1" : "rdma=0");
+    const auto backend = machine.backend();
+    const std::uint64_t before = machine.rdma_bytes();
+    const auto pages = backend->create_pages(kPage);
+    ASSERT_TRUE(pages);
+    EXPECT_EQ(machine.rdma_bytes() - before, can ? kPage : 0u);
+    backend->release_pages(*pages);
+  }
+}
+
 TEST(CudaBackendTest, AForkedChildIsToldToSpawn) {
   const StandIn machine;
   const auto backend = machine.backend();

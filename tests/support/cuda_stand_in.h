@@ -27,6 +27,7 @@ class StandIn {
     find(lose_device_, "stand_in_lose_device");
     find(take_, "stand_in_take");
     find(used_, "stand_in_used");
+    find(rdma_bytes_, "stand_in_rdma_bytes");
     find(calls_, "stand_in_calls");
     find(pinned_, "stand_in_pinned");
     find(pending_, "stand_in_pending");
@@ -63,6 +64,7 @@ class StandIn {
   void lose_device(std::uint64_t calls) { lose_device_(calls); }
   void take(int device, std::uint64_t bytes) { take_(device, bytes); }
   std::uint64_t used(int device = 0) const { return used_(device); }
+  std::uint64_t rdma_bytes() const { return rdma_bytes_(); }
   std::uint64_t calls(const char* function) const { return calls_(function); }
   std::uint64_t pinned() const { return pinned_(); }
   std::uint64_t pending() const { return pending_(); }
@@ -87,6 +89,7 @@ class StandIn {
   decltype(&stand_in_lose_device) lose_device_ = nullptr;
   decltype(&stand_in_take) take_ = nullptr;
   decltype(&stand_in_used) used_ = nullptr;
+  decltype(&stand_in_rdma_bytes) rdma_bytes_ = nullptr;
   decltype(&stand_in_calls) calls_ = nullptr;
   decltype(&stand_in_pinned) pinned_ = nullptr;
   decltype(&stand_in_pending) pending_ = nullptr;

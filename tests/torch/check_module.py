@@ -26,6 +26,22 @@ def raises(error, pattern, call):
     raise AssertionError(f"no {error.__name__} that says {pattern!r}")
 
 
+def throws(pattern, call):
+    """The call throws a C++ exception. PyTorch makes Python's of it; here it ends a child process,
+    whose stderr says what it was."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writer, 2)
+        call()
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stderr:
+        said = stderr.read()
+    assert os.waitpid(child, 0)[1] != 0, "nothing was thrown"
+    assert re.search(pattern, said), f"{said!r} does not say {pattern!r}"
+
+
 def enable(**arguments):
     tenon_torch.enable(library=LIBRARY, **arguments)
 
@@ -54,7 +70,7 @@ def life():
     tenon_torch.empty_cache()
     assert tenon_torch.memory_reserved() == 0
     tenon_torch.set_memory_fraction(0.5)
-    raises(ValueError, "not above 0", lambda: tenon_torch.set_memory_fraction(0))
+    raises(ValueError, "not from 0 to 1", lambda: tenon_torch.set_memory_fraction(-0.1))
     raises(ValueError, "cuda:99", lambda: tenon_torch.stats(99))
     raises(RuntimeError, "no cuda:5", lambda: tenon_torch.stats(5))
 
@@ -122,7 +138,6 @@ def bad_arguments():
     raises(RuntimeError, "not enabled", tenon_torch.stats)
     raises(ValueError, "is no policy.*stitched", lambda: enable(policy="best"))
     raises(ValueError, "no stream but", lambda: enable(policy="pool"))
-    raises(ValueError, "larger than cuda:0", lambda: enable(limit="1TiB"))
     raises(ValueError, "no unit", lambda: enable(limit="12 parsecs"))
     for limit in (0, -5, "", True, 1.5):
         raises(ValueError, "limit", lambda: enable(limit=limit))
@@ -331,16 +346,83 @@ def without_pools():
     Tensor(MIB).free()
 
 
+def limit_above_the_device():
+    enable(limit="1TiB")
+    throws("larger than cuda:0.*smaller limit", lambda: Tensor(1))
+
+
 def no_driver():
-    raises(RuntimeError, "no NVIDIA driver", enable)
+    enable()
+    throws("no NVIDIA driver", lambda: Tensor(1))
+    raises(RuntimeError, "no NVIDIA driver", tenon_torch.stats)
 
 
 def old_driver():
-    raises(RuntimeError, "too old", enable)
+    enable()
+    throws("too old", lambda: Tensor(1))
+    raises(RuntimeError, "too old", tenon_torch.stats)
 
 
 def no_device():
-    raises(RuntimeError, "CUDA_ERROR_NO_DEVICE", enable)
+    enable()
+    throws("CUDA_ERROR_NO_DEVICE", lambda: Tensor(1))
+    raises(RuntimeError, "CUDA_ERROR_NO_DEVICE", tenon_torch.stats)
+
+
+def visible_devices_set_late():
+    enable()
+    os.environ["CUDA_VISIBLE_DEVICES"] = "1"
+    Tensor(MIB).free()
+    raises(RuntimeError, "cuda:1", lambda: tenon_torch.stats(1))
+
+
+def old_pytorch():
+    del torch.cuda.memory.CUDAPluggableAllocator
+    raises(RuntimeError, "no pluggable allocators.*2.1 and later", enable)
+
+
+def without_cuda():
+    del torch._C._cuda_customAllocator
+    raises(RuntimeError, "built without CUDA.*2.1 and later", enable)
+
+
+def out_of_memory_observers():
+    def runs_out():  # before the driver is first used: it would refuse a forked child
+        enable(limit="64MiB")
+        attach = torch._C._cuda_attach_out_of_memory_observer
+        attach(lambda *figures: os.write(2, b"first %d %d %d %d\n" % figures))
+        attach(lambda *figures: undefined)
+        attach(lambda *figures: os.write(2, b"third\n"))
+        raises(TypeError, "not callable", lambda: attach(3))
+        Tensor(16 * MIB)
+        os.write(2, b"so far\n")
+        Tensor(100 * MIB)
+
+    throws(f"^so far\nfirst 0 {100 * MIB} {64 * MIB} \\d+\n(.|\n)*NameError(.|\n)*third\n"
+           "(.|\n)*CUDA out of memory", runs_out)
+
+
+def no_memory_at_all():
+    def runs_out():
+        enable()
+        tenon_torch.set_memory_fraction(0)
+        Tensor(1)
+
+    throws("CUDA out of memory", runs_out)
+
+
+def accelerator():
+    raises(AssertionError, "", lambda: _assert(torch._C._accelerator_isAllocatorInitialized()))
+    enable()
+    kept = Tensor(3 * MIB)
+    Tensor(40 * MIB).free()
+    assert torch._C._accelerator_isAllocatorInitialized()
+    stats = torch._C._accelerator_getDeviceStats(0)
+    assert stats["allocated_bytes"]["all"]["current"] == 3 * MIB, stats
+    held = tenon_torch.memory_reserved()
+    torch._C._accelerator_emptyCache()
+    assert tenon_torch.memory_reserved() < held
+    kept.free()
 
 
 def two_libraries():
@@ -356,6 +438,11 @@ def two_libraries():
 
 def fork():
     enable()
+    early = os.fork()  # before the driver was looked at: the child has it for itself
+    if early == 0:
+        Tensor(MIB).free()
+        os._exit(0)
+    assert os.waitpid(early, 0)[1] == 0
     Tensor(MIB).free()
     inherited = Tensor(2 * MIB)
     child = os.fork()

@@ -52,7 +52,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"fork"}, Case{"pytorch_functions"}, Case{"without_functions"},
                       Case{"memory_pools"}, Case{"call_stacks"}, Case{"threads_with_stacks"},
                       Case{"benchmarks"}, Case{"driver_gone"}, Case{"device_lost"},
-                      Case{"several_devices", "TENON_CUDA_STAND_IN=devices=2"}),
+                      Case{"limit_above_the_device"},
+                      Case{"visible_devices_set_late", "TENON_CUDA_STAND_IN=devices=2"},
+                      Case{"old_pytorch"}, Case{"without_cuda"}, Case{"out_of_memory_observers"}, Case{"no_memory_at_all"},
+                      Case{"accelerator"}, Case{"several_devices", "TENON_CUDA_STAND_IN=devices=2"}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace

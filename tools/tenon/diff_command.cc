@@ -12,9 +12,10 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-Compares two recordings (snapshots or traces), device by device: the live peak, and for each call
-site and each phase what was live at each recording's own peak, what was allocated in all, and how
-often; what is new, what is gone. Rows with the largest change at the peak come first.
+Compares two recordings (snapshots or traces), device by device: the live peak, and for each
+category (weights, gradients, ...), call site and phase what was live at each recording's own peak,
+what was allocated in all, and how often; what is new, what is gone. Rows with the largest change at
+the peak come first.
 
 Examples:
   tenon diff before.pickle after.pickle

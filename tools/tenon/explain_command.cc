@@ -16,13 +16,16 @@ The file: a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot), o
 tenon replay reads. A snapshot tells most: call stacks, segments, failures.
 
 What is printed, for each device:
-  live peak     most bytes of requested size live at once, and when; what was live then, by call
-                site, by phase, by size and by age
+  the verdict   in sentences: whether memory or fragmentation failed, what filled the peak (weights,
+                gradients, optimizer state, activations, temporaries, workspaces, KV caches, inputs,
+                loss and logits), and the changes that would save most, each measured
+  live peak     most bytes of requested size live at once, and when; what was live then, by
+                category, by call site, by phase, by size and by age
   reserved      what PyTorch held from the driver, and where the difference to what was requested
                 lies, at the live peak, at the reserved peak and at the end; each byte counts once
-  out of memory for each failure: what was asked for, what was free and where, why none of it
-                served, and what would have let it pass (other allocators by replaying the events
-                before it on a device of the same size)
+  out of memory for each failure: what was asked for and by which stack, what was live then, what
+                was free and where, why none of it served, and what would have let it pass (other
+                allocators by replaying the events before it on a device of the same size)
   leaks         call sites whose live bytes grow from iteration to iteration
 With --json the same as one object; the figures of the whole file stand at its top: segments,
 blocks, total_size, allocated_size, trace_entries (by device), actions, traced_peak_bytes (of what

@@ -7,40 +7,26 @@
 #include "arguments.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
-#include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
-#include "tenon/trace/pickle.h"
-#include "tenon/trace/snapshot.h"
 
 namespace tenon::command {
 namespace {
 
-// A snapshot, or any other trace as one without segments.
-Snapshot load_recording(const std::string& file) {
-  {
-    const FileBytes bytes(file);
-    if (looks_like_pickle(bytes.view())) return parse_snapshot(bytes.view(), file);
-  }
-  Snapshot recording;
-  recording.traces = load_traces(file);
-  return recording;
-}
-
 // The device asked for, or the one that needed most.
-const Trace& choose_trace(const std::vector<Trace>& traces, const ViewInput& input) {
+Trace& choose_trace(std::vector<Trace>& traces, const ViewInput& input) {
   if (traces.empty())
     throw InvalidArgument(fmt::format(
         "{} holds no recorded events: call torch.cuda.memory._record_memory_history() before the "
         "part of the program that matters, then dump the snapshot",
         input.file));
   if (input.device >= 0) {
-    for (const Trace& trace : traces)
+    for (Trace& trace : traces)
       if (trace.device == static_cast<std::uint32_t>(input.device)) return trace;
     throw InvalidArgument(
         fmt::format("{} has no events of device {}: it has {} device{} with events", input.file,
                     input.device, traces.size(), traces.size() == 1 ? "" : "s"));
   }
-  const Trace& trace = *std::max_element(traces.begin(), traces.end(),
+  Trace& trace = *std::max_element(traces.begin(), traces.end(),
                                          [](const Trace& a, const Trace& b) {
                                            return a.live_peak_bytes() < b.live_peak_bytes();
                                          });
@@ -80,12 +66,13 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
     if (options.capacity_bytes == 0)
       throw InvalidArgument("--capacity 0: a device needs at least one byte");
   }
-  Snapshot recording = load_recording(input.file);
-  const Trace& trace = choose_trace(recording.traces, input);
+  Snapshot recording = load_snapshot(input.file);
+  Trace trace = std::move(choose_trace(recording.traces, input));
   options.segments = std::move(recording.segments);
   for (const std::string& warning : trace.warnings)
     fmt::print(stderr, "tenon: warning: {}\n", warning);
-  return make_view(trace, options, columns_at);
+  recording.traces.clear();
+  return make_view(std::move(trace), options, columns_at);
 }
 
 }  // namespace tenon::command

@@ -16,7 +16,7 @@ import os
 import pickle
 import threading
 
-from . import call_stacks, pytorch_functions
+from . import call_stacks, out_of_memory, pytorch_functions
 
 __all__ = [
     "enable", "is_enabled", "empty_cache", "set_memory_fraction", "stats", "reset_peak_stats",
@@ -35,6 +35,8 @@ _HOOKS = (  # PyTorch's setter, and our function
     ("set_release_pool", "tenon_release_pool"),
 )
 
+_SUPPORTED = "tenon_torch works with CUDA builds of PyTorch 2.1 and later"
+
 _library = None
 _allocator = None  # PyTorch's object; it must stay alive
 _call_lock = threading.Lock()  # the library keeps one error and one answer
@@ -51,16 +53,21 @@ def enable(policy="stitched", limit=None, conf="", library=None, functions=True)
     functions: whether torch.cuda's own statistics, snapshots and memory pools answer for Tenon
         (pytorch_functions.py). Without, PyTorch says that it asks no pluggable allocator.
 
-    Raises RuntimeError when CUDA was used already, when there is no driver or no device, when
-    PyTorch lacks the record_stream hook (memory that a second stream uses could be reused too
+    The driver is not looked at before the first CUDA call, so CUDA_VISIBLE_DEVICES may be set and
+    the process may fork between enable() and that call. What only the driver can tell (no driver,
+    no device, a limit larger than the device) is a RuntimeError of that first call.
+
+    Raises RuntimeError when CUDA was used already, when PyTorch is older than 2.1, is built without
+    CUDA or lacks the record_stream hook (memory that a second stream uses could be reused too
     early), or when Tenon is enabled already; ValueError for an unknown policy or setting, a policy
-    that cannot be used, and a limit that is none or larger than a device.
+    that cannot be used, and a limit of no bytes.
     """
     global _library, _allocator
     import torch
 
     if _library is not None:
         raise RuntimeError("tenon_torch is enabled already")
+    _require_pluggable_allocators(torch)
     if torch.cuda.is_initialized():
         raise RuntimeError(
             "tenon_torch.enable() came after CUDA was initialised: PyTorch cannot change its "
@@ -73,7 +80,7 @@ def enable(policy="stitched", limit=None, conf="", library=None, functions=True)
     if not hasattr(hooks, "set_record_stream_fn"):
         raise RuntimeError(
             f"PyTorch {torch.__version__} has no record_stream hook for pluggable allocators: "
-            "memory that a second stream uses could be reused too early; use PyTorch 2.1 or later")
+            f"memory that a second stream uses could be reused too early; {_SUPPORTED}")
     opened = _open(path)
     _ask(opened, "tenon_torch_configure", str(policy).encode(), _limit_text(limit).encode(),
          conf.encode(), path.encode())
@@ -91,6 +98,13 @@ def enable(policy="stitched", limit=None, conf="", library=None, functions=True)
         pytorch_functions.take_over(torch)
 
 
+def _require_pluggable_allocators(torch):
+    if not hasattr(getattr(torch.cuda, "memory", None), "CUDAPluggableAllocator"):
+        raise RuntimeError(f"PyTorch {torch.__version__} has no pluggable allocators; {_SUPPORTED}")
+    if not hasattr(torch._C, "_cuda_customAllocator"):
+        raise RuntimeError(f"PyTorch {torch.__version__} is built without CUDA; {_SUPPORTED}")
+
+
 def is_enabled():
     return _library is not None
 
@@ -101,7 +115,7 @@ def empty_cache():
 
 
 def set_memory_fraction(fraction, device=0):
-    """At most this share of the device's memory, in (0, 1]."""
+    """At most this share of the device's memory, from 0 (every request is refused) to 1."""
     _ask(_enabled(), "tenon_torch_set_fraction", float(fraction), _index(device))
 
 
@@ -275,6 +289,7 @@ def _open(path):
             ("tenon_torch_fraction", number, (number,)),
             ("tenon_torch_retain_pool", number, (number, ctypes.c_ulonglong, ctypes.c_ulonglong)),
             ("tenon_torch_stack_source", None, (call_stacks.SOURCE,)),
+            ("tenon_torch_observe_out_of_memory", None, (out_of_memory.OBSERVER,)),
             ("tenon_torch_log_events", number, (ctypes.c_size_t,)),
             ("tenon_torch_start_recording", number, (number, text)),
             ("tenon_torch_stop_recording", number, (number, text))):

@@ -10,6 +10,7 @@ memory_snapshot(), _record_memory_history() and _dump_snapshot() then work as ev
 import warnings
 
 import tenon_torch
+from tenon_torch import out_of_memory
 
 
 def take_over(torch):
@@ -18,6 +19,9 @@ def take_over(torch):
             ("_cuda_memoryStats", _nested_stats),
             ("_cuda_resetPeakMemoryStats", tenon_torch.reset_peak_stats),
             ("_cuda_resetAccumulatedMemoryStats", _ignore_accumulated),
+            ("_cuda_attach_out_of_memory_observer", _attach_out_of_memory_observer),
+            ("_accelerator_isAllocatorInitialized", torch.cuda.is_initialized),
+            ("_accelerator_emptyCache", tenon_torch.empty_cache),
             ("_accelerator_getDeviceStats", _nested_stats),
             ("_accelerator_resetPeakStats", tenon_torch.reset_peak_stats),
             ("_accelerator_resetAccumulatedStats", _ignore_accumulated),
@@ -53,6 +57,10 @@ def _nested_stats(device):
 
 def _ignore_accumulated(device):
     """Tenon's totals since the start are never reset; peaks are."""
+
+
+def _attach_out_of_memory_observer(observer):
+    out_of_memory.attach(tenon_torch._library, observer)
 
 
 def _snapshot(pool=None):

@@ -1,6 +1,7 @@
 #include "tenon/base/biased_lock.h"
 
-#include <thread>
+#include <algorithm>
+#include <chrono>
 
 #if defined(__linux__)
 #include <linux/membarrier.h>
@@ -11,10 +12,11 @@
 namespace tenon {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || !defined(__linux__)
-bool prepare_barrier() { return false; }
+#if defined(__SANITIZE_THREAD__)
+bool prepare_barrier() { return true; }
 void barrier_on_every_thread() {}
-#else
+constexpr auto kRevokersOrder = std::memory_order_seq_cst;
+#elif defined(__linux__)
 bool prepare_barrier() {
   return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
@@ -23,41 +25,79 @@ void barrier_on_every_thread() {
   prepare_barrier();  // a forked child may have to register again
   ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 }
+constexpr auto kRevokersOrder = std::memory_order_acquire;
+#else
+bool prepare_barrier() { return false; }
+void barrier_on_every_thread() {}
+constexpr auto kRevokersOrder = std::memory_order_seq_cst;
 #endif
 
-bool can_be_biased() {
-  static const bool answer = prepare_barrier();
-  return answer;
+std::uint64_t now_ns() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 }  // namespace
 
+bool Bias::is_possible() {
+  static const bool answer = prepare_barrier();
+  return answer;
+}
+
+void Bias::revoke() {
+  revoked_.store(true, std::memory_order_seq_cst);
+  barrier_on_every_thread();
+  for (Backoff backoff; busy_.load(kRevokersOrder);) backoff.wait();
+}
+
 void BiasedLock::lock_slowly() {
   inside_.lock();
-  const void* const owner = owner_.load(std::memory_order_relaxed);
-  if (owner == thread_mark() || shared_) return;
-  if (owner == nullptr) {
-    if (mode_ == Owner::kFirstComer && can_be_biased())
-      owner_.store(thread_mark(), std::memory_order_relaxed);
-    return;
+  if (!shared_) {
+    Bias& bias = *bias_.load(std::memory_order_relaxed);
+    if (bias.is_callers()) return;
+    if (bias.owner() == nullptr) {  // nobody has taken it yet
+      shared_ = true;
+      return try_to_own();
+    }
+    revoke();
   }
-  revoked_.store(true, std::memory_order_relaxed);
-  barrier_on_every_thread();
-  while (busy_.load(std::memory_order_acquire)) std::this_thread::yield();
-  // An owner that read its own name a moment ago must still find itself revoked, so revoked_ stays.
-  if (mode_ == Owner::kFirstComer && ++revocations_ == kMaxRevocations) {
-    shared_ = true;
-    owner_.store(nullptr, std::memory_order_relaxed);
-  }
+  take_turn();
 }
 
-void BiasedLock::unlock_slowly() {
-  if (!shared_) revoked_.store(false, std::memory_order_release);
-  inside_.unlock();
+void BiasedLock::revoke() {
+  bias_.load(std::memory_order_relaxed)->revoke();
+  shared_ = true;
+  last_ = nullptr;
+  const bool soon = now_ns() - granted_at_ns_ < kSoonNs;
+  turns_to_own_ = soon ? std::min(2 * turns_to_own_, kMostTurns) : kFirstTurns;
 }
 
-void BiasedLock::become_owner() {
-  if (can_be_biased()) owner_.store(thread_mark(), std::memory_order_relaxed);
+void BiasedLock::take_turn() {
+  const void* const mark = thread_mark();
+  if (last_ != mark) {
+    last_ = mark;
+    turns_ = 0;
+    for (Bias& bias : biases_)  // Note [Stale owners]: handed in
+      if (bias.owner() == mark) bias.hand_in();
+  }
+  if (++turns_ >= turns_to_own_) try_to_own();
+}
+
+void BiasedLock::try_to_own() {
+  turns_ = 0;
+  if (!Bias::is_possible()) return;
+  const auto free = std::find_if(biases_.begin(), biases_.end(),
+                                 [](const Bias& bias) { return bias.owner() == nullptr; });
+  if (free == biases_.end()) return;
+  free->grant(thread_mark());
+  bias_.store(&*free, std::memory_order_relaxed);
+  shared_ = false;
+  granted_at_ns_ = now_ns();
+}
+
+void AppointedLock::lock_slowly() {
+  inside_.lock();
+  if (bias_.owner() != nullptr && !bias_.is_callers()) bias_.revoke();
 }
 
 }  // namespace tenon

@@ -2,27 +2,39 @@
 #pragma once
 
 #include <atomic>
-#include <thread>
 
 namespace tenon {
 
-// One exchange to take, one store to release: about half of what a std::mutex pair costs. After a
-// few tries it yields, so that an owner who was descheduled can run. Satisfies Lockable.
+// What a thread does between two looks at a flag that another thread will change: it looks again at
+// first, then yields, and from some microseconds on sleeps, up to a millisecond at a time. So a
+// thread that waits long uses no processor.
+class Backoff {
+ public:
+  void wait() {
+    if (++tries_ > kLooks) wait_slowly();
+  }
+
+ private:
+  static constexpr int kLooks = 64;
+  void wait_slowly();
+
+  int tries_ = 0;
+};
+
+// One exchange to take, one store to release: about half of what a std::mutex pair costs. Not to be
+// held across a system call, a sort or a callback. Satisfies Lockable.
 class SpinLock {
  public:
   void lock() {
     if (try_lock()) [[likely]] return;
-    for (int tries = 0;; ++tries) {
-      while (locked_.load(std::memory_order_relaxed)) {
-        if (++tries > 64) std::this_thread::yield();
-      }
-      if (try_lock()) return;
-    }
+    lock_slowly();
   }
   bool try_lock() { return !locked_.exchange(true, std::memory_order_acquire); }
   void unlock() { locked_.store(false, std::memory_order_release); }
 
  private:
+  void lock_slowly();
+
   std::atomic<bool> locked_{false};
 };
 

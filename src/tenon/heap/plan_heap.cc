@@ -68,26 +68,28 @@ PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
 
 // Runs through all orders in which slots may follow each other: the plan from its start, its loop
 // again, and the plan anew. What lies below a slot in any of them is checked in all: nothing of a
-// later round is in use in an earlier one, so the same lists serve.
+// later round is in use in an earlier one, so the same lists serve. The plan anew finds below a
+// slot what the plan from its start does, and what the round before left: the first is not noted.
 void PlanHeap::sweep() {
   LastUsers users(size_bytes_);
   const auto count = static_cast<std::uint32_t>(blocks_.size());
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> below;  // slot, and one below it
-  const auto run_from = [&](std::uint32_t first) {
-    for (std::uint32_t i = first; i < count; ++i)
-      users.cover(blocks_[i], i, [&](std::uint32_t slot) { below.push_back({i, slot}); });
-  };
-  run_from(0);
-  if (loop_begin_ != 0) run_from(static_cast<std::uint32_t>(loop_begin_));
-  run_from(0);
-  std::sort(below.begin(), below.end());
-  below.erase(std::unique(below.begin(), below.end()), below.end());
-  below_.reserve(below.size() + count);
-  auto next = below.begin();
+  for (std::uint32_t i = 0; i < count; ++i) users.cover(blocks_[i], i, [](std::uint32_t) {});
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> in_loop;  // slot, and one below it
+  if (loop_begin_ != 0)
+    for (auto i = static_cast<std::uint32_t>(loop_begin_); i < count; ++i)
+      users.cover(blocks_[i], i, [&](std::uint32_t slot) { in_loop.push_back({i, slot}); });
+  below_.reserve(2 * static_cast<std::size_t>(count));
+  auto next = in_loop.begin();
+  std::vector<std::uint32_t> below;
   for (std::uint32_t i = 0; i < count; ++i) {
+    below.clear();
+    users.cover(blocks_[i], i, [&](std::uint32_t slot) { below.push_back(slot); });
+    for (; next != in_loop.end() && next->first == i; ++next) below.push_back(next->second);
+    std::sort(below.begin(), below.end());
+    below.erase(std::unique(below.begin(), below.end()), below.end());
+    std::erase(below, i);
     blocks_[i].first_below = static_cast<std::uint32_t>(below_.size());
-    for (; next != below.end() && next->first == i; ++next)
-      if (next->second != i) below_.push_back(next->second);
+    below_.insert(below_.end(), below.begin(), below.end());
     below_.push_back(kEndOfList);
   }
 }

@@ -20,41 +20,42 @@ constexpr std::uint64_t kLoopShare = 200;
 // Most iterations that a loop is made of.
 constexpr std::size_t kMostFolded = 4;
 
-// What one stream asked for, on three clocks.
-struct StreamRequests {
-  std::vector<PlanRequest> by_operation;   // the stream's allocations and frees
-  std::vector<PlanRequest> by_allocation;  // the stream's allocations alone; kNeverFreed
-  std::vector<PlanRequest> by_program;     // allocations and frees of all streams
-  std::uint32_t operations = 0;
+// The clocks of a request's life.
+enum class Clock : std::uint8_t {
+  kOperation,   // the stream's allocations and frees
+  kAllocation,  // the stream's allocations alone; kNeverFreed where the end is not known
+  kProgram,     // allocations and frees of all streams
 };
 
-std::vector<StreamRequests> requests_by_stream(std::span<const ReplayOp> ops) {
-  std::vector<StreamRequests> streams;
+// By stream: what it asked for, on one clock.
+using Requests = std::vector<std::vector<PlanRequest>>;
+
+Requests requests_by_stream(std::span<const ReplayOp> ops, Clock clock) {
+  Requests streams;
+  std::vector<std::uint32_t> now;  // by stream; with one clock for all in the first
   std::vector<std::pair<std::uint16_t, std::uint32_t>> held;  // by slot: stream and request
-  std::uint32_t now = 0;
   for (const ReplayOp& op : ops) {
     if (op.size_bytes == 0) continue;
-    if (op.stream >= streams.size()) streams.resize(op.stream + 1);
+    if (op.stream >= streams.size()) {
+      streams.resize(op.stream + 1);
+      now.resize(op.stream + 1);
+    }
     if (op.slot >= held.size()) held.resize(op.slot + 1);
+    std::uint32_t& time = now[clock == Clock::kProgram ? 0 : op.stream];
     if (op.alloc) {
-      StreamRequests& stream = streams[op.stream];
-      const auto number = static_cast<std::uint32_t>(stream.by_allocation.size());
-      held[op.slot] = {op.stream, number};
-      stream.by_operation.push_back({op.size_bytes, stream.operations++, kNeverFreed});
-      stream.by_allocation.push_back({op.size_bytes, number, kNeverFreed});
-      stream.by_program.push_back({op.size_bytes, now++, kNeverFreed});
+      std::vector<PlanRequest>& requests = streams[op.stream];
+      held[op.slot] = {op.stream, static_cast<std::uint32_t>(requests.size())};
+      requests.push_back({op.size_bytes, time++, kNeverFreed});
     } else {
-      const auto [id, request] = held[op.slot];
-      StreamRequests& stream = streams[id];
-      stream.by_operation[request].end = stream.operations++;
-      stream.by_allocation[request].end = static_cast<std::uint32_t>(stream.by_allocation.size());
-      stream.by_program[request].end = now++;
+      const auto [stream, request] = held[op.slot];
+      streams[stream][request].end = now[clock == Clock::kProgram ? 0 : stream];
+      if (clock != Clock::kAllocation) ++now[clock == Clock::kProgram ? 0 : stream];
     }
   }
-  for (StreamRequests& stream : streams) {
-    for (PlanRequest& r : stream.by_operation) r.end = std::min(r.end, stream.operations);
-    for (PlanRequest& r : stream.by_program) r.end = std::min(r.end, now);
-  }
+  if (clock != Clock::kAllocation)
+    for (std::size_t id = 0; id < streams.size(); ++id)
+      for (PlanRequest& r : streams[id])
+        r.end = std::min(r.end, now[clock == Clock::kProgram ? 0 : id]);
   return streams;
 }
 
@@ -95,16 +96,17 @@ std::vector<PlanSlot> slots_of(const std::vector<PlanRequest>& requests,
   return slots;
 }
 
-Plan plan_shared(const std::vector<StreamRequests>& streams, const PlanOptions& options) {
+// `streams`: by the program's clock.
+Plan plan_shared(const Requests& streams, const PlanOptions& options) {
   std::vector<PlanRequest> all;
-  for (const StreamRequests& stream : streams)
-    all.insert(all.end(), stream.by_program.begin(), stream.by_program.end());
+  for (const std::vector<PlanRequest>& requests : streams)
+    all.insert(all.end(), requests.begin(), requests.end());
   const Packing packing = pack_as(options, all);
   Plan plan(options.unit_bytes);
   plan.set_shared(true);
   std::span<const std::uint64_t> offsets = packing.offsets;
   for (std::uint32_t id = 0; id < streams.size(); ++id) {
-    const std::vector<PlanRequest>& requests = streams[id].by_program;
+    const std::vector<PlanRequest>& requests = streams[id];
     if (!requests.empty()) plan.set_stream(id, slots_of(requests, offsets, options.unit_bytes));
     offsets = offsets.subspan(requests.size());
   }
@@ -112,7 +114,9 @@ Plan plan_shared(const std::vector<StreamRequests>& streams, const PlanOptions& 
 }
 
 // One stream's memory of its own: a loop where one was found and is good enough.
-void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
+// `by_allocation`: needed with iterations only.
+void plan_stream(const std::vector<PlanRequest>& by_operation,
+                 const std::vector<PlanRequest>& by_allocation, std::uint64_t live_peak_bytes,
                  const std::optional<Iterations>& iterations, const PlanOptions& options,
                  std::uint32_t id, Plan& plan) {
   const std::uint64_t unit = options.unit_bytes;
@@ -123,7 +127,7 @@ void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
   for (std::size_t n = 1; n <= kMostFolded && iterations && !loop; ++n) {
     if (2 * static_cast<double>(n) > iterations->count) break;
     several.period = n * iterations->period;
-    loop = fold_iterations(stream.by_allocation, several);
+    loop = fold_iterations(by_allocation, several);
   }
   if (loop) of_loop = pack_as(options, loop->requests);
   const auto take_loop = [&] {
@@ -131,40 +135,47 @@ void plan_stream(const StreamRequests& stream, std::uint64_t live_peak_bytes,
   };
   if (loop && of_loop.peak_bytes <= live_peak_bytes + live_peak_bytes / kLoopShare)
     return take_loop();
-  const Packing whole = pack_as(options, stream.by_operation);
+  const Packing whole = pack_as(options, by_operation);
   if (loop && of_loop.peak_bytes <= whole.peak_bytes) return take_loop();
-  plan.set_stream(id, slots_of(stream.by_operation, whole.offsets, unit));
+  plan.set_stream(id, slots_of(by_operation, whole.offsets, unit));
 }
 
-std::optional<Iterations> iterations_of(const StreamRequests& stream) {
+std::optional<Iterations> iterations_of(const std::vector<PlanRequest>& requests) {
   std::vector<std::uint64_t> sizes;
-  for (const PlanRequest& r : stream.by_allocation) sizes.push_back(r.size);
+  sizes.reserve(requests.size());
+  for (const PlanRequest& r : requests) sizes.push_back(r.size);
   return find_iterations(sizes);
 }
 
 }  // namespace
 
 PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& options) {
-  const std::vector<StreamRequests> streams = requests_by_stream(ops);
-  const LivePeaks peaks = live_peaks(ops, streams.size());
+  // Each clock's requests are made when they are needed: a recording may have many millions.
+  Requests by_operation = requests_by_stream(ops, Clock::kOperation);
+  const std::size_t streams = by_operation.size();
+  const LivePeaks peaks = live_peaks(ops, streams);
   PlanResult result;
   result.plan = Plan(options.unit_bytes);
   result.live_peak_bytes = peaks.together;
-  std::vector<std::optional<Iterations>> iterations(streams.size());
+  std::vector<std::optional<Iterations>> iterations(streams);
+  Requests by_allocation(streams);
+  if (options.find_loops) by_allocation = requests_by_stream(ops, Clock::kAllocation);
   std::size_t most = 0;
-  for (std::size_t id = 0; options.find_loops && id < streams.size(); ++id) {
-    iterations[id] = iterations_of(streams[id]);
-    if (streams[id].by_allocation.size() <= most) continue;
-    most = streams[id].by_allocation.size();
+  for (std::size_t id = 0; options.find_loops && id < streams; ++id) {
+    iterations[id] = iterations_of(by_allocation[id]);
+    if (by_allocation[id].size() <= most) continue;
+    most = by_allocation[id].size();
     result.iterations = iterations[id];
   }
   if (options.share_streams && peaks.sum() > peaks.together + peaks.together / kWorthSharing) {
-    result.plan = plan_shared(streams, options);
+    by_operation.clear();
+    result.plan = plan_shared(requests_by_stream(ops, Clock::kProgram), options);
     return result;
   }
-  for (std::uint32_t id = 0; id < streams.size(); ++id)
-    if (!streams[id].by_operation.empty())
-      plan_stream(streams[id], peaks.by_stream[id], iterations[id], options, id, result.plan);
+  for (std::uint32_t id = 0; id < streams; ++id)
+    if (!by_operation[id].empty())
+      plan_stream(by_operation[id], by_allocation[id], peaks.by_stream[id], iterations[id],
+                  options, id, result.plan);
   return result;
 }
 

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <vector>
 
+#include "tenon/trace/call_site.h"
+
 namespace tenon {
 namespace {
 
@@ -82,6 +84,7 @@ class Writer {
   }
 
   void write_blocks(const Trace& trace, std::size_t process) {
+    const CallSiteTable call_sites(*trace.sites);
     const std::uint64_t least = trace.live_peak_bytes() / 1000;
     std::vector<bool> open(trace.blocks);
     std::int64_t last_us = 0;
@@ -89,13 +92,13 @@ class Writer {
       last_us = std::max(last_us, event.time_us);
       if (event.size_bytes < least || event.size_bytes == 0) continue;
       if (event.op == TraceOp::kAlloc) {
-        std::string name = trace.sites->label(event.site);
+        std::string name = call_sites.site_name(*trace.sites, event.site);
         if (name.empty()) name = fmt::format("{} bytes", event.size_bytes);
         open[event.block] = true;
         entry(R"({{"ph":"b","cat":"block","id":{},"pid":{},"tid":{},"ts":{},"name":{},)"
               R"("args":{{"bytes":{},"stack":{}}}}})",
               event.block, process, event.stream, event.time_us, quoted(name), event.size_bytes,
-              quoted(stack(trace, event.site)));
+              quoted(stack(trace, call_sites, event.site)));
       } else if (event.op == TraceOp::kFreeCompleted) {
         open[event.block] = false;
         end_block(event.block, process, event.stream, event.time_us);
@@ -130,10 +133,14 @@ class Writer {
     }
   }
 
-  static std::string stack(const Trace& trace, std::uint32_t site) {
+  // Without the frames of the allocator, of dispatch and of the interpreter.
+  static std::string stack(const Trace& trace, const CallSiteTable& call_sites,
+                           std::uint32_t site) {
     std::string text;
-    for (const std::uint32_t frame : trace.sites->stack(trace.sites->site(site).stack))
+    for (const std::uint32_t frame : trace.sites->stack(trace.sites->site(site).stack)) {
+      if (call_sites.kind(frame) == FrameKind::kMachinery) continue;
       text += (text.empty() ? "" : " < ") + trace.sites->frame_label(frame);
+    }
     return text;
   }
 

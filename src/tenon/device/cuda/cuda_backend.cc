@@ -64,6 +64,8 @@ CudaBackend::CudaBackend(std::shared_ptr<const CudaDriver> driver, int index)
   limits_.page_granularity = page_granularity_;
   limits_.has_virtual_memory = page_granularity_ != 0;
   limits_.can_map_twice = limits_.has_virtual_memory;
+  // Network cards register memory that is mapped here only if it was made for that.
+  rdma_capable_ = limits_.has_virtual_memory && attribute(cu::kAttributeRdmaWithVirtualMemory) != 0;
   limits_.can_export = limits_.has_virtual_memory &&
                        attribute(cu::kAttributeExportsFileDescriptors) != 0;
   if (limits_.can_export) limits_.can_export = makes_pages_to_export();
@@ -222,6 +224,7 @@ cu::AllocationProperties CudaBackend::page_properties() const {
   properties.location = {cu::kLocationDevice, id_};
   properties.requested_handle_types =
       limits_.can_export ? cu::kHandleFileDescriptor : cu::kHandleNone;
+  properties.gpu_direct_rdma_capable = rdma_capable_ ? 1 : 0;
   return properties;
 }
 
@@ -413,7 +416,7 @@ void CudaBackend::stream_wait(Stream stream, Event event) {
   const TimedCall call(*this, DriverCall::kStreamWait);
   const cu::Stream on = streams_.handle("stream_wait", stream);
   if (streams_.is_capturing(on))  // the driver would end the capture for that
-    throw DeviceError(fmt::format("stream_wait({}): the stream captures a graph, which cannot wait "
+    throw CaptureRefusal(fmt::format("stream_wait({}): the stream captures a graph, which cannot wait "
                                   "for work outside of it",
                                   to_string(stream)));
   driver_->call(driver_->stream_wait_event, on, streams_.recorded("stream_wait", event), 0u);
@@ -430,8 +433,8 @@ void CudaBackend::synchronize(Stream stream) {
     const std::lock_guard guard(mutex_);
     const cu::Stream handle = streams_.handle("synchronize", stream);
     if (streams_.is_capturing(handle))  // the driver would end the capture for that
-      throw DeviceError(fmt::format("synchronize({}): the stream captures a graph",
-                                    to_string(stream)));
+      throw CaptureRefusal(fmt::format("synchronize({}): the stream captures a graph",
+                                       to_string(stream)));
     return handle;
   }();
   driver_->call(driver_->stream_synchronize, on);
@@ -442,8 +445,8 @@ void CudaBackend::synchronize() {
   {
     const std::lock_guard guard(mutex_);
     if (streams_.any_capturing())  // the driver would end the capture for that
-      throw DeviceError(fmt::format("synchronize: a stream of {} captures a graph",
-                                    to_string(device_)));
+      throw CaptureRefusal(fmt::format("synchronize: a stream of {} captures a graph",
+                                       to_string(device_)));
   }
   driver_->call(driver_->ctx_synchronize);
 }

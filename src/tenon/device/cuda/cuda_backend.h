@@ -147,6 +147,7 @@ class CudaBackend final : public Backend {
   const cu::Context context_;
   const std::uint64_t page_granularity_;  // 0: no virtual memory
   BackendLimits limits_;
+  bool rdma_capable_ = false;  // pages can be registered with a network card
   std::string description_;
 
   mutable std::mutex mutex_;  // all below

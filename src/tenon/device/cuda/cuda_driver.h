@@ -26,6 +26,12 @@ class CudaError : public DeviceError {
   cu::Result code_;
 };
 
+// A wait that a graph capture in progress forbids: the driver would end the capture.
+class CaptureRefusal : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 // The driver's functions. Immutable after open(), and so thread-safe; a forked child must not use
 // the one that its parent opened (require_same_process).
 class CudaDriver : public cu::Functions {

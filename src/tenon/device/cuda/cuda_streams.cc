@@ -107,7 +107,7 @@ bool CudaStreams::query(Event event) {
 cu::Event CudaStreams::recorded(const char* call, Event event) {
   EventState& state = require(call, event);
   if (!settle_capture(state))
-    throw DeviceError(fmt::format("{}: {} captures a graph, whose work does not run now, so "
+    throw CaptureRefusal(fmt::format("{}: {} captures a graph, whose work does not run now, so "
                                   "nothing can wait for it; end the capture first",
                                   call, to_string(state.stream)));
   return state.handle;

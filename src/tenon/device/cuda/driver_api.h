@@ -65,6 +65,7 @@ inline constexpr int kAttributeComputeMinor = 76;
 inline constexpr int kAttributeManagedMemory = 83;
 inline constexpr int kAttributeVirtualMemory = 102;
 inline constexpr int kAttributeExportsFileDescriptors = 103;
+inline constexpr int kAttributeRdmaWithVirtualMemory = 110;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;

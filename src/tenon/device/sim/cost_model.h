@@ -32,7 +32,4 @@ struct CostModel {
 // The built-in model: one NVIDIA H200 (data/driver_costs.json has the same figures).
 const CostModel& h200_costs();
 
-// Reads a file in the format of data/driver_costs.json. Throws ParseError naming the key at fault.
-CostModel read_cost_model(const std::string& path);
-
 }  // namespace tenon

@@ -3,55 +3,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <tuple>
+#include <map>
 
 namespace tenon {
-namespace {
 
-constexpr std::array<std::string_view, 2> kPackages = {"site-packages/", "dist-packages/"};
-
-bool is_own_code(std::string_view file) {
-  if (file.empty() || file.starts_with('<') || file.starts_with("??")) return false;
-  for (const std::string_view folder : kPackages)
-    if (file.find(folder) != std::string_view::npos) return false;
-  return file.find("lib/python") == std::string_view::npos;
-}
-
-std::string frame_name(const SiteTable& sites, std::uint32_t number) {
-  const Frame& frame = sites.frame(number);
-  return fmt::format("{} {}:{}", sites.text(frame.function), short_path(sites.text(frame.file)),
-                     frame.line);
-}
-
-}  // namespace
-
-std::string_view short_path(std::string_view path) {
-  for (const std::string_view folder : kPackages)
-    if (const std::size_t at = path.rfind(folder); at != std::string_view::npos)
-      return path.substr(at + folder.size());
-  return path;
-}
-
-CallSites::CallSites(const SiteTable& sites) {
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, std::uint32_t> known;
-  known.emplace(std::tuple(0u, 0u, 0u), 0u);
+CallSites::CallSites(const SiteTable& sites) : table_(sites) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> known;  // call site and tag
+  std::map<std::string, std::uint32_t> named;
+  known.emplace(std::pair(0u, 0u), 0u);
   names_.emplace_back("no call stack");
   for (std::uint32_t number = 0; number < sites.sites(); ++number) {
     const Site& site = sites.site(number);
-    const auto frames = sites.stack(site.stack);
-    const auto own = std::find_if(frames.begin(), frames.end(), [&](std::uint32_t frame) {
-      return is_own_code(sites.text(sites.frame(frame).file));
-    });
-    const std::uint32_t inner = frames.empty() ? 0 : frames.front();
-    const std::uint32_t outer = own == frames.end() ? 0 : *own;
-    const auto [found, fresh] = known.try_emplace({inner, outer, site.tag},
-                                                  static_cast<std::uint32_t>(names_.size()));
+    stacks_.push_back(site.stack);
+    const std::uint32_t place = table_.of_stack(site.stack);
+    const auto [found, fresh] = known.try_emplace(std::pair(place, site.tag), 0u);
     if (fresh) {
-      std::string name = inner == 0 ? "no call stack" : frame_name(sites, inner);
-      if (outer != 0 && outer != inner) name += " from " + frame_name(sites, outer);
-      if (site.tag != 0) name += fmt::format(" [{}]", sites.text(site.tag));
-      names_.push_back(std::move(name));
+      std::string name = place == 0 ? "no call stack" : table_.name(place);
+      if (site.tag != 0) name += fmt::format(" [{}]", one_line(sites.text(site.tag)));
+      const auto [same, first] =
+          named.try_emplace(name, static_cast<std::uint32_t>(names_.size()));
+      if (first) names_.push_back(std::move(name));
+      found->second = same->second;
     }
     groups_.push_back(found->second);
   }

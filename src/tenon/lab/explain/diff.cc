@@ -3,19 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "tenon/base/byte_size.h"
-#include "tenon/lab/explain/live_set.h"
+#include "tenon/lab/explain/block_sites.h"
 #include "tenon/lab/text_table.h"
 
 namespace tenon {
 namespace {
 
 using Rows = std::map<std::string, DiffRow>;
+struct Tables {
+  Rows categories;
+  Rows sites;
+  Rows phases;
+};
 
 // "f a.py:12 from g b.py:3" -> "f a.py from g b.py".
 std::string dropped_lines(const std::string& name) {
@@ -41,14 +47,14 @@ constexpr Side kAfter = {&DiffRow::after_bytes, &DiffRow::after_allocated, &Diff
 
 // Adds one recording to the rows; returns its live peak and what it allocated in all.
 std::pair<std::uint64_t, std::uint64_t> add(const Trace& trace, const Side& side,
-                                            bool without_lines, Rows& sites, Rows& phases) {
+                                            bool without_lines, Tables& rows) {
   const TraceFacts facts(trace);
   const Moment peak = live_peak(trace);
-  std::vector<DiffRow*> site_rows;
-  for (std::uint32_t group = 0; group < facts.sites.size(); ++group) {
-    const std::string& name = facts.sites.name(group);
-    site_rows.push_back(&sites[without_lines ? dropped_lines(name) : name]);
-  }
+  BlockSites names(facts);
+  std::vector<DiffRow*> site_rows;  // by group
+  std::array<DiffRow*, kCategories> category_rows;
+  for (std::size_t i = 0; i < kCategories; ++i)
+    category_rows[i] = &rows.categories[std::string(kCategoryNames[i])];
   std::map<std::uint32_t, DiffRow*> phase_rows;
   std::uint64_t allocated = 0;
   for (std::uint32_t block = 0; block < trace.blocks; ++block) {
@@ -56,9 +62,16 @@ std::pair<std::uint64_t, std::uint64_t> add(const Trace& trace, const Side& side
     const std::uint32_t text = block < trace.early_blocks ? 0 : facts.phases[life.alloc];
     DiffRow*& phase = phase_rows[text];
     if (phase == nullptr)
-      phase = &phases[text == 0 ? "outside any phase" : std::string(trace.sites->text(text))];
+      phase = &rows.phases[text == 0 ? "outside any phase" : std::string(trace.sites->text(text))];
     const bool live = life.live_after(peak.events);
-    for (DiffRow* row : {site_rows[facts.sites.group(life.site)], phase}) {
+    const std::uint32_t group = names.group(block);
+    if (group == site_rows.size()) {
+      const std::string& name = names.name(group);
+      site_rows.push_back(&rows.sites[without_lines ? dropped_lines(name) : name]);
+    }
+    DiffRow* category =
+        category_rows[static_cast<std::size_t>(facts.categories.blocks[block].category)];
+    for (DiffRow* row : {site_rows[group], phase, category}) {
       row->*side.allocated += life.size_bytes;
       ++(row->*side.count);
       if (live) row->*side.live += life.size_bytes;
@@ -106,7 +119,9 @@ std::string table_of(const char* title, const std::vector<DiffRow>& all, std::si
                format_byte_size(row.before_bytes), format_byte_size(row.after_bytes),
                change(row.before_allocated, row.after_allocated),
                fmt::format("{} to {} times", row.before_count, row.after_count),
-               row.is_new() ? "new" : row.is_gone() ? "gone" : ""});
+               row.is_new()    ? "new"
+               : row.is_gone() ? "gone"
+                               : ""});
   }
   std::string text = "\n" + table.format();
   if (changed.size() > rows) text += fmt::format("  ... and {} more\n", changed.size() - rows);
@@ -146,14 +161,14 @@ TraceDiff diff(const Trace& before, const Trace& after, bool without_lines) {
   TraceDiff result;
   result.before = before.name;
   result.after = after.name;
-  Rows sites;
-  Rows phases;
+  Tables rows;
   std::tie(result.before_peak_bytes, result.before_allocated) =
-      add(before, kBefore, without_lines, sites, phases);
+      add(before, kBefore, without_lines, rows);
   std::tie(result.after_peak_bytes, result.after_allocated) =
-      add(after, kAfter, without_lines, sites, phases);
-  result.sites = ordered(std::move(sites));
-  result.phases = ordered(std::move(phases));
+      add(after, kAfter, without_lines, rows);
+  result.categories = ordered(std::move(rows.categories));
+  result.sites = ordered(std::move(rows.sites));
+  result.phases = ordered(std::move(rows.phases));
   return result;
 }
 
@@ -179,6 +194,7 @@ std::string diff_text(const TraceDiff& diff, std::size_t rows) {
       change(diff.before_peak_bytes, diff.after_peak_bytes),
       format_byte_size(diff.before_allocated), format_byte_size(diff.after_allocated),
       change(diff.before_allocated, diff.after_allocated));
+  text += table_of("category", diff.categories, rows);
   text += table_of("call site", diff.sites, rows);
   if (diff.phases.size() > 1) text += table_of("phase", diff.phases, rows);
   return text;
@@ -193,6 +209,7 @@ std::string diff_json(const std::vector<TraceDiff>& diffs) {
                    {"after_peak_bytes", diff.after_peak_bytes},
                    {"before_allocated_bytes", diff.before_allocated},
                    {"after_allocated_bytes", diff.after_allocated},
+                   {"categories", rows_of(diff.categories)},
                    {"call_sites", rows_of(diff.sites)},
                    {"phases", rows_of(diff.phases)}});
   return all.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";

@@ -33,6 +33,7 @@ struct TraceDiff {
   std::uint64_t after_peak_bytes = 0;
   std::uint64_t before_allocated = 0;
   std::uint64_t after_allocated = 0;
+  std::vector<DiffRow> categories;  // weights, gradients, ...: most growth at the peak first
   std::vector<DiffRow> sites;   // most growth at the peak first, shrinking ones last
   std::vector<DiffRow> phases;  // the same, by the phase of allocation
 };

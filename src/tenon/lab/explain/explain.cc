@@ -1,7 +1,9 @@
 #include "tenon/lab/explain/explain.h"
 
 #include <algorithm>
+#include <map>
 
+#include "tenon/lab/explain/block_sites.h"
 #include "tenon/lab/explain/memory_map.h"
 
 namespace tenon {
@@ -55,14 +57,44 @@ void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot, DeviceE
                           fragmentation(end, busiest_stream(end))});
 }
 
+bool ran_expandable(const Snapshot& snapshot) {
+  return std::any_of(snapshot.segments.begin(), snapshot.segments.end(),
+                     [](const SnapshotSegment& segment) { return segment.expandable; });
+}
+
+// Bytes of every allocation that the recording saw, by call site.
+using SiteBytes = std::map<std::string, std::uint64_t>;
+
+void count_sites(const TraceFacts& facts, SiteBytes& bytes) {
+  BlockSites sites(facts);
+  std::vector<std::uint64_t> groups;
+  for (std::uint32_t block = facts.trace.early_blocks; block < facts.trace.blocks; ++block) {
+    const std::uint32_t group = sites.group(block);
+    if (group >= groups.size()) groups.resize(group + 1);
+    groups[group] += facts.lives[block].size_bytes;
+  }
+  for (std::uint32_t group = 0; group < groups.size(); ++group)
+    bytes[sites.name(group)] += groups[group];
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> most_bytes(const SiteBytes& bytes) {
+  std::vector<std::pair<std::string, std::uint64_t>> sites(bytes.begin(), bytes.end());
+  std::stable_sort(sites.begin(), sites.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  if (sites.size() > kTopFrames) sites.resize(kTopFrames);
+  return sites;
+}
+
 DeviceExplanation explain_device(const Trace& trace, const Snapshot& snapshot,
-                                 const ExplainOptions& options) {
+                                 const ExplainOptions& options, SiteBytes& site_bytes) {
   const TraceFacts facts(trace);
+  count_sites(facts, site_bytes);
   DeviceExplanation out;
   out.name = trace.name;
   out.device = trace.device;
   out.events = trace.events.size();
   out.duration_us = trace.duration_us();
+  out.has_times = facts.has_times;
   out.early_blocks = trace.early_blocks;
   out.live_peak = live_peak(trace);
   out.traced_peak_bytes = trace.traced_peak_bytes();
@@ -77,6 +109,14 @@ DeviceExplanation explain_device(const Trace& trace, const Snapshot& snapshot,
   out.failures = explain_failures(facts, snapshot.segments, options.replay);
   out.growth = growth(facts);
   out.warnings = trace.warnings;
+  out.verdict = verdict({.facts = facts,
+                         .at_peak = out.at_peak,
+                         .peak_events = out.live_peak.events,
+                         .failures = out.failures,
+                         .reserved_known = out.reserved_known,
+                         .reserved_peak_bytes = out.reserved_peak_bytes,
+                         .expandable = ran_expandable(snapshot),
+                         .replay = options.replay});
   return out;
 }
 
@@ -90,11 +130,13 @@ Explanation explain(const Snapshot& snapshot, const std::string& path,
   out.top_frames = top_frames(snapshot);
   out.settings = snapshot.settings;
   out.notes = snapshot.notes;
+  SiteBytes site_bytes;
   for (const Trace& trace : snapshot.traces) {
-    out.devices.push_back(explain_device(trace, snapshot, options));
+    out.devices.push_back(explain_device(trace, snapshot, options, site_bytes));
     out.traced_peak_bytes =
         std::max(out.traced_peak_bytes, out.devices.back().traced_peak_bytes);
   }
+  out.top_call_sites = most_bytes(site_bytes);
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "tenon/lab/explain/growth.h"
 #include "tenon/lab/explain/live_set.h"
 #include "tenon/lab/explain/out_of_memory.h"
+#include "tenon/lab/verdict/verdict.h"
 #include "tenon/trace/snapshot.h"
 
 namespace tenon {
@@ -27,6 +28,7 @@ struct DeviceExplanation {
   std::uint32_t device = 0;
   std::uint64_t events = 0;
   std::uint64_t duration_us = 0;
+  bool has_times = true;           // PyTorch before 2.1 recorded none
   std::uint64_t early_blocks = 0;  // live before the recording began
   Moment live_peak;                // everything that was live
   std::uint64_t traced_peak_bytes = 0;
@@ -35,6 +37,7 @@ struct DeviceExplanation {
   std::uint64_t reserved_peak_bytes = 0;
   std::int64_t reserved_peak_us = 0;
   bool reserved_known = false;
+  Verdict verdict;
   LiveSet at_peak;
   std::vector<MemoryAt> memory;   // empty where the recording says nothing of segments
   std::vector<OutOfMemoryReport> failures;
@@ -47,6 +50,7 @@ struct Explanation {
   std::string path;
   SnapshotFigures figures;
   std::vector<std::pair<std::string, std::uint64_t>> top_frames;  // five, most bytes first
+  std::vector<std::pair<std::string, std::uint64_t>> top_call_sites;  // the same by call site
   std::uint64_t traced_peak_bytes = 0;  // of the device with most
   std::vector<DeviceExplanation> devices;
   std::vector<std::pair<std::string, std::string>> settings;

@@ -18,6 +18,51 @@ Json of(const std::vector<LiveGroup>& groups) {
   return list;
 }
 
+Json of(const std::vector<CategoryGroup>& groups) {
+  Json list = Json::array();
+  for (const CategoryGroup& group : groups) {
+    Json confidence = Json::object();
+    for (std::size_t i = 0; i < group.confidence_bytes.size(); ++i)
+      confidence[std::string(confidence_name(static_cast<Confidence>(i)))] =
+          group.confidence_bytes[i];
+    list.push_back({{"name", group.name},
+                    {"bytes", group.bytes},
+                    {"blocks", group.blocks},
+                    {"largest_bytes", group.largest_bytes},
+                    {"bytes_by_confidence", std::move(confidence)},
+                    {"by_call_site", of(group.sites)}});
+  }
+  return list;
+}
+
+Json of(const LiveSet& live) {
+  return {{"bytes", live.bytes},
+          {"blocks", live.blocks},
+          {"by_category", of(live.by_category)},
+          {"by_call_site", of(live.by_site)},
+          {"by_phase", of(live.by_phase)},
+          {"by_size", of(live.by_size)},
+          {"by_age", of(live.by_age)}};
+}
+
+Json of(const Verdict& verdict) {
+  Json changes = Json::array();
+  for (const Change& change : verdict.changes)
+    changes.push_back({{"what", change.what},
+                       {"how", change.how},
+                       {"saves_bytes", change.saves_bytes},
+                       {"peak_bytes", change.peak_bytes},
+                       {"of", change.reserved ? "reserved" : "live"},
+                       {"measured", change.measured}});
+  return {{"state", verdict_state_name(verdict.state)},
+          {"moment", verdict.moment},
+          {"peak_bytes", verdict.peak_bytes},
+          {"sentences", verdict.sentences},
+          {"changes", std::move(changes)},
+          {"nothing_needed", verdict.nothing_needed},
+          {"cannot_tell", verdict.cannot_tell}};
+}
+
 Json of(const Fragmentation& now) {
   Json stranded = Json::array();
   for (const StreamBytes& stream : now.stranded)
@@ -66,6 +111,8 @@ Json of(const OutOfMemoryReport& report) {
           {"missing_bytes", report.missing_bytes},
           {"reason", kReasons[static_cast<std::size_t>(report.reason)]},
           {"why", report.why},
+          {"stack", report.stack},
+          {"live", of(report.live)},
           {"remedies", std::move(remedies)},
           {"fragmentation", of(report.fragmentation)}};
 }
@@ -104,6 +151,7 @@ Json of(const DeviceExplanation& device) {
           {"device", device.device},
           {"events", device.events},
           {"duration_us", device.duration_us},
+          {"has_times", device.has_times},
           {"blocks_from_before_the_recording", device.early_blocks},
           {"live_peak_bytes", device.live_peak.bytes},
           {"live_peak_us", device.live_peak.time_us},
@@ -112,12 +160,8 @@ Json of(const DeviceExplanation& device) {
           {"live_at_end_bytes", device.live_at_end_bytes},
           {"reserved_at_live_peak_bytes", if_known(device.reserved_at_peak_bytes)},
           {"reserved_peak_bytes", if_known(device.reserved_peak_bytes)},
-          {"live_at_peak",
-           {{"blocks", device.at_peak.blocks},
-            {"by_call_site", of(device.at_peak.by_site)},
-            {"by_phase", of(device.at_peak.by_phase)},
-            {"by_size", of(device.at_peak.by_size)},
-            {"by_age", of(device.at_peak.by_age)}}},
+          {"verdict", of(device.verdict)},
+          {"live_at_peak", of(device.at_peak)},
           {"memory", std::move(memory)},
           {"out_of_memory_count", device.failure_count},
           {"out_of_memory", std::move(failures)},
@@ -131,6 +175,8 @@ std::string explanation_json(const Explanation& explanation) {
   const SnapshotFigures& figures = explanation.figures;
   Json top = Json::array();
   for (const auto& [name, bytes] : explanation.top_frames) top.push_back({name, bytes});
+  Json top_sites = Json::array();
+  for (const auto& [name, bytes] : explanation.top_call_sites) top_sites.push_back({name, bytes});
   Json settings = Json::object();
   for (const auto& [name, value] : explanation.settings) settings[name] = value;
   Json devices = Json::array();
@@ -145,6 +191,7 @@ std::string explanation_json(const Explanation& explanation) {
                     {"traced_peak_bytes", explanation.traced_peak_bytes},
                     {"external_annotations", figures.external_annotations},
                     {"top_allocating_frames", std::move(top)},
+                    {"top_allocating_call_sites", std::move(top_sites)},
                     {"states", figures.states},
                     {"allocator_settings", std::move(settings)},
                     {"devices", std::move(devices)},

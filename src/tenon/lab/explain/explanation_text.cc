@@ -23,16 +23,16 @@ class Report {
   Report(const Explanation& explanation, std::size_t rows) : all_(explanation), rows_(rows) {}
 
   std::string write() {
-    line("{}", all_.path);
+    line("{}", one_line(all_.path));
     for (const DeviceExplanation& device : all_.devices) write_device(device);
     if (!all_.top_frames.empty()) {
-      line("\nWho asked for most in all (innermost frames, bytes of every allocation)");
-      for (const auto& [name, bytes] : all_.top_frames)
+      line("\nWho asked for most in all (bytes of every allocation)");
+      for (const auto& [name, bytes] : all_.top_call_sites)
         line("  {:>10}  {}", size(bytes), name);
     }
     if (!all_.notes.empty()) {
       line("\nNotes");
-      for (const std::string& note : all_.notes) line("  {}", note);
+      for (const std::string& note : all_.notes) line("  {}", one_line(note));
     }
     return std::move(out_);
   }
@@ -45,25 +45,49 @@ class Report {
   }
 
   void write_device(const DeviceExplanation& device) {
-    line("\nDevice {} ({}): {} events in {}", device.device, device.name, grouped(device.events),
-         time(static_cast<std::int64_t>(device.duration_us)));
-    for (const std::string& warning : device.warnings) line("  note: {}", warning);
-    line("\nLive peak: {} ({} bytes), {} after the recording began, at event {}",
-         size(device.live_peak.bytes), grouped(device.live_peak.bytes),
-         time(device.live_peak.time_us), grouped(device.live_peak.events));
+    timed_ = device.has_times;
+    line("\nDevice {} ({}): {} events{}", device.device, one_line(device.name),
+         grouped(device.events),
+         timed_ ? " in " + time(static_cast<std::int64_t>(device.duration_us)) : ", without times");
+    write_verdict(device.verdict);
+    for (const std::string& warning : device.warnings) line("  note: {}", one_line(warning));
+    line("\nLive peak: {} ({} bytes){}, at event {}", size(device.live_peak.bytes),
+         grouped(device.live_peak.bytes), after(device.live_peak.time_us),
+         grouped(device.live_peak.events));
     if (device.early_blocks > 0)
       line("  of blocks that the recording saw allocated: {}; {} blocks are older",
            size(device.traced_peak_bytes), grouped(device.early_blocks));
     if (device.reserved_known)
-      line("Reserved then: {}. Reserved peak: {}, {} after the recording began",
-           size(device.reserved_at_peak_bytes), size(device.reserved_peak_bytes),
-           time(device.reserved_peak_us));
+      line("Reserved then: {}. Reserved peak: {}{}", size(device.reserved_at_peak_bytes),
+           size(device.reserved_peak_bytes), after(device.reserved_peak_us));
     for (const OutOfMemoryReport& failure : device.failures) write_failure(failure);
     if (device.failure_count > device.failures.size())
       line("\n... and {} more failures", device.failure_count - device.failures.size());
     write_live(device.at_peak);
     write_memory(device);
     write_growth(device.growth);
+  }
+
+  void write_verdict(const Verdict& verdict) {
+    line("");
+    for (const std::string& sentence : verdict.sentences) line("  {}", sentence);
+    for (const std::string& sentence : verdict.cannot_tell) line("  {}", sentence);
+    if (verdict.changes.empty()) return;
+    line("\n  How:");
+    for (const Change& change : verdict.changes)
+      line("    {}: {}. Measured by {}.", change.what, change.how, change.measured);
+  }
+
+  void write_categories(const LiveSet& live) {
+    TextTable table({"by category", "bytes", "share", "blocks", "largest", "certain", "likely",
+                     "guess"});
+    for (const CategoryGroup& group : live.by_category)
+      table.add({group.name, size(group.bytes), share(group.bytes, live.bytes),
+                 grouped(group.blocks), size(group.largest_bytes),
+                 share(group.confidence_bytes[0], group.bytes),
+                 share(group.confidence_bytes[1], group.bytes),
+                 share(group.confidence_bytes[2], group.bytes)});
+    out_ += '\n' + table.format();
   }
 
   void write_groups(const char* title, const std::vector<LiveGroup>& groups, std::uint64_t all) {
@@ -87,6 +111,7 @@ class Report {
 
   void write_live(const LiveSet& live) {
     line("\nWhat was live at the peak: {} in {} blocks", size(live.bytes), grouped(live.blocks));
+    if (live.blocks > 0) write_categories(live);
     write_groups("by call site", live.by_site, live.bytes);
     if (live.by_phase.size() > 1) write_groups("by phase of allocation", live.by_phase, live.bytes);
     write_groups("by size", live.by_size, live.bytes);
@@ -120,9 +145,12 @@ class Report {
   }
 
   void write_failure(const OutOfMemoryReport& report) {
-    line("\nOut of memory {} after the recording began, after {} events", time(report.time_us),
-         grouped(report.events));
+    line("\nOut of memory after {} events{}", grouped(report.events), after(report.time_us));
     for (const std::string& sentence : report.why) line("  {}", sentence);
+    if (!report.stack.empty()) line("  The request came from:");
+    for (std::size_t i = 0; i < report.stack.size() && i < 2 * rows_; ++i)
+      line("    {}", report.stack[i]);
+    if (report.stack.size() > 2 * rows_) line("    ... {} more", report.stack.size() - 2 * rows_);
     const Fragmentation& now = report.fragmentation;
     if (now.overhead_bytes() > 0)
       line("  reserved and not requested: rounding {}, unsplit {}, holes {}, held by one block {}, "
@@ -130,6 +158,12 @@ class Report {
            size(now.rounding_bytes), size(now.unsplit_bytes), size(now.hole_bytes),
            size(now.held_bytes), size(now.cached_bytes), size(now.stranded_bytes),
            size(now.other_pools_bytes));
+    if (report.live.blocks > 0) {
+      line("  What was live then: {} in {} blocks", size(report.live.bytes),
+           grouped(report.live.blocks));
+      write_categories(report.live);
+      write_groups("by call site", report.live.by_site, report.live.bytes);
+    }
     if (!report.remedies.empty()) line("  What would have let it pass:");
     for (const bool helps : {true, false})
       for (const Remedy& remedy : report.remedies)
@@ -157,8 +191,14 @@ class Report {
     out_ += table.format();
   }
 
+  // ", 1.2 s after the recording began"; nothing where there are no times.
+  std::string after(std::int64_t us) const {
+    return timed_ ? fmt::format(", {} after the recording began", time(us)) : "";
+  }
+
   const Explanation& all_;
   const std::size_t rows_;
+  bool timed_ = true;
   std::string out_;
 };
 

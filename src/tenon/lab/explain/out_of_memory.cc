@@ -151,14 +151,17 @@ FailureReason reason_of(const OutOfMemoryReport& report) {
   return FailureReason::kFragmented;
 }
 
-// Bytes live when `events` events have happened.
-std::uint64_t live_bytes(const Trace& trace, std::size_t events) {
-  std::uint64_t live = 0;
-  for (std::size_t i = 0; i < events; ++i) {
-    if (trace.events[i].op == TraceOp::kAlloc) live += trace.events[i].size_bytes;
-    if (trace.events[i].op == TraceOp::kFreeCompleted) live -= trace.events[i].size_bytes;
+// A site's frames without machinery.
+std::vector<std::string> readable_stack(const TraceFacts& facts, std::uint32_t site) {
+  std::vector<std::string> lines;
+  const SiteTable& sites = *facts.trace.sites;
+  for (const std::uint32_t frame : sites.stack(sites.site(site).stack)) {
+    const FrameKind kind = facts.sites.table().kind(frame);
+    if (is_python(kind) || kind == FrameKind::kNative || kind == FrameKind::kOperator ||
+        kind == FrameKind::kNode)
+      lines.push_back(readable_frame(sites, frame));
   }
-  return live;
+  return lines;
 }
 
 }  // namespace
@@ -185,7 +188,9 @@ std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
     report.stream = mark.stream;
     report.site = mark.site;
     if (mark.device_free_bytes < kMaxBytes) report.device_free_bytes = mark.device_free_bytes;
-    report.live_bytes = live_bytes(trace, mark.event);
+    report.live = live_set(facts, mark.event);
+    report.live_bytes = report.live.bytes;
+    report.stack = readable_stack(facts, mark.site);
     report.fragmentation =
         fragmentation(memory_map(trace, facts.lives, end, mark.event, i), mark.stream);
     report.reserved_bytes = report.fragmentation.reserved_bytes;

@@ -37,6 +37,8 @@ struct OutOfMemoryReport {
   std::uint64_t reserved_bytes = 0;
   std::uint64_t capacity_bytes = 0;    // reserved, and what the driver had left
   std::uint64_t missing_bytes = 0;     // live + request - capacity, where that is positive
+  LiveSet live;                        // what was live then
+  std::vector<std::string> stack;      // of the request, innermost first, machinery left out
   Fragmentation fragmentation;         // seen from the request's stream
   FailureReason reason = FailureReason::kUnknown;
   std::vector<std::string> why;        // sentences

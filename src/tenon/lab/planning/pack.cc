@@ -32,6 +32,8 @@ constexpr int kLongPromotions = 30;
 constexpr std::size_t kPromotionWork = 400'000;
 constexpr std::size_t kFewestRuns = 4;
 constexpr std::size_t kMostRuns = 64;
+// Greedy runs of all kinds, for problems of millions of requests (requests x runs).
+constexpr std::size_t kGreedyWork = 20'000'000;
 
 using Order = std::vector<std::uint32_t>;
 
@@ -42,39 +44,52 @@ struct Moment {
   std::uint32_t request;
 };
 
-std::vector<Moment> moments_of(const std::vector<PlanRequest>& requests, const Order& which) {
+// Of all requests.
+std::vector<Moment> moments_of(const std::vector<PlanRequest>& requests) {
   std::vector<Moment> moments;
-  moments.reserve(2 * which.size());
-  for (const std::uint32_t i : which) {
-    moments.push_back({requests[i].begin, true, i});
-    moments.push_back({requests[i].end, false, i});
-  }
-  std::sort(moments.begin(), moments.end(), [](const Moment& a, const Moment& b) {
+  moments.reserve(2 * requests.size());
+  const auto earlier = [](const Moment& a, const Moment& b) {
     if (a.time != b.time) return a.time < b.time;
     if (a.begins != b.begins) return b.begins;
     return a.request < b.request;
-  });
+  };
+  // Requests mostly come in order of their beginnings: then only the ends are to be sorted.
+  for (std::uint32_t i = 0; i < requests.size(); ++i)
+    moments.push_back({requests[i].begin, true, i});
+  if (!std::is_sorted(moments.begin(), moments.end(), earlier))
+    std::sort(moments.begin(), moments.end(), earlier);
+  const auto middle = static_cast<std::ptrdiff_t>(moments.size());
+  for (std::uint32_t i = 0; i < requests.size(); ++i)
+    moments.push_back({requests[i].end, false, i});
+  std::sort(moments.begin() + middle, moments.end(), earlier);
+  std::inplace_merge(moments.begin(), moments.begin() + middle, moments.end(), earlier);
   return moments;
 }
 
-std::uint64_t live_peak(const std::vector<PlanRequest>& requests, const Order& which) {
+// Most bytes live at once of the requests up to a size.
+std::uint64_t live_peak(const std::vector<PlanRequest>& requests,
+                        const std::vector<Moment>& moments, std::uint64_t largest = UINT64_MAX) {
   std::uint64_t live = 0;
   std::uint64_t peak = 0;
-  for (const Moment& m : moments_of(requests, which)) {
-    live = m.begins ? live + requests[m.request].size : live - requests[m.request].size;
+  for (const Moment& m : moments) {
+    const std::uint64_t size = requests[m.request].size;
+    if (size > largest) continue;
+    live = m.begins ? live + size : live - size;
     peak = std::max(peak, live);
   }
   return peak;
 }
 
-// A way to give offsets to some of the requests; returns the highest end.
-std::uint64_t replay(const std::vector<PlanRequest>& requests, const Order& which,
+// A way to give offsets to the requests up to a size; returns the highest end.
+std::uint64_t replay(const std::vector<PlanRequest>& requests,
+                     const std::vector<Moment>& moments, std::uint64_t largest,
                      std::vector<std::uint64_t>& offsets) {
   BestFitHeap heap;
   heap.add_extent(0, std::uint64_t{1} << 62);
   std::vector<Block*> blocks(requests.size());
   std::uint64_t peak = 0;
-  for (const Moment& m : moments_of(requests, which)) {
+  for (const Moment& m : moments) {
+    if (requests[m.request].size > largest) continue;
     if (!m.begins) {
       heap.release(blocks[m.request]);
       continue;
@@ -169,14 +184,14 @@ Order ordered_by_contention(const std::vector<PlanRequest>& requests, const Orde
 }
 
 // The largest power of two such that all requests up to it need at most 1/kSmallShare together.
-std::uint64_t small_limit(const std::vector<PlanRequest>& requests, std::uint64_t whole) {
+std::uint64_t small_limit(const std::vector<PlanRequest>& requests,
+                          const std::vector<Moment>& moments, std::uint64_t whole) {
   if (requests.size() < kFewRequests) return 0;
+  std::uint64_t least = UINT64_MAX;  // no request is smaller
+  for (const PlanRequest& r : requests) least = std::min(least, r.size);
   std::uint64_t limit = 0;
   for (std::uint64_t candidate = 1; candidate <= whole / kSmallShare; candidate *= 2) {
-    Order small;
-    for (std::uint32_t i = 0; i < requests.size(); ++i)
-      if (requests[i].size <= candidate) small.push_back(i);
-    if (live_peak(requests, small) > whole / kSmallShare) break;
+    if (candidate >= least && live_peak(requests, moments, candidate) > whole / kSmallShare) break;
     limit = candidate;
   }
   return limit;
@@ -198,14 +213,16 @@ class Packer {
  public:
   explicit Packer(const std::vector<PlanRequest>& requests)
       : requests_(requests), offsets_(requests.size()) {
-    Order all(requests.size());
-    std::iota(all.begin(), all.end(), 0);
-    best_.lower_bound_bytes = live_peak(requests, all);
+    const std::vector<Moment> moments = moments_of(requests);
+    best_.lower_bound_bytes = live_peak(requests, moments);
     best_.offsets.resize(requests.size());
-    best_.peak_bytes = replay(requests, all, best_.offsets);
-    const std::uint64_t limit = small_limit(requests, best_.lower_bound_bytes);
-    for (const std::uint32_t i : all) (requests[i].size <= limit ? small_ : large_).push_back(i);
-    strip_ = replay(requests, small_, offsets_);
+    best_.peak_bytes = replay(requests, moments, UINT64_MAX, best_.offsets);
+    if (good_enough()) return;
+    const std::uint64_t limit = small_limit(requests, moments, best_.lower_bound_bytes);
+    for (std::uint32_t i = 0; i < requests.size(); ++i)
+      (requests[i].size <= limit ? small_ : large_).push_back(i);
+    strip_ = replay(requests, moments, limit, offsets_);
+    greedy_runs_left_ = std::max<std::size_t>(1, kGreedyWork / requests.size());
   }
 
   bool good_enough() const {
@@ -214,15 +231,16 @@ class Packer {
 
   void try_fixed_orders() {
     for (const auto key : {by_size, by_area, life}) {
-      if (good_enough()) return;
+      if (done()) return;
       try_order(ordered_by(requests_, large_, key), best_.peak_bytes - strip_);
     }
   }
 
   // Whoever ended highest came too late: it goes to the front, and the rest follows as before.
   void promote_highest() {
+    if (done()) return;
     Order order = ordered_by(requests_, large_, by_size);
-    for (int round = 0; round < kPromotions && !good_enough(); ++round) {
+    for (int round = 0; round < kPromotions && !done(); ++round) {
       const std::uint64_t peak = try_order(order, UINT64_MAX);
       std::stable_partition(order.begin(), order.end(), [&](std::uint32_t i) {
         return offsets_[i] + requests_[i].size == peak;
@@ -233,12 +251,13 @@ class Packer {
   // The same from further orders, for longer, with all that ended too high: above the middle
   // between bound and peak.
   void promote_from_many_orders() {
-    if (good_enough() || large_.empty()) return;
+    if (done() || large_.empty()) return;
     const std::vector<double> contention = contention_of(requests_);
     std::size_t runs_left = std::clamp(kPromotionWork / large_.size(), kFewestRuns, kMostRuns);
     for (const ContendedOrder& kind : kContendedOrders) {
+      if (runs_left == 0 || done()) return;
       Order order = ordered_by_contention(requests_, large_, contention, kind);
-      for (int round = 0; round < kLongPromotions && runs_left > 0 && !good_enough(); ++round) {
+      for (int round = 0; round < kLongPromotions && runs_left > 0 && !done(); ++round) {
         --runs_left;
         const std::uint64_t peak = try_order(order, UINT64_MAX);
         const std::uint64_t bound = std::min(peak, best_.lower_bound_bytes);
@@ -252,8 +271,11 @@ class Packer {
   Packing take() { return std::move(best_); }
 
  private:
+  bool done() const { return good_enough() || greedy_runs_left_ == 0; }
+
   // Large requests in this order, small ones in their strip above; kept if it is the best yet.
   std::uint64_t try_order(const Order& order, std::uint64_t give_up_at) {
+    --greedy_runs_left_;
     const std::uint64_t peak = greedy(requests_, order, offsets_, give_up_at);
     if (strip_ + peak >= best_.peak_bytes) return peak;
     best_.peak_bytes = strip_ + peak;
@@ -267,6 +289,7 @@ class Packer {
   Order small_, large_;
   std::vector<std::uint64_t> offsets_;  // of the try in hand; small ones from the strip's start
   std::uint64_t strip_ = 0;             // what small requests need together
+  std::size_t greedy_runs_left_ = 0;
 };
 
 }  // namespace

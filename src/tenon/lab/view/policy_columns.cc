@@ -4,8 +4,19 @@
 
 #include <bit>
 #include <string>
+#include <utility>
 
 namespace tenon {
+
+PackedPolicy pack_policy(PolicyView view, std::size_t index) {
+  PackedPolicy packed;
+  packed.unit_bytes = add_policy_columns(view, index, packed.columns);
+  view.held = {};
+  view.places = {};
+  view.spans = {};
+  packed.view = std::move(view);
+  return packed;
+}
 
 std::uint64_t add_policy_columns(const PolicyView& view, std::size_t index,
                                  std::vector<Column>& columns) {

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/trace/call_site.h"
 
 namespace tenon {
 namespace {
@@ -25,7 +26,7 @@ class Numbering {
 
 bool has_sites(const Trace& trace) {
   for (const TraceEvent& event : trace.events)
-    if (event.op == TraceOp::kAlloc && !trace.sites->label(event.site).empty()) return true;
+    if (event.op == TraceOp::kAlloc && event.site != 0) return true;
   return false;
 }
 
@@ -36,12 +37,13 @@ ViewSites group_by_site(const Trace& trace) {
   sites.grouped_by = "call site";
   Numbering<std::string> groups;
   Numbering<std::uint64_t> places;
+  const CallSiteTable call_sites(*trace.sites);
   for (const TraceEvent& event : trace.events) {
     if (event.op != TraceOp::kAlloc) continue;
     const bool early = event.block < trace.early_blocks;
     const auto [place, added] = places(std::uint64_t{event.site} * 2 + (early ? 1 : 0));
     if (added) {
-      std::string name = trace.sites->label(event.site);
+      std::string name = call_sites.site_name(*trace.sites, event.site);
       if (name.empty()) name = early ? kEarly : kUnknown;
       const auto [group, new_group] = groups(name);
       if (new_group) sites.groups.push_back(name);

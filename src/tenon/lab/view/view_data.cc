@@ -1,6 +1,7 @@
 #include "tenon/lab/view/view_data.h"
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <unordered_map>
@@ -21,15 +22,18 @@ std::string dump(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', true, Json::error_handler_t::replace);
 }
 
-std::vector<PolicyView> replay_all(const Workload& workload, const ViewOptions& options) {
-  std::vector<PolicyView> views(options.policies.size());
+// Each policy is packed as soon as it is replayed, so that only one for each thread is in memory
+// at full size. `first`: the number of the first.
+std::vector<PackedPolicy> replay_all(const Workload& workload, const ViewOptions& options,
+                                     std::size_t first) {
+  std::vector<PackedPolicy> views(options.policies.size());
   run_jobs(views.size(), 0, [&](std::size_t i) {
     ReplaySetup setup;
     setup.policy = options.policies[i];
     setup.options.conf = options.conf;
     setup.capacity_bytes = options.capacity_bytes;
     setup.lag_ns = options.lag_ns;
-    views[i] = view_policy(workload, setup);
+    views[i] = pack_policy(view_policy(workload, setup), first + i);
   });
   return views;
 }
@@ -37,8 +41,11 @@ std::vector<PolicyView> replay_all(const Workload& workload, const ViewOptions& 
 // Makes one ViewData; the parts share what they look up in the trace.
 class ViewMaker {
  public:
-  ViewMaker(const Trace& trace, const ViewOptions& options)
-      : trace_(trace), options_(options), workload_(trace), sites_(find_sites(trace)) {
+  ViewMaker(Trace trace, const ViewOptions& options)
+      : trace_(std::move(trace)),
+        options_(options),
+        workload_(trace_),
+        sites_(find_sites(trace_)) {
     number_ops();
     find_peak();
   }
@@ -47,29 +54,37 @@ class ViewMaker {
     ViewData data;
     data.columns_at = columns_at;
     data.name = trace_.name;
-    std::vector<PolicyView> policies = replay_all(workload_, options_);
+    std::vector<PackedPolicy> policies;
     if (auto recorded = recorded_view(trace_, options_.segments, op_of_event_))
-      policies.insert(policies.begin(), std::move(*recorded));
+      policies.push_back(pack_policy(std::move(*recorded), 0));
     add_program(data.columns);
     add_marks(data.columns);
-    Json packed = Json::array();
-    for (std::size_t i = 0; i < policies.size(); ++i)
-      packed.push_back({{"unit_bytes", add_policy_columns(policies[i], i, data.columns)},
-                        {"display_bytes", policies[i].display_bytes},
-                        {"ops_done", policies[i].ops_done}});
     data.columns.push_back(pack_text("names", dump(names())));
+    Json figures = program_figures();
+    const Json outline = this->outline();
+    forget_program();
+    for (PackedPolicy& replayed : replay_all(workload_, options_, policies.size()))
+      policies.push_back(std::move(replayed));
+    Json packed = Json::array();
+    for (PackedPolicy& policy : policies) {
+      packed.push_back({{"unit_bytes", policy.unit_bytes},
+                        {"display_bytes", policy.view.display_bytes},
+                        {"ops_done", policy.view.ops_done}});
+      std::move(policy.columns.begin(), policy.columns.end(), std::back_inserter(data.columns));
+    }
     // What only maps need comes last: the page begins to unpack before it is read to its end.
     std::stable_partition(data.columns.begin(), data.columns.end(), [](const Column& column) {
       return column.name.find(".place") == column.name.npos &&
              column.name.find(".span_") == column.name.npos;
     });
 
-    Json figures = this->figures(policies);
+    for (const PackedPolicy& policy : policies)
+      figures["policies"].push_back(policy_figures(policy.view));
     data.figures = dump(figures, 1) + "\n";
     for (std::size_t i = 0; i < policies.size(); ++i) figures["policies"][i].update(packed[i]);
     figures["format"] = 1;
     figures["source"] = columns_at == ColumnsAt::kPage ? "page" : "server";
-    figures["outline"] = outline();
+    figures["outline"] = outline;
     figures["warnings"] = trace_.warnings;
     figures["columns"] = Json::array();
     for (const Column& column : data.columns)
@@ -87,14 +102,27 @@ class ViewMaker {
   std::uint64_t time_us(std::size_t op) const { return workload_.times_ns()[op] / 1000; }
 
   std::int64_t since_start_us(std::int64_t recorded_us) const {
-    return trace_.events.empty()
-               ? 0
-               : std::max<std::int64_t>(0, recorded_us - trace_.events[0].time_us);
+    return ops() == 0 ? 0 : std::max<std::int64_t>(0, recorded_us - start_us_);
+  }
+
+  // All that replays need is in the workload, and they need the room.
+  void forget_program() {
+    trace_.events = {};
+    trace_.addresses = {};
+    block_of_op_ = {};
+    op_of_event_ = {};
+    sizes_ = {};
+    streams_ = {};
+    wait_us_ = {};
+    live_ = {};
+    sites_ = {};
   }
 
   // Which block each operation is about, and how long blocks waited between the program's letting
   // go and the allocator's taking back.
   void number_ops() {
+    if (!trace_.events.empty()) start_us_ = trace_.events[0].time_us;
+    duration_us_ = trace_.duration_us();
     block_of_op_.reserve(ops());
     wait_us_.resize(trace_.blocks);
     std::vector<std::int64_t> requested_us(trace_.blocks, -1);
@@ -204,14 +232,16 @@ class ViewMaker {
     return names;
   }
 
-  Json figures(const std::vector<PolicyView>& policies) const {
+  // All but what policies need.
+  Json program_figures() const {
     Json json;
     json["trace"] = trace_.name;
     json["file"] = options_.file;
     json["events"] = ops();
     json["allocations"] = trace_.blocks;
     json["streams"] = trace_.streams.size();
-    json["trace_duration_us"] = trace_.duration_us();
+    json["trace_duration_us"] = duration_us_;
+    json["timed"] = duration_us_ > 0 || ops() <= 1;
     json["live_peak_bytes"] = ops() == 0 ? 0 : live_[peak_op_];
     json["live_peak_event"] = ops() == 0 ? 0 : workload_.event_number(peak_op_);
     json["live_peak_time_us"] = ops() == 0 ? 0 : time_us(peak_op_);
@@ -222,7 +252,6 @@ class ViewMaker {
     json["capacity_bytes"] = nullptr;
     if (options_.capacity_bytes != 0) json["capacity_bytes"] = options_.capacity_bytes;
     json["policies"] = Json::array();
-    for (const PolicyView& view : policies) json["policies"].push_back(policy_figures(view));
     return json;
   }
 
@@ -263,6 +292,7 @@ class ViewMaker {
       if (mark.kind != MarkKind::kOutOfMemory) continue;
       const std::uint32_t op = op_of_event_[mark.event];
       Json one = {{"event", mark.event},
+                  {"operation", op},
                   {"time_us", since_start_us(mark.time_us)},
                   {"requested_bytes", mark.size_bytes},
                   {"live_bytes", op == 0 ? 0 : live_[op - 1]},
@@ -295,27 +325,30 @@ class ViewMaker {
     return json;
   }
 
-  // Most live bytes in each of 1024 equal stretches of time: what is drawn before anything else.
+  // Most live bytes in each of 1024 equal stretches of time, or of operations where the recording
+  // has no times: what is drawn before anything else.
   Json outline() const {
     constexpr std::size_t kColumns = 1024;
     std::vector<std::uint64_t> most(kColumns);
     if (ops() == 0) return most;
-    const std::uint64_t whole = time_us(ops() - 1) + 1;
+    const bool timed = duration_us_ > 0;
+    const auto x = [&](std::size_t i) { return static_cast<double>(timed ? time_us(i) : i); };
+    const double whole = x(ops() - 1) + 1;
     std::size_t op = 0;
     std::uint64_t carried = 0;
     for (std::size_t column = 0; column < kColumns; ++column) {
       most[column] = carried;
-      const double end = static_cast<double>(whole) * static_cast<double>(column + 1) / kColumns;
-      for (; op < ops() && static_cast<double>(time_us(op)) < end; ++op)
+      const double end = whole * static_cast<double>(column + 1) / kColumns;
+      for (; op < ops() && x(op) < end; ++op)
         most[column] = std::max(most[column], carried = live_[op]);
     }
     return most;
   }
 
-  const Trace& trace_;
+  Trace trace_;  // without its events once they are packed
   const ViewOptions& options_;
   const Workload workload_;
-  const ViewSites sites_;
+  ViewSites sites_;
   std::vector<std::uint32_t> block_of_op_;
   std::vector<std::uint32_t> op_of_event_;  // operations before each event; one more for the end
   std::vector<std::uint64_t> sizes_;        // this and the next two by block
@@ -323,14 +356,16 @@ class ViewMaker {
   std::vector<std::uint64_t> wait_us_;
   std::vector<std::uint64_t> live_;         // bytes after each operation
   std::size_t peak_op_ = 0;
+  std::int64_t start_us_ = 0;
+  std::uint64_t duration_us_ = 0;
   mutable std::unordered_map<std::uint32_t, std::size_t> mark_texts_;  // numbered as they come
 };
 
 }  // namespace
 
-ViewData make_view(const Trace& trace, const ViewOptions& options, ColumnsAt columns_at) {
+ViewData make_view(Trace trace, const ViewOptions& options, ColumnsAt columns_at) {
   for (const std::string& policy : options.policies) find_policy(policy);
-  return ViewMaker(trace, options).make(columns_at);
+  return ViewMaker(std::move(trace), options).make(columns_at);
 }
 
 }  // namespace tenon

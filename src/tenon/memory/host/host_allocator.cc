@@ -94,9 +94,9 @@ class HostAllocator::ReleaseReport {
 inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint64_t key) {
   if (!HostThread::has_own_heap(key)) [[unlikely]] return nullptr;
   LocalHeap& heap = HostThread::own_heap();
-  if (!heap.lock.try_lock_as_known_owner()) [[unlikely]] return nullptr;
-  const Held* again = heap.pass_again(word);
-  heap.lock.unlock_as_owner();
+  const Held* again = nullptr;
+  if (const OwnerGuard guard(heap.lock, KnownOwner{}); guard) [[likely]]
+    again = heap.pass_again(word);
   if (again != nullptr) [[likely]] heap.count_pass();
   return again;
 }
@@ -105,19 +105,17 @@ inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint64_t 
 Held HostAllocator::take(std::uintptr_t word, Stream stream) {
   LocalHeap* heap = HostThread::find_heap(id_, has_streams_ ? stream.id : 0);
   const std::uint64_t size_bytes = word::requested(word);
-  if (size_bytes > host::kLargestClass || heap == nullptr || !heap->lock.try_lock_as_owner())
-    return take_elsewhere(word, stream);
-  Slot* slot = nullptr;
-  if (heap->close_empty_door()) [[likely]]
-    slot = heap->take_at_once(host::size_class_of(size_bytes));
-  if (slot == nullptr) [[unlikely]] {
-    heap->lock.unlock_as_owner();
-    return take_elsewhere(word, stream);
+  if (size_bytes > host::kLargestClass || heap == nullptr) return take_elsewhere(word, stream);
+  Held taken;
+  if (const OwnerGuard guard(heap->lock); guard && heap->close_empty_door()) [[likely]] {
+    Slot* slot = heap->take_at_once(host::size_class_of(size_bytes));
+    if (slot != nullptr) [[likely]] {
+      taken = held(slot);
+      heap->let_out(taken, word);
+      if (heap->account.is_due()) [[unlikely]] accounts_.flush(heap->account);
+    }
   }
-  const Held taken = held(slot);
-  heap->let_out(taken, word);
-  if (heap->account.is_due()) [[unlikely]] accounts_.flush(heap->account);
-  heap->lock.unlock_as_owner();
+  if (taken.data == nullptr) [[unlikely]] return take_elsewhere(word, stream);
   observers_.report(MemoryEvent::kRecycled, taken.data, size_bytes, stream);
   return taken;
 }
@@ -209,16 +207,15 @@ void HostAllocator::drop_small(Slot* slot) {
   LocalHeap& heap = *slot->span->heap;
   void* const data = slot->data;
   const std::uint64_t requested = word::requested(slot->word);
-  if (heap.try_lock_as_owner()) [[likely]] {
+  if (const auto guard = heap.enter_as_owner()) [[likely]] {
     if (!heap.come_back(slot)) {
       heap.account.freed(slot->span->block_bytes, static_cast<std::int64_t>(requested));
       heap.put(slot);
       if (heap.account.is_due()) [[unlikely]] accounts_.flush(heap.account);
     }
-    heap.lock.unlock_as_owner();
   } else {
     count_freed(slot->span->block_bytes, requested);
-    if (heap.owner.load(std::memory_order_relaxed) == thread_mark()) {
+    if (heap.is_callers()) {
       const std::lock_guard lock(heap.lock);
       heap.disturb();
       heap.put(slot);
@@ -234,10 +231,7 @@ void HostAllocator::drop_large(Block* block) {
   void* const data = ExtentStore::address_of(block);
   const std::uint64_t requested = word::requested(*word_of(block));
   bool inside = false;
-  if (heap.try_lock_as_owner()) {
-    inside = heap.come_back(context_of(block));
-    heap.lock.unlock_as_owner();
-  }
+  if (const auto guard = heap.enter_as_owner()) inside = heap.come_back(context_of(block));
   ReleaseReport report(observers_);
   if (!inside) {
     count_freed(block->size, requested);
@@ -304,11 +298,9 @@ void HostAllocator::free_block(void* context) {
   Block* const block = large_block_of(context);
   LocalHeap& heap = block != nullptr ? heap_of(block) : *static_cast<Slot*>(context)->span->heap;
   HostAllocator& self = heap.store().allocator();
-  if (HostThread::is_own_heap(heap) && self.observers_.empty() &&
-      heap.lock.try_lock_as_known_owner()) [[likely]] {
-    const bool inside = heap.come_back(context);
-    heap.lock.unlock_as_owner();
-    if (inside) [[likely]] return;
+  if (HostThread::is_own_heap(heap) && self.observers_.empty()) [[likely]] {
+    const OwnerGuard guard(heap.lock, KnownOwner{});
+    if (guard && heap.come_back(context)) [[likely]] return;
   }
   self.drop(context);
 }
@@ -341,10 +333,9 @@ void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
 void HostAllocator::raw_deallocate(void* data) {
   if (!HostThread::has_own_heap_in(id_) || !observers_.empty()) [[unlikely]]
     return find_and_drop(data);
-  LocalHeap& heap = HostThread::own_heap();
-  if (!heap.lock.try_lock_as_known_owner()) [[unlikely]] return find_and_drop(data);
-  const bool inside = heap.come_back_raw(data);
-  heap.lock.unlock_as_owner();
+  bool inside = false;
+  if (const OwnerGuard guard(HostThread::own_heap().lock, KnownOwner{}); guard) [[likely]]
+    inside = HostThread::own_heap().come_back_raw(data);
   if (!inside) [[unlikely]] find_and_drop(data);
 }
 

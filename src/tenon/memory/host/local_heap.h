@@ -181,13 +181,14 @@ class LocalHeap {
     return !std::exchange(touched_, false) && std::exchange(passed_when_asked_, passed) == passed;
   }
 
-  // The caller is the thread whose heap it is, and holds the lock now. Others find out without
-  // touching the lock's line, which the owner writes all the time.
-  bool try_lock_as_owner() {
-    return owner.load(std::memory_order_relaxed) == thread_mark() && lock.try_lock_as_owner();
+  // Holds the lock if the caller is the thread whose heap it is. Others find out without touching
+  // the lock's line, which the owner writes all the time.
+  bool is_callers() const { return owner.load(std::memory_order_relaxed) == thread_mark(); }
+  OwnerGuard<AppointedLock> enter_as_owner() {
+    return is_callers() ? OwnerGuard(lock) : OwnerGuard<AppointedLock>();
   }
   // Held for everything but push_remote, and next to free for the owner.
-  alignas(64) BiasedLock lock{BiasedLock::Owner::kAppointed};
+  alignas(64) AppointedLock lock;
 
  private:  // on the lock's line: Note [one line]
   std::atomic<std::uintptr_t> waiting_{word::kFree};  // door_word_ while the block is inside

@@ -75,6 +75,16 @@ _cuda_memorySnapshot = _refusing("snapshot")
 _cuda_record_memory_history = _refusing("recordHistory")
 _cuda_getMemoryFraction = _refusing("getMemoryFraction")
 _MemPool = _refusing("createOrIncrefPool")
+_cuda_attach_out_of_memory_observer = _refusing("attachOutOfMemoryObserver")
+_accelerator_getDeviceStats = _refusing("getDeviceStats")
+
+
+def _accelerator_isAllocatorInitialized():  # of PyTorch's own allocator, which never is
+    return False
+
+
+def _accelerator_emptyCache():
+    pass
 
 
 def _cuda_emptyCache():

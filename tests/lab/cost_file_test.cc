@@ -1,4 +1,4 @@
-#include "tenon/device/sim/cost_model.h"
+#include "tenon/lab/cost_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

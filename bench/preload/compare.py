@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""bench/preload/compare.py PRELOAD [--rounds N] [PROGRAM...]: programs of PyTorch and NumPy on the CPU
+over each allocator that is installed, preloaded in turn; medians over the rounds. PYTHON names the
+interpreter that has PyTorch and NumPy (Debian: python3-torch, python3-numpy)."""
+
+import argparse
+import glob
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+PROGRAMS = ["elementwise", "resnet18", "transformer", "inference", "numpy_pipeline", "numpy_zeros"]
+OTHERS = {"jemalloc": "libjemalloc.so.2", "mimalloc": "libmimalloc.so.2",
+          "tcmalloc": "libtcmalloc_minimal.so.4"}
+
+
+def allocators(preload):
+    found = {"glibc": "", "tenon": str(pathlib.Path(preload).resolve())}
+    for name, library in OTHERS.items():
+        paths = glob.glob(f"/usr/lib/*/{library}") + glob.glob(f"/usr/lib/{library}")
+        if paths:
+            found[name] = paths[0]
+        else:
+            print(f"{name}: skipped, {library} is not installed", file=sys.stderr)
+    return found
+
+
+def run(program, library):
+    python = os.environ.get("PYTHON", "/usr/bin/python3")
+    environment = dict(os.environ, LD_PRELOAD=library, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")
+    here = pathlib.Path(__file__).parent
+    result = subprocess.run([python, str(here / "programs.py"), program], env=environment,
+                            capture_output=True, text=True)
+    if result.returncode != 0:
+        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SystemExit(f"compare.py: {program}: {last}")
+    return json.loads(result.stdout)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("preload")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("programs", nargs="*", default=PROGRAMS)
+    arguments = parser.parse_intermixed_args()
+    found = allocators(arguments.preload)
+    print("| program | " + " | ".join(found) + " |")
+    print("|---" * (len(found) + 1) + "|")
+    for program in arguments.programs or PROGRAMS:
+        results = {name: [] for name in found}
+        for _ in range(arguments.rounds):  # in turn, so that all meet the same load
+            for name, library in found.items():
+                results[name].append(run(program, library))
+        cells = []
+        for name in found:
+            median = lambda key: statistics.median(r[key] for r in results[name])
+            cells.append(f"{median('ms'):.1f} ms, {median('peak_mib'):.0f} MiB, "
+                         f"{median('faults') / 1e3:.0f} k faults")
+        print(f"| {program} | " + " | ".join(cells) + " |", flush=True)
+
+
+main()

@@ -1,0 +1,290 @@
+/* Tenon for C, and for every language that can call C. Link with libtenon_c.
+
+   Handles are numbers that this library gave out. A handle of another kind, one that was destroyed
+   and 0 are refused with TENON_INVALID_HANDLE; they never crash. A number is not used again.
+
+   Failure: every function that can fail returns a tenon_status; what it was to write is left as it
+   was. tenon_last_error() has the message of the calling thread's last failure.
+
+   Threads: every function may be called from any thread. A handle must not be destroyed while
+   another thread uses it.
+
+   Strings are UTF-8, 0-terminated. Those that a function hands over are given back by
+   tenon_string_free. Structures that begin with struct_bytes must have it set to their sizeof: so
+   later versions can add fields at their end. */
+#ifndef TENON_TENON_H
+#define TENON_TENON_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define TENON_C_API __attribute__((visibility("default")))
+#else
+#define TENON_C_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- Version and errors. ---------------------------------------------------------------------- */
+
+/* Raised by a change that programs built before cannot work with. */
+#define TENON_C_ABI 0
+
+/* "0.1.0" */
+TENON_C_API const char* tenon_version(void);
+/* The library's TENON_C_ABI, to be compared with the header's. */
+TENON_C_API int tenon_c_abi(void);
+
+typedef enum tenon_status {
+  TENON_OK = 0,
+  TENON_INVALID_ARGUMENT = 1, /* a value that cannot be right */
+  TENON_INVALID_HANDLE = 2,   /* 0, destroyed, of another kind, or never given out */
+  TENON_INVALID_POINTER = 3,  /* no block of this allocator, or freed already */
+  TENON_OUT_OF_MEMORY = 4,    /* tenon_last_out_of_memory() has the numbers */
+  TENON_DEVICE_ERROR = 5,     /* a driver's */
+  TENON_PARSE_ERROR = 6,      /* a file's contents: name, line, column, reason */
+  TENON_IO_ERROR = 7,         /* a file that cannot be written */
+  TENON_IN_USE = 8,           /* something still depends on it */
+  TENON_INTERNAL_ERROR = 9    /* a bug in Tenon */
+} tenon_status;
+
+/* "out of memory"; "unknown" for other numbers. */
+TENON_C_API const char* tenon_status_name(tenon_status status);
+
+/* The message of the calling thread's last failure; "" before any. Valid until the thread's next
+   call that fails. */
+TENON_C_API const char* tenon_last_error(void);
+
+typedef struct tenon_out_of_memory {
+  size_t struct_bytes;
+  uint64_t requested_bytes;
+  uint64_t allocated_bytes;    /* in blocks that are in use */
+  uint64_t reserved_bytes;     /* held from the driver */
+  uint64_t limit_bytes;        /* capacity or limit in force; 0: none */
+  uint64_t largest_free_bytes; /* inside what is reserved */
+} tenon_out_of_memory;
+
+/* Of the calling thread's last TENON_OUT_OF_MEMORY. TENON_INVALID_ARGUMENT when it had none. */
+TENON_C_API tenon_status tenon_last_out_of_memory(tenon_out_of_memory* out);
+
+TENON_C_API void tenon_string_free(char* text);
+
+/* --- Handles. --------------------------------------------------------------------------------- */
+
+typedef uint64_t tenon_backend;   /* a device's driver */
+typedef uint64_t tenon_allocator; /* a policy over a backend */
+typedef uint64_t tenon_observer;  /* a callback on an allocator */
+typedef uint64_t tenon_recording; /* of all allocators, into a file */
+typedef uint64_t tenon_traces;    /* a file that was read */
+
+/* --- Backends: where bytes come from. ---------------------------------------------------------- */
+
+/* The machine's own memory: the same handle at each call. It need not be destroyed. */
+TENON_C_API tenon_status tenon_backend_host(tenon_backend* out);
+
+typedef struct tenon_simulated_device {
+  size_t struct_bytes;
+  uint64_t capacity_bytes;
+  uint64_t lag_ns;     /* a stream finishes its work so long after it was queued */
+  int real_memory;     /* 0: addresses cannot be read or written, and cost nothing */
+} tenon_simulated_device;
+TENON_C_API tenon_status tenon_backend_simulated(const tenon_simulated_device* device,
+                                                 tenon_backend* out);
+
+/* An NVIDIA GPU, by its number. */
+TENON_C_API tenon_status tenon_backend_cuda(int index, tenon_backend* out);
+
+/* A device of your own. All functions may be called from any thread, get `context`, and must not
+   call back into Tenon. Those of virtual memory may be null, all six together. */
+typedef struct tenon_device_functions {
+  size_t struct_bytes;
+  void* context;
+  const char* name;            /* its kind: lower-case letters, digits and _ */
+  uint64_t total_bytes;
+  uint64_t alignment;          /* of segments: a power of two */
+  uint64_t page_granularity;   /* 0: no virtual memory */
+  int can_map_twice;           /* the same pages at two addresses at once: `stitched` needs it */
+  int host_can_reach;          /* its addresses may be read and written by the processor */
+
+  /* Memory with an address. Null: there is none. */
+  void* (*allocate)(void* context, uint64_t size_bytes);
+  void (*release)(void* context, void* base, uint64_t size_bytes);
+
+  /* Addresses without memory, and memory without an address. 0: there is none. */
+  uint64_t (*reserve_address)(void* context, uint64_t size_bytes);
+  void (*release_address)(void* context, uint64_t base, uint64_t size_bytes);
+  uint64_t (*create_pages)(void* context, uint64_t size_bytes);
+  void (*release_pages)(void* context, uint64_t pages, uint64_t size_bytes);
+  /* The whole of `pages`, readable and writable. 0: there is no memory for it. */
+  int (*map)(void* context, uint64_t address, uint64_t pages, uint64_t size_bytes);
+  void (*unmap)(void* context, uint64_t address, uint64_t pages, uint64_t size_bytes);
+
+  /* Contents. Null where host_can_reach: the processor does it. */
+  void (*copy)(void* context, void* dest, const void* src, uint64_t size_bytes);
+  void (*fill)(void* context, void* dest, uint8_t value, uint64_t size_bytes);
+
+  /* Waits for all work of the device; null: there is none. */
+  void (*synchronize)(void* context);
+} tenon_device_functions;
+TENON_C_API tenon_status tenon_backend_custom(const tenon_device_functions* functions,
+                                              tenon_backend* out);
+
+/* TENON_IN_USE while an allocator stands on it. */
+TENON_C_API tenon_status tenon_backend_destroy(tenon_backend backend);
+
+TENON_C_API tenon_status tenon_backend_memory(tenon_backend backend, uint64_t* total_bytes,
+                                              uint64_t* free_bytes);
+
+/* Streams are numbers of their backend; 0 is the one that every device has. */
+TENON_C_API tenon_status tenon_stream_create(tenon_backend backend, uint32_t* out);
+TENON_C_API tenon_status tenon_stream_destroy(tenon_backend backend, uint32_t stream);
+TENON_C_API tenon_status tenon_stream_synchronize(tenon_backend backend, uint32_t stream);
+
+/* Contents, in stream order. */
+TENON_C_API tenon_status tenon_copy(tenon_backend backend, void* dest, const void* src,
+                                    uint64_t size_bytes, uint32_t stream);
+TENON_C_API tenon_status tenon_fill(tenon_backend backend, void* dest, uint8_t value,
+                                    uint64_t size_bytes, uint32_t stream);
+
+/* --- Allocators. ------------------------------------------------------------------------------- */
+
+/* The policies by name, in the order of `tenon policies`. Null beyond the last one. */
+TENON_C_API const char* tenon_policy_name(size_t index);
+TENON_C_API const char* tenon_policy_summary(size_t index);
+
+typedef struct tenon_allocator_options {
+  size_t struct_bytes;
+  const char* conf;      /* PyTorch's allocator settings, "key:value,key:value"; may be null */
+  uint64_t limit_bytes;  /* of what it may hold; 0: none */
+  uint64_t page_bytes;   /* of `stitched`; 0: its default */
+  const char* plan_file; /* of `plan`: what `tenon plan -o` wrote; else null */
+} tenon_allocator_options;
+
+/* `options` may be null. */
+TENON_C_API tenon_status tenon_allocator_create(tenon_backend backend, const char* policy,
+                                                const tenon_allocator_options* options,
+                                                tenon_allocator* out);
+/* TENON_IN_USE while blocks of it live, those that were exported included. */
+TENON_C_API tenon_status tenon_allocator_destroy(tenon_allocator allocator);
+
+/* A block on `stream`; null for 0 bytes. */
+TENON_C_API tenon_status tenon_allocate(tenon_allocator allocator, uint64_t size_bytes,
+                                        uint32_t stream, void** out);
+/* Null is ignored. */
+TENON_C_API tenon_status tenon_free(tenon_allocator allocator, void* data);
+/* The block is also used by work on `stream`: once freed it waits for that work too. */
+TENON_C_API tenon_status tenon_record_stream(tenon_allocator allocator, void* data,
+                                             uint32_t stream);
+/* Unused memory goes back to the driver. */
+TENON_C_API tenon_status tenon_empty_cache(tenon_allocator allocator);
+
+typedef struct tenon_statistics {
+  size_t struct_bytes;
+  int64_t blocks;               /* in use */
+  int64_t requested_bytes;      /* by them */
+  int64_t requested_peak_bytes;
+  int64_t allocated_bytes;      /* after rounding */
+  int64_t allocated_peak_bytes;
+  int64_t reserved_bytes;       /* held from the driver */
+  int64_t reserved_peak_bytes;
+  int64_t allocations;          /* ever */
+  int64_t retries;              /* requests that needed cached memory to be given back */
+  int64_t out_of_memories;
+} tenon_statistics;
+TENON_C_API tenon_status tenon_allocator_statistics(tenon_allocator allocator,
+                                                    tenon_statistics* out);
+/* All of them, as torch.cuda.memory_stats names them. */
+TENON_C_API tenon_status tenon_allocator_statistics_json(tenon_allocator allocator, char** out);
+TENON_C_API tenon_status tenon_reset_peaks(tenon_allocator allocator);
+
+typedef enum tenon_event_kind {
+  TENON_EVENT_ALLOCATED = 0, /* a block from fresh driver memory */
+  TENON_EVENT_RECYCLED = 1,  /* a block from memory that was held already */
+  TENON_EVENT_FREED = 2,
+  TENON_EVENT_RELEASED = 3,  /* memory went back to the driver */
+  TENON_EVENT_MAPPED = 4,
+  TENON_EVENT_UNMAPPED = 5,
+  TENON_EVENT_ALLOCATION_FAILED = 6
+} tenon_event_kind;
+typedef struct tenon_event {
+  tenon_event_kind kind;
+  void* data;          /* null for a failure */
+  uint64_t size_bytes; /* as requested, for blocks */
+  uint32_t stream;
+} tenon_event;
+/* Called on the thread that allocates or frees; it may use the allocator. */
+typedef void (*tenon_event_function)(void* context, const tenon_event* event);
+
+TENON_C_API tenon_status tenon_observer_add(tenon_allocator allocator,
+                                            tenon_event_function function, void* context,
+                                            tenon_observer* out);
+/* Waits until no call of it is in progress on another thread. */
+TENON_C_API tenon_status tenon_observer_remove(tenon_observer observer);
+
+/* --- Exchange with array libraries. ------------------------------------------------------------ */
+
+/* Makes a block a DLPack 1.0 tensor (DLManagedTensorVersioned), contiguous and writable. The tensor
+   owns the block from then on: its deleter frees it, on any thread. `code`, `bits`: DLPack's data
+   type (2, 32 is float32). The shape must fit into the block. */
+struct DLManagedTensorVersioned;
+TENON_C_API tenon_status tenon_export_dlpack(tenon_allocator allocator, void* data, uint8_t code,
+                                             uint8_t bits, const int64_t* shape, int32_t dimensions,
+                                             struct DLManagedTensorVersioned** out);
+
+/* --- Recordings in, answers out. ---------------------------------------------------------------- */
+
+/* Records all allocators of the process from here on, into a file by its ending: .csv, .csv.zst,
+   .pickle (PyTorch's snapshot), .json (Perfetto). */
+TENON_C_API tenon_status tenon_recording_start(const char* path, tenon_recording* out);
+/* Writes the file; the handle is gone whether or not that works. */
+TENON_C_API tenon_status tenon_recording_finish(tenon_recording recording);
+
+/* A PyTorch snapshot, a CSV trace or RMM's log. */
+TENON_C_API tenon_status tenon_traces_load(const char* path, tenon_traces* out);
+TENON_C_API tenon_status tenon_traces_destroy(tenon_traces traces);
+/* A trace for each device that was recorded. */
+TENON_C_API tenon_status tenon_traces_count(tenon_traces traces, size_t* out);
+
+typedef struct tenon_trace_summary {
+  size_t struct_bytes;
+  uint64_t events;
+  uint64_t live_peak_bytes;
+  uint64_t duration_us;
+} tenon_trace_summary;
+TENON_C_API tenon_status tenon_trace_summarize(tenon_traces traces, size_t index,
+                                               tenon_trace_summary* out);
+
+/* What `tenon explain FILE --json` prints. */
+TENON_C_API tenon_status tenon_explain(tenon_traces traces, char** json);
+
+typedef struct tenon_replay_options {
+  size_t struct_bytes;
+  const char* policies;    /* comma-separated; null: all */
+  const char* conf;        /* may be null */
+  uint64_t capacity_bytes; /* 0: none */
+  uint64_t lag_ns;         /* 5000000 is the command's */
+  int find_capacity;
+  int passes;              /* timed replays; 0: no times */
+  int threads;             /* 0: one for each core */
+} tenon_replay_options;
+/* What `tenon replay FILE --json` prints, for these options; null: --passes 0. */
+TENON_C_API tenon_status tenon_replay(tenon_traces traces, const tenon_replay_options* options,
+                                      char** json);
+
+/* What `tenon advise FILE --json` prints: for one device, on `threads` threads (0: one for each
+   core), with `effort` 1 as the command has it. A capacity of 0: none. */
+TENON_C_API tenon_status tenon_advise(tenon_traces traces, size_t index, uint64_t capacity_bytes,
+                                      double effort, int threads, char** json);
+
+/* What `tenon plan FILE --json` prints; the plan itself goes to `plan_file`, unless that is null. */
+TENON_C_API tenon_status tenon_plan(tenon_traces traces, size_t index, const char* plan_file,
+                                    char** json);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* TENON_TENON_H */

@@ -1,0 +1,146 @@
+#include "large_blocks.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "below.h"
+#include "tenon/base/align.h"
+#include "tenon/device/host/host_backend.h"
+#include "tenon/memory/host/host_allocator.h"
+
+namespace tenon::preload {
+namespace {
+
+// HostAllocator's blocks begin at multiples of 64, those of whole 64 KiB at multiples of that.
+constexpr std::size_t kBlockAlignment = 64;
+constexpr std::size_t kWholeAlignment = 64 << 10;
+
+// From here on calloc gives pages back rather than writing zeros: a program may never touch them.
+constexpr std::size_t kHugePage = 2 << 20;
+constexpr std::size_t kFreshBytes = 2 * kHugePage;
+
+// Set while this thread is in Tenon: what the C library asks for there is not Tenon's to serve.
+constinit thread_local bool inside = false;
+class Inside {
+ public:
+  Inside() { inside = true; }
+  ~Inside() { inside = false; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+constinit std::atomic<bool> started{false};
+alignas(HostAllocator) char allocator_bytes[sizeof(HostAllocator)];
+
+}  // namespace
+
+constinit LargeBlocks::Table LargeBlocks::table_;
+constinit std::atomic<HostAllocator*> LargeBlocks::allocator_{nullptr};
+
+// One thread makes it; others, and what is asked for meanwhile, go below.
+HostAllocator* LargeBlocks::start() {
+  if (HostAllocator* ready = allocator()) return ready;
+  if (inside || started.exchange(true)) return nullptr;
+  const Inside here;
+  // The allocator below prepares for fork(2) at its first request: before Tenon does, so that a
+  // fork takes Tenon's locks last and gives them back first.
+  below::free(below::malloc(1));
+  try {
+    auto* made = new (allocator_bytes) HostAllocator(host_backend());
+    allocator_.store(made, std::memory_order_release);
+    return made;
+  } catch (...) {
+    return nullptr;  // Tenon serves nothing then
+  }
+}
+
+bool LargeBlocks::enter(void* start, void* base, std::size_t size) {
+  Record* record = table_.map.get(start);
+  if (record == nullptr) {
+    record = new (std::nothrow) Record;
+    if (record == nullptr) return false;
+    try {
+      table_.map.set(start, record);
+    } catch (const std::bad_alloc&) {
+      delete record;
+      return false;
+    }
+  }
+  record->base = base;
+  record->size = size;
+  record->start.store(start, std::memory_order_relaxed);
+  return true;
+}
+
+void* LargeBlocks::allocate(std::size_t size, std::size_t alignment) {
+  if (inside || size > kMaxRequestBytes / 2 || alignment > kMaxRequestBytes / 4) return nullptr;
+  HostAllocator* const allocator = start();
+  if (allocator == nullptr) return nullptr;
+  std::size_t room = size;
+  if (alignment > kWholeAlignment)
+    room = size + alignment;
+  else if (alignment > kBlockAlignment)
+    room = align_up(size, kWholeAlignment);
+  const Inside here;
+  const int saved_errno = errno;
+  try {
+    void* const base = allocator->raw_allocate(room);
+    const auto start = align_up(reinterpret_cast<std::uintptr_t>(base),
+                                alignment > kWholeAlignment ? alignment : std::size_t{1});
+    if (!is_aligned(start, alignment)) {  // a segment of the system that begins oddly
+      allocator->raw_deallocate(base);
+    } else if (enter(reinterpret_cast<void*>(start), base, size)) {
+      errno = saved_errno;
+      return reinterpret_cast<void*>(start);
+    } else {
+      allocator->raw_deallocate(base);
+    }
+  } catch (const std::exception&) {
+  }
+  errno = saved_errno;
+  return nullptr;
+}
+
+void* LargeBlocks::allocate_zeroed(std::size_t size) {
+  void* const data = allocate(size, 1);
+  if (data == nullptr) return nullptr;
+  auto* begin = static_cast<char*>(data);
+  auto* const end = begin + size;
+  if (size >= kFreshBytes) {
+    const int saved_errno = errno;
+    const auto at = reinterpret_cast<std::uintptr_t>(begin);
+    auto* const first = reinterpret_cast<char*>(align_up(at, kHugePage));
+    const std::size_t whole = static_cast<std::size_t>(end - first) / kHugePage * kHugePage;
+    // Private pages that were given back read as zeros. Locked ones cannot be given back.
+    if (::madvise(first, whole, MADV_DONTNEED) == 0) {
+      std::memset(begin, 0, static_cast<std::size_t>(first - begin));
+      begin = first + whole;
+    }
+    errno = saved_errno;
+  }
+  std::memset(begin, 0, static_cast<std::size_t>(end - begin));
+  return data;
+}
+
+void LargeBlocks::release(Record& record) {
+  const Inside here;
+  const int saved_errno = errno;
+  void* const base = record.base;
+  record.start.store(nullptr, std::memory_order_relaxed);
+  try {
+    allocator()->raw_deallocate(base);
+  } catch (const std::exception&) {
+    // The driver took nothing back; there is nobody to tell.
+  }
+  errno = saved_errno;
+}
+
+bool LargeBlocks::resize(void* data, std::size_t size) {
+  const Record* const record = find(data);
+  return record != nullptr && size <= record->size && size >= record->size / 2;
+}
+
+}  // namespace tenon::preload

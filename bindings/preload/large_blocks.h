@@ -1,0 +1,76 @@
+// The requests that Tenon serves.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "tenon/base/page_map.h"
+
+namespace tenon {
+class HostAllocator;
+}
+
+namespace tenon::preload {
+
+// Requests of so many bytes and more are Tenon's.
+inline constexpr std::size_t kLeastBytes = 64 << 10;
+
+// Blocks of one HostAllocator over the machine's memory, each entered in a table by its address: two
+// never begin in the same 64 KiB. What is not in the table is the allocator's below.
+//
+// Thread-safe; works before static constructors and after static destructors. Nothing throws: null
+// means that Tenon does not serve the request, because it has no memory, or because it is Tenon
+// itself that asks. Such a request is the allocator's below.
+class LargeBlocks {
+ public:
+  // `alignment`: a power of two.
+  static void* allocate(std::size_t size, std::size_t alignment);
+  static void* allocate_zeroed(std::size_t size);
+  // False: not one of ours, and nothing happened.
+  static bool free(void* data) {
+    Record* const record = find(data);
+    if (record == nullptr) [[likely]] return false;
+    release(*record);
+    return true;
+  }
+  // 0: not one of ours.
+  static std::size_t size_of(const void* data) {
+    const Record* const record = find(data);
+    return record == nullptr ? 0 : record->size;
+  }
+  // A smaller size for one of ours, where it stays worth its room. False: it must move.
+  static bool resize(void* data, std::size_t size);
+
+  // Null when nothing was ever served.
+  static HostAllocator* allocator() { return allocator_.load(std::memory_order_acquire); }
+
+  // Makes the allocator: before the program's main, or at the first request.
+  static HostAllocator* start();
+
+ private:
+  struct Record {
+    std::atomic<void*> start{nullptr};  // what the program was given; null: free
+    void* base = nullptr;               // what the allocator gave: before it, where alignment asks
+    std::size_t size = 0;               // requested; the room, after resize
+  };
+  // Never destroyed.
+  union Table {
+    constexpr Table() : map() {}
+    ~Table() {}
+    PageMap<Record> map;
+  };
+
+  static Record* find(const void* data) {
+    Record* const record = table_.map.get(data);
+    if (record == nullptr) [[likely]] return nullptr;
+    return record->start.load(std::memory_order_relaxed) == data ? record : nullptr;
+  }
+  static void release(Record& record);
+  static bool enter(void* start, void* base, std::size_t size);
+
+  static Table table_;
+  static std::atomic<HostAllocator*> allocator_;
+};
+
+}  // namespace tenon::preload

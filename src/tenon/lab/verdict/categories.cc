@@ -1,0 +1,445 @@
+// Note [Categories]
+// Stacks name the request (stack_hint.h); a block's life says the rest:
+//
+//   asked for in     gone before backward   while backward runs   later, or never
+//   setting up       temporary              -                     weights, inputs
+//   forward          temporary              activation            (grows: activation)
+//   backward         -                      gradient              gradient of weights
+//   the step         temporary              -                     optimiser state
+//
+// What the stack says for certain (a module is moved, a workspace) comes first. Where the recording
+// ends before a block's life does, the other blocks of its site decide. What was live before the
+// recording began has no stack: its size is compared with those of weights' gradients.
+#include "tenon/lab/verdict/categories.h"
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/lab/verdict/passes.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::uint32_t kNever = Lifetime::kNever;
+
+// cuBLAS's workspaces by default (Hopper's, others'), its "Lt" ones, and those of
+// CUBLAS_WORKSPACE_CONFIG.
+constexpr auto kWorkspaceBytes = std::to_array<std::uint64_t>(
+    {32 * kMiB, 8'519'680, 8 * kMiB + 256 * kKiB, 4'259'840, kMiB, 64 * kMiB});
+
+bool has_workspace_size(std::uint64_t bytes) {
+  return std::find(kWorkspaceBytes.begin(), kWorkspaceBytes.end(), bytes) != kWorkspaceBytes.end();
+}
+
+class Categorizer {
+ public:
+  Categorizer(const Trace& trace, std::span<const Lifetime> lives,
+              std::span<const std::uint32_t> phases, const CallSites& sites)
+      : trace_(trace),
+        lives_(lives),
+        sites_(sites),
+        hints_(stack_hints(*trace.sites, sites.table())) {
+    out_.passes = find_passes(trace, lives, phases, sites, hints_);
+    out_.blocks.resize(trace.blocks);
+    open_.assign(trace.blocks, false);
+    next_request_.assign(trace.blocks, kNever);
+  }
+
+  Categories categorize() {
+    find_next_requests();
+    find_gradient_sizes();
+    for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block)
+      set(block, passes().by_stack ? by_stack(block) : by_shape(block));
+    let_sites_decide();
+    find_logits();
+    categorize_early();
+    return std::move(out_);
+  }
+
+ private:
+  const Passes& passes() const { return out_.passes; }
+  std::uint32_t freed(std::uint32_t block) const { return freed_at(lives_[block]); }
+  void set(std::uint32_t block, const BlockCategory& category) { out_.blocks[block] = category; }
+
+  // By block: the event of the next request that another site makes.
+  void find_next_requests() {
+    std::uint32_t next = kNever;  // of another site than `site`
+    std::uint32_t site = ~std::uint32_t{0};
+    std::uint32_t last = kNever;
+    for (std::size_t i = trace_.events.size(); i-- > 0;) {
+      const TraceEvent& event = trace_.events[i];
+      if (event.op != TraceOp::kAlloc) continue;
+      if (event.site != site) {
+        next = last;
+        site = event.site;
+      }
+      next_request_[event.block] = event.site == 0 ? last : next;
+      last = static_cast<std::uint32_t>(i);
+    }
+  }
+
+  // The stretch that holds the event, or the first behind it.
+  static const Stretch* at_or_after(const std::vector<Stretch>& stretches, std::uint32_t event) {
+    const auto found = std::upper_bound(
+        stretches.begin(), stretches.end(), event,
+        [](std::uint32_t number, const Stretch& stretch) { return number < stretch.end; });
+    return found == stretches.end() ? nullptr : &*found;
+  }
+
+  // Gradients of weights are what backward makes and leaves: still there at its last request, and
+  // not one of its last results, which go when backward returns.
+  bool outlives(std::uint32_t block, const Stretch& run) const {
+    const std::uint32_t gone = freed(block);
+    return gone >= run.end || (gone > run.last && lives_[block].alloc + 8 < run.last);
+  }
+
+  // The sizes of weights' gradients, each with the most that one backward pass leaves.
+  void find_gradient_sizes() {
+    std::unordered_map<std::uint64_t, std::uint64_t> here;
+    const Stretch* pass = nullptr;
+    const auto close = [&] {
+      for (const auto& [size, count] : here)
+        gradient_sizes_[size] = std::max(gradient_sizes_[size], count);
+      here.clear();
+    };
+    for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block) {
+      if (passes().doing[block] != Doing::kBackward) continue;
+      if (sites_.call_site(lives_[block].site).workspace ||
+          (freed(block) == kNever && has_workspace_size(lives_[block].size_bytes)))
+        continue;
+      const Stretch* run = at_or_after(passes().backward, lives_[block].alloc);
+      if (run == nullptr || run->end >= trace_.events.size()) continue;
+      if (run != pass) close();
+      pass = run;
+      if (outlives(block, *run)) ++here[lives_[block].size_bytes];
+    }
+    close();
+  }
+  bool is_gradient_size(std::uint64_t bytes) const { return gradient_sizes_.count(bytes) != 0; }
+
+  BlockCategory by_stack(std::uint32_t block) {
+    const Lifetime& life = lives_[block];
+    const Site& site = trace_.sites->site(life.site);
+    const CallSite& call = sites_.call_site(life.site);
+    const StackHint& hint = hints_[site.stack];
+    const bool stays = freed(block) == kNever;
+    if (call.workspace) return {Category::kWorkspaces, Confidence::kCertain};
+    if (stays && has_workspace_size(life.size_bytes) && !hint.weights && !hint.optimizer &&
+        !hint.cache && is_lone(block))
+      return {Category::kWorkspaces, Confidence::kLikely};
+    switch (passes().doing[block]) {
+      case Doing::kStep:
+        return of_step(block, hint);
+      case Doing::kBackward:
+        return of_backward(block, call, hint);
+      default:
+        return of_forward(block, call, hint);
+    }
+  }
+
+  // Whether the site makes other sizes as well: a workspace comes once, beside results.
+  bool is_lone(std::uint32_t block) {
+    if (lone_.empty()) {
+      for (const TraceEvent& event : trace_.events)
+        if (event.op == TraceOp::kAlloc && freed(event.block) == kNever &&
+            has_workspace_size(event.size_bytes))
+          ++lone_[key_of(event)];
+    }
+    const TraceEvent& event = trace_.events[lives_[block].alloc];
+    return lone_[key_of(event)] <= 2;
+  }
+  static std::uint64_t key_of(const TraceEvent& event) {
+    return event.size_bytes * 64 + event.stream % 64;
+  }
+
+  BlockCategory of_step(std::uint32_t block, const StackHint& hint) {
+    if (hint.optimizer_scratch) return {Category::kTemporaries, Confidence::kCertain};
+    const Stretch* step = at_or_after(passes().steps, lives_[block].alloc);
+    const std::uint32_t end = step == nullptr ? 0 : step->end;
+    const bool cut = step == nullptr || end >= trace_.events.size();
+    if (freed(block) != kNever && (cut || freed(block) < end))
+      return {Category::kTemporaries, Confidence::kCertain};
+    if (!cut || hint.optimizer_init)
+      return {Category::kOptimizerState,
+              hint.optimizer ? Confidence::kCertain : Confidence::kLikely};
+    open_[block] = true;  // the recording ends in this step
+    return {Category::kOptimizerState, Confidence::kLikely};
+  }
+
+  BlockCategory of_backward(std::uint32_t block, const CallSite& call, const StackHint& hint) {
+    const Stretch* run = at_or_after(passes().backward, lives_[block].alloc);
+    const bool cut = run == nullptr || run->end >= trace_.events.size();
+    const std::uint32_t gone = freed(block);
+    if (call.recomputed)
+      return {gone < next_request_[block] ? Category::kTemporaries : Category::kActivations,
+              Confidence::kCertain};
+    if (hint.cast_of_weight) return {Category::kTemporaries, Confidence::kLikely};
+    const bool known = !call.node.empty() || call.sums_gradients;
+    const Confidence confidence = known ? Confidence::kCertain : Confidence::kLikely;
+    if (gone != kNever && gone < next_request_[block] && known && gone < end_of_work(block))
+      return {Category::kTemporaries, Confidence::kLikely};
+    BlockCategory category{Category::kGradients, confidence};
+    category.of_weights = call.node == "AccumulateGrad" || (!cut && outlives(block, *run));
+    return category;
+  }
+  // Before the next request of any kind.
+  std::uint32_t end_of_work(std::uint32_t block) const {
+    const std::uint32_t at = lives_[block].alloc;
+    for (std::uint32_t i = at + 1; i < trace_.events.size() && i < at + 4; ++i)
+      if (trace_.events[i].op == TraceOp::kAlloc) return i;
+    return at + 4;
+  }
+
+  BlockCategory of_forward(std::uint32_t block, const CallSite& call, const StackHint& hint) {
+    const Lifetime& life = lives_[block];
+    const std::uint32_t gone = freed(block);
+    const Stretch* run = at_or_after(passes().backward, life.alloc);
+    const bool setting_up = life.alloc < passes().setup_end;
+    const bool stays = run != nullptr && gone >= run->end;
+    if (hint.gradients) return {Category::kGradients, Confidence::kLikely, true};
+    if (hint.weights && (gone == kNever || stays || gone >= passes().setup_end))
+      return {Category::kWeights, Confidence::kCertain};
+    if (hint.weights) return {Category::kTemporaries, Confidence::kCertain};
+    if (hint.cache) return {Category::kCaches, Confidence::kLikely};
+    if (hint.loss) return {Category::kLoss, Confidence::kLikely};
+    if (hint.inputs && !hint.module) return {Category::kInputs, Confidence::kLikely};
+    // The state that an optimiser of one's own makes: as large as a weight, at the first step.
+    if (!hint.module && !setting_up && is_gradient_size(life.size_bytes) && stays &&
+        !passes().backward.empty() && life.alloc > passes().backward.front().begin)
+      return {Category::kOptimizerState, Confidence::kLikely};
+    if (setting_up) return of_setup(block, call, hint);
+    if (!hint.module && is_input(block, call)) return {Category::kInputs, Confidence::kLikely};
+    if (hint.cast_of_weight) return {Category::kWeights, Confidence::kCertain};
+    return of_pass(block, hint, run);
+  }
+
+  BlockCategory of_setup(std::uint32_t block, const CallSite& call, const StackHint& hint) {
+    const Lifetime& life = lives_[block];
+    const std::uint32_t gone = freed(block);
+    const Stretch* run = passes().backward.empty() ? nullptr : &passes().backward.front();
+    if (gone < passes().setup_end) return {Category::kTemporaries, Confidence::kLikely};
+    // Weights get gradients.
+    if (is_gradient_size(life.size_bytes) && (run == nullptr || gone >= run->end))
+      return {Category::kWeights, Confidence::kLikely};
+    if (hint.makes_or_moves ||
+        (call.user != 0 && call.library == 0 && call.torch == 0 && call.op.empty()))
+      return {in_constructor(call) ? Category::kWeights : Category::kInputs, Confidence::kGuess};
+    if (run != nullptr && gone < run->end) return {Category::kActivations, Confidence::kLikely};
+    return {Category::kWeights, Confidence::kGuess};
+  }
+  bool in_constructor(const CallSite& call) const {
+    if (call.user == 0) return false;
+    const std::string_view name = trace_.sites->text(trace_.sites->frame(call.user).function);
+    return name == "__init__" || name.find("build") != std::string_view::npos ||
+           name.find("init") != std::string_view::npos ||
+           name.find("model") != std::string_view::npos;
+  }
+
+  // A batch is moved or made by the program's own loop before the first module of the pass runs.
+  bool is_input(std::uint32_t block, const CallSite& call) const {
+    const StackHint& hint = hints_[trace_.sites->site(lives_[block].site).stack];
+    if (!call.op.empty() && !hint.makes_or_moves) return false;
+    if (call.op.empty() && (call.library != 0 || call.torch != 0)) return false;
+    // Before the pass's first module, or by an operator that only moves.
+    const std::uint32_t at = lives_[block].alloc;
+    for (std::uint32_t i = at; i-- > 0;) {
+      const TraceEvent& event = trace_.events[i];
+      if (event.op != TraceOp::kAlloc) continue;
+      if (event.block < trace_.early_blocks) return true;
+      if (passes().doing[event.block] != Doing::kForward) return true;
+      const StackHint& before = hints_[trace_.sites->site(event.site).stack];
+      if (before.module && !before.weights) return hint.makes_or_moves && !call.op.empty();
+      if (at - i > 4096) return false;
+    }
+    return true;
+  }
+
+  // A forward pass's own block.
+  BlockCategory of_pass(std::uint32_t block, const StackHint& hint, const Stretch* run) {
+    const std::uint32_t gone = freed(block);
+    const std::uint32_t next = next_request_[block];
+    if (run == nullptr) {  // no backward follows: inference, or the recording ends
+      open_[block] = gone == kNever && !passes().backward.empty();
+      if (gone < next) return {Category::kTemporaries, Confidence::kLikely};
+      if (keeps_many(block)) return {Category::kCaches, Confidence::kGuess};
+      return {Category::kActivations, gone == kNever ? Confidence::kGuess : Confidence::kLikely};
+    }
+    if (hint.convolution && gone < next && gone < run->begin)
+      return {Category::kWorkspaces, Confidence::kLikely};
+    if (gone < run->begin) return {Category::kTemporaries, Confidence::kLikely};
+    if (gone < run->end || gone == kNever) return {Category::kActivations, Confidence::kLikely};
+    return {Category::kActivations, Confidence::kLikely};
+  }
+
+  // Without backward: whether the site asks for many more such blocks while this one lives.
+  bool keeps_many(std::uint32_t block) {
+    if (!passes().backward.empty()) return false;
+    if (same_site_.empty())
+      for (const TraceEvent& event : trace_.events)
+        if (event.op == TraceOp::kAlloc)
+          same_site_[event.site].push_back(static_cast<std::uint32_t>(event.block));
+    const auto& blocks = same_site_[lives_[block].site];
+    const auto begin = std::upper_bound(blocks.begin(), blocks.end(), block);
+    const auto ahead = static_cast<std::size_t>(blocks.end() - begin);
+    if (ahead < 2 || freed(block) == kNever) return false;
+    return lives_[*(begin + 1)].alloc < freed(block);
+  }
+
+  // Blocks whose life the recording cut: as most bytes of their site that lived on.
+  void let_sites_decide() {
+    std::unordered_map<std::uint32_t, std::array<std::uint64_t, kCategories>> votes;
+    for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block)
+      if (!open_[block])
+        votes[lives_[block].site][static_cast<std::size_t>(out_.blocks[block].category)] += 1;
+    for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block) {
+      if (!open_[block]) continue;
+      const auto found = votes.find(lives_[block].site);
+      if (found == votes.end()) continue;
+      const auto best = std::max_element(found->second.begin(), found->second.end());
+      out_.blocks[block].category = static_cast<Category>(best - found->second.begin());
+      out_.blocks[block].confidence = Confidence::kLikely;
+    }
+  }
+
+  // The last result of the model before the loss, of about the loss's own size.
+  void find_logits() {
+    constexpr std::size_t kLookBack = 8;
+    std::vector<std::uint32_t> recent;
+    for (const TraceEvent& event : trace_.events) {
+      if (event.op != TraceOp::kAlloc || event.block < trace_.early_blocks) continue;
+      const BlockCategory& own = out_.blocks[event.block];
+      if (own.category == Category::kLoss && passes().doing[event.block] == Doing::kForward &&
+          event.size_bytes >= 4 * kKiB) {
+        for (std::size_t i = recent.size(); i-- > 0 && recent.size() - i <= kLookBack;) {
+          const std::uint64_t size = lives_[recent[i]].size_bytes;
+          BlockCategory& before = out_.blocks[recent[i]];
+          if ((before.category == Category::kActivations ||
+               before.category == Category::kTemporaries) &&
+              is_near(size, event.size_bytes) && freed(recent[i]) > lives_[event.block].alloc) {
+            before = {Category::kLoss, Confidence::kLikely};
+            break;
+          }
+        }
+      } else if (passes().doing[event.block] == Doing::kForward) {
+        recent.push_back(event.block);
+        if (recent.size() > 4 * kLookBack)
+          recent.erase(recent.begin(), recent.begin() + 2 * kLookBack);
+      } else {
+        recent.clear();
+      }
+    }
+  }
+  // Equal, or half or twice as large (another element type), but for a row at the end.
+  static bool is_near(std::uint64_t a, std::uint64_t b) {
+    for (const std::uint64_t other : {b, 2 * b, b / 2}) {
+      const std::uint64_t difference = a > other ? a - other : other - a;
+      if (difference * 50 <= other) return true;
+    }
+    return false;
+  }
+
+  // No stacks at all: order and life.
+  BlockCategory by_shape(std::uint32_t block) {
+    const Lifetime& life = lives_[block];
+    const std::uint32_t gone = freed(block);
+    if (passes().doing[block] == Doing::kStep) return of_step(block, {});
+    if (passes().backward.empty())
+      return {gone == kNever ? Category::kWeights : Category::kActivations, Confidence::kGuess};
+    const Stretch& first = passes().backward.front();
+    if (life.alloc < passes().setup_end) {
+      if (gone < passes().setup_end) return {Category::kTemporaries, Confidence::kGuess};
+      return {gone >= first.end ? Category::kWeights : Category::kInputs, Confidence::kGuess};
+    }
+    if (gone == kNever && has_workspace_size(life.size_bytes) && is_lone(block))
+      return {Category::kWorkspaces, Confidence::kGuess};
+    const Stretch* run = at_or_after(passes().backward, life.alloc);
+    if (passes().doing[block] == Doing::kBackward) {
+      if (gone == kNever) return {Category::kOptimizerState, Confidence::kGuess};
+      BlockCategory category{Category::kGradients, Confidence::kGuess};
+      category.of_weights = run != nullptr && gone >= run->end;
+      return category;
+    }
+    if (gone == kNever && life.alloc >= first.begin)
+      return {
+          is_gradient_size(life.size_bytes) ? Category::kOptimizerState : Category::kActivations,
+          Confidence::kGuess};
+    if (run != nullptr && gone < run->begin) return {Category::kTemporaries, Confidence::kGuess};
+    return {Category::kActivations, Confidence::kGuess};
+  }
+
+  // Live before the recording began: no stack, or the snapshot's own for what is still in use.
+  void categorize_early() {
+    std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> unknown;  // by size, to stay
+    for (std::uint32_t block = 0; block < trace_.early_blocks; ++block) {
+      const Lifetime& life = lives_[block];
+      const std::uint32_t gone = freed(block);
+      const StackHint& hint = hints_[trace_.sites->site(life.site).stack];
+      if (sites_.call_site(life.site).workspace) {
+        set(block, {Category::kWorkspaces, Confidence::kCertain});
+      } else if (hint.optimizer) {
+        set(block, {Category::kOptimizerState, Confidence::kCertain});
+      } else if (hint.weights) {
+        set(block, {Category::kWeights, Confidence::kCertain});
+      } else if (hint.cache) {
+        set(block, {Category::kCaches, Confidence::kLikely});
+      } else if (gone == kNever && has_workspace_size(life.size_bytes) &&
+                 !is_gradient_size(life.size_bytes)) {
+        set(block, {Category::kWorkspaces, Confidence::kGuess});
+      } else if (gone == kNever) {
+        unknown[life.size_bytes].push_back(block);
+      } else {
+        set(block, freed_early(block, gone));
+      }
+    }
+    for (auto& [size, blocks] : unknown) share_out(size, blocks);
+  }
+
+  BlockCategory freed_early(std::uint32_t block, std::uint32_t gone) const {
+    const Stretch* run = at_or_after(passes().backward, gone);
+    const bool in_backward = run != nullptr && gone >= run->begin && gone <= run->last;
+    if (!in_backward && is_gradient_size(lives_[block].size_bytes))
+      return {Category::kGradients, Confidence::kGuess, true};
+    if (run != nullptr && gone >= run->begin) return {Category::kActivations, Confidence::kGuess};
+    return {passes().backward.empty() ? Category::kActivations : Category::kInputs,
+            Confidence::kGuess};
+  }
+
+  // Blocks of one size that stay. As many as there are gradients of that size are weights, the
+  // first by address; an optimiser keeps the rest. Without gradients all are weights.
+  void share_out(std::uint64_t size, std::vector<std::uint32_t>& blocks) {
+    const auto gradients = gradient_sizes_.find(size);
+    if (gradients == gradient_sizes_.end()) {
+      for (const std::uint32_t block : blocks) set(block, {Category::kWeights, Confidence::kGuess});
+      return;
+    }
+    if (!trace_.addresses.empty())
+      std::sort(blocks.begin(), blocks.end(), [&](std::uint32_t a, std::uint32_t b) {
+        return trace_.addresses[a] > trace_.addresses[b];
+      });
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      set(blocks[i], {i < gradients->second ? Category::kWeights : Category::kOptimizerState,
+                      Confidence::kGuess});
+  }
+
+  const Trace& trace_;
+  std::span<const Lifetime> lives_;
+  const CallSites& sites_;
+  std::vector<StackHint> hints_;  // by stack
+  Categories out_;
+  std::vector<bool> open_;                   // by block: the recording cut its life
+  std::vector<std::uint32_t> next_request_;  // by block
+  std::unordered_map<std::uint64_t, std::uint64_t> gradient_sizes_;  // to how many weights have it
+  std::unordered_map<std::uint64_t, std::uint32_t> lone_;
+  std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> same_site_;
+};
+
+}  // namespace
+
+Categories categorize(const Trace& trace, std::span<const Lifetime> lives,
+                      std::span<const std::uint32_t> phases, const CallSites& sites) {
+  return Categorizer(trace, lives, phases, sites).categorize();
+}
+
+}  // namespace tenon

@@ -1,0 +1,352 @@
+#include "tenon/lab/verdict/changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/lab/replayer.h"
+#include "tenon/lab/verdict/passes.h"
+#include "tenon/lab/verdict/what_if.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::size_t kMostChanges = 4;
+constexpr std::uint64_t kLeastShare = 50;  // one part in so many of the peak
+
+class Finder {
+ public:
+  Finder(const VerdictInput& input, const OutOfMemoryReport* failure)
+      : input_(input),
+        trace_(input.facts.trace),
+        lives_(input.facts.lives),
+        blocks_(input.facts.categories.blocks),
+        passes_(input.facts.categories.passes),
+        live_(failure == nullptr ? input.at_peak : failure->live),
+        failure_(failure),
+        at_(failure == nullptr ? input.peak_events : failure->events),
+        events_(failure == nullptr ? trace_.events.size() : failure->events),
+        request_bytes_(failure == nullptr ? 0 : failure->request_bytes) {
+    peak_ = live_peak_if(trace_, events_, request_bytes_,
+                         [](std::uint32_t, std::uint64_t bytes) { return bytes; });
+    trains_ = !passes_.backward.empty() || !passes_.steps.empty() || keeps_activations();
+  }
+
+  std::vector<Change> find() {
+    checkpoint();
+    smaller_state();
+    fused_step();
+    stale_gradients();
+    chunked_loss();
+    caches();
+    smaller_weights();
+    half_batch();
+    one_temporary();
+    workspaces();
+    setting();
+    std::stable_sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) {
+      return a.saves_bytes > b.saves_bytes;
+    });
+    std::erase_if(changes_, [&](const Change& change) {
+      return change.saves_bytes * kLeastShare < peak_ || change.saves_bytes == 0;
+    });
+    if (changes_.size() > kMostChanges) changes_.resize(kMostChanges);
+    return std::move(changes_);
+  }
+
+ private:
+  bool live(std::uint32_t block) const { return lives_[block].live_after(at_); }
+  std::uint64_t bytes_of(Category category) const {
+    for (const CategoryGroup& group : live_.by_category)
+      if (group.category == category) return group.bytes;
+    return 0;
+  }
+  // No backward was recorded, but the forward pass keeps what one would need: many blocks of the
+  // same call site live at once.
+  bool keeps_activations() const {
+    std::map<std::uint32_t, std::uint32_t> sites;
+    std::uint64_t bytes = 0;
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block)
+      if (live(block) && is(block, Category::kActivations) && ++sites[lives_[block].site] >= 4)
+        bytes += lives_[block].size_bytes;
+    return bytes * 10 > peak_;
+  }
+  bool is(std::uint32_t block, Category category) const {
+    return blocks_[block].category == category;
+  }
+
+  template <typename SizeOf>
+  void add(std::string what, std::string how, SizeOf&& size_of) {
+    Change change;
+    change.peak_bytes = live_peak_if(trace_, events_, request_bytes_, size_of);
+    change.saves_bytes = peak_ - std::min(peak_, change.peak_bytes);
+    change.what = std::move(what);
+    change.how = std::move(how);
+    change.measured = "what-if: the recorded events with these blocks smaller or gone";
+    changes_.push_back(std::move(change));
+  }
+
+  // Call sites with several activations live at once are layers. With checkpoints each layer keeps
+  // its input alone, and one layer at a time has the rest.
+  void checkpoint() {
+    if (!trains_) return;
+    struct Layered {
+      std::uint32_t blocks = 0;
+      std::uint64_t bytes = 0;
+    };
+    std::map<std::uint32_t, Layered> sites;  // by site
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block)
+      if (live(block) && is(block, Category::kActivations) && lives_[block].site != 0) {
+        Layered& site = sites[lives_[block].site];
+        ++site.blocks;
+        site.bytes += lives_[block].size_bytes;
+      }
+    std::erase_if(sites, [](const auto& entry) { return entry.second.blocks < 4; });
+    if (sites.empty()) return;
+    std::map<std::uint32_t, std::uint64_t> depths;  // how many layers, by the bytes that say so
+    for (const auto& [site, all] : sites) depths[all.blocks] += all.bytes;
+    const std::uint32_t layers =
+        std::max_element(depths.begin(), depths.end(), [](const auto& a, const auto& b) {
+          return a.second < b.second;
+        })->first;
+    // A layer's input is one of its smaller results, kept.
+    std::uint32_t kept = 0;
+    std::uint64_t kept_bytes = ~std::uint64_t{0};
+    std::uint64_t largest = 0;
+    for (const auto& [site, all] : sites) largest = std::max(largest, all.bytes / all.blocks);
+    for (const auto& [site, all] : sites) {
+      const std::uint64_t each = all.bytes / all.blocks;
+      if (all.blocks == layers && each * 8 >= largest && each < kept_bytes) {
+        kept = site;
+        kept_bytes = each;
+      }
+    }
+    // The last layer of each pass is computed again while backward is in it.
+    std::vector<bool> gone(trace_.blocks, false);
+    std::map<std::uint32_t, std::vector<std::uint32_t>> pass;  // by site: blocks of this pass
+    const auto finish = [&] {
+      for (auto& [site, blocks] : pass) {
+        const std::size_t stay = (blocks.size() + layers - 1) / layers;
+        for (std::size_t i = 0; i + stay < blocks.size(); ++i) gone[blocks[i]] = true;
+      }
+      pass.clear();
+    };
+    for (std::size_t i = 0; i < events_; ++i) {
+      const TraceEvent& event = trace_.events[i];
+      if (event.op != TraceOp::kAlloc) continue;
+      if (passes_.doing[event.block] == Doing::kBackward) finish();
+      if (is(event.block, Category::kActivations) && event.site != kept &&
+          sites.count(event.site) != 0 && passes_.doing[event.block] == Doing::kForward)
+        pass[event.site].push_back(event.block);
+    }
+    finish();
+    add(fmt::format("checkpoint the repeated layers ({} of them, {} call sites)", layers,
+                    sites.size()),
+        "torch.utils.checkpoint, or gradient_checkpointing_enable(): the forward of each layer "
+        "runs again in backward; the what-if keeps each layer's input and one layer's activations",
+        [&](std::uint32_t block, std::uint64_t bytes) { return gone[block] ? 0 : bytes; });
+  }
+
+  void smaller_state() {
+    if (bytes_of(Category::kOptimizerState) * 20 < peak_) return;
+    add("keep the optimizer's state in 8 bits",
+        "bitsandbytes.optim.Adam8bit or torchao's, if the state has 32 bits now; the what-if makes "
+        "state blocks of 16 KiB and more a quarter as large",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return is(block, Category::kOptimizerState) && bytes >= 16 * kKiB ? bytes / 4 : bytes;
+        });
+  }
+
+  void fused_step() {
+    std::uint64_t scratch = 0;
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block)
+      if (live(block) && is_step_scratch(block)) scratch += lives_[block].size_bytes;
+    if (scratch * kLeastShare < peak_) return;
+    add("let the optimizer update in one kernel",
+        "fused=True (or foreach=False): the step then makes no lists of temporaries",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return is_step_scratch(block) ? 0 : bytes;
+        });
+  }
+  bool is_step_scratch(std::uint32_t block) const {
+    return passes_.doing[block] == Doing::kStep && is(block, Category::kTemporaries);
+  }
+
+  // Gradients that outlive the step although the next backward makes them anew.
+  void stale_gradients() {
+    if (passes_.steps.empty()) return;
+    const auto stale = [&](std::uint32_t block) {
+      if (!is(block, Category::kGradients) || !blocks_[block].of_weights || !live(block))
+        return false;
+      const std::uint32_t made = lives_[block].alloc;
+      for (const Stretch& step : passes_.steps)
+        if (step.begin > made && step.end <= at_) return freed_at(lives_[block]) > step.end;
+      return false;
+    };
+    std::vector<bool> gone(trace_.blocks, false);
+    bool any = false;
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block)
+      if (stale(block)) gone[block] = any = true;
+    if (!any || doing_at_peak() != Doing::kForward) return;
+    add("free the gradients before the next forward pass",
+        "optimizer.zero_grad(set_to_none=True) right after optimizer.step()",
+        [&](std::uint32_t block, std::uint64_t bytes) { return gone[block] ? 0 : bytes; });
+  }
+  Doing doing_at_peak() const {
+    for (std::size_t i = at_; i-- > 0;)
+      if (trace_.events[i].op == TraceOp::kAlloc) return passes_.doing[trace_.events[i].block];
+    return Doing::kUnknown;
+  }
+
+  void chunked_loss() {
+    if (bytes_of(Category::kLoss) * 20 < peak_) return;
+    add("compute the loss in pieces",
+        "a fused or chunked cross-entropy (Liger, torchtune's CEWithChunkedOutputLoss): logits "
+        "never exist whole; the what-if leaves an eighth of the loss, the logits and their "
+        "gradient",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          if (is(block, Category::kLoss)) return bytes / 8;
+          const bool of_loss = is(block, Category::kGradients) && blocks_[block].of_site != 0 &&
+                               bytes >= kMiB && loss_sites().count(blocks_[block].of_site) != 0;
+          return of_loss ? bytes / 8 : bytes;
+        });
+  }
+  const std::map<std::uint32_t, bool>& loss_sites() {
+    if (loss_sites_.empty())
+      for (std::uint32_t block = 0; block < trace_.blocks; ++block)
+        if (is(block, Category::kLoss)) loss_sites_[lives_[block].site] = true;
+    return loss_sites_;
+  }
+
+  void caches() {
+    const std::uint64_t bytes = bytes_of(Category::kCaches);
+    if (bytes * kLeastShare < peak_) return;
+    if (trains_) {
+      add("keep no keys and values while training", "use_cache=False in the model's call",
+          [&](std::uint32_t block, std::uint64_t size) {
+            return is(block, Category::kCaches) ? 0 : size;
+          });
+    } else {
+      add("keep keys and values in half the bytes",
+          "an 8-bit cache instead of 16 bits (kv_cache_dtype=fp8, QuantizedCache), or a page table",
+          [&](std::uint32_t block, std::uint64_t size) {
+            return is(block, Category::kCaches) ? size / 2 : size;
+          });
+    }
+  }
+
+  void smaller_weights() {
+    if (trains_ || bytes_of(Category::kWeights) * 3 < peak_) return;
+    add("load the weights in half the bytes",
+        "bfloat16 instead of float32, or 8 bits instead of 16 (load_in_8bit, torchao)",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return is(block, Category::kWeights) ? bytes / 2 : bytes;
+        });
+  }
+
+  void half_batch() {
+    const auto scales = [&](std::uint32_t block) {
+      switch (blocks_[block].category) {
+        case Category::kActivations:
+        case Category::kInputs:
+        case Category::kLoss:
+          return true;
+        case Category::kCaches:
+          return true;
+        case Category::kTemporaries:
+          return passes_.doing[block] != Doing::kStep;
+        case Category::kGradients:
+          return !blocks_[block].of_weights;
+        default:
+          return false;
+      }
+    };
+    add("halve the batch",
+        "half the samples at once, twice as many micro-batches; the what-if halves activations, "
+        "inputs, losses and what is made of them",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return scales(block) ? bytes / 2 : bytes;
+        });
+    if (failure_ != nullptr && failure_->request_bytes > 0 && doing_at_peak() != Doing::kStep)
+      changes_.back().how += " (the failing request as it was)";
+  }
+
+  // One large temporary at the peak.
+  void one_temporary() {
+    std::map<std::uint32_t, std::uint64_t> sites;
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block)
+      if (live(block) && is(block, Category::kTemporaries) && !is_step_scratch(block))
+        sites[lives_[block].site] += lives_[block].size_bytes;
+    if (sites.empty()) return;
+    const auto most =
+        std::max_element(sites.begin(), sites.end(),
+                         [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most->second * 20 < peak_) return;
+    const std::uint32_t site = most->first;
+    add(fmt::format("do without the temporary of {}",
+                    input_.facts.sites.name(input_.facts.sites.group(site))),
+        "in place, in pieces, or by a fused operator",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return lives_[block].site == site && is(block, Category::kTemporaries) ? 0 : bytes;
+        });
+  }
+
+  void workspaces() {
+    if (bytes_of(Category::kWorkspaces) * 20 < peak_) return;
+    add("make cuBLAS's workspaces smaller", "CUBLAS_WORKSPACE_CONFIG=:16:8 (products get slower)",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          return is(block, Category::kWorkspaces) && bytes >= kMiB ? bytes / 64 : bytes;
+        });
+  }
+
+  // Expandable segments, where PyTorch held much more than was live.
+  void setting() {
+    if (!input_.replay || input_.expandable || !input_.reserved_known) return;
+    const std::uint64_t live = input_.at_peak.bytes;
+    if (input_.reserved_peak_bytes * 10 < live * 11) return;
+    try {
+      const Workload workload(trace_);
+      ReplaySetup setup;
+      setup.policy = "expandable";
+      const ReplayFigures result = replay(workload, setup);
+      Change change;
+      change.what = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+      change.reserved = true;
+      change.how =
+          "no change to the program; what is saved is memory that PyTorch holds and does "
+          "not use";
+      change.peak_bytes = result.reserved_peak_bytes;
+      change.saves_bytes =
+          input_.reserved_peak_bytes - std::min(input_.reserved_peak_bytes, change.peak_bytes);
+      change.measured = "replay: reserved memory, instead of what the recording held";
+      changes_.push_back(std::move(change));
+    } catch (const std::exception&) {
+      // A recording that no policy can follow: no figure, no advice.
+    }
+  }
+
+  const VerdictInput& input_;
+  const Trace& trace_;
+  const std::vector<Lifetime>& lives_;
+  const std::vector<BlockCategory>& blocks_;
+  const Passes& passes_;
+  const LiveSet& live_;
+  const OutOfMemoryReport* failure_;
+  const std::size_t at_;      // events before the moment that counts
+  const std::size_t events_;  // events that count
+  const std::uint64_t request_bytes_;
+  std::uint64_t peak_ = 0;
+  bool trains_ = false;
+  std::map<std::uint32_t, bool> loss_sites_;
+  std::vector<Change> changes_;
+};
+
+}  // namespace
+
+std::vector<Change> find_changes(const VerdictInput& input, const OutOfMemoryReport* failure) {
+  return Finder(input, failure).find();
+}
+
+}  // namespace tenon

@@ -1,0 +1,190 @@
+#include "tenon/lab/verdict/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/lab/verdict/changes.h"
+
+namespace tenon {
+namespace {
+
+std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
+
+std::string percent(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return "0 %";
+  const double share = 100.0 * static_cast<double>(part) / static_cast<double>(whole);
+  return share < 1 ? "under 1 %" : fmt::format("{:.0f} %", share);
+}
+
+Verdict::State state_of(FailureReason reason) {
+  switch (reason) {
+    case FailureReason::kLiveTooLarge:
+      return Verdict::State::kTooLarge;
+    case FailureReason::kFragmented:
+      return Verdict::State::kFragmented;
+    case FailureReason::kLimited:
+      return Verdict::State::kLimited;
+    case FailureReason::kUnknown:
+      break;
+  }
+  return Verdict::State::kFailed;
+}
+
+const char* doing_words(Doing doing) {
+  switch (doing) {
+    case Doing::kForward:
+      return "in the forward pass";
+    case Doing::kBackward:
+      return "in the backward pass";
+    case Doing::kStep:
+      return "in the optimizer's step";
+    case Doing::kUnknown:
+      break;
+  }
+  return "";
+}
+
+// What asked for memory last before the moment.
+Doing doing_at(const TraceFacts& facts, std::size_t events) {
+  for (std::size_t i = events; i-- > 0;) {
+    const TraceEvent& event = facts.trace.events[i];
+    if (event.op == TraceOp::kAlloc) return facts.categories.passes.doing[event.block];
+  }
+  return Doing::kUnknown;
+}
+
+void say_failure(const OutOfMemoryReport& failure, const TraceFacts& facts, Verdict& out) {
+  const std::string site =
+      failure.site == 0 ? "" : " by " + facts.sites.name(facts.sites.group(failure.site));
+  std::string why;
+  switch (out.state) {
+    case Verdict::State::kTooLarge:
+      why = fmt::format(
+          "The program itself needs {} more than the {} there are; no allocator "
+          "setting changes that.",
+          size(failure.missing_bytes), size(failure.capacity_bytes));
+      break;
+    case Verdict::State::kFragmented:
+      why = fmt::format(
+          "The program would have fitted into the {} there are: fragmentation "
+          "failed it. {} were free, {} in the largest piece.",
+          size(failure.capacity_bytes), size(failure.fragmentation.free_bytes()),
+          size(failure.fragmentation.largest_free_bytes));
+      break;
+    case Verdict::State::kLimited:
+      why = fmt::format(
+          "The driver still had {}: a limit (per_process_memory_fraction) or "
+          "another process stood before it.",
+          size(failure.device_free_bytes.value_or(0)));
+      break;
+    default:
+      why = "The recording does not say how much memory the device had left.";
+      break;
+  }
+  out.sentences.push_back(fmt::format("Out of memory: {} were asked for{} while {} were live. {}",
+                                      size(failure.request_bytes), site, size(failure.live_bytes),
+                                      why));
+}
+
+void say_peak(const VerdictInput& input, std::size_t events, Verdict& out) {
+  const char* when = doing_words(doing_at(input.facts, events));
+  out.sentences.push_back(fmt::format("No allocation failed. The live peak is {}{}{}.",
+                                      size(out.peak_bytes), *when == '\0' ? "" : ", ", when));
+}
+
+void say_contents(const LiveSet& live, Verdict& out) {
+  constexpr std::size_t kNamed = 4;
+  if (live.bytes == 0) return;
+  std::string list;
+  for (std::size_t i = 0; i < live.by_category.size() && i < kNamed; ++i) {
+    const CategoryGroup& group = live.by_category[i];
+    if (i > 0 && group.bytes * 100 < live.bytes) break;
+    list += fmt::format("{}{} {} ({})", i == 0 ? "" : ", ", group.name,
+                        percent(group.bytes, live.bytes), size(group.bytes));
+  }
+  out.sentences.push_back(fmt::format("What was live: {}.", list));
+  const CategoryGroup& first = live.by_category.front();
+  if (!first.sites.empty() && first.sites.front().bytes < live.bytes)
+    out.sentences.push_back(fmt::format("The most of the {}: {} in {} block{}, {}.", first.name,
+                                        size(first.sites.front().bytes), first.sites.front().blocks,
+                                        first.sites.front().blocks == 1 ? "" : "s",
+                                        first.sites.front().name));
+}
+
+void say_reserved(const VerdictInput& input, Verdict& out) {
+  const std::uint64_t live = input.at_peak.bytes;
+  if (!input.reserved_known || input.reserved_peak_bytes <= live || live == 0) return;
+  const std::uint64_t over = input.reserved_peak_bytes - live;
+  out.sentences.push_back(fmt::format("PyTorch held at most {}, {} ({}) more than was ever live.",
+                                      size(input.reserved_peak_bytes), size(over),
+                                      percent(over, live)));
+}
+
+void say_what_is_open(const VerdictInput& input, Verdict& out) {
+  const Trace& trace = input.facts.trace;
+  std::uint64_t early = 0;
+  for (std::uint32_t block = 0; block < trace.early_blocks; ++block)
+    if (input.facts.lives[block].live_after(input.peak_events))
+      early += input.facts.lives[block].size_bytes;
+  if (trace.events.size() - trace.early_blocks <= 1) {
+    out.cannot_tell.push_back(
+        "The recording holds no history, only what was live when it was taken: it cannot tell a "
+        "peak, lives or iterations. Call torch.cuda.memory._record_memory_history() before the "
+        "model is built.");
+  } else if (early * 20 > out.peak_bytes) {
+    out.cannot_tell.push_back(
+        fmt::format("{} of the peak are older than the recording: their call sites are not "
+                    "known, their categories follow from their sizes. Begin to record before the "
+                    "model is built.",
+                    size(early)));
+  }
+  if (!input.facts.categories.passes.by_stack && trace.events.size() > trace.early_blocks + 1u)
+    out.cannot_tell.push_back(
+        "The recording has no call stacks: categories follow from sizes, order and lives alone.");
+  if (!input.facts.has_times)
+    out.cannot_tell.push_back(
+        "The recording has no times (PyTorch before 2.1): ages count events.");
+}
+
+void say_changes(Verdict& out) {
+  for (const Change& change : out.changes)
+    out.sentences.push_back(fmt::format("To save {}{}: {} (then {}{}).", size(change.saves_bytes),
+                                        change.reserved ? " of reserved memory" : "", change.what,
+                                        size(change.peak_bytes),
+                                        change.reserved ? " reserved" : ""));
+}
+
+}  // namespace
+
+Verdict verdict(const VerdictInput& input) {
+  Verdict out;
+  const OutOfMemoryReport* failure = input.failures.empty() ? nullptr : &input.failures.back();
+  const std::size_t events = failure == nullptr ? input.peak_events : failure->events;
+  const LiveSet& live = failure == nullptr ? input.at_peak : failure->live;
+  out.moment = failure == nullptr ? "at the live peak" : "at the failure";
+  out.peak_bytes = live.bytes + (failure == nullptr ? 0 : failure->request_bytes);
+  if (failure != nullptr) {
+    out.state = state_of(failure->reason);
+    say_failure(*failure, input.facts, out);
+  } else {
+    say_peak(input, events, out);
+  }
+  say_contents(live, out);
+  say_reserved(input, out);
+  out.changes = find_changes(input, failure);
+  const std::uint64_t over =
+      input.reserved_peak_bytes - std::min(input.reserved_peak_bytes, input.at_peak.bytes);
+  out.nothing_needed = failure == nullptr && (!input.reserved_known || input.at_peak.bytes == 0 ||
+                                              over * 4 <= input.at_peak.bytes);
+  if (out.nothing_needed)
+    out.sentences.emplace_back("Nothing needs to be changed. What would need less memory:");
+  if (out.nothing_needed && out.changes.empty())
+    out.sentences.back() = "Nothing needs to be changed.";
+  say_changes(out);
+  say_what_is_open(input, out);
+  return out;
+}
+
+}  // namespace tenon

@@ -1,0 +1,12 @@
+// Adds two tensors.
+#include <tenon/ops/operators.h>
+#include <tenon/tensor/factories.h>
+
+#include <cstdio>
+
+int main() {
+  const tenon::Tensor sum = tenon::ops::add(tenon::ones({2, 3}), tenon::ones({2, 3}));
+  const float value = *static_cast<const float*>(sum.data());
+  std::printf("%g\n", value);
+  return value == 2 ? 0 : 1;
+}

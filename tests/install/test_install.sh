@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# tests/install/test_install.sh BUILD [--from-source]: installs BUILD into a temporary folder, moves
+# the folder, and builds other projects against it: by find_package (static and shared) and by
+# pkg-config (shared and static). With --from-source also the projects that build tenon::memory
+# themselves, by add_subdirectory and by FetchContent, which takes a minute or two.
+set -euo pipefail
+source=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "$1" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+step() { echo "-- $*"; }
+run() { "$@" >"$work/log" 2>&1 || { echo "failed: $*"; cat "$work/log"; exit 1; }; }
+trace=$source/data/traces/gnn_sampled.csv.zst
+cxx=${CXX:-c++}
+
+step "install"
+run cmake --install "$build" --prefix "$work/there"
+mv "$work/there" "$work/tree"
+tree=$work/tree
+libraries=$(dirname "$(find "$tree" -name libtenon_memory.a)")
+export LD_LIBRARY_PATH=$libraries
+
+step "the command, without and with its training part"
+run "$tree/bin/tenon" explain "$trace"
+run "$tree/bin/tenon" train --help
+rm -r "$tree/libexec/tenon"
+if "$tree/bin/tenon" train --help >"$work/log" 2>&1; then echo "train without its program"; exit 1; fi
+grep -q 'tenon: "train" needs the program tenon-training' "$work/log" || { cat "$work/log"; exit 1; }
+
+step "find_package"
+run cmake -G Ninja -S "$source/tests/install/find_package" -B "$work/find" \
+  -DCMAKE_PREFIX_PATH="$tree" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER="$cxx"
+run cmake --build "$work/find"
+for kind in "" _shared; do
+  run "$work/find/embedded$kind"
+  run "$work/find/lab$kind" "$trace"
+  run "$work/find/tensor$kind"
+done
+env TENON_RECORD="$work/run.csv" "$work/find/lab" "$trace" >"$work/log"
+[ -f "$work/run.csv" ] || { echo "TENON_RECORD is without effect"; exit 1; }
+if cmake -S "$source/tests/install/missing_component" -B "$work/missing" \
+  -DCMAKE_PREFIX_PATH="$tree" >"$work/log" 2>&1; then echo "a component that is not there"; exit 1; fi
+grep -q "the component cobwebs is not installed" "$work/log" || { cat "$work/log"; exit 1; }
+
+step "pkg-config"
+export PKG_CONFIG_PATH=$libraries/pkgconfig
+for part in embedded:memory lab:lab tensor:tensor; do
+  name=${part%:*} package=tenon-${part#*:}
+  # shellcheck disable=SC2046
+  run "$cxx" -std=c++20 "$source/tests/install/$name.cc" -o "$work/$name" \
+    $(pkg-config --cflags --libs "$package")
+  run "$work/$name" "$trace"
+done
+rm "$libraries"/libtenon_memory.so "$libraries"/libtenon_lab.so  # what a static link must not take
+# shellcheck disable=SC2046
+run "$cxx" -std=c++20 "$source/tests/install/lab.cc" -o "$work/lab_static" \
+  $(pkg-config --static --cflags --libs tenon-lab)
+run "$work/lab_static" "$trace"
+if ldd "$work/lab_static" | grep -q tenon; then echo "not static"; exit 1; fi
+
+[ "${2:-}" = --from-source ] || exit 0
+for way in add_subdirectory fetch_content; do
+  step "$way"
+  run cmake -G Ninja -S "$source/tests/install/$way" -B "$work/$way" -DTENON_SOURCE="$source" \
+    -DCMAKE_CXX_COMPILER="$cxx"
+  run cmake --build "$work/$way"
+  run "$work/$way/embedded"
+  if grep -qE 'openblas|dnnl|zstd|GTest' "$work/$way/CMakeCache.txt"; then
+    echo "it looked for what tenon::memory does not need"; exit 1
+  fi
+done

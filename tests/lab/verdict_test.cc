@@ -1,0 +1,248 @@
+// Categories of programs whose truth is known, and what a verdict says of small recordings.
+#include "tenon/lab/verdict/verdict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/lab/explain/diff.h"
+#include "tenon/lab/explain/explain.h"
+#include "tenon/lab/verdict/known_program.h"
+#include "tenon/lab/verdict/what_if.h"
+#include "tenon/trace/snapshot.h"
+#include "trace/pickle_writer.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using namespace testing::pickled;
+namespace pickled = testing::pickled;
+
+TEST(Categories, AreRightForProgramsWhoseTruthIsKnown) {
+  double told = 0;
+  double right = 0;
+  std::uint64_t programs = 0;
+  for (std::uint64_t seed = 2000; seed < 2060; ++seed) {
+    const KnownProgram program = make_known_program(seed);
+    if (program.what.find("no stacks") != std::string::npos ||
+        program.what.find("begun late") != std::string::npos)
+      continue;
+    const TraceFacts facts(program.trace);
+    const Moment peak = live_peak(program.trace);
+    ASSERT_EQ(program.truth.size(), program.trace.blocks);
+    double told_bytes = 0;
+    double right_bytes = 0;
+    for (std::uint32_t block = 0; block < program.trace.blocks; ++block) {
+      if (!facts.lives[block].live_after(peak.events)) continue;
+      const auto bytes = static_cast<double>(facts.lives[block].size_bytes);
+      const Category found = facts.categories.blocks[block].category;
+      if (found != Category::kUnknown) told_bytes += bytes;
+      if (found == program.truth[block]) right_bytes += bytes;
+    }
+    told += told_bytes / static_cast<double>(peak.bytes);
+    right += right_bytes / static_cast<double>(peak.bytes);
+    ++programs;
+  }
+  EXPECT_GE(told / static_cast<double>(programs), 0.99);
+  EXPECT_GE(right / static_cast<double>(programs), 0.95);
+}
+
+// The groups of a category add up, and the categories to all that was live.
+TEST(Categories, AddUp) {
+  const KnownProgram program = make_known_program(3);
+  const TraceFacts facts(program.trace);
+  const LiveSet live = live_set(facts, live_peak(program.trace).events);
+  std::uint64_t all = 0;
+  for (const CategoryGroup& group : live.by_category) {
+    all += group.bytes;
+    std::uint64_t bytes = 0;
+    for (const LiveGroup& site : group.sites) bytes += site.bytes;
+    EXPECT_EQ(bytes, group.bytes) << group.name;
+    EXPECT_EQ(group.confidence_bytes[0] + group.confidence_bytes[1] + group.confidence_bytes[2],
+              group.bytes);
+  }
+  EXPECT_EQ(all, live.bytes);
+}
+
+std::string frames(const std::vector<std::pair<const char*, const char*>>& lines) {
+  std::vector<std::string> all;
+  for (const auto& [function, file] : lines) all.push_back(frame(function, file, 7));
+  return list(all);
+}
+
+const std::string kWeight = frames({{"_apply", "x/site-packages/torch/nn/modules/module.py"},
+                                    {"main", "train.py"}});
+const std::string kForward =
+    frames({{"relu", "x/site-packages/torch/nn/functional.py"},
+            {"forward", "model.py"},
+            {"_call_impl", "x/site-packages/torch/nn/modules/module.py"},
+            {"main", "train.py"}});
+const std::string kMatmulBackward =
+    frames({{"torch::unwind::unwind()", "??"},
+            {"at::_ops::mm::call(at::Tensor const&)", "??"},
+            {"torch::autograd::generated::ReluBackward0::apply(int)", "??"},
+            {"torch::autograd::Engine::thread_main(int)", "??"}});
+
+std::string request(std::uint64_t address, std::uint64_t size, std::uint64_t now,
+                    const std::string& stack) {
+  return entry_with("alloc", address, size, now, {{"frames", stack}});
+}
+
+// A weight, four activations, and a failure while three are live; afterwards more is live.
+std::string failing(std::uint64_t device_free) {
+  const auto mib = [](std::uint64_t n) { return n * kMiB; };
+  std::vector<std::string> entries = {request(mib(1), mib(40), 1, kWeight),
+                                      request(mib(100), mib(20), 2, kForward),
+                                      request(mib(200), mib(20), 3, kForward)};
+  entries.push_back(dict({{"action", text("oom")},
+                          {"device_free", number(device_free)},
+                          {"size", number(mib(60))},
+                          {"stream", number(0)},
+                          {"time_us", number(4)},
+                          {"frames", kForward}}));
+  entries.push_back(request(mib(300), mib(30), 5, kForward));
+  return pickled::snapshot(
+      {segment(0, mib(1), mib(40), {block(mib(1), mib(40), "active_allocated")}),
+       segment(0, mib(100), mib(20), {block(mib(100), mib(20), "active_allocated")}),
+       segment(0, mib(200), mib(20), {block(mib(200), mib(20), "active_allocated")}),
+       segment(0, mib(300), mib(30), {block(mib(300), mib(30), "active_allocated")})},
+      {entries});
+}
+
+Explanation explained(const std::string& bytes) {
+  return explain(parse_snapshot(bytes, "x.pickle"), "x.pickle");
+}
+
+TEST(VerdictTest, SpeaksOfTheFailureAndOfWhatWasLiveThen) {
+  const Explanation all = explained(failing(4 * kMiB));
+  const DeviceExplanation& device = all.devices.at(0);
+  const Verdict& verdict = device.verdict;
+  EXPECT_EQ(verdict.moment, "at the failure");
+  EXPECT_EQ(verdict.peak_bytes, 140 * kMiB);  // 80 live, 60 asked for; at the peak 110 are live
+  ASSERT_THAT(verdict.sentences, Not(IsEmpty()));
+  EXPECT_THAT(verdict.sentences[0], HasSubstr("Out of memory: 60 MiB were asked for by forward "
+                                              "model.py:7"));
+  EXPECT_THAT(verdict.sentences[1], HasSubstr("weights 50 % (40 MiB), activations 50 % (40 MiB)"));
+  const OutOfMemoryReport& failure = device.failures.at(0);
+  EXPECT_EQ(failure.live.bytes, 80 * kMiB);
+  EXPECT_EQ(device.at_peak.bytes, 110 * kMiB);
+  EXPECT_THAT(failure.stack.front(), HasSubstr("relu torch/nn/functional.py:7"));
+  const auto json = nlohmann::json::parse(explanation_json(all));
+  const auto& found = json["devices"][0];
+  EXPECT_EQ(found["verdict"]["sentences"][0], verdict.sentences[0]);
+  EXPECT_EQ(found["out_of_memory"][0]["live"]["by_category"][0]["bytes"], 40 * kMiB);
+  EXPECT_THAT(explanation_text(all), HasSubstr("What was live then: 80 MiB in 3 blocks"));
+}
+
+TEST(VerdictTest, MeasuresWhatAChangeSaves) {
+  const Explanation all = explained(failing(4 * kMiB));
+  const Verdict& verdict = all.devices.at(0).verdict;
+  ASSERT_THAT(verdict.changes, Not(IsEmpty()));
+  const Change& half = verdict.changes[0];
+  EXPECT_EQ(half.what, "halve the batch");
+  EXPECT_EQ(half.peak_bytes, 120 * kMiB);  // 40 of weights, 20 of activations, the request
+  EXPECT_EQ(half.saves_bytes, 20 * kMiB);
+}
+
+TEST(WhatIf, IsTheLivePeakOfTheTraceWithOtherSizes) {
+  const KnownProgram program = make_known_program(11);
+  const Trace& trace = program.trace;
+  const auto same = [](std::uint32_t, std::uint64_t bytes) { return bytes; };
+  EXPECT_EQ(live_peak_if(trace, trace.events.size(), 0, same), trace.live_peak_bytes());
+  Trace halved = trace;
+  for (TraceEvent& event : halved.events)
+    if (program.truth[event.block] == Category::kWeights) event.size_bytes /= 2;
+  EXPECT_EQ(live_peak_if(trace, trace.events.size(), 0,
+                         [&](std::uint32_t block, std::uint64_t bytes) {
+                           return program.truth[block] == Category::kWeights ? bytes / 2 : bytes;
+                         }),
+            halved.live_peak_bytes());
+}
+
+TEST(VerdictTest, SaysThatNothingIsNeededWhereNothingFailed) {
+  const Explanation all = explained(pickled::snapshot(
+      {}, {{request(1, 4096, 1, kWeight), request(8192, 512, 2, kForward),
+            entry("free_completed", 8192, 512, 3)}}));
+  const Verdict& verdict = all.devices.at(0).verdict;
+  EXPECT_TRUE(verdict.nothing_needed);
+  EXPECT_EQ(verdict.state, Verdict::State::kPassed);
+  EXPECT_THAT(explanation_text(all), HasSubstr("Nothing needs to be changed"));
+}
+
+TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
+  const Explanation still = explained(pickled::snapshot(
+      {segment(0, 0, 4096, {block(0, 4096, "active_allocated")})}, {}));
+  ASSERT_THAT(still.devices.at(0).verdict.cannot_tell, SizeIs(2));
+  EXPECT_THAT(still.devices[0].verdict.cannot_tell[0], HasSubstr("holds no history"));
+  const Explanation bare = explained(
+      pickled::snapshot({}, {{entry("alloc", 1, 512, 1), entry("alloc", 1024, 512, 2)}}));
+  ASSERT_THAT(bare.devices.at(0).verdict.cannot_tell, SizeIs(1));
+  EXPECT_THAT(bare.devices[0].verdict.cannot_tell[0], HasSubstr("no call stacks"));
+}
+
+TEST(VerdictTest, CountsAgesByEventsWhereThereAreNoTimes) {
+  std::vector<std::string> entries;
+  for (std::uint64_t i = 0; i < 120; ++i)
+    entries.push_back(dict({{"action", text("alloc")},
+                            {"addr", number(4096 * (i + 1))},
+                            {"size", number(512)},
+                            {"stream", number(0)},
+                            {"frames", kForward}}));
+  const Explanation all = explained(pickled::snapshot({}, {entries}));
+  const auto& ages = all.devices.at(0).at_peak.by_age;
+  ASSERT_THAT(ages, SizeIs(2));
+  EXPECT_EQ(ages[0].name, "below 100 events");
+  EXPECT_EQ(ages[0].blocks, 99u);
+  EXPECT_EQ(ages[1].blocks, 21u);
+}
+
+TEST(GradientMatch, NamesTheForwardCallWhoseGradientItIs) {
+  const Explanation all = explained(pickled::snapshot(
+      {}, {{request(1, 4096, 1, kWeight), request(8192, 2048, 2, kForward),
+            request(16384, 2048, 3, kMatmulBackward), entry("free_completed", 8192, 2048, 4)}}));
+  const LiveSet& live = all.devices.at(0).at_peak;
+  const auto gradients = std::find_if(
+      live.by_category.begin(), live.by_category.end(),
+      [](const CategoryGroup& group) { return group.category == Category::kGradients; });
+  ASSERT_NE(gradients, live.by_category.end());
+  EXPECT_EQ(gradients->bytes, 2048u);
+  EXPECT_EQ(gradients->sites.at(0).name,
+            "gradient of forward model.py:7 via relu torch/nn/functional.py:7");
+}
+
+TEST(Diff, ComparesCategories) {
+  const auto recording = [](std::uint64_t bytes) {
+    return parse_snapshot(pickled::snapshot({}, {{request(1, 4096, 1, kWeight),
+                                                  request(8192, bytes, 2, kForward)}}),
+                          "x.pickle")
+        .traces.at(0);
+  };
+  const TraceDiff found = diff(recording(512), recording(2048));
+  ASSERT_THAT(found.categories, SizeIs(2));
+  EXPECT_EQ(found.categories[0].name, "activations");
+  EXPECT_EQ(found.categories[0].growth_bytes(), 1536);
+  EXPECT_EQ(found.categories[1].growth_bytes(), 0);
+}
+
+TEST(VerdictTest, TakesTwoHundredDevicesAndMarkup) {
+  std::vector<std::vector<std::string>> devices;
+  for (std::uint64_t i = 0; i < 200; ++i)
+    devices.push_back({entry_with(
+        "alloc", 4096, 512, 1,
+        {{"frames", list({frame("<img src=x onerror=alert(1)>\x1b[2J", "a\nb.py", 1)})}})});
+  const Explanation all = explained(pickled::snapshot({}, devices));
+  EXPECT_THAT(all.devices, SizeIs(200));
+  const std::string words = explanation_text(all);
+  EXPECT_EQ(words.find('\x1b'), std::string::npos);
+  EXPECT_THAT(words, HasSubstr("<img src=x onerror=alert(1)>?[2J a?b.py:1"));
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# environment.sh PRELOAD PROGRAM TENON: what the library does for its environment variables.
+set -euo pipefail
+preload=$1 program=$2 tenon=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() { echo "$*" >&2; exit 1; }
+
+# Statistics, to standard error and to a file. `border` asks for two large blocks that can be had.
+env LD_PRELOAD="$preload" TENON_PRELOAD_STATISTICS=1 "$program" border 2>"$work/errors"
+grep -qE '^tenon: process [0-9]+: 2 requests of 64 KiB and more, ' "$work/errors" ||
+  fail "statistics: $(cat "$work/errors")"
+env LD_PRELOAD="$preload" TENON_PRELOAD_STATISTICS="$work/file" "$program" border 2>"$work/errors"
+[ ! -s "$work/errors" ] && grep -q '2 requests' "$work/file" || fail "no statistics in the file"
+env LD_PRELOAD="$preload" TENON_PRELOAD_STATISTICS=/no/such/file "$program" border 2>"$work/errors"
+grep -q '/no/such/file cannot be written' "$work/errors" || fail "no complaint: $(cat "$work/errors")"
+env LD_PRELOAD="$preload" "$program" border 2>"$work/errors"
+[ ! -s "$work/errors" ] || fail "it says something unasked: $(cat "$work/errors")"
+
+# A recording, which the command reads. Each large block is in it.
+env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv.zst" "$program" reallocate
+"$tenon" replay "$work/run.csv.zst" --policy null >"$work/replay" || fail "the recording is unreadable"
+env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv" "$program" border
+[ "$(grep -c ',alloc,' "$work/run.csv")" = 2 ] || fail "events: $(cat "$work/run.csv")"
+
+# Programs of every kind start under it.
+for each in "ls /" "bash -c true" "env" "$tenon --version" "$tenon policies"; do
+  env LD_PRELOAD="$preload" $each >"$work/out" 2>"$work/errors" || fail "$each: $(cat "$work/errors")"
+  [ ! -s "$work/errors" ] || fail "$each: $(cat "$work/errors")"
+done

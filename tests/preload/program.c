@@ -1,0 +1,296 @@
+/* A C program that allocates in every way: tests/preload/CMakeLists.txt runs it over
+   libtenon_preload.so. Usage: program CASE. Exit status 0 when all is well. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int (*serves)(const void*); /* libtenon_preload.so's */
+static char* from_constructor;
+
+#define CHECK(condition)                                                     \
+  do {                                                                       \
+    if (!(condition)) {                                                      \
+      fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                               \
+    }                                                                        \
+  } while (0)
+
+enum { kLarge = 64 << 10, kSmall = kLarge - 1 };
+
+__attribute__((constructor)) static void before_main(void) {
+  from_constructor = malloc(1 << 20);
+  memset(from_constructor, 3, 1 << 20);
+}
+
+static int all_are(const char* bytes, size_t size, char value) {
+  for (size_t i = 0; i < size; ++i)
+    if (bytes[i] != value) return 0;
+  return 1;
+}
+
+static uint32_t next_random(uint32_t* state) {
+  *state = *state * 1664525u + 1013904223u;
+  return *state >> 8;
+}
+
+/* Large blocks are Tenon's, small ones are not. */
+static void border(void) {
+  char* small = malloc(kSmall);
+  char* large = malloc(kLarge);
+  CHECK(!serves(small) && serves(large));
+  CHECK(serves(from_constructor) && from_constructor[1 << 19] == 3);
+  free(small);
+  free(large);
+  free(from_constructor);
+  free(NULL);
+  CHECK(!serves(large));
+  volatile size_t too_much = (size_t)1 << 62; /* which the compiler must not know */
+  CHECK(malloc(too_much) == NULL && errno == ENOMEM);
+  CHECK(calloc(too_much, too_much) == NULL);
+}
+
+/* Every alignment, of large blocks and small ones. */
+static void aligned(void) {
+  for (size_t alignment = 8; alignment <= (4 << 20); alignment *= 2)
+    for (size_t size = 1; size <= (3 << 20); size = size * 5 + 1) {
+      void* block = NULL;
+      CHECK(posix_memalign(&block, alignment, size) == 0);
+      CHECK((uintptr_t)block % alignment == 0);
+      CHECK(serves(block) == (size >= kLarge));
+      CHECK(malloc_usable_size(block) >= size);
+      memset(block, 1, malloc_usable_size(block));
+      void* other = aligned_alloc(alignment, size);
+      CHECK(other != NULL && (uintptr_t)other % alignment == 0);
+      memset(other, 2, size);
+      CHECK(all_are(block, size, 1));
+      free(block);
+      free(other);
+    }
+  void* untouched = (void*)1;
+  CHECK(posix_memalign(&untouched, 24, 100000) == EINVAL && untouched == (void*)1);
+  void* page = valloc(100000);
+  CHECK((uintptr_t)page % 4096 == 0);
+  free(page);
+}
+
+/* realloc keeps contents across the border, both ways, also from NULL and to nothing. */
+static void reallocate(void) {
+  static const size_t sizes[] = {100,     70000,   200,       65536, 65535,     1 << 20,
+                                 1000000, 600000,  100000000, 10,    (32 << 20), 40000000};
+  char* block = NULL;
+  size_t size = 0;
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
+    block = realloc(block, sizes[i]);
+    CHECK(block != NULL);
+    const size_t kept = size < sizes[i] ? size : sizes[i];
+    CHECK(all_are(block, kept, (char)i));
+    CHECK(malloc_usable_size(block) >= sizes[i]);
+    size = sizes[i];
+    memset(block, (int)i + 1, size);
+  }
+  volatile size_t too_much = (size_t)1 << 62;
+  CHECK(realloc(block, too_much) == NULL);
+  CHECK(all_are(block, size, 12));
+  CHECK(reallocarray(block, too_much, too_much) == NULL);
+  free(block);
+  void* volatile last = malloc(100000);
+  CHECK(realloc(last, 0) == NULL);
+}
+
+/* calloc's memory is zero, of recycled blocks too, and is not touched where it is large. */
+static void zeroed(void) {
+  for (int round = 0; round < 3; ++round)
+    for (size_t size = 1000; size < (64u << 20); size = size * 3 + 1) {
+      char* dirty = malloc(size);
+      memset(dirty, 0x5a, size);
+      free(dirty);
+      char* clean = calloc(1, size);
+      CHECK(all_are(clean, size, 0));
+      memset(clean, 1, size);
+      free(clean);
+    }
+  const size_t huge = (size_t)1 << 30;
+  char* sparse = calloc(huge, 1);
+  CHECK(sparse != NULL && serves(sparse));
+  unsigned char resident[64];
+  char* middle = (char*)(((uintptr_t)sparse + huge / 2) / 4096 * 4096);
+  CHECK(mincore(middle, sizeof(resident) * 4096, resident) == 0);
+  int touched = 0;
+  for (size_t i = 0; i < sizeof(resident); ++i) touched += resident[i] & 1;
+  CHECK(touched == 0);
+  free(sparse);
+}
+
+/* A thread that allocates from its destructors on, after others' have run. */
+static pthread_key_t key;
+static void at_thread_end(void* block) {
+  memset(block, 4, 200000);
+  free(block);
+  char* more = malloc(300000);
+  memset(more, 5, 300000);
+  free(more);
+}
+static void* short_lived(void* argument) {
+  uint32_t state = (uint32_t)(uintptr_t)argument;
+  pthread_setspecific(key, malloc(200000));
+  char* kept = NULL;
+  for (int i = 0; i < 50; ++i) {
+    const size_t size = 1000 + next_random(&state) % 500000;
+    char* block = malloc(size);
+    memset(block, i, size);
+    free(kept);
+    kept = block;
+    CHECK(all_are(block, size, (char)i));
+  }
+  return kept; /* freed by main */
+}
+static void threads(void) {
+  CHECK(pthread_key_create(&key, at_thread_end) == 0);
+  for (int round = 0; round < 50; ++round) {
+    pthread_t running[4];
+    for (uintptr_t i = 0; i < 4; ++i)
+      CHECK(pthread_create(&running[i], NULL, short_lived, (void*)(i + round * 4 + 1)) == 0);
+    for (int i = 0; i < 4; ++i) {
+      void* block = NULL;
+      CHECK(pthread_join(running[i], &block) == 0);
+      free(block);
+    }
+  }
+}
+
+/* fork while other threads allocate; the child allocates, frees its parent's blocks, forks again. */
+static volatile int stop;
+static void* busy(void* argument) {
+  uint32_t state = (uint32_t)(uintptr_t)argument;
+  while (!stop) {
+    const size_t size = 60000 + next_random(&state) % 300000;
+    char* block = malloc(size);
+    block[0] = block[size - 1] = 1;
+    free(block);
+  }
+  return NULL;
+}
+static void forks(void) {
+  pthread_t running[3];
+  for (uintptr_t i = 0; i < 3; ++i)
+    CHECK(pthread_create(&running[i], NULL, busy, (void*)(i + 1)) == 0);
+  for (int i = 0; i < 40; ++i) {
+    char* mine = malloc(500000);
+    memset(mine, 6, 500000);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      CHECK(all_are(mine, 500000, 6));
+      mine = realloc(mine, 900000);
+      memset(mine, 8, 900000);
+      if (i % 10 == 0) {
+        const pid_t grandchild = fork();
+        if (grandchild == 0) _exit(all_are(mine, 900000, 8) ? 0 : 1);
+        int status = 0;
+        CHECK(waitpid(grandchild, &status, 0) == grandchild && status == 0);
+      }
+      free(mine);
+      free(malloc(2000000));
+      _exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(all_are(mine, 500000, 6));
+    free(mine);
+  }
+  stop = 1;
+  for (int i = 0; i < 3; ++i) pthread_join(running[i], NULL);
+}
+
+/* A library that comes late, and goes. */
+static void late(void) {
+  void* library = dlopen(LATE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) fprintf(stderr, "%s\n", dlerror());
+  CHECK(library != NULL);
+  char* (*late_block)(size_t) = (char* (*)(size_t))dlsym(library, "late_block");
+  CHECK(late_block != NULL);
+  char* large = late_block(1 << 20);
+  char* small = late_block(100);
+  CHECK(serves(large) && !serves(small) && all_are(large, 1 << 20, 9));
+  CHECK(dlclose(library) == 0);
+  free(large);
+  free(small);
+}
+
+/* A C++ library that comes late, and brings the C++ library along. */
+static void plugin(void) {
+  void* library = dlopen(PLUGIN, RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) fprintf(stderr, "%s\n", dlerror());
+  CHECK(library != NULL);
+  int (*use)(void) = (int (*)(void))dlsym(library, "use_operators");
+  CHECK(use != NULL);
+  CHECK(use() == 0);
+}
+
+/* Many blocks at random, with their contents. */
+static void random_use(void) {
+  enum { kBlocks = 60, kSteps = 30000 };
+  static char* blocks[kBlocks];
+  static size_t sizes[kBlocks];
+  uint32_t state = 42;
+  for (int step = 0; step < kSteps; ++step) {
+    const unsigned i = next_random(&state) % kBlocks;
+    const size_t size = next_random(&state) % (next_random(&state) % 8 == 0 ? 2000000u : 100000u);
+    if (blocks[i] != NULL) {
+      CHECK(blocks[i][0] == (char)i && blocks[i][sizes[i] - 1] == (char)i);
+      CHECK(malloc_usable_size(blocks[i]) >= sizes[i]);
+    }
+    switch (next_random(&state) % 4) {
+      case 0:
+        free(blocks[i]);
+        blocks[i] = NULL;
+        continue;
+      case 1:
+        free(blocks[i]);
+        blocks[i] = malloc(size + 1);
+        break;
+      case 2:
+        free(blocks[i]);
+        blocks[i] = calloc(size + 1, 1);
+        CHECK(blocks[i][0] == 0 && blocks[i][size / 2] == 0 && blocks[i][size] == 0);
+        break;
+      default:
+        blocks[i] = realloc(blocks[i], size + 1);
+    }
+    CHECK(blocks[i] != NULL);
+    sizes[i] = size + 1;
+    blocks[i][0] = blocks[i][size] = (char)i;
+  }
+  for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
+}
+
+int main(int argc, char** argv) {
+  static const struct {
+    const char* name;
+    void (*run)(void);
+  } cases[] = {{"border", border}, {"aligned", aligned}, {"reallocate", reallocate},
+               {"zeroed", zeroed}, {"threads", threads}, {"forks", forks},
+               {"late", late},     {"plugin", plugin},   {"random", random_use}};
+  *(void**)&serves = dlsym(RTLD_DEFAULT, "tenon_preload_serves");
+  if (serves == NULL) {
+    fprintf(stderr, "libtenon_preload.so is not preloaded\n");
+    return 1;
+  }
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i)
+    if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) {
+      cases[i].run();
+      return 0;
+    }
+  fprintf(stderr, "usage: program CASE\n");
+  return 2;
+}
