@@ -52,9 +52,11 @@ test-viewer: build
 	@scripts/test_viewer.sh $(BUILD)
 
 wheel: setup
+	@scripts/setup.sh packages-python.txt
 	@scripts/wheel.sh
 
 test-python: setup
+	@scripts/setup.sh packages-python.txt
 	@scripts/test_python.sh
 
 bench-python:
