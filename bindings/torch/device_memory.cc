@@ -252,7 +252,7 @@ void DeviceMemory::release_pool(PoolId id) {
   if (pool == nullptr || pool->users == 0)
     throw InvalidArgument(fmt::format("pool ({}, {}) is not in use", id.first, id.second));
   if (--pool->users > 0) return;
-  pool->memory->let_go();
+  pool->memory->allow_release();
   drop_if_over(pool.get());
 }
 

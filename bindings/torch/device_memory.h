@@ -19,7 +19,7 @@
 #include "tenon/base/spin_lock.h"
 #include "tenon/device/cuda/cuda_backend.h"
 #include "tenon/memory/policies.h"
-#include "tenon/memory/private_pool/private_pool.h"
+#include "tenon/memory/gpu/private_pool.h"
 #include "tenon/trace/recorder.h"
 
 namespace tenon::torch {

@@ -82,6 +82,52 @@ TEST(LayeringTest, EachLayerIncludesOnlyWhatItMay) {
   EXPECT_GT(seen, 100u) << "the test reads no includes";
 }
 
+// Inside memory/: what each room may include besides itself and the files at the top. The files at
+// the top include no room, except those that list or choose policies.
+const std::map<std::string, std::set<std::string>>& allowed_rooms() {
+  static const std::map<std::string, std::set<std::string>> kAllowed = {
+      {"front", {}},
+      {"caching", {}},
+      {"gpu", {"front", "caching"}},
+      {"placement", {"front", "gpu", "system"}},
+      {"unified", {"front"}},
+      {"system", {}},
+      {"null", {}},
+      {"host", {}},
+      {"cpu", {"host"}},
+      {"cuda", {"gpu"}},
+      {"adaptors", {}},
+      {"page_guard", {"adaptors"}},
+      {"scopes", {"front"}},
+      {"pool", {}},
+      {"places", {"placement"}},
+  };
+  return kAllowed;
+}
+
+TEST(LayeringTest, TheRoomsOfMemoryIncludeOnlyWhatTheyMay) {
+  const std::set<std::string> choosing = {"policies.cc", "registry.cc"};
+  const std::regex include(R"(^\s*#\s*include\s*"tenon/memory/([a-z_]+)/)");
+  std::size_t seen = 0;
+  for (const fs::path& file : sources_under(kLayers / "memory")) {
+    const fs::path inside = fs::relative(file, kLayers / "memory");
+    const bool at_top = !inside.has_parent_path();
+    if (at_top && choosing.contains(inside.string())) continue;
+    const std::string room = at_top ? "" : inside.begin()->string();
+    const auto allowed = allowed_rooms().find(room);
+    ASSERT_TRUE(at_top || allowed != allowed_rooms().end()) << room << " is no room: " << file;
+    for (const std::string& line : lines_of(file)) {
+      std::smatch match;
+      if (!std::regex_search(line, match, include)) continue;
+      ++seen;
+      const std::string other = match[1];
+      EXPECT_TRUE(!at_top && (other == room || allowed->second.contains(other)))
+          << inside.string() << " may not include " << other;
+    }
+  }
+  EXPECT_GT(seen, 50u) << "the test reads no includes";
+}
+
 TEST(LayeringTest, EachLayerHasAReadme) {
   for (const fs::directory_entry& entry : fs::directory_iterator(kLayers)) {
     if (!entry.is_directory()) continue;

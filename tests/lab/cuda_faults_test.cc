@@ -6,9 +6,9 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/random.h"
 #include "tenon/device/cuda/stamp_kernels.h"
-#include "tenon/memory/pinned/pinned_allocator.h"
+#include "tenon/memory/gpu/pinned_allocator.h"
 #include "tenon/memory/policies.h"
-#include "tenon/memory/private_pool/private_pool.h"
+#include "tenon/memory/gpu/private_pool.h"
 
 namespace tenon {
 namespace {
@@ -46,7 +46,7 @@ void use_the_rest(CudaBackend& backend) {
   EXPECT_EQ(kernels.wrong_words(), 0u);
   block.clear();
   host.clear();
-  pool.let_go();
+  pool.allow_release();
   pinned.empty_cache();
   backend.wait(backend.record(stream));
   backend.destroy_stream(stream);

@@ -7,8 +7,8 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/random.h"
 #include "tenon/lab/hardware/hardware_replay.h"
-#include "tenon/memory/pinned/pinned_allocator.h"
-#include "tenon/memory/private_pool/private_pool.h"
+#include "tenon/memory/gpu/pinned_allocator.h"
+#include "tenon/memory/gpu/private_pool.h"
 #include "tenon/trace/load.h"
 
 namespace tenon {
@@ -115,7 +115,7 @@ TEST(PrivatePoolTest, KeepsItsMemoryUntilItIsLetGo) {
   pool.empty_cache();
   EXPECT_EQ(machine.used(), 12 * kMiB);
   EXPECT_EQ(pool.allocate_on(9 * kMiB, stream).get(), address);
-  pool.let_go();
+  pool.allow_release();
   EXPECT_EQ(machine.used(), 2 * kMiB) << "the small block's";
   small.clear();
   pool.empty_cache();

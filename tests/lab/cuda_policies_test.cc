@@ -6,7 +6,7 @@
 #include "tenon/base/random.h"
 #include "tenon/lab/hardware/content_stress.h"
 #include "tenon/memory/policies.h"
-#include "tenon/memory/stitched/stitched_allocator.h"
+#include "tenon/memory/gpu/stitched_allocator.h"
 
 namespace tenon {
 namespace {

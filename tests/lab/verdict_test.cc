@@ -217,6 +217,49 @@ TEST(GradientMatch, NamesTheForwardCallWhoseGradientItIs) {
             "gradient of forward model.py:7 via relu torch/nn/functional.py:7");
 }
 
+std::string category_of(const std::vector<std::string>& entries, std::uint64_t bytes) {
+  const Explanation all = explained(pickled::snapshot({}, {entries}));
+  for (const CategoryGroup& group : all.devices.at(0).at_peak.by_category)
+    if (group.largest_bytes == bytes) return group.name;
+  return "not live";
+}
+
+TEST(Categories, TakeAClosureInAnOptimizersStepForWhatItDoes) {
+  const std::string closure =
+      frames({{"relu", "x/site-packages/torch/nn/functional.py"},
+              {"training_step", "model.py"},
+              {"closure", "x/site-packages/lightning/loop.py"},
+              {"step", "x/site-packages/torch/optim/adam.py"}});
+  const std::string state = frames({{"_init_group", "x/site-packages/torch/optim/adam.py"},
+                                    {"step", "x/site-packages/torch/optim/adam.py"},
+                                    {"main", "train.py"}});
+  const std::vector<std::string> entries = {
+      request(1, 4096, 1, kWeight), request(8192, 2048, 2, kForward),
+      request(16384, 1024, 3, closure), request(32768, 512, 4, state),
+      request(65536, 64, 5, kForward)};
+  EXPECT_EQ(category_of(entries, 4096), "weights");
+  EXPECT_EQ(category_of(entries, 2048), "activations");
+  EXPECT_EQ(category_of(entries, 512), "optimizer state");
+  EXPECT_NE(category_of(entries, 1024), "optimizer state");
+}
+
+TEST(Categories, TakeKeysAndValuesAndWorkspacesByTheirStacks) {
+  const std::string cache = frames({{"update", "x/site-packages/transformers/cache_utils.py"},
+                                    {"forward", "model.py"},
+                                    {"generate", "main.py"}});
+  const std::string scratch = frames({{"at::cuda::getNewWorkspace()", ""},
+                                      {"at::_ops::bmm::call(at::Tensor const&)", "??"},
+                                      {"forward", "model.py"}});
+  const std::string loss = frames({{"cross_entropy", "x/site-packages/torch/nn/functional.py"},
+                                   {"main", "train.py"}});
+  const std::vector<std::string> entries = {request(1, 4096, 1, cache),
+                                            request(8192, 2048, 2, scratch),
+                                            request(16384, 1024, 3, loss)};
+  EXPECT_EQ(category_of(entries, 4096), "KV caches");
+  EXPECT_EQ(category_of(entries, 2048), "workspaces");
+  EXPECT_EQ(category_of(entries, 1024), "loss and logits");
+}
+
 TEST(Diff, ComparesCategories) {
   const auto recording = [](std::uint64_t bytes) {
     return parse_snapshot(pickled::snapshot({}, {{request(1, 4096, 1, kWeight),

@@ -1,4 +1,4 @@
-#include "tenon/memory/arena/arena_allocator.h"
+#include "tenon/memory/placement/arena_allocator.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,8 @@
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/memory/arena/size_class_pool.h"
+#include "tenon/memory/placement/size_class_pool.h"
+#include "tenon/memory/system/system_allocator.h"
 
 namespace tenon {
 namespace {

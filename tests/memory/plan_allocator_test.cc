@@ -1,4 +1,4 @@
-#include "tenon/memory/plan/plan_allocator.h"
+#include "tenon/memory/placement/plan_allocator.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include "tenon/base/intrusive_ptr.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/memory/caching/caching_allocator.h"
+#include "tenon/memory/gpu/caching_allocator.h"
 #include "tenon/memory/cpu/cpu_allocator.h"
 #include "tenon/memory/pool/memory_pool.h"
 #include "tenon/memory/scopes/with_scope.h"

@@ -8,7 +8,7 @@
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/heap/best_fit_heap.h"
-#include "tenon/memory/plan/plan_allocator.h"
+#include "tenon/memory/placement/plan_allocator.h"
 
 namespace tenon {
 namespace {

@@ -9,7 +9,7 @@
 #include "tenon/heap/plan.h"
 #include "tenon/lab/step_meter.h"
 #include "tenon/memory/current_allocator.h"
-#include "tenon/memory/plan/plan_allocator.h"
+#include "tenon/memory/placement/plan_allocator.h"
 #include "tenon/memory/scopes/with_scope.h"
 
 namespace tenon::command {

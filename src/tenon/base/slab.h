@@ -59,6 +59,17 @@ class Slab {
     return ::new (static_cast<void*>(node)) T{std::forward<Args>(args)...};
   }
 
+  // After this the next `nodes` create() allocate nothing. Throws std::bad_alloc; then nothing has
+  // changed. O(nodes).
+  void reserve(std::size_t nodes) {
+    for (;;) {
+      std::size_t ready = 0;
+      for (const Node* node = free_; node != nullptr && ready < nodes; node = node->next) ++ready;
+      if (ready >= nodes) return;
+      refill();
+    }
+  }
+
   void destroy(T* value) {
     Node* node = ::new (static_cast<void*>(value)) Node;
     node->next = free_;

@@ -88,6 +88,18 @@ Block* BestFitHeap::unback(Block* block) {
   return settle(block, Block::State::kUnbacked);
 }
 
+void BestFitHeap::reserve_cuts(std::size_t cuts) {
+  slab_.reserve(cuts);
+  // Each cut and each change of backing takes one node at most.
+  spare_.reserve(std::max<std::size_t>(8, 2 * cuts));
+  while (spare_.size() < 2 * cuts) {
+    Block* block = nullptr;
+    BlocksByOffset made;
+    made.insert(block);
+    spare_.push_back(made.extract(made.begin()));
+  }
+}
+
 // A block that is in no index takes on `state` and merges with neighbours that are alike; of their
 // stamps the highest stays.
 Block* BestFitHeap::settle(Block* block, Block::State state) {
@@ -123,7 +135,13 @@ Block* BestFitHeap::cut(Block* block, std::uint64_t size) {
 
 void BestFitHeap::index(Block* block) {
   if (block->state == Block::State::kUnbacked) {
-    unbacked_.insert(block);
+    if (spare_.empty()) {
+      unbacked_.insert(block);
+    } else {
+      spare_.back().value() = block;
+      unbacked_.insert(std::move(spare_.back()));
+      spare_.pop_back();
+    }
     return;
   }
   index_.insert(block);
@@ -133,7 +151,8 @@ void BestFitHeap::index(Block* block) {
 
 void BestFitHeap::unindex(Block* block) {
   if (block->state == Block::State::kUnbacked) {
-    unbacked_.erase(block);
+    auto node = unbacked_.extract(block);
+    if (spare_.size() < spare_.capacity()) spare_.push_back(std::move(node));
     return;
   }
   index_.erase(block);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <set>
+#include <vector>
 
 #include "tenon/base/check.h"
 #include "tenon/base/slab.h"
@@ -80,6 +81,9 @@ class BestFitHeap {
   // Cuts a free block in two at `size`, both still free and alike: for the moment before one of
   // them changes its state. Breaks invariant 2 until then.
   Block* split_free(Block* block, std::uint64_t size);
+  // After this the next `cuts` cuts, and as many changes of backing, allocate nothing. Throws
+  // std::bad_alloc; then nothing has changed.
+  void reserve_cuts(std::size_t cuts);
 
   // --- Pages. A free block changes its backing as a whole (cut it first) and merges with
   // neighbours that are then alike; returns the result.
@@ -126,6 +130,7 @@ class BestFitHeap {
   Slab<Block> slab_;
   SizeIndex index_;
   BlocksByOffset unbacked_;
+  std::vector<BlocksByOffset::node_type> spare_;  // nodes for unbacked_
   std::uint64_t free_bytes_ = 0;
   std::uint64_t free_blocks_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
+#include "tenon/base/reserve.h"
 
 namespace tenon {
 namespace {
@@ -21,6 +22,7 @@ BuddyHeap::BuddyHeap(std::uint64_t min_block_bytes) : min_order_(log2_of(min_blo
 BuddyBlock* BuddyHeap::add_extent(std::uint64_t offset, std::uint64_t size) {
   TENON_CHECK(is_power_of_two(size) && size >= min_block_bytes(),
               "an extent of {} bytes is no power of two of at least {}", size, min_block_bytes());
+  reserve_more(roots_);
   BuddyBlock* root = roots_slab_.create();
   root->offset = offset;
   root->order = static_cast<std::uint64_t>(log2_of(size));
@@ -43,6 +45,7 @@ BuddyBlock* BuddyHeap::place(std::uint64_t size, std::uint64_t alignment) {
   const std::uint64_t fitting = mask_ & (~std::uint64_t{0} << order);
   if (fitting == 0) return nullptr;
   BuddyBlock* block = free_[std::countr_zero(fitting)];
+  halves_.reserve(block->order - static_cast<std::uint64_t>(order));  // the last that may throw
   unlink(block);
   while (block->order > static_cast<std::uint64_t>(order)) {
     split(block);

@@ -23,6 +23,12 @@ struct Stat {
     if (current > peak) peak = current;
   }
   void decrease(std::int64_t amount) { current -= amount; }
+  Stat& operator+=(const Stat& other) {
+    current += other.current;
+    peak += other.peak;
+    allocated += other.allocated;
+    return *this;
+  }
 };
 
 // Where a block was placed; policies without pools count everything in both kAll and kLarge.
@@ -45,6 +51,10 @@ struct AllocatorStats {
   std::int64_t num_device_alloc = 0;
   std::int64_t num_device_free = 0;
   std::int64_t num_sync_all_streams = 0;
+
+  // Adds what another allocator, or another share of the same one, counts. Peaks are added too: an
+  // upper bound where the two were not reached at once.
+  AllocatorStats& operator+=(const AllocatorStats& other);
 
   // "allocated_bytes.all.peak" and so on, in a fixed order, as torch.cuda.memory_stats names them.
   std::vector<std::pair<std::string, std::int64_t>> named() const;

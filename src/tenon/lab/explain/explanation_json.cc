@@ -111,6 +111,7 @@ Json of(const OutOfMemoryReport& report) {
           {"missing_bytes", report.missing_bytes},
           {"reason", kReasons[static_cast<std::size_t>(report.reason)]},
           {"why", report.why},
+          {"call_site", report.call_site},
           {"stack", report.stack},
           {"live", of(report.live)},
           {"remedies", std::move(remedies)},

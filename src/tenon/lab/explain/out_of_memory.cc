@@ -190,6 +190,7 @@ std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
     if (mark.device_free_bytes < kMaxBytes) report.device_free_bytes = mark.device_free_bytes;
     report.live = live_set(facts, mark.event);
     report.live_bytes = report.live.bytes;
+    if (mark.site != 0) report.call_site = facts.sites.name(facts.sites.group(mark.site));
     report.stack = readable_stack(facts, mark.site);
     report.fragmentation =
         fragmentation(memory_map(trace, facts.lives, end, mark.event, i), mark.stream);

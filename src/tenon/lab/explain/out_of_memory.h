@@ -38,6 +38,7 @@ struct OutOfMemoryReport {
   std::uint64_t capacity_bytes = 0;    // reserved, and what the driver had left
   std::uint64_t missing_bytes = 0;     // live + request - capacity, where that is positive
   LiveSet live;                        // what was live then
+  std::string call_site;               // of the request; empty where it is not known
   std::vector<std::string> stack;      // of the request, innermost first, machinery left out
   Fragmentation fragmentation;         // seen from the request's stream
   FailureReason reason = FailureReason::kUnknown;

@@ -45,6 +45,7 @@ class Categorizer {
     out_.blocks.resize(trace.blocks);
     open_.assign(trace.blocks, false);
     next_request_.assign(trace.blocks, kNever);
+    next_node_.assign(trace.blocks, kNever);
   }
 
   Categories categorize() {
@@ -63,14 +64,20 @@ class Categorizer {
   std::uint32_t freed(std::uint32_t block) const { return freed_at(lives_[block]); }
   void set(std::uint32_t block, const BlockCategory& category) { out_.blocks[block] = category; }
 
-  // By block: the event of the next request that another site makes.
+  // By block: the event of the next request that another site makes, and of the next that a step of
+  // backward makes (not the forward pass that a checkpoint runs again).
   void find_next_requests() {
     std::uint32_t next = kNever;  // of another site than `site`
     std::uint32_t site = ~std::uint32_t{0};
     std::uint32_t last = kNever;
+    std::uint32_t node = kNever;
     for (std::size_t i = trace_.events.size(); i-- > 0;) {
       const TraceEvent& event = trace_.events[i];
       if (event.op != TraceOp::kAlloc) continue;
+      const CallSite& call = sites_.call_site(event.site);
+      next_node_[event.block] = node;
+      if (passes().doing[event.block] == Doing::kBackward && !call.recomputed)
+        node = static_cast<std::uint32_t>(i);
       if (event.site != site) {
         next = last;
         site = event.site;
@@ -173,7 +180,7 @@ class Categorizer {
     const bool cut = run == nullptr || run->end >= trace_.events.size();
     const std::uint32_t gone = freed(block);
     if (call.recomputed)
-      return {gone < next_request_[block] ? Category::kTemporaries : Category::kActivations,
+      return {gone < next_node_[block] ? Category::kTemporaries : Category::kActivations,
               Confidence::kCertain};
     if (hint.cast_of_weight) return {Category::kTemporaries, Confidence::kLikely};
     const bool known = !call.node.empty() || call.sums_gradients;
@@ -262,7 +269,8 @@ class Categorizer {
     const std::uint32_t next = next_request_[block];
     if (run == nullptr) {  // no backward follows: inference, or the recording ends
       open_[block] = gone == kNever && !passes().backward.empty();
-      if (gone < next) return {Category::kTemporaries, Confidence::kLikely};
+      if (gone < next || (gone != kNever && !passes().backward.empty()))
+        return {Category::kTemporaries, Confidence::kLikely};
       if (keeps_many(block)) return {Category::kCaches, Confidence::kGuess};
       return {Category::kActivations, gone == kNever ? Confidence::kGuess : Confidence::kLikely};
     }
@@ -430,6 +438,7 @@ class Categorizer {
   Categories out_;
   std::vector<bool> open_;                   // by block: the recording cut its life
   std::vector<std::uint32_t> next_request_;  // by block
+  std::vector<std::uint32_t> next_node_;     // by block
   std::unordered_map<std::uint64_t, std::uint64_t> gradient_sizes_;  // to how many weights have it
   std::unordered_map<std::uint64_t, std::uint32_t> lone_;
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> same_site_;

@@ -105,8 +105,12 @@ class Finder {
       }
     std::erase_if(sites, [](const auto& entry) { return entry.second.blocks < 4; });
     if (sites.empty()) return;
-    std::map<std::uint32_t, std::uint64_t> depths;  // how many layers, by the bytes that say so
-    for (const auto& [site, all] : sites) depths[all.blocks] += all.bytes;
+    // As many layers as most call sites have blocks; of equals, the larger bytes decide.
+    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint64_t>> depths;
+    for (const auto& [site, all] : sites) {
+      ++depths[all.blocks].first;
+      depths[all.blocks].second += all.bytes;
+    }
     const std::uint32_t layers =
         std::max_element(depths.begin(), depths.end(), [](const auto& a, const auto& b) {
           return a.second < b.second;

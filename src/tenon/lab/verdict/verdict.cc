@@ -55,9 +55,8 @@ Doing doing_at(const TraceFacts& facts, std::size_t events) {
   return Doing::kUnknown;
 }
 
-void say_failure(const OutOfMemoryReport& failure, const TraceFacts& facts, Verdict& out) {
-  const std::string site =
-      failure.site == 0 ? "" : " by " + facts.sites.name(facts.sites.group(failure.site));
+void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
+  const std::string site = failure.call_site.empty() ? "" : " by " + failure.call_site;
   std::string why;
   switch (out.state) {
     case Verdict::State::kTooLarge:
@@ -167,7 +166,7 @@ Verdict verdict(const VerdictInput& input) {
   out.peak_bytes = live.bytes + (failure == nullptr ? 0 : failure->request_bytes);
   if (failure != nullptr) {
     out.state = state_of(failure->reason);
-    say_failure(*failure, input.facts, out);
+    say_failure(*failure, out);
   } else {
     say_peak(input, events, out);
   }

@@ -35,33 +35,6 @@ void Adaptor<Allocator>::raw_deallocate(void* data) {
 
 // --- Over a DeviceAllocator.
 
-namespace {
-
-void add(AllocatorStats& sum, const AllocatorStats& more) {
-  using Family = PoolStats AllocatorStats::*;
-  constexpr Family kFamilies[] = {
-      &AllocatorStats::allocation,      &AllocatorStats::segment,
-      &AllocatorStats::active,          &AllocatorStats::inactive_split,
-      &AllocatorStats::allocated_bytes, &AllocatorStats::reserved_bytes,
-      &AllocatorStats::active_bytes,    &AllocatorStats::inactive_split_bytes,
-      &AllocatorStats::requested_bytes};
-  for (const Family family : kFamilies)
-    for (std::size_t pool = 0; pool < (sum.*family).size(); ++pool) {
-      Stat& stat = (sum.*family)[pool];
-      const Stat& other = (more.*family)[pool];
-      stat.current += other.current;
-      stat.peak += other.peak;
-      stat.allocated += other.allocated;
-    }
-  sum.num_alloc_retries += more.num_alloc_retries;
-  sum.num_ooms += more.num_ooms;
-  sum.num_device_alloc += more.num_device_alloc;
-  sum.num_device_free += more.num_device_free;
-  sum.num_sync_all_streams += more.num_sync_all_streams;
-}
-
-}  // namespace
-
 void Adaptor<DeviceAllocator>::record_stream(const DataPtr& data, Stream stream) {
   const Block* block = record_of(data);
   if (block == nullptr) return;
@@ -78,7 +51,7 @@ void Adaptor<DeviceAllocator>::empty_cache() {
 AllocatorStats Adaptor<DeviceAllocator>::stats() const {
   const auto lock = enter();
   AllocatorStats sum;
-  for (const DeviceAllocator* upstream : upstreams()) add(sum, upstream->stats());
+  for (const DeviceAllocator* upstream : upstreams()) sum += upstream->stats();
   return sum;
 }
 

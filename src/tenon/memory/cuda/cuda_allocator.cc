@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "tenon/device/cuda/cuda_backend.h"
-#include "tenon/memory/pinned/pinned_allocator.h"
+#include "tenon/memory/gpu/pinned_allocator.h"
 #include "tenon/memory/policies.h"
 
 namespace tenon {

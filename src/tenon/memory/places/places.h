@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tenon/device/backend.h"
-#include "tenon/memory/buddy/buddy_allocator.h"
+#include "tenon/memory/placement/buddy_allocator.h"
 
 namespace tenon {
 

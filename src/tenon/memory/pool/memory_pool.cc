@@ -7,6 +7,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
+#include "tenon/base/reserve.h"
 
 namespace tenon {
 namespace {
@@ -49,7 +50,12 @@ void* MemoryPool::place(std::uint64_t rounded) {
   Block* block = heap_.place(rounded, 1, kMinBlockBytes);
   if (block == nullptr) return nullptr;
   void* data = reinterpret_cast<void*>(block->offset);
-  used_.insert(data, block);
+  try {
+    used_.insert(data, block);
+  } catch (...) {
+    heap_.release(block);
+    throw;
+  }
   stats_.total_allocated += block->size;
   stats_.current_usage += block->size;
   stats_.peak_usage = std::max(stats_.peak_usage, stats_.current_usage);
@@ -108,6 +114,7 @@ void MemoryPool::add_chunk(std::uint64_t size_bytes) {
     begin = align_up(address_of(memory.get()), kAlignment);
   }
   const std::lock_guard lock(lock_);
+  reserve_more(chunks_);
   Block* extent = heap_.add_extent(begin, size_bytes);
   chunks_.push_back({std::move(memory), size_bytes, extent});
   ++stats_.num_device_allocations;

@@ -8,6 +8,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/memory/front/completion.h"
 
 namespace tenon {
 
@@ -186,11 +187,8 @@ void ScopeArena::order_after_users(Lane& lane) {
   if (lane.users.empty()) [[likely]] return;
   Backend& backend = pool_->on_stream_->backend();
   try {
-    for (const Stream user : lane.users) {
-      const Event event = backend.record(user);
-      backend.stream_wait({device(), lane.stream}, event);
-      backend.destroy_event(event);
-    }
+    for (const Stream user : lane.users)
+      Completion::order_now(backend, user, {device(), lane.stream});
   } catch (const DeviceError&) {
     backend.synchronize();  // no event to be had: the host waits instead
   }

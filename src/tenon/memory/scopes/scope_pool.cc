@@ -33,7 +33,7 @@ ScopeOptions checked(ScopeOptions options, Device device) {
   return options;
 }
 
-void let_go(std::vector<std::unique_ptr<Chunk>>& chunks) {
+void clear_all(std::vector<std::unique_ptr<Chunk>>& chunks) {
   for (auto& chunk : chunks) chunk->memory.clear();
 }
 
@@ -52,7 +52,7 @@ ScopePool::ScopePool(Allocator& upstream, const ScopeOptions& options)
 ScopePool::~ScopePool() {
   for (ResidentPage* page : free_pages_) delete page;
   try {
-    let_go(chunks_);
+    clear_all(chunks_);
   } catch (...) {
     // An upstream that cannot take its memory back has nobody to tell here.
   }
@@ -257,7 +257,7 @@ std::uint64_t ScopePool::release_free_chunks() {
     stats_.chunks -= free.size();
     stats_.reserved_bytes -= bytes;
   }
-  let_go(free);
+  clear_all(free);
   return bytes;
 }
 

@@ -25,9 +25,16 @@ DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   Block* block = nullptr;
   {
     const std::lock_guard lock(mutex_);
-    if (serials_.size() <= stream.id) serials_.resize(stream.id + 1);
-    block = blocks_.create(this, *segment, size_bytes, serials_[stream.id]++, stream);
-    live_.insert(segment->base, block);
+    try {
+      if (serials_.size() <= stream.id) serials_.resize(stream.id + 1);
+      block = blocks_.create(this, *segment, size_bytes, serials_[stream.id], stream);
+      live_.insert(segment->base, block);
+    } catch (...) {
+      if (block != nullptr) blocks_.destroy(block);
+      ignore_refusal([&] { backend_.free_segment(*segment); });
+      throw;
+    }
+    ++serials_[stream.id];
     for (auto* pools : {&stats_.allocation, &stats_.active, &stats_.segment})
       (*pools)[0].increase(1);
     for (auto* pools : {&stats_.allocated_bytes, &stats_.active_bytes, &stats_.reserved_bytes})

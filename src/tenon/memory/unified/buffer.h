@@ -6,7 +6,7 @@
 
 #include "tenon/device/backend.h"
 #include "tenon/heap/block.h"
-#include "tenon/memory/unified/stream_clocks.h"
+#include "tenon/memory/unified/completions.h"
 
 namespace tenon {
 class UnifiedAllocator;
@@ -33,7 +33,7 @@ struct BufferHeap {
 
 // Work on another stream than the pool's that a buffer must outlive.
 struct BufferUse {
-  StreamPoint point;
+  Ticket point;
   bool open = false;  // goes on until the buffer is freed (record_stream)
   BufferUse* next = nullptr;
 };
@@ -56,11 +56,12 @@ struct Buffer {
   void* group = nullptr;          // while cached: BufferCache's own, and its links
   Buffer* above = nullptr;
   Buffer* below = nullptr;
-  StreamPoint freed;              // last free, on the pool's own stream
+  Ticket freed;              // last free, on the pool's own stream
   BufferUse* uses = nullptr;
   std::vector<std::int64_t>* shape = nullptr;  // owned; null: not set
   std::uint32_t stream = 0;       // in use: whose order it follows
   State state = State::kInUse;
+  bool may_pend = false;          // in use, and other streams may have to be waited for
 
   std::uint64_t size_bytes() const { return place->size; }
 };

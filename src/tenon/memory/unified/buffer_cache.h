@@ -18,9 +18,29 @@ namespace tenon::unified {
 //   table:  4 KiB -> o-o     index (ordered):  4 KiB, 64 KiB (empty), 1 MiB
 //           1 MiB -> o
 //
+// A buffer joins the group of its size when it is made and leaves it when it ends, so a free, which
+// adds the buffer, finds everything there and allocates nothing.
+//
 // add, take, remove: O(1) for a known size, else O(log n) amortised. Not thread-safe.
 class BufferCache {
  public:
+  // A buffer that was just made, and is in use. Throws std::bad_alloc; then nothing has changed.
+  void join(Buffer* buffer) {
+    const std::uint64_t size = buffer->size_bytes();
+    Group* group = groups_by_size_.find(key_of(size));
+    if (group == nullptr) group = add_group(size);
+    ++group->buffers;
+    buffer->group = group;
+  }
+  // The buffer ends. Requires: it is not in the cache.
+  void leave(Buffer* buffer) {
+    Group* group = static_cast<Group*>(buffer->group);
+    if (--group->buffers > 0) return;
+    if (group->indexed) index_.erase(&group->node);
+    groups_by_size_.take(key_of(group->node.size));
+    groups_.destroy(group);
+  }
+
   // The latest buffer of the smallest size between `size_bytes` and `most_bytes`, or null.
   Buffer* take(std::uint64_t size_bytes, std::uint64_t most_bytes) {
     Group* group = groups_by_size_.find(key_of(size_bytes));
@@ -32,19 +52,16 @@ class BufferCache {
   }
 
   void add(Buffer* buffer) {
-    const std::uint64_t size = buffer->size_bytes();
-    Group* group = groups_by_size_.find(key_of(size));
-    if (group == nullptr) group = add_group(size);
+    Group* group = static_cast<Group*>(buffer->group);
     if (!group->indexed) {
       index_.insert(&group->node);
       group->indexed = true;
     }
-    buffer->group = group;
     buffer->below = group->newest;
     buffer->above = nullptr;
     if (group->newest != nullptr) group->newest->above = buffer;
     group->newest = buffer;
-    bytes_ += size;
+    bytes_ += buffer->size_bytes();
     ++count_;
   }
 
@@ -56,19 +73,21 @@ class BufferCache {
     --count_;
   }
 
-  // Removes every buffer, by size, and gives it to `visit`, which may destroy it.
+  // Every buffer, by size, is removed, leaves its group, and ends with `visit`, which destroys it.
   template <typename Visit>
   void drain(Visit&& visit) {
-    index_.for_each([&](Block* node) {
+    while (Block* node = index_.find(1)) {
       Group* group = static_cast<Group*>(node->owner);
-      while (Buffer* buffer = group->newest) {
+      index_.erase(node);
+      group->indexed = false;
+      for (std::uint64_t left = group->buffers; left > 0 && group->newest != nullptr; --left) {
+        Buffer* buffer = group->newest;
         remove(buffer);
+        leave(buffer);  // ends the group too where it was the last
         visit(buffer);
+        if (left == 1) break;
       }
-    });
-    index_ = SizeIndex();
-    groups_by_size_.for_each([&](const void*, Group* group) { groups_.destroy(group); });
-    groups_by_size_.clear();
+    }
   }
 
   std::uint64_t bytes() const { return bytes_; }
@@ -86,6 +105,7 @@ class BufferCache {
   struct Group {
     Block node;  // in the index: size, and owner = this
     Buffer* newest = nullptr;
+    std::uint64_t buffers = 0;  // of this size, cached or not
     bool indexed = false;
   };
 
@@ -97,7 +117,12 @@ class BufferCache {
     Group* group = groups_.create();
     group->node.size = size_bytes;
     group->node.owner = group;
-    groups_by_size_.insert(key_of(size_bytes), group);
+    try {
+      groups_by_size_.insert(key_of(size_bytes), group);
+    } catch (...) {
+      groups_.destroy(group);
+      throw;
+    }
     return group;
   }
 

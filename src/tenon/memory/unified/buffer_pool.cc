@@ -5,8 +5,18 @@
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
 #include "tenon/memory/unified/heap_sizes.h"
+#include "tenon/memory/unified/lane.h"
 
 namespace tenon::unified {
+
+BufferPool::BufferPool(Lane& lane, Storage storage, SizeClass size_class)
+    : lane_(lane),
+      records_(lane.records),
+      counters_(lane.counters),
+      counts_(size_class == SizeClass::kLarge ? lane.large : lane.small),
+      stream_(lane.stream),
+      storage_(storage),
+      size_class_(size_class) {}
 
 Buffer* BufferPool::take(std::uint64_t size_bytes, std::uint64_t most_bytes) {
   Buffer* buffer = cached_.take(size_bytes, most_bytes);
@@ -17,9 +27,20 @@ Buffer* BufferPool::take(std::uint64_t size_bytes, std::uint64_t most_bytes) {
 Buffer* BufferPool::place(std::uint64_t size_bytes, std::uint64_t alignment) {
   Block* place = places_.place(size_bytes, alignment, alignment);
   if (place == nullptr) return nullptr;
-  Buffer* buffer = records_.create(place, static_cast<BufferHeap*>(place->owner));
-  buffer->freed = merged_;
-  return buffer;
+  try {
+    Buffer* buffer = records_.create(place, static_cast<BufferHeap*>(place->owner));
+    buffer->freed = merged_;
+    try {
+      cached_.join(buffer);
+    } catch (...) {
+      records_.destroy(buffer);
+      throw;
+    }
+    return buffer;
+  } catch (...) {
+    places_.release(place);
+    throw;
+  }
 }
 
 void BufferPool::cache(Buffer* buffer) {
@@ -31,9 +52,9 @@ void BufferPool::cache(Buffer* buffer) {
 void BufferPool::merge_cached() {
   cached_.drain([&](Buffer* buffer) {
     count_cached(-1, buffer);
-    merged_ = {stream_, std::max(merged_.tick, buffer->freed.tick)};
+    merged_ = {stream_, std::max(merged_.number, buffer->freed.number)};
     places_.release(buffer->place);
-    records_.destroy(buffer);
+    records_.destroy(buffer);  // it has left its group
   });
 }
 
@@ -51,6 +72,7 @@ void BufferPool::remove_heap(BufferHeap* heap) {
     if (block->state != Block::State::kUsed) continue;
     Buffer* buffer = static_cast<Buffer*>(block->context);
     cached_.remove(buffer);
+    cached_.leave(buffer);
     count_cached(-1, buffer);
     records_.destroy(buffer);
     block = places_.release(block);

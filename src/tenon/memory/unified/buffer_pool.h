@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/front/stream_counters.h"
 #include "tenon/memory/stats.h"
 #include "tenon/memory/unified/buffer_cache.h"
 #include "tenon/memory/unified/buffer_records.h"
@@ -33,24 +34,16 @@ enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
 // a free, so a constant number of steps per free over any run. Not thread-safe.
 class BufferPool {
  public:
-  // Counts its cached buffers in `stats` as inactive splits. `records` and `stats` are the lane's.
-  BufferPool(Lane& lane, BufferRecords& records, AllocatorStats& stats, std::uint32_t stream,
-             Storage storage, SizeClass size_class)
-      : lane_(lane),
-        records_(records),
-        stats_(stats),
-        stream_(stream),
-        storage_(storage),
-        size_class_(size_class) {}
+  // Its cached buffers count as inactive splits. Records and counters are the lane's.
+  BufferPool(Lane& lane, Storage storage, SizeClass size_class);
 
   Lane& lane() const { return lane_; }
   std::uint32_t stream() const { return stream_; }
   Storage storage() const { return storage_; }
   SizeClass size_class() const { return size_class_; }
 
-  // Adds to a pair of statistics, of all pools and of this kind. `sign` is 1 or -1.
-  void count(PoolStats AllocatorStats::*number, PoolStats AllocatorStats::*bytes, int sign,
-             std::uint64_t size_bytes) const;
+  // What is counted of its kind of buffers.
+  Counts& counts() const { return counts_; }
 
   // The smallest cached buffer of `size_bytes` to `most_bytes`, no longer cached; or null.
   Buffer* take(std::uint64_t size_bytes, std::uint64_t most_bytes);
@@ -66,7 +59,7 @@ class BufferPool {
   std::vector<Buffer*>& pending() { return pending_; }
   const std::vector<Buffer*>& pending() const { return pending_; }
   // The latest free, by the pool's stream, of any buffer that became room.
-  StreamPoint merged_point() const { return merged_; }
+  Ticket merged_point() const { return merged_; }
 
   // Takes over a segment as room. The record must stay where it is.
   void add_heap(BufferHeap* heap);
@@ -80,40 +73,28 @@ class BufferPool {
 
  private:
   void count_cached(int sign, const Buffer* buffer) {
-    count(&AllocatorStats::inactive_split, &AllocatorStats::inactive_split_bytes, sign,
-          buffer->size_bytes());
+    counters_.set_split(counts_, counts_.split.current + sign,
+                        counts_.split_bytes.current +
+                            sign * static_cast<std::int64_t>(buffer->size_bytes()));
   }
 
   Lane& lane_;
   BufferRecords& records_;
-  AllocatorStats& stats_;
+  StreamCounters& counters_;
+  Counts& counts_;
   const std::uint32_t stream_;
   const Storage storage_;
   const SizeClass size_class_;
   BestFitHeap places_;
   BufferCache cached_;
   std::vector<Buffer*> pending_;
-  StreamPoint merged_;
+  Ticket merged_;
   std::uint64_t end_offset_ = 0;  // of the last heap; offsets are never used twice
 };
 
 // Which statistics besides kAll a pool's memory counts in.
 inline StatPool stat_pool(const BufferPool& pool) {
   return pool.size_class() == SizeClass::kLarge ? StatPool::kLarge : StatPool::kSmall;
-}
-
-inline void BufferPool::count(PoolStats AllocatorStats::*number, PoolStats AllocatorStats::*bytes,
-                              int sign, std::uint64_t size_bytes) const {
-  const auto amount = static_cast<std::int64_t>(size_bytes);
-  for (const auto i : {std::size_t{0}, static_cast<std::size_t>(stat_pool(*this))}) {
-    if (sign > 0) {
-      (stats_.*number)[i].increase(1);
-      (stats_.*bytes)[i].increase(amount);
-    } else {
-      (stats_.*number)[i].decrease(1);
-      (stats_.*bytes)[i].decrease(amount);
-    }
-  }
 }
 
 }  // namespace tenon::unified

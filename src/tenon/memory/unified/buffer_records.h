@@ -3,8 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "tenon/base/pointer_map.h"
+#include "tenon/base/reserve.h"
 #include "tenon/base/slab.h"
 #include "tenon/memory/unified/buffer.h"
 
@@ -33,7 +36,12 @@ class BufferRecords {
         static_cast<std::byte*>(heap->segment.base) + (place->offset - heap->base_offset);
     buffer->id = 1 + last_id_.fetch_add(1, std::memory_order_relaxed);
     place->context = buffer;
-    by_address_.insert(buffer->data, buffer);
+    try {
+      by_address_.insert(buffer->data, buffer);
+    } catch (...) {
+      buffers_.destroy(buffer);
+      throw;
+    }
     return buffer;
   }
   void destroy(Buffer* buffer) {
@@ -47,7 +55,20 @@ class BufferRecords {
   Buffer* find(const void* data) const { return by_address_.find(data); }
   std::size_t size() const { return by_address_.size(); }
 
-  void add_use(Buffer* buffer, StreamPoint point, bool open) {
+  // The buffer may have to wait for other streams when it is freed: reserves what that takes, one
+  // use more and a place among the pool's `pending`.
+  void expect_pending(Buffer* buffer, std::vector<Buffer*>& pending) {
+    if (buffer->may_pend) return;
+    uses_.reserve(expected_ + 1);
+    reserve_more(pending, expected_ + 1);
+    buffer->may_pend = true;
+    ++expected_;
+  }
+  void settle_expected(Buffer* buffer) {
+    if (std::exchange(buffer->may_pend, false)) --expected_;
+  }
+
+  void add_use(Buffer* buffer, Ticket point, bool open) {
     for (BufferUse* use = buffer->uses; use != nullptr; use = use->next) {
       if (use->point.stream != point.stream) continue;
       use->point = point;
@@ -68,6 +89,7 @@ class BufferRecords {
   std::atomic<std::uint64_t>& last_id_;
   Slab<Buffer> buffers_;
   Slab<BufferUse> uses_;
+  std::size_t expected_ = 0;  // buffers that may have to wait
   PointerMap<Buffer> by_address_;
 };
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "tenon/base/error.h"
+#include "tenon/base/reserve.h"
 #include "tenon/memory/unified/lane.h"
 
 namespace tenon::unified {
@@ -19,11 +20,16 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
   const MemoryKind kind =
       pool.storage() == Storage::kShared ? MemoryKind::kShared : MemoryKind::kDevice;
   auto heap = std::make_unique<BufferHeap>();
-  heaps_.reserve(heaps_.size() + 1);
+  reserve_more(heaps_);
   const std::optional<Segment> segment = backend_.allocate_segment(size_bytes, kind);
   if (!segment) return false;
   heap->segment = *segment;
-  pool.add_heap(heap.get());
+  try {
+    pool.add_heap(heap.get());
+  } catch (...) {
+    ignore_refusal([&] { backend_.free_segment(*segment); });
+    throw;
+  }
   pool.lane().idle.add(heap.get());
   heaps_.push_back(heap.release());
   reserved_bytes_ += segment->size_bytes;
@@ -37,6 +43,7 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
 }
 
 void HeapSupply::release(BufferHeap* heap) {
+  reserve_more(released_);
   backend_.free_segment(heap->segment);
   BufferPool& pool = *heap->pool;
   const std::uint64_t size_bytes = heap->segment.size_bytes;

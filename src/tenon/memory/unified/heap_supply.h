@@ -37,7 +37,7 @@ class HeapSupply {
     std::uint64_t size_bytes = 0;
     std::uint32_t stream = 0;
   };
-  // Heaps given back since the last call, for whoever reports them.
+  // Heaps given back since the last call, for the caller to report.
   std::vector<Released> take_released() { return std::exchange(released_, {}); }
 
  private:

@@ -41,7 +41,7 @@ class MemoryLimits {
 
   std::uint64_t soft_limit_bytes() const;
   std::uint64_t hard_limit_bytes() const;
-  // What would help somebody who ran into the hard limit; names the limit at fault.
+  // What would help a request that met the hard limit; names the limit at fault.
   std::string advice(std::uint64_t wanted_bytes, std::uint64_t held_bytes) const;
 
  private:

@@ -19,7 +19,6 @@ using unified::BufferUse;
 using unified::Lane;
 using unified::SizeClass;
 using unified::Storage;
-using unified::StreamPoint;
 
 namespace {
 
@@ -43,7 +42,7 @@ UnifiedAllocator::UnifiedAllocator(Backend& backend, const UnifiedOptions& optio
       default_storage_(options.storage.value_or(backend.limits().unified ? Storage::kShared
                                                                          : Storage::kPrivate)),
       limits_(backend, options.limit_bytes),
-      clocks_(backend),
+      completions_(backend),
       supply_(backend, stats_) {
   if (default_storage_ == Storage::kShared && !backend.limits().unified)
     throw InvalidArgument(fmt::format("{} does not share its memory with the host: storage must "
@@ -85,16 +84,16 @@ DataPtr UnifiedAllocator::obtain(const Request& request) {
     const BiasedGuard lock(lane->lock);
     lane->user.store(thread_mark(), std::memory_order_relaxed);
     if (BufferPool* pool = lane->pools[request.pool_index()].get()) [[likely]]
-      buffer = reuse_at_once(*pool, request);
+      buffer = reuse_fast(*pool, request);
     if (buffer != nullptr) [[likely]] hand_out(buffer, request);
   }
   return buffer != nullptr ? wrap({buffer, false}, request) : obtain_slowly(request);
 }
 
-DataPtr UnifiedAllocator::wrap(const Grant& grant, const Request& request) {
-  report(grant.fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, grant.buffer->data,
+DataPtr UnifiedAllocator::wrap(const Served& served, const Request& request) {
+  report(served.fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, served.buffer->data,
          request.requested_bytes, request.stream);
-  return DataPtr(grant.buffer->data, grant.buffer, &free_block, device_);
+  return DataPtr(served.buffer->data, served.buffer, &free_block, device_);
 }
 
 Lane& UnifiedAllocator::make_lane(Stream stream) {
@@ -102,45 +101,40 @@ Lane& UnifiedAllocator::make_lane(Stream stream) {
   const std::lock_guard growing(mutex_);
   if (Lane* lane = lanes_.find(stream)) return *lane;
   auto made = std::make_unique<Lane>(this, last_id_, idle_clock_, stream.id,
-                                     clocks_.clock_of(stream.id));
+                                     completions_.of(stream.id));
   made->user.store(thread_mark(), std::memory_order_relaxed);
-  bool alone = true;
   lanes_.for_each([&](Lane& other) {
     const std::lock_guard lock(other.lock);
-    if (alone) peaks_.raise_peaks(other.levels(&Stat::peak));
-    alone = false;
-    other.join(&peaks_);
-    clocks_.expect_mark(other.clock);
+    other.completion.expect_mark();
   });
-  if (!alone) made->join(&peaks_);
-  return lanes_.add(stream, std::move(made));
+  return totals_.add_heap(lanes_, stream, std::move(made));
 }
 
 DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
   if (lanes_.find(request.stream) == nullptr) make_lane(request.stream);
   std::vector<unified::HeapSupply::Released> released;
   const auto try_once = [&] {
-    const World world(*this);
-    Grant grant = serve(request);
-    if (grant.buffer == nullptr) grant = serve_by_eviction(request);
-    if (grant.buffer != nullptr) hand_out(grant.buffer, request);
+    const AllLanesLock all(*this);
+    Served served = serve(request);
+    if (served.buffer == nullptr) served = serve_by_eviction(request);
+    if (served.buffer != nullptr) hand_out(served.buffer, request);
     released = supply_.take_released();
-    return grant;
+    return served;
   };
-  Grant grant = try_once();
+  Served served = try_once();
   report_released(released);
-  if (grant.buffer != nullptr) [[likely]] return wrap(grant, request);
+  if (served.buffer != nullptr) [[likely]] return wrap(served, request);
   int asked = UnifiedCallbackRegistry::instance().report(
       nullptr, UnifiedAllocatorCallback::EventType::kAllocationFailed);
   asked += pressure_.relieve(request.size_bytes).called;
   if (asked > 0) {
-    grant = try_once();
+    served = try_once();
     report_released(released);
-    if (grant.buffer != nullptr) return wrap(grant, request);
+    if (served.buffer != nullptr) return wrap(served, request);
   }
   std::uint64_t held = 0;
   {
-    const World world(*this);
+    const AllLanesLock all(*this);
     ++stats_.num_ooms;
     held = supply_.reserved_bytes();
   }
@@ -159,7 +153,7 @@ void UnifiedAllocator::free_block(void* context) {
   bool done = false;
   {
     const BiasedGuard lock(lane.lock);
-    done = self.put_back_at_once(lane, buffer);
+    done = self.put_back_fast(lane, buffer);
   }
   if (!done) [[unlikely]] return self.free_slowly(data);
   self.report(MemoryEvent::kFreed, data, requested, {self.device_, lane.stream});
@@ -176,7 +170,7 @@ void UnifiedAllocator::free_slowly(void* data) {
   Stream stream{device_, 0};
   std::vector<unified::HeapSupply::Released> released;
   {
-    const World world(*this);
+    const AllLanesLock all(*this);
     Buffer* buffer = find_in_use(data, "free");
     requested = buffer->requested_bytes;
     stream.id = buffer->stream;
@@ -206,18 +200,18 @@ void UnifiedAllocator::report_released(
     report(MemoryEvent::kReleased, heap.base, heap.size_bytes, {device_, heap.stream});
 }
 
-// --- Serving a request: with the World, but for what is said to need the lane's lock only.
+// --- Serving a request: with all lanes locked, except where the lane's lock is said to do.
 
-UnifiedAllocator::World::World(const UnifiedAllocator& allocator)
+UnifiedAllocator::AllLanesLock::AllLanesLock(const UnifiedAllocator& allocator)
     : allocator_(allocator), growing_(allocator.mutex_) {
   allocator_.lanes_.for_each([](Lane& lane) { lane.lock.lock(); });
 }
 
-UnifiedAllocator::World::~World() {
+UnifiedAllocator::AllLanesLock::~AllLanesLock() {
   allocator_.lanes_.for_each([](Lane& lane) { lane.lock.unlock(); });
 }
 
-UnifiedAllocator::Grant UnifiedAllocator::serve(const Request& request) {
+UnifiedAllocator::Served UnifiedAllocator::serve(const Request& request) {
   BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
   if (Buffer* buffer = reuse(pool, request)) return {buffer, false};
   if (Buffer* buffer = borrow(request, From::kThisThread)) return {buffer, false};
@@ -240,7 +234,7 @@ std::uint64_t UnifiedAllocator::largest_acceptable(std::uint64_t size_bytes) con
 }
 
 // From what the pool has that its own stream may use at once. Under the lane's lock.
-Buffer* UnifiedAllocator::reuse_at_once(BufferPool& pool, const Request& request) {
+Buffer* UnifiedAllocator::reuse_fast(BufferPool& pool, const Request& request) {
   if (Buffer* buffer = pool.take(request.size_bytes, largest_acceptable(request.size_bytes)))
     return buffer;
   if (Buffer* buffer = pool.place(request.size_bytes, request.alignment)) return buffer;
@@ -255,7 +249,7 @@ Buffer* UnifiedAllocator::merge_and_place(BufferPool& pool, const Request& reque
 
 // The same, and with what has settled meanwhile.
 Buffer* UnifiedAllocator::reuse(BufferPool& pool, const Request& request) {
-  if (Buffer* buffer = reuse_at_once(pool, request)) return buffer;
+  if (Buffer* buffer = reuse_fast(pool, request)) return buffer;
   if (pool.pending().empty()) return nullptr;
   if (settle_pending(pool) > 0)
     if (Buffer* buffer = pool.take(request.size_bytes, largest_acceptable(request.size_bytes)))
@@ -275,15 +269,15 @@ Buffer* UnifiedAllocator::take_pending(BufferPool& pool, const Request& request)
     if (best < pending.size() && pending[best]->size_bytes() <= size) continue;
     bool ordered = true;
     for (const BufferUse* use = buffer->uses; use != nullptr && ordered; use = use->next)
-      ordered = clocks_.is_ordered(use->point, stream);
+      ordered = completions_.is_ordered(use->point, stream);
     if (ordered) best = i;
   }
   if (best == pending.size()) return nullptr;
   Buffer* buffer = pending[best];
-  clocks_.order_after(stream, buffer->freed);
+  completions_.order_before(stream, buffer->freed);
   pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(best));
   pool.lane().idle.came_back(buffer->heap);
-  pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, -1, buffer->size_bytes());
+  count_pending(pool, buffer, -1);
   return buffer;
 }
 
@@ -300,7 +294,7 @@ Buffer* UnifiedAllocator::borrow(const Request& request, From whose) {
     found = reuse(*pool, request);
     if (found == nullptr) return;
     try {
-      clocks_.order_after(request.stream.id, found->freed);
+      completions_.order_before(request.stream.id, found->freed);
     } catch (...) {
       pool->cache(found);
       throw;
@@ -328,7 +322,7 @@ bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
 
 // Everything that is not in use goes back to the driver: first as much as the request needs, oldest
 // first, then all of it.
-UnifiedAllocator::Grant UnifiedAllocator::serve_by_eviction(const Request& request) {
+UnifiedAllocator::Served UnifiedAllocator::serve_by_eviction(const Request& request) {
   ++stats_.num_alloc_retries;
   settle_everything();
   if (oldest_idle() == nullptr) return serve(request);
@@ -339,7 +333,7 @@ UnifiedAllocator::Grant UnifiedAllocator::serve_by_eviction(const Request& reque
     if (heap == nullptr) break;
     supply_.release(heap);
   }
-  if (const Grant grant = serve(request); grant.buffer != nullptr) return grant;
+  if (const Served served = serve(request); served.buffer != nullptr) return served;
   if (oldest_idle() == nullptr) return {};
   release_idle();
   return serve(request);
@@ -363,141 +357,15 @@ void UnifiedAllocator::release_idle() {
 void UnifiedAllocator::hand_out(Buffer* buffer, const Request& request) {
   BufferPool& pool = *buffer->heap->pool;
   Lane& lane = pool.lane();
+  if (request.stream.id != lane.stream) [[unlikely]] expect_pending(pool, buffer);
   lane.idle.went_out(buffer->heap);
   lane.records.drop_uses(buffer);
   buffer->state = Buffer::State::kInUse;
   buffer->stream = request.stream.id;
   buffer->requested_bytes = request.requested_bytes;
-  const std::uint64_t size = buffer->size_bytes();
-  pool.count(&AllocatorStats::allocation, &AllocatorStats::allocated_bytes, 1, size);
-  pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, 1, size);
-  const auto requested = static_cast<std::int64_t>(request.requested_bytes);
-  lane.stats.requested_bytes[0].increase(requested);
-  lane.stats.requested_bytes[static_cast<std::size_t>(stat_pool(pool))].increase(requested);
-  lane.publish_if_drifted();
-}
-
-// --- A buffer comes back.
-
-// When nothing but its own stream used the buffer. Under the lane's lock. False: nothing happened.
-bool UnifiedAllocator::put_back_at_once(Lane& lane, Buffer* buffer) {
-  if (buffer->state != Buffer::State::kInUse || buffer->uses != nullptr ||
-      buffer->stream != lane.stream ||
-      limits_.cache_limit() != unified::MemoryLimits::kNoLimit) [[unlikely]]
-    return false;
-  count_back(lane, buffer);
-  buffer->freed = clocks_.tick(lane.clock);
-  if (clocks_.is_mark_due(lane.clock)) [[unlikely]] mark_for_others(lane);
-  make_cached(*buffer->heap->pool, buffer);
-  return true;
-}
-
-// An event for the thread's other streams, or for those that have no thread yet, if there are any.
-void UnifiedAllocator::mark_for_others(Lane& lane) {
-  const void* const user = lane.user.load(std::memory_order_relaxed);
-  int strangers = 0;
-  lanes_.for_each([&](const Lane& other) {
-    strangers += &other != &lane && other.user.load(std::memory_order_relaxed) != user;
-  });
-  if (clocks_.count() - strangers > 1)
-    clocks_.try_mark(lane.clock);
-  else
-    clocks_.put_off_mark(lane.clock);
-}
-
-void UnifiedAllocator::put_back(Buffer* buffer) {
-  BufferPool& pool = *buffer->heap->pool;
-  Lane& lane = pool.lane();
-  count_back(lane, buffer);
-  const StreamPoint freed = clocks_.tick(buffer->stream);
-  if (buffer->stream == pool.stream())
-    buffer->freed = freed;
-  else
-    lane.records.add_use(buffer, freed, false);
-  for (BufferUse* use = buffer->uses; use != nullptr; use = use->next)
-    if (std::exchange(use->open, false)) use->point = clocks_.tick(use->point.stream);
-  if (settle(buffer)) return make_cached(pool, buffer);
-  buffer->state = Buffer::State::kPending;
-  pool.pending().push_back(buffer);
-}
-
-// The buffer is in use no more, and forgets its shape.
-void UnifiedAllocator::count_back(Lane& lane, Buffer* buffer) {
-  const BufferPool& pool = *buffer->heap->pool;
-  const auto requested = static_cast<std::int64_t>(buffer->requested_bytes);
-  pool.count(&AllocatorStats::allocation, &AllocatorStats::allocated_bytes, -1,
-             buffer->size_bytes());
-  lane.stats.requested_bytes[0].decrease(requested);
-  lane.stats.requested_bytes[static_cast<std::size_t>(stat_pool(pool))].decrease(requested);
-  delete std::exchange(buffer->shape, nullptr);
-  lane.publish_if_drifted();
-}
-
-// No stream but the pool's own has to be waited for.
-void UnifiedAllocator::make_cached(BufferPool& pool, Buffer* buffer) {
-  pool.count(&AllocatorStats::active, &AllocatorStats::active_bytes, -1, buffer->size_bytes());
-  pool.lane().idle.came_back(buffer->heap);
-  pool.cache(buffer);
-}
-
-// True when the pool's own stream may use the buffer at once.
-bool UnifiedAllocator::settle(Buffer* buffer) {
-  if (buffer->uses == nullptr) [[likely]] return true;
-  const std::uint32_t home = buffer->heap->pool->stream();
-  bool all_done = true;
-  for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next) {
-    if (!clocks_.is_ordered(use->point, home)) return false;
-    all_done &= clocks_.is_done(use->point);
-  }
-  // What waits for the home stream from here on waits for these uses too.
-  if (!all_done) buffer->freed = clocks_.tick(home);
-  buffer->heap->pool->lane().records.drop_uses(buffer);
-  return true;
-}
-
-// Asks what has finished meanwhile. Returns how many bytes became available.
-std::uint64_t UnifiedAllocator::settle_pending(BufferPool& pool) {
-  if (pool.pending().empty()) [[likely]] return 0;
-  for (const Buffer* buffer : pool.pending())
-    for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next)
-      clocks_.try_mark(clocks_.clock_of(use->point.stream));
-  clocks_.poll();
-  std::uint64_t bytes = 0;
-  std::erase_if(pool.pending(), [&](Buffer* buffer) {
-    if (!settle(buffer)) return false;
-    bytes += buffer->size_bytes();
-    make_cached(pool, buffer);
-    return true;
-  });
-  return bytes;
-}
-
-void UnifiedAllocator::settle_everything() {
-  bool any = false;
-  for_each_pool([&](BufferPool& pool) { any |= !pool.pending().empty(); });
-  if (!any) return;
-  clocks_.wait_for_all();
-  ++stats_.num_sync_all_streams;
-  for_each_pool([&](BufferPool& pool) { settle_pending(pool); });
-}
-
-void UnifiedAllocator::trim_to_cache_limit() noexcept {
-  const std::uint64_t limit = limits_.cache_limit();
-  if (limit == unified::MemoryLimits::kNoLimit) return;
-  const std::uint64_t wired = limits_.wired_limit();
-  std::uint64_t active = 0;
-  lanes_.for_each([&](Lane& lane) {
-    active += static_cast<std::uint64_t>(lane.stats.active_bytes[0].current);
-  });
-  try {
-    while (BufferHeap* heap = oldest_idle()) {
-      const std::uint64_t held = supply_.reserved_bytes();
-      if (held - active <= limit || held - heap->segment.size_bytes < wired) break;
-      supply_.release(heap);
-    }
-  } catch (const DeviceError&) {
-    // The heap stays idle; whoever needs memory tries again and hears of the failure.
-  }
+  lane.counters.count_place(pool.counts(), static_cast<std::int64_t>(buffer->size_bytes()),
+                            static_cast<std::int64_t>(request.requested_bytes));
+  lane.counters.publish_if_drifted();
 }
 
 }  // namespace tenon

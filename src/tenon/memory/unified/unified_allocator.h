@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "tenon/memory/device_allocator.h"
-#include "tenon/memory/stream_slots.h"
+#include "tenon/memory/front/stream_slots.h"
+#include "tenon/memory/front/stream_totals.h"
 #include "tenon/memory/unified/buffer_pool.h"
 #include "tenon/memory/unified/callbacks.h"
 #include "tenon/memory/unified/heap_sizes.h"
@@ -61,8 +62,8 @@ struct SharedBufferPtr {
 // its own: before it touches the bytes of a shared buffer directly it must wait_for_events().
 //
 // Thread safety: what a stream has is enough for most requests, and needs the lock of its lane
-// alone, which costs its usual thread next to nothing (Lane, BiasedLock). For all else everything
-// stands still (World): growth, other streams' memory, events, figures. No lock is held while
+// alone, which costs its owner next to nothing (Lane, BiasedLock). All else takes every lane's lock
+// (AllLanesLock): growth, other streams' memory, events, figures. No lock is held while
 // callbacks and observers run. Peaks over several streams are as exact as PeakBoard keeps them.
 // allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees)
 // throws InvalidPointer and changes nothing.
@@ -168,17 +169,17 @@ class UnifiedAllocator final : public DeviceAllocator {
                  : unified::heap_bytes_for(size_bytes, under_pressure);
     }
   };
-  struct Grant {
+  struct Served {
     unified::Buffer* buffer = nullptr;
     bool fresh = false;  // in memory that came from the driver for it
   };
-  // Holds mutex_ and every lane's lock: the calling thread has everything to itself.
-  class World {
+  // Holds mutex_ and every lane's lock.
+  class AllLanesLock {
    public:
-    explicit World(const UnifiedAllocator& allocator);
-    ~World();
-    World(const World&) = delete;
-    World& operator=(const World&) = delete;
+    explicit AllLanesLock(const UnifiedAllocator& allocator);
+    ~AllLanesLock();
+    AllLanesLock(const AllLanesLock&) = delete;
+    AllLanesLock& operator=(const AllLanesLock&) = delete;
 
    private:
     const UnifiedAllocator& allocator_;
@@ -191,26 +192,28 @@ class UnifiedAllocator final : public DeviceAllocator {
                        bool scalar) const;
   DataPtr obtain(const Request& request);
   DataPtr obtain_slowly(const Request& request);
-  DataPtr wrap(const Grant& grant, const Request& request);
+  DataPtr wrap(const Served& served, const Request& request);
   unified::Lane& make_lane(Stream stream);
   void free_slowly(void* data);
 
   // --- Under the lane's lock.
-  unified::Buffer* reuse_at_once(unified::BufferPool& pool, const Request& request);
+  unified::Buffer* reuse_fast(unified::BufferPool& pool, const Request& request);
   static unified::Buffer* merge_and_place(unified::BufferPool& pool, const Request& request);
   static void hand_out(unified::Buffer* buffer, const Request& request);
-  bool put_back_at_once(unified::Lane& lane, unified::Buffer* buffer);
+  bool put_back_fast(unified::Lane& lane, unified::Buffer* buffer);
   void mark_for_others(unified::Lane& lane);
   static void count_back(unified::Lane& lane, unified::Buffer* buffer);
+  static void expect_pending(unified::BufferPool& pool, unified::Buffer* buffer);
+  static void count_pending(unified::BufferPool& pool, const unified::Buffer* buffer, int sign);
   static void make_cached(unified::BufferPool& pool, unified::Buffer* buffer);
   // Calls visit(lane, buffer) for the buffer in use that starts at `data`; the lanes of this thread
   // are searched first. Throws InvalidPointer when there is none.
   template <typename Visit>
   auto at_buffer(const void* data, const char* call, Visit&& visit) const;
 
-  // --- All below with the World.
-  Grant serve(const Request& request);
-  Grant serve_by_eviction(const Request& request);
+  // --- All below with all lanes locked.
+  Served serve(const Request& request);
+  Served serve_by_eviction(const Request& request);
   std::uint64_t largest_acceptable(std::uint64_t size_bytes) const;
   unified::Buffer* reuse(unified::BufferPool& pool, const Request& request);
   unified::Buffer* take_pending(unified::BufferPool& pool, const Request& request);
@@ -249,11 +252,11 @@ class UnifiedAllocator final : public DeviceAllocator {
 
   alignas(64) std::atomic<std::uint64_t> last_id_{0};     // of buffers
   alignas(64) std::atomic<std::uint64_t> idle_clock_{0};  // of IdleHeaps
-  mutable std::mutex mutex_;  // whoever locks several lanes holds it; what follows needs the World
-  unified::StreamClocks clocks_;
+  mutable std::mutex mutex_;  // before the locks of several lanes; what follows needs all of them
+  unified::Completions completions_;
   AllocatorStats stats_;  // of heaps, and the num_ counters
   unified::HeapSupply supply_;
-  mutable unified::Lane::Board peaks_;
+  StreamTotals totals_;
   StreamSlots<unified::Lane> lanes_;
 };
 

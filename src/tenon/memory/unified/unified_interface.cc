@@ -1,4 +1,4 @@
-// What may be asked of and told to a unified allocator besides memory.
+// Questions, metadata and figures of a unified allocator.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,14 +15,13 @@ using unified::BufferPool;
 using unified::BufferUse;
 using unified::Lane;
 using unified::Storage;
-using unified::StreamPoint;
 
 // --- Caches.
 
 void UnifiedAllocator::empty_cache() {
   std::vector<unified::HeapSupply::Released> released;
   const auto empty = [&] {
-    const World world(*this);
+    const AllLanesLock all(*this);
     settle_everything();
     for_each_pool([](BufferPool& pool) { pool.merge_cached(); });
     release_idle();
@@ -33,7 +32,7 @@ void UnifiedAllocator::empty_cache() {
 }
 
 std::uint64_t UnifiedAllocator::free_inactive_buffers() {
-  const World world(*this);
+  const AllLanesLock all(*this);
   std::uint64_t bytes = 0;
   for_each_pool([&](BufferPool& pool) { bytes += settle_pending(pool); });
   return bytes;
@@ -43,7 +42,7 @@ std::uint64_t UnifiedAllocator::set_cache_limit(std::uint64_t bytes) {
   const std::uint64_t before = limits_.set_cache_limit(bytes);
   std::vector<unified::HeapSupply::Released> released;
   {
-    const World world(*this);
+    const AllLanesLock all(*this);
     trim_to_cache_limit();
     released = supply_.take_released();
   }
@@ -112,7 +111,7 @@ void UnifiedAllocator::deallocate(void* data) {
   const bool done = at_buffer(data, "deallocate", [&](Lane& lane, Buffer& buffer) {
     requested = buffer.requested_bytes;
     stream = lane.stream;
-    return put_back_at_once(lane, &buffer);
+    return put_back_fast(lane, &buffer);
   });
   if (!done) return free_slowly(data);
   report(MemoryEvent::kFreed, data, requested, {device_, stream});
@@ -165,10 +164,10 @@ SharedBufferPtr UnifiedAllocator::get_shared_buffer_ptr(const void* data) const 
     return seen;
   });
   if (!is_used_elsewhere) return shared;
-  const World world(*this);
+  const AllLanesLock all(*this);
   const Buffer* buffer = find_in_use(data, "get_shared_buffer_ptr");
   for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next)
-    if (use->open || !clocks_.is_done(use->point)) ++shared.retain_count;
+    if (use->open || !completions_.is_complete(use->point)) ++shared.retain_count;
   return shared;
 }
 
@@ -179,35 +178,39 @@ void UnifiedAllocator::record_stream(const DataPtr& data, Stream stream) {
     throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
                                       to_string(device_)));
   if (data == nullptr) return;
-  const World world(*this);
+  const AllLanesLock all(*this);
   Buffer* buffer = find_in_use(data.get(), "record_stream");
   if (buffer->stream == stream.id) return;
-  buffer->heap->pool->lane().records.add_use(buffer, clocks_.tick(stream.id), true);
+  BufferPool& pool = *buffer->heap->pool;
+  pool.lane().records.expect_pending(buffer, pool.pending());
+  pool.lane().records.add_use(buffer, completions_.ticket(stream.id), true);
 }
 
 bool UnifiedAllocator::record_events(Buffers buffers) {
   const std::uint32_t stream = current_stream(device_).id;
-  const World world(*this);
+  const AllLanesLock all(*this);
   for (const void* data : buffers) find_in_use(data, "record_events");
   if (buffers.empty()) return false;
-  const StreamPoint point = clocks_.tick(stream);
-  clocks_.mark(stream);
+  const Ticket point = completions_.ticket(stream);
+  completions_.of(stream).record();
   for (const void* data : buffers) {
     Buffer* buffer = find_in_use(data, "record_events");
-    buffer->heap->pool->lane().records.add_use(buffer, point, false);
+    BufferPool& pool = *buffer->heap->pool;
+    pool.lane().records.expect_pending(buffer, pool.pending());
+    pool.lane().records.add_use(buffer, point, false);
   }
   return true;
 }
 
 bool UnifiedAllocator::wait_for_events(Buffers buffers) {
-  const World world(*this);
+  const AllLanesLock all(*this);
   for (const void* data : buffers) find_in_use(data, "wait_for_events");
   bool recorded = false;
   for (const void* data : buffers) {
     const Buffer* buffer = find_in_use(data, "wait_for_events");
-    clocks_.wait(buffer->freed);
+    completions_.wait(buffer->freed);
     for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next) {
-      clocks_.wait(use->point);
+      completions_.wait(use->point);
       recorded = true;
     }
   }
@@ -252,35 +255,34 @@ std::uint64_t UnifiedAllocator::reserved_bytes() const {
 }
 
 AllocatorStats UnifiedAllocator::stats() const {
-  const World world(*this);
+  const AllLanesLock all(*this);
   return totals();
 }
 
-// With the World.
+// With all lanes locked.
 AllocatorStats UnifiedAllocator::totals() const {
   AllocatorStats out = stats_;
   int lanes = 0;
   lanes_.for_each([&](Lane& lane) {
-    lane.publish();
-    lane.add_stats(out);
+    StreamTotals::add_share(out, lane.counters);
     ++lanes;
   });
-  if (lanes > 1) unified::set_peaks(out, peaks_.peaks());
+  if (lanes > 1) totals_.set_peaks(out);
   return out;
 }
 
 void UnifiedAllocator::reset_peak_stats() {
-  const World world(*this);
+  const AllLanesLock all(*this);
   reset_peaks(stats_);
   lanes_.for_each([](Lane& lane) {
-    reset_peaks(lane.stats);
-    lane.publish();
+    lane.counters.reset_peaks();
+    lane.counters.publish();
   });
-  peaks_.reset_peaks();
+  totals_.reset_peaks();
 }
 
 std::uint64_t UnifiedAllocator::largest_free_bytes() const {
-  const World world(*this);
+  const AllLanesLock all(*this);
   std::uint64_t largest = 0;
   for_each_pool([&](const BufferPool& pool) {
     largest = std::max(largest, pool.largest_free_bytes());
@@ -289,7 +291,7 @@ std::uint64_t UnifiedAllocator::largest_free_bytes() const {
 }
 
 std::vector<SegmentInfo> UnifiedAllocator::snapshot() const {
-  const World world(*this);
+  const AllLanesLock all(*this);
   std::vector<SegmentInfo> segments;
   for (const unified::BufferHeap* heap : supply_.heaps()) {
     SegmentInfo segment;
@@ -327,7 +329,7 @@ std::uint64_t UnifiedAllocator::layout_offset(const DataPtr& data) const {
 }
 
 void UnifiedAllocator::check_invariants() const {
-  const World world(*this);
+  const AllLanesLock all(*this);
   for_each_pool([&](const BufferPool& pool) { pool.check_invariants(supply_.heaps()); });
   std::uint64_t reserved = 0;
   std::uint64_t active = 0;

@@ -1,0 +1,99 @@
+#include "tenon/memory/front/stream_counters.h"
+
+namespace tenon {
+
+void Counts::add_to(AllocatorStats& out, StatPool pool) const {
+  const auto p = static_cast<std::size_t>(pool);
+  const Pair now = used.current();
+  const Pair active_now = active();
+  const Pair active_most = highest_active();
+  out.allocation[p] += {now[0], used.peak[0], placed[0]};
+  out.allocated_bytes[p] += {now[1], used.peak[1], placed[1]};
+  out.requested_bytes[p] += {requested.current(), requested.peak, requested_ever};
+  out.inactive_split[p] += split;
+  out.inactive_split_bytes[p] += split_bytes;
+  out.active[p] += {active_now[0], active_most[0], placed[0]};
+  out.active_bytes[p] += {active_now[1], active_most[1], placed[1]};
+}
+
+void Counts::reset_peaks() {
+  used.reset_peak();
+  requested.reset_peak();
+  split.peak = split.current;
+  split_bytes.peak = split_bytes.current;
+  active_peak = active();
+}
+
+void StreamCounters::add_to(AllocatorStats& out) const {
+  if (!has_kinds()) {
+    all_.add_to(out, StatPool::kAll);
+    all_.add_to(out, StatPool::kLarge);
+    return;
+  }
+  Counts sum = all_;
+  for (const Counts* kind : kinds_) {
+    sum.placed += kind->placed;
+    sum.requested_ever += kind->requested_ever;
+    for (Stat Counts::*stat : {&Counts::split, &Counts::split_bytes}) {
+      (sum.*stat).current += (kind->*stat).current;
+      (sum.*stat).allocated += (kind->*stat).allocated;
+    }
+  }
+  sum.add_to(out, StatPool::kAll);
+  kinds_[0]->add_to(out, StatPool::kSmall);
+  kinds_[1]->add_to(out, StatPool::kLarge);
+}
+
+void StreamCounters::reset_peaks() {
+  all_.reset_peaks();
+  if (!has_kinds()) return;
+  for (Counts* kind : kinds_) kind->reset_peaks();
+  all_.split.peak = kinds_[0]->split.current + kinds_[1]->split.current;
+  all_.split_bytes.peak = kinds_[0]->split_bytes.current + kinds_[1]->split_bytes.current;
+}
+
+// The order of PeakBoard::Levels.
+PeakBoard::Levels StreamCounters::levels() const {
+  PeakBoard::Levels out = {all_.used.current(), {}, {}, all_.active(), {}, {}, {}, {}};
+  out[6][0] = all_.requested.current();
+  const Counts* const large = has_kinds() ? kinds_[1] : &all_;
+  if (has_kinds()) {
+    out[1] = kinds_[0]->used.current();
+    out[4] = kinds_[0]->active();
+    out[7][0] = kinds_[0]->requested.current();
+  }
+  out[2] = large->used.current();
+  out[5] = large->active();
+  out[7][1] = large->requested.current();
+  return out;
+}
+
+PeakBoard::Levels StreamCounters::peaks() const {
+  PeakBoard::Levels out = {all_.used.peak, {}, {}, all_.highest_active(), {}, {}, {}, {}};
+  out[6][0] = all_.requested.peak;
+  const Counts* const large = has_kinds() ? kinds_[1] : &all_;
+  if (has_kinds()) {
+    out[1] = kinds_[0]->used.peak;
+    out[4] = kinds_[0]->highest_active();
+    out[7][0] = kinds_[0]->requested.peak;
+  }
+  out[2] = large->used.peak;
+  out[5] = large->highest_active();
+  out[7][1] = large->requested.peak;
+  return out;
+}
+
+void StreamCounters::join(PeakBoard* board) {
+  if (board_ != nullptr) return;
+  board_ = board;
+  publish();
+}
+
+void StreamCounters::publish() {
+  if (board_ == nullptr) return;
+  const PeakBoard::Levels now = levels();
+  allowed_drift_ = board_->publish(published_, now);
+  published_ = now;
+}
+
+}  // namespace tenon

@@ -1,0 +1,336 @@
+// The bodies of StreamFront. Include stream_front.h.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+
+namespace tenon {
+
+template <typename H>
+StreamFront<H>::StreamFront(Backend& backend, std::uint64_t limit_bytes,
+                            std::unique_ptr<DeviceAllocator>&& fallback)
+    : DeviceAllocator(backend), limit_bytes_(limit_bytes) {
+  static_assert(StreamHeapOf<H>);
+  if (fallback != nullptr) fallback_ = std::make_unique<Fallback>(std::move(fallback), observers_);
+}
+
+// ------------------------------------------------------------------------------------------------
+// The fast path
+
+template <typename H>
+DataPtr StreamFront<H>::allocate_on(std::size_t size_bytes, Stream stream) {
+  check_request(size_bytes, stream);
+  H* const heap = heaps_.find(stream);
+  if (heap != nullptr && size_bytes != 0 && observers_.empty()) [[likely]] {
+    Handle block = nullptr;
+    if (const OwnerGuard lock(heap->lock); lock) [[likely]]
+      if (!heap->has_remote_frees() && !heap->has_pending()) [[likely]] {
+        heap->adopt();
+        block = heap->place_fast(size_bytes);
+      }
+    if (block != nullptr) [[likely]] return wrap(block);
+  }
+  return allocate_slowly(size_bytes, stream);
+}
+
+template <typename H>
+void StreamFront<H>::free_block(void* context) {
+  const auto block = static_cast<Handle>(context);
+  H& heap = H::heap_of(block);
+  if (static_cast<StreamFront&>(heap.allocator()).observers_.empty()) [[likely]] {
+    bool done = false;
+    if (const OwnerGuard lock(heap.lock); lock) [[likely]] done = heap.release_fast(block);
+    if (done) [[likely]] return;
+  }
+  free_slowly(block);
+}
+
+// ------------------------------------------------------------------------------------------------
+// The slow path
+
+template <typename H>
+DataPtr StreamFront<H>::allocate_slowly(std::size_t size_bytes, Stream stream) {
+  if (size_bytes == 0) return DataPtr(device_);
+  H* heap = heaps_.find(stream);
+  if (heap == nullptr) heap = &add_heap(stream);
+  bool grown = false;
+  bool has_surplus = false;  // from frees by other threads
+  Handle block = place(*heap, size_bytes, false, &has_surplus);
+  if (has_surplus) [[unlikely]] trim(*heap);
+  if (block == nullptr) [[unlikely]] {
+    block = grow_and_place(*heap, size_bytes, &grown);
+    report_notes();
+  }
+  if (block == nullptr) [[unlikely]] return ask_fallback(size_bytes, stream);
+  DataPtr data = wrap(block);
+  observers_.report(grown ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data.get(),
+                    size_bytes, stream);
+  return data;
+}
+
+template <typename H>
+typename H::Handle StreamFront<H>::place(H& heap, std::size_t size_bytes, bool grown,
+                                         bool* has_surplus) {
+  const BiasedGuard lock(heap.lock);
+  heap.adopt();
+  H::drain_remote_frees(heap);
+  if (heap.has_pending()) [[unlikely]] heap.process_pending(false);
+  *has_surplus = heap.has_surplus();
+  return heap.place(size_bytes, grown);
+}
+
+template <typename H>
+typename H::Handle StreamFront<H>::grow_and_place(H& heap, std::size_t size_bytes, bool* grown) {
+  const std::lock_guard growth(growth_mutex_);
+  if (!may_grow(heap, size_bytes)) return nullptr;
+  Handle block = nullptr;
+  bool has_surplus = false;
+  // What another thread or stream has just finished with may do, and after growth another thread
+  // may have been quicker; so look again each time.
+  while ((block = place(heap, size_bytes, *grown, &has_surplus)) == nullptr) {
+    if (!grow(heap, size_bytes)) break;
+    *grown = true;
+  }
+  return block;
+}
+
+template <typename H>
+DataPtr StreamFront<H>::ask_fallback(std::size_t size_bytes, Stream stream) {
+  if (fallback_ != nullptr &&
+      (limit_bytes_ == 0 || reserved_bytes() + size_bytes <= limit_bytes_)) {
+    try {
+      return fallback_->allocator().allocate_on(size_bytes, stream);
+    } catch (const OutOfMemory&) {
+      // Reported below, with this allocator's figures.
+    }
+  }
+  std::string help;
+  {
+    const std::lock_guard growth(growth_mutex_);
+    ++device_stats_.num_ooms;
+    help = advice();
+  }
+  throw_out_of_memory(size_bytes, stream,
+                      limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(), std::move(help));
+}
+
+template <typename H>
+void StreamFront<H>::free_slowly(Handle block) {
+  H& heap = H::heap_of(block);
+  auto& self = static_cast<StreamFront&>(heap.allocator());
+  // Before the block can be handed out again, so that observers see events in their order.
+  self.observers_.report(MemoryEvent::kFreed, H::address_of(block), H::requested_of(block),
+                         heap.stream());
+  if (!heap.is_owned_by_this_thread()) return heap.push_remote_free(block, H::link_of(block));
+  bool has_surplus = false;
+  {
+    const BiasedGuard lock(heap.lock);
+    heap.release(block);
+    has_surplus = heap.has_surplus();
+  }
+  if (has_surplus) [[unlikely]] self.trim(heap);
+}
+
+// A driver that refuses what a free would give back leaves it with the heap.
+template <typename H>
+void StreamFront<H>::trim(H& heap) noexcept {
+  try {
+    {
+      const std::lock_guard growth(growth_mutex_);
+      release_surplus(heap);
+    }
+    report_notes();
+  } catch (const std::exception&) {
+  }
+}
+
+template <typename H>
+H& StreamFront<H>::add_heap(Stream stream) {
+  StreamSlots<H>::check(stream);
+  const std::lock_guard growth(growth_mutex_);
+  if (H* heap = heaps_.find(stream)) return *heap;
+  return totals_.add_heap(heaps_, stream, make_heap(stream));
+}
+
+template <typename H>
+void StreamFront<H>::note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
+  if (observers_.empty()) [[likely]] return;
+  try {
+    notes_.push_back({event, data, size_bytes, stream, current_tag()});
+  } catch (const std::bad_alloc&) {
+    // The memory has changed hands already: that the observers miss it is the smaller harm.
+  }
+}
+
+template <typename H>
+void StreamFront<H>::report_notes() {
+  if (observers_.empty()) [[likely]] return;
+  std::vector<MemoryEventInfo> notes;
+  {
+    const std::lock_guard growth(growth_mutex_);
+    notes.swap(notes_);
+  }
+  for (const MemoryEventInfo& n : notes)
+    observers_.report(n.event, n.data, n.size_bytes, n.stream);
+}
+
+template <typename H>
+void StreamFront<H>::finish_pending_frees() {
+  ++device_stats_.num_sync_all_streams;
+  for_each_locked_heap([](H& heap) { heap.process_pending(true); });
+}
+
+template <typename H>
+void StreamFront<H>::empty_cache() {
+  {
+    const std::lock_guard growth(growth_mutex_);
+    release_cached();
+  }
+  report_notes();
+  if (fallback_ != nullptr) fallback_->allocator().empty_cache();
+}
+
+// ------------------------------------------------------------------------------------------------
+// Blocks by their DataPtr
+
+template <typename H>
+typename H::Handle StreamFront<H>::find_block(const DataPtr& data) const {
+  if (data.get_deleter() != &free_block || data.get_context() == nullptr) return nullptr;
+  const auto block = static_cast<Handle>(data.get_context());
+  return &H::heap_of(block).allocator() == this ? block : nullptr;
+}
+
+template <typename H>
+typename H::Handle StreamFront<H>::block_of(const DataPtr& data, const char* caller) const {
+  if (const Handle block = find_block(data)) return block;
+  throw InvalidPointer(fmt::format("{}({}): not a block of {} on {}", caller, data.get(), name(),
+                                   to_string(device_)));
+}
+
+template <typename H>
+void StreamFront<H>::record_stream(const DataPtr& data, Stream stream) {
+  if (data == nullptr) return;
+  if (stream.device != device_)
+    throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
+                                      to_string(device_)));
+  if (fallback_ != nullptr && find_block(data) == nullptr)
+    return fallback_->allocator().record_stream(data, stream);
+  const Handle block = block_of(data, "record_stream");
+  H& heap = H::heap_of(block);
+  if (heap.stream() == stream) return;
+  if constexpr (H::kKnowsStreams) {
+    const BiasedGuard lock(heap.lock);
+    heap.record_use(block, stream);
+  } else {
+    DeviceAllocator::record_stream(data, stream);  // refuses
+  }
+}
+
+// Blocks of the fallback have the highest bit set.
+template <typename H>
+std::uint64_t StreamFront<H>::layout_offset(const DataPtr& data) const {
+  if (fallback_ != nullptr && find_block(data) == nullptr)
+    return (std::uint64_t{1} << 63) | fallback_->allocator().layout_offset(data);
+  return H::layout_offset(block_of(data, "layout_offset"));
+}
+
+// ------------------------------------------------------------------------------------------------
+// Accounts
+
+template <typename H>
+void StreamFront<H>::add_reserved(StatPool pool, std::int64_t bytes) {
+  for (const StatPool p : {StatPool::kAll, pool}) {
+    Stat& stat = device_stats_.reserved_bytes[static_cast<std::size_t>(p)];
+    if (bytes > 0)
+      stat.increase(bytes);
+    else
+      stat.decrease(-bytes);
+  }
+}
+
+template <typename H>
+void StreamFront<H>::count_segment(StatPool pool, int change) {
+  for (const StatPool p : {StatPool::kAll, pool}) {
+    Stat& stat = device_stats_.segment[static_cast<std::size_t>(p)];
+    if (change > 0)
+      stat.increase(change);
+    else
+      stat.decrease(-change);
+  }
+  (change > 0 ? device_stats_.num_device_alloc : device_stats_.num_device_free) += 1;
+}
+
+template <typename H>
+AllocatorStats StreamFront<H>::stats() const {
+  AllocatorStats out;
+  {
+    const std::lock_guard growth(growth_mutex_);
+    out = device_stats_;
+    int heaps = 0;
+    for_each_locked_heap([&](H& heap) {
+      StreamTotals::add_share(out, heap.counters);
+      ++heaps;
+    });
+    if (heaps > 1) totals_.set_peaks(out);
+  }
+  if (fallback_ == nullptr) return out;
+  const std::int64_t ooms = out.num_ooms;
+  out += fallback_->allocator().stats();
+  out.num_ooms = ooms;  // a request that the fallback refused failed once, not twice
+  return out;
+}
+
+template <typename H>
+void StreamFront<H>::reset_peak_stats() {
+  if (fallback_ != nullptr) fallback_->allocator().reset_peak_stats();
+  const std::lock_guard growth(growth_mutex_);
+  reset_peaks(device_stats_);
+  for_each_locked_heap([](H& heap) {
+    heap.counters.reset_peaks();
+    heap.counters.publish();
+  });
+  totals_.reset_peaks();
+}
+
+template <typename H>
+std::uint64_t StreamFront<H>::reserved_bytes() const {
+  const std::uint64_t behind = fallback_ ? fallback_->allocator().reserved_bytes() : 0;
+  const std::lock_guard growth(growth_mutex_);
+  return reserved_now() + behind;
+}
+
+template <typename H>
+std::uint64_t StreamFront<H>::largest_free_bytes() const {
+  std::uint64_t largest = fallback_ ? fallback_->allocator().largest_free_bytes() : 0;
+  const std::lock_guard growth(growth_mutex_);
+  for_each_locked_heap([&](H& heap) { largest = std::max(largest, heap.largest_free()); });
+  return largest;
+}
+
+template <typename H>
+std::vector<SegmentInfo> StreamFront<H>::snapshot() const {
+  std::vector<SegmentInfo> out;
+  if (fallback_ != nullptr) out = fallback_->allocator().snapshot();
+  {
+    const std::lock_guard growth(growth_mutex_);
+    for_each_locked_heap([&](H& heap) { heap.add_snapshot(out); });
+  }
+  std::sort(out.begin(), out.end(),
+            [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
+  return out;
+}
+
+template <typename H>
+void StreamFront<H>::check_invariants() const {
+  if (fallback_ != nullptr) fallback_->allocator().check_invariants();
+  const std::lock_guard growth(growth_mutex_);
+  for_each_locked_heap([](H& heap) { heap.check_invariants(); });
+}
+
+}  // namespace tenon

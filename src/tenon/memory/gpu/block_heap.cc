@@ -1,0 +1,204 @@
+#include "tenon/memory/gpu/block_heap.h"
+
+#include <algorithm>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/base/check.h"
+#include "tenon/base/reserve.h"
+
+namespace tenon {
+namespace {
+
+std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+// What a free block could become if the addresses after it were given pages.
+std::uint64_t room(const Block* block) {
+  const bool growable = block->next != nullptr && block->next->state == Block::State::kUnbacked;
+  return block->size + (growable ? block->next->size : 0);
+}
+
+// Note [Low islands]
+constexpr std::uint64_t kLowPages = 4;
+constexpr int kIslandsLooked = 12;
+
+// What a growable extent counts for in layout offsets, however many addresses the device gave.
+constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
+
+}  // namespace
+
+BlockHeap::BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes)
+    : StreamHeap(allocator, stream),
+      sizes_(sizes),
+      completion_(allocator.backend(), stream),
+      pending_(allocator.backend()) {
+  for (PoolState& pool : pools_) counters.add_kind(pool.counts);
+}
+
+// ------------------------------------------------------------------------------------------------
+// Placement
+
+// The lowest of the free blocks that are large enough; of many, of the smaller ones.
+//
+// Note [Low islands]: where memory comes in pages that move, what is free consists of holes,
+// smaller than a page, and of islands. Holes serve by best fit. Were islands to do so too, blocks
+// would come to lie in all of them, and with every round of a program whose sizes vary more pages
+// would be in use for a small part. So the lowest island serves, and the high ones empty
+// themselves. Requests of many pages take the best fit all the same: they fill their pages, and to
+// have the lowest would move many.
+Block* BlockHeap::lowest(const PoolState& pool, std::uint64_t rounded) {
+  Block* low = nullptr;
+  int looked = 0;
+  pool.heap.for_each_from(rounded, [&](Block* block) {
+    if (low == nullptr || block->offset < low->offset) low = block;
+    return ++looked < kIslandsLooked;
+  });
+  return low;
+}
+
+// Given the best fit by (size, address). A block with growable addresses after it counts as large
+// as it could become, so that such tails are used last; and oversize blocks are kept for oversize
+// requests.
+Block* BlockHeap::choose(const PoolState& pool, Block* block, std::uint64_t rounded,
+                          bool grown) const {
+  while (pool.rules.spare_tails && block->next != nullptr &&
+         block->next->state == Block::State::kUnbacked) {
+    Block* larger = pool.heap.find_after(block);
+    if (larger == nullptr || room(larger) >= room(block)) break;
+    block = larger;
+  }
+  const PoolRules& rules = pool.rules;
+  if (block->size >= rules.page_bytes && rounded <= kLowPages * rules.page_bytes)
+    return lowest(pool, rounded);
+  if (rules.max_split == UINT64_MAX || grown) [[likely]] return block;
+  if (rounded < rules.max_split && block->size >= rules.max_split) return nullptr;
+  if (rounded >= rules.max_split && block->size >= rounded + rules.max_rounding) return nullptr;
+  return block;
+}
+
+// ------------------------------------------------------------------------------------------------
+// Release
+
+void BlockHeap::release(Block* block) {
+  if (release_fast(block)) [[likely]] return;
+  Counts& counts = state_of(block).counts;
+  counters.count_release(counts, as_signed(block->size));
+  counters.count_pending(counts, 1, as_signed(block->size));
+  pending_.add(block);
+}
+
+void BlockHeap::process_pending(bool wait) {
+  pending_.process(wait, [&](Block* block) {
+    PoolState& pool = state_of(block);
+    counters.count_pending(pool.counts, -1, -as_signed(block->size));
+    return_to_heap(pool, block);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------
+// Extents
+
+Extent* BlockHeap::add_extent(Pool which, const Segment& segment, bool growable) {
+  PoolState& pool = state_of(which);
+  auto made = std::make_unique<Extent>();
+  reserve_more(extents_);
+  made->first = pool.heap.add_extent(reinterpret_cast<std::uintptr_t>(segment.base),
+                                     segment.size_bytes, !growable);
+  // From here on nothing throws.
+  extents_.push_back(std::move(made));
+  Extent* extent = extents_.back().get();
+  extent->heap = this;
+  extent->pool = which;
+  extent->segment = segment;
+  extent->growable = growable;
+  extent->layout_base = layout_end_;
+  layout_end_ += growable ? kGrowableLayout : segment.size_bytes;
+  extent->first->owner = extent;
+  pool.growable = growable;
+  count_whole(pool, extent->first, +1);
+  return extent;
+}
+
+Segment BlockHeap::remove_extent(Extent* extent) {
+  PoolState& pool = state_of(extent->pool);
+  count_whole(pool, extent->first, -1);
+  pool.heap.remove_extent(extent->first);
+  const Segment segment = extent->segment;
+  extents_.erase(std::find_if(extents_.begin(), extents_.end(),
+                              [&](const auto& held) { return held.get() == extent; }));
+  count_split(pool, Rests::kMayGrow);
+  return segment;
+}
+
+// ------------------------------------------------------------------------------------------------
+// Questions
+
+std::uint64_t BlockHeap::largest_free() const {
+  return std::max(heap(Pool::kSmall).largest_free(), heap(Pool::kLarge).largest_free());
+}
+
+// The pool in the highest bit, below it the place in the stream's range.
+std::uint64_t BlockHeap::layout_offset(const Block* block) {
+  const Extent* extent = extent_of(block);
+  const std::uint64_t pool_bit = extent->pool == Pool::kSmall ? 0 : std::uint64_t{1} << 63;
+  return pool_bit | (extent->layout_base + block->offset -
+                     reinterpret_cast<std::uintptr_t>(extent->segment.base));
+}
+
+void BlockHeap::add_snapshot(std::vector<SegmentInfo>& out) const {
+  for (const auto& extent : extents_) {
+    bool open = false;
+    for (const Block* block = extent->first; block != nullptr; block = block->next) {
+      if (block->state == Block::State::kUnbacked) {
+        open = false;
+        continue;
+      }
+      if (!open)
+        out.push_back(
+            {block->offset, 0, stream(), extent->pool == Pool::kSmall, extent->growable, {}});
+      open = true;
+      BlockInfo info{block->offset, block->size, 0, BlockInfo::State::kInactive};
+      if (block->state == Block::State::kUsed) {
+        info.state = pending_.contains(block) ? BlockInfo::State::kPendingFree
+                                              : BlockInfo::State::kActive;
+        info.requested_bytes = block->requested;
+      }
+      out.back().size_bytes += block->size;
+      out.back().blocks.push_back(info);
+    }
+  }
+}
+
+// Recounts everything from the blocks themselves.
+void BlockHeap::check_invariants() const {
+  std::int64_t used[kPools] = {}, used_bytes[kPools] = {}, whole[kPools] = {};
+  for (const auto& extent : extents_) {
+    const int p = static_cast<int>(extent->pool);
+    TENON_CHECK(extent->first->prev == nullptr, "an extent's first block has a neighbour below");
+    std::uint64_t end = reinterpret_cast<std::uintptr_t>(extent->segment.base);
+    for (const Block* block = extent->first; block != nullptr; block = block->next) {
+      TENON_CHECK(block->owner == extent.get(), "a block belongs to the wrong extent");
+      TENON_CHECK(block->offset == end, "blocks do not tile their extent at {}", block->offset);
+      end += block->size;
+      if (block->state == Block::State::kUsed) {
+        ++used[p];
+        used_bytes[p] += as_signed(block->size);
+      } else if (!extent->growable && is_whole_extent(block)) {
+        ++whole[p];
+      }
+    }
+    TENON_CHECK(end == reinterpret_cast<std::uintptr_t>(extent->segment.base) +
+                           extent->segment.size_bytes, "blocks do not fill their extent");
+  }
+  for (int p = 0; p < kPools; ++p) {
+    const PoolState& pool = pools_[p];
+    pool.heap.check_invariants();
+    const Pair in_use = pool.counts.active();
+    TENON_CHECK(whole[p] == pool.whole_free_blocks, "whole free blocks: counted {}, found {}",
+                pool.whole_free_blocks, whole[p]);
+    TENON_CHECK(used[p] == in_use[0], "blocks in use: counted {}, found {}", in_use[0], used[p]);
+    TENON_CHECK(used_bytes[p] == in_use[1], "bytes in use: counted {}, found {}", in_use[1],
+                used_bytes[p]);
+  }
+}
+
+}  // namespace tenon

@@ -1,0 +1,251 @@
+// What one stream has, for the policies that place by best fit: blocks in two pools.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "tenon/base/align.h"
+#include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/device_allocator.h"
+#include "tenon/memory/front/completion.h"
+#include "tenon/memory/front/pending_frees.h"
+#include "tenon/memory/front/stream_heap.h"
+#include "tenon/memory/gpu/extent.h"
+
+namespace tenon {
+
+// How a pool's blocks are cut and lent.
+struct PoolRules {
+  std::uint64_t min_rest = 512;       // a smaller rest stays with its block
+  std::uint64_t max_split = UINT64_MAX;     // from here on, blocks are not cut or lent to smaller
+  std::uint64_t max_rounding = UINT64_MAX;  // how much larger such a block may be than its request
+  bool spare_tails = true;  // blocks that could grow are used last
+  // Pages, each this large, counted from the extent's base, are worth sparing: a block goes to that
+  // end of its free block where it enters fewer of those that are wholly free. Note [Low islands]
+  std::uint64_t page_bytes = UINT64_MAX;
+
+  // Bytes beyond the last whole page.
+  std::uint64_t over_page(std::uint64_t bytes) const {
+    const std::uint64_t mask = page_bytes - 1;
+    return (page_bytes & mask) == 0 ? bytes & mask : bytes % page_bytes;  // a division takes long
+  }
+};
+
+// How requests become blocks: rounded up to 512 bytes or as the settings say, small and large ones
+// from pools apart.
+struct SizeRules {
+  std::uint64_t round(std::uint64_t size_bytes) const {
+    return is_plain ? align_up(size_bytes, kMinBlockSize) : settings->round_size(size_bytes);
+  }
+  Pool pool_for(std::uint64_t rounded) const {
+    return rounded <= small_limit ? Pool::kSmall : Pool::kLarge;
+  }
+
+  const CachingSettings* settings = nullptr;
+  std::uint64_t small_limit = kSmallSize;  // larger blocks come from the large pool
+  bool is_plain = true;                    // sizes are rounded to 512 bytes and no finer
+};
+
+// The heap of one stream of the policies that place by best fit in two pools: their blocks, the
+// extents these lie in, and blocks that wait for other streams. Everything requires its lock, but
+// for what is static or says otherwise.
+class BlockHeap final : public StreamHeap {
+ public:
+  using Handle = Block*;
+  static constexpr bool kKnowsStreams = true;
+
+  BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes);
+
+  BestFitHeap& heap(Pool pool) { return pools_[static_cast<int>(pool)].heap; }
+  const BestFitHeap& heap(Pool pool) const { return pools_[static_cast<int>(pool)].heap; }
+  PoolRules& rules(Pool pool) { return pools_[static_cast<int>(pool)].rules; }
+  const SizeRules& sizes() const { return sizes_; }
+
+  // --- For the front (StreamHeapOf).
+  // Where the stream has just grown for the request, the rules on oversize blocks do not keep the
+  // new one from it.
+  Block* place(std::size_t size_bytes, bool grown) {
+    const std::uint64_t rounded = sizes_.round(size_bytes);
+    return place_in(state_of(sizes_.pool_for(rounded)), size_bytes, rounded, grown);
+  }
+  Block* place_fast(std::size_t size_bytes) { return place(size_bytes, false); }
+  // The block comes back; reusable on this stream at once, unless other streams use it.
+  void release(Block* block);
+  bool release_fast(Block* block);
+  void record_use(Block* block, Stream stream) { pending_.record_use(block, stream); }
+  bool has_pending() const { return !pending_.empty(); }
+  void process_pending(bool wait);
+  static constexpr bool has_surplus() { return false; }
+  static const Extent* extent_of(const Block* block) {
+    return static_cast<const Extent*>(block->owner);
+  }
+  static BlockHeap& heap_of(const Block* block) { return *extent_of(block)->heap; }
+  static void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
+  static std::uint64_t requested_of(const Block* block) { return block->requested; }
+  static Block*& link_of(Block* block) { return block->link; }
+  std::uint64_t largest_free() const;
+  // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
+  void add_snapshot(std::vector<SegmentInfo>& out) const;
+  static std::uint64_t layout_offset(const Block* block);
+  void check_invariants() const;
+
+  // --- Extents.
+  // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are
+  // all of one sort. In growable ones the policy maps and unmaps pages of free blocks through
+  // heap().
+  Extent* add_extent(Pool pool, const Segment& segment, bool growable);
+  // Requires: the extent is wholly free. Returns its segment.
+  Segment remove_extent(Extent* extent);
+  const std::vector<std::unique_ptr<Extent>>& extents() const { return extents_; }
+  static bool is_whole_extent(const Block* block) {
+    return block->prev == nullptr && block->next == nullptr;
+  }
+
+  // --- Numbers for what the stream has done.
+  // Rises with every place and release. Needs no lock.
+  std::uint64_t sequence() const { return completion_.now(); }
+  // The same numbers with the stream's events, which are under the allocator's growth mutex.
+  Completion& completion() { return completion_; }
+
+ private:
+  struct PoolState {
+    BestFitHeap heap;
+    PoolRules rules;
+    bool growable = false;  // its extents are; then nothing counts as whole or as a split rest
+    std::int64_t whole_free_blocks = 0;  // free blocks that are their whole extent
+    std::int64_t whole_free_bytes = 0;
+    Counts counts;
+  };
+  PoolState& state_of(const Block* block) {
+    return state_of(static_cast<const Extent*>(block->owner)->pool);
+  }
+  PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
+  const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
+  Block* place_in(PoolState& pool, std::uint64_t requested, std::uint64_t rounded, bool grown);
+  static bool may_be_unfit(const PoolState& pool, const Block* block);
+  Block* choose(const PoolState& pool, Block* block, std::uint64_t rounded, bool grown) const;
+  static Block* lowest(const PoolState& pool, std::uint64_t rounded);
+  static Block* cut_to(PoolState& pool, Block* block, std::uint64_t rounded);
+  static bool back_spares_pages(const PoolRules& rules, const Block* block, std::uint64_t size);
+  void return_to_heap(PoolState& pool, Block* block);
+  static bool count_whole(PoolState& pool, const Block* block, int direction);
+  enum class Rests : bool { kMayGrow, kShrink };
+  void count_split(PoolState& pool, Rests rests);
+
+  const SizeRules sizes_;
+  // A pointer to each of the pools: a compiler that knows the distance between them multiplies it
+  // again instead of keeping the outcome.
+  PoolState* const states_[kPools] = {&pools_[0], &pools_[1]};
+  Completion completion_;
+  PendingFrees pending_;
+  PoolState pools_[kPools];
+  std::vector<std::unique_ptr<Extent>> extents_;
+  std::uint64_t layout_end_ = 0;  // sum of the sizes of all extents ever added
+};
+
+// ------------------------------------------------------------------------------------------------
+// In the header because they are most of what an allocation costs.
+
+inline bool BlockHeap::release_fast(Block* block) {
+  if (PendingFrees::has_uses(block)) [[unlikely]] return false;
+  PoolState& pool = state_of(block);
+  counters.count_release(pool.counts, static_cast<std::int64_t>(block->size));
+  return_to_heap(pool, block);
+  counters.publish_if_drifted();
+  return true;
+}
+
+[[gnu::always_inline]] inline Block* BlockHeap::place_in(PoolState& pool,
+                                                         std::uint64_t requested,
+                                                         std::uint64_t rounded, bool grown) {
+  Block* block = pool.heap.find(rounded);
+  if (block != nullptr && may_be_unfit(pool, block)) block = choose(pool, block, rounded, grown);
+  if (block == nullptr) [[unlikely]] return nullptr;
+  const bool was_whole = !pool.growable && is_whole_extent(block);
+  const auto whole_bytes = static_cast<std::int64_t>(block->size);
+  block = cut_to(pool, block, rounded);  // the last that may throw
+  if (was_whole) {
+    --pool.whole_free_blocks;
+    pool.whole_free_bytes -= whole_bytes;
+  }
+  block->requested = requested;
+  completion_.advance();
+  counters.count_place(pool.counts, static_cast<std::int64_t>(block->size),
+                        static_cast<std::int64_t>(requested));
+  count_split(pool, was_whole ? Rests::kMayGrow : Rests::kShrink);
+  counters.publish_if_drifted();
+  return block;
+}
+
+// Whether more than best fit decides if the block is the one.
+inline bool BlockHeap::may_be_unfit(const PoolState& pool, const Block* block) {
+  const PoolRules& rules = pool.rules;
+  return rules.max_split != UINT64_MAX || block->size >= rules.page_bytes ||
+         (rules.spare_tails && block->next != nullptr &&
+          block->next->state == Block::State::kUnbacked);
+}
+
+// Takes `rounded` bytes of a free block, or all of it where the rest would be too small.
+inline Block* BlockHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) {
+  const PoolRules& rules = pool.rules;
+  const std::uint64_t rest = block->size - rounded;
+  if (rest < rules.min_rest || rounded >= rules.max_split) {
+    pool.heap.take(block);
+    return block;
+  }
+  if (block->size >= rules.page_bytes && back_spares_pages(rules, block, rounded))
+    return pool.heap.take_back(block, rounded);
+  pool.heap.take_front(block, rounded);
+  return block;
+}
+
+// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
+// of the pages wholly inside the block would be entered than at its front.
+//
+//   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
+inline bool BlockHeap::back_spares_pages(const PoolRules& rules, const Block* block,
+                                          std::uint64_t size) {
+  const auto base = reinterpret_cast<std::uintptr_t>(
+      static_cast<const Extent*>(block->owner)->segment.base);
+  // What is left of the used pages at either end.
+  const std::uint64_t after_first = rules.over_page(block->offset - base);
+  const std::uint64_t front = after_first == 0 ? 0 : rules.page_bytes - after_first;
+  const std::uint64_t back = rules.over_page(block->offset - base + block->size);
+  // Bytes of pages that the block enters when it reaches beyond that.
+  const auto entered = [&](std::uint64_t edge) {
+    const std::uint64_t up = size - edge + rules.page_bytes - 1;
+    return size <= edge ? 0 : up - rules.over_page(up);
+  };
+  return front + back < block->size && entered(back) < entered(front);
+}
+
+inline void BlockHeap::return_to_heap(PoolState& pool, Block* block) {
+  counters.forget_requested(pool.counts, static_cast<std::int64_t>(block->requested));
+  block->requested = completion_.advance();
+  const Block* merged = pool.heap.release(block);
+  count_whole(pool, merged, +1);
+  count_split(pool, Rests::kMayGrow);
+}
+
+// A free block that is its whole extent came (+1) or went (-1). True when it was one.
+inline bool BlockHeap::count_whole(PoolState& pool, const Block* block, int direction) {
+  if (pool.growable || !is_whole_extent(block)) return false;
+  pool.whole_free_blocks += direction;
+  pool.whole_free_bytes += direction * static_cast<std::int64_t>(block->size);
+  return true;
+}
+
+// Free blocks that share their segment with others. PyTorch does not count growable segments here.
+inline void BlockHeap::count_split(PoolState& pool, Rests rests) {
+  if (pool.growable) return;
+  const auto blocks = static_cast<std::int64_t>(pool.heap.free_blocks()) - pool.whole_free_blocks;
+  const auto bytes = static_cast<std::int64_t>(pool.heap.free_bytes()) - pool.whole_free_bytes;
+  if (rests == Rests::kShrink)
+    counters.lower_split(pool.counts, blocks, bytes);
+  else
+    counters.set_split(pool.counts, blocks, bytes);
+}
+
+}  // namespace tenon

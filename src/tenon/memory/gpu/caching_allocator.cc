@@ -1,0 +1,165 @@
+#include "tenon/memory/gpu/caching_allocator.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+
+namespace tenon {
+namespace {
+
+Extent* extent_of(Block* block) { return static_cast<Extent*>(block->owner); }
+
+}  // namespace
+
+CachingAllocator::CachingAllocator(Backend& backend, const CachingSettings& settings,
+                                   std::uint64_t limit_bytes)
+    : StreamOrderedAllocator(backend, settings, limit_bytes) {}
+
+CachingAllocator::~CachingAllocator() {
+  for_each_heap([&](BlockHeap& heap) {
+    for (const auto& extent : heap.extents())
+      ignore_refusal([&] { backend_.free_segment(extent->segment); });
+  });
+}
+
+PoolRules CachingAllocator::pool_rules(Pool pool) const {
+  if (pool == Pool::kSmall) return {kMinBlockSize};
+  return {kSmallSize + 1, settings_.max_split_size, settings_.max_non_split_rounding};
+}
+
+bool CachingAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
+  if (settings_.garbage_collection_threshold > 0 && limit_bytes() != 0) collect_garbage();
+  if (add_segment(heap, pool, rounded)) return true;
+  if (pool == Pool::kLarge && release_oversize(heap, rounded) && add_segment(heap, pool, rounded))
+    return true;
+  release_cached();
+  ++device_stats_.num_alloc_retries;
+  return add_segment(heap, pool, rounded);
+}
+
+bool CachingAllocator::add_segment(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
+  const std::uint64_t size = settings_.segment_size(rounded);
+  if (exceeds_limit(size)) return false;
+  const auto segment = backend_.allocate_segment(size);
+  if (!segment) return false;
+  {
+    const BiasedGuard lock(heap.lock);
+    try {
+      heap.add_extent(pool, *segment, false);
+    } catch (...) {
+      ignore_refusal([&] { backend_.free_segment(*segment); });
+      throw;
+    }
+  }
+  add_reserved(pool, static_cast<std::int64_t>(segment->size_bytes));
+  count_segment(pool, +1);
+  return true;
+}
+
+bool CachingAllocator::release_cached() {
+  finish_pending_frees();
+  bool released = false;
+  for (const Pool pool : {Pool::kLarge, Pool::kSmall})
+    for_each_heap([&](BlockHeap& heap) {
+      std::vector<Extent*> whole;
+      {
+        const BiasedGuard lock(heap.lock);
+        heap.heap(pool).for_each_free([&](Block* block) {
+          if (BlockHeap::is_whole_extent(block)) whole.push_back(extent_of(block));
+        });
+        // Taken out of the heap at once, so that no thread is given one while the driver is busy.
+        for (Extent* extent : whole) release_segment(heap, extent);
+      }
+      released |= !whole.empty();
+    });
+  return released;
+}
+
+// Frees cached blocks of at least max_split_size, the smallest that is large enough or else the
+// largest ones until their sum is.
+bool CachingAllocator::release_oversize(BlockHeap& heap, std::uint64_t rounded) {
+  if (settings_.max_split_size == CachingSettings::kNoLimit) return false;
+  const std::uint64_t wanted = std::max(rounded, settings_.max_split_size);
+  const BiasedGuard lock(heap.lock);
+  const BestFitHeap& blocks = heap.heap(Pool::kLarge);
+  if (Block* enough = blocks.find(wanted)) {
+    if (!BlockHeap::is_whole_extent(enough)) return false;
+    release_segment(heap, extent_of(enough));
+    return true;
+  }
+  std::vector<Block*> oversize;
+  blocks.for_each_free([&](Block* block) {
+    if (block->size >= settings_.max_split_size && BlockHeap::is_whole_extent(block))
+      oversize.push_back(block);
+  });
+  std::uint64_t released = 0;
+  for (auto it = oversize.rbegin(); it != oversize.rend() && released < wanted; ++it) {
+    released += (*it)->size;
+    release_segment(heap, extent_of(*it));
+  }
+  return released >= wanted;
+}
+
+// Above the threshold, frees whole cached segments of the large pools that have lain idle longer
+// than average, and again, until enough is free. A block's age is how many operations its stream
+// has seen since the block was freed.
+void CachingAllocator::collect_garbage() {
+  const auto allowed = static_cast<std::uint64_t>(
+      settings_.garbage_collection_threshold * static_cast<double>(limit_bytes()));
+  if (reserved_now() <= allowed) return;
+  const std::uint64_t target = reserved_now() - allowed;
+
+  struct Idle {
+    BlockHeap* heap;
+    Extent* extent;  // lives as long as growth_mutex_ is held
+    std::uint64_t age;
+  };
+  std::vector<Idle> idle;
+  double total_age = 0;
+  for_each_heap([&](BlockHeap& heap) {
+    const BiasedGuard lock(heap.lock);
+    heap.heap(Pool::kLarge).for_each_free([&](Block* block) {
+      if (!BlockHeap::is_whole_extent(block)) return;
+      idle.push_back({&heap, extent_of(block), heap.sequence() - block->requested});
+      total_age += static_cast<double>(idle.back().age);
+    });
+  });
+  std::uint64_t reclaimed = 0;
+  while (reclaimed < target && !idle.empty()) {
+    const double average = total_age / static_cast<double>(idle.size());
+    std::vector<Idle> younger;
+    for (const Idle& entry : idle) {
+      if (static_cast<double>(entry.age) < average) {
+        younger.push_back(entry);
+        continue;
+      }
+      const BiasedGuard lock(entry.heap->lock);
+      total_age -= static_cast<double>(entry.age);
+      const Block* block = entry.extent->first;  // another thread may have used it since
+      if (block->state != Block::State::kFree || !BlockHeap::is_whole_extent(block)) continue;
+      reclaimed += block->size;
+      release_segment(*entry.heap, entry.extent);
+    }
+    if (younger.size() == idle.size()) break;
+    idle.swap(younger);
+  }
+}
+
+// Requires: the heap is locked and the extent wholly free.
+void CachingAllocator::release_segment(BlockHeap& heap, Extent* extent) {
+  const Pool pool = extent->pool;
+  backend_.free_segment(extent->segment);  // should the driver refuse, nothing has changed
+  const Segment segment = heap.remove_extent(extent);
+  add_reserved(pool, -static_cast<std::int64_t>(segment.size_bytes));
+  count_segment(pool, -1);
+  note(MemoryEvent::kReleased, segment.base, segment.size_bytes, heap.stream());
+}
+
+std::string CachingAllocator::advice() const {
+  return "if reserved is much larger than allocated, free memory is in pieces: try "
+         "expandable_segments:True, or policy stitched";
+}
+
+}  // namespace tenon

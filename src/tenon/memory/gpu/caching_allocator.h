@@ -1,0 +1,38 @@
+// PyTorch's CUDA caching allocator, by its rules.
+#pragma once
+
+#include "tenon/memory/gpu/stream_ordered_allocator.h"
+
+namespace tenon {
+
+// Fixed segments from the driver, cut by best fit and cached when free, with PyTorch's constants,
+// settings and order of last resorts; so its reserved bytes are PyTorch's to the byte. Memory is
+// stranded per stream and per pool, as there.
+//
+// On a miss: garbage collection if a threshold is set; a new segment; release of cached oversize
+// blocks, and again; release of every wholly free segment, and again; out of memory.
+// Fast path O(log free blocks). Source: the rules in PyTorch's documentation of memory management
+// and the behaviour recorded in data/traces/pytorch_figures.json.
+class CachingAllocator final : public StreamOrderedAllocator {
+ public:
+  explicit CachingAllocator(Backend& backend, const CachingSettings& settings = {},
+                            std::uint64_t limit_bytes = 0);
+  // Gives every segment back, whatever is still in use.
+  ~CachingAllocator() override;
+
+  std::string name() const override { return "caching"; }
+
+ protected:
+  bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
+  bool release_cached() override;
+  PoolRules pool_rules(Pool pool) const override;
+  std::string advice() const override;
+
+ private:
+  bool add_segment(BlockHeap& heap, Pool pool, std::uint64_t rounded);
+  bool release_oversize(BlockHeap& heap, std::uint64_t rounded);
+  void collect_garbage();
+  void release_segment(BlockHeap& heap, Extent* extent);
+};
+
+}  // namespace tenon

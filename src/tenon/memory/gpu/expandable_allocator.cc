@@ -1,0 +1,285 @@
+#include "tenon/memory/gpu/expandable_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+#include "tenon/base/reserve.h"
+
+namespace tenon {
+namespace {
+
+// More addresses than any device has memory, and few enough for many streams to have their own.
+constexpr std::uint64_t kMaxRangeBytes = kTiB;
+
+Extent* extent_of(Block* block) { return static_cast<Extent*>(block->owner); }
+
+bool is_free(const Block* block) {
+  return block != nullptr && block->state != Block::State::kUsed;
+}
+
+bool has_room(const Block* block, std::uint64_t bytes) {
+  std::uint64_t sum = 0;
+  for (; sum < bytes && is_free(block); block = block->next) sum += block->size;
+  return sum >= bytes;
+}
+
+}  // namespace
+
+ExpandableAllocator::ExpandableAllocator(Backend& backend, const CachingSettings& settings,
+                                         std::uint64_t limit_bytes)
+    : StreamOrderedAllocator(backend, settings, limit_bytes) {
+  const BackendLimits& limits = backend.limits();
+  if (!limits.has_virtual_memory)
+    throw InvalidArgument(fmt::format("policy expandable needs virtual memory, which {} lacks; use "
+                                      "caching",
+                                      to_string(backend.device())));
+  if (kSmallSegment % limits.page_granularity != 0)
+    throw InvalidArgument(fmt::format(
+        "policy expandable maps 2 MiB at a time; the pages of {} are {}",
+        to_string(backend.device()), format_byte_size(limits.page_granularity)));
+  if (settings.large_segment_size % limits.page_granularity != 0)
+    throw InvalidArgument(fmt::format(
+        "policy expandable: large_segment_size_mb:{} is no multiple of {}'s pages of {}",
+        settings.large_segment_size >> 20, to_string(backend.device()),
+        format_byte_size(limits.page_granularity)));
+}
+
+ExpandableAllocator::~ExpandableAllocator() {
+  for (const auto& [extent, range] : ranges_) {
+    std::uintptr_t address = range.addresses.base;
+    for (const PageHandle pages : range.pages) {
+      if (pages.id != 0) {
+        ignore_refusal([&] { backend_.unmap(address, pages); });
+        ignore_refusal([&] { backend_.release_pages(pages); });
+      }
+      address += range.handle_size;
+    }
+    ignore_refusal([&] { backend_.release_address(range.addresses); });
+  }
+  for (const auto& [pool, pages] : refused_pages_)
+    ignore_refusal([&] { backend_.release_pages(pages); });
+}
+
+PoolRules ExpandableAllocator::pool_rules(Pool pool) const {
+  if (pool == Pool::kSmall) return {kMinBlockSize};
+  return {kMinBlockSize, settings_.max_split_size, settings_.max_non_split_rounding};
+}
+
+// ------------------------------------------------------------------------------------------------
+// Growth
+
+bool ExpandableAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
+  if (map_room(heap, pool, rounded)) return true;
+  release_cached();
+  ++device_stats_.num_alloc_retries;
+  return map_room(heap, pool, rounded);
+}
+
+// Backs free addresses until one block has `rounded` bytes.
+bool ExpandableAllocator::map_room(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
+  if (exceeds_limit(settings_.segment_size(rounded))) return false;
+  const BiasedGuard lock(heap.lock);
+  Block* block = find_room(heap, pool, rounded);
+  if (block == nullptr) return false;
+  if (block->state == Block::State::kUnbacked)
+    block = map_front(heap, block, std::min(block->size, rounded));
+  while (block != nullptr && block->size < rounded)
+    block = map_front(heap, block->next, std::min(block->next->size, rounded - block->size));
+  return block != nullptr;
+}
+
+// Where growth starts: at the lowest unbacked addresses that have room, or at the free block right
+// before them.
+Block* ExpandableAllocator::find_room(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
+  for (Block* block : heap.heap(pool).unbacked()) {
+    Block* start = is_free(block->prev) ? block->prev : block;
+    if (has_room(start, rounded)) return start;
+  }
+  return add_range(heap, pool);
+}
+
+Block* ExpandableAllocator::add_range(BlockHeap& heap, Pool pool) {
+  const std::uint64_t handle = pool == Pool::kSmall ? kSmallSegment : settings_.large_segment_size;
+  // An eighth more than the device has: fragmentation of addresses costs nothing.
+  const std::uint64_t total = backend_.memory().total_bytes;
+  const std::uint64_t size = round_up(std::min(total + total / 8, kMaxRangeBytes), handle);
+  const auto addresses = backend_.reserve_address(size);
+  if (!addresses) return nullptr;
+  const Segment segment{reinterpret_cast<void*>(addresses->base), nullptr, size, 0,
+                        MemoryKind::kDevice};
+  Extent* extent = nullptr;
+  try {
+    extent = heap.add_extent(pool, segment, true);
+    ranges_[extent] = Range{*addresses, handle, {}};
+  } catch (...) {
+    if (extent != nullptr) heap.remove_extent(extent);
+    ignore_refusal([&] { backend_.release_address(*addresses); });
+    throw;
+  }
+  count_segment(pool, +1);
+  return extent->first;
+}
+
+// Gives pages to at least the first `bytes` of an unbacked block; returns the free block that they
+// end up in, or null when memory is short.
+Block* ExpandableAllocator::map_front(BlockHeap& heap, Block* block, std::uint64_t bytes) {
+  Extent* extent = extent_of(block);
+  Range& range = ranges_.at(extent);
+  bytes = round_up(bytes, range.handle_size);
+  BestFitHeap& blocks = heap.heap(extent->pool);
+  blocks.reserve_cuts(1);
+  if (!map_pages(range, extent->pool, block->offset, bytes)) return nullptr;
+  note(MemoryEvent::kMapped, reinterpret_cast<void*>(block->offset), bytes, heap.stream());
+  if (bytes < block->size) blocks.split_free(block, bytes);
+  return blocks.back(block);
+}
+
+// All or nothing. Pages count as reserved from here until the driver has taken them back.
+bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t address,
+                                    std::uint64_t bytes) {
+  const std::uint64_t first = (address - range.addresses.base) / range.handle_size;
+  const std::uint64_t last = first + bytes / range.handle_size;
+  if (range.pages.size() < last) range.pages.resize(last);
+  reserve_more(refused_pages_, last - first);  // undoing allocates nothing
+  std::uint64_t at = first;
+  const auto undo = [&] {
+    unmap_pages(range, pool, address, (at - first) * range.handle_size);
+  };
+  try {
+    for (; at < last; ++at) {
+      if (range.pages[at].id != 0) continue;  // the driver refused to unmap them in an earlier undo
+      const auto pages = backend_.create_pages(range.handle_size);
+      if (!pages) return undo(), false;
+      if (!map_or_release(range.addresses.base + at * range.handle_size, pool, *pages))
+        return undo(), false;
+      range.pages[at] = *pages;
+      add_reserved(pool, static_cast<std::int64_t>(range.handle_size));
+    }
+    if (!backend_.set_access(address, bytes)) return undo(), false;
+  } catch (...) {
+    undo();
+    throw;
+  }
+  return true;
+}
+
+// ------------------------------------------------------------------------------------------------
+// Release
+
+// Pages that the driver refuses to unmap stay in the range, with those behind them; unmapped pages
+// that it refuses to take back are kept for another try.
+ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Pool pool,
+                                                               std::uintptr_t address,
+                                                               std::uint64_t bytes) {
+  Unmapped done;
+  const std::uint64_t first = (address - range.addresses.base) / range.handle_size;
+  for (std::uint64_t at = first; at < first + bytes / range.handle_size; ++at) {
+    const PageHandle pages = range.pages[at];
+    if (pages.id != 0) {
+      try {
+        backend_.unmap(range.addresses.base + at * range.handle_size, pages);
+      } catch (const DeviceError&) {
+        done.error = std::current_exception();
+        return done;
+      }
+      range.pages[at] = {};
+      try {
+        backend_.release_pages(pages);
+        add_reserved(pool, -static_cast<std::int64_t>(range.handle_size));
+      } catch (const DeviceError&) {
+        done.error = std::current_exception();
+        refused_pages_.emplace_back(pool, pages);
+      }
+    }
+    done.bytes += range.handle_size;
+  }
+  return done;
+}
+
+// False when memory is short. Pages that are not mapped afterwards go back, whatever happened.
+bool ExpandableAllocator::map_or_release(std::uintptr_t address, Pool pool, PageHandle pages) {
+  bool mapped = false;
+  try {
+    mapped = backend_.map(address, pages);
+  } catch (...) {
+    release_unmapped(pool, pages);
+    throw;
+  }
+  if (!mapped) release_unmapped(pool, pages);
+  return mapped;
+}
+
+// Pages that were made and could not be mapped. Those that the driver refuses too are held.
+void ExpandableAllocator::release_unmapped(Pool pool, PageHandle pages) {
+  try {
+    backend_.release_pages(pages);
+  } catch (const DeviceError&) {
+    refused_pages_.emplace_back(pool, pages);
+    add_reserved(pool, static_cast<std::int64_t>(pages.size_bytes));
+  }
+}
+
+void ExpandableAllocator::release_refused_pages() {
+  while (!refused_pages_.empty()) {
+    const auto [pool, pages] = refused_pages_.back();
+    backend_.release_pages(pages);
+    refused_pages_.pop_back();
+    add_reserved(pool, -static_cast<std::int64_t>(pages.size_bytes));
+  }
+}
+
+bool ExpandableAllocator::release_cached() {
+  finish_pending_frees();
+  release_refused_pages();
+  std::uint64_t released = 0;
+  for (const Pool pool : {Pool::kLarge, Pool::kSmall})
+    for_each_heap([&](BlockHeap& heap) {
+      const BiasedGuard lock(heap.lock);
+      std::vector<Block*> free_blocks;
+      heap.heap(pool).for_each_free([&](Block* block) { free_blocks.push_back(block); });
+      for (Block* block : free_blocks) released += unmap_inside(heap, block);
+    });
+  return released > 0;
+}
+
+// Unmaps the handles wholly inside a free block; what is left before and after stays free. A range
+// without any mapped handle goes. Returns the bytes unmapped.
+std::uint64_t ExpandableAllocator::unmap_inside(BlockHeap& heap, Block* block) {
+  Extent* extent = extent_of(block);
+  Range& range = ranges_.at(extent);
+  const std::uint64_t base = range.addresses.base;
+  const std::uint64_t begin = base + round_up(block->offset - base, range.handle_size);
+  std::uint64_t end =
+      base + (block->offset + block->size - base) / range.handle_size * range.handle_size;
+  if (begin >= end) return 0;
+
+  BestFitHeap& blocks = heap.heap(extent->pool);
+  blocks.reserve_cuts(3);
+  reserve_more(refused_pages_, range.pages.size());  // from here on only the driver throws
+  backend_.synchronize(heap.stream());  // unmapping is ordered with no stream
+  const Unmapped done = unmap_pages(range, extent->pool, begin, end - begin);
+  if (done.bytes == 0) std::rethrow_exception(done.error);
+  end = begin + done.bytes;
+  if (begin > block->offset) block = blocks.split_free(block, begin - block->offset);
+  if (end < block->offset + block->size) blocks.split_free(block, end - block->offset);
+  block = blocks.unback(block);
+  note(MemoryEvent::kUnmapped, reinterpret_cast<void*>(begin), end - begin, heap.stream());
+  if (done.error) std::rethrow_exception(done.error);
+
+  if (BlockHeap::is_whole_extent(block)) {
+    const Unmapped left =
+        unmap_pages(range, extent->pool, base, range.pages.size() * range.handle_size);
+    if (left.error) std::rethrow_exception(left.error);
+    backend_.release_address(range.addresses);
+    ranges_.erase(extent);
+    count_segment(extent->pool, -1);
+    heap.remove_extent(extent);
+  }
+  return end - begin;
+}
+
+}  // namespace tenon

@@ -1,0 +1,69 @@
+// PyTorch's expandable segments, by its rules.
+#pragma once
+
+#include <exception>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tenon/memory/gpu/stream_ordered_allocator.h"
+
+namespace tenon {
+
+// One growable address range per (pool, stream), with pages mapped behind its end in handles of
+// 2 MiB (small) or 20 MiB (large); so its reserved bytes are PyTorch's to the byte.
+//
+//   range:  | used | free | used | free ......|  unbacked addresses  ... |
+//           |<--- handles of one size, mapped --->|
+//
+// Growth starts at the free block before the lowest unbacked addresses that have room, and maps
+// only the missing bytes, in whole handles. Under pressure the handles wholly inside free blocks
+// are unmapped, after waiting for their stream. The limit is tested with the nominal segment size,
+// as in PyTorch, so mapping may pass it by less than one handle.
+class ExpandableAllocator final : public StreamOrderedAllocator {
+ public:
+  // Throws InvalidArgument when the backend has no virtual memory.
+  explicit ExpandableAllocator(Backend& backend, const CachingSettings& settings = {},
+                               std::uint64_t limit_bytes = 0);
+  // Gives all pages and addresses back, whatever is still in use.
+  ~ExpandableAllocator() override;
+
+  std::string name() const override { return "expandable"; }
+
+ protected:
+  bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
+  bool release_cached() override;
+  PoolRules pool_rules(Pool pool) const override;
+
+ private:
+  struct Range {
+    AddressRange addresses;
+    std::uint64_t handle_size = 0;
+    // By position; id 0 where nothing is mapped. Pages may also lie at unbacked addresses, where
+    // the driver refused to undo what another failure had broken off; no block has used those.
+    std::vector<PageHandle> pages;
+  };
+
+  // How far unmap_pages came, from the front.
+  struct Unmapped {
+    std::uint64_t bytes = 0;   // addresses that have no pages any more
+    std::exception_ptr error;  // what stopped it, or kept it from releasing
+  };
+
+  bool map_room(BlockHeap& heap, Pool pool, std::uint64_t rounded);
+  Block* find_room(BlockHeap& heap, Pool pool, std::uint64_t rounded);
+  Block* add_range(BlockHeap& heap, Pool pool);
+  Block* map_front(BlockHeap& heap, Block* block, std::uint64_t bytes);
+  bool map_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
+  Unmapped unmap_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
+  bool map_or_release(std::uintptr_t address, Pool pool, PageHandle pages);
+  void release_unmapped(Pool pool, PageHandle pages);
+  void release_refused_pages();
+  std::uint64_t unmap_inside(BlockHeap& heap, Block* block);
+
+  std::unordered_map<const Extent*, Range> ranges_;  // under growth_mutex_
+  // Unmapped, not yet taken back; reserved
+  std::vector<std::pair<Pool, PageHandle>> refused_pages_;
+};
+
+}  // namespace tenon

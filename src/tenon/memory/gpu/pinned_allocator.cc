@@ -1,0 +1,217 @@
+#include "tenon/memory/gpu/pinned_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/align.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+#include "tenon/base/reserve.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::uint64_t kRounding = 512;
+constexpr std::uint64_t kSharedLimit = kMiB;
+constexpr std::uint64_t kSharedSegment = 2 * kMiB;
+constexpr std::uint64_t kPage = 4 * kKiB;
+
+std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(value); }
+
+void count(PoolStats& stat, std::int64_t amount) {
+  if (amount > 0)
+    stat[0].increase(amount);
+  else
+    stat[0].decrease(-amount);
+}
+
+}  // namespace
+
+PinnedAllocator::~PinnedAllocator() {
+  ignore_refusal([&] { collect(true); });
+  for (const auto& extent : extents_)
+    ignore_refusal([&] { backend_.free_segment(extent->segment); });
+}
+
+DataPtr PinnedAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
+  check_request(size_bytes, stream);
+  if (size_bytes == 0) return DataPtr(device_);
+  const std::uint64_t rounded = align_up(size_bytes, kRounding);
+  Block* block = nullptr;
+  bool grew = false;
+  {
+    const std::lock_guard lock(mutex_);
+    block = place(rounded);
+    if (block == nullptr && grow(rounded)) {
+      grew = true;
+      block = place(rounded);
+    }
+    if (block != nullptr) {
+      try {
+        pending_.record_use(block, stream);
+      } catch (...) {
+        heap_.release(block);
+        throw;
+      }
+      block->requested = size_bytes;
+      for (PoolStats* stat : {&stats_.allocation, &stats_.active}) count(*stat, 1);
+      for (PoolStats* stat : {&stats_.allocated_bytes, &stats_.active_bytes})
+        count(*stat, as_signed(block->size));
+      count(stats_.requested_bytes, as_signed(size_bytes));
+    } else {
+      ++stats_.num_ooms;
+    }
+  }
+  if (block == nullptr)
+    throw_out_of_memory(size_bytes, stream, limit_bytes_,
+                        "pinned memory is the host's; free some, or use pageable memory");
+  void* data = reinterpret_cast<void*>(block->offset);
+  observers_.report(grew ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data, size_bytes,
+                    stream);
+  return DataPtr(data, block, &free_block, device_);
+}
+
+Block* PinnedAllocator::place(std::uint64_t rounded) {
+  if (Block* block = heap_.place(rounded, kRounding, kRounding)) return block;
+  collect(false);
+  return heap_.place(rounded, kRounding, kRounding);
+}
+
+bool PinnedAllocator::grow(std::uint64_t rounded) {
+  const std::uint64_t size =
+      rounded <= kSharedLimit ? kSharedSegment : align_up(rounded, kPage);
+  const auto take = [&]() -> std::optional<Segment> {
+    const auto held = static_cast<std::uint64_t>(stats_.reserved_bytes[0].current);
+    if (limit_bytes_ != 0 && held + size > limit_bytes_) return std::nullopt;
+    return backend_.allocate_segment(size, MemoryKind::kPinned);
+  };
+  auto segment = take();
+  if (!segment) {
+    ++stats_.num_alloc_retries;
+    collect(true);
+    if (heap_.find(rounded) != nullptr) return true;
+    release_whole();
+    segment = take();
+  }
+  if (!segment) return false;
+  try {
+    auto extent = std::make_unique<Extent>(Extent{this, *segment, layout_end_});
+    reserve_more(extents_);
+    heap_.add_extent(reinterpret_cast<std::uintptr_t>(segment->base), segment->size_bytes)->owner =
+        extent.get();
+    extents_.push_back(std::move(extent));
+  } catch (...) {
+    ignore_refusal([&] { backend_.free_segment(*segment); });
+    throw;
+  }
+  layout_end_ += segment->size_bytes;
+  count(stats_.reserved_bytes, as_signed(segment->size_bytes));
+  count(stats_.segment, 1);
+  ++stats_.num_device_alloc;
+  return true;
+}
+
+void PinnedAllocator::free_block(void* context) {
+  Block* block = static_cast<Block*>(context);
+  PinnedAllocator& self = *static_cast<Extent*>(block->owner)->self;
+  void* const data = reinterpret_cast<void*>(block->offset);
+  const std::uint64_t requested = block->requested;
+  Stream stream{self.device_, 0};
+  {
+    const std::lock_guard lock(self.mutex_);
+    stream = PendingFrees::first_stream(block);
+    self.pending_.add(block);
+    for (PoolStats* stat : {&self.stats_.allocation, &self.stats_.active}) count(*stat, -1);
+    for (PoolStats* stat : {&self.stats_.allocated_bytes, &self.stats_.active_bytes})
+      count(*stat, -as_signed(block->size));
+    count(self.stats_.requested_bytes, -as_signed(requested));
+  }
+  self.observers_.report(MemoryEvent::kFreed, data, requested, stream);
+}
+
+void PinnedAllocator::record_stream(const DataPtr& data, Stream stream) {
+  if (data == nullptr) return;
+  if (stream.device != device_)
+    throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
+                                      to_string(device_)));
+  const std::lock_guard lock(mutex_);
+  pending_.record_use(block_of(data, "record_stream"), stream);
+}
+
+// Takes in what the device is done with; waits for all of it if `wait`.
+void PinnedAllocator::collect(bool wait) {
+  pending_.process(wait, [&](Block* block) {
+    block->requested = 0;
+    heap_.release(block);
+  });
+}
+
+bool PinnedAllocator::release_whole() {
+  std::vector<Block*> whole;
+  heap_.for_each_free([&](Block* block) {
+    if (block->prev == nullptr && block->next == nullptr) whole.push_back(block);
+  });
+  for (Block* block : whole) {
+    auto* extent = static_cast<Extent*>(block->owner);
+    backend_.free_segment(extent->segment);
+    count(stats_.reserved_bytes, -as_signed(extent->segment.size_bytes));
+    count(stats_.segment, -1);
+    ++stats_.num_device_free;
+    heap_.remove_extent(block);
+    extents_.erase(std::find_if(extents_.begin(), extents_.end(),
+                                [&](const auto& held) { return held.get() == extent; }));
+  }
+  return !whole.empty();
+}
+
+void PinnedAllocator::empty_cache() {
+  const std::lock_guard lock(mutex_);
+  collect(true);
+  release_whole();
+}
+
+// --- Accounts.
+
+Block* PinnedAllocator::block_of(const DataPtr& data, const char* caller) const {
+  if (data.get_deleter() == &free_block && data.get_context() != nullptr) {
+    Block* block = static_cast<Block*>(data.get_context());
+    if (static_cast<const Extent*>(block->owner)->self == this) return block;
+  }
+  throw InvalidPointer(fmt::format("{}({}): not a block of pinned memory of {}", caller,
+                                   data.get(), to_string(device_)));
+}
+
+AllocatorStats PinnedAllocator::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void PinnedAllocator::reset_peak_stats() {
+  const std::lock_guard lock(mutex_);
+  reset_peaks(stats_);
+}
+
+std::uint64_t PinnedAllocator::largest_free_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return heap_.largest_free();
+}
+
+std::uint64_t PinnedAllocator::layout_offset(const DataPtr& data) const {
+  const Block* block = block_of(data, "layout_offset");
+  const auto* extent = static_cast<const Extent*>(block->owner);
+  return extent->layout_base + block->offset -
+         reinterpret_cast<std::uintptr_t>(extent->segment.base);
+}
+
+void PinnedAllocator::check_invariants() const {
+  const std::lock_guard lock(mutex_);
+  heap_.check_invariants();
+  std::uint64_t held = 0;
+  for (const auto& extent : extents_) held += extent->segment.size_bytes;
+  TENON_CHECK(held == static_cast<std::uint64_t>(stats_.reserved_bytes[0].current),
+              "segments hold {} bytes, reserved are {}", held, stats_.reserved_bytes[0].current);
+}
+
+}  // namespace tenon

@@ -1,0 +1,61 @@
+// Memory that stays where it is: for captured graphs, and for pools that a program keeps apart.
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "tenon/memory/gpu/stream_ordered_allocator.h"
+
+namespace tenon {
+
+// A graph that is captured from a stream keeps the addresses of all that it touched, and touches
+// them again whenever it is launched, also where the blocks have long been freed. So memory of a
+// pool that serves a capture is its own: a freed block goes to the pool's next request and to
+// no other, no page moves, and nothing is given back until allow_release().
+//
+// Placement is that of the stream-ordered policies; it grows by segments of 2 MiB for small blocks,
+// else by the request rounded up to pages. With virtual memory no growth waits for the device, as a
+// capture demands.
+//
+// Thread safety and failure: as StreamOrderedAllocator.
+class PrivatePool final : public StreamOrderedAllocator {
+ public:
+  // `on_shortage`: called, with no lock of the pool's heaps held, when the device has no memory
+  // left; it gives back what others can spare. May be empty.
+  explicit PrivatePool(Backend& backend, std::function<void()> on_shortage = {},
+                       const CachingSettings& settings = {}, std::uint64_t limit_bytes = 0);
+  // Gives everything back, whatever is still in use.
+  ~PrivatePool() override;
+
+  std::string name() const override { return "private pool"; }
+
+  // No graph needs the addresses any more: what is free goes back to the driver, now and from now
+  // on (empty_cache). Blocks in use stay valid.
+  void allow_release();
+  // The opposite: from now on it keeps all that it has and gets.
+  void hold();
+
+ protected:
+  bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
+  bool release_cached() override;
+  PoolRules pool_rules(Pool) const override { return {kMinBlockSize}; }
+
+ private:
+  // One segment: from the driver whole, or pages at addresses of their own.
+  struct Piece {
+    Segment segment;
+    PageHandle pages;  // id 0: the driver's own segment
+  };
+
+  std::optional<Piece> make_piece(std::uint64_t size_bytes);
+  void release_piece(const Piece& piece);
+  void give_back_unmapped();
+
+  const std::function<void()> on_shortage_;
+  bool may_release_ = false;  // under growth_mutex_
+  std::unordered_map<const Extent*, Piece> pieces_;
+  std::vector<Piece> unmapped_;  // that the driver would not take back
+};
+
+}  // namespace tenon

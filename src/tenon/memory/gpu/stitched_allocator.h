@@ -1,0 +1,131 @@
+// Physical pages moved to where they are wanted: Tenon's own policy, and its default on a GPU.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tenon/memory/gpu/page_range.h"
+#include "tenon/memory/gpu/window.h"
+#include "tenon/memory/gpu/stream_ordered_allocator.h"
+
+namespace tenon {
+
+struct StitchedSettings {
+  // How much more than the highest live size may be held before pages are moved instead of created:
+  // the one setting that trades memory against driver time. 0.01 is one per cent. Counted for the
+  // streams that one thread uses (Note [Threads apart]).
+  double slack = 0.01;
+  // The sizes of pages. The driver charges by the page; what partly used pages waste grows with it.
+  // 0: by the memory there is (Note [Page size]). Blocks of up to 1 MiB are few bytes in all, but
+  // each stream has some.
+  std::uint64_t page_bytes = 0;
+  std::uint64_t small_page_bytes = 2 * kMiB;
+};
+
+// Blocks are placed by best fit in address ranges that do not run out; memory is given to the
+// addresses in pages, and pages in which no block lives move to where a block wants to be. So free
+// memory is never in the wrong place; what is wasted is the free part of pages in use.
+//
+// On a miss (grow): find the window of free addresses that lacks the fewest pages; then, for what
+// it lacks, take back pages whose earlier mapping there still stands, or spare ones, or new ones
+// while slack allows, or idle ones from elsewhere (the same range, the same stream, other streams),
+// or new ones after all. O(free blocks + pages).
+//
+// Note [Stale mappings]. A page that moves keeps its old mapping: to undo it would cost as much as
+// the new one, and must wait until the stream is done there. Nothing is placed at the old addresses
+// while the page is elsewhere; and when it is idle again, it can come back without any driver call.
+// So a program that goes back and forth between layouts finds them mapped. Stale mappings
+// are undone, once settled, when they stand in the way, when a page has too many, and when its
+// memory is released.
+//
+// Note [Page size]. What partly used pages waste is some pages' worth, whatever the memory; so
+// where memory is small, pages must be small too, or the waste is what does not fit. And there
+// driver time is not dear: it goes by the number of pages. So pages are the largest power of two of
+// which at least 512 fill the memory (the device's, or the allocator's limit if that is less), from
+// the driver's granularity up to 16 MiB: larger ones save little time and waste more.
+//
+// Note [Threads apart]. Pages move between the streams of one thread as they do within a stream.
+// Threads do not take each other's: two programs that grow and shrink at once would take the same
+// pages back and forth, and each step stops both; and where a thread's blocks lie would depend on
+// what the others happen to do. So each thread holds what its own streams need, and what is held in
+// all is at most the sum of these. When the driver has no more, or the limit is reached, idle pages
+// go to any thread that wants them.
+//
+// Streams: within one stream a moved page needs no wait, since work on both addresses is in stream
+// order. A page that another stream used last is ordered behind that use by an event; the host
+// waits only to undo a mapping that is not settled, as the last resort. Memory is never stranded.
+class StitchedAllocator final : public StreamOrderedAllocator {
+ public:
+  // Throws InvalidArgument when the backend has no virtual memory or cannot map a page twice, or
+  // when a page is no multiple of its granularity.
+  explicit StitchedAllocator(Backend& backend, const StitchedSettings& stitched = {},
+                             const CachingSettings& settings = {}, std::uint64_t limit_bytes = 0);
+  // Gives all pages and addresses back, whatever is still in use.
+  ~StitchedAllocator() override;
+
+  std::string name() const override { return "stitched"; }
+  void check_invariants() const override;
+
+ protected:
+  bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
+  bool release_cached() override;
+  PoolRules pool_rules(Pool pool) const override;
+
+ private:
+  // What the policy keeps for each stream.
+  struct StreamState {
+    std::unique_ptr<PageRange> ranges[kPools];
+    // Most bytes at once in blocks of the streams of its thread, as seen when this one grew
+    std::int64_t highest_live = 0;
+  };
+
+  PageRange* range_of(BlockHeap& heap, Pool pool);
+  std::optional<AddressRange> reserve_range(std::uint64_t page_bytes);
+  void note_highest_live(const BlockHeap& heap, std::uint64_t rounded);
+
+  // --- The steps of grow. The heap that grows is locked throughout back_window.
+  bool back_window(BlockHeap& heap, Pool pool, std::uint64_t rounded);
+  void find_idle(PageRange& range, std::vector<Page*>* idle);
+  void readopt(PageRange& range, const Window& window);
+  bool fill(PageRange& range, const Window& window);
+  Page* obtain(PageRange& range, const Window& window);
+  Page* create(const PageRange& range);
+  Page* steal(PageRange& range, const Window& window);
+  bool release_other_sizes(const PageRange& range);
+  enum class Of : bool { kThisThread, kOtherThreads };
+  Page* steal_from_other_streams(const PageRange& range, Of whose);
+  // Whether it and the heap that grows belong to one thread.
+  bool is_own(const BlockHeap& heap) const {
+    return &heap == growing_ || heap.is_owned_by_this_thread();
+  }
+  bool within_slack(std::uint64_t more) const;
+  std::uint64_t held_by_this_thread() const;
+  std::uint64_t page_bytes(Pool pool) const {
+    return pool == Pool::kSmall ? stitched_.small_page_bytes : stitched_.page_bytes;
+  }
+
+  // --- Pages.
+  bool map_at(PageRange& range, Page* page, std::uint32_t slot);
+  void move_in(PageRange& range, Page* page, std::uint32_t slot);
+  void move_out(Page* page);
+  void set_idle_block(PageRange& range, Block* block);
+  void undo_mapping(Page* page, Mapping mapping);
+  void order_after_last_use(const Page* page, const BlockHeap& heap);
+  void release_page(Page* page);
+
+  const StitchedSettings stitched_;  // page_bytes as chosen
+  std::map<std::uint32_t, StreamState> streams_;  // by stream id
+  std::vector<std::unique_ptr<Page>> pages_;
+  std::vector<Page*> spare_;        // pages without a home, latest last
+
+  std::uint64_t epoch_ = 0;         // number of the growth under way
+  const BlockHeap* growing_ = nullptr;
+  std::int64_t highest_live_ = 0;   // most bytes that its thread had in blocks
+  std::vector<Page*> idle_;         // its idle pages, the best to take first
+  std::size_t next_idle_ = 0;
+  bool searched_pools_ = false;     // idle_ has those of the stream's other pool too
+};
+
+}  // namespace tenon

@@ -1,0 +1,50 @@
+#include "tenon/memory/gpu/stream_ordered_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/error.h"
+
+namespace tenon {
+namespace {
+
+bool is_plain(const CachingSettings& settings) {
+  return std::all_of(settings.roundup_power2_divisions.begin(),
+                     settings.roundup_power2_divisions.end(), [](auto d) { return d <= 1; });
+}
+
+}  // namespace
+
+template class StreamFront<BlockHeap>;
+
+StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
+                                               std::uint64_t limit_bytes,
+                                               std::uint64_t small_limit)
+    : StreamFront(backend, limit_bytes),
+      settings_(settings),
+      sizes_{&settings_, small_limit, is_plain(settings)} {
+  if (settings.per_process_memory_fraction < 1)
+    set_memory_fraction(settings.per_process_memory_fraction);
+}
+
+std::unique_ptr<BlockHeap> StreamOrderedAllocator::make_heap(Stream stream) {
+  auto heap = std::make_unique<BlockHeap>(*this, stream, sizes_);
+  for (const Pool pool : {Pool::kSmall, Pool::kLarge}) heap->rules(pool) = pool_rules(pool);
+  return heap;
+}
+
+bool StreamOrderedAllocator::grow(BlockHeap& heap, std::size_t size_bytes) {
+  const std::uint64_t rounded = sizes_.round(size_bytes);
+  return grow_pool(heap, sizes_.pool_for(rounded), rounded);
+}
+
+void StreamOrderedAllocator::set_memory_fraction(double fraction) {
+  if (!(fraction > 0 && fraction <= 1))
+    throw InvalidArgument(fmt::format("memory fraction {} is not above 0 and up to 1", fraction));
+  const std::lock_guard growth(growth_mutex_);
+  const auto total = static_cast<double>(backend_.total_bytes());
+  set_limit_bytes(static_cast<std::uint64_t>(fraction * total));
+}
+
+}  // namespace tenon

@@ -1,0 +1,52 @@
+// What caching, expandable, stitched, private pools and pinned memory have in common.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/front/stream_front.h"
+#include "tenon/memory/gpu/block_heap.h"
+
+namespace tenon {
+
+// Best fit in two pools for each stream, over the front; what differs between the policies is how a
+// heap grows and what goes back to the driver. Sizes are rounded up to 512 bytes (or as the
+// settings say); requests up to 1 MiB and larger ones have pools apart.
+//
+// Thread safety and failure: as StreamFront.
+class StreamOrderedAllocator : public StreamFront<BlockHeap> {
+ public:
+  // No more than this share of the device's memory, in (0, 1]. Throws InvalidArgument.
+  void set_memory_fraction(double fraction);
+
+ protected:
+  // `limit_bytes`: 0 for none but the device's own.
+  StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
+                         std::uint64_t limit_bytes, std::uint64_t small_limit = kSmallSize);
+
+  // --- What a policy does, besides release_cached and advice.
+  // Makes room for a block of `rounded` bytes in the stream's pool; false when that cannot be.
+  virtual bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) = 0;
+  // How the pool's blocks are cut; called once for each heap.
+  virtual PoolRules pool_rules(Pool pool) const = 0;
+
+  using StreamFront::add_reserved;
+  using StreamFront::count_segment;
+  void add_reserved(Pool pool, std::int64_t bytes) { add_reserved(stat_pool(pool), bytes); }
+  void count_segment(Pool pool, int change) { count_segment(stat_pool(pool), change); }
+
+  const CachingSettings settings_;
+
+ private:
+  static StatPool stat_pool(Pool pool) {
+    return pool == Pool::kSmall ? StatPool::kSmall : StatPool::kLarge;
+  }
+  std::unique_ptr<BlockHeap> make_heap(Stream stream) final;
+  bool grow(BlockHeap& heap, std::size_t size_bytes) final;
+
+  const SizeRules sizes_;
+};
+
+}  // namespace tenon

@@ -1,0 +1,96 @@
+#include "tenon/memory/gpu/window.h"
+
+#include <limits>
+
+namespace tenon {
+namespace {
+
+// Costs of a slot, in pages.
+constexpr double kNew = 1;           // a page is needed
+constexpr double kReadopt = 0.05;    // its page comes back
+constexpr double kUndo = 1.75;       // a page is needed, and a mapping undone
+constexpr double kUndoWait = 256;    // ... after a wait for the stream
+
+bool is_free(const Block* block) {
+  return block != nullptr && block->state != Block::State::kUsed;
+}
+
+class Search {
+ public:
+  Search(const PageRange& range, std::uint64_t size, const GrowthView& view, Window* best)
+      : range_(range), size_(size), view_(view), best_(best) {
+    best_->cost = std::numeric_limits<double>::infinity();
+  }
+
+  // All windows worth looking at in the run that begins with `begin`.
+  void look_at_run(const Block* begin) {
+    std::uint64_t end = 0;
+    for (const Block* block = begin; is_free(block); block = block->next)
+      end = block->offset + block->size;
+    if (end - begin->offset < size_) return;
+    for (const Block* block = begin; is_free(block); block = block->next) {
+      const bool backed = block->state == Block::State::kFree;
+      if ((backed || block == begin) && block->offset + size_ <= end) consider(block->offset);
+      const std::uint64_t block_end = block->offset + block->size;
+      if (backed && block_end >= begin->offset + size_) {
+        // Ending where this block ends: begins inside unbacked addresses, at a slot.
+        const std::uint32_t slot = range_.slot_at(block_end - size_);
+        const std::uint64_t start = range_.address_of(slot);
+        if (start >= begin->offset && start < block->offset && !range_.is_backed(slot))
+          consider(start);
+      }
+    }
+  }
+
+ private:
+  void consider(std::uint64_t start) {
+    Window window{start, range_.slot_at(start), range_.slot_from(start + size_), 0};
+    ++visit_;
+    for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
+      window.cost += cost_of(slot, window);
+      if (window.cost >= best_->cost) return;
+    }
+    *best_ = window;
+  }
+
+  double cost_of(std::uint32_t slot, const Window& window) {
+    Page* page = range_.mapped(slot);
+    if (page == nullptr) return kNew;
+    if (range_.is_backed(slot)) return 0;
+    const bool first_time = page->seen != visit_stamp();
+    page->seen = visit_stamp();
+    if (first_time && can_leave(page, view_.epoch, range_, window)) return kReadopt;
+    return range_.mapping(slot).stamp <= view_.settled ? kUndo : kUndoWait;
+  }
+
+  // Unique over all searches: epochs grow, and no search looks at 2^32 windows.
+  std::uint64_t visit_stamp() const { return (view_.epoch << 32) + visit_; }
+
+  const PageRange& range_;
+  const std::uint64_t size_;
+  const GrowthView& view_;
+  Window* best_;
+  std::uint64_t visit_ = 0;
+};
+
+}  // namespace
+
+bool find_window(const PageRange& range, const BestFitHeap& blocks, std::uint64_t size,
+                 const GrowthView& view, Window* best) {
+  Search search(range, size, view, best);
+  std::uint64_t looked_up_to = 0;  // runs that begin below have been looked at
+  for (const Block* unbacked : blocks.unbacked()) {
+    if (unbacked->offset < looked_up_to) continue;
+    const Block* begin = unbacked;
+    while (is_free(begin->prev)) begin = begin->prev;
+    search.look_at_run(begin);
+    const Block* end = unbacked;
+    while (is_free(end)) {
+      looked_up_to = end->offset + end->size;
+      end = end->next;
+    }
+  }
+  return best->cost < std::numeric_limits<double>::infinity();
+}
+
+}  // namespace tenon

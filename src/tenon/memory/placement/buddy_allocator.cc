@@ -1,0 +1,37 @@
+#include "tenon/memory/placement/buddy_allocator.h"
+
+#include <bit>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/system/system_allocator.h"
+
+namespace tenon {
+namespace {
+
+BuddyConfig checked(std::uint64_t initial_pool_bytes, std::uint64_t max_pool_bytes) {
+  if (initial_pool_bytes == 0 || initial_pool_bytes > kMaxRequestBytes)
+    throw InvalidArgument(fmt::format("buddy: an initial pool of {} bytes is not from 1 to {}",
+                                      initial_pool_bytes, kMaxRequestBytes));
+  return {std::max(std::bit_ceil(initial_pool_bytes), BuddyPlacement::kMinBlockBytes),
+          max_pool_bytes};
+}
+
+DeviceAllocator& not_null(const std::unique_ptr<DeviceAllocator>& system) {
+  if (system == nullptr)
+    throw InvalidArgument("buddy: the system allocator is null; give one, for example system");
+  return *system;
+}
+
+}  // namespace
+
+BuddyAllocator::BuddyAllocator(std::unique_ptr<DeviceAllocator> system,
+                               std::uint64_t initial_pool_bytes, std::uint64_t max_pool_bytes,
+                               std::uint64_t limit_bytes)
+    : ChunkedAllocator(not_null(system).backend(), checked(initial_pool_bytes, max_pool_bytes),
+                       limit_bytes, std::move(system)) {}
+
+BuddyAllocator::BuddyAllocator(Backend& backend, BuddyConfig config, std::uint64_t limit_bytes)
+    : BuddyAllocator(std::make_unique<SystemAllocator>(backend), config.initial_pool_bytes,
+                     config.max_pool_bytes, limit_bytes) {}
+
+}  // namespace tenon

@@ -1,0 +1,89 @@
+// The policy `buddy`: binary buddies over chunks, one instance per stream.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/heap/buddy_heap.h"
+#include "tenon/memory/placement/chunked_allocator.h"
+
+namespace tenon {
+
+struct BuddyConfig {
+  std::uint64_t initial_pool_bytes = 64 * kMiB;        // size of a chunk, if that is enough
+  std::uint64_t max_pool_bytes = std::uint64_t{1} << 62;  // of all chunks of one stream
+};
+
+// Binary buddies. A chunk is a power of two: the initial pool size or, for larger requests,
+// the request rounded up; where the driver has no room for that, the smallest that would do.
+class BuddyPlacement {
+ public:
+  using Config = BuddyConfig;
+  using Handle = BuddyBlock*;
+  using Extent = BuddyBlock;
+  static constexpr std::uint64_t kMinBlockBytes = 256;
+
+  BuddyPlacement(const Config& config, Stream, StreamHeap&)
+      : config_(config), heap_(kMinBlockBytes) {}
+
+  static std::uint64_t offset_of(Handle block) { return block->offset; }
+  static std::uint64_t size_of(Handle block) { return block->size(); }
+  static Handle& link_of(Handle block) { return block->next; }  // in use: in no list
+
+  Handle place(std::uint64_t size) { return heap_.place(size); }
+  void release(Handle block) { heap_.release(block); }
+
+  std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {
+    const std::uint64_t least = heap_.rounded(size);
+    const std::uint64_t usual = std::max(config_.initial_pool_bytes, least);
+    const auto allowed = [&](std::uint64_t bytes) {
+      return held <= config_.max_pool_bytes && bytes <= config_.max_pool_bytes - held;
+    };
+    if (choice == 0 && allowed(usual)) return usual;
+    return choice <= 1 && allowed(least) ? least : 0;
+  }
+  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk) {
+    BuddyBlock* root = heap_.add_extent(offset, size);
+    root->owner = chunk;
+    return root;
+  }
+  static bool is_wholly_free(const Extent* root) { return BuddyHeap::is_wholly_free(root); }
+  void remove_chunk(Extent* root) { heap_.remove_extent(root); }
+  void note_refused() {}
+
+  template <typename Visit>
+  void for_each_block(Extent* root, Visit&& visit) const {
+    BuddyHeap::for_each_leaf(root, [&](BuddyBlock* block) {
+      visit(block, block->state == BuddyBlock::State::kUsed);
+    });
+  }
+  std::uint64_t largest_free() const { return heap_.largest_free(); }
+  void check_invariants() const { heap_.check_invariants(); }
+
+ private:
+  const Config config_;
+  BuddyHeap heap_;
+};
+
+// Buddies over chunks from a system allocator's device, and that allocator behind them: it serves,
+// unrounded, what would take the pool beyond its maximum or what the device has no chunk for.
+// Blocks are aligned to their own size, rounded up to a power of two, up to the device's alignment
+// (512 bytes and more on GPUs), and never less than to 256 bytes; metadata is out of line, so the
+// memory may be one that the host cannot touch. Bytes in use: stats().allocated_bytes.
+// Everything else is ChunkedAllocator's.
+class BuddyAllocator final : public ChunkedAllocator<BuddyPlacement> {
+ public:
+  // Pool sizes are rounded up to powers of two (initial) or taken as they are (maximum, 0: no pool,
+  // everything from the system allocator). Throws InvalidArgument for a null system allocator or an
+  // initial size of 0.
+  BuddyAllocator(std::unique_ptr<DeviceAllocator> system, std::uint64_t initial_pool_bytes,
+                 std::uint64_t max_pool_bytes, std::uint64_t limit_bytes = 0);
+  // The same over a SystemAllocator, with the policy's own sizes.
+  explicit BuddyAllocator(Backend& backend, BuddyConfig config = {}, std::uint64_t limit_bytes = 0);
+
+  std::string name() const override { return "buddy"; }
+};
+
+}  // namespace tenon

@@ -1,0 +1,66 @@
+#include "tenon/memory/placement/plan_allocator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/gpu/caching_allocator.h"
+
+namespace tenon {
+namespace {
+
+PlanConfig checked(const Plan* plan, Backend& backend) {
+  if (plan == nullptr)
+    throw InvalidArgument(
+        "plan: this policy needs a plan; make one from a recording (tenon replay does so from the "
+        "trace it replays)");
+  return {plan, plan->shared() ? std::make_shared<SharedRange>(backend, *plan) : nullptr};
+}
+
+}  // namespace
+
+PlanAllocator::PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes)
+    : ChunkedAllocator(
+          backend, checked(plan, backend), limit_bytes,
+          std::make_unique<CachingAllocator>(backend, CachingSettings{}, limit_bytes)) {}
+
+PlanReport PlanAllocator::report() const {
+  PlanReport sum;
+  for_each_locked_heap([&](const Heap& heap) {
+    const PlanReport& one = heap.placement.report();
+    sum.served += one.served;
+    sum.wrong_size += one.wrong_size;
+    sum.occupied += one.occupied;
+    sum.unplanned += one.unplanned;
+    sum.resynchronised += one.resynchronised;
+  });
+  return sum;
+}
+
+// With the blocks that heaps have placed in chunks of others in the segments of those.
+std::vector<SegmentInfo> PlanAllocator::snapshot() const {
+  std::vector<SegmentInfo> segments = ChunkedAllocator::snapshot();
+  const std::lock_guard growth(growth_mutex_);
+  for_each_locked_heap([&](const Heap& heap) {
+    if (heap.borrowed() == nullptr) return;
+    const auto base = reinterpret_cast<std::uintptr_t>(heap.borrowed()->segment.base);
+    const auto segment = std::find_if(segments.begin(), segments.end(),
+                                      [&](const SegmentInfo& s) { return s.address == base; });
+    if (segment == segments.end()) return;
+    heap.add_blocks(*heap.borrowed(), segment->blocks);
+    std::sort(segment->blocks.begin(), segment->blocks.end(),
+              [](const BlockInfo& x, const BlockInfo& y) { return x.address < y.address; });
+  });
+  return segments;
+}
+
+std::string PlanAllocator::report_text() const {
+  const PlanReport r = report();
+  return fmt::format(
+      "{} requests as planned; diverged: {} of another size, {} where an older block still lived; "
+      "{} not planned for; found again {} times",
+      r.served, r.wrong_size, r.occupied, r.unplanned, r.resynchronised);
+}
+
+}  // namespace tenon

@@ -1,0 +1,34 @@
+// The policy `plan`: offsets worked out from a recording, checked as they are used.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/memory/placement/chunked_allocator.h"
+#include "tenon/memory/placement/plan_placement.h"
+
+namespace tenon {
+
+// Serves each stream from one segment of exactly the planned size: a request costs a comparison
+// and a look at the few slots that its range was last used by. What the plan does not foresee
+// (another size, a block that lives too long, a stream that was not recorded) is noticed before
+// any two blocks overlap, counted, and served by a caching allocator over the same backend; the
+// program is followed and found again (PlanPlacement). Stream n of the plan is the device's
+// stream with id n. Where the plan lets streams share, there is one segment for all, and a
+// stream that takes over what another one has left is made to wait for it (SharedRange).
+// Everything else is ChunkedAllocator's.
+class PlanAllocator final : public ChunkedAllocator<PlanPlacement> {
+ public:
+  // Throws InvalidArgument for a null plan. `plan` must outlive the allocator.
+  PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0);
+
+  std::string name() const override { return "plan"; }
+
+  std::vector<SegmentInfo> snapshot() const override;
+
+  // Over all streams, since the start.
+  PlanReport report() const;
+  // In words, for a log: "35,000 of 35,283 requests as planned, 283 diverged (...)".
+  std::string report_text() const;
+};
+
+}  // namespace tenon

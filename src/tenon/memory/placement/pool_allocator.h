@@ -1,0 +1,78 @@
+// The policy `pool`: best fit, splitting and coalescing over growing chunks, one pool per stream.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tenon/base/align.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/placement/chunked_allocator.h"
+
+namespace tenon {
+
+struct PoolConfig {
+  std::uint64_t pool_bytes = 256 * kMiB;  // size of a chunk, unless a request needs more
+};
+
+// Best fit. Grows by max(pool size, 2 x request); where the driver has no room for that,
+// by the request alone. What is left of a block goes back to the heap if it is 256 bytes or more.
+class PoolPlacement {
+ public:
+  using Config = PoolConfig;
+  using Handle = Block*;
+  using Extent = Block;
+  static constexpr std::uint64_t kAlignment = 256;
+  static constexpr std::uint64_t kMinBlockBytes = 256;
+
+  PoolPlacement(const Config& config, Stream, StreamHeap&) : config_(config) {}
+
+  static std::uint64_t offset_of(Handle block) { return block->offset; }
+  static std::uint64_t size_of(Handle block) { return block->size; }
+  static Handle& link_of(Handle block) { return block->link; }
+
+  Handle place(std::uint64_t size) {
+    return heap_.place(align_up(size, kAlignment), 1, kMinBlockBytes);
+  }
+  void release(Handle block) { heap_.release(block); }
+
+  std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t) const {
+    const std::uint64_t rounded = align_up(size, kAlignment);
+    if (choice == 0)
+      return align_up(std::max(config_.pool_bytes, 2 * rounded), kAlignment);
+    return choice == 1 ? rounded : 0;
+  }
+  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk) {
+    Block* extent = heap_.add_extent(offset, size);
+    extent->owner = chunk;
+    return extent;
+  }
+  static bool is_wholly_free(const Extent* extent) {
+    return extent->state == Block::State::kFree && extent->next == nullptr;
+  }
+  void remove_chunk(Extent* extent) { heap_.remove_extent(extent); }
+  void note_refused() {}
+
+  template <typename Visit>
+  void for_each_block(Extent* extent, Visit&& visit) const {
+    BestFitHeap::for_each_in_extent(extent, [&](Block* block) {
+      visit(block, block->state == Block::State::kUsed);
+    });
+  }
+  std::uint64_t largest_free() const { return heap_.largest_free(); }
+  void check_invariants() const { heap_.check_invariants(); }
+
+ private:
+  const Config config_;
+  BestFitHeap heap_;
+};
+
+// MemoryPool's rules (memory_pool.h) in stream order over a Backend. Blocks are aligned to 256
+// bytes. Everything else is ChunkedAllocator's.
+class PoolAllocator final : public ChunkedAllocator<PoolPlacement> {
+ public:
+  explicit PoolAllocator(Backend& backend, PoolConfig config = {}, std::uint64_t limit_bytes = 0);
+  std::string name() const override { return "pool"; }
+};
+
+}  // namespace tenon

@@ -1,0 +1,156 @@
+#include "tenon/memory/placement/shared_range.h"
+
+#include <algorithm>
+#include <mutex>
+
+#include "tenon/base/check.h"
+
+namespace tenon {
+namespace {
+
+std::vector<std::uint64_t> borders_of(const Plan& plan) {
+  std::vector<std::uint64_t> borders = {0};
+  for (const auto& [id, stream] : plan.streams())
+    for (const PlanSlot& slot : stream.slots) {
+      borders.push_back(slot.offset);
+      borders.push_back(slot.offset + slot.size);
+    }
+  std::sort(borders.begin(), borders.end());
+  borders.erase(std::unique(borders.begin(), borders.end()), borders.end());
+  return borders;
+}
+
+}  // namespace
+
+SharedRange::SharedRange(Backend& backend, const Plan& plan)
+    : backend_(backend),
+      borders_(borders_of(plan)),
+      begins_(borders_.size()),
+      pieces_(borders_.size()) {
+  TENON_CHECK(borders_.size() < kNobody, "{} borders are too many", borders_.size());
+  begins_.insert(0);
+  pieces_[0].end = static_cast<std::uint32_t>(borders_.size() - 1);
+}
+
+SharedRange::Span SharedRange::span_of(std::uint64_t offset, std::uint64_t size) const {
+  const auto number = [&](std::uint64_t at) {
+    const auto found = std::lower_bound(borders_.begin(), borders_.end(), at);
+    TENON_CHECK(found != borders_.end() && *found == at, "no slot of the plan ends at {}", at);
+    return static_cast<std::uint32_t>(found - borders_.begin());
+  };
+  return {number(offset), number(offset + size)};
+}
+
+Completion& SharedRange::of(Stream stream) {
+  if (stream.id >= streams_.size()) [[unlikely]]
+    streams_.resize(stream.id + 1);
+  if (streams_[stream.id] == nullptr) [[unlikely]]
+    streams_[stream.id] = std::make_unique<Completion>(backend_, stream);
+  return *streams_[stream.id];
+}
+
+// Where the piece begins that the border is in, or begins.
+std::size_t SharedRange::piece_with(std::uint32_t border) const {
+  return begins_.contains(border) ? border : begins_.at_most(border);
+}
+
+bool SharedRange::claim(Span span, Stream stream, std::uint64_t generation) {
+  const std::lock_guard lock(lock_);
+  if (closed_ || generation != generation_.load(std::memory_order_relaxed)) return false;
+  Piece& piece = pieces_[span.begin];
+  const bool is_one = begins_.contains(span.begin) && piece.end == span.end;
+  if (!is_one || piece.in_use || piece.stream != stream.id) {
+    bool left_by_others = false;
+    if (!is_free(span, stream, left_by_others)) return false;
+    of(stream);
+    if (left_by_others) wait_for_others(span, stream);
+    make_one_piece(span);
+  }
+  piece = {0, true, stream.id, span.end};
+  ++in_use_;
+  return true;
+}
+
+bool SharedRange::is_free(Span span, Stream stream, bool& left_by_others) const {
+  for (std::size_t at = piece_with(span.begin); at < span.end; at = pieces_[at].end) {
+    const Piece& piece = pieces_[at];
+    if (piece.in_use) return false;
+    left_by_others |= !piece.is_for(stream.id);
+  }
+  return true;
+}
+
+void SharedRange::wait_for_others(Span span, Stream stream) {
+  for (std::size_t at = piece_with(span.begin); at < span.end; at = pieces_[at].end) {
+    const Piece& left = pieces_[at];
+    if (left.is_for(stream.id)) continue;
+    Completion& leaving = *streams_[left.stream];
+    leaving.poll();
+    leaving.order_before(stream, left.number);
+  }
+}
+
+// Cuts the pieces that reach out of the span, and lets those inside it become the one that begins
+// it; what that one says is the caller's to write.
+void SharedRange::make_one_piece(Span span) {
+  const std::size_t first = piece_with(span.begin);
+  std::size_t last = first;
+  for (std::size_t at = pieces_[first].end; at < span.end; at = pieces_[at].end) {
+    begins_.erase(at);
+    last = at;
+  }
+  if (pieces_[last].end != span.end) {
+    pieces_[span.end] = pieces_[last];
+    begins_.insert(span.end);
+  }
+  if (first != span.begin) {
+    pieces_[first].end = span.begin;
+    begins_.insert(span.begin);
+  }
+}
+
+void SharedRange::give_back(Span span, Stream stream) {
+  const std::lock_guard lock(lock_);
+  pieces_[span.begin] = {streams_[stream.id]->advance(), false, stream.id, span.end};
+  --in_use_;
+}
+
+void SharedRange::bring(Chunk* chunk) {
+  const std::lock_guard lock(lock_);
+  chunk_ = chunk;
+  ++generation_;
+}
+
+bool SharedRange::close_if_free() {
+  const std::lock_guard lock(lock_);
+  closed_ = in_use_ == 0;
+  return closed_;
+}
+
+// The driver waits for all work before it takes memory back, so nobody is waited for any more.
+void SharedRange::take_away() {
+  const std::lock_guard lock(lock_);
+  closed_ = false;
+  chunk_ = nullptr;
+  ++generation_;
+  for (std::size_t at = begins_.above(0); at != OrderedBits::kNone; at = begins_.above(at))
+    begins_.erase(at);
+  pieces_[0] = {0, false, kNobody, static_cast<std::uint32_t>(borders_.size() - 1)};
+}
+
+void SharedRange::check_invariants() const {
+  const std::lock_guard lock(lock_);
+  TENON_CHECK(begins_.contains(0), "the range has no first piece");
+  std::size_t in_use = 0;
+  for (std::size_t at = 0; at + 1 < borders_.size(); at = pieces_[at].end) {
+    const Piece& piece = pieces_[at];
+    TENON_CHECK(piece.end > at && piece.end == std::min(begins_.above(at), borders_.size() - 1),
+                "a piece at {} ends where no other begins", borders_[at]);
+    TENON_CHECK(!piece.in_use || piece.stream != kNobody, "nobody uses a piece at {}",
+                borders_[at]);
+    in_use += piece.in_use ? 1 : 0;
+  }
+  TENON_CHECK(in_use == in_use_, "{} pieces in use, counted {}", in_use, in_use_);
+}
+
+}  // namespace tenon

@@ -1,0 +1,354 @@
+// Every policy while memory for its own bookkeeping runs out: the n-th allocation fails, for every
+// n of a schedule. Afterwards the books balance, the allocator serves again, and no lock is held.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tenon/base/align.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/base/random.h"
+#include "tenon/device/sim/sim_backend.h"
+#include "tenon/heap/plan.h"
+#include "tenon/memory/gpu/pinned_allocator.h"
+#include "tenon/memory/policies.h"
+#include "tenon/memory/gpu/private_pool.h"
+
+// The C library's allocator under names of its own, so that this program can refuse requests.
+extern "C" {
+void* __libc_malloc(std::size_t);
+void* __libc_memalign(std::size_t, std::size_t);
+}
+
+namespace {
+
+// Requests of the threads that take part (t_counted), numbered from 1.
+std::atomic<std::uint64_t> g_requests{0};
+std::atomic<std::uint64_t> g_first_refused{0};  // 0: none
+std::atomic<std::uint64_t> g_last_refused{0};
+thread_local bool t_counted = false;
+
+bool is_refused() {
+  if (!t_counted) return false;
+  const std::uint64_t number = g_requests.fetch_add(1, std::memory_order_relaxed) + 1;
+  return number >= g_first_refused.load(std::memory_order_relaxed) &&
+         number <= g_last_refused.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kCanRefuse = false;  // the sanitizer has its own allocator
+#else
+constexpr bool kCanRefuse = true;
+extern "C" void* malloc(std::size_t size) {
+  return is_refused() ? nullptr : __libc_malloc(size);
+}
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  return is_refused() ? nullptr : __libc_memalign(alignment, size);
+}
+extern "C" int posix_memalign(void** out, std::size_t alignment, std::size_t size) {
+  *out = is_refused() ? nullptr : __libc_memalign(alignment, size);
+  return *out == nullptr ? ENOMEM : 0;
+}
+#endif
+
+namespace tenon {
+namespace {
+
+class Counted {
+ public:
+  explicit Counted(bool counted = true) : before_(std::exchange(t_counted, counted)) {}
+  ~Counted() { t_counted = before_; }
+
+ private:
+  const bool before_;
+};
+
+void refuse(std::uint64_t first, std::uint64_t last) {
+  g_requests = 0;
+  g_first_refused = first;
+  g_last_refused = last;
+}
+void refuse_nothing() { refuse(1, 0); }
+
+// The simulated device, whose own bookkeeping is not the subject: its requests are all served.
+class SparedBackend final : public Backend {
+  template <typename Call>
+  static auto spared(Call&& call) {
+    const Counted uncounted(false);
+    return call();
+  }
+
+ public:
+  explicit SparedBackend(Backend& device) : device_(device) {}
+
+  Device device() const override { return device_.device(); }
+  std::string description() const override { return device_.description(); }
+  const BackendLimits& limits() const override { return device_.limits(); }
+  BackendMemory memory() const override { return spared([&] { return device_.memory(); }); }
+  std::uint64_t total_bytes() const override { return device_.total_bytes(); }
+  std::optional<Segment> allocate_segment(std::uint64_t size, MemoryKind kind) override {
+    return spared([&] { return device_.allocate_segment(size, kind); });
+  }
+  void free_segment(const Segment& segment) override {
+    spared([&] { device_.free_segment(segment); });
+  }
+  std::optional<AddressRange> reserve_address(std::uint64_t size) override {
+    return spared([&] { return device_.reserve_address(size); });
+  }
+  void release_address(AddressRange range) override {
+    spared([&] { device_.release_address(range); });
+  }
+  std::optional<PageHandle> create_pages(std::uint64_t size) override {
+    return spared([&] { return device_.create_pages(size); });
+  }
+  void release_pages(PageHandle pages) override { spared([&] { device_.release_pages(pages); }); }
+  bool map(std::uintptr_t address, PageHandle pages) override {
+    return spared([&] { return device_.map(address, pages); });
+  }
+  bool set_access(std::uintptr_t address, std::uint64_t size) override {
+    return spared([&] { return device_.set_access(address, size); });
+  }
+  void unmap(std::uintptr_t address, PageHandle pages) override {
+    spared([&] { device_.unmap(address, pages); });
+  }
+  void copy(void* dest, const void* src, std::uint64_t size, Stream stream) override {
+    spared([&] { device_.copy(dest, src, size, stream); });
+  }
+  void fill(void* dest, std::uint8_t value, std::uint64_t size, Stream stream) override {
+    spared([&] { device_.fill(dest, value, size, stream); });
+  }
+  Stream create_stream() override { return spared([&] { return device_.create_stream(); }); }
+  void destroy_stream(Stream stream) override { spared([&] { device_.destroy_stream(stream); }); }
+  Event record(Stream stream) override { return spared([&] { return device_.record(stream); }); }
+  bool query(Event event) override { return spared([&] { return device_.query(event); }); }
+  void wait(Event event) override { spared([&] { device_.wait(event); }); }
+  void stream_wait(Stream stream, Event event) override {
+    spared([&] { device_.stream_wait(stream, event); });
+  }
+  void destroy_event(Event event) override { spared([&] { device_.destroy_event(event); }); }
+  void synchronize(Stream stream) override { spared([&] { device_.synchronize(stream); }); }
+  void synchronize() override { spared([&] { device_.synchronize(); }); }
+  DriverLedger ledger() const override { return device_.ledger(); }
+
+ private:
+  Backend& device_;
+};
+
+constexpr int kThreads = 4;
+constexpr int kSteps = 160;
+
+struct Subject {
+  explicit Subject(const std::string& policy, const Plan* plan = nullptr) : spared(device) {
+    PolicyOptions options;
+    options.plan = plan;
+    if (policy == "pinned")
+      allocator = std::make_unique<PinnedAllocator>(spared);
+    else if (policy == "private pool")
+      allocator = std::make_unique<PrivatePool>(spared);
+    else
+      allocator = make_policy(policy, spared, options);
+    for (Stream& stream : streams) stream = device.create_stream();
+  }
+
+  static SimOptions sim_options() {
+    SimOptions options;
+    options.capacity_bytes = 2 * kGiB;
+    options.lag_ns = 20'000;
+    return options;
+  }
+
+  SimBackend device{sim_options()};
+  SparedBackend spared;
+  Stream streams[kThreads + 1];
+  std::unique_ptr<DeviceAllocator> allocator;
+};
+
+// The requests of a schedule, by stream, while they are being recorded.
+std::map<std::uint32_t, std::vector<PlanSlot>>* g_recorded = nullptr;
+
+// One thread's share of a schedule: requests of many sizes on its stream and now and then on
+// another, uses on another stream, frees in any order, and memory given back.
+std::uint64_t run_steps(Subject& subject, int thread, std::vector<DataPtr>& live, bool* freed) {
+  DeviceAllocator& allocator = *subject.allocator;
+  Random random(static_cast<std::uint64_t>(31 + thread));
+  std::uint64_t refused = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    const Stream stream = subject.streams[random.chance(0.8) ? thread : kThreads];
+    const std::uint64_t size = random.between(1, std::uint64_t{1} << random.between(8, 25));
+    const bool allocates = live.size() < 2 || (live.size() < 40 && random.chance(0.55));
+    const std::size_t which = live.empty() ? 0 : random.below(live.size());
+    const bool lends = random.chance(0.15);
+    const bool gives_back = random.chance(0.02);
+    if (!allocates) {
+      std::swap(live[which], live.back());
+      const std::uint64_t before = g_requests;
+      {
+        const Counted counted;
+        live.pop_back();  // a destructor that throws ends the program
+      }
+      *freed = *freed || g_requests != before;
+      continue;
+    }
+    if (g_recorded != nullptr) {
+      std::vector<PlanSlot>& slots = (*g_recorded)[stream.id];
+      slots.push_back({slots.size() % 8 * 32 * kMiB, align_up(size, 512)});
+    }
+    try {
+      const Counted counted;
+      DataPtr block = allocator.allocate_on(size, stream);
+      {
+        const Counted uncounted(false);
+        live.push_back(std::move(block));
+      }
+      if (lends) allocator.record_stream(live.back(), subject.streams[(thread + 1) % kThreads]);
+      if (gives_back) allocator.empty_cache();
+    } catch (const std::bad_alloc&) {
+      ++refused;
+    } catch (const InvalidArgument&) {  // a policy that knows no record_stream
+    }
+  }
+  return refused;
+}
+
+void check_whole(Subject& subject, std::size_t live) {
+  DeviceAllocator& allocator = *subject.allocator;
+  ASSERT_NO_THROW(allocator.check_invariants());
+  ASSERT_EQ(allocator.stats().allocation[0].current, static_cast<std::int64_t>(live));
+  for (const Stream stream : subject.streams)
+    ASSERT_NO_THROW(allocator.allocate_on(3 * kMiB, stream));
+  ASSERT_NO_THROW(allocator.check_invariants());
+}
+
+// A plan of what the first thread's schedule requests. Some places are still in use when their
+// turn comes, so that the plan is kept and left.
+const Plan& plan_of_schedule() {
+  static const Plan plan = [] {
+    std::map<std::uint32_t, std::vector<PlanSlot>> recorded;
+    Subject subject("system");
+    std::vector<DataPtr> live;
+    bool freed = false;
+    g_recorded = &recorded;
+    run_steps(subject, 0, live, &freed);
+    g_recorded = nullptr;
+    Plan made(512);
+    for (auto& [stream, slots] : recorded) made.set_stream(stream, slots);
+    return made;
+  }();
+  return plan;
+}
+
+class FailingMemory : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  }
+};
+
+TEST_P(FailingMemory, AnySingleRequestMayBeRefused) {
+  std::uint64_t requests = 0;
+  {
+    Subject subject(GetParam(), &plan_of_schedule());
+    std::vector<DataPtr> live;
+    bool freed = false;
+    refuse_nothing();
+    run_steps(subject, 0, live, &freed);
+    requests = g_requests;
+  }
+  ASSERT_GT(requests, 0u);
+  std::uint64_t refused = 0;
+  const std::uint64_t all = requests + requests / 4;  // a refusal may lead to more requests
+  for (std::uint64_t n = 1; n <= all; ++n) {
+    SCOPED_TRACE("request " + std::to_string(n) + " is refused");
+    Subject subject(GetParam(), &plan_of_schedule());
+    std::vector<DataPtr> live;
+    bool freed = false;
+    refuse(n, n);
+    refused += run_steps(subject, 0, live, &freed);
+    refuse_nothing();
+    check_whole(subject, live.size());
+    if (HasFatalFailure()) return;
+    live.clear();
+    subject.allocator->empty_cache();
+    ASSERT_EQ(subject.allocator->reserved_bytes(), subject.device.used_bytes());
+    subject.allocator.reset();
+    ASSERT_EQ(subject.device.used_bytes(), 0u) << "driver memory leaked";
+  }
+  EXPECT_GT(refused, requests / 2) << "the refusals do not reach the allocator";
+}
+
+// All requests from the n-th on, until the schedule ends: frees go on all the same.
+TEST_P(FailingMemory, AllRequestsMayBeRefusedFromSomeMomentOn) {
+  for (std::uint64_t n = 1; n <= 60; n += n < 8 ? 1 : 4) {
+    SCOPED_TRACE("requests from " + std::to_string(n) + " on are refused");
+    Subject subject(GetParam(), &plan_of_schedule());
+    std::vector<DataPtr> live;
+    bool freed = false;
+    refuse(n, UINT64_MAX);
+    run_steps(subject, 0, live, &freed);
+    {
+      const Counted counted;
+      live.clear();
+    }
+    refuse_nothing();
+    check_whole(subject, 0);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(FailingMemory, AFreeAllocatesNothing) {
+  Subject subject(GetParam(), &plan_of_schedule());
+  std::vector<DataPtr> live;
+  bool freed = false;
+  refuse_nothing();
+  for (int round = 0; round < 4; ++round) run_steps(subject, 0, live, &freed);
+  EXPECT_FALSE(freed);
+}
+
+TEST_P(FailingMemory, FourThreadsMayBeRefusedAnything) {
+  for (std::uint64_t n = 1; n <= 120; n += 1 + n / 12) {
+    SCOPED_TRACE("requests " + std::to_string(n) + " to " + std::to_string(2 * n) +
+                 " are refused");
+    Subject subject(GetParam(), &plan_of_schedule());
+    std::vector<DataPtr> live[kThreads];
+    refuse(n, 2 * n);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t)
+      threads.emplace_back([&, t] {
+        bool freed = false;
+        run_steps(subject, t, live[t], &freed);
+      });
+    for (std::thread& thread : threads) thread.join();
+    refuse_nothing();
+    std::size_t blocks = 0;
+    for (const auto& each : live) blocks += each.size();
+    check_whole(subject, blocks);
+    if (HasFatalFailure()) return;
+    for (auto& each : live) each.clear();
+    subject.allocator->empty_cache();
+    ASSERT_EQ(subject.allocator->reserved_bytes(), subject.device.used_bytes());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, FailingMemory,
+                         ::testing::Values("caching", "expandable", "stitched", "private pool",
+                                           "pinned", "pool", "buddy", "arena", "plan", "unified",
+                                           "system"),
+                         [](const auto& which) {
+                           std::string name = which.param;
+                           for (char& c : name)
+                             if (c == ' ') c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace tenon
