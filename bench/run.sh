@@ -40,6 +40,9 @@ bench_gradients|chains of additions and small steps, forward and backward, besid
 bench_training|training steps, peak memory and losses, beside libtorch where it is installed
 PROGRAMS
 
+title "tenon explain beside Mosaic and memory_viz, where they are installed"
+python3 bench/lab_peers/compare.py "$build/tenon" || status=1
+
 title "Fashion-MNIST: the cnn, five epochs (wanted: 91 % of the test images)"
 "$build/tenon" train fashion-mnist --model cnn --epochs 5 || status=1
 

@@ -83,29 +83,5 @@ TEST(PlanCommand, RefusesBadInputWithOneLine) {
             2);
 }
 
-TEST(AdviseCommand, PrintsALineToPasteAndItsFigures) {
-  const std::string trace = shipped("traces/gnn_sampled.csv.zst");
-  const Outcome text = tenon_command("advise --effort 0.05 " + trace);
-  EXPECT_EQ(text.status, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("export PYTORCH_CUDA_ALLOC_CONF="));
-  EXPECT_THAT(text.out, HasSubstr("stitched"));
-  const auto json =
-      nlohmann::json::parse(tenon_command("advise --json --effort 0.05 " + trace).out);
-  EXPECT_LE(json["reserved_peak_bytes"], json["expandable"]["reserved_peak_bytes"]);
-  EXPECT_LE(json["min_capacity_bytes"], json["expandable"]["min_capacity_bytes"]);
-  EXPECT_EQ(json["line"], "export PYTORCH_CUDA_ALLOC_CONF=" + json["conf"].get<std::string>());
-}
-
-TEST(AdviseCommand, SaysByHowMuchTheProgramIsTooLarge) {
-  const std::string arguments =
-      "advise --effort 0.05 --capacity 2GiB " + shipped("traces/gnn_sampled.csv.zst");
-  const Outcome text = tenon_command(arguments);
-  EXPECT_EQ(text.status, 0);
-  EXPECT_THAT(text.out, HasSubstr("nothing helps"));
-  const auto json = nlohmann::json::parse(tenon_command(arguments + " --json").out);
-  EXPECT_EQ(json["helps"], false);
-  EXPECT_EQ(json["missing_bytes"], json["live_peak_bytes"].get<std::uint64_t>() - (2ull << 30));
-}
-
 }  // namespace
 }  // namespace tenon

@@ -7,6 +7,9 @@
 
 #include "lab/traces.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/advice/conf_choice.h"
+#include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/capacity.h"
 #include "tenon/memory/caching/settings.h"
 #include "tenon/trace/load.h"
@@ -14,11 +17,13 @@
 namespace tenon {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 AdviceOptions quick() {
   AdviceOptions options;
-  options.effort = 0.05;
+  options.effort = 0.2;
   return options;
 }
 
@@ -29,10 +34,10 @@ Workload recorded(const std::string& name) {
 
 TEST(ConfChoices, AreAllAcceptedAndDistinct) {
   std::set<std::string> seen;
-  for (const ConfChoice& choice : coarse_choices()) {
+  for (const ConfChoice& choice : coarse_choices({2, 11})) {
     EXPECT_NO_THROW(parse_caching_settings(choice.text())) << choice.text();
     EXPECT_TRUE(seen.insert(choice.text()).second) << choice.text();
-    for (const ConfChoice& other : neighbours_of(choice)) {
+    for (const ConfChoice& other : neighbours_of(choice, {2, 11})) {
       EXPECT_NO_THROW(parse_caching_settings(other.text())) << other.text();
       EXPECT_NE(other.text(), choice.text());
     }
@@ -40,22 +45,110 @@ TEST(ConfChoices, AreAllAcceptedAndDistinct) {
   EXPECT_THAT(ConfChoice{}.text(), IsEmpty());
 }
 
-TEST(Advise, IsAtLeastAsGoodAsPyTorchsOwnChoicesAndCanBeMadeAgain) {
+TEST(ConfChoices, HaveOnlyWhatAVersionAccepts) {
+  const std::size_t all = coarse_choices({2, 11}).size();
+  std::size_t last = 0;
+  for (const TorchVersion version : {TorchVersion{2, 0}, {2, 1}, {2, 11}}) {
+    const std::vector<ConfChoice> choices = coarse_choices(version);
+    EXPECT_GT(choices.size(), last);
+    last = choices.size();
+    for (const ConfChoice& choice : choices)
+      for (const ConfChoice& other : neighbours_of(choice, version))
+        EXPECT_TRUE(accepts(version, other.text())) << other.text();
+  }
+  EXPECT_EQ(last, all);
+}
+
+TEST(TorchSettings, KnowEveryKeyOfTheParser) {
+  for (const TorchSetting& setting : torch_settings())
+    try {
+      parse_caching_settings(std::string(setting.key) + ":nonsense");
+      ADD_FAILURE() << setting.key;
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), Not(HasSubstr("is no allocator setting")));
+    }
+  try {
+    parse_caching_settings("nonsense:1");
+  } catch (const InvalidArgument& error) {
+    const std::string known = error.what();
+    EXPECT_EQ(static_cast<std::size_t>(std::count(known.begin(), known.end(), ',')) + 1,
+              torch_settings().size());
+  }
+}
+
+TEST(TorchSettings, CompareVersionsAsNumbers) {
+  EXPECT_LT(parse_torch_version("2.9.1"), parse_torch_version("2.10.0+cu124"));
+  EXPECT_TRUE(accepts({2, 1}, "expandable_segments:True,roundup_power2_divisions:[1:2,>:4]"));
+  EXPECT_FALSE(accepts({2, 10}, "large_segment_size_mb:40"));
+  EXPECT_FALSE(accepts({2, 11}, "no_such_key:1"));
+  EXPECT_THAT(fidelity_note("garbage_collection_threshold:0.8"), HasSubstr("approximate"));
+  EXPECT_THAT(fidelity_note("expandable_segments:True"), IsEmpty());
+}
+
+TEST(RecordedSettings, ReadTheTextOrTheValues) {
+  Snapshot snapshot;
+  EXPECT_FALSE(recorded_settings(snapshot).known);
+  snapshot.settings = {{"PYTORCH_CUDA_ALLOC_CONF", ""},
+                       {"max_split_size", "268435456"},
+                       {"expandable_segments", "False"},
+                       {"roundup_power2_divisions", "{1: 0, 2: 8, 4: 8}"}};
+  EXPECT_EQ(recorded_settings(snapshot).conf,
+            "max_split_size_mb:256,roundup_power2_divisions:[1:0,2:8,4:8]");
+  snapshot.settings[0].second = "expandable_segments:True";
+  EXPECT_EQ(recorded_settings(snapshot).conf, "expandable_segments:True");
+  snapshot.settings[0].second = "from_the_future:1";
+  const RecordedSettings unknown = recorded_settings(snapshot);
+  EXPECT_FALSE(unknown.known);
+  EXPECT_THAT(unknown.warning, HasSubstr("from_the_future"));
+  EXPECT_THAT(unknown.conf, IsEmpty());
+}
+
+TEST(RecordedSettings, KnowExpandableSegmentsWhenTheyAreSeen) {
+  Snapshot snapshot;
+  snapshot.segments.push_back({.total_bytes = kMiB, .expandable = true});
+  EXPECT_EQ(recorded_settings(snapshot).conf, "expandable_segments:True");
+}
+
+TEST(RecordedSettings, FindTheReservedPeakByUndoingTheMarks) {
+  Snapshot snapshot;
+  snapshot.segments.push_back({.total_bytes = 20 * kMiB});
+  Trace trace;
+  const auto mark = [&](MarkKind kind, std::uint64_t mib) {
+    TraceMark made;
+    made.kind = kind;
+    made.size_bytes = mib * kMiB;
+    trace.marks.push_back(made);
+  };
+  EXPECT_EQ(recorded_reserved_peak(snapshot, trace), 20 * kMiB);
+  mark(MarkKind::kSegmentAlloc, 30);  // before it: 10
+  mark(MarkKind::kSegmentFree, 40);   // before it: 60
+  mark(MarkKind::kSegmentMap, 5);
+  mark(MarkKind::kSegmentUnmap, 5);
+  EXPECT_EQ(recorded_reserved_peak(snapshot, trace), 60 * kMiB);
+}
+
+TEST(Advise, IsNotWorseThanTheRecordingAndCanBeMadeAgain) {
   const Workload workload = recorded("gnn_sampled");
-  const Advice advice = advise(workload, quick());
-  EXPECT_TRUE(advice.best_in_both);
-  EXPECT_LE(advice.best.reserved_peak_bytes,
-            std::min(advice.default_settings.reserved_peak_bytes,
-                     advice.expandable.reserved_peak_bytes));
-  EXPECT_LE(*advice.best.min_capacity_bytes,
-            std::min(*advice.default_settings.min_capacity_bytes,
-                     *advice.expandable.min_capacity_bytes));
-  ReplaySetup setup;
-  setup.policy = advice.best.policy;
-  setup.options.conf = advice.best.conf;
-  EXPECT_EQ(replay(workload, setup).reserved_peak_bytes, advice.best.reserved_peak_bytes);
-  EXPECT_EQ(find_min_capacity(workload, setup, advice.best.reserved_peak_bytes),
-            advice.best.min_capacity_bytes);
+  for (const char* conf : {"", "expandable_segments:True", "max_split_size_mb:64"}) {
+    const Advice advice = tenon::advise({{&workload, conf, true, std::nullopt, ""}}, quick());
+    const AdviceFigures& best = advice.best.programs[0];
+    EXPECT_LE(best.reserved_peak_bytes, advice.recorded.programs[0].reserved_peak_bytes);
+    EXPECT_LE(best.min_capacity_bytes, advice.recorded.programs[0].min_capacity_bytes);
+    ReplaySetup setup;
+    setup.policy = "caching";
+    setup.options.conf = advice.best.conf;
+    const ReplayFigures again = replay(workload, setup);
+    EXPECT_EQ(again.reserved_peak_bytes, best.reserved_peak_bytes);
+    EXPECT_EQ(again.ledger.stall_ns, best.driver_stall_ns);
+    EXPECT_EQ(find_min_capacity(workload, setup, best.reserved_peak_bytes),
+              best.min_capacity_bytes);
+  }
+}
+
+TEST(Advise, ReservesNoMoreThanPyTorchDidWhenItWasRecorded) {
+  const Workload workload = recorded("gnn_sampled");
+  const Advice advice = tenon::advise({{&workload, "", true, kGiB, ""}}, quick());
+  EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingNeeded) << "no settings reserve 1 GiB here";
 }
 
 TEST(Advise, DoesNotDependOnTheNumberOfThreads) {
@@ -66,36 +159,38 @@ TEST(Advise, DoesNotDependOnTheNumberOfThreads) {
   options.threads = 3;
   const Advice together = advise(workload, options);
   EXPECT_EQ(alone.best.conf, together.best.conf);
-  EXPECT_EQ(alone.least_reserved.conf, together.least_reserved.conf);
   EXPECT_EQ(alone.settings_tried, together.settings_tried);
 }
 
 TEST(Advise, SaysWhenTheProgramItselfIsTooLarge) {
   const Workload workload(testing::random_trace(4, 1000));
   AdviceOptions options = quick();
+  options.outside = OutsideMemory{};
   options.capacity_bytes = workload.live_peak_bytes() - 1;
-  const Advice advice = advise(workload, options);
-  EXPECT_TRUE(advice.hopeless());
-  EXPECT_FALSE(advice.best.fits.value_or(true));
+  EXPECT_EQ(advise(workload, options).outcome, AdviceOutcome::kHopeless);
+  options.outside = OutsideMemory{};
   options.capacity_bytes = workload.live_peak_bytes() * 4 + 64 * kMiB;
-  const Advice roomy = advise(workload, options);
-  EXPECT_FALSE(roomy.hopeless());
-  EXPECT_TRUE(roomy.best.fits.value_or(false));
+  EXPECT_EQ(advise(workload, options).outcome,
+            AdviceOutcome::kNothingNeeded);
 }
 
-TEST(Advise, PutsWhatFitsFirst) {
+TEST(Advise, FindsNothingThatFitsJustAboveTheLivePeak) {
   const Workload workload = recorded("gnn_sampled");
-  const Advice free = advise(workload, quick());
   AdviceOptions options = quick();
-  options.capacity_bytes = *free.expandable.min_capacity_bytes;
-  const Advice limited = advise(workload, options);
-  EXPECT_FALSE(limited.default_settings.fits.value_or(true));
-  EXPECT_TRUE(limited.best.fits.value_or(false));
+  options.outside = OutsideMemory{};
+  options.capacity_bytes = workload.live_peak_bytes();
+  const Advice advice = tenon::advise(workload, options);
+  EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingFits);
+  EXPECT_FALSE(advice.best.fits());
+  EXPECT_LE(advice.best.at_worst().min_capacity_bytes,
+            advice.recorded.at_worst().min_capacity_bytes);
 }
 
 TEST(Advise, TakesAProgramWithoutEvents) {
-  const Advice advice = advise(Workload(testing::TraceMaker().make()), quick());
-  EXPECT_EQ(advice.best.reserved_peak_bytes, 0u);
+  const Workload workload(testing::TraceMaker().make());
+  const Advice advice = tenon::advise(workload, quick());
+  EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingNeeded);
+  EXPECT_EQ(advice.best.at_worst().reserved_peak_bytes, 0u);
 }
 
 }  // namespace

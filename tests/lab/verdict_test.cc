@@ -179,7 +179,7 @@ TEST(VerdictTest, SaysThatNothingIsNeededWhereNothingFailed) {
 TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
   const Explanation still = explained(pickled::snapshot(
       {segment(0, 0, 4096, {block(0, 4096, "active_allocated")})}, {}));
-  ASSERT_THAT(still.devices.at(0).verdict.cannot_tell, SizeIs(2));
+  ASSERT_THAT(still.devices.at(0).verdict.cannot_tell, SizeIs(1));
   EXPECT_THAT(still.devices[0].verdict.cannot_tell[0], HasSubstr("holds no history"));
   const Explanation bare = explained(
       pickled::snapshot({}, {{entry("alloc", 1, 512, 1), entry("alloc", 1024, 512, 2)}}));

@@ -1,9 +1,11 @@
 #include "tenon/memory/caching/settings.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "tenon/base/align.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -21,17 +23,37 @@ TEST(CachingSettings, AreTheDefaultsWhenNothingIsSaid) {
 
 TEST(CachingSettings, ReadEveryKey) {
   const CachingSettings s = parse_caching_settings(
-      "max_split_size_mb:128, max_non_split_rounding_mb:32,large_segment_size_mb:40,"
+      "max_split_size_mb:128, max_non_split_rounding_mb:48,large_segment_size_mb:40,"
       "garbage_collection_threshold:0.8,per_process_memory_fraction:0.5,expandable_segments:True,"
       "backend:native,release_lock_on_cudamalloc:False,pinned_use_cuda_host_register:True,"
       "pinned_num_register_threads:8,pinned_use_background_threads:True,"
       "pinned_reserve_segment_size_mb:0,graph_capture_record_stream_reuse:True");
   EXPECT_EQ(s.max_split_size, 128 * kMiB);
-  EXPECT_EQ(s.max_non_split_rounding, 32 * kMiB);
+  EXPECT_EQ(s.max_non_split_rounding, 48 * kMiB);
   EXPECT_EQ(s.large_segment_size, 40 * kMiB);
   EXPECT_EQ(s.garbage_collection_threshold, 0.8);
   EXPECT_EQ(s.per_process_memory_fraction, 0.5);
   EXPECT_TRUE(s.expandable_segments);
+}
+
+TEST(CachingSettings, OversizeRoundingFollowsTheLargeSegment) {
+  EXPECT_EQ(parse_caching_settings("").max_non_split_rounding, 20 * kMiB);
+  EXPECT_EQ(parse_caching_settings("large_segment_size_mb:12").max_non_split_rounding, 12 * kMiB);
+  EXPECT_EQ(parse_caching_settings("max_non_split_rounding_mb:64,large_segment_size_mb:40")
+                .max_non_split_rounding,
+            64 * kMiB);
+  EXPECT_EQ(parse_caching_settings("max_split_size_mb:12,large_segment_size_mb:12").max_split_size,
+            12 * kMiB);
+}
+
+TEST(CachingSettings, NeverRoundASizeDown) {
+  for (int power = 0; power <= 54; ++power) {
+    const CachingSettings s =
+        parse_caching_settings(fmt::format("roundup_power2_divisions:{}", 1ull << power));
+    for (const std::uint64_t size : {std::uint64_t{1}, 513 * kKiB, 3 * kMiB + 1, 5 * kGiB + 7,
+                                     2 * kTiB - 1, kMaxRequestBytes})
+      EXPECT_GE(s.round_size(size), size) << power;
+  }
 }
 
 TEST(CachingSettings, RoundToDivisionsOfPowersOfTwo) {
@@ -86,6 +108,15 @@ INSTANTIATE_TEST_SUITE_P(
                       std::pair{"garbage_collection_threshold:0", "garbage_collection_threshold"},
                       std::pair{"expandable_segments:maybe", "True or False"},
                       std::pair{"roundup_power2_divisions:3", "power of two"},
+                      std::pair{"roundup_power2_divisions:36028797018963968", "2^54"},
+                      std::pair{"roundup_power2_divisions:9223372036854775808", "2^54"},
+                      std::pair{"roundup_power2_divisions:[256:36028797018963968]", "2^54"},
+                      std::pair{"roundup_power2_divisions:[256:1,>:72057594037927936]", "2^54"},
+                      std::pair{"large_segment_size_mb:10", "11 or more"},
+                      std::pair{"max_split_size_mb:32,large_segment_size_mb:40", "40 or more"},
+                      std::pair{"garbage_collection_threshold:nan", "between 0 and 1"},
+                      std::pair{"garbage_collection_threshold:1", "between 0 and 1"},
+                      std::pair{"per_process_memory_fraction:0", "up to 1"},
                       std::pair{"roundup_power2_divisions:[256:1,512", "]"},
                       std::pair{"roundup_power2_divisions:[300:1]", "300"},
                       std::pair{"roundup_power2_divisions:[256]", "256"},

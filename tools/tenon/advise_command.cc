@@ -1,74 +1,99 @@
-// tenon advise: which allocator settings a recorded program should have run with.
+// tenon advise: which allocator settings recorded programs should have run with.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <chrono>
+#include <deque>
 #include <memory>
 
 #include "arguments.h"
 #include "commands.h"
-#include "tenon/base/byte_size.h"
-#include "tenon/base/error.h"
+#include "load_file.h"
 #include "tenon/lab/advice/advice_report.h"
-#include "tenon/trace/load.h"
+#include "tenon/lab/advice/recorded_settings.h"
 
 namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-Replays the recording over PyTorch's allocator settings by the rules that gave PyTorch's own figures
-to the byte, and prints the best as a line to paste: settings at least as good as the better of
-PyTorch's defaults and expandable_segments:True, both in what they reserve (without a limit) and in
-the smallest device that they fit on. Where no settings are best in both, the best for
-each are named. With --capacity it says whether the program fits, and what would have made it fit.
-It also says what Tenon's own policies would need: stitched, and plan (offsets worked out from this
-recording).
+Replays the recording over PyTorch's allocator settings, by the rules that gave PyTorch's own
+figures to the byte, and prints one recommendation beside what the recording ran with (a snapshot
+says), or that nothing is needed. It is never worse than what the recording ran with, in what is
+reserved and in the smallest device. Figures are of replays; the command that makes them again is
+printed. Several recordings (one a rank, or a snapshot of several devices): one setting for all,
+and the recording that needs most.
 
-Every figure can be made again: tenon replay FILE --policy caching --conf SETTINGS --find-capacity.
+--torch 2.6 leaves out what that version lacks; without it, what PyTorch 2.1 and newer accept is
+tried. With --capacity, the card's memory, it says whether the program fits and what would make it
+fit. The CUDA context, and NCCL where there are several recordings, are taken off the card's
+memory: by --card, or as --reserve-for-context says. docs/advise.md has the tables and sources.
 
-With --json: conf (the settings), reserved_peak_bytes, min_capacity_bytes, live_peak_bytes, verdict,
-and the figures of everything compared.
+With --json: outcome (nothing needed, set, nothing fits, hopeless), conf (the settings),
+reserved_peak_bytes, min_capacity_bytes, live_peak_bytes, verdict, and the figures compared.
 
 Examples:
   tenon advise snapshot.pickle
-  tenon advise run.csv.zst --capacity 24GiB --json
+  tenon advise run.pickle --capacity 24GiB --torch 2.6
+  tenon advise rank0.pickle rank1.pickle --json
 
 Exit status: 0 when there is an answer, also where that is that nothing helps; 2 for bad usage or a
 file that cannot be read.)";
 
 struct AdviseArguments {
-  std::string file;
+  std::vector<std::string> files;
   std::string capacity;
+  std::string reserve;
+  std::string card;
+  std::string torch;
   std::string lag = "5ms";
-  std::size_t device = 0;
+  std::int64_t device = kAnyDevice;
   bool json = false;
   AdviceOptions options;
 };
 
-int run_advise(AdviseArguments& arguments) {
-  AdviceOptions& options = arguments.options;
-  if (!arguments.capacity.empty()) {
-    options.capacity_bytes = parse_byte_size(arguments.capacity);
-    if (options.capacity_bytes == 0)
-      throw InvalidArgument("--capacity 0: give the device's memory, like 24GiB");
+// Decodes the recordings of a file. Workloads are kept where they stay.
+void load(const AdviseArguments& arguments, const std::string& file, const ProgressLine& line,
+          std::deque<Workload>& workloads, std::vector<AdvisedProgram>& programs) {
+  const Snapshot snapshot = load_with_progress(file, line);
+  line.clear();
+  const RecordedSettings recorded = recorded_settings(snapshot);
+  if (!recorded.warning.empty())
+    fmt::print(stderr, "tenon: warning: {}: {}\n", file, recorded.warning);
+  if (arguments.device != kAnyDevice) trace_of_device(snapshot.traces, arguments.device, file);
+  for (const Trace& trace : snapshot.traces) {
+    if (arguments.device != kAnyDevice && trace.device != arguments.device) continue;
+    for (const std::string& warning : trace.warnings)
+      fmt::print(stderr, "tenon: warning: {}\n", warning);
+    programs.push_back({&workloads.emplace_back(trace), recorded.conf, recorded.known,
+                        recorded_reserved_peak(snapshot, trace), file});
   }
+}
+
+void read_options(AdviseArguments& arguments) {
+  AdviceOptions& options = arguments.options;
+  const Card& card = find_card(arguments.card);
+  options.outside = outside_memory(card, arguments.files.size());
+  if (!arguments.reserve.empty())
+    options.outside = {parse_size("--reserve-for-context", arguments.reserve), 0,
+                       "--reserve-for-context"};
+  if (!arguments.torch.empty()) options.torch = parse_torch_version(arguments.torch);
   options.lag_ns = parse_duration_ns(arguments.lag);
-  const std::vector<Trace> traces = load_traces(arguments.file);
-  if (arguments.device >= traces.size())
-    throw InvalidArgument(fmt::format("--device {}: {} has recordings of {} devices",
-                                      arguments.device, arguments.file, traces.size()));
-  const Trace& trace = traces[arguments.device];
-  for (const std::string& warning : trace.warnings)
-    fmt::print(stderr, "tenon: warning: {}\n", warning);
-  if (traces.size() > 1)
-    fmt::print(stderr, "tenon: {} has {} devices; this is about number {} (--device)\n",
-               arguments.file, traces.size(), arguments.device);
-  const bool shown = ::isatty(STDERR_FILENO) == 1;
+  options.capacity_bytes = arguments.capacity.empty()
+                               ? card.memory_bytes
+                               : parse_size("--capacity", arguments.capacity);
+}
+
+int run_advise(AdviseArguments& arguments) {
+  read_options(arguments);
+  const ProgressLine line;
+  std::deque<Workload> workloads;
+  std::vector<AdvisedProgram> programs;
+  for (const std::string& file : arguments.files)
+    load(arguments, file, line, workloads, programs);
   const auto start = std::chrono::steady_clock::now();
-  const Advice advice = advise(Workload(trace), options, [&](std::string_view step) {
-    if (shown) fmt::print(stderr, "\r\033[Ktrying {}", step);
+  const Advice advice = advise(programs, arguments.options, [&](std::string_view step) {
+    line.show(fmt::format("trying {}", step));
   });
-  if (shown) fmt::print(stderr, "\r\033[K");
+  line.clear();
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   fmt::print("{}", arguments.json ? advice_json(advice, seconds) : advice_text(advice, seconds));
@@ -81,11 +106,18 @@ Subcommand add_advise(CommandLine& app) {
   const auto arguments = std::make_shared<AdviseArguments>();
   CommandLine& advise = app.add_subcommand("advise", "Search the allocator settings that fit best");
   advise.footer(kHelp);
-  advise.add_option("FILE", arguments->file, "A recorded trace or a PyTorch snapshot").required();
-  advise.add_option("--capacity", arguments->capacity, "The device's memory, like 24GiB");
-  advise.add_option("--device", arguments->device, "Which device of a snapshot").show_default();
+  advise.add_option("FILE", arguments->files, "PyTorch snapshots or recorded traces").required();
+  advise.add_option("--capacity", arguments->capacity, "The card's memory, like 24GiB");
+  advise.add_option("--card", arguments->card,
+                    "rtx3090, rtx6000ada or other: its memory and its CUDA context");
+  advise.add_option("--reserve-for-context", arguments->reserve,
+                    "Memory for the CUDA context, NCCL and other processes, like 600MiB");
+  advise.add_option("--torch", arguments->torch, "The version of PyTorch, like 2.6");
+  advise.add_option("--device", arguments->device,
+                    "Of a snapshot with several devices: the number that tenon explain prints")
+      .not_negative();
   advise.add_option("--lag", arguments->lag,
-                    "How long the device's work runs behind the host, like 20ms")
+                    "How long the device's work runs behind the host, like 20ms: for stalls")
       .show_default();
   advise.add_option("--effort", arguments->options.effort, "How many settings to try")
       .show_default()

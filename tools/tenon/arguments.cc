@@ -1,16 +1,56 @@
 #include "arguments.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/policies.h"
+#include "tenon/trace/trace.h"
 
 namespace tenon::command {
+
+std::uint64_t parse_size(std::string_view option, const std::string& text) {
+  const std::size_t last = text.find_last_not_of(" \t");
+  const bool no_unit = last != std::string::npos && text.find_first_not_of(" \t0123456789.") ==
+                                                        std::string::npos;
+  std::uint64_t size_bytes = 0;
+  try {
+    size_bytes = parse_byte_size(text);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(fmt::format("{}: {}", option, error.what()));
+  }
+  if (size_bytes == 0)
+    throw InvalidArgument(fmt::format("{} {}: give at least one byte, like 24GiB", option, text));
+  if (no_unit)
+    throw InvalidArgument(fmt::format(
+        "{0} {1}: the size has no unit; write {1}GiB or {1}MiB", option, text));
+  return size_bytes;
+}
+
+std::uint64_t parse_problem_size(std::string_view option, const std::string& text) {
+  const bool whole = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  return parse_size(option, whole ? text + "B" : text);
+}
+
+const Trace& trace_of_device(const std::vector<Trace>& traces, std::int64_t device,
+                             const std::string& file) {
+  if (device == kAnyDevice && !traces.empty()) return traces.front();
+  std::vector<std::uint32_t> known;
+  for (const Trace& trace : traces) {
+    if (trace.device == device) return trace;
+    known.push_back(trace.device);
+  }
+  throw InvalidArgument(fmt::format("--device {}: {} has no events of device {}; it has events of "
+                                    "device{} {}",
+                                    device, file, device, known.size() == 1 ? "" : "s",
+                                    fmt::join(known, ", ")));
+}
 
 std::uint64_t parse_duration_ns(std::string_view text) {
   constexpr double kLongestNs = 3600e9;

@@ -6,7 +6,26 @@
 #include <string_view>
 #include <vector>
 
+namespace tenon {
+struct Trace;
+}
+
 namespace tenon::command {
+
+// "24GiB", "1.5 GB", "4096 B": a size as the value of `option`. Throws InvalidArgument naming the
+// option for a number without a unit, for 0, and for what is no size.
+std::uint64_t parse_size(std::string_view option, const std::string& text);
+
+// The capacity of a planning problem: as above, or a whole number in the problem's own unit.
+std::uint64_t parse_problem_size(std::string_view option, const std::string& text);
+
+// What stands for "no device was asked for".
+inline constexpr std::int64_t kAnyDevice = -1;
+
+// The trace of the device with this number, as tenon explain prints it; the first one where none
+// was asked for. Throws InvalidArgument naming the devices that `file` has events of.
+const Trace& trace_of_device(const std::vector<Trace>& traces, std::int64_t device,
+                             const std::string& file);
 
 // "5ms", "20 ms", "500us", "1.5s", "100ns", "0". Throws InvalidArgument for anything else, and for
 // more than an hour.

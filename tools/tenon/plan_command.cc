@@ -52,7 +52,7 @@ struct PlanArguments {
   std::string output;
   std::string capacity;
   std::uint64_t capacity_bytes = 0;
-  std::size_t device = 0;
+  std::int64_t device = kAnyDevice;
   double effort = 1;
   bool whole = false;
   bool own_memory = false;
@@ -132,15 +132,12 @@ int run_instance(const PlanArguments& arguments, const FileBytes& bytes) {
 
 int run_trace(const PlanArguments& arguments) {
   const std::vector<Trace> traces = load_traces(arguments.file);
-  if (arguments.device >= traces.size())
-    throw InvalidArgument(fmt::format("--device {}: {} has recordings of {} devices",
-                                      arguments.device, arguments.file, traces.size()));
-  const Trace& trace = traces[arguments.device];
+  const Trace& trace = trace_of_device(traces, arguments.device, arguments.file);
   for (const std::string& warning : trace.warnings)
     fmt::print(stderr, "tenon: warning: {}\n", warning);
   if (traces.size() > 1)
-    fmt::print(stderr, "tenon: {} has {} devices; this plan is of number {} (--device)\n",
-               arguments.file, traces.size(), arguments.device);
+    fmt::print(stderr, "tenon: {} has events of {} devices; this plan is of device {} (--device)\n",
+               arguments.file, traces.size(), trace.device);
   PlanOptions options;
   options.find_loops = !arguments.whole;
   options.share_streams = !arguments.own_memory;
@@ -151,15 +148,16 @@ int run_trace(const PlanArguments& arguments) {
 }
 
 int run_plan(PlanArguments& arguments) {
-  if (!arguments.capacity.empty()) {
-    arguments.capacity_bytes = parse_byte_size(arguments.capacity);
-    if (arguments.capacity_bytes == 0)
-      throw InvalidArgument("--capacity 0: give the bytes that there are, like 24GiB");
-  }
+  const bool limited = !arguments.capacity.empty();
   {
     const FileBytes bytes(arguments.file);
-    if (looks_like_instance(bytes.view())) return run_instance(arguments, bytes);
+    if (looks_like_instance(bytes.view())) {
+      if (limited)
+        arguments.capacity_bytes = parse_problem_size("--capacity", arguments.capacity);
+      return run_instance(arguments, bytes);
+    }
   }
+  if (limited) arguments.capacity_bytes = parse_size("--capacity", arguments.capacity);
   return run_trace(arguments);
 }
 
@@ -174,8 +172,11 @@ Subcommand add_plan(CommandLine& app) {
       .required();
   plan.add_option("-o,--output", arguments->output,
                   "Write the plan (or the solved problem) to this file; .zst compresses");
-  plan.add_option("--capacity", arguments->capacity, "Fit into this, like 24GiB or 1048576");
-  plan.add_option("--device", arguments->device, "Which device of a snapshot").show_default();
+  plan.add_option("--capacity", arguments->capacity,
+                  "Fit into this, like 24GiB; of a problem, in its own unit");
+  plan.add_option("--device", arguments->device,
+                  "Of a snapshot with several devices: the number that tenon explain prints")
+      .not_negative();
   plan.add_flag("--whole", arguments->whole, "Plan the whole recording, not one iteration of it");
   plan.add_flag("--own-memory", arguments->own_memory,
                 "Give each stream memory of its own even where sharing needs less");

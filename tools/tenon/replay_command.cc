@@ -1,6 +1,7 @@
 // tenon replay: traces over policies.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <memory>
 #include <optional>
 
@@ -11,10 +12,13 @@
 #include "tenon/base/error.h"
 #include "tenon/device/devices.h"
 #include "tenon/heap/plan.h"
+#include "tenon/lab/advice/recorded_settings.h"
+#include "tenon/lab/advice/torch_settings.h"
 #include "tenon/lab/hardware/hardware_replay.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/report.h"
 #include "tenon/lab/survey.h"
+#include "tenon/memory/caching/settings.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
 
@@ -40,6 +44,9 @@ The figures, of one replay on a simulated device unless they say otherwise:
   ns/event      host time for an alloc or a free, warm: the same trace again and again on one
                 instance, median, no capacity limit, no lag. "null" is the floor: the loop itself
   layout        first digits of a hash over every block's place; equal from run to run
+Without --policy or --all the rows are what a user of PyTorch can run: the settings given with
+--conf, PyTorch's defaults, what the recording ran with where a snapshot says so, and
+expandable_segments:True. docs/replay.md says which settings are replayed to the byte.
 With --capacity, calls, stalls and layout are of the run within that capacity. A capacity is the
 device's; policies that follow PyTorch keep it as their own limit, as its memory fraction does, and
 expandable may then pass it by less than one page handle, as PyTorch does.
@@ -49,6 +56,7 @@ measured, "simulated" is what the simulation says of the same replay without lag
 
 Examples:
   tenon replay snapshot.pickle
+  tenon replay snapshot.pickle --all
   tenon replay data/traces/*.csv.zst --policy caching,stitched --find-capacity
   tenon replay run.csv --capacity 12GiB --conf 'max_split_size_mb:128' --json
 
@@ -57,7 +65,7 @@ or a file that cannot be read (the others are still replayed), 1 for a bug.)";
 
 struct ReplayArguments {
   std::vector<std::string> files;
-  std::vector<std::string> policies = {"all"};
+  std::vector<std::string> policies;  // empty: what PyTorch can run
   std::string capacity;
   std::string page;                // empty: the default
   std::string lag = "5ms";
@@ -65,18 +73,31 @@ struct ReplayArguments {
   std::string json_file;
   std::string plan_file;
   bool json = false;
+  bool all = false;
   SurveyOptions survey;
 };
 
+// What was read: workloads, and the settings that each was recorded with.
+struct Recordings {
+  std::vector<Workload> workloads;
+  std::vector<RecordedSettings> settings;
+};
+
 // Reads what can be read; says on stderr what cannot, and returns false for that.
-bool load_all(const std::vector<std::string>& files, std::vector<Workload>& workloads) {
+bool load_all(const std::vector<std::string>& files, std::optional<std::uint32_t> device,
+              Recordings& recordings) {
   bool all_read = true;
   const ProgressLine progress;
   for (const std::string& file : files) {
     progress.show(fmt::format("reading {}", file));
     try {
-      for (const Trace& trace : load_traces(file)) {
-        workloads.emplace_back(trace);
+      const Snapshot snapshot = load_snapshot(file);
+      const RecordedSettings settings = recorded_settings(snapshot);
+      if (device) trace_of_device(snapshot.traces, *device, file);
+      for (const Trace& trace : snapshot.traces) {
+        if (device && trace.device != *device) continue;
+        recordings.workloads.emplace_back(trace);
+        recordings.settings.push_back(settings);
         progress.clear();
         for (const std::string& warning : trace.warnings)
           fmt::print(stderr, "tenon: warning: {}\n", warning);
@@ -88,6 +109,41 @@ bool load_all(const std::vector<std::string>& files, std::vector<Workload>& work
     }
   }
   return all_read;
+}
+
+// What a user of PyTorch can run: the settings given, its defaults, what each recording ran with
+// where that differs, and expandable segments.
+std::vector<SurveyRow> torch_rows(const std::vector<RecordedSettings>& settings,
+                                  const std::string& conf) {
+  constexpr const char* kExpandable = "expandable_segments:True";
+  std::vector<SurveyRow> rows;
+  const auto add = [&](const char* name, const std::string& of_all) {
+    rows.push_back({name, "caching", std::vector<std::string>(settings.size(), of_all)});
+  };
+  if (!conf.empty()) add("--conf", conf);
+  add("PyTorch's defaults", "");
+  SurveyRow recorded{"as recorded", "caching", {}};
+  bool differs = false;
+  for (const RecordedSettings& one : settings) {
+    recorded.confs.push_back(one.conf);
+    differs |= !one.conf.empty() && one.conf != kExpandable;
+  }
+  if (differs) rows.push_back(recorded);
+  add(kExpandable, kExpandable);
+  return rows;
+}
+
+// A line for each recording that says what it ran with, and for settings replayed inexactly.
+std::string notes(const Recordings& recordings, const std::string& conf) {
+  std::string text;
+  for (std::size_t i = 0; i < recordings.workloads.size(); ++i) {
+    const RecordedSettings& settings = recordings.settings[i];
+    if (!settings.warning.empty()) text += settings.warning + "\n";
+    if (settings.known)
+      text += fmt::format("{} was recorded with {}\n", recordings.workloads[i].name(),
+                          settings.conf.empty() ? "PyTorch's defaults" : settings.conf);
+  }
+  return text + fidelity_note(conf);
 }
 
 // The same on a GPU: real driver calls and times, beside the simulation's.
@@ -107,48 +163,39 @@ int run_on_hardware(const ReplayArguments& arguments, Device device,
   return status;
 }
 
-int run_replay(ReplayArguments& arguments) {
-  SurveyOptions& options = arguments.survey;
-  options.policies = parse_policies(arguments.policies);
-  if (!arguments.capacity.empty()) {
-    options.capacity_bytes = parse_byte_size(arguments.capacity);
-    if (options.capacity_bytes == 0)
-      throw InvalidArgument("--capacity 0: a device needs at least one byte");
-  }
-  options.lag_ns = parse_duration_ns(arguments.lag);
-  const Device device = parse_device(arguments.device);
-  if (device.type != DeviceType::kSim && device.type != DeviceType::kCuda)
-    throw InvalidArgument(fmt::format("--device {}: traces are replayed on sim or on cuda",
-                                      arguments.device));
-  if (device.type == DeviceType::kCuda && !why_no_cuda().empty())
-    throw InvalidArgument(fmt::format("--device {}: {}", arguments.device, why_no_cuda()));
-  if (!arguments.page.empty()) {
-    options.page_bytes = parse_byte_size(arguments.page);
-    if (options.page_bytes == 0) throw InvalidArgument("--page 0: a page needs at least one byte");
-  }
+// "sim", "cuda:1", or the number of a recorded device, which is replayed on sim.
+std::optional<std::uint32_t> recorded_device(std::string& device) {
+  std::uint32_t number = 0;
+  const auto [end, error] = std::from_chars(device.data(), device.data() + device.size(), number);
+  if (error != std::errc() || end != device.data() + device.size()) return std::nullopt;
+  device = "sim";
+  return number;
+}
 
-  Plan plan;
-  if (!arguments.plan_file.empty()) {
-    const FileBytes bytes(arguments.plan_file);
-    plan = parse_plan(bytes.view(), arguments.plan_file);
-    options.plan = &plan;
-  }
-  std::vector<Workload> workloads;
-  int status = load_all(arguments.files, workloads) ? kSuccess : kBadInput;
+Device replay_on(const std::string& text) {
+  const Device device = parse_device(text);
+  if (device.type != DeviceType::kSim && device.type != DeviceType::kCuda)
+    throw InvalidArgument(fmt::format("--device {}: traces are replayed on sim or on cuda", text));
+  if (device.type == DeviceType::kCuda && !why_no_cuda().empty())
+    throw InvalidArgument(fmt::format("--device {}: {}", text, why_no_cuda()));
+  return device;
+}
+
+void warn_of_small_capacity(const std::vector<Workload>& workloads, std::uint64_t capacity_bytes) {
   for (const Workload& workload : workloads)
-    if (options.capacity_bytes != 0 && options.capacity_bytes < workload.live_peak_bytes())
+    if (capacity_bytes != 0 && capacity_bytes < workload.live_peak_bytes())
       fmt::print(stderr,
                  "tenon: warning: {}: the capacity, {}, is smaller than the live peak, {}: no "
                  "allocator can fit it\n",
-                 workload.name(), format_byte_size(options.capacity_bytes),
+                 workload.name(), format_byte_size(capacity_bytes),
                  format_byte_size(workload.live_peak_bytes()));
+}
 
-  if (device.type == DeviceType::kCuda)
-    return run_on_hardware(arguments, device, workloads, status);
+int run_simulated(const ReplayArguments& arguments, const Recordings& recordings, int status) {
   std::vector<SurveyResult> results;
   {
     const ProgressLine progress;
-    results = survey(workloads, options,
+    results = survey(recordings.workloads, arguments.survey,
                      [&](std::size_t done, std::size_t all, std::string_view trace,
                          std::string_view policy, std::string_view step) {
                        progress.show(fmt::format("[{}/{}] {} {} over {}", done + 1, all, step,
@@ -160,9 +207,46 @@ int run_replay(ReplayArguments& arguments) {
       fmt::print(stderr, "tenon: {} over {}: {}\n", result.trace, result.policy, result.error);
       if (status == kSuccess) status = kFailure;
     }
-  fmt::print("{}", arguments.json ? report_json(results) : report_table(results));
+  if (arguments.json) {
+    fmt::print("{}", report_json(results));
+  } else {
+    fmt::print("{}{}", report_table(results),
+               arguments.survey.rows.empty() ? fidelity_note(arguments.survey.conf)
+                                             : notes(recordings, arguments.survey.conf));
+  }
   if (!arguments.json_file.empty()) write_file(arguments.json_file, report_json(results));
   return status;
+}
+
+int run_replay(ReplayArguments& arguments) {
+  SurveyOptions& options = arguments.survey;
+  if (arguments.all) arguments.policies = {"all"};
+  options.policies = parse_policies(arguments.policies);
+  parse_caching_settings(options.conf);
+  if (!arguments.capacity.empty())
+    options.capacity_bytes = parse_size("--capacity", arguments.capacity);
+  options.lag_ns = parse_duration_ns(arguments.lag);
+  const std::optional<std::uint32_t> recorded = recorded_device(arguments.device);
+  const Device device = replay_on(arguments.device);
+  if (!arguments.page.empty()) options.page_bytes = parse_size("--page", arguments.page);
+
+  Plan plan;
+  if (!arguments.plan_file.empty()) {
+    const FileBytes bytes(arguments.plan_file);
+    plan = parse_plan(bytes.view(), arguments.plan_file);
+    options.plan = &plan;
+    if (options.policies.empty()) options.policies = {"plan"};
+  }
+  if (!arguments.page.empty() && options.policies.empty()) options.policies = {"stitched"};
+  if (device.type == DeviceType::kCuda && options.policies.empty())
+    options.policies = parse_policies({"all"});
+  Recordings recordings;
+  int status = load_all(arguments.files, recorded, recordings) ? kSuccess : kBadInput;
+  warn_of_small_capacity(recordings.workloads, options.capacity_bytes);
+  if (options.policies.empty()) options.rows = torch_rows(recordings.settings, options.conf);
+  if (device.type == DeviceType::kCuda)
+    return run_on_hardware(arguments, device, recordings.workloads, status);
+  return run_simulated(arguments, recordings, status);
 }
 
 }  // namespace
@@ -173,11 +257,13 @@ Subcommand add_replay(CommandLine& app) {
   replay.footer(kHelp);
   replay.add_option("TRACE", arguments->files, "Recorded traces").required();
   replay.add_option("--policy", arguments->policies,
-                    "Policies, comma-separated, or all (see tenon policies)")
-      .take_one()  // what follows is a trace
-      .show_default();
+                    "Policies, comma-separated, or all (see tenon policies); without it, what "
+                    "PyTorch can run")
+      .take_one();  // what follows is a trace
+  replay.add_flag("--all", arguments->all, "Every policy: as --policy all");
   replay.add_option("--device", arguments->device,
-                    "sim, or cuda (cuda:1): on the hardware, beside the simulation's figures")
+                    "sim, or cuda (cuda:1): on the hardware, beside the simulation's figures; a "
+                    "number: only that device of a snapshot, as tenon explain numbers them")
       .show_default();
   replay.add_option("--capacity,--limit", arguments->capacity,
                     "Also replay on a device of this size, like 12GiB, and say whether it fits");

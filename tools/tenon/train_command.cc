@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "arguments.h"
 #include "commands.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
@@ -138,9 +139,7 @@ TrainOutcome train_within(TrainTask& task, TrainSettings settings) {
 int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_command) {
   a.settings.quiet = a.json;
   if (!a.limit.empty()) {
-    a.settings.limit_bytes = parse_byte_size(a.limit);
-    if (a.settings.limit_bytes == 0)
-      throw InvalidArgument("--memory-limit 0: a run needs at least one byte");
+    a.settings.limit_bytes = parse_size("--memory-limit", a.limit);
   }
   if (!a.json) fmt::print("{}, seed {}\n", task.title(), a.settings.seed);
   const TrainOutcome outcome = train_within(task, a.settings);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "arguments.h"
 #include "commands.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
@@ -38,7 +39,7 @@ struct ValidateArguments {
   std::string plan;
   std::string against;
   std::string capacity;
-  std::size_t device = 0;
+  std::int64_t device = kAnyDevice;
   bool json = false;
 };
 
@@ -83,9 +84,10 @@ Verdict check_solution(const ValidateArguments& arguments, const FileBytes& byte
     verdict.error = find_difference(solution, parse_instance(other.view(), arguments.against));
     if (!verdict.error.empty()) return verdict;
   }
-  verdict.error = find_packing_error(placed, arguments.capacity.empty()
-                                                 ? verdict.bytes
-                                                 : parse_byte_size(arguments.capacity));
+  const std::uint64_t capacity_bytes = arguments.capacity.empty()
+                                           ? verdict.bytes
+                                           : parse_problem_size("--capacity", arguments.capacity);
+  verdict.error = find_packing_error(placed, capacity_bytes);
   return verdict;
 }
 
@@ -94,14 +96,13 @@ Verdict check_plan(const ValidateArguments& arguments, const FileBytes& bytes) {
   if (arguments.against.empty())
     throw InvalidArgument("a plan is checked against its trace: tenon validate PLAN TRACE");
   const std::vector<Trace> traces = load_traces(arguments.against);
-  if (arguments.device >= traces.size())
-    throw InvalidArgument(fmt::format("--device {}: {} has recordings of {} devices",
-                                      arguments.device, arguments.against, traces.size()));
-  Verdict verdict{find_plan_error(plan, traces[arguments.device]), plan.total_bytes()};
-  if (verdict.error.empty() && !arguments.capacity.empty() &&
-      verdict.bytes > parse_byte_size(arguments.capacity))
-    verdict.error = fmt::format("the plan needs {} bytes, the capacity is {}", verdict.bytes,
-                                parse_byte_size(arguments.capacity));
+  const Trace& trace = trace_of_device(traces, arguments.device, arguments.against);
+  Verdict verdict{find_plan_error(plan, trace), plan.total_bytes()};
+  if (verdict.error.empty() && !arguments.capacity.empty())
+    if (const std::uint64_t capacity_bytes = parse_size("--capacity", arguments.capacity);
+        verdict.bytes > capacity_bytes)
+      verdict.error = fmt::format("the plan needs {} bytes, the capacity is {}", verdict.bytes,
+                                  capacity_bytes);
   return verdict;
 }
 
@@ -132,7 +133,9 @@ Subcommand add_validate(CommandLine& app) {
   validate.add_option("PLAN", arguments->plan, "A plan, or a solved problem").required();
   validate.add_option("AGAINST", arguments->against, "The trace or problem that it was made for");
   validate.add_option("--capacity", arguments->capacity, "Must fit into this");
-  validate.add_option("--device", arguments->device, "Which device of a snapshot").show_default();
+  validate.add_option("--device", arguments->device,
+                      "Of a snapshot with several devices: the number that tenon explain prints")
+      .not_negative();
   validate.add_flag("--json", arguments->json, "Print JSON");
   return {&validate, [arguments] { return run_validate(*arguments); }};
 }

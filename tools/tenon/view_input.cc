@@ -62,9 +62,7 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
   options.lag_ns = parse_duration_ns(input.lag);
   options.file = input.file;
   if (!input.capacity.empty()) {
-    options.capacity_bytes = parse_byte_size(input.capacity);
-    if (options.capacity_bytes == 0)
-      throw InvalidArgument("--capacity 0: a device needs at least one byte");
+    options.capacity_bytes = parse_size("--capacity", input.capacity);
   }
   Snapshot recording = load_snapshot(input.file);
   Trace trace = std::move(choose_trace(recording.traces, input));

@@ -67,7 +67,10 @@ class LayoutHash {
 }  // namespace
 
 Replayer::Replayer(const Workload& workload, const ReplaySetup& setup)
-    : workload_(workload), backend_(replay_device(setup)), blocks_(workload.slots()) {
+    : workload_(workload),
+      backend_(replay_device(setup)),
+      follows_clock_(!find_policy(setup.policy).limits_itself),
+      blocks_(workload.slots()) {
   streams_.push_back({backend_.device(), 0});
   while (streams_.size() < workload.streams()) streams_.push_back(backend_.create_stream());
   allocator_ = make_policy(setup.policy, backend_, replay_options(workload, setup));
@@ -123,9 +126,9 @@ bool Replayer::completes() {
     if (i % kOpsBetweenLooks == 0) stop_if_asked();
     const ReplayOp& op = workload_.ops()[i];
     const Stream stream = streams_[op.stream];
-    backend_.advance_to(workload_.times_ns()[i]);
+    if (follows_clock_) backend_.advance_to(workload_.times_ns()[i]);
     if (!op.alloc) {
-      backend_.queue_work(stream);
+      if (follows_clock_) backend_.queue_work(stream);
       blocks_[op.slot].clear();
       continue;
     }
@@ -134,9 +137,31 @@ bool Replayer::completes() {
     } catch (const OutOfMemory&) {
       return false;
     }
-    backend_.queue_work(stream);
+    if (follows_clock_) backend_.queue_work(stream);
   }
   return true;
+}
+
+std::optional<std::uint64_t> Replayer::reserved_peak(std::uint64_t stop_above_bytes) {
+  const std::vector<ReplayOp>& ops = workload_.ops();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (i % kOpsBetweenLooks == 0) {
+      stop_if_asked();
+      if (backend_.peak_used_bytes() > stop_above_bytes) return std::nullopt;
+    }
+    if (!ops[i].alloc) {
+      blocks_[ops[i].slot].clear();
+      continue;
+    }
+    try {
+      blocks_[ops[i].slot] = allocator_->allocate_on(ops[i].size_bytes, streams_[ops[i].stream]);
+    } catch (const OutOfMemory&) {
+      return std::nullopt;
+    }
+  }
+  const std::uint64_t peak_bytes = backend_.peak_used_bytes();
+  if (peak_bytes > stop_above_bytes) return std::nullopt;
+  return peak_bytes;
 }
 
 std::uint64_t Replayer::timed_pass() {
@@ -165,6 +190,15 @@ ReplayFigures replay(const Workload& workload, const ReplaySetup& setup) {
     ReplayFigures figures;
     figures.out_of_memory = {0, error.what()};
     return figures;
+  }
+}
+
+std::optional<std::uint64_t> reserved_peak(const Workload& workload, const ReplaySetup& setup,
+                                           std::uint64_t stop_above_bytes) {
+  try {
+    return Replayer(workload, setup).reserved_peak(stop_above_bytes);
+  } catch (const OutOfMemory&) {
+    return std::nullopt;
   }
 }
 

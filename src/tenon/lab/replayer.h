@@ -61,6 +61,10 @@ class Replayer {
   ReplayFigures run();
   // The same without keeping figures: whether it completed.
   bool completes();
+  // The reserved peak alone, without the clock; only for policies whose layout does not depend on
+  // it (Policy::limits_itself). Ends early with nothing once the peak exceeds `stop_above_bytes`,
+  // or when memory runs out.
+  std::optional<std::uint64_t> reserved_peak(std::uint64_t stop_above_bytes);
   // Allocates and frees as the trace says and does nothing else; blocks that stay live are dropped
   // at the end, outside the measured time. Returns nanoseconds.
   std::uint64_t timed_pass();
@@ -72,6 +76,8 @@ class Replayer {
 
   const Workload& workload_;
   SimBackend backend_;
+  // Whether completes() keeps the clock: PyTorch's policies place blocks alike at every lag.
+  const bool follows_clock_;
   std::vector<Stream> streams_;
   std::unique_ptr<DeviceAllocator> allocator_;
   std::vector<DataPtr> blocks_;  // by slot
@@ -79,6 +85,10 @@ class Replayer {
 
 // Replays once on a new device. Running out of memory is a result, from the policy's start on.
 ReplayFigures replay(const Workload& workload, const ReplaySetup& setup);
+
+// The same for its reserved peak alone, as Replayer::reserved_peak; nothing where it ended early.
+std::optional<std::uint64_t> reserved_peak(const Workload& workload, const ReplaySetup& setup,
+                                           std::uint64_t stop_above_bytes);
 
 // Whether the workload completes within the setup's capacity.
 bool fits(const Workload& workload, const ReplaySetup& setup);

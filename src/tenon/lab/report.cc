@@ -69,9 +69,11 @@ std::vector<std::string> header(const SurveyResult& sample, bool capacities) {
   return cells;
 }
 
+const std::string& row_name(const SurveyResult& r) { return r.name.empty() ? r.policy : r.name; }
+
 std::vector<std::string> row(const SurveyResult& r, bool capacities) {
-  if (!r.error.empty()) return {r.policy, "failed"};
-  std::vector<std::string> cells = {r.policy, format_byte_size(r.reserved_peak_bytes),
+  if (!r.error.empty()) return {row_name(r), "failed"};
+  std::vector<std::string> cells = {row_name(r), format_byte_size(r.reserved_peak_bytes),
                                     format_ratio(ratio(r.reserved_peak_bytes, r.live_peak_bytes))};
   if (capacities) {
     const bool found = r.min_capacity_bytes && *r.min_capacity_bytes > 0;
@@ -119,7 +121,7 @@ std::string means_table(const std::vector<SurveyResult>& results, std::size_t tr
       if (r.min_capacity_bytes) capacity.add(ratio(*r.min_capacity_bytes, r.live_peak_bytes));
       ns.add(r.ns_per_event);
     }
-    std::vector<std::string> cells = {results[p].policy, reserved.format(),
+    std::vector<std::string> cells = {row_name(results[p]), reserved.format(),
                                       reserved.format_worst()};
     if (capacities) cells.insert(cells.end(), {capacity.format(), capacity.format_worst()});
     cells.push_back(ns.format("{:.1f}"));
@@ -137,6 +139,10 @@ std::string report_json(const std::vector<SurveyResult>& results) {
     nlohmann::ordered_json one;
     one["trace"] = r.trace;
     one["policy"] = r.policy;
+    if (!r.name.empty()) {
+      one["settings"] = r.name;
+      one["conf"] = r.conf;
+    }
     one["events"] = r.events;
     one["live_peak_bytes"] = r.live_peak_bytes;
     one["reserved_peak_bytes"] = r.reserved_peak_bytes;
@@ -170,7 +176,7 @@ std::string report_table(const std::vector<SurveyResult>& results) {
     return r.min_capacity_bytes.has_value();
   });
   // Results come trace by trace; the first policy's name marks where the next trace begins.
-  const std::string& first_policy = results.front().policy;
+  const std::string& first_policy = row_name(results.front());
   std::string out;
   std::size_t traces = 0;
   for (std::size_t i = 0; i < results.size();) {
@@ -178,12 +184,13 @@ std::string report_table(const std::vector<SurveyResult>& results) {
     TextTable table(header(results[i], capacities));
     std::string failures;
     const std::size_t from = i;
-    for (; i < results.size() && (i == from || results[i].policy != first_policy); ++i) {
+    for (; i < results.size() && (i == from || row_name(results[i]) != first_policy); ++i) {
       table.add(row(results[i], capacities));
       if (!results[i].error.empty())
-        failures += fmt::format("  {} failed: {}\n", results[i].policy, results[i].error);
+        failures += fmt::format("  {} failed: {}\n", row_name(results[i]), results[i].error);
       if (results[i].out_of_memory)
-        failures += fmt::format("  {}: {}\n", results[i].policy, results[i].out_of_memory->message);
+        failures +=
+            fmt::format("  {}: {}\n", row_name(results[i]), results[i].out_of_memory->message);
     }
     out += table.format() + failures + "\n";
     ++traces;

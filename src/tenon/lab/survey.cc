@@ -18,7 +18,8 @@ class Survey {
       : workloads_(workloads),
         options_(options),
         progress_(progress),
-        results_(workloads.size() * options.policies.size()) {}
+        columns_(options.rows.empty() ? options.policies.size() : options.rows.size()),
+        results_(workloads.size() * columns_) {}
 
   std::vector<SurveyResult> run() {
     run_untimed();
@@ -28,15 +29,21 @@ class Survey {
 
  private:
   const Workload& workload(std::size_t job) const {
-    return workloads_[job / options_.policies.size()];
+    return workloads_[job / columns_];
+  }
+  const SurveyRow* row(std::size_t job) const {
+    return options_.rows.empty() ? nullptr : &options_.rows[job % columns_];
   }
   const std::string& policy(std::size_t job) const {
-    return options_.policies[job % options_.policies.size()];
+    return row(job) == nullptr ? options_.policies[job % columns_] : row(job)->policy;
+  }
+  const std::string& conf(std::size_t job) const {
+    return row(job) == nullptr ? options_.conf : row(job)->confs.at(job / columns_);
   }
   ReplaySetup setup(std::size_t job) const {
     ReplaySetup made;
     made.policy = policy(job);
-    made.options.conf = options_.conf;
+    made.options.conf = conf(job);
     made.options.page_bytes = options_.page_bytes;
     made.options.plan = options_.plan;
     made.lag_ns = options_.lag_ns;
@@ -52,7 +59,7 @@ class Survey {
     std::optional<double> floor_ns;
     for (std::size_t job = 0; job < results_.size(); ++job) {
       guarded(job, "timing", [&] {
-        if (job % options_.policies.size() == 0) {
+        if (job % columns_ == 0) {
           ReplaySetup floor;
           floor.policy = "null";
           floor_ns = measure_ns_per_event(workload(job), floor, options_.passes);
@@ -85,6 +92,10 @@ class Survey {
     SurveyResult& result = results_[job];
     result.trace = load.name();
     result.policy = policy(job);
+    if (row(job) != nullptr) {
+      result.name = row(job)->name;
+      result.conf = conf(job);
+    }
     result.events = load.ops().size();
     result.live_peak_bytes = load.live_peak_bytes();
     result.trace_duration_us = load.duration_us();
@@ -110,6 +121,7 @@ class Survey {
   const std::vector<Workload>& workloads_;
   const SurveyOptions& options_;
   const SurveyProgress& progress_;
+  const std::size_t columns_;  // policies, or rows
   std::vector<SurveyResult> results_;
   std::mutex progress_mutex_;
   std::size_t started_ = 0;
@@ -124,6 +136,11 @@ std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,
     SimBackend device;
     find_policy(policy).make(device, {options.conf, 0, &no_plan, options.page_bytes});
   }
+  for (const SurveyRow& row : options.rows)
+    for (const std::string& conf : row.confs) {
+      SimBackend device;
+      find_policy(row.policy).make(device, {conf, 0, &no_plan, options.page_bytes});
+    }
   return Survey(workloads, options, progress).run();
 }
 

@@ -13,9 +13,17 @@
 
 namespace tenon {
 
+// A policy with settings of its own.
+struct SurveyRow {
+  std::string name;                // as the report shows it
+  std::string policy;
+  std::vector<std::string> confs;  // PyTorch's allocator settings, by workload
+};
+
 struct SurveyOptions {
   std::vector<std::string> policies;
   std::string conf;                  // PyTorch's allocator settings
+  std::vector<SurveyRow> rows;       // instead of the two above; empty: a row for each policy
   std::uint64_t page_bytes = 0;      // of `stitched`; 0: its default
   const Plan* plan = nullptr;        // of `plan`; null: one is made from each trace
   std::uint64_t capacity_bytes = 0;  // 0: none
@@ -29,6 +37,8 @@ struct SurveyOptions {
 struct SurveyResult {
   std::string trace;
   std::string policy;
+  std::string name;  // of the row; empty where rows are policies
+  std::string conf;
   std::uint64_t events = 0;
   std::uint64_t live_peak_bytes = 0;
   std::uint64_t reserved_peak_bytes = 0;            // without a capacity limit
@@ -50,9 +60,10 @@ struct SurveyResult {
 using SurveyProgress = std::function<void(std::size_t done, std::size_t all, std::string_view trace,
                                           std::string_view policy, std::string_view step)>;
 
-// All traces over all policies; results by trace, then policy, in the order given. Untimed replays
-// run on several threads; timed ones run after them, alone. A policy that throws (a bug) spoils
-// its own result only. Throws InvalidArgument for unknown policies or settings, before any work.
+// All traces over all policies or rows; results by trace, then policy, in the order given. Untimed
+// replays run on several threads; timed ones run after them, alone. A policy that throws (a bug)
+// spoils its own result only. Throws InvalidArgument for unknown policies or settings, before any
+// work.
 std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,
                                  const SurveyOptions& options, const SurveyProgress& progress = {});
 

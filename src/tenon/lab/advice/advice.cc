@@ -1,53 +1,75 @@
 #include "tenon/lab/advice/advice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <map>
 #include <set>
 
-#include "tenon/lab/capacity.h"
-#include "tenon/lab/jobs.h"
-#include "tenon/lab/replayer.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/advice/conf_choice.h"
+#include "tenon/lab/advice/trials.h"
 
 namespace tenon {
 namespace {
 
-// Events replayed in all at effort 1, and the most replays for short traces. A search for the
-// smallest capacity counts as kReplaysPerSearch.
-constexpr double kEventBudget = 200e6;
-constexpr double kMostReplays = 3000;
-constexpr double kReplaysPerSearch = 9;
-// Of the budget: how much the coarse list may take, and how many of it are measured fully.
-constexpr double kCoarseShare = 0.2;
-constexpr std::size_t kMostFinalists = 32;
+// Events replayed in all at effort 1, the least and the most replays of all programs that follow.
+constexpr double kEventBudget = 60e6;
+constexpr double kLeastReplays = 24;
+constexpr double kMostReplays = 1200;
+// Of the budget: how much the coarse list may take.
+constexpr double kCoarseShare = 0.4;
+// Settings whose smallest devices are searched at a time.
+constexpr std::size_t kFinalists = 6;
+// A difference below both is not worth a setting.
+constexpr double kWorthShare = 0.01;
+constexpr std::uint64_t kWorthBytes = 16 * kMiB;
+// What each further setting must save, as a share of the live peak.
+constexpr double kPriceOfASetting = 0.002;
 
-using Evaluated = std::map<ConfChoice, AdviceFigures>;
+constexpr std::uint64_t kNever = AdviceFigures::kNever;
+
+std::uint64_t largest(const SettingsFigures& figures, std::uint64_t AdviceFigures::* figure) {
+  std::uint64_t most = 0;
+  for (const AdviceFigures& program : figures.programs) most = std::max(most, program.*figure);
+  return most;
+}
+
+bool is_worth_it(std::uint64_t with, std::uint64_t without) {
+  if (with >= without) return false;
+  if (without == kNever) return true;
+  const std::uint64_t saved = without - with;
+  return saved >= kWorthBytes &&
+         static_cast<double>(saved) >= kWorthShare * static_cast<double>(without);
+}
 
 class Adviser {
  public:
-  Adviser(const Workload& workload, const AdviceOptions& options, const AdviceProgress& progress)
-      : workload_(workload),
-        options_(options),
-        progress_(progress),
-        replays_left_(options.effort *
-                      std::min(kMostReplays,
-                               kEventBudget / (1 + static_cast<double>(workload.ops().size())))) {}
+  Adviser(const std::vector<AdvisedProgram>& programs, const AdviceOptions& options,
+          const AdviceProgress& progress)
+      : programs_(programs), options_(options), progress_(progress), trials_(programs, options) {
+    advice_.torch = options.torch;
+    for (const AdvisedProgram& program : programs) {
+      const Workload& load = *program.workload;
+      advice_.programs.push_back({load.name(), program.file, load.ops().size(),
+                                  load.live_peak_bytes(), program.recorded_conf,
+                                  program.recorded_known, program.recorded_peak_bytes});
+      advice_.live_peak_bytes = std::max(advice_.live_peak_bytes, load.live_peak_bytes());
+    }
+    double events = 1;
+    for (const AdvisedProgram& program : programs)
+      events += static_cast<double>(program.workload->ops().size());
+    budget_ = events * options.effort * std::clamp(kEventBudget / events, kLeastReplays,
+                                                   kMostReplays);
+  }
 
   Advice run() {
-    Advice advice;
-    advice.trace = workload_.name();
-    advice.events = workload_.ops().size();
-    advice.live_peak_bytes = workload_.live_peak_bytes();
-    advice.capacity_bytes = options_.capacity_bytes;
-    say("PyTorch as it is, expandable segments, Tenon's policies");
-    measure_references(advice);
-    if (!advice.hopeless()) {
-      say("a coarse list of settings");
-      search_coarsely();
-      say("the best of them, step by step");
-      search_finely();
-    }
-    choose(advice);
-    return advice;
+    advice_.capacity_bytes = options_.capacity_bytes;
+    say("the recording's settings, PyTorch's defaults, expandable segments");
+    measure_references();
+    decide();
+    advice_.settings_tried = trials_.tried();
+    return std::move(advice_);
   }
 
  private:
@@ -55,185 +77,202 @@ class Adviser {
     if (progress_) progress_(step);
   }
 
-  ReplaySetup setup(const std::string& policy, const std::string& conf) const {
-    ReplaySetup made;
-    made.policy = policy;
-    made.options.conf = conf;
-    made.lag_ns = options_.lag_ns;
-    return made;
-  }
+  bool has_expandable() const { return accepts(options_.torch, kExpandable); }
 
-  void measure_reserved(AdviceFigures& figures) const {
-    const ReplayFigures found = replay(workload_, setup(figures.policy, figures.conf));
-    figures.reserved_peak_bytes = found.reserved_peak_bytes;
-    figures.driver_stall_ns = found.ledger.stall_ns;
-  }
-
-  void measure_capacity(AdviceFigures& figures) const {
-    ReplaySetup limited = setup(figures.policy, figures.conf);
-    figures.min_capacity_bytes =
-        find_min_capacity(workload_, limited, figures.reserved_peak_bytes);
-    if (options_.capacity_bytes == 0) return;
-    limited.capacity_bytes = options_.capacity_bytes;
-    const ReplayFigures found = replay(workload_, limited);
-    figures.fits = !found.out_of_memory.has_value();
-    figures.driver_stall_ns = found.ledger.stall_ns;
-  }
-
-  template <typename Work>
-  void in_parallel(std::size_t count, Work&& work) const {
-    run_jobs(count, options_.threads, work);
-  }
-
-  void measure_references(Advice& advice) {
-    const ConfChoice expandable{.expandable_segments = true};
-    std::vector<AdviceFigures> found(4);
-    for (std::size_t i = 0; i < found.size(); ++i)
-      found[i].policy = std::vector<std::string>{"caching", "caching", "stitched", "plan"}[i];
-    found[1].conf = expandable.text();
-    in_parallel(found.size(), [&](std::size_t i) {
-      measure_reserved(found[i]);
-      measure_capacity(found[i]);
-    });
-    evaluated_[{}] = advice.default_settings = found[0];
-    evaluated_[expandable] = advice.expandable = found[1];
-    advice.stitched = found[2];
-    advice.plan = found[3];
-    reserved_to_beat_ = std::min(found[0].reserved_peak_bytes, found[1].reserved_peak_bytes);
-    capacity_to_beat_ = std::min(*found[0].min_capacity_bytes, *found[1].min_capacity_bytes);
-  }
-
-  // Reserved peaks of what has not been tried, in one batch.
-  void try_reserved(std::vector<ConfChoice> choices) {
-    std::erase_if(choices, [&](const ConfChoice& choice) { return evaluated_.contains(choice); });
-    std::vector<AdviceFigures> found(choices.size());
-    in_parallel(choices.size(), [&](std::size_t i) {
-      found[i].policy = "caching";
-      found[i].conf = choices[i].text();
-      measure_reserved(found[i]);
-    });
-    replays_left_ -= static_cast<double>(choices.size());
-    for (std::size_t i = 0; i < choices.size(); ++i) evaluated_[choices[i]] = found[i];
-  }
-
-  void try_capacities(std::vector<ConfChoice> choices) {
-    std::erase_if(choices, [&](const ConfChoice& choice) {
-      return evaluated_.at(choice).min_capacity_bytes.has_value();
-    });
-    in_parallel(choices.size(),
-                [&](std::size_t i) { measure_capacity(evaluated_.at(choices[i])); });
-    replays_left_ -= kReplaysPerSearch * static_cast<double>(choices.size());
-  }
-
-  // Reserved and smallest capacity beside what must be beaten: 1 is as good.
-  double reserved_ratio(const AdviceFigures& figures) const {
-    return static_cast<double>(figures.reserved_peak_bytes) /
-           static_cast<double>(std::max<std::uint64_t>(1, reserved_to_beat_));
-  }
-  double capacity_ratio(const AdviceFigures& figures) const {
-    return static_cast<double>(figures.min_capacity_bytes.value_or(UINT64_MAX)) /
-           static_cast<double>(std::max<std::uint64_t>(1, capacity_to_beat_));
-  }
-  // Lower is better. Whatever is as good in both comes before whatever is not.
-  double score(const AdviceFigures& figures) const {
-    const double reserved = reserved_ratio(figures);
-    const double capacity = capacity_ratio(figures);
-    if (reserved <= 1 && capacity <= 1) return reserved + capacity - 2;
-    return std::max(reserved, capacity);
-  }
-
-  template <typename Key>
-  std::vector<ConfChoice> best_by(Key&& key, std::size_t count, bool measured_only) const {
-    std::vector<std::pair<double, ConfChoice>> order;
-    for (const auto& [choice, figures] : evaluated_)
-      if (!measured_only || figures.min_capacity_bytes) order.push_back({key(figures), choice});
-    std::sort(order.begin(), order.end());
-    order.resize(std::min(order.size(), count));
-    std::vector<ConfChoice> out;
-    for (const auto& [value, choice] : order) out.push_back(choice);
-    return out;
-  }
-
-  void search_coarsely() {
-    std::vector<ConfChoice> list = coarse_choices();
-    list.resize(std::min(list.size(),
-                         static_cast<std::size_t>(std::max(16.0, kCoarseShare * replays_left_))));
-    try_reserved(list);
-    const auto finalists = static_cast<std::size_t>(
-        std::clamp(replays_left_ / kReplaysPerSearch / 3, 4.0, double{kMostFinalists}));
-    std::vector<ConfChoice> full =
-        best_by([&](const AdviceFigures& f) { return reserved_ratio(f); }, finalists, false);
-    // A low reserved peak without a limit need not mean a small capacity: these often have one.
-    for (const std::uint32_t split : {21u, 64u, 128u})
-      for (const std::uint32_t garbage : {0u, 80u})
-        full.push_back({.max_split_mb = split, .garbage_percent = garbage});
-    for (const std::uint32_t divisions : {64u, 32u, 16u})
-      full.push_back({.expandable_segments = true, .roundup_divisions = divisions});
-    for (const std::uint32_t segment : {24u, 32u, 40u})
-      full.push_back({.expandable_segments = true, .large_segment_mb = segment});
-    try_reserved(full);
-    std::sort(full.begin(), full.end());
-    full.erase(std::unique(full.begin(), full.end()), full.end());
-    try_capacities(full);
-  }
-
-  // From the best in both, then in each figure alone, as long as a step improves it.
-  void search_finely() {
-    climb([&](const AdviceFigures& f) { return score(f); }, 0.5);
-    climb([&](const AdviceFigures& f) { return capacity_ratio(f); }, 0.75);
-    climb([&](const AdviceFigures& f) { return reserved_ratio(f); }, 1);
-  }
-
-  template <typename Key>
-  void climb(Key&& key, double share_of_rest) {
-    constexpr std::size_t kPromising = 6;
-    constexpr std::size_t kBreadth = 30;
-    const double stop_at = replays_left_ * (1 - share_of_rest);
-    std::set<ConfChoice> left_behind;
-    while (replays_left_ > stop_at) {
-      // The best whose neighbours have not been looked at: so that one dead end is not the end.
-      const std::vector<ConfChoice> order = best_by(key, kBreadth, true);
-      const auto from = std::find_if(order.begin(), order.end(), [&](const ConfChoice& choice) {
-        return !left_behind.contains(choice);
-      });
-      if (from == order.end()) return;
-      left_behind.insert(*from);
-      std::vector<ConfChoice> around = neighbours_of(*from);
-      try_reserved(around);
-      std::stable_sort(around.begin(), around.end(), [&](const ConfChoice& a, const ConfChoice& b) {
-        return evaluated_.at(a).reserved_peak_bytes < evaluated_.at(b).reserved_peak_bytes;
-      });
-      around.resize(std::min(around.size(), kPromising));
-      try_capacities(around);
+  void measure_references() {
+    const std::vector<std::uint64_t> no_limits(programs_.size(), kNever - 1);
+    std::vector<std::string> confs = {""};
+    if (has_expandable()) confs.emplace_back(kExpandable);
+    trials_.find_reserved(confs, no_limits);
+    trials_.find_devices(confs);
+    trials_.find_fits(confs);
+    trials_.find_stalls(confs);
+    advice_.defaults = trials_.figures("");
+    if (has_expandable()) advice_.expandable = trials_.figures(kExpandable);
+    const std::string& first = programs_.front().recorded_conf;
+    const bool known =
+        std::find(confs.begin(), confs.end(), first) != confs.end() &&
+        std::all_of(programs_.begin(), programs_.end(),
+                    [&](const AdvisedProgram& p) { return p.recorded_conf == first; });
+    advice_.recorded = known ? trials_.figures(first) : trials_.measure_recorded();
+    for (std::size_t i = 0; i < programs_.size(); ++i) {
+      const std::uint64_t replayed = advice_.recorded.programs[i].reserved_peak_bytes;
+      limits_.push_back(std::min({replayed, programs_[i].recorded_peak_bytes.value_or(kNever),
+                                  kNever - 1}));
     }
   }
 
-  void choose(Advice& advice) const {
-    const auto best = [&](auto&& key) { return evaluated_.at(best_by(key, 1, true).front()); };
-    advice.least_reserved = best([&](const AdviceFigures& f) { return reserved_ratio(f); });
-    advice.smallest_capacity = best([&](const AdviceFigures& f) { return capacity_ratio(f); });
-    advice.best = best([&](const AdviceFigures& f) { return score(f); });
-    // What fits comes first; of that, what is best in both.
-    if (options_.capacity_bytes != 0)
-      advice.best = best([&](const AdviceFigures& f) { return score(f) + (*f.fits ? 0 : 1e6); });
-    advice.best_in_both = reserved_ratio(advice.best) <= 1 && capacity_ratio(advice.best) <= 1;
-    advice.settings_tried = evaluated_.size();
+  void decide() {
+    advice_.best = advice_.recorded;
+    const bool limited = options_.capacity_bytes != 0;
+    if (limited && advice_.live_peak_bytes > options_.capacity_bytes) {
+      advice_.outcome = AdviceOutcome::kHopeless;
+      return;
+    }
+    if (limited && advice_.recorded.fits()) return;
+    // Where nothing fits yet, a low peak without a limit is not what counts.
+    if (limited) std::fill(limits_.begin(), limits_.end(), kNever - 1);
+    search();
+    choose();
   }
 
-  const Workload& workload_;
+  // Not worse for any program than what it ran with.
+  bool is_admissible(const SettingsFigures& figures) const {
+    for (std::size_t i = 0; i < programs_.size(); ++i) {
+      const AdviceFigures& now = figures.programs[i];
+      const AdviceFigures& before = advice_.recorded.programs[i];
+      if (now.reserved_peak_bytes > limits_[i]) return false;
+      if (now.min_capacity_bytes > before.min_capacity_bytes) return false;
+    }
+    return true;
+  }
+
+  // Lower is better: both figures of the program that needs most, in live peaks, and a price for
+  // each setting, so that of equals the simplest is chosen.
+  double cost(const ConfChoice& choice, bool with_devices) const {
+    const SettingsFigures& figures = trials_.figures(choice.text());
+    const auto in_live_peaks = [&](std::uint64_t bytes) {
+      return static_cast<double>(bytes) /
+             static_cast<double>(std::max<std::uint64_t>(1, advice_.live_peak_bytes));
+    };
+    const double keys = kPriceOfASetting * static_cast<double>(choice.keys());
+    const double reserved = in_live_peaks(largest(figures, &AdviceFigures::reserved_peak_bytes));
+    if (!with_devices) return reserved + keys;
+    return reserved + keys + in_live_peaks(largest(figures, &AdviceFigures::min_capacity_bytes)) +
+           (figures.fits() ? 0 : kDoesNotFit);
+  }
+
+  void search() {
+    say("a coarse list of settings");
+    const double start = trials_.events_replayed();
+    const auto spent = [&] { return (trials_.events_replayed() - start) / budget_; };
+    const std::vector<ConfChoice> list = coarse_choices(options_.torch);
+    constexpr std::size_t kBatch = 4;
+    for (std::size_t i = 0; i < list.size() && (i == 0 || spent() < kCoarseShare); i += kBatch)
+      try_choices({list.begin() + static_cast<std::ptrdiff_t>(i),
+                   list.begin() + static_cast<std::ptrdiff_t>(std::min(list.size(), i + kBatch))});
+    if (options_.capacity_bytes != 0)  // a small device, whatever they reserve without a limit
+      try_choices({{.max_split_mb = 21}, {.max_split_mb = 64}, {.max_split_mb = 128}});
+    measure_finalists();
+    say("the best of them, step by step");
+    std::set<ConfChoice> left_behind;
+    while (spent() < 1) {
+      const auto from = best(/*with_devices=*/true, 1, left_behind);
+      if (from.empty()) return;
+      left_behind.insert(from.front());
+      try_choices(neighbours_of(from.front(), options_.torch));
+      measure_finalists();
+    }
+  }
+
+  void try_choices(const std::vector<ConfChoice>& choices) {
+    std::vector<std::string> confs;
+    for (const ConfChoice& choice : choices) {
+      confs.push_back(choice.text());
+      choices_.insert(choice);
+    }
+    trials_.find_reserved(confs, limits_);
+  }
+
+  void measure_finalists() {
+    std::vector<std::string> confs;
+    for (const ConfChoice& choice : best(/*with_devices=*/false, kFinalists, {}))
+      confs.push_back(choice.text());
+    trials_.find_devices(confs);
+    trials_.find_fits(confs);
+  }
+
+  // The cheapest, of those whose figures are known as far as is asked.
+  std::vector<ConfChoice> best(bool with_devices, std::size_t count,
+                               const std::set<ConfChoice>& without) const {
+    std::vector<std::pair<double, ConfChoice>> order;
+    for (const ConfChoice& choice : choices_) {
+      const std::string conf = choice.text();
+      if (without.contains(choice) || !trials_.has_reserved(conf)) continue;
+      if (with_devices && !trials_.has_devices(conf)) continue;
+      order.emplace_back(cost(choice, with_devices), choice);
+    }
+    std::sort(order.begin(), order.end());
+    std::vector<ConfChoice> found;
+    for (std::size_t i = 0; i < std::min(count, order.size()); ++i)
+      found.push_back(order[i].second);
+    return found;
+  }
+
+  void choose() {
+    const bool limited = options_.capacity_bytes != 0;
+    for (const ConfChoice& choice : best(/*with_devices=*/true, choices_.size(), {})) {
+      const SettingsFigures& figures = trials_.figures(choice.text());
+      if (!is_admissible(figures)) continue;
+      if (!limited && !saves(figures)) return;
+      trials_.find_stalls({choice.text()});
+      advice_.best = figures;
+      advice_.outcome = !limited || figures.fits() ? AdviceOutcome::kSet
+                                                   : AdviceOutcome::kNothingFits;
+      return;
+    }
+    if (limited) advice_.outcome = AdviceOutcome::kNothingFits;
+  }
+
+  bool saves(const SettingsFigures& figures) const {
+    for (const auto figure :
+         {&AdviceFigures::reserved_peak_bytes, &AdviceFigures::min_capacity_bytes})
+      if (is_worth_it(largest(figures, figure), largest(advice_.recorded, figure))) return true;
+    return false;
+  }
+
+  static constexpr const char* kExpandable = "expandable_segments:True";
+  static constexpr double kDoesNotFit = 1e6;
+
+  const std::vector<AdvisedProgram>& programs_;
   const AdviceOptions& options_;
   const AdviceProgress& progress_;
-  double replays_left_;
-  Evaluated evaluated_;
-  std::uint64_t reserved_to_beat_ = 0;
-  std::uint64_t capacity_to_beat_ = 0;
+  Trials trials_;
+  Advice advice_;
+  double budget_ = 0;
+  std::vector<std::uint64_t> limits_;  // by program: reserved peaks above are not wanted
+  std::set<ConfChoice> choices_;       // tried
 };
 
 }  // namespace
 
+bool SettingsFigures::fits() const {
+  return std::all_of(programs.begin(), programs.end(),
+                     [](const AdviceFigures& figures) { return figures.fits.value_or(true); });
+}
+
+std::size_t SettingsFigures::worst() const {
+  const auto at = std::max_element(programs.begin(), programs.end(),
+                                   [](const AdviceFigures& a, const AdviceFigures& b) {
+                                     return a.min_capacity_bytes < b.min_capacity_bytes;
+                                   });
+  return static_cast<std::size_t>(at - programs.begin());
+}
+
+Advice advise(const std::vector<AdvisedProgram>& programs, const AdviceOptions& options,
+              const AdviceProgress& progress) {
+  const OutsideMemory outside =
+      options.outside.value_or(outside_memory(find_card(""), programs.size()));
+  AdviceOptions inside = options;  // capacity_bytes: of PyTorch's allocator
+  if (options.capacity_bytes != 0) {
+    if (options.capacity_bytes <= outside.total())
+      throw InvalidArgument(fmt::format(
+          "a card of {} has no more than what is kept beside PyTorch's allocator, {}; "
+          "--reserve-for-context says otherwise",
+          format_byte_size(options.capacity_bytes), format_byte_size(outside.total())));
+    inside.capacity_bytes -= outside.total();
+  }
+  Advice advice = Adviser(programs, inside, progress).run();
+  advice.outside = outside;
+  advice.card_bytes = options.capacity_bytes;
+  return advice;
+}
+
 Advice advise(const Workload& workload, const AdviceOptions& options,
               const AdviceProgress& progress) {
-  return Adviser(workload, options, progress).run();
+  AdvisedProgram program;
+  program.workload = &workload;
+  return advise(std::vector<AdvisedProgram>{program}, options, progress);
 }
 
 }  // namespace tenon

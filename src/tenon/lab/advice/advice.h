@@ -1,4 +1,4 @@
-// Which settings a recorded program should have run with.
+// Which settings recorded programs should have run with.
 #pragma once
 
 #include <cstdint>
@@ -8,56 +8,99 @@
 #include <string_view>
 #include <vector>
 
-#include "tenon/lab/advice/conf_choice.h"
+#include "tenon/lab/advice/outside_memory.h"
+#include "tenon/lab/advice/torch_settings.h"
 #include "tenon/lab/workload.h"
 
 namespace tenon {
 
 struct AdviceOptions {
-  std::uint64_t capacity_bytes = 0;  // of the device; 0: not known
-  std::uint64_t lag_ns = 5'000'000;
+  std::uint64_t capacity_bytes = 0;  // of the card; 0: not known
+  // Of the card's memory, not PyTorch's allocator's; none: outside_memory() of an unknown card.
+  std::optional<OutsideMemory> outside;
+  std::uint64_t lag_ns = 5'000'000;  // for driver stalls alone
+  TorchVersion torch = kAssumedTorch;
   int threads = 0;                   // 0: one for each core; the advice does not depend on it
   double effort = 1;                 // how many settings are tried
 };
 
-// What one choice of policy and settings would have needed.
+// One device's recording: a rank of a job, or a device of a process.
+struct AdvisedProgram {
+  const Workload* workload = nullptr;
+  std::string recorded_conf;                         // what it ran with
+  bool recorded_known = false;                       // else PyTorch's defaults are assumed
+  std::optional<std::uint64_t> recorded_peak_bytes;  // what PyTorch held then, where it is known
+  std::string file;                                  // for what is printed
+};
+
+// What is said of a program.
+struct ProgramFacts {
+  std::string name;
+  std::string file;
+  std::uint64_t events = 0;
+  std::uint64_t live_peak_bytes = 0;
+  std::string recorded_conf;
+  bool recorded_known = false;
+  std::optional<std::uint64_t> recorded_peak_bytes;
+};
+
+// What one program would have needed with some settings. Each figure is of a replay of its own.
 struct AdviceFigures {
-  std::string policy;
-  std::string conf;                                 // empty: the defaults
-  std::uint64_t reserved_peak_bytes = 0;            // without a capacity limit
-  std::optional<std::uint64_t> min_capacity_bytes;  // none: not searched
-  std::uint64_t driver_stall_ns = 0;                // under the capacity where one was given
-  std::optional<bool> fits;                         // within the capacity, where one was given
+  std::uint64_t reserved_peak_bytes = kNever;  // without a capacity limit
+  std::uint64_t min_capacity_bytes = kNever;   // the smallest device, by search_capacity
+  std::uint64_t driver_stall_ns = 0;           // without a capacity limit
+  std::optional<bool> fits;                    // within the capacity, where one was given
+
+  // No memory is enough: a request that no policy serves.
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+};
+
+// Some settings over all programs.
+struct SettingsFigures {
+  std::string conf;                      // empty: PyTorch's defaults
+  std::vector<AdviceFigures> programs;   // in the order given
+  bool fits() const;                     // all of them, or nothing to fit into
+  // The program that needs the largest device.
+  std::size_t worst() const;
+  const AdviceFigures& at_worst() const { return programs[worst()]; }
+};
+
+enum class AdviceOutcome : std::uint8_t {
+  kNothingNeeded,  // what it ran with is as good, or fits
+  kSet,            // `best` needs less, or fits where the recording's settings do not
+  kNothingFits,    // no settings that were tried fit into the capacity; `best` comes closest
+  kHopeless,       // a live peak exceeds the capacity: no allocator and no settings can help
 };
 
 struct Advice {
-  std::string trace;
-  std::uint64_t events = 0;
-  std::uint64_t live_peak_bytes = 0;
-  std::uint64_t capacity_bytes = 0;
-  AdviceFigures default_settings;
-  AdviceFigures expandable;
-  // What to set. Not worse than the better of the two above in reserved peak nor in smallest
-  // capacity, if such settings were found (`best_in_both`); else where the worse of the two
-  // comparisons is least bad, or with a capacity, what fits into it.
-  AdviceFigures best;
-  bool best_in_both = false;
-  AdviceFigures least_reserved;
-  AdviceFigures smallest_capacity;
-  AdviceFigures stitched;  // what Tenon's own policies would need
-  AdviceFigures plan;
+  AdviceOutcome outcome = AdviceOutcome::kNothingNeeded;
+  std::vector<ProgramFacts> programs;
+  TorchVersion torch;
+  OutsideMemory outside;
+  std::uint64_t card_bytes = 0;       // 0: not known
+  std::uint64_t capacity_bytes = 0;   // what of it PyTorch's allocator may have
+  std::uint64_t live_peak_bytes = 0;  // the largest of all programs
+  SettingsFigures recorded;           // each program's own settings; `conf` of the first
+  SettingsFigures defaults;
+  std::optional<SettingsFigures> expandable;  // where that PyTorch has it
+  // The one recommendation; the recording's own settings where nothing is needed. Never worse for
+  // any program than what it ran with, in either figure (in the smallest device alone where the
+  // recording's settings do not fit into the capacity).
+  SettingsFigures best;
   std::size_t settings_tried = 0;
-  // The live peak exceeds the capacity: no allocator and no settings can help.
-  bool hopeless() const { return capacity_bytes != 0 && live_peak_bytes > capacity_bytes; }
 };
 
 // Called between pieces of work, one call at a time.
 using AdviceProgress = std::function<void(std::string_view step)>;
 
-// Replays the program over PyTorch's settings, by the rules that gave PyTorch's own figures, on
-// several threads: a coarse list first, then from the best of it step by step, as long as a step in
-// one setting improves. What is tried depends on the trace and `effort` alone, so the advice is the
-// same on every machine. About 20 s on two cores for 100,000 events at effort 1.
+// Replays the programs over PyTorch's settings, by the rules that gave PyTorch's own figures, on
+// several threads: a coarse list first, then from the best of it step by step. A replay ends as
+// soon as it is worse than what is to be beaten. What is tried depends on the traces and `effort`
+// alone, so the advice is the same on every machine. Requires: at least one program. Throws
+// InvalidArgument for a card that has no more than what is outside PyTorch's allocator.
+Advice advise(const std::vector<AdvisedProgram>& programs, const AdviceOptions& options,
+              const AdviceProgress& progress = {});
+// Of one program whose settings are not known.
 Advice advise(const Workload& workload, const AdviceOptions& options,
               const AdviceProgress& progress = {});
 

@@ -13,144 +13,266 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string bytes(std::uint64_t value) { return format_byte_size(value); }
-
-// "1.23 GiB less than", "as much as", "0.5 GiB more than".
-std::string compared(std::uint64_t value, std::uint64_t with) {
-  if (value == with) return "as much as";
-  return value < with ? bytes(with - value) + " less than" : bytes(value - with) + " more than";
+std::string bytes(std::uint64_t value) {
+  return value == AdviceFigures::kNever ? "no memory is enough" : format_byte_size(value);
 }
 
-bool fits(const AdviceFigures& figures) { return figures.fits.value_or(true); }
+std::string named(const std::string& conf) { return conf.empty() ? "PyTorch's defaults" : conf; }
 
-// What to tell somebody whose program ran out of memory, in a sentence or two.
-std::string verdict(const Advice& advice) {
-  if (advice.hopeless())
-    return fmt::format(
-        "nothing helps: the program itself needs {} at once, {} more than the capacity, {}. It "
-        "must need less (a smaller batch, checkpointing, offloading), or the device be larger.",
-        bytes(advice.live_peak_bytes), bytes(advice.live_peak_bytes - advice.capacity_bytes),
-        bytes(advice.capacity_bytes));
-  if (advice.capacity_bytes != 0 && !fits(advice.best)) {
-    std::string ours;
-    for (const AdviceFigures* figures : {&advice.stitched, &advice.plan})
-      if (fits(*figures)) ours += (ours.empty() ? "" : " and ") + figures->policy;
-    return fmt::format(
-        "no PyTorch settings that were tried fit into {}: the best need {}. The program's live "
-        "peak is {}, so memory is lost to fragmentation.{}",
-        bytes(advice.capacity_bytes), bytes(*advice.smallest_capacity.min_capacity_bytes),
-        bytes(advice.live_peak_bytes),
-        ours.empty() ? " Tenon's own policies do not fit either."
-                     : fmt::format(" Tenon's {} would fit.", ours));
-  }
-  if (advice.capacity_bytes != 0)
-    return fmt::format("it fits into {} with these settings (PyTorch's defaults: {}; "
-                       "expandable_segments:True: {}).",
-                       bytes(advice.capacity_bytes),
-                       fits(advice.default_settings) ? "it fits" : "it does not",
-                       fits(advice.expandable) ? "it fits" : "it does not");
-  if (advice.best.conf.empty()) return "PyTorch's defaults are the best settings found.";
+std::string line_to_paste(const Advice& advice) {
+  const std::string variable(conf_variable(advice.torch));
+  const std::string& conf = advice.best.conf;
+  if (conf.empty()) return "unset " + variable;
+  const bool quoted = conf.find('[') != std::string::npos;
+  return fmt::format("export {}={}", variable, quoted ? "'" + conf + "'" : conf);
+}
+
+std::string rank_name(const Advice& advice, std::size_t rank) {
+  return advice.programs[rank].name;
+}
+
+// The settings that the programs ran with, and where that is known from.
+std::string recorded_with(const Advice& advice) {
+  std::string with = named(advice.recorded.conf);
+  const auto same = [&](const ProgramFacts& program) {
+    return program.recorded_conf == advice.programs.front().recorded_conf;
+  };
+  if (!std::all_of(advice.programs.begin(), advice.programs.end(), same))
+    with = "settings of its own for each recording";
+  const bool known = std::all_of(advice.programs.begin(), advice.programs.end(),
+                                 [](const ProgramFacts& p) { return p.recorded_known; });
+  return with + (known ? "" : " (assumed: the recording does not say)");
+}
+
+std::string saving(std::string_view what, std::uint64_t with, std::uint64_t without) {
+  if (without == AdviceFigures::kNever)
+    return fmt::format("{} {} (no memory is enough as recorded)", what, bytes(with));
+  if (with == without) return fmt::format("{} {} as before", what, bytes(with));
+  return fmt::format("{} {} instead of {} ({} {})", what, bytes(with), bytes(without),
+                     bytes(with < without ? without - with : with - without),
+                     with < without ? "less" : "more");
+}
+
+std::string savings(const Advice& advice) {
+  const std::size_t worst = advice.best.worst();
+  const AdviceFigures& now = advice.best.programs[worst];
+  const AdviceFigures& before = advice.recorded.programs[worst];
+  return saving("reserves", now.reserved_peak_bytes, before.reserved_peak_bytes) + "; " +
+         saving("fits on a device with", now.min_capacity_bytes, before.min_capacity_bytes);
+}
+
+std::string of_card(const Advice& advice) {
+  return fmt::format("{} (of the card's {}, {} are kept for what PyTorch's allocator does not "
+                     "have)",
+                     bytes(advice.capacity_bytes), bytes(advice.card_bytes),
+                     bytes(advice.outside.total()));
+}
+
+std::string hopeless_verdict(const Advice& advice) {
   return fmt::format(
-      "these settings reserve {} PyTorch's defaults do and {} with expandable_segments:True. The "
-      "smallest device that they fit on is {}: {} with the defaults, {} with "
-      "expandable_segments:True.",
-      compared(advice.best.reserved_peak_bytes, advice.default_settings.reserved_peak_bytes),
-      compared(advice.best.reserved_peak_bytes, advice.expandable.reserved_peak_bytes),
-      bytes(*advice.best.min_capacity_bytes),
-      compared(*advice.best.min_capacity_bytes, *advice.default_settings.min_capacity_bytes),
-      compared(*advice.best.min_capacity_bytes, *advice.expandable.min_capacity_bytes));
+      "nothing helps: the program itself needs {} at once, {} more than {}. It must need less (a "
+      "smaller batch, checkpointing, offloading), or the card be larger.",
+      bytes(advice.live_peak_bytes), bytes(advice.live_peak_bytes - advice.capacity_bytes),
+      of_card(advice));
 }
 
-std::string line_to_paste(const std::string& conf) {
-  return conf.empty() ? "unset PYTORCH_CUDA_ALLOC_CONF"
-                      : fmt::format("export PYTORCH_CUDA_ALLOC_CONF={}", conf);
-}
-
-Json json_of(const AdviceFigures& figures) {
-  Json out = {{"policy", figures.policy},
-              {"conf", figures.conf},
-              {"reserved_peak_bytes", figures.reserved_peak_bytes},
-              {"min_capacity_bytes", nullptr},
-              {"driver_stall_us", static_cast<double>(figures.driver_stall_ns) / 1000}};
-  if (figures.min_capacity_bytes) out["min_capacity_bytes"] = *figures.min_capacity_bytes;
-  if (figures.fits) out["fits"] = *figures.fits;
-  return out;
+std::string nothing_needed_verdict(const Advice& advice) {
+  if (advice.capacity_bytes != 0)
+    return fmt::format("nothing is needed: with what it ran with it fits into {}.",
+                       of_card(advice));
+  return fmt::format(
+      "nothing is needed: no settings of the {} tried save more than 1 % of what it reserves, or "
+      "of the device it needs.",
+      advice.settings_tried);
 }
 
 void add_row(TextTable& table, const Advice& advice, const std::string& name,
-             const AdviceFigures& figures) {
+             const SettingsFigures& figures) {
+  const AdviceFigures& worst = figures.at_worst();
   const auto ratio = [&](std::uint64_t value) {
+    if (value == AdviceFigures::kNever) return std::string("-");
     return fmt::format("{:.3f}", static_cast<double>(value) /
                                      static_cast<double>(std::max<std::uint64_t>(
-                                         1, advice.live_peak_bytes)));
+                                         1, advice.programs[figures.worst()].live_peak_bytes)));
+  };
+  const auto exact = [](std::uint64_t value) {
+    return value == AdviceFigures::kNever ? std::string("-") : grouped(value);
   };
   std::vector<std::string> row = {name,
-                                  bytes(figures.reserved_peak_bytes),
-                                  ratio(figures.reserved_peak_bytes),
-                                  bytes(*figures.min_capacity_bytes),
-                                  ratio(*figures.min_capacity_bytes),
-                                  format_duration_ns(figures.driver_stall_ns)};
-  if (advice.capacity_bytes != 0) row.push_back(fits(figures) ? "fits" : "does not fit");
+                                  exact(worst.reserved_peak_bytes),
+                                  ratio(worst.reserved_peak_bytes),
+                                  exact(worst.min_capacity_bytes),
+                                  ratio(worst.min_capacity_bytes),
+                                  format_duration_ns(static_cast<double>(worst.driver_stall_ns))};
+  if (advice.capacity_bytes != 0) row.push_back(figures.fits() ? "fits" : "does not fit");
   table.add(row);
+}
+
+std::string comparison(const Advice& advice) {
+  std::vector<std::string> head = {"settings", "reserved, bytes", "/live",
+                                   "smallest device, bytes", "/live", "driver stall"};
+  if (advice.capacity_bytes != 0) head.push_back("in " + bytes(advice.capacity_bytes));
+  TextTable table(head);
+  const std::string recorded = advice.recorded.conf.empty() ? "as recorded (the defaults)"
+                                                             : "as recorded";
+  add_row(table, advice, recorded, advice.recorded);
+  if (!advice.recorded.conf.empty()) add_row(table, advice, "PyTorch's defaults", advice.defaults);
+  if (advice.expandable && advice.recorded.conf != advice.expandable->conf)
+    add_row(table, advice, "expandable_segments:True", *advice.expandable);
+  const bool new_settings = advice.outcome == AdviceOutcome::kSet ||
+                            advice.outcome == AdviceOutcome::kNothingFits;
+  if (new_settings && advice.best.conf != "expandable_segments:True" && !advice.best.conf.empty())
+    add_row(table, advice, "recommended", advice.best);
+  return table.format();
+}
+
+std::string rank_table(const Advice& advice) {
+  TextTable table({"recording", "live peak", "as recorded", "recommended", "smallest device"});
+  for (std::size_t i = 0; i < advice.programs.size(); ++i)
+    table.add({advice.programs[i].name, bytes(advice.programs[i].live_peak_bytes),
+               bytes(advice.recorded.programs[i].reserved_peak_bytes),
+               bytes(advice.best.programs[i].reserved_peak_bytes),
+               bytes(advice.best.programs[i].min_capacity_bytes)});
+  return fmt::format("{}the recording that needs most: {}\n", table.format(),
+                     rank_name(advice, advice.best.worst()));
+}
+
+std::string title(const Advice& advice) {
+  std::string text;
+  for (const ProgramFacts& program : advice.programs) {
+    text += fmt::format("{}: {} events, live peak {} ({} bytes)", program.name,
+                        grouped(program.events), bytes(program.live_peak_bytes),
+                        grouped(program.live_peak_bytes));
+    if (program.recorded_peak_bytes)
+      text += fmt::format("; PyTorch held {} ({} bytes) when it was recorded",
+                          bytes(*program.recorded_peak_bytes),
+                          grouped(*program.recorded_peak_bytes));
+    text += '\n';
+  }
+  return text + "recorded with: " + recorded_with(advice) + "\n";
+}
+
+std::string files(const Advice& advice) {
+  std::string names;
+  for (const ProgramFacts& program : advice.programs)
+    if (names.find(program.file) == std::string::npos)
+      names += (names.empty() ? "" : " ") + program.file;
+  return names;
+}
+
+Json json_of(const SettingsFigures& figures) {
+  const AdviceFigures& worst = figures.at_worst();
+  const auto known = [](std::uint64_t value) {
+    return value == AdviceFigures::kNever ? Json(nullptr) : Json(value);
+  };
+  Json out = {{"policy", "caching"},
+              {"conf", figures.conf},
+              {"reserved_peak_bytes", known(worst.reserved_peak_bytes)},
+              {"min_capacity_bytes", known(worst.min_capacity_bytes)},
+              {"driver_stall_us", static_cast<double>(worst.driver_stall_ns) / 1000}};
+  if (worst.fits) out["fits"] = figures.fits();
+  if (figures.programs.size() > 1) {
+    out["programs"] = Json::array();
+    for (const AdviceFigures& one : figures.programs)
+      out["programs"].push_back({{"reserved_peak_bytes", known(one.reserved_peak_bytes)},
+                                 {"min_capacity_bytes", known(one.min_capacity_bytes)}});
+  }
+  return out;
+}
+
+Json json_of(const ProgramFacts& program) {
+  Json out = {{"trace", program.name},
+              {"events", program.events},
+              {"live_peak_bytes", program.live_peak_bytes},
+              {"recorded_conf", program.recorded_conf},
+              {"recorded_conf_known", program.recorded_known}};
+  if (program.recorded_peak_bytes) out["recorded_reserved_bytes"] = *program.recorded_peak_bytes;
+  return out;
+}
+
+std::string_view outcome_name(AdviceOutcome outcome) {
+  switch (outcome) {
+    case AdviceOutcome::kNothingNeeded: return "nothing needed";
+    case AdviceOutcome::kSet: return "set";
+    case AdviceOutcome::kNothingFits: return "nothing fits";
+    case AdviceOutcome::kHopeless: return "hopeless";
+  }
+  return "";
 }
 
 }  // namespace
 
-std::string advice_json(const Advice& advice, double seconds) {
-  Json out;
-  out["trace"] = advice.trace;
-  out["events"] = advice.events;
-  out["live_peak_bytes"] = advice.live_peak_bytes;
-  if (advice.capacity_bytes != 0) out["capacity_bytes"] = advice.capacity_bytes;
-  out["conf"] = advice.best.conf;
-  out["line"] = line_to_paste(advice.best.conf);
-  out["reserved_peak_bytes"] = advice.best.reserved_peak_bytes;
-  out["min_capacity_bytes"] = *advice.best.min_capacity_bytes;
-  out["best_in_both"] = advice.best_in_both;
-  out["helps"] = !advice.hopeless() && (advice.capacity_bytes == 0 || fits(advice.best));
-  out["missing_bytes"] = advice.hopeless() ? advice.live_peak_bytes - advice.capacity_bytes : 0;
-  out["verdict"] = verdict(advice);
-  out["best"] = json_of(advice.best);
-  out["least_reserved"] = json_of(advice.least_reserved);
-  out["smallest_capacity"] = json_of(advice.smallest_capacity);
-  out["default"] = json_of(advice.default_settings);
-  out["expandable"] = json_of(advice.expandable);
-  out["stitched"] = json_of(advice.stitched);
-  out["plan"] = json_of(advice.plan);
-  out["settings_tried"] = advice.settings_tried;
-  out["seconds"] = seconds;
-  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+std::string advice_verdict(const Advice& advice) {
+  switch (advice.outcome) {
+    case AdviceOutcome::kHopeless: return hopeless_verdict(advice);
+    case AdviceOutcome::kNothingNeeded: return nothing_needed_verdict(advice);
+    case AdviceOutcome::kNothingFits:
+      return fmt::format(
+          "no settings that were tried fit into {}: the best, {}, need {}. The live peak is {}, "
+          "so the difference is lost to fragmentation: less variation in sizes, or a smaller "
+          "batch, is what is left.",
+          of_card(advice), named(advice.best.conf),
+          bytes(advice.best.at_worst().min_capacity_bytes),
+          bytes(advice.live_peak_bytes));
+    case AdviceOutcome::kSet: break;
+  }
+  if (advice.capacity_bytes != 0)
+    return fmt::format("with {} it fits into {}; with what it ran with it does not. It {}.",
+                       named(advice.best.conf), of_card(advice), savings(advice));
+  return fmt::format("with {} it {}.", named(advice.best.conf), savings(advice));
 }
 
 std::string advice_text(const Advice& advice, double seconds) {
-  std::string out = fmt::format("{}: {} events, live peak {} ({} bytes)\n", advice.trace,
-                                grouped(advice.events), bytes(advice.live_peak_bytes),
-                                grouped(advice.live_peak_bytes));
-  std::vector<std::string> head = {"settings", "reserved", "/live",
-                                   "smallest device", "/live", "driver stall"};
-  if (advice.capacity_bytes != 0) head.push_back("in " + bytes(advice.capacity_bytes));
-  TextTable table(head);
-  add_row(table, advice, "PyTorch's defaults", advice.default_settings);
-  add_row(table, advice, "expandable_segments:True", advice.expandable);
-  add_row(table, advice, "best found", advice.best);
-  if (!advice.best_in_both) {
-    add_row(table, advice, "least reserved", advice.least_reserved);
-    add_row(table, advice, "smallest device", advice.smallest_capacity);
+  std::string out = title(advice) + "\n" + advice_verdict(advice) + "\n";
+  const bool settings = advice.outcome == AdviceOutcome::kSet;
+  if (settings) {
+    out += fmt::format("\n  {}\n\n", line_to_paste(advice));
+    out += fmt::format("PyTorch {} and newer accept it. The same figures from replays: tenon "
+                       "replay {} --conf '{}' --find-capacity\n",
+                       advice.torch.text(), files(advice), advice.best.conf);
   }
-  add_row(table, advice, "Tenon, stitched", advice.stitched);
-  add_row(table, advice, "Tenon, plan", advice.plan);
-  out += fmt::format("{}\n{}\n", table.format(), verdict(advice));
-  if (advice.hopeless()) return out;
-  out += fmt::format("\n  {}\n\n", line_to_paste(advice.best.conf));
-  if (!advice.best_in_both)
-    out += fmt::format(
-        "No settings were found that are best in both figures. Least reserved:\n  {}\nSmallest "
-        "device:\n  {}\n\n",
-        line_to_paste(advice.least_reserved.conf), line_to_paste(advice.smallest_capacity.conf));
-  if (advice.best.conf.find("large_segment_size_mb") != std::string::npos)
-    out += "large_segment_size_mb is a recent setting (PyTorch 2.11 has it).\n";
-  out += fmt::format("{} settings tried in {:.1f} s.\n", grouped(advice.settings_tried), seconds);
-  return out;
+  out += "\n" + comparison(advice);
+  if (advice.programs.size() > 1) out += "\n" + rank_table(advice);
+  const AdviceFigures& worst = advice.best.at_worst();
+  if (worst.reserved_peak_bytes != AdviceFigures::kNever)
+    out += fmt::format("\nnvidia-smi shows up to {}: reserved, and {} beside PyTorch's allocator "
+                       "({}).\n",
+                       bytes(worst.reserved_peak_bytes + advice.outside.total()),
+                       bytes(advice.outside.total()), advice.outside.source);
+  const std::string note = fidelity_note(advice.recorded.conf);
+  if (!note.empty()) out += "what it ran with is not replayed exactly: " + note;
+  return out + fmt::format("{} settings tried in {:.1f} s.\n", grouped(advice.settings_tried),
+                           seconds);
+}
+
+std::string advice_json(const Advice& advice, double seconds) {
+  const AdviceFigures& best = advice.best.at_worst();
+  const bool hopeless = advice.outcome == AdviceOutcome::kHopeless;
+  Json out = json_of(advice.programs[advice.best.worst()]);
+  out["live_peak_bytes"] = advice.live_peak_bytes;
+  out["torch"] = advice.torch.text();
+  if (advice.card_bytes != 0) out["card_bytes"] = advice.card_bytes;
+  if (advice.capacity_bytes != 0) out["capacity_bytes"] = advice.capacity_bytes;
+  out["outside_bytes"] = advice.outside.total();
+  out["outcome"] = outcome_name(advice.outcome);
+  out["conf"] = advice.best.conf;
+  out["line"] = line_to_paste(advice);
+  out["reserved_peak_bytes"] = best.reserved_peak_bytes;
+  out["min_capacity_bytes"] = best.min_capacity_bytes;
+  out["helps"] = !hopeless && advice.outcome != AdviceOutcome::kNothingFits;
+  out["missing_bytes"] = hopeless ? advice.live_peak_bytes - advice.capacity_bytes : 0;
+  out["verdict"] = advice_verdict(advice);
+  out["recorded"] = json_of(advice.recorded);
+  out["best"] = json_of(advice.best);
+  out["default"] = json_of(advice.defaults);
+  if (advice.expandable) out["expandable"] = json_of(*advice.expandable);
+  if (advice.programs.size() > 1) {
+    out["worst"] = rank_name(advice, advice.best.worst());
+    for (const ProgramFacts& program : advice.programs) out["programs"].push_back(json_of(program));
+  }
+  out["settings_tried"] = advice.settings_tried;
+  out["seconds"] = seconds;
+  return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tenon

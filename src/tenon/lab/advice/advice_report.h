@@ -7,6 +7,9 @@
 
 namespace tenon {
 
+// What to do, in a sentence or two.
+std::string advice_verdict(const Advice& advice);
+
 // One object; its keys are in `tenon advise --help`. `seconds`: how long the search took.
 std::string advice_json(const Advice& advice, double seconds);
 std::string advice_text(const Advice& advice, double seconds);

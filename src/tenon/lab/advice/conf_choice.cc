@@ -16,7 +16,6 @@ constexpr std::array<std::uint32_t, 22> kLargeSegments = {
 constexpr std::array<std::uint32_t, 7> kDivisions = {0, 64, 32, 16, 8, 4, 2};
 constexpr std::array<std::uint32_t, 8> kRoundupFrom = {0, 2, 4, 8, 16, 64, 256, 1024};
 constexpr std::array<std::uint32_t, 9> kMaxSplits = {0, 21, 32, 64, 128, 256, 512, 1024, 2048};
-constexpr std::array<std::uint32_t, 6> kGarbage = {0, 50, 60, 70, 80, 90};
 
 // What stands before and after `value` in its list.
 std::vector<std::uint32_t> steps_from(std::span<const std::uint32_t> list, std::uint32_t value) {
@@ -30,9 +29,17 @@ std::vector<std::uint32_t> steps_from(std::span<const std::uint32_t> list, std::
 
 // Settings without effect are left out, so that one behaviour has one name.
 ConfChoice tidied(ConfChoice choice) {
-  if (choice.expandable_segments) choice.max_split_mb = choice.garbage_percent = 0;
+  if (choice.expandable_segments) choice.max_split_mb = 0;
+  if (choice.max_split_mb != 0)
+    choice.max_split_mb = std::max(choice.max_split_mb, choice.large_segment_mb);
   if (choice.roundup_divisions == 0) choice.roundup_from_mb = 0;
   return choice;
+}
+
+std::vector<ConfChoice> accepted(std::vector<ConfChoice> choices, TorchVersion version) {
+  std::erase_if(choices,
+                [&](const ConfChoice& choice) { return !accepts(version, choice.text()); });
+  return choices;
 }
 
 }  // namespace
@@ -46,16 +53,20 @@ std::string ConfChoice::text() const {
   if (roundup_divisions != 0 && roundup_from_mb == 0)
     add(fmt::format("roundup_power2_divisions:{}", roundup_divisions));
   if (roundup_divisions != 0 && roundup_from_mb != 0)
-    add(fmt::format("roundup_power2_divisions:[{}:1,>:{}]", roundup_from_mb / 2,
-                    roundup_divisions));
-  if (garbage_percent != 0)
-    add(fmt::format("garbage_collection_threshold:0.{}", garbage_percent / 10));
+    add(fmt::format("roundup_power2_divisions:[{}:1,{}:{},>:{}]", roundup_from_mb / 2,
+                    roundup_from_mb, roundup_divisions, roundup_divisions));
   return out;
 }
 
-std::vector<ConfChoice> coarse_choices() {
+std::size_t ConfChoice::keys() const {
+  return static_cast<std::size_t>(expandable_segments) + (large_segment_mb != 0 ? 1 : 0) +
+         (roundup_divisions != 0 ? 1 : 0) + (max_split_mb != 0 ? 1 : 0);
+}
+
+std::vector<ConfChoice> coarse_choices(TorchVersion version) {
   std::vector<ConfChoice> choices = {{}, {.expandable_segments = true}};
-  const auto add = [&](const ConfChoice& choice) {
+  const auto add = [&](ConfChoice choice) {
+    choice = tidied(choice);
     if (std::find(choices.begin(), choices.end(), choice) == choices.end())
       choices.push_back(choice);
   };
@@ -81,10 +92,10 @@ std::vector<ConfChoice> coarse_choices() {
     for (const std::uint32_t segment : {0u, 64u, 256u})
       for (const std::uint32_t divisions : {0u, 64u, 16u})
         add({.large_segment_mb = segment, .roundup_divisions = divisions, .max_split_mb = split});
-  return choices;
+  return accepted(std::move(choices), version);
 }
 
-std::vector<ConfChoice> neighbours_of(const ConfChoice& choice) {
+std::vector<ConfChoice> neighbours_of(const ConfChoice& choice, TorchVersion version) {
   std::vector<ConfChoice> found;
   const auto add = [&](ConfChoice changed) {
     changed = tidied(changed);
@@ -102,11 +113,10 @@ std::vector<ConfChoice> neighbours_of(const ConfChoice& choice) {
   vary(&ConfChoice::roundup_divisions, kDivisions);
   vary(&ConfChoice::roundup_from_mb, kRoundupFrom);
   vary(&ConfChoice::max_split_mb, kMaxSplits);
-  vary(&ConfChoice::garbage_percent, kGarbage);
   ConfChoice other = choice;
   other.expandable_segments = !choice.expandable_segments;
   add(other);
-  return found;
+  return accepted(std::move(found), version);
 }
 
 }  // namespace tenon

@@ -129,6 +129,7 @@ Json of(const Growth& growth) {
                         {"bytes_per_iteration", site.bytes_per_iteration}});
   return {{"iterations_found_by",
            growth.found_by.empty() ? Json(nullptr) : Json(growth.found_by)},
+          {"iterations", growth.iterations},
           {"boundaries", growth.boundaries},
           {"live_bytes", growth.live_bytes},
           {"suspects", std::move(suspects)}};

@@ -176,7 +176,11 @@ class Report {
       line("\nLeaks: no iterations were found, so growth cannot be judged");
       return;
     }
-    line("\nLeaks: {} iterations, found by {}", growth.boundaries.size() + 1, growth.found_by);
+    line("\nLeaks: {} iterations, found by {}", growth.iterations, growth.found_by);
+    if (growth.iterations < Growth::kFewest) {
+      line("  growth is judged from {} iterations on", Growth::kFewest);
+      return;
+    }
     if (growth.suspects.empty()) {
       line("  no call site grows from iteration to iteration");
       return;

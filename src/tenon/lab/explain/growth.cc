@@ -1,77 +1,14 @@
 #include "tenon/lab/explain/growth.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <unordered_map>
+#include <utility>
 
-#include "tenon/base/hash.h"
+#include "tenon/lab/planning/iterations_in_trace.h"
 
 namespace tenon {
 namespace {
 
-constexpr std::size_t kFewest = 4;    // iterations below which nothing is said
 constexpr std::size_t kMost = 100;    // boundaries looked at, evenly chosen
-
-// Ends of the phase that comes most often.
-std::vector<std::size_t> by_phase(const Trace& trace, std::string& found_by) {
-  std::map<std::uint32_t, std::vector<std::size_t>> ends;
-  for (const TraceMark& mark : trace.marks)
-    if (mark.kind == MarkKind::kPhaseEnd) ends[mark.text].push_back(mark.event);
-  const std::vector<std::size_t>* best = nullptr;
-  for (const auto& [text, places] : ends)
-    if (places.size() >= kFewest && (best == nullptr || places.size() > best->size())) {
-      best = &places;
-      found_by = fmt::format("the ends of \"{}\"", trace.sites->text(text));
-    }
-  return best == nullptr ? std::vector<std::size_t>() : *best;
-}
-
-// How uneven the distances are: standard deviation over mean.
-double unevenness(const std::vector<std::size_t>& places) {
-  double sum = 0;
-  double squares = 0;
-  for (std::size_t i = 1; i < places.size(); ++i) {
-    const auto distance = static_cast<double>(places[i] - places[i - 1]);
-    sum += distance;
-    squares += distance * distance;
-  }
-  const auto count = static_cast<double>(places.size() - 1);
-  const double mean = sum / count;
-  return std::sqrt(std::max(0.0, squares / count - mean * mean)) / mean;
-}
-
-// Allocations that recur evenly and fill the trace; of those the rarest, since an iteration may
-// contain several alike.
-std::vector<std::size_t> by_recurrence(const Trace& trace, std::string& found_by) {
-  constexpr double kEven = 0.25;
-  std::unordered_map<std::uint64_t, std::vector<std::size_t>> places;
-  for (std::size_t i = 0; i < trace.events.size(); ++i) {
-    const TraceEvent& event = trace.events[i];
-    if (event.op != TraceOp::kAlloc) continue;
-    RunningHash key;
-    key.add(event.size_bytes);
-    key.add(event.stream);
-    key.add(event.site);
-    places[key.value()].push_back(i);
-  }
-  const std::vector<std::size_t>* best = nullptr;
-  for (const auto& [key, all] : places) {
-    if (all.size() < kFewest) continue;
-    if (all.back() - all.front() < trace.events.size() / 2) continue;
-    if (unevenness(all) > kEven) continue;
-    const auto rank = [](const std::vector<std::size_t>& of) {
-      return std::pair(of.size(), of.front());
-    };
-    if (best == nullptr || rank(all) < rank(*best)) best = &all;
-  }
-  if (best == nullptr) return {};
-  const TraceEvent& event = trace.events[best->front()];
-  found_by = fmt::format("an allocation of {} bytes that recurs evenly", event.size_bytes);
-  return *best;
-}
 
 void thin_out(std::vector<std::size_t>& boundaries) {
   if (boundaries.size() <= kMost) return;
@@ -100,10 +37,12 @@ bool grows(const Series& series) {
 Growth growth(const TraceFacts& facts) {
   const Trace& trace = facts.trace;
   Growth result;
-  result.boundaries = by_phase(trace, result.found_by);
-  if (result.boundaries.empty()) result.boundaries = by_recurrence(trace, result.found_by);
-  if (result.boundaries.empty()) return result;
-  const std::size_t iterations = result.boundaries.size();
+  TraceIterations found = find_iterations_in(trace);
+  result.found_by = std::move(found.found_by);
+  result.iterations = found.ends.size();
+  if (result.iterations < Growth::kFewest) return result;
+  const std::size_t iterations = result.iterations;
+  result.boundaries = std::move(found.ends);
   result.boundaries.erase(result.boundaries.begin());
   thin_out(result.boundaries);
 

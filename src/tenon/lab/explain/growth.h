@@ -20,16 +20,18 @@ struct GrowingSite {
 };
 
 struct Growth {
+  static constexpr std::size_t kFewest = 5;  // iterations below which nothing is said of growth
+
   std::string found_by;                  // how iterations were found, in words; empty: none
-  std::vector<std::size_t> boundaries;   // numbers of events, one for each iteration's end
+  std::size_t iterations = 0;
+  std::vector<std::size_t> boundaries;   // numbers of events: ends of the iterations looked at
   std::vector<std::uint64_t> live_bytes; // at each boundary
   std::vector<GrowingSite> suspects;     // most growth first
 };
 
-// Iterations end where a phase that comes again and again ends (an optimizer's step), else before
-// the allocation (by size, stream and site) that recurs most evenly. The first iteration is left
-// out: it makes what stays. A site is suspected when its live bytes never shrink from boundary to
-// boundary and grow at most of them: at three at least. O(events log events + iterations * sites).
+// Iterations are find_iterations_in()'s. With kFewest or more, growth is judged: the first is left
+// out, as it makes what stays. A site is suspected when its live bytes never shrink from boundary
+// to boundary and grow at most of them: at three at least. O(events + iterations * sites).
 Growth growth(const TraceFacts& facts);
 
 }  // namespace tenon

@@ -142,7 +142,7 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
   if (!input.facts.categories.passes.by_stack && trace.events.size() > trace.early_blocks + 1u)
     out.cannot_tell.push_back(
         "The recording has no call stacks: categories follow from sizes, order and lives alone.");
-  if (!input.facts.has_times)
+  if (!input.facts.has_times && trace.events.size() > trace.early_blocks + 1u)
     out.cannot_tell.push_back(
         "The recording has no times (PyTorch before 2.1): ages count events.");
 }

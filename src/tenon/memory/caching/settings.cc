@@ -15,6 +15,12 @@
 namespace tenon {
 namespace {
 
+// With more, kMinBlockSize * divisions exceeds 64 bits.
+constexpr std::uint64_t kMostDivisions = std::uint64_t{1} << 54;
+// What max_split_size_mb and max_non_split_rounding_mb must reach where large_segment_size_mb is
+// not given: every version of PyTorch accepts it (those before 2.9 refuse 20).
+constexpr std::uint64_t kLeastSplitMib = 21;
+
 int log2_floor(std::uint64_t value) { return 63 - std::countl_zero(value); }
 
 [[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view expected) {
@@ -69,9 +75,11 @@ std::vector<std::string_view> split_list(std::string_view text) {
 }
 
 std::uint64_t parse_divisions(std::string_view key, std::string_view text) {
-  constexpr std::string_view kExpected = "a power of two, or a list such as [256:1,512:2,>:8]";
+  constexpr std::string_view kExpected =
+      "0 or a power of two up to 2^54, or a list such as [256:1,512:2,>:8]";
   const std::uint64_t value = parse_whole(key, text, kExpected);
-  if (value != 0 && !is_power_of_two(value)) refuse(key, text, kExpected);
+  if (value > kMostDivisions || (value != 0 && !is_power_of_two(value)))
+    refuse(key, text, kExpected);
   return value;
 }
 
@@ -107,6 +115,11 @@ void parse_roundup(std::string_view key, std::string_view text, CachingSettings&
   }
 }
 
+std::uint64_t least_split_mib(const CachingSettings& settings) {
+  if (settings.large_segment_size == kLargeSegment) return kLeastSplitMib;
+  return settings.large_segment_size >> 20;
+}
+
 using Parser = std::function<void(std::string_view key, std::string_view value, CachingSettings&)>;
 
 void ignore_flag(std::string_view key, std::string_view value, CachingSettings&) {
@@ -116,11 +129,18 @@ void ignore_flag(std::string_view key, std::string_view value, CachingSettings&)
 const std::map<std::string_view, Parser>& parsers() {
   static const std::map<std::string_view, Parser> kParsers = {
       {"max_split_size_mb",
-       [](auto key, auto value, auto& s) { s.max_split_size = parse_mib(key, value, 21); }},
+       [](auto key, auto value, auto& s) {
+         s.max_split_size = parse_mib(key, value, least_split_mib(s));
+       }},
       {"max_non_split_rounding_mb",
-       [](auto key, auto value, auto& s) { s.max_non_split_rounding = parse_mib(key, value, 21); }},
+       [](auto key, auto value, auto& s) {
+         s.max_non_split_rounding = parse_mib(key, value, least_split_mib(s));
+       }},
       {"large_segment_size_mb",
-       [](auto key, auto value, auto& s) { s.large_segment_size = parse_mib(key, value, 20); }},
+       [](auto key, auto value, auto& s) {
+         s.large_segment_size = parse_mib(key, value, (kMinLargeAlloc >> 20) + 1);
+         s.max_non_split_rounding = s.large_segment_size;
+       }},
       {"roundup_power2_divisions", parse_roundup},
       {"garbage_collection_threshold",
        [](auto key, auto value, auto& s) {
@@ -166,27 +186,35 @@ std::string without_spaces(std::string_view text) {
   return out;
 }
 
+void parse_item(std::string_view item, CachingSettings& settings) {
+  const std::size_t colon = item.find(':');
+  const std::string_view key = item.substr(0, colon);
+  const auto parser = parsers().find(key);
+  if (parser == parsers().end()) {
+    std::vector<std::string_view> known;
+    for (const auto& [name, parse] : parsers()) known.push_back(name);
+    throw InvalidArgument(fmt::format("\"{}\" is no allocator setting; known are {}", key,
+                                      fmt::join(known, ", ")));
+  }
+  if (colon == std::string_view::npos || colon + 1 == item.size())
+    refuse(key, "", fmt::format("a value, as in {}:VALUE", key));
+  parser->second(key, item.substr(colon + 1), settings);
+}
+
 }  // namespace
 
+// What is accepted follows c10/core/AllocatorConfig.cpp of PyTorch 2.11: large_segment_size_mb is
+// read first; max_split_size_mb and max_non_split_rounding_mb must not be below it, and
+// max_non_split_rounding_mb is as large unless it is given.
 CachingSettings parse_caching_settings(std::string_view conf) {
   CachingSettings settings;
   const std::string text = without_spaces(conf);
   if (text.empty()) return settings;
-  for (std::string_view item : split_list(text)) {
-    if (item.empty()) continue;  // a trailing comma
-    const std::size_t colon = item.find(':');
-    const std::string_view key = item.substr(0, colon);
-    const auto parser = parsers().find(key);
-    if (parser == parsers().end()) {
-      std::vector<std::string_view> known;
-      for (const auto& [name, parse] : parsers()) known.push_back(name);
-      throw InvalidArgument(fmt::format("\"{}\" is no allocator setting; known are {}", key,
-                                        fmt::join(known, ", ")));
-    }
-    if (colon == std::string_view::npos || colon + 1 == item.size())
-      refuse(key, "", fmt::format("a value, as in {}:VALUE", key));
-    parser->second(key, item.substr(colon + 1), settings);
-  }
+  const std::vector<std::string_view> items = split_list(text);
+  for (const bool segments : {true, false})  // large_segment_size_mb bounds the others
+    for (const std::string_view item : items)
+      if (!item.empty() && item.starts_with("large_segment_size_mb:") == segments)
+        parse_item(item, settings);
   return settings;
 }
 

@@ -99,14 +99,16 @@ Block* ExpandableAllocator::find_room(BlockHeap& heap, Pool pool, std::uint64_t 
     Block* start = is_free(block->prev) ? block->prev : block;
     if (has_room(start, rounded)) return start;
   }
-  return add_range(heap, pool);
+  return add_range(heap, pool, rounded);
 }
 
-Block* ExpandableAllocator::add_range(BlockHeap& heap, Pool pool) {
+// Null for a request that no range has room for: it exceeds what any device has.
+Block* ExpandableAllocator::add_range(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   const std::uint64_t handle = pool == Pool::kSmall ? kSmallSegment : settings_.large_segment_size;
   // An eighth more than the device has: fragmentation of addresses costs nothing.
   const std::uint64_t total = backend_.memory().total_bytes;
   const std::uint64_t size = round_up(std::min(total + total / 8, kMaxRangeBytes), handle);
+  if (rounded > size) return nullptr;
   const auto addresses = backend_.reserve_address(size);
   if (!addresses) return nullptr;
   const Segment segment{reinterpret_cast<void*>(addresses->base), nullptr, size, 0,

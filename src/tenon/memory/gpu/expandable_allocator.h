@@ -52,7 +52,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
 
   bool map_room(BlockHeap& heap, Pool pool, std::uint64_t rounded);
   Block* find_room(BlockHeap& heap, Pool pool, std::uint64_t rounded);
-  Block* add_range(BlockHeap& heap, Pool pool);
+  Block* add_range(BlockHeap& heap, Pool pool, std::uint64_t rounded);
   Block* map_front(BlockHeap& heap, Block* block, std::uint64_t bytes);
   bool map_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
   Unmapped unmap_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);

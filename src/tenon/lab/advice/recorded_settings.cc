@@ -1,0 +1,101 @@
+#include "tenon/lab/advice/recorded_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <map>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/caching/settings.h"
+
+namespace tenon {
+namespace {
+
+using Fields = std::map<std::string, std::string, std::less<>>;
+
+std::string field(const Fields& fields, std::string_view name) {
+  const auto at = fields.find(name);
+  return at == fields.end() ? std::string() : at->second;
+}
+
+// "{1: 0, 2: 0, 4: 8, ...}" -> "[1:0,2:0,4:8]"; empty where all are 0, or the text was cut.
+std::string roundup_list(std::string_view text) {
+  if (!text.starts_with('{') || !text.ends_with('}')) return {};
+  std::string list;
+  bool any = false;
+  for (const char c : text.substr(1, text.size() - 2)) {
+    if (c == '.') return {};
+    if (c != ' ') list += c;
+  }
+  for (std::size_t at = list.find(':'); at != std::string::npos; at = list.find(':', at + 1))
+    any |= list[at + 1] != '0';
+  return any ? "roundup_power2_divisions:[" + list + "]" : std::string();
+}
+
+std::string conf_of_values(const Fields& fields) {
+  std::string conf;
+  const auto add = [&](const std::string& item) {
+    if (!item.empty()) conf += (conf.empty() ? "" : ",") + item;
+  };
+  if (field(fields, "expandable_segments") == "True") add("expandable_segments:True");
+  const std::string split = field(fields, "max_split_size");
+  std::int64_t split_bytes = -1;
+  std::from_chars(split.data(), split.data() + split.size(), split_bytes);
+  if (split_bytes > 0) add(fmt::format("max_split_size_mb:{}", split_bytes >> 20));
+  const std::string threshold = field(fields, "garbage_collection_threshold");
+  if (!threshold.empty() && threshold.find_first_of("123456789") != std::string::npos)
+    add("garbage_collection_threshold:" + threshold);
+  add(roundup_list(field(fields, "roundup_power2_divisions")));
+  return conf;
+}
+
+}  // namespace
+
+RecordedSettings recorded_settings(const Snapshot& snapshot) {
+  RecordedSettings found;
+  const Fields fields(snapshot.settings.begin(), snapshot.settings.end());
+  found.known = !fields.empty();
+  for (const char* name : {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"})
+    if (found.conf.empty()) found.conf = field(fields, name);
+  if (found.conf.empty()) found.conf = conf_of_values(fields);
+  if (!found.known && std::any_of(snapshot.segments.begin(), snapshot.segments.end(),
+                                  [](const SnapshotSegment& s) { return s.expandable; })) {
+    found.known = true;
+    found.conf = "expandable_segments:True";
+  }
+  try {
+    parse_caching_settings(found.conf);
+  } catch (const InvalidArgument& error) {
+    found.warning = fmt::format("the recording's settings, \"{}\", cannot be replayed ({}); "
+                                "PyTorch's defaults are assumed",
+                                found.conf, error.what());
+    found.conf.clear();
+    found.known = false;
+  }
+  return found;
+}
+
+std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace) {
+  std::uint64_t now = 0;
+  bool any = false;
+  for (const SnapshotSegment& segment : snapshot.segments) {
+    if (segment.device != trace.device) continue;
+    any = true;
+    now += segment.total_bytes;
+  }
+  std::uint64_t peak = now;
+  for (auto mark = trace.marks.rbegin(); mark != trace.marks.rend(); ++mark) {
+    const bool came = mark->kind == MarkKind::kSegmentAlloc || mark->kind == MarkKind::kSegmentMap;
+    const bool went = mark->kind == MarkKind::kSegmentFree || mark->kind == MarkKind::kSegmentUnmap;
+    any |= came || went;
+    if (came) now -= std::min(now, mark->size_bytes);
+    if (went) now += mark->size_bytes;
+    peak = std::max(peak, now);
+  }
+  if (!any) return std::nullopt;
+  return peak;
+}
+
+}  // namespace tenon

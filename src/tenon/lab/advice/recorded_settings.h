@@ -1,0 +1,27 @@
+// What a recording says of the settings that it ran with.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tenon/trace/snapshot.h"
+
+namespace tenon {
+
+struct RecordedSettings {
+  bool known = false;   // else PyTorch's defaults are assumed
+  std::string conf;     // "key:value,..."; empty: the defaults
+  std::string warning;  // settings that no replay can follow; empty where there are none
+};
+
+// From allocator_settings: the text that was set, or where there is none the values themselves;
+// without either from the segments, which say whether they are expandable.
+RecordedSettings recorded_settings(const Snapshot& snapshot);
+
+// Most bytes that PyTorch held on the trace's device while it was recorded, from what it held at
+// the end and the marks before. Nothing where the file has no segments.
+std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace);
+
+}  // namespace tenon

@@ -1,0 +1,119 @@
+#include "tenon/lab/advice/torch_settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "tenon/base/error.h"
+
+namespace tenon {
+namespace {
+
+constexpr TorchVersion kFirst{2, 0};  // torch.cuda.memory._record_memory_history
+constexpr TorchVersion kNewName{2, 9};
+
+// Numbers are pull requests of github.com/pytorch/pytorch; a version is the first release whose
+// branch was cut after the merge.
+constexpr std::array<TorchSetting, 16> kSettings = {{
+    {"max_split_size_mb", kFirst, Fidelity::kByRule, "#44742 (2021)"},
+    {"roundup_power2_divisions", kFirst, Fidelity::kByRule, "#74213, lists #87290 (2022)"},
+    {"garbage_collection_threshold", kFirst, Fidelity::kApproximate, "#74261 (2022)"},
+    {"backend", kFirst, Fidelity::kNotReplayed, "#65365 (2022)"},
+    {"expandable_segments", {2, 1}, Fidelity::kMeasured, "#96995 (April 2023)"},
+    {"release_lock_on_cudamalloc", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
+    {"pinned_use_cuda_host_register", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
+    {"pinned_use_hip_host_register", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
+    {"pinned_num_register_threads", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
+    {"max_non_split_rounding_mb", {2, 6}, Fidelity::kByRule, "#136174 (September 2024)"},
+    {"pinned_use_background_threads", {2, 6}, Fidelity::kNotReplayed, "#135524 (2024)"},
+    {"graph_capture_record_stream_reuse", {2, 9}, Fidelity::kNotReplayed, "#158352 (2025)"},
+    {"per_process_memory_fraction", {2, 10}, Fidelity::kApproximate, "#161035 (September 2025)"},
+    {"pinned_reserve_segment_size_mb", {2, 10}, Fidelity::kNotReplayed, "#164501 (October 2025)"},
+    {"throw_on_cudamalloc_oom", {2, 10}, Fidelity::kNotReplayed, "c10/core/AllocatorConfig.h"},
+    {"large_segment_size_mb", {2, 11}, Fidelity::kByRule, "#172056 (January 2026)"},
+}};
+
+// Calls visit(key) for each "key:value", also where values are lists.
+template <typename Visit>
+void for_each_key(std::string_view conf, Visit&& visit) {
+  int depth = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= conf.size(); ++i) {
+    if (i < conf.size() && conf[i] == '[') ++depth;
+    if (i < conf.size() && conf[i] == ']') --depth;
+    if (i < conf.size() && (conf[i] != ',' || depth > 0)) continue;
+    std::string_view item = conf.substr(begin, i - begin);
+    while (item.starts_with(' ')) item.remove_prefix(1);
+    if (!item.empty()) visit(item.substr(0, item.find_first_of(": ")));
+    begin = i + 1;
+  }
+}
+
+const TorchSetting* find_setting(std::string_view key) {
+  const auto at = std::find_if(kSettings.begin(), kSettings.end(),
+                               [&](const TorchSetting& setting) { return setting.key == key; });
+  return at == kSettings.end() ? nullptr : &*at;
+}
+
+}  // namespace
+
+std::string TorchVersion::text() const { return fmt::format("{}.{}", major_number, minor_number); }
+
+TorchVersion parse_torch_version(std::string_view text) {
+  TorchVersion version;
+  const char* const end = text.data() + text.size();
+  const auto major = std::from_chars(text.data(), end, version.major_number);
+  bool good = major.ec == std::errc() && major.ptr != end && *major.ptr == '.';
+  if (good) {
+    const auto minor = std::from_chars(major.ptr + 1, end, version.minor_number);
+    good = minor.ec == std::errc() && (minor.ptr == end || *minor.ptr == '.' || *minor.ptr == '+');
+  }
+  if (!good)
+    throw InvalidArgument(fmt::format(
+        "--torch {}: give a version of PyTorch, like 2.6 (python -c 'import torch; "
+        "print(torch.__version__)' prints it)",
+        text));
+  if (version < kFirst)
+    throw InvalidArgument(
+        fmt::format("--torch {}: versions from {} on record memory", text, kFirst.text()));
+  return version;
+}
+
+std::string_view fidelity_text(Fidelity fidelity) {
+  switch (fidelity) {
+    case Fidelity::kMeasured: return "to the byte, compared with PyTorch";
+    case Fidelity::kByRule: return "by PyTorch's rule";
+    case Fidelity::kApproximate: return "approximate";
+    case Fidelity::kNotReplayed: return "no effect on a replay";
+  }
+  return "";
+}
+
+std::span<const TorchSetting> torch_settings() { return kSettings; }
+
+bool accepts(TorchVersion version, std::string_view conf) {
+  bool all = true;
+  for_each_key(conf, [&](std::string_view key) {
+    const TorchSetting* setting = find_setting(key);
+    all &= setting != nullptr && setting->since <= version;
+  });
+  return all;
+}
+
+std::string fidelity_note(std::string_view conf) {
+  std::string lines;
+  for_each_key(conf, [&](std::string_view key) {
+    const TorchSetting* setting = find_setting(key);
+    if (setting == nullptr || setting->fidelity < Fidelity::kApproximate) return;
+    lines += fmt::format("{}: {}\n", key, fidelity_text(setting->fidelity));
+  });
+  return lines;
+}
+
+std::string_view conf_variable(TorchVersion version) {
+  return version < kNewName ? "PYTORCH_CUDA_ALLOC_CONF" : "PYTORCH_ALLOC_CONF";
+}
+
+}  // namespace tenon

@@ -1,0 +1,56 @@
+// Which allocator settings which PyTorch has, and how exactly a replay follows them.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace tenon {
+
+struct TorchVersion {
+  std::uint32_t major_number = 0;
+  std::uint32_t minor_number = 0;
+
+  std::string text() const;
+  friend auto operator<=>(const TorchVersion&, const TorchVersion&) = default;
+};
+
+// "2.6", "2.6.1", "2.6.0+cu124". Throws InvalidArgument for anything else, and for versions before
+// 2.0, the first that records memory.
+TorchVersion parse_torch_version(std::string_view text);
+
+// What is assumed where nobody says: settings that every PyTorch from here on accepts.
+inline constexpr TorchVersion kAssumedTorch{2, 1};
+
+enum class Fidelity : std::uint8_t {
+  kMeasured,     // to the byte, compared with figures that PyTorch gave
+  kByRule,       // PyTorch's rule; no figures of PyTorch's to compare with
+  kApproximate,  // figures may differ from PyTorch's
+  kNotReplayed,  // the key has no effect on a replay
+};
+
+std::string_view fidelity_text(Fidelity fidelity);
+
+struct TorchSetting {
+  std::string_view key;
+  TorchVersion since;
+  Fidelity fidelity;
+  std::string_view source;  // where the version is from
+};
+
+// Every key that parse_caching_settings knows.
+std::span<const TorchSetting> torch_settings();
+
+// Whether that PyTorch accepts every key of `conf`.
+bool accepts(TorchVersion version, std::string_view conf);
+
+// "garbage_collection_threshold: approximate": a line for each key of `conf` whose replay is not
+// exact; empty where all are.
+std::string fidelity_note(std::string_view conf);
+
+// PYTORCH_ALLOC_CONF, or PYTORCH_CUDA_ALLOC_CONF, which every version reads.
+std::string_view conf_variable(TorchVersion version);
+
+}  // namespace tenon
