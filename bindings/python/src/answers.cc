@@ -60,7 +60,11 @@ Answer advise_recording(const SharedRecording& recording, std::size_t device,
                         std::uint64_t capacity_bytes, std::uint64_t lag_ns, double effort,
                         int threads, nb::handle progress) {
   const Trace& trace = trace_at(recording, device);
-  const AdviceOptions options = {capacity_bytes, lag_ns, threads, effort};
+  AdviceOptions options;
+  options.capacity_bytes = capacity_bytes;
+  options.lag_ns = lag_ns;
+  options.threads = threads;
+  options.effort = effort;
   return interruptible(progress, [&](const Report& report) {
     const auto start = std::chrono::steady_clock::now();
     const Advice advice = advise(Workload(trace), options, [&](std::string_view step) {
