@@ -3,12 +3,11 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-python wheel bench-python test-install test-aarch64 test-viewer package test-package demo benchmarks bench cuda-programs bench-cuda check-cuda stress asan tsan debug clean
+.PHONY: help setup build test test-python wheel bench-python test-install test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
-	@echo "make test-aarch64  cross-compile tenon::memory and run its tests under qemu-user"
-	@echo "make package       Debian packages, into build/packages; make test-package installs and runs them"
+	@echo "make  cross-compile tenon::memory and run its tests under qemu-user"
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
@@ -20,6 +19,7 @@ help:
 	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
 	@echo "make check-cuda  first contact with an NVIDIA GPU: each step passed, failed or skipped"
 	@echo "make stress  millions of schedules, 10^9 operations (half an hour), also under ASan and TSan"
+	@echo "make fuzz SECONDS=60  libFuzzer with sanitizers, so long for each parser and policy (needs clang)"
 	@echo "make build   set up and build; the command is build/tenon"
 	@echo "make debug | asan | tsan   build and test that preset"
 
@@ -36,17 +36,7 @@ test: build
 
 test-install: build
 	@tests/install/test_install.sh $(BUILD) --from-source
-
-test-aarch64:
-	@scripts/setup.sh packages-aarch64.txt
-	@tests/aarch64/run.sh build-aarch64 $(JOBS)
-
-package: build
-	@scripts/setup.sh packages-package.txt
-	@scripts/package.sh $(BUILD)
-
-test-package: package
-	@scripts/test_package.sh $(BUILD)
+	@tests/install/pages.sh $(BUILD) docs/c.md docs/cpu_pytorch.md
 
 test-viewer: build
 	@scripts/test_viewer.sh $(BUILD)
@@ -85,6 +75,11 @@ check-cuda: cuda-programs
 
 stress: benchmarks
 	@scripts/stress.sh $(BUILD)
+
+SECONDS ?= 60
+fuzz: setup
+	@scripts/setup.sh packages-fuzz.txt
+	@scripts/fuzz.sh $(SECONDS)
 
 debug asan tsan: setup
 	@cmake --preset $@

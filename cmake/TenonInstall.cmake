@@ -17,8 +17,12 @@ function(tenon_install_library name requires requires_private libs_private)
   install(TARGETS tenon_${name} EXPORT Tenon_${name}
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libtenon-dev)
   if(TENON_SHARED)
+    set(component libtenon)
+    if(name STREQUAL "tensor")
+      set(component libtenon-tensor)  # it brings OpenBLAS and oneDNN along
+    endif()
     install(TARGETS tenon_${name}_shared EXPORT Tenon_${name}
-            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libtenon
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component}
             NAMELINK_COMPONENT libtenon-dev)
   endif()
   install(EXPORT Tenon_${name} NAMESPACE tenon:: FILE Tenon_${name}.cmake

@@ -1,6 +1,7 @@
 // What the command needs for huge recordings: time and memory of each subcommand, run as a user
 // runs it, on a shipped snapshot with its call stacks again and again, and on one snapshot for each
-// of 64 ranks. Wanted, on two cores: explain 12 s, view 30 s, advise 60 s, each in 1.2 GiB; report 60 s.
+// of 64 ranks. Wanted, on two cores: explain 12 s, view 30 s, advise 60 s, each in 1.2 GiB; report
+// 60 s.
 //   bench_large_files [EVENTS [COMMAND...]]     9000000 and all of them without
 #include <fmt/format.h>
 #include <sys/resource.h>

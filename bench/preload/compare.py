@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """bench/preload/compare.py PRELOAD [--rounds N] [PROGRAM...]: programs of PyTorch and NumPy on the CPU
 over each allocator that is installed, preloaded in turn; medians over the rounds. PYTHON names the
-interpreter that has PyTorch and NumPy (Debian: python3-torch, python3-numpy)."""
+interpreter that has PyTorch and NumPy (Debian: python3-torch, python3-numpy). Times are of one step;
+processor seconds, resident peak and page faults of the whole process."""
 
 import argparse
 import glob
@@ -57,7 +58,7 @@ def main():
         cells = []
         for name in found:
             median = lambda key: statistics.median(r[key] for r in results[name])
-            cells.append(f"{median('ms'):.1f} ms, {median('peak_mib'):.0f} MiB, "
+            cells.append(f"{median('ms'):.1f} ms, {median('cpu_s'):.1f} s CPU, {median('peak_mib'):.0f} MiB, "
                          f"{median('faults') / 1e3:.0f} k faults")
         print(f"| {program} | " + " | ".join(cells) + " |", flush=True)
 

@@ -255,6 +255,27 @@ TEST(ForwardModeTest, ForwardOverBackwardGivesHessianProducts) {
   EXPECT_NEAR(product[1], 4 * std::exp(2.0), 1e-12);
 }
 
+// The tangent of exp(x) is recorded with exp(x) saved, which holds its tangent: a circle, unless
+// tangents go with their level.
+TEST(ForwardModeTest, NothingLivesOnWhenALevelEnds) {
+  WeakIntrusivePtr<TensorImpl> value, tangent;
+  {
+    const Tensor inputs[] = {leaf({1, 2})};
+    const Tensor direction[] = {tensor<double>({1, 1})};
+    const VectorFunction f = [&](std::span<const Tensor> in) {
+      const Tensor y = ops::exp(in[0]) * in[0];
+      value = WeakIntrusivePtr<TensorImpl>(y.impl_ptr());
+      return std::vector<Tensor>{ops::sum(y * y)};
+    };
+    const auto [results, slopes] = jvp(f, inputs, direction);
+    tangent = WeakIntrusivePtr<TensorImpl>(slopes[0].impl_ptr());
+    backward(slopes[0]);
+    EXPECT_FALSE(tangent.expired());
+  }
+  EXPECT_TRUE(value.expired());
+  EXPECT_TRUE(tangent.expired());
+}
+
 TEST(ForwardModeTest, TangentsMustFit) {
   const ForwardLevel level;
   EXPECT_THROW(make_dual(tensor<double>({1, 2}), tensor<double>({1}), level), InvalidArgument);

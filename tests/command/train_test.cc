@@ -7,7 +7,9 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -186,11 +188,50 @@ TEST_F(TrainTest, ALossThatBecomesNanNamesItsOperator) {
   EXPECT_THAT(run.err, HasSubstr("in model."));
 }
 
-TEST_F(TrainTest, AFileThatCannotBeWrittenIsAnError) {
-  const Outcome run =
-      tenon_command(images("--model mlp --epochs 1 --json --save /no/such/folder/run.safetensors"));
-  EXPECT_EQ(run.status, 1);
-  EXPECT_THAT(run.err, HasSubstr("/no/such/folder/run.safetensors"));
+// Found at once: a million epochs would take hours.
+TEST_F(TrainTest, AFileThatCannotBeWrittenIsFoundBeforeTraining) {
+  for (const char* file : {"/no/such/folder/run.safetensors", "/dev"}) {
+    const Outcome run =
+        tenon_command(images(std::string("--model mlp --epochs 1000000 --save ") + file),
+                      "timeout 60");
+    EXPECT_EQ(run.status, 1);
+    EXPECT_THAT(run.err, HasSubstr(std::string(file) + ": cannot be written"));
+    EXPECT_THAT(run.out, Not(HasSubstr("epoch")));
+  }
+  const Outcome record = tenon_command(
+      images("--model mlp --epochs 1000000 --record /no/such/folder/run.csv"), "timeout 60");
+  EXPECT_EQ(record.status, 1);
+  EXPECT_THAT(record.err, HasSubstr("/no/such/folder/run.csv: cannot be written"));
+}
+
+// Runs until it has printed an epoch, then sends the signal.
+TEST_F(TrainTest, SignalsSaveTheRun) {
+  for (const auto& [signal, status] : {std::pair("TERM", 143), std::pair("HUP", 129)}) {
+    const std::string saved = path(std::string(signal) + ".safetensors");
+    const TemporaryFile script(
+        ".sh", TENON_COMMAND " " + images("--model mlp --epochs 1000000 --save ") + saved +
+                   " >" + path("out") + " &\n" + "while ! grep -q epoch " + path("out") +
+                   "; do sleep 0.05; done\nkill -" + signal + " $!\nwait $!\n");
+    const int raw =
+        std::system(("timeout 60 bash " + script.path() + " 2>" + path("err")).c_str());
+    EXPECT_EQ(WEXITSTATUS(raw), status);
+    std::ifstream err(path("err"));
+    const std::string said(std::istreambuf_iterator<char>(err), {});
+    EXPECT_THAT(said, HasSubstr("saved as " + saved));
+    EXPECT_THAT(said, HasSubstr("--resume " + saved));
+    EXPECT_TRUE(std::filesystem::exists(saved));
+  }
+}
+
+TEST_F(TrainTest, AReaderThatGoesAwayDoesNotEndTheRun) {
+  const std::string saved = path("run.safetensors");
+  const TemporaryFile script(".sh", "(" TENON_COMMAND " " +
+                                        images("--model mlp --epochs 3 --save ") + saved +
+                                        "; echo status $? >&2) | true\n");
+  EXPECT_EQ(std::system(("bash " + script.path() + " 2>" + path("err")).c_str()), 0);
+  std::ifstream err(path("err"));
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(err), {}), "status 141\n");
+  EXPECT_TRUE(std::filesystem::exists(saved));
 }
 
 TEST_F(TrainTest, TextIsLearntAndGenerated) {
@@ -214,6 +255,63 @@ TEST_F(TrainTest, TextIsLearntAndGenerated) {
   EXPECT_EQ(tenon_command("train text /no/such/text").status, 2);
   std::ofstream(path("short")) << "short";
   EXPECT_THAT(tenon_command("train text " + path("short")).err, HasSubstr("5 characters"));
+}
+
+// --- Checkpoints that lie about their model.
+std::string text_checkpoint(const std::map<std::string, std::string>& metadata) {
+  Json header = {{"__metadata__", metadata}};
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  std::string bytes;
+  for (std::size_t i = 0; i < 8; ++i) bytes += static_cast<char>(text.size() >> (8 * i));
+  return bytes + text;
+}
+
+TEST(TextCheckpoint, IsComparedWithItsFileBeforeAnythingIsBuilt) {
+  const std::map<std::string, std::string> good = {
+      {"task", "text"}, {"vocabulary", "6162"}, {"length", "8"},    {"layers", "2"},
+      {"width", "64"},  {"heads", "4"},         {"epochs", "1"},    {"batch", "1"},
+      {"seed", "1"},    {"step", "0"},          {"learning_rate", "0x1p-9"}};
+  struct Case {
+    const char* key;
+    const char* value;
+    const char* reason;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"width", "1048576", "its tensors hold 0 numbers; a model of 2 layers"},
+           {"layers", "1048576", "its tensors hold 0 numbers"},
+           {"length", "1048577", "its \"length\" is 1048577; it may be 1 to 1048576"},
+           {"width", "0", "its \"width\" is 0"},
+           {"heads", "5", "its 5 heads do not divide its width of 64"},
+           {"heads", "-1", "its \"heads\" is \"-1\", no number"}}) {
+    std::map<std::string, std::string> metadata = good;
+    metadata[c.key] = c.value;
+    const TemporaryFile file(".safetensors", text_checkpoint(metadata));
+    for (const std::string& arguments :
+         {"generate " + file.path(),
+          "train text " TENON_SOURCE_DIR "/data/text/genesis.txt --resume " + file.path()}) {
+      // 1 GiB of addresses is enough to read the file, and not for such a model.
+      const Outcome run = tenon_command(arguments, "ulimit -v 1048576;");
+      EXPECT_EQ(run.status, 2) << arguments;
+      EXPECT_THAT(run.err, HasSubstr("tenon: " + file.path() + ": " + c.reason));
+    }
+  }
+  std::map<std::string, std::string> metadata = good;
+  metadata["vocabulary"] = "6261";
+  const TemporaryFile file(".safetensors", text_checkpoint(metadata));
+  const Outcome run = tenon_command("generate " + file.path());
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.err, HasSubstr(file.path() + ": its vocabulary is damaged"));
+  for (const auto& [key, value] : std::map<std::string, std::string>{
+           {"batch", "9223372036854775808"}, {"epochs", "0"}, {"learning_rate", "nan"}}) {
+    metadata = good;
+    metadata[key] = value;
+    const TemporaryFile resumed(".safetensors", text_checkpoint(metadata));
+    const Outcome train = tenon_command(
+        "train text " TENON_SOURCE_DIR "/data/text/genesis.txt --resume " + resumed.path());
+    EXPECT_EQ(train.status, 2) << key;
+    EXPECT_THAT(train.err, HasSubstr(resumed.path() + ": its \"" + key + "\" is"));
+  }
 }
 
 }  // namespace

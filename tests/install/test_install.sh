@@ -20,21 +20,25 @@ tree=$work/tree
 libraries=$(dirname "$(find "$tree" -name libtenon_memory.a)")
 export LD_LIBRARY_PATH=$libraries
 
-step "the command, without and with its training part"
+parts=()
+for part in memory lab tensor; do [ -f "$libraries/libtenon_$part.a" ] && parts+=("$part"); done
+
+step "the command, with and without its training part"
 run "$tree/bin/tenon" explain "$trace"
-run "$tree/bin/tenon" train --help
-rm -r "$tree/libexec/tenon"
+if [ -d "$tree/libexec/tenon" ]; then
+  run "$tree/bin/tenon" train --help
+  rm -r "$tree/libexec/tenon"
+fi
 if "$tree/bin/tenon" train --help >"$work/log" 2>&1; then echo "train without its program"; exit 1; fi
 grep -q 'tenon: "train" needs the program tenon-training' "$work/log" || { cat "$work/log"; exit 1; }
 
-step "find_package"
+step "find_package: ${parts[*]}"
 run cmake -G Ninja -S "$source/tests/install/find_package" -B "$work/find" \
-  -DCMAKE_PREFIX_PATH="$tree" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER="$cxx"
+  -DCMAKE_PREFIX_PATH="$tree" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_COMPILER="$cxx" \
+  -DPARTS="$(IFS=';'; echo "${parts[*]}")"
 run cmake --build "$work/find"
-for kind in "" _shared; do
-  run "$work/find/embedded$kind"
-  run "$work/find/lab$kind" "$trace"
-  run "$work/find/tensor$kind"
+for part in "${parts[@]}"; do
+  for kind in "" _shared; do run "$work/find/$part$kind" "$trace"; done
 done
 env TENON_RECORD="$work/run.csv" "$work/find/lab" "$trace" >"$work/log"
 [ -f "$work/run.csv" ] || { echo "TENON_RECORD is without effect"; exit 1; }
@@ -44,12 +48,11 @@ grep -q "the component cobwebs is not installed" "$work/log" || { cat "$work/log
 
 step "pkg-config"
 export PKG_CONFIG_PATH=$libraries/pkgconfig
-for part in embedded:memory lab:lab tensor:tensor; do
-  name=${part%:*} package=tenon-${part#*:}
+for part in "${parts[@]}"; do
   # shellcheck disable=SC2046
-  run "$cxx" -std=c++20 "$source/tests/install/$name.cc" -o "$work/$name" \
-    $(pkg-config --cflags --libs "$package")
-  run "$work/$name" "$trace"
+  run "$cxx" -std=c++20 "$source/tests/install/$part.cc" -o "$work/$part" \
+    $(pkg-config --cflags --libs "tenon-$part")
+  run "$work/$part" "$trace"
 done
 rm "$libraries"/libtenon_memory.so "$libraries"/libtenon_lab.so  # what a static link must not take
 # shellcheck disable=SC2046

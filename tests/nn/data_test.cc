@@ -106,6 +106,15 @@ TEST(Idx, NamesTheFileAndWhatIsWrongWithIt) {
   EXPECT_THAT(parse_error([] { load_idx("/no/such/file"); }), HasSubstr("/no/such/file"));
 }
 
+// The other sizes must not overflow beside one of 0.
+TEST(Idx, ASizeOfZeroDoesNotHideOthers) {
+  std::string bytes("\0\0\x08\x04\0\0\0\0", 8);
+  bytes += std::string(12, '\xff');
+  EXPECT_THAT(parse_error([&] { parse_idx(bytes, "memory"); }), HasSubstr("more than 4 GiB"));
+  EXPECT_EQ(parse_idx(std::string("\0\0\x08\x02\0\0\0\0\0\0\0\x05", 12), "memory").sizes(),
+            IntList({0, 5}));
+}
+
 TEST(Idx, NeverCrashesOnDamagedBytes) {
   const std::string good = format_idx(to(randint(0, 256, {4, 5}), DType::kI16));
   Generator generator(7);
@@ -124,10 +133,13 @@ TEST(Idx, NeverCrashesOnDamagedBytes) {
 }
 
 TEST(Gzip, RefusesMoreThanItMayUnpack) {
-  const std::string packed = gzipped(std::string(1 << 20, 'a'));
-  EXPECT_EQ(inflate_gzip(packed, "bomb", 1 << 20).size(), std::size_t{1} << 20);
-  EXPECT_THAT(parse_error([&] { inflate_gzip(packed, "bomb", 1 << 16); }),
-              HasSubstr("unpacks to more than 64 KiB"));
+  const std::string packed = gzipped(std::string(48 << 20, 'a'));
+  EXPECT_THAT(parse_error([&] { inflate_gzip(packed, "bomb"); }),
+              ::testing::AllOf(HasSubstr("of gzip data unpack to more than"),
+                    HasSubstr("TENON_READ_LIMIT=1GiB allows more")));
+  ::setenv("TENON_READ_LIMIT", "48MiB", 1);
+  EXPECT_EQ(inflate_gzip(packed, "bomb").size(), std::size_t{48} << 20);
+  ::unsetenv("TENON_READ_LIMIT");
 }
 
 void write_set(const std::string& folder, const std::string& which, const Tensor& images,

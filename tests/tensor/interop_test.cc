@@ -113,6 +113,22 @@ TEST(DLPackTest, ReadOnlyMemoryIsCopied) {
   EXPECT_EQ(data[3], 0);
 }
 
+// 2^40 elements of one float: copying elements would need 4 TiB.
+TEST(DLPackTest, AReadOnlyBroadcastCopiesTheBytesThatThereAre) {
+  float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::int64_t shape[2] = {std::int64_t{1} << 40, 3};
+  std::int64_t strides[2] = {0, 2};
+  DLManagedTensorVersioned managed = foreign(data, shape);
+  managed.dl_tensor.strides = strides;
+  managed.flags = kDLFlagReadOnly;
+  const Tensor t = from_dlpack(&managed);
+  EXPECT_EQ(deleted, 1);
+  EXPECT_EQ(t.sizes(), IntList({std::int64_t{1} << 40, 3}));
+  EXPECT_EQ(t.storage().impl()->nbytes(), 5 * sizeof(float));
+  EXPECT_EQ(t.select(0, 12345).select(0, 2).item<float>(), 6);
+  EXPECT_NE(t.const_data_ptr(), data + 1);
+}
+
 TEST(DLPackTest, UnknownPlacesAreRefused) {
   EXPECT_THROW(to_dlpack(empty({2}, DType::kF32, Device{DeviceType::kMeta, 0})), InvalidArgument);
   EXPECT_THROW(from_dlpack(static_cast<DLManagedTensor*>(nullptr)), InvalidArgument);

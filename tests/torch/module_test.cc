@@ -54,8 +54,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"benchmarks"}, Case{"driver_gone"}, Case{"device_lost"},
                       Case{"limit_above_the_device"},
                       Case{"visible_devices_set_late", "TENON_CUDA_STAND_IN=devices=2"},
-                      Case{"old_pytorch"}, Case{"without_cuda"}, Case{"out_of_memory_observers"}, Case{"no_memory_at_all"},
-                      Case{"accelerator"}, Case{"several_devices", "TENON_CUDA_STAND_IN=devices=2"}),
+                      Case{"old_pytorch"}, Case{"without_cuda"}, Case{"out_of_memory_observers"},
+                      Case{"no_memory_at_all"}, Case{"accelerator"},
+                      Case{"several_devices", "TENON_CUDA_STAND_IN=devices=2"}),
     [](const auto& which) { return which.param.name; });
 
 }  // namespace

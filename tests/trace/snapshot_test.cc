@@ -32,6 +32,20 @@ std::string failure_of(const std::string& bytes) {
   return "";
 }
 
+// The segments' list is handed over item by item until another list begins; what stands between the
+// two is of the document.
+TEST(Snapshot, KeepsFieldsBetweenTheListsThatAreHandedOver) {
+  const std::string settings = dict({{"max_split_size", number(7)}, {"list", list({text("a")})}});
+  const std::string bytes =
+      pickled::file(dict({{"segments", list({})},
+                          {"allocator_settings", settings},
+                          {"device_traces", list({list({entry("alloc", 1, 10)})})}}));
+  const Snapshot snapshot = parse_snapshot(bytes, "x.pickle");
+  EXPECT_THAT(snapshot.settings, ElementsAre(std::pair<std::string, std::string>("max_split_size",
+                                                                                "7"),
+                                             std::pair<std::string, std::string>("list", "(a)")));
+}
+
 // The figures that an independent reader found in the shipped snapshots.
 class ShippedSnapshot : public ::testing::TestWithParam<const char*> {};
 

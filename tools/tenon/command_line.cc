@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <sstream>
 
 #include "commands.h"
 
@@ -101,7 +102,10 @@ CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
   try {
     app_->parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
-    return {false, app_->exit(success)};
+    std::ostringstream text;
+    const int status = app_->exit(success, text, text);
+    fmt::print("{}", text.str());
+    return {false, status};
   } catch (const CLI::ParseError& error) {
     fmt::print(stderr, "tenon: {}; see tenon --help\n", error.what());
     return {false, kBadInput};

@@ -12,7 +12,7 @@ namespace tenon::command {
 inline constexpr int kSuccess = 0;
 inline constexpr int kFailure = 1;        // a run that cannot go on, or a bug in Tenon
 inline constexpr int kBadInput = 2;       // usage, or a file that cannot be read
-inline constexpr int kInterrupted = 130;  // by Ctrl-C, as shells have it
+inline constexpr int kSignalled = 128;    // plus the signal that ended it, as shells have it
 
 // Each adds its subcommand to `app` and returns what runs it.
 struct Subcommand {

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "process.h"
 #include "run_command.h"
 #include "tenon/base/version.h"
 #include "training_commands.h"
@@ -41,7 +42,8 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return tenon::command::run_reporting_errors([&] {
+  tenon::command::prepare_process();
+  return tenon::command::run_guarded([&] {
     if (tenon::command::names_training(argc, argv))
       return tenon::command::become_training_program(argv);
     return run(argc, argv);

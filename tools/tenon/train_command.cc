@@ -1,6 +1,7 @@
 // tenon train: real models in Tenon's memory.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "commands.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/file_writer.h"
 #include "tenon/trace/csv.h"
 #include "train_report.h"
 #include "trainer.h"
@@ -17,6 +19,8 @@
 namespace tenon::command {
 namespace {
 
+constexpr int kMostEpochs = 1'000'000;
+constexpr int kMostBatch = 65'536;
 constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";
 
 constexpr const char* kHelp = R"(
@@ -33,11 +37,12 @@ layout, bit for bit; the hashes show it.
 --json prints one object: test_accuracy, final_loss, samples_per_second, peak_bytes,
 reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
 
-Ctrl-C saves the run and says how to resume; a resumed run ends with the weights that it would have
-had without the interruption.
+Ctrl-C, SIGTERM and SIGHUP save the run after the current step and say how to resume it; a resumed
+run ends with the weights that it would have had without the interruption.
 
-Exit status: 0, 130 when interrupted (and saved), 2 for bad usage or data that cannot be read, 1 for
-a limit that is too small, a loss that is no number, a file that cannot be written, or a bug.)";
+Exit status: 0, 128 + the signal when interrupted and saved (130 for Ctrl-C, 143 for SIGTERM), 2 for
+bad usage or data that cannot be read, 1 for a limit that is too small, a loss that is no number, a
+file that cannot be written, or a bug.)";
 
 struct TrainArguments {
   ImageTaskOptions image;
@@ -55,10 +60,10 @@ void add_common(CommandLine& app, TrainArguments& a) {
   app.footer(kHelp);
   app.add_option("--epochs", s.epochs, "Passes over the training data")
       .show_default()
-      .between(1, 1000000);
+      .between(1, kMostEpochs);
   app.add_option("--batch", s.batch, "Examples in a step")
       .show_default()
-      .between(1, 65536);
+      .between(1, kMostBatch);
   app.add_option("--learning-rate", s.learning_rate, "At its highest; 0: one that suits the model")
       .show_default()
       .not_negative();
@@ -88,22 +93,29 @@ void take_from_file(TrainArguments& a, const CommandLine& app, const std::string
                                         given, path, saved));
   };
   const auto number = [&](const char* key) { return metadata_number(metadata, key, path); };
+  const auto number_to = [&](const char* key, std::uint64_t most) {
+    const std::uint64_t value = number(key);
+    if (value < 1 || value > most)
+      throw ParseError(path, 0, 0,
+                       fmt::format("its \"{}\" is {}; it may be 1 to {}", key, value, most));
+    return value;
+  };
   check_same("--epochs", std::to_string(a.settings.epochs), std::to_string(number("epochs")));
   check_same("--batch", std::to_string(a.settings.batch), std::to_string(number("batch")));
   check_same("--seed", std::to_string(a.settings.seed), std::to_string(number("seed")));
-  a.settings.epochs = number("epochs");
+  a.settings.epochs = number_to("epochs", kMostEpochs);
   a.settings.learning_rate =
       std::strtod(metadata_text(metadata, "learning_rate", path).c_str(), nullptr);
-  a.settings.batch = static_cast<std::int64_t>(number("batch"));
+  if (!std::isfinite(a.settings.learning_rate) || a.settings.learning_rate < 0)
+    throw ParseError(path, 0, 0, fmt::format("its \"learning_rate\" is \"{}\"",
+                                             metadata_text(metadata, "learning_rate", path)));
+  a.settings.batch = static_cast<std::int64_t>(number_to("batch", kMostBatch));
   a.settings.seed = number("seed");
   if (task == "images") {
     check_same("--model", a.image.model, metadata_text(metadata, "model", path));
     a.image.model = metadata_text(metadata, "model", path);
   } else {
-    a.text.gpt.length = static_cast<std::int64_t>(number("length"));
-    a.text.gpt.layers = static_cast<std::int64_t>(number("layers"));
-    a.text.gpt.width = static_cast<std::int64_t>(number("width"));
-    a.text.gpt.heads = static_cast<std::int64_t>(number("heads"));
+    a.text.gpt = saved_gpt_options(metadata, path);
   }
 }
 
@@ -142,10 +154,12 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
     a.settings.limit_bytes = parse_size("--memory-limit", a.limit);
   }
   if (!a.json) fmt::print("{}, seed {}\n", task.title(), a.settings.seed);
+  if (a.settings.save_at_end) FileWriter::check(a.settings.save_file);  // before hours of work
+  if (!a.record_file.empty()) FileWriter::check(a.record_file);
   const TrainOutcome outcome = train_within(task, a.settings);
-  if (outcome.interrupted) {
+  if (outcome.stop_signal != 0) {
     fmt::print(stderr, "tenon: to go on: {} --resume {}\n", resume_command, a.settings.save_file);
-    return kInterrupted;
+    return kSignalled + outcome.stop_signal;
   }
   if (!a.record_file.empty())
     write_csv(trace_of(outcome.events, std::filesystem::path(a.record_file).stem().string()),

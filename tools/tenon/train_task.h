@@ -82,6 +82,10 @@ struct TextModel {
 };
 TextModel load_text_model(const std::string& path);
 
+// The sizes that a saved text run says it has, except its vocabulary. Throws ParseError, naming
+// the file, where they are no model's, or one that the file's tensors cannot fill.
+nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string& path);
+
 // A number of a file's metadata. Throws ParseError, naming the file and the key, where it is
 // missing or no number.
 std::uint64_t metadata_number(const nn::Metadata& metadata, const std::string& key,

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 
 #include "progress.h"
@@ -22,25 +24,42 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-volatile std::sig_atomic_t stop_wanted = 0;
+volatile std::sig_atomic_t stop_wanted = 0;  // the signal that asked for it
 
-// Ctrl-C asks for an end after the step; a second one ends the program at once.
+// SIGINT (Ctrl-C), SIGTERM and SIGHUP ask for an end after the step; a second one ends the program
+// at once. What the caller ignores stays ignored (nohup). A reader of standard output that goes
+// away does not end the run: it is saved, and the exit status says what was lost.
 class InterruptGuard {
  public:
   InterruptGuard() {
     stop_wanted = 0;
-    previous_ = std::signal(SIGINT, [](int) {
-      stop_wanted = 1;
-      std::signal(SIGINT, SIG_DFL);
-    });
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      previous_[i] = std::signal(kSignals[i], kSignals[i] == SIGPIPE ? SIG_IGN : ask_to_stop);
+      if (previous_[i] == SIG_IGN) std::signal(kSignals[i], SIG_IGN);
+    }
   }
-  ~InterruptGuard() { std::signal(SIGINT, previous_); }
+  ~InterruptGuard() {
+    for (std::size_t i = 0; i < kSignals.size(); ++i) std::signal(kSignals[i], previous_[i]);
+  }
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  void (*previous_)(int) = SIG_DFL;
+  static constexpr std::array<int, 4> kSignals = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+
+  static void ask_to_stop(int signal) {
+    stop_wanted = signal;
+    std::signal(signal, SIG_DFL);
+  }
+
+  std::array<void (*)(int), kSignals.size()> previous_ = {};
 };
+
+// To standard output, at once. A failure does not end the run; the process reports it at its end.
+void print_unchecked(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -252,12 +271,12 @@ class Trainer {
     const double train_loss = epoch_score_.loss_sum / static_cast<double>(epoch_score_.counted);
     final_loss_ = train_loss;
     if (settings_.quiet) return;
-    fmt::print("epoch {}/{}: loss {:.4f}, accuracy {:.2f} %; test loss {:.4f}, accuracy {:.2f} %\n",
-               step_ / task_.steps_per_epoch(), settings_.epochs, train_loss,
-               100 * epoch_score_.accuracy(),
-               last_test_.loss_sum / static_cast<double>(last_test_.counted),
-               100 * last_test_.accuracy());
-    std::fflush(stdout);
+    print_unchecked(fmt::format(
+        "epoch {}/{}: loss {:.4f}, accuracy {:.2f} %; test loss {:.4f}, accuracy {:.2f} %\n",
+        step_ / task_.steps_per_epoch(), settings_.epochs, train_loss,
+        100 * epoch_score_.accuracy(),
+        last_test_.loss_sum / static_cast<double>(last_test_.counted),
+        100 * last_test_.accuracy()));
   }
 
   TrainOutcome interrupted() {
@@ -265,7 +284,7 @@ class Trainer {
     fmt::print(stderr, "tenon: interrupted after step {} of {}; saved as {}\n", step_, all_steps_,
                settings_.save_file);
     TrainOutcome result = outcome();
-    result.interrupted = true;
+    result.stop_signal = stop_wanted;
     return result;
   }
 

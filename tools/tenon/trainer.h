@@ -26,7 +26,7 @@ struct TrainSettings {
 
 // What a run leaves to report.
 struct TrainOutcome {
-  bool interrupted = false;
+  int stop_signal = 0;  // what interrupted it; 0: nothing did
   double test_accuracy = 0;
   double test_loss = 0;
   double final_loss = 0;  // mean training loss of the last epoch
@@ -52,9 +52,9 @@ struct TrainOutcome {
   std::string plan_report;
 };
 
-// Trains until the epochs are over or the program is asked to stop (SIGINT), in which case the run
-// is saved. Throws OutOfMemory where the limit is too small, Diverged where the loss or a gradient
-// is no number, and what the task throws; a file saved earlier stays whole.
+// Trains until the epochs are over or the program is asked to stop (SIGINT, SIGTERM, SIGHUP), in
+// which case the run is saved. Throws OutOfMemory where the limit is too small, Diverged where the
+// loss or a gradient is no number, and what the task throws; a file saved earlier stays whole.
 TrainOutcome train(TrainTask& task, const TrainSettings& settings);
 
 // What the policy must hold for the first two steps and a test, without a limit.

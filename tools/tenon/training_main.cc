@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "process.h"
 #include "run_command.h"
 #include "tenon/base/version.h"
 
@@ -25,5 +26,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return tenon::command::run_reporting_errors([&] { return run(argc, argv); });
+  tenon::command::prepare_process();
+  return tenon::command::run_guarded([&] { return run(argc, argv); });
 }

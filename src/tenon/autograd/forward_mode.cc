@@ -29,7 +29,18 @@ class DepthGuard {
   const std::size_t previous_;
 };
 
-// Tangents of levels that have ended go when a new one comes.
+// The tensors that got a tangent at each level of this thread. A tangent's graph may have saved the
+// tensor that holds it, which would keep both for ever: so tangents go when their level ends.
+thread_local std::array<std::vector<WeakIntrusivePtr<TensorImpl>>, detail::kMaxForwardLevels>
+    tensors_with_tangents;
+
+void note_tangent(const Tensor& t, std::uint64_t level) {
+  for (std::size_t i = 0; i < detail::kMaxForwardLevels; ++i)
+    if (forward_levels.ids[i] == level)
+      tensors_with_tangents[i].push_back(WeakIntrusivePtr<TensorImpl>(t.impl_ptr()));
+}
+
+// Also tangents of levels that ended on another thread.
 void set_tangent(const Tensor& t, std::uint64_t level, const Tensor& value) {
   // It may be written through views of its own later.
   if (grad_enabled()) ensure_meta(value);
@@ -41,6 +52,23 @@ void set_tangent(const Tensor& t, std::uint64_t level, const Tensor& value) {
     return true;
   });
   meta.extra_->tangents.push_back({level, value});
+  note_tangent(t, level);
+}
+
+// Takes the level's tangents from their tensors; they go when nothing holds them any more.
+void drop_tangents(std::uint64_t level, std::span<const WeakIntrusivePtr<TensorImpl>> tensors) {
+  std::vector<Tensor> dropped;
+  for (const WeakIntrusivePtr<TensorImpl>& weak : tensors) {
+    const IntrusivePtr<TensorImpl> impl = weak.lock();
+    if (!impl) continue;
+    AutogradMeta* meta = meta_of(Tensor(impl));
+    if (meta == nullptr || meta->extra_ == nullptr) continue;
+    std::erase_if(meta->extra_->tangents, [&](AutogradMeta::Tangent& tangent) {
+      if (tangent.level != level) return false;
+      dropped.push_back(std::move(tangent.value));
+      return true;
+    });
+  }
 }
 
 // The part of a base's tangent that a view looks at: one memory, so that writes are seen by both.
@@ -78,7 +106,11 @@ ForwardLevel::ForwardLevel() : id_(next_level.fetch_add(1)) {
   forward_levels.ids[forward_levels.depth++] = id_;
 }
 
-ForwardLevel::~ForwardLevel() { forward_levels.ids[--forward_levels.depth] = 0; }
+ForwardLevel::~ForwardLevel() {
+  const std::size_t own = --forward_levels.depth;
+  forward_levels.ids[own] = 0;
+  drop_tangents(id_, std::exchange(tensors_with_tangents[own], {}));
+}
 
 const Tensor& AutogradMeta::fw_grad(std::uint64_t level, const Tensor& self) const {
   static const Tensor none;

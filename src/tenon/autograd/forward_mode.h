@@ -17,7 +17,7 @@ namespace tenon::autograd {
 // A level is one directional derivative under way. While a ForwardLevel lives on a thread, results
 // of calls get tangents from those of their inputs. Levels nest; an inner one is computed first, by
 // operators that the outer ones follow, so tangents of tangents are right. A tangent belongs to the
-// level it was made for and means nothing once that has ended.
+// level it was made for and goes when that ends: fw_grad() returns it until then.
 class ForwardLevel {
  public:
   // Throws InvalidArgument for more than eight at once on a thread.

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -71,7 +72,11 @@ class Workers {
     {
       const std::lock_guard lock(mutex_);
       while (static_cast<int>(count_) < helpers) {
-        std::thread([this] { serve(); }).detach();
+        try {
+          std::thread([this] { serve(); }).detach();
+        } catch (const std::system_error&) {  // no more threads: those that there are do the work
+          break;
+        }
         ++count_;
       }
       loop_ = &loop;

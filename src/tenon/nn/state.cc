@@ -43,6 +43,13 @@ void save_state(const std::string& path, const Module& model, const Optimizer* o
 
 Metadata load_metadata(const std::string& path) { return load_safetensors(path).metadata; }
 
+std::uint64_t count_saved_parameters(const std::string& path) {
+  std::uint64_t count = 0;
+  for (const auto& [name, tensor] : load_safetensors(path).tensors)
+    if (name.starts_with("model.")) count += static_cast<std::uint64_t>(tensor.numel());
+  return count;
+}
+
 Metadata load_state(const std::string& path, const Module& model, Optimizer* optimizer) {
   SafeTensors file = load_safetensors(path);
   const auto fail = [&](const std::string& reason) { return ParseError(path, 0, 0, reason); };
@@ -71,9 +78,10 @@ Metadata load_state(const std::string& path, const Module& model, Optimizer* opt
   }
   for (const auto& [name, tensor] : file.tensors) {
     const bool of_model = name.starts_with("model.");
-    const bool known = name == kUpdates || std::any_of(parts.begin(), parts.end(), [&](auto& part) {
-                         return part.name == name;
-                       });
+    const bool known = name == kUpdates || std::any_of(parts.begin(), parts.end(),
+                                                       [&name = name](const auto& part) {
+                                                         return part.name == name;
+                                                       });
     if (!known && (of_model || optimizer != nullptr))
       throw fail(fmt::format("tensor \"{}\" is left over: the file was written for another model "
                              "or optimiser",

@@ -24,6 +24,10 @@ void save_state(const std::string& path, const Module& model, const Optimizer* o
 // What a file says beside its tensors. Throws ParseError for one that cannot be read.
 Metadata load_metadata(const std::string& path);
 
+// Numbers in the tensors of the model: what a program can compare a file's metadata with before it
+// builds what they describe. Throws as load_metadata.
+std::uint64_t count_saved_parameters(const std::string& path);
+
 // Fills a model (and an optimiser) made alike with what save_state wrote, and returns the metadata.
 // Throws ParseError, with the path, the tensor and both shapes, where something is missing, left
 // over or of another shape or dtype; then nothing has been changed.

@@ -8,7 +8,6 @@
 #include <zstd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -17,12 +16,14 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/file_writer.h"
+#include "tenon/base/read_limit.h"
 
 namespace tenon {
 namespace {
 
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";
-constexpr std::uint64_t kMaxUnpackedBytes = 8 * kGiB;
+constexpr std::uint64_t kMaxPipeBytes = 8 * kGiB;  // what has no size of its own
 
 class OpenFile {
  public:
@@ -48,6 +49,8 @@ FileBytes::FileBytes(const std::string& path) {
   struct stat info = {};
   if (::fstat(file.fd, &info) != 0) cannot_read(path, errno);
   if (S_ISDIR(info.st_mode)) cannot_read(path, EISDIR);
+  const bool device = S_ISBLK(info.st_mode) || (S_ISCHR(info.st_mode) && ::isatty(file.fd) == 0);
+  if (device) throw ParseError(path, 0, 0, "is a device, not a file");  // some never end
   if (S_ISREG(info.st_mode) && info.st_size > 0) {
     const auto size = static_cast<std::size_t>(info.st_size);
     void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
@@ -84,12 +87,18 @@ void FileBytes::forget_before(std::size_t offset) const {
 
 // Pipes, and whatever else cannot be mapped.
 void FileBytes::read_all(int file, const std::string& path) {
+  const std::uint64_t limit_bytes = read_limit_bytes(kMaxPipeBytes / 16);
   std::vector<char> buffer(std::size_t{1} << 20);
   for (;;) {
     const ssize_t got = ::read(file, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) cannot_read(path, errno);
     if (got == 0) return;
+    if (owned_.size() + static_cast<std::size_t>(got) > limit_bytes)
+      throw ParseError(path, 0, 0,
+                       fmt::format("is a pipe that gave more than {}: write it to a file first, or "
+                                   "{}",
+                                   format_byte_size(limit_bytes), how_to_raise(limit_bytes)));
     owned_.append(buffer.data(), static_cast<std::size_t>(got));
   }
 }
@@ -98,21 +107,26 @@ std::string decompress_zstd(std::string_view bytes, const std::string& name) {
   const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
                                                                          &ZSTD_freeDStream);
   std::vector<char> buffer(ZSTD_DStreamOutSize() * 8);
+  const std::uint64_t limit_bytes = unpack_limit_bytes(bytes.size());
   std::string out;
   ZSTD_inBuffer in = {bytes.data(), bytes.size(), 0};
-  std::size_t wanted = 0;
-  bool full = false;  // the last call filled its buffer and may have more to give
-  while (in.pos < in.size || full) {
+  std::size_t wanted = 1;
+  bool progress = true;  // a frame may have more to give after its last byte is taken
+  while (in.pos < in.size || (wanted != 0 && progress)) {
+    const std::size_t taken = in.pos;
     ZSTD_outBuffer piece = {buffer.data(), buffer.size(), 0};
     wanted = ZSTD_decompressStream(stream.get(), &piece, &in);
     if (ZSTD_isError(wanted))
       throw ParseError(name, 0, 0, fmt::format("damaged zstd data near byte offset {}: {}", in.pos,
                                                ZSTD_getErrorName(wanted)));
-    if (out.size() + piece.pos > kMaxUnpackedBytes)
-      throw ParseError(name, 0, 0, fmt::format("unpacks to more than {}",
-                                               format_byte_size(kMaxUnpackedBytes)));
+    if (out.size() + piece.pos > limit_bytes)
+      throw ParseError(
+          name, 0, 0,
+          fmt::format("{} of zstd data unpack to more than {}, which few recordings do: {}",
+                      format_byte_size(bytes.size()), format_byte_size(limit_bytes),
+                      how_to_raise(limit_bytes)));
     out.append(buffer.data(), piece.pos);
-    full = piece.pos == piece.size;
+    progress = piece.pos > 0 || in.pos > taken;
   }
   if (wanted != 0)
     throw ParseError(name, 0, 0,
@@ -123,26 +137,14 @@ std::string decompress_zstd(std::string_view bytes, const std::string& name) {
 }
 
 void write_file(const std::string& path, std::string_view bytes) {
-  std::string packed;
-  if (path.ends_with(".zst")) {
-    packed.resize(ZSTD_compressBound(bytes.size()));
-    packed.resize(ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), 9));
-    bytes = packed;
-  }
-  const auto fail = [&](const char* what) {
-    throw std::runtime_error(fmt::format("{}: cannot {}: {}", path, what, std::strerror(errno)));
-  };
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  std::FILE* file = std::fopen(temporary.c_str(), "wb");
-  if (file == nullptr) fail("be written");
-  const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-  const bool closed = std::fclose(file) == 0;
-  if (!written || !closed || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(temporary.c_str());
-    errno = error;
-    fail("be written");
-  }
+  if (!path.ends_with(".zst")) return write_whole_file(path, bytes);
+  std::string packed(ZSTD_compressBound(bytes.size()), '\0');
+  const std::size_t size =
+      ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), 9);
+  if (ZSTD_isError(size))
+    throw std::runtime_error(
+        fmt::format("{}: cannot be compressed: {}", path, ZSTD_getErrorName(size)));
+  write_whole_file(path, std::string_view(packed).substr(0, size));
 }
 
 }  // namespace tenon

@@ -12,7 +12,7 @@ namespace tenon {
 class FileBytes {
  public:
   // Throws ParseError, with the path and the system's reason, when the file cannot be read, is a
-  // directory, is empty, or is a truncated or damaged zstd file.
+  // directory or a device, is empty, or is a truncated or damaged zstd file.
   explicit FileBytes(const std::string& path);
   ~FileBytes();
   FileBytes(const FileBytes&) = delete;
@@ -37,11 +37,11 @@ class FileBytes {
 };
 
 // Decompresses one or more zstd frames. Throws ParseError with the byte offset for damaged or
-// truncated data, and where they would unpack to more than 8 GiB.
+// truncated data, and where they would unpack to more than unpack_limit_bytes.
 std::string decompress_zstd(std::string_view bytes, const std::string& name);
 
-// Writes a file, compressed when the path ends in ".zst": to a temporary name beside it first, so
-// that nobody ever sees half of it. Throws std::runtime_error with the path and the reason.
+// Writes a file, compressed where the path ends in ".zst", as FileWriter does: whole or not at all.
+// Throws std::runtime_error with the path and the reason.
 void write_file(const std::string& path, std::string_view bytes);
 
 }  // namespace tenon

@@ -1,7 +1,9 @@
 #include "tenon/trace/load.h"
 
+#include <new>
 #include <unordered_map>
 
+#include "tenon/base/error.h"
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/pickle.h"
@@ -26,10 +28,8 @@ void count_events(const Trace& trace, SnapshotFigures& figures) {
     ++figures.actions[std::string(mark_kind_name(mark.kind))];
 }
 
-}  // namespace
-
-Snapshot load_snapshot(const std::string& path,
-                       const std::function<void(std::size_t, std::size_t)>& progress) {
+Snapshot load_any(const std::string& path,
+                  const std::function<void(std::size_t, std::size_t)>& progress) {
   const FileBytes bytes(path);
   const ReadHooks hooks = {progress, [&](std::size_t offset) { bytes.forget_before(offset); }};
   if (looks_like_pickle(bytes.view()) || path.ends_with(".pickle") || path.ends_with(".pkl"))
@@ -43,6 +43,19 @@ Snapshot load_snapshot(const std::string& path,
   snapshot.sites = snapshot.traces[0].sites;
   for (const Trace& trace : snapshot.traces) count_events(trace, snapshot.figures);
   return snapshot;
+}
+
+}  // namespace
+
+Snapshot load_snapshot(const std::string& path,
+                       const std::function<void(std::size_t, std::size_t)>& progress) {
+  try {
+    return load_any(path, progress);
+  } catch (const std::bad_alloc&) {
+    throw ParseError(path, 0, 0,
+                     "needs more memory than this process can get: raise its limit (ulimit -v) or "
+                     "use a machine with more");
+  }
 }
 
 std::vector<Trace> load_traces(const std::string& path) { return load_snapshot(path).traces; }

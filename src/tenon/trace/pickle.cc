@@ -7,7 +7,9 @@
 #include <bit>
 #include <map>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/read_limit.h"
 #include "tenon/trace/pickle_opcodes.h"
 #include "tenon/trace/pickle_uses.h"
 
@@ -53,7 +55,9 @@ class PickleReader {
         sink_(sink),
         uses_(bytes, [sink](std::size_t offset) {
           if (sink != nullptr) sink->passed(offset, /*first_time=*/true);
-        }) {
+        }),
+        limit_bytes_(read_limit_bytes(bytes.size())) {
+    charge(uses_.count() * sizeof memo_[0]);
     memo_.resize(uses_.count());
   }
 
@@ -91,6 +95,25 @@ class PickleReader {
     throw ParseError(name_, 0, 0, fmt::format("{}at byte offset {}: {}", opcode, start_, reason));
   }
 
+  // --- Memory, of which a file may take so much and no more.
+  void charge(std::uint64_t bytes) {
+    held_bytes_ += bytes;
+    if (held_bytes_ <= limit_bytes_) return;
+    fail(fmt::format("its {} take more than {} of memory: {}", format_byte_size(bytes_.size()),
+                     format_byte_size(limit_bytes_), how_to_raise(limit_bytes_)));
+  }
+  // Room for `more` items, exactly so many in a list that is filled at once.
+  template <typename Items>
+  void make_room(Items& items, std::size_t more) {
+    const std::size_t wanted = items.size() + more;
+    if (wanted <= items.capacity()) return;
+    const std::size_t room = std::max(wanted, 2 * items.capacity());
+    const std::uint64_t old_bytes = items.capacity() * sizeof items[0];
+    charge(room * sizeof items[0]);  // both are there while one is copied to the other
+    items.reserve(room);
+    held_bytes_ -= old_bytes;
+  }
+
   // --- Bytes of the file.
   std::string_view take(std::uint64_t count) {
     if (count > bytes_.size() - at_)
@@ -118,7 +141,10 @@ class PickleReader {
 
   // --- The stack, of which only what lies above the last mark can be reached.
   std::size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
-  void push(const PickleValue& value) { stack_.push_back(value); }
+  void push(const PickleValue& value) {
+    if (stack_.size() == stack_.capacity()) [[unlikely]] make_room(stack_, 1);
+    stack_.push_back(value);
+  }
   PickleValue pop() {
     if (stack_.size() <= floor()) fail("the stack is empty");
     const PickleValue value = stack_.back();
@@ -205,13 +231,17 @@ class PickleReader {
 
   // The number of a new, empty container.
   template <typename Items>
-  static std::uint64_t make(std::deque<Items>& staying, PickleDocument::Pool<Items>& passing,
-                            bool is_passing) {
+  std::uint64_t make(std::deque<Items>& staying, PickleDocument::Pool<Items>& passing,
+                     bool is_passing) {
     if (!is_passing) {
+      charge(sizeof(Items));
       staying.emplace_back();
       return staying.size() - 1;
     }
-    if (passing.used == passing.all.size()) passing.all.emplace_back();
+    if (passing.used == passing.all.size()) {
+      charge(sizeof(Items));
+      passing.all.emplace_back();
+    }
     passing.all[passing.used].clear();
     return passing.used++ | PickleValue::kPassing;
   }
@@ -221,6 +251,7 @@ class PickleReader {
     value.kind_ = kind;
     value.bits_ = make(document_.sequences_, document_.passing_sequences_, is_passing());
     std::vector<PickleValue>& own = items_of(value);
+    make_room(own, items.size());
     own.assign(items.begin(), items.end());
     if (!value.is_passing())
       for (PickleValue& item : own) item = staying(item);
@@ -287,7 +318,8 @@ class PickleReader {
       if (!marks_.empty() && marks_.back() > stream_at_) return;  // inside an item
       // Beside the list handed over: an item of its own, unless its siblings stand above a mark.
       if (place == stream_at_ + 1 && !stream_has_siblings_) return;
-      stack_.back() = staying(stack_.back());
+      // Fields that came after that list are of the document.
+      for (std::size_t i = stream_at_ + 1; i < stack_.size(); ++i) stack_[i] = staying(stack_[i]);
       end_stream(stream_at_);
     }
     if (place < 2 || stack_[0].kind_ != Kind::kDict) return;
@@ -340,11 +372,13 @@ class PickleReader {
     if (kind == Kind::kDict) {
       if (items.size() % 2 != 0) fail("a key without a value");
       auto& pairs = pairs_of(target);
+      make_room(pairs, items.size() / 2);
       for (std::size_t i = 0; i < items.size(); i += 2)
         pairs.emplace_back(stays ? staying(items[i]) : items[i],
                            stays ? staying(items[i + 1]) : items[i + 1]);
     } else {
       auto& sequence = items_of(target);
+      make_room(sequence, items.size());
       for (const PickleValue& item : items) sequence.push_back(stays ? staying(item) : item);
     }
     drop(items.size());
@@ -430,6 +464,7 @@ class PickleReader {
       case pickle::kDict: {
         const std::vector<PickleValue> items = copy_and_drop(above_mark());
         push_dict();
+        make_room(stack_, items.size());
         stack_.insert(stack_.end(), items.begin(), items.end());
         extend(Kind::kDict, top_items(items.size()));
         return true;
@@ -439,6 +474,8 @@ class PickleReader {
   }
 
   std::vector<PickleValue> copy_and_drop(std::span<const PickleValue> items) {
+    charge(2 * items.size_bytes());  // with the container that is made of the copy
+    held_bytes_ -= 2 * items.size_bytes();
     std::vector<PickleValue> copy(items.begin(), items.end());
     // Where the list that is handed over goes as well, what lies above it must not.
     if (streaming() && stack_.size() - copy.size() <= stream_at_)
@@ -507,6 +544,7 @@ class PickleReader {
   const std::string_view bytes_;
   const std::string name_;
   PickleDocument& document_;
+  std::uint64_t held_bytes_ = 0;  // by the stack, the memo and all containers
   std::size_t at_ = 0;     // next byte
   std::size_t start_ = 0;  // of the current opcode
   std::vector<PickleValue> stack_;
@@ -514,6 +552,7 @@ class PickleReader {
   static constexpr std::size_t kNowhere = ~std::size_t{0};
   PickleSink* const sink_;
   const PickleUses uses_;
+  const std::uint64_t limit_bytes_;
   std::vector<std::optional<PickleValue>> memo_;  // of the numbers that are used, by their place
   std::uint64_t memo_size_ = 0;                   // the number that MEMOIZE gives next
   std::size_t stream_at_ = kNowhere;              // place of the list that is handed over

@@ -84,8 +84,7 @@ std::string_view pickle_kind_name(PickleValue::Kind kind);
 //
 // The document owns all containers flat, side by side, so that neither reading nor destroying it
 // recurses, and values that the file shares (or makes contain themselves) are shared. Memory stays
-// below a fixed multiple of the file's size, whatever lengths the file claims; with a sink, below
-// that of what is not handed over.
+// below read_limit_bytes of the file's size, whatever lengths the file claims.
 // Throws ParseError with opcode and byte offset for everything that is not such a pickle.
 class PickleDocument {
  public:

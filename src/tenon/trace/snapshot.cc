@@ -19,6 +19,7 @@ constexpr std::string_view kSegment = "a segment";
 constexpr std::string_view kBlock = "a block";
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 constexpr std::size_t kMaxDevices = 1024;
+constexpr std::size_t kMaxPoolText = 64;  // "(0, 0)" in files of PyTorch
 
 // Segments, entries and annotations are taken while the pickle is read. What is left in the
 // document then (lists that were written in another way) is read afterwards.
@@ -124,7 +125,7 @@ class SnapshotReader : private PickleSink {
       } else if (name == "segment_type") {
         segment.small_pool = field.as_string() == "small";
       } else if (name == "segment_pool_id") {
-        segment.pool = fields_.shown(field);
+        segment.pool = fields_.shown(field).substr(0, kMaxPoolText);
       } else if (name == "is_expandable") {
         segment.expandable = field.as_int64().value_or(0) != 0;
       } else if (name == "frames") {
@@ -223,7 +224,7 @@ class SnapshotReader : private PickleSink {
       if (name == "stage") {
         stage = field.as_string().value_or("");
       } else if (name == "name") {
-        label = field.as_string().value_or("");
+        label = field.as_string().value_or("").substr(0, SnapshotFields::kMaxText);
       } else if (name == "device") {
         annotation.device = field.as_uint64().value_or(0);
       } else if (name == "time_us") {

@@ -69,9 +69,9 @@ SnapshotDevice::Entry SnapshotDevice::parse(const PickleValue& value) {
     } else if (name == "device_free") {
       entry.device_free_bytes = field.as_uint64();
     } else if (name == "user_metadata") {
-      metadata = field.as_string().value_or("");
+      metadata = field.as_string().value_or("").substr(0, SnapshotFields::kMaxText);
     } else if (name == "compile_context") {
-      context = field.as_string().value_or("");
+      context = field.as_string().value_or("").substr(0, SnapshotFields::kMaxText);
     } else {
       fields_.note_unknown(key, kWhat);
     }

@@ -46,20 +46,25 @@ std::span<const PickleValue> SnapshotFields::sequence(const PickleValue& value,
   if (!value.is_sequence())
     fail(fmt::format("{} holds a {} where a list belongs", what, pickle_kind_name(value.kind())));
   const auto items = document_->items(value);
-  // A list may be named many times by a few bytes each; honest files hold less than one item a
-  // byte.
-  if (items.size() > budget_) fail(fmt::format("{} repeats itself beyond the file's size", what));
-  budget_ -= items.size();
+  visit(items.size(), what);
   return items;
 }
 
+// A container may be named many times by a few bytes each. In files that programs write, an item or
+// a key takes a byte or more and is visited once.
+void SnapshotFields::visit(std::size_t items, std::string_view what) {
+  if (items > budget_) fail(fmt::format("{} repeats itself beyond the file's size", what));
+  budget_ -= items;
+}
+
 std::span<const PickleDocument::Pair> SnapshotFields::fields(const PickleValue& entry,
-                                                             std::string_view what) const {
+                                                             std::string_view what) {
   if (!entry.is_dict())
     fail(fmt::format("{} holds a {} where a dict belongs", what, pickle_kind_name(entry.kind())));
   const auto pairs = document_->pairs(entry);
   if (pairs.size() > kMaxKeys)
     fail(fmt::format("{} holds a dict of more than {} keys", what, kMaxKeys));
+  visit(pairs.size(), what);
   return pairs;
 }
 
@@ -93,9 +98,9 @@ std::uint32_t SnapshotFields::read_frame(const PickleValue& value) {
   for (const auto& [key, field] : fields(value, "a frame")) {
     const auto name = key.as_string();
     if (name == "name") {
-      function = field.as_string().value_or("");
+      function = field.as_string().value_or("").substr(0, kMaxText);
     } else if (name == "filename") {
-      file = field.as_string().value_or("");
+      file = field.as_string().value_or("").substr(0, kMaxText);
     } else if (name == "line") {
       line = field.as_uint64().value_or(0);
     } else {
@@ -122,7 +127,7 @@ std::uint32_t SnapshotFields::stack(const PickleValue& frames) {
   return once(stacks_, frames, [&] { return read_stack(frames); });
 }
 
-std::string SnapshotFields::shown(const PickleValue& value, int depth) const {
+std::string SnapshotFields::shown(const PickleValue& value, int depth) {
   if (const auto text = value.as_string()) return printable(*text);
   if (value.kind() == PickleValue::Kind::kBool) return value.as_int64() == 1 ? "True" : "False";
   if (const auto number = value.as_int64()) return fmt::format("{}", *number);
@@ -133,6 +138,7 @@ std::string SnapshotFields::shown(const PickleValue& value, int depth) const {
   if (value.is_dict()) {
     for (const auto& [key, field] : document_->pairs(value)) {
       if (out.size() > kMaxShown) return "{" + out + ", ...}";
+      visit(1, "a setting");
       out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", shown(key, depth + 1),
                          shown(field, depth + 1));
     }
@@ -141,6 +147,7 @@ std::string SnapshotFields::shown(const PickleValue& value, int depth) const {
   if (value.is_sequence()) {
     for (const PickleValue& item : document_->items(value)) {
       if (out.size() > kMaxShown) return "(" + out + ", ...)";
+      visit(1, "a setting");
       out += fmt::format("{}{}", out.empty() ? "" : ", ", shown(item, depth + 1));
     }
     return "(" + out + ")";

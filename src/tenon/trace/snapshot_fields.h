@@ -14,12 +14,13 @@
 
 namespace tenon {
 
-// Reads fields of one document. Lists that a damaged file names again and again are visited no
-// more often than the file has bytes. Not thread-safe.
+// Reads fields of one document. Lists and dicts that a damaged file names again and again are
+// visited no more often than the file has bytes: each item and each key that is looked at counts,
+// whatever it holds. Texts are cut at kMaxText. Not thread-safe.
 class SnapshotFields {
  public:
   SnapshotFields(const std::string& path, std::size_t file_bytes)
-      : path_(path), budget_(file_bytes) {}
+      : path_(path), budget_(2 * file_bytes) {}
 
   // Values given from now on are of this document.
   void use(const PickleDocument& document) { document_ = &document; }
@@ -29,7 +30,7 @@ class SnapshotFields {
   std::span<const PickleValue> sequence(const PickleValue& value, std::string_view what);
   // Throws ParseError where the value is no dict, or a giant one.
   std::span<const PickleDocument::Pair> fields(const PickleValue& entry,
-                                               std::string_view what) const;
+                                               std::string_view what);
   std::uint64_t number(const PickleValue& value, std::string_view key, std::string_view what) const;
   std::string_view text(const PickleValue& value, std::string_view key,
                         std::string_view what) const;
@@ -44,15 +45,20 @@ class SnapshotFields {
   const std::set<std::string>& unknown() const { return unknown_; }
 
   // Values as text, for settings: '8', 'True', '{1: 0, 2: 0}'. Short; depth is limited.
-  std::string shown(const PickleValue& value, int depth = 0) const;
+  std::string shown(const PickleValue& value, int depth = 0);
+
+  // Names of functions and files, labels, metadata: what comes after so many bytes is left out.
+  static constexpr std::size_t kMaxText = 4096;
 
  private:
+  // Counts what is visited.
+  void visit(std::size_t items, std::string_view what);
   std::uint32_t read_frame(const PickleValue& value);
   std::uint32_t read_stack(const PickleValue& frames);
 
   const PickleDocument* document_ = nullptr;
   const std::string& path_;
-  std::size_t budget_;  // items that may still be visited
+  std::size_t budget_;  // items and keys that may still be visited
   SiteTable sites_;
   std::set<std::string> unknown_;
   std::vector<std::uint32_t> frame_numbers_;  // scratch

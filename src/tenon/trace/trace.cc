@@ -45,7 +45,9 @@ std::uint64_t Trace::live_peak_bytes() const { return peak_of(events, 0); }
 std::uint64_t Trace::traced_peak_bytes() const { return peak_of(events, early_blocks); }
 
 const std::shared_ptr<const SiteTable>& Trace::empty_sites() {
-  static const std::shared_ptr<const SiteTable> empty = std::make_shared<SiteTable>();
+  // Never destroyed: exit handlers and static objects write traces, too.
+  static const auto& empty =
+      *new std::shared_ptr<const SiteTable>(std::make_shared<const SiteTable>());
   return empty;
 }
 

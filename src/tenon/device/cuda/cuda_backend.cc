@@ -416,9 +416,9 @@ void CudaBackend::stream_wait(Stream stream, Event event) {
   const TimedCall call(*this, DriverCall::kStreamWait);
   const cu::Stream on = streams_.handle("stream_wait", stream);
   if (streams_.is_capturing(on))  // the driver would end the capture for that
-    throw CaptureRefusal(fmt::format("stream_wait({}): the stream captures a graph, which cannot wait "
-                                  "for work outside of it",
-                                  to_string(stream)));
+    throw CaptureRefusal(fmt::format(
+        "stream_wait({}): the stream captures a graph, which cannot wait for work outside of it",
+        to_string(stream)));
   driver_->call(driver_->stream_wait_event, on, streams_.recorded("stream_wait", event), 0u);
 }
 

@@ -58,10 +58,10 @@ ExpandableAllocator::~ExpandableAllocator() {
       }
       address += range.handle_size;
     }
-    ignore_refusal([&] { backend_.release_address(range.addresses); });
+    ignore_refusal([&, &addresses = range.addresses] { backend_.release_address(addresses); });
   }
-  for (const auto& [pool, pages] : refused_pages_)
-    ignore_refusal([&] { backend_.release_pages(pages); });
+  for (const auto& refused : refused_pages_)
+    ignore_refusal([&] { backend_.release_pages(refused.second); });
 }
 
 PoolRules ExpandableAllocator::pool_rules(Pool pool) const {

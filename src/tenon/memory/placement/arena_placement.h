@@ -43,6 +43,8 @@ class ArenaPlacement {
   bool is_ordinary(Handle buffer) const {
     return buffer->in_use && !buffer->used_elsewhere && bins_.has_room_for(buffer);
   }
+  // Requires: is_ordinary.
+  void release_ordinary(Handle buffer) { bins_.put(buffer); }
   // The buffer's own stream waits for `stream` when it is freed.
   void record_use(Handle buffer, Stream stream);
 

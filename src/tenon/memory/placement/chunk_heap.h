@@ -89,10 +89,14 @@ class ChunkHeap final : public StreamHeap {
     counters.count_released(size, requested);
   }
   bool release_fast(Handle block) {
-    if constexpr (requires { placement.is_ordinary(block); })
+    if constexpr (requires { placement.is_ordinary(block); }) {
       if (!placement.is_ordinary(block)) [[unlikely]] return false;
-    counters.count_released(P::size_of(block), requested_of(block));
-    placement.release(block);
+      counters.count_released(P::size_of(block), requested_of(block));
+      placement.release_ordinary(block);
+    } else {
+      counters.count_released(P::size_of(block), requested_of(block));
+      placement.release(block);
+    }
     return true;
   }
   bool has_surplus() const {

@@ -7,6 +7,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/read_limit.h"
 
 namespace tenon::nn {
 namespace {
@@ -23,7 +24,8 @@ struct Inflater {
 
 bool is_gzip(std::string_view bytes) { return bytes.size() >= 2 && bytes.starts_with("\x1f\x8b"); }
 
-std::string inflate_gzip(std::string_view bytes, const std::string& name, std::size_t most) {
+std::string inflate_gzip(std::string_view bytes, const std::string& name) {
+  const std::uint64_t most = unpack_limit_bytes(bytes.size());
   const auto fail = [&](const std::string& reason) { return ParseError(name, 0, 0, reason); };
   constexpr std::size_t kStep = std::size_t{1} << 20;
   constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // zlib counts in 32 bits
@@ -45,7 +47,9 @@ std::string inflate_gzip(std::string_view bytes, const std::string& name, std::s
     left -= given - z.avail_in;
     out.resize(filled + kStep - z.avail_out);
     if (out.size() > most)
-      throw fail(fmt::format("it unpacks to more than {}", format_byte_size(most)));
+      throw fail(fmt::format("{} of gzip data unpack to more than {}: {}",
+                             format_byte_size(bytes.size()), format_byte_size(most),
+                             how_to_raise(most)));
     const std::size_t at = bytes.size() - left;
     if (result == Z_STREAM_END) {
       if (left == 0) return out;

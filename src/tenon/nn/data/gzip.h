@@ -10,7 +10,7 @@ namespace tenon::nn {
 bool is_gzip(std::string_view bytes);
 
 // Inflates one member after another. Throws ParseError, with `name`, for bytes that are damaged or
-// truncated, and where they would unpack to more than `most` bytes.
-std::string inflate_gzip(std::string_view bytes, const std::string& name, std::size_t most);
+// truncated, and where they would unpack to more than unpack_limit_bytes.
+std::string inflate_gzip(std::string_view bytes, const std::string& name);
 
 }  // namespace tenon::nn

@@ -52,10 +52,12 @@ Tensor parse_idx(std::string_view bytes, const std::string& name) {
     throw fail(fmt::format("the header of {} bytes is cut off at {}", header, bytes.size()));
   DimVector sizes;
   std::uint64_t count = 1;
+  std::uint64_t room = 1;  // with sizes of 0 counted as 1: strides are made of these
   for (std::size_t d = 0; d < ndim; ++d) {
     std::uint64_t size = 0;
     for (std::size_t i = 0; i < 4; ++i) size = size << 8 | byte_at(bytes, 4 + 4 * d + i);
-    if (size != 0 && count > kMostBytes / size)
+    room *= std::max<std::uint64_t>(size, 1);
+    if (room > kMostBytes)
       throw fail(fmt::format("its sizes come to more than {}", format_byte_size(kMostBytes)));
     count *= size;
     sizes.push_back(static_cast<std::int64_t>(size));
@@ -77,7 +79,7 @@ Tensor parse_idx(std::string_view bytes, const std::string& name) {
 Tensor load_idx(const std::string& path) {
   const auto file = MappedFile::open(path);
   if (!is_gzip(file->view())) return parse_idx(file->view(), path);
-  return parse_idx(inflate_gzip(file->view(), path, kMostBytes), path);
+  return parse_idx(inflate_gzip(file->view(), path), path);
 }
 
 std::string format_idx(const Tensor& tensor) {

@@ -141,8 +141,10 @@ Tensor import_tensor(Owner<Managed> owner, bool read_only) {
   Managed* raw = owner.release();
   DataPtr held(
       data, raw, [](void* context) { Delete<Managed>()(static_cast<Managed*>(context)); }, device);
-  Tensor tensor = from_blob(std::move(held), bytes, own_sizes, strides, dtype);
-  return read_only ? clone(tensor) : tensor;
+  if (!read_only) return from_blob(std::move(held), bytes, own_sizes, strides, dtype);
+  // The bytes that there are, not the elements: a broadcast tensor names each many times.
+  const Tensor flat = clone(from_blob(std::move(held), bytes, {elements}, {1}, dtype));
+  return flat.as_strided(own_sizes, strides, 0);
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
 
 // Takes over what another library gave: its deleter runs with the last reference, or here if the
 // structure is refused. Strides of any sign of zero or more; null strides mean contiguous. A
-// read-only tensor is copied, so that writing cannot reach the producer's memory.
+// read-only tensor is copied with its strides, byte for byte, so that writing cannot reach the
+// producer's memory.
 // Throws InvalidArgument for what Tenon cannot hold (lanes, sub-byte types, negative strides, other
 // devices, sizes that overflow) and for another major version, of which nothing but the deleter
 // is touched.

@@ -1,4 +1,4 @@
-// A file's bytes in memory, and files written whole or not at all.
+// A file's bytes in memory.
 #pragma once
 
 #include <cstddef>
@@ -30,26 +30,6 @@ class MappedFile : public IntrusiveTarget {
 
   char* data_;  // null for an empty file
   std::size_t size_;
-};
-
-// Writes pieces one after another to a temporary name beside `path` and renames it: nobody ever
-// sees half a file. Throws std::runtime_error with the path and the reason.
-class FileWriter {
- public:
-  explicit FileWriter(std::string path);
-  ~FileWriter();  // without commit: the temporary file goes
-  FileWriter(const FileWriter&) = delete;
-  FileWriter& operator=(const FileWriter&) = delete;
-
-  void write(const void* data, std::size_t size);
-  void commit();
-
- private:
-  [[noreturn]] void fail(const char* what) const;
-
-  const std::string path_;
-  const std::string temporary_;
-  int file_ = -1;
 };
 
 }  // namespace tenon

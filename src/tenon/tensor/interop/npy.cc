@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tenon/base/error.h"
+#include "tenon/base/file_writer.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/mapped_file.h"

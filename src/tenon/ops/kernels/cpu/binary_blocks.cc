@@ -30,8 +30,8 @@ inline constexpr bool kIsBool = std::is_same_v<T, bool>;
 
 // Integers wrap: the arithmetic is done unsigned.
 template <typename T>
-using Wrap = std::conditional_t<std::is_integral_v<T> && !kIsBool<T>, std::make_unsigned<T>,
-                                std::type_identity<T>>::type;
+using Wrap = typename std::conditional_t<std::is_integral_v<T> && !kIsBool<T>,
+                                         std::make_unsigned<T>, std::type_identity<T>>::type;
 
 struct Add {
   template <typename T>

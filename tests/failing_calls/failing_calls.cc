@@ -1,0 +1,93 @@
+// A library to preload: one call of the system fails, once. TENON_FAIL_CALL=write:3:28 makes the
+// third write() of the process fail with errno 28; TENON_FAIL_MARK names a file that is made then.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+struct Plan {
+  char call[16] = "";
+  int nth = 0;
+  int error = 0;
+};
+
+const Plan& plan() {
+  static const Plan plan = [] {
+    Plan read;
+    const char* text = std::getenv("TENON_FAIL_CALL");
+    if (text == nullptr ||
+        std::sscanf(text, "%15[a-z]:%d:%d", read.call, &read.nth, &read.error) != 3)
+      return Plan{};
+    return read;
+  }();
+  return plan;
+}
+
+// Whether this call is the one; then errno is set.
+bool fails(const char* call) {
+  static std::atomic<int> count{0};
+  if (std::strcmp(call, plan().call) != 0 || ++count != plan().nth) return false;
+  if (const char* mark = std::getenv("TENON_FAIL_MARK"))
+    ::syscall(SYS_close, ::syscall(SYS_openat, AT_FDCWD, mark, O_CREAT | O_WRONLY, 0600));
+  errno = plan().error;
+  return true;
+}
+
+template <typename F>
+F next(const char* name) {
+  return reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  mode_t mode = 0;
+  if ((flags & (O_CREAT | O_TMPFILE)) != 0) {
+    va_list more;
+    va_start(more, flags);
+    mode = va_arg(more, mode_t);
+    va_end(more);
+  }
+  static const auto real = next<int (*)(const char*, int, ...)>("open");
+  return fails("open") ? -1 : real(path, flags, mode);
+}
+
+ssize_t write(int file, const void* bytes, size_t size) {
+  static const auto real = next<ssize_t (*)(int, const void*, size_t)>("write");
+  return fails("write") ? -1 : real(file, bytes, size);
+}
+
+int fsync(int file) {
+  static const auto real = next<int (*)(int)>("fsync");
+  return fails("fsync") ? -1 : real(file);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static const auto real = next<int (*)(const char*, const char*)>("rename");
+  return fails("rename") ? -1 : real(from, to);
+}
+
+int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
+  static const auto real = next<int (*)(int, const char*, int, const char*, int)>("linkat");
+  return fails("linkat") ? -1 : real(from_folder, from, to_folder, to, flags);
+}
+
+void* mmap(void* address, size_t size, int protection, int flags, int file,
+           off_t offset) noexcept {
+  static const auto real = next<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
+  return fails("mmap") ? MAP_FAILED : real(address, size, protection, flags, file, offset);
+}
+
+}  // extern "C"

@@ -1,0 +1,106 @@
+#include "process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "commands.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr int kBrokenPipe = kSignalled + SIGPIPE;
+
+// The next file that is opened would get the number of a closed standard descriptor, and what is
+// printed would go into it. What takes its place refuses to be used.
+void fill_closed_descriptors() {
+  for (int wanted = STDIN_FILENO; wanted <= STDERR_FILENO; ++wanted)
+    if (::fcntl(wanted, F_GETFD) < 0 && errno == EBADF)
+      ::open("/dev/null", wanted == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+// Reading a mapped file beyond its end.
+void on_bus_error(int) {
+  static constexpr std::string_view kMessage =
+      "tenon: a file became shorter while it was read; run the command again\n";
+  [[maybe_unused]] const ssize_t written =
+      ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+  ::_exit(kBadInput);
+}
+
+int report(int status, std::string_view message) {
+  // The message goes alone: what a broken standard error refuses cannot be said elsewhere.
+  const std::string line = fmt::format("tenon: {}\n", message);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return status;
+}
+
+std::string out_of_memory_message() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    return fmt::format(
+        "not enough memory: this process may use {} (ulimit -v): raise that limit, or give the "
+        "command a smaller file",
+        format_byte_size(limit.rlim_cur));
+  return "not enough memory on this machine: give the command a smaller file, or more memory";
+}
+
+int output_failed(int reason) {
+  if (reason == EPIPE) return kBrokenPipe;
+  return report(kFailure, fmt::format("standard output cannot be written: {}",
+                                      reason == 0 ? "an earlier error" : std::strerror(reason)));
+}
+
+int run_catching(const std::function<int()>& run) {
+  try {
+    return run();
+  } catch (const ParseError& error) {
+    return report(kBadInput, error.what());
+  } catch (const InvalidArgument& error) {
+    return report(kBadInput, error.what());
+  } catch (const OutOfMemory& error) {
+    return report(kFailure, error.what());
+  } catch (const std::bad_alloc&) {
+    return report(kBadInput, out_of_memory_message());
+  } catch (const std::system_error& error) {
+    if (std::ferror(stdout) != 0) return output_failed(error.code().value());
+    if (error.code().value() == EPIPE) return kBrokenPipe;
+    return report(kFailure, error.what());
+  } catch (const std::exception& error) {
+    return report(kFailure, error.what());
+  }
+}
+
+}  // namespace
+
+void prepare_process() {
+  fill_closed_descriptors();
+  // A limit on file sizes is met like a full disk: by an error, and the earlier file stays.
+  std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGBUS, on_bus_error);
+}
+
+int run_guarded(const std::function<int()>& run) {
+  const int status = run_catching(run);
+  const bool failed_before = std::ferror(stdout) != 0;
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if (flushed && !failed_before) return status;
+  // The command's own failure was reported and says more.
+  return status != kSuccess ? status : output_failed(errno);
+}
+
+}  // namespace tenon::command

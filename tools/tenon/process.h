@@ -1,0 +1,18 @@
+// What the command's process owes the one that started it: sound descriptors, an exit status that
+// tells whether the output arrived, one line on standard error.
+#pragma once
+
+#include <functional>
+
+namespace tenon::command {
+
+// Makes failures of the surroundings errors that are reported: a limit on file sizes, a file that
+// is shortened while it is mapped, a standard descriptor that the caller closed.
+void prepare_process();
+
+// Runs the command; exceptions become a line on standard error and an exit status. At the end
+// standard output is written out: where that fails, so does the command, with one line; where
+// the reader of a pipe is gone, quietly, with the status that shells give for SIGPIPE.
+int run_guarded(const std::function<int()>& run);
+
+}  // namespace tenon::command
