@@ -92,7 +92,8 @@ recording = tenon.load(sys.argv[1])
 threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
 start = time.monotonic()
 try:
-    recording.advise(effort=100)
+    while True:
+        recording.advise(effort=100)
 except KeyboardInterrupt:
     print(time.monotonic() - start - 1.0)
 """

@@ -6,6 +6,8 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <deque>
+#include <optional>
 #include <utility>
 
 #include "arguments.h"
@@ -14,6 +16,7 @@
 #include "tenon/base/error.h"
 #include "tenon/heap/plan.h"
 #include "tenon/lab/advice/advice_report.h"
+#include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/lab/planning/plan_file.h"
@@ -56,18 +59,31 @@ Answer explain_recording(const SharedRecording& recording, bool replay, nb::hand
   });
 }
 
-Answer advise_recording(const SharedRecording& recording, std::size_t device,
+// As `tenon advise`: all devices, or the one given.
+Answer advise_recording(const SharedRecording& recording, std::optional<std::size_t> device,
                         std::uint64_t capacity_bytes, std::uint64_t lag_ns, double effort,
                         int threads, nb::handle progress) {
-  const Trace& trace = trace_at(recording, device);
+  const Snapshot& snapshot = recording->snapshot;
+  if (device) trace_at(recording, *device);
+  if (snapshot.traces.empty())
+    throw InvalidArgument(recording->path + " holds no recorded events");
   AdviceOptions options;
   options.capacity_bytes = capacity_bytes;
   options.lag_ns = lag_ns;
   options.threads = threads;
   options.effort = effort;
   return interruptible(progress, [&](const Report& report) {
+    const RecordedSettings recorded = recorded_settings(snapshot);
+    std::deque<Workload> workloads;
+    std::vector<AdvisedProgram> programs;
+    for (std::size_t i = 0; i < snapshot.traces.size(); ++i) {
+      if (device && i != *device) continue;
+      const Trace& trace = snapshot.traces[i];
+      programs.push_back({&workloads.emplace_back(trace), recorded.conf, recorded.known,
+                          recorded_reserved_peak(snapshot, trace), recording->path});
+    }
     const auto start = std::chrono::steady_clock::now();
-    const Advice advice = advise(Workload(trace), options, [&](std::string_view step) {
+    const Advice advice = advise(programs, options, [&](std::string_view step) {
       report(-1, "trying " + std::string(step));
     });
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -189,7 +205,7 @@ void bind_answers(nb::module_& module) {
       .def_rw("threads", &SurveyOptions::threads);
   const auto progress = nb::arg("progress").none();
   module.def("explain", &explain_recording, nb::arg("recording"), nb::arg("replay"), progress);
-  module.def("advise", &advise_recording, nb::arg("recording"), nb::arg("device"),
+  module.def("advise", &advise_recording, nb::arg("recording"), nb::arg("device").none(),
              nb::arg("capacity_bytes"), nb::arg("lag_ns"), nb::arg("effort"), nb::arg("threads"),
              progress);
   module.def("plan", &plan_recording, nb::arg("recording"), nb::arg("device"),

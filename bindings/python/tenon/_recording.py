@@ -177,13 +177,14 @@ class Recording:
         """
         return Explanation(_core.explain(self._recording, replay, progress))
 
-    def advise(self, capacity: Optional[Bytes] = None, *, device: int = 0, lag: Duration = "5ms",
-               effort: float = 1, threads: int = 0, progress: Progress = None) -> Advice:
+    def advise(self, capacity: Optional[Bytes] = None, *, device: Optional[int] = None,
+               lag: Duration = "5ms", effort: float = 1, threads: int = 0,
+               progress: Progress = None) -> Advice:
         """Search the allocator settings that fit best.
 
         Args:
-            capacity: the device's memory.
-            device: which of `devices`.
+            capacity: the card's memory.
+            device: which of `devices`; None: all of them, each on a card of its own.
             lag: how long the device's work runs behind the host.
             effort: how many settings to try, 0.01 to 100.
             threads: 0: one for each core. The answer does not depend on it.
@@ -193,7 +194,8 @@ class Recording:
             raise ValueError(f"effort={effort}: give 0.01 to 100")
         if not 0 <= threads <= 256:
             raise ValueError(f"threads={threads}: give 0 to 256")
-        return Advice(_core.advise(self._recording, self._number(device),
+        return Advice(_core.advise(self._recording,
+                                   None if device is None else self._number(device),
                                    size_bytes(capacity, "capacity"), duration_ns(lag, "lag"),
                                    effort, threads, progress))
 

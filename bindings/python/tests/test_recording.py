@@ -157,7 +157,7 @@ INTERRUPTED = """
 import signal, sys, threading, time, os
 import tenon
 recording = tenon.load(sys.argv[1])
-work = {"advise": lambda: recording.advise(effort=100),
+work = {"advise": lambda: [recording.advise(effort=100) for _ in range(1000)],
         "replay": lambda: recording.replay("all", passes=2000),
         "view": lambda: [recording.view("all") for _ in range(100)],
         "plan": lambda: [recording.plan(whole=True) for _ in range(1000)]}[sys.argv[2]]
@@ -191,7 +191,7 @@ def test_the_gil_is_free_meanwhile(trace):
 
     thread = threading.Thread(target=count)
     thread.start()
-    recording.advise(effort=0.3)
+    recording.replay("caching,stitched", passes=300)
     during = counted[0]
     ended.set()
     thread.join()
@@ -215,7 +215,7 @@ def test_signal_handlers_of_the_program_run(trace):
     earlier = signal.signal(signal.SIGALRM, lambda number, frame: seen.append(number))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        recording.advise(effort=0.5)
+        recording.replay("caching,stitched", passes=300)
     finally:
         signal.signal(signal.SIGALRM, earlier)
     assert seen == [signal.SIGALRM]
