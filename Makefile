@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-install test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-python wheel bench-python test-install test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
@@ -11,6 +11,9 @@ help:
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
+	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12 for another interpreter)"
+	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"
+	@echo "make bench-python  the Python package's figures (after make test-python)"
 	@echo "make benchmarks  build the programs in build/bench that make bench and stress run"
 	@echo "make bench   set up, build, and print the figures of the README"
 	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
@@ -37,6 +40,17 @@ test-install: build
 
 test-viewer: build
 	@scripts/test_viewer.sh $(BUILD)
+
+wheel: setup
+	@scripts/setup.sh packages-python.txt
+	@scripts/wheel.sh
+
+test-python: setup
+	@scripts/setup.sh packages-python.txt
+	@scripts/test_python.sh
+
+bench-python:
+	@scripts/bench_python.sh
 
 demo: build
 	@$(BUILD)/tenon replay data/traces/*.csv.zst --policy all --find-capacity --json-file $(BUILD)/demo.json

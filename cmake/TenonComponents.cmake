@@ -6,19 +6,21 @@
 #   torch    PyTorch's allocator on a GPU      lab's
 #   preload  the host's malloc                 lab's
 #   c        the C interface                   lab's
+#   python   the package `tenon` for Python    lab's, CLI11 and nanobind; only where it is asked for
 set(tenon_all memory lab tensor command torch preload c)
+set(tenon_known ${tenon_all} python)
 if(NOT DEFINED TENON_COMPONENTS AND PROJECT_IS_TOP_LEVEL)
   set(TENON_COMPONENTS ${tenon_all})
 elseif(NOT DEFINED TENON_COMPONENTS)
   set(TENON_COMPONENTS memory)  # a project that uses Tenon names what else it wants
 endif()
 foreach(component IN LISTS TENON_COMPONENTS)
-  if(NOT component IN_LIST tenon_all)
-    message(FATAL_ERROR "TENON_COMPONENTS: \"${component}\" is no component; there are ${tenon_all}")
+  if(NOT component IN_LIST tenon_known)
+    message(FATAL_ERROR "TENON_COMPONENTS: \"${component}\" is no component; there are ${tenon_known}")
   endif()
 endforeach()
 # What a component stands on is built with it.
-foreach(component command torch preload c)
+foreach(component command torch preload c python)
   if(component IN_LIST TENON_COMPONENTS)
     list(APPEND TENON_COMPONENTS lab)
   endif()
@@ -59,7 +61,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
   find_path(TENON_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
   find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads
 endif()
-if("command" IN_LIST TENON_COMPONENTS)
+if("command" IN_LIST TENON_COMPONENTS OR "python" IN_LIST TENON_COMPONENTS)
   find_package(CLI11 REQUIRED)
 endif()
 

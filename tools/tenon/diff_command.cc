@@ -1,7 +1,6 @@
 // tenon diff: two recordings side by side.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "commands.h"
@@ -45,30 +44,10 @@ std::vector<Trace> load(const std::string& path) {
   return traces;
 }
 
-// The same device's trace in the other recording, or one without events.
-Trace matching(const std::vector<Trace>& others, const Trace& trace) {
-  const auto same = std::find_if(others.begin(), others.end(), [&](const Trace& other) {
-    return other.device == trace.device && other.device_name == trace.device_name;
-  });
-  if (same != others.end()) return *same;
-  Trace none;
-  none.name = "nothing";
-  return none;
-}
-
 int run_diff(const DiffArguments& arguments) {
   const std::vector<Trace> before = load(arguments.before);
   const std::vector<Trace> after = load(arguments.after);
-  std::vector<TraceDiff> diffs;
-  if (before.size() == 1 && after.size() == 1) {
-    diffs.push_back(diff(before[0], after[0], arguments.ignore_lines));
-  } else {
-    for (const Trace& trace : before)
-      diffs.push_back(diff(trace, matching(after, trace), arguments.ignore_lines));
-    for (const Trace& trace : after)
-      if (matching(before, trace).events.empty())
-        diffs.push_back(diff(matching(before, trace), trace, arguments.ignore_lines));
-  }
+  const std::vector<TraceDiff> diffs = diff_all(before, after, arguments.ignore_lines);
   if (arguments.json) {
     fmt::print("{}", diff_json(diffs));
   } else {

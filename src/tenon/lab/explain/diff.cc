@@ -144,6 +144,17 @@ nlohmann::ordered_json rows_of(const std::vector<DiffRow>& rows) {
   return list;
 }
 
+// The same device's trace in the other recording, or one without events.
+Trace matching(const std::vector<Trace>& others, const Trace& trace) {
+  const auto same = std::find_if(others.begin(), others.end(), [&](const Trace& other) {
+    return other.device == trace.device && other.device_name == trace.device_name;
+  });
+  if (same != others.end()) return *same;
+  Trace none;
+  none.name = "nothing";
+  return none;
+}
+
 }  // namespace
 
 TraceDiff diff(const Trace& before, const Trace& after, bool without_lines) {
@@ -159,6 +170,21 @@ TraceDiff diff(const Trace& before, const Trace& after, bool without_lines) {
   result.sites = ordered(std::move(rows.sites));
   result.phases = ordered(std::move(rows.phases));
   return result;
+}
+
+std::vector<TraceDiff> diff_all(const std::vector<Trace>& before, const std::vector<Trace>& after,
+                                bool without_lines) {
+  std::vector<TraceDiff> diffs;
+  if (before.size() == 1 && after.size() == 1) {
+    diffs.push_back(diff(before[0], after[0], without_lines));
+    return diffs;
+  }
+  for (const Trace& trace : before)
+    diffs.push_back(diff(trace, matching(after, trace), without_lines));
+  for (const Trace& trace : after)
+    if (matching(before, trace).events.empty())
+      diffs.push_back(diff(matching(before, trace), trace, without_lines));
+  return diffs;
 }
 
 std::string diff_text(const TraceDiff& diff, std::size_t rows) {

@@ -43,6 +43,11 @@ struct TraceDiff {
 // O(events).
 TraceDiff diff(const Trace& before, const Trace& after, bool without_lines = false);
 
+// All devices of two recordings, each with the same device of the other, or with a recording of
+// nothing where the other has none. One device on each side is the same whatever its name.
+std::vector<TraceDiff> diff_all(const std::vector<Trace>& before, const std::vector<Trace>& after,
+                                bool without_lines = false);
+
 std::string diff_text(const TraceDiff& diff, std::size_t rows = 20);
 std::string diff_json(const std::vector<TraceDiff>& diffs);
 

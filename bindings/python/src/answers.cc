@@ -1,0 +1,230 @@
+// What the lab says of a recording: the same functions that the command calls.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "arguments.h"
+#include "recording.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/heap/plan.h"
+#include "tenon/lab/advice/advice_report.h"
+#include "tenon/lab/advice/recorded_settings.h"
+#include "tenon/lab/explain/diff.h"
+#include "tenon/lab/explain/explain.h"
+#include "tenon/lab/planning/plan_file.h"
+#include "tenon/lab/planning/plan_report.h"
+#include "tenon/lab/report.h"
+#include "tenon/lab/survey.h"
+#include "tenon/lab/view/page.h"
+#include "tenon/lab/view/view_data.h"
+#include "tenon/memory/policies.h"
+#include "tenon/trace/file_bytes.h"
+#include "viewer_page.h"
+#include "work.h"
+
+namespace tenon::python {
+namespace {
+
+// The page of a recording, and its figures.
+struct Page {
+  std::string html;
+  std::string figures;
+};
+
+const Trace& trace_at(const SharedRecording& recording, std::size_t device) {
+  const std::vector<Trace>& traces = recording->snapshot.traces;
+  if (device >= traces.size())
+    throw nb::index_error(("device " + std::to_string(device) + ": " + recording->path +
+                           " has recordings of " + std::to_string(traces.size()) + " devices")
+                              .c_str());
+  return traces[device];
+}
+
+Answer explain_recording(const SharedRecording& recording, bool replay, nb::handle progress) {
+  return interruptible(progress, [&](const Report& report) {
+    report(-1, "explaining " + recording->path);
+    auto explanation = std::make_shared<const Explanation>(
+        explain(recording->snapshot, recording->path, {.replay = replay}));
+    return Answer{explanation_json(*explanation),
+                  [explanation](std::size_t rows) { return explanation_text(*explanation, rows); },
+                  {}};
+  });
+}
+
+// As `tenon advise`: all devices, or the one given.
+Answer advise_recording(const SharedRecording& recording, std::optional<std::size_t> device,
+                        std::uint64_t capacity_bytes, std::uint64_t lag_ns, double effort,
+                        int threads, nb::handle progress) {
+  const Snapshot& snapshot = recording->snapshot;
+  if (device) trace_at(recording, *device);
+  if (snapshot.traces.empty())
+    throw InvalidArgument(recording->path + " holds no recorded events");
+  AdviceOptions options;
+  options.capacity_bytes = capacity_bytes;
+  options.lag_ns = lag_ns;
+  options.threads = threads;
+  options.effort = effort;
+  return interruptible(progress, [&](const Report& report) {
+    const RecordedSettings recorded = recorded_settings(snapshot);
+    std::deque<Workload> workloads;
+    std::vector<AdvisedProgram> programs;
+    for (std::size_t i = 0; i < snapshot.traces.size(); ++i) {
+      if (device && i != *device) continue;
+      const Trace& trace = snapshot.traces[i];
+      programs.push_back({&workloads.emplace_back(trace), recorded.conf, recorded.known,
+                          recorded_reserved_peak(snapshot, trace), recording->path});
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const Advice advice = advise(programs, options, [&](std::string_view step) {
+      report(-1, "trying " + std::string(step));
+    });
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    const std::string text = advice_text(advice, elapsed.count());
+    return Answer{advice_json(advice, elapsed.count()), [text](std::size_t) { return text; }, {}};
+  });
+}
+
+Answer plan_recording(const SharedRecording& recording, std::size_t device,
+                      std::uint64_t capacity_bytes, bool whole, bool own_memory,
+                      nb::handle progress) {
+  const Trace& trace = trace_at(recording, device);
+  PlanOptions options;
+  options.find_loops = !whole;
+  options.share_streams = !own_memory;
+  return interruptible(progress, [&](const Report& report) {
+    report(-1, "planning " + trace.name);
+    auto planned = std::make_shared<PlannedTrace>(plan_trace(trace, options));
+    planned->report.capacity_bytes = capacity_bytes;
+    return Answer{
+        plan_json(planned->report), [planned](std::size_t) { return plan_text(planned->report); },
+        [planned](const std::string& path) { write_file(path, format_plan(planned->plan)); }};
+  });
+}
+
+// As `tenon replay` with the recording's files: all devices.
+Answer replay_recordings(const std::vector<SharedRecording>& recordings,
+                         const std::vector<std::string>& policies, SurveyOptions options,
+                         const std::string& plan_file, nb::handle progress) {
+  options.policies = command::parse_policies(policies);
+  return interruptible(progress, [&](const Report& report) {
+    Plan plan;
+    if (!plan_file.empty()) {
+      plan = parse_plan(FileBytes(plan_file).view(), plan_file);
+      options.plan = &plan;
+    }
+    std::vector<Workload> workloads;
+    for (const SharedRecording& recording : recordings)
+      for (const Trace& trace : recording->snapshot.traces) workloads.emplace_back(trace);
+    auto results = std::make_shared<const std::vector<SurveyResult>>(survey(
+        workloads, options,
+        [&](std::size_t done, std::size_t all, std::string_view trace, std::string_view policy,
+            std::string_view step) {
+          report(static_cast<double>(done) / static_cast<double>(all),
+                 std::string(step) + " " + std::string(trace) + " over " + std::string(policy));
+        }));
+    for (const SurveyResult& result : *results)
+      if (!result.error.empty())
+        throw InternalError(result.trace + " over " + result.policy + ": " + result.error);
+    return Answer{
+        report_json(*results), [results](std::size_t) { return report_table(*results); }, {}};
+  });
+}
+
+Page view_recording(const SharedRecording& recording, std::size_t device,
+                    const std::vector<std::string>& policies, std::uint64_t capacity_bytes,
+                    const std::string& conf, std::uint64_t lag_ns, nb::handle progress) {
+  const Trace& trace = trace_at(recording, device);
+  ViewOptions options;
+  options.policies = command::parse_policies(policies);
+  options.conf = conf;
+  options.lag_ns = lag_ns;
+  options.capacity_bytes = capacity_bytes;
+  options.file = recording->path;
+  return interruptible(progress, [&](const Report& report) {
+    report(-1, "replaying " + trace.name);
+    options.segments = recording->snapshot.segments;
+    const ViewData data = make_view(trace, options, ColumnsAt::kPage);
+    report(-1, "writing the page");
+    return Page{make_page(command::viewer_page(), data), data.figures};
+  });
+}
+
+// As `tenon diff` does with two files.
+Answer diff_recordings(const SharedRecording& before, const SharedRecording& after,
+                       bool ignore_lines, nb::handle progress) {
+  return interruptible(progress, [&](const Report& report) {
+    report(-1, "comparing");
+    auto diffs = std::make_shared<const std::vector<TraceDiff>>(
+        diff_all(before->snapshot.traces, after->snapshot.traces, ignore_lines));
+    return Answer{diff_json(*diffs),
+                  [diffs](std::size_t rows) {
+                    std::string text;
+                    for (const TraceDiff& one : *diffs) text += diff_text(one, rows);
+                    return text;
+                  },
+                  {}};
+  });
+}
+
+std::vector<std::pair<std::string, std::string>> policy_list() {
+  std::vector<std::pair<std::string, std::string>> list;
+  for (const Policy& policy : policies()) list.emplace_back(policy.name, policy.summary);
+  return list;
+}
+
+}  // namespace
+
+void bind_answers(nb::module_& module) {
+  nb::class_<Answer>(module, "Answer")
+      .def_prop_ro("json", [](const Answer& answer) { return nb::str(answer.json.c_str()); })
+      .def("text", [](const Answer& answer, std::size_t rows) { return answer.text(rows); })
+      .def("save", [](const Answer& answer, const std::string& path) {
+        if (!answer.save) throw nb::type_error("only a plan is a file");
+        const nb::gil_scoped_release release;
+        answer.save(path);
+      });
+  nb::class_<Page>(module, "Page")
+      .def_prop_ro("html", [](const Page& page) { return page.html; })
+      .def_prop_ro("figures", [](const Page& page) { return page.figures; });
+  nb::class_<SurveyOptions>(module, "SurveyOptions")
+      .def(nb::init<>())
+      .def_rw("conf", &SurveyOptions::conf)
+      .def_rw("page_bytes", &SurveyOptions::page_bytes)
+      .def_rw("capacity_bytes", &SurveyOptions::capacity_bytes)
+      .def_rw("find_capacity", &SurveyOptions::find_capacity)
+      .def_rw("lag_ns", &SurveyOptions::lag_ns)
+      .def_rw("passes", &SurveyOptions::passes)
+      .def_rw("threads", &SurveyOptions::threads);
+  const auto progress = nb::arg("progress").none();
+  module.def("explain", &explain_recording, nb::arg("recording"), nb::arg("replay"), progress);
+  module.def("advise", &advise_recording, nb::arg("recording"), nb::arg("device").none(),
+             nb::arg("capacity_bytes"), nb::arg("lag_ns"), nb::arg("effort"), nb::arg("threads"),
+             progress);
+  module.def("plan", &plan_recording, nb::arg("recording"), nb::arg("device"),
+             nb::arg("capacity_bytes"), nb::arg("whole"), nb::arg("own_memory"), progress);
+  module.def("replay", &replay_recordings, nb::arg("recordings"), nb::arg("policies"),
+             nb::arg("options"), nb::arg("plan_file"), progress);
+  module.def("view", &view_recording, nb::arg("recording"), nb::arg("device"), nb::arg("policies"),
+             nb::arg("capacity_bytes"), nb::arg("conf"), nb::arg("lag_ns"), progress);
+  module.def("diff", &diff_recordings, nb::arg("before"), nb::arg("after"), nb::arg("ignore_lines"),
+             progress);
+  module.def("write_file", [](const std::string& path, const std::string& bytes) {
+    const nb::gil_scoped_release release;
+    write_file(path, bytes);
+  });
+  module.def("policies", &policy_list);
+  module.def("parse_bytes", [](const std::string& text) { return parse_byte_size(text); });
+  module.def("format_bytes", &format_byte_size);
+  module.def("parse_duration_ns",
+             [](const std::string& text) { return command::parse_duration_ns(text); });
+}
+
+}  // namespace tenon::python

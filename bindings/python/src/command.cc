@@ -1,0 +1,31 @@
+// `python -m tenon`: the command's own main.
+#include "command.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+// tools/tenon/main.cc, under another name.
+int tenon_command_main(int argc, char** argv);
+
+namespace tenon::python {
+
+void bind_command(nb::module_& module) {
+  module.def(
+      "run_command",
+      [](std::vector<std::string> arguments) {
+        arguments.insert(arguments.begin(), "tenon");
+        std::vector<char*> argv;
+        for (std::string& argument : arguments) argv.push_back(argument.data());
+        argv.push_back(nullptr);
+        const int status = tenon_command_main(static_cast<int>(arguments.size()), argv.data());
+        std::fflush(stdout);
+        return status;
+      },
+      nb::arg("arguments"), nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace tenon::python

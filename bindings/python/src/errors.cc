@@ -1,0 +1,103 @@
+#include "errors.h"
+
+#include <string>
+
+#include "tenon/base/error.h"
+#include "tenon/base/interruption.h"
+
+namespace tenon::python {
+namespace {
+
+namespace nb = nanobind;
+
+// The classes, for as long as the process lives.
+struct Classes {
+  PyObject* parse_error = nullptr;
+  PyObject* out_of_memory = nullptr;
+  PyObject* invalid_pointer = nullptr;
+  PyObject* device_error = nullptr;
+  PyObject* internal_error = nullptr;
+};
+Classes classes;
+
+PyObject* add_class(nb::module_& module, const char* name, PyObject* base, const char* about) {
+  const std::string full = std::string("tenon.") + name;
+  PyObject* made = PyErr_NewExceptionWithDoc(full.c_str(), about, base, nullptr);
+  if (made == nullptr) throw nb::python_error();
+  module.attr(name) = nb::handle(made);
+  return made;
+}
+
+void raise(PyObject* type, const char* message) { PyErr_SetString(type, message); }
+
+// An instance with the numbers as attributes.
+void raise_out_of_memory(const OutOfMemory& error) {
+  const OutOfMemoryDetails& details = error.details();
+  nb::object made = nb::handle(classes.out_of_memory)(nb::str(error.what()));
+  made.attr("allocator") = nb::str(details.allocator.c_str());
+  made.attr("device") = nb::str(details.device.c_str());
+  made.attr("advice") = nb::str(details.advice.c_str());
+  made.attr("requested_bytes") = nb::int_(details.requested_bytes);
+  made.attr("allocated_bytes") = nb::int_(details.allocated_bytes);
+  made.attr("reserved_bytes") = nb::int_(details.reserved_bytes);
+  made.attr("limit_bytes") = nb::int_(details.limit_bytes);
+  made.attr("largest_free_bytes") = nb::int_(details.largest_free_bytes);
+  PyErr_SetObject(classes.out_of_memory, made.ptr());
+}
+
+void raise_parse_error(const ParseError& error) {
+  nb::object made = nb::handle(classes.parse_error)(nb::str(error.what()));
+  made.attr("name") = nb::str(error.name().c_str());
+  made.attr("line") = nb::int_(error.line());
+  made.attr("column") = nb::int_(error.column());
+  made.attr("reason") = nb::str(error.reason().c_str());
+  PyErr_SetObject(classes.parse_error, made.ptr());
+}
+
+void translate(const std::exception_ptr& thrown, void*) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const OutOfMemory& error) {
+    raise_out_of_memory(error);
+  } catch (const ParseError& error) {
+    raise_parse_error(error);
+  } catch (const InvalidArgument& error) {
+    raise(PyExc_ValueError, error.what());
+  } catch (const InvalidPointer& error) {
+    raise(classes.invalid_pointer, error.what());
+  } catch (const DeviceError& error) {
+    raise(classes.device_error, error.what());
+  } catch (const InternalError& error) {
+    raise(classes.internal_error, error.what());
+  } catch (const Interrupted&) {
+    raise(PyExc_KeyboardInterrupt, "");
+  }
+}
+
+}  // namespace
+
+void refuse_subinterpreters() {
+  if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
+    throw nb::import_error("tenon is for the main interpreter, not for subinterpreters");
+}
+
+void bind_errors(nb::module_& module) {
+  classes.parse_error = add_class(
+      module, "ParseError", PyExc_ValueError,
+      "A file that cannot be read.\n\nAttributes: name, line, column (from 1; 0 where the "
+      "format has none), reason.");
+  classes.out_of_memory =
+      add_class(module, "OutOfMemoryError", PyExc_MemoryError,
+                "A request that an allocator could not meet.\n\nAttributes: allocator, device, "
+                "requested_bytes, allocated_bytes,\nreserved_bytes, limit_bytes (0: none), "
+                "largest_free_bytes, advice.");
+  classes.invalid_pointer = add_class(module, "InvalidPointerError", PyExc_RuntimeError,
+                                      "Memory that this allocator did not hand out.");
+  classes.device_error = add_class(module, "DeviceError", PyExc_RuntimeError,
+                                   "A driver call that failed for another reason than memory.");
+  classes.internal_error =
+      add_class(module, "InternalError", PyExc_RuntimeError, "A bug in Tenon itself.");
+  nb::register_exception_translator(&translate);
+}
+
+}  // namespace tenon::python

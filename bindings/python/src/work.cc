@@ -1,0 +1,96 @@
+#include "work.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "tenon/base/interruption.h"
+
+namespace tenon::python {
+namespace {
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(50);
+
+// What the worker says to the thread that waits for it.
+struct Board {
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool done = false;
+  bool fresh = false;  // a report that was not passed on yet
+  double share = -1;
+  std::string step;
+  std::exception_ptr failure;
+  std::atomic<bool> stop = false;
+
+  void work(const std::function<void(const Report&)>& job) {
+    const StopScope scope(&stop);
+    const Report report = [this](double new_share, std::string new_step) {
+      stop_if_asked();
+      const std::lock_guard lock(mutex);
+      share = new_share;
+      step = std::move(new_step);
+      fresh = true;
+    };
+    std::exception_ptr thrown;
+    try {
+      job(report);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    const std::lock_guard lock(mutex);
+    failure = thrown;
+    done = true;
+    ended.notify_one();
+  }
+};
+
+struct News {
+  bool done = false;
+  bool fresh = false;
+  double share = -1;
+  std::string step;
+};
+
+News wait_for_news(Board& board) {
+  const nb::gil_scoped_release release;
+  std::unique_lock lock(board.mutex);
+  board.ended.wait_for(lock, kBetweenLooks, [&] { return board.done; });
+  return {board.done, std::exchange(board.fresh, false), board.share, board.step};
+}
+
+void tell(nb::handle progress, const News& news) {
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  if (progress.is_none() || !news.fresh) return;
+  const nb::object share = news.share < 0 ? nb::object(nb::none()) : nb::float_(news.share);
+  progress(share, nb::str(news.step.data(), news.step.size()));
+}
+
+}  // namespace
+
+void run_interruptible(nb::handle progress, const std::function<void(const Report&)>& job) {
+  if (!progress.is_none() && PyCallable_Check(progress.ptr()) == 0)
+    throw nb::type_error("progress: give a function of (share, step), or None");
+  Board board;
+  std::thread worker([&] { board.work(job); });
+  std::exception_ptr refused;  // what Python raised meanwhile
+  for (bool done = false; !done;) {
+    const News news = wait_for_news(board);
+    done = news.done;
+    if (refused) continue;
+    try {
+      tell(progress, news);
+    } catch (...) {
+      refused = std::current_exception();
+      board.stop = true;
+    }
+  }
+  worker.join();
+  if (refused) std::rethrow_exception(refused);
+  if (board.failure) std::rethrow_exception(board.failure);
+}
+
+}  // namespace tenon::python

@@ -1,0 +1,235 @@
+"""What the lab says of a recording: mappings with the command's JSON, and the command's text."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Union, overload
+
+from tenon import _core
+from tenon._arguments import (Bytes, Duration, PathLike, Policies, duration_ns, path_text,
+                              policy_list, size_bytes)
+
+if TYPE_CHECKING:
+    from tenon._recording import Recording
+
+Progress = Optional[Callable[[Optional[float], str], object]]
+"""Called with how far the work is (0 to 1, or None where it is not known) and what is being done.
+An exception in it ends the work."""
+
+
+class _Told:
+    """An answer as JSON and as text."""
+
+    def __init__(self, answer: _core.Answer) -> None:
+        self._answer = answer
+        self._data: Any = None
+
+    @property
+    def json(self) -> str:
+        """The JSON that the command prints with --json, to the byte."""
+        return self._answer.json
+
+    @property
+    def text(self) -> str:
+        """The text that the command prints, to the byte."""
+        return self._answer.text(self._rows)
+
+    _rows = 10
+
+    def _parsed(self) -> Any:
+        if self._data is None:
+            self._data = json.loads(self._answer.json)
+        return self._data
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return self.text.rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.text)}</pre>"
+
+
+class Answer(_Told, Mapping[str, Any]):
+    """A mapping: the fields of the command's JSON. Printed, it is the command's text."""
+
+    def to_dict(self) -> Dict[str, Any]:
+        """A dict of one's own."""
+        copied: Dict[str, Any] = json.loads(self._answer.json)
+        return copied
+
+    def __getitem__(self, key: str) -> Any:
+        return self._parsed()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed())
+
+    def __len__(self) -> int:
+        return len(self._parsed())
+
+
+class Explanation(Answer):
+    """What filled the memory, and why it ran out: `tenon explain`."""
+
+    def to_text(self, rows: int = 10) -> str:
+        """The text with lists of at most so many lines."""
+        return self._answer.text(_rows(rows))
+
+
+class Advice(Answer):
+    """Which allocator settings to run with: `tenon advise`."""
+
+
+class PlanAnswer(Answer):
+    """Offsets for every allocation: `tenon plan`."""
+
+    def save(self, path: PathLike) -> None:
+        """Write the plan, for the policy "plan". ".zst" compresses."""
+        _written(lambda: self._answer.save(path_text(path)))
+
+
+class Diff(_Told, Sequence[Dict[str, Any]]):
+    """What changed from one recording to another, device by device: `tenon diff`."""
+
+    _rows = 20
+
+    def to_text(self, rows: int = 20) -> str:
+        """The text with lists of at most so many lines."""
+        return self._answer.text(_rows(rows))
+
+    @overload
+    def __getitem__(self, index: int) -> Dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> List[Dict[str, Any]]: ...
+    def __getitem__(self, index: Union[int, slice]) -> Any:
+        return self._parsed()[index]
+
+    def __len__(self) -> int:
+        return len(self._parsed())
+
+
+class Replay(Diff):
+    """What each policy would have needed, a dict for each: `tenon replay`."""
+
+    def __getitem__(self, index: Any) -> Any:
+        """By number, or by the policy's name: of the first recording that it was tried on."""
+        if not isinstance(index, str):
+            return super().__getitem__(index)
+        for result in self._parsed():
+            if result["policy"] == index:
+                return result
+        raise KeyError(index)
+
+
+class View(Mapping[str, Any]):
+    """A page to look at: `tenon view`. A notebook shows it; the mapping is its figures."""
+
+    def __init__(self, page: _core.Page) -> None:
+        self._page = page
+        self._data: Any = None
+
+    @property
+    def html(self) -> str:
+        """The page: data, script and style in one piece."""
+        return self._page.html
+
+    @property
+    def json(self) -> str:
+        """The figures that `tenon view --json` prints, to the byte."""
+        return self._page.figures
+
+    def save(self, path: PathLike) -> None:
+        """Write the page."""
+        _written(lambda: _core.write_file(path_text(path), self._page.html))
+
+    def _parsed(self) -> Any:
+        if self._data is None:
+            self._data = json.loads(self._page.figures)
+        return self._data
+
+    def __getitem__(self, key: str) -> Any:
+        return self._parsed()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed())
+
+    def __len__(self) -> int:
+        return len(self._parsed())
+
+    def __repr__(self) -> str:
+        size = _core.format_bytes(len(self._page.html))
+        return f"<tenon.View: a page of {size}; save(path) writes it>"
+
+    def _repr_html_(self) -> str:
+        return ('<iframe style="width:100%;height:720px;border:0" sandbox="allow-scripts '
+                f'allow-downloads" srcdoc="{html.escape(self._page.html, quote=True)}"></iframe>')
+
+
+def _rows(rows: int) -> int:
+    if not 1 <= rows <= 100_000:
+        raise ValueError(f"rows={rows}: give 1 to 100000")
+    return rows
+
+
+def _written(write: Callable[[], None]) -> None:
+    try:
+        write()
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:
+            raise
+        raise OSError(str(error)) from None
+
+
+def replay(recordings: Union[Recording, Sequence[Recording]], policies: Policies = "all", *,
+           capacity: Optional[Bytes] = None, find_capacity: bool = False, conf: str = "",
+           page: Optional[Bytes] = None, plan: Optional[PathLike] = None, lag: Duration = "5ms",
+           passes: int = 11, threads: int = 0, progress: Progress = None) -> Replay:
+    """Replay recordings over allocation policies on a simulated device.
+
+    Args:
+        recordings: one, or several side by side.
+        policies: names, comma-separated or in a list, or "all" (see `tenon.policies`).
+        capacity: also replay on a device of this size, and say whether it fits.
+        find_capacity: search the smallest device for each policy.
+        conf: PyTorch's allocator settings, "key:value,key:value".
+        page: page size of the policy stitched.
+        plan: a file of `recording.plan().save`, for the policy plan.
+        lag: how long a stream's work runs behind the host.
+        passes: timed replays for ns_per_event; 0 leaves timing out.
+        threads: for what is not timed; 0: one for each core.
+        progress: called with the share done and the step.
+    """
+    from tenon._recording import Recording
+
+    several = [recordings] if isinstance(recordings, Recording) else list(recordings)
+    for one in several:
+        if not isinstance(one, Recording):
+            raise TypeError(f"replay: give recordings, not {type(one).__name__}")
+    options = _core.SurveyOptions()
+    options.conf = conf
+    options.capacity_bytes = size_bytes(capacity, "capacity")
+    options.find_capacity = find_capacity
+    options.page_bytes = size_bytes(page, "page")
+    options.lag_ns = duration_ns(lag, "lag")
+    if not 0 <= passes <= 100_000:
+        raise ValueError(f"passes={passes}: give 0 to 100000")
+    if not 0 <= threads <= 256:
+        raise ValueError(f"threads={threads}: give 0 to 256")
+    options.passes = passes
+    options.threads = threads
+    plan_file = "" if plan is None else path_text(plan)
+    return Replay(_core.replay([one._recording for one in several], policy_list(policies), options,
+                               plan_file, progress))
+
+
+def diff(before: Recording, after: Recording, *, ignore_lines: bool = False,
+         progress: Progress = None) -> Diff:
+    """What grew and what is new from one recording to another.
+
+    Args:
+        ignore_lines: call sites are the same though their line numbers differ.
+    """
+    return Diff(_core.diff(before._recording, after._recording, ignore_lines, progress))

@@ -1,0 +1,159 @@
+"""The same answers from Python, from `python -m tenon` and from the C++ program, to the byte."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+
+import pytest
+from conftest import PYTHON_COMMAND, ROOT, run_command
+
+import tenon
+
+
+def without_seconds(text):
+    """Planning and searching print how long they took; nothing else may differ."""
+    text = re.sub(r'"seconds": [0-9.e+-]+', '"seconds": 0', text)
+    return re.sub(r"(planned|tried) in [0-9.]+ s\b", r"\1 in 0 s", text)
+
+
+def output_of(*arguments):
+    done = run_command(*arguments)
+    assert done.returncode == 0, done.stderr.decode()
+    return without_seconds(done.stdout.decode())
+
+
+@pytest.mark.parametrize("name", ["snapshot", "trace"])
+def test_explain_is_the_commands(name, request):
+    path = request.getfixturevalue(name)
+    explanation = tenon.load(path).explain()
+    assert explanation.text == output_of("explain", path)
+    assert explanation.json == output_of("explain", path, "--json")
+    assert explanation.to_text(rows=2) == output_of("explain", path, "--rows", 2)
+    assert tenon.load(path).explain(replay=False).json == output_of("explain", path, "--json",
+                                                                    "--no-replay")
+
+
+def test_advise_is_the_commands(snapshot, recording):
+    for capacity in (None, "2GiB"):
+        more = [] if capacity is None else ["--capacity", capacity]
+        advice = recording.advise(capacity, effort=0.02)
+        assert without_seconds(advice.json) == output_of("advise", snapshot, "--effort", 0.02,
+                                                         "--json", *more)
+        assert without_seconds(advice.text) == output_of("advise", snapshot, "--effort", 0.02,
+                                                         *more)
+
+
+def test_plan_is_the_commands(snapshot, recording, tmp_path):
+    plan = recording.plan("24GiB")
+    assert without_seconds(plan.json) == output_of("plan", snapshot, "--json", "--capacity",
+                                                   "24GiB")
+    assert without_seconds(plan.text) == output_of("plan", snapshot, "--capacity", "24GiB")
+    plan.save(tmp_path / "ours.plan")
+    output_of("plan", snapshot, "-o", tmp_path / "theirs.plan")
+    assert (tmp_path / "ours.plan").read_bytes() == (tmp_path / "theirs.plan").read_bytes()
+    replay = recording.replay("plan", plan=tmp_path / "ours.plan", passes=0)
+    assert replay.json == output_of("replay", snapshot, "--policy", "plan", "--plan",
+                                    tmp_path / "theirs.plan", "--passes", 0, "--json")
+
+
+def test_replay_is_the_commands(snapshot, trace, recording):
+    replay = tenon.replay([recording, tenon.load(trace)], "caching,stitched", passes=0,
+                          capacity="16GiB", lag="20ms")
+    arguments = ["replay", snapshot, trace, "--policy", "caching,stitched", "--passes", 0,
+                 "--capacity", "16GiB", "--lag", "20ms"]
+    assert replay.text == output_of(*arguments)
+    assert replay.json == output_of(*arguments, "--json")
+    searched = recording.replay(["caching"], passes=0, find_capacity=True)
+    assert searched.json == output_of("replay", snapshot, "--policy", "caching", "--passes", 0,
+                                      "--find-capacity", "--json")
+
+
+@pytest.mark.parametrize("name", ["snapshot", "trace"])
+def test_view_is_the_commands(name, request, tmp_path):
+    path = request.getfixturevalue(name)
+    view = tenon.load(path).view("caching")
+    assert view.json == output_of("view", path, "--policy", "caching", "--json")
+    output_of("view", path, "--policy", "caching", "-o", tmp_path / "page.html")
+    assert view.html == (tmp_path / "page.html").read_text()
+    view.save(tmp_path / "ours.html")
+    assert (tmp_path / "ours.html").read_bytes() == (tmp_path / "page.html").read_bytes()
+
+
+def test_diff_is_the_commands(snapshot, trace, recording):
+    other = tenon.load(trace)
+    assert tenon.diff(recording, other).json == output_of("diff", snapshot, trace, "--json")
+    assert tenon.diff(recording, other).text == output_of("diff", snapshot, trace)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.zst", "pickle", "json"])
+def test_save_is_convert(ending, snapshot, recording, tmp_path):
+    recording.save(tmp_path / f"ours.{ending}")
+    output_of("convert", snapshot, tmp_path / f"theirs.{ending}")
+    ours = (tmp_path / f"ours.{ending}").read_bytes()
+    assert ours == (tmp_path / f"theirs.{ending}").read_bytes()
+
+
+def test_module_and_script_are_the_program(snapshot):
+    script = pathlib.Path(sysconfig.get_path("scripts")) / "tenon"
+    for arguments in (["explain", snapshot], ["policies"], ["--version"], ["explain", "--help"]):
+        expected = run_command(*arguments)
+        # The help names the program by the path that it was started by.
+        path = os.environ.get("TENON_COMMAND", "tenon").encode()
+        expected.stdout = expected.stdout.replace(b"Usage: " + path, b"Usage: tenon")
+        for program in (PYTHON_COMMAND, [str(script)]):
+            done = run_command(*arguments, program=program)
+            assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout)
+
+
+@pytest.mark.parametrize("arguments", [["explain", "no such file"], ["nonsense"], [],
+                                       ["replay", "--policy", "wrong", "x.csv"]])
+def test_bad_usage_is_the_programs(arguments):
+    expected = run_command(*arguments)
+    done = run_command(*arguments, program=PYTHON_COMMAND)
+    assert (done.returncode, done.stderr) == (expected.returncode, expected.stderr)
+    assert done.returncode != 0
+
+
+def test_what_ships_is_that_version():
+    version = re.search(r'TENON_VERSION "([^"]+)"',
+                        (ROOT / "src/tenon/base/version.h").read_text())
+    assert tenon.__version__ == version.group(1)
+
+
+def test_serve_answers_and_ends_at_ctrl_c(snapshot):
+    server = subprocess.Popen([*PYTHON_COMMAND, "serve", snapshot, "--policy", "none"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        address = server.stdout.readline().decode().split()[0]
+        with urllib.request.urlopen(address, timeout=30) as page:
+            assert b"<html" in page.read(100_000)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=10) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_ctrl_c_ends_the_command(trace):
+    program = subprocess.Popen([*PYTHON_COMMAND, "replay", trace, "--passes", "100000"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(1.5)
+    start = time.monotonic()
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=10)
+    assert time.monotonic() - start < 5
+    assert program.returncode in (-signal.SIGINT, 130)
+
+
+def test_a_closed_pipe_ends_the_command_quietly(trace):
+    shell = f"'{sys.executable}' -m tenon explain --help | head -1"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, timeout=60,
+                          env={**os.environ})
+    assert done.returncode == 0
+    assert done.stderr == b""

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The Python package, tried as its users get it: a wheel, built and installed into a virtual
+# environment outside the tree, then its tests, its types and its page's own commands.
+#   PYTHON        the interpreter (default: python3)
+#   TENON_COMMAND the C++ program to compare answers with (default: build/tenon, if it is there)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/tenon/python$version
+
+[ -x "$cache/venv/bin/python" ] || "$python" -m venv "$cache/venv"
+venv=$cache/venv/bin/python
+"$venv" -m pip install --quiet --disable-pip-version-check -r bindings/python/requirements-test.txt
+
+rm -rf "$cache/wheel"
+"$venv" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$cache/wheel" .
+wheel=$(echo "$cache"/wheel/tenon_memory-*.whl)
+"$venv" -m pip install --quiet --force-reinstall --no-deps "$wheel"
+bytes=$(stat -c %s "$wheel")
+echo "$(basename "$wheel"): $bytes bytes (at most 4 MB)"
+[ "$bytes" -le 4000000 ]
+
+# Nothing but the C and C++ runtimes.
+module=$("$venv" -c 'import tenon._core as core; print(core.__file__)')
+needed=$(readelf -d "$module" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
+for library in $needed; do
+  case $library in
+    libstdc++.so.*|libgcc_s.so.*|libc.so.*|libm.so.*|ld-linux*) ;;
+    *) echo "the module needs $library"; exit 1 ;;
+  esac
+done
+
+if [ -z "${TENON_COMMAND:-}" ] && [ -x build/tenon ]; then TENON_COMMAND=$PWD/build/tenon; fi
+if [ -n "${TENON_COMMAND:-}" ]; then export TENON_COMMAND; fi
+cd "$cache"  # so that the installed package is the one that is found
+tests=$OLDPWD/bindings/python/tests
+"$venv" -m pytest -q -p no:cacheprovider --rootdir "$OLDPWD" -c "$OLDPWD/pyproject.toml" "$tests" "$@"
+"$venv" -m mypy --strict --python-executable "$venv" -p tenon
