@@ -210,7 +210,7 @@ TEST_F(TrainTest, SignalsSaveTheRun) {
     const std::string saved = path(std::string(signal) + ".safetensors");
     const TemporaryFile script(
         ".sh", TENON_COMMAND " " + images("--model mlp --epochs 1000000 --save ") + saved +
-                   " >" + path("out") + " &\n" + "while ! grep -q epoch " + path("out") +
+                   " >" + saved + ".out &\n" + "while ! grep -q epoch " + saved + ".out" +
                    "; do sleep 0.05; done\nkill -" + signal + " $!\nwait $!\n");
     const int raw =
         std::system(("timeout 60 bash " + script.path() + " 2>" + path("err")).c_str());
