@@ -81,7 +81,7 @@ TEST(ViewCommand, SaysWhatReplaySays) {
   EXPECT_EQ(view["policies"][0]["reserved_peak_bytes"], 8082423808);
   EXPECT_EQ(view["grouped_by"], "call site");
   EXPECT_EQ(view["largest_at_peak"][0]["name"],
-            "forward site-packages/transformers/activations.py:66");
+            "lm_train train.py:24 via forward transformers/activations.py:66");
 }
 
 TEST(ViewCommand, NamesInTheTraceCannotBreakOut) {
