@@ -54,6 +54,7 @@ const view = (page) => page.evaluate(() => {
 });
 // The middle of the plot, in the page's pixels.
 async function middle(page) {
+  await page.locator('#plot').scrollIntoViewIfNeeded();
   const box = await page.locator('#plot').boundingBox();
   return { x: box.x + 76 + (box.width - 84) / 2, y: box.y + 6 + (box.height - 42) / 2, box };
 }
@@ -427,7 +428,8 @@ describe('a narrow screen', () => {
   test('a long table unfolds and folds again', async () => {
     const page = await open(snapshot);
     const button = page.locator('#tables button.more').first();
-    const rows = () => page.locator('#tables table').first().locator('tbody tr:visible').count();
+    const rows = () => page.locator('#tables table', { hasText: 'by call site' }).first()
+      .locator('tbody tr:visible').count();
     assert.equal(await rows(), 10);
     await button.click();
     assert.equal(await button.getAttribute('aria-expanded'), 'true');
