@@ -7,7 +7,6 @@ JOBS ?= $(shell nproc)
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
-	@echo "make  cross-compile tenon::memory and run its tests under qemu-user"
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
