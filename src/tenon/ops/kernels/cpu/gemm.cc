@@ -66,13 +66,17 @@ void integer_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& 
 
 namespace {
 
-// Where oneDNN's product was faster than OpenBLAS's on AVX2, by a fifth and more: it packs less,
-// and one row or column it multiplies without packing. Decided by the shape alone, as results
-// must not depend on anything else.
-bool onednn_is_faster(std::int64_t m, std::int64_t n, std::int64_t k, bool first_transposed) {
-  const std::int64_t work = m * n * k;
-  if (m == 1 || n == 1) return work >= 1 << 12;
-  return work >= 1 << 14 && work <= 1 << 24 && !(first_transposed && k > 256);
+// oneDNN multiplies one row or column without packing, which is faster than OpenBLAS's product.
+// Decided by the shape alone, as results must not depend on anything else. Other products are not
+// oneDNN's: Note [Signals in generated code]
+//
+// Note [Signals in generated code]: oneDNN 2.6's kernels for packed products keep data in the stack
+// pointer. When a signal is handled then, Linux writes the signal's frame, some 3 KiB, below that
+// address: into whatever lies there. Only a handler on an alternate stack (SA_ONSTACK) is safe, and
+// handlers are the program's. Holding signals back around each product takes two system calls,
+// which is more than a small product. ops/signal_test.cc looks at the stack pointer.
+bool onednn_is_faster(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return (m == 1 || n == 1) && m * n * k >= 1 << 12;
 }
 
 void onednn_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b,
@@ -99,7 +103,7 @@ void blas_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, cons
   const float scale_f[2] = {static_cast<float>(beta), 0};
   switch (dtype) {
     case DType::kF32:
-      if (onednn_is_faster(m, n, k, a.transposed))
+      if (onednn_is_faster(m, n, k))
         return onednn_sgemm(m, n, k, a, b, beta, out, out_stride);
       return cblas_sgemm(CblasRowMajor, order(a), order(b), M, N, K, 1,
                          static_cast<const float*>(a.data), lda, static_cast<const float*>(b.data),
