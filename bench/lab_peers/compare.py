@@ -4,12 +4,15 @@
   compare.py [TENON [SNAPSHOT...]]     default: build/tenon and data/snapshots/*.pickle
 
 Peers that are not installed are skipped with one line: Mosaic (github.com/facebookresearch/mosaic; on the
-Python path), torch (torch.cuda._memory_viz). A third reader, Python's own unpickler and fifteen lines, checks all
+Python path), PyTorch's torch/cuda/_memory_viz.py (of an installed torch, or the file that MEMORY_VIZ names: it
+needs nothing else of PyTorch). A third reader, Python's own unpickler and fifteen lines, checks all
 of them. Exit status 1 where a figure differs.
 """
 import collections
+import importlib.util
 import json
 import logging
+import os
 import pathlib
 import pickle
 import subprocess
@@ -71,14 +74,32 @@ def read_mosaic(path):
     return {"peak": snapshot.dynamic_memory_peak, "sites": sites}
 
 
-def read_memory_viz(path):
-    from torch.cuda import _memory_viz
+def memory_viz():
+    """The module of PyTorch's that reads snapshots."""
+    path = os.environ.get("MEMORY_VIZ")
+    if path is None:
+        from torch.cuda import _memory_viz
+        return _memory_viz
+    spec = importlib.util.spec_from_file_location("memory_viz", path)
+    if spec is None:
+        raise ImportError(f"MEMORY_VIZ={path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def read_memory_viz(path, module):
+    """It draws the peak in the browser; in Python it has the end: folded stacks, each with its bytes."""
     with open(path, "rb") as file:
         snapshot = pickle.load(file)
-    text = _memory_viz.segsum(snapshot)
-    page = _memory_viz.trace_plot(snapshot)
-    assert page and "total_reserved" in text
-    return {}
+    folded = {name: [line.rsplit(" ", 1) for line in text.splitlines()]
+              for name, text in (("reserved", module.segments(snapshot, lambda lines: lines)),
+                                 ("allocated", module.memory(snapshot, lambda lines: lines)))}
+    module.segsum(snapshot)
+    module.trace_plot(snapshot)  # the page
+    return {"reserved": sum(int(size) for _, size in folded["reserved"]),
+            "allocated": sum(int(size) for stack, size in folded["allocated"]
+                             if "active_allocated" in stack)}
 
 
 def readers(command):
@@ -90,9 +111,9 @@ def readers(command):
     except ImportError as error:
         print(f"mosaic: skipped: {error}")
     try:
-        import torch.cuda._memory_viz  # noqa: F401
-        yield "memory_viz", read_memory_viz
-    except ImportError as error:
+        module = memory_viz()
+        yield "memory_viz", lambda path: read_memory_viz(path, module)
+    except (ImportError, OSError) as error:
         print(f"memory_viz: skipped: {error}")
 
 

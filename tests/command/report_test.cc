@@ -76,6 +76,15 @@ TEST(ReportCommand, WritesOnePageWithoutScripts) {
   EXPECT_THAT(html, Not(HasSubstr("id=\"ranks\"")));
 }
 
+TEST(ReportCommand, HasTheSettingsThatAdviseFinds) {
+  const TemporaryFile page(".html");
+  ASSERT_EQ(tenon_command("report " + kOther + " -o " + page.path()).status, 0);
+  EXPECT_THAT(page.contents(), HasSubstr("<h2 id=\"advice\">Settings</h2>"));
+  EXPECT_THAT(page.contents(), HasSubstr("export PYTORCH_ALLOC_CONF="));
+  ASSERT_EQ(tenon_command("report --no-advice " + kOther + " -o " + page.path()).status, 0);
+  EXPECT_THAT(page.contents(), Not(HasSubstr("id=\"advice\"")));
+}
+
 TEST(ReportCommand, EscapesMarkupAndControlCharacters) {
   const TemporaryFolder folder;
   const std::string evil =

@@ -8,7 +8,9 @@
 #include "lab/traces.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/lab/advice/advice_report.h"
 #include "tenon/lab/advice/conf_choice.h"
+#include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/capacity.h"
 #include "tenon/memory/caching/settings.h"
@@ -109,6 +111,20 @@ TEST(RecordedSettings, KnowExpandableSegmentsWhenTheyAreSeen) {
   EXPECT_EQ(recorded_settings(snapshot).conf, "expandable_segments:True");
 }
 
+TEST(RecordedSettings, TellTheOldestPyTorchThatWritesSuchASnapshot) {
+  Snapshot snapshot;
+  EXPECT_EQ(oldest_torch(snapshot), kFirstTorch);
+  snapshot.fields = {"segments", "device_traces", "allocator_settings"};
+  EXPECT_EQ(oldest_torch(snapshot), (TorchVersion{2, 3}));
+  snapshot.fields.push_back("external_annotations");
+  EXPECT_EQ(oldest_torch(snapshot), (TorchVersion{2, 5}));
+  const Snapshot shipped = load_snapshot(TENON_SOURCE_DIR "/data/snapshots/gpt2.pickle");
+  EXPECT_EQ(oldest_torch(shipped), (TorchVersion{2, 9})) << "recorded with 2.11";
+  EXPECT_EQ(accepted_since("max_split_size_mb:64"), kFirstTorch);
+  EXPECT_EQ(accepted_since("max_split_size_mb:64,large_segment_size_mb:40"),
+            (TorchVersion{2, 11}));
+}
+
 TEST(RecordedSettings, FindTheReservedPeakByUndoingTheMarks) {
   Snapshot snapshot;
   snapshot.segments.push_back({.total_bytes = 20 * kMiB});
@@ -191,6 +207,115 @@ TEST(Advise, TakesAProgramWithoutEvents) {
   const Advice advice = tenon::advise(workload, quick());
   EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingNeeded);
   EXPECT_EQ(advice.best.at_worst().reserved_peak_bytes, 0u);
+}
+
+// A recording of gnn_sampled on a card that has 2400 MiB for PyTorch's allocator, with PyTorch's
+// defaults: it runs out of memory.
+Snapshot failed_recording(std::uint64_t room_bytes) {
+  Trace trace =
+      load_traces(TENON_SOURCE_DIR "/data/traces/gnn_sampled.csv.zst").at(0);
+  ReplaySetup setup;
+  setup.policy = "caching";
+  setup.capacity_bytes = room_bytes;
+  const ReplayFigures figures = replay(Workload(trace), setup);
+  const std::size_t at = figures.out_of_memory.value().event - 1;
+  const TraceEvent request = trace.events.at(at);
+  trace.events.resize(at);
+  trace.blocks = request.block;
+  TraceMark mark;
+  mark.kind = MarkKind::kOutOfMemory;
+  mark.time_us = request.time_us;
+  mark.size_bytes = request.size_bytes;
+  mark.stream = trace.streams.at(request.stream);
+  mark.event = static_cast<std::uint32_t>(at);
+  mark.device_free_bytes = kMiB;
+  trace.marks = {mark};
+  Snapshot snapshot;
+  snapshot.segments.push_back({.total_bytes = room_bytes - kMiB});
+  snapshot.traces.push_back(std::move(trace));
+  return snapshot;
+}
+
+TEST(FailedRequests, AreServedWhereTheyFailed) {
+  const Snapshot snapshot = failed_recording(2400 * kMiB);
+  const Trace& trace = snapshot.traces[0];
+  ASSERT_TRUE(has_failed_requests(trace));
+  const auto room = room_at_failure(snapshot, trace);
+  ASSERT_TRUE(room.has_value());
+  EXPECT_EQ(room->bytes(), 2400 * kMiB);
+  EXPECT_FALSE(room->limited);
+  const Trace served = with_failed_requests(trace);
+  ASSERT_EQ(served.events.size(), trace.events.size() + 2);
+  const TraceEvent& request = served.events[trace.events.size()];
+  EXPECT_EQ(request.size_bytes, trace.marks[0].size_bytes);
+  EXPECT_EQ(request.block, trace.blocks);
+  EXPECT_EQ(served.blocks, trace.blocks + 1);
+  EXPECT_EQ(served.events.back().op, TraceOp::kFreeCompleted);
+}
+
+TEST(FailedRequests, InTheMiddleKeepTheOrderOfEvents) {
+  Snapshot snapshot = failed_recording(2400 * kMiB);
+  Trace& trace = snapshot.traces[0];
+  trace.marks[0].event = 7;
+  trace.marks[0].stream = 12345;  // a stream that nothing else uses
+  const Trace served = with_failed_requests(trace);
+  EXPECT_EQ(served.streams.back(), 12345u);
+  EXPECT_EQ(served.events[7].op, TraceOp::kAlloc);
+  EXPECT_EQ(served.events[7].stream, served.streams.size() - 1);
+  for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ(served.events[i], trace.events[i]);
+  for (std::size_t i = 7; i < trace.events.size(); ++i)
+    EXPECT_EQ(served.events[i + 2], trace.events[i]);
+}
+
+TEST(FailedRequests, OfALimitLeaveWhatWasHeld) {
+  Snapshot snapshot = failed_recording(2400 * kMiB);
+  snapshot.traces[0].marks[0].device_free_bytes = 40 * kGiB;
+  const auto room = room_at_failure(snapshot, snapshot.traces[0]);
+  ASSERT_TRUE(room.has_value());
+  EXPECT_TRUE(room->limited);
+  EXPECT_EQ(room->bytes(), 2399 * kMiB);
+}
+
+TEST(Advise, TakesTheCardFromTheFailureAndFindsWhatWouldHavePassed) {
+  RecordedPrograms recorded;
+  add_programs(failed_recording(2400 * kMiB), "failed.pickle", std::nullopt, recorded);
+  const Advice advice = tenon::advise(recorded.programs, quick());
+  EXPECT_EQ(advice.capacity_bytes, 2400 * kMiB);
+  EXPECT_EQ(advice.outcome, AdviceOutcome::kSet);
+  EXPECT_FALSE(advice.recorded.fits());
+  EXPECT_FALSE(advice.failure_not_replayed);
+  EXPECT_TRUE(advice.best.fits());
+  ReplaySetup setup;
+  setup.policy = "caching";
+  setup.options.conf = advice.best.conf;
+  setup.capacity_bytes = advice.capacity_bytes;
+  EXPECT_TRUE(fits(recorded.workloads[0], setup));
+  EXPECT_THAT(advice_text(advice), HasSubstr("--serve-failed"));
+}
+
+TEST(Advise, NeverRecommendsTheSettingsThatFailed) {
+  RecordedPrograms recorded;
+  add_programs(failed_recording(2400 * kMiB), "failed.pickle", std::nullopt, recorded);
+  // As where the recording began late: the replay has room for what failed.
+  Workload begun_late(load_traces(TENON_SOURCE_DIR "/data/traces/gpt2.csv.zst").at(0));
+  recorded.programs[0].workload = &begun_late;
+  recorded.programs[0].room = RoomAtFailure{80 * kGiB, 0, kGiB, false};
+  const Advice advice = tenon::advise(recorded.programs, quick());
+  EXPECT_TRUE(advice.failure_not_replayed);
+  EXPECT_FALSE(advice.recorded.fits());
+  EXPECT_NE(advice.outcome, AdviceOutcome::kNothingNeeded);
+  EXPECT_NE(advice.outcome == AdviceOutcome::kSet ? advice.best.conf : "other", "");
+  EXPECT_THAT(advice_text(advice), HasSubstr("Leave a margin"));
+}
+
+TEST(Advise, ReckonsWhatTheCardHoldsBesidePyTorchFromTheFailure) {
+  RecordedPrograms recorded;
+  add_programs(failed_recording(2400 * kMiB), "failed.pickle", std::nullopt, recorded);
+  const auto outside = outside_at_failure(recorded.programs, 2500 * kMiB);
+  ASSERT_TRUE(outside.has_value());
+  EXPECT_EQ(outside->total(), 100 * kMiB);
+  EXPECT_FALSE(outside_at_failure(recorded.programs, 2399 * kMiB)) << "a smaller card";
+  EXPECT_FALSE(outside_at_failure(recorded.programs, 24 * kGiB)) << "another card";
 }
 
 }  // namespace

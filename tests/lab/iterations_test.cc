@@ -198,7 +198,8 @@ TEST(Iterations, AreNotTheLayersOfOnePass) {
     testing::TraceMaker maker;
     std::uint64_t id = 0;
     for (std::size_t i = 0; i < layers; ++i) {  // forward: what backward needs stays
-      maker.alloc(++id, 0, 4096).alloc(++id, 0, 1024).free(id, 0);
+      maker.alloc(id + 1, 0, 4096).alloc(id + 2, 0, 1024).free(id + 2, 0);
+      id += 2;
     }
     const Trace forward = maker.make();
     EXPECT_THAT(find_iterations_in(forward).ends, IsEmpty());

@@ -99,7 +99,9 @@ TEST(FitWithin, AgreesWithTryingEverything) {
     const bool expected = fits_by_trying(requests, bound, tried);
     const FitResult found = fit_within(requests, bound, 1'000'000);
     EXPECT_EQ(found.fit, expected ? Fit::kFits : Fit::kImpossible);
-    if (expected) EXPECT_EQ(error_of(requests, found.offsets, bound), "");
+    if (expected) {
+      EXPECT_EQ(error_of(requests, found.offsets, bound), "");
+    }
     EXPECT_EQ(fit_within(requests, bound - 1, 1'000'000).fit, Fit::kImpossible);
   }
 }

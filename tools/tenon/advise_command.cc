@@ -1,15 +1,16 @@
 // tenon advise: which allocator settings recorded programs should have run with.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
-#include <deque>
 #include <memory>
+#include <optional>
 
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
 #include "tenon/lab/advice/advice_report.h"
-#include "tenon/lab/advice/recorded_settings.h"
+#include "tenon/lab/advice/recorded_programs.h"
 
 namespace tenon::command {
 namespace {
@@ -22,10 +23,14 @@ reserved and in the smallest device. Figures are of replays; the command that ma
 printed. Several recordings (one a rank, or a snapshot of several devices): one setting for all,
 and the recording that needs most.
 
---torch 2.6 leaves out what that version lacks; without it, what PyTorch 2.1 and newer accept is
-tried. With --capacity, the card's memory, it says whether the program fits and what would make it
-fit. The CUDA context, and NCCL where there are several recordings, are taken off the card's
-memory: by --card, or as --reserve-for-context says. docs/advise.md has the tables and sources.
+Where the recording ran out of memory, the request that failed is served in the replays, and the
+card's memory is known: what PyTorch held and what the driver had left then.
+
+--torch 2.6 leaves out what that version lacks; without it, what the oldest PyTorch that writes such
+a snapshot accepts is tried. With --capacity, the card's memory, it says whether the program fits and
+what would make it fit. The CUDA context, and NCCL where there are several recordings, are taken off
+the card's memory: as a failure in the recording tells, by --card, or as --reserve-for-context says.
+docs/advise.md has the tables and sources.
 
 With --json: outcome (nothing needed, set, nothing fits, hopeless), conf (the settings),
 reserved_peak_bytes, min_capacity_bytes, live_peak_bytes, verdict, and the figures compared.
@@ -50,47 +55,48 @@ struct AdviseArguments {
   AdviceOptions options;
 };
 
-// Decodes the recordings of a file. Workloads are kept where they stay.
-void load(const AdviseArguments& arguments, const std::string& file, const ProgressLine& line,
-          std::deque<Workload>& workloads, std::vector<AdvisedProgram>& programs) {
-  const Snapshot snapshot = load_with_progress(file, line);
-  line.clear();
-  const RecordedSettings recorded = recorded_settings(snapshot);
-  if (!recorded.warning.empty())
-    fmt::print(stderr, "tenon: warning: {}: {}\n", file, recorded.warning);
-  if (arguments.device != kAnyDevice) trace_of_device(snapshot.traces, arguments.device, file);
-  for (const Trace& trace : snapshot.traces) {
-    if (arguments.device != kAnyDevice && trace.device != arguments.device) continue;
-    for (const std::string& warning : trace.warnings)
-      fmt::print(stderr, "tenon: warning: {}\n", warning);
-    programs.push_back({&workloads.emplace_back(trace), recorded.conf, recorded.known,
-                        recorded_reserved_peak(snapshot, trace), file});
+RecordedPrograms load(const AdviseArguments& arguments, const ProgressLine& line) {
+  RecordedPrograms recorded;
+  for (const std::string& file : arguments.files) {
+    const Snapshot snapshot = load_with_progress(file, line);
+    std::optional<std::uint32_t> device;
+    if (arguments.device != kAnyDevice)
+      device = trace_of_device(snapshot.traces, arguments.device, file).device;
+    add_programs(snapshot, file, device, recorded);
   }
+  line.clear();
+  for (const std::string& warning : recorded.warnings)
+    fmt::print(stderr, "tenon: warning: {}\n", warning);
+  return recorded;
 }
 
-void read_options(AdviseArguments& arguments) {
-  AdviceOptions& options = arguments.options;
+AdviceOptions options_for(const AdviseArguments& arguments, const RecordedPrograms& recorded) {
+  AdviceOptions options = arguments.options;
   const Card& card = find_card(arguments.card);
-  options.outside = outside_memory(card, arguments.files.size());
-  if (!arguments.reserve.empty())
-    options.outside = {parse_size("--reserve-for-context", arguments.reserve), 0,
-                       "--reserve-for-context"};
-  if (!arguments.torch.empty()) options.torch = parse_torch_version(arguments.torch);
-  options.lag_ns = parse_duration_ns(arguments.lag);
   options.capacity_bytes = arguments.capacity.empty()
                                ? card.memory_bytes
                                : parse_size("--capacity", arguments.capacity);
+  options.outside = outside_memory(card, recorded.programs.size());
+  if (!arguments.reserve.empty()) {
+    options.outside = {parse_size("--reserve-for-context", arguments.reserve), 0,
+                       "--reserve-for-context"};
+  } else if (arguments.card.empty()) {
+    const auto seen = outside_at_failure(recorded.programs, options.capacity_bytes);
+    if (seen) options.outside = *seen;
+  }
+  options.torch = arguments.torch.empty() ? std::max(kAssumedTorch, recorded.torch)
+                                          : parse_torch_version(arguments.torch);
+  options.lag_ns = parse_duration_ns(arguments.lag);
+  return options;
 }
 
-int run_advise(AdviseArguments& arguments) {
-  read_options(arguments);
+int run_advise(const AdviseArguments& arguments) {
+  options_for(arguments, {});  // bad values are refused before files are read
   const ProgressLine line;
-  std::deque<Workload> workloads;
-  std::vector<AdvisedProgram> programs;
-  for (const std::string& file : arguments.files)
-    load(arguments, file, line, workloads, programs);
+  const RecordedPrograms recorded = load(arguments, line);
+  const AdviceOptions options = options_for(arguments, recorded);
   const auto start = std::chrono::steady_clock::now();
-  const Advice advice = advise(programs, arguments.options, [&](std::string_view step) {
+  const Advice advice = advise(recorded.programs, options, [&](std::string_view step) {
     line.show(fmt::format("trying {}", step));
   });
   line.clear();

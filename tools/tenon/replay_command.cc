@@ -14,6 +14,7 @@
 #include "tenon/heap/plan.h"
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/advice/torch_settings.h"
+#include "tenon/lab/failed_requests.h"
 #include "tenon/lab/hardware/hardware_replay.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/report.h"
@@ -74,6 +75,7 @@ struct ReplayArguments {
   std::string plan_file;
   bool json = false;
   bool all = false;
+  bool serve_failed = false;
   SurveyOptions survey;
 };
 
@@ -84,11 +86,11 @@ struct Recordings {
 };
 
 // Reads what can be read; says on stderr what cannot, and returns false for that.
-bool load_all(const std::vector<std::string>& files, std::optional<std::uint32_t> device,
+bool load_all(const ReplayArguments& arguments, std::optional<std::uint32_t> device,
               Recordings& recordings) {
   bool all_read = true;
   const ProgressLine progress;
-  for (const std::string& file : files) {
+  for (const std::string& file : arguments.files) {
     progress.show(fmt::format("reading {}", file));
     try {
       const Snapshot snapshot = load_snapshot(file);
@@ -96,7 +98,10 @@ bool load_all(const std::vector<std::string>& files, std::optional<std::uint32_t
       if (device) trace_of_device(snapshot.traces, *device, file);
       for (const Trace& trace : snapshot.traces) {
         if (device && trace.device != *device) continue;
-        recordings.workloads.emplace_back(trace);
+        if (arguments.serve_failed)
+          recordings.workloads.emplace_back(with_failed_requests(trace));
+        else
+          recordings.workloads.emplace_back(trace);
         recordings.settings.push_back(settings);
         progress.clear();
         for (const std::string& warning : trace.warnings)
@@ -241,7 +246,7 @@ int run_replay(ReplayArguments& arguments) {
   if (device.type == DeviceType::kCuda && options.policies.empty())
     options.policies = parse_policies({"all"});
   Recordings recordings;
-  int status = load_all(arguments.files, recorded, recordings) ? kSuccess : kBadInput;
+  int status = load_all(arguments, recorded, recordings) ? kSuccess : kBadInput;
   warn_of_small_capacity(recordings.workloads, options.capacity_bytes);
   if (options.policies.empty()) options.rows = torch_rows(recordings.settings, options.conf);
   if (device.type == DeviceType::kCuda)
@@ -267,6 +272,8 @@ Subcommand add_replay(CommandLine& app) {
       .show_default();
   replay.add_option("--capacity,--limit", arguments->capacity,
                     "Also replay on a device of this size, like 12GiB, and say whether it fits");
+  replay.add_flag("--serve-failed", arguments->serve_failed,
+                  "Requests that ran out of memory in the recording are served, and freed at once");
   replay.add_flag("--find-capacity", arguments->survey.find_capacity,
                   "Search the smallest device for each policy");
   replay.add_option("--conf", arguments->survey.conf,

@@ -1,6 +1,7 @@
 // tenon report: the answer for one snapshot, or for one of each rank, as a web page.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -10,6 +11,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/advice/advice_report.h"
+#include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/jobs.h"
 #include "tenon/lab/ranks/report_page.h"
 #include "tenon/trace/file_bytes.h"
@@ -18,8 +20,8 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-One web page with the verdict, what fills the peak, what to change, a picture, failures and call
-sites. Give one snapshot of each rank to compare ranks: how even their peaks are, which rank is
+One web page with the verdict, what fills the peak, what to change, allocator settings (as tenon
+advise finds them, with less effort), a picture, failures and call sites. Give one snapshot of each rank to compare ranks: how even their peaks are, which rank is
 odd and why, and which causes they have in common. The page holds no script and asks for nothing.
 
 Ranks are named by the number in which their files differ. A file that cannot be read, and a rank
@@ -71,6 +73,30 @@ void read_ranks(const ReportArguments& arguments, const ProgressLine& line, Repo
   }
 }
 
+// Of what advise tries by itself.
+constexpr double kAdviceEffort = 0.3;
+
+// Settings for the rank that needs most, whose file is read again.
+void add_advice(const ReportArguments& arguments, Report& report) {
+  report.advised = report.comparison.highest;
+  const Rank& rank = report.ranks[report.advised];
+  RecordedPrograms recorded;
+  add_programs(load_snapshot(rank.path), rank.path, rank.device.device, recorded);
+  AdviceOptions options;
+  options.effort = kAdviceEffort;
+  options.torch = std::max(kAssumedTorch, recorded.torch);
+  options.outside = outside_memory(find_card(""), report.ranks.size());
+  if (!arguments.capacity.empty() && report.capacity_bytes > options.outside->total())
+    options.capacity_bytes = report.capacity_bytes;
+  if (const auto seen = outside_at_failure(recorded.programs, options.capacity_bytes))
+    options.outside = *seen;
+  try {
+    report.advice = advice_text(advise(recorded.programs, options));
+  } catch (const InvalidArgument&) {
+    // A recording that no policy can follow has no advice; the rest of the report stands.
+  }
+}
+
 int run_report(const ReportArguments& arguments) {
   Report report;
   if (!arguments.capacity.empty())
@@ -86,8 +112,10 @@ int run_report(const ReportArguments& arguments) {
   report.comparison = compare_ranks(report.ranks);
   for (const std::string& sentence : report.comparison.apart)
     fmt::print(stderr, "tenon: warning: {}\n", sentence);
+  const bool writes_page = !arguments.json || !arguments.out.empty();
+  if (writes_page && !arguments.no_advice) add_advice(arguments, report);
   if (arguments.json) fmt::print("{}", report_json(report));
-  if (!arguments.json || !arguments.out.empty()) {
+  if (writes_page) {
     const std::string out = !arguments.out.empty() ? arguments.out
                             : report.ranks.size() == 1
                                 ? trace_name(arguments.files[0]) + ".report.html"
@@ -114,6 +142,8 @@ Subcommand add_report(CommandLine& app) {
                   "Print the comparison as JSON; write a page only with -o");
   report.add_flag("--no-replay", arguments->no_replay,
                   "Do not try other allocators where an allocation failed");
+  report.add_flag("--no-advice", arguments->no_advice,
+                  "Do not look for better allocator settings");
   return {&report, [arguments] { return run_report(*arguments); }};
 }
 

@@ -41,6 +41,7 @@ class SnapshotReader : private PickleSink {
       read_segment(segment);
     for (const auto& [key, value] : fields_.fields(document.root(), "the snapshot")) {
       const auto name = key.as_string();
+      snapshot_.fields.push_back(fields_.shown(key));
       if (name == "device_traces") {
         if (value.is_sequence()) read_devices(fields_.sequence(value, "device_traces"));
       } else if (name == "allocator_settings") {

@@ -53,8 +53,8 @@ struct SnapshotSegment {
   std::uint32_t site = 0;
   bool small_pool = false;
   bool expandable = false;
-  std::string pool;  // "(0, 0)"; other pools belong to graphs or to the program
-  std::vector<SnapshotBlock> blocks;
+  std::string pool = {};  // "(0, 0)"; other pools belong to graphs or to the program
+  std::vector<SnapshotBlock> blocks = {};
 };
 
 struct Snapshot {
@@ -63,6 +63,7 @@ struct Snapshot {
   SnapshotFigures figures;
   std::shared_ptr<const SiteTable> sites = Trace::empty_sites();  // the traces' own
   std::vector<std::pair<std::string, std::string>> settings;      // allocator_settings, as text
+  std::vector<std::string> fields;  // of the file's dict: "segments", "external_annotations", ...
   std::vector<std::string> notes;  // fields that are not known, states that are not, ...
 };
 

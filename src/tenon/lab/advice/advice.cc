@@ -53,7 +53,8 @@ class Adviser {
       const Workload& load = *program.workload;
       advice_.programs.push_back({load.name(), program.file, load.ops().size(),
                                   load.live_peak_bytes(), program.recorded_conf,
-                                  program.recorded_known, program.recorded_peak_bytes});
+                                  program.recorded_known, program.recorded_peak_bytes,
+                                  program.failed});
       advice_.live_peak_bytes = std::max(advice_.live_peak_bytes, load.live_peak_bytes());
     }
     double events = 1;
@@ -99,6 +100,12 @@ class Adviser {
       const std::uint64_t replayed = advice_.recorded.programs[i].reserved_peak_bytes;
       limits_.push_back(std::min({replayed, programs_[i].recorded_peak_bytes.value_or(kNever),
                                   kNever - 1}));
+      if (failed_in(programs_[i], options_.capacity_bytes)) {
+        bool& fits = advice_.recorded.programs[i].fits.emplace(
+            advice_.recorded.programs[i].fits.value_or(false));
+        advice_.failure_not_replayed |= fits;
+        fits = false;
+      }
     }
   }
 
@@ -114,6 +121,16 @@ class Adviser {
     if (limited) std::fill(limits_.begin(), limits_.end(), kNever - 1);
     search();
     choose();
+  }
+
+  // Whether the recording ran out of as much memory: what happened outweighs what a replay says.
+  static bool failed_in(const AdvisedProgram& program, std::uint64_t capacity) {
+    return program.failed && program.room && capacity != 0 && capacity <= program.room->bytes();
+  }
+  bool has_failed(const std::string& conf) const {
+    return std::any_of(programs_.begin(), programs_.end(), [&](const AdvisedProgram& program) {
+      return program.recorded_conf == conf && failed_in(program, options_.capacity_bytes);
+    });
   }
 
   // Not worse for any program than what it ran with.
@@ -203,7 +220,7 @@ class Adviser {
     const bool limited = options_.capacity_bytes != 0;
     for (const ConfChoice& choice : best(/*with_devices=*/true, choices_.size(), {})) {
       const SettingsFigures& figures = trials_.figures(choice.text());
-      if (!is_admissible(figures)) continue;
+      if (!is_admissible(figures) || has_failed(figures.conf)) continue;
       if (!limited && !saves(figures)) return;
       trials_.find_stalls({choice.text()});
       advice_.best = figures;
@@ -234,6 +251,14 @@ class Adviser {
   std::set<ConfChoice> choices_;       // tried
 };
 
+// The least that PyTorch's allocator could have where a program failed; 0 where none says.
+std::uint64_t room_of_failures(const std::vector<AdvisedProgram>& programs) {
+  std::uint64_t least = kNever;
+  for (const AdvisedProgram& program : programs)
+    if (program.room) least = std::min(least, program.room->bytes());
+  return least == kNever ? 0 : least;
+}
+
 }  // namespace
 
 bool SettingsFigures::fits() const {
@@ -254,7 +279,9 @@ Advice advise(const std::vector<AdvisedProgram>& programs, const AdviceOptions& 
   const OutsideMemory outside =
       options.outside.value_or(outside_memory(find_card(""), programs.size()));
   AdviceOptions inside = options;  // capacity_bytes: of PyTorch's allocator
-  if (options.capacity_bytes != 0) {
+  if (options.capacity_bytes == 0) {
+    inside.capacity_bytes = room_of_failures(programs);
+  } else {
     if (options.capacity_bytes <= outside.total())
       throw InvalidArgument(fmt::format(
           "a card of {} has no more than what is kept beside PyTorch's allocator, {}; "

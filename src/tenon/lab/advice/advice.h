@@ -10,12 +10,13 @@
 
 #include "tenon/lab/advice/outside_memory.h"
 #include "tenon/lab/advice/torch_settings.h"
+#include "tenon/lab/failed_requests.h"
 #include "tenon/lab/workload.h"
 
 namespace tenon {
 
 struct AdviceOptions {
-  std::uint64_t capacity_bytes = 0;  // of the card; 0: not known
+  std::uint64_t capacity_bytes = 0;  // of the card; 0: as a failure in a recording says, if any
   // Of the card's memory, not PyTorch's allocator's; none: outside_memory() of an unknown card.
   std::optional<OutsideMemory> outside;
   std::uint64_t lag_ns = 5'000'000;  // for driver stalls alone
@@ -31,6 +32,9 @@ struct AdvisedProgram {
   bool recorded_known = false;                       // else PyTorch's defaults are assumed
   std::optional<std::uint64_t> recorded_peak_bytes;  // what PyTorch held then, where it is known
   std::string file;                                  // for what is printed
+  // Where it ran out of memory: the workload serves the request that failed (failed_requests.h).
+  bool failed = false;
+  std::optional<RoomAtFailure> room = std::nullopt;
 };
 
 // What is said of a program.
@@ -42,6 +46,7 @@ struct ProgramFacts {
   std::string recorded_conf;
   bool recorded_known = false;
   std::optional<std::uint64_t> recorded_peak_bytes;
+  bool failed = false;
 };
 
 // What one program would have needed with some settings. Each figure is of a replay of its own.
@@ -88,6 +93,8 @@ struct Advice {
   // recording's settings do not fit into the capacity).
   SettingsFigures best;
   std::size_t settings_tried = 0;
+  // A recording failed, and its replay with the settings that it ran with does not.
+  bool failure_not_replayed = false;
 };
 
 // Called between pieces of work, one call at a time.

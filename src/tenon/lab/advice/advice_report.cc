@@ -62,6 +62,9 @@ std::string savings(const Advice& advice) {
 }
 
 std::string of_card(const Advice& advice) {
+  if (advice.card_bytes == 0)
+    return fmt::format("{} (what PyTorch held and what was free when the recording failed)",
+                       bytes(advice.capacity_bytes));
   return fmt::format("{} (of the card's {}, {} are kept for what PyTorch's allocator does not "
                      "have)",
                      bytes(advice.capacity_bytes), bytes(advice.card_bytes),
@@ -147,6 +150,7 @@ std::string title(const Advice& advice) {
       text += fmt::format("; PyTorch held {} ({} bytes) when it was recorded",
                           bytes(*program.recorded_peak_bytes),
                           grouped(*program.recorded_peak_bytes));
+    if (program.failed) text += "; it ran out of memory, and what failed is served here";
     text += '\n';
   }
   return text + "recorded with: " + recorded_with(advice) + "\n";
@@ -186,8 +190,14 @@ Json json_of(const ProgramFacts& program) {
               {"live_peak_bytes", program.live_peak_bytes},
               {"recorded_conf", program.recorded_conf},
               {"recorded_conf_known", program.recorded_known}};
+  if (program.failed) out["failed"] = true;
   if (program.recorded_peak_bytes) out["recorded_reserved_bytes"] = *program.recorded_peak_bytes;
   return out;
+}
+
+bool any_failed(const Advice& advice) {
+  return std::any_of(advice.programs.begin(), advice.programs.end(),
+                     [](const ProgramFacts& program) { return program.failed; });
 }
 
 std::string_view outcome_name(AdviceOutcome outcome) {
@@ -222,15 +232,19 @@ std::string advice_verdict(const Advice& advice) {
   return fmt::format("with {} it {}.", named(advice.best.conf), savings(advice));
 }
 
-std::string advice_text(const Advice& advice, double seconds) {
+std::string advice_text(const Advice& advice, std::optional<double> seconds) {
   std::string out = title(advice) + "\n" + advice_verdict(advice) + "\n";
   const bool settings = advice.outcome == AdviceOutcome::kSet;
   if (settings) {
     out += fmt::format("\n  {}\n\n", line_to_paste(advice));
     out += fmt::format("PyTorch {} and newer accept it. The same figures from replays: tenon "
-                       "replay {} --conf '{}' --find-capacity\n",
-                       advice.torch.text(), files(advice), advice.best.conf);
+                       "replay {} --conf '{}' --find-capacity{}\n",
+                       accepted_since(advice.best.conf).text(), files(advice), advice.best.conf,
+                       any_failed(advice) ? " --serve-failed" : "");
   }
+  if (advice.failure_not_replayed)
+    out += "It failed when it was recorded, and its replay with the same settings does not: what was "
+           "live before the recording began lies elsewhere then. Leave a margin.\n";
   out += "\n" + comparison(advice);
   if (advice.programs.size() > 1) out += "\n" + rank_table(advice);
   const AdviceFigures& worst = advice.best.at_worst();
@@ -241,8 +255,8 @@ std::string advice_text(const Advice& advice, double seconds) {
                        bytes(advice.outside.total()), advice.outside.source);
   const std::string note = fidelity_note(advice.recorded.conf);
   if (!note.empty()) out += "what it ran with is not replayed exactly: " + note;
-  return out + fmt::format("{} settings tried in {:.1f} s.\n", grouped(advice.settings_tried),
-                           seconds);
+  return out + fmt::format("{} settings tried{}.\n", grouped(advice.settings_tried),
+                           seconds ? fmt::format(" in {:.1f} s", *seconds) : "");
 }
 
 std::string advice_json(const Advice& advice, double seconds) {
@@ -270,6 +284,7 @@ std::string advice_json(const Advice& advice, double seconds) {
     out["worst"] = rank_name(advice, advice.best.worst());
     for (const ProgramFacts& program : advice.programs) out["programs"].push_back(json_of(program));
   }
+  if (any_failed(advice)) out["failure_replayed"] = !advice.failure_not_replayed;
   out["settings_tried"] = advice.settings_tried;
   out["seconds"] = seconds;
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -77,6 +77,22 @@ RecordedSettings recorded_settings(const Snapshot& snapshot) {
   return found;
 }
 
+// Names of fields are from libtorch_python.so in each release's wheel, 2.0.1 to 2.13.0.
+TorchVersion oldest_torch(const Snapshot& snapshot) {
+  const auto has_setting = [&](std::string_view name) {
+    return std::any_of(snapshot.settings.begin(), snapshot.settings.end(),
+                       [&](const auto& setting) { return setting.first == name; });
+  };
+  const auto has_field = [&](std::string_view name) {
+    return std::find(snapshot.fields.begin(), snapshot.fields.end(), name) !=
+           snapshot.fields.end();
+  };
+  if (has_setting("graph_capture_record_stream_reuse")) return {2, 9};
+  if (has_field("external_annotations")) return {2, 5};
+  if (has_field("allocator_settings")) return {2, 3};
+  return kFirstTorch;
+}
+
 std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace) {
   std::uint64_t now = 0;
   bool any = false;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/lab/advice/torch_settings.h"
 #include "tenon/trace/snapshot.h"
 
 namespace tenon {
@@ -19,6 +20,9 @@ struct RecordedSettings {
 // From allocator_settings: the text that was set, or where there is none the values themselves;
 // without either from the segments, which say whether they are expandable.
 RecordedSettings recorded_settings(const Snapshot& snapshot);
+
+// The oldest PyTorch that writes a snapshot with these fields and settings.
+TorchVersion oldest_torch(const Snapshot& snapshot);
 
 // Most bytes that PyTorch held on the trace's device while it was recorded, from what it held at
 // the end and the marks before. Nothing where the file has no segments.

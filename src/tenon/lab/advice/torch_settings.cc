@@ -11,28 +11,27 @@
 namespace tenon {
 namespace {
 
-constexpr TorchVersion kFirst{2, 0};  // torch.cuda.memory._record_memory_history
 constexpr TorchVersion kNewName{2, 9};
 
-// Numbers are pull requests of github.com/pytorch/pytorch; a version is the first release whose
-// branch was cut after the merge.
+// The first release whose libc10 or libc10_cuda has the key: read from the Linux wheels on PyPI, 2.0.1 to
+// 2.13.0. Numbers are pull requests of github.com/pytorch/pytorch.
 constexpr std::array<TorchSetting, 16> kSettings = {{
-    {"max_split_size_mb", kFirst, Fidelity::kByRule, "#44742 (2021)"},
-    {"roundup_power2_divisions", kFirst, Fidelity::kByRule, "#74213, lists #87290 (2022)"},
-    {"garbage_collection_threshold", kFirst, Fidelity::kApproximate, "#74261 (2022)"},
-    {"backend", kFirst, Fidelity::kNotReplayed, "#65365 (2022)"},
-    {"expandable_segments", {2, 1}, Fidelity::kMeasured, "#96995 (April 2023)"},
-    {"release_lock_on_cudamalloc", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
-    {"pinned_use_cuda_host_register", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
-    {"pinned_use_hip_host_register", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
-    {"pinned_num_register_threads", {2, 1}, Fidelity::kNotReplayed, "release notes of 2.1"},
-    {"max_non_split_rounding_mb", {2, 6}, Fidelity::kByRule, "#136174 (September 2024)"},
-    {"pinned_use_background_threads", {2, 6}, Fidelity::kNotReplayed, "#135524 (2024)"},
-    {"graph_capture_record_stream_reuse", {2, 9}, Fidelity::kNotReplayed, "#158352 (2025)"},
-    {"per_process_memory_fraction", {2, 10}, Fidelity::kApproximate, "#161035 (September 2025)"},
-    {"pinned_reserve_segment_size_mb", {2, 10}, Fidelity::kNotReplayed, "#164501 (October 2025)"},
-    {"throw_on_cudamalloc_oom", {2, 10}, Fidelity::kNotReplayed, "c10/core/AllocatorConfig.h"},
-    {"large_segment_size_mb", {2, 11}, Fidelity::kByRule, "#172056 (January 2026)"},
+    {"max_split_size_mb", kFirstTorch, Fidelity::kByRule, "#44742"},
+    {"roundup_power2_divisions", kFirstTorch, Fidelity::kByRule, "#74213, lists #87290"},
+    {"garbage_collection_threshold", kFirstTorch, Fidelity::kApproximate, "#74261"},
+    {"backend", kFirstTorch, Fidelity::kNotReplayed, "#65365"},
+    {"expandable_segments", {2, 1}, Fidelity::kMeasured, "#96995"},
+    {"release_lock_on_cudamalloc", {2, 2}, Fidelity::kNotReplayed, ""},
+    {"pinned_use_cuda_host_register", {2, 2}, Fidelity::kNotReplayed, ""},
+    {"pinned_use_hip_host_register", {2, 2}, Fidelity::kNotReplayed, ""},
+    {"pinned_num_register_threads", {2, 2}, Fidelity::kNotReplayed, ""},
+    {"max_non_split_rounding_mb", {2, 6}, Fidelity::kByRule, "#136174"},
+    {"pinned_use_background_threads", {2, 6}, Fidelity::kNotReplayed, "#135524"},
+    {"graph_capture_record_stream_reuse", {2, 9}, Fidelity::kNotReplayed, "#158352"},
+    {"per_process_memory_fraction", {2, 10}, Fidelity::kApproximate, "#161035"},
+    {"pinned_reserve_segment_size_mb", {2, 10}, Fidelity::kNotReplayed, "#164501"},
+    {"large_segment_size_mb", {2, 11}, Fidelity::kByRule, "#172056"},
+    {"throw_on_cudamalloc_oom", {2, 12}, Fidelity::kNotReplayed, ""},
 }};
 
 // Calls visit(key) for each "key:value", also where values are lists.
@@ -75,9 +74,9 @@ TorchVersion parse_torch_version(std::string_view text) {
         "--torch {}: give a version of PyTorch, like 2.6 (python -c 'import torch; "
         "print(torch.__version__)' prints it)",
         text));
-  if (version < kFirst)
+  if (version < kFirstTorch)
     throw InvalidArgument(
-        fmt::format("--torch {}: versions from {} on record memory", text, kFirst.text()));
+        fmt::format("--torch {}: versions from {} on record memory", text, kFirstTorch.text()));
   return version;
 }
 
@@ -92,6 +91,15 @@ std::string_view fidelity_text(Fidelity fidelity) {
 }
 
 std::span<const TorchSetting> torch_settings() { return kSettings; }
+
+TorchVersion accepted_since(std::string_view conf) {
+  TorchVersion since = kFirstTorch;
+  for_each_key(conf, [&](std::string_view key) {
+    const TorchSetting* setting = find_setting(key);
+    if (setting != nullptr) since = std::max(since, setting->since);
+  });
+  return since;
+}
 
 bool accepts(TorchVersion version, std::string_view conf) {
   bool all = true;

@@ -21,7 +21,10 @@ struct TorchVersion {
 // 2.0, the first that records memory.
 TorchVersion parse_torch_version(std::string_view text);
 
-// What is assumed where nobody says: settings that every PyTorch from here on accepts.
+// The first with torch.cuda.memory._record_memory_history.
+inline constexpr TorchVersion kFirstTorch{2, 0};
+// What is assumed where neither the user nor the recording says: settings that every PyTorch from
+// here on accepts.
 inline constexpr TorchVersion kAssumedTorch{2, 1};
 
 enum class Fidelity : std::uint8_t {
@@ -42,6 +45,9 @@ struct TorchSetting {
 
 // Every key that parse_caching_settings knows.
 std::span<const TorchSetting> torch_settings();
+
+// The oldest PyTorch that accepts every key of `conf`. Requires: keys of torch_settings().
+TorchVersion accepted_since(std::string_view conf);
 
 // Whether that PyTorch accepts every key of `conf`.
 bool accepts(TorchVersion version, std::string_view conf);

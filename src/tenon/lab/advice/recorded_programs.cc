@@ -1,0 +1,51 @@
+#include "tenon/lab/advice/recorded_programs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/lab/advice/recorded_settings.h"
+
+namespace tenon {
+
+void add_programs(const Snapshot& snapshot, const std::string& file,
+                  std::optional<std::uint32_t> device, RecordedPrograms& recorded) {
+  const RecordedSettings settings = recorded_settings(snapshot);
+  if (!settings.warning.empty())
+    recorded.warnings.push_back(fmt::format("{}: {}", file, settings.warning));
+  recorded.torch = std::max(recorded.torch, oldest_torch(snapshot));
+  for (const Trace& trace : snapshot.traces) {
+    if (device && trace.device != *device) continue;
+    recorded.warnings.insert(recorded.warnings.end(), trace.warnings.begin(),
+                             trace.warnings.end());
+    const bool failed = has_failed_requests(trace);
+    AdvisedProgram program;
+    program.workload = failed ? &recorded.workloads.emplace_back(with_failed_requests(trace))
+                              : &recorded.workloads.emplace_back(trace);
+    program.recorded_conf = settings.conf;
+    program.recorded_known = settings.known;
+    program.recorded_peak_bytes = recorded_reserved_peak(snapshot, trace);
+    program.file = file;
+    program.failed = failed;
+    program.room = room_at_failure(snapshot, trace);
+    recorded.programs.push_back(std::move(program));
+  }
+}
+
+std::optional<OutsideMemory> outside_at_failure(const std::vector<AdvisedProgram>& programs,
+                                                std::uint64_t card_bytes) {
+  std::optional<std::uint64_t> most;
+  for (const AdvisedProgram& program : programs) {
+    if (!program.room || program.room->limited) continue;
+    const std::uint64_t room = program.room->bytes();
+    if (room > card_bytes || card_bytes - room > card_bytes / 8) continue;
+    most = std::max(most.value_or(0), card_bytes - room);
+  }
+  if (!most) return std::nullopt;
+  return OutsideMemory{*most, 0,
+                       "the card's memory less what PyTorch held and what was free when the "
+                       "recording failed"};
+}
+
+}  // namespace tenon

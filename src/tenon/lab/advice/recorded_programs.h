@@ -1,0 +1,33 @@
+// The recordings of snapshots, as advise() takes them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tenon/lab/advice/advice.h"
+#include "tenon/trace/snapshot.h"
+
+namespace tenon {
+
+struct RecordedPrograms {
+  std::vector<AdvisedProgram> programs;
+  std::deque<Workload> workloads;     // of the programs; they stay where they are
+  std::vector<std::string> warnings;  // one line each
+  TorchVersion torch{0, 0};           // the oldest PyTorch that writes these files
+};
+
+// Adds the traces of a snapshot (of one device, where one is given), each with the settings it ran
+// with. Requests that failed are served: failed_requests.h.
+void add_programs(const Snapshot& snapshot, const std::string& file,
+                  std::optional<std::uint32_t> device, RecordedPrograms& recorded);
+
+// What the card holds beside PyTorch's allocator: its memory less what PyTorch held and what was
+// free when a request failed. Nothing where no recording says, where a limit failed the request, or
+// where more than an eighth of the card would be missing (it ran on another card).
+std::optional<OutsideMemory> outside_at_failure(const std::vector<AdvisedProgram>& programs,
+                                                std::uint64_t card_bytes);
+
+}  // namespace tenon

@@ -1,0 +1,88 @@
+#include "tenon/lab/failed_requests.h"
+
+#include <algorithm>
+
+#include "tenon/base/align.h"
+#include "tenon/lab/explain/out_of_memory.h"
+
+namespace tenon {
+namespace {
+
+// What PyTorch held on the trace's device at a mark: what it held at the end, and the marks between
+// undone.
+std::optional<std::uint64_t> reserved_at(const Snapshot& snapshot, const Trace& trace,
+                                         const TraceMark& at) {
+  std::uint64_t held = 0;
+  bool any = false;
+  for (const SnapshotSegment& segment : snapshot.segments) {
+    if (segment.device != trace.device) continue;
+    any = true;
+    held += segment.total_bytes;
+  }
+  for (auto mark = trace.marks.rbegin(); &*mark != &at; ++mark) {
+    const bool came = mark->kind == MarkKind::kSegmentAlloc || mark->kind == MarkKind::kSegmentMap;
+    const bool went = mark->kind == MarkKind::kSegmentFree || mark->kind == MarkKind::kSegmentUnmap;
+    any |= came || went;
+    if (came) held -= std::min(held, mark->size_bytes);
+    if (went) held += mark->size_bytes;
+  }
+  if (!any) return std::nullopt;
+  return held;
+}
+
+std::uint32_t stream_index(Trace& trace, std::uint64_t stream) {
+  const auto found = std::find(trace.streams.begin(), trace.streams.end(), stream);
+  if (found != trace.streams.end())
+    return static_cast<std::uint32_t>(found - trace.streams.begin());
+  trace.streams.push_back(stream);
+  return static_cast<std::uint32_t>(trace.streams.size() - 1);
+}
+
+}  // namespace
+
+std::optional<RoomAtFailure> room_at_failure(const Snapshot& snapshot, const Trace& trace) {
+  for (const TraceMark& mark : trace.marks) {
+    if (mark.kind != MarkKind::kOutOfMemory || mark.device_free_bytes > kMaxRequestBytes) continue;
+    const std::optional<std::uint64_t> reserved = reserved_at(snapshot, trace, mark);
+    if (!reserved) return std::nullopt;
+    RoomAtFailure room{*reserved, mark.device_free_bytes, mark.size_bytes};
+    room.limited = mark.size_bytes <= kMaxRequestBytes &&
+                   mark.device_free_bytes >= segment_bytes_for(mark.size_bytes);
+    return room;
+  }
+  return std::nullopt;
+}
+
+bool has_failed_requests(const Trace& trace) {
+  return std::any_of(trace.marks.begin(), trace.marks.end(), [](const TraceMark& mark) {
+    return mark.kind == MarkKind::kOutOfMemory;
+  });
+}
+
+Trace with_failed_requests(const Trace& trace) {
+  Trace served;
+  served.name = trace.name;
+  served.streams = trace.streams;
+  served.blocks = trace.blocks;
+  served.early_blocks = trace.early_blocks;
+  served.device = trace.device;
+  served.warnings = trace.warnings;
+  served.events.reserve(trace.events.size());
+  std::size_t next = 0;
+  const auto copy_until = [&](std::size_t end) {
+    for (; next < end; ++next) served.events.push_back(trace.events[next]);
+  };
+  for (const TraceMark& mark : trace.marks) {
+    if (mark.kind != MarkKind::kOutOfMemory) continue;
+    copy_until(std::min<std::size_t>(mark.event, trace.events.size()));
+    TraceEvent request{mark.time_us, std::min(mark.size_bytes, kMaxRequestBytes), served.blocks++,
+                       stream_index(served, mark.stream), TraceOp::kAlloc};
+    served.events.push_back(request);
+    request.op = TraceOp::kFreeCompleted;
+    served.events.push_back(request);
+  }
+  copy_until(trace.events.size());
+  return served;
+}
+
+}  // namespace tenon
