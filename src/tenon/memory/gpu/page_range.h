@@ -1,6 +1,7 @@
 // Addresses of one (stream, pool), and the physical pages mapped at them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -120,11 +121,12 @@ class PageRange {
   std::int64_t homes_ = 0;
 };
 
-// The pages all of whose addresses lie in a free backed block.
+// The pages all of whose addresses lie in a free backed block, from slot `first` on.
 template <typename Visit>
-void for_each_page_inside(const PageRange& range, const Block* block, Visit&& visit) {
+void for_each_page_inside(const PageRange& range, const Block* block, std::uint32_t first,
+                          Visit&& visit) {
   const std::uint32_t end = range.slot_at(block->offset + block->size);
-  for (std::uint32_t slot = range.slot_from(block->offset); slot < end; ++slot)
+  for (std::uint32_t slot = std::max(first, range.slot_from(block->offset)); slot < end; ++slot)
     visit(range.mapped(slot));
 }
 

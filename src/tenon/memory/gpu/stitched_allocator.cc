@@ -165,7 +165,7 @@ std::uint64_t StitchedAllocator::held_by_this_thread() const {
 // since the large ones are worth more where they are.
 void StitchedAllocator::find_idle(PageRange& range, std::vector<Page*>* idle) {
   blocks_of(range).for_each_free([&](Block* block) {
-    for_each_page_inside(range, block, [&](Page* page) {
+    for_each_page_inside(range, block, 0, [&](Page* page) {
       page->idle_epoch = epoch_;
       page->idle_block = block;
       idle->push_back(page);

@@ -110,7 +110,7 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   bool map_at(PageRange& range, Page* page, std::uint32_t slot);
   void move_in(PageRange& range, Page* page, std::uint32_t slot);
   void move_out(Page* page);
-  void set_idle_block(PageRange& range, Block* block);
+  void set_idle_block(PageRange& range, Block* block, std::uint32_t first = 0);
   void undo_mapping(Page* page, Mapping mapping);
   void order_after_last_use(const Page* page, const BlockHeap& heap);
   void release_page(Page* page);

@@ -56,7 +56,8 @@ void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot
   Block* block = *std::prev(blocks.unbacked().upper_bound(&at));
   if (block->offset < at.offset) block = blocks.split_free(block, at.offset - block->offset);
   if (block->size > range.page_bytes()) blocks.split_free(block, range.page_bytes());
-  set_idle_block(range, blocks.back(block));
+  // Idle pages before this one know the block: a free block that is joined keeps its lower part.
+  set_idle_block(range, blocks.back(block), slot);
 }
 
 // An idle page leaves its home and is spare; its mapping there stays, stale.
@@ -81,9 +82,9 @@ void StitchedAllocator::move_out(Page* page) {
   blocks.unback(block);
 }
 
-// Idle pages inside a block that was cut off or joined get to know it.
-void StitchedAllocator::set_idle_block(PageRange& range, Block* block) {
-  for_each_page_inside(range, block, [&](Page* page) { page->idle_block = block; });
+// Idle pages inside a block that was cut off or joined get to know it, from slot `first` on.
+void StitchedAllocator::set_idle_block(PageRange& range, Block* block, std::uint32_t first) {
+  for_each_page_inside(range, block, first, [&](Page* page) { page->idle_block = block; });
 }
 
 // Makes the heap's stream wait for the stream that used the page last, if that is another.
