@@ -4,9 +4,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
-# Node and npm may come from elsewhere than Debian.
-if ! { command -v node && command -v npm && command -v chromium; } >/dev/null; then
+# Node and npm may come from elsewhere than Debian, whose packages then conflict with them.
+if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
   scripts/setup.sh packages-viewer.txt
+elif ! command -v chromium >/dev/null; then
+  scripts/setup.sh <(echo chromium)
 fi
 cd viewer
 npm ci --no-audit --no-fund --loglevel=error
