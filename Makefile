@@ -35,7 +35,7 @@ test: build
 
 test-install: build
 	@tests/install/test_install.sh $(BUILD) --from-source
-	@tests/install/pages.sh $(BUILD) docs/c.md docs/cpu_pytorch.md
+	@tests/install/pages.sh $(BUILD) docs/embed.md docs/c.md docs/cpu_pytorch.md
 
 test-viewer: build
 	@scripts/test_viewer.sh $(BUILD)

@@ -4,13 +4,14 @@
 set -euo pipefail
 build=$(cd "$1" && pwd)
 shift
+pages=()
+for page in "$@"; do pages+=("$(realpath "$page")"); done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/tree" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 libraries=$(dirname "$(find "$work/tree" -name libtenon_memory.a)")
 export LD_LIBRARY_PATH=$libraries PKG_CONFIG_PATH=$libraries/pkgconfig PATH=$work/tree/bin:$PATH
-for page in "$@"; do
-  page=$(realpath "$page")
+for page in "${pages[@]}"; do
   mkdir "$work/folder"
   cd "$work/folder"
   awk '
