@@ -3,12 +3,14 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-python wheel bench-python test-install test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-python wheel bench-python test-install package test-package test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
 	@echo "make demo    set up, build, replay the shipped traces over every policy, and train a model"
 	@echo "make test    set up, build, and run every test"
+	@echo "make package  Debian packages in build-package/packages, looked over by lintian"
+	@echo "make test-package  install those packages into a bare Debian 12 tree and use them there (needs root)"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12 for another interpreter)"
 	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"
@@ -36,6 +38,13 @@ test: build
 test-install: build
 	@tests/install/test_install.sh $(BUILD) --from-source
 	@tests/install/pages.sh $(BUILD) docs/embed.md docs/c.md docs/cpu_pytorch.md
+
+package: setup
+	@scripts/setup.sh packages-package.txt
+	@scripts/package.sh
+
+test-package: package
+	@tests/install/test_package.sh build-package/packages
 
 test-viewer: build
 	@scripts/test_viewer.sh $(BUILD)

@@ -5,28 +5,36 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(tenon_cmake_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Tenon)
 
-function(tenon_install_headers)
+# The install component of a part: tensor's brings OpenBLAS and oneDNN along.
+function(tenon_package_of name result)
+  if(name STREQUAL "tensor")
+    set(${result} libtenon-tensor PARENT_SCOPE)
+  else()
+    set(${result} libtenon PARENT_SCOPE)
+  endif()
+endfunction()
+
+# tenon_install_headers(NAME LAYERS...)
+function(tenon_install_headers name)
+  tenon_package_of(${name} package)
   foreach(layer IN LISTS ARGN)
     install(DIRECTORY ${TENON_SOURCE_DIR}/${layer} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tenon
-            COMPONENT libtenon-dev FILES_MATCHING PATTERN "*.h")
+            COMPONENT ${package}-dev FILES_MATCHING PATTERN "*.h")
   endforeach()
 endfunction()
 
 # tenon_install_library(NAME "pkg-config requirements" "private ones" "private libraries").
 function(tenon_install_library name requires requires_private libs_private)
+  tenon_package_of(${name} package)
   install(TARGETS tenon_${name} EXPORT Tenon_${name}
-          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libtenon-dev)
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${package}-dev)
   if(TENON_SHARED)
-    set(component libtenon)
-    if(name STREQUAL "tensor")
-      set(component libtenon-tensor)  # it brings OpenBLAS and oneDNN along
-    endif()
     install(TARGETS tenon_${name}_shared EXPORT Tenon_${name}
-            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component}
-            NAMELINK_COMPONENT libtenon-dev)
+            LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${package}
+            NAMELINK_COMPONENT ${package}-dev)
   endif()
   install(EXPORT Tenon_${name} NAMESPACE tenon:: FILE Tenon_${name}.cmake
-          DESTINATION ${tenon_cmake_folder} COMPONENT libtenon-dev)
+          DESTINATION ${tenon_cmake_folder} COMPONENT ${package}-dev)
   tenon_install_pkg_config(${name} "${requires}" "${requires_private}"
                            "${libs_private} -pthread -ldl")
 endfunction()
@@ -48,8 +56,9 @@ function(tenon_install_pkg_config name requires requires_private libs_private)
     set(pc_libs "${pc_libs} ${pc_libs_private}")
   endif()
   configure_file(${PROJECT_SOURCE_DIR}/cmake/tenon.pc.in ${PROJECT_BINARY_DIR}/${pc_name}.pc @ONLY)
+  tenon_package_of(${name} package)
   install(FILES ${PROJECT_BINARY_DIR}/${pc_name}.pc
-          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT libtenon-dev)
+          DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT ${package}-dev)
 endfunction()
 
 set(backtrace "")
@@ -57,14 +66,14 @@ if(TENON_HAS_LIBBACKTRACE)
   set(backtrace "-lbacktrace")
 endif()
 tenon_install_library(memory "fmt" "" "${backtrace}")
-tenon_install_headers(base device heap memory)
+tenon_install_headers(memory base device heap memory)
 if(TARGET tenon_lab)
   tenon_install_library(lab "tenon-memory fmt" "libzstd zlib" "")
-  tenon_install_headers(trace lab)
+  tenon_install_headers(lab trace lab)
 endif()
 if(TARGET tenon_tensor)
   tenon_install_library(tensor "tenon-memory fmt" "zlib libhwy openblas" "-ldnnl -lgomp")
-  tenon_install_headers(tensor ops autograd nn)
+  tenon_install_headers(tensor tensor ops autograd nn)
 endif()
 if(TARGET tenon_c)
   install(TARGETS tenon_c EXPORT Tenon_c
@@ -95,3 +104,8 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/TenonConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/TenonConfig.cmake ${PROJECT_BINARY_DIR}/TenonConfigVersion.cmake
         DESTINATION ${tenon_cmake_folder} COMPONENT libtenon-dev)
+
+if(TARGET tenon_lab AND TARGET tenon_tensor AND TARGET tenon_c AND TARGET tenon_preload
+   AND TARGET tenon_command AND TENON_SHARED)
+  include(TenonPackage)
+endif()
