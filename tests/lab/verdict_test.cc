@@ -84,6 +84,9 @@ const std::string kForward =
             {"forward", "model.py"},
             {"_call_impl", "x/site-packages/torch/nn/modules/module.py"},
             {"main", "train.py"}});
+const std::string kElsewhere = frames({{"attend", "attention.py"},
+                                       {"_call_impl", "x/site-packages/torch/nn/modules/module.py"},
+                                       {"main", "train.py"}});
 const std::string kMatmulBackward =
     frames({{"torch::unwind::unwind()", "??"},
             {"at::_ops::mm::call(at::Tensor const&)", "??"},
@@ -180,11 +183,105 @@ TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
   const Explanation still = explained(pickled::snapshot(
       {segment(0, 0, 4096, {block(0, 4096, "active_allocated")})}, {}));
   ASSERT_THAT(still.devices.at(0).verdict.cannot_tell, SizeIs(1));
-  EXPECT_THAT(still.devices[0].verdict.cannot_tell[0], HasSubstr("holds no history"));
+  EXPECT_THAT(still.devices[0].verdict.cannot_tell[0], HasSubstr("Without history"));
+  EXPECT_THAT(still.devices[0].verdict.sentences[0], HasSubstr("holds no history: 4 KiB"));
+  EXPECT_THAT(still.devices[0].verdict.sentences[1], HasSubstr("unknown 100 %"));
+  EXPECT_FALSE(still.devices[0].verdict.nothing_needed);
   const Explanation bare = explained(
       pickled::snapshot({}, {{entry("alloc", 1, 512, 1), entry("alloc", 1024, 512, 2)}}));
   ASSERT_THAT(bare.devices.at(0).verdict.cannot_tell, SizeIs(1));
   EXPECT_THAT(bare.devices[0].verdict.cannot_tell[0], HasSubstr("no call stacks"));
+}
+
+// Bytes by category at the live peak.
+std::uint64_t bytes_of(const Explanation& all, std::string_view category) {
+  for (const CategoryGroup& group : all.devices.at(0).at_peak.by_category)
+    if (group.name == category) return group.bytes;
+  return 0;
+}
+
+// Blocks that were there before the recording: in segments, without an event.
+std::vector<std::string> old_segments(std::uint64_t count, std::uint64_t size,
+                                      const std::string& stack = "") {
+  std::vector<std::string> segments;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t at = (i + 1) << 40;
+    std::vector<std::pair<std::string_view, std::string>> fields = {
+        {"address", number(at)}, {"size", number(size)}, {"requested_size", number(size)},
+        {"state", text("active_allocated")}};
+    if (!stack.empty()) fields.emplace_back("frames", stack);
+    segments.push_back(segment(0, at, size, {dict(fields)}));
+  }
+  return segments;
+}
+
+TEST(EarlyBlocks, AreWorkspacesOnlyWhereThereAreFewOfTheSize) {
+  const std::vector<std::string> entries = {request(1, 4096, 1, kForward),
+                                            request(8192, 512, 2, kForward)};
+  EXPECT_EQ(bytes_of(explained(pickled::snapshot(old_segments(1, 32 * kMiB), {entries})),
+                     "workspaces"),
+            32 * kMiB);
+  const Explanation many = explained(pickled::snapshot(old_segments(97, 32 * kMiB), {entries}));
+  EXPECT_EQ(bytes_of(many, "workspaces"), 0u);
+  EXPECT_EQ(bytes_of(many, "weights"), 97 * 32 * kMiB);
+}
+
+TEST(EarlyBlocks, FollowTheStackOfTheirRequest) {
+  const std::vector<std::string> entries = {request(1, 4096, 1, kForward),
+                                            request(8192, 512, 2, kForward)};
+  const auto with = [&](const std::string& stack) {
+    return explained(pickled::snapshot(old_segments(3, kMiB, stack), {entries}));
+  };
+  EXPECT_EQ(bytes_of(with(kMatmulBackward), "gradients"), 3 * kMiB);
+  EXPECT_EQ(bytes_of(with(kForward), "activations"), 3 * kMiB + 4096 + 512);
+  EXPECT_EQ(bytes_of(with(kWeight), "weights"), 3 * kMiB);
+}
+
+TEST(EarlyBlocks, FollowTheStackOfTheirFree) {
+  const auto freed_by = [&](const std::string& function) {
+    const std::string stack = frames({{function.c_str(), "x/torch/optim/adamw.py"},
+                                      {"main", "train.py"}});
+    return explained(pickled::snapshot(
+        {}, {{request(1, 4096, 1, kForward),
+              entry_with("free_requested", 1 << 30, kMiB, 2, {{"frames", stack}}),
+              entry_with("free_completed", 1 << 30, kMiB, 3, {{"frames", stack}}),
+              request(8192, 512, 4, kForward)}}));
+  };
+  EXPECT_EQ(bytes_of(freed_by("step"), "optimizer state"), kMiB);
+  EXPECT_EQ(bytes_of(freed_by("zero_grad"), "gradients"), kMiB);
+}
+
+TEST(Categories, TakeCastsForWeightsWhereAWeightHasTwiceTheBytes) {
+  const std::string cast = frames({{"torch::unwind::unwind()", "??"},
+                                   {"at::autocast::cached_cast(c10::ScalarType)", "??"},
+                                   {"forward", "model.py"},
+                                   {"_call_impl", "x/site-packages/torch/nn/modules/module.py"},
+                                   {"main", "train.py"}});
+  const Explanation all = explained(pickled::snapshot(
+      old_segments(4, 6 * kMiB), {{request(1, 4096, 1, kForward), request(kMiB, 3 * kMiB, 2, cast),
+                                   request(8 * kMiB, 5 * kMiB, 3, cast)}}));
+  EXPECT_EQ(bytes_of(all, "weights"), 4 * 6 * kMiB + 3 * kMiB);
+  EXPECT_EQ(bytes_of(all, "activations"), 5 * kMiB + 4096);
+}
+
+TEST(Categories, AreCachesWhereALargerBlockTakesThePlace) {
+  const auto generated = [&](std::uint64_t growth) {
+    std::vector<std::string> entries;
+    std::uint64_t now = 0;
+    std::uint64_t last = 0;
+    for (std::uint64_t i = 0; i < 6; ++i) {
+      const std::uint64_t address = (i + 1) << 30;
+      entries.push_back(request(address + kGiB / 2, 4096, ++now, kElsewhere));
+      entries.push_back(entry("free_completed", address + kGiB / 2, 4096, ++now));
+      entries.push_back(request(address, kMiB + i * growth, ++now, kForward));
+      if (last != 0) entries.push_back(entry("free_completed", last, kMiB + (i - 1) * growth, ++now));
+      last = address;
+    }
+    entries.push_back(entry("free_completed", last, kMiB + 5 * growth, ++now));
+    return explained(pickled::snapshot({}, {entries}));
+  };
+  EXPECT_GE(bytes_of(generated(512), "KV caches"), kMiB);
+  EXPECT_EQ(bytes_of(generated(0), "KV caches"), 0u) << "a layer's results, one after another";
 }
 
 TEST(VerdictTest, CountsAgesByEventsWhereThereAreNoTimes) {

@@ -9,29 +9,23 @@
 //
 // What the stack says for certain (a module is moved, a workspace) comes first. Where the recording
 // ends before a block's life does, the other blocks of its site decide. What was live before the
-// recording began has no stack: its size is compared with those of weights' gradients.
+// recording began: early_blocks.h.
 #include "tenon/lab/verdict/categories.h"
 
 #include <algorithm>
 #include <array>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/lab/verdict/early_blocks.h"
 #include "tenon/lab/verdict/passes.h"
+#include "tenon/lab/verdict/workspace_size.h"
 
 namespace tenon {
 namespace {
 
 constexpr std::uint32_t kNever = Lifetime::kNever;
-
-// cuBLAS's workspaces by default (Hopper's, others'), its "Lt" ones, and those of
-// CUBLAS_WORKSPACE_CONFIG.
-constexpr auto kWorkspaceBytes = std::to_array<std::uint64_t>(
-    {32 * kMiB, 8'519'680, 8 * kMiB + 256 * kKiB, 4'259'840, kMiB, 64 * kMiB});
-
-bool has_workspace_size(std::uint64_t bytes) {
-  return std::find(kWorkspaceBytes.begin(), kWorkspaceBytes.end(), bytes) != kWorkspaceBytes.end();
-}
 
 class Categorizer {
  public:
@@ -51,11 +45,12 @@ class Categorizer {
   Categories categorize() {
     find_next_requests();
     find_gradient_sizes();
+    find_weight_sizes();
     for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block)
       set(block, passes().by_stack ? by_stack(block) : by_shape(block));
     let_sites_decide();
     find_logits();
-    categorize_early();
+    categorize_early_blocks({trace_, lives_, sites_, hints_, gradient_sizes_}, out_);
     return std::move(out_);
   }
 
@@ -87,14 +82,6 @@ class Categorizer {
     }
   }
 
-  // The stretch that holds the event, or the first behind it.
-  static const Stretch* at_or_after(const std::vector<Stretch>& stretches, std::uint32_t event) {
-    const auto found = std::upper_bound(
-        stretches.begin(), stretches.end(), event,
-        [](std::uint32_t number, const Stretch& stretch) { return number < stretch.end; });
-    return found == stretches.end() ? nullptr : &*found;
-  }
-
   // Gradients of weights are what backward makes and leaves: still there at its last request, and
   // not one of its last results, which go when backward returns.
   bool outlives(std::uint32_t block, const Stretch& run) const {
@@ -116,7 +103,7 @@ class Categorizer {
       if (sites_.call_site(lives_[block].site).workspace ||
           (freed(block) == kNever && has_workspace_size(lives_[block].size_bytes)))
         continue;
-      const Stretch* run = at_or_after(passes().backward, lives_[block].alloc);
+      const Stretch* run = stretch_at_or_after(passes().backward, lives_[block].alloc);
       if (run == nullptr || run->end >= trace_.events.size()) continue;
       if (run != pass) close();
       pass = run;
@@ -125,6 +112,21 @@ class Categorizer {
     close();
   }
   bool is_gradient_size(std::uint64_t bytes) const { return gradient_sizes_.count(bytes) != 0; }
+
+  // The sizes of what may be weights: there from the start, or made by a module, and kept.
+  void find_weight_sizes() {
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
+      const Lifetime& life = lives_[block];
+      const bool weights = hints_[trace_.sites->site(life.site).stack].weights;
+      if (freed(block) == kNever &&
+          (weights || block < trace_.early_blocks || life.alloc < passes().setup_end))
+        weight_sizes_.insert(life.size_bytes);
+    }
+  }
+  // Autocast halves a weight's bytes; it casts activations too.
+  bool is_cast_of_weight(std::uint32_t block, const StackHint& hint) const {
+    return hint.cast_of_weight && weight_sizes_.contains(2 * lives_[block].size_bytes);
+  }
 
   BlockCategory by_stack(std::uint32_t block) {
     const Lifetime& life = lives_[block];
@@ -155,7 +157,7 @@ class Categorizer {
           ++lone_[key_of(event)];
     }
     const TraceEvent& event = trace_.events[lives_[block].alloc];
-    return lone_[key_of(event)] <= 2;
+    return lone_[key_of(event)] <= kMostWorkspaces;
   }
   static std::uint64_t key_of(const TraceEvent& event) {
     return event.size_bytes * 64 + event.stream % 64;
@@ -163,7 +165,7 @@ class Categorizer {
 
   BlockCategory of_step(std::uint32_t block, const StackHint& hint) {
     if (hint.optimizer_scratch) return {Category::kTemporaries, Confidence::kCertain};
-    const Stretch* step = at_or_after(passes().steps, lives_[block].alloc);
+    const Stretch* step = stretch_at_or_after(passes().steps, lives_[block].alloc);
     const std::uint32_t end = step == nullptr ? 0 : step->end;
     const bool cut = step == nullptr || end >= trace_.events.size();
     if (freed(block) != kNever && (cut || freed(block) < end))
@@ -176,7 +178,7 @@ class Categorizer {
   }
 
   BlockCategory of_backward(std::uint32_t block, const CallSite& call, const StackHint& hint) {
-    const Stretch* run = at_or_after(passes().backward, lives_[block].alloc);
+    const Stretch* run = stretch_at_or_after(passes().backward, lives_[block].alloc);
     const bool cut = run == nullptr || run->end >= trace_.events.size();
     const std::uint32_t gone = freed(block);
     if (call.recomputed)
@@ -202,7 +204,7 @@ class Categorizer {
   BlockCategory of_forward(std::uint32_t block, const CallSite& call, const StackHint& hint) {
     const Lifetime& life = lives_[block];
     const std::uint32_t gone = freed(block);
-    const Stretch* run = at_or_after(passes().backward, life.alloc);
+    const Stretch* run = stretch_at_or_after(passes().backward, life.alloc);
     const bool setting_up = life.alloc < passes().setup_end;
     const bool stays = run != nullptr && gone >= run->end;
     if (hint.gradients) return {Category::kGradients, Confidence::kLikely, true};
@@ -218,7 +220,7 @@ class Categorizer {
       return {Category::kOptimizerState, Confidence::kLikely};
     if (setting_up) return of_setup(block, call, hint);
     if (!hint.module && is_input(block, call)) return {Category::kInputs, Confidence::kLikely};
-    if (hint.cast_of_weight) return {Category::kWeights, Confidence::kCertain};
+    if (is_cast_of_weight(block, hint)) return {Category::kWeights, Confidence::kLikely};
     return of_pass(block, hint, run);
   }
 
@@ -271,7 +273,7 @@ class Categorizer {
       open_[block] = gone == kNever && !passes().backward.empty();
       if (gone < next || (gone != kNever && !passes().backward.empty()))
         return {Category::kTemporaries, Confidence::kLikely};
-      if (keeps_many(block)) return {Category::kCaches, Confidence::kGuess};
+      if (is_grown_out_of(block)) return {Category::kCaches, Confidence::kGuess};
       return {Category::kActivations, gone == kNever ? Confidence::kGuess : Confidence::kLikely};
     }
     if (hint.convolution && gone < next && gone < run->begin)
@@ -281,18 +283,23 @@ class Categorizer {
     return {Category::kActivations, Confidence::kLikely};
   }
 
-  // Without backward: whether the site asks for many more such blocks while this one lives.
-  bool keeps_many(std::uint32_t block) {
-    if (!passes().backward.empty()) return false;
+  // Without backward: whether a larger block of the same site takes this one's place, as when keys
+  // and values are joined with those of one more token.
+  bool is_grown_out_of(std::uint32_t block) {
+    if (!passes().backward.empty() || freed(block) == kNever) return false;
     if (same_site_.empty())
       for (const TraceEvent& event : trace_.events)
         if (event.op == TraceOp::kAlloc)
           same_site_[event.site].push_back(static_cast<std::uint32_t>(event.block));
     const auto& blocks = same_site_[lives_[block].site];
-    const auto begin = std::upper_bound(blocks.begin(), blocks.end(), block);
-    const auto ahead = static_cast<std::size_t>(blocks.end() - begin);
-    if (ahead < 2 || freed(block) == kNever) return false;
-    return lives_[*(begin + 1)].alloc < freed(block);
+    const auto later = std::partition_point(
+        blocks.begin(), blocks.end(),
+        [&](std::uint32_t other) { return lives_[other].alloc < freed(block); });
+    const Lifetime& last = lives_[*(later - 1)];  // at the earliest the block itself
+    constexpr std::uint32_t kAtOnce = 8;          // events
+    return last.size_bytes > lives_[block].size_bytes &&
+           last.size_bytes <= 2 * lives_[block].size_bytes &&
+           freed(block) - last.alloc <= kAtOnce;
   }
 
   // Blocks whose life the recording cut: as most bytes of their site that lived on.
@@ -362,7 +369,7 @@ class Categorizer {
     }
     if (gone == kNever && has_workspace_size(life.size_bytes) && is_lone(block))
       return {Category::kWorkspaces, Confidence::kGuess};
-    const Stretch* run = at_or_after(passes().backward, life.alloc);
+    const Stretch* run = stretch_at_or_after(passes().backward, life.alloc);
     if (passes().doing[block] == Doing::kBackward) {
       if (gone == kNever) return {Category::kOptimizerState, Confidence::kGuess};
       BlockCategory category{Category::kGradients, Confidence::kGuess};
@@ -377,60 +384,6 @@ class Categorizer {
     return {Category::kActivations, Confidence::kGuess};
   }
 
-  // Live before the recording began: no stack, or the snapshot's own for what is still in use.
-  void categorize_early() {
-    std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> unknown;  // by size, to stay
-    for (std::uint32_t block = 0; block < trace_.early_blocks; ++block) {
-      const Lifetime& life = lives_[block];
-      const std::uint32_t gone = freed(block);
-      const StackHint& hint = hints_[trace_.sites->site(life.site).stack];
-      if (sites_.call_site(life.site).workspace) {
-        set(block, {Category::kWorkspaces, Confidence::kCertain});
-      } else if (hint.optimizer) {
-        set(block, {Category::kOptimizerState, Confidence::kCertain});
-      } else if (hint.weights) {
-        set(block, {Category::kWeights, Confidence::kCertain});
-      } else if (hint.cache) {
-        set(block, {Category::kCaches, Confidence::kLikely});
-      } else if (gone == kNever && has_workspace_size(life.size_bytes) &&
-                 !is_gradient_size(life.size_bytes)) {
-        set(block, {Category::kWorkspaces, Confidence::kGuess});
-      } else if (gone == kNever) {
-        unknown[life.size_bytes].push_back(block);
-      } else {
-        set(block, freed_early(block, gone));
-      }
-    }
-    for (auto& [size, blocks] : unknown) share_out(size, blocks);
-  }
-
-  BlockCategory freed_early(std::uint32_t block, std::uint32_t gone) const {
-    const Stretch* run = at_or_after(passes().backward, gone);
-    const bool in_backward = run != nullptr && gone >= run->begin && gone <= run->last;
-    if (!in_backward && is_gradient_size(lives_[block].size_bytes))
-      return {Category::kGradients, Confidence::kGuess, true};
-    if (run != nullptr && gone >= run->begin) return {Category::kActivations, Confidence::kGuess};
-    return {passes().backward.empty() ? Category::kActivations : Category::kInputs,
-            Confidence::kGuess};
-  }
-
-  // Blocks of one size that stay. As many as there are gradients of that size are weights, the
-  // first by address; an optimiser keeps the rest. Without gradients all are weights.
-  void share_out(std::uint64_t size, std::vector<std::uint32_t>& blocks) {
-    const auto gradients = gradient_sizes_.find(size);
-    if (gradients == gradient_sizes_.end()) {
-      for (const std::uint32_t block : blocks) set(block, {Category::kWeights, Confidence::kGuess});
-      return;
-    }
-    if (!trace_.addresses.empty())
-      std::sort(blocks.begin(), blocks.end(), [&](std::uint32_t a, std::uint32_t b) {
-        return trace_.addresses[a] > trace_.addresses[b];
-      });
-    for (std::size_t i = 0; i < blocks.size(); ++i)
-      set(blocks[i], {i < gradients->second ? Category::kWeights : Category::kOptimizerState,
-                      Confidence::kGuess});
-  }
-
   const Trace& trace_;
   std::span<const Lifetime> lives_;
   const CallSites& sites_;
@@ -440,6 +393,7 @@ class Categorizer {
   std::vector<std::uint32_t> next_request_;  // by block
   std::vector<std::uint32_t> next_node_;     // by block
   std::unordered_map<std::uint64_t, std::uint64_t> gradient_sizes_;  // to how many weights have it
+  std::unordered_set<std::uint64_t> weight_sizes_;
   std::unordered_map<std::uint64_t, std::uint32_t> lone_;
   std::unordered_map<std::uint32_t, std::vector<std::uint32_t>> same_site_;
 };

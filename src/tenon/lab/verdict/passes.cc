@@ -204,6 +204,13 @@ Doing doing_of_text(std::string_view text) {
   return Doing::kUnknown;
 }
 
+const Stretch* stretch_at_or_after(const std::vector<Stretch>& stretches, std::uint32_t event) {
+  const auto found = std::upper_bound(
+      stretches.begin(), stretches.end(), event,
+      [](std::uint32_t number, const Stretch& stretch) { return number < stretch.end; });
+  return found == stretches.end() ? nullptr : &*found;
+}
+
 Passes find_passes(const Trace& trace, std::span<const Lifetime> lives,
                    std::span<const std::uint32_t> phases, const CallSites& sites,
                    std::span<const StackHint> hints) {

@@ -17,6 +17,9 @@ inline std::uint32_t freed_at(const Lifetime& life) {
   return life.requested != Lifetime::kNever ? life.requested : life.completed;
 }
 
+// The stretch that holds the event, or the first behind it; null where there is none.
+const Stretch* stretch_at_or_after(const std::vector<Stretch>& stretches, std::uint32_t event);
+
 Passes find_passes(const Trace& trace, std::span<const Lifetime> lives,
                    std::span<const std::uint32_t> phases, const CallSites& sites,
                    std::span<const StackHint> hints);

@@ -55,6 +55,7 @@ constexpr auto kPython = std::to_array<Rule>({
     {"", kHas, "torch/serialization", &StackHint::weights},
     {"", kHas, "fsdp/_flat_param", &StackHint::weights},
     {"", kHas, "_fsdp_param", &StackHint::weights},
+    {"zero_grad", kHas, "", &StackHint::gradients},
     {"_ddp_init_helper", kIs, "", &StackHint::gradients},
     {"_reduce_scatter", kHas, "fsdp", &StackHint::gradients},
     {"reduce_scatter", kHas, "fsdp", &StackHint::gradients},

@@ -6,6 +6,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/verdict/changes.h"
+#include "tenon/lab/verdict/early_blocks.h"
 
 namespace tenon {
 namespace {
@@ -88,6 +89,13 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
 }
 
 void say_peak(const VerdictInput& input, std::size_t events, Verdict& out) {
+  if (has_no_history(input.facts.trace)) {
+    out.sentences.push_back(fmt::format(
+        "The recording holds no history: {} were live when it was taken. What came before, and "
+        "whether an allocation failed, it does not say.",
+        size(out.peak_bytes)));
+    return;
+  }
   const char* when = doing_words(doing_at(input.facts, events));
   out.sentences.push_back(fmt::format("No allocation failed. The live peak is {}{}{}.",
                                       size(out.peak_bytes), *when == '\0' ? "" : ", ", when));
@@ -127,11 +135,11 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
   for (std::uint32_t block = 0; block < trace.early_blocks; ++block)
     if (input.facts.lives[block].live_after(input.peak_events))
       early += input.facts.lives[block].size_bytes;
-  if (trace.events.size() - trace.early_blocks <= 1) {
+  if (has_no_history(trace)) {
     out.cannot_tell.push_back(
-        "The recording holds no history, only what was live when it was taken: it cannot tell a "
-        "peak, lives or iterations. Call torch.cuda.memory._record_memory_history() before the "
-        "model is built.");
+        "Without history there is no peak, there are no lives and no iterations, and only blocks "
+        "with a call stack have a category. Call torch.cuda.memory._record_memory_history() before "
+        "the model is built.");
   } else if (early * 20 > out.peak_bytes) {
     out.cannot_tell.push_back(
         fmt::format("{} of the peak are older than the recording: their call sites are not "
@@ -139,10 +147,10 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
                     "model is built.",
                     size(early)));
   }
-  if (!input.facts.categories.passes.by_stack && trace.events.size() > trace.early_blocks + 1u)
+  if (!input.facts.categories.passes.by_stack && !has_no_history(trace))
     out.cannot_tell.push_back(
         "The recording has no call stacks: categories follow from sizes, order and lives alone.");
-  if (!input.facts.has_times && trace.events.size() > trace.early_blocks + 1u)
+  if (!input.facts.has_times && !has_no_history(trace))
     out.cannot_tell.push_back(
         "The recording has no times (PyTorch before 2.1): ages count events.");
 }
@@ -175,7 +183,8 @@ Verdict verdict(const VerdictInput& input) {
   out.changes = find_changes(input, failure);
   const std::uint64_t over =
       input.reserved_peak_bytes - std::min(input.reserved_peak_bytes, input.at_peak.bytes);
-  out.nothing_needed = failure == nullptr && (!input.reserved_known || input.at_peak.bytes == 0 ||
+  const bool seen = !has_no_history(input.facts.trace);
+  out.nothing_needed = failure == nullptr && seen && (!input.reserved_known || input.at_peak.bytes == 0 ||
                                               over * 4 <= input.at_peak.bytes);
   if (out.nothing_needed)
     out.sentences.emplace_back("Nothing needs to be changed. What would need less memory:");
