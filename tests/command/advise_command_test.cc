@@ -7,6 +7,7 @@
 
 #include "support/command.h"
 #include "support/temporary.h"
+#include "trace/pickle_writer.h"
 
 namespace tenon {
 namespace {
@@ -135,6 +136,17 @@ TEST(AdviseCommand, TakesARequestThatNoDeviceHasRoomFor) {
   const Outcome replay = tenon_command("replay --passes 0 " + huge.path());
   EXPECT_EQ(replay.status, 0) << replay.err;
   EXPECT_THAT(replay.out, HasSubstr("out of memory"));
+}
+
+TEST(AdviseCommand, RefusesARecordingWithoutHistory) {
+  const TemporaryFile still(
+      ".pickle", testing::pickled::snapshot(
+                     {testing::pickled::segment(
+                         0, 0, 4096, {testing::pickled::block(0, 4096, "active_allocated")})},
+                     {}));
+  const Outcome outcome = tenon_command("advise " + still.path());
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("device 0 has no history"));
 }
 
 TEST(AdviseCommand, NamesTheDevicesThatThereAre) {

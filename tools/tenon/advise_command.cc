@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
+#include "tenon/base/error.h"
 #include "tenon/lab/advice/advice_report.h"
 #include "tenon/lab/advice/recorded_programs.h"
 
@@ -65,6 +66,8 @@ RecordedPrograms load(const AdviseArguments& arguments, const ProgressLine& line
     add_programs(snapshot, file, device, recorded);
   }
   line.clear();
+  if (recorded.programs.empty() && !recorded.warnings.empty())
+    throw InvalidArgument(recorded.warnings.front());
   for (const std::string& warning : recorded.warnings)
     fmt::print(stderr, "tenon: warning: {}\n", warning);
   return recorded;

@@ -82,6 +82,7 @@ void add_advice(const ReportArguments& arguments, Report& report) {
   const Rank& rank = report.ranks[report.advised];
   RecordedPrograms recorded;
   add_programs(load_snapshot(rank.path), rank.path, rank.device.device, recorded);
+  if (recorded.programs.empty()) return;
   AdviceOptions options;
   options.effort = kAdviceEffort;
   options.torch = std::max(kAssumedTorch, recorded.torch);

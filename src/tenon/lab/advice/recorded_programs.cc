@@ -6,6 +6,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/advice/recorded_settings.h"
+#include "tenon/lab/verdict/early_blocks.h"
 
 namespace tenon {
 
@@ -17,6 +18,13 @@ void add_programs(const Snapshot& snapshot, const std::string& file,
   recorded.torch = std::max(recorded.torch, oldest_torch(snapshot));
   for (const Trace& trace : snapshot.traces) {
     if (device && trace.device != *device) continue;
+    if (has_no_history(trace)) {
+      recorded.warnings.push_back(fmt::format(
+          "{}: device {} has no history, only what was live when it was taken: there is nothing to "
+          "replay. Call torch.cuda.memory._record_memory_history() before the part that matters",
+          file, trace.device));
+      continue;
+    }
     recorded.warnings.insert(recorded.warnings.end(), trace.warnings.begin(),
                              trace.warnings.end());
     const bool failed = has_failed_requests(trace);
@@ -26,6 +34,9 @@ void add_programs(const Snapshot& snapshot, const std::string& file,
     program.recorded_conf = settings.conf;
     program.recorded_known = settings.known;
     program.recorded_peak_bytes = recorded_reserved_peak(snapshot, trace);
+    // Less than what was live: the segments are of another moment, or the file was edited.
+    if (program.recorded_peak_bytes < program.workload->live_peak_bytes())
+      program.recorded_peak_bytes.reset();
     program.file = file;
     program.failed = failed;
     program.room = room_at_failure(snapshot, trace);

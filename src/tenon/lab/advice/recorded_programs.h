@@ -20,7 +20,8 @@ struct RecordedPrograms {
 };
 
 // Adds the traces of a snapshot (of one device, where one is given), each with the settings it ran
-// with. Requests that failed are served: failed_requests.h.
+// with. Requests that failed are served: failed_requests.h. Traces without history get a warning
+// instead.
 void add_programs(const Snapshot& snapshot, const std::string& file,
                   std::optional<std::uint32_t> device, RecordedPrograms& recorded);
 

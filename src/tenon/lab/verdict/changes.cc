@@ -7,6 +7,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/replayer.h"
+#include "tenon/lab/verdict/early_blocks.h"
 #include "tenon/lab/verdict/passes.h"
 #include "tenon/lab/verdict/what_if.h"
 
@@ -307,7 +308,8 @@ class Finder {
 
   // Expandable segments, where PyTorch held much more than was live.
   void setting() {
-    if (!input_.replay || input_.expandable || !input_.reserved_known) return;
+    if (!input_.replay || input_.expandable || !input_.reserved_known || has_no_history(trace_))
+      return;
     const std::uint64_t live = input_.at_peak.bytes;
     if (input_.reserved_peak_bytes * 10 < live * 11) return;
     try {

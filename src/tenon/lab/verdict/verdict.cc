@@ -124,9 +124,11 @@ void say_reserved(const VerdictInput& input, Verdict& out) {
   const std::uint64_t live = input.at_peak.bytes;
   if (!input.reserved_known || input.reserved_peak_bytes <= live || live == 0) return;
   const std::uint64_t over = input.reserved_peak_bytes - live;
-  out.sentences.push_back(fmt::format("PyTorch held at most {}, {} ({}) more than was ever live.",
-                                      size(input.reserved_peak_bytes), size(over),
-                                      percent(over, live)));
+  const bool still = has_no_history(input.facts.trace);
+  out.sentences.push_back(fmt::format("PyTorch held {}{}, {} ({}) more than was {}live{}.",
+                                      still ? "" : "at most ", size(input.reserved_peak_bytes),
+                                      size(over), percent(over, live), still ? "" : "ever ",
+                                      still ? " then" : ""));
 }
 
 void say_what_is_open(const VerdictInput& input, Verdict& out) {
