@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using testing::TemporaryFile;
 using testing::Outcome;
@@ -95,6 +96,32 @@ TEST(Recording, IsAskedForByTheEnvironment) {
   EXPECT_EQ(traces[0].live_peak_bytes(), 3000u);
   const Outcome again = tenon_command("replay --passes 0 --policy caching " + recording.path());
   EXPECT_EQ(again.status, 0) << again.err;
+}
+
+TEST(ExplainCommand, TellsOneDeviceWhereAskedTo) {
+  const TemporaryFile two(".pickle",
+                          testing::pickled::snapshot(
+                              {}, {{testing::pickled::entry("alloc", 1, 512, 1)},
+                                   {testing::pickled::entry("alloc", 1, 1024, 1),
+                                    testing::pickled::entry("alloc", 4096, 1024, 2)}}));
+  const Outcome one = tenon_command("explain --device 1 " + two.path());
+  EXPECT_EQ(one.status, 0) << one.err;
+  EXPECT_THAT(one.out, HasSubstr("Device 1 ("));
+  EXPECT_THAT(one.out, Not(HasSubstr("Device 0 (")));
+  EXPECT_EQ(tenon_command("explain --device 5 " + two.path()).status, 2);
+}
+
+TEST(ExplainCommand, WritesNothingOverTheRecording) {
+  const TemporaryFile file(".csv", "time_us,op,id,size,stream\n0,alloc,0,512,0\n");
+  const std::string before = file.contents();
+  for (const std::string& command : {"report " + file.path() + " -o ", "view " + file.path() + " -o ",
+                                    "convert " + file.path() + " ",
+                                    "explain " + file.path() + " --json-file "}) {
+    const Outcome outcome = tenon_command(command + file.path());
+    EXPECT_EQ(outcome.status, 2) << command;
+    EXPECT_THAT(outcome.err, HasSubstr("is a file that is read"));
+    EXPECT_EQ(file.contents(), before) << command;
+  }
 }
 
 }  // namespace

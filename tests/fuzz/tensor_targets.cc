@@ -5,7 +5,7 @@
 
 #include "target.h"
 #include "tenon/base/error.h"
-#include "tenon/nn/data/gzip.h"
+#include "tenon/base/gzip.h"
 #include "tenon/nn/data/idx.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/interop/dlpack.h"
@@ -53,7 +53,7 @@ bool idx(std::string_view bytes) {
 }
 
 bool gzip(std::string_view bytes) {
-  return accepts([&] { nn::inflate_gzip(bytes, "fuzz.gz"); });
+  return accepts([&] { inflate_gzip(bytes, "fuzz.gz"); });
 }
 
 // A producer's structure, drawn from the bytes.

@@ -113,7 +113,12 @@ TEST(RecordedSettings, KnowExpandableSegmentsWhenTheyAreSeen) {
 
 TEST(RecordedSettings, TellTheOldestPyTorchThatWritesSuchASnapshot) {
   Snapshot snapshot;
+  EXPECT_FALSE(oldest_torch(snapshot)) << "no snapshot of PyTorch's";
+  snapshot.fields = {"segments", "device_traces"};
+  snapshot.segments.push_back({.total_bytes = kMiB});
   EXPECT_EQ(oldest_torch(snapshot), kFirstTorch);
+  snapshot.fields.push_back("is_expandable");
+  EXPECT_EQ(oldest_torch(snapshot), (TorchVersion{2, 1}));
   snapshot.fields = {"segments", "device_traces", "allocator_settings"};
   EXPECT_EQ(oldest_torch(snapshot), (TorchVersion{2, 3}));
   snapshot.fields.push_back("external_annotations");

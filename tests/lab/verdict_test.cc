@@ -132,7 +132,7 @@ TEST(VerdictTest, SpeaksOfTheFailureAndOfWhatWasLiveThen) {
   ASSERT_THAT(verdict.sentences, Not(IsEmpty()));
   EXPECT_THAT(verdict.sentences[0], HasSubstr("Out of memory: 60 MiB were asked for by forward "
                                               "model.py:7"));
-  EXPECT_THAT(verdict.sentences[1], HasSubstr("weights 50 % (40 MiB), activations 50 % (40 MiB)"));
+  EXPECT_THAT(verdict.sentences[1], HasSubstr("weights 50 % (40 MiB), activations 50 % (40 MiB"));
   const OutOfMemoryReport& failure = device.failures.at(0);
   EXPECT_EQ(failure.live.bytes, 80 * kMiB);
   EXPECT_EQ(device.at_peak.bytes, 110 * kMiB);
@@ -176,7 +176,7 @@ TEST(VerdictTest, SaysThatNothingIsNeededWhereNothingFailed) {
   const Verdict& verdict = all.devices.at(0).verdict;
   EXPECT_TRUE(verdict.nothing_needed);
   EXPECT_EQ(verdict.state, Verdict::State::kPassed);
-  EXPECT_THAT(explanation_text(all), HasSubstr("Nothing needs to be changed"));
+  EXPECT_THAT(explanation_text(all), HasSubstr("Nothing has to be changed"));
 }
 
 TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
@@ -381,7 +381,7 @@ TEST(VerdictTest, TakesTwoHundredDevicesAndMarkup) {
   EXPECT_THAT(all.devices, SizeIs(200));
   const std::string words = explanation_text(all);
   EXPECT_EQ(words.find('\x1b'), std::string::npos);
-  EXPECT_THAT(words, HasSubstr("<img src=x onerror=alert(1)>?[2J a?b.py:1"));
+  EXPECT_THAT(words, HasSubstr("<img src=x onerror=alert(1)>\xef\xbf\xbd[2J a\xef\xbf\xbd" "b.py:1"));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 #include "support/temporary.h"
 #include "tenon/base/error.h"
-#include "tenon/nn/data/gzip.h"
+#include "tenon/base/gzip.h"
 #include "tenon/nn/data/idx.h"
 #include "tenon/nn/data/images.h"
 #include "tenon/nn/data/order.h"

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
+
 #include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/trace/file_bytes.h"
@@ -160,6 +163,11 @@ TEST(FileBytes, SaysWhyAFileCannotBeRead) {
   EXPECT_THAT(reason_of(TENON_SOURCE_DIR), HasSubstr("directory"));
   const TemporaryFile empty(".csv");
   EXPECT_THAT(reason_of(empty.path()), HasSubstr("empty"));
+
+  const TemporaryFile plain(".csv", kHeader + std::string("0,alloc,0,1,0\n"));
+  ASSERT_EQ(std::system(("gzip -f " + plain.path()).c_str()), 0);
+  EXPECT_EQ(load_traces(plain.path() + ".gz").at(0).events.size(), 1u);
+  std::filesystem::remove(plain.path() + ".gz");
 
   const TemporaryFile source(".csv.zst");
   write_file(source.path(), kHeader + std::string("0,alloc,0,1,0\n"));

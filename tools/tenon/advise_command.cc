@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/advice/advice_report.h"
 #include "tenon/lab/advice/recorded_programs.h"
@@ -87,8 +88,14 @@ AdviceOptions options_for(const AdviseArguments& arguments, const RecordedProgra
     const auto seen = outside_at_failure(recorded.programs, options.capacity_bytes);
     if (seen) options.outside = *seen;
   }
-  options.torch = arguments.torch.empty() ? std::max(kAssumedTorch, recorded.torch)
+  options.torch = arguments.torch.empty() ? assumed_torch(recorded)
                                           : parse_torch_version(arguments.torch);
+  options.on_windows = recorded.on_windows;
+  if (!arguments.card.empty() && !arguments.capacity.empty() && card.memory_bytes != 0 &&
+      options.capacity_bytes > card.memory_bytes)
+    throw InvalidArgument(fmt::format("--card {} has {}: --capacity {} is more; give one of them",
+                                      arguments.card, format_byte_size(card.memory_bytes),
+                                      arguments.capacity));
   options.lag_ns = parse_duration_ns(arguments.lag);
   return options;
 }

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -89,6 +90,15 @@ std::vector<std::string> parse_policies(const std::vector<std::string>& lists) {
     }
   }
   return names;
+}
+
+void require_other_file(const std::string& output, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs) {
+    std::error_code missing;  // then they are not the same
+    if (std::filesystem::equivalent(output, input, missing))
+      throw InvalidArgument(
+          fmt::format("the output, {}, is a file that is read: give another name", output));
+  }
 }
 
 }  // namespace tenon::command

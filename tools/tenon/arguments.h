@@ -19,6 +19,9 @@ std::uint64_t parse_size(std::string_view option, const std::string& text);
 // The capacity of a planning problem: as above, or a whole number in the problem's own unit.
 std::uint64_t parse_problem_size(std::string_view option, const std::string& text);
 
+// Throws InvalidArgument where `output` is the same file as one of `inputs`, by whatever name.
+void require_other_file(const std::string& output, const std::vector<std::string>& inputs);
+
 // What stands for "no device was asked for".
 inline constexpr std::int64_t kAnyDevice = -1;
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
 #include "tenon/trace/write.h"
@@ -34,6 +35,7 @@ struct ConvertArguments {
 
 int run_convert(const ConvertArguments& arguments) {
   traces_format(arguments.output);  // before any work
+  require_other_file(arguments.output, {arguments.input});
   Snapshot snapshot;
   {
     const ProgressLine progress;

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
 #include "tenon/lab/explain/explain.h"
@@ -43,15 +44,21 @@ struct ExplainArguments {
   bool json = false;
   bool no_replay = false;
   std::size_t rows = 10;
+  std::int64_t device = kAnyDevice;
   std::string json_file;
 };
 
 int run_explain(const ExplainArguments& arguments) {
+  if (!arguments.json_file.empty()) require_other_file(arguments.json_file, {arguments.file});
   Snapshot snapshot;
   Explanation explanation;
   {
     const ProgressLine progress;
     snapshot = load_with_progress(arguments.file, progress);
+    if (arguments.device != kAnyDevice) {
+      Trace one = trace_of_device(snapshot.traces, arguments.device, arguments.file);
+      snapshot.traces = {std::move(one)};
+    }
     progress.show(fmt::format("explaining {}", arguments.file));
     explanation = explain(snapshot, arguments.file, {.replay = !arguments.no_replay});
   }
@@ -78,6 +85,8 @@ Subcommand add_explain(CommandLine& app) {
   explain.add_option("--rows", arguments->rows, "Longest list")
       .show_default()
       .between(1, 100000);
+  explain.add_option("--device", arguments->device, "One device alone, by the number printed")
+      .not_negative();
   explain.add_flag("--no-replay", arguments->no_replay,
                    "Do not try other allocators where an allocation failed");
   return {&explain, [arguments] { return run_explain(*arguments); }};

@@ -85,7 +85,8 @@ void add_advice(const ReportArguments& arguments, Report& report) {
   if (recorded.programs.empty()) return;
   AdviceOptions options;
   options.effort = kAdviceEffort;
-  options.torch = std::max(kAssumedTorch, recorded.torch);
+  options.torch = assumed_torch(recorded);
+  options.on_windows = recorded.on_windows;
   options.outside = outside_memory(find_card(""), report.ranks.size());
   if (!arguments.capacity.empty() && report.capacity_bytes > options.outside->total())
     options.capacity_bytes = report.capacity_bytes;
@@ -99,6 +100,7 @@ void add_advice(const ReportArguments& arguments, Report& report) {
 }
 
 int run_report(const ReportArguments& arguments) {
+  if (!arguments.out.empty()) require_other_file(arguments.out, arguments.files);
   Report report;
   if (!arguments.capacity.empty())
     report.capacity_bytes = parse_size("--capacity", arguments.capacity);

@@ -36,6 +36,7 @@ struct ViewArguments {
 };
 
 int run_view(ViewArguments& arguments) {
+  if (!arguments.out.empty()) require_other_file(arguments.out, {arguments.input.file});
   const ViewData data = read_view(arguments.input, ColumnsAt::kPage);
   if (arguments.json) fmt::print("{}", data.figures);
   if (arguments.json && arguments.out.empty()) return kSuccess;

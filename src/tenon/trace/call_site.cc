@@ -6,6 +6,8 @@
 #include <array>
 #include <map>
 
+#include "tenon/base/printable.h"
+
 namespace tenon {
 namespace {
 
@@ -62,13 +64,6 @@ std::string_view path_end(std::string_view path) {
 }
 
 }  // namespace
-
-std::string one_line(std::string_view text) {
-  std::string out(text);
-  for (char& c : out)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return out;
-}
 
 std::string readable_frame(const SiteTable& sites, std::uint32_t number) {
   if (number == 0) return "";

@@ -60,7 +60,4 @@ class CallSiteTable {
 // to their last three parts), control characters replaced.
 std::string readable_frame(const SiteTable& sites, std::uint32_t frame);
 
-// Text of a file for one line of output: control characters become '?'.
-std::string one_line(std::string_view text);
-
 }  // namespace tenon

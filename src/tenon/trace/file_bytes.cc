@@ -18,6 +18,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
 #include "tenon/base/read_limit.h"
+#include "tenon/base/gzip.h"
 
 namespace tenon {
 namespace {
@@ -61,9 +62,10 @@ FileBytes::FileBytes(const std::string& path) {
   }
   if (mapped_ == nullptr) read_all(file.fd, path);
   if (view().empty()) throw ParseError(path, 0, 0, "the file is empty");
-  if (!view().starts_with(kZstdMagic)) return;
+  const bool zstd = view().starts_with(kZstdMagic);
+  if (!zstd && !is_gzip(view())) return;
   try {
-    owned_ = decompress_zstd(view(), path);
+    owned_ = zstd ? decompress_zstd(view(), path) : inflate_gzip(view(), path);
   } catch (...) {
     if (mapped_ != nullptr) ::munmap(mapped_, mapped_bytes_);
     throw;

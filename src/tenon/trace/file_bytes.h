@@ -7,12 +7,12 @@
 
 namespace tenon {
 
-// All bytes of a file: mapped where that is possible, decompressed where they start like a zstd
-// frame (by content, not by name). Immutable; valid for as long as it lives.
+// All bytes of a file: mapped where that is possible, decompressed where they start like zstd or
+// gzip data (by content, not by name). Immutable; valid for as long as it lives.
 class FileBytes {
  public:
   // Throws ParseError, with the path and the system's reason, when the file cannot be read, is a
-  // directory or a device, is empty, or is a truncated or damaged zstd file.
+  // directory or a device, is empty, or is a truncated or damaged zstd or gzip file.
   explicit FileBytes(const std::string& path);
   ~FileBytes();
   FileBytes(const FileBytes&) = delete;

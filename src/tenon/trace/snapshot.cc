@@ -129,6 +129,7 @@ class SnapshotReader : private PickleSink {
         segment.pool = fields_.shown(field).substr(0, kMaxPoolText);
       } else if (name == "is_expandable") {
         segment.expandable = field.as_int64().value_or(0) != 0;
+        if (snapshot_.segments.empty()) snapshot_.fields.emplace_back("is_expandable");
       } else if (name == "frames") {
         segment.site = site(field);
       } else if (name == "blocks") {
@@ -171,6 +172,8 @@ class SnapshotReader : private PickleSink {
           state = fields_.text(field, *name, kBlock);
         } else if (name == "frames") {
           block.site = site(field);
+        } else if (name == "history") {
+          block.site = site_of_history(field);
         } else {
           fields_.note_unknown(key, kBlock);
         }
@@ -196,6 +199,18 @@ class SnapshotReader : private PickleSink {
   std::uint32_t site(const PickleValue& frames) {
     const std::uint32_t stack = fields_.stack(frames);
     return stack == 0 ? 0 : fields_.sites().add_site({stack, 0, 0});
+  }
+
+  // PyTorch 2.0 has a block's stacks there, the newest first.
+  std::uint32_t site_of_history(const PickleValue& history) {
+    if (!history.is_sequence()) return 0;
+    for (const PickleValue& entry : fields_.sequence(history, "history")) {
+      if (!entry.is_dict()) return 0;
+      for (const auto& [key, field] : fields_.fields(entry, "history"))
+        if (key.as_string() == "frames") return site(field);
+      return 0;
+    }
+    return 0;
   }
 
   void read_devices(std::span<const PickleValue> devices) {
@@ -247,9 +262,8 @@ class SnapshotReader : private PickleSink {
     for (const SnapshotSegment& segment : snapshot_.segments)
       for (const SnapshotBlock& block : segment.blocks)
         if (block.in_use()) used.insert(segment.device);
-    for (const std::uint32_t device : used) {
-      SnapshotDevice still(fields_, snapshot_.figures, path_, device);
-      snapshot_.traces.push_back(still.finish(snapshot_.segments));
+    for (const std::uint32_t number : used) {
+      snapshot_.traces.push_back(device(number).finish(snapshot_.segments));
       snapshot_.traces.back().warnings.push_back(fmt::format(
           "{}: no events were recorded: only what was live when the snapshot was taken is known; "
           "torch.cuda.memory._record_memory_history() records more",

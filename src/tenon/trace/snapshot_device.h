@@ -24,7 +24,8 @@ class SnapshotDevice {
   void read_entry(const PickleValue& entry);
   // A stretch of time that the program named.
   void annotate(bool begin, std::uint64_t now_us, std::uint32_t text);
-  bool has_events() const { return builder_.events() > 0; }
+  // Whether there is something to tell: events, or requests that failed.
+  bool has_events() const { return builder_.events() > 0 || ooms_ > 0; }
   // Segments as they stood at the end tell of blocks that no event named.
   // The trace's table of sites is still to be set.
   Trace finish(const std::vector<SnapshotSegment>& segments);

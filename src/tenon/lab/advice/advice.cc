@@ -49,6 +49,7 @@ class Adviser {
           const AdviceProgress& progress)
       : programs_(programs), options_(options), progress_(progress), trials_(programs, options) {
     advice_.torch = options.torch;
+    advice_.on_windows = options.on_windows;
     for (const AdvisedProgram& program : programs) {
       const Workload& load = *program.workload;
       advice_.programs.push_back({load.name(), program.file, load.ops().size(),
@@ -78,7 +79,9 @@ class Adviser {
     if (progress_) progress_(step);
   }
 
-  bool has_expandable() const { return accepts(options_.torch, kExpandable); }
+  bool has_expandable() const {
+    return !options_.on_windows && accepts(options_.torch, kExpandable);
+  }
 
   void measure_references() {
     const std::vector<std::uint64_t> no_limits(programs_.size(), kNever - 1);
@@ -139,6 +142,7 @@ class Adviser {
       const AdviceFigures& now = figures.programs[i];
       const AdviceFigures& before = advice_.recorded.programs[i];
       if (now.reserved_peak_bytes > limits_[i]) return false;
+      if (failed_in(programs_[i], options_.capacity_bytes)) continue;  // nothing is worse than that
       if (now.min_capacity_bytes > before.min_capacity_bytes) return false;
     }
     return true;
@@ -185,6 +189,7 @@ class Adviser {
   void try_choices(const std::vector<ConfChoice>& choices) {
     std::vector<std::string> confs;
     for (const ConfChoice& choice : choices) {
+      if (choice.expandable_segments && !has_expandable()) continue;
       confs.push_back(choice.text());
       choices_.insert(choice);
     }
@@ -216,7 +221,18 @@ class Adviser {
     return found;
   }
 
+  // Where a replay does not show the failure, it cannot tell which settings are best against it.
+  bool choose_expandable() {
+    if (!advice_.failure_not_replayed || !advice_.expandable || has_failed(kExpandable) ||
+        !advice_.expandable->fits())
+      return false;
+    advice_.best = *advice_.expandable;
+    advice_.outcome = AdviceOutcome::kSet;
+    return true;
+  }
+
   void choose() {
+    if (choose_expandable()) return;
     const bool limited = options_.capacity_bytes != 0;
     for (const ConfChoice& choice : best(/*with_devices=*/true, choices_.size(), {})) {
       const SettingsFigures& figures = trials_.figures(choice.text());

@@ -21,6 +21,7 @@ struct AdviceOptions {
   std::optional<OutsideMemory> outside;
   std::uint64_t lag_ns = 5'000'000;  // for driver stalls alone
   TorchVersion torch = kAssumedTorch;
+  bool on_windows = false;           // there PyTorch has no expandable segments
   int threads = 0;                   // 0: one for each core; the advice does not depend on it
   double effort = 1;                 // how many settings are tried
 };
@@ -81,6 +82,7 @@ struct Advice {
   AdviceOutcome outcome = AdviceOutcome::kNothingNeeded;
   std::vector<ProgramFacts> programs;
   TorchVersion torch;
+  bool on_windows = false;
   OutsideMemory outside;
   std::uint64_t card_bytes = 0;       // 0: not known
   std::uint64_t capacity_bytes = 0;   // what of it PyTorch's allocator may have

@@ -23,6 +23,7 @@ std::string line_to_paste(const Advice& advice) {
   const std::string variable(conf_variable(advice.torch));
   const std::string& conf = advice.best.conf;
   if (conf.empty()) return "unset " + variable;
+  if (advice.on_windows) return fmt::format("set {}={}", variable, conf);
   const bool quoted = conf.find('[') != std::string::npos;
   return fmt::format("export {}={}", variable, quoted ? "'" + conf + "'" : conf);
 }
@@ -79,14 +80,49 @@ std::string hopeless_verdict(const Advice& advice) {
       of_card(advice));
 }
 
+// What expandable segments save in one figure at the cost of the other; empty where they do not.
+std::string trade_off(const Advice& advice) {
+  if (!advice.expandable) return "";
+  const std::size_t worst = advice.recorded.worst();
+  const AdviceFigures& with = advice.expandable->programs[worst];
+  const AdviceFigures& without = advice.recorded.programs[worst];
+  const auto better = [](std::uint64_t a, std::uint64_t b) { return a < b && (b - a) * 100 > b; };
+  if (!better(with.min_capacity_bytes, without.min_capacity_bytes) &&
+      !better(with.reserved_peak_bytes, without.reserved_peak_bytes))
+    return "";
+  const std::optional<std::uint64_t> held = advice.programs[worst].recorded_peak_bytes;
+  return fmt::format(
+      " With expandable_segments:True it {}; {}{}.",
+      saving("reserves", with.reserved_peak_bytes, without.reserved_peak_bytes),
+      saving("fits on a device with", with.min_capacity_bytes, without.min_capacity_bytes),
+      held && with.reserved_peak_bytes > *held
+          ? fmt::format("; PyTorch held no more than {} when it was recorded", bytes(*held))
+          : "");
+}
+
+// What nvidia-smi would show.
+std::string shown_by_nvidia_smi(const Advice& advice) {
+  const std::uint64_t reserved = advice.best.at_worst().reserved_peak_bytes;
+  if (reserved == AdviceFigures::kNever) return "";
+  const std::uint64_t all = reserved + advice.outside.total();
+  if (advice.capacity_bytes != 0 && reserved > advice.capacity_bytes)
+    return fmt::format("\nnvidia-smi shows a full card: without a limit PyTorch would reserve {}, and "
+                       "gives cached memory back when there is no more.\n",
+                       bytes(reserved));
+  return fmt::format(
+      "\nnvidia-smi shows up to {}: reserved, and {} beside PyTorch's allocator ({}).\n", bytes(all),
+      bytes(advice.outside.total()), advice.outside.source);
+}
+
 std::string nothing_needed_verdict(const Advice& advice) {
   if (advice.capacity_bytes != 0)
     return fmt::format("nothing is needed: with what it ran with it fits into {}.",
                        of_card(advice));
   return fmt::format(
-      "nothing is needed: no settings of the {} tried save more than 1 % of what it reserves, or "
-      "of the device it needs.",
-      advice.settings_tried);
+             "nothing is needed: none of the {} settings tried saves more than 1 % of what it "
+             "reserves, or of the device it needs, without needing more in the other.",
+             advice.settings_tried) +
+         trade_off(advice);
 }
 
 void add_row(TextTable& table, const Advice& advice, const std::string& name,
@@ -237,9 +273,11 @@ std::string advice_text(const Advice& advice, std::optional<double> seconds) {
   const bool settings = advice.outcome == AdviceOutcome::kSet;
   if (settings) {
     out += fmt::format("\n  {}\n\n", line_to_paste(advice));
+    const TorchVersion since = std::max(accepted_since(advice.best.conf),
+                                        variable_since(conf_variable(advice.torch)));
     out += fmt::format("PyTorch {} and newer accept it. The same figures from replays: tenon "
                        "replay {} --conf '{}' --find-capacity{}\n",
-                       accepted_since(advice.best.conf).text(), files(advice), advice.best.conf,
+                       since.text(), files(advice), advice.best.conf,
                        any_failed(advice) ? " --serve-failed" : "");
   }
   if (advice.failure_not_replayed)
@@ -247,12 +285,7 @@ std::string advice_text(const Advice& advice, std::optional<double> seconds) {
            "live before the recording began lies elsewhere then. Leave a margin.\n";
   out += "\n" + comparison(advice);
   if (advice.programs.size() > 1) out += "\n" + rank_table(advice);
-  const AdviceFigures& worst = advice.best.at_worst();
-  if (worst.reserved_peak_bytes != AdviceFigures::kNever)
-    out += fmt::format("\nnvidia-smi shows up to {}: reserved, and {} beside PyTorch's allocator "
-                       "({}).\n",
-                       bytes(worst.reserved_peak_bytes + advice.outside.total()),
-                       bytes(advice.outside.total()), advice.outside.source);
+  out += shown_by_nvidia_smi(advice);
   const std::string note = fidelity_note(advice.recorded.conf);
   if (!note.empty()) out += "what it ran with is not replayed exactly: " + note;
   return out + fmt::format("{} settings tried{}.\n", grouped(advice.settings_tried),

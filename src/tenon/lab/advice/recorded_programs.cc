@@ -10,12 +10,28 @@
 
 namespace tenon {
 
+namespace {
+
+// "C:\\dir\\train.py"
+bool has_windows_paths(const Snapshot& snapshot) {
+  if (snapshot.sites == nullptr) return false;
+  const SiteTable& sites = *snapshot.sites;
+  for (std::uint32_t number = 1; number < sites.frames(); ++number) {
+    const std::string_view file = sites.text(sites.frame(number).file);
+    if (file.size() > 3 && file[1] == ':' && file[2] == '\\') return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void add_programs(const Snapshot& snapshot, const std::string& file,
                   std::optional<std::uint32_t> device, RecordedPrograms& recorded) {
   const RecordedSettings settings = recorded_settings(snapshot);
   if (!settings.warning.empty())
     recorded.warnings.push_back(fmt::format("{}: {}", file, settings.warning));
   recorded.torch = std::max(recorded.torch, oldest_torch(snapshot));
+  recorded.on_windows |= has_windows_paths(snapshot);
   for (const Trace& trace : snapshot.traces) {
     if (device && trace.device != *device) continue;
     if (has_no_history(trace)) {

@@ -16,7 +16,8 @@ struct RecordedPrograms {
   std::vector<AdvisedProgram> programs;
   std::deque<Workload> workloads;     // of the programs; they stay where they are
   std::vector<std::string> warnings;  // one line each
-  TorchVersion torch{0, 0};           // the oldest PyTorch that writes these files
+  std::optional<TorchVersion> torch;  // the oldest PyTorch that writes these files
+  bool on_windows = false;            // by the paths in its stacks
 };
 
 // Adds the traces of a snapshot (of one device, where one is given), each with the settings it ran
@@ -24,6 +25,11 @@ struct RecordedPrograms {
 // instead.
 void add_programs(const Snapshot& snapshot, const std::string& file,
                   std::optional<std::uint32_t> device, RecordedPrograms& recorded);
+
+// The version to assume: what the files tell, else kAssumedTorch.
+inline TorchVersion assumed_torch(const RecordedPrograms& recorded) {
+  return recorded.torch.value_or(kAssumedTorch);
+}
 
 // What the card holds beside PyTorch's allocator: its memory less what PyTorch held and what was
 // free when a request failed. Nothing where no recording says, where a limit failed the request, or

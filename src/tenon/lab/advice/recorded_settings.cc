@@ -78,7 +78,7 @@ RecordedSettings recorded_settings(const Snapshot& snapshot) {
 }
 
 // Names of fields are from libtorch_python.so in each release's wheel, 2.0.1 to 2.13.0.
-TorchVersion oldest_torch(const Snapshot& snapshot) {
+std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
   const auto has_setting = [&](std::string_view name) {
     return std::any_of(snapshot.settings.begin(), snapshot.settings.end(),
                        [&](const auto& setting) { return setting.first == name; });
@@ -87,10 +87,12 @@ TorchVersion oldest_torch(const Snapshot& snapshot) {
     return std::find(snapshot.fields.begin(), snapshot.fields.end(), name) !=
            snapshot.fields.end();
   };
-  if (has_setting("graph_capture_record_stream_reuse")) return {2, 9};
-  if (has_field("external_annotations")) return {2, 5};
-  if (has_field("allocator_settings")) return {2, 3};
-  return kFirstTorch;
+  if (has_setting("graph_capture_record_stream_reuse")) return TorchVersion{2, 9};
+  if (has_field("external_annotations")) return TorchVersion{2, 5};
+  if (has_field("allocator_settings")) return TorchVersion{2, 3};
+  if (has_field("is_expandable")) return TorchVersion{2, 1};
+  if (has_field("segments") && !snapshot.segments.empty()) return kFirstTorch;
+  return std::nullopt;
 }
 
 std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace) {

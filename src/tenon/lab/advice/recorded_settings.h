@@ -21,8 +21,9 @@ struct RecordedSettings {
 // without either from the segments, which say whether they are expandable.
 RecordedSettings recorded_settings(const Snapshot& snapshot);
 
-// The oldest PyTorch that writes a snapshot with these fields and settings.
-TorchVersion oldest_torch(const Snapshot& snapshot);
+// The oldest PyTorch that writes a snapshot with these fields and settings; nothing where the file
+// is no snapshot of PyTorch's, or holds no segments to tell by.
+std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 
 // Most bytes that PyTorch held on the trace's device while it was recorded, from what it held at
 // the end and the marks before. Nothing where the file has no segments.

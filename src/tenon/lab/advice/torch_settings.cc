@@ -120,6 +120,10 @@ std::string fidelity_note(std::string_view conf) {
   return lines;
 }
 
+TorchVersion variable_since(std::string_view variable) {
+  return variable == "PYTORCH_ALLOC_CONF" ? kNewName : kFirstTorch;
+}
+
 std::string_view conf_variable(TorchVersion version) {
   return version < kNewName ? "PYTORCH_CUDA_ALLOC_CONF" : "PYTORCH_ALLOC_CONF";
 }

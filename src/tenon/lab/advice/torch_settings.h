@@ -58,5 +58,6 @@ std::string fidelity_note(std::string_view conf);
 
 // PYTORCH_ALLOC_CONF, or PYTORCH_CUDA_ALLOC_CONF, which every version reads.
 std::string_view conf_variable(TorchVersion version);
+TorchVersion variable_since(std::string_view variable);
 
 }  // namespace tenon

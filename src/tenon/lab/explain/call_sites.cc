@@ -1,3 +1,4 @@
+#include "tenon/base/printable.h"
 #include "tenon/lab/explain/call_sites.h"
 
 #include <fmt/format.h>

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/printable.h"
 #include "tenon/lab/explain/block_sites.h"
 #include "tenon/lab/text_table.h"
 
@@ -62,7 +63,7 @@ std::pair<std::uint64_t, std::uint64_t> add(const Trace& trace, const Side& side
     const std::uint32_t text = block < trace.early_blocks ? 0 : facts.phases[life.alloc];
     DiffRow*& phase = phase_rows[text];
     if (phase == nullptr)
-      phase = &rows.phases[text == 0 ? "outside any phase" : std::string(trace.sites->text(text))];
+      phase = &rows.phases[text == 0 ? "outside any phase" : one_line(trace.sites->text(text))];
     const bool live = life.live_after(peak.events);
     const std::uint32_t group = names.group(block);
     if (group == site_rows.size()) {

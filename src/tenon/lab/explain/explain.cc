@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/block_sites.h"
 #include "tenon/lab/explain/memory_map.h"
 
@@ -55,11 +56,6 @@ void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot, DeviceE
     out.memory.push_back({"end", trace.events.size(),
                           facts.times_us.empty() ? 0 : facts.times_us.back(),
                           fragmentation(end, busiest_stream(end))});
-}
-
-bool ran_expandable(const Snapshot& snapshot) {
-  return std::any_of(snapshot.segments.begin(), snapshot.segments.end(),
-                     [](const SnapshotSegment& segment) { return segment.expandable; });
 }
 
 // Bytes of every allocation that the recording saw, by call site.
@@ -116,7 +112,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
                          .failures = out.failures,
                          .reserved_known = out.reserved_known,
                          .reserved_peak_bytes = out.reserved_peak_bytes,
-                         .expandable = ran_expandable(snapshot),
+                         .conf = recorded_settings(snapshot).conf,
                          .replay = options.replay});
   return out;
 }

@@ -28,7 +28,7 @@ struct DeviceExplanation {
   std::uint32_t device = 0;
   std::uint64_t events = 0;
   std::uint64_t duration_us = 0;
-  bool has_times = true;           // PyTorch before 2.1 recorded none
+  bool has_times = true;           // PyTorch before 2.2 recorded none
   std::uint64_t early_blocks = 0;  // live before the recording began
   Moment live_peak;                // everything that was live
   std::uint64_t traced_peak_bytes = 0;

@@ -52,6 +52,7 @@ Json of(const Verdict& verdict) {
                        {"how", change.how},
                        {"saves_bytes", change.saves_bytes},
                        {"peak_bytes", change.peak_bytes},
+                       {"lets_pass", change.lets_pass},
                        {"of", change.reserved ? "reserved" : "live"},
                        {"measured", change.measured}});
   return {{"state", verdict_state_name(verdict.state)},

@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/printable.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/lab/text_table.h"
 
@@ -24,7 +26,11 @@ class Report {
 
   std::string write() {
     line("{}", one_line(all_.path));
-    for (const DeviceExplanation& device : all_.devices) write_device(device);
+    const std::vector<bool> whole = told_whole();
+    for (std::size_t i = 0; i < all_.devices.size(); ++i)
+      if (whole[i]) write_device(all_.devices[i]);
+    for (std::size_t i = 0; i < all_.devices.size(); ++i)
+      if (!whole[i]) write_briefly(all_.devices[i]);
     if (!all_.top_frames.empty()) {
       line("\nWho asked for most in all (bytes of every allocation)");
       for (const auto& [name, bytes] : all_.top_call_sites)
@@ -42,6 +48,25 @@ class Report {
   void line(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
     out_ += fmt::format(format, std::forward<Arguments>(arguments)...);
     out_ += '\n';
+  }
+
+  // The devices that need most, where there are many.
+  std::vector<bool> told_whole() const {
+    constexpr std::size_t kMost = 8;
+    std::vector<std::size_t> order(all_.devices.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return all_.devices[a].live_peak.bytes > all_.devices[b].live_peak.bytes;
+    });
+    std::vector<bool> whole(all_.devices.size());
+    for (std::size_t i = 0; i < std::min(kMost, order.size()); ++i) whole[order[i]] = true;
+    return whole;
+  }
+
+  void write_briefly(const DeviceExplanation& device) {
+    line("\nDevice {} ({}): {} events; --device {} tells more. {}", device.device,
+         one_line(device.name), grouped(device.events), device.device,
+         device.verdict.sentences.empty() ? "" : device.verdict.sentences.front());
   }
 
   void write_device(const DeviceExplanation& device) {

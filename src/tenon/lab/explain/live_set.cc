@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/printable.h"
 #include "tenon/lab/explain/block_sites.h"
 #include "tenon/lab/verdict/gradient_match.h"
 

@@ -50,7 +50,7 @@ struct TraceFacts {
   std::vector<std::uint32_t> phases;  // by event
   CallSites sites;
   Categories categories;
-  bool has_times = false;  // PyTorch before 2.1 recorded none
+  bool has_times = false;  // PyTorch before 2.2 recorded none
 };
 
 // O(blocks).

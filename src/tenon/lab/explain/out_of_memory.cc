@@ -138,7 +138,11 @@ void say_why(OutOfMemoryReport& report) {
           "(per_process_memory_fraction), or another process took the memory meanwhile");
       break;
     case FailureReason::kUnknown:
-      report.why.push_back("the recording does not say what the driver had left");
+      report.why.push_back(
+          now.largest_free_bytes >= report.request_bytes && now.largest_free_bytes > 0
+              ? "a free piece was large enough: the segments of this recording are not those of the "
+                "failure"
+              : "the recording does not say what the driver had left");
       break;
   }
 }
@@ -146,6 +150,7 @@ void say_why(OutOfMemoryReport& report) {
 FailureReason reason_of(const OutOfMemoryReport& report) {
   if (!report.device_free_bytes && report.reserved_bytes == 0) return FailureReason::kUnknown;
   if (report.missing_bytes > 0) return FailureReason::kLiveTooLarge;
+  if (report.fragmentation.largest_free_bytes >= report.request_bytes) return FailureReason::kUnknown;
   if (report.device_free_bytes && *report.device_free_bytes >= report.segment_bytes)
     return FailureReason::kLimited;
   return FailureReason::kFragmented;

@@ -117,7 +117,7 @@ std::string verdict_html(const Rank& rank) {
   if (!verdict.changes.empty()) {
     out += "<details><summary>How to change it, and how the savings are measured</summary>\n<ol>\n";
     for (const Change& change : verdict.changes)
-      out += fmt::format("<li>{}: {} Measured by {}.</li>\n", html_text(change.what),
+      out += fmt::format("<li>{}: {}. Measured by {}.</li>\n", html_text(change.what),
                          html_text(change.how), html_text(change.measured));
     out += "</ol></details>\n";
   }

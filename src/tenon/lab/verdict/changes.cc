@@ -46,7 +46,7 @@ class Finder {
     half_batch();
     one_temporary();
     workspaces();
-    setting();
+    if (failure_ == nullptr) setting();
     std::stable_sort(changes_.begin(), changes_.end(), [](const Change& a, const Change& b) {
       return a.saves_bytes > b.saves_bytes;
     });
@@ -54,6 +54,7 @@ class Finder {
       return change.saves_bytes * kLeastShare < peak_ || change.saves_bytes == 0;
     });
     if (changes_.size() > kMostChanges) changes_.resize(kMostChanges);
+    if (failure_ != nullptr) setting_at_failure();
     return std::move(changes_);
   }
 
@@ -306,28 +307,48 @@ class Finder {
         });
   }
 
-  // Expandable segments, where PyTorch held much more than was live.
+  bool ran_expandable() const {
+    return input_.conf.find("expandable_segments:True") != std::string::npos;
+  }
+
+  // Expandable segments, where the request that failed is then served.
+  void setting_at_failure() {
+    for (const Remedy& remedy : failure_->remedies) {
+      if (remedy.name != "expandable_segments:True" || !remedy.helps || ran_expandable()) continue;
+      Change change;
+      change.what = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+      change.lets_pass = true;
+      change.how = "no change to the program";
+      change.measured = "replay: the events up to the failure, and the request that failed";
+      changes_.insert(changes_.begin(), std::move(change));
+    }
+  }
+
+  // Expandable segments, where PyTorch held much more than was live. Both figures are of replays,
+  // so that what differs is the setting alone.
   void setting() {
-    if (!input_.replay || input_.expandable || !input_.reserved_known || has_no_history(trace_))
+    if (!input_.replay || ran_expandable() || !input_.reserved_known || has_no_history(trace_))
       return;
     const std::uint64_t live = input_.at_peak.bytes;
     if (input_.reserved_peak_bytes * 10 < live * 11) return;
     try {
       const Workload workload(trace_);
       ReplaySetup setup;
-      setup.policy = "expandable";
-      const ReplayFigures result = replay(workload, setup);
+      setup.policy = "caching";
+      setup.options.conf = input_.conf;
+      const std::uint64_t before =
+          std::min(replay(workload, setup).reserved_peak_bytes, input_.reserved_peak_bytes);
+      setup.options.conf = "expandable_segments:True";
       Change change;
       change.what = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
       change.reserved = true;
       change.how =
           "no change to the program; what is saved is memory that PyTorch holds and does "
           "not use";
-      change.peak_bytes = result.reserved_peak_bytes;
-      change.saves_bytes =
-          input_.reserved_peak_bytes - std::min(input_.reserved_peak_bytes, change.peak_bytes);
-      change.measured = "replay: reserved memory, instead of what the recording held";
-      changes_.push_back(std::move(change));
+      change.peak_bytes = replay(workload, setup).reserved_peak_bytes;
+      change.saves_bytes = before - std::min(before, change.peak_bytes);
+      change.measured = "replay: reserved memory, with what it ran with and with this";
+      if (change.saves_bytes * 100 > before) changes_.push_back(std::move(change));
     } catch (const std::exception&) {
       // A recording that no policy can follow: no figure, no advice.
     }

@@ -1,6 +1,7 @@
 #include "tenon/lab/verdict/early_blocks.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "tenon/lab/verdict/passes.h"
 #include "tenon/lab/verdict/workspace_size.h"
@@ -20,15 +21,23 @@ class EarlyBlocks {
   void categorize() {
     const bool no_history = has_no_history(in_.trace);
     std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> unknown;  // by size, to stay
+    std::vector<std::uint32_t> untold;
+    std::unordered_set<std::uint64_t> trained;  // sizes of weights' gradients and of their state
     for (std::uint32_t block = 0; block < in_.trace.early_blocks; ++block) {
+      if (!by_stack(block))
+        untold.push_back(block);
+      else if (out_.blocks[block].category == Category::kOptimizerState ||
+               out_.blocks[block].of_weights)
+        trained.insert(in_.lives[block].size_bytes);
+    }
+    for (const std::uint32_t block : untold) {
       const std::uint64_t size = in_.lives[block].size_bytes;
-      if (by_stack(block)) continue;
       if (freed(block) != kNever)
         out_.blocks[block] = freed_in_the_recording(block);
       else if (has_workspace_size(size) && staying_[size] <= kMostWorkspaces &&
                !in_.gradient_sizes.contains(size))
         out_.blocks[block] = {Category::kWorkspaces, Confidence::kGuess};
-      else if (no_history)
+      else if (no_history && !trained.contains(size))
         out_.blocks[block] = {Category::kUnknown, Confidence::kGuess};
       else
         unknown[size].push_back(block);

@@ -43,6 +43,7 @@ constexpr auto kPython = std::to_array<Rule>({
     {"__init__", kIs, "torch/nn/modules/", &StackHint::weights},
     {"__init__", kIs, "torch/nn/parameter.py", &StackHint::weights},
     {"__new__", kIs, "torch/nn/parameter.py", &StackHint::weights},
+    {"init_weight", kHas, "", &StackHint::weights},
     {"load_state_dict", kHas, "", &StackHint::weights},
     {"from_pretrained", kIs, "", &StackHint::weights},
     {"set_module_tensor_to_device", kIs, "", &StackHint::weights},

@@ -80,12 +80,15 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
           size(failure.device_free_bytes.value_or(0)));
       break;
     default:
-      why = "The recording does not say how much memory the device had left.";
+      why = failure.fragmentation.largest_free_bytes >= failure.request_bytes &&
+                    failure.request_bytes > 0
+                ? "The recording contradicts itself: a free piece was large enough."
+                : "The recording does not say how much memory the device had left.";
       break;
   }
-  out.sentences.push_back(fmt::format("Out of memory: {} were asked for{} while {} were live. {}",
-                                      size(failure.request_bytes), site, size(failure.live_bytes),
-                                      why));
+  out.sentences.push_back(fmt::format(
+      "Out of memory: {} were asked for{} while {} were live, {} together. {}",
+      size(failure.request_bytes), site, size(failure.live_bytes), size(out.peak_bytes), why));
 }
 
 void say_peak(const VerdictInput& input, std::size_t events, Verdict& out) {
@@ -108,8 +111,12 @@ void say_contents(const LiveSet& live, Verdict& out) {
   for (std::size_t i = 0; i < live.by_category.size() && i < kNamed; ++i) {
     const CategoryGroup& group = live.by_category[i];
     if (i > 0 && group.bytes * 100 < live.bytes) break;
-    list += fmt::format("{}{} {} ({})", i == 0 ? "" : ", ", group.name,
-                        percent(group.bytes, live.bytes), size(group.bytes));
+    const bool guess = group.category != Category::kUnknown &&
+                       2 * group.confidence_bytes[static_cast<std::size_t>(Confidence::kGuess)] >
+                           group.bytes;
+    list += fmt::format("{}{} {} ({}{})", i == 0 ? "" : ", ", group.name,
+                        percent(group.bytes, live.bytes), size(group.bytes),
+                        guess ? ", a guess" : "");
   }
   out.sentences.push_back(fmt::format("What was live: {}.", list));
   const CategoryGroup& first = live.by_category.front();
@@ -154,15 +161,27 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
         "The recording has no call stacks: categories follow from sizes, order and lives alone.");
   if (!input.facts.has_times && !has_no_history(trace))
     out.cannot_tell.push_back(
-        "The recording has no times (PyTorch before 2.1): ages count events.");
+        "The recording has no times (PyTorch before 2.2): ages count events.");
 }
 
-void say_changes(Verdict& out) {
-  for (const Change& change : out.changes)
-    out.sentences.push_back(fmt::format("To save {}{}: {} (then {}{}).", size(change.saves_bytes),
+// Whether what a change leaves live fits, where the recording says how much there is.
+std::string fits(const Change& change, const OutOfMemoryReport* failure) {
+  if (failure == nullptr || failure->capacity_bytes == 0 || change.reserved) return "";
+  return change.peak_bytes <= failure->capacity_bytes ? ", which fits" : ", still too much";
+}
+
+void say_changes(const OutOfMemoryReport* failure, Verdict& out) {
+  for (const Change& change : out.changes) {
+    if (change.lets_pass) {
+      out.sentences.push_back(
+          fmt::format("The request is served after: {} (by replay).", change.what));
+      continue;
+    }
+    out.sentences.push_back(fmt::format("To save {}{}: {} (then {}{}{}).", size(change.saves_bytes),
                                         change.reserved ? " of reserved memory" : "", change.what,
                                         size(change.peak_bytes),
-                                        change.reserved ? " reserved" : ""));
+                                        change.reserved ? " reserved" : "", fits(change, failure)));
+  }
 }
 
 }  // namespace
@@ -189,10 +208,10 @@ Verdict verdict(const VerdictInput& input) {
   out.nothing_needed = failure == nullptr && seen && (!input.reserved_known || input.at_peak.bytes == 0 ||
                                               over * 4 <= input.at_peak.bytes);
   if (out.nothing_needed)
-    out.sentences.emplace_back("Nothing needs to be changed. What would need less memory:");
+    out.sentences.emplace_back("Nothing has to be changed for it to run. What would need less memory:");
   if (out.nothing_needed && out.changes.empty())
-    out.sentences.back() = "Nothing needs to be changed.";
-  say_changes(out);
+    out.sentences.back() = "Nothing has to be changed.";
+  say_changes(failure, out);
   say_what_is_open(input, out);
   return out;
 }

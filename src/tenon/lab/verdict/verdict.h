@@ -17,6 +17,7 @@ struct Change {
   std::uint64_t saves_bytes = 0; // of the peak
   std::uint64_t peak_bytes = 0;  // then
   bool reserved = false;         // both figures are of reserved memory, not of live bytes
+  bool lets_pass = false;        // the request that failed is served with it, by replay
   std::string measured;          // "what-if: the trace without these bytes"
 };
 
@@ -50,7 +51,7 @@ struct VerdictInput {
   const std::vector<OutOfMemoryReport>& failures;
   bool reserved_known = false;
   std::uint64_t reserved_peak_bytes = 0;
-  bool expandable = false;  // the recording ran with expandable segments
+  std::string conf;         // the settings that the recording ran with
   bool replay = true;       // measure settings by replay
 };
 

@@ -22,7 +22,7 @@ ViewAnswer view_answer(const TraceFacts& facts, const DeviceExplanation& device)
   for (const std::string& open : device.verdict.cannot_tell) answer.sentences.push_back(open);
   for (const Change& change : device.verdict.changes)
     answer.changes.push_back(
-        fmt::format("{}: {} Measured by {}.", change.what, change.how, change.measured));
+        fmt::format("{}: {}. Measured by {}.", change.what, change.how, change.measured));
   for (const std::string_view name : kCategoryNames) answer.categories.emplace_back(name);
   for (const CategoryGroup& group : device.at_peak.by_category)
     answer.shares.push_back(

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "tenon/base/printable.h"
 #include "tenon/lab/jobs.h"
 #include "tenon/lab/view/policy_columns.h"
 #include "tenon/lab/view/policy_view.h"
@@ -215,7 +216,7 @@ class ViewMaker {
     for (std::size_t place = 0; place < sites_.group.size(); ++place) {
       const auto [at, added] = stack_numbers.try_emplace(sites_.stack[place], stacks.size());
       place_stack.push_back(at->second);
-      tags.push_back(trace_.sites->text(sites_.tag[place]));
+      tags.push_back(one_line(trace_.sites->text(sites_.tag[place])));
       if (!added) continue;
       Json stack = Json::array();
       for (const std::uint32_t frame : trace_.sites->stack(sites_.stack[place])) {
@@ -235,7 +236,7 @@ class ViewMaker {
     names["frame_own"] = std::move(own);
     names["categories"] = options_.answer.categories;
     std::vector<std::string> texts(mark_texts_.size());
-    for (const auto& [text, number] : mark_texts_) texts[number] = trace_.sites->text(text);
+    for (const auto& [text, number] : mark_texts_) texts[number] = one_line(trace_.sites->text(text));
     names["mark_texts"] = std::move(texts);
     names["streams"] = trace_.streams;
     return names;

@@ -7,7 +7,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
-#include "tenon/nn/data/gzip.h"
+#include "tenon/base/gzip.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/mapped_file.h"

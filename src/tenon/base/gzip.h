@@ -1,16 +1,20 @@
-#include "tenon/nn/data/gzip.h"
+// Bytes of gzip files. A header alone, for this layer's library links no zlib.
+#pragma once
 
 #include <fmt/format.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/read_limit.h"
 
-namespace tenon::nn {
-namespace {
+namespace tenon {
+namespace detail {
 
 struct Inflater {
   z_stream z{};
@@ -20,17 +24,19 @@ struct Inflater {
   }
 };
 
-}  // namespace
+}  // namespace detail
 
-bool is_gzip(std::string_view bytes) { return bytes.size() >= 2 && bytes.starts_with("\x1f\x8b"); }
+inline bool is_gzip(std::string_view bytes) { return bytes.size() >= 2 && bytes.starts_with("\x1f\x8b"); }
 
-std::string inflate_gzip(std::string_view bytes, const std::string& name) {
+// Inflates one member after another. Throws ParseError, with `name`, for bytes that are damaged or
+// truncated, and where they would unpack to more than unpack_limit_bytes.
+inline std::string inflate_gzip(std::string_view bytes, const std::string& name) {
   const std::uint64_t most = unpack_limit_bytes(bytes.size());
   const auto fail = [&](const std::string& reason) { return ParseError(name, 0, 0, reason); };
   constexpr std::size_t kStep = std::size_t{1} << 20;
   constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // zlib counts in 32 bits
   std::string out;
-  Inflater inflater;
+  detail::Inflater inflater;
   z_stream& z = inflater.z;
   if (::inflateInit2(&z, 15 + 16) != Z_OK) throw fail("zlib cannot be started");
   inflater.open = true;
@@ -63,4 +69,4 @@ std::string inflate_gzip(std::string_view bytes, const std::string& name) {
   }
 }
 
-}  // namespace tenon::nn
+}  // namespace tenon
