@@ -281,8 +281,8 @@ std::string advice_text(const Advice& advice, std::optional<double> seconds) {
                        any_failed(advice) ? " --serve-failed" : "");
   }
   if (advice.failure_not_replayed)
-    out += "It failed when it was recorded, and its replay with the same settings does not: what was "
-           "live before the recording began lies elsewhere then. Leave a margin.\n";
+    out += "It failed when it was recorded, and its replay with the same settings does not (what was live "
+           "before the recording began may lie elsewhere then). Leave a margin.\n";
   out += "\n" + comparison(advice);
   if (advice.programs.size() > 1) out += "\n" + rank_table(advice);
   out += shown_by_nvidia_smi(advice);

@@ -51,7 +51,7 @@ void add_programs(const Snapshot& snapshot, const std::string& file,
     program.recorded_known = settings.known;
     program.recorded_peak_bytes = recorded_reserved_peak(snapshot, trace);
     // Less than what was live: the segments are of another moment, or the file was edited.
-    if (program.recorded_peak_bytes < program.workload->live_peak_bytes())
+    if (program.recorded_peak_bytes < trace.live_peak_bytes())
       program.recorded_peak_bytes.reset();
     program.file = file;
     program.failed = failed;
