@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 #include <vector>
 
 #include "tenon/base/error.h"
@@ -35,27 +36,50 @@ constexpr std::array<std::pair<std::string_view, DType>, 11> kDTypes = {{
     {"C64", DType::kC64},
 }};
 
-// Counts keys so that a name that comes twice is found; the parsed object would keep one of them.
-class DuplicateFinder {
+// Looks a header over before it becomes an object, which would keep one of two equal names, and
+// which a bomb of brackets would make as deep as it is long. Linear; the library's parser with a
+// callback is not.
+class HeaderCheck : public nlohmann::json_sax<Json> {
  public:
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (event == Json::parse_event_t::object_start) {
-      levels_.resize(static_cast<std::size_t>(depth) + 1);
-      levels_.back().clear();
-    } else if (event == Json::parse_event_t::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (++levels_[static_cast<std::size_t>(depth) - 1][key] > 1) duplicate_ = key;
-    }
-    // A bomb of brackets would be as deep as it is long.
-    too_deep_ |= depth > 8;
-    return !too_deep_;
-  }
   const std::string& duplicate() const { return duplicate_; }
   bool too_deep() const { return too_deep_; }
+  const std::string& error() const { return error_; }
+
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(std::int64_t) override { return true; }
+  bool number_unsigned(std::uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(Json::binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return open(); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    if (!levels_.back().insert(name).second) duplicate_ = name;
+    return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    error_ = error.what();
+    return false;
+  }
 
  private:
-  std::vector<std::map<std::string, int>> levels_;
+  bool open() {
+    constexpr std::size_t kMostLevels = 8;
+    too_deep_ = levels_.size() >= kMostLevels;
+    levels_.emplace_back();
+    return !too_deep_;
+  }
+  bool close() {
+    levels_.pop_back();
+    return true;
+  }
+
+  std::vector<std::unordered_set<std::string>> levels_;  // names of what is open
   std::string duplicate_;
+  std::string error_;
   bool too_deep_ = false;
 };
 
@@ -93,16 +117,12 @@ class Header {
 
   void parse(std::string_view text) {
     if (text.empty() || text[0] != '{') fail("the header does not begin with '{'");
-    DuplicateFinder duplicates;
-    Json header;
-    try {
-      header = Json::parse(text, std::ref(duplicates));
-    } catch (const Json::exception& error) {
-      fail(error.what());
-    }
-    if (duplicates.too_deep()) fail("the header is nested too deeply");
-    if (!duplicates.duplicate().empty())
-      fail(fmt::format("\"{}\" comes twice", duplicates.duplicate()));
+    HeaderCheck check;
+    Json::sax_parse(text, &check);
+    if (check.too_deep()) fail("the header is nested too deeply");
+    if (!check.error().empty()) fail(check.error());
+    if (!check.duplicate().empty()) fail(fmt::format("\"{}\" comes twice", check.duplicate()));
+    const Json header = Json::parse(text);
     if (!header.is_object()) fail("the header is no object");
     for (const auto& [key, value] : header.items()) {
       if (key == "__metadata__")
