@@ -306,5 +306,17 @@ TEST(StandardTest, ContainersUseAnAllocatorsMemory) {
   EXPECT_EQ(get_default_cpu_allocator()->stats().allocation[0].current, before);
 }
 
+// The JSON library's parser with a callback takes time in the square of the names: minutes here.
+TEST(SafeTensors, MayHaveAHundredThousandNames) {
+  std::string header = "{";
+  for (int i = 0; i < 100'000; ++i)
+    header += (i == 0 ? "\"" : ",\"") + std::to_string(i) +
+              R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  header += "}";
+  const std::uint64_t length = header.size();
+  const std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
+  EXPECT_EQ(parse_safetensors(bytes + header, "many.safetensors").tensors.size(), 100'000u);
+}
+
 }  // namespace
 }  // namespace tenon
