@@ -9,6 +9,7 @@
 #include "status.h"
 #include "tenon/lab/advice/advice.h"
 #include "tenon/lab/advice/advice_report.h"
+#include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/planning/plan_report.h"
@@ -72,8 +73,9 @@ std::string replay_json(const TracesObject& traces, const tenon_replay_options* 
   return report_json(results);
 }
 
-std::string advise_json(const Trace& trace, std::uint64_t capacity_bytes, double effort,
-                        int threads) {
+std::string advise_json(const TracesObject& traces, std::size_t index,
+                        std::uint64_t capacity_bytes, double effort, int threads) {
+  const Trace& trace = traces.trace(index);
   constexpr double kLeastEffort = 0.01;
   constexpr double kMostEffort = 100;
   if (!(effort >= kLeastEffort && effort <= kMostEffort))
@@ -83,8 +85,13 @@ std::string advise_json(const Trace& trace, std::uint64_t capacity_bytes, double
   options.capacity_bytes = capacity_bytes;
   options.effort = effort;
   options.threads = std::clamp(threads, 0, 256);
+  RecordedPrograms recorded;
+  add_programs(traces.snapshot(), traces.path(), trace.device, recorded);
+  if (recorded.programs.empty() && !recorded.warnings.empty())
+    throw InvalidArgument(recorded.warnings.front());
+  complete_options(options, recorded, recorded.programs.size());
   const auto start = std::chrono::steady_clock::now();
-  const Advice advice = advise(Workload(trace), options);
+  const Advice advice = advise(recorded.programs, options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return advice_json(advice, seconds.count());
 }
@@ -155,7 +162,7 @@ tenon_status tenon_advise(tenon_traces traces, size_t index, uint64_t capacity_b
   return guarded("tenon_advise", [&] {
     require(json, "json");
     *json = copy_text(
-        advise_json(find_traces(traces).trace(index), capacity_bytes, effort, threads));
+        advise_json(find_traces(traces), index, capacity_bytes, effort, threads));
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -367,6 +368,23 @@ TEST(CInterfaceTest, AnswersAreTheCommandsToTheByte) {
   EXPECT_EQ(tenon_traces_destroy(traces), TENON_OK);
   EXPECT_EQ(tenon_traces_load("/no/such/file", &traces), TENON_PARSE_ERROR);
   EXPECT_THAT(tenon_last_error(), HasSubstr("/no/such/file"));
+}
+
+// Of a snapshot, which says what it ran with. How long the search took may differ.
+TEST(CInterfaceTest, AdviceIsTheCommandsToTheByte) {
+  const std::string snapshot = TENON_SOURCE_DIR "/data/snapshots/multistream_prefetch.pickle";
+  tenon_traces traces = 0;
+  ASSERT_EQ(tenon_traces_load(snapshot.c_str(), &traces), TENON_OK) << tenon_last_error();
+  char* json = nullptr;
+  ASSERT_EQ(tenon_advise(traces, 0, 2ull << 30, 0.02, 0, &json), TENON_OK) << tenon_last_error();
+  const std::regex seconds("\"seconds\": [0-9.e+-]+");
+  const auto without = [&](const std::string& text) {
+    return std::regex_replace(text, seconds, "");
+  };
+  const auto theirs =
+      testing::tenon_command("advise --json --effort 0.02 --capacity 2GiB " + snapshot);
+  EXPECT_EQ(without(taken(json)), without(theirs.out));
+  EXPECT_EQ(tenon_traces_destroy(traces), TENON_OK);
 }
 
 TEST(CInterfaceTest, ARecordingIsWrittenWhenItEnds) {

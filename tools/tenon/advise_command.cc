@@ -80,17 +80,11 @@ AdviceOptions options_for(const AdviseArguments& arguments, const RecordedProgra
   options.capacity_bytes = arguments.capacity.empty()
                                ? card.memory_bytes
                                : parse_size("--capacity", arguments.capacity);
-  options.outside = outside_memory(card, recorded.programs.size());
-  if (!arguments.reserve.empty()) {
+  complete_options(options, recorded, recorded.programs.size(), arguments.card);
+  if (!arguments.reserve.empty())
     options.outside = {parse_size("--reserve-for-context", arguments.reserve), 0,
                        "--reserve-for-context"};
-  } else if (arguments.card.empty()) {
-    const auto seen = outside_at_failure(recorded.programs, options.capacity_bytes);
-    if (seen) options.outside = *seen;
-  }
-  options.torch = arguments.torch.empty() ? assumed_torch(recorded)
-                                          : parse_torch_version(arguments.torch);
-  options.on_windows = recorded.on_windows;
+  if (!arguments.torch.empty()) options.torch = parse_torch_version(arguments.torch);
   if (!arguments.card.empty() && !arguments.capacity.empty() && card.memory_bytes != 0 &&
       options.capacity_bytes > card.memory_bytes)
     throw InvalidArgument(fmt::format("--card {} has {}: --capacity {} is more; give one of them",

@@ -1,7 +1,6 @@
 // tenon report: the answer for one snapshot, or for one of each rank, as a web page.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <mutex>
 
@@ -10,8 +9,6 @@
 #include "load_file.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
-#include "tenon/lab/advice/advice_report.h"
-#include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/jobs.h"
 #include "tenon/lab/ranks/report_page.h"
 #include "tenon/trace/file_bytes.h"
@@ -73,32 +70,6 @@ void read_ranks(const ReportArguments& arguments, const ProgressLine& line, Repo
   }
 }
 
-// Of what advise tries by itself.
-constexpr double kAdviceEffort = 0.3;
-
-// Settings for the rank that needs most, whose file is read again.
-void add_advice(const ReportArguments& arguments, Report& report) {
-  report.advised = report.comparison.highest;
-  const Rank& rank = report.ranks[report.advised];
-  RecordedPrograms recorded;
-  add_programs(load_snapshot(rank.path), rank.path, rank.device.device, recorded);
-  if (recorded.programs.empty()) return;
-  AdviceOptions options;
-  options.effort = kAdviceEffort;
-  options.torch = assumed_torch(recorded);
-  options.on_windows = recorded.on_windows;
-  options.outside = outside_memory(find_card(""), report.ranks.size());
-  if (!arguments.capacity.empty() && report.capacity_bytes > options.outside->total())
-    options.capacity_bytes = report.capacity_bytes;
-  if (const auto seen = outside_at_failure(recorded.programs, options.capacity_bytes))
-    options.outside = *seen;
-  try {
-    report.advice = advice_text(advise(recorded.programs, options));
-  } catch (const InvalidArgument&) {
-    // A recording that no policy can follow has no advice; the rest of the report stands.
-  }
-}
-
 int run_report(const ReportArguments& arguments) {
   if (!arguments.out.empty()) require_other_file(arguments.out, arguments.files);
   Report report;
@@ -116,7 +87,8 @@ int run_report(const ReportArguments& arguments) {
   for (const std::string& sentence : report.comparison.apart)
     fmt::print(stderr, "tenon: warning: {}\n", sentence);
   const bool writes_page = !arguments.json || !arguments.out.empty();
-  if (writes_page && !arguments.no_advice) add_advice(arguments, report);
+  if (writes_page && !arguments.no_advice)  // of a rank whose file is read again
+    add_advice(report, load_snapshot(report.ranks[report.comparison.highest].path));
   if (arguments.json) fmt::print("{}", report_json(report));
   if (writes_page) {
     const std::string out = !arguments.out.empty() ? arguments.out

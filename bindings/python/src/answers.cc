@@ -6,7 +6,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -16,13 +15,15 @@
 #include "tenon/base/error.h"
 #include "tenon/heap/plan.h"
 #include "tenon/lab/advice/advice_report.h"
-#include "tenon/lab/advice/recorded_settings.h"
+#include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/planning/plan_report.h"
+#include "tenon/lab/ranks/report_page.h"
 #include "tenon/lab/report.h"
 #include "tenon/lab/survey.h"
+#include "tenon/lab/view/answer.h"
 #include "tenon/lab/view/page.h"
 #include "tenon/lab/view/view_data.h"
 #include "tenon/memory/policies.h"
@@ -73,17 +74,15 @@ Answer advise_recording(const SharedRecording& recording, std::optional<std::siz
   options.threads = threads;
   options.effort = effort;
   return interruptible(progress, [&](const Report& report) {
-    const RecordedSettings recorded = recorded_settings(snapshot);
-    std::deque<Workload> workloads;
-    std::vector<AdvisedProgram> programs;
-    for (std::size_t i = 0; i < snapshot.traces.size(); ++i) {
-      if (device && i != *device) continue;
-      const Trace& trace = snapshot.traces[i];
-      programs.push_back({&workloads.emplace_back(trace), recorded.conf, recorded.known,
-                          recorded_reserved_peak(snapshot, trace), recording->path});
-    }
+    RecordedPrograms recorded;
+    std::optional<std::uint32_t> number;
+    if (device) number = snapshot.traces[*device].device;
+    add_programs(snapshot, recording->path, number, recorded);
+    if (recorded.programs.empty() && !recorded.warnings.empty())
+      throw InvalidArgument(recorded.warnings.front());
+    complete_options(options, recorded, recorded.programs.size());
     const auto start = std::chrono::steady_clock::now();
-    const Advice advice = advise(programs, options, [&](std::string_view step) {
+    const Advice advice = advise(recorded.programs, options, [&](std::string_view step) {
       report(-1, "trying " + std::string(step));
     });
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
@@ -149,11 +148,42 @@ Page view_recording(const SharedRecording& recording, std::size_t device,
   options.capacity_bytes = capacity_bytes;
   options.file = recording->path;
   return interruptible(progress, [&](const Report& report) {
+    report(-1, "explaining " + trace.name);
+    {
+      const TraceFacts facts(trace);
+      options.answer =
+          view_answer(facts, explain_device(facts, recording->snapshot, {.replay = false}));
+    }
     report(-1, "replaying " + trace.name);
     options.segments = recording->snapshot.segments;
     const ViewData data = make_view(trace, options, ColumnsAt::kPage);
     report(-1, "writing the page");
     return Page{make_page(command::viewer_page(), data), data.figures};
+  });
+}
+
+// As `tenon report` with the recordings' files.
+Page report_recordings(const std::vector<SharedRecording>& recordings, bool replay, bool advice,
+                       std::uint64_t capacity_bytes, nb::handle progress) {
+  return interruptible(progress, [&](const Report& report) {
+    tenon::Report page;
+    page.capacity_bytes = capacity_bytes;
+    for (const SharedRecording& recording : recordings) {
+      report(-1, "explaining " + recording->path);
+      std::vector<Rank> ranks = ranks_of(recording->snapshot, recording->path, {.replay = replay});
+      if (ranks.empty()) throw InvalidArgument(recording->path + " holds no recorded events");
+      for (Rank& rank : ranks) page.ranks.push_back(std::move(rank));
+    }
+    name_ranks(page.ranks);
+    page.comparison = compare_ranks(page.ranks);
+    const std::string& highest = page.ranks[page.comparison.highest].path;
+    report(-1, "trying settings");
+    for (const SharedRecording& recording : recordings)
+      if (advice && recording->path == highest) {
+        add_advice(page, recording->snapshot);
+        break;
+      }
+    return Page{report_html(page), report_json(page)};
   });
 }
 
@@ -214,6 +244,8 @@ void bind_answers(nb::module_& module) {
              nb::arg("options"), nb::arg("plan_file"), progress);
   module.def("view", &view_recording, nb::arg("recording"), nb::arg("device"), nb::arg("policies"),
              nb::arg("capacity_bytes"), nb::arg("conf"), nb::arg("lag_ns"), progress);
+  module.def("report", &report_recordings, nb::arg("recordings"), nb::arg("replay"),
+             nb::arg("advice"), nb::arg("capacity_bytes"), progress);
   module.def("diff", &diff_recordings, nb::arg("before"), nb::arg("after"), nb::arg("ignore_lines"),
              progress);
   module.def("write_file", [](const std::string& path, const std::string& bytes) {

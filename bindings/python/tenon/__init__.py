@@ -13,8 +13,8 @@
 docs/python.md is the longer story. The command is `tenon`, or `python -m tenon`.
 """
 
-from tenon._answers import (Advice, Answer, Diff, Explanation, PlanAnswer, Replay, View, diff,
-                            replay)
+from tenon._answers import (Advice, Answer, Diff, Explanation, PlanAnswer, Replay, Report, View,
+                            diff, replay, report)
 from tenon._core import (Array, DeviceError, InternalError, InvalidPointerError, OutOfMemoryError,
                          ParseError)
 from tenon._memory import (Allocator, Device, Recorder, Scope, host_device, policies, record, scope,
@@ -27,6 +27,6 @@ __version__: str = _core.version
 __all__ = [
     "Advice", "Allocator", "Answer", "Array", "Device", "DeviceError", "DeviceRecording", "Diff",
     "Explanation", "InternalError", "InvalidPointerError", "OutOfMemoryError", "ParseError",
-    "PlanAnswer", "Recorder", "Recording", "Replay", "Scope", "View", "__version__", "diff",
-    "host_device", "load", "policies", "record", "replay", "scope", "sim_device", "tag",
+    "PlanAnswer", "Recorder", "Recording", "Replay", "Report", "Scope", "View", "__version__", "diff",
+    "host_device", "load", "policies", "record", "replay", "report", "scope", "sim_device", "tag",
 ]

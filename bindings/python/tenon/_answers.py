@@ -19,12 +19,45 @@ Progress = Optional[Callable[[Optional[float], str], object]]
 An exception in it ends the work."""
 
 
-class _Told:
+class _Parsed:
+    """JSON that is read once, when a field is asked for."""
+
+    _data: Any = None
+
+    @property
+    def json(self) -> str:
+        """The JSON that the command prints with --json, to the byte."""
+        raise NotImplementedError
+
+    def _parsed(self) -> Any:
+        if self._data is None:
+            self._data = json.loads(self.json)
+        return self._data
+
+
+class _Fields(_Parsed, Mapping[str, Any]):
+    """A mapping: the fields of the JSON."""
+
+    def to_dict(self) -> Dict[str, Any]:
+        """A dict of one's own."""
+        copied: Dict[str, Any] = json.loads(self.json)
+        return copied
+
+    def __getitem__(self, key: str) -> Any:
+        return self._parsed()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parsed())
+
+    def __len__(self) -> int:
+        return len(self._parsed())
+
+
+class _Told(_Parsed):
     """An answer as JSON and as text."""
 
     def __init__(self, answer: _core.Answer) -> None:
         self._answer = answer
-        self._data: Any = None
 
     @property
     def json(self) -> str:
@@ -38,11 +71,6 @@ class _Told:
 
     _rows = 10
 
-    def _parsed(self) -> Any:
-        if self._data is None:
-            self._data = json.loads(self._answer.json)
-        return self._data
-
     def __str__(self) -> str:
         return self.text
 
@@ -53,22 +81,8 @@ class _Told:
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
-class Answer(_Told, Mapping[str, Any]):
+class Answer(_Told, _Fields):
     """A mapping: the fields of the command's JSON. Printed, it is the command's text."""
-
-    def to_dict(self) -> Dict[str, Any]:
-        """A dict of one's own."""
-        copied: Dict[str, Any] = json.loads(self._answer.json)
-        return copied
-
-    def __getitem__(self, key: str) -> Any:
-        return self._parsed()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parsed())
-
-    def __len__(self) -> int:
-        return len(self._parsed())
 
 
 class Explanation(Answer):
@@ -124,48 +138,46 @@ class Replay(Diff):
         raise KeyError(index)
 
 
-class View(Mapping[str, Any]):
-    """A page to look at: `tenon view`. A notebook shows it; the mapping is its figures."""
+class _Shown(_Fields):
+    """A web page, and a mapping of its figures."""
+
+    _sandbox = "allow-downloads"
 
     def __init__(self, page: _core.Page) -> None:
         self._page = page
-        self._data: Any = None
 
     @property
     def html(self) -> str:
-        """The page: data, script and style in one piece."""
+        """The page, all in one piece."""
         return self._page.html
 
     @property
     def json(self) -> str:
-        """The figures that `tenon view --json` prints, to the byte."""
+        """The figures that the command prints with --json, to the byte."""
         return self._page.figures
 
     def save(self, path: PathLike) -> None:
         """Write the page."""
         _written(lambda: _core.write_file(path_text(path), self._page.html))
 
-    def _parsed(self) -> Any:
-        if self._data is None:
-            self._data = json.loads(self._page.figures)
-        return self._data
-
-    def __getitem__(self, key: str) -> Any:
-        return self._parsed()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parsed())
-
-    def __len__(self) -> int:
-        return len(self._parsed())
-
     def __repr__(self) -> str:
         size = _core.format_bytes(len(self._page.html))
-        return f"<tenon.View: a page of {size}; save(path) writes it>"
+        return f"<tenon.{type(self).__name__}: a page of {size}; save(path) writes it>"
 
     def _repr_html_(self) -> str:
-        return ('<iframe style="width:100%;height:720px;border:0" sandbox="allow-scripts '
-                f'allow-downloads" srcdoc="{html.escape(self._page.html, quote=True)}"></iframe>')
+        return (f'<iframe style="width:100%;height:720px;border:0" sandbox="{self._sandbox}" '
+                f'srcdoc="{html.escape(self._page.html, quote=True)}"></iframe>')
+
+
+class View(_Shown):
+    """A page to look at: `tenon view`. A notebook shows it."""
+
+    _sandbox = "allow-scripts allow-downloads"
+
+
+class Report(_Shown):
+    """The verdict on one recording, or on those of a job's ranks, on a page without scripts:
+    `tenon report`. A notebook shows it."""
 
 
 def _rows(rows: int) -> int:
@@ -202,12 +214,7 @@ def replay(recordings: Union[Recording, Sequence[Recording]], policies: Policies
         threads: for what is not timed; 0: one for each core.
         progress: called with the share done and the step.
     """
-    from tenon._recording import Recording
-
-    several = [recordings] if isinstance(recordings, Recording) else list(recordings)
-    for one in several:
-        if not isinstance(one, Recording):
-            raise TypeError(f"replay: give recordings, not {type(one).__name__}")
+    several = _recordings("replay", recordings)
     options = _core.SurveyOptions()
     options.conf = conf
     options.capacity_bytes = size_bytes(capacity, "capacity")
@@ -221,8 +228,7 @@ def replay(recordings: Union[Recording, Sequence[Recording]], policies: Policies
     options.passes = passes
     options.threads = threads
     plan_file = "" if plan is None else path_text(plan)
-    return Replay(_core.replay([one._recording for one in several], policy_list(policies), options,
-                               plan_file, progress))
+    return Replay(_core.replay(several, policy_list(policies), options, plan_file, progress))
 
 
 def diff(before: Recording, after: Recording, *, ignore_lines: bool = False,
@@ -233,3 +239,33 @@ def diff(before: Recording, after: Recording, *, ignore_lines: bool = False,
         ignore_lines: call sites are the same though their line numbers differ.
     """
     return Diff(_core.diff(before._recording, after._recording, ignore_lines, progress))
+
+
+def report(recordings: Union[Recording, Sequence[Recording]], *, capacity: Optional[Bytes] = None,
+           replay: bool = True, advice: bool = True, progress: Progress = None) -> Report:
+    """One page: the verdict, what fills the peak, what to change; of several recordings, which are
+    the ranks of one job, also how they compare.
+
+    Args:
+        recordings: one, or one for each rank.
+        capacity: of the device: drawn as a line.
+        replay: where an allocation failed, try other allocators.
+        advice: settings for the rank that needs most.
+        progress: called with None and the step.
+    """
+    several = _recordings("report", recordings)
+    if not several:
+        raise ValueError("report: give one recording at least")
+    return Report(_core.report(several, replay, advice, size_bytes(capacity, "capacity"),
+                               progress))
+
+
+def _recordings(caller: str,
+                recordings: Union[Recording, Sequence[Recording]]) -> List[_core.Recording]:
+    from tenon._recording import Recording
+
+    several = [recordings] if isinstance(recordings, Recording) else list(recordings)
+    for one in several:
+        if not isinstance(one, Recording):
+            raise TypeError(f"{caller}: give recordings, not {type(one).__name__}")
+    return [one._recording for one in several]

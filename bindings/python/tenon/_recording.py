@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple
 
 from tenon import _core, _dtypes
-from tenon._answers import (Advice, Explanation, PlanAnswer, Progress, Replay, View, _written,
-                            replay)
+from tenon._answers import (Advice, Explanation, PlanAnswer, Progress, Replay, Report, View,
+                            _written, replay, report)
 from tenon._arguments import (Bytes, Duration, PathLike, Policies, duration_ns, path_text,
                               policy_list, size_bytes)
 
@@ -239,6 +239,12 @@ class Recording:
         return View(_core.view(self._recording, self._number(device), names,
                                size_bytes(capacity, "capacity"), conf, duration_ns(lag, "lag"),
                                progress))
+
+    def report(self, *, capacity: Optional[Bytes] = None, replay: bool = True, advice: bool = True,
+               progress: Progress = None) -> Report:
+        """One page with the verdict, what fills the peak and what to change; see `tenon.report`,
+        which also compares several recordings."""
+        return report(self, capacity=capacity, replay=replay, advice=advice, progress=progress)
 
     def save(self, path: PathLike, *, progress: Progress = None) -> None:
         """Write the recording: .csv, .pickle (PyTorch's snapshot) or .json (Perfetto), with .zst

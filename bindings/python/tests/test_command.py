@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -83,6 +84,26 @@ def test_view_is_the_commands(name, request, tmp_path):
     assert view.html == (tmp_path / "page.html").read_text()
     view.save(tmp_path / "ours.html")
     assert (tmp_path / "ours.html").read_bytes() == (tmp_path / "page.html").read_bytes()
+
+
+def test_report_is_the_commands(snapshot, tmp_path):
+    ranks = [tmp_path / f"rank_{number}.pickle" for number in (0, 1)]
+    for rank in ranks:
+        shutil.copy(snapshot, rank)
+    for files in (ranks, ranks[:1]):
+        recordings = [tenon.load(file) for file in files]
+        report = tenon.report(recordings, capacity="8GiB")
+        page = tmp_path / "page.html"
+        assert report.json == output_of("report", *files, "--capacity", "8GiB", "-o", page, "--json")
+        assert report.html == page.read_text()
+        report.save(tmp_path / "ours.html")
+        assert (tmp_path / "ours.html").read_bytes() == page.read_bytes()
+    assert recordings[0].report(capacity="8GiB").html == report.html
+    assert "<iframe" in report._repr_html_() and "allow-scripts" not in report._repr_html_()
+    with pytest.raises(ValueError, match="one recording at least"):
+        tenon.report([])
+    with pytest.raises(TypeError, match="report: give recordings, not str"):
+        tenon.report(["snapshot.pickle"])
 
 
 def test_diff_is_the_commands(snapshot, trace, recording):

@@ -156,6 +156,7 @@ def test_progress_must_be_callable(trace):
 INTERRUPTED = """
 import signal, sys, threading, time, os
 import tenon
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job is started with it ignored
 recording = tenon.load(sys.argv[1])
 work = {"advise": lambda: [recording.advise(effort=100) for _ in range(1000)],
         "replay": lambda: recording.replay("all", passes=2000),

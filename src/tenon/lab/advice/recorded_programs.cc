@@ -75,4 +75,14 @@ std::optional<OutsideMemory> outside_at_failure(const std::vector<AdvisedProgram
                        "recording failed"};
 }
 
+void complete_options(AdviceOptions& options, const RecordedPrograms& recorded, std::size_t ranks,
+                      std::string_view card) {
+  options.torch = assumed_torch(recorded);
+  options.on_windows = recorded.on_windows;
+  options.outside = outside_memory(find_card(card), ranks);
+  if (!card.empty()) return;
+  if (const auto seen = outside_at_failure(recorded.programs, options.capacity_bytes))
+    options.outside = *seen;
+}
+
 }  // namespace tenon

@@ -5,6 +5,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tenon/lab/advice/advice.h"
@@ -36,5 +37,11 @@ inline TorchVersion assumed_torch(const RecordedPrograms& recorded) {
 // where more than an eighth of the card would be missing (it ran on another card).
 std::optional<OutsideMemory> outside_at_failure(const std::vector<AdvisedProgram>& programs,
                                                 std::uint64_t card_bytes);
+
+// Sets what follows from the recordings of a job of so many ranks: the version of PyTorch, and the
+// memory outside its allocator, as a failure tells or else as the named card's (Card). The card's
+// memory is options.capacity_bytes already. The answer is then that of `tenon advise`.
+void complete_options(AdviceOptions& options, const RecordedPrograms& recorded, std::size_t ranks,
+                      std::string_view card = "");
 
 }  // namespace tenon

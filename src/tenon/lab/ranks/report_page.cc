@@ -1,3 +1,6 @@
+#include "tenon/base/error.h"
+#include "tenon/lab/advice/advice_report.h"
+#include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/ranks/report_page.h"
 
 #include <fmt/format.h>
@@ -284,6 +287,25 @@ std::string head(const Report& report) {
 }
 
 }  // namespace
+
+void add_advice(Report& report, const Snapshot& snapshot) {
+  constexpr double kEffort = 0.3;  // of what advise tries by itself
+  report.advised = report.comparison.highest;
+  const Rank& rank = report.ranks[report.advised];
+  RecordedPrograms recorded;
+  add_programs(snapshot, rank.path, rank.device.device, recorded);
+  if (recorded.programs.empty()) return;
+  AdviceOptions options;
+  options.effort = kEffort;
+  if (report.capacity_bytes > outside_memory(find_card(""), report.ranks.size()).total())
+    options.capacity_bytes = report.capacity_bytes;
+  complete_options(options, recorded, report.ranks.size());
+  try {
+    report.advice = advice_text(advise(recorded.programs, options));
+  } catch (const InvalidArgument&) {
+    // A recording that no policy can follow has no advice; the rest of the report stands.
+  }
+}
 
 std::string report_html(const Report& report) {
   std::string out = head(report);

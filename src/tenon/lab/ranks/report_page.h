@@ -19,6 +19,10 @@ struct Report {
   std::uint64_t capacity_bytes = 0;  // of the device, where it is known
 };
 
+// Adds the settings that `tenon advise` finds with less effort for the rank that needs most.
+// `snapshot`: of its file. Requires: the comparison is there.
+void add_advice(Report& report, const Snapshot& snapshot);
+
 // One file with style and pictures in it. Its security policy forbids scripts and requests, and
 // what comes from files is escaped, so nothing in a snapshot can do anything in a browser.
 std::string report_html(const Report& report);
