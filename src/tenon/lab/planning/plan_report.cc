@@ -13,7 +13,7 @@
 namespace tenon {
 namespace {
 
-std::string program_text(const PlanReport::Program& program) {
+std::string program_text(const PlannedProgram& program) {
   std::string text;
   if (program.streams_share)
     text += fmt::format(
@@ -44,7 +44,7 @@ PlannedTrace plan_trace(const Trace& trace, const PlanOptions& options) {
   report.peak_bytes = result.plan.total_bytes();
   report.lower_bound_bytes = result.live_peak_bytes;
   report.seconds = elapsed.count();
-  PlanReport::Program& program = report.program.emplace();
+  PlannedProgram& program = report.program.emplace();
   program.events = workload.ops().size();
   program.streams = result.plan.streams().size();
   program.streams_share = result.plan.shared();

@@ -10,16 +10,16 @@
 
 namespace tenon {
 
-struct PlanReport {
-  // What only a recorded program has.
-  struct Program {
-    std::uint64_t events = 0;
-    std::size_t streams = 0;
-    bool streams_share = false;
-    bool loop = false;
-    std::optional<Iterations> iterations;
-  };
+// What only a recorded program has.
+struct PlannedProgram {
+  std::uint64_t events = 0;
+  std::size_t streams = 0;
+  bool streams_share = false;
+  bool loop = false;
+  std::optional<Iterations> iterations;
+};
 
+struct PlanReport {
   std::string name;
   std::size_t requests = 0;
   std::uint64_t peak_bytes = 0;
@@ -27,7 +27,7 @@ struct PlanReport {
   std::uint64_t capacity_bytes = 0;  // 0: none was given
   double seconds = 0;
   bool impossible = false;           // nothing fits into the capacity, that is proved
-  std::optional<Program> program;    // none of a static-planning problem
+  std::optional<PlannedProgram> program;  // none of a static-planning problem
 
   bool solved() const { return capacity_bytes == 0 || peak_bytes <= capacity_bytes; }
 };
