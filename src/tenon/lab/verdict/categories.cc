@@ -51,6 +51,7 @@ class Categorizer {
     let_sites_decide();
     find_logits();
     categorize_early_blocks({trace_, lives_, sites_, hints_, gradient_sizes_}, out_);
+    find_replaced_weights();
     return std::move(out_);
   }
 
@@ -315,6 +316,32 @@ class Categorizer {
       const auto best = std::max_element(found->second.begin(), found->second.end());
       out_.blocks[block].category = static_cast<Category>(best - found->second.begin());
       out_.blocks[block].confidence = Confidence::kLikely;
+    }
+  }
+
+  // An optimiser may make each weight anew ("p.data = p.data - ..."): then no weight stays, and the
+  // line that makes the step's last result, and frees the weight before, is the one.
+  void find_replaced_weights() {
+    std::uint64_t weights = 0;
+    std::uint64_t gradients = 0;
+    for (const auto& [size, count] : gradient_sizes_) gradients += size * count;
+    std::uint32_t line = 0;  // the frame
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
+      const Category category = out_.blocks[block].category;
+      if (category == Category::kWeights && freed(block) == kNever &&
+          is_gradient_size(lives_[block].size_bytes))
+        weights += lives_[block].size_bytes;
+      if (category == Category::kOptimizerState && passes().doing[block] == Doing::kStep &&
+          is_gradient_size(lives_[block].size_bytes))
+        line = sites_.call_site(lives_[block].site).user;
+    }
+    if (line == 0 || weights * 10 > gradients) return;
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
+      if (out_.blocks[block].category != Category::kOptimizerState) continue;
+      const std::uint32_t site = block >= trace_.early_blocks ? lives_[block].site
+                                 : freed(block) == kNever     ? 0
+                                                          : trace_.events[freed(block)].site;
+      if (sites_.call_site(site).user == line) set(block, {Category::kWeights, Confidence::kLikely});
     }
   }
 
