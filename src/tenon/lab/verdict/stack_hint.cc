@@ -33,6 +33,7 @@ constexpr auto kPython = std::to_array<Rule>({
     {"_init_state", kIs, "", &StackHint::optimizer_init},
     {"init_state", kBegins, "optim", &StackHint::optimizer_init},
     {"_init_param_state", kIs, "", &StackHint::optimizer_init},
+    {"__init__", kIs, "optim", &StackHint::optimizer_init},
     {"", kHas, "torch/nn/utils/clip_grad", &StackHint::optimizer_scratch},
     {"clip_grad", kBegins, "", &StackHint::optimizer_scratch},
     {"", kHas, "amp/grad_scaler", &StackHint::optimizer_scratch},
