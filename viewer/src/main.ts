@@ -35,6 +35,8 @@ function classesOf(summary: Summary, names: Names, grouping: Grouping): number[]
 }
 
 function showLegend(summary: Summary, theme: ThemeSwitch, grouping: Grouping): void {
+  // For the style sheet: the cards are of call sites, whose colours stand for something else then.
+  document.documentElement.dataset.grouping = grouping;
   const colours = hues(theme.theme);
   colours.forEach((colour, i) =>
     document.documentElement.style.setProperty(`--class-${i}`, colour));
