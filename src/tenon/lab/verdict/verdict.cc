@@ -164,9 +164,10 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
         "The recording has no times (PyTorch before 2.2): ages count events.");
 }
 
-// Whether what a change leaves live fits, where the recording says how much there is.
+// Whether what a change leaves live is less than there is, where more than that was the reason.
 std::string fits(const Change& change, const OutOfMemoryReport* failure) {
-  if (failure == nullptr || failure->capacity_bytes == 0 || change.reserved) return "";
+  if (failure == nullptr || failure->reason != FailureReason::kLiveTooLarge || change.reserved)
+    return "";
   return change.peak_bytes <= failure->capacity_bytes ? ", which fits" : ", still too much";
 }
 
