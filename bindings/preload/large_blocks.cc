@@ -133,7 +133,7 @@ void LargeBlocks::release(Record& record) {
   try {
     allocator()->raw_deallocate(base);
   } catch (const std::exception&) {
-    // The driver took nothing back; there is nobody to tell.
+    // The driver took nothing back; there is no caller to tell.
   }
   errno = saved_errno;
 }

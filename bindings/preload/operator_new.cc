@@ -56,7 +56,7 @@ void* make_below(Below<Function>& next, std::size_t size, std::size_t alignment,
                                                            : below::malloc(least);
   if (data != nullptr) return data;
   if (Function* const function = next.of_plugin()) return function(size, arguments...);
-  std::abort();  // an operator new that nobody's C++ library has, and no memory
+  std::abort();  // an operator new that no C++ library has, and no memory
 }
 
 template <typename Function, typename... Arguments>

@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kHelp = R"(
 PLAN is a file that "tenon plan -o" wrote, or a solved problem: a CSV file with the columns
 id,lower,upper,size,offset, from whatever solver. AGAINST is the trace or the problem that it was
-made for; a solved problem can be checked alone, but then nobody knows that it solves the right one.
+made for; a solved problem can be checked alone, but not whether it solves the right one.
 
 A plan is valid when every allocation of the trace has a slot that is large enough, and no two
 blocks that live at once overlap; a packing when all buffers end within --capacity (if given) and

@@ -100,7 +100,7 @@ void deallocate(PyObject* self) {
   try {
     a->data.clear();
   } catch (...) {
-    // Nobody can be told; what an allocator refuses to take stays with it.
+    // There is no caller to tell; what an allocator refuses to take stays with it.
   }
   a->data.~DataPtr();
   delete a->geometry;

@@ -33,7 +33,7 @@ void delete_exported(Managed* managed) {
   exported->what.let_go(exported->what.context);
 }
 
-// A capsule that nobody took is done with here; a consumer renames the one it takes.
+// A capsule that was not consumed is done with here; a consumer renames the one it takes.
 template <typename Managed>
 void end_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, capsule_name<Managed>()) == 0) return;

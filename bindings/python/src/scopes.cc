@@ -41,7 +41,7 @@ class PythonScope {
   explicit PythonScope(PythonAllocator& allocator)
       : allocator_(allocator), owner_(nb::borrow(allocator.object())) {}
   ~PythonScope() {
-    // Was never ended: nobody can say that its order is right, so its memory stays.
+    // Was never ended: its order cannot be shown to be right, so its memory stays.
     if (scope_) static_cast<void>(scope_.release());
   }
 

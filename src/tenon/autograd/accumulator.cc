@@ -25,7 +25,7 @@ bool AccumulatorNode::awaits_first(DType dtype) const {
 void AccumulatorNode::backward(const BackwardCall& call) {
   Tensor gradient = std::move(call.grad());
   const Tensor leaf = leaf_.defined() ? leaf_ : Tensor(weak_.lock());
-  if (!leaf.defined()) return;  // nobody could see its grad
+  if (!leaf.defined()) return;  // its grad could not be seen
   {
     const std::lock_guard lock(adding_);
     Tensor& grad = meta_of(leaf)->grad_;

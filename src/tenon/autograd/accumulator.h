@@ -7,7 +7,7 @@
 
 namespace tenon::autograd {
 
-// Runs before all other nodes that are ready. Takes a gradient over where nobody else holds it and
+// Runs before all other nodes that are ready. Takes a gradient over where nothing else holds it and
 // it lies as the leaf does; adds in place otherwise (out of place where gradients are recorded).
 // Thread-safe: several backwards may add to one leaf.
 class AccumulatorNode final : public Node {

@@ -13,7 +13,7 @@ namespace tenon::autograd {
 // A matrix's gradient comes in pieces while it is computed, so that the whole is never there:
 // begin(), take() for disjoint pieces that cover it (from several threads at once), finish(). That
 // needs a leaf that one call alone used, by an operator that knows how (linear), a backward that
-// keeps no graph, and nobody else who wants to see the gradient: no hooks, no grad already there.
+// keeps no graph, and nothing else that wants to see the gradient: no hooks, no grad already there.
 // Else, or for other leaves, take_whole() is called when the leaf's grad is whole, after its hooks.
 //
 // What it throws ends backward; pieces taken before stay taken. Calls for one leaf come from the

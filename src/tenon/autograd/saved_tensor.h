@@ -7,7 +7,7 @@ namespace tenon::autograd {
 
 struct PackedTensor;
 
-// A tensor as it was when it was saved. Reading it checks that nobody changed it in place since.
+// A tensor as it was when it was saved. Reading it checks that it was not changed in place since.
 // A node's own result is kept without its place in the graph (the node would hold itself), and gets
 // it back when read.
 //

@@ -55,7 +55,7 @@ void BiasedLock::lock_slowly() {
   if (!shared_) {
     Bias& bias = *bias_.load(std::memory_order_relaxed);
     if (bias.is_callers()) return;
-    if (bias.owner() == nullptr) {  // nobody has taken it yet
+    if (bias.owner() == nullptr) {  // not taken yet
       shared_ = true;
       return try_to_own();
     }

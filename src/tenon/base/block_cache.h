@@ -99,7 +99,7 @@ class BlockCache {
     local_.count = 0;
     for (Node* node = batch->next; node != nullptr; node = node->next) ++local_.count;
     local_.current = batch->next;
-    if (local_.ended) {  // nobody will give a list back again: keep none
+    if (local_.ended) {  // no list will be given back again: keep none
       give_back(local_.current);
       local_.current = nullptr;
       local_.count = 0;

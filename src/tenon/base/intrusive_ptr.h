@@ -23,7 +23,7 @@ IntrusivePtr<T> make_intrusive(Args&&... args);
 //
 // Both counts live in one atomic word: strong in the low half, weak in the high half. While any
 // strong reference exists they hold one weak count together, so the object is deleted exactly when
-// the word reaches zero. The usual end (last strong reference, nobody holds a weak one) is seen by
+// the word reaches zero. The usual end (last strong reference, no weak one held) is seen by
 // one load and needs no second atomic operation. Counts up to 2^31 - 1; beyond that, TENON_DCHECK.
 class IntrusiveTarget {
  public:
@@ -56,7 +56,7 @@ class IntrusiveTarget {
   void retain_weak() const { counts_.fetch_add(kWeak, std::memory_order_relaxed); }
 
   void release() const {
-    // Unique: nobody else can reach the object, so nobody can change the word after this load.
+    // Unique: no other thread can reach the object, nor change the word after this load.
     if (counts_.load(std::memory_order_acquire) == kUnique) {
       counts_.store(0, std::memory_order_relaxed);
       delete this;
@@ -124,7 +124,7 @@ class IntrusivePtr {
     p.target_ = owned;
     return p;
   }
-  // A new reference to an object that somebody else keeps alive.
+  // A new reference to an object that other code keeps alive.
   static IntrusivePtr retain_copy(T* borrowed) {
     if (borrowed != nullptr) borrowed->IntrusiveTarget::retain();
     return reclaim(borrowed);

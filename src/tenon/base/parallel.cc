@@ -30,7 +30,7 @@ std::atomic<int>& thread_limit() {
   return limit;
 }
 
-// One loop in progress. Whoever is free takes the next piece.
+// One loop in progress. A thread that is free takes the next piece.
 struct Loop {
   std::int64_t begin = 0;
   std::int64_t end = 0;

@@ -147,7 +147,7 @@ class Backend {
   virtual void set_purpose(DriverPurpose) {}
 };
 
-// Makes a driver call of a destructor, which has nobody to tell: what the driver refuses to take
+// Makes a driver call of a destructor, which has no caller to tell: what the driver refuses to take
 // stays with it, and the rest still goes.
 template <typename Call>
 void ignore_refusal(Call&& call) {

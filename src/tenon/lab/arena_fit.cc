@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 
-// What a scope over chunks of this size does with the events. Nobody touches the memory.
+// What a scope over chunks of this size does with the events. The memory is not touched.
 ArenaFit try_chunks(std::span<const StepEvent> events, std::uint64_t alignment,
                     std::uint64_t chunk_bytes) {
   HostBackend backend;

@@ -31,7 +31,7 @@ Tensor bias_for(const Tensor& weight, Generator& generator) {
   return uniform_(empty({weight.size(0)}), -bound, bound, generator);
 }
 
-// Nobody but the caller can see the elements: no other tensor, node or checkpoint holds them. (A
+// Only the caller can see the elements: no other tensor, node or checkpoint holds them. (A
 // leaf is what a program made to keep.)
 bool is_seen_once(const Tensor& x) {
   return x.use_count() == 1 && x.storage().use_count() == 1 &&

@@ -90,7 +90,7 @@ class Function final : public Module {
 std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> function);
 
 // In place it overwrites an input that the caller alone holds; for inside a model, where another
-// layer has just made it. What somebody else holds too (a node that saved it, a checkpoint) it does
+// layer has just made it. What other code holds too (a node that saved it, a checkpoint) it does
 // not touch.
 std::shared_ptr<Module> relu(bool in_place = false);
 std::shared_ptr<Module> gelu();

@@ -29,7 +29,7 @@ struct NamedTensor {
 // (memory/tag.h), so that a profile can say which layer asked for what.
 //
 // Not copyable: parameters are shared handles. Threads: a module may be called from several threads
-// while nobody changes it; batch normalisation in training does change itself.
+// while it is not changed; batch normalisation in training does change itself.
 class Module {
  public:
   Module() = default;

@@ -90,7 +90,7 @@ class Optimizer {
 // Not for what needs all gradients at once or several backwards to a step: clipping by the norm of
 // all, accumulation. With retain_graph, a second backward refuses a parameter that has changed;
 // with retain_graph, create_graph, anomaly mode or hooks on a parameter, its gradient comes whole.
-// The optimiser must outlive it. Throws InvalidArgument where somebody takes the gradients already.
+// The optimiser must outlive it. Throws InvalidArgument where the gradients are taken already.
 class UpdatesInBackward {
  public:
   explicit UpdatesInBackward(Optimizer& optimizer);

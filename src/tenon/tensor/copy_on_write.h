@@ -7,7 +7,7 @@ namespace tenon {
 
 // A storage with the same bytes as `source`, without copying: both become copy-on-write, and the
 // first of them that is asked for mutable data copies; the last one left takes the bytes over as
-// they are. The clone has a version counter of its own. Lazy bytes that nobody has touched are not
+// they are. The clone has a version counter of its own. Lazy bytes that were not touched are not
 // brought: the clone is lazy, too. O(1).
 //
 // Pointers that were handed out by `source` before stay valid, but writing through them would
@@ -16,7 +16,7 @@ IntrusivePtr<StorageImpl> copy_on_write_clone(StorageImpl& source);
 
 namespace detail {
 
-// Makes shared bytes the pointer's own: takes them over if nobody else holds them, else copies
+// Makes shared bytes the pointer's own: takes them over if no other clone holds them, else copies
 // into memory from `allocator`. Requires: `data` is one that copy_on_write_clone made.
 void own_bytes(DataPtr& data, std::size_t size_bytes, Allocator& allocator);
 

@@ -62,7 +62,7 @@ Tensor tensor(std::initializer_list<T> values) {
   return tensor<T>(values, {static_cast<std::int64_t>(values.size())});
 }
 
-// Over memory that somebody else owns; the DataPtr's deleter runs with the last reference.
+// Over memory that other code owns; the DataPtr's deleter runs with the last reference.
 // Strides in elements. Throws InvalidArgument where the geometry reaches beyond `size_bytes`.
 Tensor from_blob(DataPtr data, std::size_t size_bytes, IntList sizes, IntList strides, DType dtype);
 // Borrowed and contiguous: it must outlive the tensor and its views.

@@ -165,7 +165,7 @@ void walk_choice(const Tensor& dense, const Tensor& view, const Applied& applied
   std::vector<Tensor> indices;
   for (std::size_t i = 0; i < choice.chosen; ++i)
     indices.push_back(applied.tensors[static_cast<std::size_t>(choice.order[i])]);
-  const Tensor ordered = view.detach().permute(choice.order);  // nobody is to hear of it
+  const Tensor ordered = view.detach().permute(choice.order);  // not recorded
   const std::vector<std::int64_t> offsets =
       detail::chosen_offsets(ordered, indices, choice.index_sizes);
   const auto item = static_cast<std::int64_t>(view.item_size());

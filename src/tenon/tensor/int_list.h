@@ -18,7 +18,7 @@ inline constexpr std::size_t kMaxDims = 64;
 // Owns a list of integers, without the heap up to six.
 using DimVector = InlineVector<std::int64_t, 6>;
 
-// A view of somebody's integers, for parameters: takes {2, 3}, vectors, arrays and spans. A braced
+// A view of integers, for parameters: takes {2, 3}, vectors, arrays and spans. A braced
 // list lives until the end of the full expression, so do not keep an IntList.
 class IntList {
  public:

@@ -17,7 +17,7 @@ namespace tenon {
 // (Note [Version counter sharing] in version.h).
 //
 // The bytes may be *lazy* (they come from the allocator at the first access; until then the storage
-// costs 72 bytes) or *copy-on-write* (shared with clones until somebody asks for mutable data;
+// costs 72 bytes) or *copy-on-write* (shared with clones until mutable data are asked for;
 // copy_on_write.h). Both are invisible but for `has_bytes` and `is_copy_on_write`.
 //
 // A sparse tensor's storage is *without memory*: asking for data throws.

@@ -84,7 +84,7 @@ class TensorImpl : public IntrusiveTarget {
   bool allow_tensor_metadata_change() const { return (flags_ & kFixedMetadata) == 0; }
   void set_allow_tensor_metadata_change(bool allow) { set_flag(kFixedMetadata, !allow); }
 
-  // For the shaping of a view that nobody else sees yet: the caller keeps the geometry within the
+  // For the shaping of a view that is not shared yet: the caller keeps the geometry within the
   // storage and says how many elements there are.
   SizesAndStrides& shape_unchecked() { return shape_; }
   void finish_view(std::int64_t numel, std::int64_t offset) {

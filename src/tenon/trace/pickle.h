@@ -60,7 +60,7 @@ class PickleValue {
 
 class PickleDocument;
 
-// Takes the items of long lists as they are read, so that nobody need hold them all. The lists are
+// Takes the items of long lists as they are read, so that they need not all be held. The lists are
 // those at root[key] and at root[key][index]. An item is handed over when it is appended to its
 // list, complete; the list in the document stays empty. Containers of an item are gone when item()
 // returns, but for those that the file refers to again.

@@ -32,7 +32,7 @@ struct Site {
 
 // Interns texts, frames, stacks (frames, innermost first) and sites. Number 0 of each is the empty
 // one. A million events with a few hundred places to come from cost four bytes each and the table
-// a few kilobytes. Adding is O(length), reading O(1). Not thread-safe while somebody adds.
+// a few kilobytes. Adding is O(length), reading O(1). Not thread-safe while texts are added.
 // Numbers stay what they are for as long as the table lives.
 class SiteTable {
  public:

@@ -27,7 +27,7 @@ std::int64_t row_grain(std::int64_t length) {
 // Elements with a bit each that one thread takes at a time: whole bytes, whole vectors.
 constexpr std::int64_t kBitGrain = 65536;
 
-// The elements are seen by nobody else, and lie as `like`'s do when it is contiguous.
+// The elements are seen by no other tensor, and lie as `like`'s do when it is contiguous.
 bool can_overwrite(const Tensor& t) { return is_exclusive(t) && t.is_contiguous(); }
 
 }  // namespace

@@ -17,7 +17,7 @@ bool conv_weight(const Tensor& gradient, const Tensor& a, IntList sizes,
 
 // Of relu. Which elements pass a gradient on (those that are not <= 0), in bits; undefined for few,
 // where the result itself may as well be kept. where_passing: the gradient there, else 0; into
-// `gradient` itself where nobody else sees it. stopped_by: the other elements, as a mask.
+// `gradient` itself where no other tensor sees it. stopped_by: the other elements, as a mask.
 Tensor passing_bits(const Tensor& result);
 Tensor where_passing(const Tensor& gradient, const Tensor& bits);
 Tensor stopped_by(const Tensor& bits, IntList sizes);
@@ -33,7 +33,7 @@ Tensor max_pool_places(const Tensor& choices, IntList sizes, const ops::PoolOpti
 // Of softmax along the last dimension, from its result.
 Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim);
 
-// Of gelu by tanh; into `gradient` itself where nobody else sees it.
+// Of gelu by tanh; into `gradient` itself where no other tensor sees it.
 Tensor gelu_tanh(const Tensor& gradient, const Tensor& a);
 
 }  // namespace tenon::autograd::direct

@@ -40,7 +40,7 @@ class InputShape {
 // Elements of a tensor whose places overlap: each place gets the sum of what was written to it.
 void add_overlapping(const Tensor& places, const Tensor& values);
 
-// True where nobody else can see the tensor's elements: they may be overwritten.
+// True where no other tensor can see the elements: they may be overwritten.
 inline bool is_exclusive(const Tensor& t) {
   return t.use_count() == 1 && t.storage().use_count() == 1 &&
          !t.storage().impl()->is_copy_on_write() && t.impl()->autograd_meta() == nullptr &&

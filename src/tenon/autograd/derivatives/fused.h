@@ -18,7 +18,7 @@ void fused_block(void* out, const void* const* in, std::int64_t count, const dou
 }
 }  // namespace detail
 
-// F::fused(g, v, number, number) for each element; into g itself where nobody else sees it.
+// F::fused(g, v, number, number) for each element; into g itself where no other tensor sees it.
 template <typename F>
 Tensor fused_derivative(Tensor& gradient, const Tensor& value, const double* numbers = nullptr) {
   const DType compute = ops::compute_dtype(value.dtype());

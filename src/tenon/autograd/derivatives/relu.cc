@@ -16,7 +16,7 @@ struct Passed {
 };
 
 // Keeps one bit for an element, where its results are dense f32 and many: so the result goes as
-// soon as nobody else needs it, and may be changed in place. Else it keeps the result.
+// soon as no other node needs it, and may be changed in place. Else it keeps the result.
 class ReluNode final : public NodeOf<1> {
  public:
   static constexpr bool kSavesInputs = false;

@@ -45,7 +45,7 @@ class CudaBackend final : public Backend {
   cu::Context context() const { return context_; }
 
   // --- What CUDA has beyond the contract.
-  // No more device memory than this for segments and pages together, whoever asks; memory() shows
+  // No more device memory than this for segments and pages of all allocators; memory() shows
   // such a device. 0: what the device has. What is held beyond a new limit stays.
   void set_limit(std::uint64_t bytes);
   std::uint64_t held_bytes() const;

@@ -7,7 +7,7 @@
 
 namespace tenon {
 
-// For tests of memory: whoever reuses a block too early spoils a stamp. Both kernels touch every
+// For tests of memory: reuse of a block too early spoils a stamp. Both kernels touch every
 // `stride`-th word of 8 bytes, and what they find wrong is counted on the device.
 // Thread-safe. Throws CudaError. Requires: the backend outlives it.
 class StampKernels {

@@ -64,7 +64,7 @@ class OrderChecker {
     friend bool operator==(const Access&, const Access&) = default;
   };
   // The history of bytes [key, end). At most two accesses per stream matter: the last one, and
-  // the last one for another owner; whoever is ordered after those is ordered after all.
+  // the last one for another owner; work that is ordered after those is ordered after all.
   struct Piece {
     std::uint64_t end;
     std::vector<Access> accesses;

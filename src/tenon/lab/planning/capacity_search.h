@@ -96,7 +96,7 @@ class CapacitySearch {
   // Scratch of can_hold.
   std::vector<Units> tops_;    // by section: lowest top of anything that may come next
   std::vector<Units> starts_;  // by section: lowest offset at which anything can begin
-  Units highest_start_ = 0;    // whoever begins here or above leaves room for another beneath it
+  Units highest_start_ = 0;    // a buffer from here on leaves room for another beneath it
 };
 
 }  // namespace tenon

@@ -163,7 +163,7 @@ std::vector<double> contention_of(const std::vector<PlanRequest>& requests) {
 
 double life(const PlanRequest& r) { return static_cast<double>(r.end - r.begin); }
 
-// First whoever lives in the fullest times, in steps of `grain`; 1 or more: all alike. Then by key.
+// First the buffers of the fullest times, in steps of `grain`; 1 or more: all alike. Then by key.
 struct ContendedOrder {
   double grain;
   double (*key)(const PlanRequest&);
@@ -236,7 +236,7 @@ class Packer {
     }
   }
 
-  // Whoever ended highest came too late: it goes to the front, and the rest follows as before.
+  // What ended highest came too late: it goes to the front, and the rest follows as before.
   void promote_highest() {
     if (done()) return;
     Order order = ordered_by(requests_, large_, by_size);

@@ -336,7 +336,7 @@ class ViewMaker {
                  {"live_at_reserved_peak_bytes", figures.live_at_peak_bytes},
                  {"fragmentation", figures.fragmentation()},
                  {"driver_calls", figures.ledger.memory_calls()},
-                 {"driver_stall_us", nullptr},  // nobody timed what was recorded
+                 {"driver_stall_us", nullptr},  // not timed in a recording
                  {"moving_stall_us", nullptr},
                  {"recorded", view.policy == "recorded"},
                  {"out_of_memory", figures.out_of_memory.has_value()}};

@@ -6,7 +6,7 @@
 
 namespace tenon {
 
-// The tensor as a structure that owns a reference to its storage: whoever gets it calls the deleter
+// The tensor as a structure that owns a reference to its storage: the consumer calls the deleter
 // once. Bytes that are shared copy-on-write are made the tensor's own first, since the consumer may
 // write. Throws InvalidArgument for devices that DLPack does not know, for sparse layouts, and
 // for tensors that require a gradient (detach them).
