@@ -3,29 +3,57 @@
 # only those that tests/house allows.
 set(TENON_SOURCE_DIR ${PROJECT_SOURCE_DIR}/src/tenon)
 
+# tenon_add_objects(TARGET SOURCES...): compiled position-independent, for a static and a shared
+# library.
+function(tenon_add_objects target)
+  add_library(${target} OBJECT ${ARGN})
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  # Nobody may replace a library's functions from outside, so calls among them stay as direct as in
+  # a program.
+  target_compile_options(${target} PRIVATE -fno-semantic-interposition)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(${target} PRIVATE tenon_options)
+  # What most sources include: read once.
+  target_precompile_headers(${target} PRIVATE <algorithm> <atomic> <cstdint> <memory>
+                            <mutex> <optional> <string> <vector> <fmt/format.h>)
+endfunction()
+
 # tenon_add_library(NAME LAYERS... ): objects of those layers, tenon_NAME from them, and with
 # TENON_SHARED tenon_NAME_shared. tenon_use_libraries says what they are linked with.
+#
+# tenon_NAME_small names groups of sources, and tenon_NAME_small_GROUP their files: what a program
+# runs seldom, or waits for in a driver or the system. It is compiled for size, a group at a time.
 function(tenon_add_library name)
   set(sources "")
   foreach(layer IN LISTS ARGN)
     file(GLOB_RECURSE layer_sources CONFIGURE_DEPENDS ${TENON_SOURCE_DIR}/${layer}/*.cc)
     list(APPEND sources ${layer_sources})
   endforeach()
-  add_library(tenon_${name}_objects OBJECT ${sources})
-  set_target_properties(tenon_${name}_objects PROPERTIES POSITION_INDEPENDENT_CODE ON)
-  # Nobody may replace a library's functions from outside, so calls among them stay as direct as in
-  # a program.
-  target_compile_options(tenon_${name}_objects PRIVATE -fno-semantic-interposition)
-  target_link_libraries(tenon_${name}_objects PRIVATE tenon_options)
-  # What most sources include: read once.
-  target_precompile_headers(tenon_${name}_objects PRIVATE <algorithm> <atomic> <cstdint> <memory>
-                            <mutex> <optional> <string> <vector> <fmt/format.h>)
+  set(small "")
+  foreach(group IN LISTS tenon_${name}_small)
+    list(TRANSFORM tenon_${name}_small_${group} PREPEND ${TENON_SOURCE_DIR}/)
+    list(TRANSFORM tenon_${name}_small_${group} APPEND .cc)
+    set_source_files_properties(${tenon_${name}_small_${group}} PROPERTIES UNITY_GROUP ${group})
+    list(APPEND small ${tenon_${name}_small_${group}})
+  endforeach()
+  list(REMOVE_ITEM sources ${small})
+  set(objects tenon_${name}_objects)
+  tenon_add_objects(tenon_${name}_objects ${sources})
+  if(small)
+    list(APPEND objects tenon_${name}_small_objects)
+    tenon_add_objects(tenon_${name}_small_objects ${small})
+    target_compile_options(tenon_${name}_small_objects PRIVATE $<$<CONFIG:Release>:-Os>)
+    set_target_properties(tenon_${name}_small_objects PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  endif()
+  set(tenon_${name}_object_targets ${objects} PARENT_SCOPE)
+  list(TRANSFORM objects REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>")
 
-  add_library(tenon_${name} STATIC $<TARGET_OBJECTS:tenon_${name}_objects>)
+  add_library(tenon_${name} STATIC ${objects})
   add_library(tenon::${name} ALIAS tenon_${name})
   set_target_properties(tenon_${name} PROPERTIES EXPORT_NAME ${name})
   if(TENON_SHARED)
-    add_library(tenon_${name}_shared SHARED $<TARGET_OBJECTS:tenon_${name}_objects>)
+    add_library(tenon_${name}_shared SHARED ${objects})
     add_library(tenon::${name}_shared ALIAS tenon_${name}_shared)
     set_target_properties(tenon_${name}_shared PROPERTIES
       OUTPUT_NAME tenon_${name} EXPORT_NAME ${name}_shared
@@ -47,8 +75,9 @@ endfunction()
 function(tenon_use_libraries name)
   cmake_parse_arguments(use "" "" "TENON;PUBLIC;PRIVATE" ${ARGN})
   set(include $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include>)
-  target_include_directories(tenon_${name}_objects PUBLIC ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(tenon_${name}_objects PUBLIC ${use_PUBLIC} PRIVATE ${use_PRIVATE})
+  foreach(objects IN LISTS tenon_${name}_object_targets)
+    target_link_libraries(${objects} PRIVATE ${use_PUBLIC} ${use_PRIVATE})
+  endforeach()
   set(kinds "")
   if(TENON_SHARED)
     set(kinds _shared)
@@ -63,11 +92,26 @@ function(tenon_use_libraries name)
   endforeach()
 endfunction()
 
+set(tenon_memory_small base device cuda guards names)
+set(tenon_memory_small_base base/byte_size base/error base/file_writer base/printable base/read_limit
+    base/write_target)
+set(tenon_memory_small_device device/backend device/device device/devices device/driver_ledger
+    device/host/machine_memory device/sim/cost_model)
+set(tenon_memory_small_cuda device/cuda/cuda_backend device/cuda/cuda_driver device/cuda/cuda_sharing
+    device/cuda/cuda_streams device/cuda/stamp_kernels memory/cuda/cuda_allocator)
+set(tenon_memory_small_guards memory/adaptors/call_stack memory/adaptors/code_place
+    memory/adaptors/failure_adaptor memory/adaptors/guard_adaptor memory/adaptors/guard_report
+    memory/adaptors/logging_adaptor memory/adaptors/tracking_adaptor memory/adaptors/zones
+    memory/page_guard/page_guard_allocator)
+set(tenon_memory_small_names memory/caching/settings memory/places/places memory/policies
+    memory/registry memory/stats)
 tenon_add_library(memory base device heap memory)
 tenon_use_libraries(memory PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS}
                     PRIVATE $<$<BOOL:${TENON_HAS_LIBBACKTRACE}>:backtrace>)
-set_source_files_properties(${TENON_SOURCE_DIR}/memory/adaptors/code_place.cc PROPERTIES
-  COMPILE_DEFINITIONS TENON_HAS_LIBBACKTRACE=$<BOOL:${TENON_HAS_LIBBACKTRACE}>)
+target_compile_definitions(tenon_memory_small_objects PRIVATE
+  TENON_HAS_LIBBACKTRACE=$<BOOL:${TENON_HAS_LIBBACKTRACE}>)
+set_target_properties(tenon_memory_objects tenon_memory_small_objects PROPERTIES
+  VISIBILITY_INLINES_HIDDEN ON)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Two counters side by side, updated as one vector here and one by one there: a processor cannot
   # forward two small stores to one large load, and waits for the cache.

@@ -32,13 +32,13 @@ constexpr Number kNumbers[] = {{"num_alloc_retries", &AllocatorStats::num_alloc_
 }  // namespace
 
 std::vector<std::pair<std::string, std::int64_t>> AllocatorStats::named() const {
-  constexpr std::array<const char*, 3> kPools = {"all", "small_pool", "large_pool"};
+  constexpr std::array<const char*, 3> kPoolNames = {"all", "small_pool", "large_pool"};
 
   std::vector<std::pair<std::string, std::int64_t>> out;
   for (const Family& family : kFamilies)
-    for (std::size_t p = 0; p < kPools.size(); ++p) {
+    for (std::size_t p = 0; p < kPoolNames.size(); ++p) {
       const Stat& stat = (this->*family.pools)[p];
-      const std::string prefix = fmt::format("{}.{}.", family.name, kPools[p]);
+      const std::string prefix = fmt::format("{}.{}.", family.name, kPoolNames[p]);
       out.emplace_back(prefix + "current", stat.current);
       out.emplace_back(prefix + "peak", stat.peak);
       out.emplace_back(prefix + "allocated", stat.allocated);
