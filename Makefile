@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-python wheel bench-python test-install package test-package test-aarch64 test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-python test-pytorch wheel bench-python test-install package test-package test-aarch64 test-viewer demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12 for another interpreter)"
 	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"
+	@echo "make test-pytorch  tenon_torch against PyTorch's CUDA builds and viewers, without a GPU (fetches 1.5 GB)"
 	@echo "make bench-python  the Python package's figures (after make test-python)"
 	@echo "make benchmarks  build the programs in build/bench that make bench and stress run"
 	@echo "make bench   set up, build, and print the figures of the README"
@@ -61,6 +62,9 @@ wheel: setup
 test-python: setup
 	@scripts/setup.sh packages-python.txt
 	@scripts/test_python.sh
+
+test-pytorch: build
+	@scripts/test_pytorch.sh $(BUILD)
 
 bench-python:
 	@scripts/bench_python.sh

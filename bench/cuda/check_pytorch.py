@@ -221,6 +221,159 @@ def memory_pools():
     assert tenon.stats()["private_pools"] == 0, tenon.stats()
 
 
+def replay_then_delete():
+    """A graph that still runs when it and its output go."""
+    torch, tenon = plug_in()
+    x = torch.ones(8 * MIB, device="cuda")
+    for _ in range(5):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = x
+            for _ in range(50):
+                y = y + 1
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(20):
+                graph.replay()
+            total = y.sum()
+        del graph, y  # without a wait
+        gc.collect()
+        other = torch.full((64 * MIB,), 3.0, device="cuda")
+        side.synchronize()
+        assert total.item() == 51 * 8 * MIB
+        assert other.min().item() == 3
+        del other
+    torch.cuda.synchronize()
+    assert tenon.stats()["private_pools"] == 0
+
+
+def delete_while_capturing():
+    """One graph goes while another is captured, on a stream from which nothing was asked yet."""
+    torch, _ = plug_in()
+    x = torch.ones(1000, device="cuda")
+    first = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(first):
+        y = x + 1
+    first.replay()
+    second = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(second, capture_error_mode="relaxed"):
+        del first, y
+        gc.collect()
+        z = x + 2
+    second.replay()
+    assert z[0].item() == 3
+
+
+def destroyed_stream():
+    """An ExternalStream whose owner destroys it; its work goes on, its handle may come again."""
+    import ctypes
+    torch, tenon = plug_in(limit="1GiB")
+    torch.ones(1, device="cuda")
+    driver = ctypes.CDLL(os.environ.get("TENON_CUDA_DRIVER") or "libcuda.so.1")
+    for i in range(30):
+        handle = ctypes.c_void_p()
+        assert driver.cuStreamCreate(ctypes.byref(handle), 1) == 0
+        external = torch.cuda.ExternalStream(handle.value)
+        lent = torch.zeros(4 * MIB, device="cuda")
+        with torch.cuda.stream(external):
+            x = torch.full((64 * MIB,), float(i), device="cuda")
+            torch.cuda._sleep(20_000_000)
+            x.add_(1)
+            lent.add_(1)
+        lent.record_stream(external)
+        if i % 2:
+            del lent
+        assert driver.cuStreamDestroy_v2(handle) == 0
+        del x, external
+        y = torch.full((200 * MIB,), -1.0, device="cuda")  # needs its pages
+        assert y[::65536].max().item() == -1 and y[-1].item() == -1
+        del y
+        lent = None
+    torch.cuda.empty_cache()
+    assert tenon.stats()["num_ooms"] == 0
+
+
+def record_stream_across_devices():
+    torch, _ = plug_in()
+    if torch.cuda.device_count() < 2:
+        skip("there is one GPU")
+    torch.ones(1, device="cuda:1")
+    other = torch.cuda.Stream("cuda:1")
+    for stream in (other, torch.cuda.default_stream("cuda:1")):
+        for i in range(30):
+            x = torch.full((4 * MIB,), float(i), device="cuda:0")
+            torch.cuda.synchronize("cuda:0")
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(2_000_000)
+                y = x.to("cuda:1", non_blocking=True)
+            x.record_stream(stream)
+            del x
+            torch.full((4 * MIB,), -1.0, device="cuda:0")
+            stream.synchronize()
+            assert y[0].item() == i and y[-1].item() == i
+
+
+def visible_devices_set_late():
+    """As a script does that reads its device from the command line, after enable()."""
+    import tenon_torch
+    import torch
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible.split(",") if visible else ["0", "1"]
+    tenon_torch.enable()
+    os.environ["CUDA_VISIBLE_DEVICES"] = devices[-1] if visible else "0"
+    assert torch.cuda.device_count() == 1
+    torch.ones(1000, device="cuda").sum().item()
+    assert tenon_torch.stats(0)["allocation.all.allocated"] > 0
+    raises(RuntimeError, "no cuda:1", lambda: tenon_torch.stats(1))
+
+
+def accelerator():
+    torch, tenon = plug_in()
+    if not hasattr(torch, "accelerator") or not hasattr(torch.accelerator, "memory_stats"):
+        skip("this PyTorch has no torch.accelerator.memory_stats")
+    x = torch.empty(5 * MIB, dtype=torch.uint8, device="cuda")
+    assert torch.accelerator.memory_allocated() == tenon.memory_allocated() >= 5 * MIB
+    assert torch.accelerator.memory_stats()["allocation.all.current"] >= 1
+    torch.accelerator.reset_peak_memory_stats()
+    held = tenon.memory_reserved()
+    del x
+    torch.accelerator.empty_cache()
+    assert tenon.memory_reserved() < held
+
+
+def shareable_pools():
+    torch, _ = plug_in(shareable_pools=True)
+    import ctypes
+    torch.ones(1, device="cuda")
+    driver = ctypes.CDLL(os.environ.get("TENON_CUDA_DRIVER") or "libcuda.so.1")
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        x = torch.ones(3 * MIB, device="cuda")
+    outside = torch.ones(3 * MIB, device="cuda")
+    handle = ctypes.create_string_buffer(64)
+    assert driver.cuIpcGetMemHandle(handle, ctypes.c_ulonglong(x.data_ptr())) == 0
+    assert driver.cuIpcGetMemHandle(handle, ctypes.c_ulonglong(outside.data_ptr())) != 0
+
+
+def nccl():
+    """Collectives over Tenon's memory, and the registration that is refused in one line."""
+    torch, _ = plug_in()
+    import torch.distributed as dist
+    if not dist.is_available() or not dist.is_nccl_available():
+        skip("there is no NCCL")
+    with tempfile.TemporaryDirectory() as folder:
+        dist.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1,
+                                device_id=torch.device("cuda:0"))
+        x = torch.ones(8 * MIB, device="cuda")
+        dist.all_reduce(x)
+        assert x.sum().item() == 8 * MIB
+        backend = dist.group.WORLD._get_backend(torch.device("cuda"))
+        if hasattr(backend, "register_mem_pool"):
+            pool = torch.cuda.MemPool()
+            raises(RuntimeError, "NCCL cannot register", lambda: backend.register_mem_pool(pool))
+        dist.destroy_process_group()
+
+
 def benchmark_flag():
     import warnings
     torch, _ = plug_in()
@@ -288,10 +441,24 @@ def left_at_exit():
     assert done.returncode == 0 and "tenon" not in done.stderr, (done.returncode, done.stderr)
 
 
+def skip(why):
+    print(f"check_pytorch: skipped: {why}")
+    sys.exit(77)
+
+
 CASES = {case.__name__: case for case in (
     first_tensor, products, backward, out_of_memory, statistics, other_streams, threads, pressure,
-    graphs, memory_pools, snapshots, benchmark_flag, dlpack, same_numbers, forked_child,
-    late_enable, left_at_exit)}
+    graphs, replay_then_delete, delete_while_capturing, memory_pools, shareable_pools,
+    destroyed_stream, record_stream_across_devices, accelerator, nccl, snapshots,
+    benchmark_flag, dlpack, same_numbers, forked_child,
+    late_enable, left_at_exit, visible_devices_set_late)}
+
+
+def has_device():
+    """In another process: it reads CUDA_VISIBLE_DEVICES, which a case may still want to set."""
+    import subprocess
+    program = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 1)"
+    return subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def main():
@@ -301,8 +468,7 @@ def main():
     if len(sys.argv) != 2 or sys.argv[1] not in CASES:
         print(f"usage: check_pytorch.py CASE, one of: {', '.join(CASES)}", file=sys.stderr)
         return 2
-    import torch
-    if not torch.cuda.is_available():
+    if not has_device():
         print("check_pytorch: skipped: torch finds no CUDA device")
         return 77
     CASES[sys.argv[1]]()

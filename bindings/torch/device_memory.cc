@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "pytorch_streams.h"
 #include "tenon/base/byte_size.h"
 
 namespace tenon::torch {
@@ -63,34 +64,49 @@ DeviceMemory::DeviceMemory(CudaBackend& backend, const Settings& settings)
   if (settings.limit_bytes != 0) backend_.set_limit(settings.limit_bytes);
 }
 
-// PyTorch asks with the same few streams again and again.
+// PyTorch asks with the same few streams again and again. Requires: the stream is in hand.
 Stream DeviceMemory::number_of(cu::Stream stream) {
-  struct Last {
+  struct Last {  // one that lasts: Note [Borrowed streams]
     const CudaBackend* backend = nullptr;
     cu::Stream handle = nullptr;
     Stream number;
   };
   thread_local Last last;
-  if (last.backend != &backend_ || last.handle != stream)
-    last = {&backend_, stream, backend_.adopt_stream(stream)};
+  if (last.backend == &backend_ && last.handle == stream) return last.number;
+  if (!lasts(stream, backend_.device().index)) return backend_.borrow_stream(stream);
+  last = {&backend_, stream, backend_.adopt_stream(stream)};
   return last.number;
 }
 
 void* DeviceMemory::allocate(std::uint64_t size_bytes, cu::Stream stream) {
   if (size_bytes == 0) return nullptr;
   backend_.driver().require_same_process();  // what is cached here is the parent's
+  const StreamInHand named(stream);
   const Stream on = number_of(stream);
+  if (foreign_uses_.any_waiting()) [[unlikely]] foreign_uses_.give_back(false);
   std::shared_ptr<Pool> pool;
   if (open_pools_.load(std::memory_order_acquire) != 0) [[unlikely]] pool = pool_for(stream);
   DeviceAllocator& from = pool == nullptr ? *allocator_ : *pool->memory;
-  DataPtr block = allocate_from(from, size_bytes, on);
+  DataPtr block = allocate_or_wait(from, size_bytes, on);
   if (pool != nullptr) ++pool->blocks;
   void* const data = block.get();
   const std::lock_guard lock(held_lock_);
   held_.insert(data, slab_.create(Held{data, block.get_context(), block.get_deleter(),
-                                       pool.get()}));
+                                       pool.get(), false}));
   static_cast<void>(block.release_context());
   return data;
+}
+
+// Where memory is short, what other devices still use is waited for.
+DataPtr DeviceMemory::allocate_or_wait(DeviceAllocator& allocator, std::uint64_t size_bytes,
+                                       Stream stream) {
+  try {
+    return allocate_from(allocator, size_bytes, stream);
+  } catch (const OutOfMemory&) {
+    if (!foreign_uses_.any_waiting()) throw;
+  }
+  foreign_uses_.give_back(true);
+  return allocate_from(allocator, size_bytes, stream);
 }
 
 // While another stream captures a graph, memory that may still be in use cannot be waited for: the
@@ -124,12 +140,20 @@ bool DeviceMemory::free(void* data) {
     held = *found;
     slab_.destroy(found);
   }
-  held.deleter(held.context != nullptr ? held.context : held.data);
-  if (held.pool != nullptr && --held.pool->blocks == 0) drop_if_over(held.pool);
+  if (held.has_foreign_uses)
+    foreign_uses_.free(data, [this, held] { give_back(held); });
+  else
+    give_back(held);
   return true;
 }
 
-bool DeviceMemory::record_stream(void* data, cu::Stream stream) {
+void DeviceMemory::give_back(const Held& held) {
+  held.deleter(held.context != nullptr ? held.context : held.data);
+  if (held.pool != nullptr && --held.pool->blocks == 0) drop_if_over(held.pool);
+}
+
+bool DeviceMemory::record_stream(void* data, cu::Stream stream,
+                                 const std::vector<DeviceMemory*>& all_devices) {
   if (data == nullptr) return true;
   Held held;
   {
@@ -137,6 +161,15 @@ bool DeviceMemory::record_stream(void* data, cu::Stream stream) {
     const Held* found = held_.find(data);
     if (found == nullptr) return false;
     held = *found;
+  }
+  const StreamInHand named(stream);
+  if (stream == nullptr) {
+    for (DeviceMemory* other : all_devices)
+      if (other != this) note_foreign_use(data, other->backend_, stream);
+  } else if (const int index = backend_.device_of_stream(stream);
+             index != backend_.device().index) {
+    note_foreign_use(data, cuda_backend(index), stream);
+    return true;
   }
   DataPtr block(held.data, held.context, held.deleter, backend_.device());
   struct Lend {  // the block stays PyTorch's, whatever is thrown
@@ -147,6 +180,15 @@ bool DeviceMemory::record_stream(void* data, cu::Stream stream) {
       held.pool == nullptr ? *allocator_ : static_cast<DeviceAllocator&>(*held.pool->memory);
   owner.record_stream(block, number_of(stream));
   return true;
+}
+
+// Requires: the stream is in hand.
+void DeviceMemory::note_foreign_use(void* data, CudaBackend& other, cu::Stream stream) {
+  const Stream number = lasts(stream, other.device().index) ? other.adopt_stream(stream)
+                                                            : other.borrow_stream(stream);
+  foreign_uses_.record(data, other, number);
+  const std::lock_guard lock(held_lock_);
+  if (Held* held = held_.find(data)) held->has_foreign_uses = true;
 }
 
 void* DeviceMemory::base_of(void* data, std::size_t* size_bytes) const {
@@ -161,15 +203,14 @@ void* DeviceMemory::base_of(void* data, std::size_t* size_bytes) const {
 }
 
 void DeviceMemory::empty_cache() {
+  if (foreign_uses_.any_waiting()) foreign_uses_.give_back(true);
   for (DeviceAllocator* allocator : allocators()) {
     if (open_pools_.load(std::memory_order_acquire) == 0)
       allocator->empty_cache();
     else
       ignore_refusal([&] { allocator->empty_cache(); });
   }
-  // Pools that were over when the device would not let them go.
-  const std::lock_guard lock(pools_mutex_);
-  for (const auto& pool : std::list<std::shared_ptr<Pool>>(pools_)) drop_if_over(pool.get());
+  drop_pools_that_are_over();  // when the device would not let them go
 }
 
 void DeviceMemory::set_fraction(double fraction) {
@@ -211,7 +252,8 @@ std::shared_ptr<DeviceMemory::Pool> DeviceMemory::use_pool(PoolId id) {
     pool = std::make_shared<Pool>();
     pool->id = id;
     pool->memory = std::make_unique<PrivatePool>(
-        backend_, [this] { ignore_refusal([this] { allocator_->empty_cache(); }); });
+        backend_, [this] { ignore_refusal([this] { allocator_->empty_cache(); }); },
+        settings_.shareable_pools ? PrivatePool::Made::kOfSegments : PrivatePool::Made::kOfPages);
     watch(*pool->memory);
     pools_.push_front(pool);
   } else if (pool->users == 0) {
@@ -233,6 +275,7 @@ void DeviceMemory::begin_pool(PoolId id, StreamFilter filter) {
   const auto pool = use_pool(id);
   pool->filter = std::move(filter);
   ++open_pools_;
+  backend_.expect_captures(+1);
   pools_.remove(pool);
   pools_.push_front(pool);
 }
@@ -243,7 +286,8 @@ void DeviceMemory::end_pool(PoolId id) {
   if (pool == nullptr || !pool->filter)
     throw InvalidArgument(fmt::format("pool ({}, {}) is not open", id.first, id.second));
   pool->filter = nullptr;
-  --open_pools_;
+  backend_.expect_captures(-1);
+  if (--open_pools_ == 0) drop_pools_that_are_over();
 }
 
 void DeviceMemory::release_pool(PoolId id) {
@@ -252,8 +296,22 @@ void DeviceMemory::release_pool(PoolId id) {
   if (pool == nullptr || pool->users == 0)
     throw InvalidArgument(fmt::format("pool ({}, {}) is not in use", id.first, id.second));
   if (--pool->users > 0) return;
-  pool->memory->allow_release();
+  ignore_refusal([&] { pool->memory->allow_release(); });
   drop_if_over(pool.get());
+}
+
+int DeviceMemory::pool_users(PoolId id) const {
+  const std::lock_guard lock(pools_mutex_);
+  const auto pool = find_pool(id);
+  return pool == nullptr ? 0 : pool->users;
+}
+
+void DeviceMemory::drop_pools_that_are_over() {
+  const std::lock_guard lock(pools_mutex_);
+  for (const auto& pool : std::list<std::shared_ptr<Pool>>(pools_)) {
+    if (pool->users == 0) ignore_refusal([&] { pool->memory->empty_cache(); });
+    drop_if_over(pool.get());
+  }
 }
 
 // A released pool ends with its last block; if the device is busy with a capture just then, later.
@@ -374,7 +432,13 @@ void DeviceMemory::unwatch(DeviceAllocator& allocator) {
 void DeviceMemory::log_events(std::size_t max_entries) {
   const std::lock_guard lock(pools_mutex_);
   for (DeviceAllocator* allocator : allocators()) unwatch(*allocator);
-  log_ = max_entries == 0 ? nullptr : std::make_unique<EventLog>(max_entries);
+  log_.reset();
+  const std::string policy = allocator_->name();
+  const bool of_pages = policy == "stitched" || policy == "expandable";
+  if (max_entries != 0)
+    log_ = std::make_unique<EventLog>(
+        max_entries, of_pages ? EventLog::Memory::kOfPages : EventLog::Memory::kOfSegments,
+        [this] { return backend_.memory().free_bytes; });
   for (DeviceAllocator* allocator : allocators()) watch(*allocator);
 }
 

@@ -14,6 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "event_log.h"
+#include "foreign_uses.h"
 #include "tenon/base/pointer_map.h"
 #include "tenon/base/slab.h"
 #include "tenon/base/spin_lock.h"
@@ -27,6 +28,7 @@ namespace tenon::torch {
 struct Settings {
   std::string policy = "stitched";
   std::string conf;                // PyTorch's allocator settings
+  bool shareable_pools = false;    // private pools can be exported by cudaIpcGetMemHandle
   std::uint64_t limit_bytes = 0;   // of each device; 0: none
 };
 
@@ -46,13 +48,16 @@ class DeviceMemory {
   void* allocate(std::uint64_t size_bytes, cu::Stream stream);
   // False: nothing is held there. Requires: no forked child, where a lock may be held for ever.
   bool free(void* data);
-  // False: nothing is held there.
-  bool record_stream(void* data, cu::Stream stream);
+  // False: nothing is held there. The stream may be another device's. A null stream is the default
+  // one of some device, and PyTorch does not say of which: the block waits for all of them.
+  bool record_stream(void* data, cu::Stream stream,
+                     const std::vector<DeviceMemory*>& all_devices);
   // The segment that the address lies in, and its size; null when it is none of ours.
   void* base_of(void* data, std::size_t* size_bytes) const;
 
-  // While a pool is open, a graph may be under capture, which leaves little that can be given back:
-  // what the device then refuses is left alone.
+  // While a pool is open, a graph may be under capture, on a stream that no request has come from
+  // yet. So nothing waits for the whole device then, and what cannot be given back without that is
+  // left alone until the last pool is closed.
   void empty_cache();
   void set_fraction(double fraction);  // 0: no request is served
   double fraction() const;
@@ -65,6 +70,7 @@ class DeviceMemory {
   void begin_pool(PoolId id, StreamFilter filter);
   void end_pool(PoolId id);
   void release_pool(PoolId id);
+  int pool_users(PoolId id) const;  // 0: there is no such pool
 
   // --- Accounts.
   nlohmann::json stats() const;
@@ -89,9 +95,13 @@ class DeviceMemory {
     void* context = nullptr;
     DeleterFn deleter = nullptr;
     Pool* pool = nullptr;  // null: the policy's
+    bool has_foreign_uses = false;
   };
 
   Stream number_of(cu::Stream stream);
+  DataPtr allocate_or_wait(DeviceAllocator& allocator, std::uint64_t size_bytes, Stream stream);
+  void give_back(const Held& held);
+  void note_foreign_use(void* data, CudaBackend& other, cu::Stream stream);
   DataPtr allocate_from(DeviceAllocator& allocator, std::uint64_t size_bytes, Stream stream);
   std::shared_ptr<Pool> pool_for(cu::Stream stream) const;
   std::shared_ptr<Pool> find_pool(PoolId id) const;
@@ -99,6 +109,7 @@ class DeviceMemory {
   void watch(DeviceAllocator& allocator);
   void unwatch(DeviceAllocator& allocator);
   void drop_if_over(Pool* pool);
+  void drop_pools_that_are_over();
   std::vector<DeviceAllocator*> allocators() const;
   void add_segments(nlohmann::json& out, const DeviceAllocator& allocator, PoolId id) const;
 
@@ -109,6 +120,7 @@ class DeviceMemory {
   mutable SpinLock held_lock_;
   PointerMap<Held> held_;
   Slab<Held> slab_;
+  ForeignUses foreign_uses_;
 
   double fraction_ = 1;  // under pools_mutex_
   std::atomic<int> open_pools_{0};

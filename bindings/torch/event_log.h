@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "asking_stack.h"
@@ -15,18 +17,27 @@ namespace tenon::torch {
 
 // The last `max_entries` events, for the device_traces of a snapshot, and who asked for the blocks
 // that live: a block from before is nobody's. Thread-safe.
+//
+// Memory comes and goes as segment_map and segment_unmap, or as segment_alloc and segment_free, and
+// never as both on one device: PyTorch's viewer joins neighbours that were mapped, and looks for
+// segments that were allocated by their exact addresses.
 class EventLog final : public Observer {
  public:
   struct Entry {
     const char* action;
-    std::uint64_t address;
+    std::uint64_t address;  // of a failure: what the device had left, as in PyTorch
     std::uint64_t size_bytes;
     Stream stream;
     std::int64_t time_us;  // since 1970
     int stack;             // who asked for it: asking_stack.h
   };
 
-  explicit EventLog(std::size_t max_entries) : max_entries_(max_entries) {}
+  enum class Memory : bool { kOfPages, kOfSegments };
+  // `free_bytes`: what the device has left.
+  EventLog(std::size_t max_entries, Memory memory, std::function<std::uint64_t()> free_bytes)
+      : max_entries_(max_entries),
+        of_pages_(memory == Memory::kOfPages),
+        free_bytes_(std::move(free_bytes)) {}
 
   void on_memory_event(const MemoryEventInfo& info) override {
     switch (info.event) {
@@ -34,16 +45,14 @@ class EventLog final : public Observer {
       case MemoryEvent::kRecycled:
         return add("alloc", info, AskingStack::number());
       case MemoryEvent::kFreed:
-        add("free_requested", info);
-        return add("free_completed", info);
+        return add_free(info);
       case MemoryEvent::kMapped:
-        return add("segment_map", info);
+        return add(of_pages_ ? "segment_map" : "segment_alloc", info);
       case MemoryEvent::kUnmapped:
-        return add("segment_unmap", info);
       case MemoryEvent::kReleased:
-        return add("segment_free", info);
+        return add(of_pages_ ? "segment_unmap" : "segment_free", info);
       case MemoryEvent::kAllocationFailed:
-        return add("oom", info, AskingStack::number());
+        return add_failure(info);
     }
   }
 
@@ -60,21 +69,39 @@ class EventLog final : public Observer {
   }
 
  private:
-  void add(const char* action, const MemoryEventInfo& info, int stack = 0) {
+  static Entry entry(const char* action, const MemoryEventInfo& info, int stack = 0) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const auto address = reinterpret_cast<std::uintptr_t>(info.data);
-    const std::lock_guard lock(mutex_);
+    return {action, reinterpret_cast<std::uintptr_t>(info.data), info.size_bytes, info.stream,
+            std::chrono::duration_cast<std::chrono::microseconds>(now).count(), stack};
+  }
+  void keep(const Entry& entry) {  // under mutex_
     if (entries_.size() >= max_entries_) entries_.pop_front();
-    entries_.push_back({action, address, info.size_bytes, info.stream,
-                        std::chrono::duration_cast<std::chrono::microseconds>(now).count(),
-                        stack});
-    if (info.event == MemoryEvent::kFreed)
-      stacks_.erase(address);
-    else if (stack != 0 && address != 0)
-      stacks_[address] = stack;
+    entries_.push_back(entry);
+  }
+  void add(const char* action, const MemoryEventInfo& info, int stack = 0) {
+    const Entry made = entry(action, info, stack);
+    const std::lock_guard lock(mutex_);
+    keep(made);
+    if (stack != 0) stacks_[made.address] = stack;
+  }
+  // Side by side, as PyTorch's viewer wants them.
+  void add_free(const MemoryEventInfo& info) {
+    const Entry requested = entry("free_requested", info);
+    const std::lock_guard lock(mutex_);
+    keep(requested);
+    keep(entry("free_completed", info));
+    stacks_.erase(requested.address);
+  }
+  void add_failure(const MemoryEventInfo& info) {
+    Entry made = entry("oom", info, AskingStack::number());
+    made.address = free_bytes_();
+    const std::lock_guard lock(mutex_);
+    keep(made);
   }
 
   const std::size_t max_entries_;
+  const bool of_pages_;
+  const std::function<std::uint64_t()> free_bytes_;
   mutable std::mutex mutex_;
   std::deque<Entry> entries_;
   std::unordered_map<std::uint64_t, int> stacks_;  // of live blocks, by address

@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <typeinfo>
 
+#include "old_strings.h"
+
 namespace tenon::torch {
 namespace {
 
@@ -18,20 +20,18 @@ namespace {
 // class again under another name, with nothing added. So the object is made by c10::Error's own
 // constructor, and thrown as of a type named OutOfMemoryError whose base is c10::Error: handlers
 // are found by comparing names (Itanium C++ ABI, 2.9.3), and its virtual functions are inherited.
-struct SourceLocation {  // c10::SourceLocation, passed by value
-  const char* function;
-  const char* file;
-  std::uint32_t line;
-};
+// PyPI's wheels before 2.7 have the string of before C++11, and another constructor for it.
 using ErrorConstructor = void (*)(void* object, SourceLocation where, std::string message);
 
 constexpr const char* kConstructor =
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+constexpr const char* kOldConstructor = "_ZN3c105ErrorC1ENS_14SourceLocationESs";
 constexpr const char* kTypeInfo = "_ZTIN3c105ErrorE";
 constexpr std::size_t kObjectBytes = 1024;  // c10::Error has some 200, in every version so far
 
 struct Libc10 {
   ErrorConstructor construct = nullptr;
+  void* construct_with_old_string = nullptr;
   std::type_info* out_of_memory = nullptr;
 };
 
@@ -48,8 +48,10 @@ const Libc10* find_libc10() {
   if (library == nullptr) return nullptr;
   static Libc10 found;
   found.construct = reinterpret_cast<ErrorConstructor>(::dlsym(library, kConstructor));
+  found.construct_with_old_string = ::dlsym(library, kOldConstructor);
   const auto* base = static_cast<const abi::__class_type_info*>(::dlsym(library, kTypeInfo));
-  if (found.construct == nullptr || base == nullptr) return nullptr;
+  if (base == nullptr) return nullptr;
+  if (found.construct == nullptr && found.construct_with_old_string == nullptr) return nullptr;
   found.out_of_memory = new abi::__si_class_type_info("N3c1016OutOfMemoryErrorE", base);
   return &found;
 }
@@ -61,7 +63,11 @@ void throw_out_of_memory(const std::string& message) {
   if (c10 == nullptr) throw std::runtime_error(message);
   void* object = abi::__cxa_allocate_exception(kObjectBytes);
   std::memset(object, 0, kObjectBytes);
-  c10->construct(object, {"tenon_malloc", "libtenon_torch.so", 0}, message);
+  const SourceLocation where{"tenon_malloc", "libtenon_torch.so", 0};
+  if (c10->construct != nullptr)
+    c10->construct(object, where, message);
+  else
+    construct_with_old_string(c10->construct_with_old_string, object, where, message.c_str());
   abi::__cxa_throw(object, c10->out_of_memory, &destroy);
 }
 

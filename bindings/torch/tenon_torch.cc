@@ -190,12 +190,14 @@ void require_only_library(const std::string& path) {
   ::setenv(kVariable, mine.c_str(), 1);
 }
 
-void configure(const char* policy, const char* limit, const char* conf, const char* path) {
+void configure(const char* policy, const char* limit, const char* conf, const char* path,
+               bool shareable_pools) {
   Process& p = process();
   const std::lock_guard lock(p.mutex);
   Settings settings;
   settings.policy = policy;
   settings.conf = conf;
+  settings.shareable_pools = shareable_pools;
   if (*limit != '\0') settings.limit_bytes = parse_byte_size(limit);
   require_streams(settings.policy);
   parse_caching_settings(settings.conf);
@@ -263,10 +265,10 @@ TENON_TORCH_API void* tenon_base_alloc(void* data, std::size_t* size) {
 
 TENON_TORCH_API void tenon_record_stream(void* data, cu::Stream stream) {
   for_pytorch("tenon_record_stream", [&] {
-    bool found = false;
-    for_each_device([&](DeviceMemory& memory) {
-      found = found || memory.record_stream(data, stream);
-    });
+    std::vector<DeviceMemory*> devices;
+    for_each_device([&](DeviceMemory& memory) { devices.push_back(&memory); });
+    for (DeviceMemory* memory : devices)
+      if (memory->record_stream(data, stream, devices)) return;
     // Not found: a tensor over another library's memory (DLPack). Its owner sees to its streams;
     // PyTorch's own allocator passes over it, too.
   });
@@ -292,8 +294,8 @@ TENON_TORCH_API void tenon_release_pool(int index, PoolId id) {
 
 // 0; or 2 for a bad argument, 1 for any other failure, and tenon_torch_error() says what.
 TENON_TORCH_API int tenon_torch_configure(const char* policy, const char* limit, const char* conf,
-                                          const char* path) {
-  return for_python([&] { configure(policy, limit, conf, path); });
+                                          const char* path, int shareable_pools) {
+  return for_python([&] { configure(policy, limit, conf, path, shareable_pools != 0); });
 }
 
 // For an enable that PyTorch refused afterwards. Requires: nothing was allocated.
@@ -352,6 +354,12 @@ TENON_TORCH_API void tenon_torch_observe_out_of_memory(OutOfMemoryObserver obser
 TENON_TORCH_API int tenon_torch_retain_pool(int index, unsigned long long first,
                                             unsigned long long second) {
   return for_python([&] { device(index).retain_pool({first, second}); });
+}
+
+TENON_TORCH_API int tenon_torch_pool_users(int index, unsigned long long first,
+                                           unsigned long long second) {
+  return for_python(
+      [&] { process().answer = fmt::format("{}", device(index).pool_users({first, second})); });
 }
 
 // From now on the source gives a number to whoever asks for memory; the snapshot has it as "stack".

@@ -218,11 +218,17 @@ Result cuCtxPopCurrent_v2(Context* context) {
   return kSuccess;
 }
 
+Result cuCtxGetDevice(DeviceId* device) {
+  STAND_IN_ENTER("cuCtxGetDevice");
+  *device = current_context()->device;
+  return kSuccess;
+}
+
 Result cuCtxSynchronize() {
   STAND_IN_ENTER("cuCtxSynchronize");
   if (const Result bad = w.forbid_with_any_capture("cuCtxSynchronize"); bad != kSuccess)
     return bad;
-  w.run_everything();
+  w.run_everything(current_context()->device);
   return w.lost;
 }
 

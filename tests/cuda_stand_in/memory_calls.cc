@@ -101,7 +101,7 @@ Result cuMemFree_v2(Address address) {
   if (it == w.pieces.end() || it->second.kind == Piece::Kind::kHost ||
       it->second.kind == Piece::Kind::kImported)
     return w.fault(kErrorInvalidValue, fmt::format("cuMemFree({:#x}): no allocation", address));
-  w.run_everything();  // it waits for the device
+  w.run_everything(it->second.device);  // it waits for the device
   if (it->second.kind == Piece::Kind::kDevice)
     w.used[static_cast<std::size_t>(it->second.device)] -= it->second.size;
   drop_piece(w, it);
@@ -123,7 +123,7 @@ Result cuMemFreeHost(void* address) {
   const auto it = w.pieces.find(reinterpret_cast<Address>(address));
   if (it == w.pieces.end() || it->second.kind != Piece::Kind::kHost)
     return w.fault(kErrorInvalidValue, "cuMemFreeHost: no pinned memory");
-  w.run_everything();
+  for (int device = 0; device < w.setup.devices; ++device) w.run_everything(device);
   w.pinned -= it->second.size;
   drop_piece(w, it);
   return w.lost;

@@ -76,24 +76,46 @@ Result cuMemcpyAsync(Address to, Address from, std::size_t size, Stream stream) 
 
 Result cuStreamCreate(Stream* stream, unsigned flags) {
   STAND_IN_ENTER("cuStreamCreate");
-  auto* made = new StreamState();
+  auto made = std::make_unique<StreamState>();
   made->device = current_context()->device;
+  made->id = w.next_stream++;
   made->blocking = (flags & kStreamNonBlocking) == 0;
-  w.streams.insert(made);
-  *stream = reinterpret_cast<Stream>(made);
+  if (w.free_handles.empty()) {
+    *stream = reinterpret_cast<Stream>(0x700000000000u + 64 * made->id);
+  } else {
+    *stream = w.free_handles.back();
+    w.free_handles.pop_back();
+  }
+  w.streams.emplace(*stream, std::move(made));
   return kSuccess;
 }
 
+// It returns at once, and what is queued still runs.
 Result cuStreamDestroy_v2(Stream stream) {
   STAND_IN_ENTER("cuStreamDestroy_v2");
-  auto* state = reinterpret_cast<StreamState*>(stream);
-  if (w.streams.contains(state) && state->capture != nullptr)
-    return w.invalidate(*state->capture, kErrorStreamCaptureUnsupported,
-                        "cuStreamDestroy of a capturing stream");
-  if (w.streams.erase(state) == 0)
+  const auto known = w.streams.find(stream);
+  if (known == w.streams.end())
     return w.fault(kErrorInvalidHandle, "cuStreamDestroy: no such stream");
-  w.run_until(state, state->queued);
-  w.retired.emplace_back(state);
+  if (known->second->capture != nullptr)
+    return w.invalidate(*known->second->capture, kErrorStreamCaptureUnsupported,
+                        "cuStreamDestroy of a capturing stream");
+  w.retired.push_back(std::move(known->second));
+  w.streams.erase(known);
+  w.free_handles.push_back(stream);
+  return kSuccess;
+}
+
+Result cuStreamGetCtx(Stream stream, Context* context) {
+  STAND_IN_ENTER("cuStreamGetCtx");
+  STAND_IN_STREAM(on, stream, "cuStreamGetCtx");
+  *context = reinterpret_cast<Context>(&w.contexts.at(static_cast<std::size_t>(on->device)));
+  return kSuccess;
+}
+
+Result cuStreamGetId(Stream stream, unsigned long long* id) {
+  STAND_IN_ENTER("cuStreamGetId");
+  STAND_IN_STREAM(on, stream, "cuStreamGetId");
+  *id = on->id;
   return kSuccess;
 }
 
@@ -199,8 +221,8 @@ Result cuStreamIsCapturing(Stream stream, int* status) {
   STAND_IN_ENTER("cuStreamIsCapturing");
   STAND_IN_STREAM(on, stream, "cuStreamIsCapturing");
   if (on == current_context()->default_stream.get())
-    for (const StreamState* other : w.streams)
-      if (other->blocking && other->capture != nullptr) return kErrorStreamCaptureImplicit;
+    for (const StreamState* other : w.blocking_streams(on->device))
+      if (other->capture != nullptr) return kErrorStreamCaptureImplicit;
   *status = on->capture == nullptr            ? kCaptureNone
             : on->capture->invalidated ? kCaptureInvalidated
                                        : kCaptureActive;

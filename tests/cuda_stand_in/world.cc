@@ -96,8 +96,8 @@ Result World::forbid_with_any_capture(const char* function) {
 Result World::forbid_implicit_capture(StreamState* stream, const char* function) {
   if (stream != contexts[static_cast<std::size_t>(stream->device)].default_stream.get())
     return cu::kSuccess;
-  for (StreamState* other : streams)
-    if (other->blocking && other->device == stream->device && other->capture != nullptr)
+  for (StreamState* other : blocking_streams(stream->device))
+    if (other->capture != nullptr)
       return invalidate(*other->capture, cu::kErrorStreamCaptureImplicit,
                         fmt::format("{} on the default stream, which a capturing stream waits for",
                                     function));
@@ -180,15 +180,26 @@ void World::drop_handle_if_unused(cu::Allocation id) {
 std::vector<StreamState*> World::all_streams() {
   std::vector<StreamState*> all;
   for (ContextState& context : contexts) all.push_back(context.default_stream.get());
-  all.insert(all.end(), streams.begin(), streams.end());
+  for (const auto& [handle, stream] : streams) all.push_back(stream.get());
+  for (const auto& stream : retired)
+    if (stream->done < stream->queued) all.push_back(stream.get());
   return all;
+}
+
+std::vector<StreamState*> World::blocking_streams(int device) {
+  std::vector<StreamState*> blocking;
+  for (StreamState* stream : all_streams())
+    if (stream->blocking && stream->device == device &&
+        stream != contexts[static_cast<std::size_t>(device)].default_stream.get())
+      blocking.push_back(stream);
+  return blocking;
 }
 
 StreamState* World::stream_of(cu::Stream stream) {
   const auto value = reinterpret_cast<std::uintptr_t>(stream);
   if (value <= cu::kStreamLegacy) return current_context()->default_stream.get();
-  auto* state = reinterpret_cast<StreamState*>(stream);
-  return streams.contains(state) ? state : nullptr;
+  const auto known = streams.find(stream);
+  return known == streams.end() ? nullptr : known->second.get();
 }
 
 void World::enqueue(StreamState* stream, std::function<void()> run) {
@@ -201,9 +212,8 @@ void World::enqueue(StreamState* stream, std::function<void()> run) {
   StreamState* const standard =
       contexts[static_cast<std::size_t>(stream->device)].default_stream.get();
   if (stream == standard) {
-    for (StreamState* other : streams)
-      if (other->blocking && other->device == stream->device)
-        operation.after.push_back({other, other->queued});
+    for (StreamState* other : blocking_streams(stream->device))
+      operation.after.push_back({other, other->queued});
   } else if (stream->blocking) {
     operation.after.push_back({standard, standard->queued});
   }
@@ -222,8 +232,9 @@ void World::run_until(StreamState* stream, std::uint64_t number) {
   }
 }
 
-void World::run_everything() {
-  for (StreamState* stream : all_streams()) run_until(stream, stream->queued);
+void World::run_everything(int device) {
+  for (StreamState* stream : all_streams())
+    if (stream->device == device) run_until(stream, stream->queued);
 }
 
 // Between calls the device works on: now and then, on whichever stream.
@@ -262,7 +273,6 @@ void give_back_everything(World& w) {
   }
   for (const auto& [address, size] : w.ranges) ::munmap(reinterpret_cast<void*>(address), size);
   for (const auto& [id, handle] : w.handles) ::close(handle.file);
-  for (StreamState* stream : w.streams) delete stream;
   for (EventState* event : w.events) delete event;
   for (std::string* module : w.modules) delete module;
 }
@@ -308,6 +318,8 @@ void World::reset(const std::string& text) {
   mappings.clear();
   streams.clear();
   retired.clear();
+  free_handles.clear();
+  next_stream = 1;
   events.clear();
   graphs.clear();
   executables.clear();

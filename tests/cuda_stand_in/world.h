@@ -49,6 +49,7 @@ struct GraphState {
 
 struct StreamState {
   int device = 0;
+  std::uint64_t id = 0;  // cuStreamGetId
   bool blocking = true;  // synchronises with the default stream
   std::uint64_t queued = 0;
   std::uint64_t done = 0;
@@ -131,8 +132,10 @@ struct World {
   std::map<std::uint64_t, Mapping> mappings;  // by address
   cu::Allocation next_handle = 0x1000;
 
-  std::set<StreamState*> streams;  // created; owned
-  std::vector<std::unique_ptr<StreamState>> retired;  // destroyed: all their work is done
+  std::map<cu::Stream, std::unique_ptr<StreamState>> streams;  // created
+  std::vector<std::unique_ptr<StreamState>> retired;  // destroyed; their work still runs
+  std::vector<cu::Stream> free_handles;  // of destroyed streams: the next ones get them
+  std::uint64_t next_stream = 1;  // the driver's number of it
   std::set<EventState*> events;    // owned
   std::map<cu::Graph, std::shared_ptr<GraphState>> graphs;
   std::map<cu::GraphExec, std::shared_ptr<GraphState>> executables;
@@ -165,11 +168,12 @@ struct World {
   StreamState* stream_of(cu::Stream stream);  // null: no such stream
   void enqueue(StreamState* stream, std::function<void()> run);
   void run_until(StreamState* stream, std::uint64_t number);
-  void run_everything();
+  void run_everything(int device);
   void make_progress();
   void touch(int device, std::uint64_t address, std::uint64_t size, const char* what,
              const std::function<void()>& act);
-  std::vector<StreamState*> all_streams();
+  std::vector<StreamState*> all_streams();  // destroyed ones with work left, too
+  std::vector<StreamState*> blocking_streams(int device);
 
   void reset(const std::string& text);
 };

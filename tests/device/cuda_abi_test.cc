@@ -58,6 +58,7 @@ TEST(CudaAbi, FunctionsTakeWhatTheToolkitSays) {
   TENON_SAME(ctx_get_current, cuCtxGetCurrent);
   TENON_SAME(ctx_push_current, cuCtxPushCurrent);
   TENON_SAME(ctx_pop_current, cuCtxPopCurrent);
+  TENON_SAME(ctx_get_device, cuCtxGetDevice);
   TENON_SAME(ctx_enable_peer_access, cuCtxEnablePeerAccess);
   TENON_SAME(mem_get_info, cuMemGetInfo);
   TENON_SAME(mem_alloc, cuMemAlloc);
@@ -82,6 +83,8 @@ TEST(CudaAbi, FunctionsTakeWhatTheToolkitSays) {
   TENON_SAME(ipc_close_mem_handle, cuIpcCloseMemHandle);
   TENON_SAME(stream_create, cuStreamCreate);
   TENON_SAME(stream_destroy, cuStreamDestroy);
+  TENON_SAME(stream_get_ctx, cuStreamGetCtx);
+  TENON_SAME(stream_get_id, cuStreamGetId);
   TENON_SAME(stream_synchronize, cuStreamSynchronize);
   TENON_SAME(stream_wait_event, cuStreamWaitEvent);
   TENON_SAME(stream_is_capturing, cuStreamIsCapturing);
@@ -158,6 +161,7 @@ TEST(CudaAbi, EverySymbolIsInTheToolkitsStub) {
   if (handle == nullptr) GTEST_SKIP() << "the toolkit has no stub: " << ::dlerror();
 #define TENON_IN_STUB(member, symbol, ...) EXPECT_NE(::dlsym(handle, symbol), nullptr) << symbol;
   TENON_CUDA_FUNCTIONS(TENON_IN_STUB)
+  TENON_CUDA_LATER_FUNCTIONS(TENON_IN_STUB)
 #undef TENON_IN_STUB
   try {
     CudaDriver::open(stub);

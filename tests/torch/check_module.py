@@ -156,7 +156,7 @@ def pytorch_functions():
     Tensor(40 * MIB).free()
     mine, theirs = tenon_torch.stats(), torch.cuda.memory_stats()
     for name, value in theirs.items():
-        if not name.startswith("oversize") and name != "max_split_size":
+        if not name.startswith("oversize") and name not in ("max_split_size", "num_oom_rejections"):
             assert mine[name] == value, name
     assert theirs["oversize_segments.current"] == 0 and "allocation.large_pool.freed" in theirs
     assert torch.cuda.memory_allocated() == tenon_torch.memory_allocated() == 3 * MIB
@@ -214,7 +214,74 @@ def memory_pools():
     again.free()
     assert tenon_torch.stats()["private_pools"] == 0
     assert torch.cuda.memory_reserved() == 0
-    raises(RuntimeError, "of its own", lambda: torch.cuda.MemPool(object()))
+    raises(RuntimeError, "every pool is Tenon's", lambda: torch.cuda.MemPool(object()))
+    for unknown in ("use_on_oom", "no_split"):
+        raises(RuntimeError, unknown, lambda: torch.cuda.MemPool(**{unknown: True}))
+
+
+def pools_that_graphs_keep():
+    enable()
+    pool, graph = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+    assert pool.use_count() == 1
+    with torch.cuda.use_mem_pool(pool):
+        block = Tensor(3 * MIB)
+        assert pool.use_count() == 2
+        graph._retain_pool(pool)  # as use_mem_pool does in a capture
+        graph._retain_pool(pool.id)
+    assert pool.use_count() == 2, "once for a graph"
+    assert graph.pools() == [(9, 0), pool.id]
+    assert torch._C._cuda_checkPoolLiveAllocations(0, pool.id, {block.data})
+    assert not torch._C._cuda_checkPoolLiveAllocations(0, pool.id, set())
+    block.free()
+    del pool
+    assert tenon_torch.stats()["private_pools.reserved_bytes"] == 4 * MIB, "the graph's"
+    graph.reset()
+    assert tenon_torch.stats()["private_pools"] == 0
+    pool, graph = torch.cuda.MemPool(), torch.cuda.CUDAGraph()
+    graph._retain_pool(pool)
+    assert pool.use_count() == 2
+    del graph
+    assert pool.use_count() == 1
+
+
+def refusals():
+    import warnings
+    enable()
+    state = torch._C
+    for call in (lambda: state._cuda_getCheckpointState(0, (0, 1)),
+                 lambda: state._cuda_setCheckpointPoolState(0, None, [], [])):
+        raises(RuntimeError, "checkpointed.*reduce-overhead", call)
+    nccl = state._distributed_c10d.ProcessGroupNCCL()
+    for register in (nccl.register_mem_pool, nccl.deregister_mem_pool):
+        raises(RuntimeError, "NCCL cannot register.*leave", lambda: register(None, True))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        state._accelerator_setAllocatorSettings("expandable_segments:True")
+    assert len(caught) == 1 and "enable()" in str(caught[0].message), caught
+    assert state.state["settings"] == "expandable_segments:True", "PyTorch's own still hears of it"
+
+
+def shareable_pools():
+    """What cudaIpcGetMemHandle does with a block of a pool."""
+    import ctypes
+    for shareable in (False, True):
+        if os.fork() == 0:
+            enable(shareable_pools=shareable)
+            pool = torch.cuda.MemPool()
+            with torch.cuda.use_mem_pool(pool):
+                block = Tensor(3 * MIB)
+            driver = ctypes.CDLL(os.environ["TENON_CUDA_DRIVER"])
+            context, handle = ctypes.c_void_p(), ctypes.create_string_buffer(64)
+            assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+            assert driver.cuCtxPushCurrent_v2(context) == 0
+            status = driver.cuIpcGetMemHandle(handle, ctypes.c_ulonglong(block.data))
+            assert (status == 0) == shareable, status
+            block.free()
+            del pool
+            assert tenon_torch.stats()["private_pools"] == 0
+            assert tenon_torch.memory_reserved() == 0
+            os._exit(0)
+        assert os.wait()[1] == 0, shareable
 
 
 def _assert(condition):
@@ -248,6 +315,88 @@ def call_stacks():
     for tensor in (before, *tensors):
         tensor.free()
     assert tenon_torch.snapshot()["device_traces"] == [[]]
+
+
+def traces_add_up():
+    """Every block lies in memory that is mapped at that moment: looked at from the end back to the
+    start, as PyTorch's viewer does. Pages move, streams differ, pools come and go."""
+    import ctypes
+    import random
+    for policy in ("stitched", "expandable", "caching", "unified"):
+        if os.fork() == 0:
+            _churn(policy, ctypes, random.Random(5))
+            os._exit(0)
+        assert os.wait()[1] == 0, policy
+
+
+def _churn(policy, ctypes, random):
+    enable(policy=policy, limit="192MiB")
+    tenon_torch.record_history()
+    stand_in = ctypes.CDLL(os.environ["TENON_CUDA_DRIVER"])
+    Tensor(1).free()  # the device is in use
+    context, streams = ctypes.c_void_p(), [None]
+    assert stand_in.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert stand_in.cuCtxPushCurrent_v2(context) == 0
+    for _ in range(2):
+        made = ctypes.c_void_p()
+        assert stand_in.cuStreamCreate(ctypes.byref(made), 1) == 0
+        streams.append(made.value)
+    held, moved = [], 0
+    for step in range(400):
+        if step % 50 == 10:
+            pool = torch.cuda.MemPool()
+            with torch.cuda.use_mem_pool(pool):
+                held.append(Tensor(random.randrange(1, 4 * MIB)))
+            del pool
+        while sum(tensor.size for tensor in held) > 90 * MIB or random.random() < 0.5 and held:
+            held.pop(random.randrange(len(held))).free()
+        size = int(2 ** random.uniform(9, 24.5))
+        held.append(Tensor(size, stream=streams[random.randrange(3)]))
+        if step % 97 == 96:
+            torch.cuda.empty_cache()
+        _replay_backwards(tenon_torch.snapshot() if step % 40 == 39 else None)
+    state = tenon_torch.snapshot()
+    if "TENON_KEEP_SNAPSHOT" in os.environ:  # scripts/test_pytorch.sh opens them elsewhere
+        tenon_torch.snapshot(f"{os.environ['TENON_KEEP_SNAPSHOT']}{policy}.pickle")
+    _replay_backwards(state)
+    actions = {entry["action"] for entry in state["device_traces"][0]}
+    if policy in ("stitched", "expandable"):
+        assert {"segment_map", "segment_unmap"} <= actions and "segment_free" not in actions
+    for tensor in held:
+        tensor.free()
+
+
+def _replay_backwards(state):
+    if state is None:
+        return
+    def pages_of(address, size):
+        return range(address // 4096, (address + size - 1) // 4096 + 1)
+
+    pages, blocks = set(), {}  # where something is mapped; live blocks
+    for segment in state["segments"]:
+        pages.update(pages_of(segment["address"], segment["total_size"]))
+        for block in segment["blocks"]:
+            if block["state"] != "inactive":
+                blocks[block["address"]] = block["size"]
+    for entry in reversed(state["device_traces"][0]):
+        action, size = entry["action"], entry["size"]
+        if action == "oom":
+            continue
+        span = pages_of(entry["addr"], size)
+        if action in ("segment_map", "segment_alloc"):
+            assert pages.issuperset(span), f"{entry}: not mapped afterwards"
+            pages.difference_update(span)
+            inside = [a for a in blocks if entry["addr"] <= a < entry["addr"] + size]
+            assert not inside, f"{entry}: blocks lie there before"
+        elif action in ("segment_unmap", "segment_free"):
+            assert pages.isdisjoint(span), f"{entry}: still mapped afterwards"
+            pages.update(span)
+        elif action == "alloc":
+            assert pages.issuperset(span), f"{entry}: in nothing"
+            blocks.pop(entry["addr"], None)
+        elif action == "free_completed":
+            assert pages.issuperset(span), f"{entry}: in nothing"
+            blocks[entry["addr"]] = size
 
 
 def threads_with_stacks():
@@ -432,7 +581,7 @@ def two_libraries():
     with tempfile.TemporaryDirectory() as folder:
         other = shutil.copy(LIBRARY, os.path.join(folder, "libtenon_torch.so"))
         second = tenon_torch._open(other)
-        status = second.tenon_torch_configure(b"stitched", b"", b"", other.encode())
+        status = second.tenon_torch_configure(b"stitched", b"", b"", other.encode(), 0)
         assert status == 1 and b"another libtenon_torch.so" in second.tenon_torch_error()
 
 

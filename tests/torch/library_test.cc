@@ -155,10 +155,10 @@ TEST_F(TenonTorchLibrary, PoolsEndWithTheirLastUserAndBlock) {
   end(0, id);
   free(first);
   find<void()>("tenon_reset")();
-  EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 8u << 20) << "2 pieces of 4 MiB";
+  EXPECT_EQ(used(), 8u << 20) << "2 pieces of 4 MiB";
   release(0, id);
   release(0, id);
-  EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 4u << 20) << "the second block's";
+  EXPECT_EQ(used(), 4u << 20) << "the second block's";
   ::testing::internal::CaptureStderr();  // PyTorch calls these in destructors
   release(0, id);
   end(0, id);
@@ -166,7 +166,175 @@ TEST_F(TenonTorchLibrary, PoolsEndWithTheirLastUserAndBlock) {
   EXPECT_THAT(complaints, HasSubstr("is not in use"));
   EXPECT_THAT(complaints, HasSubstr("is not open"));
   free(second);
-  EXPECT_EQ(stand_in<std::uint64_t(int)>("stand_in_used")(0), 0u);
+  EXPECT_EQ(used(), 0u);
+}
+
+// --- What PyTorch does not wait for: CUDAGraph.cpp releases the pool and then destroys the graph.
+
+class TenonTorchPools : public TenonTorchLibrary {
+ protected:
+  static void begin(PoolId id, cu::Stream of) {
+    find<void(int, PoolId, std::function<bool(cu::Stream)>)>("tenon_begin_allocate_to_pool")(
+        0, id, [of](cu::Stream stream) { return stream == of; });
+  }
+  static void end(PoolId id) { find<void(int, PoolId)>("tenon_end_allocate_to_pool")(0, id); }
+  static void release(PoolId id) { find<void(int, PoolId)>("tenon_release_pool")(0, id); }
+
+  void launch(cu::GraphExec graph, cu::Stream on) {
+    const CudaScope scope(*driver_, context_);
+    driver_->call(driver_->graph_launch, graph, on);
+  }
+  void destroy(cu::GraphExec graph) {
+    const CudaScope scope(*driver_, context_);
+    driver_->call(driver_->graph_exec_destroy, graph);
+  }
+
+  // A graph that writes 8 MiB of its pool many times over, and the block that it writes.
+  cu::GraphExec capture_graph(PoolId id, cu::Stream on, void** block) {
+    Capture capture(*driver_, context_, on);
+    begin(id, on);
+    capture.begin();
+    *block = allocate(8 << 20, on);
+    for (int i = 0; i < 20; ++i) fill(*block, i, 8 << 20, on);
+    const cu::GraphExec graph = capture.end();
+    end(id);
+    return graph;
+  }
+};
+
+TEST_F(TenonTorchPools, AGraphThatStillRunsKeepsItsMemory) {
+  const cu::Stream side = make_stream();
+  const cu::Stream elsewhere = make_stream();
+  void* block = nullptr;
+  const cu::GraphExec graph = capture_graph({0, 11}, side, &block);
+  free(block, side);
+  for (int i = 0; i < 5; ++i) launch(graph, elsewhere);
+  release({0, 11});
+  destroy(graph);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(TenonTorchPools, AnOutputThatIsStillReadKeepsItsMemory) {
+  const cu::Stream side = make_stream();
+  const cu::Stream reader = make_stream();
+  void* output = nullptr;
+  const cu::GraphExec graph = capture_graph({0, 12}, side, &output);
+  launch(graph, side);
+  destroy(graph);
+  release({0, 12});
+  EXPECT_NE(used(), 0u) << "the output lives";
+  for (int i = 0; i < 20; ++i) fill(output, i, 8 << 20, reader);
+  free(output, side);
+  EXPECT_EQ(used(), 0u);
+}
+
+TEST_F(TenonTorchPools, NothingGoesBackWhileAnythingMayCapture) {
+  const cu::Stream side = make_stream();
+  const cu::Stream unknown = make_stream();  // no request has come from it
+  void* block = nullptr;
+  const cu::GraphExec old = capture_graph({0, 13}, side, &block);
+  free(block, side);
+  Capture capture(*driver_, context_, unknown);
+  begin({0, 14}, unknown);
+  capture.begin();
+  destroy(old);
+  release({0, 13});  // by another thread, in life
+  EXPECT_NE(used(), 0u);
+  const cu::GraphExec graph = capture.end();  // throws if anything has spoilt it
+  end({0, 14});
+  EXPECT_EQ(used(), 0u) << "afterwards it goes";
+  release({0, 14});
+  destroy(graph);
+}
+
+// --- Streams that their owners destroy.
+
+TEST_F(TenonTorchLibrary, ADestroyedStreamIsNotAskedAgain) {
+  const cu::Stream doomed = make_stream();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 30; ++i) {
+    blocks.push_back(allocate(30 << 20, doomed));
+    fill(blocks.back(), 1, 30 << 20, doomed);
+  }
+  void* lent = allocate(4 << 20);
+  record_stream(lent, doomed);
+  fill(lent, 5, 4 << 20, doomed);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i], doomed);
+  destroy_stream(doomed);  // its work goes on
+  for (std::size_t i = 1; i < blocks.size(); i += 2) free(blocks[i], doomed);
+  free(lent);
+  void* large = allocate(700 << 20);  // takes the pages of the stream that is gone
+  fill(large, 7, 700 << 20, nullptr);
+  EXPECT_EQ(first_byte(large), 7);
+  find<void()>("tenon_reset")();
+  free(large);
+}
+
+TEST_F(TenonTorchLibrary, AStreamWithADestroyedOnesHandleWaitsForItsWork) {
+  int spoilt = 0;
+  for (int i = 0; i < 20; ++i) {
+    const cu::Stream first = make_stream();
+    void* block = allocate(8 << 20, first);
+    for (int n = 0; n < 10; ++n) fill(block, 1, 8 << 20, first);
+    free(block, first);
+    destroy_stream(first);
+    const cu::Stream second = make_stream();
+    EXPECT_EQ(second, first) << "the stand-in hands out a handle again";
+    void* next = allocate(8 << 20, second);
+    fill(next, 2, 8 << 20, second);
+    spoilt += first_byte(next) != 2 ? 1 : 0;
+    free(next, second);
+    destroy_stream(second);
+  }
+  EXPECT_EQ(spoilt, 0);
+}
+
+TEST_F(TenonTorchLibrary, PyTorchsOwnStreamsAreOrderedWithoutAWaitForTheDevice) {
+  const auto waits_of = [this](bool own) {
+    const cu::Stream side = make_stream();
+    set_current(side, own);
+    void* block = allocate(600 << 20, side);
+    fill(block, 1, 600 << 20, side);
+    free(block, side);
+    set_current(nullptr, false);
+    const std::uint64_t before = calls("cuCtxSynchronize");
+    void* large = allocate(700 << 20);
+    const std::uint64_t waits = calls("cuCtxSynchronize") - before;
+    free(large);
+    find<void()>("tenon_reset")();
+    return waits;
+  };
+  EXPECT_EQ(waits_of(true), 0u);
+  EXPECT_GT(waits_of(false), 0u) << "its owner may have destroyed it";
+}
+
+// --- Streams of other devices.
+
+TEST_F(TenonTorchLibrary, ABlockUsedByAnotherDeviceIsNotReusedEarly) {
+  free(allocate(1 << 20, nullptr, 1), nullptr, 1);  // the second device is in use
+  const cu::Stream theirs = make_stream(1);
+  for (const cu::Stream user : {theirs, cu::Stream{nullptr}}) {
+    int spoilt = 0;
+    for (int i = 0; i < 20; ++i) {
+      void* block = allocate(4 << 20);
+      fill(block, 1, 4 << 20, nullptr);
+      record_stream(block, user);
+      for (int n = 0; n < 10; ++n) fill(block, 2, 4 << 20, user, 1);
+      free(block);
+      void* next = allocate(4 << 20);
+      fill(next, 7, 4 << 20, nullptr);
+      spoilt += first_byte(next) != 7 ? 1 : 0;
+      free(next);
+    }
+    EXPECT_EQ(spoilt, 0) << (user == nullptr ? "default stream" : "a stream of its own");
+  }
+  void* held = allocate(600 << 20);
+  record_stream(held, theirs);
+  fill(held, 3, 600 << 20, theirs, 1);
+  free(held);
+  free(allocate(700 << 20));  // does not fit beside it, so it is waited for
+  EXPECT_EQ(used(1), 2u << 20) << "nothing of the second device was given back meanwhile";
+  find<void()>("tenon_reset")();
 }
 
 }  // namespace

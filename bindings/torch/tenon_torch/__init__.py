@@ -16,7 +16,8 @@ import os
 import pickle
 import threading
 
-from . import call_stacks, out_of_memory, pytorch_functions
+from . import call_stacks, memory_pools, out_of_memory, pytorch_functions
+from .memory_pools import MemPool
 
 __all__ = [
     "enable", "is_enabled", "empty_cache", "set_memory_fraction", "stats", "reset_peak_stats",
@@ -43,7 +44,8 @@ _call_lock = threading.Lock()  # the library keeps one error and one answer
 _history = {"on": False, "stacks": None}
 
 
-def enable(policy="stitched", limit=None, conf="", library=None, functions=True):
+def enable(policy="stitched", limit=None, conf="", library=None, functions=True,
+           shareable_pools=False):
     """Makes Tenon PyTorch's CUDA allocator, for this process and for good.
 
     policy: stitched (the default), caching, expandable or unified; `tenon policies` explains them.
@@ -52,6 +54,9 @@ def enable(policy="stitched", limit=None, conf="", library=None, functions=True)
     library: path of libtenon_torch.so; by default the one beside this file.
     functions: whether torch.cuda's own statistics, snapshots and memory pools answer for Tenon
         (pytorch_functions.py). Without, PyTorch says that it asks no pluggable allocator.
+    shareable_pools: whether cudaIpcGetMemHandle can export memory of graphs and MemPools (custom
+        all-reduce kernels over captured inputs). Such pools are made of whole segments of the
+        driver (cudaMalloc) in place of pages.
 
     The driver is not looked at before the first CUDA call, so CUDA_VISIBLE_DEVICES may be set and
     the process may fork between enable() and that call. What only the driver can tell (no driver,
@@ -83,7 +88,7 @@ def enable(policy="stitched", limit=None, conf="", library=None, functions=True)
             f"memory that a second stream uses could be reused too early; {_SUPPORTED}")
     opened = _open(path)
     _ask(opened, "tenon_torch_configure", str(policy).encode(), _limit_text(limit).encode(),
-         conf.encode(), path.encode())
+         conf.encode(), path.encode(), bool(shareable_pools))
     try:
         for setter, function in _HOOKS:
             if hasattr(hooks, setter):
@@ -96,6 +101,7 @@ def enable(policy="stitched", limit=None, conf="", library=None, functions=True)
     _library, _allocator = opened, allocator
     if functions:
         pytorch_functions.take_over(torch)
+        memory_pools.take_over(torch)
 
 
 def _require_pluggable_allocators(torch):
@@ -185,7 +191,7 @@ def snapshot(path=None):
             entry["frames"] = call_stacks.frames_of(entry.pop("stack"))
             entry.update(compile_context="N/A", user_metadata="")
             if entry["action"] == "oom":
-                entry["device_free"] = entry["addr"]
+                entry["device_free"] = entry.pop("addr")
     state["allocator_settings"] = {"PYTORCH_CUDA_ALLOC_CONF": "", "backend": "tenon"}
     state["external_annotations"] = []
     if path is not None:
@@ -226,43 +232,6 @@ class record:
         self.stop()
 
 
-class MemPool:
-    """torch.cuda.MemPool, which PyTorch does not make with a pluggable allocator.
-
-    For torch.cuda.use_mem_pool(pool), and torch.cuda.graph(pool=pool.id). The pool's memory is its
-    own, stays where it is, and goes back once the pool and its tensors are gone. `use_on_oom` and
-    `no_split` are PyTorch's; here a pool serves nobody else, and splits. Raises RuntimeError for a
-    pool with an allocator of its own.
-    """
-
-    def __init__(self, allocator=None, use_on_oom=False, no_split=False):
-        import torch
-        self._id = None
-        if allocator is not None:
-            raise RuntimeError("a MemPool with an allocator of its own: Tenon serves all pools")
-        self.device = torch.cuda.current_device()
-        identity = tuple(torch.cuda.graph_pool_handle())
-        _ask(_enabled(), "tenon_torch_retain_pool", self.device, *identity)
-        self._id = identity
-        self._release = torch._C._cuda_releasePool  # modules may be gone when this goes
-
-    @property
-    def id(self):
-        return self._id
-
-    @property
-    def allocator(self):
-        return None
-
-    def snapshot(self, include_traces=True):
-        return [segment for segment in snapshot()["segments"]
-                if segment["segment_pool_id"] == self._id]
-
-    def __del__(self):
-        if self._id is not None:
-            self._release(self.device, self._id)
-
-
 def _limit_text(limit):
     if limit is None:
         return ""
@@ -277,7 +246,7 @@ def _open(path):
     opened = ctypes.CDLL(path)
     text, number = ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (
-            ("tenon_torch_configure", number, (text, text, text, text)),
+            ("tenon_torch_configure", number, (text, text, text, text, number)),
             ("tenon_torch_cancel", None, ()),
             ("tenon_torch_error", text, ()),
             ("tenon_torch_answer", text, ()),
@@ -288,6 +257,7 @@ def _open(path):
             ("tenon_torch_set_fraction", number, (ctypes.c_double, number)),
             ("tenon_torch_fraction", number, (number,)),
             ("tenon_torch_retain_pool", number, (number, ctypes.c_ulonglong, ctypes.c_ulonglong)),
+            ("tenon_torch_pool_users", number, (number, ctypes.c_ulonglong, ctypes.c_ulonglong)),
             ("tenon_torch_stack_source", None, (call_stacks.SOURCE,)),
             ("tenon_torch_observe_out_of_memory", None, (out_of_memory.OBSERVER,)),
             ("tenon_torch_log_events", number, (ctypes.c_size_t,)),

@@ -29,12 +29,10 @@ def take_over(torch):
             ("_cuda_memorySnapshot", _snapshot),
             ("_cuda_record_memory_history", _record_history),
             ("_cuda_record_memory_history_legacy", _record_history_legacy),
+            ("_cuda_allocationTraceback", _allocation_traceback),
             ("_cuda_isHistoryEnabled", lambda: tenon_torch._history["on"])):
         if hasattr(torch._C, name):
             setattr(torch._C, name, function)
-    for module in (torch.cuda, torch.cuda.memory):
-        if hasattr(module, "MemPool"):
-            module.MemPool = tenon_torch.MemPool
     _forbid_benchmarks(torch)
 
 
@@ -52,6 +50,7 @@ def _nested_stats(device):
     for name in ("oversize_allocations", "oversize_segments"):  # Tenon has no such class
         nested[name] = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
     nested.setdefault("max_split_size", -1)
+    nested.setdefault("num_oom_rejections", 0)  # of a setting that Tenon does not have
     return nested
 
 
@@ -64,11 +63,22 @@ def _attach_out_of_memory_observer(observer):
 
 
 def _snapshot(pool=None):
+    """pool: (first, second), or (first, second, whether traces are wanted)."""
     state = tenon_torch.snapshot()
     wanted = tuple(pool)[:2] if pool is not None else (0, 0)
+    if pool is not None and len(pool) > 2 and not pool[2]:
+        state["device_traces"] = [[] for _ in state["device_traces"]]
     if wanted != (0, 0):
         state["segments"] = [s for s in state["segments"] if s["segment_pool_id"] == wanted]
     return state
+
+
+def _allocation_traceback(data_ptr):
+    for segment in tenon_torch.snapshot()["segments"]:
+        for block in segment["blocks"]:
+            if block["address"] == data_ptr and block["state"] == "active_allocated":
+                return block["frames"] or None
+    return None
 
 
 def _record_history(enabled="all", context="all", stacks="all", max_entries=None, *_, **__):

@@ -18,8 +18,8 @@ enum class MemoryEvent : std::uint8_t {
   kRecycled,          // a block from memory that was held already
   kFreed,             // a block came back to the allocator
   kReleased,          // memory went back to the driver
-  kMapped,            // pages given to an address
-  kUnmapped,          // pages taken from an address
+  kMapped,            // memory given to an address, where blocks may be placed from now on
+  kUnmapped,          // memory taken from an address: no block is placed there any more
   kAllocationFailed,  // a request that could not be met
 };
 
@@ -64,6 +64,13 @@ class ObserverList {
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
     if (empty()) [[likely]] return;
     report_slow({event, data, size_bytes, stream, current_tag()});
+  }
+
+  // Runs `reports`, which calls report(), so that no other thread's report comes in between.
+  template <typename Reports>
+  void report_together(Reports&& reports) {
+    const std::lock_guard lock(*mutex_);
+    reports();
   }
 
   // For an observer of all allocators: those there are and those that will be made. It must outlive

@@ -376,6 +376,30 @@ Stream CudaBackend::adopt_stream(cu::Stream handle) {
   return streams_.adopt(handle);
 }
 
+Stream CudaBackend::borrow_stream(cu::Stream handle) {
+  const CudaScope scope(*driver_, context_);
+  const std::lock_guard guard(mutex_);
+  return streams_.borrow(handle);
+}
+
+int CudaBackend::device_of_stream(cu::Stream handle) const {
+  cu::Context context = nullptr;
+  {
+    const CudaScope scope(*driver_, context_);
+    driver_->call(driver_->stream_get_ctx, handle, &context);
+  }
+  if (context == context_) return device_.index;
+  const CudaScope scope(*driver_, context);
+  cu::DeviceId id = 0;
+  driver_->call(driver_->ctx_get_device, &id);
+  return id;
+}
+
+void CudaBackend::expect_captures(int change) {
+  const std::lock_guard guard(mutex_);
+  streams_.expect_captures(change);
+}
+
 cu::Stream CudaBackend::stream_handle(Stream stream) const {
   const std::lock_guard guard(mutex_);
   return streams_.handle("stream_handle", stream);
@@ -384,7 +408,8 @@ cu::Stream CudaBackend::stream_handle(Stream stream) const {
 bool CudaBackend::is_capturing(Stream stream) const {
   const CudaScope scope(*driver_, context_);
   const std::lock_guard guard(mutex_);
-  return streams_.is_capturing(streams_.handle("is_capturing", stream));
+  const cu::Stream handle = streams_.handle("is_capturing", stream);
+  return streams_.is_reachable(stream) && streams_.is_capturing(handle);
 }
 
 void CudaBackend::destroy_stream(Stream stream) {
@@ -403,23 +428,43 @@ bool CudaBackend::query(Event event) {
   return streams_.query(event);
 }
 
+// True: it has waited, since the event's stream may not be asked. Note [Borrowed streams]
+bool CudaBackend::wait_for_device_instead(Event event) {
+  std::vector<Event> told;
+  {
+    const std::lock_guard guard(mutex_);
+    if (!streams_.only_device_tells(event)) return false;
+    told = streams_.told_by_device();
+  }
+  synchronize();
+  const std::lock_guard guard(mutex_);
+  streams_.set_complete(told);
+  return true;
+}
+
 void CudaBackend::wait(Event event) {
+  if (wait_for_device_instead(event)) return;
   const WaitingCall call(*this);
   const cu::Event recorded = [&] {
     const std::lock_guard guard(mutex_);
     return streams_.recorded("wait", event);
   }();
-  driver_->call(driver_->event_synchronize, recorded);
+  if (recorded != nullptr) driver_->call(driver_->event_synchronize, recorded);
 }
 
 void CudaBackend::stream_wait(Stream stream, Event event) {
+  if (wait_for_device_instead(event)) return;
   const TimedCall call(*this, DriverCall::kStreamWait);
   const cu::Stream on = streams_.handle("stream_wait", stream);
+  if (!streams_.is_reachable(stream))
+    throw DeviceError(fmt::format("stream_wait({}): its owner may have destroyed it",
+                                  to_string(stream)));
   if (streams_.is_capturing(on))  // the driver would end the capture for that
     throw CaptureRefusal(fmt::format(
         "stream_wait({}): the stream captures a graph, which cannot wait for work outside of it",
         to_string(stream)));
-  driver_->call(driver_->stream_wait_event, on, streams_.recorded("stream_wait", event), 0u);
+  const cu::Event recorded = streams_.recorded("stream_wait", event);
+  if (recorded != nullptr) driver_->call(driver_->stream_wait_event, on, recorded, 0u);
 }
 
 void CudaBackend::destroy_event(Event event) {
@@ -427,7 +472,14 @@ void CudaBackend::destroy_event(Event event) {
   streams_.destroy(event);
 }
 
+bool CudaBackend::is_reachable(Stream stream) const {
+  const std::lock_guard guard(mutex_);
+  streams_.handle("synchronize", stream);
+  return streams_.is_reachable(stream);
+}
+
 void CudaBackend::synchronize(Stream stream) {
+  if (!is_reachable(stream)) return synchronize();  // Note [Borrowed streams]
   const WaitingCall call(*this);
   const cu::Stream on = [&] {
     const std::lock_guard guard(mutex_);

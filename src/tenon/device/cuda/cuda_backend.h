@@ -54,7 +54,15 @@ class CudaBackend final : public Backend {
   // The number of a stream that was made elsewhere; null is the default stream. Its owner may not
   // destroy it before destroy_stream here. Throws InvalidArgument for CU_STREAM_PER_THREAD.
   Stream adopt_stream(cu::Stream handle);
+  // The same for a stream that its owner may destroy at any time: Note [Borrowed streams].
+  // Requires: a StreamInHand for it.
+  Stream borrow_stream(cu::Stream handle);
   cu::Stream stream_handle(Stream stream) const;
+  // The device of a stream made elsewhere. Requires: it lives, and is not the default stream.
+  int device_of_stream(cu::Stream handle) const;
+  // Captures may be under way on streams that are not known here, from now on (+1), or one of them
+  // is over (-1): meanwhile nothing waits for the whole device.
+  void expect_captures(int change);
   // Whether a graph is captured from the stream now.
   bool is_capturing(Stream stream) const;
 
@@ -139,6 +147,8 @@ class CudaBackend final : public Backend {
   void forget(const std::optional<AddressTable::Dropped>& dropped);
   bool exceeds_limit(std::uint64_t more) const { return limit_ != 0 && held_ + more > limit_; }
   void check_contents(const char* call, const void* address, std::uint64_t size_bytes) const;
+  bool is_reachable(Stream stream) const;
+  bool wait_for_device_instead(Event event);
 
   const std::shared_ptr<const CudaDriver> driver_;
   const Device device_;
@@ -160,6 +170,20 @@ class CudaBackend final : public Backend {
   std::uint64_t held_ = 0;   // device memory in segments and pages
   std::uint64_t held_peak_ = 0;
   std::vector<cu::DeviceId> peers_;  // that may reach this one's memory
+};
+
+// While it lives, the calling thread's caller names the stream, so the stream lives too.
+class StreamInHand {
+ public:
+  explicit StreamInHand(cu::Stream handle) : before_(CudaStreams::in_hand()) {
+    CudaStreams::in_hand() = handle;
+  }
+  ~StreamInHand() { CudaStreams::in_hand() = before_; }
+  StreamInHand(const StreamInHand&) = delete;
+  StreamInHand& operator=(const StreamInHand&) = delete;
+
+ private:
+  const cu::Stream before_;
 };
 
 // The process's backend for cuda:index, over CudaDriver::standard(); made at the first call and

@@ -89,6 +89,11 @@ void CudaDriver::look_up(void* handle) {
   member.name = symbol;
   TENON_CUDA_FUNCTIONS(TENON_CUDA_LOOK_UP)
 #undef TENON_CUDA_LOOK_UP
+#define TENON_CUDA_LOOK_UP(member, symbol, ...)                                               \
+  member.pointer = reinterpret_cast<decltype(member.pointer)>(::dlsym(handle, symbol)); \
+  member.name = symbol;
+  TENON_CUDA_LATER_FUNCTIONS(TENON_CUDA_LOOK_UP)
+#undef TENON_CUDA_LOOK_UP
 }
 
 void CudaDriver::start() {

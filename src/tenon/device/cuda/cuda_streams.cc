@@ -28,6 +28,19 @@ void CudaStreams::destroy(Stream stream) {
   state.exists = false;
 }
 
+Stream CudaStreams::add(cu::Stream handle, bool borrowed) {
+  const auto id = static_cast<std::uint32_t>(streams_.size());
+  StreamState made;
+  made.handle = handle;
+  made.adopted = true;
+  made.borrowed = borrowed;
+  if (borrowed && driver_.stream_get_id)
+    driver_.call(driver_.stream_get_id, handle, &made.driver_id);
+  streams_.push_back(made);
+  numbers_.insert_or_assign(handle, id);
+  return Stream{device_, id};
+}
+
 Stream CudaStreams::adopt(cu::Stream handle) {
   const auto value = reinterpret_cast<std::uintptr_t>(handle);
   if (value == 0 || value == cu::kStreamLegacy) return Stream{device_, 0};
@@ -36,11 +49,37 @@ Stream CudaStreams::adopt(cu::Stream handle) {
         "CU_STREAM_PER_THREAD is another stream in every thread, so memory cannot be ordered by "
         "it; use an explicit stream, or the legacy default stream");
   const auto known = numbers_.find(handle);
-  if (known != numbers_.end()) return Stream{device_, known->second};
-  const auto id = static_cast<std::uint32_t>(streams_.size());
-  streams_.push_back({handle, true, true});
-  numbers_.emplace(handle, id);
-  return Stream{device_, id};
+  if (known == numbers_.end()) return add(handle, false);
+  streams_[known->second].borrowed = false;
+  return Stream{device_, known->second};
+}
+
+Stream CudaStreams::borrow(cu::Stream handle) {
+  const auto known = numbers_.find(handle);
+  if (known == numbers_.end()) {
+    const auto value = reinterpret_cast<std::uintptr_t>(handle);
+    return value <= cu::kStreamPerThread ? adopt(handle) : add(handle, true);
+  }
+  StreamState& stream = streams_[known->second];
+  if (!stream.borrowed) return Stream{device_, known->second};
+  unsigned long long driver_id = 0;
+  if (driver_.stream_get_id) driver_.call(driver_.stream_get_id, handle, &driver_id);
+  const Stream number{device_, known->second};
+  const bool is_another = driver_id != stream.driver_id;
+  if (is_another && any_capturing()) {
+    stream.replaced = true;
+    return add(handle, true);
+  }
+  if (is_another) driver_.call(driver_.ctx_synchronize);
+  stream.driver_id = driver_id;
+  for (EventState& event : events_) {
+    if (!event.exists || event.stream != number || event.awaits != Awaits::kStream) continue;
+    if (is_another)
+      event.awaits = Awaits::kNothingMore;
+    else
+      settle(event);
+  }
+  return number;
 }
 
 bool CudaStreams::is_capturing(cu::Stream handle) const {
@@ -54,8 +93,9 @@ bool CudaStreams::is_capturing(cu::Stream handle) const {
 }
 
 bool CudaStreams::any_capturing() const {
+  if (captures_expected_ > 0) return true;
   for (const StreamState& stream : streams_)
-    if (stream.exists && is_capturing(stream.handle)) return true;
+    if (is_reachable(stream) && is_capturing(stream.handle)) return true;
   return false;
 }
 
@@ -69,34 +109,54 @@ Event CudaStreams::record(Stream stream) {
   }
   const std::uint32_t slot = free_events_.back();
   EventState& event = events_[slot];
-  const bool capturing = is_capturing(on);
-  if (!capturing) driver_.call(driver_.event_record, event.handle, on);
-  event.awaits_capture_end = capturing;
+  const bool now = is_reachable(stream) && !is_capturing(on);
+  if (now) driver_.call(driver_.event_record, event.handle, on);
+  event.awaits = now ? Awaits::kNothing : Awaits::kStream;
   event.stream = stream;
   event.exists = true;
   ++event.generation;
   free_events_.pop_back();
-  return Event{(std::uint64_t{event.generation} << 32) | slot};
+  return named(slot);
 }
 
-// False while the event's stream still captures.
-bool CudaStreams::settle_capture(EventState& event) {
-  if (!event.awaits_capture_end) return true;
+// False while the event cannot be recorded.
+bool CudaStreams::settle(EventState& event) {
+  if (event.awaits != Awaits::kStream) return true;
   const StreamState& stream = streams_[event.stream.id];
-  if (stream.exists) {
-    if (is_capturing(stream.handle)) return false;
-    driver_.call(driver_.event_record, event.handle, stream.handle);
-  } else {  // what it had queued may still run
-    if (any_capturing()) return false;
-    driver_.call(driver_.ctx_synchronize);
-  }
-  event.awaits_capture_end = false;
+  if (!is_reachable(stream) || is_capturing(stream.handle)) return false;
+  driver_.call(driver_.event_record, event.handle, stream.handle);
+  event.awaits = Awaits::kNothing;
   return true;
+}
+
+bool CudaStreams::only_device_tells(Event event) {
+  EventState& state = require("wait", event);
+  return state.awaits == Awaits::kStream && !is_reachable(streams_[state.stream.id]);
+}
+
+std::vector<Event> CudaStreams::told_by_device() const {
+  std::vector<Event> events;
+  for (std::uint32_t slot = 0; slot < events_.size(); ++slot) {
+    const EventState& event = events_[slot];
+    if (event.exists && event.awaits == Awaits::kStream &&
+        !is_reachable(streams_[event.stream.id]))
+      events.push_back(named(slot));
+  }
+  return events;
+}
+
+void CudaStreams::set_complete(const std::vector<Event>& events) {
+  for (const Event& event : events) {
+    EventState& state = events_[event.id & 0xffffffff];
+    if (state.exists && state.generation == event.id >> 32 && state.awaits == Awaits::kStream)
+      state.awaits = Awaits::kNothingMore;
+  }
 }
 
 bool CudaStreams::query(Event event) {
   EventState& state = require("query", event);
-  if (!settle_capture(state)) return false;
+  if (!settle(state)) return false;
+  if (state.awaits == Awaits::kNothingMore) return true;
   const cu::Result result = driver_.event_query(state.handle);
   if (result == cu::kErrorNotReady) return false;
   if (result != cu::kSuccess)
@@ -106,11 +166,11 @@ bool CudaStreams::query(Event event) {
 
 cu::Event CudaStreams::recorded(const char* call, Event event) {
   EventState& state = require(call, event);
-  if (!settle_capture(state))
+  if (!settle(state))
     throw CaptureRefusal(fmt::format("{}: {} captures a graph, whose work does not run now, so "
                                   "nothing can wait for it; end the capture first",
                                   call, to_string(state.stream)));
-  return state.handle;
+  return state.awaits == Awaits::kNothingMore ? nullptr : state.handle;
 }
 
 void CudaStreams::destroy(Event event) {

@@ -135,6 +135,7 @@ struct IpcMemoryHandle {  // CUipcMemHandle
   X(ctx_get_current, "cuCtxGetCurrent", Context*)                                            \
   X(ctx_push_current, "cuCtxPushCurrent_v2", Context)                                        \
   X(ctx_pop_current, "cuCtxPopCurrent_v2", Context*)                                         \
+  X(ctx_get_device, "cuCtxGetDevice", DeviceId*)                                             \
   X(ctx_synchronize, "cuCtxSynchronize")                                                     \
   X(ctx_enable_peer_access, "cuCtxEnablePeerAccess", Context, unsigned)                      \
   X(mem_get_info, "cuMemGetInfo_v2", std::size_t*, std::size_t*)                             \
@@ -164,6 +165,7 @@ struct IpcMemoryHandle {  // CUipcMemHandle
   X(ipc_close_mem_handle, "cuIpcCloseMemHandle", Address)                                    \
   X(stream_create, "cuStreamCreate", Stream*, unsigned)                                      \
   X(stream_destroy, "cuStreamDestroy_v2", Stream)                                            \
+  X(stream_get_ctx, "cuStreamGetCtx", Stream, Context*)                                      \
   X(stream_synchronize, "cuStreamSynchronize", Stream)                                       \
   X(stream_wait_event, "cuStreamWaitEvent", Stream, Event, unsigned)                         \
   X(stream_is_capturing, "cuStreamIsCapturing", Stream, int*)                                \
@@ -185,6 +187,10 @@ struct IpcMemoryHandle {  // CUipcMemHandle
   X(launch_kernel, "cuLaunchKernel", Function, unsigned, unsigned, unsigned, unsigned,       \
     unsigned, unsigned, unsigned, Stream, void**, void**)
 
+// Functions that drivers before CUDA 12 lack: null there.
+#define TENON_CUDA_LATER_FUNCTIONS(X) \
+  X(stream_get_id, "cuStreamGetId", Stream, unsigned long long*)
+
 // One function of the driver, and its name for errors.
 template <typename... Parameters>
 struct DriverFunction {
@@ -192,11 +198,13 @@ struct DriverFunction {
   const char* name = "";
 
   Result operator()(Parameters... arguments) const { return pointer(arguments...); }
+  explicit operator bool() const { return pointer != nullptr; }
 };
 
 struct Functions {
 #define TENON_CUDA_MEMBER(member, symbol, ...) DriverFunction<__VA_ARGS__> member;
   TENON_CUDA_FUNCTIONS(TENON_CUDA_MEMBER)
+  TENON_CUDA_LATER_FUNCTIONS(TENON_CUDA_MEMBER)
 #undef TENON_CUDA_MEMBER
 };
 

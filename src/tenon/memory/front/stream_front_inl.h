@@ -65,10 +65,13 @@ DataPtr StreamFront<H>::allocate_slowly(std::size_t size_bytes, Stream stream) {
   if (has_surplus) [[unlikely]] trim(*heap);
   if (block == nullptr) [[unlikely]] {
     block = grow_and_place(*heap, size_bytes, &grown);
-    report_notes();
   }
-  if (block == nullptr) [[unlikely]] return ask_fallback(size_bytes, stream);
+  if (block == nullptr) [[unlikely]] {
+    report_notes();
+    return ask_fallback(size_bytes, stream);
+  }
   DataPtr data = wrap(block);
+  report_notes();  // observers hear of memory before they hear of blocks in it
   observers_.report(grown ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data.get(),
                     size_bytes, stream);
   return data;
@@ -171,13 +174,15 @@ void StreamFront<H>::note(MemoryEvent event, void* data, std::uint64_t size_byte
 template <typename H>
 void StreamFront<H>::report_notes() {
   if (observers_.empty()) [[likely]] return;
-  std::vector<MemoryEventInfo> notes;
-  {
-    const std::lock_guard growth(growth_mutex_);
-    notes.swap(notes_);
-  }
-  for (const MemoryEventInfo& n : notes)
-    observers_.report(n.event, n.data, n.size_bytes, n.stream);
+  observers_.report_together([this] {
+    std::vector<MemoryEventInfo> notes;
+    {
+      const std::lock_guard growth(growth_mutex_);
+      notes.swap(notes_);
+    }
+    for (const MemoryEventInfo& n : notes)
+      observers_.report(n.event, n.data, n.size_bytes, n.stream);
+  });
 }
 
 template <typename H>

@@ -55,6 +55,7 @@ bool CachingAllocator::add_segment(BlockHeap& heap, Pool pool, std::uint64_t rou
   }
   add_reserved(pool, static_cast<std::int64_t>(segment->size_bytes));
   count_segment(pool, +1);
+  note(MemoryEvent::kMapped, segment->base, segment->size_bytes, heap.stream());
   return true;
 }
 

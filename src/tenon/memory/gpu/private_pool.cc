@@ -19,10 +19,11 @@ std::uint64_t segment_bytes(const BackendLimits& limits, Pool pool, std::uint64_
 
 }  // namespace
 
-PrivatePool::PrivatePool(Backend& backend, std::function<void()> on_shortage,
+PrivatePool::PrivatePool(Backend& backend, std::function<void()> on_shortage, Made made,
                          const CachingSettings& settings, std::uint64_t limit_bytes)
     : StreamOrderedAllocator(backend, settings, limit_bytes),
-      on_shortage_(std::move(on_shortage)) {}
+      on_shortage_(std::move(on_shortage)),
+      of_pages_(made == Made::kOfPages && backend.limits().has_virtual_memory) {}
 
 PrivatePool::~PrivatePool() {
   for (const auto& [extent, piece] : pieces_)
@@ -55,12 +56,13 @@ bool PrivatePool::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   }
   add_reserved(pool, static_cast<std::int64_t>(size));
   count_segment(pool, +1);
+  note(MemoryEvent::kMapped, piece->segment.base, size, heap.stream());
   return true;
 }
 
 // All or nothing; nothing: memory is short.
 std::optional<PrivatePool::Piece> PrivatePool::make_piece(std::uint64_t size_bytes) {
-  if (!backend_.limits().has_virtual_memory) {
+  if (!of_pages_) {
     const auto segment = backend_.allocate_segment(size_bytes);
     if (!segment) return std::nullopt;
     return Piece{*segment, {}};
@@ -131,21 +133,22 @@ bool PrivatePool::release_cached() {
   finish_pending_frees();
   bool released = false;
   for_each_heap([&](BlockHeap& heap) {
-    backend_.synchronize(heap.stream());  // unmapping waits for no stream
     const BiasedGuard lock(heap.lock);
-    for (const Pool pool : {Pool::kLarge, Pool::kSmall}) {
-      std::vector<Extent*> whole;
+    std::vector<std::pair<Pool, Extent*>> whole;
+    for (const Pool pool : {Pool::kLarge, Pool::kSmall})
       heap.heap(pool).for_each_free([&](Block* block) {
-        if (BlockHeap::is_whole_extent(block)) whole.push_back(static_cast<Extent*>(block->owner));
+        if (BlockHeap::is_whole_extent(block))
+          whole.emplace_back(pool, static_cast<Extent*>(block->owner));
       });
-      for (Extent* extent : whole) {
-        release_piece(pieces_.at(extent));
-        pieces_.erase(extent);
-        const Segment segment = heap.remove_extent(extent);
-        add_reserved(pool, -static_cast<std::int64_t>(segment.size_bytes));
-        count_segment(pool, -1);
-        released = true;
-      }
+    if (!whole.empty()) backend_.synchronize();  // unmapping waits for no stream
+    for (const auto& [pool, extent] : whole) {
+      release_piece(pieces_.at(extent));
+      pieces_.erase(extent);
+      const Segment segment = heap.remove_extent(extent);
+      add_reserved(pool, -static_cast<std::int64_t>(segment.size_bytes));
+      count_segment(pool, -1);
+      note(MemoryEvent::kUnmapped, segment.base, segment.size_bytes, heap.stream());
+      released = true;
     }
   });
   return released;

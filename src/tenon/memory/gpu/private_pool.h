@@ -14,6 +14,10 @@ namespace tenon {
 // pool that serves a capture is its own: a freed block goes to the pool's next request and to
 // no other, no page moves, and nothing is given back until allow_release().
 //
+// A graph may be launched on any stream, and its launches go on when the graph is destroyed
+// (cuGraphExecDestroy frees an executable graph in flight on its completion). So what goes back to
+// the driver does so after a wait for the whole device; during a capture nothing goes back.
+//
 // Placement is that of the stream-ordered policies; it grows by segments of 2 MiB for small blocks,
 // else by the request rounded up to pages. With virtual memory no growth waits for the device, as a
 // capture demands.
@@ -21,10 +25,15 @@ namespace tenon {
 // Thread safety and failure: as StreamOrderedAllocator.
 class PrivatePool final : public StreamOrderedAllocator {
  public:
+  // What the pool is made of. Pages come and go without a wait; only whole segments of the driver
+  // can be opened to other processes by cudaIpcGetMemHandle.
+  enum class Made : bool { kOfPages, kOfSegments };
+
   // `on_shortage`: called, with no lock of the pool's heaps held, when the device has no memory
   // left; it gives back what others can spare. May be empty.
   explicit PrivatePool(Backend& backend, std::function<void()> on_shortage = {},
-                       const CachingSettings& settings = {}, std::uint64_t limit_bytes = 0);
+                       Made made = Made::kOfPages, const CachingSettings& settings = {},
+                       std::uint64_t limit_bytes = 0);
   // Gives everything back, whatever is still in use.
   ~PrivatePool() override;
 
@@ -53,6 +62,7 @@ class PrivatePool final : public StreamOrderedAllocator {
   void give_back_unmapped();
 
   const std::function<void()> on_shortage_;
+  const bool of_pages_;
   bool may_release_ = false;  // under growth_mutex_
   std::unordered_map<const Extent*, Piece> pieces_;
   std::vector<Piece> unmapped_;  // that the driver would not take back

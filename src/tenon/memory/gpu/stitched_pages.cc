@@ -30,8 +30,6 @@ bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot)
     return false;
   }
   range.mapping(slot).accessible = true;
-  note(MemoryEvent::kMapped, reinterpret_cast<void*>(address), page->handle.size_bytes,
-       range.heap().stream());
   return true;
 }
 
@@ -58,6 +56,8 @@ void StitchedAllocator::move_in(PageRange& range, Page* page, std::uint32_t slot
   if (block->size > range.page_bytes()) blocks.split_free(block, range.page_bytes());
   // Idle pages before this one know the block: a free block that is joined keeps its lower part.
   set_idle_block(range, blocks.back(block), slot);
+  note(MemoryEvent::kMapped, reinterpret_cast<void*>(at.offset), range.page_bytes(),
+       range.heap().stream());
 }
 
 // An idle page leaves its home and is spare; its mapping there stays, stale.
@@ -80,6 +80,8 @@ void StitchedAllocator::move_out(Page* page) {
   if (end < block->offset + block->size)
     set_idle_block(range, blocks.split_free(block, end - block->offset));
   blocks.unback(block);
+  note(MemoryEvent::kUnmapped, reinterpret_cast<void*>(begin), range.page_bytes(),
+       range.heap().stream());
 }
 
 // Idle pages inside a block that was cut off or joined get to know it, from slot `first` on.
@@ -105,8 +107,6 @@ void StitchedAllocator::undo_mapping(Page* page, Mapping mapping) {
   const std::uintptr_t address = range.address_of(mapping.slot.index);
   backend_.unmap(address, page->handle);
   range.remove(page, mapping.slot.index);
-  note(MemoryEvent::kUnmapped, reinterpret_cast<void*>(address), page->handle.size_bytes,
-       range.heap().stream());
 }
 
 // Requires: spare.

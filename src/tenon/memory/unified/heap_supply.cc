@@ -21,6 +21,7 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
       pool.storage() == Storage::kShared ? MemoryKind::kShared : MemoryKind::kDevice;
   auto heap = std::make_unique<BufferHeap>();
   reserve_more(heaps_);
+  reserve_more(released_);
   const std::optional<Segment> segment = backend_.allocate_segment(size_bytes, kind);
   if (!segment) return false;
   heap->segment = *segment;
@@ -32,6 +33,7 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
   }
   pool.lane().idle.add(heap.get());
   heaps_.push_back(heap.release());
+  released_.push_back({segment->base, segment->size_bytes, pool.stream(), true});
   reserved_bytes_ += segment->size_bytes;
   ++stats_.num_device_alloc;
   for (const StatPool p : {StatPool::kAll, stat_pool(pool)}) {
@@ -57,7 +59,7 @@ void HeapSupply::release(BufferHeap* heap) {
     stats_.segment[i].decrease(1);
     stats_.reserved_bytes[i].decrease(static_cast<std::int64_t>(size_bytes));
   }
-  released_.push_back({heap->segment.base, size_bytes, pool.stream()});
+  released_.push_back({heap->segment.base, size_bytes, pool.stream(), false});
   delete heap;
 }
 

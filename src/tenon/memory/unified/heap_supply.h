@@ -36,8 +36,9 @@ class HeapSupply {
     void* base = nullptr;
     std::uint64_t size_bytes = 0;
     std::uint32_t stream = 0;
+    bool is_new = false;  // taken, not given back
   };
-  // Heaps given back since the last call, for the caller to report.
+  // Heaps taken and given back since the last call, for the caller to report.
   std::vector<Released> take_released() { return std::exchange(released_, {}); }
 
  private:

@@ -196,8 +196,13 @@ void UnifiedAllocator::report(MemoryEvent event, void* data, std::uint64_t size_
 
 void UnifiedAllocator::report_released(
     const std::vector<unified::HeapSupply::Released>& released) {
-  for (const auto& heap : released)
-    report(MemoryEvent::kReleased, heap.base, heap.size_bytes, {device_, heap.stream});
+  for (const auto& heap : released) {
+    const Stream stream{device_, heap.stream};
+    if (heap.is_new)
+      observers_.report(MemoryEvent::kMapped, heap.base, heap.size_bytes, stream);
+    else
+      report(MemoryEvent::kReleased, heap.base, heap.size_bytes, stream);
+  }
 }
 
 // --- Serving a request: with all lanes locked, except where the lane's lock is said to do.

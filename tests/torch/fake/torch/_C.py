@@ -77,6 +77,30 @@ _cuda_getMemoryFraction = _refusing("getMemoryFraction")
 _MemPool = _refusing("createOrIncrefPool")
 _cuda_attach_out_of_memory_observer = _refusing("attachOutOfMemoryObserver")
 _accelerator_getDeviceStats = _refusing("getDeviceStats")
+_cuda_checkPoolLiveAllocations = _refusing("checkPoolLiveAllocations")
+_cuda_getCheckpointState = _refusing("getCheckpointState")
+_cuda_setCheckpointPoolState = _refusing("setCheckpointPoolState")
+
+
+def _accelerator_setAllocatorSettings(settings):
+    state["settings"] = settings
+
+
+class _CUDAGraph:
+    """pools() and reset() of a graph; retaining a pool is what a pluggable allocator refuses."""
+
+    _retain_pool = _refusing("createOrIncrefPool")
+
+    def pools(self):
+        return [(9, 0)]
+
+    def reset(self):
+        pass
+
+
+class _distributed_c10d:
+    class ProcessGroupNCCL:
+        register_mem_pool = deregister_mem_pool = _refusing("attachAllocatorTraceTracker")
 
 
 def _accelerator_isAllocatorInitialized():  # of PyTorch's own allocator, which never is

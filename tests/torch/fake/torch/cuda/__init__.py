@@ -3,6 +3,10 @@ from . import memory
 from .memory import *  # noqa: F401,F403
 
 
+class CUDAGraph(_C._CUDAGraph):
+    pass
+
+
 def is_initialized():
     return _C.state["initialized"]
 

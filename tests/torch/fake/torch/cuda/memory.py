@@ -102,6 +102,7 @@ class Tensor:
 
     def __init__(self, size, device=0, stream=None):
         _C.state["initialized"] = True
+        self.size = size
         allocator = _C.state["allocator"]
         self.data = allocator.malloc(size, device, stream)
         allocator.metadata.setdefault(self.data, (size, device, stream))
