@@ -537,8 +537,8 @@ TEST(UnifiedAllocator, ReportsTheSameEventsToObservers) {
   allocator.empty_cache();
   EXPECT_THROW(allocator.allocate(65 * kGiB), OutOfMemory);
   using enum MemoryEvent;
-  EXPECT_EQ(log.events, (std::vector<MemoryEvent>{kAllocated, kFreed, kRecycled, kFreed, kReleased,
-                                                  kAllocationFailed}));
+  EXPECT_EQ(log.events, (std::vector<MemoryEvent>{kMapped, kAllocated, kFreed, kRecycled, kFreed,
+                                                  kReleased, kAllocationFailed}));
 }
 
 }  // namespace
