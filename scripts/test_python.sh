@@ -23,6 +23,9 @@ echo "$(basename "$wheel"): $bytes bytes (at most 4 MB)"
 
 # Nothing but the C and C++ runtimes.
 module=$("$venv" -c 'import tenon._core as core; print(core.__file__)')
+case $wheel in  # what its name promises to later versions
+  *-abi3-*) [[ $module == *.abi3.so ]] || { echo "$wheel holds $module, which is for one version"; exit 1; } ;;
+esac
 needed=$(readelf -d "$module" | sed -n 's/.*NEEDED.*\[\(.*\)\]/\1/p')
 for library in $needed; do
   case $library in
