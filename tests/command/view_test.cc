@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,7 @@
 #include <regex>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "support/command.h"
 #include "support/temporary.h"
@@ -166,19 +168,20 @@ TEST(ViewCommand, ShipsThePageThatItsSourcesBuildTo) {
 // A `tenon serve` that is running.
 class Served {
  public:
-  explicit Served(const std::string& trace) {
+  // `limits`: shell commands that run before it.
+  explicit Served(const std::string& trace, const std::string& limits = "") {
     int ends[2];
     EXPECT_EQ(::pipe(ends), 0);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
     posix_spawn_file_actions_addclose(&actions, ends[0]);
-    std::vector<std::string> words = {TENON_COMMAND, "serve", "--policy", "caching", trace};
+    std::vector<std::string> words = {
+        "/bin/sh", "-c", limits + "exec " TENON_COMMAND " serve --policy caching " + trace};
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     arguments.push_back(nullptr);
-    EXPECT_EQ(::posix_spawn(&child_, TENON_COMMAND, &actions, nullptr, arguments.data(), environ),
-              0);
+    EXPECT_EQ(::posix_spawn(&child_, "/bin/sh", &actions, nullptr, arguments.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
     for (char c; ::read(ends[0], &c, 1) == 1 && c != '\n';) line_ += c;
@@ -200,8 +203,8 @@ class Served {
   std::uint16_t port() const { return port_; }
   std::string host() const { return "Host: 127.0.0.1:" + std::to_string(port_) + "\r\n"; }
 
-  // Sends these bytes and returns everything until the server ends the connection.
-  std::string talk(const std::string& request) const {
+  // A connection, and what was sent on it.
+  int open(const std::string& request) const {
     const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -210,6 +213,11 @@ class Served {
     EXPECT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     EXPECT_EQ(::send(socket, request.data(), request.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(request.size()));
+    return socket;
+  }
+  // Sends these bytes and returns everything until the server ends the connection.
+  std::string talk(const std::string& request) const {
+    const int socket = open(request);
     std::string answer;
     char buffer[4096];
     for (ssize_t n; (n = ::recv(socket, buffer, sizeof buffer, 0)) > 0;)
@@ -273,6 +281,60 @@ TEST(ServeCommand, KeepsToHttp) {
   EXPECT_THAT(served.talk("GET / HTTP/1.0\r\n" + served.host() + "\r\n"),
               StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(served.get("/columns/size/0"), StartsWith("HTTP/1.1 200 OK\r\n"));  // still there
+}
+
+// Whatever another reader could take for a body, or for no body.
+TEST(ServeCommand, RefusesFieldsThatCanBeReadInTwoWays) {
+  Served served(kSnapshot);
+  ASSERT_NE(served.port(), 0);
+  const std::string get = "GET / HTTP/1.1\r\n" + served.host();
+  const auto is_refused = [&](const std::string& fields, const char* status) {
+    const std::string answer =
+        served.talk(get + fields + "\r\nGET /columns/size/0 HTTP/1.1\r\n" + served.host() +
+                    "Connection: close\r\n\r\n");
+    EXPECT_THAT(answer, StartsWith(std::string("HTTP/1.1 ") + status)) << fields;
+    EXPECT_EQ(occurrences(answer, "HTTP/1.1 "), 1u) << fields;
+  };
+  is_refused("Content-Length: 5\r\nContent-Length: 5\r\n", "400 ");
+  is_refused("Content-Length: 0\r\nContent-Length: 40\r\n", "400 ");
+  is_refused("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", "413 ");
+  is_refused("Content-Length : 40\r\n", "400 ");
+  is_refused(" Content-Length: 40\r\n", "400 ");
+  is_refused("nonsense\r\n", "400 ");
+  is_refused(served.host(), "400 ");
+}
+
+TEST(ServeCommand, AnswersWhileOthersSayNothing) {
+  Served served(kSnapshot);
+  ASSERT_NE(served.port(), 0);
+  std::vector<int> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(served.open("GET / HT"));
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_THAT(served.get("/columns/size/0"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));  // 60 drop all
+  for (const int socket : silent) ::close(socket);
+}
+
+TEST(ServeCommand, LackOfDescriptorsDropsTheSilent) {
+  Served served(kSnapshot, "ulimit -n 20; ");
+  ASSERT_NE(served.port(), 0);
+  std::vector<int> silent;
+  for (int i = 0; i < 40; ++i) silent.push_back(served.open("GET / HT"));
+  EXPECT_THAT(served.get("/columns/size/0"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  for (const int socket : silent) ::close(socket);
+  EXPECT_EQ(served.stop(), 0);
+}
+
+// Each in turn: a stack of 256 KiB holds no recursion over the requests that came at once.
+TEST(ServeCommand, AnswersManyRequestsThatComeAtOnce) {
+  Served served(kSnapshot, "ulimit -s 256; ");
+  ASSERT_NE(served.port(), 0);
+  constexpr std::size_t kRequests = 1000;
+  std::string requests;
+  for (std::size_t i = 0; i < kRequests; ++i)
+    requests += "HEAD /none HTTP/1.1\r\n" + served.host() + "\r\n";
+  requests += "HEAD /none HTTP/1.1\r\n" + served.host() + "Connection: close\r\n\r\n";
+  EXPECT_EQ(occurrences(served.talk(requests), "HTTP/1.1 404 "), kRequests + 1);
 }
 
 }  // namespace

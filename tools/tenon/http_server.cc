@@ -43,19 +43,40 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// The value of a header field; nothing when it is not there, or is there twice.
-std::optional<std::string_view> field(std::string_view headers, std::string_view name) {
-  std::optional<std::string_view> found;
+// What the header fields say of a request. A field that must stand once and stands twice, or a line
+// that is no field, makes it malformed: two readers could take it for two different requests.
+struct Fields {
+  std::optional<std::string_view> host, content_length;
+  bool has_transfer_encoding = false;
+  bool closes = false;
+  bool malformed = false;
+};
+
+Fields read_fields(std::string_view headers) {
+  Fields fields;
+  const auto once = [&](std::optional<std::string_view>& field, std::string_view value) {
+    fields.malformed |= field.has_value();
+    field = value;
+  };
   while (!headers.empty()) {
     const std::size_t end = std::min(headers.find("\r\n"), headers.size());
     const std::string_view line = headers.substr(0, end);
     headers.remove_prefix(std::min(end + 2, headers.size()));
-    const std::size_t colon = line.find(':');
-    if (colon == std::string_view::npos || !same_word(line.substr(0, colon), name)) continue;
-    if (found) return std::nullopt;
-    found = trimmed(line.substr(colon + 1));
+    const std::size_t colon = std::min(line.find(':'), line.size());
+    const std::string_view name = line.substr(0, colon);
+    fields.malformed |= colon == line.size() || name.empty() ||
+                        name.find_first_of(" \t\r\n") != name.npos;
+    const std::string_view value = trimmed(line.substr(std::min(colon + 1, line.size())));
+    if (same_word(name, "host")) once(fields.host, value);
+    if (same_word(name, "content-length")) once(fields.content_length, value);
+    fields.has_transfer_encoding |= same_word(name, "transfer-encoding");
+    fields.closes |= same_word(name, "connection") && same_word(value, "close");
   }
-  return found;
+  return fields;
+}
+
+bool means_no_descriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
 const char* reason(int status) {
@@ -100,8 +121,8 @@ HttpServer::~HttpServer() {
 void HttpServer::run(int stop) {
   std::vector<pollfd> waits;
   for (;;) {
-    const bool full = connections_.size() >= kMostConnections;
-    waits.assign({{stop, POLLIN, 0}, {socket_, static_cast<short>(full ? 0 : POLLIN), 0}});
+    const bool accepts = now_ms() >= accept_again_ms_;
+    waits.assign({{stop, POLLIN, 0}, {socket_, static_cast<short>(accepts ? POLLIN : 0), 0}});
     for (const Connection& connection : connections_)
       waits.push_back({connection.socket,
                        static_cast<short>(connection.answering ? POLLOUT : POLLIN), 0});
@@ -116,7 +137,7 @@ void HttpServer::run(int stop) {
       bool alive = now - connection.active_ms < kSilentMs;
       if (alive && waits[i + 2].revents != 0) {
         connection.active_ms = now;
-        alive = connection.answering ? send_some(connection) : receive(connection);
+        alive = connection.answering ? advance(connection) : receive(connection);
       }
       if (!alive) {
         ::close(connection.socket);
@@ -131,14 +152,28 @@ void HttpServer::run(int stop) {
 }
 
 void HttpServer::accept_all(std::int64_t now) {
-  while (connections_.size() < kMostConnections) {
+  for (;;) {
     const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (socket < 0) return;
+    if (socket < 0) {
+      if (means_no_descriptors(errno) && !drop_longest_silent()) accept_again_ms_ = now + 1000;
+      return;
+    }
+    if (connections_.size() >= kMostConnections) drop_longest_silent();
     Connection connection;
     connection.socket = socket;
     connection.active_ms = now;
     connections_.push_back(std::move(connection));
   }
+}
+
+bool HttpServer::drop_longest_silent() {
+  const auto silent = std::min_element(
+      connections_.begin(), connections_.end(),
+      [](const Connection& a, const Connection& b) { return a.active_ms < b.active_ms; });
+  if (silent == connections_.end()) return false;
+  ::close(silent->socket);
+  connections_.erase(silent);
+  return true;
 }
 
 bool HttpServer::receive(Connection& connection) {
@@ -149,22 +184,33 @@ bool HttpServer::receive(Connection& connection) {
     if (n < 0) {
       if (errno == EINTR) continue;
       if (errno != EAGAIN && errno != EWOULDBLOCK) return false;
-      return serve(connection);
+      return advance(connection);
     }
     connection.in.append(buffer, static_cast<std::size_t>(n));
-    if (connection.in.size() > 4 * kMostHeadBytes) return serve(connection);
+    if (connection.in.size() > 4 * kMostHeadBytes) return advance(connection);
   }
 }
 
-// Begins to answer the next request, if all of it is there.
-bool HttpServer::serve(Connection& connection) {
+// Answers as many requests as are there and as the socket takes.
+bool HttpServer::advance(Connection& connection) {
+  while (connection.answering || begin_next(connection)) {
+    const Sent sent = send_answer(connection);
+    if (sent == Sent::kPart) return true;
+    connection.answering = false;
+    if (sent == Sent::kFailed || connection.last) return false;
+  }
+  return true;
+}
+
+// Begins to answer the next request. False: not all of it is there yet.
+bool HttpServer::begin_next(Connection& connection) {
   while (connection.in.starts_with("\r\n")) connection.in.erase(0, 2);
   const std::size_t end = connection.in.find("\r\n\r\n");
   if (end == std::string::npos || end > kMostHeadBytes) {
-    if (connection.in.size() <= kMostHeadBytes) return true;  // more will come
+    if (connection.in.size() <= kMostHeadBytes) return false;
     connection.last = true;
     begin(connection, {431, kText, "the request's head is too large\n"}, true);
-    return send_some(connection);
+    return true;
   }
   const std::string head = connection.in.substr(0, end + 2);
   connection.in.erase(0, end + 4);
@@ -184,20 +230,23 @@ bool HttpServer::serve(Connection& connection) {
     answer(connection, line.substr(0, first), line.substr(first + 1, second - first - 1),
            all.substr(line.size() + 2));
   }
-  return send_some(connection);
+  return true;
 }
 
 void HttpServer::answer(Connection& connection, std::string_view method, std::string_view target,
                         std::string_view headers) {
-  if (const auto wish = field(headers, "connection"); wish && same_word(*wish, "close"))
-    connection.last = true;
+  const Fields fields = read_fields(headers);
+  if (fields.closes) connection.last = true;
   const bool with_body = method != "HEAD";
-  const auto length = field(headers, "content-length");
-  if ((length && *length != "0") || field(headers, "transfer-encoding")) {
+  if (fields.malformed) {
+    connection.last = true;
+    return begin(connection, {400, kText, "a header field is malformed or repeated\n"}, with_body);
+  }
+  if (fields.content_length.value_or("0") != "0" || fields.has_transfer_encoding) {
     connection.last = true;  // its body would be taken for the next request
     return begin(connection, {413, kText, "requests here have no body\n"}, with_body);
   }
-  const auto host = field(headers, "host");
+  const auto& host = fields.host;
   if (!host || (*host != fmt::format("127.0.0.1:{}", port_) &&
                 *host != fmt::format("localhost:{}", port_)))
     return begin(connection, {host ? 421 : 400, kText, "this host is 127.0.0.1\n"}, with_body);
@@ -220,23 +269,18 @@ void HttpServer::begin(Connection& connection, const HttpAnswer& answer, bool wi
   connection.answering = true;
 }
 
-bool HttpServer::send_some(Connection& connection) {
-  while (connection.answering) {
+HttpServer::Sent HttpServer::send_answer(Connection& connection) {
+  for (;;) {
     const std::size_t head = connection.out.size();
     const std::string_view rest =
         connection.sent < head ? std::string_view(connection.out).substr(connection.sent)
                                : connection.body.substr(connection.sent - head);
-    if (rest.empty()) {
-      connection.answering = false;
-      if (connection.last) return false;
-      return serve(connection);  // the next request may be here already
-    }
+    if (rest.empty()) return Sent::kAll;
     const ssize_t n = ::send(connection.socket, rest.data(), rest.size(), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? Sent::kPart : Sent::kFailed;
     connection.sent += static_cast<std::size_t>(n);
   }
-  return true;
 }
 
 }  // namespace tenon::command

@@ -17,8 +17,9 @@ struct HttpAnswer {
 
 // HTTP/1.1 over 127.0.0.1: GET and HEAD, kept connections, several readers at once on one thread.
 // Requests for other hosts are refused, so that a page elsewhere cannot reach it by a name that it
-// points here. A request's head may have 16 KiB and no body; whoever is silent for a minute is
-// dropped; beyond 64 connections new ones wait. Source of the rules: RFC 9110 and 9112.
+// points here. A request's head may have 16 KiB and no body. A connection that is silent for a
+// minute is dropped; so is the one that has been silent longest when there are more than 64, or no
+// descriptor is left for a new one. Source of the rules: RFC 9110 and 9112.
 class HttpServer {
  public:
   using Handler = std::function<HttpAnswer(std::string_view path)>;
@@ -46,10 +47,13 @@ class HttpServer {
   };
 
   void accept_all(std::int64_t now_ms);
+  bool drop_longest_silent();
   // Each returns false when the connection is over.
   bool receive(Connection& connection);
-  bool send_some(Connection& connection);
-  bool serve(Connection& connection);
+  bool advance(Connection& connection);
+  enum class Sent : std::uint8_t { kAll, kPart, kFailed };
+  static Sent send_answer(Connection& connection);
+  bool begin_next(Connection& connection);
   void answer(Connection& connection, std::string_view method, std::string_view target,
               std::string_view headers);
   void begin(Connection& connection, const HttpAnswer& answer, bool with_body,
@@ -59,6 +63,7 @@ class HttpServer {
   std::uint16_t port_ = 0;
   const Handler handler_;
   std::vector<Connection> connections_;
+  std::int64_t accept_again_ms_ = 0;  // no descriptors before that
 };
 
 }  // namespace tenon::command
