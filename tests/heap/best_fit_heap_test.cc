@@ -264,6 +264,46 @@ TEST(BestFitHeapTest, TheBackOfAFreeBlockCanBeTaken) {
   heap.check_invariants();
 }
 
+// Both parts are free, alike and found by their own size, until one of them changes its backing.
+TEST(BestFitHeapTest, AFreeBlockCanBeCutInTwo) {
+  BestFitHeap heap;
+  Block* front = heap.add_extent(100, 50);
+  Block* back = heap.split_free(front, 20);
+  EXPECT_EQ(front->offset, 100u);
+  EXPECT_EQ(front->size, 20u);
+  EXPECT_EQ(back->offset, 120u);
+  EXPECT_EQ(back->size, 30u);
+  EXPECT_EQ(front->next, back);
+  EXPECT_EQ(back->prev, front);
+  EXPECT_EQ(back->owner, front->owner);
+  EXPECT_EQ(heap.free_blocks(), 2u);
+  EXPECT_EQ(heap.free_bytes(), 50u);
+  EXPECT_EQ(heap.find(20), front);
+  EXPECT_EQ(heap.find(21), back);
+  EXPECT_EQ(heap.find(31), nullptr);
+  EXPECT_EQ(heap.unback(back), back);
+  EXPECT_EQ(heap.find(21), nullptr);
+  EXPECT_EQ(heap.free_bytes(), 20u);
+  EXPECT_EQ(heap.unbacked(), BestFitHeap::BlocksByOffset{back});
+  heap.check_invariants();
+  EXPECT_EQ(heap.back(back), front) << "alike again, they merge";
+  EXPECT_EQ(front->size, 50u);
+  heap.check_invariants();
+}
+
+TEST(BestFitHeapTest, AddressesWithoutMemoryCanBeCutInTwo) {
+  BestFitHeap heap;
+  Block* front = heap.add_extent(0, 40, false);
+  Block* back = heap.split_free(front, 10);
+  EXPECT_EQ(back->state, Block::State::kUnbacked);
+  EXPECT_EQ(heap.unbacked().size(), 2u);
+  EXPECT_EQ(heap.free_bytes(), 0u);
+  EXPECT_EQ(heap.back(front), front);
+  heap.check_invariants();
+  EXPECT_EQ(heap.place(10), front);
+  EXPECT_EQ(heap.place(1), nullptr) << "the other part has no memory";
+}
+
 TEST(BestFitHeapTest, AlignedRequestsFindTheOnlyBlockThatHoldsThem) {
   BestFitHeap heap;
   heap.add_extent(1, 4096);      // holds no aligned 4096

@@ -1,7 +1,6 @@
 #include "tenon/heap/plan_heap.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include "tenon/base/align.h"
@@ -47,11 +46,6 @@ bool overlap(const PlanBlock& a, const PlanBlock& b) {
 }
 
 }  // namespace
-
-std::string_view divergence_name(Divergence divergence) {
-  static constexpr std::array<std::string_view, 3> kNames = {"none", "wrong size", "occupied"};
-  return kNames[static_cast<std::size_t>(divergence)];
-}
 
 PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
     : unit_bytes_(unit_bytes), size_bytes_(plan.size_bytes), loop_begin_(plan.loop_begin) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "tenon/base/align.h"
@@ -37,7 +36,6 @@ enum class Divergence : std::uint8_t {
   kWrongSize,  // the plan has another size next
   kOccupied,   // the planned range, or a part of it, is still in use
 };
-std::string_view divergence_name(Divergence divergence);
 
 // Hands out a stream's slots in the order of the plan; after the last one comes the first of the
 // plan's loop again, so a program that repeats itself is served for ever. Each request is checked
