@@ -12,7 +12,7 @@
 
 #include "cuda_or_not.h"
 #include "tenon/base/byte_size.h"
-#include "tenon/lab/hardware/content_stress.h"
+#include "rigs/content_stress.h"
 #include "tenon/memory/policies.h"
 
 using namespace tenon;

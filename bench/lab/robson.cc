@@ -8,7 +8,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/lab/robson.h"
+#include "rigs/robson.h"
 #include "tenon/memory/policies.h"
 
 namespace tenon {

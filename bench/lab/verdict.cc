@@ -12,7 +12,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/explain/live_set.h"
-#include "tenon/lab/verdict/known_program.h"
+#include "rigs/known_program.h"
 
 namespace {
 

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "progress.h"
-#include "tenon/lab/schedules/trial.h"
+#include "rigs/schedules/trial.h"
 #include "tenon/lab/text_table.h"
 #include "tenon/memory/policies.h"
 

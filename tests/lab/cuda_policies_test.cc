@@ -4,7 +4,7 @@
 #include "support/cuda_stand_in.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/random.h"
-#include "tenon/lab/hardware/content_stress.h"
+#include "rigs/content_stress.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/gpu/stitched_allocator.h"
 

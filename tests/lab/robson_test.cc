@@ -1,4 +1,4 @@
-#include "tenon/lab/robson.h"
+#include "rigs/robson.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/lab/schedules/trial.h"
+#include "rigs/schedules/trial.h"
 #include "tenon/memory/policies.h"
 
 namespace tenon {

@@ -10,7 +10,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/explain.h"
-#include "tenon/lab/verdict/known_program.h"
+#include "rigs/known_program.h"
 #include "tenon/lab/verdict/what_if.h"
 #include "tenon/trace/snapshot.h"
 #include "trace/pickle_writer.h"

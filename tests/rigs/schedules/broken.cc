@@ -1,4 +1,4 @@
-#include "tenon/lab/schedules/broken.h"
+#include "rigs/schedules/broken.h"
 
 #include <fmt/format.h>
 

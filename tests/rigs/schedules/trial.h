@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tenon/lab/schedules/broken.h"
-#include "tenon/lab/schedules/schedule.h"
-#include "tenon/lab/schedules/second_thread.h"
+#include "rigs/schedules/broken.h"
+#include "rigs/schedules/schedule.h"
+#include "rigs/schedules/second_thread.h"
 
 namespace tenon {
 

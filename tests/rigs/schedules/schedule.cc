@@ -1,4 +1,4 @@
-#include "tenon/lab/schedules/schedule.h"
+#include "rigs/schedules/schedule.h"
 
 #include <fmt/format.h>
 

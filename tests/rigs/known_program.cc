@@ -1,4 +1,4 @@
-#include "tenon/lab/verdict/known_program.h"
+#include "rigs/known_program.h"
 
 #include <fmt/format.h>
 

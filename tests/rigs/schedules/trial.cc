@@ -1,4 +1,4 @@
-#include "tenon/lab/schedules/trial.h"
+#include "rigs/schedules/trial.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tenon/lab/hardware/content_stress.h"
+#include "rigs/content_stress.h"
 
 #include <algorithm>
 #include <chrono>
