@@ -98,12 +98,11 @@ set(tenon_memory_small_base base/byte_size base/error base/file_writer base/prin
 set(tenon_memory_small_device device/backend device/device device/devices device/driver_ledger
     device/host/machine_memory device/sim/cost_model)
 set(tenon_memory_small_cuda device/cuda/cuda_backend device/cuda/cuda_driver device/cuda/cuda_sharing
-    device/cuda/cuda_streams device/cuda/stamp_kernels memory/cuda/cuda_allocator)
-set(tenon_memory_small_guards memory/adaptors/call_stack memory/adaptors/code_place
-    memory/adaptors/failure_adaptor memory/adaptors/guard_adaptor memory/adaptors/guard_report
+    device/cuda/cuda_streams device/cuda/stamp_kernels memory/gpu/cuda_allocator)
+set(tenon_memory_small_guards base/call_stack base/code_place memory/adaptors/failure_adaptor memory/adaptors/guard_adaptor memory/adaptors/guard_report
     memory/adaptors/logging_adaptor memory/adaptors/tracking_adaptor memory/adaptors/zones
-    memory/page_guard/page_guard_allocator)
-set(tenon_memory_small_names memory/caching/settings memory/places/places memory/policies
+    memory/adaptors/page_guard_allocator)
+set(tenon_memory_small_names memory/gpu/pytorch_rules memory/compat/places memory/policies
     memory/registry memory/stats)
 tenon_add_library(memory base device heap memory)
 tenon_use_libraries(memory PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS}

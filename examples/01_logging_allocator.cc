@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 
 // The whole allocator.
 class LoggingAllocator : public tenon::Allocator {

@@ -5,7 +5,6 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
-#include "tenon/memory/current_allocator.h"
 #include "tenon/memory/registry.h"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tenon/base/byte_size.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/scopes/with_scope.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "tenon/memory/adaptors/statistics_adaptor.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/memory/scopes/with_scope.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"

@@ -5,7 +5,7 @@
 
 #include "tenon/autograd/autograd.h"
 #include "tenon/memory/adaptors/statistics_adaptor.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/print.h"
 

@@ -12,8 +12,8 @@
 #include "tenon/base/random.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/compat/memory_pool.h"
 #include "tenon/memory/gpu/caching_allocator.h"
-#include "tenon/memory/pool/memory_pool.h"
 #include "tenon/memory/placement/pool_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 

@@ -7,7 +7,7 @@
 #include "tenon/autograd/forward_mode.h"
 #include "tenon/autograd/variable.h"
 #include "tenon/base/error.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/random.h"

@@ -7,7 +7,7 @@
 #include "tenon/heap/plan.h"
 #include "tenon/lab/planning/instance.h"
 #include "tenon/lab/planning/plan_file.h"
-#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/pickle.h"

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "tenon/memory/adaptors/guard_adaptor.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
-#include "tenon/memory/current_allocator.h"
-#include "tenon/memory/page_guard/page_guard_allocator.h"
+#include "tenon/memory/adaptors/page_guard_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/memory/tag.h"
 
 namespace tenon {

@@ -13,7 +13,7 @@
 #include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/capacity.h"
-#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/load.h"
 
 namespace tenon {

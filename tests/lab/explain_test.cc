@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/memory_map.h"
 #include "tenon/trace/load.h"
@@ -70,8 +71,8 @@ TEST_P(ExplainShipped, ReconstructsTheEndFromTheEvents) {
   const Snapshot snapshot = load_snapshot(snapshot_path(GetParam()));
   const Trace& trace = snapshot.traces.at(0);
   const auto lives = lifetimes(trace);
-  const auto made =
-      memory_map(trace, lives, snapshot.segments, trace.events.size(), trace.marks.size());
+  const auto made = memory_map(trace, lives, snapshot.segments, trace.events.size(),
+                               trace.marks.size(), recorded_settings(snapshot).settings);
   const auto exact = segments_of(snapshot.segments, 0);
   ASSERT_EQ(made.size(), exact.size());
   for (std::size_t i = 0; i < made.size(); ++i) {
@@ -140,7 +141,7 @@ TEST(Fragmentation, CountsEachCauseOnce) {
       },
       {{entry("alloc", 0, 1000, 5)}});
   const Snapshot snapshot = parse_snapshot(bytes, "x.pickle");
-  const Fragmentation f = fragmentation(snapshot.segments, 0);
+  const Fragmentation f = fragmentation(snapshot.segments, 0, CachingSettings{});
   EXPECT_EQ(f.reserved_bytes, 10'240u + 4096 + 8192 + 2048 + 1024);
   EXPECT_EQ(f.requested_bytes, 1000u + 512 + 512);
   EXPECT_EQ(f.rounding_bytes, 24u);
@@ -235,13 +236,67 @@ TEST(OutOfMemory, IsTheProgramWhenLiveBytesAndRequestExceedTheMemory) {
   EXPECT_THAT(remedy(report, "less live memory")->detail, HasSubstr("8 MiB fewer"));
 }
 
-TEST(OutOfMemory, AsksTheDriverForSegmentsAsPyTorchDoes) {
-  EXPECT_EQ(segment_bytes_for(1), 2 * kMiB);
-  EXPECT_EQ(segment_bytes_for(kMiB), 2 * kMiB);
-  EXPECT_EQ(segment_bytes_for(kMiB + 1), 20 * kMiB);
-  EXPECT_EQ(segment_bytes_for(10 * kMiB - 1), 20 * kMiB);
-  EXPECT_EQ(segment_bytes_for(10 * kMiB), 10 * kMiB);
-  EXPECT_EQ(segment_bytes_for(10 * kMiB + 1), 12 * kMiB);
+// The settings that a snapshot was recorded under, as PyTorch writes them.
+std::string with_settings(const std::vector<std::string>& segments,
+                          const std::vector<std::string>& entries, std::string_view conf) {
+  return pickled::file(dict({{"segments", list(segments)},
+                             {"device_traces", list({list(entries)})},
+                             {"allocator_settings", dict({{"PYTORCH_ALLOC_CONF", text(conf)}})}}));
+}
+
+// 60 MiB in use of a segment of 80 MiB, at the end and, by the events, at the peak.
+Fragmentation recorded_under(std::string_view conf, std::uint64_t requested) {
+  const Explanation explanation = explained(with_settings(
+      {pooled_segment(0, 80 * kMiB, 0, "", {used(0, 80 * kMiB, requested)})},
+      {entry("segment_alloc", 0, 80 * kMiB, 1), entry("alloc", 0, requested, 2)}, conf));
+  const auto& moments = explanation.devices.at(0).memory;
+  EXPECT_THAT(moments, SizeIs(3));
+  for (const MemoryAt& at : moments) {
+    EXPECT_EQ(at.fragmentation.rounding_bytes, moments[0].fragmentation.rounding_bytes);
+    EXPECT_EQ(at.fragmentation.unsplit_bytes, moments[0].fragmentation.unsplit_bytes);
+  }
+  return moments.at(0).fragmentation;
+}
+
+TEST(Fragmentation, RoundsAsTheRecordingDid) {
+  // Eighths between 64 and 128 MiB: 72 and 80 MiB.
+  const Fragmentation f = recorded_under("roundup_power2_divisions:8", 73 * kMiB);
+  EXPECT_EQ(f.rounding_bytes, 7 * kMiB);
+  EXPECT_EQ(f.unsplit_bytes, 0u);
+}
+
+TEST(Fragmentation, SplitsAsTheRecordingDid) {
+  // A request of at least max_split_size takes its block whole.
+  const Fragmentation f = recorded_under("max_split_size_mb:32", 60 * kMiB);
+  EXPECT_EQ(f.rounding_bytes, 0u);
+  EXPECT_EQ(f.unsplit_bytes, 20 * kMiB);
+}
+
+TEST(Fragmentation, SettingsThatCannotBeReadAreSaid) {
+  const Explanation explanation = explained(
+      with_settings({}, {entry("alloc", 0, 512, 1)}, "max_split_size_mb:1"));
+  EXPECT_THAT(explanation.notes, ::testing::Contains(HasSubstr("PyTorch's defaults are assumed")));
+}
+
+TEST(OutOfMemory, AsksTheDriverForSegmentsByTheRecordingsSettings) {
+  const auto segment_bytes = [](std::uint64_t request, std::string_view conf) {
+    const Explanation explanation = explained(with_settings(
+        {segment(0, 0, 2 * kMiB, {block(0, 2 * kMiB, "active_allocated")})},
+        {entry("segment_alloc", 0, 2 * kMiB, 1), entry("alloc", 0, 2 * kMiB, 2),
+         dict({{"action", text("oom")},
+               {"device_free", number(0)},
+               {"size", number(request)},
+               {"stream", number(0)},
+               {"time_us", number(3)}})},
+        conf));
+    return explanation.devices.at(0).failures.at(0).segment_bytes;
+  };
+  EXPECT_EQ(segment_bytes(1, ""), 2 * kMiB);
+  EXPECT_EQ(segment_bytes(kMiB + 1, ""), 20 * kMiB);
+  EXPECT_EQ(segment_bytes(10 * kMiB - 1, ""), 10 * kMiB) << "the request is rounded first";
+  EXPECT_EQ(segment_bytes(10 * kMiB + 1, ""), 12 * kMiB);
+  EXPECT_EQ(segment_bytes(kMiB + 1, "large_segment_size_mb:40"), 40 * kMiB);
+  EXPECT_EQ(segment_bytes(65 * kMiB, "roundup_power2_divisions:4"), 80 * kMiB);
 }
 
 // Eight iterations; each makes and drops 5 blocks, and one call site keeps one of its blocks.
@@ -293,7 +348,8 @@ TEST(MemoryMap, UndoesPagesOfExpandableSegments) {
   const Snapshot snapshot = parse_snapshot(bytes, "x.pickle");
   const Trace& trace = snapshot.traces.at(0);
   const auto lives = lifetimes(trace);
-  const auto map = memory_map(trace, lives, snapshot.segments, 1, marks_before(trace, 1));
+  const auto map =
+      memory_map(trace, lives, snapshot.segments, 1, marks_before(trace, 1), CachingSettings{});
   ASSERT_THAT(map, SizeIs(1));
   EXPECT_EQ(map[0].total_bytes, 60 * kMiB);
   ASSERT_THAT(map[0].blocks, SizeIs(2));

@@ -20,7 +20,7 @@
 #include "tenon/memory/adaptors/statistics_adaptor.h"
 #include "tenon/memory/adaptors/thread_safe_adaptor.h"
 #include "tenon/memory/adaptors/tracking_adaptor.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/tag.h"
 

@@ -12,7 +12,7 @@
 #include "tenon/base/error.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/adaptors/limit_adaptor.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/host/host_allocator.h"
 
 namespace tenon {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "support/temporary.h"
-#include "tenon/memory/adaptors/code_place.h"
+#include "tenon/base/code_place.h"
 
 namespace tenon {
 namespace {

@@ -39,6 +39,15 @@ TEST_P(HostDoorTest, ABlockIsFreedOnceAlthoughItWaits) {
   host_.check_invariants();
 }
 
+// Also while the block that left last is held by its DataPtr, which has no bare pointer to compare.
+TEST_P(HostDoorTest, NullIsIgnored) {
+  const DataPtr held = host_.allocate(GetParam());
+  host_.raw_deallocate(nullptr);
+  const DataPtr other = host_.allocate(GetParam());
+  EXPECT_NE(held.get(), other.get());
+  EXPECT_EQ(blocks(), 2);
+}
+
 TEST_P(HostDoorTest, ABlockThatPassedIsFreedByAnyThread) {
   void* const data = passed();
   std::thread([&] { host_.raw_deallocate(data); }).join();

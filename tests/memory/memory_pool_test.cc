@@ -1,4 +1,4 @@
-#include "tenon/memory/pool/memory_pool.h"
+#include "tenon/memory/compat/memory_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 
 namespace tenon {

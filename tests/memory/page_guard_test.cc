@@ -1,5 +1,5 @@
 // What can be seen of the page guard without ending the program; guard_programs/ has the rest.
-#include "tenon/memory/page_guard/page_guard_allocator.h"
+#include "tenon/memory/adaptors/page_guard_allocator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "tenon/memory/places/places.h"
+#include "tenon/memory/compat/places.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "tenon/base/error.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 
 namespace tenon {
 namespace {
@@ -101,8 +100,36 @@ TEST(Registry, ManyThreadsMaySetAndGet) {
   unset_allocator(type);
 }
 
+// The order of registry.h: a device's own before its kind's, a guard before both.
+TEST(CurrentAllocator, AsksTheGuardThenTheDeviceThenItsKind) {
+  const DeviceType type = register_device_type("registry_order");
+  const Device second{type, 1};
+  NamedAllocator of_kind, own, guarding;
+  EXPECT_THROW(current_allocator(second), InvalidArgument);
+  set_allocator(type, &of_kind);
+  EXPECT_EQ(current_allocator(second), &of_kind);
+  set_device_allocator(second, &own);
+  EXPECT_EQ(current_allocator(second), &own);
+  EXPECT_EQ(current_allocator(Device{type, 0}), &of_kind);
+  {
+    const AllocatorGuard guard(second, guarding);
+    EXPECT_EQ(current_allocator(second), &guarding);
+    EXPECT_EQ(registered_allocator(second), &own);
+  }
+  unset_device_allocator(second);
+  EXPECT_EQ(current_allocator(second), &of_kind);
+  unset_allocator(type);
+}
+
+// A registration for cpu:0 alone would be asked by some and not by others.
+TEST(CurrentAllocator, TheHostIsOneDevice) {
+  NamedAllocator mine;
+  EXPECT_THROW(set_device_allocator(Device{}, &mine), InvalidArgument);
+}
+
 TEST(CurrentAllocator, IsTheRegisteredOneWithoutAGuard) {
   EXPECT_EQ(current_allocator(Device{}), get_cpu_allocator());
+  EXPECT_EQ(registered_allocator(Device{}), get_cpu_allocator());
   EXPECT_EQ(guarded_allocator(Device{}), nullptr);
 }
 

@@ -11,7 +11,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/memory/unified/unified_allocator.h"
 

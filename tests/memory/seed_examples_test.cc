@@ -7,9 +7,9 @@
 
 #include "tenon/base/intrusive_ptr.h"
 #include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/compat/memory_pool.h"
 #include "tenon/memory/gpu/caching_allocator.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
-#include "tenon/memory/pool/memory_pool.h"
+#include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/scopes/with_scope.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/memory/unified/unified_allocator.h"

@@ -290,6 +290,16 @@ TEST(CachingAllocator, CollectsGarbageAboveTheThreshold) {
   EXPECT_EQ(allocator.stats().num_alloc_retries, 0);
 }
 
+// As PyTorch: max_split_size keeps oversize blocks whole in fixed segments only.
+TEST(ExpandableAllocator, CutsRequestsAboveMaxSplitSizeToo) {
+  SimBackend backend;
+  const auto allocator = make_policy("expandable", backend, {.conf = "max_split_size_mb:64"});
+  const DataPtr large = allocator->allocate(90 * kMiB);
+  EXPECT_EQ(allocator->reserved_bytes(), 100 * kMiB);
+  const DataPtr rest = allocator->allocate(8 * kMiB);
+  EXPECT_EQ(allocator->reserved_bytes(), 100 * kMiB);
+}
+
 TEST(ExpandableAllocator, RefusesSegmentsThatAreNoMultipleOfThePages) {
   SimBackend backend;
   try {

@@ -11,7 +11,7 @@
 #include "tenon/base/parallel.h"
 #include "tenon/base/random.h"
 #include "tenon/memory/adaptors/statistics_adaptor.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"

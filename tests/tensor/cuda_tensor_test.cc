@@ -2,9 +2,8 @@
 #include <gmock/gmock.h>
 
 #include "support/cuda_stand_in.h"
-#include "tenon/memory/current_allocator.h"
-#include "tenon/memory/device_registry.h"
 #include "tenon/memory/policies.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/dlpack.h"

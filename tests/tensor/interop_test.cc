@@ -7,7 +7,7 @@
 #include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/dlpack.h"

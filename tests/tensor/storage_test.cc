@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tenon/base/error.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/factories.h"

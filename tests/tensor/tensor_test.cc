@@ -7,7 +7,8 @@
 
 #include "tenon/base/error.h"
 #include "tenon/memory/adaptors/statistics_adaptor.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/inference_mode.h"
@@ -50,6 +51,35 @@ TEST(TensorTest, ImpossibleShapesAreRefusedWithTheShape) {
   EXPECT_THROW(empty(DimVector(65, 1)), InvalidArgument);
   EXPECT_THROW(empty_strided({2}, {1, 1}), InvalidArgument);
   EXPECT_THROW(empty_strided({2}, {-1}), InvalidArgument);
+}
+
+// Run alone (as ctest does), no tensor exists before its first line.
+TEST(TensorTest, TheFirstTensorChangesNoAnswer) {
+  Allocator* const before = get_cpu_allocator();
+  EXPECT_EQ(before, get_default_cpu_allocator());
+  EXPECT_EQ(before, current_allocator(Device{}));
+  const Tensor first = empty({64, 64});
+  EXPECT_EQ(first.storage().impl()->allocator(), before);
+  EXPECT_EQ(get_cpu_allocator(), before);
+  EXPECT_EQ(current_allocator(Device{}), before);
+  void* raw = get_cpu_allocator()->raw_allocate(64);
+  ASSERT_NE(get_cpu_allocator()->raw_deleter(), nullptr);
+  get_cpu_allocator()->raw_deleter()(raw);
+}
+
+// The default one included: what a program registers stays.
+TEST(TensorTest, BytesComeFromWhatTheProgramRegistered) {
+  StatisticsAdaptor counted(*static_cast<Allocator*>(get_default_cpu_allocator()));
+  set_cpu_allocator(&counted);
+  {
+    const Tensor t = empty({64, 64});
+    EXPECT_EQ(t.storage().impl()->allocator(), &counted);
+    EXPECT_EQ(get_cpu_allocator(), &counted);
+    EXPECT_EQ(counted.passed().bytes.current, 64 * 64 * 4);
+  }
+  set_cpu_allocator(get_default_cpu_allocator());
+  EXPECT_EQ(empty({64, 64}).storage().impl()->allocator(), get_default_cpu_allocator());
+  unset_allocator(DeviceType::kCpu);
 }
 
 TEST(TensorTest, BytesComeFromTheCurrentAllocator) {

@@ -19,7 +19,7 @@
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/report.h"
 #include "tenon/lab/survey.h"
-#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
 

@@ -8,8 +8,8 @@
 #include "tenon/device/host/host_backend.h"
 #include "tenon/heap/plan.h"
 #include "tenon/lab/step_meter.h"
-#include "tenon/memory/current_allocator.h"
 #include "tenon/memory/placement/plan_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/memory/scopes/with_scope.h"
 
 namespace tenon::command {

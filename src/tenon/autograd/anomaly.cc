@@ -4,8 +4,8 @@
 
 #include "tenon/autograd/meta.h"
 #include "tenon/autograd/record.h"
+#include "tenon/base/call_stack.h"
 #include "tenon/base/error.h"
-#include "tenon/memory/adaptors/call_stack.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/ops/unary.h"
 

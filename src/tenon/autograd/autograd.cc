@@ -8,7 +8,7 @@
 #include "tenon/autograd/engine.h"
 #include "tenon/autograd/forward_mode.h"
 #include "tenon/base/error.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 

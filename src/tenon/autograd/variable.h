@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "tenon/autograd/autograd.h"
-#include "tenon/memory/pool/memory_pool.h"
+#include "tenon/memory/compat/memory_pool.h"
 
 namespace tenon::autograd {
 

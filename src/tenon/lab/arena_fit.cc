@@ -18,8 +18,7 @@ constexpr std::uint64_t kPage = 4096;
 // What a scope over chunks of this size does with the events. The memory is not touched.
 ArenaFit try_chunks(std::span<const StepEvent> events, std::uint64_t alignment,
                     std::uint64_t chunk_bytes) {
-  HostBackend backend;
-  const auto memory = make_policy("system", backend, {});
+  const auto memory = make_policy("system", host_backend(), {});
   ScopeOptions options;
   options.alignment = alignment;
   options.first_chunk_bytes = options.max_chunk_bytes = chunk_bytes;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tenon/base/align.h"
-#include "tenon/lab/explain/out_of_memory.h"
+#include "tenon/lab/advice/recorded_settings.h"
 
 namespace tenon {
 namespace {
@@ -45,9 +45,11 @@ std::optional<RoomAtFailure> room_at_failure(const Snapshot& snapshot, const Tra
     if (mark.kind != MarkKind::kOutOfMemory || mark.device_free_bytes > kMaxRequestBytes) continue;
     const std::optional<std::uint64_t> reserved = reserved_at(snapshot, trace, mark);
     if (!reserved) return std::nullopt;
+    const CachingSettings settings = recorded_settings(snapshot).settings;
     RoomAtFailure room{*reserved, mark.device_free_bytes, mark.size_bytes};
     room.limited = mark.size_bytes <= kMaxRequestBytes &&
-                   mark.device_free_bytes >= segment_bytes_for(mark.size_bytes);
+                   mark.device_free_bytes >=
+                       settings.segment_size(settings.round_size(mark.size_bytes));
     return room;
   }
   return std::nullopt;

@@ -1,15 +1,8 @@
 #include "tenon/memory/observer.h"
 
 #include <algorithm>
-#include <array>
 
 namespace tenon {
-
-std::string_view memory_event_name(MemoryEvent event) {
-  static constexpr std::array<std::string_view, 7> kNames = {
-      "allocated", "recycled", "freed", "released", "mapped", "unmapped", "allocation_failed"};
-  return kNames[static_cast<std::size_t>(event)];
-}
 
 namespace {
 

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "tenon/device/device.h"
@@ -22,8 +21,6 @@ enum class MemoryEvent : std::uint8_t {
   kUnmapped,          // memory taken from an address: no block is placed there any more
   kAllocationFailed,  // a request that could not be met
 };
-
-std::string_view memory_event_name(MemoryEvent event);
 
 struct MemoryEventInfo {
   MemoryEvent event = MemoryEvent::kAllocated;

@@ -3,15 +3,15 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
-#include "tenon/memory/placement/arena_allocator.h"
-#include "tenon/memory/placement/buddy_allocator.h"
 #include "tenon/memory/gpu/caching_allocator.h"
 #include "tenon/memory/gpu/expandable_allocator.h"
+#include "tenon/memory/gpu/stitched_allocator.h"
 #include "tenon/memory/host/host_allocator.h"
-#include "tenon/memory/null/null_allocator.h"
+#include "tenon/memory/placement/arena_allocator.h"
+#include "tenon/memory/placement/buddy_allocator.h"
 #include "tenon/memory/placement/plan_allocator.h"
 #include "tenon/memory/placement/pool_allocator.h"
-#include "tenon/memory/gpu/stitched_allocator.h"
+#include "tenon/memory/system/null_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/memory/unified/unified_allocator.h"
 

@@ -5,84 +5,156 @@
 #include <array>
 #include <atomic>
 #include <mutex>
+#include <vector>
 
 #include "tenon/base/error.h"
-#include "tenon/memory/cpu/cpu_allocator.h"
+#include "tenon/memory/gpu/cuda_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
 
 namespace tenon {
 namespace {
 
-// One slot for each kind of device. Readers load a pointer; writers lock.
-class Registry {
- public:
-  // Made at first use, so that static initialisers in any order find it, and never destroyed, so
-  // that static destructors do too.
-  static Registry& instance() {
-    static Registry& registry = *new Registry;
-    return registry;
-  }
+constexpr std::size_t kMaxIndexes = 64;
 
-  void set(DeviceType type, Allocator* allocator, std::uint8_t priority) {
-    const std::lock_guard lock(mutex_);
-    Slot& slot = slots_[index(type)];
-    if (slot.allocator.load(std::memory_order_relaxed) != nullptr && priority < slot.priority)
-      return;
-    slot.priority = priority;
-    slot.allocator.store(allocator, std::memory_order_release);
-  }
-
-  void unset(DeviceType type) {
-    const std::lock_guard lock(mutex_);
-    Slot& slot = slots_[index(type)];
-    slot.priority = 0;
-    slot.allocator.store(type == DeviceType::kCpu ? get_default_cpu_allocator() : nullptr,
-                         std::memory_order_release);
-  }
-
-  Allocator* get(DeviceType type) const {
-    return slots_[index(type)].allocator.load(std::memory_order_acquire);
-  }
-
- private:
-  struct Slot {
-    std::atomic<Allocator*> allocator{nullptr};
-    std::uint8_t priority = 0;
-  };
-
-  Registry() { set(DeviceType::kCpu, get_default_cpu_allocator(), 0); }
-
-  static std::size_t index(DeviceType type) {
-    const auto value = static_cast<std::size_t>(type);
-    if (value >= kMaxDeviceTypes)
-      throw InvalidArgument(fmt::format("{} is no device type: the values end at {}", value,
-                                        kMaxDeviceTypes - 1));
-    return value;
-  }
-
-  std::mutex mutex_;
-  std::array<Slot, kMaxDeviceTypes> slots_;
+// A kind of device. Readers load a pointer; writers of the kind's lock.
+struct Kind {
+  std::atomic<Allocator*> allocator{nullptr};
+  std::uint8_t priority = 0;
+  std::array<std::atomic<Allocator*>, kMaxIndexes> of_device = {};
 };
+
+// Constant-initialised, so that static initialisers and destructors in any order find them.
+constinit std::array<Kind, kMaxDeviceTypes> kinds = {};
+constinit std::mutex kinds_mutex;
+
+Kind& kind_of(DeviceType type) {
+  const auto value = static_cast<std::size_t>(type);
+  if (value >= kinds.size())
+    throw InvalidArgument(
+        fmt::format("{} is no device type: the values end at {}", value, kMaxDeviceTypes - 1));
+  return kinds[value];
+}
+
+// Null: no place for such a device.
+std::atomic<Allocator*>* slot_of(Device device) {
+  const auto type = static_cast<std::size_t>(device.type);
+  const auto index = static_cast<std::size_t>(device.index);  // below 0: far too large
+  return type < kinds.size() && index < kMaxIndexes ? &kinds[type].of_device[index] : nullptr;
+}
+
+[[noreturn]] void refuse_missing(DeviceType type) {
+  throw InvalidArgument(
+      fmt::format("no allocator is registered for device type {}: register one with "
+                  "set_allocator or TENON_REGISTER_ALLOCATOR",
+                  device_type_name(type)));
+}
+
+struct Choice {
+  Device device;
+  Allocator* allocator = nullptr;
+};
+
+// Programs use few devices, so a flat list beats a map. Entries stay once made: a device that was
+// guarded once will be again.
+thread_local std::vector<Choice> thread_choices;
+
+// Constant-initialised, so that threads without a guard are answered without touching the list.
+constinit thread_local int guards_alive = 0;
+
+Choice* find_choice(Device device) {
+  for (Choice& choice : thread_choices)
+    if (choice.device == device) return &choice;
+  return nullptr;
+}
 
 }  // namespace
 
+// --- The answer.
+
+Allocator* current_allocator(Device device) {
+  Allocator* guarded = guarded_allocator(device);
+  return guarded != nullptr ? guarded : registered_allocator(device);
+}
+
+Allocator* guarded_allocator(Device device) {
+  if (guards_alive == 0) [[likely]] return nullptr;
+  const Choice* choice = find_choice(device);
+  return choice == nullptr ? nullptr : choice->allocator;
+}
+
+Allocator* registered_allocator(Device device) {
+  if (Allocator* own = find_device_allocator(device)) return own;
+  if (Allocator* of_kind = kind_of(device.type).allocator.load(std::memory_order_acquire))
+    return of_kind;
+  if (device.type == DeviceType::kCpu) [[likely]] return get_default_cpu_allocator();
+  if (device.type == DeviceType::kCuda) return &cuda_allocator(device.index);
+  refuse_missing(device.type);
+}
+
+AllocatorGuard::AllocatorGuard(Device device, Allocator& allocator)
+    : device_(device), previous_(guarded_allocator(device)) {
+  if (Choice* choice = find_choice(device))
+    choice->allocator = &allocator;
+  else
+    thread_choices.push_back({device, &allocator});
+  ++guards_alive;
+}
+
+AllocatorGuard::~AllocatorGuard() {
+  --guards_alive;
+  find_choice(device_)->allocator = previous_;
+}
+
+// --- Registration.
+
 void set_allocator(DeviceType type, Allocator* allocator, std::uint8_t priority) {
+  Kind& kind = kind_of(type);
   if (allocator == nullptr)
     throw InvalidArgument(fmt::format(
         "set_allocator({}): the allocator is null; unset_allocator takes a registration away",
         device_type_name(type)));
-  Registry::instance().set(type, allocator, priority);
+  const std::lock_guard lock(kinds_mutex);
+  if (kind.allocator.load(std::memory_order_relaxed) != nullptr && priority < kind.priority) return;
+  kind.priority = priority;
+  kind.allocator.store(allocator, std::memory_order_release);
 }
 
 Allocator* get_allocator(DeviceType type) {
-  Allocator* allocator = Registry::instance().get(type);
-  if (allocator == nullptr)
-    throw InvalidArgument(fmt::format(
-        "no allocator is registered for device type {}: register one with set_allocator or "
-        "TENON_REGISTER_ALLOCATOR",
-        device_type_name(type)));
-  return allocator;
+  if (Allocator* of_kind = kind_of(type).allocator.load(std::memory_order_acquire)) return of_kind;
+  if (type == DeviceType::kCpu) return get_default_cpu_allocator();
+  refuse_missing(type);
 }
 
-void unset_allocator(DeviceType type) { Registry::instance().unset(type); }
+void unset_allocator(DeviceType type) {
+  Kind& kind = kind_of(type);
+  const std::lock_guard lock(kinds_mutex);
+  kind.priority = 0;
+  kind.allocator.store(nullptr, std::memory_order_release);
+}
+
+void set_device_allocator(Device device, Allocator* allocator) {
+  std::atomic<Allocator*>* slot = slot_of(device);
+  if (slot == nullptr)
+    throw InvalidArgument(fmt::format("set_device_allocator({}): indexes go from 0 to {}",
+                                      to_string(device), kMaxIndexes - 1));
+  if (device.type == DeviceType::kCpu)
+    throw InvalidArgument(fmt::format("set_device_allocator({}): the host is one device; use "
+                                      "set_allocator or set_cpu_allocator",
+                                      to_string(device)));
+  if (allocator == nullptr)
+    throw InvalidArgument(fmt::format("set_device_allocator({}): there is no allocator; to take "
+                                      "one away, call unset_device_allocator",
+                                      to_string(device)));
+  slot->store(allocator, std::memory_order_release);
+}
+
+Allocator* find_device_allocator(Device device) {
+  const std::atomic<Allocator*>* slot = slot_of(device);
+  return slot == nullptr ? nullptr : slot->load(std::memory_order_acquire);
+}
+
+void unset_device_allocator(Device device) {
+  if (std::atomic<Allocator*>* slot = slot_of(device)) slot->store(nullptr);
+}
 
 }  // namespace tenon

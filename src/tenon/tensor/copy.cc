@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/sparse.h"

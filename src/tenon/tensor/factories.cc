@@ -8,10 +8,9 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
-#include "tenon/memory/current_allocator.h"
-#include "tenon/memory/device_registry.h"
+#include "tenon/memory/host/cpu_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
-#include "tenon/tensor/tensor_memory.h"
 
 namespace tenon {
 namespace {
@@ -29,16 +28,24 @@ inline std::size_t bytes_for(std::int64_t elements, DType dtype) {
   return static_cast<std::size_t>(elements) << shift;
 }
 
+// The default allocator is host_allocator() by bare pointer. Held by its handle instead, the same
+// block of the same allocator is freed without a search for its record.
+inline DataPtr bytes_from(Allocator& source, std::size_t size_bytes) {
+  if (&source == get_default_cpu_allocator()) [[likely]]
+    return host_allocator().allocate(size_bytes);
+  return source.allocate(size_bytes);
+}
+
 inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device device) {
   const SymInt bytes(static_cast<std::int64_t>(size_bytes));
   if (device.type == DeviceType::kMeta)
     return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, DataPtr(device), nullptr,
                                        false);
-  if (device.type == DeviceType::kCpu) detail::ensure_tensor_memory();
   Allocator* const guarded = guarded_allocator(device);
   Allocator& source = guarded != nullptr ? *guarded : *registered_allocator(device);
   // A guard's allocator may end before the tensor: the storage does not remember it.
-  return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, source.allocate(size_bytes),
+  return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes,
+                                     bytes_from(source, size_bytes),
                                      guarded != nullptr ? nullptr : &source, true);
 }
 
@@ -84,7 +91,6 @@ Tensor empty_strided(IntList sizes, IntList strides, DType dtype, Device device)
 
 Tensor empty_lazy(IntList sizes, DType dtype, Device device) {
   const std::int64_t numel = checked_numel(sizes);
-  if (device.type == DeviceType::kCpu) detail::ensure_tensor_memory();
   return from_storage(make_intrusive<StorageImpl>(StorageImpl::Lazy{}, bytes_for(numel, dtype),
                                                   device, nullptr, false),
                       sizes, numel, dtype);

@@ -10,9 +10,8 @@
 
 namespace tenon {
 
-// All take their bytes from the thread's current allocator for the device: a scope's arena, or the
-// registered one. For the host that is, unless the program registers another, a HostAllocator of
-// Tenon's own (tensor_memory.h). On the meta device there are shapes and no bytes.
+// All take their bytes from current_allocator(device) (memory/registry.h). On the meta device there
+// are shapes and no bytes.
 // Sizes that are negative, or whose product overflows, throw InvalidArgument; lack of memory
 // throws OutOfMemory.
 

@@ -8,7 +8,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/base/hash.h"
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
 
 namespace tenon {

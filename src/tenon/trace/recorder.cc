@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "tenon/memory/adaptors/code_place.h"
+#include "tenon/base/code_place.h"
 #include "tenon/trace/trace_builder.h"
 #include "tenon/trace/write.h"
 

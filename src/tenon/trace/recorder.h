@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tenon/memory/adaptors/call_stack.h"
+#include "tenon/base/call_stack.h"
 #include "tenon/memory/observer.h"
 #include "tenon/trace/snapshot.h"
 

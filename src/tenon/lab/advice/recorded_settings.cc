@@ -8,7 +8,6 @@
 #include <map>
 
 #include "tenon/base/error.h"
-#include "tenon/memory/caching/settings.h"
 
 namespace tenon {
 namespace {
@@ -66,7 +65,7 @@ RecordedSettings recorded_settings(const Snapshot& snapshot) {
     found.conf = "expandable_segments:True";
   }
   try {
-    parse_caching_settings(found.conf);
+    found.settings = parse_caching_settings(found.conf);
   } catch (const InvalidArgument& error) {
     found.warning = fmt::format("the recording's settings, \"{}\", cannot be replayed ({}); "
                                 "PyTorch's defaults are assumed",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tenon/lab/advice/torch_settings.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/snapshot.h"
 
 namespace tenon {
@@ -14,6 +15,7 @@ namespace tenon {
 struct RecordedSettings {
   bool known = false;   // else PyTorch's defaults are assumed
   std::string conf;     // "key:value,..."; empty: the defaults
+  CachingSettings settings;  // the same, parsed
   std::string warning;  // settings that no replay can follow; empty where there are none
 };
 

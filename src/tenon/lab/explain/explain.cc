@@ -31,7 +31,8 @@ std::uint64_t sum_of(const std::vector<SnapshotSegment>& segments) {
 }
 
 // How memory lay at the live peak, at the reserved peak and at the end.
-void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot, DeviceExplanation& out) {
+void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot,
+                      const CachingSettings& settings, DeviceExplanation& out) {
   const Trace& trace = facts.trace;
   const std::vector<SnapshotSegment> end = segments_of(snapshot.segments, trace.device);
   const ReservedHistory history = reserved_history(trace, sum_of(end));
@@ -44,8 +45,9 @@ void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot, DeviceE
 
   const auto at = [&](const char* moment, std::size_t events, std::int64_t time_us) {
     const auto map =
-        memory_map(trace, facts.lives, end, events, marks_before(trace, events));
-    out.memory.push_back({moment, events, time_us, fragmentation(map, busiest_stream(map))});
+        memory_map(trace, facts.lives, end, events, marks_before(trace, events), settings);
+    out.memory.push_back(
+        {moment, events, time_us, fragmentation(map, busiest_stream(map), settings)});
   };
   if (!trace.addresses.empty()) {
     at("live peak", out.live_peak.events, out.live_peak.time_us);
@@ -55,7 +57,7 @@ void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot, DeviceE
   if (!end.empty())
     out.memory.push_back({"end", trace.events.size(),
                           facts.times_us.empty() ? 0 : facts.times_us.back(),
-                          fragmentation(end, busiest_stream(end))});
+                          fragmentation(end, busiest_stream(end), settings)});
 }
 
 // Bytes of every allocation that the recording saw, by call site.
@@ -98,12 +100,13 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
   out.at_peak = live_set(facts, out.live_peak.events);
   for (const Lifetime& life : facts.lives)
     if (life.live_after(trace.events.size())) out.live_at_end_bytes += life.size_bytes;
-  explain_reserved(facts, snapshot, out);
+  const CachingSettings settings = recorded_settings(snapshot).settings;
+  explain_reserved(facts, snapshot, settings, out);
   out.failure_count = static_cast<std::uint64_t>(
       std::count_if(trace.marks.begin(), trace.marks.end(), [](const TraceMark& mark) {
         return mark.kind == MarkKind::kOutOfMemory;
       }));
-  out.failures = explain_failures(facts, snapshot.segments, options.replay);
+  out.failures = explain_failures(facts, snapshot.segments, settings, options.replay);
   out.growth = growth(facts);
   out.warnings = trace.warnings;
   out.verdict = verdict({.facts = facts,
@@ -125,6 +128,8 @@ Explanation explain(const Snapshot& snapshot, const std::string& path,
   out.top_frames = top_frames(snapshot);
   out.settings = snapshot.settings;
   out.notes = snapshot.notes;
+  if (const std::string warning = recorded_settings(snapshot).warning; !warning.empty())
+    out.notes.push_back(warning);
   SiteBytes site_bytes;
   for (const Trace& trace : snapshot.traces) {
     const TraceFacts facts(trace);

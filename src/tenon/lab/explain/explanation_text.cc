@@ -158,7 +158,7 @@ class Report {
     row("reserved", [](const F& f) { return f.reserved_bytes; });
     row("requested by blocks in use", [](const F& f) { return f.requested_bytes; });
     row("  of these waiting for streams", [](const F& f) { return f.waiting_bytes; });
-    row("rounding to 512 bytes", [](const F& f) { return f.rounding_bytes; });
+    row("rounding up of requests", [](const F& f) { return f.rounding_bytes; });
     row("rests too small to split off", [](const F& f) { return f.unsplit_bytes; });
     row("holes left by splits", [](const F& f) { return f.hole_bytes; });
     row("segments held by one block", [](const F& f) { return f.held_bytes; });

@@ -6,18 +6,14 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint64_t kRounding = 512;
 constexpr std::size_t kMaxHeld = 10;
 
-std::uint64_t rounded(std::uint64_t size_bytes) {
-  return std::max(kRounding, (size_bytes + kRounding - 1) / kRounding * kRounding);
-}
-
-void count_used(const SnapshotBlock& block, Fragmentation& out) {
+void count_used(const SnapshotBlock& block, const CachingSettings& settings, Fragmentation& out) {
   const std::uint64_t requested = std::min(block.requested_bytes, block.size_bytes);
   out.requested_bytes += requested;
   if (block.state == BlockState::kPendingFree) out.waiting_bytes += requested;
-  const std::uint64_t rounding = std::min(rounded(requested), block.size_bytes) - requested;
+  const std::uint64_t rounded = std::max(requested, settings.round_size(requested));
+  const std::uint64_t rounding = std::min(rounded, block.size_bytes) - requested;
   out.rounding_bytes += rounding;
   out.unsplit_bytes += block.size_bytes - requested - rounding;
 }
@@ -42,7 +38,8 @@ std::uint64_t busiest_stream(const std::vector<SnapshotSegment>& segments) {
   return most == bytes.end() ? 0 : most->first;
 }
 
-Fragmentation fragmentation(const std::vector<SnapshotSegment>& segments, std::uint64_t stream) {
+Fragmentation fragmentation(const std::vector<SnapshotSegment>& segments, std::uint64_t stream,
+                            const CachingSettings& settings) {
   Fragmentation out;
   out.stream = stream;
   std::map<std::uint64_t, std::uint64_t> stranded;
@@ -56,7 +53,7 @@ Fragmentation fragmentation(const std::vector<SnapshotSegment>& segments, std::u
       // What the blocks cover, so that the sum is right in a file whose totals are not.
       out.reserved_bytes += block.size_bytes;
       if (block.in_use()) {
-        count_used(block, out);
+        count_used(block, settings, out);
         last_used = &block;
         ++used_blocks;
       } else {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/snapshot.h"
 
 namespace tenon {
@@ -31,7 +32,7 @@ struct Fragmentation {
   std::uint64_t reserved_bytes = 0;
   std::uint64_t requested_bytes = 0;  // by blocks in use, those that wait for streams included
 
-  std::uint64_t rounding_bytes = 0;     // blocks in use, up to the next 512 bytes
+  std::uint64_t rounding_bytes = 0;     // blocks in use, as the settings round their requests
   std::uint64_t unsplit_bytes = 0;      // blocks in use that are larger still: rests too small
   std::uint64_t other_pools_bytes = 0;  // free in private pools (graphs, the program's own)
   std::uint64_t stranded_bytes = 0;     // free on other streams
@@ -52,8 +53,9 @@ struct Fragmentation {
   }
 };
 
-// O(blocks).
-Fragmentation fragmentation(const std::vector<SnapshotSegment>& segments, std::uint64_t stream);
+// By the settings that the process ran with. O(blocks).
+Fragmentation fragmentation(const std::vector<SnapshotSegment>& segments, std::uint64_t stream,
+                            const CachingSettings& settings);
 
 // The stream with most bytes in use; where none are, of most segments.
 std::uint64_t busiest_stream(const std::vector<SnapshotSegment>& segments);

@@ -9,10 +9,7 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint64_t kRounding = 512;
 constexpr std::uint64_t kMaxAddress = std::uint64_t{1} << 62;
-constexpr std::uint64_t kSmallSegment = 2 * kMiB;
-constexpr std::uint64_t kLargeSplitRest = kMiB;  // a rest of more is split off, in the large pool
 
 // Ranges of addresses that are held, by start. What is undone may be a part of a range.
 class Ranges {
@@ -112,18 +109,16 @@ SnapshotBlock free_block(std::uint64_t address, std::uint64_t size_bytes) {
 
 // What a block takes of the room up to its neighbour.
 std::uint64_t placed_bytes(const SnapshotSegment& segment, std::uint64_t requested_bytes,
-                           std::uint64_t room_bytes) {
-  const std::uint64_t rounded =
-      std::max(kRounding, (requested_bytes + kRounding - 1) / kRounding * kRounding);
-  if (rounded >= room_bytes) return room_bytes;
-  const std::uint64_t rest = room_bytes - rounded;
-  const bool split =
-      segment.small_pool || segment.expandable ? rest >= kRounding : rest > kLargeSplitRest;
-  return split ? rounded : room_bytes;
+                           std::uint64_t room_bytes, const CachingSettings& settings) {
+  if (requested_bytes >= room_bytes) return room_bytes;
+  const std::uint64_t rounded = settings.round_size(requested_bytes);
+  const CutRules rules = settings.cut_rules(segment.small_pool, segment.expandable);
+  return rounded < room_bytes && rules.cuts(room_bytes, rounded) ? rounded : room_bytes;
 }
 
 // `live`: requested sizes, by address, inside the segment.
-void tile(SnapshotSegment& segment, const std::vector<SnapshotBlock>& live) {
+void tile(SnapshotSegment& segment, const std::vector<SnapshotBlock>& live,
+          const CachingSettings& settings) {
   const std::uint64_t end = segment.address + segment.total_bytes;
   std::uint64_t at = segment.address;
   for (std::size_t i = 0; i < live.size(); ++i) {
@@ -131,7 +126,8 @@ void tile(SnapshotSegment& segment, const std::vector<SnapshotBlock>& live) {
     if (block.address < at) continue;  // addresses that overlap: the earlier one stands
     if (block.address > at) segment.blocks.push_back(free_block(at, block.address - at));
     const std::uint64_t next = i + 1 < live.size() ? std::min(end, live[i + 1].address) : end;
-    block.size_bytes = placed_bytes(segment, block.requested_bytes, next - block.address);
+    block.size_bytes =
+        placed_bytes(segment, block.requested_bytes, next - block.address, settings);
     at = block.address + block.size_bytes;
     segment.blocks.push_back(block);
   }
@@ -162,7 +158,8 @@ std::vector<SnapshotSegment> segments_of(const std::vector<SnapshotSegment>& all
 
 std::vector<SnapshotSegment> memory_map(const Trace& trace, const std::vector<Lifetime>& lives,
                                         const std::vector<SnapshotSegment>& end,
-                                        std::size_t events, std::size_t marks) {
+                                        std::size_t events, std::size_t marks,
+                                        const CachingSettings& settings) {
   Ranges ranges;
   for (const SnapshotSegment& segment : segments_of(end, trace.device)) ranges.add(segment);
   for (std::size_t i = trace.marks.size(); i-- > marks;) undo(trace.marks[i], trace, ranges);
@@ -190,7 +187,7 @@ std::vector<SnapshotSegment> memory_map(const Trace& trace, const std::vector<Li
     std::sort(live[i].begin(), live[i].end(), [](const SnapshotBlock& a, const SnapshotBlock& b) {
       return a.address < b.address;
     });
-    tile(segments[i], live[i]);
+    tile(segments[i], live[i], settings);
   }
   return segments;
 }

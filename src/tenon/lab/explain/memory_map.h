@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tenon/lab/explain/lifetimes.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/snapshot.h"
 
 namespace tenon {
@@ -12,11 +13,12 @@ namespace tenon {
 // The segments of one device, by address, tiled by blocks. `end` are the snapshot's own segments
 // (of all devices), which say exactly what was there when it was taken. For an earlier moment the
 // segments are what undoing the marks from number `marks` on leaves, and the blocks those that were
-// live after `events` events, each as large as PyTorch's rules of rounding and splitting make it.
+// live after `events` events, each as large as PyTorch's rules make it under these settings.
 // Blocks that lie in no segment are left out. O((events + marks) log segments).
 std::vector<SnapshotSegment> memory_map(const Trace& trace, const std::vector<Lifetime>& lives,
                                         const std::vector<SnapshotSegment>& end,
-                                        std::size_t events, std::size_t marks);
+                                        std::size_t events, std::size_t marks,
+                                        const CachingSettings& settings);
 
 // The number of the first mark that comes after so many events.
 std::size_t marks_before(const Trace& trace, std::size_t events);

@@ -12,7 +12,6 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint64_t kLargeRounding = 2 * kMiB;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 62;
 
 std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
@@ -171,15 +170,10 @@ std::vector<std::string> readable_stack(const TraceFacts& facts, std::uint32_t s
 
 }  // namespace
 
-std::uint64_t segment_bytes_for(std::uint64_t request_bytes) {
-  if (request_bytes <= kMiB) return 2 * kMiB;
-  if (request_bytes < 10 * kMiB) return 20 * kMiB;
-  return (request_bytes + kLargeRounding - 1) / kLargeRounding * kLargeRounding;
-}
-
 std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
                                                 const std::vector<SnapshotSegment>& end,
-                                                bool replay, std::size_t limit) {
+                                                const CachingSettings& settings, bool replay,
+                                                std::size_t limit) {
   std::vector<OutOfMemoryReport> reports;
   const Trace& trace = facts.trace;
   for (std::size_t i = 0; i < trace.marks.size() && reports.size() < limit; ++i) {
@@ -189,7 +183,7 @@ std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
     report.time_us = mark.time_us;
     report.events = mark.event;
     report.request_bytes = std::min(mark.size_bytes, kMaxBytes);
-    report.segment_bytes = segment_bytes_for(report.request_bytes);
+    report.segment_bytes = settings.segment_size(settings.round_size(report.request_bytes));
     report.stream = mark.stream;
     report.site = mark.site;
     if (mark.device_free_bytes < kMaxBytes) report.device_free_bytes = mark.device_free_bytes;
@@ -197,8 +191,8 @@ std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
     report.live_bytes = report.live.bytes;
     if (mark.site != 0) report.call_site = facts.sites.name(facts.sites.group(mark.site));
     report.stack = readable_stack(facts, mark.site);
-    report.fragmentation =
-        fragmentation(memory_map(trace, facts.lives, end, mark.event, i), mark.stream);
+    report.fragmentation = fragmentation(
+        memory_map(trace, facts.lives, end, mark.event, i, settings), mark.stream, settings);
     report.reserved_bytes = report.fragmentation.reserved_bytes;
     report.capacity_bytes = report.reserved_bytes + report.device_free_bytes.value_or(0);
     const std::uint64_t needed = report.live_bytes + report.request_bytes;

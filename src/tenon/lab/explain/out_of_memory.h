@@ -46,15 +46,13 @@ struct OutOfMemoryReport {
   std::vector<Remedy> remedies;
 };
 
-// One for each `oom` mark, at most `limit` (the first ones). `end`: the snapshot's segments.
+// One for each `oom` mark, at most `limit` (the first ones). `end`: the snapshot's segments,
+// `settings`: those that it was recorded under.
 // Remedies of another policy are replays of the events so far and of the failing request on a
 // device of that capacity, several policies in turn; with `replay` false these are left out.
 std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
                                                 const std::vector<SnapshotSegment>& end,
+                                                const CachingSettings& settings,
                                                 bool replay = true, std::size_t limit = 8);
-
-// What PyTorch asks of the driver for a request that no cached block serves: 2 MiB for requests up
-// to 1 MiB, 20 MiB below 10 MiB, then the request rounded up to 2 MiB.
-std::uint64_t segment_bytes_for(std::uint64_t request_bytes);
 
 }  // namespace tenon

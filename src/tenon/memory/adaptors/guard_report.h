@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tenon/memory/adaptors/call_stack.h"
+#include "tenon/base/call_stack.h"
 #include "tenon/memory/tag.h"
 
 namespace tenon {

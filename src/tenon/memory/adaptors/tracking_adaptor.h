@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "tenon/base/call_stack.h"
 #include "tenon/memory/adaptors/adaptor.h"
-#include "tenon/memory/adaptors/call_stack.h"
 #include "tenon/memory/tag.h"
 
 namespace tenon {

@@ -69,9 +69,9 @@ Block* BlockHeap::choose(const PoolState& pool, Block* block, std::uint64_t roun
   const PoolRules& rules = pool.rules;
   if (block->size >= rules.page_bytes && rounded <= kLowPages * rules.page_bytes)
     return lowest(pool, rounded);
-  if (rules.max_split == UINT64_MAX || grown) [[likely]] return block;
-  if (rounded < rules.max_split && block->size >= rules.max_split) return nullptr;
-  if (rounded >= rules.max_split && block->size >= rounded + rules.max_rounding) return nullptr;
+  if (rules.oversize == UINT64_MAX || grown) [[likely]] return block;
+  if (rounded < rules.oversize && block->size >= rules.oversize) return nullptr;
+  if (rounded >= rules.oversize && block->size >= rounded + rules.max_rounding) return nullptr;
   return block;
 }
 

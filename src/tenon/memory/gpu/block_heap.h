@@ -7,7 +7,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/heap/best_fit_heap.h"
-#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/front/completion.h"
 #include "tenon/memory/front/pending_frees.h"
@@ -18,8 +18,8 @@ namespace tenon {
 
 // How a pool's blocks are cut and lent.
 struct PoolRules {
-  std::uint64_t min_rest = 512;       // a smaller rest stays with its block
-  std::uint64_t max_split = UINT64_MAX;     // from here on, blocks are not cut or lent to smaller
+  CutRules cut = {};
+  std::uint64_t oversize = UINT64_MAX;      // from here on, blocks do not serve smaller requests
   std::uint64_t max_rounding = UINT64_MAX;  // how much larger such a block may be than its request
   bool spare_tails = true;  // blocks that could grow are used last
   // Pages, each this large, counted from the extent's base, are worth sparing: a block goes to that
@@ -182,7 +182,7 @@ inline bool BlockHeap::release_fast(Block* block) {
 // Whether more than best fit decides if the block is the one.
 inline bool BlockHeap::may_be_unfit(const PoolState& pool, const Block* block) {
   const PoolRules& rules = pool.rules;
-  return rules.max_split != UINT64_MAX || block->size >= rules.page_bytes ||
+  return rules.oversize != UINT64_MAX || block->size >= rules.page_bytes ||
          (rules.spare_tails && block->next != nullptr &&
           block->next->state == Block::State::kUnbacked);
 }
@@ -190,8 +190,7 @@ inline bool BlockHeap::may_be_unfit(const PoolState& pool, const Block* block) {
 // Takes `rounded` bytes of a free block, or all of it where the rest would be too small.
 inline Block* BlockHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rounded) {
   const PoolRules& rules = pool.rules;
-  const std::uint64_t rest = block->size - rounded;
-  if (rest < rules.min_rest || rounded >= rules.max_split) {
+  if (!rules.cut.cuts(block->size, rounded)) {
     pool.heap.take(block);
     return block;
   }

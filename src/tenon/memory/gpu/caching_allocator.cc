@@ -24,10 +24,7 @@ CachingAllocator::~CachingAllocator() {
   });
 }
 
-PoolRules CachingAllocator::pool_rules(Pool pool) const {
-  if (pool == Pool::kSmall) return {kMinBlockSize};
-  return {kSmallSize + 1, settings_.max_split_size, settings_.max_non_split_rounding};
-}
+PoolRules CachingAllocator::pool_rules(Pool pool) const { return pytorch_pool_rules(pool, false); }
 
 bool CachingAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   if (settings_.garbage_collection_threshold > 0 && limit_bytes() != 0) collect_garbage();

@@ -65,8 +65,7 @@ ExpandableAllocator::~ExpandableAllocator() {
 }
 
 PoolRules ExpandableAllocator::pool_rules(Pool pool) const {
-  if (pool == Pool::kSmall) return {kMinBlockSize};
-  return {kMinBlockSize, settings_.max_split_size, settings_.max_non_split_rounding};
+  return pytorch_pool_rules(pool, true);
 }
 
 // ------------------------------------------------------------------------------------------------

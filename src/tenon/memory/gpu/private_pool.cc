@@ -9,12 +9,10 @@
 namespace tenon {
 namespace {
 
-constexpr std::uint64_t kSmallSegmentBytes = 2 * kMiB;
-
 std::uint64_t segment_bytes(const BackendLimits& limits, Pool pool, std::uint64_t rounded) {
-  const std::uint64_t wanted = pool == Pool::kSmall ? kSmallSegmentBytes : rounded;
+  const std::uint64_t wanted = pool == Pool::kSmall ? kSmallSegment : rounded;
   return round_up(wanted, limits.has_virtual_memory ? limits.page_granularity
-                                                    : kSmallSegmentBytes);
+                                                    : kSmallSegment);
 }
 
 }  // namespace

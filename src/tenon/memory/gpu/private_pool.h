@@ -48,7 +48,7 @@ class PrivatePool final : public StreamOrderedAllocator {
  protected:
   bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
   bool release_cached() override;
-  PoolRules pool_rules(Pool) const override { return {kMinBlockSize}; }
+  PoolRules pool_rules(Pool) const override { return {}; }
 
  private:
   // One segment: from the driver whole, or pages at addresses of their own.

@@ -68,7 +68,7 @@ StitchedAllocator::~StitchedAllocator() {
 }
 
 PoolRules StitchedAllocator::pool_rules(Pool pool) const {
-  PoolRules rules{kMinBlockSize};
+  PoolRules rules;
   rules.page_bytes = page_bytes(pool);
   rules.spare_tails = false;  // any addresses can be given pages
   return rules;

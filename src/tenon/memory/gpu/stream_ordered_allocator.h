@@ -5,7 +5,7 @@
 #include <mutex>
 #include <string>
 
-#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/memory/front/stream_front.h"
 #include "tenon/memory/gpu/block_heap.h"
 
@@ -31,6 +31,12 @@ class StreamOrderedAllocator : public StreamFront<BlockHeap> {
   virtual bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) = 0;
   // How the pool's blocks are cut; called once for each heap.
   virtual PoolRules pool_rules(Pool pool) const = 0;
+  // PyTorch's, by the settings.
+  PoolRules pytorch_pool_rules(Pool pool, bool expandable) const {
+    const CutRules cut = settings_.cut_rules(pool == Pool::kSmall, expandable);
+    if (pool == Pool::kSmall) return {cut};
+    return {cut, settings_.max_split_size, settings_.max_non_split_rounding};
+  }
 
   using StreamFront::add_reserved;
   using StreamFront::count_segment;

@@ -8,40 +8,23 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
+#include "tenon/device/host/host_backend.h"
 #include "tenon/memory/host/host_thread.h"
 
 namespace tenon {
 
+using host::context_of;
 using host::ExtentStore;
+using host::heap_of;
 using host::Held;
+using host::large_block_of;
 using host::LocalHeap;
 using host::Released;
 using host::Slot;
-using host::Span;
+using host::word_of;
 namespace word = host::word;
 
 namespace {
-
-// The context of a DataPtr is a Slot for small blocks, a Block with this bit set for large ones.
-constexpr std::uintptr_t kLargeBit = 1;
-
-Block* large_block_of(const void* context) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(context);
-  return (bits & kLargeBit) == 0 ? nullptr : reinterpret_cast<Block*>(bits - kLargeBit);
-}
-void* context_of(Block* block) {
-  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(block) | kLargeBit);
-}
-LocalHeap& heap_of(const Block* block) { return *static_cast<LocalHeap*>(block->context); }
-
-// A used large block has its word where others have a link.
-static_assert(sizeof(Block::link) == sizeof(std::uintptr_t));
-std::uintptr_t* word_of(Block* block) { return reinterpret_cast<std::uintptr_t*>(&block->link); }
-
-// By its bare pointer. `word` is its record's.
-bool is_held(const void* data, std::uintptr_t word, const LocalHeap& heap) {
-  return word::is_raw(word) && !heap.is_inside(data, word);
-}
 
 Held held(Slot* slot) { return {slot->data, slot, &slot->word, slot->span->block_bytes}; }
 Held held(Block* block) {
@@ -58,7 +41,8 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
       has_streams_(backend.limits().has_streams),
       key_(HostThread::key_of(id_, 0)),
       stream_mask_(has_streams_ ? ~std::uint32_t{0} : 0),
-      streamless_key_(has_streams_ ? ~std::uint64_t{0} : key_) {
+      streamless_key_(has_streams_ ? ~std::uint64_t{0} : key_),
+      heaps_(*this, backend, accounts_, limit_bytes) {
   const std::uint64_t idle_ns = backend.limits().idle_ns;
   if (idle_ns == 0) return;
   try {
@@ -75,23 +59,10 @@ HostAllocator::~HostAllocator() {
   HostThread::withdraw(id_);
 }
 
-// Tells the observers what went back to the driver: at its end, when no lock is held any more, and
-// also when the driver has refused something in between.
-class HostAllocator::ReleaseReport {
- public:
-  explicit ReleaseReport(ObserverList& observers) : observers_(observers) {}
-  ~ReleaseReport() {
-    for (const auto& [segment, stream] : released)
-      observers_.report(MemoryEvent::kReleased, segment.base, segment.size_bytes, stream);
-  }
-  ReleaseReport(const ReleaseReport&) = delete;
-  ReleaseReport& operator=(const ReleaseReport&) = delete;
-
-  std::vector<Released> released;
-
- private:
-  ObserverList& observers_;
-};
+HostAllocator& host_allocator() {
+  static auto* const allocator = new HostAllocator(host_backend());
+  return *allocator;
+}
 
 // --- Allocation.
 
@@ -130,7 +101,7 @@ Held HostAllocator::take(std::uintptr_t word, Stream stream) {
 Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
   const std::uint64_t size_bytes = word::requested(word);
   LocalHeap& heap = heap_of_this_thread(stream);
-  ReleaseReport report(observers_);
+  host::ReleaseReport report(observers_);
   bool fresh = false;
   Held taken = try_once(heap, word, Try::kFirst, fresh, report);
   if (taken.data == nullptr) {
@@ -138,7 +109,7 @@ Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
     release_idle(report.released);
     taken = try_once(heap, word, Try::kLast, fresh, report);
   }
-  if (HostThread::has_ended()) abandon(heap);
+  if (HostThread::has_ended()) heaps_.abandon(heap);
   if (decay_thread_ != nullptr) decay_thread_->wake();
   if (taken.data == nullptr) give_up(size_bytes, stream);
   observers_.report(fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, taken.data,
@@ -149,7 +120,7 @@ Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
 // The heap's lock is not held while the store or the driver is asked: others may look at the heap.
 // Only this thread adds spans to it.
 Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t word, Try which, bool& fresh,
-                             ReleaseReport& report) {
+                             host::ReleaseReport& report) {
   const std::uint64_t size_bytes = word::requested(word);
   const bool is_small = size_bytes <= host::kLargestClass;
   const int size_class = is_small ? host::size_class_of(size_bytes) : 0;
@@ -183,7 +154,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t word, Try which, bo
 // A piece of the stream's extents: from what there is, what this thread can spare, the driver.
 // Null: out of memory. Requires: the caller does not hold the heap's lock.
 Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
-                             ReleaseReport& report) {
+                             host::ReleaseReport& report) {
   ExtentStore& store = heap.store();
   if (Block* block = store.take(size_bytes)) return block;
   {
@@ -249,7 +220,7 @@ void HostAllocator::drop_large(Block* block) {
   const std::uint64_t requested = word::requested(*word_of(block));
   bool inside = false;
   if (const auto guard = heap.enter_as_owner()) inside = heap.come_back(context_of(block));
-  ReleaseReport report(observers_);
+  host::ReleaseReport report(observers_);
   if (!inside) {
     count_freed(block->size, requested);
     heap.disturb();
@@ -278,7 +249,7 @@ void HostAllocator::give_back(LocalHeap& heap, const Held& held, std::vector<Rel
 }
 
 void HostAllocator::release_large(Block* block, std::vector<Released>& released) {
-  leave_map(block);
+  raw_blocks_.leave(block);
   heap_of(block).store().release(block, released);
 }
 
@@ -342,7 +313,7 @@ void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
   const Held taken = take(word::make(size_bytes, word::kRaw), stream);
   bool is_entered = false;
   try {
-    is_entered = enter_map(taken);
+    is_entered = raw_blocks_.enter(taken);
   } catch (const std::bad_alloc&) {
     drop(taken.context);
     throw;
@@ -362,50 +333,8 @@ void HostAllocator::raw_deallocate(void* data) {
 }
 
 void HostAllocator::find_and_drop(void* data) {
-  void* const entry = pages_.get(data);
-  if (Block* block = large_block_of(entry)) {
-    if (ExtentStore::address_of(block) == data && is_held(data, *word_of(block), heap_of(block)))
-      return drop_large(block);
-  } else if (entry != nullptr) {
-    auto* span = static_cast<Span*>(entry);
-    Slot* slot = span->slot_at(data);
-    if (slot != nullptr && is_held(data, slot->word, *span->heap)) return drop_small(slot);
-  }
+  if (void* context = raw_blocks_.find(data)) return drop(context);
   DeviceAllocator::raw_deallocate(data);  // a block that entered no map; or says what is wrong
-}
-
-// So that raw_deallocate finds the block. False when its span does not consist of whole entries;
-// large blocks are longer than an entry's reach, so no two begin in one. Throws std::bad_alloc with
-// no entry made.
-bool HostAllocator::enter_map(const Held& held) {
-  constexpr std::uint64_t kEntry = PageMap<void>::kPageBytes;
-  if (large_block_of(held.context) != nullptr) {
-    if (pages_.get(held.data) != held.context) pages_.set(held.data, held.context);
-    return true;
-  }
-  Span& span = *static_cast<Slot*>(held.context)->span;
-  if (span.mapped) [[likely]] return true;
-  if (!is_aligned(reinterpret_cast<std::uintptr_t>(span.data), kEntry)) return false;
-  std::uint64_t at = 0;
-  try {
-    for (; at < span.block->size; at += kEntry) pages_.set(span.data + at, &span);
-  } catch (const std::bad_alloc&) {
-    while (at > 0) pages_.set(span.data + (at -= kEntry), nullptr);
-    throw;
-  }
-  span.mapped = true;
-  return true;
-}
-
-void HostAllocator::leave_map(Span& span) {
-  if (!span.mapped) return;
-  for (std::uint64_t at = 0; at < span.block->size; at += PageMap<void>::kPageBytes)
-    pages_.set(span.data + at, nullptr);
-}
-
-void HostAllocator::leave_map(Block* block) {
-  void* const data = ExtentStore::address_of(block);
-  if (pages_.get(data) == context_of(block)) pages_.set(data, nullptr);
 }
 
 // --- Streams.
@@ -421,175 +350,19 @@ void HostAllocator::record_stream(const DataPtr& data, Stream stream) {
   if (stream != own) DeviceAllocator::record_stream(data, stream);
 }
 
-// --- Memory that nobody uses.
-
-void HostAllocator::empty_cache() {
-  ReleaseReport report(observers_);
-  release_idle(report.released);
-}
-
-std::uint64_t HostAllocator::trim() {
-  empty_cache();
-  return backend_.trim();
-}
-
-// What no block is in goes back: from the heaps of all threads to their stores, and from there to
-// the driver. Requires: the caller holds no heap's lock. Throws DeviceError when the driver refuses
-// an extent; the rest then stays.
-void HostAllocator::release_idle(std::vector<Released>& released) {
-  const auto [heaps, stores] = parts();
-  for (LocalHeap* heap : heaps) {
-    const std::lock_guard lock(heap->lock);
-    heap->trim(released);
-  }
-  for (ExtentStore* store : stores) {
-    store->release_free_extents(released);
-    store->purge();
-  }
-}
-
-// One look around of the decay thread. Returns whether another one is needed.
-bool HostAllocator::decay() {
-  ReleaseReport report(observers_);
-  Parts all;
-  try {
-    all = parts();
-  } catch (const std::bad_alloc&) {
-    return true;
-  }
-  const auto& [heaps, stores] = all;
-  for (LocalHeap* heap : heaps) {
-    const std::lock_guard lock(heap->lock);
-    if (heap->has_been_idle()) heap->trim(report.released);
-  }
-  for (ExtentStore* store : stores) store->decay(report.released);
-  const bool more = backend_.release_idle();
-  return reserved_bytes() != 0 || more;
-}
-
-// All there are now. They live as long as the allocator.
-HostAllocator::Parts HostAllocator::parts() const {
-  const std::lock_guard lock(mutex_);
-  Parts all;
-  for (const auto& heap : heaps_) all.heaps.push_back(heap.get());
-  for (const auto& store : stores_)
-    if (store != nullptr) all.stores.push_back(store.get());
-  return all;
-}
-
 // --- Threads and their heaps.
 
 LocalHeap& HostAllocator::heap_of_this_thread(Stream stream) {
   const std::uint32_t key = has_streams_ ? stream.id : 0;
   if (LocalHeap* heap = HostThread::find_heap(id_, key)) [[likely]] return *heap;
-  LocalHeap& heap = *adopt_heap(key, Stream{device_, key});
+  LocalHeap& heap = heaps_.adopt(key, Stream{device_, key});
   try {
     HostThread::keep_heap(id_, key, heap);
   } catch (const std::bad_alloc&) {
-    abandon(heap);
+    heaps_.abandon(heap);
     throw;
   }
   return heap;
-}
-
-// A heap that a thread left behind, or a new one.
-LocalHeap* HostAllocator::adopt_heap(std::uint32_t stream_key, Stream stream) {
-  const std::lock_guard lock(mutex_);
-  ExtentStore& store = store_for(stream_key, stream);
-  LocalHeap* found = nullptr;
-  for (const auto& heap : heaps_)
-    if (&heap->store() == &store && heap->owner.load(std::memory_order_relaxed) == nullptr) {
-      found = heap.get();
-      break;
-    }
-  if (found == nullptr) {
-    heaps_.push_back(std::make_unique<LocalHeap>(store));
-    found = heaps_.back().get();
-    if (heaps_.size() > 1)
-      for (const auto& heap : heaps_) heap->account.begin_to_tell();
-  }
-  const std::lock_guard heap_lock(found->lock);
-  found->lock.become_owner();
-  found->owner.store(thread_mark(), std::memory_order_relaxed);
-  return found;
-}
-
-ExtentStore& HostAllocator::store_for(std::uint32_t stream_key, Stream stream) {
-  if (stores_.size() <= stream_key) stores_.resize(stream_key + 1);
-  if (stores_[stream_key] == nullptr)
-    stores_[stream_key] =
-        std::make_unique<ExtentStore>(*this, backend_, accounts_, limit_bytes_, stream);
-  return *stores_[stream_key];
-}
-
-// The calling thread, the heap's owner, will not use it again. What goes back to the driver here is
-// not reported: a lock of the thread directory may be held.
-void HostAllocator::abandon(LocalHeap& heap) {
-  std::vector<Released> unreported;
-  {
-    const std::lock_guard lock(heap.lock);
-    heap.trim(unreported);
-    accounts_.flush(heap.account);
-  }
-  heap.lock.resign();
-  const std::lock_guard lock(mutex_);
-  heap.owner.store(nullptr, std::memory_order_relaxed);
-}
-
-// --- Questions.
-
-AllocatorStats HostAllocator::stats() const {
-  const std::lock_guard lock(mutex_);
-  std::int64_t blocks = 0;  // that wait in doors: free, although no account says so
-  std::int64_t bytes = 0;
-  std::int64_t requested = 0;
-  for (const auto& heap : heaps_) {
-    const std::lock_guard heap_lock(heap->lock);
-    heap->settle_door();
-    accounts_.flush(heap->account);
-    if (const Held* inside = heap->inside_door()) {
-      blocks += 1;
-      bytes += static_cast<std::int64_t>(inside->block_bytes);
-      requested += static_cast<std::int64_t>(heap->requested_by_door());
-    }
-  }
-  return accounts_.stats_without(blocks, bytes, requested);
-}
-
-void HostAllocator::reset_peak_stats() {
-  ReleaseReport report(observers_);
-  const std::lock_guard lock(mutex_);
-  for (const auto& heap : heaps_) {
-    const std::lock_guard heap_lock(heap->lock);
-    heap->close_door(report.released);
-    accounts_.flush(heap->account);
-  }
-  accounts_.change([](AllocatorStats& stats) { reset_peaks(stats); });
-}
-
-std::uint64_t HostAllocator::largest_free_bytes() const {
-  const std::lock_guard lock(mutex_);
-  std::uint64_t largest = 0;
-  for (const auto& store : stores_)
-    if (store != nullptr) largest = std::max(largest, store->largest_free_bytes());
-  return largest;
-}
-
-std::uint64_t HostAllocator::layout_offset(const DataPtr& data) const {
-  if (const Block* block = large_block_of(data.get_context())) return block->offset;
-  const auto* slot = static_cast<const Slot*>(data.get_context());
-  return slot->span->block->offset +
-         static_cast<std::uint64_t>(static_cast<char*>(slot->data) - slot->span->data);
-}
-
-void HostAllocator::check_invariants() const {
-  const std::lock_guard lock(mutex_);
-  for (const auto& store : stores_)
-    if (store != nullptr) store->check_invariants();
-  for (const auto& heap : heaps_) {
-    const std::lock_guard heap_lock(heap->lock);
-    heap->check_invariants();
-  }
 }
 
 }  // namespace tenon

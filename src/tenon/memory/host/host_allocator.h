@@ -3,15 +3,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
-#include "tenon/base/page_map.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/host/accounts.h"
 #include "tenon/memory/host/decay_thread.h"
-#include "tenon/memory/host/extent_store.h"
-#include "tenon/memory/host/local_heap.h"
+#include "tenon/memory/host/heap_directory.h"
+#include "tenon/memory/host/raw_blocks.h"
+#include "tenon/memory/host/release_report.h"
 
 namespace tenon {
 
@@ -76,9 +75,7 @@ class HostAllocator final : public DeviceAllocator {
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();
-  void unlock_after_fork();
   enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
-  class ReleaseReport;
 
   // --- Allocation: Note [the revolving door], bins, store, driver, in this order. `word` is the
   // request (local_heap.h).
@@ -89,9 +86,9 @@ class HostAllocator final : public DeviceAllocator {
   [[gnu::noinline]] void* raw_allocate_anew(std::size_t size_bytes);
   host::Held take_elsewhere(std::uintptr_t word, Stream stream);
   host::Held try_once(host::LocalHeap& heap, std::uintptr_t word, Try which, bool& fresh,
-                      ReleaseReport& report);
+                      host::ReleaseReport& report);
   Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
-                ReleaseReport& report);
+                host::ReleaseReport& report);
   [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);
 
   // --- Frees.
@@ -106,22 +103,8 @@ class HostAllocator final : public DeviceAllocator {
   void release_large(Block* block, std::vector<host::Released>& released);
   void release_idle(std::vector<host::Released>& released);
   bool decay();
-  struct Parts {
-    std::vector<host::LocalHeap*> heaps;
-    std::vector<host::ExtentStore*> stores;
-  };
-  Parts parts() const;
-
-  // --- Blocks held by bare pointer.
-  void find_and_drop(void* data);
-  bool enter_map(const host::Held& held);
-  void leave_map(host::Span& span);
-  void leave_map(Block* block);
-
+  [[gnu::noinline]] void find_and_drop(void* data);
   host::LocalHeap& heap_of_this_thread(Stream stream);
-  host::LocalHeap* adopt_heap(std::uint32_t stream_key, Stream stream);
-  void abandon(host::LocalHeap& heap);
-  host::ExtentStore& store_for(std::uint32_t stream_key, Stream stream);
 
   const std::uint64_t id_;  // of this instance; never used again
   const std::uint64_t limit_bytes_;
@@ -134,11 +117,13 @@ class HostAllocator final : public DeviceAllocator {
   const std::uint32_t stream_mask_;
   const std::uint64_t streamless_key_;
   mutable host::Accounts accounts_;
-  PageMap<void> pages_;  // a span's 64 KiB pieces, a large block's first; tagged like contexts
-  mutable std::mutex mutex_;  // guards the two lists; taken before any other lock
-  std::vector<std::unique_ptr<host::ExtentStore>> stores_;  // by stream key; may have gaps
-  std::vector<std::unique_ptr<host::LocalHeap>> heaps_;     // all, owned by a thread or abandoned
+  host::RawBlocks raw_blocks_;
+  host::HeapDirectory heaps_;
   std::unique_ptr<host::DecayThread> decay_thread_;  // null: the backend has no clock for it
 };
+
+// The process's, over host_backend(). Thread-safe, and never destroyed, so that memory may be freed
+// while the program ends.
+HostAllocator& host_allocator();
 
 }  // namespace tenon

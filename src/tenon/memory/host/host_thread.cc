@@ -127,7 +127,7 @@ void HostThread::keep_heap(std::uint64_t allocator_id, std::uint32_t stream_key,
 }
 
 void HostThread::abandon(HostAllocator& allocator, host::LocalHeap& heap) {
-  allocator.abandon(heap);
+  allocator.heaps_.abandon(heap);
 }
 
 std::uint64_t HostThread::enrol(HostAllocator& allocator) {

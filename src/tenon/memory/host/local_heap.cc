@@ -77,7 +77,7 @@ void LocalHeap::add_span(std::unique_ptr<Span> span, Block* block) {
 
 void LocalHeap::release_span(Span* span, std::vector<Released>& released) {
   bins_[span->size_class].erase(span);
-  store_.allocator().leave_map(*span);
+  store_.allocator().raw_blocks_.leave(*span);
   store_.release(span->block, released);
   const std::size_t index = span->index;
   spans_.back()->index = index;

@@ -12,34 +12,10 @@
 #include "tenon/base/reserve.h"
 #include "tenon/memory/host/accounts.h"
 #include "tenon/memory/host/extent_store.h"
+#include "tenon/memory/host/held.h"
 #include "tenon/memory/host/size_classes.h"
-#include "tenon/memory/host/span.h"
 
 namespace tenon::host {
-
-// A block as its user holds it, small or large.
-struct Held {
-  void* data = nullptr;
-  void* context = nullptr;          // of a DataPtr
-  std::uintptr_t* word = nullptr;   // the record's, see Word
-  std::uint64_t block_bytes = 0;
-};
-
-// What a block's record says of its use, in one word.
-//   free:  a multiple of 4 (often a pointer to the next free record)
-//   used:  the bytes asked for, times 4, and how it is held
-namespace word {
-inline constexpr std::uintptr_t kFree = 0;
-inline constexpr std::uintptr_t kOwned = 1;    // by a DataPtr
-inline constexpr std::uintptr_t kRawDoor = 2;  // by its bare pointer, or it waits in the door
-inline constexpr std::uintptr_t kRaw = 3;      // by its bare pointer
-constexpr std::uintptr_t make(std::uint64_t requested, std::uintptr_t how) {
-  return requested << 2 | how;
-}
-constexpr std::uint64_t requested(std::uintptr_t word) { return word >> 2; }
-constexpr bool is_raw(std::uintptr_t word) { return (word & 2) != 0; }
-constexpr bool may_wait(std::uintptr_t word) { return (word & 3) == kRawDoor; }
-}  // namespace word
 
 // Bins of spans, one bin to a size class, that as a rule only the owning thread touches: taking and
 // returning a block costs no atomic read-modify-write. Blocks that other threads free wait on one
@@ -111,7 +87,7 @@ class LocalHeap {
     door_ = held;
     door_word_ = word;
     unmarked_ = word::is_raw(word);
-    raw_data_.store(word::is_raw(word) ? held.data : nullptr, std::memory_order_relaxed);
+    raw_data_.store(word::is_raw(word) ? held.data : this, std::memory_order_relaxed);
     touched_ = true;
     disturbed_.store(false, std::memory_order_relaxed);
     account.allocated(static_cast<std::int64_t>(held.block_bytes),
@@ -198,7 +174,8 @@ class LocalHeap {
   std::atomic<std::uintptr_t> waiting_{word::kFree};  // door_word_ while the block is inside
   std::atomic<std::int64_t> passed_{0};         // times that it was let out again; the owner's
   std::uintptr_t door_word_ = word::kFree;      // what it was asked for by
-  std::atomic<const void*> raw_data_{nullptr};  // its data, if it is held by that alone
+  // Its data, if it is held by that alone; else this, which is no block (null may be freed).
+  std::atomic<const void*> raw_data_{this};
   bool unmarked_ = false;                       // its record does not say that it may wait here
   Held door_;                                   // the block let out last; it may be gone
 

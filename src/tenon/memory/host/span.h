@@ -62,7 +62,6 @@ struct Span {
 class SpanList {
  public:
   Span* front() const { return head_; }
-  bool has_several() const { return head_ != nullptr && head_->next != nullptr; }
 
   void push_front(Span* span) {
     span->listed = true;

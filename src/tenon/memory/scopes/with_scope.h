@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "tenon/memory/current_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/memory/scopes/scope_arena.h"
 
 namespace tenon {

@@ -5,13 +5,14 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "tenon/base/biased_lock.h"
 #include "tenon/memory/front/stream_counters.h"
 #include "tenon/memory/unified/buffer_pool.h"
 #include "tenon/memory/unified/buffer_records.h"
-#include "tenon/memory/unified/idle_heaps.h"
 #include "tenon/memory/unified/completions.h"
+#include "tenon/memory/unified/idle_heaps.h"
 
 namespace tenon::unified {
 
@@ -30,8 +31,8 @@ struct alignas(64) Lane {
         records(allocator, last_id),
         idle(idle_clock) {
     for (Counts* kind : {&small, &large}) counters.add_kind(*kind);
-    lock.lock();  // its thread owns the lock, not one that happens to look at all lanes first
-    lock.unlock();
+    // Its thread owns the lock, not one that happens to look at all lanes first.
+    const std::lock_guard<BiasedLock> own(lock);
   }
 
   static std::size_t pool_index(Storage storage, SizeClass size_class) {

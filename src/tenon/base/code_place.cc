@@ -1,4 +1,4 @@
-#include "tenon/memory/adaptors/code_place.h"
+#include "tenon/base/code_place.h"
 
 #include <cxxabi.h>
 #include <dlfcn.h>

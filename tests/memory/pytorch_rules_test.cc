@@ -1,4 +1,4 @@
-#include "tenon/memory/caching/settings.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

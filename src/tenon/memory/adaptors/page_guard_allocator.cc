@@ -1,4 +1,4 @@
-#include "tenon/memory/page_guard/page_guard_allocator.h"
+#include "tenon/memory/adaptors/page_guard_allocator.h"
 
 #include <fmt/format.h>
 #include <signal.h>

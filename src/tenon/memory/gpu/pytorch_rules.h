@@ -1,4 +1,5 @@
-// PyTorch's allocator settings (PYTORCH_ALLOC_CONF).
+// PyTorch's rules: how its CUDA caching allocator rounds, pools, cuts and grows, by its settings
+// (PYTORCH_ALLOC_CONF). Policies and explanations alike go by these.
 #pragma once
 
 #include <array>
@@ -20,6 +21,17 @@ inline constexpr std::uint64_t kLargeSegment = 20 * kMiB;
 inline constexpr std::uint64_t kMinLargeAlloc = 10 * kMiB;   // from here on, a segment of its own
 inline constexpr std::uint64_t kRoundLarge = 2 * kMiB;       // ... rounded up to these
 
+// What a block is cut by.
+struct CutRules {
+  std::uint64_t min_rest = kMinBlockSize;  // a smaller rest stays with its block
+  std::uint64_t max_cut = std::numeric_limits<std::uint64_t>::max();  // from here on, none is cut
+
+  // Whether a free block is cut for a request, rounded, that it has room for.
+  bool cuts(std::uint64_t block_bytes, std::uint64_t rounded) const {
+    return block_bytes - rounded >= min_rest && rounded < max_cut;
+  }
+};
+
 struct CachingSettings {
   static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
   static constexpr int kRoundupIntervals = 16;  // 1 MiB, 2 MiB, ... 32 GiB and above
@@ -39,6 +51,11 @@ struct CachingSettings {
   std::uint64_t round_size(std::uint64_t size_bytes) const;
   // The size of the segment that a block of `rounded` bytes is cut from.
   std::uint64_t segment_size(std::uint64_t rounded) const;
+  // In segments of the pool for small blocks, or that grow, every rest is worth keeping.
+  CutRules cut_rules(bool small_pool, bool expandable) const {
+    if (small_pool || expandable) return {};
+    return {kSmallSize + 1, max_split_size};
+  }
 };
 
 // Parses "key:value,key:value" as PyTorch does, lists such as [256:1,512:2,>:8] included. Keys that

@@ -1,10 +1,10 @@
-#include "tenon/memory/adaptors/call_stack.h"
+#include "tenon/base/call_stack.h"
 
 #include <execinfo.h>
 
 #include <algorithm>
 
-#include "tenon/memory/adaptors/code_place.h"
+#include "tenon/base/code_place.h"
 
 namespace tenon {
 

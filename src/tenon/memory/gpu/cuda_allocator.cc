@@ -1,11 +1,12 @@
-#include "tenon/memory/cuda/cuda_allocator.h"
+#include "tenon/memory/gpu/cuda_allocator.h"
 
 #include <map>
 #include <mutex>
 
 #include "tenon/device/cuda/cuda_backend.h"
+#include "tenon/memory/gpu/caching_allocator.h"
 #include "tenon/memory/gpu/pinned_allocator.h"
-#include "tenon/memory/policies.h"
+#include "tenon/memory/gpu/stitched_allocator.h"
 
 namespace tenon {
 
@@ -16,8 +17,10 @@ DeviceAllocator& cuda_allocator(int index) {
   DeviceAllocator*& allocator = allocators[index];
   if (allocator == nullptr) {
     CudaBackend& backend = cuda_backend(index);
-    const char* policy = backend.limits().has_virtual_memory ? "stitched" : "caching";
-    allocator = make_policy(policy, backend).release();
+    if (backend.limits().has_virtual_memory)
+      allocator = new StitchedAllocator(backend);
+    else
+      allocator = new CachingAllocator(backend);
   }
   return *allocator;
 }

@@ -1,4 +1,4 @@
-#include "tenon/memory/pool/memory_pool.h"
+#include "tenon/memory/compat/memory_pool.h"
 
 #include <fmt/format.h>
 

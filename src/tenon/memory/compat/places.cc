@@ -1,4 +1,4 @@
-#include "tenon/memory/places/places.h"
+#include "tenon/memory/compat/places.h"
 
 #include <fmt/format.h>
 
@@ -60,7 +60,7 @@ int gpu_count() {
 
 BuddyAllocator& place_allocator(CpuPlace) {
   // A local static is made once, by one thread, while others wait. Never destroyed, as above.
-  static auto* const allocator = new BuddyAllocator(*new HostBackend());
+  static auto* const allocator = new BuddyAllocator(host_backend());
   return *allocator;
 }
 

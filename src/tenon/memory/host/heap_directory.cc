@@ -1,0 +1,81 @@
+#include "tenon/memory/host/heap_directory.h"
+
+#include <algorithm>
+
+#include "tenon/base/biased_lock.h"
+
+namespace tenon::host {
+
+LocalHeap& HeapDirectory::adopt(std::uint32_t stream_key, Stream stream) {
+  const std::lock_guard lock(mutex_);
+  ExtentStore& store = store_for(stream_key, stream);
+  const auto left = std::find_if(heaps_.begin(), heaps_.end(), [&](const auto& heap) {
+    return &heap->store() == &store && heap->owner.load(std::memory_order_relaxed) == nullptr;
+  });
+  LocalHeap& found = left == heaps_.end() ? add_heap(store) : **left;
+  const std::lock_guard heap_lock(found.lock);
+  found.lock.become_owner();
+  found.owner.store(thread_mark(), std::memory_order_relaxed);
+  return found;
+}
+
+LocalHeap& HeapDirectory::add_heap(ExtentStore& store) {
+  heaps_.push_back(std::make_unique<LocalHeap>(store));
+  if (heaps_.size() > 1)
+    for (const auto& heap : heaps_) heap->account.begin_to_tell();
+  return *heaps_.back();
+}
+
+ExtentStore& HeapDirectory::store_for(std::uint32_t stream_key, Stream stream) {
+  if (stores_.size() <= stream_key) stores_.resize(stream_key + 1);
+  if (stores_[stream_key] == nullptr)
+    stores_[stream_key] =
+        std::make_unique<ExtentStore>(allocator_, backend_, accounts_, limit_bytes_, stream);
+  return *stores_[stream_key];
+}
+
+// What goes back to the driver here is not reported: a lock of the thread directory may be held.
+void HeapDirectory::abandon(LocalHeap& heap) {
+  std::vector<Released> unreported;
+  {
+    const std::lock_guard lock(heap.lock);
+    heap.trim(unreported);
+    accounts_.flush(heap.account);
+  }
+  heap.lock.resign();
+  const std::lock_guard lock(mutex_);
+  heap.owner.store(nullptr, std::memory_order_relaxed);
+}
+
+HeapDirectory::Parts HeapDirectory::parts() const {
+  const std::lock_guard lock(mutex_);
+  Parts all;
+  for (const auto& heap : heaps_) all.heaps.push_back(heap.get());
+  for (const auto& store : stores_)
+    if (store != nullptr) all.stores.push_back(store.get());
+  return all;
+}
+
+void HeapDirectory::before_fork() {
+  mutex_.lock();
+  for (const auto& heap : heaps_) heap->lock.lock();
+  for (const auto& store : stores_)
+    if (store != nullptr) store->before_fork();
+  accounts_.before_fork();
+}
+
+void HeapDirectory::after_fork(Process process) {
+  for (const auto& heap : heaps_) {
+    if (process == Process::kParent) break;
+    if (heap->owner.load(std::memory_order_relaxed) == thread_mark()) continue;
+    heap->owner.store(nullptr, std::memory_order_relaxed);
+    heap->lock.forget_owner();
+  }
+  accounts_.after_fork();
+  for (const auto& store : stores_)
+    if (store != nullptr) store->after_fork();
+  for (const auto& heap : heaps_) heap->lock.unlock();
+  mutex_.unlock();
+}
+
+}  // namespace tenon::host

@@ -1,0 +1,54 @@
+// A block of host memory as its user holds it, and what its record says of that.
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/heap/block.h"
+#include "tenon/memory/host/span.h"
+
+namespace tenon::host {
+
+// What a block's record says of its use, in one word.
+//   free:  a multiple of 4 (often a pointer to the next free record)
+//   used:  the bytes asked for, times 4, and how it is held
+namespace word {
+inline constexpr std::uintptr_t kFree = 0;
+inline constexpr std::uintptr_t kOwned = 1;    // by a DataPtr
+inline constexpr std::uintptr_t kRawDoor = 2;  // by its bare pointer, or it waits in the door
+inline constexpr std::uintptr_t kRaw = 3;      // by its bare pointer
+constexpr std::uintptr_t make(std::uint64_t requested, std::uintptr_t how) {
+  return requested << 2 | how;
+}
+constexpr std::uint64_t requested(std::uintptr_t word) { return word >> 2; }
+constexpr bool is_raw(std::uintptr_t word) { return (word & 2) != 0; }
+constexpr bool may_wait(std::uintptr_t word) { return (word & 3) == kRawDoor; }
+}  // namespace word
+
+// Small or large.
+struct Held {
+  void* data = nullptr;
+  void* context = nullptr;          // of a DataPtr
+  std::uintptr_t* word = nullptr;   // the record's
+  std::uint64_t block_bytes = 0;
+};
+
+// The context of a DataPtr is a Slot for small blocks, a Block with this bit set for large ones.
+inline constexpr std::uintptr_t kLargeBit = 1;
+
+// Null for a small block's context.
+inline Block* large_block_of(const void* context) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(context);
+  return (bits & kLargeBit) == 0 ? nullptr : reinterpret_cast<Block*>(bits - kLargeBit);
+}
+inline void* context_of(Block* block) {
+  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(block) | kLargeBit);
+}
+
+// A used large block has its word where others have a link, and its heap as its context.
+static_assert(sizeof(Block::link) == sizeof(std::uintptr_t));
+inline std::uintptr_t* word_of(Block* block) {
+  return reinterpret_cast<std::uintptr_t*>(&block->link);
+}
+inline LocalHeap& heap_of(const Block* block) { return *static_cast<LocalHeap*>(block->context); }
+
+}  // namespace tenon::host

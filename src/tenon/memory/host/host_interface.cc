@@ -1,0 +1,127 @@
+// Idle memory, fork and questions of a host allocator.
+#include <algorithm>
+
+#include "tenon/base/error.h"
+#include "tenon/memory/host/host_allocator.h"
+
+namespace tenon {
+
+using host::ExtentStore;
+using host::HeapDirectory;
+using host::Held;
+using host::large_block_of;
+using host::LocalHeap;
+using host::Released;
+using host::Slot;
+
+// --- Idle memory.
+
+void HostAllocator::empty_cache() {
+  host::ReleaseReport report(observers_);
+  release_idle(report.released);
+}
+
+std::uint64_t HostAllocator::trim() {
+  empty_cache();
+  return backend_.trim();
+}
+
+// What no block is in goes back: from the heaps of all threads to their stores, and from there to
+// the driver. Requires: the caller holds no heap's lock. Throws DeviceError when the driver refuses
+// an extent; the rest then stays.
+void HostAllocator::release_idle(std::vector<Released>& released) {
+  const auto [heaps, stores] = heaps_.parts();
+  for (LocalHeap* heap : heaps) {
+    const std::lock_guard lock(heap->lock);
+    heap->trim(released);
+  }
+  for (ExtentStore* store : stores) {
+    store->release_free_extents(released);
+    store->purge();
+  }
+}
+
+// One look around of the decay thread. Returns whether another one is needed.
+bool HostAllocator::decay() {
+  host::ReleaseReport report(observers_);
+  HeapDirectory::Parts all;
+  try {
+    all = heaps_.parts();
+  } catch (const std::bad_alloc&) {
+    return true;
+  }
+  const auto& [heaps, stores] = all;
+  for (LocalHeap* heap : heaps) {
+    const std::lock_guard lock(heap->lock);
+    if (heap->has_been_idle()) heap->trim(report.released);
+  }
+  for (ExtentStore* store : stores) store->decay(report.released);
+  const bool more = backend_.release_idle();
+  return reserved_bytes() != 0 || more;
+}
+
+// --- fork(2).
+
+void HostAllocator::before_fork() {
+  if (decay_thread_ != nullptr) decay_thread_->before_fork();
+  heaps_.before_fork();
+}
+
+void HostAllocator::after_fork_in_parent() {
+  heaps_.after_fork(HeapDirectory::Process::kParent);
+  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_parent();
+}
+
+void HostAllocator::after_fork_in_child() {
+  heaps_.after_fork(HeapDirectory::Process::kChild);
+  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_child();
+}
+
+// --- Questions.
+
+AllocatorStats HostAllocator::stats() const {
+  std::int64_t blocks = 0;  // that wait in doors: free, although no account says so
+  std::int64_t bytes = 0;
+  std::int64_t requested = 0;
+  heaps_.for_each_heap([&](LocalHeap& heap) {
+    heap.settle_door();
+    accounts_.flush(heap.account);
+    if (const Held* inside = heap.inside_door()) {
+      blocks += 1;
+      bytes += static_cast<std::int64_t>(inside->block_bytes);
+      requested += static_cast<std::int64_t>(heap.requested_by_door());
+    }
+  });
+  return accounts_.stats_without(blocks, bytes, requested);
+}
+
+void HostAllocator::reset_peak_stats() {
+  host::ReleaseReport report(observers_);
+  heaps_.for_each_heap([&](LocalHeap& heap) {
+    heap.close_door(report.released);
+    accounts_.flush(heap.account);
+  });
+  accounts_.change([](AllocatorStats& stats) { reset_peaks(stats); });
+}
+
+std::uint64_t HostAllocator::largest_free_bytes() const {
+  std::uint64_t largest = 0;
+  heaps_.for_each_store([&](const ExtentStore& store) {
+    largest = std::max(largest, store.largest_free_bytes());
+  });
+  return largest;
+}
+
+std::uint64_t HostAllocator::layout_offset(const DataPtr& data) const {
+  if (const Block* block = large_block_of(data.get_context())) return block->offset;
+  const auto* slot = static_cast<const Slot*>(data.get_context());
+  return slot->span->block->offset +
+         static_cast<std::uint64_t>(static_cast<char*>(slot->data) - slot->span->data);
+}
+
+void HostAllocator::check_invariants() const {
+  heaps_.for_each_store([](const ExtentStore& store) { store.check_invariants(); });
+  heaps_.for_each_heap([](const LocalHeap& heap) { heap.check_invariants(); });
+}
+
+}  // namespace tenon

@@ -1,0 +1,28 @@
+// From bare pointers to the blocks that are held by them.
+#pragma once
+
+#include "tenon/base/page_map.h"
+#include "tenon/memory/host/held.h"
+
+namespace tenon::host {
+
+// A span enters the map when a block of its is first held by its bare pointer, a large block each
+// time it is; they leave it when their memory goes back to its store. Its memory budget is
+// PageMap's. Thread-safe; a caller of find must hold the block, or hold nothing.
+class RawBlocks {
+ public:
+  // False when the block's span does not consist of whole entries: then it cannot be found. Large
+  // blocks are longer than an entry's reach, so no two begin in one. Throws std::bad_alloc with no
+  // entry made.
+  bool enter(const Held& held);
+  void leave(Span& span);
+  void leave(Block* block);
+
+  // The context of the block that is held by that pointer; null when there is none.
+  void* find(const void* data) const;
+
+ private:
+  PageMap<void> pages_;  // a span's 64 KiB pieces, a large block's first; tagged like contexts
+};
+
+}  // namespace tenon::host
