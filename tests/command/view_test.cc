@@ -292,7 +292,7 @@ TEST(ServeCommand, RefusesFieldsThatCanBeReadInTwoWays) {
     const std::string answer =
         served.talk(get + fields + "\r\nGET /columns/size/0 HTTP/1.1\r\n" + served.host() +
                     "Connection: close\r\n\r\n");
-    EXPECT_THAT(answer, StartsWith(std::string("HTTP/1.1 ") + status)) << fields;
+    EXPECT_THAT(answer.substr(0, 40), StartsWith(std::string("HTTP/1.1 ") + status)) << fields;
     EXPECT_EQ(occurrences(answer, "HTTP/1.1 "), 1u) << fields;
   };
   is_refused("Content-Length: 5\r\nContent-Length: 5\r\n", "400 ");
@@ -320,7 +320,9 @@ TEST(ServeCommand, LackOfDescriptorsDropsTheSilent) {
   ASSERT_NE(served.port(), 0);
   std::vector<int> silent;
   for (int i = 0; i < 40; ++i) silent.push_back(served.open("GET / HT"));
+  const auto start = std::chrono::steady_clock::now();
   EXPECT_THAT(served.get("/columns/size/0"), StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   for (const int socket : silent) ::close(socket);
   EXPECT_EQ(served.stop(), 0);
 }
