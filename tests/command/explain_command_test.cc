@@ -114,9 +114,9 @@ TEST(ExplainCommand, TellsOneDeviceWhereAskedTo) {
 TEST(ExplainCommand, WritesNothingOverTheRecording) {
   const TemporaryFile file(".csv", "time_us,op,id,size,stream\n0,alloc,0,512,0\n");
   const std::string before = file.contents();
-  for (const std::string& command : {"report " + file.path() + " -o ", "view " + file.path() + " -o ",
-                                    "convert " + file.path() + " ",
-                                    "explain " + file.path() + " --json-file "}) {
+  for (const std::string& command :
+       {"report " + file.path() + " -o ", "view " + file.path() + " -o ",
+        "convert " + file.path() + " ", "explain " + file.path() + " --json-file "}) {
     const Outcome outcome = tenon_command(command + file.path());
     EXPECT_EQ(outcome.status, 2) << command;
     EXPECT_THAT(outcome.err, HasSubstr("is a file that is read"));

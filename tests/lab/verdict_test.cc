@@ -274,7 +274,8 @@ TEST(Categories, AreCachesWhereALargerBlockTakesThePlace) {
       entries.push_back(request(address + kGiB / 2, 4096, ++now, kElsewhere));
       entries.push_back(entry("free_completed", address + kGiB / 2, 4096, ++now));
       entries.push_back(request(address, kMiB + i * growth, ++now, kForward));
-      if (last != 0) entries.push_back(entry("free_completed", last, kMiB + (i - 1) * growth, ++now));
+      if (last != 0)
+        entries.push_back(entry("free_completed", last, kMiB + (i - 1) * growth, ++now));
       last = address;
     }
     entries.push_back(entry("free_completed", last, kMiB + 5 * growth, ++now));
@@ -381,7 +382,8 @@ TEST(VerdictTest, TakesTwoHundredDevicesAndMarkup) {
   EXPECT_THAT(all.devices, SizeIs(200));
   const std::string words = explanation_text(all);
   EXPECT_EQ(words.find('\x1b'), std::string::npos);
-  EXPECT_THAT(words, HasSubstr("<img src=x onerror=alert(1)>\xef\xbf\xbd[2J a\xef\xbf\xbd" "b.py:1"));
+  EXPECT_THAT(words, HasSubstr("<img src=x onerror=alert(1)>\xef\xbf\xbd[2J a\xef\xbf\xbd"
+                               "b.py:1"));
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ Where the recording ran out of memory, the request that failed is served in the 
 card's memory is known: what PyTorch held and what the driver had left then.
 
 --torch 2.6 leaves out what that version lacks; without it, what the oldest PyTorch that writes such
-a snapshot accepts is tried. With --capacity, the card's memory, it says whether the program fits and
-what would make it fit. The CUDA context, and NCCL where there are several recordings, are taken off
-the card's memory: as a failure in the recording tells, by --card, or as --reserve-for-context says.
-docs/advise.md has the tables and sources.
+a snapshot accepts is tried. With --capacity, the card's memory, it says whether the program fits
+and what would make it fit. The CUDA context, and NCCL where there are several recordings, are taken
+off the card's memory: as a failure in the recording tells, by --card, or as --reserve-for-context
+says. docs/advise.md has the tables and sources.
 
 With --json: outcome (nothing needed, set, nothing fits, hopeless), conf (the settings),
 reserved_peak_bytes, min_capacity_bytes, live_peak_bytes, verdict, and the figures compared.

@@ -18,8 +18,9 @@ namespace {
 
 constexpr const char* kHelp = R"(
 One web page with the verdict, what fills the peak, what to change, allocator settings (as tenon
-advise finds them, with less effort), a picture, failures and call sites. Give one snapshot of each rank to compare ranks: how even their peaks are, which rank is
-odd and why, and which causes they have in common. The page holds no script and asks for nothing.
+advise finds them, with less effort), a picture, failures and call sites. Give one snapshot of each
+rank to compare ranks: how even their peaks are, which rank is odd and why, and which causes they
+have in common. The page holds no script and asks for nothing.
 
 Ranks are named by the number in which their files differ. A file that cannot be read, and a rank
 that does not belong to the others, get a sentence; the rest of the report stands.

@@ -26,7 +26,7 @@ struct Inflater {
 
 }  // namespace detail
 
-inline bool is_gzip(std::string_view bytes) { return bytes.size() >= 2 && bytes.starts_with("\x1f\x8b"); }
+inline bool is_gzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
 
 // Inflates one member after another. Throws ParseError, with `name`, for bytes that are damaged or
 // truncated, and where they would unpack to more than unpack_limit_bytes.

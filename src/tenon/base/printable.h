@@ -14,8 +14,8 @@ struct Utf8Character {
 // Requires: text is not empty.
 Utf8Character first_character(std::string_view text);
 
-// False for control characters (C1 too, which a terminal obeys), marks that reverse the direction of
-// writing, invisible separators and byte order marks.
+// False for control characters (C1 too, which a terminal obeys), marks that reverse the direction
+// of writing, invisible separators and byte order marks.
 bool is_printable(std::uint32_t code);
 
 // The text on one line: what is not printable, and what is not UTF-8, becomes U+FFFD. O(length).

@@ -63,8 +63,8 @@ struct Snapshot {
   SnapshotFigures figures;
   std::shared_ptr<const SiteTable> sites = Trace::empty_sites();  // the traces' own
   std::vector<std::pair<std::string, std::string>> settings;      // allocator_settings, as text
-  // Of the file's dict ("segments", "external_annotations", ...), and "is_expandable" where segments
-  // have that.
+  // Of the file's dict ("segments", "external_annotations", ...), and "is_expandable" where
+  // segments have that.
   std::vector<std::string> fields;
   std::vector<std::string> notes;  // fields that are not known, states that are not, ...
 };

@@ -13,8 +13,8 @@ namespace {
 
 constexpr TorchVersion kNewName{2, 9};
 
-// The first release whose libc10 or libc10_cuda has the key: read from the Linux wheels on PyPI, 2.0.1 to
-// 2.13.0. Numbers are pull requests of github.com/pytorch/pytorch.
+// The first release whose libc10 or libc10_cuda has the key: read from the Linux wheels on PyPI,
+// 2.0.1 to 2.13.0. Numbers are pull requests of github.com/pytorch/pytorch.
 constexpr std::array<TorchSetting, 16> kSettings = {{
     {"max_split_size_mb", kFirstTorch, Fidelity::kByRule, "#44742"},
     {"roundup_power2_divisions", kFirstTorch, Fidelity::kByRule, "#74213, lists #87290"},

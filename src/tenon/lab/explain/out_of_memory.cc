@@ -139,8 +139,8 @@ void say_why(OutOfMemoryReport& report) {
     case FailureReason::kUnknown:
       report.why.push_back(
           now.largest_free_bytes >= report.request_bytes && now.largest_free_bytes > 0
-              ? "a free piece was large enough: the segments of this recording are not those of the "
-                "failure"
+              ? "a free piece was large enough: the segments of this recording are not those of "
+                "the failure"
               : "the recording does not say what the driver had left");
       break;
   }
@@ -149,7 +149,8 @@ void say_why(OutOfMemoryReport& report) {
 FailureReason reason_of(const OutOfMemoryReport& report) {
   if (!report.device_free_bytes && report.reserved_bytes == 0) return FailureReason::kUnknown;
   if (report.missing_bytes > 0) return FailureReason::kLiveTooLarge;
-  if (report.fragmentation.largest_free_bytes >= report.request_bytes) return FailureReason::kUnknown;
+  if (report.fragmentation.largest_free_bytes >= report.request_bytes)
+    return FailureReason::kUnknown;
   if (report.device_free_bytes && *report.device_free_bytes >= report.segment_bytes)
     return FailureReason::kLimited;
   return FailureReason::kFragmented;

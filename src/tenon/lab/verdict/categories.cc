@@ -341,7 +341,8 @@ class Categorizer {
       const std::uint32_t site = block >= trace_.early_blocks ? lives_[block].site
                                  : freed(block) == kNever     ? 0
                                                           : trace_.events[freed(block)].site;
-      if (sites_.call_site(site).user == line) set(block, {Category::kWeights, Confidence::kLikely});
+      if (sites_.call_site(site).user == line)
+        set(block, {Category::kWeights, Confidence::kLikely});
     }
   }
 

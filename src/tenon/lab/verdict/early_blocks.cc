@@ -69,8 +69,8 @@ class EarlyBlocks {
     return false;
   }
 
-  // A step that computes its state anew frees the earlier one; gradients go in zero_grad(). The stack
-  // of the free says so, or the time.
+  // A step that computes its state anew frees the earlier one; gradients go in zero_grad(). The
+  // stack of the free says so, or the time.
   BlockCategory freed_in_the_recording(std::uint32_t block) const {
     const std::uint32_t gone = freed(block);
     const std::uint64_t size = in_.lives[block].size_bytes;

@@ -206,10 +206,12 @@ Verdict verdict(const VerdictInput& input) {
   const std::uint64_t over =
       input.reserved_peak_bytes - std::min(input.reserved_peak_bytes, input.at_peak.bytes);
   const bool seen = !has_no_history(input.facts.trace);
-  out.nothing_needed = failure == nullptr && seen && (!input.reserved_known || input.at_peak.bytes == 0 ||
-                                              over * 4 <= input.at_peak.bytes);
+  const bool small_rest =
+      !input.reserved_known || input.at_peak.bytes == 0 || over * 4 <= input.at_peak.bytes;
+  out.nothing_needed = failure == nullptr && seen && small_rest;
   if (out.nothing_needed)
-    out.sentences.emplace_back("Nothing has to be changed for it to run. What would need less memory:");
+    out.sentences.emplace_back(
+        "Nothing has to be changed for it to run. What would need less memory:");
   if (out.nothing_needed && out.changes.empty())
     out.sentences.back() = "Nothing has to be changed.";
   say_changes(failure, out);

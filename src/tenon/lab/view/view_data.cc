@@ -236,7 +236,8 @@ class ViewMaker {
     names["frame_own"] = std::move(own);
     names["categories"] = options_.answer.categories;
     std::vector<std::string> texts(mark_texts_.size());
-    for (const auto& [text, number] : mark_texts_) texts[number] = one_line(trace_.sites->text(text));
+    for (const auto& [text, number] : mark_texts_)
+      texts[number] = one_line(trace_.sites->text(text));
     names["mark_texts"] = std::move(texts);
     names["streams"] = trace_.streams;
     return names;
