@@ -107,8 +107,8 @@ std::string shown_by_nvidia_smi(const Advice& advice) {
   const std::uint64_t all = reserved + advice.outside.total();
   if (advice.capacity_bytes != 0 && reserved > advice.capacity_bytes)
     return fmt::format(
-        "\nnvidia-smi shows a full card: without a limit PyTorch would reserve {}, and gives cached "
-        "memory back when there is no more.\n",
+        "\nnvidia-smi shows a full card: without a limit PyTorch would reserve {}, and gives "
+        "cached memory back when there is no more.\n",
         bytes(reserved));
   return fmt::format(
       "\nnvidia-smi shows up to {}: reserved, and {} beside PyTorch's allocator ({}).\n",
@@ -282,8 +282,8 @@ std::string advice_text(const Advice& advice, std::optional<double> seconds) {
                        any_failed(advice) ? " --serve-failed" : "");
   }
   if (advice.failure_not_replayed)
-    out += "It failed when it was recorded, and its replay with the same settings does not (what was "
-           "live before the recording began may lie elsewhere then). Leave a margin.\n";
+    out += "It failed when it was recorded, and its replay with the same settings does not (what "
+           "was live before the recording began may lie elsewhere then). Leave a margin.\n";
   out += "\n" + comparison(advice);
   if (advice.programs.size() > 1) out += "\n" + rank_table(advice);
   out += shown_by_nvidia_smi(advice);
