@@ -132,12 +132,12 @@ void say_why(OutOfMemoryReport& report) {
           size(report.live_bytes + report.request_bytes), size(report.capacity_bytes)));
       break;
     case FailureReason::kLimited:
-      report.why.push_back(
+      report.why.emplace_back(
           "the driver had room for the new segment: a limit stood before it "
           "(per_process_memory_fraction), or another process took the memory meanwhile");
       break;
     case FailureReason::kUnknown:
-      report.why.push_back(
+      report.why.emplace_back(
           now.largest_free_bytes >= report.request_bytes && now.largest_free_bytes > 0
               ? "a free piece was large enough: the segments of this recording are not those of "
                 "the failure"

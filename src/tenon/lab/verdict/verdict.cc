@@ -145,7 +145,7 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
     if (input.facts.lives[block].live_after(input.peak_events))
       early += input.facts.lives[block].size_bytes;
   if (has_no_history(trace)) {
-    out.cannot_tell.push_back(
+    out.cannot_tell.emplace_back(
         "Without history there is no peak, there are no lives and no iterations, and only blocks "
         "with a call stack have a category. Call torch.cuda.memory._record_memory_history() before "
         "the model is built.");
@@ -157,10 +157,10 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
                     size(early)));
   }
   if (!input.facts.categories.passes.by_stack && !has_no_history(trace))
-    out.cannot_tell.push_back(
+    out.cannot_tell.emplace_back(
         "The recording has no call stacks: categories follow from sizes, order and lives alone.");
   if (!input.facts.has_times && !has_no_history(trace))
-    out.cannot_tell.push_back(
+    out.cannot_tell.emplace_back(
         "The recording has no times (PyTorch before 2.2): ages count events.");
 }
 
