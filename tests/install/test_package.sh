@@ -28,7 +28,7 @@ fi
 tar -C "$tree" -xf "$cache/bare.tar"
 mount -t proc proc "$tree/proc"
 cp /etc/resolv.conf "$tree/etc/resolv.conf"
-mkdir "$tree/packages" "$tree/work"
+mkdir "$tree/packages" "$tree/trial"
 cp "$packages"/*.deb "$tree/packages"
 inside apt-get update -qq
 # Without what is merely recommended: so each package's own dependencies are tested.
@@ -39,10 +39,10 @@ install() {
 }
 
 step "tenon: the command"
-cp "$source/data/snapshots/multistream_prefetch.pickle" "$tree/work/snapshot.pickle"
+cp "$source/data/snapshots/multistream_prefetch.pickle" "$tree/trial/snapshot.pickle"
 install tenon
-inside tenon explain /work/snapshot.pickle
-inside tenon replay /work/snapshot.pickle --policy caching,stitched --passes 0
+inside tenon explain /trial/snapshot.pickle
+inside tenon replay /trial/snapshot.pickle --policy caching,stitched --passes 0
 for library in openblas dnnl gomp; do
   if chroot "$tree" ldconfig -p | grep -q "$library"; then echo "tenon brings $library along"; exit 1; fi
 done
@@ -50,24 +50,24 @@ done
 step "python3-tenon"
 install python3-tenon
 inside python3 -c "import tenon
-recording = tenon.load('/work/snapshot.pickle')
+recording = tenon.load('/trial/snapshot.pickle')
 print(recording.explain())
 with tenon.scope(tenon.Allocator('host')) as scope: memoryview(scope.empty(64))"
-chroot "$tree" python3 -m tenon explain /work/snapshot.pickle --json >"$tree/work/python.json"
-chroot "$tree" tenon explain /work/snapshot.pickle --json >"$tree/work/command.json"
-cmp "$tree/work/python.json" "$tree/work/command.json"
+chroot "$tree" python3 -m tenon explain /trial/snapshot.pickle --json >"$tree/trial/python.json"
+chroot "$tree" tenon explain /trial/snapshot.pickle --json >"$tree/trial/command.json"
+cmp "$tree/trial/python.json" "$tree/trial/command.json"
 
 step "libtenon: under a program that knows nothing of it"
 install libtenon
-inside env LD_PRELOAD=libtenon_preload.so TENON_PRELOAD_STATISTICS=/work/preload.txt \
+inside env LD_PRELOAD=libtenon_preload.so TENON_PRELOAD_STATISTICS=/trial/preload.txt \
   python3 -c "bytearray(1 << 24)"
-[ -s "$tree/work/preload.txt" ] || { echo "libtenon_preload.so served nothing"; exit 1; }
+[ -s "$tree/trial/preload.txt" ] || { echo "libtenon_preload.so served nothing"; exit 1; }
 
 step "libtenon-dev: a program in C++ (pkg-config, CMake) and one in C"
 inside apt-get install -y -qq --no-install-recommends g++ make cmake pkg-config
 install libtenon libtenon-dev
-cp "$source"/tests/install/{memory,lab}.cc "$source/examples/c/embed.c" "$tree/work"
-cat >"$tree/work/CMakeLists.txt" <<'END'
+cp "$source"/tests/install/{memory,lab}.cc "$source/examples/c/embed.c" "$tree/trial"
+cat >"$tree/trial/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(embedded LANGUAGES CXX)
 find_package(Tenon REQUIRED COMPONENTS memory lab)
@@ -76,18 +76,18 @@ target_link_libraries(memory PRIVATE tenon::memory)
 add_executable(lab lab.cc)
 target_link_libraries(lab PRIVATE tenon::lab_shared)
 END
-inside cmake -S /work -B /work/build
-inside cmake --build /work/build
-inside /work/build/memory
-inside /work/build/lab /work/snapshot.pickle
-inside sh -ec 'cd /work; c++ -std=c++20 memory.cc -o memory $(pkg-config --cflags --libs tenon-memory); ./memory'
-inside sh -ec 'cd /work; cc embed.c -o embed $(pkg-config --cflags --libs tenon-c); ./embed'
+inside cmake -S /trial -B /trial/build
+inside cmake --build /trial/build
+inside /trial/build/memory
+inside /trial/build/lab /trial/snapshot.pickle
+inside sh -ec 'cd /trial; c++ -std=c++20 memory.cc -o memory $(pkg-config --cflags --libs tenon-memory); ./memory'
+inside sh -ec 'cd /trial; cc embed.c -o embed $(pkg-config --cflags --libs tenon-c); ./embed'
 
 step "tenon-training, libtenon-tensor-dev"
 install tenon-training libtenon-tensor libtenon-tensor-dev
-cp "$source/tests/install/tensor.cc" "$tree/work"
+cp "$source/tests/install/tensor.cc" "$tree/trial"
 inside tenon train --help
-inside sh -ec 'cd /work; c++ -std=c++20 tensor.cc -o tensor $(pkg-config --cflags --libs tenon-tensor); ./tensor'
+inside sh -ec 'cd /trial; c++ -std=c++20 tensor.cc -o tensor $(pkg-config --cflags --libs tenon-tensor); ./tensor'
 
 step "and gone again"
 inside apt-get purge -y -qq tenon tenon-training libtenon libtenon-dev libtenon-tensor libtenon-tensor-dev python3-tenon
