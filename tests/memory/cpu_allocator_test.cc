@@ -16,6 +16,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -71,7 +72,8 @@ TEST_P(CpuAllocatorTest, RefusalByTheSystemIsOutOfMemoryWithTheNumbers) {
     EXPECT_FALSE(error.details().advice.empty());
   }
   EXPECT_EQ(cpu_.stats().num_ooms, ooms + 1);
-  EXPECT_THAT(log.events, ElementsAre(MemoryEvent::kAllocationFailed));
+  // Idle memory may go back meanwhile, by the clock.
+  EXPECT_THAT(log.events, Contains(MemoryEvent::kAllocationFailed).Times(1));
   EXPECT_TRUE(cpu_.allocate(64)) << "and it goes on";
 }
 
