@@ -8,28 +8,6 @@
 namespace tenon {
 namespace {
 
-// What PyTorch held on the trace's device at a mark: what it held at the end, and the marks between
-// undone.
-std::optional<std::uint64_t> reserved_at(const Snapshot& snapshot, const Trace& trace,
-                                         const TraceMark& at) {
-  std::uint64_t held = 0;
-  bool any = false;
-  for (const SnapshotSegment& segment : snapshot.segments) {
-    if (segment.device != trace.device) continue;
-    any = true;
-    held += segment.total_bytes;
-  }
-  for (auto mark = trace.marks.rbegin(); &*mark != &at; ++mark) {
-    const bool came = mark->kind == MarkKind::kSegmentAlloc || mark->kind == MarkKind::kSegmentMap;
-    const bool went = mark->kind == MarkKind::kSegmentFree || mark->kind == MarkKind::kSegmentUnmap;
-    any |= came || went;
-    if (came) held -= std::min(held, mark->size_bytes);
-    if (went) held += mark->size_bytes;
-  }
-  if (!any) return std::nullopt;
-  return held;
-}
-
 std::uint32_t stream_index(Trace& trace, std::uint64_t stream) {
   const auto found = std::find(trace.streams.begin(), trace.streams.end(), stream);
   if (found != trace.streams.end())
@@ -41,9 +19,10 @@ std::uint32_t stream_index(Trace& trace, std::uint64_t stream) {
 }  // namespace
 
 std::optional<RoomAtFailure> room_at_failure(const Snapshot& snapshot, const Trace& trace) {
-  for (const TraceMark& mark : trace.marks) {
+  for (std::size_t i = 0; i < trace.marks.size(); ++i) {
+    const TraceMark& mark = trace.marks[i];
     if (mark.kind != MarkKind::kOutOfMemory || mark.device_free_bytes > kMaxRequestBytes) continue;
-    const std::optional<std::uint64_t> reserved = reserved_at(snapshot, trace, mark);
+    const std::optional<std::uint64_t> reserved = recorded_reserved_at(snapshot, trace, i);
     if (!reserved) return std::nullopt;
     const CachingSettings settings = recorded_settings(snapshot).settings;
     RoomAtFailure room{*reserved, mark.device_free_bytes, mark.size_bytes};

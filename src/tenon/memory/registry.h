@@ -42,8 +42,8 @@ class AllocatorGuard {
   Allocator* const previous_;  // null: the registered one
 };
 
-// --- Registration. Allocators are not owned and must stay alive while they are registered. Whoever
-// got the earlier allocator keeps using it. Thread-safe, also during static initialisation.
+// --- Registration. Allocators are not owned and must stay alive while they are registered. Code
+// that has the earlier allocator keeps using it. Thread-safe, also during static initialisation.
 
 // Registers `allocator` for every device of a kind, unless one of higher priority is registered: an
 // equal or a higher priority replaces, a lower one changes nothing. Throws InvalidArgument for null

@@ -94,25 +94,48 @@ std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace) {
-  std::uint64_t now = 0;
+namespace {
+
+struct Held {
+  std::uint64_t at_mark = 0;
+  std::uint64_t most = 0;
+};
+
+// What was held before the mark with this number, and most from then on: marks are undone from the
+// end.
+std::optional<Held> held_since(const Snapshot& snapshot, const Trace& trace, std::size_t first) {
+  Held held;
   bool any = false;
   for (const SnapshotSegment& segment : snapshot.segments) {
     if (segment.device != trace.device) continue;
     any = true;
-    now += segment.total_bytes;
+    held.at_mark += segment.total_bytes;
   }
-  std::uint64_t peak = now;
-  for (auto mark = trace.marks.rbegin(); mark != trace.marks.rend(); ++mark) {
-    const bool came = mark->kind == MarkKind::kSegmentAlloc || mark->kind == MarkKind::kSegmentMap;
-    const bool went = mark->kind == MarkKind::kSegmentFree || mark->kind == MarkKind::kSegmentUnmap;
+  held.most = held.at_mark;
+  for (std::size_t i = trace.marks.size(); i-- > first;) {
+    const TraceMark& mark = trace.marks[i];
+    const bool came = mark.kind == MarkKind::kSegmentAlloc || mark.kind == MarkKind::kSegmentMap;
+    const bool went = mark.kind == MarkKind::kSegmentFree || mark.kind == MarkKind::kSegmentUnmap;
     any |= came || went;
-    if (came) now -= std::min(now, mark->size_bytes);
-    if (went) now += mark->size_bytes;
-    peak = std::max(peak, now);
+    if (came) held.at_mark -= std::min(held.at_mark, mark.size_bytes);
+    if (went) held.at_mark += mark.size_bytes;
+    held.most = std::max(held.most, held.at_mark);
   }
   if (!any) return std::nullopt;
-  return peak;
+  return held;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, const Trace& trace,
+                                                  std::size_t mark) {
+  const std::optional<Held> held = held_since(snapshot, trace, mark + 1);
+  return held ? std::optional(held->at_mark) : std::nullopt;
+}
+
+std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace) {
+  const std::optional<Held> held = held_since(snapshot, trace, 0);
+  return held ? std::optional(held->most) : std::nullopt;
 }
 
 }  // namespace tenon

@@ -27,6 +27,11 @@ RecordedSettings recorded_settings(const Snapshot& snapshot);
 // is no snapshot of PyTorch's, or holds no segments to tell by.
 std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 
+// What PyTorch held on the trace's device when a mark was made, by its number in the trace: what it
+// held at the end, and the marks between undone. Nothing where the file has no segments.
+std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, const Trace& trace,
+                                                  std::size_t mark);
+
 // Most bytes that PyTorch held on the trace's device while it was recorded, from what it held at
 // the end and the marks before. Nothing where the file has no segments.
 std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace);
