@@ -12,6 +12,9 @@ cmake --preset fuzz >/dev/null
 text=(csv rmm snapshot pickle zstd settings plan instance)
 tensor=(npy safetensors idx gzip dlpack)
 memory=(policies)
+training=(checkpoint)
+c=(c_calls)
+http=(http)
 status=0
 
 run() {  # PROGRAM TARGET
@@ -31,7 +34,7 @@ run() {  # PROGRAM TARGET
 }
 
 wants() { [ $# -eq 1 ] || [[ " ${*:2} " == *" $1 "* ]]; }
-for program in text tensor memory; do
+for program in http memory text c tensor training; do
   declare -n targets=$program
   wanted=()
   for target in "${targets[@]}"; do wants "$target" "$@" && wanted+=("$target"); done

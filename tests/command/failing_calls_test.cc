@@ -28,7 +28,8 @@ struct Failure {
   int error;
 };
 constexpr Failure kFailures[] = {{"open", EMFILE}, {"write", ENOSPC}, {"fsync", EIO},
-                                 {"rename", EXDEV}, {"linkat", EDQUOT}, {"mmap", ENOMEM}};
+                                 {"rename", EXDEV}, {"linkat", EDQUOT}, {"mmap", ENOMEM},
+                                 {"madvise", EINVAL}, {"mremap", ENOMEM}, {"thread", EAGAIN}};
 
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -120,6 +121,35 @@ TEST_F(FailingCallsTest, EveryCommandThatWritesAFile) {
       EXPECT_GE(failed, 5) << one.arguments;
       fs::remove(one.output);
     }
+}
+
+// Every 127th request of memory that a command makes. Not those that print JSON: nlohmann-json's
+// destructor allocates, and a request that fails there ends the process.
+TEST_F(FailingCallsTest, MemoryOfACommand) {
+  const std::string snapshot = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
+  for (const std::string& arguments :
+       {"explain " + snapshot, "convert " + snapshot + " " + in("out.csv.zst"),
+        "replay " + in("small.csv") + " --policy all --passes 0", "plan " + in("small.csv")}) {
+    const std::string wanted = tenon_command(arguments).out;
+    int failed = 0;
+    for (int nth = 1;; nth += 127, ++failed) {
+      const std::string mark = in("mark");
+      const Outcome run = tenon_command(
+          arguments, "LD_PRELOAD=" TENON_FAILING_CALLS_LIBRARY " TENON_FAIL_MARK=" + mark +
+                         " TENON_FAIL_CALL=malloc:" + std::to_string(nth) + ":12");
+      if (!fs::remove(mark)) break;
+      SCOPED_TRACE(arguments + ": request number " + std::to_string(nth));
+      if (run.status == 0) {
+        EXPECT_EQ(run.out, wanted) << "a result that says less, without a word why";
+        continue;
+      }
+      EXPECT_TRUE(run.status == 1 || run.status == 2) << run.status;
+      EXPECT_THAT(run.err, StartsWith("tenon: "));
+      EXPECT_THAT(run.err, ::testing::HasSubstr("memory"));
+      EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    }
+    EXPECT_GE(failed, 10) << arguments;
+  }
 }
 
 // Without open and mmap, which the BLAS and the threads of the run call, too.

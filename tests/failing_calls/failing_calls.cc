@@ -2,6 +2,7 @@
 // third write() of the process fail with errno 28; TENON_FAIL_MARK names a file that is made then.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,10 +34,18 @@ const Plan& plan() {
   return plan;
 }
 
+int (*g_main)(int, char**, char**) = nullptr;
+std::atomic<bool> g_counts{false};
+int counted_main(int count, char** arguments, char** environment) {
+  plan();
+  g_counts = true;
+  return g_main(count, arguments, environment);
+}
+
 // Whether this call is the one; then errno is set.
 bool fails(const char* call) {
   static std::atomic<int> count{0};
-  if (std::strcmp(call, plan().call) != 0 || ++count != plan().nth) return false;
+  if (!g_counts || std::strcmp(call, plan().call) != 0 || ++count != plan().nth) return false;
   if (const char* mark = std::getenv("TENON_FAIL_MARK"))
     ::syscall(SYS_close, ::syscall(SYS_openat, AT_FDCWD, mark, O_CREAT | O_WRONLY, 0600));
   errno = plan().error;
@@ -88,6 +97,40 @@ void* mmap(void* address, size_t size, int protection, int flags, int file,
            off_t offset) noexcept {
   static const auto real = next<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
   return fails("mmap") ? MAP_FAILED : real(address, size, protection, flags, file, offset);
+}
+
+int madvise(void* address, size_t size, int advice) noexcept {
+  static const auto real = next<int (*)(void*, size_t, int)>("madvise");
+  return fails("madvise") ? -1 : real(address, size, advice);
+}
+
+void* mremap(void* address, size_t size, size_t new_size, int flags, ...) noexcept {
+  va_list more;
+  va_start(more, flags);
+  void* const place = va_arg(more, void*);
+  va_end(more);
+  static const auto real = next<void* (*)(void*, size_t, size_t, int, ...)>("mremap");
+  return fails("mremap") ? MAP_FAILED : real(address, size, new_size, flags, place);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
+                   void* argument) noexcept {
+  static const auto real = next<int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*),
+                                        void*)>("pthread_create");
+  return fails("thread") ? EAGAIN : real(thread, attributes, run, argument);
+}
+
+void* __libc_malloc(size_t);
+void* malloc(size_t size) { return fails("malloc") ? nullptr : __libc_malloc(size); }
+
+// Calls are counted from main() on.
+int __libc_start_main(int (*main)(int, char**, char**), int count, char** arguments,
+                      void (*init)(), void (*fini)(), void (*rtld_fini)(), void* stack_end) {
+  g_main = main;
+  static const auto real =
+      next<int (*)(int (*)(int, char**, char**), int, char**, void (*)(), void (*)(), void (*)(),
+                   void*)>("__libc_start_main");
+  return real(counted_main, count, arguments, init, fini, rtld_fini, stack_end);
 }
 
 }  // extern "C"

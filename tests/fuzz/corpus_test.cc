@@ -54,8 +54,9 @@ TEST_P(FuzzCorpus, IsAcceptedOrRefused) {
 }
 
 TEST_P(FuzzCorpus, IsAcceptedOrRefusedWhenDamaged) {
-  // Each input of `policies` is a run of many calls.
-  const std::uint64_t rounds = GetParam().name == "policies" ? 20 : 300;
+  const bool is_costly = GetParam().name == "policies" || GetParam().name == "c_calls" ||
+                         GetParam().name == "checkpoint";
+  const std::uint64_t rounds = is_costly ? 20 : 300;
   for (const std::string& bytes : corpus_of(GetParam().name))
     for (std::uint64_t seed = 0; seed < rounds; ++seed) {
       SCOPED_TRACE(seed);

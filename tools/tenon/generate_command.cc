@@ -6,13 +6,13 @@
 #include <memory>
 
 #include "commands.h"
+#include "saved_run.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/memory/scopes/with_scope.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/inference_mode.h"
-#include "train_task.h"
 #include "training_commands.h"
 
 namespace tenon::command {

@@ -8,6 +8,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "saved_run.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"

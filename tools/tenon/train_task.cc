@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -17,26 +16,6 @@
 #include "tenon/tensor/copy.h"
 
 namespace tenon::command {
-
-const std::string& metadata_text(const nn::Metadata& metadata, const std::string& key,
-                                 const std::string& path) {
-  const auto found = metadata.find(key);
-  if (found == metadata.end())
-    throw ParseError(
-        path, 0, 0,
-        fmt::format("its metadata have no \"{}\": it was not saved by tenon train", key));
-  return found->second;
-}
-
-std::uint64_t metadata_number(const nn::Metadata& metadata, const std::string& key,
-                              const std::string& path) {
-  const std::string& text = metadata_text(metadata, key, path);
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw ParseError(path, 0, 0, fmt::format("its \"{}\" is \"{}\", no number", key, text));
-  return number;
-}
 
 Score score_of(const Tensor& logits, const Tensor& classes) {
   const Tensor dense = contiguous(logits.detach());

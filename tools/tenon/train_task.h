@@ -75,24 +75,6 @@ struct TextTaskOptions {
 };
 std::unique_ptr<TrainTask> make_text_task(const TextTaskOptions& options);
 
-// A model of a saved text run, with its vocabulary. Throws ParseError for another file.
-struct TextModel {
-  std::shared_ptr<nn::CharGpt> model;
-  nn::Vocabulary vocabulary;
-};
-TextModel load_text_model(const std::string& path);
-
-// The sizes that a saved text run says it has, except its vocabulary. Throws ParseError, naming
-// the file, where they are no model's, or one that the file's tensors cannot fill.
-nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string& path);
-
-// A number of a file's metadata. Throws ParseError, naming the file and the key, where it is
-// missing or no number.
-std::uint64_t metadata_number(const nn::Metadata& metadata, const std::string& key,
-                              const std::string& path);
-const std::string& metadata_text(const nn::Metadata& metadata, const std::string& key,
-                                 const std::string& path);
-
 // The score of logits [n, classes] for i64 classes [n], and no loss.
 Score score_of(const Tensor& logits, const Tensor& classes);
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 
 #include "progress.h"
+#include "saved_run.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -38,7 +39,7 @@ inline std::string inflate_gzip(std::string_view bytes, const std::string& name)
   std::string out;
   detail::Inflater inflater;
   z_stream& z = inflater.z;
-  if (::inflateInit2(&z, 15 + 16) != Z_OK) throw fail("zlib cannot be started");
+  if (::inflateInit2(&z, 15 + 16) != Z_OK) throw std::bad_alloc();
   inflater.open = true;
   z.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
   std::size_t left = bytes.size();
@@ -62,6 +63,8 @@ inline std::string inflate_gzip(std::string_view bytes, const std::string& name)
       if (::inflateReset(&z) != Z_OK) throw fail("zlib cannot go on");
     } else if (result == Z_BUF_ERROR || (result == Z_OK && left == 0 && z.avail_out > 0)) {
       throw fail(fmt::format("the gzip data ends too early, after {} bytes", at));
+    } else if (result == Z_MEM_ERROR) {
+      throw std::bad_alloc();
     } else if (result != Z_OK) {
       throw fail(fmt::format("damaged gzip data at byte {}: {}", at,
                              z.msg != nullptr ? z.msg : "unknown"));

@@ -10,8 +10,10 @@
 namespace tenon {
 namespace {
 
-[[noreturn]] void fail(const std::string& call, const std::string& reason) {
-  throw DeviceError(fmt::format("{}: {}", call, reason));
+// `call` makes the text of the call, which only a failure needs: a free must not allocate.
+template <typename Call>
+[[noreturn]] void fail(const Call& call, const std::string& reason) {
+  throw DeviceError(fmt::format("{}: {}", call(), reason));
 }
 
 std::string show(PageHandle pages) {
@@ -20,10 +22,30 @@ std::string show(PageHandle pages) {
 
 }  // namespace
 
+// --- Checks.
+
+template <typename Call>
+const AddressTable::Pages& AddressTable::require_pages(const Call& call, PageHandle pages) const {
+  const auto it = pages_.find(pages.id);
+  if (it == pages_.end() || it->second.released)
+    fail(call, "no such handle; it was released already or never created");
+  if (it->second.size_bytes != pages.size_bytes)
+    fail(call, fmt::format("the handle has {} bytes", it->second.size_bytes));
+  return it->second;
+}
+
+template <typename Call>
+void AddressTable::require_granular(const Call& call, std::uint64_t size_bytes) const {
+  if (size_bytes == 0 || !is_aligned(size_bytes, page_granularity_))
+    fail(call, fmt::format("the size must be a positive multiple of the page granularity, {}",
+                           page_granularity_));
+}
+
 // --- Segments.
 
 void AddressTable::require_segment_size(std::uint64_t size_bytes) const {
-  if (size_bytes == 0) fail("allocate_segment(0)", "a segment has at least one byte");
+  if (size_bytes == 0)
+    fail([] { return "allocate_segment(0)"; }, "a segment has at least one byte");
 }
 
 std::uint64_t AddressTable::add_segment(std::uintptr_t base, std::uint64_t size_bytes) {
@@ -37,9 +59,11 @@ void AddressTable::require_segment(const Segment& segment) const {
   if (it != regions_.end() && it->second.segment != 0 && it->second.segment == segment.handle &&
       it->second.size_bytes == segment.size_bytes)
     return;
-  fail(fmt::format("free_segment({:#x}, {} bytes, handle {})", base, segment.size_bytes,
-                   segment.handle),
-       "no such segment is held; it was freed already or comes from elsewhere");
+  const auto call = [&] {
+    return fmt::format("free_segment({:#x}, {} bytes, handle {})", base, segment.size_bytes,
+                       segment.handle);
+  };
+  fail(call, "no such segment is held; it was freed already or comes from elsewhere");
 }
 
 void AddressTable::remove_segment(const Segment& segment) {
@@ -49,7 +73,7 @@ void AddressTable::remove_segment(const Segment& segment) {
 // --- Address ranges.
 
 void AddressTable::require_range_size(std::uint64_t size_bytes) const {
-  require_granular(fmt::format("reserve_address({})", size_bytes), size_bytes);
+  require_granular([&] { return fmt::format("reserve_address({})", size_bytes); }, size_bytes);
 }
 
 void AddressTable::add_range(AddressRange range) {
@@ -57,7 +81,9 @@ void AddressTable::add_range(AddressRange range) {
 }
 
 void AddressTable::require_empty_range(AddressRange range) const {
-  const std::string call = fmt::format("release_address({:#x}, {})", range.base, range.size_bytes);
+  const auto call = [&] {
+    return fmt::format("release_address({:#x}, {})", range.base, range.size_bytes);
+  };
   const auto it = regions_.find(range.base);
   if (it == regions_.end() || it->second.segment != 0 || it->second.size_bytes != range.size_bytes)
     fail(call, "no such range is reserved");
@@ -72,7 +98,7 @@ void AddressTable::remove_range(AddressRange range) { regions_.erase(range.base)
 // --- Pages.
 
 void AddressTable::require_pages_size(std::uint64_t size_bytes) const {
-  require_granular(fmt::format("create_pages({})", size_bytes), size_bytes);
+  require_granular([&] { return fmt::format("create_pages({})", size_bytes); }, size_bytes);
 }
 
 PageHandle AddressTable::add_pages(std::uint64_t size_bytes, std::uint64_t backing) {
@@ -81,11 +107,11 @@ PageHandle AddressTable::add_pages(std::uint64_t size_bytes, std::uint64_t backi
 }
 
 std::uint64_t AddressTable::backing(const char* call, PageHandle pages) const {
-  return require_pages(fmt::format("{}({})", call, show(pages)), pages).backing;
+  return require_pages([&] { return fmt::format("{}({})", call, show(pages)); }, pages).backing;
 }
 
 std::optional<AddressTable::Dropped> AddressTable::release_pages(PageHandle pages) {
-  require_pages(fmt::format("release_pages({})", show(pages)), pages);
+  require_pages([&] { return fmt::format("release_pages({})", show(pages)); }, pages);
   pages_.at(pages.id).released = true;
   return drop_if_unused(pages.id);
 }
@@ -93,7 +119,7 @@ std::optional<AddressTable::Dropped> AddressTable::release_pages(PageHandle page
 // --- Mappings.
 
 void AddressTable::require_can_map(std::uintptr_t address, PageHandle pages) const {
-  const std::string call = fmt::format("map({:#x}, {})", address, show(pages));
+  const auto call = [&] { return fmt::format("map({:#x}, {})", address, show(pages)); };
   if (!is_aligned(address, page_granularity_))
     fail(call, fmt::format("the address must be a multiple of the page granularity, {}",
                            page_granularity_));
@@ -117,7 +143,7 @@ void AddressTable::add_mapping(std::uintptr_t address, PageHandle pages) {
 
 std::vector<std::uint64_t> AddressTable::handles_in(std::uintptr_t address,
                                                     std::uint64_t size_bytes) const {
-  const std::string call = fmt::format("set_access({:#x}, {})", address, size_bytes);
+  const auto call = [&] { return fmt::format("set_access({:#x}, {})", address, size_bytes); };
   if (size_bytes == 0) fail(call, "the range is empty");
   std::vector<std::uint64_t> sizes;
   std::uintptr_t at = address;
@@ -143,7 +169,7 @@ void AddressTable::require_mapped(std::uintptr_t address, PageHandle pages) cons
   if (it != mappings_.end() && it->second.pages.id == pages.id &&
       it->second.pages.size_bytes == pages.size_bytes)
     return;
-  const std::string call = fmt::format("unmap({:#x}, {})", address, show(pages));
+  const auto call = [&] { return fmt::format("unmap({:#x}, {})", address, show(pages)); };
   if (it == mappings_.end()) fail(call, "no handle's mapping starts there");
   fail(call, fmt::format("{} is mapped there", show(it->second.pages)));
 }
@@ -163,7 +189,7 @@ bool AddressTable::require_accessible(const char* call, const void* address,
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   const std::uintptr_t end = begin + size_bytes;
   const auto refuse = [&](const std::string& reason) {
-    fail(fmt::format("{}({:#x}, {} bytes)", call, begin, size_bytes), reason);
+    fail([&] { return fmt::format("{}({:#x}, {} bytes)", call, begin, size_bytes); }, reason);
   };
   const auto region = region_of(begin);
   if (region == regions_.end()) return false;
@@ -194,22 +220,6 @@ AddressTable::Mappings::const_iterator AddressTable::mapping_of(std::uintptr_t a
   if (it == mappings_.begin()) return mappings_.end();
   --it;
   return address - it->first < it->second.pages.size_bytes ? it : mappings_.end();
-}
-
-const AddressTable::Pages& AddressTable::require_pages(const std::string& call,
-                                                       PageHandle pages) const {
-  const auto it = pages_.find(pages.id);
-  if (it == pages_.end() || it->second.released)
-    fail(call, "no such handle; it was released already or never created");
-  if (it->second.size_bytes != pages.size_bytes)
-    fail(call, fmt::format("the handle has {} bytes", it->second.size_bytes));
-  return it->second;
-}
-
-void AddressTable::require_granular(const std::string& call, std::uint64_t size_bytes) const {
-  if (size_bytes == 0 || !is_aligned(size_bytes, page_granularity_))
-    fail(call, fmt::format("the size must be a positive multiple of the page granularity, {}",
-                           page_granularity_));
 }
 
 std::optional<AddressTable::Dropped> AddressTable::drop_if_unused(std::uint64_t pages_id) {

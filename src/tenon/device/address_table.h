@@ -119,8 +119,10 @@ class AddressTable {
 
   Regions::const_iterator region_of(std::uintptr_t address) const;
   Mappings::const_iterator mapping_of(std::uintptr_t address) const;
-  const Pages& require_pages(const std::string& call, PageHandle pages) const;
-  void require_granular(const std::string& call, std::uint64_t size_bytes) const;
+  template <typename Call>
+  const Pages& require_pages(const Call& call, PageHandle pages) const;
+  template <typename Call>
+  void require_granular(const Call& call, std::uint64_t size_bytes) const;
   std::optional<Dropped> drop_if_unused(std::uint64_t pages_id);
 
   std::uint64_t page_granularity_;

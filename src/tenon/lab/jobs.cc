@@ -36,7 +36,8 @@ void run_jobs(std::size_t count, int threads, const std::function<void(std::size
   };
   {
     std::vector<std::jthread> helpers;
-    for (std::size_t i = 1; i < std::min(wanted, count); ++i) helpers.emplace_back(loop);
+    while (helpers.size() + 1 < std::min(wanted, count) && start_thread(helpers, loop)) {
+    }
     loop();
   }
   if (failure) std::rethrow_exception(failure);

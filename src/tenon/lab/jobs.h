@@ -3,6 +3,11 @@
 
 #include <cstddef>
 #include <functional>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace tenon {
 
@@ -11,5 +16,19 @@ namespace tenon {
 // are begun, and what the one with the lowest number threw is thrown here. The threads obey the
 // caller's stop request (base/interruption.h), which is looked at before each call.
 void run_jobs(std::size_t count, int threads, const std::function<void(std::size_t)>& work);
+
+// Starts one more thread, which calls `work`. False where the machine gives none; the caller goes on
+// with those it has.
+template <typename Work>
+bool start_thread(std::vector<std::jthread>& threads, Work work) {
+  try {
+    threads.emplace_back(std::move(work));
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
 
 }  // namespace tenon

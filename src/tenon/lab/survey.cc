@@ -82,6 +82,10 @@ class Survey {
     }
     try {
       work();
+    } catch (const OutOfMemory& error) {
+      result.error = error.what();
+    } catch (const std::bad_alloc&) {
+      result.error = "not enough memory on this machine";
     } catch (const std::exception& error) {
       result.error = error.what();
     }

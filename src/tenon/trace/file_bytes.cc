@@ -6,10 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -108,6 +110,7 @@ void FileBytes::read_all(int file, const std::string& path) {
 std::string decompress_zstd(std::string_view bytes, const std::string& name) {
   const std::unique_ptr<ZSTD_DStream, decltype(&ZSTD_freeDStream)> stream(ZSTD_createDStream(),
                                                                          &ZSTD_freeDStream);
+  if (stream == nullptr) throw std::bad_alloc();
   std::vector<char> buffer(ZSTD_DStreamOutSize() * 8);
   const std::uint64_t limit_bytes = unpack_limit_bytes(bytes.size());
   std::string out;
@@ -118,6 +121,7 @@ std::string decompress_zstd(std::string_view bytes, const std::string& name) {
     const std::size_t taken = in.pos;
     ZSTD_outBuffer piece = {buffer.data(), buffer.size(), 0};
     wanted = ZSTD_decompressStream(stream.get(), &piece, &in);
+    if (ZSTD_getErrorCode(wanted) == ZSTD_error_memory_allocation) throw std::bad_alloc();
     if (ZSTD_isError(wanted))
       throw ParseError(name, 0, 0, fmt::format("damaged zstd data near byte offset {}: {}", in.pos,
                                                ZSTD_getErrorName(wanted)));
@@ -143,6 +147,7 @@ void write_file(const std::string& path, std::string_view bytes) {
   std::string packed(ZSTD_compressBound(bytes.size()), '\0');
   const std::size_t size =
       ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), 9);
+  if (ZSTD_getErrorCode(size) == ZSTD_error_memory_allocation) throw std::bad_alloc();
   if (ZSTD_isError(size))
     throw std::runtime_error(
         fmt::format("{}: cannot be compressed: {}", path, ZSTD_getErrorName(size)));

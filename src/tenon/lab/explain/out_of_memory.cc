@@ -57,6 +57,8 @@ void try_policies(const Trace& trace, OutOfMemoryReport& report) {
           {trial.name, passes,
            fmt::format("replayed with {} in all: {}", size(report.capacity_bytes),
                        passes ? "the request is served" : "runs out of memory too")});
+    } catch (const std::bad_alloc&) {
+      throw;  // this process has too little memory
     } catch (const std::exception& error) {  // a recording that no policy can be asked to follow
       report.remedies.push_back({trial.name, false,
                                  fmt::format("cannot be replayed: {}", error.what())});

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tenon/base/random.h"
+#include "tenon/lab/jobs.h"
 #include "tenon/lab/planning/capacity_search.h"
 #include "tenon/lab/planning/sections.h"
 
@@ -128,9 +129,12 @@ class Race {
   const Lane* run() {
     {
       std::vector<std::jthread> helpers;
-      for (std::size_t i = 1; i < lanes_.size(); ++i)
-        helpers.emplace_back([this, i] { run_lane(i); });
+      std::size_t started = 1;
+      while (started < lanes_.size() &&
+             start_thread(helpers, [this, started] { run_lane(started); }))
+        ++started;
       run_lane(0);
+      for (std::size_t i = started; i < lanes_.size(); ++i) run_lane(i);
     }
     const Lane* best = nullptr;
     const std::uint64_t best_round = decided_at_.load();

@@ -349,6 +349,8 @@ class Finder {
       change.saves_bytes = before - std::min(before, change.peak_bytes);
       change.measured = "replay: reserved memory, with what it ran with and with this";
       if (change.saves_bytes * 100 > before) changes_.push_back(std::move(change));
+    } catch (const std::bad_alloc&) {
+      throw;  // this process has too little memory, and a figure left out would not say so
     } catch (const std::exception&) {
       // A recording that no policy can follow: no figure, no advice.
     }

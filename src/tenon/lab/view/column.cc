@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <new>
 
 #include "tenon/base/check.h"
 
@@ -13,11 +14,11 @@ std::string deflate_raw(std::string_view bytes) {
   constexpr int kLevel = 6;
   constexpr int kRawWindowBits = -15;  // no header: what browsers call "deflate-raw"
   constexpr int kMemoryLevel = 8;
+  std::string out(compressBound(bytes.size()), '\0');
   z_stream stream{};
-  TENON_CHECK(deflateInit2(&stream, kLevel, Z_DEFLATED, kRawWindowBits, kMemoryLevel,
-                           Z_DEFAULT_STRATEGY) == Z_OK,
-              "zlib has no memory");
-  std::string out(deflateBound(&stream, bytes.size()), '\0');
+  if (deflateInit2(&stream, kLevel, Z_DEFLATED, kRawWindowBits, kMemoryLevel,
+                   Z_DEFAULT_STRATEGY) != Z_OK)
+    throw std::bad_alloc();
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
   stream.avail_in = static_cast<uInt>(bytes.size());
   stream.next_out = reinterpret_cast<Bytef*>(out.data());

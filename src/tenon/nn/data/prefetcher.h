@@ -7,6 +7,9 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,7 +35,7 @@ class Prefetcher {
         fill_(std::move(fill)),
         next_(first),
         end_(end),
-        thread_([this, first] { make(first); }) {}
+        thread_(start(first)) {}
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
@@ -61,6 +64,15 @@ class Prefetcher {
   }
 
  private:
+  std::thread start(std::uint64_t first) {
+    try {
+      return std::thread([this, first] { make(first); });
+    } catch (const std::system_error& error) {
+      throw std::runtime_error(std::string("no thread for batches can be started: ") +
+                               error.what() + ": raise the limit on processes (ulimit -u)");
+    }
+  }
+
   std::size_t slot_of(std::uint64_t number) const {
     return static_cast<std::size_t>(number % slots_.size());
   }

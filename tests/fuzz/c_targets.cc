@@ -1,31 +1,46 @@
-// The C interface under random calls with right, wrong, stale and mixed-up arguments: each gets a
-// status for an answer, and what lives goes on working. Under ASan (make asan) nothing is touched
-// or lost that should not be.
-#include <gtest/gtest.h>
+// The C interface under calls in random order with right, wrong, stale and mixed-up arguments: each
+// gets a status for an answer, and what lives goes on working.
 #include <tenon/tenon.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
-#include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "support/temporary.h"
+#include <unistd.h>
+
+#include "target.h"
 #include "tenon/tensor/interop/dlpack_abi.h"
 
-namespace tenon {
+namespace tenon::fuzz {
 namespace {
 
-constexpr int kSeeds = 8;
-constexpr int kCalls = 3000;
+// A recording of four events, for as long as the process runs.
+const std::string& trace_path() {
+  struct File {
+    std::string path = (std::filesystem::temp_directory_path() /
+                        ("tenon-fuzz-" + std::to_string(::getpid()) + ".csv")).string();
+    File() {
+      std::ofstream(path) << "time_us,op,id,size,stream\n1,alloc,1,4096,0\n2,alloc,2,8192,0\n"
+                             "3,free_requested,1,4096,0\n3,free_completed,1,4096,0\n";
+    }
+    ~File() { std::filesystem::remove(path); }
+  };
+  static const File file;
+  return file.path;
+}
 
-class RandomCaller {
+// Takes its choices from the bytes, until they end.
+class Caller {
  public:
-  explicit RandomCaller(std::uint32_t seed) : random_(seed) {}
+  explicit Caller(std::string_view bytes) : bytes_(bytes) {}
 
   void run() {
-    for (int i = 0; i < kCalls; ++i) call();
+    while (!bytes_.empty()) call();
     end();
   }
 
@@ -37,34 +52,42 @@ class RandomCaller {
     unsigned char mark = 0;
   };
 
-  std::uint64_t below(std::uint64_t limit) { return random_() % limit; }
+  template <typename Number>
+  Number take() {
+    Number value = 0;
+    const std::size_t count = std::min(sizeof value, bytes_.size());
+    std::memcpy(&value, bytes_.data(), count);
+    bytes_.remove_prefix(count);
+    return value;
+  }
+  std::uint64_t below(std::uint64_t limit) {
+    return (limit <= 256 ? take<std::uint8_t>() : take<std::uint32_t>()) % limit;
+  }
+  std::uint64_t any() { return take<std::uint64_t>(); }
   bool once_in(std::uint64_t n) { return below(n) == 0; }
 
   // Mostly one that lives, of the right kind.
   std::uint64_t handle(const std::vector<std::uint64_t>& right) {
-    if (once_in(12)) return random_();
+    if (once_in(12)) return any();
     if (once_in(12) && !dead_.empty()) return dead_[below(dead_.size())];
     if (once_in(20) && !backends_.empty()) return backends_[below(backends_.size())];
     if (once_in(20)) return 0;
     return right.empty() ? 0 : right[below(right.size())];
   }
   std::uint32_t stream() {
-    if (once_in(20)) return static_cast<std::uint32_t>(random_());
+    if (once_in(20)) return static_cast<std::uint32_t>(any());
     return once_in(3) && !streams_.empty() ? streams_[below(streams_.size())] : 0;
   }
   void* pointer() {
-    if (once_in(15)) return reinterpret_cast<void*>(random_());
+    if (once_in(15)) return reinterpret_cast<void*>(any());
     if (once_in(15) || blocks_.empty()) return nullptr;
     return std::next(blocks_.begin(), static_cast<std::ptrdiff_t>(below(blocks_.size())))->first;
   }
 
   tenon_status check(tenon_status status) {
-    EXPECT_GE(status, TENON_OK);
-    EXPECT_LE(status, TENON_IN_USE) << tenon_last_error();  // never a bug of Tenon's
-    EXPECT_STRNE(tenon_status_name(status), "unknown");
-    if (status != TENON_OK) {
-      EXPECT_STRNE(tenon_last_error(), "");
-    }
+    require(status >= TENON_OK && status <= TENON_IN_USE, "no call shows a bug of Tenon's");
+    require(std::strcmp(tenon_status_name(status), "unknown") != 0, "a status has a name");
+    require(status == TENON_OK || *tenon_last_error() != 0, "a failure has a message");
     return status;
   }
 
@@ -105,12 +128,12 @@ class RandomCaller {
 
   void allocate() {
     const std::uint64_t allocator = handle(allocators_);
-    const std::uint64_t size = once_in(50) ? random_() : below(1u << below(24));
+    const std::uint64_t size = once_in(50) ? any() : below(1u << below(24));
     void* data = nullptr;
     if (check(tenon_allocate(allocator, size, stream(), &data)) != TENON_OK || data == nullptr)
       return;
-    EXPECT_FALSE(blocks_.contains(data)) << "two blocks at one address";
-    const auto mark = static_cast<unsigned char>(random_());
+    require(!blocks_.contains(data), "no two blocks have one address");
+    const auto mark = static_cast<unsigned char>(any());
     std::memset(data, mark, size);
     blocks_[data] = {allocator, size, true, mark};
   }
@@ -122,15 +145,15 @@ class RandomCaller {
         found == blocks_.end() || once_in(10) ? handle(allocators_) : found->second.allocator;
     if (found != blocks_.end()) expect_whole(found->first, found->second);
     if (check(tenon_free(allocator, data)) != TENON_OK || data == nullptr) return;
-    ASSERT_NE(found, blocks_.end());
-    EXPECT_EQ(found->second.allocator, allocator);
+    require(found != blocks_.end() && found->second.allocator == allocator,
+            "an allocator frees its own blocks");
     blocks_.erase(found);
   }
 
   static void expect_whole(const void* data, const Block& block) {
     const auto* bytes = static_cast<const unsigned char*>(data);
-    EXPECT_EQ(bytes[0], block.mark);
-    EXPECT_EQ(bytes[block.size_bytes - 1], block.mark);
+    require(bytes[0] == block.mark && bytes[block.size_bytes - 1] == block.mark,
+            "a block keeps its contents");
   }
 
   void export_block() {
@@ -204,7 +227,7 @@ class RandomCaller {
 
   void use_files() {
     std::uint64_t made = 0;
-    if (check(tenon_traces_load(once_in(2) ? nullptr : trace_.path().c_str(), &made)) == TENON_OK)
+    if (check(tenon_traces_load(once_in(2) ? nullptr : trace_path().c_str(), &made)) == TENON_OK)
       traces_.push_back(made);
     char* json = nullptr;
     if (check(tenon_explain(handle(traces_), &json)) == TENON_OK) tenon_string_free(json);
@@ -234,39 +257,36 @@ class RandomCaller {
     while (!tensors_.empty()) end_tensor();
     for (const auto& [data, block] : blocks_) {
       expect_whole(data, block);
-      EXPECT_EQ(tenon_free(block.allocator, data), TENON_OK) << tenon_last_error();
+      succeed(tenon_free(block.allocator, data));
     }
-    for (const std::uint64_t traces : traces_) EXPECT_EQ(tenon_traces_destroy(traces), TENON_OK);
-    for (const std::uint64_t observer : observers_)
-      EXPECT_EQ(tenon_observer_remove(observer), TENON_OK);
-    for (const std::uint64_t allocator : allocators_)
-      EXPECT_EQ(tenon_allocator_destroy(allocator), TENON_OK) << tenon_last_error();
+    for (const std::uint64_t traces : traces_) succeed(tenon_traces_destroy(traces));
+    for (const std::uint64_t observer : observers_) succeed(tenon_observer_remove(observer));
+    for (const std::uint64_t allocator : allocators_) succeed(tenon_allocator_destroy(allocator));
     tenon_backend host = 0;
-    EXPECT_EQ(tenon_backend_host(&host), TENON_OK);
+    succeed(tenon_backend_host(&host));
     for (const std::uint64_t backend : backends_)
-      EXPECT_EQ(tenon_backend_destroy(backend), backend == host ? TENON_INVALID_ARGUMENT : TENON_OK)
-          << tenon_last_error();
+      require(tenon_backend_destroy(backend) ==
+                  (backend == host ? TENON_INVALID_ARGUMENT : TENON_OK),
+              "a backend that serves no allocator goes");
+  }
+  static void succeed(tenon_status status) {
+    if (status != TENON_OK) require(false, tenon_last_error());
   }
 
-  std::mt19937_64 random_;
+  std::string_view bytes_;
   std::vector<std::uint64_t> backends_, allocators_, observers_, traces_, dead_;
   std::vector<std::uint32_t> streams_;
   std::map<void*, Block> blocks_;
   std::vector<DLManagedTensorVersioned*> tensors_;
   int events_ = 0;
-  const testing::TemporaryFile trace_{".csv",
-                                      "time_us,op,id,size,stream\n1,alloc,1,4096,0\n"
-                                      "2,alloc,2,8192,0\n3,free_requested,1,4096,0\n"
-                                      "3,free_completed,1,4096,0\n"};
 };
 
-TEST(CRandomCallsTest, EachCallIsAnswered) {
-  for (std::uint32_t seed = 1; seed <= kSeeds; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    RandomCaller(seed).run();
-    if (::testing::Test::HasFailure()) return;
-  }
+bool c_calls(std::string_view bytes) {
+  Caller(bytes).run();
+  return true;
 }
 
+const Registered kTarget("c_calls", c_calls);
+
 }  // namespace
-}  // namespace tenon
+}  // namespace tenon::fuzz
