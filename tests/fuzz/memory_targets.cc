@@ -115,7 +115,7 @@ class Run {
 };
 
 bool policies_target(std::string_view bytes) {
-  Run(bytes.substr(0, 4096)).go();
+  Run(bytes.substr(0, 1024)).go();
   return true;
 }
 

@@ -17,8 +17,8 @@ namespace tenon {
 // caller's stop request (base/interruption.h), which is looked at before each call.
 void run_jobs(std::size_t count, int threads, const std::function<void(std::size_t)>& work);
 
-// Starts one more thread, which calls `work`. False where the machine gives none; the caller goes on
-// with those it has.
+// Starts one more thread, which calls `work`. False where the machine gives none; the caller goes
+// on with those it has.
 template <typename Work>
 bool start_thread(std::vector<std::jthread>& threads, Work work) {
   try {
