@@ -60,6 +60,7 @@ CommandLine::~CommandLine() = default;
 
 CommandLine& CommandLine::add_subcommand(const std::string& name, const std::string& about) {
   CLI::App* app = app_->add_subcommand(name, about);
+  app->footer("");  // else the examples of the outer command
   subcommands_.push_back(std::unique_ptr<CommandLine>(new CommandLine(app)));
   return *subcommands_.back();
 }

@@ -1,6 +1,8 @@
-// tenon info: devices, limits, build.
+// tenon info: devices, limits, build, environment.
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <memory>
 #include <thread>
 
 #include "commands.h"
@@ -44,7 +46,40 @@ void print_build() {
   fmt::print("  threads   {} in hardware\n", std::thread::hardware_concurrency());
 }
 
-int run_info() {
+// Every environment variable that Tenon reads; tests/house compares it with the sources.
+struct Variable {
+  const char* name;
+  const char* read_by;
+  const char* meaning;
+};
+constexpr Variable kVariables[] = {
+    {"TENON_RECORD", "tenon::lab",
+     "a path: all allocators of the process are recorded into it, by its ending"},
+    {"TENON_READ_LIMIT", "tenon::lab",
+     "a size: how much memory reading one file may take; default: by the file's size"},
+    {"TENON_NUM_THREADS", "tenon::tensor",
+     "a number: threads of operators; default: one for each core"},
+    {"TENON_CUDA_DRIVER", "tenon::memory",
+     "a path: the CUDA driver's library; default: libcuda.so.1"},
+    {"TENON_PRELOAD_STATISTICS", "libtenon_preload",
+     "1, or a path: a line of statistics at the process's end, on standard error or there"},
+    {"TENON_TORCH_IN_USE", "libtenon_torch",
+     "set by the library itself, to refuse a second copy in one process"},
+};
+
+void print_environment() {
+  for (const Variable& variable : kVariables) {
+    const char* value = std::getenv(variable.name);
+    fmt::print("{:<24}  {:<16}  {}{}\n", variable.name, variable.read_by, variable.meaning,
+               value == nullptr ? "" : fmt::format("; it is \"{}\"", value));
+  }
+}
+
+int run_info(bool environment) {
+  if (environment) {
+    print_environment();
+    return kSuccess;
+  }
   print_devices();
   print_limits();
   print_build();
@@ -54,7 +89,12 @@ int run_info() {
 }  // namespace
 
 Subcommand add_info(CommandLine& app) {
-  return {&app.add_subcommand("info", "Show devices, limits and how this was built"), run_info};
+  CommandLine& info = app.add_subcommand("info", "Show devices, limits and how this was built");
+  const auto environment = std::make_shared<bool>(false);
+  info.add_flag("--environment", *environment,
+                "Show the environment variables that Tenon reads instead");
+  info.footer("Exit status: 0, 2 for bad usage.");
+  return {&info, [environment] { return run_info(*environment); }};
 }
 
 }  // namespace tenon::command

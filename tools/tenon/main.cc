@@ -19,7 +19,7 @@ int run(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  tenon explain snapshot.pickle                what filled the memory, why did it fail?\n"
-      "  tenon replay snapshot.pickle                 what would every allocator have needed?\n"
+      "  tenon replay snapshot.pickle                 what would other settings have needed?\n"
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
       "  tenon explain run.pickle                     why did it run out of memory?\n"

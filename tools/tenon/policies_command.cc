@@ -10,6 +10,7 @@ namespace tenon::command {
 
 Subcommand add_policies(CommandLine& app) {
   CommandLine& app_policies = app.add_subcommand("policies", "List the allocators, a line each");
+  app_policies.footer("Exit status: 0, 2 for bad usage.");
   return {&app_policies, [] {
             std::size_t width = 0;
             for (const Policy& policy : policies()) width = std::max(width, policy.name.size());

@@ -1,0 +1,47 @@
+// Every environment variable that Tenon reads is in the table of `tenon info --environment`.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+
+namespace tenon {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = TENON_SOURCE_DIR;
+const fs::path kTable = kRoot / "tools/tenon/info_command.cc";
+
+std::string text_of(const fs::path& file) {
+  std::ifstream in(file);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Names in quotes, as getenv takes them.
+void add_variables(const fs::path& file, std::set<std::string>& names) {
+  static const std::regex kName("\"(TENON_[A-Z_]+)\"");
+  const std::string text = text_of(file);
+  for (std::sregex_iterator at(text.begin(), text.end(), kName), end; at != end; ++at)
+    names.insert((*at)[1]);
+}
+
+TEST(Environment, TheTableHasEveryVariableThatIsRead) {
+  std::set<std::string> read;
+  for (const char* folder : {"src", "bindings/c", "bindings/preload", "bindings/torch"})
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kRoot / folder)) {
+      const std::string kind = entry.path().extension().string();
+      if (kind == ".cc" || kind == ".h" || kind == ".py") add_variables(entry.path(), read);
+    }
+  std::set<std::string> in_table;
+  add_variables(kTable, in_table);
+  EXPECT_EQ(read, in_table) << "the table is in " << kTable;
+}
+
+}  // namespace
+}  // namespace tenon
