@@ -59,14 +59,24 @@ if("tensor" IN_LIST TENON_COMPONENTS)
   # Its own CMake file asks for OpenCL, which is not used here.
   find_library(TENON_DNNL dnnl REQUIRED)
   find_path(TENON_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
-  find_package(OpenMP REQUIRED COMPONENTS CXX)  # oneDNN's threads
 endif()
 if("command" IN_LIST TENON_COMPONENTS OR "python" IN_LIST TENON_COMPONENTS)
   find_package(CLI11 REQUIRED)
 endif()
 
-# GCC's own reader of debug information: file and line in call stacks, where it is there.
 include(CheckCXXSourceCompiles)
+if("tensor" IN_LIST TENON_COMPONENTS)
+  # oneDNN's threads are those of GCC's OpenMP library, under every compiler.
+  set(CMAKE_REQUIRED_LIBRARIES gomp)
+  check_cxx_source_compiles("extern \"C\" int omp_get_max_threads();
+    int main() { return omp_get_max_threads() == 0; }" TENON_HAS_GOMP)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(NOT TENON_HAS_GOMP)
+    message(FATAL_ERROR "the component tensor needs GCC's OpenMP library, libgomp (in Debian: g++)")
+  endif()
+endif()
+
+# GCC's own reader of debug information: file and line in call stacks, where it is there.
 set(CMAKE_REQUIRED_LIBRARIES backtrace)
 check_cxx_source_compiles("#include <backtrace.h>
   int main() { return backtrace_create_state(nullptr, 1, nullptr, nullptr) == nullptr; }"

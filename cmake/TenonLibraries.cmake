@@ -132,7 +132,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
   tenon_use_libraries(tensor TENON memory PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS}
                       PRIVATE PkgConfig::zlib PkgConfig::hwy PkgConfig::openblas
                               $<BUILD_INTERFACE:${TENON_DNNL}> $<INSTALL_INTERFACE:dnnl>
-                              $<BUILD_INTERFACE:${OpenMP_gomp_LIBRARY}> $<INSTALL_INTERFACE:gomp>
+                              gomp
                               $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
   set(kernels ${TENON_SOURCE_DIR}/ops/kernels/cpu)
   # Square roots that need not set errno can be vectorised, and so can rounding that may raise flags.

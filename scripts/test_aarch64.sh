@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=build-aarch64
-cmake -G Ninja -S tests/aarch64 -B $build -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64-linux-gnu.cmake" "$@" \
+cmake -G Ninja -S tests/apart -B $build -DCMAKE_TOOLCHAIN_FILE="$PWD/cmake/aarch64-linux-gnu.cmake" "$@" \
   >$build.log 2>&1 || { cat $build.log; exit 1; }
 cmake --build $build -j "${JOBS:-$(nproc)}" >$build.log 2>&1 || { tail -50 $build.log; exit 1; }
 rm $build.log
