@@ -17,10 +17,12 @@
 namespace tenon::autograd {
 
 class Node;
+// A reference to a recorded call.
 using NodePtr = IntrusivePtr<Node>;
 
 // --- Backward.
 
+// How a backward runs.
 struct BackwardOptions {
   // Keeps what nodes saved, for another backward through the same graph. create_graph implies it.
   bool retain_graph = false;
@@ -30,6 +32,7 @@ struct BackwardOptions {
   Allocator* allocator = nullptr;
 };
 
+// How grad() runs; as BackwardOptions.
 struct GradOptions {
   bool retain_graph = false;
   bool create_graph = false;
@@ -83,6 +86,7 @@ void watch_views(const Tensor& base);
 
 // --- Hooks. They run on the thread of backward; what they throw ends it.
 
+// Stands for a hook that was registered.
 class HookHandle {
  public:
   HookHandle() = default;
@@ -129,6 +133,7 @@ std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(std::span
 // of times.
 class SavedTensorHooks {
  public:
+  // What a hook keeps in a tensor's place, and the two hooks.
   using Packed = std::shared_ptr<void>;
   using Pack = std::function<Packed(const Tensor&)>;
   using Unpack = std::function<Tensor(const Packed&)>;
@@ -186,6 +191,7 @@ class AnomalyMode {
 namespace detail {
 inline constinit thread_local int anomaly_mode = 0;  // 1: gradients, 2: results, too
 }
+// Whether an AnomalyMode lives on this thread.
 inline bool anomaly_enabled() { return detail::anomaly_mode != 0; }
 
 namespace detail {

@@ -26,6 +26,7 @@ class ForwardLevel {
   ForwardLevel(const ForwardLevel&) = delete;
   ForwardLevel& operator=(const ForwardLevel&) = delete;
 
+  // Never used twice.
   std::uint64_t id() const { return id_; }
 
  private:
@@ -54,6 +55,7 @@ struct ForwardLevels {
 inline constinit thread_local ForwardLevels forward_levels;
 }  // namespace detail
 
+// How many levels the calling thread follows now.
 inline std::size_t forward_depth() { return detail::forward_levels.depth; }
 // At any level that is followed now.
 bool has_tangent(const Tensor& t);
@@ -74,7 +76,9 @@ class TangentInputs {
     (take(arguments), ...);
     any_ = true;
   }
+  // Whether nothing was kept.
   bool empty() const { return !any_; }
+  // Gives `out`, which was overwritten, the tangents that follow from those kept.
   void propagate_in_place(Node& node, const Tensor& out) const;
 
  private:

@@ -10,6 +10,7 @@
 
 namespace tenon::autograd {
 
+// How near two derivatives must be: |a - b| <= atol + rtol |b|.
 struct GradcheckOptions {
   double step = 1e-6;  // of the central differences
   double atol = 1e-5;

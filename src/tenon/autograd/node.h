@@ -33,7 +33,9 @@ struct BackwardCall {
   std::uint64_t wanted;  // bit i: edge i; edges from 63 on share the last bit
   GraphTask* walk = nullptr;  // of a node that is free to use taker() below
 
+  // Of the only output.
   Tensor& grad() const { return grads[0]; }
+  // Whether the gradient of edge i is needed.
   bool wants(std::size_t i) const { return (wanted >> (i < 63 ? i : 63) & 1) != 0; }
   // The node is not passed again: it may let go of what it saved before backward() returns.
   bool is_last() const;
@@ -71,6 +73,7 @@ class Node : public IntrusiveTarget {
   // The result's values, to the bit. Requires: the above.
   virtual Tensor recompute() const { return {}; }
 
+  // Where the gradients go; its number among this thread's, newest highest.
   std::span<Edge> edges() const { return {edges_, edge_count_}; }
   std::uint64_t sequence() const { return sequence_; }
   // The call site of memory events (memory/tag.h) when the call was made: backward allocates under
@@ -81,6 +84,7 @@ class Node : public IntrusiveTarget {
   SpinLock& lock() const { return lock_; }
   NodePtr self() const { return NodePtr::retain_copy(const_cast<Node*>(this)); }
 
+  // From the thread's cache of blocks of that size.
   static void* operator new(std::size_t bytes) {
     const std::size_t blocks = (bytes + 31) / 32;
     switch (blocks) {
@@ -99,6 +103,7 @@ class Node : public IntrusiveTarget {
     }
     return ::operator new(bytes);
   }
+  // Back to the cache.
   static void operator delete(void* node, std::size_t bytes) {
     const std::size_t blocks = (bytes + 31) / 32;
     switch (blocks) {
@@ -171,6 +176,7 @@ class VariadicNode : public Node {
  public:
   VariadicNode() : Node(nullptr, 0) {}
   ~VariadicNode() override { drop_edges(); }
+  // Room for so many. Requires: called once, by a constructor.
   void make_edges(std::size_t count) {
     held_ = std::make_unique<Edge[]>(count);
     set_edges(held_.get(), count);
@@ -182,6 +188,7 @@ class VariadicNode : public Node {
 
 // Hooks, and where the call was made. Few nodes have it.
 struct NodeExtra {
+  // A tensor whose gradient is kept though it is no leaf.
   struct Retained {
     WeakIntrusivePtr<TensorImpl> tensor;
     std::uint32_t output_nr;

@@ -7,6 +7,7 @@
 
 namespace tenon {
 
+// Whether exactly one bit is set.
 constexpr bool is_power_of_two(std::uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
 }
@@ -16,10 +17,12 @@ constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
 }
 
+// The largest multiple of `alignment` that is not above `value`. Requires: a power of two.
 constexpr std::uint64_t align_down(std::uint64_t value, std::uint64_t alignment) {
   return value & ~(alignment - 1);
 }
 
+// Whether `value` is a multiple of `alignment`. Requires: a power of two.
 constexpr bool is_aligned(std::uint64_t value, std::uint64_t alignment) {
   return (value & (alignment - 1)) == 0;
 }

@@ -17,6 +17,7 @@ class CallStack {
   // At most `depth` frames (0: none), without this function and the `skip` innermost callers.
   static CallStack capture(int depth, int skip = 0);
 
+  // How many return addresses were taken, and each, innermost first.
   bool empty() const { return depth_ == 0; }
   int depth() const { return depth_; }
   void* frame(int i) const { return frames_[static_cast<std::size_t>(i)]; }

@@ -19,6 +19,8 @@ namespace tenon::detail {
 
 }  // namespace tenon::detail
 
+// Throws InternalError, with place, condition and a message in fmt's syntax, unless the condition
+// holds.
 #define TENON_CHECK(condition, ...)                                                 \
   do {                                                                              \
     if (!(condition)) [[unlikely]]                                                  \
@@ -31,5 +33,6 @@ namespace tenon::detail {
   do {                               \
   } while (false)
 #else
+// As TENON_CHECK in debug builds; in release builds the condition is not even computed.
 #define TENON_DCHECK(...) TENON_CHECK(__VA_ARGS__)
 #endif

@@ -41,6 +41,7 @@ class ParseError : public std::runtime_error {
  public:
   ParseError(std::string name, std::uint64_t line, std::uint64_t column, std::string reason);
 
+  // The parts of the message: the file, the place in it (0: not known), what is wrong.
   const std::string& name() const { return name_; }
   std::uint64_t line() const { return line_; }
   std::uint64_t column() const { return column_; }
@@ -65,11 +66,13 @@ struct OutOfMemoryDetails {
   std::string advice;                   // what would help; may be empty
 };
 
+// Memory that could not be had. what() has the numbers and what would help.
 class OutOfMemory : public std::bad_alloc {
  public:
   explicit OutOfMemory(OutOfMemoryDetails details);
 
   const char* what() const noexcept override { return message_.c_str(); }
+  // The numbers of the message.
   const OutOfMemoryDetails& details() const { return details_; }
 
  private:

@@ -99,6 +99,7 @@ class IntrusiveTarget {
 template <typename T>
 class IntrusivePtr {
  public:
+  // What it points to.
   using element_type = T;
 
   IntrusivePtr() = default;
@@ -113,6 +114,7 @@ class IntrusivePtr {
   ~IntrusivePtr() {
     if (target_ != nullptr) target_->IntrusiveTarget::release();
   }
+  // Lets the earlier target go.
   IntrusivePtr& operator=(IntrusivePtr other) noexcept {
     std::swap(target_, other.target_);
     return *this;
@@ -132,6 +134,8 @@ class IntrusivePtr {
   // Gives the reference away; the caller owes a reclaim().
   [[nodiscard]] T* release() noexcept { return std::exchange(target_, nullptr); }
 
+  // Lets the target go, which ends with its last reference; and the usual pointer's questions. The
+  // counts may be out of date at once where other threads hold references.
   void reset() { *this = IntrusivePtr(); }
   T* get() const { return target_; }
   T& operator*() const { return *target_; }
@@ -181,16 +185,20 @@ class WeakIntrusivePtr {
   ~WeakIntrusivePtr() {
     if (target_ != nullptr) target_->release_weak();
   }
+  // Watches another target.
   WeakIntrusivePtr& operator=(WeakIntrusivePtr other) noexcept {
     std::swap(target_, other.target_);
     return *this;
   }
 
+  // A reference to the target; null if it has ended. Thread-safe.
   IntrusivePtr<T> lock() const {
     if (target_ == nullptr || !target_->try_retain()) return {};
     return IntrusivePtr<T>::reclaim(target_);
   }
+  // Whether the target has ended: true stays true.
   bool expired() const { return target_ == nullptr || target_->strong_count() == 0; }
+  // Watches nothing.
   void reset() { *this = WeakIntrusivePtr(); }
 
  private:

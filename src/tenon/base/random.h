@@ -12,6 +12,7 @@ class Random {
  public:
   explicit Random(std::uint64_t seed) : state_(seed) {}
 
+  // The next 64 random bits.
   std::uint64_t next() { return mix64(state_ += 0x9e3779b97f4a7c15ULL); }
 
   // Uniform in [0, bound). Requires: bound > 0. Bias is below bound / 2^64.

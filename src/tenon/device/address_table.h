@@ -63,6 +63,7 @@ class AddressTable {
   void for_each_region(Visit&& visit) const {
     for (const auto& [base, region] : regions_) visit(base, region.size_bytes);
   }
+  // visit(backing) for each handle that still has memory.
   template <typename Visit>
   void for_each_pages(Visit&& visit) const {
     for (const auto& [id, pages] : pages_) visit(pages.backing);
@@ -79,20 +80,24 @@ class AddressTable {
         visit(segment);
       }
   }
+  // visit(AddressRange) for each range.
   template <typename Visit>
   void for_each_range(Visit&& visit) const {
     for (const auto& [base, region] : regions_)
       if (region.segment == 0) visit(AddressRange{base, region.size_bytes});
   }
+  // visit(backing) for each handle that release_pages has not given back.
   template <typename Visit>
   void for_each_unreleased(Visit&& visit) const {
     for (const auto& [id, pages] : pages_)
       if (!pages.released) visit(pages.backing);
   }
+  // visit(address, PageHandle) for each mapping; below, for each that set_access made accessible.
   template <typename Visit>
   void for_each_mapping(Visit&& visit) const {
     for (const auto& [address, mapping] : mappings_) visit(address, mapping.pages);
   }
+  // As for_each_mapping.
   template <typename Visit>
   void for_each_accessible_mapping(Visit&& visit) const {
     for (const auto& [address, mapping] : mappings_)

@@ -13,6 +13,7 @@
 
 namespace tenon {
 
+// What kind of memory a segment is.
 enum class MemoryKind : std::uint8_t {
   kDevice,   // the device's own memory
   kPinned,   // host memory that the device can reach
@@ -49,6 +50,7 @@ struct Event {
   std::uint64_t id = 0;  // opaque; 0 is none
 };
 
+// What a device can do, and in which units. The same as long as the backend lives.
 struct BackendLimits {
   std::uint64_t alignment = 256;            // of every segment's base
   std::uint64_t page_granularity = 0;       // of create_pages, map and unmap; 0: no virtual memory
@@ -62,6 +64,7 @@ struct BackendLimits {
   std::uint64_t idle_ns = 0;                // memory idle so long should go back; 0: when asked
 };
 
+// The memory of a device, in bytes.
 struct BackendMemory {
   std::uint64_t total_bytes = 0;
   std::uint64_t free_bytes = 0;
@@ -78,6 +81,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
+  // The device, what it can do, and what memory it has now. memory() may ask the driver.
   virtual Device device() const = 0;
   virtual std::string description() const = 0;  // for `tenon info`: one line
   virtual const BackendLimits& limits() const = 0;
@@ -94,9 +98,12 @@ class Backend {
 
   // --- Virtual memory: address and memory apart. All sizes and addresses are multiples of
   // limits().page_granularity.
+  // Addresses without memory; nothing where there are none. The size is a multiple of the page
+  // granularity.
   virtual std::optional<AddressRange> reserve_address(std::uint64_t size_bytes) = 0;
   // Requires: nothing is mapped in the range any more.
   virtual void release_address(AddressRange range) = 0;
+  // Physical memory without an address; nothing where there is none.
   virtual std::optional<PageHandle> create_pages(std::uint64_t size_bytes) = 0;
   // The memory goes back to the system once its last mapping is gone, as in CUDA.
   virtual void release_pages(PageHandle pages) = 0;
@@ -110,6 +117,8 @@ class Backend {
   virtual void unmap(std::uintptr_t address, PageHandle pages) = 0;
 
   // --- Between processes. A token is a file descriptor or what the driver has in its place.
+  // Throw DeviceError where limits().can_export is false. Who closes a token is the backend's to
+  // say.
   virtual std::int64_t export_pages(PageHandle pages);
   virtual PageHandle import_pages(std::int64_t token, std::uint64_t size_bytes);
 
@@ -126,10 +135,13 @@ class Backend {
   virtual void after_fork() {}
 
   // --- Contents, in stream order.
+  // Bytes copied or set in the order of the stream. Both ranges must be accessible.
   virtual void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) = 0;
   virtual void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) = 0;
 
   // --- Streams and events.
+  // A stream is destroyed when its owner needs it no more; its queued work still ends. An event is
+  // a point in a stream, after all that is queued by then.
   virtual Stream create_stream() = 0;
   virtual void destroy_stream(Stream stream) = 0;
   virtual Event record(Stream stream) = 0;
@@ -141,6 +153,7 @@ class Backend {
   virtual void synchronize() = 0;                  // ... of the device
 
   // --- Accounts.
+  // Calls and stalls so far.
   virtual DriverLedger ledger() const = 0;
   // What the next driver calls are for, until changed. Set by MovingScope, under the lock of the
   // allocator that calls.

@@ -28,8 +28,11 @@ inline constexpr int kMaxDeviceTypes = 64;
 // digits and '_', or when no value is left. Thread-safe.
 DeviceType register_device_type(std::string_view name);
 
+// The name that parse_device knows: "cuda". Throws InvalidArgument for a kind that was not
+// registered.
 std::string device_type_name(DeviceType type);
 
+// One device: its kind, and which of that kind.
 struct Device {
   DeviceType type = DeviceType::kCpu;
   std::int16_t index = 0;
@@ -50,6 +53,7 @@ struct Stream {
   friend auto operator<=>(const Stream&, const Stream&) = default;
 };
 
+// "cuda:1 stream 3".
 std::string to_string(Stream stream);
 
 // The stream that the calling thread works on; the default stream until a guard says otherwise.

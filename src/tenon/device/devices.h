@@ -8,6 +8,7 @@
 
 namespace tenon {
 
+// A device that was found.
 struct DeviceInfo {
   Device device;
   std::string line;  // what it is, for people

@@ -7,6 +7,7 @@
 
 namespace tenon {
 
+// The kinds of calls that are counted.
 enum class DriverCall : std::uint8_t {
   kAllocate,        // a whole segment (cudaMalloc, mmap)
   kFree,            // a whole segment
@@ -25,6 +26,7 @@ enum class DriverCall : std::uint8_t {
 };
 inline constexpr std::size_t kDriverCalls = static_cast<std::size_t>(DriverCall::kCount);
 
+// The name in reports: "set_access".
 std::string_view driver_call_name(DriverCall call);
 
 // Why an allocator is talking to its driver; decides which stall a call counts as.
@@ -36,6 +38,7 @@ struct DriverLedger {
   std::uint64_t stall_ns = 0;         // all calls, and every wait of the host for the device
   std::uint64_t moving_stall_ns = 0;  // the part spent moving pages between addresses
 
+  // Calls of one kind.
   std::uint64_t count(DriverCall call) const { return calls[static_cast<std::size_t>(call)]; }
 
   // Calls that change memory: what "driver calls" means in every table. Events are not among them.

@@ -18,11 +18,14 @@ class StreamTable {
  public:
   StreamTable(Device device, std::uint64_t lag_ns) : device_(device), lag_ns_(lag_ns) {}
 
+  // Work queued now ends at now_ns + lag, or later where its stream waits.
   void queue_work(Stream stream, std::uint64_t now_ns);
+  // A new stream; numbers are dense.
   Stream create_stream();
   // Its queued work still runs to its end.
   void destroy_stream(Stream stream);
 
+  // A point behind all work of the stream, a stream made to wait for one, and its end.
   Event record(Stream stream);
   void stream_wait(Stream stream, Event event);
   void destroy_event(Event event);

@@ -35,13 +35,17 @@ namespace tenon {
 // allocate nothing after reserve_cuts.
 class BestFitHeap {
  public:
+  // As the concept Heap asks (heap.h).
   using Handle = Block*;
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }
 
+  // Lowest offset first.
   struct ByOffset {
+    // Whether a lies below b.
     bool operator()(const Block* a, const Block* b) const { return a->offset < b->offset; }
   };
+  // Free blocks of one room, lowest first.
   using BlocksByOffset = std::set<Block*, ByOffset>;
 
   BestFitHeap() = default;
@@ -115,6 +119,7 @@ class BestFitHeap {
     while (block->prev != nullptr) block = block->prev;
     for (; block != nullptr; block = block->next) visit(block);
   }
+  // Throws InternalError, naming the invariant that does not hold. O(blocks).
   void check_invariants() const;
   // Bytes of metadata held now.
   std::uint64_t metadata_bytes() const {

@@ -13,8 +13,10 @@ namespace tenon {
 // One node of an extent's tree of halves, and the handle of a block in use. One cache line.
 // `owner`, `context` and `requested` belong to the policy; both halves of a split inherit `owner`.
 struct alignas(64) BuddyBlock {
+  // A leaf is free or used; a split block has two halves.
   enum class State : std::uint8_t { kFree, kUsed, kSplit };
 
+  // Bytes: a power of two.
   std::uint64_t size() const { return std::uint64_t{1} << order; }
 
   std::uint64_t offset = 0;
@@ -50,6 +52,7 @@ static_assert(sizeof(BuddyBlock) == 64);
 // for each split, whatever the extent's size. Not thread-safe.
 class BuddyHeap {
  public:
+  // As the concept Heap asks (heap.h).
   using Handle = BuddyBlock*;
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size(); }
@@ -79,6 +82,8 @@ class BuddyHeap {
   // The block becomes free and joins its buddy for as long as that is free too.
   void release(BuddyBlock* block);
 
+  // Bytes free in all, in the largest free block, in the smallest block there can be, and in the
+  // books.
   std::uint64_t free_bytes() const { return free_bytes_; }
   std::uint64_t largest_free() const;
   std::uint64_t min_block_bytes() const { return std::uint64_t{1} << min_order_; }
@@ -92,6 +97,7 @@ class BuddyHeap {
     for_each_leaf(block->next, visit);
     for_each_leaf(block->next + 1, visit);
   }
+  // Throws InternalError, naming the invariant that does not hold. O(blocks).
   void check_invariants() const;
 
  private:

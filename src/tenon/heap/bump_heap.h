@@ -22,6 +22,7 @@ struct BumpRegion {
 
 // One extent. `owner` is the policy's; the rest is the heap's.
 struct BumpExtent {
+  // In which list an extent is.
   enum class Place : std::uint8_t { kEmpty, kCurrent, kRetired };
 
   std::uint64_t offset = 0;
@@ -57,13 +58,16 @@ struct BumpExtent {
 // surely large enough, or the first of the request's own class. Not thread-safe.
 class BumpHeap {
  public:
+  // A block.
   struct Handle {
     BumpRegion* region = nullptr;
     std::uint64_t offset = 0;
     std::uint64_t size = 0;
+    // False: nothing fits.
     explicit operator bool() const { return region != nullptr; }
     BumpExtent* extent() const { return region->extent; }
   };
+  // As the concept Heap asks (heap.h).
   static std::uint64_t offset_of(const Handle& block) { return block.offset; }
   static std::uint64_t size_of(const Handle& block) { return block.size; }
 
@@ -77,6 +81,7 @@ class BumpHeap {
   BumpHeap(const BumpHeap&) = delete;
   BumpHeap& operator=(const BumpHeap&) = delete;
 
+  // A new extent, empty. It lives until remove_extent.
   BumpExtent* add_extent(std::uint64_t offset, std::uint64_t size);
   // Whether the extent may be removed: nobody lives there and no scope is open in it.
   static bool is_wholly_free(const BumpExtent* extent) {
@@ -90,6 +95,7 @@ class BumpHeap {
   Handle place(std::uint64_t size, std::uint64_t alignment = 1);
   void release(const Handle& block);
 
+  // Begins a scope. O(1).
   Mark mark();
   // Ends the scope: back to where mark() was, except for what escaped.
   void rewind(const Mark& mark);

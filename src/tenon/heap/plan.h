@@ -45,10 +45,13 @@ class Plan {
   // Null when the recording had nothing on that stream.
   const StreamPlan* stream(std::uint32_t stream_id) const;
 
+  // What sizes are rounded to; bytes of all streams' ranges (of the one, where they share it).
   std::uint64_t unit_bytes() const { return unit_bytes_; }
   std::uint64_t total_bytes() const;  // over all streams
+  // Whether all streams share one range.
   bool shared() const { return shared_; }
   void set_shared(bool shared) { shared_ = shared; }
+  // All streams by id.
   const std::map<std::uint32_t, StreamPlan>& streams() const { return streams_; }
 
  private:

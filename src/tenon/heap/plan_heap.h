@@ -14,6 +14,7 @@ namespace tenon {
 // One slot of the plan, and its handle while in use. `owner`, `context` and `requested` belong to
 // the policy.
 struct PlanBlock {
+  // What is known of a slot's range.
   enum class State : std::uint8_t {
     kFree,     // nothing in use in the range, as far back as its last turn
     kUsed,
@@ -61,6 +62,7 @@ enum class Divergence : std::uint8_t {
 // O(n log n). Not thread-safe.
 class PlanHeap {
  public:
+  // As the concept Heap asks (heap.h).
   using Handle = PlanBlock*;
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }
@@ -87,6 +89,7 @@ class PlanHeap {
     ++cursor_;
     return &block;
   }
+  // The slot's range is free again. O(1).
   void release(PlanBlock* block) {
     TENON_DCHECK(block->state == PlanBlock::State::kUsed, "released a slot that is not in use");
     block->state = PlanBlock::State::kFree;
@@ -105,10 +108,12 @@ class PlanHeap {
   void set_owner(void* owner) {
     for (PlanBlock& block : blocks_) block.owner = owner;
   }
+  // Belongs to the policy.
   void set_context(std::size_t index, void* context) { blocks_[index].context = context; }
   // The blocks in use, lowest first.
   std::vector<PlanBlock*> in_use_by_offset() const;
 
+  // What is in use: O(slots).
   bool any_in_use() const;
   std::uint64_t used_bytes() const;
   std::uint64_t size_bytes() const { return size_bytes_; }

@@ -14,6 +14,7 @@
 
 namespace tenon {
 
+// Which policy, on which device.
 struct ReplaySetup {
   std::string policy;
   PolicyOptions options;
@@ -23,6 +24,7 @@ struct ReplaySetup {
   std::uint64_t lag_ns = 5'000'000;    // a stream's work ends this long after it was queued
 };
 
+// Where a replay ran out of memory.
 struct OutOfMemoryAt {
   std::uint64_t event = 0;  // number in the trace, from 1; 0: when the policy was made
   std::string message;
@@ -69,6 +71,7 @@ class Replayer {
   // at the end, outside the measured time. Returns nanoseconds.
   std::uint64_t timed_pass();
 
+  // The policy's, as long as the Replayer lives.
   DeviceAllocator& allocator() { return *allocator_; }
 
  private:

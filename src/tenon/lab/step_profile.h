@@ -14,6 +14,7 @@ namespace tenon {
 
 // What happened to one block, or the end of a part of a step. Tags are those of memory/tag.h.
 struct StepEvent {
+  // What happened.
   enum class Kind : std::uint8_t { kAlloc, kFree, kForwardEnds, kBackwardEnds };
   Kind kind = Kind::kAlloc;
   std::uint32_t block = 0;         // a number of its own for every allocation
@@ -36,14 +37,17 @@ enum class MemoryUse : std::uint8_t {
   kOther,
 };
 inline constexpr std::size_t kMemoryUses = 7;
+// In words: "activations".
 std::string_view memory_use_name(MemoryUse use);
 
+// The bytes of one layer.
 struct LayerBytes {
   std::string layer;         // empty: none was named
   std::uint64_t at_peak = 0;  // of this layer, when most was live in all
   std::uint64_t largest = 0;  // most of this layer at any one time
 };
 
+// Where the bytes of a step are.
 struct StepProfile {
   std::uint64_t peak_bytes = 0;  // most live at once, as asked for
   std::array<std::uint64_t, kMemoryUses> at_peak{};  // of them, by use

@@ -20,6 +20,7 @@ struct SurveyRow {
   std::vector<std::string> confs;  // PyTorch's allocator settings, by workload
 };
 
+// Which policies, and what is measured.
 struct SurveyOptions {
   std::vector<std::string> policies;
   std::string conf;                  // PyTorch's allocator settings

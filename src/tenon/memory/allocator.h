@@ -23,16 +23,25 @@ class AllocatorAttachment {
 //
 // Zero bytes is a valid request: a null pointer that keeps its device. A request that cannot be met
 // throws OutOfMemory; a size above kMaxRequestBytes throws InvalidArgument.
+//
+// Thread safety: Tenon's own allocators may be called from any thread, and a block may be freed on
+// any thread; a custom allocator says what it allows. Blocks must not outlive their allocator.
+// Alignment: 64 bytes on the host, 16 or more for `unified`, 256 for the other policies over a
+// simulated or real GPU. AlignedAdaptor gives more; a custom allocator says its own.
 class Allocator {
  public:
   Allocator() = default;
   Allocator(const Allocator&) {}  // the attachment stays with the original
+  // Takes nothing over: an allocator's attachment is its own.
   Allocator& operator=(const Allocator&) { return *this; }
   virtual ~Allocator() { delete attachment_.load(std::memory_order_acquire); }
 
+  // A block of at least `size_bytes`, uninitialised; freed when the DataPtr is dropped. Throws as
+  // said above.
   virtual DataPtr allocate(std::size_t size_bytes) = 0;
 
-  // A new block with the same bytes, by copy_data.
+  // A new block with the same bytes, by copy_data. Throws InvalidArgument for a null pointer to
+  // more than zero bytes, and what allocate throws.
   DataPtr clone(const void* data, std::size_t size_bytes);
 
   // True when the data pointer is all that the deleter needs, so that the raw API may own it.
@@ -46,6 +55,8 @@ class Allocator {
   virtual void* raw_allocate(std::size_t size_bytes);
   virtual void raw_deallocate(void* data);
 
+  // Copies bytes between two blocks of this allocator, which do not overlap. On a device in the
+  // order of the thread's current stream.
   virtual void copy_data(void* dest, const void* src, std::size_t size_bytes) const = 0;
 
   // What with_scope keeps with the allocator, made at the first call. Thread-safe.

@@ -8,6 +8,7 @@
 
 namespace tenon {
 
+// Frees the memory that its context stands for.
 using DeleterFn = void (*)(void* context);
 
 // Unique ownership of a piece of memory: the data pointer, a context, the deleter that is given
@@ -31,6 +32,7 @@ class DataPtr {
         context_(std::exchange(other.context_, nullptr)),
         deleter_(std::exchange(other.deleter_, nullptr)),
         device_(other.device_) {}
+  // Lets its own memory go first.
   DataPtr& operator=(DataPtr&& other) {
     if (this == &other) return *this;
     clear();
@@ -44,6 +46,7 @@ class DataPtr {
   // clear() instead when they are called there.
   ~DataPtr() { clear(); }
 
+  // The data, the context, the deleter and the device, as they were given.
   void* get() const { return data_; }
   void* get_context() const { return context_; }
   DeleterFn get_deleter() const { return deleter_; }
@@ -84,6 +87,7 @@ class DataPtr {
   Device device_;
 };
 
+// Whether there is no memory.
 inline bool operator==(const DataPtr& p, std::nullptr_t) { return p.get() == nullptr; }
 
 }  // namespace tenon

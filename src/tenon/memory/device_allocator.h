@@ -21,6 +21,7 @@ struct BlockInfo {
   std::uintptr_t address = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t requested_bytes = 0;
+  // In use; freed while other streams still use it; free.
   enum class State : std::uint8_t { kActive, kPendingFree, kInactive } state = State::kInactive;
 };
 
@@ -46,6 +47,7 @@ class DeviceAllocator : public Allocator {
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
 
   virtual std::string name() const = 0;  // the policy's, as the command knows it
+  // What it stands on.
   Backend& backend() const { return backend_; }
   Device device() const { return device_; }
 
@@ -73,6 +75,7 @@ class DeviceAllocator : public Allocator {
   // Gives cached, unused memory back to the driver. Never raises reserved bytes.
   virtual void empty_cache() {}
 
+  // A copy of the counts, O(streams). Peaks over several streams are approximate (stats.h).
   virtual AllocatorStats stats() const = 0;
   // Peaks become the current values.
   virtual void reset_peak_stats() = 0;
@@ -103,6 +106,7 @@ class DeviceAllocator : public Allocator {
     if (size_bytes > kMaxRequestBytes || stream.device != device_) [[unlikely]]
       refuse_request(size_bytes, stream);
   }
+  // Throws what check_request says.
   [[noreturn]] void refuse_request(std::size_t size_bytes, Stream stream) const;
   // Reports the failure and throws. No lock of the allocator may be held.
   [[noreturn]] void throw_out_of_memory(std::size_t size_bytes, Stream stream,

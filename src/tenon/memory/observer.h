@@ -12,6 +12,7 @@
 
 namespace tenon {
 
+// What happened.
 enum class MemoryEvent : std::uint8_t {
   kAllocated,         // a block from fresh driver memory
   kRecycled,          // a block from memory that was held already
@@ -22,6 +23,7 @@ enum class MemoryEvent : std::uint8_t {
   kAllocationFailed,  // a request that could not be met
 };
 
+// One event.
 struct MemoryEventInfo {
   MemoryEvent event = MemoryEvent::kAllocated;
   void* data = nullptr;           // the block, segment or mapping; null for a failure
@@ -36,6 +38,7 @@ struct MemoryEventInfo {
 class Observer {
  public:
   virtual ~Observer() = default;
+  // Called for each event; must be thread-safe where several threads allocate.
   virtual void on_memory_event(const MemoryEventInfo& info) = 0;
 };
 
@@ -49,6 +52,7 @@ class ObserverList {
   ObserverList(const ObserverList&) = delete;
   ObserverList& operator=(const ObserverList&) = delete;
 
+  // The observer must outlive its watching.
   void add(Observer* observer);
   void remove(Observer* observer);  // nothing happens when it is not there
   // For an allocator behind another, whose observer passes events on to `front`: both lists need
@@ -58,6 +62,7 @@ class ObserverList {
   void share_lock(ObserverList& front);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
+  // Tells every observer, on the calling thread. Requires: no lock of the allocator is held.
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
     if (empty()) [[likely]] return;
     report_slow({event, data, size_bytes, stream, current_tag()});
@@ -75,6 +80,7 @@ class ObserverList {
   static void add_to_all(Observer* observer);
   static void remove_from_all(Observer* observer);
 
+  // Exceptions that left observers.
   std::uint64_t errors() const { return errors_.load(std::memory_order_relaxed); }
 
  private:

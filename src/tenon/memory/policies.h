@@ -21,6 +21,7 @@ struct PolicyOptions {
   std::uint64_t page_bytes = 0;  // for `stitched`: memory against driver time; 0: its default
 };
 
+// One policy: what it is called, and how to make it.
 struct Policy {
   std::string name;
   std::string summary;     // one line for `tenon policies`

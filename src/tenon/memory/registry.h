@@ -79,6 +79,7 @@ struct AllocatorRegistration {
 }  // namespace detail
 }  // namespace tenon
 
+// Joins two names after macros in them were replaced.
 #define TENON_DETAIL_CONCAT_(a, b) a##b
 #define TENON_DETAIL_CONCAT(a, b) TENON_DETAIL_CONCAT_(a, b)
 

@@ -1,4 +1,8 @@
 // What an allocator knows about itself, under PyTorch's names.
+//
+// Current values and totals are exact. Peaks are exact where one stream is used. With several,
+// streams publish when they have drifted by 1 MiB or 1/64 of the peak, so a peak over all of them
+// may miss that much of each stream.
 #pragma once
 
 #include <array>
@@ -15,14 +19,19 @@ struct Stat {
   std::int64_t peak = 0;
   std::int64_t allocated = 0;
 
+  // Ever taken away.
   std::int64_t freed() const { return allocated - current; }
 
+  // Adds to what is there now, and to the peak where that is exceeded; takes away. Requires: the
+  // amount is not negative.
   void increase(std::int64_t amount) {
     current += amount;
     allocated += amount;
     if (current > peak) peak = current;
   }
+  // As increase.
   void decrease(std::int64_t amount) { current -= amount; }
+  // Peaks are added too: an upper bound.
   Stat& operator+=(const Stat& other) {
     current += other.current;
     peak += other.peak;
@@ -35,6 +44,8 @@ struct Stat {
 enum class StatPool : std::uint8_t { kAll, kSmall, kLarge, kCount };
 using PoolStats = std::array<Stat, static_cast<std::size_t>(StatPool::kCount)>;
 
+// A copy of an allocator's counts; torch.cuda.memory_stats has the same. Bytes are those of blocks,
+// after rounding, unless said otherwise.
 struct AllocatorStats {
   PoolStats allocation;            // blocks in use
   PoolStats segment;               // pieces of driver memory

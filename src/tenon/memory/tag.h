@@ -11,6 +11,7 @@ struct Tag {
   const char* call_site = nullptr;  // "conv2d"
 };
 
+// The innermost guard's; nulls without one. O(1).
 Tag current_tag();
 
 // Sets the thread's tag until the guard ends; a null field keeps the outer one. Guards nest.

@@ -26,6 +26,7 @@ class Watermarks {
   static constexpr double kMaxRatio = 2.0;
   static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 
+  // Where what is held lies between the marks.
   enum class Level : std::uint8_t { kBelowLow, kAboveLow, kAboveHigh };
 
   // A working set of 0 bytes means that nothing is recommended: both marks are then off.
@@ -38,6 +39,7 @@ class Watermarks {
   void set_high_ratio(double ratio);
   void set_low_ratio(double ratio);
 
+  // The ratios, the limits in bytes that follow, and what they are ratios of.
   double high_ratio() const { return high_ratio_.load(std::memory_order_relaxed); }
   double low_ratio() const { return low_ratio_.load(std::memory_order_relaxed); }
   std::uint64_t high_limit_bytes() const { return high_limit_.load(std::memory_order_relaxed); }
@@ -48,9 +50,11 @@ class Watermarks {
   std::int64_t low_headroom_bytes(std::uint64_t held_bytes) const {
     return headroom(low_limit_bytes(), held_bytes);
   }
+  // As low_headroom_bytes, of the high mark.
   std::int64_t high_headroom_bytes(std::uint64_t held_bytes) const {
     return headroom(high_limit_bytes(), held_bytes);
   }
+  // Which marks `held_bytes` exceed.
   Level level(std::uint64_t held_bytes) const;
 
  private:
@@ -78,9 +82,11 @@ class PressureCallbacks {
   using Callback = std::function<std::uint64_t(std::uint64_t wanted_bytes)>;
   using Id = std::uint64_t;
 
+  // Returns the name for remove().
   Id add(Callback callback);
   void remove(Id id);  // nothing happens when it is not there
 
+  // What a relief gave.
   struct Relief {
     std::uint64_t freed_bytes = 0;  // as the callbacks tell it
     int called = 0;                 // how many ran, those that failed included
@@ -88,6 +94,7 @@ class PressureCallbacks {
   // Stops once as much as wanted was let go.
   Relief relieve(std::uint64_t wanted_bytes);
 
+  // Whether there are none, and how many exceptions left callbacks.
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
   std::uint64_t errors() const { return errors_.load(std::memory_order_relaxed); }
 

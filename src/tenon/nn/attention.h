@@ -6,6 +6,7 @@
 
 namespace tenon::nn {
 
+// Sizes, and what backward keeps.
 struct AttentionOptions {
   std::int64_t width = 0;  // of the features: heads * size of one
   std::int64_t heads = 1;

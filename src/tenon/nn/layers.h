@@ -15,7 +15,7 @@ namespace tenon::nn {
 // the current allocator, their numbers from `generator`. Wrong sizes throw InvalidArgument when the
 // layer is made, wrong inputs when it is called.
 
-// [..., inputs] -> [..., outputs].
+// [..., inputs] -> [..., outputs]: x weight^T + bias.
 class Linear final : public Module {
  public:
   Linear(std::int64_t inputs, std::int64_t outputs, bool bias = true,
@@ -26,7 +26,7 @@ class Linear final : public Module {
   Tensor bias;    // [outputs], or undefined
 };
 
-// [N, channels, H, W] -> [N, filters, H', W'].
+// [N, channels, H, W] -> [N, filters, H', W'], the sizes of ops::conv2d.
 class Conv2d final : public Module {
  public:
   Conv2d(std::int64_t channels, std::int64_t filters, ops::Pair kernel,
@@ -41,7 +41,7 @@ class Conv2d final : public Module {
   const ops::ConvOptions options_;
 };
 
-// [N, channels, L] -> [N, filters, L']. The widths of the options count.
+// [N, channels, L] -> [N, filters, L'], the size of ops::conv1d. The widths of the options count.
 class Conv1d final : public Module {
  public:
   Conv1d(std::int64_t channels, std::int64_t filters, std::int64_t kernel,
@@ -87,12 +87,14 @@ class Function final : public Module {
  private:
   const std::function<Tensor(const Tensor&)> function_;
 };
+// A Function that a Sequential takes.
 std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> function);
 
 // In place it overwrites an input that the caller alone holds; for inside a model, where another
 // layer has just made it. What other code holds too (a node that saved it, a checkpoint) it does
 // not touch.
 std::shared_ptr<Module> relu(bool in_place = false);
+// x Phi(x), by erf; the dimensions from `start_dim` on joined to one; ops::max_pool2d.
 std::shared_ptr<Module> gelu();
 std::shared_ptr<Module> flatten(std::int64_t start_dim = 1);
 std::shared_ptr<Module> max_pool2d(ops::Pair kernel, ops::Pair stride = 0);
@@ -102,6 +104,7 @@ class Sequential final : public Module {
  public:
   Sequential() = default;
   explicit Sequential(const std::vector<std::shared_ptr<Module>>& parts);
+  // Behind the others. Not thread-safe.
   void add(std::shared_ptr<Module> module);
   Tensor forward(const Tensor& input) override;
 

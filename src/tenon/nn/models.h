@@ -21,6 +21,7 @@ std::shared_ptr<Sequential> make_mlp(const ImageShape& shape,
 std::shared_ptr<Sequential> make_cnn(const ImageShape& shape,
                                      Generator& generator = default_generator());
 
+// The sizes of a CharGpt.
 struct GptOptions {
   std::int64_t vocabulary = 0;
   std::int64_t length = 64;  // most characters seen at once

@@ -11,6 +11,7 @@
 
 namespace tenon::nn {
 
+// A parameter, a buffer or a state, by its path in the model.
 struct NamedTensor {
   std::string name;  // "blocks.0.attention.weight"
   Tensor tensor;
@@ -37,6 +38,8 @@ class Module {
   Module& operator=(const Module&) = delete;
   virtual ~Module() = default;
 
+  // The module's function, and the same with the module's path as the call site of memory events.
+  // Throws InvalidArgument for an input that does not fit.
   virtual Tensor forward(const Tensor& input) = 0;
   Tensor operator()(const Tensor& input);
 
@@ -72,6 +75,7 @@ class Module {
     add_module(std::move(name), module);
     return module;
   }
+  // Those registered here, in order.
   const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules() const {
     return modules_;
   }

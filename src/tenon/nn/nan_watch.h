@@ -6,6 +6,7 @@
 
 namespace tenon::nn {
 
+// Where the first NaN was made.
 struct NanFinding {
   std::string op;     // "log"
   std::string layer;  // the module's path (Module::set_path), or empty
@@ -27,6 +28,7 @@ class NanWatch {
   NanWatch(const NanWatch&) = delete;
   NanWatch& operator=(const NanWatch&) = delete;
 
+  // The first so far, if there is one.
   const std::optional<NanFinding>& finding() const;
 
  private:

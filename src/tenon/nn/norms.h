@@ -5,7 +5,8 @@
 
 namespace tenon::nn {
 
-// Over the last dimensions, whose sizes are `shape`.
+// (x - mean) / sqrt(variance + eps) * weight + bias over the last dimensions, whose sizes are
+// `shape`. Ba, Kiros and Hinton 2016.
 class LayerNorm final : public Module {
  public:
   explicit LayerNorm(IntList shape, double eps = 1e-5, bool affine = true);
@@ -19,6 +20,8 @@ class LayerNorm final : public Module {
   const double eps_;
 };
 
+// x / sqrt(mean(x^2) + eps) * weight over the last dimensions, whose sizes are `shape`. Zhang and
+// Sennrich 2019.
 class RMSNorm final : public Module {
  public:
   explicit RMSNorm(IntList shape, double eps = 1e-6, bool affine = true);
@@ -31,7 +34,7 @@ class RMSNorm final : public Module {
   const double eps_;
 };
 
-// Over groups of channels (dimension 1).
+// LayerNorm's formula over groups of channels (dimension 1). Wu and He 2018.
 class GroupNorm final : public Module {
  public:
   GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5, bool affine = true);
@@ -45,8 +48,9 @@ class GroupNorm final : public Module {
   const double eps_;
 };
 
-// By channel (dimension 1) over the batch and all other dimensions. In training the running
-// statistics take a share of `momentum` of each batch's.
+// LayerNorm's formula by channel (dimension 1) over the batch and all other dimensions. In training
+// with the batch's statistics, of which the running ones take a share of `momentum`; else with the
+// running ones. Ioffe and Szegedy 2015.
 class BatchNorm final : public Module {
  public:
   explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1,

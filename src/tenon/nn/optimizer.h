@@ -34,8 +34,10 @@ class Optimizer {
   // Lets every gradient go.
   void zero_grad() const;
 
+  // Takes effect at the next step. Throws InvalidArgument for a negative or infinite rate.
   double learning_rate() const { return learning_rate_; }
   void set_learning_rate(double rate);
+  // As given at construction.
   const std::vector<NamedTensor>& parameters() const { return parameters_; }
 
   // The state by name, "momentum.0.weight", and how often each parameter was updated. To resume:
@@ -62,6 +64,7 @@ class Optimizer {
     double scale;          // of the gradient
     UpdatePart part;
   };
+  // The formula. Called on several threads, for elements that no other call has.
   virtual void update(const Update& update) const = 0;
   // Whether kState and then kParameter do the same, to the bit, as kBoth.
   virtual bool updates_in_parts() const { return false; }
@@ -103,6 +106,7 @@ class UpdatesInBackward {
   std::vector<std::function<void()>> removals_;
 };
 
+// Rates and decays are 0 or more.
 struct SgdOptions {
   double learning_rate = 1e-2;
   double momentum = 0;
@@ -112,7 +116,8 @@ struct SgdOptions {
 };
 
 // Stochastic gradient descent: v <- momentum v + (1 - dampening) g, the first time v <- g;
-// p <- p - rate v, or with Nesterov p - rate (g + momentum v), as PyTorch has it.
+// p <- p - rate v, or with Nesterov p - rate (g + momentum v), as PyTorch has it. g is the gradient
+// (scaled) + weight_decay p. Throws InvalidArgument for options out of range.
 class Sgd final : public Optimizer {
  public:
   Sgd(std::vector<NamedTensor> parameters, const SgdOptions& options);
@@ -123,6 +128,7 @@ class Sgd final : public Optimizer {
   const SgdOptions options_;
 };
 
+// Betas are in [0, 1), the rest is 0 or more.
 struct AdamOptions {
   double learning_rate = 1e-3;
   double beta1 = 0.9;
@@ -132,7 +138,12 @@ struct AdamOptions {
   bool decoupled = false;  // decays the parameter instead of the gradient: AdamW
 };
 
-// Kingma and Ba 2015; AdamW: Loshchilov and Hutter 2019.
+// m <- beta1 m + (1 - beta1) g, v <- beta2 v + (1 - beta2) g^2, and with t counting from 1
+//
+//     p <- p - rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+//
+// g is the gradient (scaled) + weight_decay p; decoupled, p <- (1 - rate weight_decay) p comes
+// first instead. Kingma and Ba 2015. Throws InvalidArgument for options out of range.
 class Adam : public Optimizer {
  public:
   Adam(std::vector<NamedTensor> parameters, const AdamOptions& options);
@@ -143,6 +154,7 @@ class Adam : public Optimizer {
   const AdamOptions options_;
 };
 
+// Adam with decoupled decay: Loshchilov and Hutter 2019.
 class AdamW final : public Adam {
  public:
   AdamW(std::vector<NamedTensor> parameters, AdamOptions options)

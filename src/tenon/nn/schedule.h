@@ -12,10 +12,10 @@ using Schedule = std::function<double(std::uint64_t step)>;
 
 // 1 all the time.
 Schedule constant_schedule();
-// Multiplied by `gamma` after every `every` steps. Throws InvalidArgument for every = 0.
+// gamma^floor(step / every). Throws InvalidArgument for every = 0.
 Schedule step_schedule(std::uint64_t every, double gamma);
-// Falls from 1 to `floor` along half a cosine over `steps`, and stays there (Loshchilov and Hutter
-// 2017).
+// floor + (1 - floor) (1 + cos(pi step / steps)) / 2 up to `steps`, then `floor` (Loshchilov and
+// Hutter 2017).
 Schedule cosine_schedule(std::uint64_t steps, double floor = 0);
 // Falls from 1 to `floor` along a line over `steps`, and stays there.
 Schedule linear_schedule(std::uint64_t steps, double floor = 0);

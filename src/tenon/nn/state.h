@@ -9,6 +9,7 @@
 
 namespace tenon::nn {
 
+// What a program keeps beside the tensors, by name.
 using Metadata = std::map<std::string, std::string>;
 
 // A safetensors file with the model's parameters and buffers as "model.<name>" and, where one is

@@ -20,7 +20,12 @@ inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, co
 
 // softmax(query key^T * scale + mask) value, for query [..., L, E], key [..., S, E], value [..., S,
 // V]. The scale is 1 / sqrt(E) unless given. A mask of bools says what is seen, one of numbers is
-// added; is_causal shows place i the keys up to i. A query that sees nothing gets NaN.
+// added; either broadcasts to [..., L, S]. is_causal shows place i the keys up to i, and then there
+// is no mask. A query that sees nothing gets NaN. The result is [..., L, V]; leading dimensions
+// broadcast. Vaswani et al. 2017.
+//
+// Throws InvalidArgument for shapes that do not fit, no floating point, and a mask beside
+// is_causal. Keeps the scores: O(L S) memory, O(L S (E + V)) work for each batch.
 inline Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key,
                                            const Tensor& value, const Tensor& mask = {},
                                            bool is_causal = false,

@@ -1,4 +1,11 @@
-// Element-wise operators of two tensors.
+// Element-wise operators of two tensors. Each has three forms: name(a, b), where one operand may be
+// a number; name_(self, b) in place; name_out(out, a, b) into `out`, which has the result's shape
+// and a dtype that can take it. The last two bump the output's version and return it.
+//
+// Operands broadcast and promote as in PyTorch: shapes are aligned at the last dimension, sizes of
+// 1 stretch. Throws InvalidArgument where shapes do not broadcast, the dtype has no such operation,
+// the devices differ, or `out` does not fit; OutOfMemory. Thread-safe unless a thread writes an
+// argument. O(elements of the result), which is the same on any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +15,7 @@
 
 namespace tenon::ops {
 
+// The operators.
 enum class Binary : std::uint8_t {
   kAdd,
   kSub,
@@ -59,6 +67,7 @@ const Tensor& binary_into_kernel(const Tensor& out, const Tensor& a, const Tenso
 
 }  // namespace detail
 
+// The name as errors have it, "floor_divide".
 const char* binary_name(Binary kind);
 
 // The dispatched operators: ops::op::add(a, b), ops::op::add_into(out, a, b).
@@ -81,32 +90,32 @@ const char* binary_name(Binary kind);
     return op::name##_into(out, a, b);                                                            \
   }
 
-TENON_BINARY(add, kAdd)
-TENON_BINARY(sub, kSub)
-TENON_BINARY(mul, kMul)
-TENON_BINARY(div, kDiv)
-TENON_BINARY(maximum, kMaximum)
-TENON_BINARY(minimum, kMinimum)
-TENON_BINARY(pow, kPow)
-TENON_BINARY(atan2, kAtan2)
-TENON_BINARY(fmod, kFmod)
-TENON_BINARY(remainder, kRemainder)
-TENON_BINARY(floor_divide, kFloorDivide)
-TENON_BINARY(bitwise_and, kBitwiseAnd)
-TENON_BINARY(bitwise_or, kBitwiseOr)
-TENON_BINARY(bitwise_xor, kBitwiseXor)
-TENON_BINARY(eq, kEq)
-TENON_BINARY(ne, kNe)
-TENON_BINARY(lt, kLt)
-TENON_BINARY(le, kLe)
-TENON_BINARY(gt, kGt)
-TENON_BINARY(ge, kGe)
-TENON_BINARY(logical_and, kLogicalAnd)
-TENON_BINARY(logical_or, kLogicalOr)
-TENON_BINARY(logical_xor, kLogicalXor)
+TENON_BINARY(add, kAdd)  // a + b
+TENON_BINARY(sub, kSub)  // a - b
+TENON_BINARY(mul, kMul)  // a b
+TENON_BINARY(div, kDiv)  // a / b; integers give the default floating-point dtype
+TENON_BINARY(maximum, kMaximum)  // the larger; NaN if either is
+TENON_BINARY(minimum, kMinimum)  // the smaller; NaN if either is
+TENON_BINARY(pow, kPow)  // a to the power of b
+TENON_BINARY(atan2, kAtan2)  // the angle of the point (b, a) in radians, in (-pi, pi]
+TENON_BINARY(fmod, kFmod)  // the rest of a / b, with the sign of a
+TENON_BINARY(remainder, kRemainder)  // the rest of a / b, with the sign of b
+TENON_BINARY(floor_divide, kFloorDivide)  // a / b rounded down
+TENON_BINARY(bitwise_and, kBitwiseAnd)  // a & b; integers and bool
+TENON_BINARY(bitwise_or, kBitwiseOr)  // a | b; integers and bool
+TENON_BINARY(bitwise_xor, kBitwiseXor)  // a ^ b; integers and bool
+TENON_BINARY(eq, kEq)  // bool: a == b
+TENON_BINARY(ne, kNe)  // bool: a != b
+TENON_BINARY(lt, kLt)  // bool: a < b
+TENON_BINARY(le, kLe)  // bool: a <= b
+TENON_BINARY(gt, kGt)  // bool: a > b
+TENON_BINARY(ge, kGe)  // bool: a >= b
+TENON_BINARY(logical_and, kLogicalAnd)  // bool: both are not 0
+TENON_BINARY(logical_or, kLogicalOr)  // bool: one is not 0
+TENON_BINARY(logical_xor, kLogicalXor)  // bool: exactly one is not 0
 #undef TENON_BINARY
 
-// a + alpha * b, a - alpha * b.
+// a + alpha b, a - alpha b: operands broadcast and promote. Throws as the operators above.
 Tensor add(const Tensor& a, const Tensor& b, const Scalar& alpha);
 Tensor sub(const Tensor& a, const Tensor& b, const Scalar& alpha);
 

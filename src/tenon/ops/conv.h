@@ -1,4 +1,7 @@
-// Convolutions.
+// Convolutions of one floating-point dtype; 16-bit floats are computed in f32. Throws
+// InvalidArgument, with the shapes, where channels, groups, dtypes or options do not fit;
+// OutOfMemory. Thread-safe unless a thread writes an argument. The result is the same on any number
+// of threads.
 #pragma once
 
 #include <array>
@@ -10,10 +13,14 @@ namespace tenon::ops {
 // Two numbers, for height and width; one stands for both.
 struct Pair {
   std::int64_t height, width;
+  // The same number for both.
   constexpr Pair(std::int64_t both) : height(both), width(both) {}
+  // Height, width.
   constexpr Pair(std::int64_t h, std::int64_t w) : height(h), width(w) {}
 };
 
+// How the kernel walks, in elements. Strides, dilations and groups are at least 1, paddings at
+// least 0.
 struct ConvOptions {
   Pair stride = 1;
   Pair padding = 0;
@@ -41,18 +48,29 @@ inline constinit ConvOperator conv_transpose2d("conv_transpose2d", &detail::conv
 inline constinit ConvOperator conv1d("conv1d", &detail::conv1d);
 }  // namespace op
 
-// [N, C, H, W] by weight [out, C / groups, kh, kw], plus a bias [out] or an undefined one. One
-// floating dtype; 16-bit floats are computed in f32.
+// Cross-correlation of [N, C, H, W] and a weight [out, C / groups, kh, kw], plus a bias [out] or an
+// undefined one: [N, out, H', W'] with
+//
+//     H' = floor((H + 2 padding - dilation (kh - 1) - 1) / stride) + 1
+//
+// and W' alike. Throws InvalidArgument where that is below 1. O(N out H' W' C / groups kh kw).
 inline Tensor conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias = {},
                      const ConvOptions& options = {}) {
   return op::conv2d(a, weight, bias, options);
 }
-// [N, C, L] by weight [out, C / groups, k]; the widths of the options count.
+// [N, C, L] by weight [out, C / groups, k]: [N, out, L'], with L' as W' of conv2d; the widths of
+// the options count.
 inline Tensor conv1d(const Tensor& a, const Tensor& weight, const Tensor& bias = {},
                      const ConvOptions& options = {}) {
   return op::conv1d(a, weight, bias, options);
 }
-// The transposed operation: weight [C, out / groups, kh, kw].
+// The gradient of conv2d with respect to its input: [N, C, H, W] and a weight [C, out / groups, kh,
+// kw] give [N, out, H', W'] with
+//
+//     H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1
+//
+// and W' alike. Throws InvalidArgument where that is below 1, or an output_padding is not smaller
+// than the larger of stride and dilation.
 inline Tensor conv_transpose2d(const Tensor& a, const Tensor& weight, const Tensor& bias = {},
                                const ConvOptions& options = {}) {
   return op::conv_transpose2d(a, weight, bias, options);

@@ -66,6 +66,7 @@ class KeyGuard {
   const detail::ThreadKeys previous_;
 };
 
+// See the specialisation.
 template <typename Signature>
 class Operator;
 
@@ -75,14 +76,18 @@ class Operator;
 template <typename Result, typename... Arguments>
 class Operator<Result(Arguments...)> {
  public:
+  // Has the operator's own signature.
   using Kernel = Result (*)(Arguments...);
 
+  // The name must outlive the operator.
   constexpr Operator(const char* name, Kernel common) : name_(name), common_(common) {}
   Operator(const Operator&) = delete;
   Operator& operator=(const Operator&) = delete;
 
+  // As errors have it.
   const char* name() const { return name_; }
 
+  // Runs the kernel of the highest key, as Note [Dispatch] says. Throws what the kernel throws.
   Result operator()(Arguments... arguments) const {
     const DispatchKeySet keys = (DispatchKeySet() | ... | detail::keys_of(arguments));
     return find(keys)(static_cast<Arguments>(arguments)...);
@@ -97,6 +102,7 @@ class Operator<Result(Arguments...)> {
     else
       present_.fetch_and(~bit, std::memory_order_release);
   }
+  // The kernel of a key, or null. Thread-safe, as is set_kernel.
   Kernel kernel(DispatchKey key) const {
     return kernels_[static_cast<std::size_t>(key)].load(std::memory_order_acquire);
   }
@@ -132,6 +138,7 @@ inline Device common_device(const char* what, std::span<const Tensor* const> ten
                    (tensor->layout() == Layout::kStrided && tensor->device() == Device{});
   return all_on_host ? Device{} : detail::device_of_all(what, tensors);
 }
+// The same, for a list in braces.
 inline Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
   return common_device(what, std::span<const Tensor* const>(tensors.begin(), tensors.size()));
 }

@@ -14,8 +14,10 @@ namespace tenon::ops {
 using BlockFunction = void (*)(void* out, const void* const* in, std::int64_t count,
                                const double* numbers);
 
+// The most inputs that a plan has.
 inline constexpr std::size_t kMaxInputs = 4;
 
+// What an element-wise operator computes, and in which dtypes.
 struct ElementwisePlan {
   BlockFunction function = nullptr;
   std::size_t input_count = 0;

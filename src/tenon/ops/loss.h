@@ -1,11 +1,15 @@
-// Losses.
+// Losses. With Reduction::kNone the result has a loss for each target or element; kMean and kSum
+// give a 0-d tensor. The dtype is the input's. Thread-safe unless a thread writes an argument.
+// O(elements). Throws InvalidArgument for shapes, dtypes and numbers that do not fit; OutOfMemory.
 #pragma once
 
 #include "tenon/ops/dispatch.h"
 
 namespace tenon::ops {
 
+// What becomes of the single losses.
 enum class Reduction : std::uint8_t { kNone, kMean, kSum };
+// The class that counts for nothing.
 inline constexpr std::int64_t kIgnoreIndex = -100;
 
 namespace detail {
@@ -33,30 +37,37 @@ inline constinit PairLossOperator binary_cross_entropy_with_logits(
     "binary_cross_entropy_with_logits", &detail::bce_with_logits);
 }  // namespace op
 
-// Classes stand in dimension 1 (0 of a 1-d input): [N, C, ...] with int64 targets [N, ...]. Targets
-// equal to ignore_index count for nothing, also in the mean, which is over the others.
+// -x[target]: classes stand in dimension 1 (0 of a 1-d input), [N, C, ...] with integer targets
+// [N, ...] in [0, C). Targets equal to ignore_index count for nothing, also in the mean, which is
+// over the others (NaN if there are none). Throws InvalidArgument for another target.
 inline Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target,
                        Reduction reduction = Reduction::kMean,
                        std::int64_t ignore_index = kIgnoreIndex) {
   return op::nll_loss(log_probabilities, target, reduction, ignore_index);
 }
-// nll_loss of log_softmax; smoothing gives a share of each target to all classes alike.
+// log(sum_c exp(x[c])) - x[target]: nll_loss of log_softmax. With label_smoothing s (0 to 1) it is
+// (1 - s) times that plus s times its mean over all classes. Throws as nll_loss, and for another s.
 inline Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                             Reduction reduction = Reduction::kMean,
                             std::int64_t ignore_index = kIgnoreIndex, double label_smoothing = 0) {
   return op::cross_entropy(logits, target, reduction, ignore_index, label_smoothing);
 }
-// Operands broadcast and promote.
+// (a - b)^2. Operands broadcast and promote.
 inline Tensor mse_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reduction::kMean) {
   return op::mse_loss(a, b, reduction);
 }
+// |a - b|. Operands broadcast and promote.
 inline Tensor l1_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reduction::kMean) {
   return op::l1_loss(a, b, reduction);
 }
+// (a - b)^2 / 2 where |a - b| <= delta, else delta (|a - b| - delta / 2). Operands broadcast and
+// promote. Throws InvalidArgument unless delta > 0. Huber 1964.
 inline Tensor huber_loss(const Tensor& a, const Tensor& b, Reduction reduction = Reduction::kMean,
                          double delta = 1) {
   return op::huber_loss(a, b, reduction, delta);
 }
+// -y log(sigmoid(x)) - (1 - y) log(1 - sigmoid(x)) for logits x and targets y in [0, 1], computed
+// as max(x, 0) - x y + log(1 + exp(-|x|)), which does not overflow. Operands broadcast and promote.
 inline Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                                Reduction reduction = Reduction::kMean) {
   return op::binary_cross_entropy_with_logits(logits, target, reduction);

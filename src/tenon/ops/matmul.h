@@ -1,4 +1,7 @@
-// Matrix products.
+// Matrix products. Both operands have one dtype, any but bool; 16-bit floats are multiplied in f32.
+// Throws InvalidArgument, with both shapes and dtypes, where they do not fit; OutOfMemory.
+// Thread-safe unless a thread writes an argument. O(m n k) for each product of a batch; the result
+// is the same on any number of threads.
 #pragma once
 
 #include "tenon/ops/dispatch.h"
@@ -23,22 +26,24 @@ inline constinit ProductSumOperator addmm("addmm", &detail::addmm);
 inline constinit ProductSumOperator linear("linear", &detail::linear);
 }  // namespace op
 
-// As PyTorch and NumPy: vectors lose the dimension they lent, leading dimensions are a batch and
-// broadcast. Both of one dtype, any but bool; 16-bit floats are multiplied in f32. Transposed and
-// otherwise strided matrices are used where they are, if one of their last two strides is 1.
+// [..., m, k] by [..., k, n]: [..., m, n], as in PyTorch and NumPy. Leading dimensions are a batch
+// and broadcast; a vector is a row on the left and a column on the right, and the result has no
+// dimension for it. A matrix is used where it is, transposed or not, if one of its last two strides
+// is 1; others are copied.
 // The first may be a sparse matrix (tensor/sparse.h), the second then a vector or a matrix.
 inline Tensor matmul(const Tensor& a, const Tensor& b) { return op::matmul(a, b); }
-// [n, p, k] by [n, k, q].
+// [n, p, k] by [n, k, q]: [n, p, q]. Both have three dimensions and the same batch.
 inline Tensor bmm(const Tensor& a, const Tensor& b) { return op::bmm(a, b); }
-// bias + a b, where bias broadcasts to [m, n].
+// bias + a b, of [m, k] by [k, n]: [m, n], to which the bias broadcasts.
 inline Tensor addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
   return op::addmm(bias, a, b);
 }
-// a [..., in] by weight [out, in], transposed, plus bias [out] or an undefined one.
+// a weight^T + bias, of a [..., in] and weight [out, in]: [..., out]. The bias is [out] or
+// undefined.
 inline Tensor linear(const Tensor& a, const Tensor& weight, const Tensor& bias = {}) {
   return op::linear(a, weight, bias);
 }
-// [m] by [n]: [m, n].
+// a[i] b[j], of [m] and [n]: [m, n]. Dtypes promote. O(m n).
 inline Tensor outer(const Tensor& a, const Tensor& b) { return op::outer(a, b); }
 
 }  // namespace tenon::ops

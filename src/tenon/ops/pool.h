@@ -1,4 +1,6 @@
-// Pooling over height and width.
+// Pooling over height and width of [N, C, H, W] or [C, H, W], floating point; 16-bit floats are
+// computed in f32. Throws InvalidArgument for other shapes and dtypes and for options that make no
+// sense; OutOfMemory. Thread-safe unless a thread writes the argument.
 #pragma once
 
 #include <optional>
@@ -7,6 +9,7 @@
 
 namespace tenon::ops {
 
+// A window, in elements. Sizes are at least 1 and the padding at most half the kernel.
 struct PoolOptions {
   Pair kernel = 1;
   Pair stride = 0;  // 0: the kernel's size
@@ -29,11 +32,17 @@ inline constinit Operator<Tensor(const Tensor&, const Pair&)> adaptive_avg_pool2
     "adaptive_avg_pool2d", &detail::adaptive_avg_pool2d);
 }  // namespace op
 
-// [N, C, H, W] or [C, H, W], floating point. Padding is minus infinity for the maximum (and so at
-// most half a kernel), zero for the average. NaN passes on.
+// The largest element under each window; padding is minus infinity, NaN passes on. The result has
+//
+//     H' = floor((H + 2 padding - kernel) / stride) + 1
+//
+// and W' alike; InvalidArgument where that is below 1. O(elements of the result, times the kernel).
 inline Tensor max_pool2d(const Tensor& a, const PoolOptions& o) { return op::max_pool2d(a, o); }
+// The average under each window, in max_pool2d's shape. Padding counts as zeros or, without
+// count_padding, not at all.
 inline Tensor avg_pool2d(const Tensor& a, const PoolOptions& o) { return op::avg_pool2d(a, o); }
-// To a size: place i of n averages elements floor(i H / n) to ceil((i + 1) H / n) - 1.
+// To a size: place i of n averages elements floor(i H / n) to ceil((i + 1) H / n) - 1 of each
+// dimension. The result has the given height and width.
 inline Tensor adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   return op::adaptive_avg_pool2d(a, size);
 }

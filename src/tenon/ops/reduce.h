@@ -1,4 +1,10 @@
-// Reductions over dimensions.
+// Reductions over dimensions. `dims` may be negative (from the end); an empty list means all. The
+// result has the other dimensions, or with `keepdim` also the reduced ones as 1.
+//
+// Throws InvalidArgument for a dimension that is out of range or comes twice and for a dtype that
+// the reduction is not defined for; OutOfMemory. Thread-safe unless a thread writes the argument.
+// O(elements); 16-bit floats and f32 are gathered in f64; the result is the same on any number of
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +24,7 @@ enum class Gather : std::uint8_t {
   kSumOfExponentials,  // of differences from a shift
 };
 
+// The kinds of entries in the tables of ops::op.
 using ReduceOperator = Operator<Tensor(const Tensor&, IntList dims, bool keepdim)>;
 using VarianceOperator =
     Operator<Tensor(const Tensor&, IntList dims, std::int64_t correction, bool keepdim)>;
@@ -65,15 +72,15 @@ DimVector reduced_sizes(const Tensor& a, std::uint64_t reduced_dims, bool keepdi
   inline Tensor name(const Tensor& a, std::int64_t dim, bool keepdim = false) {  \
     return op::name(a, IntList{dim}, keepdim);                                   \
   }
-TENON_REDUCE(sum, sum)
-TENON_REDUCE(mean, mean)
-TENON_REDUCE(prod, prod)
-TENON_REDUCE(amax, amax)
-TENON_REDUCE(amin, amin)
-TENON_REDUCE(any, any)
-TENON_REDUCE(all, all)
-TENON_REDUCE(logsumexp, logsumexp)
-TENON_REDUCE(norm, norm)  // Euclidean
+TENON_REDUCE(sum, sum)    // the sum; int64 of integers and bools
+TENON_REDUCE(mean, mean)  // sum / count; floating point or complex; NaN of no elements
+TENON_REDUCE(prod, prod)  // the product; int64 of integers and bools
+TENON_REDUCE(amax, amax)  // the largest; NaN if any is; throws for no elements and for complex
+TENON_REDUCE(amin, amin)  // the smallest; NaN if any is; throws for no elements and for complex
+TENON_REDUCE(any, any)    // bool: one is not 0
+TENON_REDUCE(all, all)    // bool: none is 0
+TENON_REDUCE(logsumexp, logsumexp)  // log(sum(exp(x))) without overflow; floating point
+TENON_REDUCE(norm, norm)  // sqrt(sum(x x)), the Euclidean norm; floating point
 #undef TENON_REDUCE
 
 namespace op {
@@ -83,20 +90,24 @@ inline constinit ArgOperator argmax("argmax", &detail::argmax);
 inline constinit ArgOperator argmin("argmin", &detail::argmin);
 }  // namespace op
 
-// Squared deviations divided by count - correction.
+// sum((x - mean)^2) / max(count - correction, 0): infinite or NaN without more elements than the
+// correction. Floating point.
 inline Tensor var(const Tensor& a, IntList dims = {}, std::int64_t correction = 1,
                   bool keepdim = false) {
   return op::var(a, dims, correction, keepdim);
 }
+// sqrt(var).
 inline Tensor std(const Tensor& a, IntList dims = {}, std::int64_t correction = 1,
                   bool keepdim = false) {
   return op::std(a, dims, correction, keepdim);
 }
-// The index of the first extreme along a dimension, or in the flattened tensor; NaN is extreme.
+// The int64 index of the first extreme along a dimension, or in the flattened tensor; NaN is
+// extreme. Throws InvalidArgument for no elements and for complex numbers.
 inline Tensor argmax(const Tensor& a, std::optional<std::int64_t> dim = std::nullopt,
                      bool keepdim = false) {
   return op::argmax(a, dim, keepdim);
 }
+// As argmax, of the smallest.
 inline Tensor argmin(const Tensor& a, std::optional<std::int64_t> dim = std::nullopt,
                      bool keepdim = false) {
   return op::argmin(a, dim, keepdim);

@@ -1,4 +1,6 @@
-// Running sums, and order along a dimension.
+// Running sums, and order along a dimension (negative: from the end). Shapes are the input's.
+// Throws InvalidArgument for a dimension out of range, and for sorting complex numbers;
+// OutOfMemory. Thread-safe unless a thread writes the argument.
 #pragma once
 
 #include <utility>
@@ -7,7 +9,8 @@
 
 namespace tenon::ops {
 
-using SortResult = std::pair<Tensor, Tensor>;  // values, int64 indices
+// Values, and their int64 indices along the dimension.
+using SortResult = std::pair<Tensor, Tensor>;
 
 namespace detail {
 Tensor cumsum(const Tensor& a, std::int64_t dim);
@@ -25,18 +28,21 @@ inline constinit Operator<SortResult(const Tensor&, std::int64_t, std::int64_t, 
     "topk", &detail::topk);
 }  // namespace op
 
-// Sums (products) of all elements up to each one. Integers and bools give int64; floats are added
-// up in f64.
+// Sums (products) of all elements up to each one, itself included. Integers and bools give int64,
+// which wraps around; floats are gathered in f64. O(elements).
 inline Tensor cumsum(const Tensor& a, std::int64_t dim) { return op::cumsum(a, dim); }
 inline Tensor cumprod(const Tensor& a, std::int64_t dim) { return op::cumprod(a, dim); }
-// Stable: equal elements keep their order. NaN counts as largest. O(n log n) for each row.
+// In increasing or decreasing order. Stable: equal elements keep their order. NaN counts as
+// largest. O(n log n) for each row.
 inline SortResult sort(const Tensor& a, std::int64_t dim = -1, bool descending = false) {
   return op::sort(a, dim, descending);
 }
+// The indices of sort.
 inline Tensor argsort(const Tensor& a, std::int64_t dim = -1, bool descending = false) {
   return op::sort(a, dim, descending).second;
 }
-// The k largest (or smallest), best first. Among equals the first comes first.
+// The k largest (or smallest) along the dimension, best first; among equals the first comes first.
+// That dimension has size k. Throws InvalidArgument unless k is 0 to the size.
 inline SortResult topk(const Tensor& a, std::int64_t k, std::int64_t dim = -1,
                        bool largest = true) {
   return op::topk(a, k, dim, largest);

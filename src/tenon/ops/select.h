@@ -1,4 +1,7 @@
-// Operators that choose: by a condition, or by index tensors.
+// Operators that choose: by a condition, or by index tensors, which are of any integer dtype. A
+// dimension may be negative (from the end). Throws InvalidArgument for shapes and dtypes that do
+// not fit, and for an index outside of [0, size), with the index and the size; OutOfMemory.
+// Thread-safe unless a thread writes an argument. O(elements).
 #pragma once
 
 #include "tenon/ops/dispatch.h"
@@ -32,39 +35,45 @@ inline constinit Operator<Tensor(const Tensor&, const Tensor&)> embedding("embed
 inline constinit Operator<Tensor(const Tensor&, std::int64_t)> one_hot("one_hot", &detail::one_hot);
 }  // namespace op
 
-// a where the condition (bool) holds, else b; all three broadcast, a and b promote.
+// a where the condition (bool) holds, else b; all three broadcast, a and b promote. Throws
+// InvalidArgument for a condition of another dtype.
 inline Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   return op::where(condition, a, b);
 }
-// `value` where the mask holds; the result keeps a's dtype.
+// `value` where the mask (bool) holds, else a. The result keeps a's dtype; throws InvalidArgument
+// for a value of a higher kind.
 inline Tensor masked_fill(const Tensor& a, const Tensor& mask, const Scalar& value) {
   return op::masked_fill(a, mask, value);
 }
-// The slices of a dimension that a 1-d index names. Indices are integers in [0, size); others throw
-// InvalidArgument with the index and the size, as in all of these.
+// The slices of a dimension that a 1-d index names, in its order: that dimension has the index's
+// size.
 inline Tensor index_select(const Tensor& a, std::int64_t dim, const Tensor& index) {
   return op::index_select(a, dim, index);
 }
-// out[i][j] = a[i][index[i][j]] for dim 1: an element for each of the index's.
+// out[i][j] = a[i][index[i][j]] for dim 1, in the index's shape, which has a's number of dimensions
+// and is no larger than `a` except along `dim`.
 inline Tensor gather(const Tensor& a, std::int64_t dim, const Tensor& index) {
   return op::gather(a, dim, index);
 }
-// A copy of `a` to which source[i][j] is added at [i][index[i][j]] (for dim 1). Additions to one
-// element happen in the source's order, on any number of threads.
+// A copy of `a` to which source[i][j] is added at [i][index[i][j]] (for dim 1). The source has a's
+// dtype and is at least as large as the index. Additions to one element happen in the source's
+// order, on any number of threads.
 inline Tensor scatter_add(const Tensor& a, std::int64_t dim, const Tensor& index,
                           const Tensor& source) {
   return op::scatter_add(a, dim, index, source);
 }
-// A copy of `a` to whose slices the source's slices are added.
+// A copy of `a` to whose slices, named by a 1-d index, the source's slices are added, in its order.
+// The source has a's dtype and shape, with the index's size along `dim`.
 inline Tensor index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
                         const Tensor& source) {
   return op::index_add(a, dim, index, source);
 }
-// Rows of `weight` [rows, width] in the index's shape: [..., width].
+// Rows of `weight` [rows, width] in the index's shape [...]: [..., width].
 inline Tensor embedding(const Tensor& index, const Tensor& weight) {
   return op::embedding(index, weight);
 }
-// 1 at each index of a new last dimension of `classes`, or of the largest index + 1 if negative.
+// int64: 1 at each index of a new last dimension of `classes`, or of the largest index + 1 if
+// negative; 0 elsewhere. Throws InvalidArgument if negative for no elements.
 inline Tensor one_hot(const Tensor& index, std::int64_t classes = -1) {
   return op::one_hot(index, classes);
 }

@@ -1,4 +1,11 @@
-// Element-wise operators of one tensor.
+// Element-wise operators of one tensor of any shape. Each has three forms: name(a) gives a new
+// tensor of a's shape; name_(self) writes in place; name_out(out, a) writes into `out`, which has
+// a's shape and a dtype that can take the result, and returns it. The last two bump the version.
+//
+// Functions of the group "floating point" turn integers and bools into the default floating-point
+// dtype and compute 16-bit floats in f32. Throws InvalidArgument, with the operator's name, for a
+// dtype that has no such operation and for an `out` that does not fit; OutOfMemory. Thread-safe
+// unless a thread writes an argument. O(elements); the result is the same on any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +15,7 @@
 
 namespace tenon::ops {
 
+// The operators, by group.
 enum class Unary : std::uint8_t {
   // of every dtype that has them
   kNeg,
@@ -62,6 +70,7 @@ enum class Unary : std::uint8_t {
   kIsInf,
   kIsFinite,
 };
+// The name as errors have it, "log1p".
 const char* unary_name(Unary kind);
 
 // Numbers that some need: clamp (low, high), leaky_relu (slope), elu (alpha), softplus (beta,
@@ -71,6 +80,7 @@ struct UnaryNumbers {
   double second = 0;
 };
 
+// The kinds of entries in the tables of ops::op.
 using UnaryOperator = Operator<Tensor(const Tensor&)>;
 using UnaryIntoOperator = Operator<const Tensor&(const Tensor&, const Tensor&)>;
 using UnaryNumbersOperator = Operator<Tensor(const Tensor&, const UnaryNumbers&)>;
@@ -95,7 +105,6 @@ Tensor unary_numbers_kernel(const Tensor& a, const UnaryNumbers& numbers) {
 
 }  // namespace detail
 
-// round() rounds halves to even. sign of a complex number is z / |z|.
 #define TENON_UNARY(name, kind)                                                            \
   namespace op {                                                                           \
   inline constinit UnaryOperator name(#name, &detail::unary_kernel<Unary::kind>);          \
@@ -112,49 +121,49 @@ Tensor unary_numbers_kernel(const Tensor& a, const UnaryNumbers& numbers) {
   inline constinit UnaryNumbersOperator name(#name, &detail::unary_numbers_kernel<Unary::kind>); \
   }
 
-TENON_UNARY(neg, kNeg)
-TENON_UNARY(abs, kAbs)
-TENON_UNARY(sign, kSign)
-TENON_UNARY(square, kSquare)
-TENON_UNARY(relu, kRelu)
-TENON_UNARY(logical_not, kLogicalNot)
-TENON_UNARY(bitwise_not, kBitwiseNot)
-TENON_UNARY(floor, kFloor)
-TENON_UNARY(ceil, kCeil)
-TENON_UNARY(round, kRound)
-TENON_UNARY(trunc, kTrunc)
-TENON_UNARY(exp, kExp)
-TENON_UNARY(exp2, kExp2)
-TENON_UNARY(expm1, kExpm1)
-TENON_UNARY(log, kLog)
-TENON_UNARY(log2, kLog2)
-TENON_UNARY(log10, kLog10)
-TENON_UNARY(log1p, kLog1p)
-TENON_UNARY(sqrt, kSqrt)
-TENON_UNARY(rsqrt, kRsqrt)
-TENON_UNARY(reciprocal, kReciprocal)
-TENON_UNARY(sin, kSin)
-TENON_UNARY(cos, kCos)
-TENON_UNARY(tan, kTan)
-TENON_UNARY(asin, kAsin)
-TENON_UNARY(acos, kAcos)
-TENON_UNARY(atan, kAtan)
-TENON_UNARY(sinh, kSinh)
-TENON_UNARY(cosh, kCosh)
-TENON_UNARY(tanh, kTanh)
-TENON_UNARY(erf, kErf)
-TENON_UNARY(erfc, kErfc)
-TENON_UNARY(sigmoid, kSigmoid)
-TENON_UNARY(log_sigmoid, kLogSigmoid)
-TENON_UNARY(silu, kSilu)
-TENON_UNARY(mish, kMish)
-TENON_UNARY(hardsigmoid, kHardsigmoid)
-TENON_UNARY(hardswish, kHardswish)
-TENON_UNARY(isnan, kIsNan)
-TENON_UNARY(isinf, kIsInf)
-TENON_UNARY(isfinite, kIsFinite)
-TENON_UNARY(gelu_none, kGelu)
-TENON_UNARY(gelu_tanh, kGeluTanh)
+TENON_UNARY(neg, kNeg)  // -x; not for bool
+TENON_UNARY(abs, kAbs)  // |x|; of a complex number its modulus, in the real dtype
+TENON_UNARY(sign, kSign)  // -1, 0 or 1; of a complex number z / |z|
+TENON_UNARY(square, kSquare)  // x x
+TENON_UNARY(relu, kRelu)  // max(x, 0)
+TENON_UNARY(logical_not, kLogicalNot)  // bool: x == 0
+TENON_UNARY(bitwise_not, kBitwiseNot)  // ~x; integers and bool
+TENON_UNARY(floor, kFloor)  // the largest integer <= x
+TENON_UNARY(ceil, kCeil)  // the smallest integer >= x
+TENON_UNARY(round, kRound)  // the nearest integer, halves to even
+TENON_UNARY(trunc, kTrunc)  // the integer part, towards 0
+TENON_UNARY(exp, kExp)  // e^x
+TENON_UNARY(exp2, kExp2)  // 2^x
+TENON_UNARY(expm1, kExpm1)  // e^x - 1, exact near 0
+TENON_UNARY(log, kLog)  // natural logarithm; NaN below 0
+TENON_UNARY(log2, kLog2)  // logarithm to base 2
+TENON_UNARY(log10, kLog10)  // logarithm to base 10
+TENON_UNARY(log1p, kLog1p)  // log(1 + x), exact near 0
+TENON_UNARY(sqrt, kSqrt)  // square root; NaN below 0
+TENON_UNARY(rsqrt, kRsqrt)  // 1 / sqrt(x)
+TENON_UNARY(reciprocal, kReciprocal)  // 1 / x
+TENON_UNARY(sin, kSin)  // sine of radians
+TENON_UNARY(cos, kCos)  // cosine of radians
+TENON_UNARY(tan, kTan)  // tangent of radians
+TENON_UNARY(asin, kAsin)  // arc sine in [-pi/2, pi/2]
+TENON_UNARY(acos, kAcos)  // arc cosine in [0, pi]
+TENON_UNARY(atan, kAtan)  // arc tangent in [-pi/2, pi/2]
+TENON_UNARY(sinh, kSinh)  // (e^x - e^-x) / 2
+TENON_UNARY(cosh, kCosh)  // (e^x + e^-x) / 2
+TENON_UNARY(tanh, kTanh)  // sinh(x) / cosh(x)
+TENON_UNARY(erf, kErf)  // 2 / sqrt(pi) times the integral of exp(-t t) from 0 to x
+TENON_UNARY(erfc, kErfc)  // 1 - erf(x), exact for large x
+TENON_UNARY(sigmoid, kSigmoid)  // 1 / (1 + exp(-x))
+TENON_UNARY(log_sigmoid, kLogSigmoid)  // log(sigmoid(x))
+TENON_UNARY(silu, kSilu)  // x sigmoid(x)
+TENON_UNARY(mish, kMish)  // x tanh(log(1 + exp(x)))
+TENON_UNARY(hardsigmoid, kHardsigmoid)  // min(max(x / 6 + 1 / 2, 0), 1)
+TENON_UNARY(hardswish, kHardswish)  // x hardsigmoid(x)
+TENON_UNARY(isnan, kIsNan)  // bool: x is no number
+TENON_UNARY(isinf, kIsInf)  // bool: x is +inf or -inf
+TENON_UNARY(isfinite, kIsFinite)  // bool: x is neither infinite nor NaN
+TENON_UNARY(gelu_none, kGelu)  // x Phi(x), Phi the normal distribution function, by erf
+TENON_UNARY(gelu_tanh, kGeluTanh)  // x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
 TENON_UNARY_NUMBERS(leaky_relu, kLeakyRelu)
 TENON_UNARY_NUMBERS(elu, kElu)
 TENON_UNARY_NUMBERS(softplus, kSoftplus)
@@ -163,23 +172,27 @@ TENON_UNARY_NUMBERS(clamp, kClamp)
 #undef TENON_UNARY
 #undef TENON_UNARY_NUMBERS
 
-// x Phi(x), by erf or by the approximation with tanh (Hendrycks and Gimpel 2016).
+// x Phi(x), by erf or by the approximation with tanh (Hendrycks and Gimpel 2016). Floating point.
 inline Tensor gelu(const Tensor& a, bool approximate_tanh = false) {
   return approximate_tanh ? gelu_tanh(a) : gelu_none(a);
 }
+// x where x >= 0, else slope x.
 inline Tensor leaky_relu(const Tensor& a, double slope = 0.01) {
   return op::leaky_relu(a, {slope, 0});
 }
+// x where x > 0, else alpha (exp(x) - 1). Clevert, Unterthiner and Hochreiter 2016.
 inline Tensor elu(const Tensor& a, double alpha = 1) { return op::elu(a, {alpha, 0}); }
 // log(1 + exp(beta x)) / beta, and x itself where beta x is above the threshold.
 inline Tensor softplus(const Tensor& a, double beta = 1, double threshold = 20) {
   return op::softplus(a, {beta, threshold});
 }
+// min(max(x, low), high).
 inline Tensor hardtanh(const Tensor& a, double low = -1, double high = 1) {
   return op::hardtanh(a, {low, high});
 }
-// Either bound may be absent. A bound of higher kind than the tensor's raises its dtype (an integer
-// tensor with bounds of 0.5 becomes floating point).
+// min(max(x, low), high). Either bound may be absent; throws InvalidArgument without both. A bound
+// of higher kind than the tensor's raises its dtype: an integer tensor with bounds of 0.5 becomes
+// floating point.
 Tensor clamp(const Tensor& a, std::optional<Scalar> low, std::optional<Scalar> high = std::nullopt);
 
 }  // namespace tenon::ops

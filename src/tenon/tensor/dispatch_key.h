@@ -27,6 +27,7 @@ enum class DispatchKey : std::uint8_t {
 };
 inline constexpr int kDispatchKeyCount = static_cast<int>(DispatchKey::kTracer) + 1;
 
+// In a word: "cpu".
 std::string_view dispatch_key_name(DispatchKey key);
 
 // A set of keys in one word.
@@ -35,6 +36,7 @@ class DispatchKeySet {
   constexpr DispatchKeySet() = default;
   constexpr DispatchKeySet(DispatchKey key) : bits_(bit(key)) {}
 
+  // The usual questions and operations on sets, in one word of bits.
   constexpr bool has(DispatchKey key) const { return (bits_ & bit(key)) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
   constexpr DispatchKeySet add(DispatchKey key) const { return from_bits(bits_ | bit(key)); }
@@ -43,10 +45,12 @@ class DispatchKeySet {
   constexpr DispatchKey highest() const {
     return static_cast<DispatchKey>(31 - std::countl_zero(bits_));
   }
+  // In either; in both; in this one alone.
   constexpr DispatchKeySet operator|(DispatchKeySet o) const { return from_bits(bits_ | o.bits_); }
   constexpr DispatchKeySet operator&(DispatchKeySet o) const { return from_bits(bits_ & o.bits_); }
   constexpr DispatchKeySet operator-(DispatchKeySet o) const { return from_bits(bits_ & ~o.bits_); }
   constexpr bool operator==(const DispatchKeySet&) const = default;
+  // Bit i: key i.
   constexpr std::uint32_t bits() const { return bits_; }
 
  private:

@@ -13,6 +13,7 @@
 
 namespace tenon {
 
+// The element types.
 enum class DType : std::uint8_t {
   kBool,
   kU8,
@@ -29,9 +30,11 @@ enum class DType : std::uint8_t {
 };
 inline constexpr int kDTypeCount = 12;
 
+// Two f32; two f64.
 using Complex64 = std::complex<float>;
 using Complex128 = std::complex<double>;
 
+// Bytes of an element.
 constexpr std::size_t item_size(DType dtype) {
   constexpr std::uint8_t kBytes[kDTypeCount] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8, 8, 16};
   return kBytes[static_cast<std::size_t>(dtype)];
@@ -40,6 +43,7 @@ constexpr std::size_t item_size(DType dtype) {
 // log2 of the item size.
 constexpr int item_shift(DType dtype) { return std::countr_zero(item_size(dtype)); }
 
+// Two real numbers.
 constexpr bool is_complex(DType dtype) { return dtype >= DType::kC64; }
 // Real floating point.
 constexpr bool is_floating(DType dtype) { return dtype >= DType::kF16 && dtype <= DType::kF64; }
@@ -85,14 +89,15 @@ template <typename T>
 concept Element = kDTypeOf<T>
 >= 0;
 
+// The dtype of a C++ type.
 template <Element T>
 constexpr DType dtype_of() {
   return static_cast<DType>(kDTypeOf<T>);
 }
 
-// Calls visit.operator()<T>() with the C++ type of `dtype`: visit_dtype(t.dtype(), [&]<typename
-// T>()
-// {...}).
+// Calls visit's call operator with the C++ type of `dtype`:
+//
+//     visit_dtype(t.dtype(), [&]<typename T>() { ... });
 template <typename Visit>
 decltype(auto) visit_dtype(DType dtype, Visit&& visit) {
   switch (dtype) {

@@ -28,6 +28,8 @@ Tensor empty_like(const Tensor& like, DType dtype);
 // A meta tensor whose sizes are expressions; shapes are computed with their hints.
 Tensor empty_symbolic(std::span<const SymInt> sizes, DType dtype = DType::kF32);
 
+// Filled with a value, with 0 or 1; _like: shape, dtype, device and order of another. The value is
+// converted as convert_element does.
 Tensor full(IntList sizes, const Scalar& value, DType dtype = DType::kF32, Device device = {});
 Tensor zeros(IntList sizes, DType dtype = DType::kF32, Device device = {});
 Tensor ones(IntList sizes, DType dtype = DType::kF32, Device device = {});
@@ -56,6 +58,7 @@ template <Element T>
 Tensor tensor(std::initializer_list<T> values, IntList sizes) {
   return tensor<T>(std::span<const T>(values.begin(), values.size()), sizes);
 }
+// One-dimensional.
 template <Element T>
 Tensor tensor(std::initializer_list<T> values) {
   return tensor<T>(values, {static_cast<std::int64_t>(values.size())});

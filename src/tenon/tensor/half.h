@@ -51,7 +51,9 @@ struct Half {
 
   constexpr Half() = default;
   constexpr Half(float value) : bits(detail::half_bits_from_float(value)) {}
+  // Exact.
   constexpr operator float() const { return detail::float_from_half_bits(bits); }
+  // The number that has these bits.
   static constexpr Half from_bits(std::uint16_t bits) {
     Half half;
     half.bits = bits;
@@ -65,9 +67,11 @@ struct BFloat16 {
 
   constexpr BFloat16() = default;
   constexpr BFloat16(float value) : bits(detail::bfloat_bits_from_float(value)) {}
+  // Exact.
   constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
+  // The number that has these bits.
   static constexpr BFloat16 from_bits(std::uint16_t bits) {
     BFloat16 value;
     value.bits = bits;

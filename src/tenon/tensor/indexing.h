@@ -36,6 +36,7 @@ struct NewAxis {};   // a new dimension of size 1
 // all are neighbours, and come first otherwise, as in NumPy and PyTorch.
 class TensorIndex {
  public:
+  // What an index is.
   enum class Kind : std::uint8_t { kNumber, kSlice, kEllipsis, kNewAxis, kTensor };
 
   template <std::integral T>
@@ -46,6 +47,7 @@ class TensorIndex {
   TensorIndex(NewAxis) : kind_(Kind::kNewAxis) {}
   TensorIndex(Tensor tensor) : kind_(Kind::kTensor), tensor_(std::move(tensor)) {}
 
+  // What it was made of. Requires: the part that its kind has.
   Kind kind() const { return kind_; }
   std::int64_t number() const { return number_; }
   const Slice& slice() const { return slice_; }

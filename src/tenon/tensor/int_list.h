@@ -32,6 +32,7 @@ class IntList {
   constexpr IntList(std::initializer_list<std::int64_t> list)
       : IntList(list.begin(), list.size()) {}
 
+  // As those of std::span.
   constexpr std::size_t size() const { return size_; }
   constexpr bool empty() const { return size_ == 0; }
   constexpr const std::int64_t* data() const { return data_; }
@@ -43,6 +44,7 @@ class IntList {
   constexpr IntList without_first(std::size_t count) const {
     return {data_ + count, size_ - count};
   }
+  // A copy that owns its numbers.
   DimVector to_vector() const { return DimVector(data_, size_); }
 
   friend constexpr bool operator==(IntList a, IntList b) {

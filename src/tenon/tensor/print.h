@@ -8,6 +8,7 @@
 
 namespace tenon {
 
+// How much of a tensor is printed, and how exactly.
 struct PrintOptions {
   int precision = 4;              // digits after the point
   std::int64_t threshold = 1000;  // more elements than this are summarised

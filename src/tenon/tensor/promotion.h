@@ -27,6 +27,7 @@ void set_default_dtype(DType dtype);
 // number, or a Scalar) only where theirs is higher still.
 class ResultType {
  public:
+  // Counts an operand in; returns itself.
   ResultType& add(const Tensor& operand);
   ResultType& add(const Scalar& operand);
   // Throws InvalidArgument when nothing was added.
@@ -39,6 +40,7 @@ class ResultType {
   int wrapped_ = kNone;
 };
 
+// Of two operands, by ResultType.
 DType result_type(const Tensor& a, const Tensor& b);
 DType result_type(const Tensor& a, const Scalar& b);
 

@@ -22,7 +22,9 @@ class Generator {
  public:
   explicit Generator(std::uint64_t seed = 0x74656e6f6eULL) : seed_(seed) {}
 
+  // The seed that the numbers follow from.
   std::uint64_t seed() const { return seed_; }
+  // Begins again, from this seed. Requires: no other thread draws.
   void manual_seed(std::uint64_t seed) {
     seed_ = seed;
     used_.store(0);

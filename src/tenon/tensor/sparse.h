@@ -31,6 +31,7 @@ Tensor to_sparse_csr(const Tensor& source);
 // The tensor itself if it is strided already. O(numel).
 Tensor to_dense(const Tensor& source);
 
+// Whether it is COO or CSR.
 inline bool is_sparse(const Tensor& tensor) { return tensor.layout() != Layout::kStrided; }
 
 // How many elements are there, zeros and duplicates of COO included.
@@ -43,6 +44,7 @@ const Tensor& sparse_col_indices(const Tensor& csr);
 // Other values in the same places: a scaled or converted tensor. Shapes must be equal.
 Tensor with_sparse_values(const Tensor& sparse, const Tensor& values);
 
+// Whether the indices are sorted and none comes twice.
 bool is_coalesced(const Tensor& coo);
 // Sorts and adds duplicates up. The tensor itself if it is coalesced. O(nnz log nnz).
 Tensor coalesce(const Tensor& coo);

@@ -23,25 +23,32 @@ class Storage {
                                           static_cast<std::int64_t>(size_bytes), std::move(data),
                                           nullptr, false)) {}
 
+  // Whether it holds anything. Requires for all else: it does.
   bool valid() const { return impl_.defined(); }
+  // The bytes, for reading, for writing, and with their owner. Lazy ones come now.
   const void* data() const { return impl_->data(); }
   void* mutable_data() const { return impl_->mutable_data(); }
   const DataPtr& data_ptr() const { return impl_->data_ptr(); }
 
+  // How many bytes; as an expression, where that is symbolic.
   std::size_t nbytes() const { return impl_->nbytes(); }
   const SymInt& sym_nbytes() const { return impl_->sym_nbytes(); }
+  // The number alone: memory stays as it is.
   void set_nbytes(std::size_t size_bytes) const {
     impl_->set_nbytes(static_cast<std::int64_t>(size_bytes));
   }
+  // Whether there is an allocator to grow by; where the bytes are; the allocator, or null.
   bool resizable() const { return impl_->resizable(); }
   Device device() const { return impl_->device(); }
   Allocator* allocator() const { return impl_->allocator(); }
 
+  // Handles on the StorageImpl.
   std::size_t use_count() const { return impl_.use_count(); }
   bool unique() const { return impl_.unique(); }
   // The same StorageImpl. (A copy-on-write clone is none: writing one leaves the other as it is.)
   bool is_alias_of(const Storage& other) const { return impl_ == other.impl_; }
 
+  // What is shared.
   StorageImpl* impl() const { return impl_.get(); }
   const IntrusivePtr<StorageImpl>& impl_ptr() const { return impl_; }
 

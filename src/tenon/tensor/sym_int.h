@@ -12,6 +12,7 @@ namespace tenon {
 
 // A node of an expression: a symbol, a constant, or the sum or product of two.
 struct SymNode : IntrusiveTarget {
+  // What a node is.
   enum class Kind : std::uint8_t { kSymbol, kConstant, kSum, kProduct };
 
   Kind kind = Kind::kConstant;
@@ -34,6 +35,7 @@ class SymInt {
     if (is_symbolic()) [[unlikely]] retain();
   }
   SymInt(SymInt&& other) noexcept : word_(std::exchange(other.word_, 0)) {}
+  // Values: copying is O(1).
   SymInt& operator=(SymInt other) noexcept {
     std::swap(word_, other.word_);
     return *this;
@@ -46,6 +48,7 @@ class SymInt {
   // A named size. Throws InvalidArgument for an empty name or a negative hint.
   static SymInt symbol(std::string_view name, std::int64_t hint);
 
+  // Whether it is an expression.
   bool is_symbolic() const { return (word_ & 1) != 0; }
   // The integer, or the expression's value with every symbol at its hint.
   std::int64_t hint() const {

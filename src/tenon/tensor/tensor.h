@@ -27,6 +27,7 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(IntrusivePtr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
+  // Whether there is a tensor; what it is; how many handles; whether two are one tensor.
   bool defined() const { return impl_.defined(); }
   TensorImpl* impl() const { return impl_.get(); }
   const IntrusivePtr<TensorImpl>& impl_ptr() const { return impl_; }
@@ -67,6 +68,7 @@ class Tensor {
     check_dtype(dtype_of<T>());
     return static_cast<T*>(impl_->mutable_data());
   }
+  // The same, for reading.
   template <Element T>
   const T* const_data_ptr() const {
     check_dtype(dtype_of<T>());
@@ -77,6 +79,7 @@ class Tensor {
   T item() const {
     return item().to<T>();
   }
+  // The same, in the widest type of its kind.
   Scalar item() const;
 
   // --- Version and gradient: Note [Version counter sharing] in version.h.
@@ -106,6 +109,7 @@ class Tensor {
   Tensor as_strided(IntList sizes, IntList strides) const {
     return as_strided(sizes, strides, storage_offset());
   }
+  // Any geometry within the storage; strides and offset in elements.
   Tensor as_strided(IntList sizes, IntList strides, std::int64_t offset) const;
   // start:end:step as in Python: negative from the end, clamped; step > 0.
   Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
@@ -119,6 +123,7 @@ class Tensor {
   Tensor movedim(std::int64_t source, std::int64_t destination) const {
     return movedim(IntList{source}, IntList{destination});
   }
+  // Each dimension of `source` goes to its place in `destination`; the others keep their order.
   Tensor movedim(IntList source, IntList destination) const;
   Tensor view(IntList sizes) const;  // throws where it would have to copy
   // The same bytes as another dtype; the last dimension changes with the item size.

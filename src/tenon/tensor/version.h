@@ -36,6 +36,7 @@ class VariableVersion {
   VariableVersion(const IntrusivePtr<IntrusiveTarget>& owner, std::atomic<std::uint32_t>* value)
       : owner_(owner), value_(value) {}
 
+  // Whether changes are counted.
   bool enabled() const { return value_ != nullptr; }
   // Throws InvalidArgument when disabled: inference tensors have no version.
   std::uint32_t current_version() const;

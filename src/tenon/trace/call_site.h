@@ -26,6 +26,7 @@ struct CallSite {
   bool workspace = false;     // scratch memory of cuBLAS, cuDNN, CUB
   bool sums_gradients = false;  // adds gradients that meet in one node
 
+  // Whether any frame of Python was on the stack.
   bool has_python() const { return user != 0 || library != 0 || torch != 0; }
 };
 
@@ -36,6 +37,7 @@ class CallSiteTable {
  public:
   explicit CallSiteTable(const SiteTable& sites);
 
+  // How many call sites there are; that of a stack, by its number in the table; one by its own.
   std::size_t size() const { return sites_.size(); }
   std::uint32_t of_stack(std::uint32_t stack) const { return of_stack_.at(stack); }
   const CallSite& call_site(std::uint32_t number) const { return sites_.at(number); }

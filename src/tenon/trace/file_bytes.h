@@ -18,6 +18,7 @@ class FileBytes {
   FileBytes(const FileBytes&) = delete;
   FileBytes& operator=(const FileBytes&) = delete;
 
+  // The bytes, as long as this lives.
   std::string_view view() const {
     return mapped_ != nullptr ? std::string_view(static_cast<const char*>(mapped_), mapped_bytes_)
                               : std::string_view(owned_);

@@ -15,6 +15,7 @@
 
 namespace tenon {
 
+// What is kept, and what it costs.
 struct RecorderOptions {
   // The newest so many events are kept, 56 bytes each; of those before, what they left live.
   std::size_t capacity_events = std::size_t{1} << 20;

@@ -40,17 +40,20 @@ class SiteTable {
   SiteTable(SiteTable&&) = default;
   SiteTable& operator=(SiteTable&&) = default;
 
+  // Each returns the number, the same for the same thing. Frames of a stack come innermost first.
   std::uint32_t add_text(std::string_view text);
   std::uint32_t add_frame(std::string_view function, std::string_view file, std::uint32_t line);
   std::uint32_t add_stack(std::span<const std::uint32_t> frames);
   std::uint32_t add_site(const Site& site);
 
+  // What a number stands for. Throws std::out_of_range for one that was never given.
   std::string_view text(std::uint32_t number) const { return texts_.at(number); }
   const Frame& frame(std::uint32_t number) const { return frames_.at(number); }
   // Frames, innermost first.
   std::span<const std::uint32_t> stack(std::uint32_t number) const;
   const Site& site(std::uint32_t number) const { return sites_.at(number); }
 
+  // How many there are, the empty one included.
   std::size_t frames() const { return frames_.size(); }
   std::size_t stacks() const { return stack_ends_.size(); }
   std::size_t sites() const { return sites_.size(); }

@@ -29,6 +29,7 @@ struct SnapshotFigures {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> frame_bytes;
 };
 
+// What a block is doing; kOther: a word that is not known.
 enum class BlockState : std::uint8_t { kAllocated, kPendingFree, kInactive, kOther };
 
 // A block as it stood when the snapshot was taken.
@@ -39,6 +40,7 @@ struct SnapshotBlock {
   std::uint32_t site = 0;             // in Snapshot::sites
   BlockState state = BlockState::kOther;
 
+  // Whether it is anything but free.
   bool in_use() const {
     return state == BlockState::kAllocated || state == BlockState::kPendingFree;
   }
@@ -57,6 +59,7 @@ struct SnapshotSegment {
   std::vector<SnapshotBlock> blocks = {};
 };
 
+// A file of torch.cuda.memory._dump_snapshot.
 struct Snapshot {
   std::vector<Trace> traces;  // one for each device that has events
   std::vector<SnapshotSegment> segments;

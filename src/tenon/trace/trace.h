@@ -12,14 +12,17 @@
 
 namespace tenon {
 
+// What an event is.
 enum class TraceOp : std::uint8_t {
   kAlloc,
   kFreeRequested,  // the program let go
   kFreeCompleted,  // the allocator took it back: other streams are done with it
 };
 
+// As CSV files have it.
 std::string_view trace_op_name(TraceOp op);
 
+// One allocation or free.
 struct TraceEvent {
   std::int64_t time_us = 0;  // as recorded; may run backwards (Trace::warnings says so)
   std::uint64_t size_bytes = 0;
@@ -32,6 +35,7 @@ struct TraceEvent {
 };
 static_assert(sizeof(TraceEvent) == 32);
 
+// What happened between events.
 enum class MarkKind : std::uint8_t {
   kSegmentAlloc,  // memory came from the driver
   kSegmentFree,   // and went back to it
@@ -44,6 +48,7 @@ enum class MarkKind : std::uint8_t {
   kOther,         // an action that is not known; `text` is its name
 };
 
+// In a word.
 std::string_view mark_kind_name(MarkKind kind);
 
 // Something that happened between events and that no replay performs.
@@ -86,6 +91,7 @@ struct Trace {
   // Last time minus first; time that runs backwards counts as standing still.
   std::uint64_t duration_us() const;
 
+  // A table with nothing in it, for traces without sites.
   static const std::shared_ptr<const SiteTable>& empty_sites();
 };
 

@@ -28,12 +28,14 @@ enum class TraceFault : std::uint8_t {
 // recording in a snapshot (live_from_start). O(1) per event. Not thread-safe.
 class TraceBuilder {
  public:
+  // What the keys of events are.
   enum class Keys : std::uint8_t { kIds, kAddresses };  // addresses are kept in the trace
 
   explicit TraceBuilder(std::string name, Keys keys = Keys::kIds) : keys_(keys) {
     trace_.name = std::move(name);
   }
 
+  // A block of `size_bytes` that is `key` until it is freed.
   TraceFault alloc(std::uint64_t key, std::int64_t time_us, std::uint64_t size_bytes,
                    std::uint64_t stream, std::uint32_t site = 0);
   // op: one of the two frees. Size and stream are the block's own.

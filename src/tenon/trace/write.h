@@ -9,6 +9,7 @@
 
 namespace tenon {
 
+// The formats that traces are written in.
 enum class TraceFormat : std::uint8_t {
   kCsv,       // .csv: Tenon's own
   kSnapshot,  // .pickle, .pkl: PyTorch's, which its viewer (pytorch.org/memory_viz) opens

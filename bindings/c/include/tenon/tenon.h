@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Marks what the library exports. */
 #if defined(__GNUC__)
 #define TENON_C_API __attribute__((visibility("default")))
 #else
@@ -38,6 +39,7 @@ TENON_C_API const char* tenon_version(void);
 /* The library's TENON_C_ABI, to be compared with the header's. */
 TENON_C_API int tenon_c_abi(void);
 
+/* What a call came to. Values are never given another meaning. */
 typedef enum tenon_status {
   TENON_OK = 0,
   TENON_INVALID_ARGUMENT = 1, /* a value that cannot be right */
@@ -58,6 +60,7 @@ TENON_C_API const char* tenon_status_name(tenon_status status);
    call that fails. */
 TENON_C_API const char* tenon_last_error(void);
 
+/* The numbers of a failed request, in bytes. */
 typedef struct tenon_out_of_memory {
   size_t struct_bytes;
   uint64_t requested_bytes;
@@ -70,6 +73,7 @@ typedef struct tenon_out_of_memory {
 /* Of the calling thread's last TENON_OUT_OF_MEMORY. TENON_INVALID_ARGUMENT when it had none. */
 TENON_C_API tenon_status tenon_last_out_of_memory(tenon_out_of_memory* out);
 
+/* Gives back a string that a function handed over. Null is ignored. */
 TENON_C_API void tenon_string_free(char* text);
 
 /* --- Handles. --------------------------------------------------------------------------------- */
@@ -85,12 +89,14 @@ typedef uint64_t tenon_traces;    /* a file that was read */
 /* The machine's own memory: the same handle at each call. It need not be destroyed. */
 TENON_C_API tenon_status tenon_backend_host(tenon_backend* out);
 
+/* A device with a capacity whose streams lag behind the host. */
 typedef struct tenon_simulated_device {
   size_t struct_bytes;
   uint64_t capacity_bytes;
   uint64_t lag_ns;     /* a stream finishes its work so long after it was queued */
   int real_memory;     /* 0: addresses cannot be read or written, and cost nothing */
 } tenon_simulated_device;
+/* A new simulated device: addresses are its own, and the same calls give the same ones. */
 TENON_C_API tenon_status tenon_backend_simulated(const tenon_simulated_device* device,
                                                  tenon_backend* out);
 
@@ -129,23 +135,28 @@ typedef struct tenon_device_functions {
   /* Waits for all work of the device; null: there is none. */
   void (*synchronize)(void* context);
 } tenon_device_functions;
+/* A backend over those functions, which are copied; `context` must outlive it. */
 TENON_C_API tenon_status tenon_backend_custom(const tenon_device_functions* functions,
                                               tenon_backend* out);
 
 /* TENON_IN_USE while an allocator stands on it. */
 TENON_C_API tenon_status tenon_backend_destroy(tenon_backend backend);
 
+/* The device's memory, in all and free now. */
 TENON_C_API tenon_status tenon_backend_memory(tenon_backend backend, uint64_t* total_bytes,
                                               uint64_t* free_bytes);
 
 /* Streams are numbers of their backend; 0 is the one that every device has. */
 TENON_C_API tenon_status tenon_stream_create(tenon_backend backend, uint32_t* out);
+/* Its queued work still ends. TENON_IN_USE while an allocator has memory for it. */
 TENON_C_API tenon_status tenon_stream_destroy(tenon_backend backend, uint32_t stream);
+/* Waits until all work of the stream is done. */
 TENON_C_API tenon_status tenon_stream_synchronize(tenon_backend backend, uint32_t stream);
 
-/* Contents, in stream order. */
+/* Copies bytes between two ranges that do not overlap, in stream order. */
 TENON_C_API tenon_status tenon_copy(tenon_backend backend, void* dest, const void* src,
                                     uint64_t size_bytes, uint32_t stream);
+/* Sets each byte to `value`, in stream order. */
 TENON_C_API tenon_status tenon_fill(tenon_backend backend, void* dest, uint8_t value,
                                     uint64_t size_bytes, uint32_t stream);
 
@@ -153,8 +164,10 @@ TENON_C_API tenon_status tenon_fill(tenon_backend backend, void* dest, uint8_t v
 
 /* The policies by name, in the order of `tenon policies`. Null beyond the last one. */
 TENON_C_API const char* tenon_policy_name(size_t index);
+/* The policy in one line. Null beyond the last one. */
 TENON_C_API const char* tenon_policy_summary(size_t index);
 
+/* What a policy may be told. All fields but the first may be 0 or null. */
 typedef struct tenon_allocator_options {
   size_t struct_bytes;
   const char* conf;      /* PyTorch's allocator settings, "key:value,key:value"; may be null */
@@ -163,7 +176,8 @@ typedef struct tenon_allocator_options {
   const char* plan_file; /* of `plan`: what `tenon plan -o` wrote; else null */
 } tenon_allocator_options;
 
-/* `options` may be null. */
+/* An allocator over the backend, which cannot be destroyed before it. `options` may be null.
+   TENON_INVALID_ARGUMENT for a policy or setting that is not known. */
 TENON_C_API tenon_status tenon_allocator_create(tenon_backend backend, const char* policy,
                                                 const tenon_allocator_options* options,
                                                 tenon_allocator* out);
@@ -181,6 +195,7 @@ TENON_C_API tenon_status tenon_record_stream(tenon_allocator allocator, void* da
 /* Unused memory goes back to the driver. */
 TENON_C_API tenon_status tenon_empty_cache(tenon_allocator allocator);
 
+/* Counts of an allocator. Peaks over several streams are approximate. */
 typedef struct tenon_statistics {
   size_t struct_bytes;
   int64_t blocks;               /* in use */
@@ -194,12 +209,15 @@ typedef struct tenon_statistics {
   int64_t retries;              /* requests that needed cached memory to be given back */
   int64_t out_of_memories;
 } tenon_statistics;
+/* The counts now, over all streams. */
 TENON_C_API tenon_status tenon_allocator_statistics(tenon_allocator allocator,
                                                     tenon_statistics* out);
 /* All of them, as torch.cuda.memory_stats names them. */
 TENON_C_API tenon_status tenon_allocator_statistics_json(tenon_allocator allocator, char** out);
+/* Peaks become the current values. */
 TENON_C_API tenon_status tenon_reset_peaks(tenon_allocator allocator);
 
+/* What happened. */
 typedef enum tenon_event_kind {
   TENON_EVENT_ALLOCATED = 0, /* a block from fresh driver memory */
   TENON_EVENT_RECYCLED = 1,  /* a block from memory that was held already */
@@ -209,6 +227,7 @@ typedef enum tenon_event_kind {
   TENON_EVENT_UNMAPPED = 5,
   TENON_EVENT_ALLOCATION_FAILED = 6
 } tenon_event_kind;
+/* One event of an allocator. */
 typedef struct tenon_event {
   tenon_event_kind kind;
   void* data;          /* null for a failure */
@@ -218,6 +237,7 @@ typedef struct tenon_event {
 /* Called on the thread that allocates or frees; it may use the allocator. */
 typedef void (*tenon_event_function)(void* context, const tenon_event* event);
 
+/* Calls `function` with `context` for every event from here on, until it is removed. */
 TENON_C_API tenon_status tenon_observer_add(tenon_allocator allocator,
                                             tenon_event_function function, void* context,
                                             tenon_observer* out);
@@ -226,10 +246,11 @@ TENON_C_API tenon_status tenon_observer_remove(tenon_observer observer);
 
 /* --- Exchange with array libraries. ------------------------------------------------------------ */
 
+struct DLManagedTensorVersioned;
+
 /* Makes a block a DLPack 1.0 tensor (DLManagedTensorVersioned), contiguous and writable. The tensor
    owns the block from then on: its deleter frees it, on any thread. `code`, `bits`: DLPack's data
    type (2, 32 is float32). The shape must fit into the block. */
-struct DLManagedTensorVersioned;
 TENON_C_API tenon_status tenon_export_dlpack(tenon_allocator allocator, void* data, uint8_t code,
                                              uint8_t bits, const int64_t* shape, int32_t dimensions,
                                              struct DLManagedTensorVersioned** out);
@@ -244,22 +265,26 @@ TENON_C_API tenon_status tenon_recording_finish(tenon_recording recording);
 
 /* A PyTorch snapshot, a CSV trace or RMM's log. */
 TENON_C_API tenon_status tenon_traces_load(const char* path, tenon_traces* out);
+/* Gives the memory back. */
 TENON_C_API tenon_status tenon_traces_destroy(tenon_traces traces);
 /* A trace for each device that was recorded. */
 TENON_C_API tenon_status tenon_traces_count(tenon_traces traces, size_t* out);
 
+/* A trace in figures. */
 typedef struct tenon_trace_summary {
   size_t struct_bytes;
   uint64_t events;
   uint64_t live_peak_bytes;
   uint64_t duration_us;
 } tenon_trace_summary;
+/* Of the trace with a number below tenon_traces_count. TENON_INVALID_ARGUMENT beyond. */
 TENON_C_API tenon_status tenon_trace_summarize(tenon_traces traces, size_t index,
                                                tenon_trace_summary* out);
 
 /* What `tenon explain FILE --json` prints. */
 TENON_C_API tenon_status tenon_explain(tenon_traces traces, char** json);
 
+/* What is replayed, and what is measured. All fields but the first may be 0 or null. */
 typedef struct tenon_replay_options {
   size_t struct_bytes;
   const char* policies;    /* comma-separated; null: all */

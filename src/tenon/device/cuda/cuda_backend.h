@@ -41,6 +41,7 @@ class CudaBackend final : public Backend {
   // Gives everything back that the driver still takes.
   ~CudaBackend() override;
 
+  // The driver's functions, and the primary context of the device.
   const CudaDriver& driver() const { return *driver_; }
   cu::Context context() const { return context_; }
 
@@ -66,6 +67,7 @@ class CudaBackend final : public Backend {
   // Whether a graph is captured from the stream now.
   bool is_capturing(Stream stream) const;
 
+  // Whether kernels on `peer` can read and write this device's memory. Asks the driver.
   bool can_be_reached_by(const CudaBackend& peer) const;
   // From now on the peer device may read and write all memory of this one, whether it is mapped
   // already or later. Throws DeviceError where the hardware has no path.

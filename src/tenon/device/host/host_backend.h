@@ -14,6 +14,7 @@
 
 namespace tenon {
 
+// How much the host's memory may hold and keep, and for how long.
 struct HostOptions {
   std::uint64_t limit_bytes = 0;                   // 0: what the machine and its groups allow
   std::uint64_t cache_bytes = 256 * 1024 * 1024;   // freed segments kept at most

@@ -12,6 +12,7 @@ namespace tenon {
 // beyond the last.
 using CostCurve = std::vector<std::pair<std::uint64_t, double>>;
 
+// What each driver call takes.
 struct CostModel {
   std::string source;  // where the figures were measured
   CostCurve allocate;
@@ -26,6 +27,7 @@ struct CostModel {
   double event_query_us = 0;
   double stream_wait_event_us = 0;
 
+  // The curve at a size, in nanoseconds.
   static std::uint64_t cost_ns(const CostCurve& curve, std::uint64_t size_bytes);
 };
 

@@ -24,10 +24,13 @@ class SimFailures {
            call == DriverCall::kSetAccess;
   }
 
+  // The `nth` call of that kind from now fails; 1 is the next.
   void fail_call(DriverCall call, std::uint64_t nth) {
     scripted_.emplace_back(call, made_[static_cast<std::size_t>(call)] + nth);
   }
+  // Each call that can lack memory fails with this probability.
   void set_rate(double probability) { rate_ = probability; }
+  // Nothing fails any more.
   void clear() {
     scripted_.clear();
     rate_ = 0;

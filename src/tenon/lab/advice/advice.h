@@ -15,6 +15,7 @@
 
 namespace tenon {
 
+// What the advice is for.
 struct AdviceOptions {
   std::uint64_t capacity_bytes = 0;  // of the card; 0: as a failure in a recording says, if any
   // Of the card's memory, not PyTorch's allocator's; none: outside_memory() of an unknown card.
@@ -71,6 +72,7 @@ struct SettingsFigures {
   const AdviceFigures& at_worst() const { return programs[worst()]; }
 };
 
+// What the advice comes to.
 enum class AdviceOutcome : std::uint8_t {
   kNothingNeeded,  // what it ran with is as good, or fits
   kSet,            // `best` needs less, or fits where the recording's settings do not
@@ -78,6 +80,7 @@ enum class AdviceOutcome : std::uint8_t {
   kHopeless,       // a live peak exceeds the capacity: no allocator and no settings can help
 };
 
+// The answer, with the figures it stands on.
 struct Advice {
   AdviceOutcome outcome = AdviceOutcome::kNothingNeeded;
   std::vector<ProgramFacts> programs;

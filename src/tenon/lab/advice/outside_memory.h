@@ -23,11 +23,13 @@ std::span<const Card> cards();
 // Throws InvalidArgument, listing the known names. "" gives the last one.
 const Card& find_card(std::string_view name);
 
+// Bytes of a card that PyTorch's allocator does not get.
 struct OutsideMemory {
   std::uint64_t context_bytes = 0;
   std::uint64_t nccl_bytes = 0;  // of one communicator; for several ranks
   std::string source;            // in words, for what is printed
 
+  // All of them.
   std::uint64_t total() const { return context_bytes + nccl_bytes; }
 };
 

@@ -12,6 +12,7 @@
 
 namespace tenon {
 
+// The allocator settings that a recording ran with.
 struct RecordedSettings {
   bool known = false;   // else PyTorch's defaults are assumed
   std::string conf;     // "key:value,..."; empty: the defaults

@@ -9,10 +9,12 @@
 
 namespace tenon {
 
+// A version of PyTorch, without its patch level.
 struct TorchVersion {
   std::uint32_t major_number = 0;
   std::uint32_t minor_number = 0;
 
+  // "2.6".
   std::string text() const;
   friend auto operator<=>(const TorchVersion&, const TorchVersion&) = default;
 };
@@ -27,6 +29,7 @@ inline constexpr TorchVersion kFirstTorch{2, 0};
 // here on accepts.
 inline constexpr TorchVersion kAssumedTorch{2, 1};
 
+// How exactly a replay follows a setting.
 enum class Fidelity : std::uint8_t {
   kMeasured,     // to the byte, compared with figures that PyTorch gave
   kByRule,       // PyTorch's rule; no figures of PyTorch's to compare with
@@ -34,8 +37,10 @@ enum class Fidelity : std::uint8_t {
   kNotReplayed,  // the key has no effect on a replay
 };
 
+// In words, for what is printed.
 std::string_view fidelity_text(Fidelity fidelity);
 
+// One key of PyTorch's allocator settings.
 struct TorchSetting {
   std::string_view key;
   TorchVersion since;

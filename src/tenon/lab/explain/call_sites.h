@@ -16,6 +16,7 @@ class CallSites {
  public:
   explicit CallSites(const SiteTable& sites);
 
+  // The group of a site; how many groups there are.
   std::uint32_t group(std::uint32_t site) const { return groups_.at(site); }
   std::size_t size() const { return names_.size(); }
   // "forward model.py:40 via relu torch/nn/functional.py:1723"
@@ -24,6 +25,7 @@ class CallSites {
   const CallSite& call_site(std::uint32_t site) const {
     return table_.call_site(table_.of_stack(stacks_.at(site)));
   }
+  // What the call sites are.
   const CallSiteTable& table() const { return table_; }
 
  private:

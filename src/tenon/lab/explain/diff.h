@@ -19,13 +19,16 @@ struct DiffRow {
   std::uint64_t before_count = 0;  // allocations
   std::uint64_t after_count = 0;
 
+  // Only in the second recording; only in the first; bytes at the peak more than before.
   bool is_new() const { return before_count == 0 && after_count > 0; }
   bool is_gone() const { return before_count > 0 && after_count == 0; }
+  // Negative where it shrank.
   std::int64_t growth_bytes() const {
     return static_cast<std::int64_t>(after_bytes) - static_cast<std::int64_t>(before_bytes);
   }
 };
 
+// What differs between one device's two recordings. Bytes are at each one's live peak.
 struct TraceDiff {
   std::string before;  // names of the traces
   std::string after;
@@ -48,6 +51,7 @@ TraceDiff diff(const Trace& before, const Trace& after, bool without_lines = fal
 std::vector<TraceDiff> diff_all(const std::vector<Trace>& before, const std::vector<Trace>& after,
                                 bool without_lines = false);
 
+// As a table of at most `rows` lines a list; as JSON.
 std::string diff_text(const TraceDiff& diff, std::size_t rows = 20);
 std::string diff_json(const std::vector<TraceDiff>& diffs);
 

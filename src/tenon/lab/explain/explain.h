@@ -46,6 +46,7 @@ struct DeviceExplanation {
   std::vector<std::string> warnings;
 };
 
+// All that is said of a recording.
 struct Explanation {
   std::string path;
   SnapshotFigures figures;
@@ -57,6 +58,7 @@ struct Explanation {
   std::vector<std::string> notes;
 };
 
+// What may cost time.
 struct ExplainOptions {
   bool replay = true;  // try other allocators where an allocation failed
 };

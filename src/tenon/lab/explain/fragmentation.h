@@ -18,6 +18,7 @@ struct HeldSegment {
   std::uint32_t site = 0;
 };
 
+// Free bytes that one stream keeps.
 struct StreamBytes {
   std::uint64_t stream = 0;  // the recording's own value
   std::uint64_t free_bytes = 0;
@@ -47,7 +48,9 @@ struct Fragmentation {
   std::vector<StreamBytes> stranded;       // by stream, most first
   std::vector<HeldSegment> held;           // most free bytes first, at most ten
 
+  // Reserved, and not requested.
   std::uint64_t overhead_bytes() const { return reserved_bytes - requested_bytes; }
+  // Of the overhead: in no block in use.
   std::uint64_t free_bytes() const {
     return other_pools_bytes + stranded_bytes + cached_bytes + held_bytes + hole_bytes;
   }
@@ -60,6 +63,7 @@ Fragmentation fragmentation(const std::vector<SnapshotSegment>& segments, std::u
 // The stream with most bytes in use; where none are, of most segments.
 std::uint64_t busiest_stream(const std::vector<SnapshotSegment>& segments);
 
+// Whether the segment is in PyTorch's default pools, not a graph's or the program's own.
 bool is_default_pool(const SnapshotSegment& segment);
 
 }  // namespace tenon

@@ -10,6 +10,7 @@
 
 namespace tenon {
 
+// A call site whose live bytes rise from iteration to iteration.
 struct GrowingSite {
   std::string name;
   std::uint64_t first_bytes = 0;  // live at the first boundary looked at
@@ -19,6 +20,7 @@ struct GrowingSite {
   double bytes_per_iteration = 0;
 };
 
+// What rises over the iterations of a program.
 struct Growth {
   static constexpr std::size_t kFewest = 5;  // iterations below which nothing is said of growth
 

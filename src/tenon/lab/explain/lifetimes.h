@@ -42,6 +42,7 @@ Moment live_peak(const Trace& trace);
 
 // Bytes held from the driver over time, from the marks and what was held at the end.
 struct ReservedHistory {
+  // A change of what is held.
   struct Step {
     std::size_t events = 0;  // that happened before
     std::int64_t time_us = 0;

@@ -11,6 +11,7 @@
 
 namespace tenon {
 
+// Why an allocation failed.
 enum class FailureReason : std::uint8_t {
   kLiveTooLarge,   // what is live, and the request, exceed the memory there is
   kFragmented,     // enough is free in all, nowhere in one piece
@@ -25,6 +26,7 @@ struct Remedy {
   std::string detail;  // one line with the numbers
 };
 
+// One failed allocation.
 struct OutOfMemoryReport {
   std::int64_t time_us = 0;
   std::size_t events = 0;              // that happened before

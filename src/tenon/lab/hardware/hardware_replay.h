@@ -14,6 +14,7 @@
 
 namespace tenon {
 
+// What one replay on a device found.
 struct HardwareFigures {
   std::uint64_t reserved_peak_bytes = 0;  // most device memory held at once
   DriverLedger ledger;                    // with measured times
@@ -47,6 +48,7 @@ std::vector<HardwareResult> survey_hardware(const std::shared_ptr<const CudaDriv
                                             int index, std::span<const Workload> workloads,
                                             const SurveyOptions& options);
 
+// The results as a table; as JSON.
 std::string report_hardware_table(const std::vector<HardwareResult>& results);
 std::string report_hardware_json(const std::vector<HardwareResult>& results);
 

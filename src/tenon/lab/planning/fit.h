@@ -12,12 +12,14 @@ namespace tenon {
 // More requests than this are not searched exactly (the search is as deep as there are requests).
 inline constexpr std::size_t kMostSearched = 4096;
 
+// What a search comes to.
 enum class Fit {
   kFits,
   kImpossible,  // proved
   kUnknown,     // the budget was used up, or the problem is too large for an exact search
 };
 
+// What a search found.
 struct FitResult {
   Fit fit = Fit::kUnknown;
   std::vector<std::uint64_t> offsets;  // by request, where it fits

@@ -20,6 +20,7 @@ struct InstanceBuffer {
   std::uint64_t offset = 0;  // where Instance::solved
 };
 
+// A static-planning problem.
 struct Instance {
   std::string name;
   std::vector<InstanceBuffer> buffers;

@@ -19,6 +19,7 @@ struct PlannedProgram {
   std::optional<Iterations> iterations;
 };
 
+// What a plan is, in figures.
 struct PlanReport {
   std::string name;
   std::size_t requests = 0;
@@ -29,9 +30,11 @@ struct PlanReport {
   bool impossible = false;           // nothing fits into the capacity, that is proved
   std::optional<PlannedProgram> program;  // none of a static-planning problem
 
+  // Whether it fits into the capacity, or none was given.
   bool solved() const { return capacity_bytes == 0 || peak_bytes <= capacity_bytes; }
 };
 
+// A plan and what is said of it.
 struct PlannedTrace {
   Plan plan;
   PlanReport report;  // without a capacity; `seconds` are those of plan_program
@@ -41,6 +44,7 @@ struct PlannedTrace {
 // plan that is not valid.
 PlannedTrace plan_trace(const Trace& trace, const PlanOptions& options);
 
+// As JSON; as words.
 std::string plan_json(const PlanReport& report);
 std::string plan_text(const PlanReport& report);
 

@@ -10,6 +10,7 @@
 
 namespace tenon {
 
+// What the page says.
 struct Report {
   std::vector<Rank> ranks;         // at least one
   RankComparison comparison;       // of them

@@ -31,6 +31,7 @@ struct Passes {
   bool by_stack = false;            // false: the trace has no stacks
 };
 
+// What each block is for, and the passes of the program.
 struct Categories {
   std::vector<BlockCategory> blocks;  // by block
   Passes passes;

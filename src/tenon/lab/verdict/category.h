@@ -8,6 +8,7 @@
 
 namespace tenon {
 
+// What a block is for.
 enum class Category : std::uint8_t {
   kWeights,         // parameters and buffers of modules, copies of them
   kGradients,       // of weights and of activations
@@ -26,6 +27,7 @@ inline constexpr std::array<std::string_view, kCategories> kCategoryNames = {
     "weights",    "gradients", "optimizer state", "activations",     "temporaries",
     "workspaces", "KV caches", "inputs",          "loss and logits", "unknown"};
 
+// As reports have it.
 constexpr std::string_view category_name(Category category) {
   return kCategoryNames[static_cast<std::size_t>(category)];
 }
@@ -37,11 +39,13 @@ enum class Confidence : std::uint8_t {
   kGuess,    // size, order and life alone
 };
 
+// As reports have it.
 constexpr std::string_view confidence_name(Confidence confidence) {
   constexpr std::array<std::string_view, 3> kNames = {"certain", "likely", "guess"};
   return kNames[static_cast<std::size_t>(confidence)];
 }
 
+// What one block is for, and how that was found.
 struct BlockCategory {
   Category category = Category::kUnknown;
   Confidence confidence = Confidence::kGuess;

@@ -21,7 +21,9 @@ struct Change {
   std::string measured;          // "what-if: the trace without these bytes"
 };
 
+// The answer in sentences.
 struct Verdict {
+  // Whether an allocation failed, and why.
   enum class State : std::uint8_t {
     kPassed,        // no allocation failed
     kTooLarge,      // what was live did not fit
@@ -38,6 +40,7 @@ struct Verdict {
   std::vector<std::string> cannot_tell;  // what the recording leaves open
 };
 
+// As the JSON has it.
 constexpr const char* verdict_state_name(Verdict::State state) {
   constexpr const char* kNames[] = {"passed", "too_large", "fragmented", "limited", "failed"};
   return kNames[static_cast<std::size_t>(state)];

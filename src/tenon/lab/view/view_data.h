@@ -14,6 +14,7 @@ namespace tenon {
 
 // What is known beyond the trace: the verdict in words, and what each block is for.
 struct ViewAnswer {
+  // What one category has of the live peak.
   struct Share {
     std::uint8_t category = 0;
     std::uint64_t bytes = 0;  // at the live peak
@@ -26,6 +27,7 @@ struct ViewAnswer {
   std::vector<std::uint8_t> category;   // of each block; empty: not known
 };
 
+// What is shown beside the recording.
 struct ViewOptions {
   std::vector<std::string> policies;  // replayed and put side by side; may be empty
   std::string conf;                   // PyTorch's allocator settings

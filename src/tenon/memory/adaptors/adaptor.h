@@ -48,6 +48,7 @@ class AdaptorCore : public Base {
  public:
   static constexpr bool kOnDevice = std::is_same_v<Base, DeviceAllocator>;
 
+  // The allocator behind this one.
   Base& upstream() const { return upstream_; }
 
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
@@ -89,6 +90,7 @@ class AdaptorCore : public Base {
   // Held while the upstream is used; nothing by default.
   virtual std::unique_lock<std::recursive_mutex> enter() const { return {}; }
 
+  // A block of the upstream: on `stream` where it knows streams.
   DataPtr from_upstream(std::size_t size_bytes, Stream stream) {
     if constexpr (kOnDevice)
       return upstream_.allocate_on(size_bytes, stream);
@@ -147,6 +149,7 @@ class AdaptorCore : public Base {
     throw OutOfMemory(std::move(details));
   }
 
+  // The deleter of the blocks handed out.
   static void drop(void* context) {
     std::unique_ptr<Block> block(static_cast<Block*>(context));
     AdaptorCore& self = *block->owner;

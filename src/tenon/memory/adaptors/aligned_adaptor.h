@@ -21,6 +21,7 @@ class AlignedAdaptor final : public Adaptor<Base> {
   // Throws InvalidArgument unless `alignment` is a power of two up to kMaxAlignment.
   AlignedAdaptor(std::type_identity_t<Base>& upstream, std::uint64_t alignment);
 
+  // Of every block, in bytes.
   std::uint64_t alignment() const { return alignment_; }
 
  protected:
@@ -31,6 +32,7 @@ class AlignedAdaptor final : public Adaptor<Base> {
   const std::uint64_t alignment_;
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A>
 AlignedAdaptor(A&, std::uint64_t) -> AlignedAdaptor<AdaptorBase<A>>;
 

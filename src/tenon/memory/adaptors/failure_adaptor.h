@@ -47,6 +47,7 @@ class FailureAdaptor final : public Adaptor<Base> {
   std::uint64_t failures_ = 0;
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename... Plan>
 FailureAdaptor(A&, Plan&&...) -> FailureAdaptor<AdaptorBase<A>>;
 

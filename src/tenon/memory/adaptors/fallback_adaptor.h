@@ -20,6 +20,7 @@ class FallbackAdaptor final : public Adaptor<Base> {
   FallbackAdaptor(std::type_identity_t<Base>& first, std::type_identity_t<Base>& second);
   ~FallbackAdaptor() override;
 
+  // The allocator that is asked when the first has no memory.
   Base& second() const { return second_; }
   // Requests that the first could not serve.
   std::uint64_t fallbacks() const { return fallbacks_.load(std::memory_order_relaxed); }
@@ -41,6 +42,7 @@ class FallbackAdaptor final : public Adaptor<Base> {
   std::atomic<std::uint64_t> fallbacks_{0};
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename B>
 FallbackAdaptor(A&, B&)
     -> FallbackAdaptor<std::conditional_t<std::derived_from<A, DeviceAllocator> &&

@@ -14,6 +14,7 @@
 
 namespace tenon {
 
+// What is kept around and after each block.
 struct GuardOptions {
   std::size_t zone_bytes = 256;  // before and after each block; keeps alignment up to it
   std::uint64_t quarantine_bytes = 64 << 20;  // freed blocks held back; the oldest go first
@@ -89,6 +90,7 @@ class GuardAdaptor final : public Adaptor<Base> {
   std::uint64_t reports_ = 0;
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename... Options>
 GuardAdaptor(A&, Options&&...) -> GuardAdaptor<AdaptorBase<A>>;
 

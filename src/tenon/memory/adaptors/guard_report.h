@@ -11,6 +11,7 @@ namespace tenon {
 
 // One piece of damage.
 struct GuardReport {
+  // What a program did wrong with a block.
   enum class Kind : std::uint8_t { kUnderflow, kOverflow, kUseAfterFree, kDoubleFree };
   Kind kind = Kind::kOverflow;
   const void* data = nullptr;     // the block's

@@ -16,11 +16,13 @@ class LimitAdaptor final : public Adaptor<Base> {
   LimitAdaptor(std::type_identity_t<Base>& upstream, std::uint64_t limit_bytes)
       : Adaptor<Base>(upstream), limit_bytes_(limit_bytes) {}
 
+  // The limit, in bytes.
   std::uint64_t limit_bytes() const { return limit_bytes_.load(std::memory_order_relaxed); }
   // Below what is in use, nothing more is served until enough has been freed.
   void set_limit(std::uint64_t limit_bytes) {
     limit_bytes_.store(limit_bytes, std::memory_order_relaxed);
   }
+  // Bytes in use, as asked for.
   std::uint64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
 
  protected:
@@ -36,6 +38,7 @@ class LimitAdaptor final : public Adaptor<Base> {
   std::atomic<std::uint64_t> used_bytes_{0};
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A>
 LimitAdaptor(A&, std::uint64_t) -> LimitAdaptor<AdaptorBase<A>>;
 

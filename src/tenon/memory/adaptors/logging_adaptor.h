@@ -23,6 +23,7 @@ namespace tenon {
 template <typename Base>
 class LoggingAdaptor final : public Adaptor<Base> {
  public:
+  // Gets each line, without its end.
   using Sink = std::function<void(std::string_view line)>;
 
   LoggingAdaptor(std::type_identity_t<Base>& upstream, Sink sink)
@@ -46,6 +47,7 @@ class LoggingAdaptor final : public Adaptor<Base> {
   const Sink sink_;
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename To>
 LoggingAdaptor(A&, To&&) -> LoggingAdaptor<AdaptorBase<A>>;
 

@@ -12,6 +12,7 @@
 
 namespace tenon {
 
+// How blocks are laid against the page that faults.
 struct PageGuardOptions {
   std::size_t alignment = 16;  // of every block; an overrun by less may not reach the page behind
   std::uint64_t quarantine_bytes = 1 << 30;  // addresses of freed blocks that stay forbidden

@@ -26,6 +26,7 @@ class StatisticsAdaptor final : public Adaptor<Base> {
  public:
   explicit StatisticsAdaptor(std::type_identity_t<Base>& upstream) : Adaptor<Base>(upstream) {}
 
+  // A copy of the counts so far; reset_passed_peaks() makes peaks the current values.
   PassedStatistics passed() const;
   void reset_passed_peaks();
 
@@ -40,6 +41,7 @@ class StatisticsAdaptor final : public Adaptor<Base> {
   PassedStatistics passed_;
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A>
 StatisticsAdaptor(A&) -> StatisticsAdaptor<AdaptorBase<A>>;
 

@@ -24,6 +24,7 @@ class ThreadSafeAdaptor final : public Adaptor<Base> {
   mutable std::recursive_mutex mutex_;
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A>
 ThreadSafeAdaptor(A&) -> ThreadSafeAdaptor<AdaptorBase<A>>;
 

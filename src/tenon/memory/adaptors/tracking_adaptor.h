@@ -13,6 +13,7 @@
 
 namespace tenon {
 
+// A block that is alive.
 struct TrackedBlock {
   void* data = nullptr;
   std::uint64_t size_bytes = 0;
@@ -38,6 +39,7 @@ class TrackingAdaptor final : public Adaptor<Base> {
   explicit TrackingAdaptor(std::type_identity_t<Base>& upstream, int stack_depth = 8)
       : Adaptor<Base>(upstream), stack_depth_(stack_depth) {}
 
+  // How many are alive, and their bytes as asked for.
   std::uint64_t live_blocks() const;
   std::uint64_t live_bytes() const;
   std::vector<TrackedBlock> blocks() const;  // in the order of their requests
@@ -65,6 +67,7 @@ class TrackingAdaptor final : public Adaptor<Base> {
   std::uint64_t requests_ = 0;
 };
 
+// Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename... Depth>
 TrackingAdaptor(A&, Depth...) -> TrackingAdaptor<AdaptorBase<A>>;
 

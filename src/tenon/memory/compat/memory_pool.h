@@ -70,6 +70,8 @@ class MemoryPool {
   // handed out are void. Chunks and the counts of the past are kept.
   void reset();
 
+  // What was done so far, and bytes held, free, and free in one piece. check_invariants() throws
+  // InternalError; O(blocks).
   MemoryPoolStats statistics() const;
   std::uint64_t reserved_bytes() const;      // in chunks
   std::uint64_t free_bytes() const;

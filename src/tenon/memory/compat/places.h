@@ -9,10 +9,12 @@
 
 namespace tenon {
 
+// The host.
 struct CpuPlace {
   friend bool operator==(const CpuPlace&, const CpuPlace&) = default;
 };
 
+// The GPU with a number, from 0.
 struct GpuPlace {
   int id = 0;
 

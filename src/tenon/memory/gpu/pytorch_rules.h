@@ -32,6 +32,7 @@ struct CutRules {
   }
 };
 
+// PyTorch's allocator settings, as numbers. Sizes are in bytes.
 struct CachingSettings {
   static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
   static constexpr int kRoundupIntervals = 16;  // 1 MiB, 2 MiB, ... 32 GiB and above

@@ -12,6 +12,7 @@
 
 namespace tenon {
 
+// What `stitched` trades against what.
 struct StitchedSettings {
   // How much more than the highest live size may be held before pages are moved instead of created:
   // the one setting that trades memory against driver time. 0.01 is one per cent. Counted for the

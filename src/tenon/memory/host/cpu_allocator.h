@@ -31,6 +31,7 @@ class CpuAllocator final : public Allocator {
     default_copy_data(dest, src, size_bytes);
   }
 
+  // host_allocator()'s, which all wrappers share.
   AllocatorStats stats() const { return memory_.stats(); }
   void reset_peak_stats() { memory_.reset_peak_stats(); }
   ObserverList& observers() { return memory_.observers(); }

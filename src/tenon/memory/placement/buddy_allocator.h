@@ -11,6 +11,7 @@
 
 namespace tenon {
 
+// How chunks grow, in bytes.
 struct BuddyConfig {
   std::uint64_t initial_pool_bytes = 64 * kMiB;        // size of a chunk, if that is enough
   std::uint64_t max_pool_bytes = std::uint64_t{1} << 62;  // of all chunks of one stream
@@ -20,6 +21,7 @@ struct BuddyConfig {
 // the request rounded up; where the driver has no room for that, the smallest that would do.
 class BuddyPlacement {
  public:
+  // As Placement asks (chunk_heap.h).
   using Config = BuddyConfig;
   using Handle = BuddyBlock*;
   using Extent = BuddyBlock;
@@ -28,13 +30,16 @@ class BuddyPlacement {
   BuddyPlacement(const Config& config, Stream, StreamHeap&)
       : config_(config), heap_(kMinBlockBytes) {}
 
+  // As Placement asks (chunk_heap.h).
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size(); }
   static Handle& link_of(Handle block) { return block->next; }  // in use: in no list
 
+  // As Placement asks (chunk_heap.h).
   Handle place(std::uint64_t size) { return heap_.place(size); }
   void release(Handle block) { heap_.release(block); }
 
+  // As Placement asks (chunk_heap.h).
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {
     const std::uint64_t least = heap_.rounded(size);
     const std::uint64_t usual = std::max(config_.initial_pool_bytes, least);
@@ -44,21 +49,25 @@ class BuddyPlacement {
     if (choice == 0 && allowed(usual)) return usual;
     return choice <= 1 && allowed(least) ? least : 0;
   }
+  // As Placement asks (chunk_heap.h).
   Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk) {
     BuddyBlock* root = heap_.add_extent(offset, size);
     root->owner = chunk;
     return root;
   }
+  // As Placement asks (chunk_heap.h).
   static bool is_wholly_free(const Extent* root) { return BuddyHeap::is_wholly_free(root); }
   void remove_chunk(Extent* root) { heap_.remove_extent(root); }
   void note_refused() {}
 
+  // visit(block, whether it is in use), by offset.
   template <typename Visit>
   void for_each_block(Extent* root, Visit&& visit) const {
     BuddyHeap::for_each_leaf(root, [&](BuddyBlock* block) {
       visit(block, block->state == BuddyBlock::State::kUsed);
     });
   }
+  // As Placement asks (chunk_heap.h).
   std::uint64_t largest_free() const { return heap_.largest_free(); }
   void check_invariants() const { heap_.check_invariants(); }
 

@@ -19,6 +19,7 @@ namespace tenon {
 template <Placement P>
 class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
  public:
+  // The placement's.
   using Config = typename P::Config;
 
   // Gives all memory back to the driver; blocks that still live must not be used any more.
@@ -26,6 +27,7 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
   void check_invariants() const override;
 
  protected:
+  // What the front keeps for each stream.
   using Heap = ChunkHeap<P>;
   using Front = StreamFront<Heap>;
 
@@ -33,6 +35,7 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
                    std::unique_ptr<DeviceAllocator>&& fallback = nullptr)
       : Front(backend, limit_bytes, std::move(fallback)), config_(std::move(config)) {}
 
+  // As it was made with.
   const Config& config() const { return config_; }
   bool release_cached() override;
   std::string advice() const override {

@@ -11,6 +11,7 @@
 
 namespace tenon {
 
+// How chunks grow, in bytes.
 struct PoolConfig {
   std::uint64_t pool_bytes = 256 * kMiB;  // size of a chunk, unless a request needs more
 };
@@ -19,6 +20,7 @@ struct PoolConfig {
 // by the request alone. What is left of a block goes back to the heap if it is 256 bytes or more.
 class PoolPlacement {
  public:
+  // As Placement asks (chunk_heap.h).
   using Config = PoolConfig;
   using Handle = Block*;
   using Extent = Block;
@@ -27,38 +29,47 @@ class PoolPlacement {
 
   PoolPlacement(const Config& config, Stream, StreamHeap&) : config_(config) {}
 
+  // As Placement asks (chunk_heap.h).
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }
   static Handle& link_of(Handle block) { return block->link; }
 
+  // As Placement asks (chunk_heap.h).
   Handle place(std::uint64_t size) {
     return heap_.place(align_up(size, kAlignment), 1, kMinBlockBytes);
   }
+  // As Placement asks (chunk_heap.h).
   void release(Handle block) { heap_.release(block); }
 
+  // As Placement asks (chunk_heap.h).
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t) const {
     const std::uint64_t rounded = align_up(size, kAlignment);
     if (choice == 0)
       return align_up(std::max(config_.pool_bytes, 2 * rounded), kAlignment);
     return choice == 1 ? rounded : 0;
   }
+  // As Placement asks (chunk_heap.h).
   Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk) {
     Block* extent = heap_.add_extent(offset, size);
     extent->owner = chunk;
     return extent;
   }
+  // As Placement asks (chunk_heap.h).
   static bool is_wholly_free(const Extent* extent) {
     return extent->state == Block::State::kFree && extent->next == nullptr;
   }
+  // As Placement asks (chunk_heap.h).
   void remove_chunk(Extent* extent) { heap_.remove_extent(extent); }
   void note_refused() {}
 
+  // visit(block, whether it is in use), by offset.
   template <typename Visit>
   void for_each_block(Extent* extent, Visit&& visit) const {
     BestFitHeap::for_each_in_extent(extent, [&](Block* block) {
       visit(block, block->state == Block::State::kUsed);
     });
   }
+  // As Placement asks (chunk_heap.h).
   std::uint64_t largest_free() const { return heap_.largest_free(); }
   void check_invariants() const { heap_.check_invariants(); }
 

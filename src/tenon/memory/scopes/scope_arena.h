@@ -36,6 +36,7 @@ class ScopeArena final : public Allocator {
   // knows no streams.
   void record_stream(const DataPtr& data, Stream stream);
 
+  // Where its memory is, and the pool that lends it.
   Device device() const { return pool_->device(); }
   const std::shared_ptr<ScopePool>& pool() const { return pool_; }
   // A block's place within its stream's range: the chunk's, as the upstream has it, and the place

@@ -14,6 +14,7 @@
 
 namespace tenon {
 
+// How a pool grows and aligns.
 struct ScopeOptions {
   std::uint64_t first_chunk_bytes = kMiB;     // each further chunk doubles what is held ...
   std::uint64_t max_chunk_bytes = 64 * kMiB;  // ... up to this, or as the request needs
@@ -31,6 +32,7 @@ struct ScopeReport {
   std::uint64_t escaped_bytes = 0;
 };
 
+// What a pool has done, and what it holds now.
 struct ScopePoolStats {
   std::uint64_t scopes = 0;            // that have ended
   std::uint64_t escapes = 0;           // ever
@@ -62,6 +64,7 @@ struct Span {
   std::uint64_t end = 0;
   std::uint64_t first_resident = 0;    // the arena's numbering; all earlier ones are dead
 
+  // Its first byte, in the chunk.
   std::uint64_t begin() const { return block->offset; }
 };
 
@@ -95,11 +98,14 @@ class ScopePool : public std::enable_shared_from_this<ScopePool> {
   // memory goes back to the system.
   void trim();
 
+  // A copy; takes the pool's mutex.
   ScopePoolStats stats() const;
   ScopeReport last_report() const;  // of the scope that ended last
+  // What it was made with.
   Allocator& upstream() const { return upstream_; }
   Device device() const { return device_; }
   const ScopeOptions& options() const { return options_; }
+  // Throws InternalError where the books are not whole. O(blocks).
   void check_invariants() const;
 
  private:

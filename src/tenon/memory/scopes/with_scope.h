@@ -16,6 +16,7 @@ namespace tenon {
 class Scope {
  public:
   explicit Scope(std::shared_ptr<ScopePool> pool);
+  // The scope's allocator.
   ScopeArena& arena() { return arena_; }
 
  private:

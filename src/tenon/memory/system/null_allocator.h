@@ -9,6 +9,7 @@ namespace tenon {
 // the replayer. Memory of it must not be touched: there is none.
 class NullAllocator final : public DeviceAllocator {
  public:
+  // Over a backend, for its device alone.
   using DeviceAllocator::DeviceAllocator;
 
   std::string name() const override { return "null"; }

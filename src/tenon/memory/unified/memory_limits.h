@@ -26,6 +26,7 @@ class MemoryLimits {
   // `policy_limit_bytes`: 0 is none.
   MemoryLimits(const Backend& backend, std::uint64_t policy_limit_bytes);
 
+  // The marks of which one is soft and one hard.
   Watermarks& watermarks() { return watermarks_; }
   const Watermarks& watermarks() const { return watermarks_; }
 
@@ -35,10 +36,12 @@ class MemoryLimits {
   // Throws InvalidArgument above the recommended working set.
   std::uint64_t set_wired_limit(std::uint64_t bytes);
 
+  // The limits in force, in bytes.
   std::uint64_t memory_limit() const { return memory_limit_; }
   std::uint64_t cache_limit() const { return cache_limit_; }
   std::uint64_t wired_limit() const { return wired_limit_; }
 
+  // What follows from all of them, in bytes; kNoLimit: none.
   std::uint64_t soft_limit_bytes() const;
   std::uint64_t hard_limit_bytes() const;
   // What would help a request that met the hard limit; names the limit at fault.

@@ -22,6 +22,7 @@
 
 namespace tenon {
 
+// How buffers are aligned, reused and limited.
 struct UnifiedOptions {
   std::optional<unified::Storage> storage;  // of allocate(); default: shared where supported
   std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least

@@ -13,9 +13,11 @@ namespace tenon::nn {
 struct ImageSet {
   Tensor images;  // u8 [count, height, width]
   Tensor labels;  // u8 [count]
+  // How many there are.
   std::int64_t count() const { return images.size(0); }
 };
 
+// A data set: what to train on and what to test on.
 struct ImageData {
   ImageSet train, test;
   std::int64_t classes = 0;  // 1 + the largest label
@@ -38,6 +40,7 @@ struct PixelStatistics {
   double mean = 0;
   double deviation = 1;
 };
+// Of a set. O(pixels).
 PixelStatistics pixel_statistics(const ImageSet& set);
 
 // Room for batches of up to `size` images.

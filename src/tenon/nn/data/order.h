@@ -14,6 +14,7 @@ class BatchOrder {
   // Throws InvalidArgument for no examples or batches of none.
   BatchOrder(std::int64_t examples, std::int64_t batch_size, std::uint64_t seed);
 
+  // The number of examples divided by the batch size, rounded up.
   std::uint64_t batches_per_epoch() const { return batches_; }
   // Of batch `number`, counted over all epochs from 0. O(examples) at an epoch's first, else
   // O(batch). Not thread-safe.

@@ -26,6 +26,7 @@ namespace tenon::nn {
 template <typename Batch>
 class Prefetcher {
  public:
+  // Fills the slot and returns the batch, on the prefetcher's thread.
   using Fill = std::function<Batch(std::uint64_t number, Batch& slot)>;
 
   // Requires: at least two slots.

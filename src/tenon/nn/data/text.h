@@ -19,6 +19,7 @@ class Vocabulary {
   // From its characters in order, as a file keeps them. Throws InvalidArgument unless they rise.
   explicit Vocabulary(std::string characters);
 
+  // How many there are, and which, in order.
   std::int64_t size() const { return static_cast<std::int64_t>(characters_.size()); }
   const std::string& characters() const { return characters_; }
   // Throws InvalidArgument for a byte that the text did not have.
@@ -36,6 +37,7 @@ struct TextBatch {
   Tensor input;   // i64 [n, length]
   Tensor target;  // i64 [n, length]
 };
+// Room for `size` pieces of `length` characters.
 TextBatch make_text_batch(std::int64_t size, std::int64_t length);
 // Pieces that begin at places drawn from the seed and the batch's number. Throws InvalidArgument
 // where the text is shorter than a piece and the character after it.

@@ -7,6 +7,7 @@
 
 extern "C" {
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 enum DLDeviceType : std::int32_t {
   kDLCPU = 1,
   kDLCUDA = 2,
@@ -16,11 +17,13 @@ enum DLDeviceType : std::int32_t {
   kDLCUDAManaged = 13,
 };
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 struct DLDevice {
   DLDeviceType device_type;
   std::int32_t device_id;
 };
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 enum DLDataTypeCode : std::uint8_t {
   kDLInt = 0,
   kDLUInt = 1,
@@ -30,12 +33,14 @@ enum DLDataTypeCode : std::uint8_t {
   kDLBool = 6,
 };
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 struct DLDataType {
   std::uint8_t code;
   std::uint8_t bits;
   std::uint16_t lanes;
 };
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 struct DLTensor {
   void* data;
   DLDevice device;
@@ -46,17 +51,20 @@ struct DLTensor {
   std::uint64_t byte_offset;
 };
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 struct DLManagedTensor {
   DLTensor dl_tensor;
   void* manager_ctx;
   void (*deleter)(DLManagedTensor* self);  // may be null
 };
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 struct DLPackVersion {
   std::uint32_t major;
   std::uint32_t minor;
 };
 
+// The standard's, version 1.0: dmlc.github.io/dlpack.
 struct DLManagedTensorVersioned {
   DLPackVersion version;
   void* manager_ctx;

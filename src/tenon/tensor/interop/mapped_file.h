@@ -19,6 +19,7 @@ class MappedFile : public IntrusiveTarget {
   static IntrusivePtr<MappedFile> open(const std::string& path);
   ~MappedFile() override;
 
+  // The bytes, and how many; null for an empty file.
   char* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::string_view view() const { return {data_, size_}; }

@@ -9,6 +9,7 @@
 
 namespace tenon {
 
+// What a safetensors file holds.
 struct SafeTensors {
   std::map<std::string, Tensor> tensors;
   std::map<std::string, std::string> metadata;
