@@ -103,7 +103,7 @@ class Slab {
   std::size_t capacity_bytes() const { return capacity_bytes_; }
 
  private:
-  union alignas(alignof(T)) Node {
+  union Node {
     Node* next;
     alignas(alignof(T)) unsigned char storage[sizeof(T)];
   };

@@ -18,12 +18,12 @@ class SoftmaxNode final : public NodeOf<1> {
     if (result.dim() == 0) {
       call.out[0] = zeros_like(g);
     } else if constexpr (kLog) {
-      call.out[0] = ops::sub(g, ops::mul(ops::exp(result), ops::sum(g, {dim_}, true)));
+      call.out[0] = ops::sub(g, ops::mul(ops::exp(result), ops::sum(g, dim_, true)));
     } else {
       if (!formulas_recorded()) call.out[0] = direct::softmax(g, result, dim_);
       if (call.out[0].defined()) return;
       const Tensor weighted = ops::mul(g, result);
-      call.out[0] = ops::sub(weighted, ops::mul(result, ops::sum(weighted, {dim_}, true)));
+      call.out[0] = ops::sub(weighted, ops::mul(result, ops::sum(weighted, dim_, true)));
     }
   }
   Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
@@ -31,7 +31,7 @@ class SoftmaxNode final : public NodeOf<1> {
     if (result.dim() == 0) return zeros_like(t);
     const Tensor saved = result_.get(*this);
     const Tensor p = kLog ? ops::exp(saved) : saved;
-    const Tensor slope = ops::sub(t, ops::sum(ops::mul(p, t), {dim_}, true));
+    const Tensor slope = ops::sub(t, ops::sum(ops::mul(p, t), dim_, true));
     return kLog ? slope : ops::mul(p, slope);
   }
 
