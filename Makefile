@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-python test-pytorch wheel bench-python test-install package test-package test-aarch64 test-clang test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-python test-pytorch wheel bench-python test-install package test-package test-aarch64 test-clang test-abi test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-package  install those packages into a bare Debian 12 tree and use them there (needs root)"
 	@echo "make test-aarch64  cross-compile the allocators for 64-bit ARM, run their tests under qemu"
 	@echo "make test-clang  build all by clang without a warning and test it, memory and lab also over libc++"
+	@echo "make test-abi  the C interface and the exported functions against those that abi/ records"
 	@echo "make docs  the reference of the public headers, in build/docs; fails where a name has no comment"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12 for another interpreter)"
@@ -57,6 +58,10 @@ test-aarch64: setup
 test-clang: setup
 	@scripts/setup.sh packages-clang.txt
 	@scripts/test_clang.sh
+
+test-abi: build
+	@scripts/setup.sh packages-abi.txt
+	@scripts/test_abi.sh $(BUILD)
 
 docs:
 	@scripts/setup.sh packages-docs.txt

@@ -28,7 +28,7 @@ TEST(IndexingTest, NumbersAndSlicesGiveViews) {
   EXPECT_EQ(values(t[{-1, Slice(std::nullopt, 2)}]), (Values{35, 36}));
   EXPECT_THROW((t[{0, 0, 0}]), InvalidArgument);
   EXPECT_THROW((t[{Ellipsis(), Ellipsis()}]), InvalidArgument);
-  EXPECT_THROW((t[{8}]), InvalidArgument);
+  EXPECT_THROW(t[8], InvalidArgument);
 }
 
 TEST(IndexingTest, IndexTensorsChooseElements) {
