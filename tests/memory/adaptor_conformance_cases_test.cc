@@ -8,6 +8,7 @@
 #include "tenon/memory/adaptors/guard_adaptor.h"
 #include "tenon/memory/adaptors/limit_adaptor.h"
 #include "tenon/memory/adaptors/logging_adaptor.h"
+#include "tenon/memory/adaptors/pressure_adaptor.h"
 #include "tenon/memory/adaptors/statistics_adaptor.h"
 #include "tenon/memory/adaptors/thread_safe_adaptor.h"
 #include "tenon/memory/adaptors/tracking_adaptor.h"
@@ -18,23 +19,27 @@ namespace {
 
 using Parts = std::vector<std::unique_ptr<DeviceAllocator>>;
 
+// Ends after the adaptor that stands on them, the outermost part first.
+struct OwnedParts {
+  explicit OwnedParts(Parts given) : parts(std::move(given)) {}
+  ~OwnedParts() {
+    while (!parts.empty()) parts.pop_back();
+  }
+  Parts parts;
+};
+
 // An adaptor with all that it stands on; the last part is the outermost. It adapts nothing, so it
 // tests besides that adaptors compose.
-class WithUpstreams final : public Adaptor<DeviceAllocator> {
+class WithUpstreams final : private OwnedParts, public Adaptor<DeviceAllocator> {
  public:
-  explicit WithUpstreams(Parts parts) : Adaptor(*parts.back()), parts_(std::move(parts)) {}
-  ~WithUpstreams() override {
-    while (!parts_.empty()) parts_.pop_back();
-  }
+  explicit WithUpstreams(Parts given)
+      : OwnedParts(std::move(given)), Adaptor<DeviceAllocator>(*parts.back()) {}
 
  protected:
   std::string adaptor_name() const override { return "with_upstreams"; }
   DataPtr serve(std::size_t size_bytes, Stream stream) override {
     return wrap(from_upstream(size_bytes, stream), size_bytes, stream);
   }
-
- private:
-  Parts parts_;
 };
 
 // Adds an adaptor of type A over the last part.
@@ -71,6 +76,7 @@ std::vector<ConformanceCase> adaptor_cases() {
   add("tracking", [](Parts& parts, Backend&) { put_on<TrackingAdaptor>(parts, 2); });
   add("limit", [](Parts& parts, Backend&) { put_on<LimitAdaptor>(parts, kMaxRequestBytes); });
   add("failure", [](Parts& parts, Backend&) { put_on<FailureAdaptor>(parts); });
+  add("pressure", [](Parts& parts, Backend&) { put_on<PressureAdaptor>(parts, 0); });
   add("thread_safe", [](Parts& parts, Backend&) { put_on<ThreadSafeAdaptor>(parts); });
   ConformanceCase* aligned =
       add("aligned", [](Parts& parts, Backend&) { put_on<AlignedAdaptor>(parts, 8192); });

@@ -2,17 +2,20 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
-#include <map>
-#include <set>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "support/cuda_stand_in.h"
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
+#include "tenon/device/host/host_backend.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/system/system_allocator.h"
@@ -30,25 +33,65 @@ SimOptions sim(std::uint64_t capacity_bytes, bool real_memory = true) {
   return options;
 }
 
-class MemoryPoolTest : public ::testing::Test {
+// Over each kind of upstream: what hands out host memory, and each driver.
+class MemoryPoolTest : public ::testing::TestWithParam<std::string> {
  protected:
-  ~MemoryPoolTest() override { pool_.check_invariants(); }
+  MemoryPoolTest() {
+    if (GetParam() == "cpu") {
+      upstream_ = {get_default_cpu_allocator(), [](Allocator*) {}};
+    } else if (GetParam() == "host") {
+      upstream_ = std::make_shared<HostAllocator>(host_backend());
+    } else {
+      if (GetParam() == "cuda")
+        backend_ = machine_.emplace("seed=3").backend();
+      else
+        backend_ = std::make_unique<SimBackend>(sim(64 << 20));
+      upstream_ = std::make_shared<SystemAllocator>(*backend_);
+    }
+    made_.emplace(upstream_, kPoolSize);
+  }
+  ~MemoryPoolTest() override {
+    made_->check_invariants();
+    made_.reset();
+    upstream_.reset();
+  }
 
-  SimBackend backend_{sim(64 << 20)};
-  std::shared_ptr<SystemAllocator> upstream_ = std::make_shared<SystemAllocator>(backend_);
-  MemoryPool pool_{upstream_, kPoolSize};
+  // Sets every byte, or compares every byte, by way of the upstream's copies.
+  void fill(void* data, std::size_t size_bytes, int value) {
+    const std::string bytes(size_bytes, static_cast<char>(value));
+    upstream_->copy_data(data, bytes.data(), size_bytes);
+    if (backend_ != nullptr) backend_->synchronize();
+  }
+  void expect_filled(const void* data, std::size_t size_bytes, int value) {
+    std::string bytes(size_bytes, '?');
+    upstream_->copy_data(bytes.data(), data, size_bytes);
+    if (backend_ != nullptr) backend_->synchronize();
+    EXPECT_EQ(bytes, std::string(size_bytes, static_cast<char>(value)));
+  }
+
+  std::optional<testing::StandIn> machine_;
+  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<Allocator> upstream_;
+  std::optional<MemoryPool> made_;
+  MemoryPool& pool_ = *made_;
 };
+
+INSTANTIATE_TEST_SUITE_P(Over, MemoryPoolTest, ::testing::Values("cpu", "host", "sim", "cuda"),
+                         [](const auto& which) { return which.param; });
 
 // --- What the pool's specification asks for, case by case.
 
-TEST_F(MemoryPoolTest, Allocation) {
+TEST_P(MemoryPoolTest, Allocation) {
   void* a = pool_.allocate(1024);
   void* b = pool_.allocate(2048);
   ASSERT_NE(a, nullptr);
   ASSERT_NE(b, nullptr);
   EXPECT_NE(a, b);
-  std::memset(a, 1, 1024);
-  std::memset(b, 2, 2048);
+  for (const void* block : {a, b})
+    EXPECT_TRUE(is_aligned(reinterpret_cast<std::uintptr_t>(block), upstream_->alignment()));
+  fill(a, 1024, 1);
+  fill(b, 2048, 2);
+  expect_filled(a, 1024, 1);
   const MemoryPoolStats stats = pool_.statistics();
   EXPECT_GE(stats.total_allocated, 3072u);
   EXPECT_EQ(stats.num_allocations, 2u);
@@ -57,7 +100,7 @@ TEST_F(MemoryPoolTest, Allocation) {
   pool_.deallocate(b);
 }
 
-TEST_F(MemoryPoolTest, Deallocation) {
+TEST_P(MemoryPoolTest, Deallocation) {
   void* a = pool_.allocate(1024);
   void* b = pool_.allocate(2048);
   pool_.deallocate(a);
@@ -71,18 +114,23 @@ TEST_F(MemoryPoolTest, Deallocation) {
   EXPECT_EQ(stats.total_freed, stats.total_allocated);
 }
 
-TEST_F(MemoryPoolTest, Fragmentation) {
+TEST_P(MemoryPoolTest, Fragmentation) {
   std::vector<void*> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(pool_.allocate(1024));
   for (std::size_t i = 1; i < blocks.size(); i += 2) pool_.deallocate(blocks[i]);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) fill(blocks[i], 1024, static_cast<int>(i));
   void* large = pool_.allocate(4096);
   ASSERT_NE(large, nullptr);
-  for (std::size_t i = 0; i < blocks.size(); i += 2) pool_.deallocate(blocks[i]);
+  fill(large, 4096, 77);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) {
+    expect_filled(blocks[i], 1024, static_cast<int>(i));
+    pool_.deallocate(blocks[i]);
+  }
   pool_.deallocate(large);
   EXPECT_EQ(pool_.largest_free_bytes(), kPoolSize) << "all holes merged";
 }
 
-TEST_F(MemoryPoolTest, Reset) {
+TEST_P(MemoryPoolTest, Reset) {
   pool_.allocate(1024);
   pool_.allocate(2048);
   pool_.reset();
@@ -92,7 +140,7 @@ TEST_F(MemoryPoolTest, Reset) {
   pool_.deallocate(again);
 }
 
-TEST_F(MemoryPoolTest, LargeAllocation) {
+TEST_P(MemoryPoolTest, LargeAllocation) {
   void* large = pool_.allocate(2 * kPoolSize);
   ASSERT_NE(large, nullptr);
   EXPECT_EQ(pool_.statistics().num_device_allocations, 2u);
@@ -100,25 +148,25 @@ TEST_F(MemoryPoolTest, LargeAllocation) {
   pool_.deallocate(large);
 }
 
-TEST_F(MemoryPoolTest, ZeroSizeAllocation) {
+TEST_P(MemoryPoolTest, ZeroSizeAllocation) {
   EXPECT_EQ(pool_.allocate(0), nullptr);
   EXPECT_EQ(pool_.statistics().num_allocations, 0u);
   pool_.deallocate(nullptr);
   EXPECT_EQ(pool_.statistics().num_deallocations, 0u);
 }
 
-TEST_F(MemoryPoolTest, InvalidDeallocation) {
+TEST_P(MemoryPoolTest, InvalidDeallocation) {
   int foreign = 0;
   EXPECT_THROW(pool_.deallocate(&foreign), std::runtime_error);
   EXPECT_THROW(pool_.deallocate(&foreign), InvalidPointer);
   char* block = static_cast<char*>(pool_.allocate(1024));
-  EXPECT_THROW(pool_.deallocate(block + 64), InvalidPointer) << "inside a block";
+  EXPECT_THROW(pool_.deallocate(block + pool_.alignment()), InvalidPointer) << "inside a block";
   pool_.deallocate(block);
   EXPECT_THROW(pool_.deallocate(block), InvalidPointer) << "freed twice";
   EXPECT_NE(pool_.allocate(1024), nullptr) << "still usable";
 }
 
-TEST_F(MemoryPoolTest, Statistics) {
+TEST_P(MemoryPoolTest, Statistics) {
   const MemoryPoolStats before = pool_.statistics();
   void* block = pool_.allocate(1024);
   const MemoryPoolStats after = pool_.statistics();
@@ -131,7 +179,7 @@ TEST_F(MemoryPoolTest, Statistics) {
   EXPECT_EQ(last.peak_usage, 1024u);
 }
 
-TEST_F(MemoryPoolTest, ReuseAfterDeallocation) {
+TEST_P(MemoryPoolTest, ReuseAfterDeallocation) {
   void* first = pool_.allocate(1024);
   pool_.deallocate(first);
   EXPECT_EQ(pool_.allocate(1024), first);
@@ -168,7 +216,7 @@ TEST(MemoryPoolRulesTest, ChunksGoBackWhenThePoolEnds) {
   EXPECT_EQ(backend.used_bytes(), 0u);
 }
 
-TEST_F(MemoryPoolTest, ResetGivesEachChunkItsOwnSizeBack) {
+TEST_P(MemoryPoolTest, ResetGivesEachChunkItsOwnSizeBack) {
   pool_.allocate(3 * kPoolSize);  // a chunk of six pool sizes beside the first one
   pool_.allocate(1000);
   const std::uint64_t reserved = pool_.reserved_bytes();
@@ -181,7 +229,7 @@ TEST_F(MemoryPoolTest, ResetGivesEachChunkItsOwnSizeBack) {
   EXPECT_EQ(pool_.statistics().num_device_allocations, 2u);
 }
 
-TEST_F(MemoryPoolTest, PointersFromBeforeAResetAreNoLongerKnown) {
+TEST_P(MemoryPoolTest, PointersFromBeforeAResetAreNoLongerKnown) {
   void* stale = pool_.allocate(1024);
   pool_.reset();
   EXPECT_THROW(pool_.deallocate(stale), InvalidPointer);
@@ -192,36 +240,37 @@ TEST(MemoryPoolRulesTest, ABlockNeverSpansTwoChunksThatHappenToTouch) {
   SimBackend backend(sim(64 << 20, false));
   MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
   void* first = pool.allocate(kPoolSize);
-  void* second = pool.allocate(kPoolSize / 2 + 256);
+  void* second = pool.allocate(kPoolSize / 2 + 512);
   ASSERT_EQ(pool.statistics().num_device_allocations, 2u);
-  ASSERT_EQ(static_cast<char*>(first) - static_cast<char*>(second), kPoolSize + 512);
+  ASSERT_EQ(static_cast<char*>(first) - static_cast<char*>(second), kPoolSize + 1024);
   pool.deallocate(first);
   pool.deallocate(second);
-  EXPECT_EQ(pool.largest_free_bytes(), kPoolSize + 512) << "not both";
-  pool.allocate(kPoolSize + 576);
+  EXPECT_EQ(pool.largest_free_bytes(), kPoolSize + 1024) << "not both";
+  pool.allocate(kPoolSize + 1536);
   EXPECT_EQ(pool.statistics().num_device_allocations, 3u);
 }
 
-TEST_F(MemoryPoolTest, ARestOfTheSmallestBlockIsKeptAndASmallerOneIsNot) {
-  pool_.allocate(kPoolSize - 256);
-  EXPECT_EQ(pool_.free_bytes(), 256u);
+TEST_P(MemoryPoolTest, ARestOfTheSmallestBlockIsKeptAndASmallerOneIsNot) {
+  const std::size_t smallest = std::max(MemoryPool::kMinBlockBytes, pool_.alignment());
+  pool_.allocate(kPoolSize - smallest);
+  EXPECT_EQ(pool_.free_bytes(), smallest);
   pool_.reset();
   pool_.allocate(kPoolSize - 192);
   EXPECT_EQ(pool_.free_bytes(), 0u);
   EXPECT_EQ(pool_.statistics().current_usage, kPoolSize);
 }
 
-TEST_F(MemoryPoolTest, TakesTheSmallestFreeBlockThatFits) {
+TEST_P(MemoryPoolTest, TakesTheSmallestFreeBlockThatFits) {
   std::vector<void*> blocks;
-  for (const std::size_t size : {4096, 64, 2048, 64, 1024, 64})
+  for (const std::size_t size : {8192, 64, 4096, 64, 2048, 64})
     blocks.push_back(pool_.allocate(size));
   for (const int hole : {0, 2, 4}) pool_.deallocate(blocks[hole]);
-  EXPECT_EQ(pool_.allocate(1024), blocks[4]);
-  EXPECT_EQ(pool_.allocate(1500), blocks[2]);
-  EXPECT_EQ(pool_.allocate(2500), blocks[0]);
+  EXPECT_EQ(pool_.allocate(2048), blocks[4]);
+  EXPECT_EQ(pool_.allocate(3000), blocks[2]);
+  EXPECT_EQ(pool_.allocate(5000), blocks[0]);
 }
 
-TEST_F(MemoryPoolTest, BlocksAreAlignedEvenWhereUpstreamIsNot) {
+TEST(MemoryPoolRulesTest, BlocksAreAlignedEvenWhereUpstreamIsNot) {
   class Crooked final : public Allocator {  // memory that begins 8 bytes off
    public:
     DataPtr allocate(std::size_t size) override {
@@ -251,12 +300,19 @@ TEST(MemoryPoolRulesTest, GrowsByTheRequestAloneWhereTwiceIsTooMuch) {
   pool.check_invariants();
 }
 
-TEST(MemoryPoolRulesTest, WorksOverTheCpuAllocator) {
-  const std::shared_ptr<Allocator> cpu(get_default_cpu_allocator(), [](Allocator*) {});
-  MemoryPool pool(cpu, 1 << 16);
-  void* block = pool.allocate(5000);
-  std::memset(block, 7, 5000);
-  pool.deallocate(block);
+// 64 bytes on a device of 512 would be an address that its kernels cannot take.
+TEST(MemoryPoolRulesTest, BlocksAreAlignedAsTheDeviceWants) {
+  for (const std::uint64_t alignment : {64, 512, 4096}) {
+    SimOptions options = sim(64 << 20, false);
+    options.alignment = alignment;
+    SimBackend backend(options);
+    MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
+    EXPECT_EQ(pool.alignment(), alignment);
+    auto* first = static_cast<char*>(pool.allocate(1));
+    auto* second = static_cast<char*>(pool.allocate(1));
+    EXPECT_TRUE(is_aligned(reinterpret_cast<std::uintptr_t>(first), alignment));
+    EXPECT_EQ(second - first, static_cast<std::ptrdiff_t>(alignment));
+  }
 }
 
 TEST(MemoryPoolRulesTest, AFailureUpstreamAtAnyCallLeavesThePoolWhole) {
@@ -302,32 +358,34 @@ TEST(MemoryPoolRulesTest, TheSameCallsGiveTheSameBlocks) {
   EXPECT_EQ(run(), run());
 }
 
-TEST_F(MemoryPoolTest, ManyThreadsMayShareIt) {
+TEST(MemoryPoolRulesTest, ManyThreadsMayShareIt) {
+  SimBackend backend(sim(64 << 20));
+  MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
   constexpr int kThreads = 4;
   std::array<int, kThreads> damaged = {};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
-    threads.emplace_back([this, t, &damaged] {
+    threads.emplace_back([&pool, t, &damaged] {
       Random random(static_cast<std::uint64_t>(t) + 1);
       std::vector<std::pair<unsigned char*, std::size_t>> live;
       for (int i = 0; i < 4000; ++i) {
         if (live.size() < 20 && random.chance(0.6)) {
           const std::size_t size = 1 + random.below(40000);
-          auto* data = static_cast<unsigned char*>(pool_.allocate(size));
+          auto* data = static_cast<unsigned char*>(pool.allocate(size));
           data[0] = data[size - 1] = static_cast<unsigned char>(t);
           live.push_back({data, size});
         } else if (!live.empty()) {
           const auto [data, size] = live.back();
           live.pop_back();
           if (data[0] != t || data[size - 1] != t) ++damaged[t];
-          pool_.deallocate(data);
+          pool.deallocate(data);
         }
       }
-      for (const auto& [data, size] : live) pool_.deallocate(data);
+      for (const auto& [data, size] : live) pool.deallocate(data);
     });
   for (std::thread& thread : threads) thread.join();
   for (const int count : damaged) EXPECT_EQ(count, 0);
-  EXPECT_EQ(pool_.statistics().current_usage, 0u);
+  EXPECT_EQ(pool.statistics().current_usage, 0u);
 }
 
 }  // namespace

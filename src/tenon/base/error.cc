@@ -20,6 +20,9 @@ std::string describe(const OutOfMemoryDetails& d) {
       format_byte_size(d.reserved_bytes));
   if (d.limit_bytes != 0) text += fmt::format(", limit {}", format_byte_size(d.limit_bytes));
   text += fmt::format(", largest free block {}", format_byte_size(d.largest_free_bytes));
+  for (std::size_t i = 0; i < d.idle.size(); ++i)
+    text += fmt::format("{}{} idle in {}", i == 0 ? "; " : ", ",
+                        format_byte_size(d.idle[i].bytes), d.idle[i].name);
   if (!d.advice.empty()) text += "; " + d.advice;
   return text;
 }

@@ -8,6 +8,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace tenon {
 
@@ -54,6 +55,12 @@ class ParseError : public std::runtime_error {
   std::string reason_;
 };
 
+// Memory that is held for later, and by what.
+struct IdleHolder {
+  std::string name;  // "scope pool over caching"
+  std::uint64_t bytes = 0;
+};
+
 // What an allocator knew when it gave up.
 struct OutOfMemoryDetails {
   std::string allocator;                // name of the policy
@@ -63,6 +70,7 @@ struct OutOfMemoryDetails {
   std::uint64_t reserved_bytes = 0;     // held from the driver
   std::uint64_t limit_bytes = 0;        // capacity or limit in force; 0 when there is none
   std::uint64_t largest_free_bytes = 0; // largest free block inside what is reserved
+  std::vector<IdleHolder> idle;         // what pools above it keep, and could not give back
   std::string advice;                   // what would help; may be empty
 };
 

@@ -6,6 +6,7 @@
 
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
+#include "tenon/memory/raw_blocks.h"
 
 namespace tenon {
 
@@ -26,6 +27,7 @@ void* Allocator::raw_allocate(std::size_t size_bytes) {
   if (deleter == nullptr)
     throw InvalidArgument("raw_allocate: this allocator has no raw API; use allocate");
   DataPtr data = allocate(size_bytes);
+  if (deleter == &free_raw) return shared_raw_table().hold(data);
   TENON_CHECK(data == nullptr || (is_simple_data_ptr(data) && data.get_deleter() == deleter),
               "raw_allocate: allocate gave a block that raw_deleter cannot free");
   void* raw = data.get();
@@ -48,6 +50,11 @@ AllocatorAttachment& Allocator::attachment(
   if (attachment_.compare_exchange_strong(held, made.get(), std::memory_order_acq_rel))
     return *made.release();
   return *held;  // another thread was faster
+}
+
+void Allocator::end_attachment(DataPtr (*unwrap)(DataPtr)) {
+  if (AllocatorAttachment* held = attachment_.load(std::memory_order_acquire))
+    held->before_end(unwrap);
 }
 
 void Allocator::default_copy_data(void* dest, const void* src, std::size_t size_bytes) const {

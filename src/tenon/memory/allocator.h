@@ -15,6 +15,9 @@ namespace tenon {
 class AllocatorAttachment {
  public:
   virtual ~AllocatorAttachment() = default;
+  // An adaptor ends, and still takes blocks back. `unwrap` turns a block of it into the one of its
+  // upstream that stands behind it.
+  virtual void before_end(DataPtr (*unwrap)(DataPtr)) { static_cast<void>(unwrap); }
 };
 
 // Hands out memory on one device. A custom allocator overrides allocate and copy_data, and
@@ -47,8 +50,13 @@ class Allocator {
   // True when the data pointer is all that the deleter needs, so that the raw API may own it.
   virtual bool is_simple_data_ptr(const DataPtr& data) const;
 
-  // The deleter for memory of raw_allocate; null (the default): no raw API.
+  // The deleter for memory of raw_allocate; null (the default): no raw API. An allocator whose
+  // deleter needs a context returns free_raw (raw_blocks.h), which finds it by the address. So a
+  // wrapper that passes its upstream's raw_deleter on has a raw API too.
   virtual DeleterFn raw_deleter() const { return nullptr; }
+
+  // Every block starts at a multiple of this power of two.
+  virtual std::size_t alignment() const { return alignof(std::max_align_t); }
 
   // Memory by bare pointer. The default goes through raw_deleter and throws InvalidArgument when
   // there is none; allocators that can find a block by its address override both.
@@ -63,6 +71,8 @@ class Allocator {
   AllocatorAttachment& attachment(std::unique_ptr<AllocatorAttachment> (*make)(Allocator&));
 
  protected:
+  // For the destructor of an adaptor.
+  void end_attachment(DataPtr (*unwrap)(DataPtr));
   // memcpy, for memory that the host can reach.
   void default_copy_data(void* dest, const void* src, std::size_t size_bytes) const;
 

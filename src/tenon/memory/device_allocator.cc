@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "tenon/base/byte_size.h"
-#include "tenon/base/check.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -14,32 +13,15 @@ void* DeviceAllocator::raw_allocate(std::size_t size_bytes) {
 
 void* DeviceAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
   DataPtr data = allocate_on(size_bytes, stream);
-  void* raw = data.get();
-  if (raw == nullptr) return nullptr;
-  const DeleterFn deleter = data.get_deleter();
-  const std::lock_guard lock(raw_lock_);
-  TENON_CHECK(raw_block_deleter_ == nullptr || raw_block_deleter_ == deleter,
-              "{} frees its blocks in more than one way", name());
-  raw_block_deleter_ = deleter;
-  raw_contexts_.insert(raw, data.get_context());
-  static_cast<void>(data.release_context());
-  return raw;
+  return raw_table_.hold(data);
 }
 
 void DeviceAllocator::raw_deallocate(void* data) {
-  if (data == nullptr) return;
-  void* context = nullptr;
-  {
-    const std::lock_guard lock(raw_lock_);
-    context = raw_contexts_.take(data);
-  }
-  if (context == nullptr)
-    throw InvalidPointer(fmt::format(
-        "raw_deallocate({}): {} on {} holds no raw block there; it was freed already, or comes "
-        "from "
-        "another allocator or from allocate()",
-        data, name(), to_string(device_)));
-  raw_block_deleter_(context);
+  if (data == nullptr || raw_table_.release(data)) return;
+  throw InvalidPointer(fmt::format(
+      "raw_deallocate({}): {} on {} holds no raw block there; it was freed already, or comes from "
+      "another allocator or from allocate()",
+      data, name(), to_string(device_)));
 }
 
 void DeviceAllocator::record_stream(const DataPtr&, Stream stream) {
@@ -69,6 +51,7 @@ void DeviceAllocator::throw_out_of_memory(std::size_t size_bytes, Stream stream,
   details.reserved_bytes = static_cast<std::uint64_t>(now.reserved_bytes[0].current);
   details.limit_bytes = limit_bytes;
   details.largest_free_bytes = largest_free_bytes();
+  details.idle = idle_holders({device_, &backend_}, this);
   details.advice = std::move(advice);
   throw OutOfMemory(std::move(details));
 }

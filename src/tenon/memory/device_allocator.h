@@ -1,17 +1,18 @@
 // Allocators that stand on a Backend: what all policies have in common.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tenon/base/align.h"
-#include "tenon/base/pointer_map.h"
-#include "tenon/base/spin_lock.h"
 #include "tenon/device/backend.h"
 #include "tenon/memory/allocator.h"
 #include "tenon/memory/observer.h"
+#include "tenon/memory/raw_blocks.h"
+#include "tenon/memory/reclaim.h"
 #include "tenon/memory/stats.h"
 
 namespace tenon {
@@ -66,6 +67,13 @@ class DeviceAllocator : public Allocator {
   void* raw_allocate(std::size_t size_bytes) override;
   void raw_deallocate(void* data) override;
   virtual void* raw_allocate_on(std::size_t size_bytes, Stream stream);
+  DeleterFn raw_deleter() const override {
+    raw_holder().enrol();
+    return &free_raw;
+  }
+
+  // The driver's, for segments; policies that place blocks more closely say so.
+  std::size_t alignment() const override { return backend_.limits().alignment; }
 
   // The block is also used by work queued on `stream`: once freed it waits for that work too. A
   // no-op for the block's own stream. Throws InvalidPointer for a block of another allocator.
@@ -112,14 +120,23 @@ class DeviceAllocator : public Allocator {
   [[noreturn]] void throw_out_of_memory(std::size_t size_bytes, Stream stream,
                                         std::uint64_t limit_bytes, std::string advice);
 
+  // Asks the pools above for idle memory; true: the request is worth another try. No lock of the
+  // allocator may be held.
+  bool reclaim_for_retry() const { return reclaim_idle({device_, &backend_}, this); }
+  // Finds the blocks of raw_allocate.
+  virtual RawHolder& raw_holder() const { return raw_table_; }
+  RawTable& raw_table() const { return raw_table_; }
+  // alignment() of a policy whose blocks lie at multiples of `step_bytes` in segments.
+  std::size_t alignment_of_steps(std::uint64_t step_bytes) const {
+    return std::min<std::uint64_t>(step_bytes, backend_.limits().alignment);
+  }
+
   Backend& backend_;
   const Device device_;
   ObserverList observers_;
 
  private:
-  SpinLock raw_lock_;
-  PointerMap<void> raw_contexts_;       // what the deleter of a raw block must be given
-  DeleterFn raw_block_deleter_ = nullptr;  // the same for all blocks of one allocator
+  mutable RawTable raw_table_;
 };
 
 }  // namespace tenon

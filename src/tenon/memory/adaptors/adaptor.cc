@@ -10,27 +10,15 @@ namespace tenon {
 
 void* Adaptor<Allocator>::raw_allocate(std::size_t size_bytes) {
   DataPtr data = allocate(size_bytes);
-  void* raw = data.get();
-  if (raw == nullptr) return nullptr;
-  const std::lock_guard lock(raw_lock_);
-  raw_blocks_.insert(raw, record_of(data));
-  static_cast<void>(data.release_context());
-  return raw;
+  return raw_table_.hold(data);
 }
 
 void Adaptor<Allocator>::raw_deallocate(void* data) {
-  if (data == nullptr) return;
-  void* block = nullptr;
-  {
-    const std::lock_guard lock(raw_lock_);
-    block = raw_blocks_.take(data);
-  }
-  if (block == nullptr)
-    throw InvalidPointer(fmt::format(
-        "raw_deallocate({}): adaptor {} holds no raw block there; it was freed already, or comes "
-        "from another allocator or from allocate()",
-        data, adaptor_name()));
-  drop(block);
+  if (data == nullptr || raw_table_.release(data)) return;
+  throw InvalidPointer(fmt::format(
+      "raw_deallocate({}): adaptor {} holds no raw block there; it was freed already, or comes "
+      "from another allocator or from allocate()",
+      data, adaptor_name()));
 }
 
 // --- Over a DeviceAllocator.

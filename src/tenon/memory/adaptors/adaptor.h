@@ -1,6 +1,7 @@
 // What all adaptors have in common: they wrap an allocator and are one.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <memory>
@@ -11,10 +12,9 @@
 #include <vector>
 
 #include "tenon/base/error.h"
-#include "tenon/base/pointer_map.h"
-#include "tenon/base/spin_lock.h"
 #include "tenon/memory/allocator.h"
 #include "tenon/memory/device_allocator.h"
+#include "tenon/memory/reclaim.h"
 
 // Note [Adaptors]
 //
@@ -48,8 +48,16 @@ class AdaptorCore : public Base {
  public:
   static constexpr bool kOnDevice = std::is_same_v<Base, DeviceAllocator>;
 
+  // What a scope pool keeps goes back upstream.
+  ~AdaptorCore() override { this->end_attachment(&unwrap); }
+
   // The allocator behind this one.
   Base& upstream() const { return upstream_; }
+  std::size_t alignment() const override {
+    std::size_t least = upstream_.alignment();
+    for (const Base* upstream : upstreams()) least = std::min(least, upstream->alignment());
+    return least;
+  }
 
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     const auto lock = enter();
@@ -89,6 +97,8 @@ class AdaptorCore : public Base {
 
   // Held while the upstream is used; nothing by default.
   virtual std::unique_lock<std::recursive_mutex> enter() const { return {}; }
+
+  ReclaimPlace place() const { return reclaim_place_of(upstream_); }
 
   // A block of the upstream: on `stream` where it knows streams.
   DataPtr from_upstream(std::size_t size_bytes, Stream stream) {
@@ -149,6 +159,13 @@ class AdaptorCore : public Base {
     throw OutOfMemory(std::move(details));
   }
 
+  // The upstream's block alone; the record goes.
+  static DataPtr unwrap(DataPtr data) {
+    if (data == nullptr || data.get_deleter() != &drop) return data;
+    const std::unique_ptr<Block> block(static_cast<Block*>(data.release_context()));
+    return std::move(block->inner);
+  }
+
   // The deleter of the blocks handed out.
   static void drop(void* context) {
     std::unique_ptr<Block> block(static_cast<Block*>(context));
@@ -175,10 +192,13 @@ class Adaptor<Allocator> : public AdaptorCore<Allocator> {
   }
   void* raw_allocate(std::size_t size_bytes) override;
   void raw_deallocate(void* data) override;
+  DeleterFn raw_deleter() const override {
+    raw_table_.enrol();
+    return &free_raw;
+  }
 
  private:
-  SpinLock raw_lock_;
-  PointerMap<void> raw_blocks_;  // their records
+  mutable RawTable raw_table_;
 };
 
 // Over a DeviceAllocator: everything that is not about one block is the upstream's affair (with

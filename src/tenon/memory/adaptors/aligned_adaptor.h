@@ -22,7 +22,7 @@ class AlignedAdaptor final : public Adaptor<Base> {
   AlignedAdaptor(std::type_identity_t<Base>& upstream, std::uint64_t alignment);
 
   // Of every block, in bytes.
-  std::uint64_t alignment() const { return alignment_; }
+  std::size_t alignment() const override { return alignment_; }
 
  protected:
   std::string adaptor_name() const override { return "aligned"; }

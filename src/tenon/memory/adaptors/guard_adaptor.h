@@ -46,6 +46,12 @@ class GuardAdaptor final : public Adaptor<Base> {
   // Empties the quarantine, and reports what it finds there.
   ~GuardAdaptor() override;
 
+  std::size_t alignment() const override {
+    const std::size_t upstreams = Adaptor<Base>::alignment();
+    const std::size_t zone_step = options_.zone_bytes & -options_.zone_bytes;  // its lowest bit
+    return zone_step == 0 ? upstreams : std::min(upstreams, zone_step);
+  }
+
   // Looks at every block, live and freed, now. Returns, and reports, the damage that was not
   // reported before.
   std::vector<GuardReport> check();

@@ -16,12 +16,13 @@ bool LimitAdaptor<Base>::reserve(std::uint64_t size_bytes) {
 
 template <typename Base>
 DataPtr LimitAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
-  if (!reserve(size_bytes)) {
+  if (!reserve(size_bytes) && !(reclaim_idle(this->place(), this) && reserve(size_bytes))) {
     OutOfMemoryDetails details;
     details.allocated_bytes = details.reserved_bytes = used_bytes();
     details.limit_bytes = limit_bytes();
     details.largest_free_bytes =
         details.limit_bytes - std::min(details.limit_bytes, details.allocated_bytes);
+    details.idle = idle_holders(this->place(), this);
     details.advice = "free blocks, or raise the adaptor's limit (set_limit)";
     this->refuse(size_bytes, stream, std::move(details));
   }

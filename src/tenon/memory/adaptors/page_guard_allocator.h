@@ -41,6 +41,7 @@ class PageGuardAllocator final : public Allocator {
   ~PageGuardAllocator() override;
 
   DataPtr allocate(std::size_t size_bytes) override;
+  std::size_t alignment() const override { return options_.alignment; }
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     default_copy_data(dest, src, size_bytes);
   }

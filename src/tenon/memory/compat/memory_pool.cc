@@ -14,19 +14,25 @@ namespace {
 
 std::uint64_t address_of(const void* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
-std::uint64_t checked_pool_size(std::uint64_t size) {
+std::size_t alignment_over(const Allocator* upstream) {
+  if (upstream == nullptr)
+    throw InvalidArgument("memory pool: the upstream allocator is null; give one, such as system");
+  return std::max(MemoryPool::kMinAlignment, upstream->alignment());
+}
+
+std::uint64_t checked_pool_size(std::uint64_t size, std::uint64_t alignment) {
   if (size == 0 || size > kMaxRequestBytes)
     throw InvalidArgument(fmt::format("memory pool: a pool size of {} bytes is not from 1 to {}",
                                       size, kMaxRequestBytes));
-  return align_up(size, MemoryPool::kAlignment);
+  return align_up(size, alignment);
 }
 
 }  // namespace
 
 MemoryPool::MemoryPool(std::shared_ptr<Allocator> upstream, std::size_t pool_size)
-    : upstream_(std::move(upstream)), pool_size_(checked_pool_size(pool_size)) {
-  if (upstream_ == nullptr)
-    throw InvalidArgument("memory pool: the upstream allocator is null; give one, such as system");
+    : upstream_(std::move(upstream)),
+      alignment_(alignment_over(upstream_.get())),
+      pool_size_(checked_pool_size(pool_size, alignment_)) {
   add_chunk(pool_size_);
 }
 
@@ -35,7 +41,7 @@ void* MemoryPool::allocate(std::size_t size_bytes) {
   if (size_bytes > kMaxRequestBytes)
     throw InvalidArgument(fmt::format("memory pool: {} bytes is more than any request may be ({})",
                                       size_bytes, format_byte_size(kMaxRequestBytes)));
-  const std::uint64_t rounded = align_up(size_bytes, kAlignment);
+  const std::uint64_t rounded = align_up(size_bytes, alignment_);
   if (void* data = place(rounded)) [[likely]] return data;
   const std::lock_guard growing(grow_mutex_);
   for (;;) {
@@ -108,10 +114,10 @@ void MemoryPool::add_chunk(std::uint64_t size_bytes) {
   // Room to align the first block where upstream itself aligns to less.
   DataPtr memory = upstream_->allocate(size_bytes);
   std::uint64_t begin = address_of(memory.get());
-  if (!is_aligned(begin, kAlignment)) {
+  if (!is_aligned(begin, alignment_)) {
     memory.clear();
-    memory = upstream_->allocate(size_bytes + kAlignment - 1);
-    begin = align_up(address_of(memory.get()), kAlignment);
+    memory = upstream_->allocate(size_bytes + alignment_ - 1);
+    begin = align_up(address_of(memory.get()), alignment_);
   }
   const std::lock_guard lock(lock_);
   reserve_more(chunks_);

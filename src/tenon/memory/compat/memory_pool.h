@@ -37,7 +37,7 @@ struct MemoryPoolStats {
 //   chunk 2 |    used   |       free         |      max(pool size, 2 x request)
 //
 // Deterministic: the same calls give the same blocks within chunks. allocate and deallocate cost
-// O(log n) for n free blocks. Blocks are aligned to 64 bytes.
+// O(log n) for n free blocks. Blocks are aligned as upstream's are, and at least to 64 bytes.
 //
 // Thread safety: all functions may be called from any thread. A spin lock is held for one
 // placement; upstream is called outside of it, by one thread at a time.
@@ -48,7 +48,7 @@ class MemoryPool {
  public:
   static constexpr std::size_t kDefaultPoolBytes = 256 * kMiB;
   static constexpr std::size_t kMinBlockBytes = 256;  // smaller rests stay with their block
-  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kMinAlignment = 64;
 
   // Takes the first chunk. Throws InvalidArgument for a null upstream or a pool size of 0 (or above
   // kMaxRequestBytes), and what upstream throws when it has no memory: OutOfMemory.
@@ -69,6 +69,8 @@ class MemoryPool {
   // Frees every block: each chunk is one free block again, of its own size. Pointers that were
   // handed out are void. Chunks and the counts of the past are kept.
   void reset();
+
+  std::size_t alignment() const { return alignment_; }  // of every block
 
   // What was done so far, and bytes held, free, and free in one piece. check_invariants() throws
   // InternalError; O(blocks).
@@ -91,6 +93,7 @@ class MemoryPool {
   void grow(std::uint64_t rounded);
 
   const std::shared_ptr<Allocator> upstream_;
+  const std::size_t alignment_;
   const std::uint64_t pool_size_;
   std::mutex grow_mutex_;     // one thread at a time calls upstream; taken before lock_
   mutable SpinLock lock_;     // all below

@@ -147,7 +147,10 @@ class StreamFront : public DeviceAllocator {
   Handle place(H& heap, std::size_t size_bytes, bool grown, bool* has_surplus);
   void trim(H& heap) noexcept;
   Handle grow_and_place(H& heap, std::size_t size_bytes, bool* grown);
+  [[gnu::noinline]] DataPtr allocate_when_short(H& heap, std::size_t size_bytes, Stream stream);
+  DataPtr hand_out(Handle block, bool grown, std::size_t size_bytes, Stream stream);
   DataPtr ask_fallback(std::size_t size_bytes, Stream stream);
+  [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);
   void report_notes();
 
   std::uint64_t limit_bytes_;

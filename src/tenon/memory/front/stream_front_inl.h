@@ -66,14 +66,32 @@ DataPtr StreamFront<H>::allocate_slowly(std::size_t size_bytes, Stream stream) {
   if (block == nullptr) [[unlikely]] {
     block = grow_and_place(*heap, size_bytes, &grown);
   }
-  if (block == nullptr) [[unlikely]] {
-    report_notes();
-    return ask_fallback(size_bytes, stream);
-  }
+  if (block == nullptr) [[unlikely]] return allocate_when_short(*heap, size_bytes, stream);
+  return hand_out(block, grown, size_bytes, stream);
+}
+
+template <typename H>
+DataPtr StreamFront<H>::hand_out(Handle block, bool grown, std::size_t size_bytes, Stream stream) {
   DataPtr data = wrap(block);
   report_notes();  // observers hear of memory before they hear of blocks in it
   observers_.report(grown ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data.get(),
                     size_bytes, stream);
+  return data;
+}
+
+// The heaps and the driver have nothing: the fallback, then what pools above hold idle.
+template <typename H>
+DataPtr StreamFront<H>::allocate_when_short(H& heap, std::size_t size_bytes, Stream stream) {
+  report_notes();
+  DataPtr data = ask_fallback(size_bytes, stream);
+  if (data == nullptr && reclaim_for_retry()) {
+    bool grown = false;
+    if (const Handle block = grow_and_place(heap, size_bytes, &grown))
+      return hand_out(block, grown, size_bytes, stream);
+    report_notes();
+    data = ask_fallback(size_bytes, stream);
+  }
+  if (data == nullptr) give_up(size_bytes, stream);
   return data;
 }
 
@@ -103,16 +121,21 @@ typename H::Handle StreamFront<H>::grow_and_place(H& heap, std::size_t size_byte
   return block;
 }
 
+// Null: there is none, or it has no memory either.
 template <typename H>
 DataPtr StreamFront<H>::ask_fallback(std::size_t size_bytes, Stream stream) {
-  if (fallback_ != nullptr &&
-      (limit_bytes_ == 0 || reserved_bytes() + size_bytes <= limit_bytes_)) {
-    try {
-      return fallback_->allocator().allocate_on(size_bytes, stream);
-    } catch (const OutOfMemory&) {
-      // Reported below, with this allocator's figures.
-    }
+  if (fallback_ == nullptr || (limit_bytes_ != 0 && reserved_bytes() + size_bytes > limit_bytes_))
+    return DataPtr(device_);
+  const ReclaimPause front_asks;
+  try {
+    return fallback_->allocator().allocate_on(size_bytes, stream);
+  } catch (const OutOfMemory&) {
+    return DataPtr(device_);  // give_up reports it, with this allocator's figures
   }
+}
+
+template <typename H>
+void StreamFront<H>::give_up(std::size_t size_bytes, Stream stream) {
   std::string help;
   {
     const std::lock_guard growth(growth_mutex_);

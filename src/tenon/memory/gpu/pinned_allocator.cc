@@ -39,30 +39,12 @@ DataPtr PinnedAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return DataPtr(device_);
   const std::uint64_t rounded = align_up(size_bytes, kRounding);
-  Block* block = nullptr;
   bool grew = false;
-  {
+  Block* block = obtain(rounded, size_bytes, stream, &grew);
+  if (block == nullptr && reclaim_for_retry()) block = obtain(rounded, size_bytes, stream, &grew);
+  if (block == nullptr) {
     const std::lock_guard lock(mutex_);
-    block = place(rounded);
-    if (block == nullptr && grow(rounded)) {
-      grew = true;
-      block = place(rounded);
-    }
-    if (block != nullptr) {
-      try {
-        pending_.record_use(block, stream);
-      } catch (...) {
-        heap_.release(block);
-        throw;
-      }
-      block->requested = size_bytes;
-      for (PoolStats* stat : {&stats_.allocation, &stats_.active}) count(*stat, 1);
-      for (PoolStats* stat : {&stats_.allocated_bytes, &stats_.active_bytes})
-        count(*stat, as_signed(block->size));
-      count(stats_.requested_bytes, as_signed(size_bytes));
-    } else {
-      ++stats_.num_ooms;
-    }
+    ++stats_.num_ooms;
   }
   if (block == nullptr)
     throw_out_of_memory(size_bytes, stream, limit_bytes_,
@@ -71,6 +53,30 @@ DataPtr PinnedAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   observers_.report(grew ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data, size_bytes,
                     stream);
   return DataPtr(data, block, &free_block, device_);
+}
+
+// Null: out of memory.
+Block* PinnedAllocator::obtain(std::uint64_t rounded, std::uint64_t size_bytes, Stream stream,
+                               bool* grew) {
+  const std::lock_guard lock(mutex_);
+  Block* block = place(rounded);
+  if (block == nullptr && grow(rounded)) {
+    *grew = true;
+    block = place(rounded);
+  }
+  if (block == nullptr) return nullptr;
+  try {
+    pending_.record_use(block, stream);
+  } catch (...) {
+    heap_.release(block);
+    throw;
+  }
+  block->requested = size_bytes;
+  for (PoolStats* stat : {&stats_.allocation, &stats_.active}) count(*stat, 1);
+  for (PoolStats* stat : {&stats_.allocated_bytes, &stats_.active_bytes})
+    count(*stat, as_signed(block->size));
+  count(stats_.requested_bytes, as_signed(size_bytes));
+  return block;
 }
 
 Block* PinnedAllocator::place(std::uint64_t rounded) {

@@ -33,6 +33,7 @@ class PinnedAllocator final : public DeviceAllocator {
   ~PinnedAllocator() override;
 
   std::string name() const override { return "pinned"; }
+  std::size_t alignment() const override { return alignment_of_steps(512); }
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
   void record_stream(const DataPtr& data, Stream stream) override;
   void empty_cache() override;
@@ -52,6 +53,7 @@ class PinnedAllocator final : public DeviceAllocator {
 
   static void free_block(void* context);
   Block* block_of(const DataPtr& data, const char* caller) const;
+  Block* obtain(std::uint64_t rounded, std::uint64_t size_bytes, Stream stream, bool* grew);
   // All under mutex_.
   Block* place(std::uint64_t rounded);
   bool grow(std::uint64_t rounded);
@@ -65,6 +67,7 @@ class PinnedAllocator final : public DeviceAllocator {
   PendingFrees pending_;  // every block is used by the stream that it was allocated for
   AllocatorStats stats_;
   std::uint64_t layout_end_ = 0;
+  const IdleCache idle_cache_{*this};
 };
 
 }  // namespace tenon

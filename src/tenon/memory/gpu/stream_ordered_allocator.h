@@ -18,6 +18,7 @@ namespace tenon {
 // Thread safety and failure: as StreamFront.
 class StreamOrderedAllocator : public StreamFront<BlockHeap> {
  public:
+  std::size_t alignment() const override { return alignment_of_steps(kMinBlockSize); }
   // No more than this share of the device's memory, in (0, 1]. Throws InvalidArgument.
   void set_memory_fraction(double fraction);
 

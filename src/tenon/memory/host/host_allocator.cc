@@ -109,6 +109,8 @@ Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
     release_idle(report.released);
     taken = try_once(heap, word, Try::kLast, fresh, report);
   }
+  if (taken.data == nullptr && reclaim_for_retry())
+    taken = try_once(heap, word, Try::kLast, fresh, report);
   if (HostThread::has_ended()) heaps_.abandon(heap);
   if (decay_thread_ != nullptr) decay_thread_->wake();
   if (taken.data == nullptr) give_up(size_bytes, stream);

@@ -59,6 +59,7 @@ class HostAllocator final : public DeviceAllocator {
   void* raw_allocate(std::size_t size_bytes) override;
   void* raw_allocate_on(std::size_t size_bytes, Stream stream) override;
   void raw_deallocate(void* data) override;
+  std::size_t alignment() const override { return alignment_of_steps(64); }
   void record_stream(const DataPtr& data, Stream stream) override;
   void empty_cache() override;
   // empty_cache, and whatever the backend keeps besides. Returns the bytes the backend had kept.
@@ -75,6 +76,11 @@ class HostAllocator final : public DeviceAllocator {
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();
+  friend class OwnRawHolder<HostAllocator>;
+  RawHolder& raw_holder() const override { return raw_holder_; }
+  bool holds_raw(const void* data) const {
+    return raw_blocks_.find(data) != nullptr || raw_table().holds(data);
+  }
   enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
 
   // --- Allocation: Note [the revolving door], bins, store, driver, in this order. `word` is the
@@ -120,6 +126,7 @@ class HostAllocator final : public DeviceAllocator {
   host::RawBlocks raw_blocks_;
   host::HeapDirectory heaps_;
   std::unique_ptr<host::DecayThread> decay_thread_;  // null: the backend has no clock for it
+  mutable OwnRawHolder<HostAllocator> raw_holder_{*this};
 };
 
 // The process's, over host_backend(). Thread-safe, and never destroyed, so that memory may be freed

@@ -25,6 +25,9 @@ class ArenaAllocator final : public ChunkedAllocator<ArenaPlacement> {
  protected:
   std::string advice() const override;
   void release_surplus(Heap& heap) override;
+
+ private:
+  const IdleCache idle_cache_{*this};
 };
 
 }  // namespace tenon

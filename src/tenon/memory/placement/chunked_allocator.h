@@ -22,6 +22,9 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
   // The placement's.
   using Config = typename P::Config;
 
+  static constexpr std::uint64_t kStepBytes = 256;  // what every placement keeps to, at least
+
+  std::size_t alignment() const override { return this->alignment_of_steps(kStepBytes); }
   // Gives all memory back to the driver; blocks that still live must not be used any more.
   ~ChunkedAllocator() override;
   void check_invariants() const override;

@@ -25,6 +25,10 @@ PlanAllocator::PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t l
           backend, checked(plan, backend), limit_bytes,
           std::make_unique<CachingAllocator>(backend, CachingSettings{}, limit_bytes)) {}
 
+std::size_t PlanAllocator::alignment() const {
+  return alignment_of_steps(std::min(config().plan->unit_bytes(), kMinBlockSize));
+}
+
 PlanReport PlanAllocator::report() const {
   PlanReport sum;
   for_each_locked_heap([&](const Heap& heap) {

@@ -22,6 +22,7 @@ class PlanAllocator final : public ChunkedAllocator<PlanPlacement> {
   PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0);
 
   std::string name() const override { return "plan"; }
+  std::size_t alignment() const override;
 
   std::vector<SegmentInfo> snapshot() const override;
 

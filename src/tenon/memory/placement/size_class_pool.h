@@ -8,6 +8,8 @@
 #include "tenon/base/biased_lock.h"
 #include "tenon/memory/allocator.h"
 #include "tenon/memory/placement/buffer_bins.h"
+#include "tenon/memory/raw_blocks.h"
+#include "tenon/memory/reclaim.h"
 
 namespace tenon {
 
@@ -29,7 +31,7 @@ struct SizeClassPoolStats {
 // Thread safety: one spin lock, not held during calls of the upstream. allocate and free: O(1). The
 // pool and its upstream must outlive its buffers; buffers that are free go back upstream with the
 // pool. What the upstream throws passes through, after the free buffers were offered up.
-class SizeClassPool final : public Allocator {
+class SizeClassPool final : public Allocator, private Reclaimer {
  public:
   static constexpr std::uint32_t kDefaultMaxPerSize = 100;
 
@@ -40,6 +42,8 @@ class SizeClassPool final : public Allocator {
   SizeClassPool& operator=(const SizeClassPool&) = delete;
 
   DataPtr allocate(std::size_t size_bytes) override;
+  DeleterFn raw_deleter() const override { return &free_raw; }
+  std::size_t alignment() const override { return upstream_.alignment(); }
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     upstream_.copy_data(dest, src, size_bytes);
   }
@@ -55,6 +59,10 @@ class SizeClassPool final : public Allocator {
   std::uint32_t max_per_size() const { return max_per_size_; }
 
  private:
+  std::string reclaim_name() const override { return "a size-class pool"; }
+  std::uint64_t idle_bytes() const override { return stats().free_bytes; }
+  void reclaim() override { trim(); }
+
   static void free_buffer(void* context);
   arena::PooledBuffer* take(std::uint32_t stream, std::uint32_t size_class);
 
@@ -64,6 +72,7 @@ class SizeClassPool final : public Allocator {
   mutable BiasedLock lock_;
   std::vector<std::unique_ptr<arena::BufferBins>> bins_;  // by stream; may have gaps
   SizeClassPoolStats stats_;
+  const ReclaimEnrolment enrolment_{reclaim_place_of(upstream_), *this};
 };
 
 }  // namespace tenon

@@ -29,6 +29,7 @@ class ScopeArena final : public Allocator {
   ScopeArena& operator=(const ScopeArena&) = delete;
 
   DataPtr allocate(std::size_t size_bytes) override;
+  std::size_t alignment() const override { return pool_->options().alignment; }
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     pool_->upstream().copy_data(dest, src, size_bytes);
   }

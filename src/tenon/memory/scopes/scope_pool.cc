@@ -19,8 +19,9 @@ using scopes::Span;
 
 namespace {
 
-ScopeOptions checked(ScopeOptions options, Device device) {
-  if (options.alignment == 0) options.alignment = device.type == DeviceType::kCpu ? 64 : 256;
+ScopeOptions checked(ScopeOptions options, const Allocator& upstream) {
+  if (options.alignment == 0)
+    options.alignment = std::clamp<std::uint64_t>(upstream.alignment(), 64, 4096);
   if (!is_power_of_two(options.alignment) || options.alignment > 4096)
     throw InvalidArgument(
         fmt::format("scope alignment {} is not a power of two up to 4096", options.alignment));
@@ -46,8 +47,9 @@ std::shared_ptr<ScopePool> ScopePool::make(Allocator& upstream, const ScopeOptio
 ScopePool::ScopePool(Allocator& upstream, const ScopeOptions& options)
     : upstream_(upstream),
       device_(upstream.allocate(0).device()),
-      options_(checked(options, device_)),
-      on_stream_(dynamic_cast<DeviceAllocator*>(&upstream)) {}
+      options_(checked(options, upstream)),
+      on_stream_(dynamic_cast<DeviceAllocator*>(&upstream)),
+      enrolment_(reclaim_place_of(upstream), *this) {}
 
 ScopePool::~ScopePool() {
   for (ResidentPage* page : free_pages_) delete page;
@@ -89,8 +91,11 @@ Span ScopePool::take_span(std::uint32_t stream, std::uint64_t size_bytes) {
     }
     wanted = std::max(exact, align_up(wanted, options_.escape_page_bytes));
     // As much as is sensible, else as much as is needed, else that in the place of idle chunks.
-    if (try_add_chunk(stream, wanted)) continue;
-    if (wanted > exact && try_add_chunk(stream, exact)) continue;
+    {
+      const ReclaimPause least_first;
+      if (try_add_chunk(stream, wanted)) continue;
+      if (wanted > exact && try_add_chunk(stream, exact)) continue;
+    }
     release_free_chunks();
     add_chunk(stream, exact);
   }
@@ -285,6 +290,23 @@ void ScopePool::abandon() {
   }
 }
 
+void ScopePool::outlive(DataPtr (*unwrap)(DataPtr)) {
+  release_free_chunks();
+  const std::lock_guard lock(mutex_);
+  for (const auto& chunk : chunks_) chunk->memory = unwrap(std::move(chunk->memory));
+}
+
+std::string ScopePool::reclaim_name() const {
+  return on_stream_ != nullptr ? "a scope pool over " + on_stream_->name() : "a scope pool";
+}
+
+std::uint64_t ScopePool::idle_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t sum = 0;
+  for (const auto& chunk : chunks_) sum += chunk->heap.free_bytes();
+  return sum;
+}
+
 void ScopePool::check_invariants() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t reserved = 0;
@@ -302,11 +324,18 @@ void ScopePool::check_invariants() const {
 class ScopeAttachment final : public AllocatorAttachment {
  public:
   explicit ScopeAttachment(Allocator& upstream) : pool_(ScopePool::make(upstream)) {}
-  ~ScopeAttachment() override { pool_->abandon(); }
+  ~ScopeAttachment() override {
+    if (!outlives_) pool_->abandon();
+  }
+  void before_end(DataPtr (*unwrap)(DataPtr)) override {
+    outlives_ = true;
+    pool_->outlive(unwrap);
+  }
   const std::shared_ptr<ScopePool>& pool() const { return pool_; }
 
  private:
   const std::shared_ptr<ScopePool> pool_;
+  bool outlives_ = false;
 };
 
 std::shared_ptr<ScopePool> scope_pool_of(Allocator& upstream) {

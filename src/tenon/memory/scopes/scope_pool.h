@@ -10,6 +10,7 @@
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/allocator.h"
 #include "tenon/memory/device_allocator.h"
+#include "tenon/memory/reclaim.h"
 #include "tenon/memory/scopes/resident.h"
 
 namespace tenon {
@@ -18,7 +19,7 @@ namespace tenon {
 struct ScopeOptions {
   std::uint64_t first_chunk_bytes = kMiB;     // each further chunk doubles what is held ...
   std::uint64_t max_chunk_bytes = 64 * kMiB;  // ... up to this, or as the request needs
-  // Of every block: a power of two up to 4096; 0: 64 on the CPU, else 256
+  // Of every block: a power of two up to 4096; 0: the upstream's, from 64 on
   std::uint64_t alignment = 0;
   std::uint64_t escape_page_bytes = 4096;     // an escape keeps whole pages of this size
 };
@@ -80,13 +81,14 @@ struct Span {
 // one before finds everything in the same chunks, at the same places, and the upstream is called no
 // more: whatever was newly made for a request the last time is still free when it comes again.
 //
-// Chunks are kept until trim() or the end of the pool. The pool is held by whoever runs scopes, by
-// open scopes, and by escapes. Requires: the upstream outlives all three, except that a pool made
-// by scope_pool_of() may see its upstream go first.
+// Chunks are kept until trim(), the end of the pool, or until memory is short (reclaim.h). The pool
+// is held by its users, by open scopes, and by escapes. Requires: the upstream outlives all three,
+// except that a pool made by scope_pool_of() may see its upstream go first; where that is an
+// adaptor, escapes need what it stands on.
 //
 // Thread safety: one mutex, taken for spans and escapes, never for a block; not held during calls
 // of the upstream. Taking a span: O(chunks).
-class ScopePool : public std::enable_shared_from_this<ScopePool> {
+class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclaimer {
  public:
   // Throws InvalidArgument for options that make no sense.
   static std::shared_ptr<ScopePool> make(Allocator& upstream, const ScopeOptions& options = {});
@@ -134,6 +136,13 @@ class ScopePool : public std::enable_shared_from_this<ScopePool> {
   void release(scopes::Cluster* cluster);
   // The upstream is gone, and its memory with it.
   void abandon();
+  // The upstream, an adaptor, ends: idle chunks go back, and those with escapes lose its record.
+  void outlive(DataPtr (*unwrap)(DataPtr));
+
+  // --- When memory is short.
+  std::string reclaim_name() const override;
+  std::uint64_t idle_bytes() const override;
+  void reclaim() override { release_free_chunks(); }
 
   scopes::Span span_in(scopes::Chunk& chunk, std::uint64_t size_bytes);
   DataPtr from_upstream(std::uint32_t stream, std::uint64_t size_bytes);
@@ -152,6 +161,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool> {
   std::vector<scopes::ResidentPage*> free_pages_;
   ScopePoolStats stats_;
   ScopeReport last_report_;
+  const ReclaimEnrolment enrolment_;  // last
 };
 
 // The pool that with_scope keeps with an upstream, made at the first call. It ends with the

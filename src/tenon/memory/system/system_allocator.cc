@@ -14,7 +14,8 @@ SystemAllocator::~SystemAllocator() {
 DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return DataPtr(device_);
-  const auto segment = backend_.allocate_segment(size_bytes, kind_);
+  auto segment = backend_.allocate_segment(size_bytes, kind_);
+  if (!segment && reclaim_for_retry()) segment = backend_.allocate_segment(size_bytes, kind_);
   if (!segment) {
     {
       const std::lock_guard lock(mutex_);

@@ -127,6 +127,7 @@ DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
   int asked = UnifiedCallbackRegistry::instance().report(
       nullptr, UnifiedAllocatorCallback::EventType::kAllocationFailed);
   asked += pressure_.relieve(request.size_bytes).called;
+  asked += reclaim_for_retry() ? 1 : 0;
   if (asked > 0) {
     served = try_once();
     report_released(released);
@@ -157,12 +158,6 @@ void UnifiedAllocator::free_block(void* context) {
   }
   if (!done) [[unlikely]] return self.free_slowly(data);
   self.report(MemoryEvent::kFreed, data, requested, {self.device_, lane.stream});
-}
-
-void* UnifiedAllocator::raw_allocate(std::size_t size_bytes) {
-  DataPtr block = allocate(size_bytes);
-  static_cast<void>(block.release_context());
-  return block.get();
 }
 
 void UnifiedAllocator::free_slowly(void* data) {

@@ -76,6 +76,7 @@ class UnifiedAllocator final : public DeviceAllocator {
 
   // --- Memory.
   std::string name() const override { return "unified"; }
+  std::size_t alignment() const override { return alignment_of_steps(options_.alignment); }
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override {
     return allocate_buffer(size_bytes, stream, default_storage_);
   }
@@ -86,8 +87,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   DataPtr alloc_scalar_buffer_with_value(const void* value, std::size_t size_bytes);
   // Frees a buffer whose DataPtr gave up ownership (release_context), by its address.
   void deallocate(void* data);
-  // Memory by bare pointer, without a context-free deleter: the allocator knows its addresses.
-  void* raw_allocate(std::size_t size_bytes) override;
+  // Memory by bare pointer: the allocator knows its addresses.
   void raw_deallocate(void* data) override { deallocate(data); }
 
   // Everything cached goes: waits for pending buffers, merges all, and gives heaps that hold no

@@ -106,6 +106,7 @@ void UnifiedAllocator::refuse_pointer(const void* data, const char* call, bool k
 
 void UnifiedAllocator::deallocate(void* data) {
   if (data == nullptr) return;
+  raw_table().forget(data);
   std::uint64_t requested = 0;
   std::uint32_t stream = 0;
   const bool done = at_buffer(data, "deallocate", [&](Lane& lane, Buffer& buffer) {

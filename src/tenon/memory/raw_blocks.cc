@@ -1,0 +1,126 @@
+#include "tenon/memory/raw_blocks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "tenon/base/error.h"
+
+namespace tenon {
+namespace {
+
+struct Directory {
+  std::mutex mutex;  // held while holders are asked, so that none ends meanwhile
+  std::vector<RawHolder*> holders;
+};
+
+Directory& directory() {
+  static auto* const the_directory = new Directory;  // blocks may be freed while the program ends
+  return *the_directory;
+}
+
+}  // namespace
+
+void RawHolder::enrol() {
+  if (is_enrolled_.load(std::memory_order_relaxed)) return;
+  Directory& all = directory();
+  const std::lock_guard lock(all.mutex);
+  if (is_enrolled_.load(std::memory_order_relaxed)) return;
+  all.holders.push_back(this);
+  is_enrolled_.store(true, std::memory_order_relaxed);
+}
+
+void RawHolder::leave() {
+  if (!is_enrolled_.load(std::memory_order_relaxed)) return;
+  Directory& all = directory();
+  const std::lock_guard lock(all.mutex);
+  std::erase(all.holders, this);
+  is_enrolled_.store(false, std::memory_order_relaxed);
+}
+
+void free_raw(void* data) {
+  if (data == nullptr) return;
+  RawHolder* holder = nullptr;
+  int holders = 0;
+  {
+    Directory& all = directory();
+    const std::lock_guard lock(all.mutex);
+    for (RawHolder* one : all.holders) {
+      if (!one->holds(data)) continue;
+      holder = one;
+      ++holders;
+    }
+  }
+  if (holders == 0)
+    throw InvalidPointer(fmt::format(
+        "free({}): no allocator holds a raw block there; it was freed already, or comes from "
+        "allocate()",
+        data));
+  if (holders > 1)
+    throw InvalidPointer(fmt::format(
+        "free({}): {} allocators hold a raw block at this address, as simulated devices may; call "
+        "raw_deallocate of the block's allocator",
+        data, holders));
+  holder->free(data);
+}
+
+void* RawTable::hold(DataPtr& data) {
+  void* const raw = data.get();
+  if (raw == nullptr) return nullptr;
+  const std::lock_guard lock(lock_);
+  auto kind = std::find_if(kinds_.begin(), kinds_.end(),
+                           [&](const Kind& k) { return k.deleter == data.get_deleter(); });
+  if (kind == kinds_.end()) {
+    kinds_.push_back({data.get_deleter(), {}});
+    kind = kinds_.end() - 1;
+  }
+  for (const Kind& other : kinds_)
+    if (other.contexts.find(raw) != nullptr)
+      throw InvalidArgument(fmt::format(
+          "raw_allocate: a raw block at {} is held already, by another device with the same "
+          "addresses; use allocate",
+          raw));
+  void* const context = data.get_context();
+  kind->contexts.insert(raw, context != nullptr ? context : raw);
+  static_cast<void>(data.release_context());
+  return raw;
+}
+
+bool RawTable::release(void* data) {
+  void* context = nullptr;
+  DeleterFn deleter = nullptr;
+  {
+    const std::lock_guard lock(lock_);
+    for (Kind& kind : kinds_) {
+      context = kind.contexts.take(data);
+      deleter = kind.deleter;
+      if (context != nullptr) break;
+    }
+  }
+  if (context == nullptr) return false;
+  if (deleter != nullptr) deleter(context);
+  return true;
+}
+
+void RawTable::forget(const void* data) {
+  const std::lock_guard lock(lock_);
+  for (Kind& kind : kinds_) static_cast<void>(kind.contexts.take(data));
+}
+
+bool RawTable::holds(const void* data) const {
+  const std::lock_guard lock(lock_);
+  return std::any_of(kinds_.begin(), kinds_.end(),
+                     [&](const Kind& kind) { return kind.contexts.find(data) != nullptr; });
+}
+
+RawTable& shared_raw_table() {
+  static auto* const table = [] {
+    auto* made = new RawTable;
+    made->enrol();
+    return made;
+  }();
+  return *table;
+}
+
+}  // namespace tenon

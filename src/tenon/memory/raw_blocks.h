@@ -1,0 +1,87 @@
+// Memory by bare pointer: its holder is found by the address alone.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "tenon/base/pointer_map.h"
+#include "tenon/base/spin_lock.h"
+#include "tenon/memory/data_ptr.h"
+
+namespace tenon {
+
+// The deleter of every block that raw_allocate gave, where its allocator has none of its own: asks
+// all enrolled holders for the pointer. Null is ignored. Throws InvalidPointer where none holds it,
+// and where two do: simulated devices may have the same addresses, and then raw_deallocate of the
+// block's allocator must be called. O(enrolled holders).
+void free_raw(void* data);
+
+// Something that holds blocks by bare pointer. A derived class calls leave() before it ends.
+class RawHolder {
+ public:
+  RawHolder() = default;
+  RawHolder(const RawHolder&) = delete;
+  RawHolder& operator=(const RawHolder&) = delete;
+
+  virtual bool holds(const void* data) const = 0;
+  virtual void free(void* data) = 0;
+
+  // From now on free_raw asks this holder. Thread-safe; one relaxed load after the first time.
+  void enrol();
+
+ protected:
+  ~RawHolder() = default;
+  void leave();
+
+ private:
+  std::atomic<bool> is_enrolled_{false};
+};
+
+// The holder of a class that finds its blocks itself, by holds_raw and raw_deallocate. The class
+// declares it last, so that it ends first.
+template <typename Owner>
+class OwnRawHolder final : public RawHolder {
+ public:
+  explicit OwnRawHolder(Owner& owner) : owner_(owner) {}
+  ~OwnRawHolder() { leave(); }
+  bool holds(const void* data) const override { return owner_.holds_raw(data); }
+  void free(void* data) override { owner_.raw_deallocate(data); }
+
+ private:
+  Owner& owner_;
+};
+
+// Blocks by bare pointer, with what their deleters must be given. PointerMap states its memory
+// budget. Thread-safe: one spin lock, not held while a deleter runs.
+class RawTable final : public RawHolder {
+ public:
+  ~RawTable() { leave(); }
+
+  // Takes the block over and returns its pointer; null for null. Throws InvalidArgument where a
+  // block is held at this address already; `data` keeps its block then.
+  void* hold(DataPtr& data);
+  // Frees the block that is held there. False: there is none.
+  bool release(void* data);
+
+  // The block was freed by other means. Nothing happens when it is not held.
+  void forget(const void* data);
+
+  bool holds(const void* data) const override;
+  void free(void* data) override { static_cast<void>(release(data)); }
+
+ private:
+  // The blocks of one deleter; an allocator with a fallback has two.
+  struct Kind {
+    DeleterFn deleter = nullptr;
+    PointerMap<void> contexts;
+  };
+  mutable SpinLock lock_;
+  std::vector<Kind> kinds_;
+};
+
+// Holds the blocks of allocators that pass another's raw_deleter on without a table of their own.
+// Never destroyed.
+RawTable& shared_raw_table();
+
+}  // namespace tenon

@@ -1,0 +1,179 @@
+#include "tenon/memory/reclaim.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+
+#include "tenon/memory/device_allocator.h"
+
+namespace tenon {
+
+// Outlives its enrolment, so that a thread that reclaims needs no lock on the list meanwhile.
+struct ReclaimEnrolment::Slot {
+  ReclaimPlace place;
+  const Allocator* owner = nullptr;
+  std::recursive_timed_mutex busy;  // held while the reclaimer is asked
+  Reclaimer* reclaimer = nullptr;   // null: it has ended
+};
+
+namespace {
+
+using Slot = ReclaimEnrolment::Slot;
+
+// A thread may hold an allocator's lock that a reclaim of another thread waits for (a
+// ThreadSafeAdaptor); then this thread's request must not wait for that reclaim for ever.
+constexpr auto kPatience = std::chrono::milliseconds(200);
+
+struct NamedCallback {
+  std::string name;
+  std::shared_ptr<FreeMemoryCallback> callback;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<Slot>> slots;  // in order of enrolment
+  std::vector<NamedCallback> callbacks;
+};
+
+Registry& registry() {
+  static auto* const the_registry = new Registry;  // pools may end after every static object
+  return *the_registry;
+}
+
+constinit thread_local int pauses = 0;
+
+template <typename Visit>
+void for_each_reclaimer(const ReclaimPlace& place, const Allocator* asker, Visit&& visit) {
+  std::vector<std::shared_ptr<Slot>> slots;
+  {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& slot : all.slots)
+      if (slot->place.meets(place) && (slot->owner == nullptr || slot->owner != asker))
+        slots.push_back(slot);
+  }
+  for (const auto& slot : slots) {
+    const std::unique_lock lock(slot->busy, kPatience);
+    if (lock.owns_lock() && slot->reclaimer != nullptr) visit(*slot->reclaimer);
+  }
+}
+
+bool ask(Reclaimer& reclaimer) {
+  try {
+    const std::uint64_t before = reclaimer.idle_bytes();
+    if (before == 0) return false;
+    reclaimer.reclaim();
+    return reclaimer.idle_bytes() < before;
+  } catch (const std::exception&) {
+    return false;  // a driver that refuses, for one: the request fails by its own message
+  }
+}
+
+bool run_callbacks() {
+  std::vector<NamedCallback> callbacks;
+  {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    callbacks = all.callbacks;
+  }
+  bool any = false;
+  for (const NamedCallback& one : callbacks) {
+    try {
+      any |= one.callback->execute();
+    } catch (...) {
+    }
+  }
+  return any;
+}
+
+}  // namespace
+
+ReclaimPlace reclaim_place_of(Allocator& allocator) {
+  if (const auto* on_device = dynamic_cast<DeviceAllocator*>(&allocator))
+    return {on_device->device(), &on_device->backend()};
+  return {allocator.allocate(0).device(), nullptr};
+}
+
+ReclaimEnrolment::ReclaimEnrolment(ReclaimPlace place, Reclaimer& reclaimer,
+                                   const Allocator* owner)
+    : slot_(std::make_shared<Slot>()) {
+  slot_->place = place;
+  slot_->owner = owner;
+  slot_->reclaimer = &reclaimer;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  all.slots.push_back(slot_);
+}
+
+ReclaimEnrolment::~ReclaimEnrolment() {
+  {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    std::erase(all.slots, slot_);
+  }
+  const std::lock_guard lock(slot_->busy);
+  slot_->reclaimer = nullptr;
+}
+
+IdleCache::IdleCache(DeviceAllocator& allocator)
+    : allocator_(allocator),
+      enrolment_({allocator.device(), &allocator.backend()}, *this, &allocator) {}
+
+std::string IdleCache::reclaim_name() const { return allocator_.name(); }
+
+std::uint64_t IdleCache::idle_bytes() const {
+  const AllocatorStats stats = allocator_.stats();
+  const std::int64_t idle = stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(idle, 0));
+}
+
+void IdleCache::reclaim() { allocator_.empty_cache(); }
+
+void add_free_memory_callback(std::string_view name,
+                              std::unique_ptr<FreeMemoryCallback> callback) {
+  if (callback == nullptr)
+    throw InvalidArgument(fmt::format("free-memory callback \"{}\" is null", name));
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  for (const NamedCallback& other : all.callbacks)
+    if (other.name == name)
+      throw InvalidArgument(fmt::format(
+          "a free-memory callback \"{}\" is registered already; remove it or choose another name",
+          name));
+  all.callbacks.push_back({std::string(name), std::move(callback)});
+}
+
+void remove_free_memory_callback(std::string_view name) {
+  std::shared_ptr<FreeMemoryCallback> removed;  // ends with the lock open
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto found = std::find_if(all.callbacks.begin(), all.callbacks.end(),
+                                  [&](const NamedCallback& one) { return one.name == name; });
+  if (found == all.callbacks.end()) return;
+  removed = found->callback;
+  all.callbacks.erase(found);
+}
+
+bool reclaim_idle(const ReclaimPlace& place, const Allocator* asker) {
+  if (pauses > 0) return false;
+  const ReclaimPause no_reclaim_inside;
+  bool any = false;
+  for_each_reclaimer(place, asker, [&](Reclaimer& reclaimer) { any |= ask(reclaimer); });
+  return run_callbacks() || any;
+}
+
+std::vector<IdleHolder> idle_holders(const ReclaimPlace& place, const Allocator* asker) {
+  std::vector<IdleHolder> holders;
+  for_each_reclaimer(place, asker, [&](Reclaimer& reclaimer) {
+    const std::uint64_t bytes = reclaimer.idle_bytes();
+    if (bytes > 0) holders.push_back({reclaimer.reclaim_name(), bytes});
+  });
+  return holders;
+}
+
+ReclaimPause::ReclaimPause() { ++pauses; }
+ReclaimPause::~ReclaimPause() { --pauses; }
+
+}  // namespace tenon
