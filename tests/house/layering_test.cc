@@ -95,6 +95,7 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"adaptors", {}},
       {"scopes", {"front"}},
       {"compat", {"placement"}},
+      {"growable", {}},
   };
   return kAllowed;
 }

@@ -1,0 +1,123 @@
+#include "tenon/memory/growable/page_pool.h"
+
+#include <fmt/format.h>
+
+#include "tenon/base/byte_size.h"
+#include "tenon/base/reserve.h"
+
+namespace tenon {
+namespace {
+
+std::uint64_t checked_page(const Backend& backend, std::uint64_t page_bytes) {
+  const BackendLimits& limits = backend.limits();
+  if (!limits.has_virtual_memory)
+    throw InvalidArgument(fmt::format(
+        "page pool: {} has no virtual memory; take a pool of segments (policy pool)",
+        to_string(backend.device())));
+  if (page_bytes == 0) return limits.page_granularity;
+  if (page_bytes % limits.page_granularity != 0)
+    throw InvalidArgument(fmt::format("page pool: pages of {} are no multiple of {}'s {}",
+                                      format_byte_size(page_bytes), to_string(backend.device()),
+                                      format_byte_size(limits.page_granularity)));
+  return page_bytes;
+}
+
+}  // namespace
+
+std::shared_ptr<PagePool> PagePool::make(Backend& backend, std::uint64_t page_bytes,
+                                         std::uint64_t limit_bytes) {
+  return std::shared_ptr<PagePool>(new PagePool(backend, page_bytes, limit_bytes));
+}
+
+PagePool::PagePool(Backend& backend, std::uint64_t page_bytes, std::uint64_t limit_bytes)
+    : backend_(backend),
+      page_bytes_(checked_page(backend, page_bytes)),
+      limit_bytes_(limit_bytes),
+      enrolment_({backend.device(), &backend}, *this) {}
+
+PagePool::~PagePool() {
+  for (const PageHandle page : idle_) ignore_refusal([&] { backend_.release_pages(page); });
+}
+
+bool PagePool::try_create(PageHandle* page) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (limit_bytes_ != 0 && (held_ + 1) * page_bytes_ > limit_bytes_) return false;
+    reserve_more(idle_);  // give() must not fail
+    ++held_;
+  }
+  std::optional<PageHandle> made;
+  try {
+    made = backend_.create_pages(page_bytes_);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    --held_;
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  if (!made) {
+    --held_;
+    return false;
+  }
+  ++created_;
+  *page = *made;
+  return true;
+}
+
+PageHandle PagePool::create() {
+  PageHandle page;
+  const ReclaimPlace place{backend_.device(), &backend_};
+  if (try_create(&page) || (reclaim_idle(place, nullptr) && try_create(&page))) return page;
+  OutOfMemoryDetails details;
+  details.allocator = "page pool";
+  details.device = to_string(backend_.device());
+  details.requested_bytes = page_bytes_;
+  const PagePoolStats now = stats();
+  details.allocated_bytes = now.pages_in_use * page_bytes_;
+  details.reserved_bytes = details.allocated_bytes + now.pages_idle * page_bytes_;
+  details.limit_bytes = limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes();
+  details.idle = idle_holders(place, nullptr);
+  details.advice = "shrink other buffers of the pool, or let one sleep";
+  throw OutOfMemory(std::move(details));
+}
+
+PageHandle PagePool::take() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      const PageHandle page = idle_.back();
+      idle_.pop_back();
+      return page;
+    }
+  }
+  return create();
+}
+
+void PagePool::give(PageHandle page) {
+  const std::lock_guard lock(mutex_);
+  idle_.push_back(page);
+}
+
+void PagePool::prepare(std::uint64_t pages) {
+  while (stats().pages_idle < pages) give(create());
+}
+
+void PagePool::trim() {
+  std::vector<PageHandle> pages;
+  {
+    const std::lock_guard lock(mutex_);
+    pages.swap(idle_);
+    idle_.reserve(pages.size());
+    held_ -= pages.size();
+  }
+  for (const PageHandle page : pages) backend_.release_pages(page);
+}
+
+PagePoolStats PagePool::stats() const {
+  const std::lock_guard lock(mutex_);
+  return {page_bytes_, held_ - idle_.size(), idle_.size(), created_};
+}
+
+std::uint64_t PagePool::idle_bytes() const { return stats().pages_idle * page_bytes_; }
+
+}  // namespace tenon

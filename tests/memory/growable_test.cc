@@ -1,0 +1,234 @@
+// Buffers that grow in place, and memory that sleeps: over the host, a simulated device and the
+// CUDA stand-in.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "support/cuda_stand_in.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/device/host/host_backend.h"
+#include "tenon/device/sim/sim_backend.h"
+#include "tenon/device/sleeping/sleeping_backend.h"
+#include "tenon/memory/adaptors/limit_adaptor.h"
+#include "tenon/memory/gpu/caching_allocator.h"
+#include "tenon/memory/growable/growable_buffer.h"
+#include "tenon/memory/policies.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+
+class OnEachDevice : public ::testing::TestWithParam<std::string> {
+ protected:
+  OnEachDevice() {
+    if (GetParam() == "host") {
+      made_ = std::make_unique<HostBackend>();
+    } else if (GetParam() == "sim") {
+      SimOptions options;
+      options.capacity_bytes = 256 << 20;
+      options.real_memory = true;
+      options.check_order = true;
+      made_ = std::make_unique<SimBackend>(options);
+    } else {
+      made_ = machine_.emplace("lazy=1,seed=5").backend();
+    }
+    stream_ = Stream{backend().device(), 0};
+    page_ = backend().limits().page_granularity;
+  }
+
+  Backend& backend() { return *made_; }
+  void write(void* at, const std::string& bytes) {
+    backend().copy(at, bytes.data(), bytes.size(), stream_);
+    backend().synchronize(stream_);
+  }
+  std::string read(const void* at, std::size_t size_bytes) {
+    std::string bytes(size_bytes, '?');
+    backend().copy(bytes.data(), at, size_bytes, stream_);
+    backend().synchronize(stream_);
+    return bytes;
+  }
+
+  std::optional<testing::StandIn> machine_;
+  std::unique_ptr<Backend> made_;
+  Stream stream_;
+  std::uint64_t page_ = 0;
+};
+
+using GrowableBuffers = OnEachDevice;
+using SleepingMemory = OnEachDevice;
+INSTANTIATE_TEST_SUITE_P(Over, GrowableBuffers, ::testing::Values("host", "sim", "cuda"),
+                         [](const auto& which) { return which.param; });
+INSTANTIATE_TEST_SUITE_P(Over, SleepingMemory, ::testing::Values("host", "sim", "cuda"),
+                         [](const auto& which) { return which.param; });
+
+TEST_P(GrowableBuffers, GrowWhereTheyAreAndKeepTheirBytes) {
+  const auto pool = PagePool::make(backend());
+  GrowableBuffer buffer(pool, 100 * page_);
+  void* const address = buffer.data();
+  EXPECT_EQ(pool->stats().pages_created, 0u) << "addresses alone";
+  std::uint64_t expected = 0;
+  for (int step = 0; step < 20; ++step) {
+    const std::uint64_t end = buffer.size() + page_ / 2;
+    buffer.resize(end);
+    EXPECT_EQ(buffer.data(), address);
+    write(static_cast<char*>(address) + expected, std::string(8, static_cast<char>('a' + step)));
+    expected = end;
+  }
+  EXPECT_EQ(pool->stats().pages_in_use, 10u);
+  for (int step = 0; step < 20; ++step)
+    EXPECT_EQ(read(static_cast<char*>(address) + static_cast<std::uint64_t>(step) * (page_ / 2), 8),
+              std::string(8, static_cast<char>('a' + step)));
+}
+
+TEST_P(GrowableBuffers, GiveTheirPagesToTheNextBufferOfThePool) {
+  const auto pool = PagePool::make(backend());
+  GrowableBuffer first(pool, 16 * page_), second(pool, 16 * page_);
+  first.resize(8 * page_);
+  first.resize(2 * page_);
+  EXPECT_EQ(first.size(), 2 * page_);
+  first.give_back(true);
+  EXPECT_EQ(pool->stats().pages_idle, 6u);
+  second.resize(6 * page_);
+  EXPECT_EQ(pool->stats().pages_created, 8u) << "none new";
+  EXPECT_EQ(pool->stats().pages_idle, 0u);
+  // What shrinks and grows at once finds its pages still there.
+  second.resize(page_);
+  second.resize(6 * page_);
+  EXPECT_EQ(pool->stats().pages_created, 8u);
+}
+
+TEST_P(GrowableBuffers, GrowAheadOfNeedOnAnotherThread) {
+  const auto pool = PagePool::make(backend());
+  GrowableBuffer buffer(pool, 64 * page_);
+  std::thread ahead([&] { buffer.commit(32 * page_); });
+  ahead.join();
+  const DriverLedger before = backend().ledger();
+  for (std::uint64_t size = page_; size <= 32 * page_; size += page_) buffer.resize(size);
+  EXPECT_EQ(backend().ledger().calls, before.calls) << "no driver call";
+  EXPECT_EQ(buffer.committed(), 32 * page_);
+}
+
+TEST_P(GrowableBuffers, RefuseWhatIsNotReserved) {
+  const auto pool = PagePool::make(backend(), 0, 4 * page_);
+  GrowableBuffer buffer(pool, 8 * page_);
+  try {
+    buffer.resize(8 * page_ + 1);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("reserve more when it is made"));
+  }
+  buffer.resize(3 * page_);
+  EXPECT_THROW(buffer.resize(6 * page_), OutOfMemory) << "above the pool's limit";
+  EXPECT_EQ(buffer.size(), 3 * page_);
+  EXPECT_EQ(pool->stats().pages_in_use, 3u) << "as before";
+  buffer.resize(4 * page_);
+  EXPECT_THROW(PagePool::make(backend(), page_ + 1), InvalidArgument);
+}
+
+// A kernel that still reads what the buffer gave up must find it mapped: the order checker and the
+// stand-in find an early unmapping.
+TEST_P(GrowableBuffers, UnmapOnlyWhatNoQueuedWorkUses) {
+  const auto pool = PagePool::make(backend());
+  GrowableBuffer buffer(pool, 8 * page_);
+  const Stream other = backend().limits().has_streams ? backend().create_stream() : stream_;
+  buffer.resize(4 * page_);
+  buffer.record_stream(other);
+  backend().fill(static_cast<char*>(buffer.data()) + 3 * page_, 7, page_, other);
+  buffer.resize(page_);
+  buffer.give_back(false);
+  buffer.give_back(true);
+  EXPECT_EQ(pool->stats().pages_in_use, 1u);
+  if (other != stream_) backend().destroy_stream(other);
+}
+
+TEST_P(SleepingMemory, ComesBackAtItsAddressesWithItsBytes) {
+  SleepingBackend weights(backend(), "weights"), caches(backend(), "caches");
+  CachingAllocator of_weights(weights), of_caches(caches);
+  const DataPtr weight = of_weights.allocate(3 << 20), small = of_weights.allocate(1000);
+  const DataPtr cache = of_caches.allocate(1 << 20);
+  write(weight.get(), "the weights");
+  write(small.get(), "a bias");
+  const std::uint64_t held = weights.awake_bytes();
+
+  EXPECT_EQ(sleep("weights", SleepLevel::kToHost), held);
+  EXPECT_EQ(weights.awake_bytes(), 0u);
+  EXPECT_EQ(weights.host_bytes(), held);
+  write(cache.get(), "others work");
+  EXPECT_EQ(read(cache.get(), 11), "others work");
+  EXPECT_THROW(weights.fill(weight.get(), 0, 8, stream_), DeviceError);
+
+  EXPECT_EQ(wake("weights"), held);
+  EXPECT_EQ(read(weight.get(), 11), "the weights");
+  EXPECT_EQ(read(small.get(), 6), "a bias");
+  EXPECT_EQ(weights.host_bytes(), 0u);
+  EXPECT_EQ(wake("weights"), 0u) << "awake already";
+}
+
+TEST_P(SleepingMemory, WorksThroughPoliciesAndAdaptorsAndFreesAsleep) {
+  SleepingBackend caches(backend(), "caches");
+  for (const char* name : {"system", "pool", "caching", "buddy", "arena"}) {
+    SCOPED_TRACE(name);
+    const auto policy = make_policy(name, caches);
+    LimitAdaptor limited(*policy, 64 << 20);
+    DataPtr block = limited.allocate(2 << 20);
+    write(block.get(), "dropped");
+    EXPECT_GT(caches.sleep(SleepLevel::kDrop), 0u);
+    EXPECT_EQ(caches.host_bytes(), 0u);
+    caches.wake();
+    write(block.get(), "fresh");
+    EXPECT_EQ(read(block.get(), 5), "fresh");
+    caches.sleep(SleepLevel::kDrop);
+    block.clear();
+    policy->empty_cache();
+  }
+  EXPECT_EQ(caches.sleeping_bytes() + caches.awake_bytes(), 0u);
+}
+
+TEST_P(SleepingMemory, PartsMaySleep) {
+  SleepingBackend weights(backend(), "weights");
+  const auto system = make_policy("system", weights);
+  const DataPtr first = system->allocate(page_), second = system->allocate(page_);
+  write(first.get(), "first");
+  EXPECT_EQ(weights.sleep_segment(first.get(), SleepLevel::kToHost), page_);
+  write(second.get(), "second");
+  EXPECT_EQ(weights.wake(), page_);
+  EXPECT_EQ(read(first.get(), 5), "first");
+  EXPECT_EQ(read(second.get(), 6), "second");
+  int foreign = 0;
+  EXPECT_THROW(weights.sleep_segment(&foreign, SleepLevel::kDrop), InvalidArgument);
+}
+
+TEST_P(SleepingMemory, IsRefusedWithTheReasonWhereMemoryCannotMove) {
+  EXPECT_THROW(SleepingBackend(backend(), ""), InvalidArgument);
+  try {
+    sleep("nobody's", SleepLevel::kDrop);
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no memory has this tag"));
+  }
+  SleepingBackend weights(backend(), "weights");
+  EXPECT_THROW(make_policy("stitched", weights), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(weights.allocate_segment(1, MemoryKind::kPinned)), DeviceError);
+}
+
+// The physical memory is the driver's again: what did not fit before fits meanwhile.
+TEST(SleepingMemoryTest, GivesItsMemoryToOthersMeanwhile) {
+  SimBackend device({.capacity_bytes = 64 << 20, .real_memory = true});
+  SleepingBackend weights(device, "weights");
+  const auto system = make_policy("system", weights);
+  const DataPtr weight = system->allocate(40 << 20);
+  EXPECT_FALSE(device.allocate_segment(40 << 20));
+  weights.sleep(SleepLevel::kToHost);
+  const auto other = device.allocate_segment(40 << 20);
+  ASSERT_TRUE(other);
+  EXPECT_THROW(weights.wake(), OutOfMemory);
+  device.free_segment(*other);
+  EXPECT_EQ(weights.wake(), 40u << 20);
+}
+
+}  // namespace
+}  // namespace tenon
