@@ -1,5 +1,6 @@
 // Conformance of what a program relies on beside blocks: bare pointers, alignment, scopes, and
 // idle memory that comes back.
+#include <optional>
 #include <sstream>
 
 #include "memory/allocator_conformance.h"
@@ -126,6 +127,29 @@ TEST_P(AllocatorConformance, OutOfMemoryNamesWhatIsHeldIdle) {
               std::string::npos)
         << error.what();
   }
+}
+
+TEST_P(AllocatorConformance, LackOfMemoryMayBeAValue) {
+  start(device(64 << 20));
+  const std::optional<DataPtr> block = allocator_->try_allocate(1000);
+  ASSERT_TRUE(block.has_value());
+  EXPECT_NE(*block, nullptr);
+  EXPECT_EQ(*allocator_->try_allocate(0), nullptr);
+  EXPECT_FALSE(allocator_->try_allocate(1 << 30).has_value());
+  EXPECT_THROW(allocator_->try_allocate(std::size_t{kMaxRequestBytes} + 1), InvalidArgument);
+}
+
+TEST_P(AllocatorConformance, AllThatIsUsableMayBeUsed) {
+  std::vector<DataPtr> blocks;
+  for (std::size_t size : {1, 100, 5000, 70'000, 3'000'000}) {
+    blocks.push_back(allocator_->allocate(size));
+    const std::size_t usable = allocator_->usable_size(blocks.back());
+    EXPECT_GE(usable, size);
+    fill_block(blocks.back().get(), usable, blocks.size());
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i)
+    EXPECT_TRUE(block_is_intact(blocks[i].get(), allocator_->usable_size(blocks[i]), i + 1));
+  EXPECT_EQ(allocator_->usable_size(DataPtr()), 0u);
 }
 
 }  // namespace

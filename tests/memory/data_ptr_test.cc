@@ -185,5 +185,48 @@ TEST_F(DataPtrTest, DeleterSeesAPointerThatIsAlreadyNull) {
   EXPECT_TRUE(holder.was_null);
 }
 
+int contexts_freed = 0;
+void free_context(void* context) {
+  ++contexts_freed;
+  delete static_cast<int*>(context);
+}
+void free_nothing(void*) {}
+
+TEST(DataPtrContextTest, MovesOutAsAnOwner) {
+  contexts_freed = 0;
+  int data = 0;
+  {
+    DataPtr owner(&data, new int(7), &free_context, Device{});
+    const auto context = owner.move_context();
+    EXPECT_EQ(*static_cast<int*>(context.get()), 7);
+    EXPECT_EQ(owner.get(), &data) << "still readable";
+    owner.clear();
+    EXPECT_EQ(contexts_freed, 0);
+  }
+  EXPECT_EQ(contexts_freed, 1);
+  EXPECT_EQ(DataPtr(&data, Device{}).move_context(), nullptr) << "borrowed memory owes nothing";
+}
+
+TEST(DataPtrContextTest, IsCastOnlyForTheDeleterThatIsExpected) {
+  int data = 0;
+  const DataPtr owner(&data, new int(7), &free_context, Device{});
+  EXPECT_EQ(*owner.cast_context<int>(&free_context), 7);
+  EXPECT_EQ(owner.cast_context<int>(&free_nothing), nullptr);
+}
+
+TEST(DataPtrContextTest, ADeleterMayHaveState) {
+  std::vector<void*> freed;
+  int data = 0;
+  {
+    DataPtr owner =
+        DataPtr::with_deleter(&data, [&freed](void* p) { freed.push_back(p); }, Device{});
+    EXPECT_EQ(owner.get(), &data);
+    DataPtr moved = std::move(owner);
+    EXPECT_TRUE(freed.empty());
+  }
+  EXPECT_EQ(freed, (std::vector<void*>{&data}));
+  EXPECT_EQ(DataPtr::with_deleter(nullptr, [](void*) { FAIL(); }, Device{}), nullptr);
+}
+
 }  // namespace
 }  // namespace tenon

@@ -140,5 +140,37 @@ TEST(BuddyAllocatorTest, AChunkThatDoesNotFitGivesWayToASmallerOneOrTheBlockAlon
   buddy.check_invariants();
 }
 
+TEST(PlacesTest, BytesGoBetweenPlaces) {
+  SimOptions options;
+  options.capacity_bytes = 64 << 20;
+  options.real_memory = true;
+  set_gpu_backend(GpuPlace(3), std::make_shared<SimBackend>(options));
+  char* const host = static_cast<char*>(memory::alloc(CpuPlace(), 16));
+  void* const there = memory::alloc(GpuPlace(3), 16);
+  void* const also_there = memory::alloc(GpuPlace(3), 16);
+  std::memcpy(host, "fifteen letters", 16);
+  memory::copy(GpuPlace(3), there, CpuPlace(), host, 16);
+  memory::copy(GpuPlace(3), also_there, GpuPlace(3), there, 16);
+  std::memset(host, 0, 16);
+  memory::copy(CpuPlace(), host, GpuPlace(3), also_there, 16);
+  EXPECT_STREQ(host, "fifteen letters");
+  EXPECT_THROW(memory::copy(GpuPlace(3), there, GpuPlace(4), there, 16), InvalidArgument);
+  for (void* block : {there, also_there}) memory::free(GpuPlace(3), block);
+  memory::free(CpuPlace(), host);
+  set_gpu_backend(GpuPlace(3), nullptr);
+}
+
+TEST(PlacesTest, PinnedMemoryIsThePlacesOwn) {
+  const auto backend = sim(0);
+  set_gpu_backend(GpuPlace(4), backend);
+  void* const block = memory::alloc(PinnedPlace(4), 4096);
+  EXPECT_EQ(memory::used(PinnedPlace(4)), 4096u);
+  EXPECT_EQ(memory::used(GpuPlace(4)), 0u);
+  EXPECT_THROW(set_gpu_backend(GpuPlace(4), nullptr), InvalidArgument) << "a block is in use";
+  memory::free(PinnedPlace(4), block);
+  set_gpu_backend(GpuPlace(4), nullptr);
+  EXPECT_EQ(backend->used_bytes(), 0u);
+}
+
 }  // namespace
 }  // namespace tenon

@@ -18,6 +18,14 @@ DataPtr Allocator::clone(const void* data, std::size_t size_bytes) {
   return copy;
 }
 
+std::optional<DataPtr> Allocator::try_allocate(std::size_t size_bytes) {
+  try {
+    return allocate(size_bytes);
+  } catch (const OutOfMemory&) {
+    return std::nullopt;
+  }
+}
+
 bool Allocator::is_simple_data_ptr(const DataPtr& data) const {
   return data.get_context() == nullptr || data.get_context() == data.get();
 }

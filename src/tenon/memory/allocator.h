@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "tenon/memory/data_ptr.h"
 
@@ -42,6 +43,16 @@ class Allocator {
   // A block of at least `size_bytes`, uninitialised; freed when the DataPtr is dropped. Throws as
   // said above.
   virtual DataPtr allocate(std::size_t size_bytes) = 0;
+
+  // The same with lack of memory as a value. What else is wrong with a request still throws.
+  std::optional<DataPtr> try_allocate(std::size_t size_bytes);
+
+  // The bytes from the first of a block on that its owner may use: as many as were asked for or
+  // more, so that a container grows in place before it moves. 0: the allocator does not say.
+  virtual std::size_t usable_size(const DataPtr& data) const {
+    static_cast<void>(data);
+    return 0;
+  }
 
   // A new block with the same bytes, by copy_data. Throws InvalidArgument for a null pointer to
   // more than zero bytes, and what allocate throws.

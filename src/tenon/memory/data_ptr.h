@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 #include "tenon/device/device.h"
@@ -66,6 +67,34 @@ class DataPtr {
     context_ = nullptr;
     deleter_ = nullptr;
     return owed;
+  }
+
+  // The same as an owner that runs the deleter, so that nothing is lost if it is dropped.
+  [[nodiscard]] std::unique_ptr<void, DeleterFn> move_context() {
+    const DeleterFn deleter = deleter_ != nullptr ? deleter_ : [](void*) {};
+    return {release_context(), deleter};
+  }
+
+  // The context as what `expected` is given, where that is the deleter; else null.
+  template <typename T>
+  T* cast_context(DeleterFn expected) const {
+    return deleter_ == expected ? static_cast<T*>(context_) : nullptr;
+  }
+
+  // Memory that a callable frees, with what it captured: deleter(data). Null `data` frees nothing.
+  template <typename Deleter>
+  static DataPtr with_deleter(void* data, Deleter deleter, Device device) {
+    struct Owed {
+      void* data;
+      Deleter deleter;
+    };
+    if (data == nullptr) return DataPtr(device);
+    return {data, new Owed{data, std::move(deleter)},
+            [](void* context) {
+              const std::unique_ptr<Owed> owed(static_cast<Owed*>(context));
+              owed->deleter(owed->data);
+            },
+            device};
   }
 
   // Replaces the deleter if it is `expected`, so that it can be wrapped. True when it was.

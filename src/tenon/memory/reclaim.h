@@ -21,11 +21,13 @@ struct ReclaimPlace {
   Device device;
   const Backend* backend = nullptr;
 
+  // Whether memory at one helps the other.
   bool meets(const ReclaimPlace& other) const {
     return device == other.device &&
            (backend == nullptr || other.backend == nullptr || backend == other.backend);
   }
 };
+// Where an allocator's memory is.
 ReclaimPlace reclaim_place_of(Allocator& allocator);
 
 // Something that keeps memory for later: a pool, a cache.

@@ -50,6 +50,7 @@ class SleepingBackend final : public Backend {
   // Returns the bytes that were taken from the driver.
   std::uint64_t wake();
 
+  // The tag; bytes that sleep, that are awake, and on the host; the driver behind.
   const std::string& tag() const { return tag_; }
   std::uint64_t sleeping_bytes() const;
   std::uint64_t awake_bytes() const;

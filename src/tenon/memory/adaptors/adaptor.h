@@ -59,6 +59,12 @@ class AdaptorCore : public Base {
     return least;
   }
 
+  // As asked for: what lies behind may be the adaptor's.
+  std::size_t usable_size(const DataPtr& data) const override {
+    const Block* block = record_of(data);
+    return block == nullptr ? 0 : block->size_bytes;
+  }
+
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     const auto lock = enter();
     upstream_.copy_data(dest, src, size_bytes);
@@ -98,6 +104,7 @@ class AdaptorCore : public Base {
   // Held while the upstream is used; nothing by default.
   virtual std::unique_lock<std::recursive_mutex> enter() const { return {}; }
 
+  // Where the upstream's memory is.
   ReclaimPlace place() const { return reclaim_place_of(upstream_); }
 
   // A block of the upstream: on `stream` where it knows streams.

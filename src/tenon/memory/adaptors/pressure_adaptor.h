@@ -25,6 +25,7 @@ class PressureAdaptor final : public Adaptor<Base> {
   PressureAdaptor(std::type_identity_t<Base>& upstream, std::uint64_t recommended_bytes)
       : Adaptor<Base>(upstream), watermarks_(recommended_bytes) {}
 
+  // The marks, the callbacks, and the bytes in use.
   Watermarks& watermarks() { return watermarks_; }
   PressureCallbacks& callbacks() { return callbacks_; }
   std::uint64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
@@ -44,6 +45,7 @@ class PressureAdaptor final : public Adaptor<Base> {
   std::atomic<std::uint64_t> used_bytes_{0};
 };
 
+// What it is an adaptor of: Note [Adaptors].
 template <typename A>
 PressureAdaptor(A&, std::uint64_t) -> PressureAdaptor<AdaptorBase<A>>;
 

@@ -4,21 +4,39 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 #include "tenon/base/error.h"
+#include "tenon/device/cuda/cuda_backend.h"
+#include "tenon/device/devices.h"
 #include "tenon/device/host/host_backend.h"
+#include "tenon/memory/gpu/pinned_allocator.h"
 
 namespace tenon {
 namespace {
 
 constexpr int kMaxGpus = 64;
 
+// The CUDA device of that number; null where there is none.
+std::shared_ptr<Backend> cuda_device(int id) {
+  try {
+    return {&cuda_backend(id), [](Backend*) {}};  // lives as long as the program
+  } catch (const DeviceError&) {
+    return nullptr;
+  }
+}
+
+int cuda_devices() {
+  return why_no_cuda().empty() ? CudaDriver::standard()->device_count() : 0;
+}
+
 // One GPU. The allocator is read without the lock once it stands.
 struct GpuSlot {
   std::mutex mutex;
   std::shared_ptr<Backend> backend;
   std::unique_ptr<BuddyAllocator> owned;
+  std::unique_ptr<PinnedAllocator> pinned;
   std::atomic<BuddyAllocator*> allocator{nullptr};
 };
 
@@ -37,23 +55,26 @@ void set_gpu_backend(GpuPlace place, std::shared_ptr<Backend> backend) {
   GpuSlot& slot = slot_of(place);
   const std::lock_guard lock(slot.mutex);
   if (slot.owned != nullptr) {
-    const std::int64_t live = slot.owned->stats().allocation[0].current;
+    std::int64_t live = slot.owned->stats().allocation[0].current;
+    if (slot.pinned != nullptr) live += slot.pinned->stats().allocation[0].current;
     if (live != 0)
       throw InvalidArgument(fmt::format(
           "gpu place {}: {} blocks are in use; free them before its backend changes", place.id,
           live));
   }
   slot.allocator.store(nullptr, std::memory_order_release);
+  slot.pinned.reset();
   slot.owned.reset();
   slot.backend = std::move(backend);
 }
 
 int gpu_count() {
   int count = 0;
+  const int of_cuda = cuda_devices();
   for (int id = 0; id < kMaxGpus; ++id) {
     GpuSlot& slot = slot_of(GpuPlace(id));
     const std::lock_guard lock(slot.mutex);
-    count += slot.backend != nullptr ? 1 : 0;
+    count += slot.backend != nullptr || id < of_cuda ? 1 : 0;
   }
   return count;
 }
@@ -68,12 +89,55 @@ BuddyAllocator& place_allocator(GpuPlace place) {
   GpuSlot& slot = slot_of(place);
   if (BuddyAllocator* made = slot.allocator.load(std::memory_order_acquire)) return *made;
   const std::lock_guard lock(slot.mutex);
+  if (slot.backend == nullptr) slot.backend = cuda_device(place.id);
   if (slot.backend == nullptr)
-    throw InvalidArgument(
-        fmt::format("gpu place {}: no backend; give it one with set_gpu_backend", place.id));
+    throw InvalidArgument(fmt::format("gpu place {}: no CUDA device has this number ({}); give "
+                                      "the place another driver with set_gpu_backend",
+                                      place.id, why_no_cuda()));
   if (slot.owned == nullptr) slot.owned = std::make_unique<BuddyAllocator>(*slot.backend);
   slot.allocator.store(slot.owned.get(), std::memory_order_release);
   return *slot.owned;
 }
 
+DeviceAllocator& place_allocator(PinnedPlace place) {
+  Backend& backend = place_allocator(GpuPlace(place.id)).backend();
+  GpuSlot& slot = slot_of(GpuPlace(place.id));
+  const std::lock_guard lock(slot.mutex);
+  if (slot.pinned == nullptr) slot.pinned = std::make_unique<PinnedAllocator>(backend);
+  return *slot.pinned;
+}
+
+namespace memory {
+namespace {
+
+void copy_on_gpu(GpuPlace place, void* dest, const void* src, std::size_t size_bytes, bool wait) {
+  if (size_bytes == 0) return;
+  Backend& backend = place_allocator(place).backend();
+  const Stream stream = current_stream(backend.device());
+  backend.copy(dest, src, size_bytes, stream);
+  if (wait) backend.synchronize(stream);
+}
+
+}  // namespace
+
+void copy(CpuPlace, void* dest, CpuPlace, const void* src, std::size_t size_bytes) {
+  if (size_bytes > 0) std::memmove(dest, src, size_bytes);
+}
+
+void copy(GpuPlace to, void* dest, CpuPlace, const void* src, std::size_t size_bytes) {
+  copy_on_gpu(to, dest, src, size_bytes, true);
+}
+
+void copy(CpuPlace, void* dest, GpuPlace from, const void* src, std::size_t size_bytes) {
+  copy_on_gpu(from, dest, src, size_bytes, true);
+}
+
+void copy(GpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes) {
+  if (to != from)
+    throw InvalidArgument(fmt::format("copy: from gpu place {} to {}; copy by way of the host",
+                                      from.id, to.id));
+  copy_on_gpu(to, dest, src, size_bytes, false);
+}
+
+}  // namespace memory
 }  // namespace tenon

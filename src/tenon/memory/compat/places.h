@@ -22,19 +22,29 @@ struct GpuPlace {
   friend bool operator==(const GpuPlace&, const GpuPlace&) = default;
 };
 
-// The place's driver. For GPUs somebody must say which one it is: a CUDA or Vulkan backend, or a
-// simulated device. Null takes it away. An allocator that stands on the earlier backend ends with
-// it; throws InvalidArgument while blocks of it are in use, or for an id out of 0 to 63. No other
-// thread may use that place meanwhile.
+// Host memory that the n-th GPU reaches by itself.
+struct PinnedPlace {
+  int id = 0;
+
+  explicit PinnedPlace(int id_ = 0) : id(id_) {}
+  friend bool operator==(const PinnedPlace&, const PinnedPlace&) = default;
+};
+
+// The driver of a GPU that is not the CUDA device of its number: a simulated device, another
+// vendor's. Null takes it away: the place is the CUDA device again. An allocator that stands on the
+// earlier backend ends with it; throws InvalidArgument while blocks of it are in use, or for an id
+// out of 0 to 63. No other thread may use that place meanwhile.
 void set_gpu_backend(GpuPlace place, std::shared_ptr<Backend> backend);
-// GPUs that have a backend.
+// GPUs that can be used: those given a backend, and the CUDA devices that the driver counts.
 int gpu_count();
 
 // The place's buddy allocator: one for the host, one for each GPU, made when first asked for, by
 // whichever thread is first. The host's lives to the end of the program. Throws InvalidArgument,
-// saying what to do, for a GPU without a backend.
+// saying what to do, where there is no such GPU.
 BuddyAllocator& place_allocator(CpuPlace place);
 BuddyAllocator& place_allocator(GpuPlace place);
+// The GPU's pinned memory, whose rounding is PinnedAllocator's.
+DeviceAllocator& place_allocator(PinnedPlace place);
 
 // alloc, free and used for a place, as in
 //   void* p = memory::alloc(GpuPlace(0), 4 * 1024);
@@ -60,6 +70,13 @@ template <typename Place>
 std::size_t used(Place place) {
   return static_cast<std::size_t>(place_allocator(place).stats().allocated_bytes[0].current);
 }
+
+// Copies between two places, in the order of the GPU's current stream. To and from the host it has
+// happened when the call returns. Throws InvalidArgument between two GPUs.
+void copy(CpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t size_bytes);
+void copy(GpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t size_bytes);
+void copy(CpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
+void copy(GpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
 
 }  // namespace memory
 }  // namespace tenon

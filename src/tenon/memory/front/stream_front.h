@@ -71,6 +71,7 @@ class StreamFront : public DeviceAllocator {
 
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
   void record_stream(const DataPtr& data, Stream stream) override;
+  std::size_t usable_size(const DataPtr& data) const override;
   void empty_cache() override;
 
   AllocatorStats stats() const override;

@@ -260,6 +260,14 @@ void StreamFront<H>::record_stream(const DataPtr& data, Stream stream) {
   }
 }
 
+template <typename H>
+std::size_t StreamFront<H>::usable_size(const DataPtr& data) const {
+  if (data == nullptr) return 0;
+  if (fallback_ != nullptr && find_block(data) == nullptr)
+    return fallback_->allocator().usable_size(data);
+  return H::size_of(block_of(data, "usable_size"));
+}
+
 // Blocks of the fallback have the highest bit set.
 template <typename H>
 std::uint64_t StreamFront<H>::layout_offset(const DataPtr& data) const {

@@ -84,6 +84,7 @@ class BlockHeap final : public StreamHeap {
   static BlockHeap& heap_of(const Block* block) { return *extent_of(block)->heap; }
   static void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
   static std::uint64_t requested_of(const Block* block) { return block->requested; }
+  static std::uint64_t size_of(const Block* block) { return block->size; }
   static Block*& link_of(Block* block) { return block->link; }
   std::uint64_t largest_free() const;
   // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.

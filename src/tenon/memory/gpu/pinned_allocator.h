@@ -36,6 +36,9 @@ class PinnedAllocator final : public DeviceAllocator {
   std::size_t alignment() const override { return alignment_of_steps(512); }
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
   void record_stream(const DataPtr& data, Stream stream) override;
+  std::size_t usable_size(const DataPtr& data) const override {
+    return data == nullptr ? 0 : block_of(data, "usable_size")->size;
+  }
   void empty_cache() override;
 
   AllocatorStats stats() const override;

@@ -36,6 +36,7 @@ class GrowableBuffer {
   GrowableBuffer(const GrowableBuffer&) = delete;
   GrowableBuffer& operator=(const GrowableBuffer&) = delete;
 
+  // Where it is; bytes in use, with memory behind them, and with addresses; what serves it.
   void* data() const { return reinterpret_cast<void*>(range_.base); }
   std::uint64_t size() const { return size_bytes_; }
   std::uint64_t committed() const { return committed_bytes_.load(std::memory_order_acquire); }

@@ -12,6 +12,7 @@
 
 namespace tenon {
 
+// What a PagePool holds.
 struct PagePoolStats {
   std::uint64_t page_bytes = 0;
   std::uint64_t pages_in_use = 0;
@@ -36,11 +37,14 @@ class PagePool final : private Reclaimer {
 
   // An unmapped page. Throws OutOfMemory.
   PageHandle take();
+  // Takes it back, unmapped.
   void give(PageHandle page);
   // Idle pages until there are so many: growth ahead of need. Throws OutOfMemory.
   void prepare(std::uint64_t pages);
+  // Idle pages go back to the driver.
   void trim();
 
+  // What it holds, from where, in pages of which size.
   PagePoolStats stats() const;
   Backend& backend() const { return backend_; }
   std::uint64_t page_bytes() const { return page_bytes_; }

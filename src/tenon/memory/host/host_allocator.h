@@ -61,6 +61,7 @@ class HostAllocator final : public DeviceAllocator {
   void raw_deallocate(void* data) override;
   std::size_t alignment() const override { return alignment_of_steps(64); }
   void record_stream(const DataPtr& data, Stream stream) override;
+  std::size_t usable_size(const DataPtr& data) const override;
   void empty_cache() override;
   // empty_cache, and whatever the backend keeps besides. Returns the bytes the backend had kept.
   std::uint64_t trim();

@@ -112,6 +112,12 @@ std::uint64_t HostAllocator::largest_free_bytes() const {
   return largest;
 }
 
+std::size_t HostAllocator::usable_size(const DataPtr& data) const {
+  if (data == nullptr) return 0;
+  if (const Block* block = large_block_of(data.get_context())) return block->size;
+  return static_cast<const Slot*>(data.get_context())->span->block_bytes;
+}
+
 std::uint64_t HostAllocator::layout_offset(const DataPtr& data) const {
   if (const Block* block = large_block_of(data.get_context())) return block->offset;
   const auto* slot = static_cast<const Slot*>(data.get_context());

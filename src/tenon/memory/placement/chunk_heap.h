@@ -124,6 +124,7 @@ class ChunkHeap final : public StreamHeap {
       return reinterpret_cast<void*>(chunk_of(block)->address_of(P::offset_of(block)));
   }
   static std::uint64_t requested_of(Handle block) { return block->requested; }
+  static std::uint64_t size_of(Handle block) { return P::size_of(block); }
   static Handle& link_of(Handle block) { return P::link_of(block); }
   static std::uint64_t layout_offset(Handle block) { return P::offset_of(block); }
   std::uint64_t largest_free() const { return placement.largest_free(); }

@@ -29,6 +29,10 @@ class SystemAllocator final : public DeviceAllocator {
   // The driver's free waits for all work, so any use on any stream is over by then.
   void record_stream(const DataPtr&, Stream) override {}
 
+  std::size_t usable_size(const DataPtr& data) const override {
+    return data == nullptr ? 0 : static_cast<const Block*>(data.get_context())->segment.size_bytes;
+  }
+
   void empty_cache() override;
   AllocatorStats stats() const override;
   void reset_peak_stats() override;

@@ -110,6 +110,9 @@ class UnifiedAllocator final : public DeviceAllocator {
 
   // --- Events.
   void record_stream(const DataPtr& data, Stream stream) override;
+  std::size_t usable_size(const DataPtr& data) const override {
+    return data == nullptr ? 0 : get_buffer_size(data.get());
+  }
   // The work queued now on the calling thread's current stream uses these buffers. True when there
   // was any buffer.
   bool record_events(std::span<const void* const> buffers);

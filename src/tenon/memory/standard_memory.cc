@@ -1,0 +1,66 @@
+#include "tenon/memory/standard_memory.h"
+
+#include <utility>
+
+#include "tenon/base/align.h"
+#include "tenon/base/error.h"
+#include "tenon/memory/raw_blocks.h"
+#include "tenon/memory/registry.h"
+
+namespace tenon {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+
+// In front of each block: what frees it. As large as the strongest alignment that is served.
+struct alignas(kAlignment) Header {
+  DataPtr data;
+};
+static_assert(sizeof(Header) == kAlignment);
+
+}  // namespace
+
+void* AllocatorResource::do_allocate(std::size_t size_bytes, std::size_t alignment) {
+  if (alignment > alignof(Header) || size_bytes > kMaxRequestBytes) throw std::bad_alloc();
+  DataPtr data = allocator_.allocate(sizeof(Header) + size_bytes);
+  if (!is_aligned(reinterpret_cast<std::uintptr_t>(data.get()), alignof(Header)))
+    throw std::bad_alloc();
+  void* memory = data.get();
+  ::new (memory) Header{std::move(data)};
+  return static_cast<char*>(memory) + sizeof(Header);
+}
+
+void AllocatorResource::do_deallocate(void* data, std::size_t, std::size_t) {
+  auto* header = reinterpret_cast<Header*>(static_cast<char*>(data) - sizeof(Header));
+  const DataPtr last = std::move(header->data);  // frees the header with the block
+}
+
+DataPtr ResourceAllocator::allocate(std::size_t size_bytes) {
+  if (size_bytes == 0) return DataPtr(Device{});
+  if (size_bytes > kMaxRequestBytes)
+    throw InvalidArgument("allocate: more bytes than any request may be");
+  void* data = nullptr;
+  try {
+    data = resource_.allocate(size_bytes, kAlignment);
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    OutOfMemoryDetails details;
+    details.allocator = "a memory resource";
+    details.device = to_string(Device{});
+    details.requested_bytes = size_bytes;
+    throw OutOfMemory(std::move(details));
+  }
+  return DataPtr::with_deleter(
+      data,
+      [&resource = resource_, size_bytes](void* freed) {
+        resource.deallocate(freed, size_bytes, kAlignment);
+      },
+      Device{});
+}
+
+DeleterFn ResourceAllocator::raw_deleter() const { return &free_raw; }
+
+Allocator& detail::standard_default() { return *get_allocator(DeviceType::kCpu); }
+
+}  // namespace tenon

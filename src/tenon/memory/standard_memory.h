@@ -1,0 +1,90 @@
+// Allocators for the standard library's containers, and its memory resources as allocators.
+#pragma once
+
+#include <cstddef>
+#include <memory_resource>
+#include <new>
+
+#include "tenon/memory/allocator.h"
+
+namespace tenon {
+
+// A standard memory resource over an allocator of the host, so that std::pmr containers use the
+// memory that tensors use. The allocator is not owned. Alignment up to 64 bytes; larger throws
+// std::bad_alloc. Thread-safe as the allocator is. Costs a header of 64 bytes for each block.
+class AllocatorResource final : public std::pmr::memory_resource {
+ public:
+  explicit AllocatorResource(Allocator& allocator) : allocator_(allocator) {}
+
+ private:
+  void* do_allocate(std::size_t size_bytes, std::size_t alignment) override;
+  void do_deallocate(void* data, std::size_t size_bytes, std::size_t alignment) override;
+  bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+    const auto* same = dynamic_cast<const AllocatorResource*>(&other);
+    return same != nullptr && &same->allocator_ == &allocator_;
+  }
+
+  Allocator& allocator_;
+};
+
+// The other way: an allocator of host memory over a standard memory resource, which is not owned.
+// Blocks are aligned to 64 bytes. Failure: OutOfMemory where the resource throws std::bad_alloc.
+// Thread-safe as the resource is. Costs a record for each block.
+class ResourceAllocator final : public Allocator {
+ public:
+  explicit ResourceAllocator(std::pmr::memory_resource& resource) : resource_(resource) {}
+
+  DataPtr allocate(std::size_t size_bytes) override;
+  std::size_t alignment() const override { return 64; }
+  DeleterFn raw_deleter() const override;
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    default_copy_data(dest, src, size_bytes);
+  }
+
+ private:
+  std::pmr::memory_resource& resource_;
+};
+
+// A standard allocator over one of Tenon's: std::vector<float, StandardAllocator<float>>. Copies
+// share the allocator, which must outlive the containers. Without one: the default CPU allocator.
+template <typename T>
+class StandardAllocator {
+ public:
+  // As the standard wants.
+  using value_type = T;
+
+  StandardAllocator();
+  explicit StandardAllocator(Allocator& allocator) : resource_(allocator) {}
+  template <typename U>
+  StandardAllocator(const StandardAllocator<U>& other) : resource_(other.resource_) {}
+
+  // Room for `count` elements. Throws std::bad_alloc.
+  T* allocate(std::size_t count) {
+    if (count > ~std::size_t{0} / sizeof(T)) throw std::bad_array_new_length();
+    return static_cast<T*>(resource_.allocate(count * sizeof(T), alignof(T)));
+  }
+  // Takes it back.
+  void deallocate(T* data, std::size_t count) {
+    resource_.deallocate(data, count * sizeof(T), alignof(T));
+  }
+  // Whether either frees what the other allocated.
+  template <typename U>
+  bool operator==(const StandardAllocator<U>& other) const {
+    return resource_.is_equal(other.resource_);
+  }
+
+ private:
+  template <typename U>
+  friend class StandardAllocator;
+
+  AllocatorResource resource_;
+};
+
+namespace detail {
+Allocator& standard_default();
+}
+
+template <typename T>
+StandardAllocator<T>::StandardAllocator() : resource_(detail::standard_default()) {}
+
+}  // namespace tenon
