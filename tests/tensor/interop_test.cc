@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory_resource>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/memory/host/cpu_allocator.h"
+#include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/dlpack.h"
@@ -132,6 +134,39 @@ TEST(DLPackTest, AReadOnlyBroadcastCopiesTheBytesThatThereAre) {
 TEST(DLPackTest, UnknownPlacesAreRefused) {
   EXPECT_THROW(to_dlpack(empty({2}, DType::kF32, Device{DeviceType::kMeta, 0})), InvalidArgument);
   EXPECT_THROW(from_dlpack(static_cast<DLManagedTensor*>(nullptr)), InvalidArgument);
+}
+
+// A third party's device: memory that only its own allocator can tell from the host's.
+TEST(DLPackTest, ARegisteredDeviceGoesOutAndComesBack) {
+  static const DeviceType npu = register_device_type("dlpack_npu");
+  struct NpuAllocator final : Allocator {
+    DataPtr allocate(std::size_t size) override {
+      return DataPtr::with_deleter(std::malloc(size + 1), [](void* p) { std::free(p); },
+                                   Device{npu, 2});
+    }
+    void copy_data(void* to, const void* from, std::size_t size) const override {
+      default_copy_data(to, from, size);
+    }
+  } allocator;
+  const Device device{npu, 2};
+  const AllocatorGuard guard(device, allocator);
+  const Tensor t = full({2, 3}, 1.5, DType::kF32, device);
+  EXPECT_THROW(to_dlpack(t), InvalidArgument) << "it has no number yet";
+  EXPECT_THROW(set_dlpack_device_type(DeviceType::kCuda, 16), InvalidArgument);
+  EXPECT_THROW(set_dlpack_device_type(npu, kDLCUDA), InvalidArgument);
+  set_dlpack_device_type(npu, 16);
+  set_dlpack_device_type(npu, 16);
+  EXPECT_THROW(set_dlpack_device_type(npu, 17), InvalidArgument);
+  EXPECT_THROW(set_dlpack_device_type(register_device_type("dlpack_other"), 16), InvalidArgument);
+
+  DLManagedTensorVersioned* const out = to_dlpack_versioned(t);
+  EXPECT_EQ(static_cast<int>(out->dl_tensor.device.device_type), 16);
+  EXPECT_EQ(out->dl_tensor.device.device_id, 2);
+  const Tensor back = from_dlpack(out);
+  EXPECT_EQ(back.device(), device);
+  EXPECT_EQ(back.const_data_ptr(), t.const_data_ptr());
+  const Tensor unversioned = from_dlpack(to_dlpack(back));
+  EXPECT_EQ(to(unversioned, Device{}).select(0, 1).select(0, 2).item<float>(), 1.5f);
 }
 
 // --- npy

@@ -10,6 +10,7 @@
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/tag.h"
+#include "tenon/tensor/dim_labels.h"
 
 namespace tenon::autograd {
 namespace {
@@ -53,6 +54,7 @@ inline void GraphTask::discover(Node& node) {
 }
 
 void GraphTask::run() {
+  const NoLabels gradients_have_no_names;
   for (const Root& root : roots_) discover(*root.edge.node);
   for (std::size_t i = 0; i < seen_.size(); ++i)
     for (const Edge& edge : seen_[i]->edges())

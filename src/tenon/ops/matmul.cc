@@ -8,6 +8,7 @@
 #include "tenon/ops/kernels/cpu/gemm.h"
 #include "tenon/ops/sparse_product.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/sparse.h"
 
@@ -128,7 +129,10 @@ Tensor detail::matmul(const Tensor& a, const Tensor& b) {
   Tensor out = product(left, right, device);
   if (b.dim() == 1) out = out.squeeze(-1);
   if (a.dim() == 1) out = out.squeeze(b.dim() == 1 ? -1 : -2);
-  return to(out, a.dtype());
+  out = to(out, a.dtype());
+  if (tenon::detail::is_labelled(a) || tenon::detail::is_labelled(b)) [[unlikely]]
+    tenon::detail::label_product(out, a, b);
+  return out;
 }
 
 Tensor detail::bmm(const Tensor& a, const Tensor& b) {

@@ -8,6 +8,7 @@
 #include "tenon/ops/binary.h"
 #include "tenon/ops/unary.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::ops {
@@ -36,7 +37,10 @@ std::int64_t reduced_count(const Tensor& a, std::uint64_t dims) {
 // The gathered numbers as the result: dtype and shape.
 Tensor shaped(const Tensor& gathered, const Tensor& a, std::uint64_t dims, bool keepdim,
               DType dtype) {
-  return to(gathered, dtype).view(detail::reduced_sizes(a, dims, keepdim));
+  const Tensor out = to(gathered, dtype).view(detail::reduced_sizes(a, dims, keepdim));
+  if (tenon::detail::is_labelled(a)) [[unlikely]]
+    tenon::detail::label_reduced(out, a, dims, keepdim);
+  return out;
 }
 
 DType sum_dtype(DType dtype) {

@@ -22,7 +22,7 @@ struct ViewInfo {
     kPermute,    // sizes = the order of dimensions
     kReshape,    // sizes = the new ones
     kExpand,     // sizes
-    kSqueeze,    // sizes = the view's
+    kSqueeze,    // sizes = the view's; {dim, 1} where it was one dimension
     kUnsqueeze,  // {dim}
     kDiagonal,   // {offset, dim1, dim2}
     kUnfold,     // {dim, size, step}

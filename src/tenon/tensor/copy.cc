@@ -5,6 +5,7 @@
 #include "tenon/base/error.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
+#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/sparse.h"
 
@@ -30,8 +31,10 @@ void tell_written(const Tensor& target, const Tensor& source) {
 }
 
 Tensor tell_copied(const Tensor& source, Tensor copy) {
-  if (source.impl()->autograd_meta() != nullptr) [[unlikely]]
-    source.impl()->autograd_meta()->copied(source, copy);
+  if (source.impl()->is_followed()) [[unlikely]] {
+    if (detail::is_labelled(source)) detail::label_like(copy, source);
+    if (AutogradMetaInterface* meta = source.impl()->autograd_meta()) meta->copied(source, copy);
+  }
   return copy;
 }
 
@@ -96,6 +99,8 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
     throw InvalidArgument(fmt::format("copy: shape {} does not broadcast to {}",
                                       to_string(source.sizes()), to_string(target.sizes())));
   check_target(target, "copy");
+  if (detail::is_labelled(target) || detail::is_labelled(source)) [[unlikely]]
+    detail::label_broadcast("copy", target, target, source, false);
   ask_writable(target, source);
   target.impl()->bump_version();
   move_values(target, source);

@@ -11,6 +11,7 @@
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/dim_labels.h"
 
 namespace tenon {
 namespace {
@@ -106,14 +107,9 @@ Tensor empty_like(const Tensor& like, DType dtype) {
 
 Tensor empty_symbolic(std::span<const SymInt> sizes, DType dtype) {
   DimVector hints;
-  SymInt bytes(static_cast<std::int64_t>(item_size(dtype)));
-  for (const SymInt& size : sizes) {
-    hints.push_back(size.hint());
-    bytes = bytes * size;
-  }
+  for (const SymInt& size : sizes) hints.push_back(size.hint());
   Tensor result = empty(hints, dtype, Device{DeviceType::kMeta, 0});
-  result.storage().impl()->set_nbytes(bytes);
-  result.impl()->ensure_extra_meta().sym_sizes.assign(sizes.begin(), sizes.end());
+  detail::give_sym_sizes(result, {sizes.begin(), sizes.end()});
   return result;
 }
 

@@ -6,6 +6,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon {
@@ -33,8 +34,8 @@ Tensor Tensor::try_view(IntList wanted) const {
     return {};
   impl->finish_view(numel(), storage_offset());
   Tensor view(std::move(impl));
-  if (impl_->autograd_meta() != nullptr) [[unlikely]]
-    impl_->autograd_meta()->view_created(*this, view, {ViewInfo::Kind::kReshape, wanted});
+  if (impl_->is_followed()) [[unlikely]]
+    detail::follow_view(*this, view, {ViewInfo::Kind::kReshape, wanted});
   return view;
 }
 

@@ -39,6 +39,8 @@ class Storage {
   }
   // Whether there is an allocator to grow by; where the bytes are; the allocator, or null.
   bool resizable() const { return impl_->resizable(); }
+  // Another size with the same leading bytes: StorageImpl::resize.
+  void resize_(std::size_t size_bytes) const { impl_->resize(size_bytes); }
   Device device() const { return impl_->device(); }
   Allocator* allocator() const { return impl_->allocator(); }
 

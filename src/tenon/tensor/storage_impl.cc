@@ -87,12 +87,19 @@ void StorageImpl::prepare_write() {
 DataPtr StorageImpl::set_data_ptr(DataPtr data) {
   DataPtr old = std::move(data_);
   data_ = std::move(data);
+  has_unknown_size_ = true;
   state_.store(0, std::memory_order_release);
   return old;
 }
 
 void StorageImpl::set_nbytes(SymInt size_bytes) {
   check_size(size_bytes);
+  const bool has_memory = data_ != nullptr || !has_bytes();
+  if (has_memory && !has_unknown_size_ && size_bytes.hint() > size_bytes_.hint())
+    throw InvalidArgument(
+        fmt::format("set_nbytes: {} bytes of a storage that has {}; resize() brings more memory",
+                    to_string(size_bytes), nbytes()));
+  has_unknown_size_ = false;
   size_bytes_ = std::move(size_bytes);
 }
 
@@ -106,6 +113,7 @@ void StorageImpl::resize(std::size_t size_bytes) {
     const std::size_t kept = std::min(nbytes(), size_bytes);
     if (kept > 0 && data_ != nullptr) allocator.copy_data(larger.get(), data_.get(), kept);
     static_cast<void>(set_data_ptr(std::move(larger)));
+    has_unknown_size_ = false;
   }
   size_bytes_ = SymInt(static_cast<std::int64_t>(size_bytes));
 }

@@ -74,7 +74,9 @@ class StorageImpl final : public IntrusiveTarget {
   // With every symbol at its hint.
   std::size_t nbytes() const { return static_cast<std::size_t>(size_bytes_.hint()); }
   const SymInt& sym_nbytes() const { return size_bytes_; }
-  // Says how many bytes there are; moves nothing. Throws InvalidArgument when negative.
+  // Says how many bytes there are; moves nothing. Throws InvalidArgument when negative, and for
+  // more bytes than the memory is known to have: resize() brings more. After set_data_ptr only its
+  // caller knows; then the first call says it.
   void set_nbytes(SymInt size_bytes);
   // Another size with the same leading bytes, in fresh memory from `allocator()`, or from the
   // current allocator if there is none. Throws InvalidArgument unless resizable.
@@ -118,6 +120,7 @@ class StorageImpl final : public IntrusiveTarget {
   mutable std::atomic<std::uint32_t> version_{0};
   mutable std::atomic<std::uint8_t> state_{0};
   bool resizable_;
+  bool has_unknown_size_ = false;  // other memory was put in place, and no size said since
 };
 
 }  // namespace tenon

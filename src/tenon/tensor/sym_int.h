@@ -5,15 +5,25 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tenon/base/intrusive_ptr.h"
 
 namespace tenon {
 
-// A node of an expression: a symbol, a constant, or the sum or product of two.
+// A node of an expression: a symbol, a constant, or an operation on two.
 struct SymNode : IntrusiveTarget {
   // What a node is.
-  enum class Kind : std::uint8_t { kSymbol, kConstant, kSum, kProduct };
+  enum class Kind : std::uint8_t {
+    kSymbol,
+    kConstant,
+    kSum,
+    kDifference,
+    kProduct,
+    kQuotient,   // rounded down
+    kRemainder,  // of that quotient
+  };
 
   Kind kind = Kind::kConstant;
   std::int64_t value = 0;  // of the whole expression, with every symbol at its hint
@@ -59,7 +69,14 @@ class SymInt {
   std::int64_t evaluate(const std::map<std::string, std::int64_t>& sizes) const;
 
   friend SymInt operator+(const SymInt& a, const SymInt& b);
+  friend SymInt operator-(const SymInt& a, const SymInt& b);
   friend SymInt operator*(const SymInt& a, const SymInt& b);
+  // Rounded down. Throw InvalidArgument for a divisor whose hint is 0.
+  friend SymInt operator/(const SymInt& a, const SymInt& b);
+  friend SymInt operator%(const SymInt& a, const SymInt& b);
+  // By the hints. Where a symbol decides, the thread's SymGuards learn of it.
+  friend bool operator==(const SymInt& a, const SymInt& b);
+  friend bool operator<(const SymInt& a, const SymInt& b);
   // "4 * batch * 128", "12".
   friend std::string to_string(const SymInt& value);
 
@@ -72,6 +89,35 @@ class SymInt {
   void drop();
 
   std::uint64_t word_;
+};
+
+// What a computation assumed of its symbols: every comparison of symbolic sizes on this thread
+// while the object lives. Nests; the innermost learns.
+class SymGuards {
+ public:
+  SymGuards();
+  ~SymGuards();
+  SymGuards(const SymGuards&) = delete;
+  SymGuards& operator=(const SymGuards&) = delete;
+
+  // Whether each comparison has the same outcome for these sizes, so that what was computed with
+  // the hints holds for them too.
+  bool hold(const std::map<std::string, std::int64_t>& sizes) const;
+  // "4 * batch < 1024 is true".
+  std::vector<std::string> to_strings() const;
+
+ private:
+  friend bool operator==(const SymInt& a, const SymInt& b);
+  friend bool operator<(const SymInt& a, const SymInt& b);
+  struct Guard {
+    SymInt left, right;
+    bool less = false;  // else: equal
+    bool outcome = false;
+  };
+  static bool compare(const SymInt& a, const SymInt& b, bool less);
+
+  std::vector<Guard> guards_;
+  SymGuards* const outer_;
 };
 
 }  // namespace tenon

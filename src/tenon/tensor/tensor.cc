@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/dim_labels.h"
 
 namespace tenon {
 
@@ -69,6 +70,59 @@ void Tensor::set_data(const Tensor& source) const {
   impl_->shallow_copy_from(*source.impl_);
 }
 
+namespace {
+
+void check_resizable(const Tensor& t, const char* what) {
+  if (t.requires_grad())
+    throw InvalidArgument(fmt::format(
+        "{}: a tensor of shape {} that requires a gradient; detach() it first", what,
+        to_string(t.sizes())));
+  if (t.layout() != Layout::kStrided)
+    throw InvalidArgument(fmt::format("{}: a {} tensor has no storage of its own; to_dense() has",
+                                      what, layout_name(t.layout())));
+}
+
+// Grows the storage until the geometry lies in it.
+void reach(const Storage& storage, DType dtype, IntList sizes, IntList strides,
+           std::int64_t offset) {
+  const auto bytes = static_cast<std::size_t>(storage_elements(sizes, strides, offset)) *
+                     item_size(dtype);
+  if (numel_of(sizes) > 0 && bytes > storage.nbytes()) storage.impl()->resize(bytes);
+}
+
+}  // namespace
+
+const Tensor& Tensor::resize_(IntList sizes) const {
+  check_resizable(*this, "resize_");
+  static_cast<void>(checked_numel(sizes));
+  const DimVector strides = strides_for(sizes);
+  reach(storage(), dtype(), sizes, strides, storage_offset());
+  impl_->set_sizes_and_strides(sizes, strides, storage_offset());
+  impl_->bump_version();
+  return *this;
+}
+
+const Tensor& Tensor::set_(Storage source, std::int64_t offset, IntList sizes,
+                           IntList strides) const {
+  check_resizable(*this, "set_");
+  static_cast<void>(checked_numel(sizes));
+  const DimVector contiguous = strides_for(sizes);
+  const IntList wanted = strides.size() == sizes.size() ? strides : IntList(contiguous);
+  reach(source, dtype(), sizes, wanted, offset);
+  impl_->set_storage_and_geometry(std::move(source), sizes, wanted, offset);
+  return *this;
+}
+
+const Tensor& Tensor::set_(const Tensor& source) const {
+  if (source.dtype() != dtype())
+    throw InvalidArgument(fmt::format("set_: a tensor of {} cannot take the storage of one of {}; "
+                                      "convert it first",
+                                      dtype_name(dtype()), dtype_name(source.dtype())));
+  return set_(source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+
+std::vector<SymInt> Tensor::sym_sizes() const { return detail::sym_sizes_of(*this); }
+
 std::vector<std::string> Tensor::names() const {
   const ExtraMeta* extra = impl_->extra_meta();
   if (extra == nullptr || extra->names.empty())
@@ -80,7 +134,15 @@ void Tensor::set_names(std::vector<std::string> names) const {
   if (names.size() != static_cast<std::size_t>(dim()) && !names.empty())
     throw InvalidArgument(
         fmt::format("set_names: {} names for shape {}", names.size(), to_string(sizes())));
-  impl_->ensure_extra_meta().names = std::move(names);
+  for (std::size_t d = 0; d < names.size(); ++d)
+    for (std::size_t e = d + 1; e < names.size(); ++e)
+      if (!names[d].empty() && names[d] == names[e])
+        throw InvalidArgument(
+            fmt::format("set_names: \"{}\" names dimensions {} and {}; each name once, or \"\"",
+                        names[d], d, e));
+  bool any = false;
+  for (const std::string& name : names) any |= !name.empty();
+  impl_->set_names(any ? std::move(names) : std::vector<std::string>());
 }
 
 }  // namespace tenon

@@ -100,7 +100,20 @@ class Tensor {
   // where this tensor requires a gradient that could not be of the new dtype.
   void set_data(const Tensor& source) const;
 
-  // --- Names of dimensions: "" for none. Views do not inherit them.
+  // --- Other storage and geometry, in place. Storage that is too small grows where it is resizable
+  // (what factories make is); what stays in reach keeps its bytes. The version is bumped. Throw
+  // InvalidArgument for a tensor that requires a gradient and for storage that is not resizable.
+  const Tensor& resize_(IntList sizes) const;
+  // Takes over a storage of the same device; no strides: contiguous.
+  const Tensor& set_(Storage source, std::int64_t offset, IntList sizes,
+                     IntList strides = {}) const;
+  // The same of a tensor of the same dtype: from then on they share bytes.
+  const Tensor& set_(const Tensor& source) const;
+
+  // --- Names of dimensions, "" for none, and sizes that may be symbolic: Note [Labels of
+  // dimensions] in dim_labels.h. An empty list takes all names away. Throws InvalidArgument for
+  // another number of names and for one that comes twice.
+  std::vector<SymInt> sym_sizes() const;
   std::vector<std::string> names() const;
   void set_names(std::vector<std::string> names) const;
 

@@ -136,6 +136,10 @@ std::int64_t TensorImpl::fitting_numel(IntList sizes, IntList strides, std::int6
 void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
   check_metadata_change("set_sizes_and_strides");
   const std::int64_t numel = fitting_numel(sizes, strides, offset);
+  if (is_labelled()) [[unlikely]] {
+    set_sym_sizes({});
+    if (sizes.size() != shape_.ndim()) set_names({});
+  }
   if (sizes.size() != shape_.ndim()) shape_.resize(sizes.size());
   std::int64_t* to_sizes = shape_.sizes_data();
   std::int64_t* to_strides = shape_.strides_data();
@@ -146,14 +150,15 @@ void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int6
   finish_view(numel, offset);
 }
 
-void TensorImpl::set_storage(Storage storage) {
+void TensorImpl::set_storage_and_geometry(Storage storage, IntList sizes, IntList strides,
+                                          std::int64_t offset) {
   check_metadata_change("set_storage");
   if (storage.device() != device_)
     throw InvalidArgument(fmt::format("set_storage: the tensor is on {}, the storage on {}",
                                       to_string(device_), to_string(storage.device())));
   const Storage old = std::exchange(storage_, std::move(storage));
   try {
-    set_sizes_and_strides(sizes().to_vector(), strides().to_vector(), storage_offset_);
+    set_sizes_and_strides(sizes, strides, offset);
   } catch (...) {
     storage_ = old;
     throw;
@@ -186,6 +191,7 @@ AutogradMetaInterface& TensorImpl::ensure_autograd_meta() {
       throw InvalidArgument(
           "an inference tensor cannot require a gradient; clone it outside inference mode");
     autograd_ = autograd_meta_factory().make();
+    set_flag(kFollowed, true);
   }
   return *autograd_;
 }
@@ -207,6 +213,34 @@ ExtraMeta& TensorImpl::ensure_extra_meta() {
   return *extra_;
 }
 
+void TensorImpl::set_names(std::vector<std::string> names) {
+  if (extra_ == nullptr && names.empty()) return;
+  ensure_extra_meta().names = std::move(names);
+  take_labels_from_extra();
+}
+
+void TensorImpl::set_sym_sizes(std::vector<SymInt> sizes) {
+  if (extra_ == nullptr && sizes.empty()) return;
+  ensure_extra_meta().sym_sizes = std::move(sizes);
+  take_labels_from_extra();
+}
+
+void TensorImpl::take_labels_from_extra() {
+  const bool labelled =
+      extra_ != nullptr && !(extra_->names.empty() && extra_->sym_sizes.empty());
+  set_flag(kLabelled, labelled);
+  set_flag(kFollowed, labelled || autograd_ != nullptr);
+}
+
+void TensorImpl::copy_extra(const TensorImpl& source) {
+  extra_.reset();
+  if (source.extra_ != nullptr) {
+    extra_ = std::make_unique<ExtraMeta>(*source.extra_);
+    if (extra_->backend) extra_->backend = extra_->backend->clone();
+  }
+  take_labels_from_extra();
+}
+
 void TensorImpl::set_wrapped_number(bool wrapped) {
   TENON_CHECK(!wrapped || dim() == 0, "a wrapped number has no dimensions, not {}", dim());
   set_flag(kWrappedNumber, wrapped);
@@ -217,10 +251,7 @@ IntrusivePtr<TensorImpl> TensorImpl::shallow_copy(bool share_version,
   auto copy = make_intrusive<TensorImpl>(*this, Alias{});
   if (!share_version && !is_inference()) copy->use_new_version_counter();
   copy->set_allow_tensor_metadata_change(allow_metadata_change);
-  if (extra_ != nullptr) {
-    copy->extra_ = std::make_unique<ExtraMeta>(*extra_);
-    if (extra_->backend) copy->extra_->backend = extra_->backend->clone();
-  }
+  if (extra_ != nullptr) copy->copy_extra(*this);
   return copy;
 }
 
@@ -236,6 +267,7 @@ void TensorImpl::shallow_copy_from(const TensorImpl& source) {
   key_set_ = source.key_set_;
   flags_ = static_cast<std::uint8_t>((flags_ & ~kInference) | (source.flags_ & kInference));
   finish_view(source.numel_, source.storage_offset_);
+  if (extra_ != nullptr || source.extra_ != nullptr) copy_extra(source);
   own_version_.reset();
   if (!is_inference()) use_new_version_counter();
 }

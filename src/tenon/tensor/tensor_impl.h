@@ -77,7 +77,12 @@ class TensorImpl : public IntrusiveTarget {
     set_sizes_and_strides(sizes().to_vector(), strides().to_vector(), offset);
   }
   // Other bytes under the same geometry, which must fit; a new version counter.
-  void set_storage(Storage storage);
+  void set_storage(Storage storage) {
+    set_storage_and_geometry(std::move(storage), sizes().to_vector(), strides().to_vector(),
+                             storage_offset_);
+  }
+  void set_storage_and_geometry(Storage storage, IntList sizes, IntList strides,
+                                std::int64_t offset);
   // How many elements a geometry of this dtype in this storage has. Throws InvalidArgument where
   // it is none (overlong, negative, overflowing) or leaves the storage.
   std::int64_t fitting_numel(IntList sizes, IntList strides, std::int64_t offset) const;
@@ -127,11 +132,19 @@ class TensorImpl : public IntrusiveTarget {
   AutogradMetaInterface& ensure_autograd_meta();
   void set_autograd_meta(std::unique_ptr<AutogradMetaInterface> meta) {
     autograd_ = std::move(meta);
+    set_flag(kFollowed, autograd_ != nullptr || is_labelled());
   }
 
   // --- Rarely there.
   const ExtraMeta* extra_meta() const { return extra_.get(); }
   ExtraMeta& ensure_extra_meta();
+  // Names or symbolic sizes: Note [Labels of dimensions] in dim_labels.h. As many as there are
+  // dimensions; empty takes them away.
+  void set_names(std::vector<std::string> names);
+  void set_sym_sizes(std::vector<SymInt> sizes);
+  bool is_labelled() const { return (flags_ & kLabelled) != 0; }
+  // Views must be told of: there are labels or gradient metadata.
+  bool is_followed() const { return (flags_ & kFollowed) != 0; }
 
   bool is_wrapped_number() const { return (flags_ & kWrappedNumber) != 0; }
   // Requires: a 0-d tensor, when set.
@@ -167,6 +180,8 @@ class TensorImpl : public IntrusiveTarget {
   static constexpr std::uint8_t kWrappedNumber = 1;
   static constexpr std::uint8_t kFixedMetadata = 2;
   static constexpr std::uint8_t kInference = 4;
+  static constexpr std::uint8_t kLabelled = 8;
+  static constexpr std::uint8_t kFollowed = 16;
 
   // Of layout_flags_.
   static constexpr std::uint8_t kKnown = 1;
@@ -203,6 +218,8 @@ class TensorImpl : public IntrusiveTarget {
     flags_ = static_cast<std::uint8_t>(on ? flags_ | flag : flags_ & ~flag);
   }
   void set_place(Device device);
+  void take_labels_from_extra();
+  void copy_extra(const TensorImpl& source);
   void check_metadata_change(const char* what) const;
   void bump_inference() const;
   std::atomic<std::uint32_t>& version_word() const {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/sparse.h"
 #include "tenon/tensor/tensor.h"
 
@@ -61,8 +62,8 @@ inline std::uint64_t bit(std::size_t dim) { return std::uint64_t{1} << dim; }
 }  // namespace
 
 // Makes an alias, lets `shape(sizes and strides, numel, offset)` give it its geometry, and tells
-// the base's gradient metadata, if there is some, what `info(the view's sizes)` says. Inlined into
-// each view function: a call costs a tenth of a view.
+// the base's gradient metadata and labels, if there are any, what `info(the view's sizes)` says.
+// Inlined into each view function: a call costs a tenth of a view.
 template <typename Info, typename Shape>
 [[gnu::always_inline]] inline Tensor Tensor::make_view(Info&& info, Shape&& shape) const {
   check_strided(*this);
@@ -85,8 +86,8 @@ template <typename Info, typename Shape>
   shape(impl->shape_unchecked(), numel, offset);
   impl->finish_view(numel, offset);
   Tensor view(std::move(impl));
-  if (impl_->autograd_meta() != nullptr) [[unlikely]]
-    impl_->autograd_meta()->view_created(*this, view, info(view.sizes()));
+  if (impl_->is_followed()) [[unlikely]]
+    detail::follow_view(*this, view, info(view.sizes()));
   return view;
 }
 
@@ -183,7 +184,7 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
     std::swap(shape.size_at(a), shape.size_at(b));
     std::swap(shape.stride_at(a), shape.stride_at(b));
   };
-  if (impl_->autograd_meta() == nullptr) [[likely]]
+  if (!impl_->is_followed()) [[likely]]
     return make_view([](IntList) { return ViewInfo{}; }, swap);
   DimVector order(at(dim()));
   for (std::size_t d = 0; d < order.size(); ++d) order[d] = static_cast<std::int64_t>(d);
@@ -282,8 +283,9 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
   const SizesAndStrides& old = impl_->sizes_and_strides();
   return make_view_of(
       old.ndim() - 1,
-      [](IntList kept) {
-        return ViewInfo{ViewInfo::Kind::kSqueeze, kept};
+      [&](IntList kept) {
+        return ViewInfo{
+            ViewInfo::Kind::kSqueeze, kept, {}, {static_cast<std::int64_t>(d), 1, 0}};
       },
       [&](SizesAndStrides& shape, std::int64_t&, std::int64_t&) {
         write_without(shape, old, bit(d));

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <atomic>
 #include <memory>
+#include <mutex>
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
@@ -30,6 +33,17 @@ DType from_dl_dtype(DLDataType type) {
                                     type.code, type.bits, type.lanes));
 }
 
+constexpr bool is_tenons(std::int32_t type) {
+  return type == kDLCPU || type == kDLCUDA || type == kDLCUDAHost || type == kDLVulkan ||
+         type == kDLMetal || type == kDLCUDAManaged;
+}
+
+// By device type; 0: none.
+std::array<std::atomic<std::int32_t>, kMaxDeviceTypes>& registered_types() {
+  static std::array<std::atomic<std::int32_t>, kMaxDeviceTypes> types{};
+  return types;
+}
+
 DLDevice to_dl_device(Device device) {
   const auto as = [&](DLDeviceType type) { return DLDevice{type, device.index}; };
   switch (device.type) {
@@ -42,9 +56,15 @@ DLDevice to_dl_device(Device device) {
     case DeviceType::kMetal:
       return as(kDLMetal);
     default:
-      throw InvalidArgument(
-          fmt::format("to_dlpack: DLPack does not know {}; copy to the cpu", to_string(device)));
+      break;
   }
+  const auto type = static_cast<std::size_t>(device.type);
+  const std::int32_t known = type < kMaxDeviceTypes ? registered_types()[type].load() : 0;
+  if (known != 0) return as(static_cast<DLDeviceType>(known));
+  throw InvalidArgument(fmt::format(
+      "to_dlpack: DLPack does not know {}; give its kind a number with set_dlpack_device_type, or "
+      "copy to the cpu",
+      to_string(device)));
 }
 
 Device from_dl_device(DLDevice device) {
@@ -62,7 +82,12 @@ Device from_dl_device(DLDevice device) {
       return as(DeviceType::kVulkan);
     case kDLMetal:
       return as(DeviceType::kMetal);
+    default:
+      break;
   }
+  for (std::size_t type = 0; type < kMaxDeviceTypes; ++type)
+    if (registered_types()[type].load() == static_cast<std::int32_t>(device.device_type))
+      return as(static_cast<DeviceType>(type));
   throw InvalidArgument(fmt::format("from_dlpack: device type {} is not known to Tenon",
                                     static_cast<int>(device.device_type)));
 }
@@ -148,6 +173,24 @@ Tensor import_tensor(Owner<Managed> owner, bool read_only) {
 }
 
 }  // namespace
+
+void set_dlpack_device_type(DeviceType type, std::int32_t dlpack_type) {
+  const auto refuse = [&](const char* why) {
+    throw InvalidArgument(fmt::format("set_dlpack_device_type({}, {}): {}",
+                                      device_type_name(type), dlpack_type, why));
+  };
+  if (type < DeviceType::kFirstRegistered) refuse("Tenon's own kinds have theirs");
+  if (dlpack_type <= 0 || is_tenons(dlpack_type)) refuse("the number means another kind of device");
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  auto& types = registered_types();
+  for (std::size_t other = 0; other < kMaxDeviceTypes; ++other)
+    if (other != static_cast<std::size_t>(type) && types[other] == dlpack_type)
+      refuse("another registered kind has this number");
+  std::atomic<std::int32_t>& mine = types[static_cast<std::size_t>(type)];
+  if (mine != 0 && mine != dlpack_type) refuse("the kind has another number already");
+  mine = dlpack_type;
+}
 
 DLManagedTensor* to_dlpack(const Tensor& tensor) { return export_tensor<DLManagedTensor>(tensor); }
 

@@ -6,6 +6,13 @@
 
 namespace tenon {
 
+// The number by which DLPack knows a kind of device that was registered at run time
+// (register_device_type), such as 12 (kDLExtDev) or 16 (Hexagon): from then on its tensors go out
+// and come in. The data pointer is handed on as it is. Throws InvalidArgument for a kind that Tenon
+// knows itself, for a number that is one of theirs, and where either has another partner already.
+// Thread-safe.
+void set_dlpack_device_type(DeviceType type, std::int32_t dlpack_type);
+
 // The tensor as a structure that owns a reference to its storage: the consumer calls the deleter
 // once. Bytes that are shared copy-on-write are made the tensor's own first, since the consumer may
 // write. Throws InvalidArgument for devices that DLPack does not know, for sparse layouts, and

@@ -1,0 +1,62 @@
+// A tensor that grows along its first dimension without a copy.
+#pragma once
+
+#include <memory>
+
+#include "tenon/memory/growable/growable_buffer.h"
+#include "tenon/tensor/tensor.h"
+
+namespace tenon {
+
+// [length, rest...] over a GrowableBuffer: append writes behind what is there, at an address that
+// never changes, so tensors that were taken before stay valid and show the same bytes.
+//
+//   length 3   | row | row | row | reserved addresses ....... |   most rows
+//
+// Tensors share the buffer: its memory goes with the last of them. Their storage is as long as the
+// rows at the time; each has a version counter of its own, so a change through one is not noticed
+// by a graph that saved another.
+//
+// Threads: as Tensor for append and truncate; commit() from any thread (GrowableBuffer).
+class GrowableTensor {
+ public:
+  // Room for `most_rows` rows of the shape `row_sizes`; no memory yet. Throws InvalidArgument where
+  // that is no size, and what GrowableBuffer throws.
+  GrowableTensor(std::shared_ptr<PagePool> pool, std::int64_t most_rows, IntList row_sizes,
+                 DType dtype);
+
+  // Rows that there are, and that there may be.
+  std::int64_t length() const { return length_; }
+  std::int64_t most_rows() const { return most_rows_; }
+  // All rows, or those of [begin, end).
+  Tensor tensor() const { return rows(0, length_); }
+  Tensor rows(std::int64_t begin, std::int64_t end) const;
+
+  // Copies [n, rest...] behind the last row, converted to the dtype. Throws InvalidArgument for
+  // another shape and beyond the most rows; OutOfMemory with the tensor as it was.
+  void append(const Tensor& rows);
+  // Makes `count` rows of undefined contents behind the last one and returns them, for a kernel to
+  // write.
+  Tensor extend(std::int64_t count);
+  // Only the first `length` rows stay; their pages beyond go back to the pool in stream order.
+  void truncate(std::int64_t length);
+  // Memory for so many rows ahead of need. From any thread.
+  void commit(std::int64_t rows) { buffer_->commit(bytes_of(rows)); }
+
+  // What its rows lie in.
+  const GrowableBuffer& buffer() const { return *buffer_; }
+
+ private:
+  std::uint64_t bytes_of(std::int64_t rows) const {
+    return static_cast<std::uint64_t>(rows) * row_bytes_;
+  }
+
+  const std::int64_t most_rows_;
+  const DimVector row_sizes_;
+  const DType dtype_;
+  const std::uint64_t row_bytes_;
+  const std::shared_ptr<GrowableBuffer> buffer_;
+  std::int64_t length_ = 0;
+};
+
+}  // namespace tenon

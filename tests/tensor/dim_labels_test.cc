@@ -1,0 +1,218 @@
+// Names and symbolic sizes of dimensions, storage that grows, and metadata that goes stale nowhere.
+#include "tenon/tensor/dim_labels.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tenon/memory/registry.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/indexing.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename Call>
+std::string refusal(Call&& call) {
+  try {
+    call();
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "no InvalidArgument";
+}
+
+Tensor named() {
+  const Tensor t = zeros({2, 3, 4});
+  t.set_names({"n", "c", "w"});
+  return t;
+}
+
+TEST(DimNamesTest, AreCheckedWhenTheyAreSet) {
+  const Tensor t = named();
+  EXPECT_THAT(refusal([&] { t.set_names({"n", "c", "n"}); }),
+              HasSubstr("\"n\" names dimensions 0 and 2"));
+  EXPECT_THAT(refusal([&] { t.set_names({"n"}); }), HasSubstr("1 names for shape"));
+  EXPECT_THAT(t.names(), ElementsAre("n", "c", "w")) << "as before";
+  t.set_names({"", "c", ""});
+  EXPECT_THAT(t.names(), ElementsAre("", "c", ""));
+  t.set_names({});
+  EXPECT_FALSE(t.impl()->is_labelled());
+}
+
+TEST(DimNamesTest, ViewsKeepTheNamesOfDimensionsThatStay) {
+  const Tensor t = named();
+  EXPECT_THAT(t.alias().names(), ElementsAre("n", "c", "w"));
+  EXPECT_THAT(t.slice(1, 0, 2).names(), ElementsAre("n", "c", "w"));
+  EXPECT_THAT(t.select(1, 0).names(), ElementsAre("n", "w"));
+  EXPECT_THAT(t.transpose(0, 2).names(), ElementsAre("w", "c", "n"));
+  EXPECT_THAT(t.permute({1, 2, 0}).names(), ElementsAre("c", "w", "n"));
+  EXPECT_THAT(t.unsqueeze(1).names(), ElementsAre("n", "", "c", "w"));
+  EXPECT_THAT(t.unsqueeze(1).expand({2, 5, 3, 4}).names(), ElementsAre("n", "", "c", "w"));
+  EXPECT_THAT(t.expand({7, 2, 3, 4}).names(), ElementsAre("", "n", "c", "w"));
+  EXPECT_THAT(t.diagonal(0, 0, 1).names(), ElementsAre("w", ""));
+  EXPECT_THAT(t.unfold(2, 2, 1).names(), ElementsAre("n", "c", "w", ""));
+  EXPECT_THAT(t[0].names(), ElementsAre("c", "w"));
+  const Tensor ones_ = zeros({1, 1, 5});
+  ones_.set_names({"a", "b", "c"});
+  EXPECT_THAT(ones_.squeeze(0).names(), ElementsAre("b", "c"));
+  EXPECT_THAT(ones_.squeeze(1).names(), ElementsAre("a", "c"));
+  EXPECT_THAT(ones_.squeeze().names(), ElementsAre("c"));
+  // Which old dimension would a new one be?
+  EXPECT_THAT(t.view({6, 4}).names(), ElementsAre("", ""));
+  EXPECT_THAT(t.as_strided({2, 3, 4}, {12, 4, 1}).names(), ElementsAre("", "", ""));
+}
+
+TEST(DimNamesTest, CopiesKeepThem) {
+  const Tensor t = named();
+  EXPECT_THAT(clone(t).names(), ElementsAre("n", "c", "w"));
+  EXPECT_THAT(lazy_clone(t).names(), ElementsAre("n", "c", "w"));
+  EXPECT_THAT(to(t, DType::kF64).names(), ElementsAre("n", "c", "w"));
+  EXPECT_THAT(contiguous(t.transpose(0, 2)).names(), ElementsAre("w", "c", "n"));
+  EXPECT_THAT(t.detach().names(), ElementsAre("n", "c", "w"));
+  EXPECT_THAT(t.data().names(), ElementsAre("n", "c", "w"));
+}
+
+TEST(DimNamesTest, CopyingInPlaceUnifiesThem) {
+  const Tensor target = zeros({2, 3, 4});
+  copy_(target, named());
+  EXPECT_THAT(target.names(), ElementsAre("n", "c", "w")) << "it had none";
+  const Tensor other = zeros({2, 3, 4});
+  other.set_names({"n", "w", "c"});
+  const std::uint32_t version = target.version();
+  EXPECT_THAT(refusal([&] { copy_(target, other); }),
+              HasSubstr("dimensions named [n, c, w] do not go with [n, w, c]"));
+  EXPECT_EQ(target.version(), version) << "nothing happened";
+}
+
+TEST(DimNamesTest, NoLabelsStopsThem) {
+  const NoLabels none;
+  EXPECT_FALSE(named().transpose(0, 1).impl()->is_labelled());
+  EXPECT_FALSE(clone(named()).impl()->is_labelled());
+}
+
+TEST(StaleMetadataTest, SetDataTakesTheSourcesNamesAndMetadata) {
+  struct Handle : BackendMeta {
+    IntrusivePtr<BackendMeta> clone() const override { return make_intrusive<Handle>(); }
+  };
+  const Tensor t = named();
+  t.impl()->ensure_extra_meta().backend = make_intrusive<Handle>();
+  t.set_data(zeros({5}));
+  EXPECT_THAT(t.names(), ElementsAre(""));
+  EXPECT_EQ(t.impl()->extra_meta(), nullptr);
+  const Tensor plain = zeros({5});
+  plain.set_data(named());
+  EXPECT_THAT(plain.names(), ElementsAre("n", "c", "w"));
+}
+
+TEST(StaleMetadataTest, AnotherNumberOfDimensionsDropsNames) {
+  const Tensor t = named();
+  t.impl()->set_sizes_contiguous({4, 3, 2});
+  EXPECT_THAT(t.names(), ElementsAre("n", "c", "w"));
+  t.impl()->set_sizes_contiguous({6, 4});
+  EXPECT_THAT(t.names(), ElementsAre("", ""));
+}
+
+TEST(StaleMetadataTest, AStorageClaimsNoMoreThanItHas) {
+  const Tensor t = zeros({4});
+  EXPECT_THAT(refusal([&] { t.storage().set_nbytes(17); }),
+              HasSubstr("17 bytes of a storage that has 16; resize() brings more memory"));
+  EXPECT_EQ(t.storage().nbytes(), 16u);
+  t.storage().set_nbytes(8);
+  EXPECT_THAT(refusal([&] { t.storage().set_nbytes(64); }), HasSubstr("has 8"));
+  // Whoever puts memory in its place says how large it is.
+  static_cast<void>(t.storage().impl()->set_data_ptr(current_allocator({})->allocate(64)));
+  t.storage().set_nbytes(64);
+  EXPECT_THROW(t.storage().set_nbytes(65), InvalidArgument);
+}
+
+TEST(ResizeTest, StorageGrowsAndKeepsItsBytes) {
+  const Tensor t = tensor<float>({1, 2, 3, 4}, {2, 2});
+  const std::uint32_t version = t.version();
+  t.resize_({3, 3});
+  EXPECT_EQ(t.sizes(), (IntList{3, 3}));
+  EXPECT_EQ(t.storage().nbytes(), 36u);
+  EXPECT_EQ((t[{1, 0}]).item<float>(), 4) << "the fourth of the old bytes";
+  EXPECT_EQ(t.version(), version + 1);
+  const void* const address = t.const_data_ptr();
+  t.resize_({2});
+  t.resize_({9});
+  EXPECT_EQ(t.const_data_ptr(), address) << "nothing shrinks";
+  t.storage().resize_(400);
+  EXPECT_EQ(t.storage().nbytes(), 400u);
+  EXPECT_EQ((t[3]).item<float>(), 4);
+}
+
+TEST(ResizeTest, IsRefusedWhereItCannotBe) {
+  float values[4] = {};
+  const Tensor foreign = from_blob(values, {4}, DType::kF32);
+  EXPECT_THAT(refusal([&] { foreign.resize_({5}); }), HasSubstr("not resizable"));
+  EXPECT_EQ(foreign.resize_({2}).numel(), 2) << "what is there is enough";
+  EXPECT_THROW(zeros({2}).resize_({-1}), InvalidArgument);
+  EXPECT_THROW(zeros({2}).detach().resize_({1}), InvalidArgument) << "fixed metadata";
+}
+
+TEST(ResizeTest, SetTakesOverStorageAndGeometry) {
+  const Tensor source = arange(12, DType::kF32), t = zeros({1});
+  t.set_(source);
+  EXPECT_TRUE(t.is_alias_of(source));
+  EXPECT_EQ(t.sizes(), (IntList{12}));
+  t.set_(source.storage(), 2, {2, 3}, {4, 1});
+  EXPECT_EQ((t[{1, 2}]).item<float>(), 8);
+  EXPECT_THAT(refusal([&] { t.set_(arange(3, DType::kI64)); }), HasSubstr("convert it first"));
+  t.set_(source.storage(), 0, {20});
+  EXPECT_EQ(source.storage().nbytes(), 80u) << "grown for it";
+  EXPECT_EQ((source[11]).item<float>(), 11);
+}
+
+// --- Symbolic sizes.
+
+TEST(SymSizesTest, ComputeAndPrint) {
+  const SymInt batch = SymInt::symbol("batch", 8);
+  EXPECT_EQ(to_string((batch * 4 - 2) / 3 % 5), "(batch * 4 - 2) / 3 % 5") << "left to right";
+  EXPECT_EQ(to_string(batch - (batch - 1)), "batch - (batch - 1)");
+  EXPECT_EQ(to_string(batch / (batch * 2)), "batch / (batch * 2)");
+  EXPECT_EQ(((batch * 4 - 2) / 3 % 5).hint(), 0);
+  EXPECT_EQ(((batch * 4 - 2) / 3 % 5).evaluate({{"batch", 10}}), 2);
+  EXPECT_EQ((SymInt(-7) / SymInt(2)).hint(), -4) << "rounded down";
+  EXPECT_EQ((SymInt(-7) % SymInt(2)).hint(), 1);
+  EXPECT_THROW(batch / SymInt(0), InvalidArgument);
+}
+
+TEST(SymSizesTest, GuardsTellWhatWasAssumed) {
+  const SymInt batch = SymInt::symbol("batch", 8);
+  const SymGuards guards;
+  EXPECT_TRUE(batch * 2 == SymInt(16));
+  EXPECT_FALSE(batch < SymInt(4));
+  EXPECT_TRUE(SymInt(1) == SymInt(1)) << "no symbol, no guard";
+  EXPECT_THAT(guards.to_strings(), ElementsAre("batch * 2 == 16 is true", "batch < 4 is false"));
+  EXPECT_TRUE(guards.hold({{"batch", 8}}));
+  EXPECT_FALSE(guards.hold({{"batch", 9}}));
+}
+
+TEST(SymSizesTest, FollowThroughViewsAndCopies) {
+  const SymInt batch = SymInt::symbol("batch", 8);
+  const SymInt sizes[] = {batch, 3, 4};
+  const Tensor t = empty_symbolic(sizes);
+  const auto texts = [](const Tensor& u) {
+    std::vector<std::string> out;
+    for (const SymInt& size : u.sym_sizes()) out.push_back(to_string(size));
+    return out;
+  };
+  EXPECT_THAT(texts(t), ElementsAre("batch", "3", "4"));
+  EXPECT_THAT(texts(t.permute({2, 0, 1})), ElementsAre("4", "batch", "3"));
+  EXPECT_THAT(texts(t.select(1, 0).unsqueeze(0)), ElementsAre("1", "batch", "4"));
+  EXPECT_THAT(texts(t.slice(0, 0, 2)), ElementsAre("2", "3", "4"));
+  EXPECT_THAT(texts(t.view({8, 12})), ElementsAre("batch", "12"));
+  EXPECT_THAT(texts(t.view({24, 4})), ElementsAre("batch * 3", "4"));
+  EXPECT_THAT(texts(t.view({96})), ElementsAre("batch * 3 * 4"));
+  const Tensor copy = clone(t.transpose(0, 1));
+  EXPECT_THAT(texts(copy), ElementsAre("3", "batch", "4"));
+  EXPECT_EQ(copy.storage().sym_nbytes().evaluate({{"batch", 100}}), 100 * 12 * 4);
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,94 @@
+#include "tenon/tensor/growable_tensor.h"
+
+#include <gtest/gtest.h>
+
+#include "support/cuda_stand_in.h"
+#include "tenon/device/host/host_backend.h"
+#include "tenon/memory/policies.h"
+#include "tenon/memory/registry.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon {
+namespace {
+
+TEST(GrowableTensorTest, AppendsWithoutACopy) {
+  HostBackend host;
+  const auto pool = PagePool::make(host);
+  GrowableTensor cache(pool, 100'000, {16}, DType::kF32);
+  const void* const address = cache.buffer().data();
+  cache.append(full({2, 16}, 1.0));
+  const Tensor early = cache.tensor();
+  for (int i = 0; i < 2000; ++i) cache.append(full({8, 16}, i, DType::kI64));
+  EXPECT_EQ(cache.length(), 16'002);
+  const Tensor all = cache.tensor();
+  EXPECT_EQ(all.const_data_ptr(), address);
+  EXPECT_EQ(early.const_data_ptr(), address) << "still valid";
+  EXPECT_EQ(early.sizes(), (IntList{2, 16}));
+  for (const int i : {0, 1, 999, 1999})
+    EXPECT_EQ(all.select(0, 2 + 8 * i).select(0, 15).item<float>(), static_cast<float>(i));
+  EXPECT_EQ(early.select(0, 1).select(0, 0).item<float>(), 1.0f);
+}
+
+TEST(GrowableTensorTest, ManyShareAPoolAndGiveTheirPagesOn) {
+  HostBackend host;
+  const auto pool = PagePool::make(host);
+  const std::int64_t rows_of_page = static_cast<std::int64_t>(pool->page_bytes() / 64);
+  GrowableTensor first(pool, 10 * rows_of_page, {16}, DType::kF32);
+  GrowableTensor second(pool, 10 * rows_of_page, {16}, DType::kF32);
+  static_cast<void>(first.extend(6 * rows_of_page));
+  first.truncate(rows_of_page);
+  static_cast<void>(second.extend(5 * rows_of_page));
+  EXPECT_EQ(pool->stats().pages_created, 6u);
+  second.truncate(0);
+  EXPECT_EQ(second.tensor().numel(), 0);
+}
+
+TEST(GrowableTensorTest, TensorsKeepTheMemory) {
+  HostBackend host;
+  const auto pool = PagePool::make(host);
+  Tensor kept;
+  {
+    GrowableTensor cache(pool, 1000, {4}, DType::kF64);
+    cache.append(full({3, 4}, 7.0, DType::kF64));
+    kept = cache.rows(1, 3);
+  }
+  EXPECT_EQ(kept.select(0, 1).select(0, 3).item<double>(), 7.0);
+  EXPECT_EQ(pool->stats().pages_in_use, 1u);
+  kept = Tensor();
+  EXPECT_EQ(pool->stats().pages_in_use, 0u);
+}
+
+TEST(GrowableTensorTest, RefusalsLeaveItAsItWas) {
+  HostBackend host;
+  const auto pool = PagePool::make(host);
+  GrowableTensor cache(pool, 10, {4}, DType::kF32);
+  cache.append(ones({9, 4}));
+  EXPECT_THROW(cache.append(ones({2, 4})), InvalidArgument) << "beyond the most";
+  EXPECT_THROW(cache.append(ones({1, 5})), InvalidArgument);
+  EXPECT_THROW(cache.append(ones({4})), InvalidArgument);
+  EXPECT_THROW(cache.truncate(10), InvalidArgument);
+  EXPECT_EQ(cache.length(), 9);
+  EXPECT_THROW(GrowableTensor(pool, 0, {4}, DType::kF32), InvalidArgument);
+}
+
+TEST(GrowableTensorTest, GrowsOnAGpu) {
+  const testing::StandIn machine("lazy=1,seed=4");
+  const auto backend = machine.backend();
+  const auto allocator = make_policy("caching", *backend);
+  const AllocatorGuard guard(backend->device(), *allocator);
+  const auto pool = PagePool::make(*backend);
+  GrowableTensor cache(pool, 1 << 20, {64}, DType::kF32);
+  const void* const address = cache.buffer().data();
+  for (int i = 0; i < 4; ++i) {
+    const Tensor rows = full({4096, 64}, i);
+    cache.append(rows);
+    backend->synchronize();  // the host's rows go
+  }
+  EXPECT_EQ(cache.tensor().const_data_ptr(), address);
+  const Tensor back = to(cache.rows(3 * 4096, 3 * 4096 + 1), Device{});
+  EXPECT_EQ(back.select(0, 0).select(0, 63).item<float>(), 3.0f);
+}
+
+}  // namespace
+}  // namespace tenon
