@@ -302,6 +302,8 @@ TEST(MemoryPoolRulesTest, GrowsByTheRequestAloneWhereTwiceIsTooMuch) {
 
 // 64 bytes on a device of 512 would be an address that its kernels cannot take.
 TEST(MemoryPoolRulesTest, BlocksAreAlignedAsTheDeviceWants) {
+  const auto of_host = std::make_shared<SystemAllocator>(host_backend());
+  EXPECT_EQ(MemoryPool(of_host, kPoolSize).alignment(), 64u) << "not a page";
   for (const std::uint64_t alignment : {64, 512, 4096}) {
     SimOptions options = sim(64 << 20, false);
     options.alignment = alignment;

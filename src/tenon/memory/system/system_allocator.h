@@ -25,6 +25,10 @@ class SystemAllocator final : public DeviceAllocator {
   ~SystemAllocator() override;
 
   std::string name() const override { return "system"; }
+  // On the host a cache line: its pages are more than any code asks for.
+  std::size_t alignment() const override {
+    return device_.type == DeviceType::kCpu ? alignment_of_steps(64) : DeviceAllocator::alignment();
+  }
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
   // The driver's free waits for all work, so any use on any stream is over by then.
   void record_stream(const DataPtr&, Stream) override {}
