@@ -94,7 +94,7 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"host", {}},
       {"adaptors", {}},
       {"scopes", {"front"}},
-      {"compat", {"placement", "gpu"}},
+      {"compat", {"placement", "gpu", "scopes"}},
       {"growable", {}},
   };
   return kAllowed;

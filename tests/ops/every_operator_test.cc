@@ -10,6 +10,10 @@
 #include "ops/reference.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
+#include "tenon/device/host/host_backend.h"
+#include "tenon/memory/host/host_allocator.h"
+#include "tenon/memory/scopes/with_scope.h"
+#include "tenon/memory/system/system_allocator.h"
 #include "tenon/ops/operators.h"
 
 namespace tenon {
@@ -340,6 +344,28 @@ TEST(EveryOperator, TakesOrRefusesEveryDType) {
         EXPECT_TRUE(shape.result.sizes() == actual.result.sizes()) << what;
         EXPECT_EQ(shape.result.dtype(), actual.result.dtype()) << what;
       }
+}
+
+// Results and temporaries, on whatever thread: the process's own allocator hears of nothing.
+TEST(EveryOperator, TakesAllItsMemoryFromTheScope) {
+  HostBackend backend;
+  SystemAllocator upstream(backend);
+  const auto pool = ScopePool::make(upstream);
+  Generator generator(3);
+  const Tensor large =
+      ops::add(ops::mul(rand({6, 17, 31, 33}, DType::kF32, generator), 0.8), 0.1);
+  std::uint64_t served = 0;
+  for (const Case& c : every_case())
+    for (const Tensor& a : {shaped(4, DType::kF32), shaped(6, DType::kF32), large,
+                            large.transpose(0, 1), to(shaped(6, DType::kF32), DType::kF16)}) {
+      static_cast<void>(attempt(c, a));  // what is made once and kept
+      const auto allocated = [] { return host_allocator().stats().allocation[0].allocated; };
+      const std::int64_t before = allocated();
+      with_scope(pool, [&] { static_cast<void>(attempt(c, a)); });
+      EXPECT_EQ(allocated(), before) << c.name << " of " << to_string(a.sizes());
+      served += pool->last_report().allocations;
+    }
+  EXPECT_GT(served, 1000u);
 }
 
 TEST(EveryOperator, GivesTheSameBitsOnAnyNumberOfThreads) {

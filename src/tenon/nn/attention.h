@@ -3,6 +3,7 @@
 
 #include "tenon/nn/layers.h"
 #include "tenon/nn/norms.h"
+#include "tenon/tensor/growable_tensor.h"
 
 namespace tenon::nn {
 
@@ -24,8 +25,14 @@ class SelfAttention final : public Module {
   explicit SelfAttention(const AttentionOptions& options,
                          Generator& generator = default_generator());
   Tensor forward(const Tensor& input) override;
+  // The same for the next places of one sequence, [1, n, width], causal, without gradients: `cache`
+  // has the keys and values of the places before and takes theirs. Throws InvalidArgument for
+  // another shape.
+  Tensor step(const Tensor& input, GrowableTensor& cache);
 
  private:
+  void check_input(const Tensor& input) const;
+
   const AttentionOptions options_;
   const std::shared_ptr<Linear> project_;  // query, key and value in one: [3 * width, width]
   const std::shared_ptr<Linear> out_;
@@ -39,8 +46,12 @@ class TransformerBlock final : public Module {
   explicit TransformerBlock(const AttentionOptions& options,
                             Generator& generator = default_generator());
   Tensor forward(const Tensor& input) override;
+  // As SelfAttention's.
+  Tensor step(const Tensor& input, GrowableTensor& cache);
 
  private:
+  Tensor after_attention(const Tensor& middle);
+
   const bool recompute_;
   const std::shared_ptr<LayerNorm> norm1_;
   const std::shared_ptr<SelfAttention> attention_;

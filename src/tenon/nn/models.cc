@@ -63,8 +63,10 @@ CharGpt::CharGpt(const GptOptions& options, Generator& generator)
       "places", normal_(empty({options.length, options.width}), 0, kDeviation, generator));
   const AttentionOptions attention{options.width, options.heads, true, options.dropout,
                                    options.recompute};
-  for (std::int64_t i = 0; i < options.layers; ++i)
-    blocks_->add(std::make_shared<TransformerBlock>(attention, generator));
+  for (std::int64_t i = 0; i < options.layers; ++i) {
+    layers_.push_back(std::make_shared<TransformerBlock>(attention, generator));
+    blocks_->add(layers_.back());
+  }
   register_module("blocks", blocks_);
   register_module("norm", norm_);
   register_module("head", head_);
@@ -77,6 +79,19 @@ Tensor CharGpt::forward(const Tensor& index) {
   const autograd::RecomputeCheap recompute(options_.recompute);
   const Tensor x = ops::add((*tokens_)(index), places_.narrow(0, 0, index.size(1)));
   return (*head_)((*norm_)((*blocks_)(x)));
+}
+
+Tensor CharGpt::step(const Tensor& index, KeyValueCache& cache) {
+  const std::int64_t before = cache.length();
+  if (index.dim() != 2 || index.size(0) != 1 || before + index.size(1) > options_.length ||
+      cache.layers() != layers_.size())
+    throw InvalidArgument(fmt::format(
+        "CharGpt: a step of shape {} behind {} places in {} layers; it takes [1, n], up to {} "
+        "places, {} layers",
+        to_string(index.sizes()), before, cache.layers(), options_.length, layers_.size()));
+  Tensor x = ops::add((*tokens_)(index), places_.narrow(0, before, index.size(1)));
+  for (std::size_t i = 0; i < layers_.size(); ++i) x = layers_[i]->step(x, cache.layer(i));
+  return (*head_)((*norm_)(x));
 }
 
 }  // namespace tenon::nn

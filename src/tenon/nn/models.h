@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tenon/nn/attention.h"
+#include "tenon/nn/key_value_cache.h"
 
 namespace tenon::nn {
 
@@ -38,6 +39,14 @@ class CharGpt final : public Module {
   explicit CharGpt(const GptOptions& options, Generator& generator = default_generator());
   // Throws InvalidArgument for sequences longer than `length`.
   Tensor forward(const Tensor& index) override;
+  // The logits of the next places of one sequence, [1, n] -> [1, n, vocabulary], without gradients:
+  // what forward() says of them behind the places in the cache, up to rounding. First any number of
+  // places, then one at a time. Throws InvalidArgument for another shape, for a cache of another
+  // model's sizes, and beyond `length` places: then the sequence has moved on, and every place with
+  // it.
+  Tensor step(const Tensor& index, KeyValueCache& cache);
+  // An empty cache for a sequence, and the sizes that the model was made with.
+  KeyValueCache make_cache() const { return {options_.layers, options_.length, options_.width}; }
   const GptOptions& options() const { return options_; }
   // As Sequential's, over the blocks.
   void set_checkpoints(std::int64_t segments) { blocks_->set_checkpoints(segments); }
@@ -46,6 +55,7 @@ class CharGpt final : public Module {
   const GptOptions options_;
   const std::shared_ptr<Embedding> tokens_;
   const std::shared_ptr<Sequential> blocks_ = std::make_shared<Sequential>();
+  std::vector<std::shared_ptr<TransformerBlock>> layers_;  // the blocks again, for steps
   const std::shared_ptr<LayerNorm> norm_;
   const std::shared_ptr<Linear> head_;
   Tensor places_;  // [length, width], added to the tokens'

@@ -1,0 +1,95 @@
+// The memory-model document in its own spelling: c10::Allocator, c10::GetCPUAllocator and so on.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <utility>
+
+#include "tenon/memory/gpu/cuda_allocator.h"
+#include "tenon/memory/host/cpu_allocator.h"
+#include "tenon/memory/registry.h"
+#include "tenon/memory/unified/callbacks.h"
+#include "tenon/memory/unified/unified_allocator.h"
+#include "tenon/tensor/storage_impl.h"
+
+// Not reproduced: IMPSAllocator as a base class (UnifiedAllocator is the class; its functions have
+// the same names in snake_case), PyTorch's own device types beyond those below, and Python.
+// A program that includes this cannot include PyTorch's headers too.
+namespace c10 {
+
+enum class DeviceType : std::uint8_t {
+  CPU = static_cast<std::uint8_t>(tenon::DeviceType::kCpu),
+  CUDA = static_cast<std::uint8_t>(tenon::DeviceType::kCuda),
+  Vulkan = static_cast<std::uint8_t>(tenon::DeviceType::kVulkan),
+  MPS = static_cast<std::uint8_t>(tenon::DeviceType::kMetal),
+  XLA = static_cast<std::uint8_t>(tenon::DeviceType::kXla),
+  Meta = static_cast<std::uint8_t>(tenon::DeviceType::kMeta),
+};
+
+// A kind of device and which of it; a tenon::Device wherever one is wanted.
+class Device {
+ public:
+  Device(DeviceType type, std::int16_t index = 0) : type_(type), index_(index) {}
+  DeviceType type() const { return type_; }
+  std::int16_t index() const { return index_; }
+  operator tenon::Device() const { return {static_cast<tenon::DeviceType>(type_), index_}; }
+
+ private:
+  DeviceType type_;
+  std::int16_t index_;
+};
+
+using Allocator = tenon::Allocator;
+using DataPtr = tenon::DataPtr;
+using DeleterFnPtr = tenon::DeleterFn;
+using SymInt = tenon::SymInt;
+template <typename T>
+using intrusive_ptr = tenon::IntrusivePtr<T>;
+
+// Stands for tenon::StorageImpl where one is made.
+struct StorageImpl {
+  struct use_byte_size_t {};
+};
+
+// An object with a reference count.
+template <typename T, typename... Arguments>
+auto make_intrusive(Arguments&&... arguments) {
+  return tenon::make_intrusive<T>(std::forward<Arguments>(arguments)...);
+}
+template <typename T, typename... Arguments>
+  requires std::same_as<T, StorageImpl>
+auto make_intrusive(StorageImpl::use_byte_size_t, Arguments&&... arguments) {
+  return tenon::make_intrusive<tenon::StorageImpl>(tenon::StorageImpl::UseByteSize{},
+                                                   std::forward<Arguments>(arguments)...);
+}
+
+// The registry (registry.h) and the host's allocators (cpu_allocator.h).
+inline void SetAllocator(DeviceType type, Allocator* allocator, std::uint8_t priority = 0) {
+  tenon::set_allocator(static_cast<tenon::DeviceType>(type), allocator, priority);
+}
+inline Allocator* GetAllocator(DeviceType type) {
+  return tenon::get_allocator(static_cast<tenon::DeviceType>(type));
+}
+inline Allocator* GetCPUAllocator() { return tenon::get_cpu_allocator(); }
+inline void SetCPUAllocator(Allocator* allocator, std::uint8_t priority = 0) {
+  tenon::set_cpu_allocator(allocator, priority);
+}
+inline Allocator* GetDefaultCPUAllocator() { return tenon::get_default_cpu_allocator(); }
+inline Allocator* GetDefaultMobileCPUAllocator() {
+  return tenon::get_default_mobile_cpu_allocator();
+}
+inline void* alloc_cpu(std::size_t size) { return tenon::alloc_cpu(size); }
+inline void free_cpu(void* data) { tenon::free_cpu(data); }
+
+}  // namespace c10
+
+// Where the document writes at::.
+namespace at {
+using c10::Allocator;
+using c10::DataPtr;
+using c10::Device;
+}  // namespace at
+
+// At namespace scope: registers what `allocator_func()` returns for a c10::DeviceType.
+#define REGISTER_ALLOCATOR(device_type, allocator_func)                                       \
+  TENON_REGISTER_ALLOCATOR(static_cast<::tenon::DeviceType>(device_type), allocator_func)

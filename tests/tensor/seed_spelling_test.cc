@@ -1,0 +1,181 @@
+// The documents' examples as they are written, against one header each.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <iostream>
+#include <sstream>
+
+#include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/compat/gradflow.h"
+#include "tenon/memory/compat/paddle.h"
+#include "tenon/memory/compat/with_scope_names.h"
+#include "tenon/tensor/compat/c10.h"
+#include "tenon/tensor/factories.h"
+
+// --- memory-model.md
+
+namespace memory_model {
+
+using std::size_t;
+
+// Simple logging allocator that wraps another allocator
+class LoggingAllocator : public c10::Allocator {
+ private:
+  c10::Allocator* base_allocator_;
+
+ public:
+  explicit LoggingAllocator(c10::Allocator* base) : base_allocator_(base) {}
+
+  c10::DataPtr allocate(size_t n) override {
+    std::cout << "Allocating " << n << " bytes" << std::endl;
+    auto data_ptr = base_allocator_->allocate(n);
+    std::cout << "Allocated at " << data_ptr.get() << std::endl;
+    return data_ptr;
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return base_allocator_->raw_deleter(); }
+
+  void copy_data(void* dest, const void* src, std::size_t count) const override {
+    std::cout << "Copying " << count << " bytes" << std::endl;
+    base_allocator_->copy_data(dest, src, count);
+  }
+};
+
+TEST(SeedSpellingTest, MemoryModelExample1) {
+  std::ostringstream log;
+  std::streambuf* const before = std::cout.rdbuf(log.rdbuf());
+  // A tensor first: it changes nothing.
+  const tenon::Tensor tensor = tenon::ones({4});
+  auto cpu_alloc = c10::GetCPUAllocator();
+  LoggingAllocator logging_alloc(cpu_alloc);
+  auto data_ptr = logging_alloc.allocate(1024);
+  logging_alloc.raw_deallocate(logging_alloc.raw_allocate(1024));
+  std::cout.rdbuf(before);
+  EXPECT_EQ(log.str().substr(0, 34), "Allocating 1024 bytes\nAllocated at");
+}
+
+TEST(SeedSpellingTest, MemoryModelExample2) {
+  auto allocator = c10::GetCPUAllocator();
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t{},
+                                                       c10::SymInt(4096),  // 4 KB
+                                                       allocator,
+                                                       /*resizable=*/true);
+  void* ptr = storage->mutable_data();
+  std::memset(ptr, 0, 4096);
+  auto storage2 = storage;  // refcount = 2
+  EXPECT_EQ(storage.use_count(), 2u);
+  storage.reset();  // refcount = 1
+  EXPECT_EQ(storage2.use_count(), 1u);
+  storage2.reset();  // refcount = 0 -> memory freed
+}
+
+int freed = 0;
+void cpu_deleter(void* ptr) {
+  ++freed;
+  free(ptr);
+}
+
+TEST(SeedSpellingTest, MemoryModelDataPtr) {
+  using c10::DataPtr, c10::Device, c10::DeviceType;
+  {
+    void* raw_mem = malloc(1024);
+    DataPtr data_ptr(raw_mem, nullptr, &cpu_deleter, Device(DeviceType::CPU));
+    EXPECT_EQ(data_ptr.get_deleter(), &cpu_deleter);
+  }
+  EXPECT_EQ(freed, 1);
+}
+
+c10::Allocator* allocator_func() { return c10::GetDefaultCPUAllocator(); }
+REGISTER_ALLOCATOR(c10::DeviceType::XLA, allocator_func());
+
+TEST(SeedSpellingTest, MemoryModelRegistry) {
+  EXPECT_EQ(c10::GetAllocator(c10::DeviceType::XLA), c10::GetDefaultCPUAllocator());
+  EXPECT_EQ(c10::GetAllocator(c10::DeviceType::CPU), c10::GetCPUAllocator());
+}
+
+}  // namespace memory_model
+
+// --- memory-pool.md: the design's example and its tests' fixture.
+
+namespace memory_pool {
+
+using namespace gradflow;
+
+class MemoryPoolSpelling : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    allocator_ = getDefaultCpuAllocator();
+    pool_ = std::make_unique<MemoryPool>(allocator_, 1024 * 1024);  // 1 MB
+  }
+
+  std::shared_ptr<DeviceAllocator> allocator_;
+  std::unique_ptr<MemoryPool> pool_;
+};
+
+TEST_F(MemoryPoolSpelling, Statistics) {
+  auto stats_before = pool_->getStatistics();
+
+  void* ptr = pool_->allocate(1024);
+  auto stats_after = pool_->getStatistics();
+
+  EXPECT_GT(stats_after.total_allocated, stats_before.total_allocated);
+  EXPECT_EQ(stats_after.num_allocations, stats_before.num_allocations + 1);
+
+  pool_->deallocate(ptr);
+  auto stats_final = pool_->getStatistics();
+
+  EXPECT_EQ(stats_final.num_deallocations, 1);
+  EXPECT_EQ(stats_final.current_usage, 0);
+  EXPECT_EQ(MemoryPool::kDefaultPoolSize, 256u * 1024 * 1024);
+  EXPECT_EQ(MemoryPool::kMinBlockSize, 256u);
+}
+
+TEST_F(MemoryPoolSpelling, InvalidDeallocation) {
+  int dummy = 0;
+  EXPECT_THROW(pool_->deallocate(&dummy), std::runtime_error);
+  EXPECT_THROW(MemoryPool(nullptr), std::invalid_argument);
+}
+
+}  // namespace memory_pool
+
+// --- place-buddy.md
+
+namespace place_buddy {
+
+using namespace tenon::paddle;
+
+TEST(SeedSpellingTest, PlacesExample) {
+  void* p = memory::Alloc(platform::CPUPlace(), 4 * 1024);
+  memory::Free(platform::CPUPlace(), p);
+
+  tenon::SimOptions device;
+  device.capacity_bytes = 64 << 20;
+  tenon::set_gpu_backend(platform::GPUPlace(9), std::make_shared<tenon::SimBackend>(device));
+  auto pl = platform::GPUPlace(9);
+  p = memory::Alloc(pl, 4 * 1024);
+  EXPECT_EQ(memory::Used(pl), 4096u);
+  memory::Free(pl, p);
+  EXPECT_EQ(GetGPUBuddyAllocator(9)->stats().allocation[0].current, 0);
+  EXPECT_GE(platform::NumGPUs(), 1);
+  tenon::set_gpu_backend(platform::GPUPlace(9), nullptr);
+}
+
+}  // namespace place_buddy
+
+// --- scope-pooling.md
+
+namespace scope_pooling {
+
+TEST(SeedSpellingTest, ScopeExample) {
+  int rounds = 0;
+  for (int epoch = 0; epoch < 100; epoch++) {
+    tenon::withScope([&] {
+      const tenon::Tensor loss = tenon::ones({100});
+      ++rounds;
+    });
+  }
+  EXPECT_EQ(rounds, 100);
+  EXPECT_EQ(tenon::withScope([] { return tenon::ones({3}); }).numel(), 3) << "what is returned";
+}
+
+}  // namespace scope_pooling
