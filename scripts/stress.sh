@@ -14,6 +14,8 @@ run() {
 }
 run "$build/bench/bench_schedules" --schedules "$schedules" --seed "$seed"
 run "$build/bench/bench_stress" --operations "$operations" --seed "$seed"
+run env LD_PRELOAD="$build/libtenon_preload.so" \
+  "$build/tests/preload/preload_program" churn "$((operations / 10))"
 for preset in asan tsan; do
   cmake --preset "$preset" >/dev/null
   cmake --build --preset "$preset" -j "$(nproc)" --target bench_stress bench_schedules

@@ -1,11 +1,13 @@
 // Random operations over every policy with real memory and content checks: several threads and
-// streams, blocks freed on other threads, cached memory given back, driver calls that fail.
+// streams, threads that end and begin, blocks freed on other threads, statistics asked for
+// meanwhile, forks (host), cached memory given back, memory short, driver calls that fail.
 //
 //   bench_stress [--operations N] [--threads N] [--policy P] [--seed S]
 //   bench_stress --policy P --rounds 1 --seed S        one round again
 //
 // Exits with 1 at the first wrong byte, broken invariant, leak, or exception that has no place
-// here, and prints policy, seed, thread and block.
+// here, and prints policy, seed, thread and block. Where no operation is made for two minutes it
+// aborts.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -18,7 +20,7 @@
 #include <vector>
 
 #include "progress.h"
-#include "round.h"
+#include "rigs/stress/round.h"
 #include "tenon/lab/text_table.h"
 
 namespace tenon {
@@ -68,11 +70,7 @@ bool stress(const Policy& policy, std::uint64_t operations, const Options& optio
   while (!is_done() && sum.violation.empty()) {
     const std::uint64_t seed = options.seed + rounds++;
     const RoundResult one = Round(policy, seed, options.threads, iterations).run();
-    sum.operations += one.operations;
-    sum.out_of_memory += one.out_of_memory;
-    sum.device_errors += one.device_errors;
-    sum.exchanged += one.exchanged;
-    sum.violation = one.violation;
+    sum += one;
     if (!one.violation.empty())
       fmt::print("{}: {}\nagain: bench_stress --policy {} --threads {} --rounds 1 --seed {}\n",
                  policy.name, one.violation, policy.name, options.threads, seed);
@@ -80,6 +78,7 @@ bool stress(const Policy& policy, std::uint64_t operations, const Options& optio
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   table.add({policy.name, grouped(sum.operations), grouped(rounds), grouped(sum.exchanged),
+             grouped(sum.threads), grouped(sum.polls), grouped(sum.forks),
              grouped(sum.out_of_memory), grouped(sum.device_errors),
              fmt::format("{:.1f}", seconds.count()),
              sum.violation.empty() ? "every byte right, nothing leaked" : "FAILED"});
@@ -90,8 +89,8 @@ bool stress_all(const Options& options) {
   const std::vector<const Policy*> chosen = chosen_policies(options);
   double weights = 0;
   for (const Policy* policy : chosen) weights += weight_of(*policy);
-  TextTable table({"policy", "operations", "rounds", "exchanged", "out of memory", "driver errors",
-                   "seconds", "verdict"});
+  TextTable table({"policy", "operations", "rounds", "exchanged", "threads", "polls", "forks",
+                   "out of memory", "driver errors", "seconds", "verdict"});
   bool good = true;
   for (const Policy* policy : chosen) {
     const double share = weight_of(*policy) / weights;

@@ -1,9 +1,12 @@
 // The locks, checks and error types.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -255,6 +258,76 @@ TEST(AppointedLock, StaysItsOwnersHoweverManyOthersCome) {
   EXPECT_EQ(counter, 220'000);
   EXPECT_TRUE(OwnerGuard(lock));
 }
+
+#if !defined(__SANITIZE_THREAD__)  // which does not follow a fork among threads
+// In each child, `use` gets the locks as they were at the fork.
+void fork_often(std::vector<AppointedLock>& locks, const std::function<void()>& use) {
+  for (int round = 0; round < 60; ++round) {
+    for (AppointedLock& lock : locks) lock.before_fork();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);
+      for (AppointedLock& lock : locks) lock.after_fork_in_child();
+      use();
+      _exit(0);
+    }
+    for (AppointedLock& lock : locks) lock.after_fork_in_parent();
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0) << "round " << round;
+  }
+}
+
+void own(AppointedLock& lock) {
+  const std::lock_guard guard(lock);
+  lock.become_owner();
+}
+
+// Owners that try to enter all the time: in the child one's flag may be set, and nobody clears it.
+TEST(AppointedLock, ServesAForkedChildWhoseOwnersWereAboutToEnter) {
+  std::vector<AppointedLock> locks(4);
+  std::atomic<std::size_t> begun = 0;
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> owners;
+  for (AppointedLock& lock : locks)
+    owners.emplace_back([&] {
+      own(lock);
+      ++begun;
+      while (!stop.load(std::memory_order_relaxed)) const OwnerGuard attempt(lock);
+    });
+  while (begun != locks.size()) std::this_thread::yield();
+  fork_often(locks, [&] {
+    for (AppointedLock& lock : locks) {
+      own(lock);
+      std::thread([&] { const std::lock_guard guard(lock); }).join();
+    }
+  });
+  stop = true;
+  for (std::thread& owner : owners) owner.join();
+}
+
+// The thread that forks owns the locks, while visitors wait to enter.
+TEST(AppointedLock, ServesAForkedChildWhenVisitorsWereWaiting) {
+  std::vector<AppointedLock> locks(4);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> visitors;
+  for (AppointedLock& lock : locks) {
+    own(lock);
+    visitors.emplace_back([&] {
+      while (!stop.load(std::memory_order_relaxed)) {
+        { const std::lock_guard guard(lock); }
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
+      }
+    });
+  }
+  fork_often(locks, [&] {
+    for (AppointedLock& lock : locks)
+      for (int i = 0; i < 3; ++i) const std::lock_guard guard(lock);
+  });
+  stop = true;
+  for (std::thread& visitor : visitors) visitor.join();
+}
+#endif
 
 TEST(Check, FailsWithPlaceConditionAndMessage) {
   const int answer = 41;

@@ -1,15 +1,17 @@
 /* A C program that allocates in every way: tests/preload/CMakeLists.txt runs it over
-   libtenon_preload.so. Usage: program CASE. Exit status 0 when all is well. */
+   libtenon_preload.so. Usage: program CASE [OPERATIONS]. Exit status 0 when all is well. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,6 +214,81 @@ static void forks(void) {
   for (int i = 0; i < 3; ++i) pthread_join(running[i], NULL);
 }
 
+/* Threads that allocate, pass blocks on and end, while the program forks and some requests are
+   refused; each child allocates on two threads. The second argument says how many operations. */
+static uint64_t wanted_operations = 200000;
+enum { kBoxes = 256 };
+static char* _Atomic boxes[kBoxes];
+static _Atomic uint64_t operations, refused, begun, ended_places;
+static void churn(uint32_t* state, int steps) {
+  uint64_t failures = 0;
+  for (int i = 0; i < steps; ++i) {
+    const uint32_t kind = next_random(state) % 512; /* one is more than the limit allows */
+    const size_t most = kind < 32 ? 9000000 : 200000;
+    const size_t size = kind == 32 ? (size_t)4 << 30 : 20000 + next_random(state) % most;
+    char* block = malloc(size);
+    if (block == NULL) {
+      ++failures;
+    } else {
+      memcpy(block, &size, sizeof(size));
+      block[size - 1] = 7;
+    }
+    block = atomic_exchange(&boxes[next_random(state) % kBoxes], block);
+    if (block == NULL) continue;
+    size_t left = 0;
+    memcpy(&left, block, sizeof(left));
+    CHECK(block[left - 1] == 7);
+    free(block);
+  }
+  atomic_fetch_add(&operations, 2 * (uint64_t)steps - 2 * failures);
+  atomic_fetch_add(&refused, failures);
+}
+static void* short_life(void* argument) {
+  uint32_t state = (uint32_t)(uintptr_t)argument;
+  churn(&state, 1000);
+  return NULL;
+}
+static void* place(void* argument) {
+  while (operations < wanted_operations) {
+    pthread_t thread;
+    const uint64_t number = atomic_fetch_add(&begun, 1);
+    while (pthread_create(&thread, NULL, short_life, (void*)(uintptr_t)(number + 1)) != 0)
+      usleep(1000); /* no room for its stack */
+    CHECK(pthread_join(thread, NULL) == 0);
+  }
+  atomic_fetch_add(&ended_places, 1);
+  return argument;
+}
+static void child_lives(void) {
+  pthread_t thread;
+  uint32_t state = 5;
+  alarm(60);
+  while (pthread_create(&thread, NULL, short_life, (void*)(uintptr_t)17) != 0) usleep(1000);
+  churn(&state, 300);
+  CHECK(pthread_join(thread, NULL) == 0);
+  _exit(0);
+}
+static void churns(void) {
+  enum { kPlaces = 3 };
+  const struct rlimit short_memory = {3u << 30, 3u << 30};
+  uint64_t children = 0;
+  pthread_t running[kPlaces];
+  CHECK(setrlimit(RLIMIT_AS, &short_memory) == 0);
+  for (int i = 0; i < kPlaces; ++i) CHECK(pthread_create(&running[i], NULL, place, NULL) == 0);
+  for (; ended_places < kPlaces; ++children) {
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) child_lives();
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    usleep(5000);
+  }
+  for (int i = 0; i < kPlaces; ++i) CHECK(pthread_join(running[i], NULL) == 0);
+  printf("%llu operations, %llu threads, %llu forks, %llu requests refused\n",
+         (unsigned long long)operations, (unsigned long long)begun, (unsigned long long)children,
+         (unsigned long long)refused);
+}
+
 /* A library that comes late, and goes. */
 static void late(void) {
   void* library = dlopen(LATE_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -280,17 +357,19 @@ int main(int argc, char** argv) {
     void (*run)(void);
   } cases[] = {{"border", border}, {"aligned", aligned}, {"reallocate", reallocate},
                {"zeroed", zeroed}, {"threads", threads}, {"forks", forks},
-               {"late", late},     {"plugin", plugin},   {"random", random_use}};
+               {"late", late},     {"plugin", plugin},   {"random", random_use},
+               {"churn", churns}};
   *(void**)&serves = dlsym(RTLD_DEFAULT, "tenon_preload_serves");
   if (serves == NULL) {
     fprintf(stderr, "libtenon_preload.so is not preloaded\n");
     return 1;
   }
+  if (argc == 3) wanted_operations = strtoull(argv[2], NULL, 10);
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i)
-    if (argc == 2 && strcmp(argv[1], cases[i].name) == 0) {
+    if (argc >= 2 && strcmp(argv[1], cases[i].name) == 0) {
       cases[i].run();
       return 0;
     }
-  fprintf(stderr, "usage: program CASE\n");
+  fprintf(stderr, "usage: program CASE [OPERATIONS]\n");
   return 2;
 }

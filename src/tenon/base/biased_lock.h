@@ -48,6 +48,12 @@ class Bias {
     owner_.store(owner, std::memory_order_release);
   }
   void hand_in() { owner_.store(nullptr, std::memory_order_relaxed); }
+  // After fork(2), where the owner is gone. It may have been between its store and its look, so
+  // the flag that it cannot take back is taken back for it.
+  void forget_owner() {
+    busy_.store(false, std::memory_order_relaxed);
+    grant(nullptr);
+  }
   // The owner does not enter any more until `restore`, and is not inside when this returns.
   void revoke();
   void restore() { revoked_.store(false, std::memory_order_release); }
@@ -164,8 +170,16 @@ class AppointedLock {
   void resign() {
     if (is_owner()) bias_.grant(nullptr);
   }
-  // After fork(2), by the caller, who holds the lock: its owner is gone.
-  void forget_owner() { bias_.grant(nullptr); }
+
+  // Around fork(2). The lock is taken as by a visitor, also by its owner: a visitor that waits for
+  // the owner holds `inside_`, and would hold it for ever in the child. An owner other than the
+  // caller is gone there.
+  void before_fork() { lock_slowly(); }
+  void after_fork_in_parent() { unlock_slowly(); }
+  void after_fork_in_child() {
+    if (!is_owner()) bias_.forget_owner();
+    unlock_slowly();
+  }
 
  private:
   template <typename Lock>

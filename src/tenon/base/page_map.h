@@ -4,11 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
-#include <mutex>
 #include <new>
-
-#include "tenon/base/spin_lock.h"
 
 namespace tenon {
 
@@ -16,7 +12,7 @@ namespace tenon {
 //
 // Memory budget: 8 bytes for each 64 KiB that has ever had an entry, in pieces that cover 32 MiB
 // (the system gives the table's own memory page by page as it is written), and at most 512 KiB for
-// the top level. get is two loads and takes no lock; set takes one only for a new piece of 4 GiB.
+// the top level. get is two loads. There is no lock, so a forked child can use the table.
 //
 // Thread-safe. Who reads an entry while it is being changed gets the old or the new one.
 template <typename Value>
@@ -66,29 +62,25 @@ class PageMap {
     return top[i].load(std::memory_order_acquire);
   }
 
-  // calloc, not new: memory that is never written is never backed.
+  // What `slot` points to; made here, zeroed, if it is null. Of two threads that make it, the first
+  // wins. calloc, not new: memory that is never written is never backed.
   template <typename T>
-  static T* zeroed(std::uint64_t count) {
-    void* memory = std::calloc(count, sizeof(T));
-    if (memory == nullptr) throw std::bad_alloc();
-    return static_cast<T*>(memory);
+  static T* find_or_make(std::atomic<T*>& slot, std::uint64_t count) {
+    T* found = slot.load(std::memory_order_acquire);
+    if (found != nullptr) return found;
+    T* const made = static_cast<T*>(std::calloc(count, sizeof(T)));
+    if (made == nullptr) throw std::bad_alloc();
+    if (slot.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return made;
+    std::free(made);
+    return found;
   }
 
   Leaf* add_leaf(std::uintptr_t bits) {
-    const std::lock_guard lock(lock_);
-    if (top_.load(std::memory_order_relaxed) == nullptr)
-      top_.store(zeroed<Top>(kEntries), std::memory_order_release);
-    Top& entry = top_.load(std::memory_order_relaxed)[bits >> (kPageBits + 16)];
-    Leaf* leaf = entry.load(std::memory_order_relaxed);
-    if (leaf == nullptr) {
-      leaf = zeroed<Leaf>(1);
-      entry.store(leaf, std::memory_order_release);
-    }
-    return leaf;
+    Top* const top = find_or_make(top_, kEntries);
+    return find_or_make(top[bits >> (kPageBits + 16)], 1);
   }
 
   std::atomic<Top*> top_{nullptr};
-  SpinLock lock_;  // for adding to the two levels
 };
 
 }  // namespace tenon

@@ -22,6 +22,9 @@ Directory& directory() {
 
 }  // namespace
 
+void raw_holders_before_fork() { directory().mutex.lock(); }
+void raw_holders_after_fork() { directory().mutex.unlock(); }
+
 void RawHolder::enrol() {
   if (is_enrolled_.load(std::memory_order_relaxed)) return;
   Directory& all = directory();

@@ -17,6 +17,10 @@ namespace tenon {
 // block's allocator must be called. O(enrolled holders).
 void free_raw(void* data);
 
+// Around fork(2): no holder is asked, begins or ends meanwhile.
+void raw_holders_before_fork();
+void raw_holders_after_fork();
+
 // Something that holds blocks by bare pointer. A derived class calls leave() before it ends.
 class RawHolder {
  public:
@@ -69,6 +73,10 @@ class RawTable final : public RawHolder {
 
   bool holds(const void* data) const override;
   void free(void* data) override { static_cast<void>(release(data)); }
+
+  // Around fork(2): the lock is held while it happens.
+  void before_fork() { lock_.lock(); }
+  void after_fork() { lock_.unlock(); }
 
  private:
   // The blocks of one deleter; an allocator with a fallback has two.

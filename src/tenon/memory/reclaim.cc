@@ -90,6 +90,9 @@ bool run_callbacks() {
 
 }  // namespace
 
+void reclaimers_before_fork() { registry().mutex.lock(); }
+void reclaimers_after_fork() { registry().mutex.unlock(); }
+
 ReclaimPlace reclaim_place_of(Allocator& allocator) {
   if (const auto* on_device = dynamic_cast<DeviceAllocator*>(&allocator))
     return {on_device->device(), &on_device->backend()};

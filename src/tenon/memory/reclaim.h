@@ -43,6 +43,11 @@ class Reclaimer {
   virtual ~Reclaimer() = default;
 };
 
+// Around fork(2): no reclaimer begins or ends meanwhile. One that another thread was asking is passed
+// over in the child.
+void reclaimers_before_fork();
+void reclaimers_after_fork();
+
 // Enrols a reclaimer for as long as the object lives. A class declares it as its last member, so
 // that the reclaimer is whole whenever it is asked. The destructor waits for a reclaim of another
 // thread. `owner`: an allocator that does not ask this reclaimer; may be null.

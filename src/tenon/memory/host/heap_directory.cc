@@ -58,23 +58,24 @@ HeapDirectory::Parts HeapDirectory::parts() const {
 
 void HeapDirectory::before_fork() {
   mutex_.lock();
-  for (const auto& heap : heaps_) heap->lock.lock();
+  for (const auto& heap : heaps_) heap->lock.before_fork();
   for (const auto& store : stores_)
     if (store != nullptr) store->before_fork();
   accounts_.before_fork();
 }
 
 void HeapDirectory::after_fork(Process process) {
-  for (const auto& heap : heaps_) {
-    if (process == Process::kParent) break;
-    if (heap->owner.load(std::memory_order_relaxed) == thread_mark()) continue;
-    heap->owner.store(nullptr, std::memory_order_relaxed);
-    heap->lock.forget_owner();
-  }
   accounts_.after_fork();
   for (const auto& store : stores_)
     if (store != nullptr) store->after_fork();
-  for (const auto& heap : heaps_) heap->lock.unlock();
+  for (const auto& heap : heaps_) {
+    if (process == Process::kParent) {
+      heap->lock.after_fork_in_parent();
+      continue;
+    }
+    if (!heap->is_callers()) heap->owner.store(nullptr, std::memory_order_relaxed);
+    heap->lock.after_fork_in_child();
+  }
   mutex_.unlock();
 }
 

@@ -35,7 +35,7 @@ Held held(Block* block) {
 
 HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
     : DeviceAllocator(backend),
-      id_(HostThread::enrol(*this)),
+      id_(HostThread::new_id()),
       limit_bytes_(limit_bytes),
       extent_bytes_(host::extent_bytes(backend.memory().total_bytes)),
       has_streams_(backend.limits().has_streams),
@@ -43,20 +43,15 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
       stream_mask_(has_streams_ ? ~std::uint32_t{0} : 0),
       streamless_key_(has_streams_ ? ~std::uint64_t{0} : key_),
       heaps_(*this, backend, accounts_, limit_bytes) {
-  const std::uint64_t idle_ns = backend.limits().idle_ns;
-  if (idle_ns == 0) return;
-  try {
+  if (const std::uint64_t idle_ns = backend.limits().idle_ns; idle_ns != 0)
     decay_thread_ = std::make_unique<host::DecayThread>(std::chrono::nanoseconds(idle_ns),
                                                         [this] { return decay(); });
-  } catch (...) {
-    HostThread::withdraw(id_);
-    throw;
-  }
+  HostThread::enrol(id_, *this);
 }
 
 HostAllocator::~HostAllocator() {
-  decay_thread_.reset();
   HostThread::withdraw(id_);
+  decay_thread_.reset();
 }
 
 HostAllocator& host_allocator() {

@@ -64,16 +64,19 @@ bool HostAllocator::decay() {
 
 void HostAllocator::before_fork() {
   if (decay_thread_ != nullptr) decay_thread_->before_fork();
+  raw_table().before_fork();
   heaps_.before_fork();
 }
 
 void HostAllocator::after_fork_in_parent() {
   heaps_.after_fork(HeapDirectory::Process::kParent);
+  raw_table().after_fork();
   if (decay_thread_ != nullptr) decay_thread_->after_fork_in_parent();
 }
 
 void HostAllocator::after_fork_in_child() {
   heaps_.after_fork(HeapDirectory::Process::kChild);
+  raw_table().after_fork();
   if (decay_thread_ != nullptr) decay_thread_->after_fork_in_child();
 }
 

@@ -3,12 +3,14 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
-#include <set>
 #include <unordered_map>
 #include <vector>
 
 #include "tenon/memory/host/host_allocator.h"
+#include "tenon/memory/raw_blocks.h"
+#include "tenon/memory/reclaim.h"
 
 namespace tenon {
 namespace {
@@ -17,7 +19,6 @@ namespace {
 struct Directory {
   std::mutex mutex;  // taken before an allocator's own
   std::unordered_map<std::uint64_t, HostAllocator*> allocators;
-  std::uint64_t next_id = 1;
 
   static Directory& instance() {
     static Directory& directory = *new Directory;
@@ -37,29 +38,41 @@ class HostThread::Forks {
 
  private:
   static void before() {
+    reclaimers_before_fork();
+    raw_holders_before_fork();
     Directory& directory = Directory::instance();
     directory.mutex.lock();
     for (const auto& [id, allocator] : directory.allocators) allocator->before_fork();
-    for (Backend* backend : backends()) backend->before_fork();
+    for_each_backend([](Backend& backend) { backend.before_fork(); });
   }
   static void in_parent() {
-    for (Backend* backend : backends()) backend->after_fork();
+    for_each_backend([](Backend& backend) { backend.after_fork(); });
     for (const auto& [id, allocator] : Directory::instance().allocators)
       allocator->after_fork_in_parent();
-    Directory::instance().mutex.unlock();
+    leave_registries();
   }
   static void in_child() {
-    for (Backend* backend : backends()) backend->after_fork();
+    for_each_backend([](Backend& backend) { backend.after_fork(); });
     for (const auto& [id, allocator] : Directory::instance().allocators)
       allocator->after_fork_in_child();
-    Directory::instance().mutex.unlock();
+    leave_registries();
   }
-  // Each once: several allocators may share one.
-  static std::set<Backend*> backends() {
-    std::set<Backend*> all;
-    for (const auto& [id, allocator] : Directory::instance().allocators)
-      all.insert(&allocator->backend());
-    return all;
+  static void leave_registries() {
+    Directory::instance().mutex.unlock();
+    raw_holders_after_fork();
+    reclaimers_after_fork();
+  }
+  // Each once: several allocators may share one. Allocates nothing, since their locks are held.
+  template <typename Visit>
+  static void for_each_backend(Visit&& visit) {
+    const auto& all = Directory::instance().allocators;
+    for (auto it = all.begin(); it != all.end(); ++it) {
+      Backend& backend = it->second->backend();
+      if (std::none_of(all.begin(), it, [&](const auto& earlier) {
+            return &earlier.second->backend() == &backend;
+          }))
+        visit(backend);
+    }
   }
 };
 
@@ -130,12 +143,16 @@ void HostThread::abandon(HostAllocator& allocator, host::LocalHeap& heap) {
   allocator.heaps_.abandon(heap);
 }
 
-std::uint64_t HostThread::enrol(HostAllocator& allocator) {
+std::uint64_t HostThread::new_id() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
+void HostThread::enrol(std::uint64_t allocator_id, HostAllocator& allocator) {
   Forks::watch();
   Directory& directory = Directory::instance();
   const std::lock_guard lock(directory.mutex);
-  directory.allocators[directory.next_id] = &allocator;
-  return directory.next_id++;
+  directory.allocators[allocator_id] = &allocator;
 }
 
 void HostThread::withdraw(std::uint64_t allocator_id) {

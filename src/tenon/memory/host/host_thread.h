@@ -63,8 +63,9 @@ class HostThread {
   // True from the thread's last destructors on: heaps must be abandoned after each use.
   static bool has_ended() { return ended_; }
 
-  // An allocator begins and ends.
-  static std::uint64_t enrol(HostAllocator& allocator);
+  static std::uint64_t new_id();
+  // An allocator has been made, and is about to end: in between, forks and ends of threads find it.
+  static void enrol(std::uint64_t allocator_id, HostAllocator& allocator);
   static void withdraw(std::uint64_t allocator_id);
 
  private:
