@@ -94,7 +94,7 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"host", {}},
       {"adaptors", {}},
       {"scopes", {"front"}},
-      {"compat", {"placement", "gpu", "scopes"}},
+      {"compat", {"placement", "gpu", "scopes", "unified"}},
       {"growable", {}},
   };
   return kAllowed;

@@ -1,3 +1,5 @@
+#include "tenon/memory/compat/mlx.h"
+#include "tenon/memory/compat/mps.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
 #include <gtest/gtest.h>
@@ -51,31 +53,31 @@ TEST(UnifiedAllocator, RecyclesABufferWithItsIdentity) {
   UnifiedAllocator allocator(backend);
   DataPtr first = allocator.allocate(40 * kMiB);
   const void* address = first.get();
-  const std::uint64_t id = allocator.get_buffer_id(address);
+  const std::uint64_t id = mps(allocator).get_buffer_id(address);
   first.clear();
   const DataPtr again = allocator.allocate(30 * kMiB);
   EXPECT_EQ(again.get(), address);
-  EXPECT_EQ(allocator.get_buffer_id(again.get()), id);
-  EXPECT_EQ(allocator.get_unaligned_buffer_size(again.get()), 30 * kMiB);
-  EXPECT_EQ(allocator.get_buffer_size(again.get()), 40 * kMiB);
+  EXPECT_EQ(mps(allocator).get_buffer_id(again.get()), id);
+  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(again.get()), 30 * kMiB);
+  EXPECT_EQ(mps(allocator).get_buffer_size(again.get()), 40 * kMiB);
 }
 
 TEST(UnifiedAllocator, AcceptsAFreeBufferUpTo32MiBLargerAndCutsLargerOnes) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);
   DataPtr big = allocator.allocate(600 * kMiB);
-  const std::uint64_t id = allocator.get_buffer_id(big.get());
+  const std::uint64_t id = mps(allocator).get_buffer_id(big.get());
   big.clear();
   const DataPtr near = allocator.allocate(568 * kMiB);
-  EXPECT_EQ(allocator.get_buffer_id(near.get()), id);
-  EXPECT_EQ(allocator.get_buffer_size(near.get()), 600 * kMiB);
+  EXPECT_EQ(mps(allocator).get_buffer_id(near.get()), id);
+  EXPECT_EQ(mps(allocator).get_buffer_size(near.get()), 600 * kMiB);
 
   DataPtr other = allocator.allocate(600 * kMiB);
   const void* address = other.get();
   other.clear();
   const DataPtr far = allocator.allocate(567 * kMiB);
   EXPECT_EQ(far.get(), address);
-  EXPECT_EQ(allocator.get_buffer_size(far.get()), 567 * kMiB) << "cut to size";
+  EXPECT_EQ(mps(allocator).get_buffer_size(far.get()), 567 * kMiB) << "cut to size";
   EXPECT_EQ(allocator.reserved_bytes(), 1200 * kMiB) << "without a new heap";
   allocator.check_invariants();
 }
@@ -87,7 +89,7 @@ TEST(UnifiedAllocator, DoesNotSpendABufferOnARequestOfLessThanHalfUnlessTold) {
     const DataPtr full = allocator.allocate(700 * kMiB);
     allocator.allocate(30 * kMiB).clear();
     const DataPtr small = allocator.allocate(11 * kMiB);
-    return allocator.get_buffer_size(small.get());
+    return mps(allocator).get_buffer_size(small.get());
   };
   EXPECT_EQ(second_buffer_bytes({}), 11 * kMiB);
   UnifiedOptions as_mps;
@@ -128,7 +130,7 @@ TEST(UnifiedAllocator, AlignsTo16AndLargeBuffersTo256OrAsAsked) {
     blocks.push_back(allocator.allocate(size));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 16, 0u);
   }
-  EXPECT_EQ(allocator.get_buffer_size(blocks[1].get()), 32u);
+  EXPECT_EQ(mps(allocator).get_buffer_size(blocks[1].get()), 32u);
   for (const std::uint64_t extra : {1u, 3u, 255u}) {
     blocks.push_back(allocator.allocate(kMiB + extra));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 256, 0u);
@@ -152,11 +154,11 @@ TEST(UnifiedAllocator, AlignsTo16AndLargeBuffersTo256OrAsAsked) {
 TEST(UnifiedAllocator, SharedBuffersAreTheHostsToo) {
   SimBackend backend(unified_device());
   UnifiedAllocator allocator(backend);
-  ASSERT_TRUE(allocator.is_shared_storage_supported());
+  ASSERT_TRUE(mps(allocator).is_shared_storage_supported());
   const DataPtr first = allocator.allocate(100);
   const DataPtr block = allocator.allocate(256);
-  EXPECT_TRUE(allocator.is_shared_buffer(block.get()));
-  const SharedBufferPtr shared = allocator.get_shared_buffer_ptr(block.get());
+  EXPECT_TRUE(mps(allocator).is_shared_buffer(block.get()));
+  const SharedBufferPtr shared = mps(allocator).get_shared_buffer_ptr(block.get());
   ASSERT_NE(shared.host, nullptr);
   EXPECT_EQ(shared.retain_count, 1u);
   EXPECT_EQ(shared.offset_bytes, 112u) << "behind the first buffer";
@@ -165,17 +167,17 @@ TEST(UnifiedAllocator, SharedBuffersAreTheHostsToo) {
 
   const DataPtr own = allocator.allocate_buffer(256, current_stream(backend.device()),
                                                 Storage::kPrivate);
-  EXPECT_FALSE(allocator.is_shared_buffer(own.get()));
-  EXPECT_EQ(allocator.get_shared_buffer_ptr(own.get()).host, nullptr);
+  EXPECT_FALSE(mps(allocator).is_shared_buffer(own.get()));
+  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(own.get()).host, nullptr);
 }
 
 TEST(UnifiedAllocator, WithoutUnifiedMemoryThereAreNoHostPointers) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);
-  EXPECT_FALSE(allocator.is_shared_storage_supported());
+  EXPECT_FALSE(mps(allocator).is_shared_storage_supported());
   const DataPtr block = allocator.allocate(256);
-  EXPECT_FALSE(allocator.is_shared_buffer(block.get()));
-  EXPECT_EQ(allocator.get_shared_buffer_ptr(block.get()).host, nullptr);
+  EXPECT_FALSE(mps(allocator).is_shared_buffer(block.get()));
+  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(block.get()).host, nullptr);
   EXPECT_THROW(allocator.allocate_buffer(1, Stream{backend.device(), 0}, Storage::kShared),
                InvalidArgument);
   UnifiedOptions options;
@@ -187,18 +189,18 @@ TEST(UnifiedAllocator, BuffersCarryAShapeUntilTheyAreFreed) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);
   DataPtr block = allocator.allocate(24);
-  EXPECT_TRUE(allocator.get_buffer_shape(block.get()).empty());
+  EXPECT_TRUE(mps(allocator).get_buffer_shape(block.get()).empty());
   const std::vector<std::int64_t> shape = {2, 3};
   allocator.set_buffer_shape(block.get(), shape);
-  EXPECT_EQ(allocator.get_buffer_shape(block.get()), shape);
+  EXPECT_EQ(mps(allocator).get_buffer_shape(block.get()), shape);
   allocator.set_buffer_shape(block.get(), {});
-  EXPECT_TRUE(allocator.get_buffer_shape(block.get()).empty());
+  EXPECT_TRUE(mps(allocator).get_buffer_shape(block.get()).empty());
   allocator.set_buffer_shape(block.get(), shape);
   const void* address = block.get();
   block.clear();
   block = allocator.allocate(24);
   ASSERT_EQ(block.get(), address);
-  EXPECT_TRUE(allocator.get_buffer_shape(address).empty());
+  EXPECT_TRUE(mps(allocator).get_buffer_shape(address).empty());
 }
 
 TEST(UnifiedAllocator, EveryBufferHasAnIdOfItsOwn) {
@@ -206,8 +208,8 @@ TEST(UnifiedAllocator, EveryBufferHasAnIdOfItsOwn) {
   UnifiedAllocator allocator(backend);
   const DataPtr a = allocator.allocate(24);
   const DataPtr b = allocator.allocate(24);
-  EXPECT_NE(allocator.get_buffer_id(a.get()), allocator.get_buffer_id(b.get()));
-  EXPECT_EQ(allocator.get_buffer_id(a.get()), allocator.get_buffer_id(a.get()));
+  EXPECT_NE(mps(allocator).get_buffer_id(a.get()), mps(allocator).get_buffer_id(b.get()));
+  EXPECT_EQ(mps(allocator).get_buffer_id(a.get()), mps(allocator).get_buffer_id(a.get()));
 }
 
 TEST(UnifiedAllocator, ScalarsCarryTheirValueAndArePooledApart) {
@@ -216,9 +218,9 @@ TEST(UnifiedAllocator, ScalarsCarryTheirValueAndArePooledApart) {
   const double value = 2.5;
   DataPtr scalar = allocator.alloc_scalar_buffer_with_value(&value, sizeof value);
   double seen = 0;
-  std::memcpy(&seen, allocator.get_shared_buffer_ptr(scalar.get()).host, sizeof seen);
+  std::memcpy(&seen, mps(allocator).get_shared_buffer_ptr(scalar.get()).host, sizeof seen);
   EXPECT_EQ(seen, 2.5);
-  EXPECT_EQ(allocator.get_unaligned_buffer_size(scalar.get()), 8u);
+  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(scalar.get()), 8u);
   EXPECT_EQ(allocator.reserved_bytes(), 64 * kKiB);
   const void* address = scalar.get();
   scalar.clear();
@@ -247,11 +249,12 @@ TEST(UnifiedAllocator, NamesMisuseAndStaysUsable) {
   void* address = block.get();
   int foreign = 0;
   EXPECT_THROW(allocator.deallocate(&foreign), InvalidPointer);
-  EXPECT_THROW(allocator.get_buffer_id(&foreign), InvalidPointer);
-  EXPECT_THROW(allocator.get_buffer_shape(static_cast<char*>(address) + 1), InvalidPointer);
+  EXPECT_THROW(mps(allocator).get_buffer_id(&foreign), InvalidPointer);
+  EXPECT_THROW(mps(allocator).get_buffer_shape(static_cast<char*>(address) + 1), InvalidPointer);
   const void* both[] = {address, &foreign};
   EXPECT_THROW(allocator.record_events(both), InvalidPointer);
-  EXPECT_EQ(allocator.get_shared_buffer_ptr(address).retain_count, 1u) << "nothing was recorded";
+  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(address).retain_count, 1u)
+      << "nothing was recorded";
 
   static_cast<void>(block.release_context());
   allocator.deallocate(address);
@@ -261,10 +264,10 @@ TEST(UnifiedAllocator, NamesMisuseAndStaysUsable) {
   } catch (const InvalidPointer& error) {
     EXPECT_NE(std::string(error.what()).find("freed already"), std::string::npos) << error.what();
   }
-  EXPECT_THROW(allocator.get_unaligned_buffer_size(address), InvalidPointer);
+  EXPECT_THROW(mps(allocator).get_unaligned_buffer_size(address), InvalidPointer);
   allocator.deallocate(nullptr);
   allocator.check_invariants();
-  EXPECT_EQ(allocator.get_active_memory(), 0u);
+  EXPECT_EQ(mlx(allocator).get_active_memory(), 0u);
   EXPECT_EQ(allocator.allocate(100).get(), address);
 }
 
@@ -272,7 +275,7 @@ TEST(UnifiedAllocator, HandsOutAndTakesBackBarePointers) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);
   void* data = allocator.raw_allocate(100);
-  EXPECT_EQ(allocator.get_unaligned_buffer_size(data), 100u);
+  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(data), 100u);
   allocator.raw_deallocate(data);
   EXPECT_THROW(allocator.raw_deallocate(data), InvalidPointer);
   EXPECT_EQ(allocator.raw_allocate(0), nullptr);
@@ -288,21 +291,21 @@ TEST(UnifiedAllocator, TellsItsMemoryAsMpsAndAsMlxDo) {
   UnifiedAllocator allocator(backend);
   DataPtr a = allocator.allocate(3 * kMiB);
   DataPtr b = allocator.allocate(5 * kMiB);
-  EXPECT_EQ(allocator.get_total_allocated_memory(), 32 * kMiB);
-  EXPECT_EQ(allocator.get_current_allocated_memory(), 8 * kMiB);
-  EXPECT_EQ(allocator.get_driver_allocated_memory(), 32 * kMiB);
-  EXPECT_EQ(allocator.get_recommended_max_memory(), kGiB);
+  EXPECT_EQ(mps(allocator).get_total_allocated_memory(), 32 * kMiB);
+  EXPECT_EQ(mps(allocator).get_current_allocated_memory(), 8 * kMiB);
+  EXPECT_EQ(mps(allocator).get_driver_allocated_memory(), 32 * kMiB);
+  EXPECT_EQ(mps(allocator).get_recommended_max_memory(), kGiB);
   b.clear();
-  EXPECT_EQ(allocator.get_active_memory(), 3 * kMiB);
-  EXPECT_EQ(allocator.get_peak_memory(), 8 * kMiB);
-  EXPECT_EQ(allocator.get_cache_memory(), 29 * kMiB);
-  allocator.reset_peak_memory();
-  EXPECT_EQ(allocator.get_peak_memory(), 3 * kMiB);
-  allocator.clear_cache();
-  EXPECT_EQ(allocator.get_cache_memory(), 29 * kMiB) << "the heap is in use";
+  EXPECT_EQ(mlx(allocator).get_active_memory(), 3 * kMiB);
+  EXPECT_EQ(mlx(allocator).get_peak_memory(), 8 * kMiB);
+  EXPECT_EQ(mlx(allocator).get_cache_memory(), 29 * kMiB);
+  mlx(allocator).reset_peak_memory();
+  EXPECT_EQ(mlx(allocator).get_peak_memory(), 3 * kMiB);
+  mlx(allocator).clear_cache();
+  EXPECT_EQ(mlx(allocator).get_cache_memory(), 29 * kMiB) << "the heap is in use";
   a.clear();
-  allocator.clear_cache();
-  EXPECT_EQ(allocator.get_cache_memory(), 0u);
+  mlx(allocator).clear_cache();
+  EXPECT_EQ(mlx(allocator).get_cache_memory(), 0u);
   EXPECT_EQ(backend.used_bytes(), 0u);
 }
 
@@ -315,24 +318,24 @@ TEST(UnifiedAllocator, CacheLimitGivesIdleHeapsBackAtOnceAndAtFrees) {
   a.clear();
   b.clear();
   EXPECT_EQ(allocator.set_cache_limit(700 * kMiB), Watermarks::kNoLimit);
-  EXPECT_EQ(allocator.get_cache_memory(), 700 * kMiB) << "the one idle longest went";
+  EXPECT_EQ(mlx(allocator).get_cache_memory(), 700 * kMiB) << "the one idle longest went";
   c.clear();
-  EXPECT_EQ(allocator.get_cache_memory(), 0u) << "800 MiB alone are too much";
+  EXPECT_EQ(mlx(allocator).get_cache_memory(), 0u) << "800 MiB alone are too much";
   EXPECT_EQ(allocator.set_cache_limit(0), 700 * kMiB);
 }
 
 TEST(UnifiedAllocator, WiredMemoryIsNotTrimmed) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);
-  EXPECT_EQ(allocator.set_wired_limit(700 * kMiB), 0u);
-  EXPECT_THROW(allocator.set_wired_limit(65 * kGiB), InvalidArgument);
+  EXPECT_EQ(mlx(allocator).set_wired_limit(700 * kMiB), 0u);
+  EXPECT_THROW(mlx(allocator).set_wired_limit(65 * kGiB), InvalidArgument);
   allocator.set_cache_limit(0);
   DataPtr a = allocator.allocate(700 * kMiB);
   DataPtr b = allocator.allocate(600 * kMiB);
   a.clear();
   b.clear();
   EXPECT_EQ(allocator.reserved_bytes(), 1300 * kMiB) << "either heap would leave less than wired";
-  EXPECT_EQ(allocator.set_wired_limit(600 * kMiB), 700 * kMiB);
+  EXPECT_EQ(mlx(allocator).set_wired_limit(600 * kMiB), 700 * kMiB);
   allocator.set_cache_limit(0);
   EXPECT_EQ(allocator.reserved_bytes(), 600 * kMiB);
   allocator.empty_cache();
@@ -342,7 +345,7 @@ TEST(UnifiedAllocator, WiredMemoryIsNotTrimmed) {
 TEST(UnifiedAllocator, MemoryLimitCollectsIdleHeapsButDoesNotFail) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);
-  EXPECT_EQ(allocator.set_memory_limit(kGiB), 64 * kGiB) << "by default what the device has";
+  EXPECT_EQ(mlx(allocator).set_memory_limit(kGiB), 64 * kGiB) << "by default what the device has";
   allocator.allocate(600 * kMiB).clear();
   const DataPtr other = allocator.allocate(700 * kMiB);
   EXPECT_EQ(allocator.reserved_bytes(), 700 * kMiB);
@@ -361,23 +364,23 @@ SimOptions small_working_set() {
 TEST(UnifiedAllocator, ReportsItsWatermarks) {
   SimBackend backend(small_working_set());
   UnifiedAllocator allocator(backend);
-  EXPECT_DOUBLE_EQ(allocator.get_high_watermark_ratio(), 1.7);
-  EXPECT_DOUBLE_EQ(allocator.get_low_watermark_ratio(), 1.4);
-  allocator.set_high_watermark_ratio(1.0);
-  allocator.set_low_watermark_ratio(0.5);
-  EXPECT_EQ(allocator.get_high_watermark_limit(), kGiB);
-  EXPECT_EQ(allocator.get_low_watermark_limit(), 512 * kMiB);
+  EXPECT_DOUBLE_EQ(mps(allocator).get_high_watermark_ratio(), 1.7);
+  EXPECT_DOUBLE_EQ(mps(allocator).get_low_watermark_ratio(), 1.4);
+  mps(allocator).set_high_watermark_ratio(1.0);
+  mps(allocator).set_low_watermark_ratio(0.5);
+  EXPECT_EQ(mps(allocator).get_high_watermark_limit(), kGiB);
+  EXPECT_EQ(mps(allocator).get_low_watermark_limit(), 512 * kMiB);
   const DataPtr block = allocator.allocate(600 * kMiB);
-  EXPECT_EQ(allocator.get_low_watermark_value(), -88 * static_cast<std::int64_t>(kMiB));
-  EXPECT_EQ(allocator.get_high_watermark_value(), 424 * static_cast<std::int64_t>(kMiB));
-  EXPECT_THROW(allocator.set_high_watermark_ratio(3), InvalidArgument);
+  EXPECT_EQ(mps(allocator).get_low_watermark_value(), -88 * static_cast<std::int64_t>(kMiB));
+  EXPECT_EQ(mps(allocator).get_high_watermark_value(), 424 * static_cast<std::int64_t>(kMiB));
+  EXPECT_THROW(mps(allocator).set_high_watermark_ratio(3), InvalidArgument);
 }
 
 TEST(UnifiedAllocator, AboveTheLowWatermarkIdleHeapsGoBeforeItGrows) {
   SimBackend backend(small_working_set());
   UnifiedAllocator allocator(backend);
-  allocator.set_memory_limit(Watermarks::kNoLimit);
-  allocator.set_low_watermark_ratio(1.0);
+  mlx(allocator).set_memory_limit(Watermarks::kNoLimit);
+  mps(allocator).set_low_watermark_ratio(1.0);
   allocator.allocate(600 * kMiB).clear();
   const DataPtr second = allocator.allocate(700 * kMiB);
   EXPECT_EQ(allocator.reserved_bytes(), 700 * kMiB);
@@ -388,9 +391,9 @@ TEST(UnifiedAllocator, AboveTheLowWatermarkIdleHeapsGoBeforeItGrows) {
 TEST(UnifiedAllocator, AtTheHighWatermarkItEvictsAndThenGivesUp) {
   SimBackend backend(small_working_set());
   UnifiedAllocator allocator(backend);
-  allocator.set_low_watermark_ratio(0);
-  allocator.set_memory_limit(Watermarks::kNoLimit);
-  allocator.set_high_watermark_ratio(1.5);
+  mps(allocator).set_low_watermark_ratio(0);
+  mlx(allocator).set_memory_limit(Watermarks::kNoLimit);
+  mps(allocator).set_high_watermark_ratio(1.5);
   DataPtr first = allocator.allocate(800 * kMiB);
   first.clear();
   const DataPtr second = allocator.allocate(900 * kMiB);
@@ -405,7 +408,7 @@ TEST(UnifiedAllocator, AtTheHighWatermarkItEvictsAndThenGivesUp) {
     EXPECT_NE(std::string(error.what()).find("high watermark"), std::string::npos) << error.what();
   }
   EXPECT_EQ(allocator.stats().num_ooms, 1);
-  allocator.set_high_watermark_ratio(0);
+  mps(allocator).set_high_watermark_ratio(0);
   EXPECT_TRUE(allocator.allocate(700 * kMiB)) << "without the mark the device has room";
   allocator.check_invariants();
 }
@@ -427,7 +430,7 @@ TEST(UnifiedAllocator, AsksPressureCallbacksBeforeItGivesUp) {
   EXPECT_EQ(wanted, 600 * kMiB);
   EXPECT_EQ(allocator.pressure_callbacks().errors(), 1u);
   EXPECT_THROW(allocator.allocate(600 * kMiB), OutOfMemory);
-  EXPECT_EQ(allocator.get_active_memory(), 600 * kMiB);
+  EXPECT_EQ(mlx(allocator).get_active_memory(), 600 * kMiB);
   allocator.check_invariants();
 }
 

@@ -11,6 +11,8 @@
 #include "memory/unified_devices.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
+#include "tenon/memory/compat/mlx.h"
+#include "tenon/memory/compat/mps.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
@@ -71,7 +73,7 @@ TEST(UnifiedAllocator, FinishedWorkNeedsNoWait) {
   block.clear();
   EXPECT_EQ(allocator.free_inactive_buffers(), 0u) << "the second stream is not done";
   EXPECT_EQ(allocator.stats().active_bytes[0].current, 600 * static_cast<std::int64_t>(kMiB));
-  EXPECT_EQ(allocator.get_active_memory(), 0u);
+  EXPECT_EQ(mlx(allocator).get_active_memory(), 0u);
   backend.advance_to(backend.now_ns() + 2 * kLagNs);
   EXPECT_EQ(allocator.free_inactive_buffers(), 600 * kMiB);
   EXPECT_EQ(allocator.stats().active_bytes[0].current, 0);
@@ -134,10 +136,10 @@ TEST(UnifiedAllocator, TheHostWaitsForRecordedEvents) {
   backend.queue_work(current_stream(backend.device()));
   EXPECT_TRUE(allocator.record_events(pointers({&a, &b})));
   EXPECT_EQ(backend.ledger().count(DriverCall::kEventRecord), 1u) << "one event for both";
-  EXPECT_EQ(allocator.get_shared_buffer_ptr(a.get()).retain_count, 2u);
+  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(a.get()).retain_count, 2u);
   EXPECT_TRUE(allocator.wait_for_events(pointers({&a, &b})));
   EXPECT_GE(backend.now_ns(), kLagNs);
-  EXPECT_EQ(allocator.get_shared_buffer_ptr(a.get()).retain_count, 1u);
+  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(a.get()).retain_count, 1u);
 }
 
 TEST(UnifiedAllocator, TheHostAlsoWaitsForTheFormerUserOfARecycledBuffer) {
@@ -215,7 +217,7 @@ TEST(UnifiedAllocator, QuestionsAndThreadsDoNotMeetHalfway) {
     for (const auto& data : seen) {
       if (data == nullptr) continue;
       try {
-        answers += allocator.get_buffer_id(data) != 0;
+        answers += mps(allocator).get_buffer_id(data) != 0;
       } catch (const InvalidPointer&) {
         ++answers;  // freed since
       }
@@ -226,7 +228,7 @@ TEST(UnifiedAllocator, QuestionsAndThreadsDoNotMeetHalfway) {
     EXPECT_LE(stats.requested_bytes[0].current, stats.allocated_bytes[0].current);
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(allocator.get_active_memory(), 0u);
+  EXPECT_EQ(mlx(allocator).get_active_memory(), 0u);
   allocator.empty_cache();
   EXPECT_EQ(backend.used_bytes(), 0u);
 }
@@ -240,7 +242,7 @@ TEST(UnifiedAllocator, PeaksOverSeveralStreamsAreOfTheirSum) {
   b.clear();
   a.clear();
   const DataPtr c = allocator.allocate_on(60 * kMiB, side);
-  EXPECT_NEAR(static_cast<double>(allocator.get_peak_memory()), 80.0 * kMiB, 2.0 * kMiB);
+  EXPECT_NEAR(static_cast<double>(mlx(allocator).get_peak_memory()), 80.0 * kMiB, 2.0 * kMiB);
 }
 
 TEST(UnifiedAllocator, ADestroyedStreamsMemoryIsNotLost) {
@@ -375,7 +377,7 @@ TEST(UnifiedAllocator, ServesThreadsThatFreeEachOthersBuffers) {
   for (std::thread& thread : threads) thread.join();
   shared.clear();
   allocator.check_invariants();
-  EXPECT_EQ(allocator.get_active_memory(), 0u);
+  EXPECT_EQ(mlx(allocator).get_active_memory(), 0u);
 }
 
 }  // namespace

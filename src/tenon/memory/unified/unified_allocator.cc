@@ -69,7 +69,7 @@ UnifiedAllocator::Request UnifiedAllocator::make_request(std::size_t size_bytes,
 
 DataPtr UnifiedAllocator::allocate_buffer(std::size_t size_bytes, Stream stream, Storage storage) {
   check_request(size_bytes, stream);
-  if (storage == Storage::kShared && !is_shared_storage_supported()) [[unlikely]]
+  if (storage == Storage::kShared && !backend_.limits().unified) [[unlikely]]
     throw InvalidArgument(fmt::format("{} does not share its memory with the host: storage must "
                                       "be private", to_string(device_)));
   if (size_bytes == 0) return DataPtr(device_);

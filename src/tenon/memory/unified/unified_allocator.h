@@ -1,5 +1,5 @@
-// The allocator for memory that host and device share: the interfaces of PyTorch's MPS allocator
-// and of MLX, in one.
+// The allocator for memory that host and device share. compat/mps.h and compat/mlx.h have it by the
+// names of PyTorch's MPS allocator and of MLX.
 #pragma once
 
 #include <atomic>
@@ -33,11 +33,16 @@ struct UnifiedOptions {
   std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
 };
 
-// What the host sees of a shared buffer.
-struct SharedBufferPtr {
-  const void* host = nullptr;       // null: the buffer is private
-  std::uint64_t offset_bytes = 0;   // of the buffer in its heap
-  std::uint32_t retain_count = 0;   // 1 for its owner, and 1 for each stream whose use is not over
+// A buffer that is in use.
+struct BufferInfo {
+  std::uint64_t requested_bytes = 0;
+  std::uint64_t size_bytes = 0;      // as handed out
+  std::uint64_t id = 0;              // stays while the buffer is recycled
+  unified::Storage storage = unified::Storage::kPrivate;
+  const void* host = nullptr;        // where the host sees it; null: the buffer is private
+  std::uint64_t offset_bytes = 0;    // in its heap
+  std::uint32_t uses = 0;            // by other streams, not over yet
+  std::vector<std::int64_t> shape;   // empty until set
 };
 
 // Pooled buffers over few large heaps.
@@ -97,21 +102,15 @@ class UnifiedAllocator final : public DeviceAllocator {
   // become available again. Returns how many bytes.
   std::uint64_t free_inactive_buffers();
 
-  // --- Buffers, by the address of their first byte. Each throws InvalidPointer for any other
-  // pointer.
-  std::size_t get_unaligned_buffer_size(const void* data) const;  // as requested
-  std::size_t get_buffer_size(const void* data) const;            // as handed out
-  std::uint64_t get_buffer_id(const void* data) const;            // stays while it is recycled
-  std::vector<std::int64_t> get_buffer_shape(const void* data) const;  // empty until set
+  // --- Buffers, by the address of their first byte. Each throws InvalidPointer, naming `call`, for
+  // any other pointer.
+  BufferInfo describe(const void* data, const char* call = "describe") const;
   void set_buffer_shape(const void* data, std::span<const std::int64_t> shape);
-  bool is_shared_buffer(const void* data) const;
-  bool is_shared_storage_supported() const { return backend_.limits().unified; }
-  SharedBufferPtr get_shared_buffer_ptr(const void* data) const;
 
   // --- Events.
   void record_stream(const DataPtr& data, Stream stream) override;
   std::size_t usable_size(const DataPtr& data) const override {
-    return data == nullptr ? 0 : get_buffer_size(data.get());
+    return data == nullptr ? 0 : describe(data.get()).size_bytes;
   }
   // The work queued now on the calling thread's current stream uses these buffers. True when there
   // was any buffer.
@@ -120,33 +119,11 @@ class UnifiedAllocator final : public DeviceAllocator {
   // before they were allocated. True when any had an event recorded.
   bool wait_for_events(std::span<const void* const> buffers);
 
-  // --- How much memory, in bytes.
-  std::uint64_t get_total_allocated_memory() const { return reserved_bytes(); }  // heaps
-  std::uint64_t get_current_allocated_memory() const { return get_active_memory(); }
-  std::uint64_t get_driver_allocated_memory() const;  // by anybody on the device
-  std::uint64_t get_recommended_max_memory() const;
-
-  // --- Watermarks (Watermarks has the rules).
-  void set_low_watermark_ratio(double ratio) { limits_.watermarks().set_low_ratio(ratio); }
-  void set_high_watermark_ratio(double ratio) { limits_.watermarks().set_high_ratio(ratio); }
-  double get_low_watermark_ratio() const { return limits_.watermarks().low_ratio(); }
-  double get_high_watermark_ratio() const { return limits_.watermarks().high_ratio(); }
-  std::int64_t get_low_watermark_value() const;   // bytes left below the mark; negative above
-  std::int64_t get_high_watermark_value() const;
-  std::uint64_t get_low_watermark_limit() const { return limits_.watermarks().low_limit_bytes(); }
-  std::uint64_t get_high_watermark_limit() const { return limits_.watermarks().high_limit_bytes(); }
+  // --- Limits and pressure.
+  unified::MemoryLimits& limits() { return limits_; }
+  // As MemoryLimits has it, and in force when this returns.
+  std::uint64_t set_cache_limit(std::uint64_t bytes);
   PressureCallbacks& pressure_callbacks() { return pressure_; }
-
-  // --- MLX's names. Setters return the limit that was in force before.
-  std::uint64_t set_memory_limit(std::uint64_t bytes) { return limits_.set_memory_limit(bytes); }
-  std::uint64_t set_cache_limit(std::uint64_t bytes);  // takes effect at once
-  std::uint64_t set_wired_limit(std::uint64_t bytes) { return limits_.set_wired_limit(bytes); }
-  std::uint64_t get_active_memory() const;  // in buffers that are in use
-  std::uint64_t get_peak_memory() const;    // the most that ever was
-  std::uint64_t get_cache_memory() const;   // held, but not in use
-  void reset_peak_memory() { reset_peak_stats(); }
-  void clear_cache() { empty_cache(); }
-  const unified::MemoryLimits& limits() const { return limits_; }
 
   // --- DeviceAllocator's questions.
   AllocatorStats stats() const override;

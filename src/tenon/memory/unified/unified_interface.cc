@@ -118,24 +118,28 @@ void UnifiedAllocator::deallocate(void* data) {
   report(MemoryEvent::kFreed, data, requested, {device_, stream});
 }
 
-std::size_t UnifiedAllocator::get_unaligned_buffer_size(const void* data) const {
-  return at_buffer(data, "get_unaligned_buffer_size",
-                   [](Lane&, Buffer& buffer) { return buffer.requested_bytes; });
-}
-
-std::size_t UnifiedAllocator::get_buffer_size(const void* data) const {
-  return at_buffer(data, "get_buffer_size",
-                   [](Lane&, Buffer& buffer) { return buffer.size_bytes(); });
-}
-
-std::uint64_t UnifiedAllocator::get_buffer_id(const void* data) const {
-  return at_buffer(data, "get_buffer_id", [](Lane&, Buffer& buffer) { return buffer.id; });
-}
-
-std::vector<std::int64_t> UnifiedAllocator::get_buffer_shape(const void* data) const {
-  return at_buffer(data, "get_buffer_shape", [](Lane&, Buffer& buffer) {
-    return buffer.shape == nullptr ? std::vector<std::int64_t>() : *buffer.shape;
+BufferInfo UnifiedAllocator::describe(const void* data, const char* call) const {
+  bool is_used_elsewhere = false;
+  BufferInfo info = at_buffer(data, call, [&](Lane&, Buffer& buffer) {
+    BufferInfo seen;
+    seen.requested_bytes = buffer.requested_bytes;
+    seen.size_bytes = buffer.size_bytes();
+    seen.id = buffer.id;
+    seen.storage = buffer.heap->pool->storage();
+    seen.offset_bytes = buffer.place->offset - buffer.heap->base_offset;
+    if (const auto* host = static_cast<const std::byte*>(buffer.heap->segment.host);
+        host != nullptr && seen.storage == Storage::kShared)
+      seen.host = host + seen.offset_bytes;
+    if (buffer.shape != nullptr) seen.shape = *buffer.shape;
+    is_used_elsewhere = buffer.uses != nullptr;
+    return seen;
   });
+  if (!is_used_elsewhere) return info;
+  const AllLanesLock all(*this);
+  const Buffer* buffer = find_in_use(data, call);
+  for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next)
+    if (use->open || !completions_.is_complete(use->point)) ++info.uses;
+  return info;
 }
 
 void UnifiedAllocator::set_buffer_shape(const void* data, std::span<const std::int64_t> shape) {
@@ -144,32 +148,6 @@ void UnifiedAllocator::set_buffer_shape(const void* data, std::span<const std::i
     buffer.shape->assign(shape.begin(), shape.end());
     return true;
   });
-}
-
-bool UnifiedAllocator::is_shared_buffer(const void* data) const {
-  return at_buffer(data, "is_shared_buffer", [](Lane&, Buffer& buffer) {
-    return buffer.heap->pool->storage() == Storage::kShared;
-  });
-}
-
-SharedBufferPtr UnifiedAllocator::get_shared_buffer_ptr(const void* data) const {
-  bool is_used_elsewhere = false;
-  SharedBufferPtr shared = at_buffer(data, "get_shared_buffer_ptr", [&](Lane&, Buffer& buffer) {
-    SharedBufferPtr seen;
-    seen.offset_bytes = buffer.place->offset - buffer.heap->base_offset;
-    seen.retain_count = 1;
-    if (const auto* host = static_cast<const std::byte*>(buffer.heap->segment.host);
-        host != nullptr && buffer.heap->pool->storage() == Storage::kShared)
-      seen.host = host + seen.offset_bytes;
-    is_used_elsewhere = buffer.uses != nullptr;
-    return seen;
-  });
-  if (!is_used_elsewhere) return shared;
-  const AllLanesLock all(*this);
-  const Buffer* buffer = find_in_use(data, "get_shared_buffer_ptr");
-  for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next)
-    if (use->open || !completions_.is_complete(use->point)) ++shared.retain_count;
-  return shared;
 }
 
 // --- Events.
@@ -219,36 +197,6 @@ bool UnifiedAllocator::wait_for_events(Buffers buffers) {
 }
 
 // --- Figures.
-
-std::uint64_t UnifiedAllocator::get_driver_allocated_memory() const {
-  const BackendMemory memory = backend_.memory();
-  return memory.total_bytes - memory.free_bytes;
-}
-
-std::uint64_t UnifiedAllocator::get_recommended_max_memory() const {
-  return backend_.limits().recommended_working_set_bytes;
-}
-
-std::int64_t UnifiedAllocator::get_low_watermark_value() const {
-  return limits_.watermarks().low_headroom_bytes(reserved_bytes());
-}
-
-std::int64_t UnifiedAllocator::get_high_watermark_value() const {
-  return limits_.watermarks().high_headroom_bytes(reserved_bytes());
-}
-
-std::uint64_t UnifiedAllocator::get_active_memory() const {
-  return static_cast<std::uint64_t>(stats().allocated_bytes[0].current);
-}
-
-std::uint64_t UnifiedAllocator::get_peak_memory() const {
-  return static_cast<std::uint64_t>(stats().allocated_bytes[0].peak);
-}
-
-std::uint64_t UnifiedAllocator::get_cache_memory() const {
-  const AllocatorStats now = stats();
-  return static_cast<std::uint64_t>(now.reserved_bytes[0].current - now.allocated_bytes[0].current);
-}
 
 std::uint64_t UnifiedAllocator::reserved_bytes() const {
   const std::lock_guard growing(mutex_);
