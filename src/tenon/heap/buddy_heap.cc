@@ -98,7 +98,7 @@ void BuddyHeap::unlink(BuddyBlock* block) {
 }
 
 // The block is in no list. Its upper half goes to the free list, the lower one (block->next) to
-// nobody yet.
+// none.
 void BuddyHeap::split(BuddyBlock* block) {
   Halves* halves = halves_.create();
   for (BuddyBlock* half : {&halves->lower, &halves->upper}) {

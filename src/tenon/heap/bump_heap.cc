@@ -87,7 +87,7 @@ void BumpHeap::retire(BumpRegion* region) {
   }
 }
 
-// Nobody lives in the extent: the pointer goes back to where the innermost open scope began.
+// No block is in the extent: the pointer goes back to where the innermost open scope began.
 void BumpHeap::settle(BumpExtent* extent) {
   extent->used = extent->region->begin;
   if (extent->place == BumpExtent::Place::kRetired && extent->region->outer == nullptr)

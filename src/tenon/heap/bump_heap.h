@@ -83,7 +83,7 @@ class BumpHeap {
 
   // A new extent, empty. It lives until remove_extent.
   BumpExtent* add_extent(std::uint64_t offset, std::uint64_t size);
-  // Whether the extent may be removed: nobody lives there and no scope is open in it.
+  // Whether the extent may be removed: no block is there and no scope is open in it.
   static bool is_wholly_free(const BumpExtent* extent) {
     return extent->residents == 0 && extent->region->outer == nullptr;
   }

@@ -28,7 +28,7 @@ struct StreamPlan {
   }
 };
 
-// Offsets computed from a recording, by stream. Plain data: whoever serves from a plan checks each
+// Offsets computed from a recording, by stream. Plain data: what serves from a plan checks each
 // request against it (PlanHeap), and a validator that shares no code with any planner (lab/) checks
 // it against the recording. Sizes are rounded up to `unit` bytes, offsets are multiples of it.
 //

@@ -23,7 +23,7 @@ class DataPtr {
   DataPtr() = default;
   // A null pointer on a device: what a request of zero bytes gives.
   explicit DataPtr(Device device) : device_(device) {}
-  // Memory that somebody else owns.
+  // Memory that other code owns.
   DataPtr(void* data, Device device) : data_(data), device_(device) {}
   DataPtr(void* data, void* context, DeleterFn deleter, Device device)
       : data_(data), context_(context), deleter_(deleter), device_(device) {}

@@ -43,8 +43,8 @@ class Reclaimer {
   virtual ~Reclaimer() = default;
 };
 
-// Around fork(2): no reclaimer begins or ends meanwhile. One that another thread was asking is passed
-// over in the child.
+// Around fork(2): no reclaimer begins or ends meanwhile. One that another thread was asking is
+// passed over in the child.
 void reclaimers_before_fork();
 void reclaimers_after_fork();
 

@@ -1,4 +1,4 @@
-// What the calling thread is doing, for whoever watches its allocations.
+// What the calling thread is doing, for observers of its allocations.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ class Watermarks {
   std::atomic<std::uint64_t> low_limit_{kNoLimit};
 };
 
-// Whoever can give memory back when it is short: caches above an allocator, a garbage collector.
+// What can give memory back when it is short: caches above an allocator, a garbage collector.
 //
 // An allocator calls relieve() with no lock of its own held, then tries its request again.
 // Callbacks run one after the other in the order they were added. They may free, and even allocate,

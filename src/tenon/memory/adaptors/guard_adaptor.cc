@@ -35,7 +35,7 @@ GuardAdaptor<Base>::~GuardAdaptor() {
   try {
     empty_quarantine();
   } catch (const DeviceError&) {
-    // A destructor has nobody to tell what the driver refuses.
+    // A destructor cannot report what the driver refuses.
   }
 }
 

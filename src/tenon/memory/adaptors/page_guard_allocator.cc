@@ -42,7 +42,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
         break;
       }
   }
-  // The instruction faults again, and whoever was there before sees it.
+  // The instruction faults again, and the earlier handler sees it.
   ::sigaction(signal, &previous_action, nullptr);
 }
 

@@ -19,7 +19,7 @@ struct PassedStatistics {
   std::array<std::uint64_t, 49> by_octave = {};  // [n]: blocks of 2^n ... 2^(n+1) - 1 bytes
 };
 
-// Counts the requests that pass through it and nobody else's, whoever shares the upstream.
+// Counts the requests that pass through it, and no others of the same upstream.
 // Thread-safe (one short spin lock). Failure: the upstream's.
 template <typename Base>
 class StatisticsAdaptor final : public Adaptor<Base> {

@@ -1,4 +1,4 @@
-// Bytes that nobody should write: filled with one value, and looked at later.
+// Bytes that no program should write: filled with one value, and looked at later.
 #pragma once
 
 #include <cstddef>

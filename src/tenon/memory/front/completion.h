@@ -18,7 +18,7 @@ struct Ticket {
 
 // Numbers the moments of one stream and finds out which are over. A number n is complete when an
 // event that was recorded at or after n has completed. A number costs one store; an event is
-// recorded only when somebody asks, at most one for a number.
+// recorded only when a caller asks, at most one for a number.
 //
 //   stream:  work  advance() = 7  work  advance() = 8  record()  work  advance() = 9
 //                                                      once that event has completed, 1..8 are

@@ -8,7 +8,7 @@
 
 namespace tenon {
 
-// Holds the allocator behind and passes its events on, so that whoever observes the one in front
+// Holds the allocator behind and passes its events on, so that an observer of the one in front
 // sees every block. Its failures are the front's to report and are not passed on.
 class Fallback final : private Observer {
  public:

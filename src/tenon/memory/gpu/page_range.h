@@ -37,8 +37,8 @@ struct Page {
   Pool pool = Pool::kLarge;       // for whose blocks it was created; statistics count it there
   bool has_home = false;
   Mapping home;                   // while spare: where it last was; range null for a new page
-  // What ran before it came home, in its stream's numbers: whoever takes it from there without a
-  // block having lived in it must still be ordered behind its last use elsewhere.
+  // What ran before it came home, in its stream's numbers: a taker that
+  // had no block in it must still be ordered behind its last use elsewhere.
   std::uint64_t arrived = 0;
   std::vector<Mapping> mappings;  // home included, oldest first
 

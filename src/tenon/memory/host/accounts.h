@@ -42,7 +42,7 @@ class LocalAccount {
   }
   bool is_due() const { return std::abs(drift(1)) >= flush_bytes_.load(std::memory_order_relaxed); }
 
-  // There are other threads now, so this one must tell what it does. Anybody's.
+  // There are other threads now, so this one must publish what it does. Any thread may call it.
   void begin_to_tell() { flush_bytes_.store(kFlushBytes, std::memory_order_relaxed); }
   bool tells() const { return flush_bytes_.load(std::memory_order_relaxed) != INT64_MAX; }
 

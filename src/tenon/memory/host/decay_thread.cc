@@ -44,8 +44,8 @@ void DecayThread::run() {
   }
 }
 
-// Neither the thread nor anybody who waits for its news has come along. What is left of them is
-// left alone: a mutex that one held cannot be destroyed, nor a thread joined that is not there.
+// Neither the thread nor its waiters exist in the child. Their state is left alone: a mutex that
+// one held cannot be destroyed, nor a thread joined that is not there.
 void DecayThread::after_fork_in_child() {
   state_.release();
   state_ = std::make_unique<State>();

@@ -25,14 +25,14 @@ namespace tenon::host {
 //                  free -> slot -> slot
 //
 // Wholly free spans go back to the store by trim: when the thread needs memory that the store has
-// not, or somebody asks. When the thread ends the heap is abandoned, and the next thread that needs
+// not, or on request. When the thread ends the heap is abandoned, and the next thread that needs
 // one adopts it.
 //
 // Note [the revolving door]: a temporary is made and dropped, and the next one has the same size.
 // The block that the thread allocated last, of whatever size, stays in the door when it is dropped,
 // and a request for the very same bytes takes it from there: no bin, no map, and no account, since
 // between the two nothing has changed. To the span or store, and in the account, the block is in
-// use all the while; whoever looks at either closes the door first. Any other request closes it.
+// use all the while; any access to either closes the door first, and so does any other request.
 // A block that another thread frees does not come back: it disturbs the heap first, and the door
 // does not trust what it remembers until it lets out the next block.
 //
@@ -40,7 +40,7 @@ namespace tenon::host {
 // processor hands its stores to the cache in order, and one to another line than the one before
 // takes three times as long (0.85 ns instead of 0.26, AMD EPYC): with its word in the record too a
 // pair took 7.2 ns instead of 4.3. So the record of a block that is held by its bare pointer says
-// once that the block may be waiting in the door (kRawDoor), and from then on whoever asks looks
+// once that the block may be waiting in the door (kRawDoor), and from then on a question looks
 // there (is_inside). And passes are counted when the lock is free again: a sum that needs what was
 // written the last time holds up the stores behind it (5.6 instead of 4.3 ns inside).
 //
@@ -93,8 +93,8 @@ class LocalHeap {
     account.allocated(static_cast<std::int64_t>(held.block_bytes),
                       static_cast<std::int64_t>(word::requested(word)));
   }
-  // Anybody's: whether a block of this heap with that word waits in the door, so that nobody holds
-  // it. Of a block that somebody holds it never says so.
+  // Any thread: whether a block of this heap with that word waits in the door, so that no caller
+  // holds it. False for each block that a caller holds.
   bool is_inside(const void* data, std::uintptr_t word) const {
     return word::may_wait(word) && waiting_.load(std::memory_order_acquire) != word::kFree &&
            raw_data_.load(std::memory_order_relaxed) == data;
@@ -138,10 +138,10 @@ class LocalHeap {
     if (!span->listed) [[unlikely]] bins_[span->size_class].push_back(span);
   }
 
-  // Anybody's: a block of this heap is about to be freed past it. What the door says of the block
+  // Any thread: a block of this heap is about to be freed past it. What the door says of the block
   // that it let out may then be of another one at the same place.
   void disturb() { disturbed_.store(true, std::memory_order_relaxed); }
-  // Anybody's. Afterwards the slot is not the caller's to look at.
+  // Any thread. Afterwards the caller must not look at the slot.
   void push_remote(Slot* slot);
 
   // Room and a record for a span to be, without memory yet, so that nothing can fail once there is

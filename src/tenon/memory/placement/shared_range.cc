@@ -127,7 +127,7 @@ bool SharedRange::close_if_free() {
   return closed_;
 }
 
-// The driver waits for all work before it takes memory back, so nobody is waited for any more.
+// The driver waits for all work before it takes memory back, so no stream is waited for any more.
 void SharedRange::take_away() {
   const std::lock_guard lock(lock_);
   closed_ = false;

@@ -50,13 +50,13 @@ class SharedRange {
   // Requires: the span was claimed for the stream.
   void give_back(Span span, Stream stream);
 
-  // The memory, once somebody has brought it; null before, and after it has gone back. Changes
+  // The memory, once a caller has brought it; null before, and after it has gone back. Changes
   // under the allocator's growth mutex only.
   Chunk* chunk() const { return chunk_; }
   // Rises whenever the memory comes or goes, so that heaps see that what they knew is over.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   void bring(Chunk* chunk);
-  // True where no block is in use; then nobody claims anything until take_away.
+  // True where no block is in use; then no claim succeeds until take_away.
   bool close_if_free();
   void take_away();
 

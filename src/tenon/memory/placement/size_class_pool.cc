@@ -22,7 +22,7 @@ SizeClassPool::~SizeClassPool() {
   try {
     trim();
   } catch (...) {
-    // An upstream that cannot take its memory back has nobody to tell here.
+    // A destructor cannot report that an upstream does not take its memory back.
   }
 }
 

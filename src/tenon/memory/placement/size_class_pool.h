@@ -48,7 +48,7 @@ class SizeClassPool final : public Allocator, private Reclaimer {
     upstream_.copy_data(dest, src, size_bytes);
   }
 
-  // The same by other names. release throws InvalidPointer for a buffer of somebody else.
+  // The same by other names. release throws InvalidPointer for a buffer of another pool.
   DataPtr acquire(std::size_t size_bytes) { return allocate(size_bytes); }
   void release(DataPtr buffer);
 

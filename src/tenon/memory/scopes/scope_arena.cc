@@ -112,7 +112,7 @@ void ScopeArena::make_room(Lane& lane, std::uint64_t size_bytes) {
   lane.retired_ends.resize(kept);
   if (!empty) return;
   if (!ordered) order_after_users(lane);
-  if (lane.retired.empty()) lane.residents = 0;  // nobody is left: the records are free too
+  if (lane.retired.empty()) lane.residents = 0;  // none is left: the records are free too
   current.first_resident = lane.residents;
   current.position = current.begin();
   if (size_bytes > current.end - current.position) retire(lane);  // larger than the whole span
@@ -222,7 +222,7 @@ void ScopeArena::close(Lane& lane) {
 }
 
 // Blocks that are still held become escapes. Their holders may let them go at any moment, on any
-// thread: whoever changes the state first decides. The scope holds every cluster and page
+// thread: the first change of the state decides. The scope holds every cluster and page
 // meanwhile.
 void ScopeArena::close_span(Lane& lane, const Span& span, std::uint64_t end) {
   const std::uint64_t page_bytes = pool_->options().escape_page_bytes;

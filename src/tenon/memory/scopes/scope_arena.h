@@ -13,7 +13,7 @@ namespace tenon {
 // Bump allocation in spans of a ScopePool. A block that is let go while the scope is open frees
 // nothing by itself; once all blocks of a span are gone and its room is wanted, it is filled anew.
 // At the end everything goes together, and blocks that are still held become escapes: they stay
-// valid for as long as somebody holds them, keep their own pages of the chunk and nothing else.
+// valid for as long as they are held, keep their own pages of the chunk and nothing else.
 //
 // Streams: every stream has spans of its own, filled in stream order. A block that another stream
 // uses must be named by record_stream while the scope is open; the room then changes hands only

@@ -56,7 +56,7 @@ ScopePool::~ScopePool() {
   try {
     clear_all(chunks_);
   } catch (...) {
-    // An upstream that cannot take its memory back has nobody to tell here.
+    // A destructor cannot report that an upstream does not take its memory back.
   }
 }
 

@@ -64,7 +64,7 @@ void SystemAllocator::free_block(void* context) {
   try {
     self.release(freed.segment);
   } catch (...) {
-    // The driver still holds it. Whoever freed the block learns why; the memory is not forgotten.
+    // The driver still holds it. The free throws the reason; the memory stays counted.
     const std::lock_guard lock(self.mutex_);
     self.unreleased_.push_back(freed.segment);
     throw;

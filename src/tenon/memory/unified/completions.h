@@ -1,4 +1,4 @@
-// The completion of every stream, and the events that unified records before anybody waits.
+// The completion of every stream, and the events that unified records before a wait.
 #pragma once
 
 #include <atomic>

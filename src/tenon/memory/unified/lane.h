@@ -16,8 +16,8 @@
 
 namespace tenon::unified {
 
-// One stream's pools, and the records, heaps and statistics of the buffers in them, whoever uses
-// these. Threads on streams of their own meet in none of it.
+// One stream's pools, and the records, heaps and statistics of the buffers in them, also of those
+// that other streams use. Threads on streams of their own share none of it.
 //
 // Thread safety: everything is under `lock` but `stream`, `completion` (see Completions) and
 // `user`.
