@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tenon/base/byte_size.h"
@@ -97,6 +98,17 @@ TEST_P(ExplainShipped, GroupsOfWhatWasLiveAddUp) {
   EXPECT_EQ(live.bytes, explanation.devices[0].live_peak.bytes);
   for (const auto* groups : {&live.by_site, &live.by_phase, &live.by_size, &live.by_age})
     EXPECT_EQ(sum(*groups), live.bytes);
+}
+
+// Adam keeps two numbers for each weight. The program frees its weights before the recording ends.
+TEST(Explain, TellsPyTorchsOptimizerStateFromWeights) {
+  const std::string path = snapshot_path("gpt2");
+  std::map<Category, std::uint64_t> bytes;
+  const Explanation explanation = explain(load_snapshot(path), path, {.replay = false});
+  for (const CategoryGroup& group : explanation.devices.at(0).at_peak.by_category)
+    bytes[group.category] = group.bytes;
+  EXPECT_NEAR(static_cast<double>(bytes[Category::kOptimizerState]),
+              2 * static_cast<double>(bytes[Category::kWeights]), 1e6);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ExplainShipped,

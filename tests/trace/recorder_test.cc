@@ -87,11 +87,12 @@ TEST(Recorder, RecordsManyThreadsSoundly) {
   Recorder recorder("threads");
   {
     const ObserverGuard guard(allocator->observers(), recorder);
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t)
       threads.emplace_back([&] {
         for (int i = 0; i < 500; ++i) DataPtr block = allocator->allocate(512);
       });
+    for (std::thread& thread : threads) thread.join();
   }
   const Trace trace = recorder.take();
   EXPECT_EQ(trace.blocks, 2000u);
@@ -109,7 +110,7 @@ TEST(Recorder, KeepsThreadsTagsAndStacks) {
     const TagGuard tag({"forward", "conv2d"});
     allocator->allocate(2000);
     allocator->allocate(10);
-    std::jthread([&] { allocator->allocate(3000); }).join();
+    std::thread([&] { allocator->allocate(3000); }).join();
   }
   const Trace trace = recorder.take();
   ASSERT_EQ(trace.events.size(), 6u);

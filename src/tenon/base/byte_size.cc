@@ -6,8 +6,10 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "tenon/base/error.h"
+#include "tenon/base/parse_real.h"
 
 namespace tenon {
 namespace {
@@ -68,11 +70,9 @@ std::uint64_t parse_byte_size(std::string_view text) {
       refuse(text, "it is too large");
     return bytes;
   }
-  double value = 0;
-  const auto real = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (real.ec != std::errc() || real.ptr != number.data() + number.size())
-    refuse(text, fmt::format("\"{}\" is no number", number));
-  const double bytes = std::round(value * unit->bytes);
+  const std::optional<double> value = parse_real(number);
+  if (!value) refuse(text, fmt::format("\"{}\" is no number", number));
+  const double bytes = std::round(*value * unit->bytes);
   if (bytes >= 9223372036854775808.0) refuse(text, "it is too large");
   return static_cast<std::uint64_t>(bytes);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <compare>
 #include <string>
 
 namespace tenon {
@@ -25,7 +24,11 @@ class CallStack {
   // A line a frame, or more where calls were inlined: see describe_code.
   std::string to_string() const;
 
-  friend auto operator<=>(const CallStack&, const CallStack&) = default;
+  friend bool operator==(const CallStack&, const CallStack&) = default;
+  // Some order, for maps. LLVM's library 14 has no <=> for arrays.
+  friend bool operator<(const CallStack& a, const CallStack& b) {
+    return a.depth_ != b.depth_ ? a.depth_ < b.depth_ : a.frames_ < b.frames_;
+  }
 
  private:
   int depth_ = 0;

@@ -35,8 +35,8 @@ void run_jobs(std::size_t count, int threads, const std::function<void(std::size
     }
   };
   {
-    std::vector<std::jthread> helpers;
-    while (helpers.size() + 1 < std::min(wanted, count) && start_thread(helpers, loop)) {
+    Helpers helpers;
+    while (helpers.size() + 1 < std::min(wanted, count) && helpers.start(loop)) {
     }
     loop();
   }

@@ -17,18 +17,33 @@ namespace tenon {
 // caller's stop request (base/interruption.h), which is looked at before each call.
 void run_jobs(std::size_t count, int threads, const std::function<void(std::size_t)>& work);
 
-// Starts one more thread, which calls `work`. False where the machine gives none; the caller goes
-// on with those it has.
-template <typename Work>
-bool start_thread(std::vector<std::jthread>& threads, Work work) {
-  try {
-    threads.emplace_back(std::move(work));
-    return true;
-  } catch (const std::system_error&) {
-    return false;
-  } catch (const std::bad_alloc&) {
-    return false;
+// Threads that are waited for at the end of their scope. Not thread-safe.
+class Helpers {
+ public:
+  Helpers() = default;
+  ~Helpers() {
+    for (std::thread& thread : threads_) thread.join();
   }
-}
+  Helpers(const Helpers&) = delete;
+  Helpers& operator=(const Helpers&) = delete;
+
+  // Starts one more thread, which calls `work`. False where the machine gives none; the caller goes
+  // on with those it has.
+  template <typename Work>
+  bool start(Work work) {
+    try {
+      threads_.emplace_back(std::move(work));
+      return true;
+    } catch (const std::system_error&) {
+      return false;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+  std::size_t size() const { return threads_.size(); }
+
+ private:
+  std::vector<std::thread> threads_;
+};
 
 }  // namespace tenon

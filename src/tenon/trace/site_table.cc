@@ -59,7 +59,10 @@ std::uint32_t SiteTable::add_frame(std::string_view function, std::string_view f
 std::uint32_t SiteTable::add_stack(std::span<const std::uint32_t> frames) {
   return find_or_make(
       stack_numbers_, hash_of(frames),
-      [&](std::uint32_t other) { return std::ranges::equal(stack(other), frames); },
+      [&](std::uint32_t other) {
+        const std::span<const std::uint32_t> known = stack(other);
+        return std::equal(known.begin(), known.end(), frames.begin(), frames.end());
+      },
       [&] {
         stack_frames_.insert(stack_frames_.end(), frames.begin(), frames.end());
         stack_ends_.push_back(stack_frames_.size());

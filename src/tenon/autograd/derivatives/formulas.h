@@ -24,10 +24,12 @@ inline Tensor match(Tensor gradient, IntList sizes, DType dtype) {
 // An input's shape and dtype; small where the input is like the output, which most are.
 class InputShape {
  public:
+  // Takes the shape and dtype of an input.
   void save(const Tensor& input) {
     dtype_ = input.dtype();
     sizes_ = input.sizes().to_vector();
   }
+  // The gradient as the input's: autograd::match with what was saved.
   Tensor match(const Tensor& gradient) const { return autograd::match(gradient, sizes_, dtype_); }
   IntList sizes() const { return sizes_; }
   DType dtype() const { return dtype_; }

@@ -128,10 +128,9 @@ class Race {
   // The lane that decided, or null.
   const Lane* run() {
     {
-      std::vector<std::jthread> helpers;
+      Helpers helpers;
       std::size_t started = 1;
-      while (started < lanes_.size() &&
-             start_thread(helpers, [this, started] { run_lane(started); }))
+      while (started < lanes_.size() && helpers.start([this, started] { run_lane(started); }))
         ++started;
       run_lane(0);
       for (std::size_t i = started; i < lanes_.size(); ++i) run_lane(i);

@@ -320,7 +320,8 @@ class Categorizer {
   }
 
   // An optimiser may make each weight anew ("p.data = p.data - ..."): then no weight stays, and the
-  // line that makes the step's last result, and frees the weight before, is the one.
+  // line that makes the step's last result, and frees the weight before, is the one. PyTorch's own
+  // optimisers, whose state is certain, change weights in place.
   void find_replaced_weights() {
     std::uint64_t weights = 0;
     std::uint64_t gradients = 0;
@@ -331,19 +332,24 @@ class Categorizer {
       if (category == Category::kWeights && freed(block) == kNever &&
           is_gradient_size(lives_[block].size_bytes))
         weights += lives_[block].size_bytes;
-      if (category == Category::kOptimizerState && passes().doing[block] == Doing::kStep &&
+      if (is_doubtful_state(block) && passes().doing[block] == Doing::kStep &&
           is_gradient_size(lives_[block].size_bytes))
         line = sites_.call_site(lives_[block].site).user;
     }
     if (line == 0 || weights * 10 > gradients) return;
     for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
-      if (out_.blocks[block].category != Category::kOptimizerState) continue;
+      if (!is_doubtful_state(block)) continue;
       const std::uint32_t site = block >= trace_.early_blocks ? lives_[block].site
                                  : freed(block) == kNever     ? 0
                                                           : trace_.events[freed(block)].site;
       if (sites_.call_site(site).user == line)
         set(block, {Category::kWeights, Confidence::kLikely});
     }
+  }
+
+  bool is_doubtful_state(std::uint32_t block) const {
+    return out_.blocks[block].category == Category::kOptimizerState &&
+           out_.blocks[block].confidence != Confidence::kCertain;
   }
 
   // The last result of the model before the loss, of about the loss's own size.

@@ -11,6 +11,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/base/parse_real.h"
 
 namespace tenon {
 namespace {
@@ -44,11 +45,8 @@ std::uint64_t parse_mib(std::string_view key, std::string_view text, std::uint64
 }
 
 double parse_fraction(std::string_view key, std::string_view text, bool one_allowed) {
-  double value = 0;
-  const auto end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
-  const bool fits = value > 0 && (value < 1 || (one_allowed && value == 1));
-  if (parsed.ec != std::errc() || parsed.ptr != end || !fits)
+  const double value = parse_real(text).value_or(0);
+  if (!(value > 0 && (value < 1 || (one_allowed && value == 1))))
     refuse(key, text, one_allowed ? "a number above 0 and up to 1" : "a number between 0 and 1");
   return value;
 }

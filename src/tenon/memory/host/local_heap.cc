@@ -62,7 +62,7 @@ std::unique_ptr<Span> LocalHeap::prepare_span(int size_class) {
   span->block_bytes = static_cast<std::uint32_t>(size_class_bytes(size_class));
   span->reciprocal = ((std::uint64_t{1} << 40) + span->block_bytes - 1) / span->block_bytes;
   span->capacity = static_cast<std::uint32_t>(span_bytes(size_class)) / span->block_bytes;
-  span->slots = std::make_unique_for_overwrite<Slot[]>(span->capacity);
+  span->slots = std::unique_ptr<Slot[]>(new Slot[span->capacity]);  // not initialised
   return span;
 }
 
