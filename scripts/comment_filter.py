@@ -139,6 +139,7 @@ def filtered(lines):
             continue
         code, column = code_of(line)
         starts = declares and not statement.strip() and code.strip()
+        text_above = bool(block or shared)
         if starts and code.strip()[0] != "}":
             text = block if block else shared
             if text:
@@ -150,6 +151,8 @@ def filtered(lines):
         if not line.strip() or code.strip().startswith("}"):
             shared = None
         block, continues = [], None
+        if starts and not text_above and column is not None and code.rstrip().endswith("{"):
+            out.append(re.match(r"\s*", line)[0] + "///" + line[column + 2:])
         depth = len(scopes)
         for char in code:
             if char == "(":

@@ -40,7 +40,7 @@ class Helpers {
       return false;
     }
   }
-  std::size_t size() const { return threads_.size(); }
+  std::size_t size() const { return threads_.size(); }  // that were started
 
  private:
   std::vector<std::thread> threads_;

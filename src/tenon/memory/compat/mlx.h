@@ -13,10 +13,13 @@ class MlxInterface {
  public:
   explicit MlxInterface(UnifiedAllocator& allocator) : allocator_(allocator) {}
 
+  // The limits of MemoryLimits. set_wired_limit throws InvalidArgument above the working set.
   std::uint64_t set_memory_limit(std::uint64_t bytes) {
     return allocator_.limits().set_memory_limit(bytes);
   }
+  // As set_memory_limit.
   std::uint64_t set_cache_limit(std::uint64_t bytes) { return allocator_.set_cache_limit(bytes); }
+  // As set_memory_limit.
   std::uint64_t set_wired_limit(std::uint64_t bytes) {
     return allocator_.limits().set_wired_limit(bytes);
   }
@@ -31,6 +34,7 @@ class MlxInterface {
     return static_cast<std::uint64_t>(now.reserved_bytes[0].current -
                                       now.allocated_bytes[0].current);
   }
+  // The peak becomes what is in use; cached memory goes back to the driver.
   void reset_peak_memory() { allocator_.reset_peak_stats(); }
   void clear_cache() { allocator_.empty_cache(); }
 
@@ -38,6 +42,7 @@ class MlxInterface {
   UnifiedAllocator& allocator_;
 };
 
+// The names for an allocator.
 inline MlxInterface mlx(UnifiedAllocator& allocator) { return MlxInterface(allocator); }
 
 }  // namespace tenon

@@ -27,6 +27,8 @@ class MpsInterface {
   DataPtr alloc_scalar_buffer_with_value(const void* value, std::size_t size_bytes) {
     return allocator_.alloc_scalar_buffer_with_value(value, size_bytes);
   }
+  // Cached memory goes back to the driver; what other streams have finished with can be used again.
+  // The second returns bytes.
   void empty_cache() { allocator_.empty_cache(); }
   std::uint64_t free_inactive_buffers() { return allocator_.free_inactive_buffers(); }
 
@@ -37,19 +39,25 @@ class MpsInterface {
   std::size_t get_buffer_size(const void* data) const {  // as handed out
     return allocator_.describe(data, "get_buffer_size").size_bytes;
   }
+  // The buffer's number, which it keeps while it is cached.
   std::uint64_t get_buffer_id(const void* data) const {
     return allocator_.describe(data, "get_buffer_id").id;
   }
+  // As set_buffer_shape set it; empty before.
   std::vector<std::int64_t> get_buffer_shape(const void* data) const {
     return allocator_.describe(data, "get_buffer_shape").shape;
   }
+  // Kept with the buffer.
   void set_buffer_shape(const void* data, std::span<const std::int64_t> shape) {
     allocator_.set_buffer_shape(data, shape);
   }
+  // Whether the host can reach it.
   bool is_shared_buffer(const void* data) const {
     return allocator_.describe(data, "is_shared_buffer").storage == unified::Storage::kShared;
   }
+  // Whether host and device share one memory.
   bool is_shared_storage_supported() const { return allocator_.backend().limits().unified; }
+  // Where the host sees the buffer.
   SharedBufferPtr get_shared_buffer_ptr(const void* data) const {
     const BufferInfo buffer = allocator_.describe(data, "get_shared_buffer_ptr");
     return {buffer.host, buffer.offset_bytes, 1 + buffer.uses};
@@ -59,6 +67,7 @@ class MpsInterface {
   bool record_events(std::span<const void* const> buffers) {
     return allocator_.record_events(buffers);
   }
+  // As UnifiedAllocator::wait_for_events.
   bool wait_for_events(std::span<const void* const> buffers) {
     return allocator_.wait_for_events(buffers);
   }
@@ -72,6 +81,7 @@ class MpsInterface {
     const BackendMemory memory = allocator_.backend().memory();
     return memory.total_bytes - memory.free_bytes;
   }
+  // The device's recommended working set.
   std::uint64_t get_recommended_max_memory() const {
     return allocator_.backend().limits().recommended_working_set_bytes;
   }
@@ -84,9 +94,11 @@ class MpsInterface {
   std::int64_t get_low_watermark_value() const {  // bytes left below the mark; negative above
     return marks().low_headroom_bytes(allocator_.reserved_bytes());
   }
+  // As get_low_watermark_value, of the high mark.
   std::int64_t get_high_watermark_value() const {
     return marks().high_headroom_bytes(allocator_.reserved_bytes());
   }
+  // The marks in bytes; Watermarks::kNoLimit where they are off.
   std::uint64_t get_low_watermark_limit() const { return marks().low_limit_bytes(); }
   std::uint64_t get_high_watermark_limit() const { return marks().high_limit_bytes(); }
 
@@ -96,6 +108,7 @@ class MpsInterface {
   UnifiedAllocator& allocator_;
 };
 
+// The names for an allocator.
 inline MpsInterface mps(UnifiedAllocator& allocator) { return MpsInterface(allocator); }
 
 }  // namespace tenon
