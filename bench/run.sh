@@ -26,6 +26,7 @@ done <<'PROGRAMS'
 bench_peers|the policies named after PyTorch beside PyTorch
 bench_targets|every policy: time, memory, the same layout in every run
 bench_host_peers|the host allocator beside glibc, mimalloc, jemalloc, tcmalloc and oneTBB
+bench_host_pairs|pairs of calls on the host: one size, two in turn, nested, as recorded
 bench_two_threads|two threads on two streams beside one
 bench_pool_seed|a memory pool beside its driver and a cached allocator
 bench_planning|static plans and advice: hard problems, shipped traces, time

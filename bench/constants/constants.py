@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""constants.py [--build FOLDER] [--only NAME,...]: what each tuned constant costs at half and at double.
+
+Changes one constant at a time in a copy of its file, compiles what includes it, links `tenon` with that and a
+build's other objects, and replays the shipped traces with the policies that use the constant. Prints the change
+against the constant as it is, in per cent: of the bytes held at most, of the driver's stall (over traces and lags
+of 0, 5, 20 and 100 ms) and of the instructions of one warm pass over gpt2 (callgrind; --no-instructions leaves them
+out). Each as geometric mean, and in brackets the one that is farthest from no change.
+"""
+import argparse
+import concurrent.futures
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LAGS = ["0ms", "5ms", "20ms", "100ms"]
+
+# name, file, text around the value ("@" stands for it), half, double, policies
+CONSTANTS = [
+    ("low islands: pages", "memory/gpu/block_heap.cc", "kLowPages = @;", "2", "8", "stitched"),
+    ("low islands: looked at", "memory/gpu/block_heap.cc", "kIslandsLooked = @;", "6", "24", "stitched"),
+    ("window: readopt", "memory/gpu/window.cc", "kReadopt = @;", "0.025", "0.1", "stitched"),
+    ("window: undo", "memory/gpu/window.cc", "kUndo = @;", "0.875", "3.5", "stitched"),
+    ("window: undo and wait", "memory/gpu/window.cc", "kUndoWait = @;", "128", "512", "stitched"),
+    ("stale mappings of a page", "memory/gpu/stitched_pages.cc", "kMaxMappings = @;", "32", "128", "stitched"),
+    ("page, at most", "memory/gpu/stitched_allocator.cc", "kLargestPage = @;", "8 * kMiB", "32 * kMiB", "stitched"),
+    ("pages of a small device", "memory/gpu/stitched_allocator.cc", "kLeastPages = @;", "256", "1024", "stitched"),
+    ("peak board: drift", "memory/front/peak_board.h", "kDriftBytes = @;", "1 << 19", "1 << 21",
+     "caching,stitched"),
+    ("bins to the octave", "heap/size_index.h", "kSubBits = @;", "5", "7", "caching,pool"),
+    ("B+ tree: fan-out", "heap/size_tree.h", "kFanOut = @;", "10", "40", "caching,pool"),
+    ("B+ tree: few keys", "heap/size_tree.h", "kFewKeys = @;", "3", "14", "caching,pool"),
+    ("treap: deepest", "heap/size_index.cc", "kDeepest = @;", "6", "24", "caching,pool"),
+    ("bias: first turns", "base/biased_lock.h", "kFirstTurns = @;", "128", "512", "caching,stitched"),
+    ("arena: classes to the octave, bits", "memory/placement/size_classes.h", "kClassBits = @;", "2", "4", "arena"),
+    ("arena: class unit", "memory/placement/size_classes.h", "kClassUnitBytes = @;", "128", "512", "arena"),
+    ("arena: buffers kept of a class", "memory/placement/size_class_pool.h", "kDefaultMaxPerSize = @;", "50", "200",
+     "arena"),
+    ("buddy: least block", "memory/placement/buddy_allocator.h", "kMinBlockBytes = @;", "128", "512", "buddy"),
+    ("pool: least block", "memory/placement/pool_allocator.h", "kMinBlockBytes = @;", "128", "512", "pool"),
+    ("plan: sizes remembered", "memory/placement/plan_placement.h", "kMemory = @;", "2", "8", "plan"),
+    ("unified: heap below 10 MiB", "memory/unified/heap_sizes.h", "kLargeHeapBytes = @;", "16 * kMiB", "64 * kMiB",
+     "unified"),
+    ("unified: tickets to a mark", "memory/unified/completions.h", "kTicketsPerMark = @;", "32", "128", "unified"),
+    ("unified: events kept", "memory/unified/completions.h", "kMostEvents = @;", "4", "16", "unified"),
+    ("host: slots linked at once", "memory/host/local_heap.cc", "kBatch = @;", "16", "64", "host"),
+    ("host: operations until an extent decays", "memory/host/extent_store.h", "kDecayOperations = @;", "2048", "8192",
+     "host"),
+    ("host: looks for decayed extents", "memory/host/extent_store.cc", "kLookEvery = @;", "128", "512", "host"),
+    ("host: extent, at most", "memory/host/extent_store.h", "512 << 20", "256 << 20", "1024 << 20", "host"),
+    ("host: extent, of the memory", "memory/host/extent_store.h", "total_bytes / @ /", "8", "32", "host"),
+]
+
+
+def run(command, **options):
+    return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
+
+
+class Build:
+    """The objects of a build folder, linked with those that a changed constant makes anew."""
+
+    def __init__(self, build):
+        self.build = os.path.abspath(build)
+        self.folder = tempfile.mkdtemp(prefix="tenon_constants_")
+        self.command = f"{self.folder}/tenon"
+        commands = run(["ninja", "-t", "commands", "tenon"], cwd=self.build).split("\n")
+        self.link_line = [line for line in commands if line.startswith(": &&")][-1].split(" && ")[1]
+        self.users = {}  # objects of the library by the headers and sources that they are made of
+        target = None
+        for line in run(["ninja", "-t", "deps"], cwd=self.build).split("\n"):
+            if line and not line.startswith(" "):
+                target = line.split(":")[0]
+            elif ".dir/src/tenon/" in (target or "") and "/src/tenon/" in line:
+                self.users.setdefault(line.split("/src/tenon/")[1].strip(), set()).add(target)
+        self.link([])
+
+    def link(self, objects):
+        line = self.link_line.replace(" -o tenon ", f" -o {self.command} {' '.join(objects)} ")
+        subprocess.run(line, shell=True, check=True, cwd=self.build)
+
+    def compile(self, target):
+        source = target.split(".dir/")[1].removesuffix(".o")
+        made = f"{self.folder}/{source.replace('/', '_')}.o"
+        changed = f"{self.folder}/include/{source.removeprefix('src/')}"
+        run(["c++", "-std=c++20", "-O3", "-DNDEBUG", "-DFMT_SHARED", "-fPIC", "-fno-semantic-interposition",
+             f"-I{self.folder}/include", f"-I{ROOT}/src", "-c",
+             changed if os.path.exists(changed) else f"{ROOT}/{source}", "-o", made])
+        return made
+
+    def with_value(self, path, pattern, value, measure):
+        with open(f"{ROOT}/src/tenon/{path}", encoding="utf-8") as file:
+            before = file.read()
+        if "@" in pattern:
+            left, right = pattern.split("@")
+            old = re.escape(left) + r"[^;/]+?" + re.escape(right)
+            after, count = re.subn(old, left + str(value) + right, before)
+        else:
+            after, count = before.replace(pattern, str(value)), before.count(pattern)
+        if value is None:
+            after = before
+        elif count != 1:
+            sys.exit(f"{path}: {pattern} stands there {count} times")
+        shutil.rmtree(f"{self.folder}/include", ignore_errors=True)
+        changed = f"{self.folder}/include/tenon/{path}"
+        os.makedirs(os.path.dirname(changed))
+        with open(changed, "w", encoding="utf-8") as file:
+            file.write(after)
+        targets = sorted(t for t in self.users[path] if "/src/tenon/memory/" in t or "/src/tenon/heap/" in t)
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            self.link(list(pool.map(self.compile, targets)))
+        return measure()
+
+    def figures(self, policies, instructions):
+        """By (trace, policy, lag): bytes held at most, driver stall; and instructions of a warm pass by policy."""
+        traces = f"{ROOT}/data/traces"
+        files = sorted(f"{traces}/{name}" for name in os.listdir(traces) if name.endswith(".csv.zst"))
+        held, stall, counts = {}, {}, {}
+        for lag in LAGS:
+            out = run([self.command, "replay", *files, "--policy", policies, "--lag", lag, "--passes", "0", "--json"])
+            for row in json.loads(out):
+                key = row["trace"], row["policy"], lag
+                held[key] = row["reserved_peak_bytes"]
+                stall[key] = row["driver_stall_us"]
+        for policy in policies.split(",") if instructions else []:
+            out = subprocess.run(
+                ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*timed_pass*",
+                 self.command, "replay", f"{traces}/gpt2.csv.zst", "--policy", policy, "--passes", "1", "--threads", "1"],
+                check=True, capture_output=True, text=True).stderr
+            counts[policy] = int(re.search(r"Collected : (\d+)", out).group(1))
+        return held, stall, counts
+
+
+def change(old, new):
+    """Of figures by key: the geometric mean of new / old, and the ratio farthest from 1, as percentages."""
+    ratios = [new[key] / old[key] for key in old if old[key] > 0 and new[key] > 0]
+    if not ratios:
+        return "–"
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    worst = max(ratios, key=lambda ratio: abs(math.log(ratio)))
+    return f"{100 * (mean - 1):+.2f} ({100 * (worst - 1):+.2f})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=f"{ROOT}/build", help="a folder where `tenon` is built")
+    parser.add_argument("--only", help="constants whose names begin so, separated by commas")
+    parser.add_argument("--no-instructions", action="store_true")
+    options = parser.parse_args()
+    build = Build(options.build)
+    print("| constant | value | policies | held, % | driver stall, % | instructions, % |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for name, path, pattern, half, double, policies in CONSTANTS:
+        if options.only and not name.startswith(tuple(options.only.split(","))):
+            continue
+        measure = lambda: build.figures(policies, not options.no_instructions)
+        # Compiled anew, too: the build's own flags may differ.
+        base = build.with_value(path, pattern, None, measure)
+        for value in half, double:
+            new = build.with_value(path, pattern, value, measure)
+            cells = [change(old, now) for old, now in zip(base, new)]
+            print(f"| {name} | {value} | {policies} | {' | '.join(cells)} |", flush=True)
+    shutil.rmtree(build.folder)
+
+
+if __name__ == "__main__":
+    main()
