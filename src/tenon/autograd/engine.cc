@@ -143,16 +143,17 @@ inline void GraphTask::give(const Edge& edge, Tensor&& gradient) {
 
 std::span<Tensor> GraphTask::take_pending(Node& node, Tensor& single,
                                           std::vector<Tensor>& several) {
-  if (more_pending_.empty()) [[likely]]
+  if (node.output_count_ == 1) [[likely]]
     return {&single, 1};
-  auto it = more_pending_.lower_bound({&node, 0});
-  if (it == more_pending_.end() || it->first.first != &node) return {&single, 1};
+  several.reserve(node.output_count_);
   several.push_back(std::move(single));
+  auto it = more_pending_.lower_bound({&node, 0});
   while (it != more_pending_.end() && it->first.first == &node) {
     several.resize(it->first.second + 1);
     several[it->first.second] = std::move(it->second);
     it = more_pending_.erase(it);
   }
+  several.resize(node.output_count_);
   return several;
 }
 

@@ -269,7 +269,7 @@ void detail::Saveable::copy_values() {
   meta.output_nr_ = edge.output_nr;
 }
 
-void attach_history(Tensor& result, NodePtr node) {
+void attach_history(Tensor& result, NodePtr node, std::uint32_t output_nr) {
   if (!can_have_gradient(result.dtype())) return;
   AutogradMeta* meta = meta_of(result);
   if (meta == nullptr || !meta->base_.defined()) {
@@ -282,6 +282,7 @@ void attach_history(Tensor& result, NodePtr node) {
   }
   meta->requires_grad_ = true;
   meta->grad_fn_ = std::move(node);
+  meta->output_nr_ = output_nr;
 }
 
 }  // namespace tenon::autograd

@@ -139,6 +139,8 @@ class Node : public IntrusiveTarget {
   // The last strong reference is gone, but a hook's handle is not: what the node holds goes now.
   void release_resources() override;
   void set_sequence(std::uint64_t sequence) { sequence_ = sequence; }
+  // BackwardCall::grads has so many, undefined where nothing arrived. Requires: 1 or more.
+  void set_output_count(std::uint16_t count) { output_count_ = count; }
 
  private:
   friend class GraphTask;
@@ -158,6 +160,7 @@ class Node : public IntrusiveTarget {
   std::unique_ptr<NodeExtra> extra_;
   mutable SpinLock lock_;
   std::uint8_t marks_ = 0;
+  std::uint16_t output_count_ = 1;
 };
 
 // A node with kEdges edges.

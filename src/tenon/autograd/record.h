@@ -107,8 +107,8 @@ inline Tensor& differentiable_part(std::pair<Tensor, Tensor>& result) { return r
 
 }  // namespace detail
 
-// Makes `node` the history of a fresh result.
-void attach_history(Tensor& result, NodePtr node);
+// Makes `node` the history of a fresh result, its output of that number.
+void attach_history(Tensor& result, NodePtr node, std::uint32_t output_nr = 0);
 
 template <typename NodeT, typename... Arguments>
 inline void finish_call(IntrusivePtr<NodeT>& node, const Needs& needs, Tensor& result,

@@ -1,0 +1,110 @@
+#include "tenon/autograd/custom_function.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tenon/autograd/record.h"
+#include "tenon/base/error.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::autograd {
+
+class CustomNode final : public VariadicNode {
+ public:
+  CustomNode(std::shared_ptr<CustomFunction> function, std::span<const Tensor> inputs)
+      : function_(std::move(function)) {
+    make_edges(inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      if (needs_grad(inputs[i])) edges()[i] = gradient_edge(inputs[i]);
+  }
+  const char* name() const override { return function_->name(); }
+
+  // Results whose history this node becomes are saved without it, or the node would hold itself.
+  void keep(FunctionContext context, const std::vector<Tensor>& results) {
+    set_output_count(static_cast<std::uint16_t>(results.size()));
+    for (const Tensor& result : results)
+      results_.push_back({result.sizes().to_vector(), result.dtype(), result.device()});
+    context_ = std::move(context);
+    const std::vector<Tensor> tensors = std::exchange(context_.to_save_, {});
+    saved_ = std::vector<SavedTensor>(tensors.size());
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto same = [&](const Tensor& result) { return result.is_same(tensors[i]); };
+      const auto found = std::find_if(results.begin(), results.end(), same);
+      output_of_.push_back(found == results.end() ? kNone : found - results.begin());
+      saved_[i].save(found == results.end() ? tensors[i] : tensors[i].detach());
+    }
+  }
+  void release_saved() override {
+    for (SavedTensor& saved : saved_) saved.release();
+  }
+
+  void backward(const BackwardCall& call) override {
+    std::vector<Tensor> gradients;
+    for (std::size_t i = 0; i < results_.size(); ++i)
+      gradients.push_back(call.grads[i].defined()
+                              ? call.grads[i]
+                              : zeros(results_[i].sizes, results_[i].dtype, results_[i].device));
+    FunctionContext context = context_;
+    for (std::size_t i = 0; i < saved_.size(); ++i) {
+      Tensor saved = saved_[i].get(*this);
+      if (output_of_[i] != kNone && grad_enabled())
+        attach_history(saved, self(), static_cast<std::uint32_t>(output_of_[i]));
+      context.saved_.push_back(std::move(saved));
+    }
+    for (std::size_t i = 0; i < edges().size(); ++i)
+      context.wanted_.push_back(edges()[i].node && call.wants(i));
+    const std::vector<Tensor> found = function_->backward(context, gradients);
+    if (found.size() != edges().size())
+      throw InvalidArgument(fmt::format("{}: backward gave {} gradients for {} inputs", name(),
+                                        found.size(), edges().size()));
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (context.wanted_[i]) call.out[i] = found[i];
+  }
+
+ private:
+  static constexpr std::ptrdiff_t kNone = -1;
+  struct Result {
+    DimVector sizes;
+    DType dtype;
+    Device device;
+  };
+
+  const std::shared_ptr<CustomFunction> function_;
+  FunctionContext context_;
+  std::vector<SavedTensor> saved_;
+  std::vector<std::ptrdiff_t> output_of_;  // of the saved ones that are results
+  std::vector<Result> results_;
+};
+
+std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,
+                                   std::span<const Tensor> inputs) {
+  bool needed = false;
+  for (const Tensor& input : inputs) {
+    if (!input.defined())
+      throw InvalidArgument(fmt::format("{}: an input is undefined", function->name()));
+    needed |= grad_enabled() && needs_grad(input);
+  }
+  FunctionContext context;
+  std::vector<Tensor> results;
+  {
+    const NoGradGuard unrecorded;
+    results = function->forward(context, inputs);
+  }
+  for (const Tensor& result : results)
+    for (const Tensor& input : inputs)
+      if (result.is_same(input))
+        throw InvalidArgument(fmt::format(
+            "{}: forward returned an input; return a clone, so that it can have a history",
+            function->name()));
+  if (!needed || results.empty()) return results;
+  auto node = make_intrusive<CustomNode>(std::move(function), inputs);
+  const std::vector<std::size_t> without = context.without_gradient_;
+  node->keep(std::move(context), results);
+  for (std::size_t i = 0; i < results.size(); ++i)
+    if (std::find(without.begin(), without.end(), i) == without.end())
+      attach_history(results[i], node, static_cast<std::uint32_t>(i));
+  return results;
+}
+
+}  // namespace tenon::autograd

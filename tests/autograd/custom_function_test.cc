@@ -1,0 +1,155 @@
+// Functions with several results, each differentiable by itself.
+#include "tenon/autograd/custom_function.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tenon/autograd/autograd.h"
+#include "tenon/autograd/gradcheck.h"
+#include "tenon/base/error.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon::autograd {
+namespace {
+
+using ::testing::HasSubstr;
+
+// (a, b) -> (a * b, a + b, sin a), and backward from what it saved.
+class ThreeOfTwo : public CustomFunction {
+ public:
+  const char* name() const override { return "three_of_two"; }
+  std::vector<Tensor> forward(FunctionContext& context, std::span<const Tensor> in) override {
+    context.save_for_backward({in[0], in[1]});
+    return {ops::mul(in[0], in[1]), ops::add(in[0], in[1]), ops::sin(in[0])};
+  }
+  std::vector<Tensor> backward(FunctionContext& context, std::span<const Tensor> g) override {
+    ++calls;
+    const Tensor &a = context.saved()[0], &b = context.saved()[1];
+    Tensor of_a, of_b;
+    if (context.needs_input_grad(0))
+      of_a = ops::add(ops::add(ops::mul(g[0], b), g[1]), ops::mul(g[2], ops::cos(a)));
+    if (context.needs_input_grad(1)) of_b = ops::add(ops::mul(g[0], a), g[1]);
+    return {of_a, of_b};
+  }
+  int calls = 0;
+};
+
+Tensor leaf(IntList sizes, std::uint64_t seed) {
+  Generator generator(seed);
+  return randn(sizes, DType::kF64, generator).set_requires_grad(true);
+}
+
+TEST(CustomFunctionTest, EveryResultHasItsNumberOfOneNode) {
+  const auto function = std::make_shared<ThreeOfTwo>();
+  const std::vector<Tensor> out = apply_function(function, {leaf({3}, 1), leaf({3}, 2)});
+  for (std::uint32_t i = 0; i < 3; ++i) EXPECT_EQ(output_nr(out[i]), i);
+  const Tensor plain = ones({3}, DType::kF64);
+  EXPECT_FALSE(apply_function(function, {plain, plain})[1].requires_grad());
+}
+
+TEST(CustomFunctionTest, GradientsOfAllResultsMeetInOneCall) {
+  const auto function = std::make_shared<ThreeOfTwo>();
+  const Tensor a = leaf({2, 3}, 3), b = leaf({2, 3}, 4);
+  const std::vector<Tensor> out = apply_function(function, {a, b});
+  backward(ops::sum(ops::add(ops::mul(out[0], 2), ops::add(out[1], out[2]))));
+  EXPECT_EQ(function->calls, 1);
+  const Tensor expected = ops::add(ops::add(ops::mul(b.detach(), 2), 1), ops::cos(a.detach()));
+  EXPECT_LT(ops::amax(ops::abs(ops::sub(a.grad(), expected))).item<double>(), 1e-12);
+}
+
+// Of the last alone: the others' gradients are zeros, however many outputs come before.
+TEST(CustomFunctionTest, OneResultIsEnough) {
+  const Tensor a = leaf({4}, 5), b = leaf({4}, 6);
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<Tensor> out = apply_function(std::make_shared<ThreeOfTwo>(), {a, b});
+    const Tensor g = grad({ops::sum(out[static_cast<std::size_t>(i)])}, {a})[0];
+    const Tensor expected = i == 0   ? b.detach()
+                            : i == 1 ? ones({4}, DType::kF64)
+                                     : ops::cos(a.detach());
+    EXPECT_LT(ops::amax(ops::abs(ops::sub(g, expected))).item<double>(), 1e-12) << i;
+  }
+}
+
+TEST(CustomFunctionTest, DerivativesAreRightTwice) {
+  const std::vector<Tensor> inputs = {leaf({2, 2}, 7), leaf({2, 2}, 8)};
+  const auto f = [](std::span<const Tensor> in) {
+    return apply_function(std::make_shared<ThreeOfTwo>(), in);
+  };
+  GradcheckOptions options;
+  options.check_forward = false;
+  EXPECT_EQ(gradcheck(f, inputs, options), "");
+  EXPECT_EQ(gradgradcheck(f, inputs, options), "");
+}
+
+// Results may be saved, and results may have no gradient.
+class SortedExp : public CustomFunction {
+ public:
+  const char* name() const override { return "sorted_exp"; }
+  std::vector<Tensor> forward(FunctionContext& context, std::span<const Tensor> in) override {
+    const Tensor e = ops::exp(in[0]);
+    context.save_for_backward({e});
+    context.mark_non_differentiable(1);
+    return {e, ops::floor(in[0])};
+  }
+  std::vector<Tensor> backward(FunctionContext& context, std::span<const Tensor> g) override {
+    return {ops::mul(g[0], context.saved()[0])};
+  }
+};
+
+TEST(CustomFunctionTest, ResultsMayBeSavedAndMayHaveNoGradient) {
+  const std::vector<Tensor> inputs = {leaf({3}, 9)};
+  const std::vector<Tensor> out = apply_function(std::make_shared<SortedExp>(), inputs);
+  EXPECT_TRUE(out[0].requires_grad());
+  EXPECT_FALSE(out[1].requires_grad());
+  const auto f = [](std::span<const Tensor> in) {
+    return apply_function(std::make_shared<SortedExp>(), in);
+  };
+  GradcheckOptions options;
+  options.check_forward = false;
+  EXPECT_EQ(gradcheck(f, inputs, options), "");
+  EXPECT_EQ(gradgradcheck(f, inputs, options), "");
+}
+
+class Wrong : public CustomFunction {
+ public:
+  const char* name() const override { return "wrong"; }
+  std::vector<Tensor> forward(FunctionContext& context, std::span<const Tensor> in) override {
+    context.save_for_backward({in[0]});
+    if (in.size() == 2) return {in[0]};
+    return {ops::mul(in[0], 2)};
+  }
+  std::vector<Tensor> backward(FunctionContext&, std::span<const Tensor> g) override {
+    return {g[0], g[0]};
+  }
+};
+
+TEST(CustomFunctionTest, MisuseIsNamed) {
+  const auto message = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const InvalidArgument& error) {
+      return error.what();
+    }
+    return "no InvalidArgument";
+  };
+  const auto wrong = std::make_shared<Wrong>();
+  const Tensor a = leaf({2}, 10);
+  EXPECT_THAT(message([&] { apply_function(wrong, {Tensor()}); }), HasSubstr("undefined"));
+  EXPECT_THAT(message([&] { apply_function(wrong, {a, a}); }), HasSubstr("return a clone"));
+  const Tensor out = apply_function(wrong, {a})[0];
+  EXPECT_THAT(message([&] { backward(ops::sum(out)); }),
+              HasSubstr("wrong: backward gave 2 gradients for 1 inputs"));
+}
+
+// What backward unpacks is the tensor that was saved, with its version.
+TEST(CustomFunctionTest, SavedTensorsAreCheckedByVersion) {
+  const Tensor a = ops::mul(leaf({2}, 11), 1.0), b = leaf({2}, 12);
+  const std::vector<Tensor> out = apply_function(std::make_shared<ThreeOfTwo>(), {a, b});
+  ops::add_(a, 1.0);
+  EXPECT_THROW(backward(ops::sum(out[0])), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace tenon::autograd
