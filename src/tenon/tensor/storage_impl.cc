@@ -34,7 +34,7 @@ StorageImpl::StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator
     : data_(std::move(data)),
       size_bytes_(std::move(size_bytes)),
       allocator_(allocator),
-      resizable_(resizable) {
+      flags_(resizable ? kResizable : 0) {
   check_size(size_bytes_);
 }
 
@@ -52,13 +52,13 @@ StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator*
     : data_(device),
       size_bytes_(static_cast<std::int64_t>(size_bytes)),
       allocator_(allocator),
-      resizable_(resizable) {
+      flags_(resizable ? kResizable : 0) {
   const bool has_memory = device.type != DeviceType::kMeta && size_bytes > 0;
   state_.store(has_memory ? kLazy : 0, std::memory_order_relaxed);
 }
 
 StorageImpl::StorageImpl(WithoutMemory, Device device)
-    : data_(device), size_bytes_(0), allocator_(nullptr), resizable_(false) {
+    : data_(device), size_bytes_(0), allocator_(nullptr), flags_(0) {
   state_.store(kLazy | kWithoutMemory, std::memory_order_relaxed);
 }
 
@@ -87,7 +87,7 @@ void StorageImpl::prepare_write() {
 DataPtr StorageImpl::set_data_ptr(DataPtr data) {
   DataPtr old = std::move(data_);
   data_ = std::move(data);
-  has_unknown_size_ = true;
+  flags_ |= kUnknownSize;
   state_.store(0, std::memory_order_release);
   return old;
 }
@@ -95,16 +95,16 @@ DataPtr StorageImpl::set_data_ptr(DataPtr data) {
 void StorageImpl::set_nbytes(SymInt size_bytes) {
   check_size(size_bytes);
   const bool has_memory = data_ != nullptr || !has_bytes();
-  if (has_memory && !has_unknown_size_ && size_bytes.hint() > size_bytes_.hint())
+  if (has_memory && (flags_ & kUnknownSize) == 0 && size_bytes.hint() > size_bytes_.hint())
     throw InvalidArgument(
         fmt::format("set_nbytes: {} bytes of a storage that has {}; resize() brings more memory",
                     to_string(size_bytes), nbytes()));
-  has_unknown_size_ = false;
+  flags_ &= kResizable;
   size_bytes_ = std::move(size_bytes);
 }
 
 void StorageImpl::resize(std::size_t size_bytes) {
-  if (!resizable_)
+  if (!resizable())
     throw InvalidArgument(
         fmt::format("storage: it has {} bytes and is not resizable to {}", nbytes(), size_bytes));
   if (has_bytes() && device_type() != DeviceType::kMeta) {
@@ -113,7 +113,7 @@ void StorageImpl::resize(std::size_t size_bytes) {
     const std::size_t kept = std::min(nbytes(), size_bytes);
     if (kept > 0 && data_ != nullptr) allocator.copy_data(larger.get(), data_.get(), kept);
     static_cast<void>(set_data_ptr(std::move(larger)));
-    has_unknown_size_ = false;
+    flags_ &= kResizable;
   }
   size_bytes_ = SymInt(static_cast<std::int64_t>(size_bytes));
 }

@@ -82,7 +82,7 @@ class StorageImpl final : public IntrusiveTarget {
   // current allocator if there is none. Throws InvalidArgument unless resizable.
   void resize(std::size_t size_bytes);
 
-  bool resizable() const { return resizable_; }
+  bool resizable() const { return (flags_ & kResizable) != 0; }
   // Null: whichever is current. So it is for memory from a guarded allocator, which may have ended.
   Allocator* allocator() const { return allocator_; }
   Device device() const { return data_.device(); }
@@ -109,6 +109,10 @@ class StorageImpl final : public IntrusiveTarget {
   static constexpr std::uint8_t kCopyOnWrite = 2;
   static constexpr std::uint8_t kWithoutMemory = 4;  // with kLazy, so that one test finds both
 
+  // Of flags_.
+  static constexpr std::uint8_t kResizable = 1;
+  static constexpr std::uint8_t kUnknownSize = 2;  // memory was put in, no size said since
+
   std::uint8_t state() const { return state_.load(std::memory_order_acquire); }
   void bring_bytes() const;
   void prepare_write();
@@ -119,8 +123,7 @@ class StorageImpl final : public IntrusiveTarget {
   Allocator* allocator_;  // not owned; may be null
   mutable std::atomic<std::uint32_t> version_{0};
   mutable std::atomic<std::uint8_t> state_{0};
-  bool resizable_;
-  bool has_unknown_size_ = false;  // other memory was put in place, and no size said since
+  std::uint8_t flags_;
 };
 
 }  // namespace tenon
