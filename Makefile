@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-python test-pytorch wheel bench-python test-install package test-package test-aarch64 test-clang test-abi test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-python test-array-api fuzz-python test-pytorch wheel bench-python test-install package test-package test-aarch64 test-clang test-abi test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
@@ -16,8 +16,10 @@ help:
 	@echo "make test-abi  the C interface and the exported functions against those that abi/ records"
 	@echo "make docs  the reference of the public headers, in build/docs; fails where a name has no comment"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
-	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12 for another interpreter)"
+	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12: another interpreter; TENSOR=ON: with tensors)"
 	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"
+	@echo "make test-array-api  the array-API standard's tests against it (after make test-python; clones them)"
+	@echo "make fuzz-python SECONDS=60  random calls of its tensors (after make test-python)"
 	@echo "make test-pytorch  tenon_torch against PyTorch's CUDA builds and viewers, without a GPU (fetches 1.5 GB)"
 	@echo "make bench-python  the Python package's figures (after make test-python)"
 	@echo "make benchmarks  build the programs in build/bench that make bench and stress run"
@@ -77,6 +79,12 @@ wheel: setup
 test-python: setup
 	@scripts/setup.sh packages-python.txt
 	@scripts/test_python.sh
+
+test-array-api:
+	@scripts/test_array_api.sh
+
+fuzz-python:
+	@scripts/fuzz_python.sh $(SECONDS)
 
 test-pytorch: build
 	@scripts/test_pytorch.sh $(BUILD)

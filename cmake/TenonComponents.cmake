@@ -6,7 +6,8 @@
 #   torch    PyTorch's allocator on a GPU      lab's
 #   preload  the host's malloc                 lab's
 #   c        the C interface                   lab's
-#   python   the package `tenon` for Python    lab's, CLI11 and nanobind; only where it is asked for
+#   python   the package `tenon` for Python    lab's, CLI11 and nanobind; only where it is asked for;
+#                                              with tensor, also tenon.Tensor
 set(tenon_all memory lab tensor command torch preload c)
 set(tenon_known ${tenon_all} python)
 if(NOT DEFINED TENON_COMPONENTS AND PROJECT_IS_TOP_LEVEL)
@@ -25,6 +26,21 @@ foreach(component command torch preload c python)
     list(APPEND TENON_COMPONENTS lab)
   endif()
 endforeach()
+# A wheel has tensors where their libraries are here, unless it is told.
+set(TENON_PYTHON_TENSOR AUTO CACHE STRING "tenon.Tensor in the wheel: ON, OFF or AUTO")
+if(SKBUILD AND TENON_PYTHON_TENSOR STREQUAL "AUTO")
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(tenon_found QUIET libhwy openblas)
+  find_library(TENON_DNNL dnnl)
+  find_path(TENON_DNNL_INCLUDE oneapi/dnnl/dnnl.hpp)
+  if(tenon_found_FOUND AND TENON_DNNL AND TENON_DNNL_INCLUDE)
+    list(APPEND TENON_COMPONENTS tensor)
+  else()
+    message(STATUS "Without tenon.Tensor: Highway, OpenBLAS or oneDNN is not here")
+  endif()
+elseif(SKBUILD AND TENON_PYTHON_TENSOR)
+  list(APPEND TENON_COMPONENTS tensor)
+endif()
 list(APPEND TENON_COMPONENTS memory)
 list(REMOVE_DUPLICATES TENON_COMPONENTS)
 

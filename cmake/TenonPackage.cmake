@@ -35,7 +35,8 @@ file(STRINGS ${changelog} signed REGEX "^ -- ")
 string(REGEX REPLACE "^ -- (.*)  .*$" "\\1" CPACK_DEBIAN_PACKAGE_MAINTAINER "${signed}")
 set(CPACK_DEBIAN_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
+    ${PROJECT_BINARY_DIR} ${PROJECT_BINARY_DIR}/bindings/python)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY =)  # C++ interfaces may change with each version
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
@@ -77,7 +78,7 @@ if("python" IN_LIST TENON_COMPONENTS)
   math(EXPR after "${TENON_PYTHON_MINOR} + 1")
   tenon_package(python3-tenon python "memory allocators and the lab for PyTorch snapshots, for Python"
     "The module tenon: recordings as NumPy arrays, explanations and advice,
-allocators that share their memory by DLPack."
+allocators that share their memory by DLPack, and tensors with gradients."
     DEPENDS "python3 (>= 3.${TENON_PYTHON_MINOR}), python3 (<< 3.${after})" RECOMMENDS "python3-numpy")
   set(CPACK_DEBIAN_PYTHON3-TENON_PACKAGE_CONTROL_EXTRA
       "${PROJECT_SOURCE_DIR}/packaging/postinst;${PROJECT_SOURCE_DIR}/packaging/prerm")

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # The Python package, tried as its users get it: a wheel, built and installed into a virtual
-# environment outside the tree, then its tests, its types and its page's own commands.
+# environment outside the tree, then its tests, its types and its page's own commands. First without
+# tensors, which needs nothing but the C and C++ runtimes; then, where OpenBLAS, oneDNN and Highway
+# are here, with them.
 #   PYTHON        the interpreter (default: python3)
 #   TENON_COMMAND the C++ program to compare answers with (default: build/tenon, if it is there)
 set -euo pipefail
@@ -13,12 +15,18 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/tenon/python$version
 venv=$cache/venv/bin/python
 "$venv" -m pip install --quiet --disable-pip-version-check -r bindings/python/requirements-test.txt
 
-rm -rf "$cache/wheel"
-"$venv" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$cache/wheel" .
-wheel=$(echo "$cache"/wheel/tenon_memory-*.whl)
-"$venv" -m pip install --quiet --force-reinstall --no-deps "$wheel"
-bytes=$(stat -c %s "$wheel")
-echo "$(basename "$wheel"): $bytes bytes (at most 4 MB)"
+# wheel ON|OFF: builds and installs one, with or without tensors.
+wheel() {
+  rm -rf "$cache/wheel"
+  "$venv" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$cache/wheel" \
+    -C "cmake.define.TENON_PYTHON_TENSOR=$1" .
+  wheel=$(echo "$cache"/wheel/tenon_memory-*.whl)
+  "$venv" -m pip install --quiet --force-reinstall --no-deps "$wheel"
+  bytes=$(stat -c %s "$wheel")
+}
+
+wheel OFF
+echo "$(basename "$wheel"), without tensors: $bytes bytes (at most 4 MB)"
 [ "$bytes" -le 4000000 ]
 
 # Nothing but the C and C++ runtimes.
@@ -36,7 +44,19 @@ done
 
 if [ -z "${TENON_COMMAND:-}" ] && [ -x build/tenon ]; then TENON_COMMAND=$PWD/build/tenon; fi
 if [ -n "${TENON_COMMAND:-}" ]; then export TENON_COMMAND; fi
-cd "$cache"  # so that the installed package is the one that is found
-tests=$OLDPWD/bindings/python/tests
-"$venv" -m pytest -q -p no:cacheprovider --rootdir "$OLDPWD" -c "$OLDPWD/pyproject.toml" "$tests" "$@"
-"$venv" -m mypy --strict --python-executable "$venv" -p tenon
+tests=$PWD/bindings/python/tests
+# run_tests [ARGUMENTS...]: with the installed package, so not from the tree.
+run_tests() {
+  (cd "$cache" && "$venv" -m pytest -q -p no:cacheprovider --rootdir "$OLDPWD" \
+    -c "$OLDPWD/pyproject.toml" "$@")
+}
+run_tests "$tests/test_without_tensors.py"
+
+if pkg-config --exists libhwy openblas && [ -e /usr/include/oneapi/dnnl/dnnl.hpp ]; then
+  wheel ON
+  echo "$(basename "$wheel"), with tensors: $bytes bytes"
+else
+  echo "tenon.Tensor is not tried: OpenBLAS, oneDNN or Highway is not here"
+fi
+run_tests "$tests" "$@"
+(cd "$cache" && "$venv" -m mypy --strict --python-executable "$venv" -p tenon)

@@ -52,7 +52,10 @@ install python3-tenon
 inside python3 -c "import tenon
 recording = tenon.load('/trial/snapshot.pickle')
 print(recording.explain())
-with tenon.scope(tenon.Allocator('host')) as scope: memoryview(scope.empty(64))"
+with tenon.scope(tenon.Allocator('host')) as scope: memoryview(scope.empty(64))
+x = tenon.ones((64, 64), requires_grad=True)
+(x @ x).sum().backward()
+assert x.grad[0, 0].item() == 128"
 chroot "$tree" python3 -m tenon explain /trial/snapshot.pickle --json >"$tree/trial/python.json"
 chroot "$tree" tenon explain /trial/snapshot.pickle --json >"$tree/trial/command.json"
 cmp "$tree/trial/python.json" "$tree/trial/command.json"

@@ -102,11 +102,12 @@ nb::list snapshot(PythonAllocator& owner) {
 PythonAllocator::PythonAllocator(std::shared_ptr<PythonDevice> device, const std::string& policy,
                                  const std::string& conf, std::uint64_t limit_bytes,
                                  std::uint64_t page_bytes, const std::string& plan_file)
-    : device_(std::move(device)),
-      readable_(device_->readable()),
-      plan_(read_plan(policy, plan_file)),
-      allocator_(make_policy(policy, device_->backend(),
-                             options_of(conf, limit_bytes, page_bytes, &plan_))) {}
+    : core_(std::make_shared<Core>()), readable_(device->readable()) {
+  core_->device = std::move(device);
+  core_->plan = read_plan(policy, plan_file);
+  core_->allocator = make_policy(policy, core_->device->backend(),
+                                 options_of(conf, limit_bytes, page_bytes, &core_->plan));
+}
 
 // Nanoseconds of processor time of an allocation and its free in C++, for bench.py.
 static double pair_ns(PythonAllocator& owner, std::size_t size_bytes, int pairs) {

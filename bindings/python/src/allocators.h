@@ -41,16 +41,25 @@ class PythonDevice {
   std::set<std::uint32_t> streams_ = {0};
 };
 
-// Ends after everything that Python still holds of it: arrays refer to the Python object around it.
+// Ends after everything that Python still holds of it: arrays refer to the Python object around it,
+// tensors to `core()`.
 class PythonAllocator {
  public:
+  // The allocator with what it stands on.
+  struct Core {
+    std::shared_ptr<PythonDevice> device;
+    Plan plan;
+    std::unique_ptr<DeviceAllocator> allocator;
+  };
+
   PythonAllocator(std::shared_ptr<PythonDevice> device, const std::string& policy,
                   const std::string& conf, std::uint64_t limit_bytes, std::uint64_t page_bytes,
                   const std::string& plan_file);
 
-  DeviceAllocator& allocator() { return *allocator_; }
-  PythonDevice& device() { return *device_; }
-  const std::shared_ptr<PythonDevice>& shared_device() const { return device_; }
+  DeviceAllocator& allocator() { return *core_->allocator; }
+  PythonDevice& device() { return *core_->device; }
+  const std::shared_ptr<PythonDevice>& shared_device() const { return core_->device; }
+  const std::shared_ptr<Core>& core() const { return core_; }
   bool readable() const { return readable_; }
   // The Python object that holds this one: what its arrays keep alive.
   nanobind::handle object() const { return object_; }
@@ -58,10 +67,8 @@ class PythonAllocator {
 
  private:
   nanobind::handle object_;
-  const std::shared_ptr<PythonDevice> device_;
+  const std::shared_ptr<Core> core_;
   const bool readable_;
-  Plan plan_;
-  std::unique_ptr<DeviceAllocator> allocator_;
 };
 
 // Makes an array of `size_bytes` with the memory that `allocate` gives, without the GIL where it is

@@ -13,6 +13,7 @@
 NB_MODULE(_core, module) {
   using namespace tenon::python;
   refuse_subinterpreters();
+  nanobind::set_leak_warnings(false);  // what a program still holds at its end is no fault
   module.doc() = "Tenon's compiled part; use the package tenon.";
   module.attr("version") = TENON_VERSION;
   bind_errors(module);

@@ -12,6 +12,7 @@
 
 #include "allocators.h"
 #include "array.h"
+#include "lasting_allocator.h"
 #include "memory.h"
 #include "recording.h"
 #include "tenon/base/error.h"
@@ -42,17 +43,25 @@ class PythonScope {
       : allocator_(allocator), owner_(nb::borrow(allocator.object())) {}
   ~PythonScope() {
     // Was never ended: its order cannot be shown to be right, so its memory stays.
-    if (scope_) static_cast<void>(scope_.release());
+    if (!scope_) return;
+    static_cast<void>(tensors_.release());
+    static_cast<void>(scope_.release());
   }
 
   void enter() {
     if (scope_) throw std::runtime_error("the scope is open already");
+    for (PythonScope* around : open_scopes)
+      if (&around->allocator_ == &allocator_) around->scope_->arena().park();
     scope_ = std::make_unique<Scope>(scope_pool_of(allocator_.allocator()));
+    tensors_ = std::make_unique<Lasting>(scope_->arena(), allocator_);
     begin_nested(this);
+    open_scopes.push_back(this);
   }
   void exit() {
     if (!scope_) throw std::runtime_error("the scope is not open");
     end_nested(this, "scope");
+    open_scopes.pop_back();
+    tensors_.reset();
     scope_.reset();
     report_ = scope_pool_of(allocator_.allocator())->last_report();
   }
@@ -76,10 +85,48 @@ class PythonScope {
     return scope_->arena().allocate(size_bytes);
   }
 
+  // The thread's current allocator while the scope is open: the arena, for tensors.
+  struct Lasting {
+    Lasting(Allocator& arena, PythonAllocator& owner)
+        : allocator(arena, owner.core()), guard(owner.allocator().device(), allocator) {}
+    LastingAllocator allocator;
+    AllocatorGuard guard;
+  };
+
+  // Of this thread, the last begun last. What is left of a scope's room serves those inside.
+  static inline thread_local std::vector<PythonScope*> open_scopes;
+
   PythonAllocator& allocator_;
   const nb::object owner_;  // keeps it
   std::unique_ptr<Scope> scope_;
+  std::unique_ptr<Lasting> tensors_;
   ScopeReport report_;
+};
+
+// with tenon.use(allocator): tensors come from it.
+class PythonUse {
+ public:
+  explicit PythonUse(PythonAllocator& allocator)
+      : device_(allocator.allocator().device()),
+        allocator_(allocator.allocator(), allocator.core()) {}
+  ~PythonUse() {
+    if (guard_) static_cast<void>(guard_.release());
+  }
+  void enter() {
+    if (guard_) throw std::runtime_error("use: this object is in use already");
+    guard_ = std::make_unique<AllocatorGuard>(device_, allocator_);
+    begin_nested(this);
+  }
+  void exit() {
+    if (!guard_) throw std::runtime_error("use: this object is not in use");
+    end_nested(this, "use");
+    guard_.reset();
+  }
+
+ private:
+  const Device device_;
+  LastingAllocator allocator_;
+  std::unique_ptr<AllocatorGuard> guard_;
 };
 
 // Strings of tags live for ever: recordings refer to them.
@@ -195,6 +242,10 @@ void bind_scopes(nb::module_& module) {
         return result;
       });
   bind_with(scope);
+
+  nb::class_<PythonUse> use(module, "Use");
+  use.def(nb::init<PythonAllocator&>(), nb::arg("allocator"));
+  bind_with(use);
 
   nb::class_<PythonTag> tag(module, "Tag");
   tag.def(nb::init<const std::string&, const std::string&>(), nb::arg("phase"),

@@ -161,5 +161,14 @@ def tag(phase: str, call_site: str = "") -> _core.Tag:
     return _core.Tag(phase, call_site)
 
 
+def use(allocator: Allocator) -> _core.Use:
+    """Tensors of this thread come from an allocator, which their memory keeps alive.
+
+    with tenon.use(allocator):
+        x = tenon.zeros((64, 1024))
+    """
+    return _core.Use(allocator)
+
+
 __all__: Tuple[str, ...] = ("Allocator", "Device", "Recorder", "Scope", "host_device", "policies",
-                            "record", "scope", "sim_device", "tag")
+                            "record", "scope", "sim_device", "tag", "use")

@@ -1,5 +1,6 @@
 """docs/python.md, tried: its Python as one program, its commands from nothing."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,14 +12,20 @@ from conftest import ROOT
 PAGE = (ROOT / "docs" / "python.md").read_text()
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+HAS_TENSORS = importlib.util.find_spec("tenon._tensor") is not None
+
+
+def blocks(language, page=PAGE):
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
 
 
 def test_the_pages_python_runs_as_one_program(tmp_path):
     pytest.importorskip("numpy")
-    parts = blocks("python")
-    assert len(parts) >= 6
+    page = PAGE
+    if not HAS_TENSORS:
+        page = re.sub(r"\n## Tensors in Python.*?\n## ", "\n## ", PAGE, flags=re.DOTALL)
+    parts = blocks("python", page)
+    assert len(parts) >= (9 if HAS_TENSORS else 6)
     (tmp_path / "data").symlink_to(ROOT / "data")
     done = subprocess.run([sys.executable, "-c", "\n".join(parts)], cwd=tmp_path, text=True,
                           capture_output=True, timeout=600)
@@ -40,13 +47,11 @@ def test_the_pages_commands_install_it_from_nothing(tmp_path):
     assert "live peak" in done.stdout
 
 
-def test_every_public_name_is_documented():
+def documented(module):
     import inspect
 
-    import tenon
-
-    for name in tenon.__all__:
-        thing = getattr(tenon, name)
+    for name in module.__all__:
+        thing = getattr(module, name)
         if name == "__version__":
             continue
         assert inspect.getdoc(thing), name
@@ -56,3 +61,23 @@ def test_every_public_name_is_documented():
             if member.startswith("_") or not (callable(value) or isinstance(value, property)):
                 continue
             assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_every_public_name_is_documented():
+    import tenon
+
+    documented(tenon)
+
+
+@pytest.mark.skipif(not HAS_TENSORS, reason="the package has no tensors")
+def test_every_public_name_of_tensors_is_documented():
+    import inspect
+
+    import tenon
+    from tenon import _tensor
+
+    for module in (tenon.autograd, tenon.nn, tenon.optim):
+        documented(module)
+    for name, thing in [*vars(_tensor).items(), *vars(tenon.Tensor).items()]:
+        if not name.startswith("_") and callable(thing) and not inspect.isclass(thing):
+            assert inspect.getdoc(thing), name

@@ -68,3 +68,14 @@ def test_stub_fits(name):
             value = vars(thing).get(member)
             if isinstance(declared, ast.FunctionDef) and not declared.decorator_list:
                 check_parameters(f"{name}.{member}", value, declared, bound=True)
+
+
+def test_the_stub_of_tensors_has_every_name():
+    tensor = pytest.importorskip("tenon._tensor", reason="the package has no tensors")
+    stub = ast.parse((pathlib.Path(tensor.__file__).parent / "_tensor.pyi").read_text())
+    said = {name for name in stubbed(stub.body) if not name.startswith("__")}
+    assert said == {name for name in vars(tensor) if not name.startswith("__")}
+    for name, node in stubbed(stub.body).items():
+        if isinstance(node, ast.ClassDef):
+            inside = {member for member in vars(getattr(tensor, name)) if member[0] != "_"}
+            assert inside == {member for member in stubbed(node.body) if member[0] != "_"}, name

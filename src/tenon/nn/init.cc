@@ -23,6 +23,11 @@ const Tensor& kaiming_uniform_(const Tensor& weight, double gain, Generator& gen
 }
 
 const Tensor& xavier_uniform_(const Tensor& weight, double gain, Generator& generator) {
+  if (weight.dim() < 2 || weight.size(1) == 0)
+    throw InvalidArgument(
+        fmt::format("a weight of shape {} has no fan-out: it needs two dimensions and a second "
+                    "size above 0",
+                    to_string(weight.sizes())));
   const double receptive = static_cast<double>(fan_in(weight) / weight.size(1));
   const double fans = static_cast<double>(weight.size(0) + weight.size(1)) * receptive;
   const double bound = gain * std::sqrt(6.0 / fans);

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# The array-API standard's own tests against tenon.array_api, in the virtual environment that
+# `make test-python` made. Prints how many passed, failed and were skipped; what is known to fail is
+# in bindings/python/array_api_xfails.txt, with reasons. Fails for a failure that is not there.
+#   PYTHON           the interpreter (default: python3)
+#   ARRAY_API_TESTS  a checkout of data-apis/array-api-tests with its submodule (default: cloned)
+#   EXAMPLES         examples for each property (default: 20)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${PYTHON:-python3}
+release=2026.02.26
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/tenon/python$version
+venv=$cache/venv/bin/python
+[ -x "$venv" ] || { echo "make test-array-api: run make test-python first"; exit 1; }
+"$venv" -c 'import tenon.array_api' || { echo "make test-array-api: the package has no tensors"; exit 1; }
+
+tests=${ARRAY_API_TESTS:-$cache/array-api-tests-$release}
+[ -d "$tests" ] || git clone --quiet --depth 1 --recurse-submodules --branch "$release" \
+  https://github.com/data-apis/array-api-tests "$tests"
+"$venv" -m pip install --quiet --disable-pip-version-check -r "$tests/requirements.txt"
+
+# Tenon has no unsigned integers above 8 bits and no Fourier transforms.
+xfails=$PWD/bindings/python/array_api_xfails.txt
+cd "$tests"
+export ARRAY_API_TESTS_MODULE=tenon.array_api ARRAY_API_TESTS_SKIP_DTYPES=uint16,uint32,uint64
+exec "$venv" -m pytest -q -p no:cacheprovider --rootdir . -c pytest.ini -W ignore --tb=short \
+  --disable-extension fft --max-examples "${EXAMPLES:-20}" --xfails-file "$xfails" array_api_tests
