@@ -128,7 +128,7 @@ class Caller {
 
   void allocate() {
     const std::uint64_t allocator = handle(allocators_);
-    const std::uint64_t size = once_in(50) ? any() : below(1u << below(24));
+    const std::uint64_t size = once_in(50) ? any() : below(1u << below(20));
     void* data = nullptr;
     if (check(tenon_allocate(allocator, size, stream(), &data)) != TENON_OK || data == nullptr)
       return;
