@@ -370,13 +370,14 @@ TEST(Errors, OutOfMemoryTellsAllItKnows) {
                            .reserved_bytes = 6 << 20,
                            .limit_bytes = 8 << 20,
                            .largest_free_bytes = 512,
+                           .idle = {},
                            .advice = "free something"});
   EXPECT_STREQ(error.what(),
                "out of memory on sim:0 (caching): requested 3 MiB, allocated 5 MiB, reserved "
                "6 MiB, limit 8 MiB, largest free block 512 B; free something");
   EXPECT_EQ(error.details().requested_bytes, 3u << 20);
   const std::string unlimited =
-      OutOfMemory({.allocator = "pool", .device = "cpu:0", .advice = ""}).what();
+      OutOfMemory({.allocator = "pool", .device = "cpu:0", .idle = {}, .advice = ""}).what();
   EXPECT_EQ(unlimited.find("limit"), std::string::npos) << unlimited;
 }
 

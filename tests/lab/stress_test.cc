@@ -31,7 +31,7 @@ std::vector<std::string> policies_with_memory() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Stress, testing::ValuesIn(policies_with_memory()),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& which) { return which.param; });
 
 }  // namespace
 }  // namespace tenon

@@ -18,7 +18,7 @@ namespace {
 class DeviceNames {
  public:
   static DeviceNames& instance() {
-    static DeviceNames names;
+    static DeviceNames& names = *new DeviceNames;  // a recording is written while the process ends
     return names;
   }
 

@@ -22,17 +22,18 @@ class SlidingWindows {
   SlidingWindows(const char* what, const PoolOptions& o) : o_(o) {
     if (o_.stride.height == 0) o_.stride.height = o.kernel.height;
     if (o_.stride.width == 0) o_.stride.width = o.kernel.width;
-    const bool fits = o_.kernel.height >= 1 && o_.kernel.width >= 1 && o_.stride.height >= 1 &&
-                      o_.stride.width >= 1 && o_.padding.height >= 0 && o_.padding.width >= 0 &&
-                      2 * o_.padding.height <= o_.kernel.height &&
-                      2 * o_.padding.width <= o_.kernel.width;
-    if (!fits)
-      throw InvalidArgument(
-          fmt::format("{}: a kernel of {}x{}, stride {}x{}, padding {}x{}: sizes are at least 1 "
-                      "and the padding "
-                      "at most half the kernel",
-                      what, o_.kernel.height, o_.kernel.width, o_.stride.height, o_.stride.width,
-                      o_.padding.height, o_.padding.width));
+    const auto fits = [](std::int64_t kernel, std::int64_t stride, std::int64_t padding) {
+      constexpr std::int64_t kMost = std::int64_t{1} << 31;  // sums of three do not overflow
+      return kernel >= 1 && kernel <= kMost && stride >= 1 && stride <= kMost && padding >= 0 &&
+             padding <= kernel / 2;
+    };
+    if (!fits(o_.kernel.height, o_.stride.height, o_.padding.height) ||
+        !fits(o_.kernel.width, o_.stride.width, o_.padding.width))
+      throw InvalidArgument(fmt::format(
+          "{}: a kernel of {}x{}, stride {}x{}, padding {}x{}: sizes are 1 to 2^31 and the padding "
+          "is at most half the kernel",
+          what, o_.kernel.height, o_.kernel.width, o_.stride.height, o_.stride.width,
+          o_.padding.height, o_.padding.width));
   }
 
   std::int64_t places(std::int64_t size, bool of_height) const {
