@@ -292,6 +292,28 @@ TEST(GradcheckTest, ProductsNormsAndLosses) { check(product_cases()); }
 TEST(GradcheckTest, WhatMovesElements) { check(moving_cases()); }
 TEST(GradcheckTest, InPlace) { check(in_place_cases()); }
 
+TEST(GradcheckTest, AFunctionWhoseOutputsVaryIsRefused) {
+  int calls = 0;
+  const CheckedFunction f = [&](In x) {
+    return std::vector<Tensor>(static_cast<std::size_t>(++calls), x[0] * 2.0);
+  };
+  const Tensor x[] = {in({2})};
+  EXPECT_THROW(gradcheck(f, x), InvalidArgument);
+  EXPECT_THROW(gradgradcheck(f, x), InvalidArgument);
+}
+
+// What a node saves is saved before the operator looks at its arguments.
+TEST(GradcheckTest, PoolsThatMakeNoSenseAreRefusedWithGradientsToo) {
+  const Tensor flat = ones({3}).set_requires_grad(true);
+  const Tensor planes = ones({1, 4, 4}).set_requires_grad(true);
+  EXPECT_THROW(ops::max_pool2d(flat, {.kernel = {1, 1}}), InvalidArgument);
+  EXPECT_THROW(ops::max_pool2d(planes, {.kernel = {0, 0}}), InvalidArgument);
+  EXPECT_THROW(ops::max_pool2d(planes, {.kernel = {2, 2}, .stride = {-1, 1}}), InvalidArgument);
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  EXPECT_THROW(ops::max_pool2d(planes, {.kernel = {2, 2}, .padding = {kHuge, kHuge}}),
+               InvalidArgument);
+}
+
 TEST(GradcheckTest, WrongDerivativesAreFound) {
   // detach() hides a part of the derivative.
   const CheckedFunction f = [](In x) { return std::vector<Tensor>{x[0] * x[0].detach()}; };

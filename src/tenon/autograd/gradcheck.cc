@@ -38,12 +38,21 @@ std::vector<Tensor> own_leaves(std::span<const Tensor> inputs) {
   return own;
 }
 
+void require_same_count(const std::vector<Tensor>& outputs, const std::vector<bool>& counted) {
+  if (outputs.size() == counted.size()) return;
+  throw InvalidArgument(
+      fmt::format("gradcheck: the function returns {} outputs, and returned {} before: it must "
+                  "return the same ones each time",
+                  outputs.size(), counted.size()));
+}
+
 // The outputs that count, flattened.
 std::vector<double> values_of(const CheckedFunction& f, std::span<const Tensor> inputs,
                               const std::vector<bool>& counted) {
   const NoGradGuard no_grad;
   std::vector<double> all;
   const std::vector<Tensor> outputs = f(inputs);
+  require_same_count(outputs, counted);
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (!counted[i]) continue;
     const std::vector<double> some = elements_of(outputs[i]);
@@ -86,6 +95,7 @@ Matrix backward_jacobian(const CheckedFunction& f, std::span<const Tensor> input
   for (const Tensor& input : inputs)
     if (input.defined() && input.requires_grad()) wanted.push_back(input);
   const std::vector<Tensor> outputs = f(inputs);
+  require_same_count(outputs, counted);
   GradOptions options;
   options.retain_graph = true;
   options.allow_unused = true;
@@ -118,6 +128,7 @@ Matrix forward_jacobian(const CheckedFunction& f, std::span<const Tensor> inputs
       std::vector<Tensor> tangents(inputs.size());
       tangents[k] = unit(inputs[k], i);
       const auto [outputs, directions] = jvp(f, inputs, tangents);
+      require_same_count(outputs, counted);
       std::vector<double> column;
       for (std::size_t o = 0; o < outputs.size(); ++o) {
         if (!counted[o]) continue;
@@ -156,7 +167,7 @@ std::string gradcheck(const CheckedFunction& f, std::span<const Tensor> inputs,
   std::vector<bool> counted;
   bool any = false;
   for (const Tensor& output : f(own)) {
-    counted.push_back(output.requires_grad());
+    counted.push_back(output.defined() && output.requires_grad());
     any |= counted.back();
   }
   if (!any) return "no output requires a gradient";
@@ -175,7 +186,7 @@ std::string gradgradcheck(const CheckedFunction& f, std::span<const Tensor> inpu
   std::vector<bool> counted;
   Generator generator(7);
   for (const Tensor& output : f(own)) {
-    counted.push_back(output.requires_grad());
+    counted.push_back(output.defined() && output.requires_grad());
     if (counted.back())
       all.push_back(randn(output.sizes(), DType::kF64, generator).set_requires_grad(true));
   }
@@ -184,6 +195,7 @@ std::string gradgradcheck(const CheckedFunction& f, std::span<const Tensor> inpu
     const std::span<const Tensor> arguments = in.first(inputs.size());
     std::vector<Tensor> outputs, wanted;
     const std::vector<Tensor> made = f(arguments);
+    require_same_count(made, counted);
     for (std::size_t i = 0; i < made.size(); ++i)
       if (counted[i]) outputs.push_back(made[i]);
     for (const Tensor& t : arguments)

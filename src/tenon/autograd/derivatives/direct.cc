@@ -97,8 +97,12 @@ namespace {
 
 using Plane = ops::cpu::TrainingRows::Plane;
 
-// Of a pooling without padding; false for others, and where the input is smaller than the kernel.
+// Of a pooling without padding; false for others, where the input is smaller than the kernel, and
+// for what the operator, which runs later, refuses.
 bool make_plane(IntList sizes, const ops::PoolOptions& o, Plane& plane) {
+  if (sizes.size() < 3 || o.kernel.height < 1 || o.kernel.width < 1 || o.stride.height < 0 ||
+      o.stride.width < 0)
+    return false;
   const auto stride = [](std::int64_t given, std::int64_t kernel) {
     return given == 0 ? kernel : given;
   };
@@ -122,8 +126,8 @@ bool make_plane(IntList sizes, const ops::PoolOptions& o, Plane& plane) {
 
 Tensor max_pool_choices(const Tensor& a, const ops::PoolOptions& options) {
   Plane plane{};
-  if (!is_plain_or_meta(a) || options.kernel.height * options.kernel.width > 256 ||
-      !make_plane(a.sizes(), options, plane))
+  if (!is_plain_or_meta(a) || !make_plane(a.sizes(), options, plane) ||
+      plane.kernel_height * plane.kernel_width > 256)
     return {};
   const Tensor from = contiguous(a);
   DimVector sizes = a.sizes().to_vector();
