@@ -24,6 +24,12 @@ namespace nb = nanobind;
 // The class tenon.Tensor; set when it is bound.
 extern PyTypeObject* tensor_class;
 
+// What a call of Python's made. Throws the error that the call set where there is none.
+inline nb::object made_object(PyObject* object) {
+  if (object == nullptr) throw nb::python_error();
+  return nb::steal(object);
+}
+
 inline bool is_tensor(PyObject* object) {
   return Py_TYPE(object) == tensor_class || PyObject_TypeCheck(object, tensor_class) != 0;
 }

@@ -360,7 +360,7 @@ nb::object to_numpy(nb::handle self) {
     throw nb::import_error(
         "numpy() needs NumPy: pip install numpy (memoryview(tensor) needs nothing)");
   }
-  return numpy.attr("asarray")(nb::steal(PyMemoryView_FromObject(self.ptr())));
+  return numpy.attr("asarray")(made_object(PyMemoryView_FromObject(self.ptr())));
 }
 
 // ------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class KeyReader {
       if (index.numel() == 0) index = to(index, DType::kI64);
       return wrap(index);
     }
-    if (PyIndex_Check(object) != 0) return nb::steal(PyNumber_Index(object));
+    if (PyIndex_Check(object) != 0) return made_object(PyNumber_Index(object));
     refuse_index(fmt::format("an index is an integer, a slice, None, ..., a tensor or a list, not {}",
                              nb::str(entry.type().attr("__name__")).c_str()));
   }

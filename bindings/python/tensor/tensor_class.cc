@@ -97,7 +97,7 @@ void bind_description(Class& bound) {
       .def("__format__", [](const Tensor& t, nb::handle format) {
         const bool number = t.dim() == 0 && t.device().type == DeviceType::kCpu;
         const nb::object shown = number ? python_number(t.item()) : nb::object(nb::str(to_string(t).c_str()));
-        return nb::steal(PyObject_Format(shown.ptr(), format.ptr()));
+        return made_object(PyObject_Format(shown.ptr(), format.ptr()));
       }, nb::arg("format"));
 }
 

@@ -271,6 +271,12 @@ KEYS = [0, -1, (1, 2), slice(1, 3), slice(None, None, 2), slice(None, None, -1),
         (numpy.int64(1), slice(None)), numpy.arange(4) % 2 == 0, [], (), True, False]
 
 
+def test_an_array_of_one_number_that_is_no_integer_is_no_index():
+    with pytest.raises((TypeError, IndexError)):
+        tenon.arange(3)[numpy.array(1.5)]
+
+
+
 @pytest.mark.parametrize("key", KEYS, ids=str)
 def test_index_and_assignment(key):
     array = numpy.arange(4 * 5 * 3).reshape(4, 5, 3)
