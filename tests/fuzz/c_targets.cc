@@ -35,12 +35,12 @@ const std::string& trace_path() {
 }
 
 // Takes its choices from the bytes, until they end.
-class Caller {
+class Caller : InputNumbers {
  public:
-  explicit Caller(std::string_view bytes) : bytes_(bytes) {}
+  explicit Caller(std::string_view bytes) : InputNumbers(bytes) {}
 
   void run() {
-    while (!bytes_.empty()) call();
+    while (!empty()) call();
     end();
   }
 
@@ -52,14 +52,6 @@ class Caller {
     unsigned char mark = 0;
   };
 
-  template <typename Number>
-  Number take() {
-    Number value = 0;
-    const std::size_t count = std::min(sizeof value, bytes_.size());
-    std::memcpy(&value, bytes_.data(), count);
-    bytes_.remove_prefix(count);
-    return value;
-  }
   std::uint64_t below(std::uint64_t limit) {
     return (limit <= 256 ? take<std::uint8_t>() : take<std::uint32_t>()) % limit;
   }
@@ -273,7 +265,6 @@ class Caller {
     if (status != TENON_OK) require(false, tenon_last_error());
   }
 
-  std::string_view bytes_;
   std::vector<std::uint64_t> backends_, allocators_, observers_, traces_, dead_;
   std::vector<std::uint32_t> streams_;
   std::map<void*, Block> blocks_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/damage.h"
 #include "target.h"
 #include "tenon/base/random.h"
 
@@ -27,20 +28,6 @@ std::vector<std::string> corpus_of(std::string_view target) {
     contents.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   }
   return contents;
-}
-
-std::string damaged(std::string bytes, Random& random) {
-  for (std::uint64_t i = random.between(1, 6); i > 0 && !bytes.empty(); --i) {
-    const std::size_t at = random.below(bytes.size());
-    switch (random.below(5)) {
-      case 0: bytes[at] = static_cast<char>(random.next()); break;
-      case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8))); break;
-      case 2: bytes.resize(at); break;
-      case 3: bytes.erase(at, random.between(1, 9)); break;
-      default: bytes.insert(at, bytes.substr(random.below(bytes.size()), random.between(1, 9)));
-    }
-  }
-  return bytes;
 }
 
 class FuzzCorpus : public ::testing::TestWithParam<Target> {};

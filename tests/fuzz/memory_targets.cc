@@ -15,17 +15,17 @@ namespace {
 constexpr std::uint64_t kMiB = 1 << 20;
 constexpr int kCheckEvery = 16;  // a check costs as much as a hundred steps
 
-class Run {
+class Run : InputNumbers {
  public:
   explicit Run(std::string_view bytes)
-      : bytes_(bytes), policy_(choose_policy()), backend_(options()) {
+      : InputNumbers(bytes), policy_(choose_policy()), backend_(options()) {
     allocator_ = policy_.make(backend_, {});
     for (int i = 0; i < 3; ++i) streams_.push_back(backend_.create_stream());
     streams_.push_back(Stream{backend_.device(), 0});
   }
 
   void go() {
-    for (int i = 1; !bytes_.empty(); ++i) {
+    for (int i = 1; !empty(); ++i) {
       attempt([&] { step(); });
       if (i % kCheckEvery == 0) allocator_->check_invariants();
     }
@@ -51,12 +51,7 @@ class Run {
     }
   }
 
-  std::uint8_t take() {
-    if (bytes_.empty()) return 0;
-    const auto value = static_cast<std::uint8_t>(bytes_[0]);
-    bytes_.remove_prefix(1);
-    return value;
-  }
+  std::uint8_t take() { return InputNumbers::take<std::uint8_t>(); }
   const Policy& choose_policy() {
     std::vector<const Policy*> usable;
     for (const Policy& policy : policies())
@@ -107,7 +102,6 @@ class Run {
     blocks_.pop_back();
   }
 
-  std::string_view bytes_;
   const Policy& policy_;
   SimBackend backend_;
   std::unique_ptr<DeviceAllocator> allocator_;

@@ -15,16 +15,6 @@
 namespace tenon::fuzz {
 namespace {
 
-template <typename Read>
-bool accepts(Read&& read) {
-  try {
-    read();
-    return true;
-  } catch (const ParseError&) {
-    return false;
-  }
-}
-
 // Looks at every byte.
 void touch(const Tensor& t) {
   if (t.numel() == 0) return;
@@ -57,9 +47,9 @@ bool gzip(std::string_view bytes) {
 }
 
 // A producer's structure, drawn from the bytes.
-class Producer {
+class Producer : InputNumbers {
  public:
-  explicit Producer(std::string_view bytes) : bytes_(bytes), memory_(kMemoryBytes) {
+  explicit Producer(std::string_view bytes) : InputNumbers(bytes), memory_(kMemoryBytes) {
     DLTensor& dl = managed_.dl_tensor;
     managed_.version = {take<std::uint8_t>() < 250 ? kDLPackMajor : take<std::uint32_t>(), 0};
     managed_.flags = take<std::uint8_t>();
@@ -104,21 +94,12 @@ class Producer {
  private:
   static constexpr std::size_t kMemoryBytes = std::size_t{1} << 16;
 
-  template <typename Number>
-  Number take() {
-    Number value = 0;
-    const std::size_t count = std::min(sizeof value, bytes_.size());
-    std::memcpy(&value, bytes_.data(), count);
-    bytes_.remove_prefix(count);
-    return value;
-  }
   // Small ones mostly.
   std::int64_t take_number() {
     const auto kind = take<std::uint8_t>();
     return kind < 240 ? kind % 16 : take<std::int64_t>();
   }
 
-  std::string_view bytes_;
   std::vector<char> memory_;
   std::vector<std::int64_t> sizes_, strides_;
   DLManagedTensorVersioned managed_{};

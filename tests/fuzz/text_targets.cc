@@ -17,17 +17,6 @@
 namespace tenon::fuzz {
 namespace {
 
-// Whether it returns; a refusal is none.
-template <typename Read>
-bool accepts(Read&& read) {
-  try {
-    read();
-    return true;
-  } catch (const ParseError&) {
-    return false;
-  }
-}
-
 // What every Trace promises, whatever it was read from.
 void require_sound(const Trace& trace) {
   enum : std::uint8_t { kNew, kLive, kRequested, kFreed };

@@ -5,57 +5,13 @@
 #include <map>
 #include <vector>
 
+#include "memory/planned_program.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/heap/best_fit_heap.h"
 
 namespace tenon {
 namespace {
-
-// A program's calls: a size to allocate (its block is the next number), or a block to free.
-struct Call {
-  std::uint64_t size = 0;  // 0: free `block`
-  std::size_t block = 0;
-};
-
-std::vector<Call> random_program(std::uint64_t seed, int calls) {
-  Random random(seed);
-  std::vector<Call> program;
-  std::vector<std::size_t> live;
-  std::size_t next = 0;
-  for (int i = 0; i < calls; ++i) {
-    if (!live.empty() && (random.chance(0.45) || live.size() > 40)) {
-      const std::size_t pick = random.below(live.size());
-      program.push_back({0, live[pick]});
-      live.erase(live.begin() + static_cast<std::ptrdiff_t>(pick));
-    } else {
-      program.push_back({1 + random.below(1ull << random.between(9, 22)), 0});
-      live.push_back(next++);
-    }
-  }
-  for (const std::size_t block : live) program.push_back({0, block});
-  return program;
-}
-
-// Planned by what best fit does with the program.
-Plan plan_for(const std::vector<Call>& program, std::uint32_t stream = 0) {
-  BestFitHeap heap;
-  heap.add_extent(0, std::uint64_t{1} << 40);
-  std::vector<Block*> blocks;
-  std::vector<PlanSlot> slots;
-  for (const Call& call : program) {
-    if (call.size == 0) {
-      heap.release(blocks[call.block]);
-      continue;
-    }
-    blocks.push_back(heap.place((call.size + 511) & ~511ull));
-    slots.push_back({blocks.back()->offset, blocks.back()->size});
-  }
-  Plan plan(512);
-  plan.set_stream(stream, std::move(slots));
-  return plan;
-}
 
 class PlanAllocatorTest : public ::testing::Test {
  protected:
@@ -93,7 +49,7 @@ class PlanAllocatorTest : public ::testing::Test {
 
   SimBackend backend_;
   const std::vector<Call> program_ = random_program(1, 2000);
-  const Plan plan_ = plan_for(program_);
+  const Plan plan_ = best_fit_plan(program_);
   const std::uint64_t requests_ = plan_.stream(0)->slots.size();
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "memory/logging_allocator.h"
 #include "tenon/base/intrusive_ptr.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/compat/memory_pool.h"
@@ -58,24 +59,6 @@ TEST(SeedExamples, ADataPtrCarriesADriversMemory) {
   owner.clear();
   EXPECT_EQ(device.memory().free_bytes, before);
 }
-
-class LoggingAllocator : public Allocator {
- public:
-  LoggingAllocator(Allocator* base, std::ostream& log) : base_(base), log_(log) {}
-  DataPtr allocate(std::size_t size_bytes) override {
-    log_ << "allocate " << size_bytes << '\n';
-    return base_->allocate(size_bytes);
-  }
-  DeleterFn raw_deleter() const override { return base_->raw_deleter(); }
-  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
-    log_ << "copy " << size_bytes << '\n';
-    base_->copy_data(dest, src, size_bytes);
-  }
-
- private:
-  Allocator* base_;
-  std::ostream& log_;
-};
 
 TEST(SeedExamples, ALoggingAllocatorWrapsAnother) {
   std::ostringstream log;

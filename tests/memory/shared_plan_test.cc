@@ -5,61 +5,15 @@
 #include <map>
 #include <vector>
 
+#include "memory/planned_program.h"
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
-#include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/placement/plan_allocator.h"
 
 namespace tenon {
 namespace {
 
 constexpr std::uint32_t kStreams = 3;
-
-struct Call {
-  std::uint64_t size = 0;  // 0: free `block`
-  std::size_t block = 0;
-  std::uint32_t stream = 0;
-};
-
-std::vector<Call> random_program(std::uint64_t seed, int calls) {
-  Random random(seed);
-  std::vector<Call> program;
-  std::vector<std::size_t> live;
-  std::size_t next = 0;
-  for (int i = 0; i < calls; ++i) {
-    if (!live.empty() && (random.chance(0.45) || live.size() > 30)) {
-      const std::size_t pick = random.below(live.size());
-      program.push_back({0, live[pick]});
-      live.erase(live.begin() + static_cast<std::ptrdiff_t>(pick));
-    } else {
-      program.push_back({1 + random.below(1ull << random.between(9, 20)), 0,
-                         static_cast<std::uint32_t>(random.below(kStreams))});
-      live.push_back(next++);
-    }
-  }
-  for (const std::size_t block : live) program.push_back({0, block});
-  return program;
-}
-
-// What best fit does with the program, whatever stream asks: streams often take over from others.
-Plan shared_plan_for(const std::vector<Call>& program) {
-  BestFitHeap heap;
-  heap.add_extent(0, std::uint64_t{1} << 40);
-  std::vector<Block*> blocks;
-  std::vector<std::vector<PlanSlot>> slots(kStreams);
-  for (const Call& call : program) {
-    if (call.size == 0) {
-      heap.release(blocks[call.block]);
-      continue;
-    }
-    blocks.push_back(heap.place((call.size + 511) & ~511ull));
-    slots[call.stream].push_back({blocks.back()->offset, blocks.back()->size});
-  }
-  Plan plan(512);
-  plan.set_shared(true);
-  for (std::uint32_t id = 0; id < kStreams; ++id) plan.set_stream(id, std::move(slots[id]));
-  return plan;
-}
 
 class SharedPlan : public ::testing::Test {
  protected:
@@ -115,8 +69,8 @@ class SharedPlan : public ::testing::Test {
   SimBackend backend_{{.lag_ns = 5'000'000, .check_order = true}};
   std::vector<Stream> streams_;
   std::uint64_t owners_ = 0;
-  const std::vector<Call> program_ = random_program(1, 1500);
-  const Plan plan_ = shared_plan_for(program_);
+  const std::vector<Call> program_ = random_program(1, 1500, kStreams);
+  const Plan plan_ = best_fit_plan(program_, kStreams);
 };
 
 TEST_F(SharedPlan, NeedsOneSegmentForAllStreams) {

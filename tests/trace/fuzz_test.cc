@@ -4,6 +4,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "support/damage.h"
 #include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
@@ -16,21 +17,6 @@
 
 namespace tenon {
 namespace {
-
-std::string damaged(std::string bytes, Random& random) {
-  const std::uint64_t count = random.between(1, 6);
-  for (std::uint64_t i = 0; i < count && !bytes.empty(); ++i) {
-    const std::size_t at = random.below(bytes.size());
-    switch (random.below(5)) {
-      case 0: bytes[at] = static_cast<char>(random.next()); break;
-      case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random.below(8))); break;
-      case 2: bytes.resize(at); break;
-      case 3: bytes.erase(at, random.between(1, 9)); break;
-      default: bytes.insert(at, bytes.substr(random.below(bytes.size()), random.between(1, 9)));
-    }
-  }
-  return bytes;
-}
 
 // What every Trace promises, whatever it was read from.
 void expect_sound(const Trace& trace) {

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "tenon/base/error.h"
+#include "tenon/device/forwarding_backend.h"
 #include "tenon/memory/adaptors/adaptor.h"
 
 namespace tenon {
@@ -40,9 +41,9 @@ class Loss {
   std::uint64_t* count_;
 };
 
-class BrokenDriver final : public Backend {
+class BrokenDriver final : public ForwardingBackend {
  public:
-  BrokenDriver(Backend& driver, Loss loss) : driver_(driver), loss_(loss) {}
+  BrokenDriver(Backend& driver, Loss loss) : ForwardingBackend(driver), loss_(loss) {}
 
   bool query(Event event) override {
     return driver_.query(event) || loss_.of(Breakage::kEarlyEvents);
@@ -60,45 +61,7 @@ class BrokenDriver final : public Backend {
     if (!loss_.of(Breakage::kLostHostWait)) driver_.synchronize();
   }
 
-  // --- The rest as it is.
-  Device device() const override { return driver_.device(); }
-  std::string description() const override { return driver_.description(); }
-  const BackendLimits& limits() const override { return driver_.limits(); }
-  BackendMemory memory() const override { return driver_.memory(); }
-  std::optional<Segment> allocate_segment(std::uint64_t size_bytes, MemoryKind kind) override {
-    return driver_.allocate_segment(size_bytes, kind);
-  }
-  void free_segment(const Segment& segment) override { driver_.free_segment(segment); }
-  std::optional<AddressRange> reserve_address(std::uint64_t size_bytes) override {
-    return driver_.reserve_address(size_bytes);
-  }
-  void release_address(AddressRange range) override { driver_.release_address(range); }
-  std::optional<PageHandle> create_pages(std::uint64_t size_bytes) override {
-    return driver_.create_pages(size_bytes);
-  }
-  void release_pages(PageHandle pages) override { driver_.release_pages(pages); }
-  bool map(std::uintptr_t address, PageHandle pages) override {
-    return driver_.map(address, pages);
-  }
-  bool set_access(std::uintptr_t address, std::uint64_t size_bytes) override {
-    return driver_.set_access(address, size_bytes);
-  }
-  void unmap(std::uintptr_t address, PageHandle pages) override { driver_.unmap(address, pages); }
-  void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override {
-    driver_.copy(dest, src, size_bytes, stream);
-  }
-  void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) override {
-    driver_.fill(dest, value, size_bytes, stream);
-  }
-  Stream create_stream() override { return driver_.create_stream(); }
-  void destroy_stream(Stream stream) override { driver_.destroy_stream(stream); }
-  Event record(Stream stream) override { return driver_.record(stream); }
-  void destroy_event(Event event) override { driver_.destroy_event(event); }
-  DriverLedger ledger() const override { return driver_.ledger(); }
-  void set_purpose(DriverPurpose purpose) override { driver_.set_purpose(purpose); }
-
  private:
-  Backend& driver_;
   Loss loss_;
 };
 

@@ -43,7 +43,7 @@ std::uint64_t for_tag(const std::string& tag, Call&& call) {
 }  // namespace
 
 SleepingBackend::SleepingBackend(Backend& driver, std::string tag)
-    : driver_(driver), tag_(std::move(tag)), limits_(driver.limits()) {
+    : ForwardingBackend(driver), tag_(std::move(tag)), limits_(driver.limits()) {
   if (tag_.empty()) throw InvalidArgument("sleeping memory needs a tag, such as \"weights\"");
   if (!limits_.has_virtual_memory)
     throw InvalidArgument(fmt::format(

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tenon/device/backend.h"
+#include "tenon/device/forwarding_backend.h"
 
 namespace tenon {
 
@@ -32,7 +32,7 @@ enum class SleepLevel : std::uint8_t {
 // Failure: sleep() throws DeviceError with the segment awake; wake() throws OutOfMemory where the
 // driver has too little left, with segments that are awake awake and the others asleep, and may be
 // called again. Thread-safe: one mutex, held during driver calls.
-class SleepingBackend final : public Backend {
+class SleepingBackend final : public ForwardingBackend {
  public:
   // Requires: `driver` outlives it. Throws InvalidArgument for an empty tag or without virtual
   // memory, and for memory that the host cannot copy (a simulated device without real memory may
@@ -50,19 +50,15 @@ class SleepingBackend final : public Backend {
   // Returns the bytes that were taken from the driver.
   std::uint64_t wake();
 
-  // The tag; bytes that sleep, that are awake, and on the host; the driver behind.
+  // The tag; bytes that sleep, that are awake, and on the host.
   const std::string& tag() const { return tag_; }
   std::uint64_t sleeping_bytes() const;
   std::uint64_t awake_bytes() const;
   std::uint64_t host_bytes() const;  // kept on the host for wake()
-  Backend& driver() const { return driver_; }
 
   // --- Backend.
-  Device device() const override { return driver_.device(); }
   std::string description() const override;
   const BackendLimits& limits() const override { return limits_; }
-  BackendMemory memory() const override { return driver_.memory(); }
-  std::uint64_t total_bytes() const override { return driver_.total_bytes(); }
   std::optional<Segment> allocate_segment(std::uint64_t size_bytes, MemoryKind kind) override;
   void free_segment(const Segment& segment) override;
   std::optional<AddressRange> reserve_address(std::uint64_t) override { refuse("reserve_address"); }
@@ -74,17 +70,6 @@ class SleepingBackend final : public Backend {
   void unmap(std::uintptr_t, PageHandle) override { refuse("unmap"); }
   void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override;
   void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) override;
-  Stream create_stream() override { return driver_.create_stream(); }
-  void destroy_stream(Stream stream) override { driver_.destroy_stream(stream); }
-  Event record(Stream stream) override { return driver_.record(stream); }
-  bool query(Event event) override { return driver_.query(event); }
-  void wait(Event event) override { driver_.wait(event); }
-  void stream_wait(Stream stream, Event event) override { driver_.stream_wait(stream, event); }
-  void destroy_event(Event event) override { driver_.destroy_event(event); }
-  void synchronize(Stream stream) override { driver_.synchronize(stream); }
-  void synchronize() override { driver_.synchronize(); }
-  DriverLedger ledger() const override { return driver_.ledger(); }
-  void set_purpose(DriverPurpose purpose) override { driver_.set_purpose(purpose); }
 
  private:
   struct Piece {
@@ -99,7 +84,6 @@ class SleepingBackend final : public Backend {
   void check_awake(const void* address, const char* call) const;
   Piece* find(const void* address);
 
-  Backend& driver_;
   const std::string tag_;
   BackendLimits limits_;
   mutable std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tenon/device/forwarding_backend.h"
 #include "tenon/device/sim/sim_backend.h"
 
 namespace tenon {
@@ -29,9 +30,9 @@ struct HeldStep {
 // addresses counts as standing where it was mapped last, or where a block was placed since (an
 // allocator may take up an old mapping without any driver call): note_block tells.
 // Not thread-safe: for one replay.
-class WatchingBackend final : public Backend {
+class WatchingBackend final : public ForwardingBackend {
  public:
-  explicit WatchingBackend(SimBackend& device) : device_(device) {}
+  explicit WatchingBackend(SimBackend& device) : ForwardingBackend(device), device_(device) {}
 
   // What follows happens in this operation.
   void set_op(std::uint32_t op) { op_ = op; }
@@ -43,40 +44,12 @@ class WatchingBackend final : public Backend {
   const std::vector<BackingChange>& backing() const { return backing_; }
   const std::vector<HeldStep>& held() const { return held_; }
 
-  Device device() const override { return device_.device(); }
-  std::string description() const override { return device_.description(); }
-  const BackendLimits& limits() const override { return device_.limits(); }
-  BackendMemory memory() const override { return device_.memory(); }
   std::optional<Segment> allocate_segment(std::uint64_t size_bytes, MemoryKind kind) override;
   void free_segment(const Segment& segment) override;
-  std::optional<AddressRange> reserve_address(std::uint64_t size_bytes) override {
-    return device_.reserve_address(size_bytes);
-  }
-  void release_address(AddressRange range) override { device_.release_address(range); }
   std::optional<PageHandle> create_pages(std::uint64_t size_bytes) override;
   void release_pages(PageHandle pages) override;
   bool map(std::uintptr_t address, PageHandle pages) override;
-  bool set_access(std::uintptr_t address, std::uint64_t size_bytes) override {
-    return device_.set_access(address, size_bytes);
-  }
   void unmap(std::uintptr_t address, PageHandle pages) override;
-  void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override {
-    device_.copy(dest, src, size_bytes, stream);
-  }
-  void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) override {
-    device_.fill(dest, value, size_bytes, stream);
-  }
-  Stream create_stream() override { return device_.create_stream(); }
-  void destroy_stream(Stream stream) override { device_.destroy_stream(stream); }
-  Event record(Stream stream) override { return device_.record(stream); }
-  bool query(Event event) override { return device_.query(event); }
-  void wait(Event event) override { device_.wait(event); }
-  void stream_wait(Stream stream, Event event) override { device_.stream_wait(stream, event); }
-  void destroy_event(Event event) override { device_.destroy_event(event); }
-  void synchronize(Stream stream) override { device_.synchronize(stream); }
-  void synchronize() override { device_.synchronize(); }
-  DriverLedger ledger() const override { return device_.ledger(); }
-  void set_purpose(DriverPurpose purpose) override { device_.set_purpose(purpose); }
 
  private:
   struct Mapping {

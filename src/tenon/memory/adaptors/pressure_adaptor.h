@@ -1,10 +1,9 @@
 // Watermarks and pressure callbacks for any allocator.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
-#include "tenon/memory/adaptors/adaptor.h"
+#include "tenon/memory/adaptors/usage_adaptor.h"
 #include "tenon/memory/watermark.h"
 
 namespace tenon {
@@ -15,34 +14,29 @@ namespace tenon {
 //   above the low mark    the callbacks are asked for the excess before the request goes upstream
 //   above the high mark   the same, and the request is refused where that does not help
 //   upstream has none     the callbacks are asked, and the request is made again for as long as
-//                         they let memory go: RMM's failure callback
+//                         they free memory: RMM's failure callback
 //
 // A callback may free and allocate here (PressureCallbacks). Thread-safe without a lock of its own.
 template <typename Base>
-class PressureAdaptor final : public Adaptor<Base> {
+class PressureAdaptor final : public UsageAdaptor<Base> {
  public:
   // `recommended_bytes`: what the ratios are of; 0: none, so both marks are off.
   PressureAdaptor(std::type_identity_t<Base>& upstream, std::uint64_t recommended_bytes)
-      : Adaptor<Base>(upstream), watermarks_(recommended_bytes) {}
+      : UsageAdaptor<Base>(upstream), watermarks_(recommended_bytes) {}
 
-  // The marks, the callbacks, and the bytes in use.
+  // The marks and the callbacks.
   Watermarks& watermarks() { return watermarks_; }
   PressureCallbacks& callbacks() { return callbacks_; }
-  std::uint64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
 
  protected:
-  using typename AdaptorCore<Base>::Block;
   std::string adaptor_name() const override { return "pressure"; }
   DataPtr serve(std::size_t size_bytes, Stream stream) override;
-  void take_back(std::unique_ptr<Block> block) override;
 
  private:
-  void relieve_to(std::uint64_t mark_bytes, std::uint64_t used_bytes);
   DataPtr ask_upstream(std::size_t size_bytes, Stream stream);
 
   Watermarks watermarks_;
   PressureCallbacks callbacks_;
-  std::atomic<std::uint64_t> used_bytes_{0};
 };
 
 // What it is an adaptor of: Note [Adaptors].
