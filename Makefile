@@ -23,7 +23,7 @@ help:
 	@echo "make test-pytorch  tenon_torch against PyTorch's CUDA builds and viewers, without a GPU (fetches 1.5 GB)"
 	@echo "make bench-python  the Python package's figures (after make test-python)"
 	@echo "make benchmarks  build the programs in build/bench that make bench and stress run"
-	@echo "make bench   set up, build, and print the figures of the README"
+	@echo "make bench   set up, build, and run the benchmarks; their records are in build/results"
 	@echo "make bench-cuda  every figure that needs an NVIDIA GPU; skips what is not here"
 	@echo "make check-cuda  first contact with an NVIDIA GPU: each step passed, failed or skipped"
 	@echo "make stress  millions of schedules, 10^9 operations (half an hour), also under ASan and TSan"
@@ -100,9 +100,10 @@ demo: build
 benchmarks: build
 	@cmake --build $(BUILD) -j $(JOBS) --target benchmarks
 
-bench: benchmarks
+bench:
 	@scripts/setup.sh packages-bench.txt || echo "going on without the peers that are not here"
-	@bench/run.sh $(BUILD)
+	@$(MAKE) benchmarks
+	@bench/run.py $(BUILD)
 
 cuda-programs: build
 	@cmake --build $(BUILD) -j $(JOBS) --target bench_cuda_stress bench_cuda_hot_pair bench_cuda_driver_costs

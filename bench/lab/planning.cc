@@ -27,7 +27,7 @@ using namespace tenon;
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kCapacity = 1'048'576;    // of every problem in data/plans
-constexpr double kMostSeconds = 28;               // google/minimalloc's, on another machine
+constexpr double kMostSeconds = 28;               // allowed for all eight
 constexpr double kMostAboveLivePeak = 1.005;
 constexpr std::size_t kManyEvents = 250'000;
 constexpr double kSecondsForManyEvents = 10;

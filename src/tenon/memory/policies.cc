@@ -74,7 +74,7 @@ const std::vector<Policy>& policies() {
          return std::make_unique<UnifiedAllocator>(backend, unified);
        }},
       {"stitched", "physical pages moved between holes: Tenon's own, the default on a GPU",
-       "GMLake, and better",
+       "GMLake (ASPLOS 2024)",
        [](Backend& backend, const Options& options) -> Made {
          StitchedSettings stitched;
          if (options.page_bytes != 0) stitched.page_bytes = options.page_bytes;

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""run.py [--keep] [BUILD] [NAME...]: runs the benchmarks, or those named, and prints what they print.
+
+Writes one record for each to BUILD/results/NAME.json, with --keep to bench/results/ instead:
+title, command, conditions, and the lines that the program printed. `scripts/results.py` makes
+docs/results.md of the records in bench/results and brings the figures that pages cite up to date.
+Exits with 1 when a program failed, after all have run.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+REPLAY = "data/traces/*.csv.zst --policy all --find-capacity"
+PEERS = {"libc6": "glibc", "libmimalloc2.0": "mimalloc", "libjemalloc2": "jemalloc",
+         "libtcmalloc-minimal4": "tcmalloc", "libtbbmalloc2": "oneTBB", "libtorch1.13": "libtorch",
+         "libopenblas0-pthread": "OpenBLAS", "libdnnl2": "oneDNN"}
+HOST = ["libc6", "libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "libtbbmalloc2"]
+TORCH = ["libtorch1.13"]
+BLAS = ["libopenblas0-pthread", "libdnnl2"]
+
+EXACT = {"replay", "snapshots", "verdict", "robson"}  # what they print depends on no machine and no load
+# name: what it shows, the command ({} is the build folder), the packages it compares with
+PROGRAMS = {
+    "replay": ("every policy on the shipped traces: reserved memory, smallest capacity",
+                     "{}/tenon replay " + REPLAY + " --passes 0", []),
+    "replay_times": ("every policy on the shipped traces, with times", "{}/tenon replay " + REPLAY, []),
+    "snapshots": ("PyTorch's allocators and `stitched` on the shipped snapshots",
+                  "{}/tenon replay data/snapshots/*.pickle --policy caching,expandable,stitched"
+                  " --find-capacity --passes 0", []),
+    "fidelity": ("`caching` and `expandable` beside PyTorch 2.11, to the byte",
+                 "{}/bench/bench_peers", []),
+    "targets": ("`stitched` on each trace and by page size, a hot pair, the steady state",
+                "{}/bench/bench_targets", []),
+    "host_peers": ("the host allocator beside others", "{}/bench/bench_host_peers", HOST),
+    "host_pairs": ("pairs of calls on the host: one size, two in turn, nested, as recorded",
+                   "{}/bench/bench_host_pairs", HOST),
+    "two_threads": ("two threads on two streams beside one", "{}/bench/bench_two_threads", []),
+    "parallel": ("parallel loops beside OpenMP", "{}/bench/bench_parallel", []),
+    "pool": ("a memory pool beside its driver and a cached allocator",
+             "{}/bench/bench_pool_seed", []),
+    "planning": ("static plans and advice: hard problems, shipped traces",
+                 "{}/bench/bench_planning", []),
+    "verdict": ("categories of memory, in programs whose categories are known",
+                      "{}/bench/bench_verdict", []),
+    "robson": ("the worst case: Robson's adversary against every policy",
+                     "{}/bench/bench_robson", []),
+    "import": ("reading recordings: speed and memory", "{}/bench/bench_import", []),
+    "large_files": ("huge recordings and many ranks: time and memory of each subcommand",
+                    "{}/bench/bench_large_files", []),
+    "recorder": ("what leaving a recorder on costs", "{}/bench/bench_recorder", []),
+    "metadata": ("tensors: what making, viewing and copying a handle costs",
+                 "{}/bench/bench_metadata", []),
+    "operators": ("operators beside libtorch, OpenBLAS and oneDNN",
+                  "{}/bench/bench_operators", TORCH + BLAS),
+    "gradients": ("chains of additions and small steps, forward and backward",
+                  "{}/bench/bench_gradients", TORCH),
+    "training": ("training steps, peak memory and losses", "{}/bench/bench_training", TORCH + BLAS),
+    "lab_peers": ("`tenon explain` beside Mosaic and memory_viz",
+                  "python3 bench/lab_peers/compare.py {}/tenon", []),
+    "fashion_mnist": ("Fashion-MNIST: the cnn, five epochs (wanted: 91 % of the test images)",
+                      "{}/tenon train fashion-mnist --model cnn --epochs 5", []),
+    "same_bits": ("two runs with one seed: loss, weights, memory layout",
+                  "for run in 1 2; do {}/tenon train fashion-mnist --model mlp --epochs 1 --json"
+                  " | grep -E 'final_loss|_hash' | tr -d '\\n'; echo; done", []),
+}
+
+
+def first_line(command):
+    out = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return out.splitlines()[0].strip() if out else ""
+
+
+def version(package):
+    return first_line(["dpkg-query", "-W", "-f", "${Version}", package])
+
+
+def conditions(name, packages):
+    """What a reader needs to judge a figure by."""
+    if name in EXACT:
+        return {"exact": True}
+    model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    found = {PEERS[package]: version(package) for package in packages}
+    record = {"date": datetime.date.today().isoformat(),
+              "machine": f"{os.cpu_count()} x {model[1] if model else os.uname().machine}",
+              "compiler": first_line(["c++", "--version"]) + ", release build",
+              "load": round(os.getloadavg()[0], 1)}
+    peers = ", ".join(f"{name} {number}" for name, number in found.items() if number)
+    return {**record, "peers": peers} if peers else record
+
+
+def run(name, build):
+    """Prints what the program prints; its status and its record."""
+    title, command, packages = PROGRAMS[name]
+    print(f"\n== {title}\n\n$ {command.format('build')}", flush=True)
+    record = {"title": title, "command": command.format("build"),
+              "conditions": conditions(name, packages)}
+    # Room for the thread-local data of libraries that are loaded later (jemalloc).
+    environment = {**os.environ, "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}
+    lines = []
+    with subprocess.Popen(command.format(build), shell=True, text=True, stdout=subprocess.PIPE,
+                          env=environment, cwd=ROOT) as process:
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
+    while lines and not lines[0]:
+        lines.pop(0)
+    while lines and not lines[-1]:
+        lines.pop()
+    record["output"] = lines
+    return process.returncode, record
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--keep", action="store_true", help="write to bench/results")
+    parser.add_argument("build", nargs="?", default="build")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROGRAMS))
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in PROGRAMS]
+    if unknown:
+        parser.error(f"no benchmark is called {unknown[0]}: take {', '.join(PROGRAMS)}")
+    build = pathlib.Path(options.build).resolve()
+    folder = ROOT / "bench/results" if options.keep else build / "results"
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = []
+    for name in options.names or PROGRAMS:
+        status, record = run(name, build)
+        if status != 0:
+            failed.append(name)
+            continue
+        text = json.dumps(record, indent=1, ensure_ascii=False)
+        (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+    print(f"\nrecords: {folder}")
+
+
+if __name__ == "__main__":
+    main()

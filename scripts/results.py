@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""results.py: makes docs/results.md of bench/results/*.json, and brings cited figures up to date.
+
+A page cites a figure by a comment right behind it: `1.022<!--=replay/geometric means/stitched/1-->`.
+The first part names the record. Each further part but the last leads to the next line of its output
+that begins with these words (bars of tables do not count); the last is the number of a word behind that.
+The figure keeps its decimals. tests/house/results_test.cc reads citations by the same rule.
+"""
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
+PAGE = ROOT / "docs/results.md"
+ORDER = ["replay", "snapshots", "unseen", "fidelity", "targets", "constants", "robson", "instructions", "planning",
+         "host_peers", "host_pairs", "pool", "two_threads", "parallel", "verdict", "recorder", "large_files",
+         "viewer", "lab_peers", "python", "operators", "training", "training_memory", "gpt_losses"]
+
+
+def records():
+    found = {path.stem: json.loads(path.read_text(encoding="utf-8"))
+             for path in (ROOT / "bench/results").glob("*.json")}
+    return {name: found[name] for name in sorted(
+        found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))}
+
+
+def words(line):
+    return " ".join(line.replace("|", " ").split())
+
+
+def figure(reference, found):
+    """The number that a reference names, as the program printed it."""
+    name, *way, number = reference.split("/")
+    lines = [words(line) for line in found[name]["output"]]
+    at = -1
+    for part in way:
+        at = next(i for i in range(at + 1, len(lines)) if f"{lines[i]} ".startswith(f"{part} "))
+    return lines[at][len(way[-1]):].split()[int(number) - 1]
+
+
+def rounded(printed, decimals):
+    """A printed number with so many decimals, thousands apart as it was printed."""
+    value = re.search(r"\d[\d,]*\.?\d*", printed)[0]
+    group = "," if "," in value else ""
+    return format(float(value.replace(",", "")), f"{group}.{decimals}f")
+
+
+def refreshed(page, text, found):
+    def replace(match):
+        old, reference = match.groups()
+        try:
+            printed = figure(reference, found)
+            new = rounded(printed, len(old.partition(".")[2]))
+        except (KeyError, StopIteration, IndexError, ValueError, TypeError):
+            sys.exit(f"{page}: no record in bench/results has the figure {reference}")
+        return f"{new}<!--={reference}-->"
+    return CITED.sub(replace, text)
+
+
+def conditions(record):
+    given = record["conditions"]
+    if given.get("exact"):
+        text = "The same on every machine and under any load."
+    else:
+        parts = [given["date"], given["machine"], given["compiler"]]
+        parts += [f"{key}: {given[key]}" for key in ("threads", "load") if key in given]
+        text = "; ".join(parts) + "."
+    if "peers" in given:
+        text += f" Beside: {given['peers']}."
+    if given.get("kept"):
+        text += " An earlier run; its output was shortened to this table."
+    return text
+
+
+def page(found):
+    out = ["# Results", "",
+           "Every measured figure of these pages, with its conditions and the command that prints it. "
+           "Made by `scripts/results.py`", "from the records in `bench/results`, which "
+           "`bench/run.py --keep build NAME` writes; `make bench` runs all. Other pages cite",
+           "figures from here, and a test compares them. What a figure means: [figures.md](figures.md). "
+           "\"load\" is the machine's average",
+           "load when the program began: compare times within one record only.", "",
+           "![Reserved memory by policy on each trace](reserved.svg)", ""]
+    for name, record in found.items():
+        title = record["title"][0].upper() + record["title"][1:]
+        out += [f"## {name}", "", f"{title}. `{record['command']}`", "", conditions(record), ""]
+        table = record["output"][0].startswith("|")
+        out += record["output"] if table else ["```text", *record["output"], "```"]
+        out.append("")
+    return "\n".join(out)
+
+
+def main():
+    found = records()
+    PAGE.write_text(page(found), encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        text = path.read_text(encoding="utf-8")
+        new = refreshed(path.relative_to(ROOT), text, found)
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+            print(f"changed: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
