@@ -11,6 +11,9 @@ SHOWN = ["caching", "expandable", "stitched"]
 COLOURS = {"caching": "#c2410c", "expandable": "#ca8a04", "stitched": "#047857"}
 NAMES = {"caching": "caching (PyTorch's default)",
          "expandable": "expandable (PyTorch's expandable_segments)", "stitched": "stitched (Tenon)"}
+# In the dark the ground, words and grid change; what the colours of data mean does not.
+DARK = ("<style>@media (prefers-color-scheme: dark) {"
+        " .ground { fill: #0d1117 } text { fill: #d1d5db } .grid { stroke: #30363d } }</style>")
 LEFT, TOP, ROW, BAR, WIDTH, LIMIT = 180, 64, 62, 14, 560, 2.0
 
 
@@ -22,7 +25,7 @@ def main(source, target):
     height = TOP + ROW * len(traces) + 40
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 90}" height="{height}" '
            'font-family="system-ui, sans-serif" font-size="13">',
-           '<rect width="100%" height="100%" fill="#ffffff"/>',
+           DARK, '<rect class="ground" width="100%" height="100%" fill="#ffffff"/>',
            f'<text x="{LEFT}" y="22" font-size="15" font-weight="600">'
            'Memory held beyond what was live (reserved peak / live peak)</text>']
     for i, policy in enumerate(SHOWN):
@@ -41,9 +44,9 @@ def main(source, target):
                        f'fill="{COLOURS[policy]}"/>')
             out.append(f'<text x="{LEFT + length + 5:.1f}" y="{top + 11}" font-size="11">'
                        f'{value:.3f}{cut}</text>')
-    out.append(f'<line x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{height - 34}" stroke="#111827"/>')
+    out.append(f'<line x1="{LEFT}" y1="{TOP}" x2="{LEFT}" y2="{height - 34}" class="grid" stroke="#9ca3af"/>')
     out.append(f'<text x="{LEFT}" y="{height - 14}" font-size="12" fill="#374151">'
-               '1.0: the live peak; no allocator can hold less. Bars end at 2.0.</text>')
+               '1.0: the live peak; no allocator can hold less. Bars end at 2.0. Lag 5 ms, no limit.</text>')
     out.append("</svg>")
     with open(target, "w") as f:
         f.write("\n".join(out) + "\n")

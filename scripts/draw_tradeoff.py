@@ -14,6 +14,9 @@ import subprocess
 import sys
 from xml.sax.saxutils import escape
 
+# In the dark the ground, words and grid change; what the colours of data mean does not.
+DARK = ("<style>@media (prefers-color-scheme: dark) {"
+        " .ground { fill: #0d1117 } text { fill: #d1d5db } .grid { stroke: #30363d } }</style>")
 PAGES = [2, 4, 8, 16, 32, 64]
 DEFAULT = 16
 COLUMNS, WIDTH, HEIGHT, GAP, LEFT, TOP = 3, 250, 190, 60, 60, 70
@@ -44,19 +47,19 @@ def panel(left, top, trace, points):
            'stroke="#9ca3af"/>', text(left + WIDTH / 2, top - 8, trace, 13, colour="#111827")]
     for stall in (0.5, 1, 2, 4, 8, 16, 32):
         out.append(text(x(stall), top + HEIGHT + 14, f"{stall:g}×", 10))
-        colour = "#fca5a5" if stall == 2 else "#f3f4f6"
+        look = 'stroke="#fca5a5"' if stall == 2 else 'class="grid" stroke="#f3f4f6"'
         out.append(f'<line x1="{x(stall):.1f}" y1="{top}" x2="{x(stall):.1f}" '
-                   f'y2="{top + HEIGHT}" stroke="{colour}"/>')
+                   f'y2="{top + HEIGHT}" {look}/>')
     for ratio in (1.0, 1.05, 1.1, 1.15):
         out.append(text(left - 6, y(ratio) + 4, f"{ratio:.2f}", 10, "end"))
         out.append(f'<line x1="{left}" y1="{y(ratio):.1f}" x2="{left + WIDTH}" '
-                   f'y2="{y(ratio):.1f}" stroke="#f3f4f6"/>')
+                   f'y2="{y(ratio):.1f}" class="grid" stroke="#f3f4f6"/>')
     line = " ".join(f"{x(stall):.1f},{y(ratio):.1f}" for _, stall, ratio in points)
     out.append(f'<polyline points="{line}" fill="none" stroke="#047857" stroke-width="1.5"/>')
     for page, stall, ratio in points:
         out.append(f'<circle cx="{x(stall):.1f}" cy="{y(ratio):.1f}" '
                    f'r="{5 if page == DEFAULT else 3}" fill="#047857"/>')
-        out.append(text(x(stall), y(ratio) - 8, str(page), 10))
+        out.append(text(x(stall) + (9 if page == DEFAULT else 0), y(ratio) - 8, str(page), 10))
     return out
 
 
@@ -69,7 +72,7 @@ def main(build, target):
     height = TOP + rows * (HEIGHT + GAP)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
            'font-family="system-ui, sans-serif">',
-           '<rect width="100%" height="100%" fill="#ffffff"/>',
+           DARK, '<rect class="ground" width="100%" height="100%" fill="#ffffff"/>',
            text(LEFT, 22, "stitched: reserved peak / live peak (up) against driver stall as a "
                 "multiple of expandable's (across)", 14, "start", "#111827"),
            text(LEFT, 40, f"A point is a page size in MiB; the large one, {DEFAULT}, is the default. "

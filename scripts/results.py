@@ -82,7 +82,8 @@ def page(found):
            "figures from here, and a test compares them. What a figure means: [figures.md](figures.md). "
            "\"load\" is the machine's average",
            "load when the program began: compare times within one record only.", "",
-           "![Reserved memory by policy on each trace](reserved.svg)", ""]
+           "![Bars for each of seven traces: reserved peak over live peak of caching, expandable and "
+           "stitched.](reserved.svg)", ""]
     for name, record in found.items():
         title = record["title"][0].upper() + record["title"][1:]
         out += [f"## {name}", "", f"{title}. `{record['command']}`", "", conditions(record), ""]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/view_picture.sh [BUILD]: draws docs/view.png, a shipped snapshot in the viewer, with the
-# command in BUILD and Chromium.
+# scripts/view_picture.sh [BUILD]: draws docs/view.png and docs/view-dark.png, a shipped snapshot in the
+# viewer, with the command in BUILD and Chromium.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}")
@@ -11,4 +11,5 @@ fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "$build/tenon" view data/snapshots/gpt2.pickle -o "$folder/gpt2.html" >"$folder/log"
-node viewer/test/picture.mjs "$folder/gpt2.html" docs/view.png
+node viewer/test/picture.mjs "$folder/gpt2.html" docs/view.png light
+node viewer/test/picture.mjs "$folder/gpt2.html" docs/view-dark.png dark

@@ -1,11 +1,11 @@
-// Takes docs/view.png: a shipped snapshot in the viewer.
-//   node test/picture.mjs PAGE.html OUT.png     (scripts/view_picture.sh does all of it)
+// Takes docs/view.png and docs/view-dark.png: a shipped snapshot in the viewer.
+//   node test/picture.mjs PAGE.html OUT.png light|dark     (scripts/view_picture.sh does all of it)
 import { pathToFileURL } from 'node:url';
 import { launch, waitReady, waitSettled } from './browser.mjs';
 
-const [file, out] = process.argv.slice(2);
+const [file, out, colorScheme] = process.argv.slice(2);
 const browser = await launch();
-const page = await browser.newPage({ viewport: { width: 1280, height: 900 } });
+const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, colorScheme });
 await page.goto(pathToFileURL(file).href);
 await waitReady(page);
 await page.locator('#axis').selectOption('event');
