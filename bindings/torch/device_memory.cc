@@ -23,32 +23,6 @@ const char* state_name(BlockInfo::State state) {
   return "inactive";
 }
 
-// What a pool has beside the policy. Their peaks need not have been at the same time, so the sum of
-// them is no less than the peak of the sum.
-void add_stats(AllocatorStats& sum, const AllocatorStats& more) {
-  const auto add = [](PoolStats& to, const PoolStats& from) {
-    for (std::size_t i = 0; i < to.size(); ++i) {
-      to[i].current += from[i].current;
-      to[i].peak += from[i].peak;
-      to[i].allocated += from[i].allocated;
-    }
-  };
-  add(sum.allocation, more.allocation);
-  add(sum.segment, more.segment);
-  add(sum.active, more.active);
-  add(sum.inactive_split, more.inactive_split);
-  add(sum.allocated_bytes, more.allocated_bytes);
-  add(sum.reserved_bytes, more.reserved_bytes);
-  add(sum.active_bytes, more.active_bytes);
-  add(sum.inactive_split_bytes, more.inactive_split_bytes);
-  add(sum.requested_bytes, more.requested_bytes);
-  sum.num_alloc_retries += more.num_alloc_retries;
-  sum.num_ooms += more.num_ooms;
-  sum.num_device_alloc += more.num_device_alloc;
-  sum.num_device_free += more.num_device_free;
-  sum.num_sync_all_streams += more.num_sync_all_streams;
-}
-
 PolicyOptions policy_options(const Settings& settings) {
   PolicyOptions options;
   options.conf = settings.conf;
@@ -344,7 +318,7 @@ nlohmann::json DeviceMemory::stats() const {
     const AllocatorStats stats = pool->memory->stats();
     pooled += stats.reserved_bytes[0].current;
     pooled_in_use += stats.allocated_bytes[0].current;
-    add_stats(all, stats);
+    all += stats;
   }
   nlohmann::json out = nlohmann::json::object();
   for (const auto& [name, value] : all.named()) out[name] = value;

@@ -267,6 +267,30 @@ TEST(CachingAllocator, NeitherCutsNorLendsOversizeBlocks) {
   EXPECT_EQ(allocator.reserved_bytes(), 210 * kMiB);
 }
 
+TEST(CachingAllocator, CountsOversizeBlocksAndSegments) {
+  SimBackend backend;
+  CachingAllocator allocator(backend, parse_caching_settings("max_split_size_mb:64"));
+  DataPtr first = allocator.allocate(100 * kMiB);
+  DataPtr small = allocator.allocate(40 * kMiB);
+  auto counts = named(allocator);
+  EXPECT_EQ(counts["oversize_allocations.current"], 1);
+  EXPECT_EQ(counts["oversize_segments.current"], 1);
+  const Stream side = backend.create_stream();
+  allocator.record_stream(first, side);
+  first.clear();  // freed, though its memory is still in use
+  EXPECT_EQ(named(allocator)["oversize_allocations.current"], 0);
+  small.clear();
+  backend.synchronize();
+  allocator.empty_cache();
+  counts = named(allocator);
+  EXPECT_EQ(counts["oversize_segments.current"], 0);
+  EXPECT_EQ(counts["oversize_segments.freed"], 1);
+  EXPECT_EQ(counts["oversize_allocations.peak"], 1);
+  EXPECT_EQ(counts["oversize_allocations.allocated"], 1);
+  allocator.reset_peak_stats();
+  EXPECT_EQ(named(allocator)["oversize_allocations.peak"], 0);
+}
+
 // A segment is rounded up, and may so become an oversize block itself.
 TEST(CachingAllocator, ServesARequestJustBelowTheOversizeBorder) {
   SimBackend backend;

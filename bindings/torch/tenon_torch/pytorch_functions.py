@@ -47,8 +47,6 @@ def _nested_stats(device):
         for step in path:
             inside = inside.setdefault(step, {})
         inside[last] = value
-    for name in ("oversize_allocations", "oversize_segments"):  # Tenon has no such class
-        nested[name] = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
     nested.setdefault("max_split_size", -1)
     nested.setdefault("num_oom_rejections", 0)  # of a setting that Tenon does not have
     return nested

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace tenon {
 namespace {
 
@@ -19,6 +21,10 @@ constexpr Family kFamilies[] = {{"allocation", &AllocatorStats::allocation},
                                 {"inactive_split_bytes", &AllocatorStats::inactive_split_bytes},
                                 {"requested_bytes", &AllocatorStats::requested_bytes}};
 
+constexpr std::pair<const char*, Stat AllocatorStats::*> kSingles[] = {
+    {"oversize_allocations", &AllocatorStats::oversize_allocations},
+    {"oversize_segments", &AllocatorStats::oversize_segments}};
+
 struct Number {
   const char* name;
   std::int64_t AllocatorStats::*value;
@@ -35,15 +41,16 @@ std::vector<std::pair<std::string, std::int64_t>> AllocatorStats::named() const 
   constexpr std::array<const char*, 3> kPoolNames = {"all", "small_pool", "large_pool"};
 
   std::vector<std::pair<std::string, std::int64_t>> out;
+  const auto add = [&](const std::string& name, const Stat& stat) {
+    out.emplace_back(name + ".current", stat.current);
+    out.emplace_back(name + ".peak", stat.peak);
+    out.emplace_back(name + ".allocated", stat.allocated);
+    out.emplace_back(name + ".freed", stat.freed());
+  };
   for (const Family& family : kFamilies)
-    for (std::size_t p = 0; p < kPoolNames.size(); ++p) {
-      const Stat& stat = (this->*family.pools)[p];
-      const std::string prefix = fmt::format("{}.{}.", family.name, kPoolNames[p]);
-      out.emplace_back(prefix + "current", stat.current);
-      out.emplace_back(prefix + "peak", stat.peak);
-      out.emplace_back(prefix + "allocated", stat.allocated);
-      out.emplace_back(prefix + "freed", stat.freed());
-    }
+    for (std::size_t p = 0; p < kPoolNames.size(); ++p)
+      add(fmt::format("{}.{}", family.name, kPoolNames[p]), (this->*family.pools)[p]);
+  for (const auto& [name, stat] : kSingles) add(name, this->*stat);
   for (const Number& number : kNumbers) out.emplace_back(number.name, this->*number.value);
   return out;
 }
@@ -52,6 +59,7 @@ AllocatorStats& AllocatorStats::operator+=(const AllocatorStats& other) {
   for (const Family& family : kFamilies)
     for (std::size_t pool = 0; pool < (this->*family.pools).size(); ++pool)
       (this->*family.pools)[pool] += (other.*family.pools)[pool];
+  for (const auto& [name, stat] : kSingles) this->*stat += other.*stat;
   for (const Number& number : kNumbers) this->*number.value += other.*number.value;
   return *this;
 }
@@ -59,6 +67,7 @@ AllocatorStats& AllocatorStats::operator+=(const AllocatorStats& other) {
 void reset_peaks(AllocatorStats& stats) {
   for (const Family& family : kFamilies)
     for (Stat& stat : stats.*family.pools) stat.peak = stat.current;
+  for (const auto& [name, stat] : kSingles) (stats.*stat).peak = (stats.*stat).current;
 }
 
 }  // namespace tenon

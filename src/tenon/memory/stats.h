@@ -57,6 +57,10 @@ struct AllocatorStats {
   PoolStats inactive_split_bytes;
   PoolStats requested_bytes;       // before rounding
 
+  // With max_split_size_mb: blocks and segments of at least that size. Segments of caching alone.
+  Stat oversize_allocations;
+  Stat oversize_segments;
+
   std::int64_t num_alloc_retries = 0;     // requests that needed cached memory to be released
   std::int64_t num_ooms = 0;
   std::int64_t num_device_alloc = 0;

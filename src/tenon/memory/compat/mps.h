@@ -55,8 +55,8 @@ class MpsInterface {
   bool is_shared_buffer(const void* data) const {
     return allocator_.describe(data, "is_shared_buffer").storage == unified::Storage::kShared;
   }
-  // Whether host and device share one memory.
-  bool is_shared_storage_supported() const { return allocator_.backend().limits().unified; }
+  // Whether buffers can be shared: one memory for host and device, or options.shared_memory is set.
+  bool is_shared_storage_supported() const { return allocator_.supports_shared_storage(); }
   // Where the host sees the buffer.
   SharedBufferPtr get_shared_buffer_ptr(const void* data) const {
     const BufferInfo buffer = allocator_.describe(data, "get_shared_buffer_ptr");

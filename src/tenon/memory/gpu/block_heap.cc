@@ -82,6 +82,7 @@ void BlockHeap::release(Block* block) {
   if (release_fast(block)) [[likely]] return;
   Counts& counts = state_of(block).counts;
   counters.count_release(counts, as_signed(block->size));
+  count_oversize_release(state_of(block), block);
   counters.count_pending(counts, 1, as_signed(block->size));
   pending_.add(block);
 }

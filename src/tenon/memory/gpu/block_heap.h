@@ -63,6 +63,9 @@ class BlockHeap final : public StreamHeap {
   PoolRules& rules(Pool pool) { return pools_[static_cast<int>(pool)].rules; }
   const SizeRules& sizes() const { return sizes_; }
 
+  // Blocks in use of at least rules().oversize.
+  Stat& oversize() { return oversize_; }
+
   // --- For the front (StreamHeapOf).
   // Where the stream has just grown for the request, the rules on oversize blocks do not keep the
   // new one from it.
@@ -134,6 +137,9 @@ class BlockHeap final : public StreamHeap {
   static bool count_whole(PoolState& pool, const Block* block, int direction);
   enum class Rests : bool { kMayGrow, kShrink };
   void count_split(PoolState& pool, Rests rests);
+  void count_oversize_release(const PoolState& pool, const Block* block) {
+    if (block->size >= pool.rules.oversize) [[unlikely]] oversize_.decrease(1);
+  }
 
   const SizeRules sizes_;
   // A pointer to each of the pools: a compiler that knows the distance between them multiplies it
@@ -143,6 +149,7 @@ class BlockHeap final : public StreamHeap {
   PendingFrees pending_;
   PoolState pools_[kPools];
   std::vector<std::unique_ptr<Extent>> extents_;
+  Stat oversize_;
   std::uint64_t layout_end_ = 0;  // sum of the sizes of all extents ever added
 };
 
@@ -153,6 +160,7 @@ inline bool BlockHeap::release_fast(Block* block) {
   if (PendingFrees::has_uses(block)) [[unlikely]] return false;
   PoolState& pool = state_of(block);
   counters.count_release(pool.counts, static_cast<std::int64_t>(block->size));
+  count_oversize_release(pool, block);
   return_to_heap(pool, block);
   counters.publish_if_drifted();
   return true;
@@ -171,6 +179,7 @@ inline bool BlockHeap::release_fast(Block* block) {
     --pool.whole_free_blocks;
     pool.whole_free_bytes -= whole_bytes;
   }
+  if (block->size >= pool.rules.oversize) [[unlikely]] oversize_.increase(1);
   block->requested = requested;
   completion_.advance();
   counters.count_place(pool.counts, static_cast<std::int64_t>(block->size),

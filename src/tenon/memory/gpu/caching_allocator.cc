@@ -52,6 +52,7 @@ bool CachingAllocator::add_segment(BlockHeap& heap, Pool pool, std::uint64_t rou
   }
   add_reserved(pool, static_cast<std::int64_t>(segment->size_bytes));
   count_segment(pool, +1);
+  if (segment->size_bytes >= settings_.max_split_size) device_stats_.oversize_segments.increase(1);
   note(MemoryEvent::kMapped, segment->base, segment->size_bytes, heap.stream());
   return true;
 }
@@ -152,6 +153,7 @@ void CachingAllocator::release_segment(BlockHeap& heap, Extent* extent) {
   const Segment segment = heap.remove_extent(extent);
   add_reserved(pool, -static_cast<std::int64_t>(segment.size_bytes));
   count_segment(pool, -1);
+  if (segment.size_bytes >= settings_.max_split_size) device_stats_.oversize_segments.decrease(1);
   note(MemoryEvent::kReleased, segment.base, segment.size_bytes, heap.stream());
 }
 

@@ -39,6 +39,20 @@ bool StreamOrderedAllocator::grow(BlockHeap& heap, std::size_t size_bytes) {
   return grow_pool(heap, sizes_.pool_for(rounded), rounded);
 }
 
+AllocatorStats StreamOrderedAllocator::stats() const {
+  AllocatorStats out = StreamFront::stats();
+  if (settings_.max_split_size == CachingSettings::kNoLimit) return out;
+  const std::lock_guard growth(growth_mutex_);
+  for_each_locked_heap([&](BlockHeap& heap) { out.oversize_allocations += heap.oversize(); });
+  return out;
+}
+
+void StreamOrderedAllocator::reset_peak_stats() {
+  StreamFront::reset_peak_stats();
+  const std::lock_guard growth(growth_mutex_);
+  for_each_locked_heap([](BlockHeap& heap) { heap.oversize().peak = heap.oversize().current; });
+}
+
 void StreamOrderedAllocator::set_memory_fraction(double fraction) {
   if (!(fraction > 0 && fraction <= 1))
     throw InvalidArgument(fmt::format("memory fraction {} is not above 0 and up to 1", fraction));

@@ -19,6 +19,8 @@ namespace tenon {
 class StreamOrderedAllocator : public StreamFront<BlockHeap> {
  public:
   std::size_t alignment() const override { return alignment_of_steps(kMinBlockSize); }
+  AllocatorStats stats() const override;
+  void reset_peak_stats() override;
   // No more than this share of the device's memory, in (0, 1]. Throws InvalidArgument.
   void set_memory_fraction(double fraction);
 

@@ -17,8 +17,7 @@ HeapSupply::~HeapSupply() {
 }
 
 bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
-  const MemoryKind kind =
-      pool.storage() == Storage::kShared ? MemoryKind::kShared : MemoryKind::kDevice;
+  const MemoryKind kind = pool.storage() == Storage::kShared ? shared_memory_ : MemoryKind::kDevice;
   auto heap = std::make_unique<BufferHeap>();
   reserve_more(heaps_);
   reserve_more(released_);

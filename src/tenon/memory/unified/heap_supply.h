@@ -18,7 +18,9 @@ namespace tenon::unified {
 // device calls in the statistics it is given.
 class HeapSupply {
  public:
-  HeapSupply(Backend& backend, AllocatorStats& stats) : backend_(backend), stats_(stats) {}
+  // `shared_memory`: what heaps of shared buffers are made of.
+  HeapSupply(Backend& backend, AllocatorStats& stats, MemoryKind shared_memory)
+      : backend_(backend), stats_(stats), shared_memory_(shared_memory) {}
   ~HeapSupply();  // gives every heap back
   HeapSupply(const HeapSupply&) = delete;
   HeapSupply& operator=(const HeapSupply&) = delete;
@@ -44,6 +46,7 @@ class HeapSupply {
  private:
   Backend& backend_;
   AllocatorStats& stats_;
+  const MemoryKind shared_memory_;
   std::vector<BufferHeap*> heaps_;  // owned
   std::uint64_t reserved_bytes_ = 0;
   std::vector<Released> released_;

@@ -39,17 +39,25 @@ const UnifiedOptions& checked(const UnifiedOptions& options) {
 UnifiedAllocator::UnifiedAllocator(Backend& backend, const UnifiedOptions& options)
     : DeviceAllocator(backend),
       options_(checked(options)),
+      shares_(backend.limits().unified || options.shared_memory),
       default_storage_(options.storage.value_or(backend.limits().unified ? Storage::kShared
                                                                          : Storage::kPrivate)),
       limits_(backend, options.limit_bytes),
       completions_(backend),
-      supply_(backend, stats_) {
-  if (default_storage_ == Storage::kShared && !backend.limits().unified)
-    throw InvalidArgument(fmt::format("{} does not share its memory with the host: storage must "
-                                      "be private", to_string(device_)));
+      supply_(backend, stats_, options.shared_memory.value_or(MemoryKind::kShared)) {
+  if (options.shared_memory == MemoryKind::kDevice)
+    throw InvalidArgument("shared_memory must be memory that the host sees: shared, managed or "
+                          "pinned");
+  if (default_storage_ == Storage::kShared && !shares_) refuse_shared();
 }
 
-// --- The doors.
+void UnifiedAllocator::refuse_shared() const {
+  throw InvalidArgument(fmt::format("{} does not share its memory with the host: storage must be "
+                                    "private, or options.shared_memory managed or pinned",
+                                    to_string(device_)));
+}
+
+// --- Requests.
 
 UnifiedAllocator::Request UnifiedAllocator::make_request(std::size_t size_bytes, Stream stream,
                                                          Storage storage, bool scalar) const {
@@ -69,9 +77,7 @@ UnifiedAllocator::Request UnifiedAllocator::make_request(std::size_t size_bytes,
 
 DataPtr UnifiedAllocator::allocate_buffer(std::size_t size_bytes, Stream stream, Storage storage) {
   check_request(size_bytes, stream);
-  if (storage == Storage::kShared && !backend_.limits().unified) [[unlikely]]
-    throw InvalidArgument(fmt::format("{} does not share its memory with the host: storage must "
-                                      "be private", to_string(device_)));
+  if (storage == Storage::kShared && !shares_) [[unlikely]] refuse_shared();
   if (size_bytes == 0) return DataPtr(device_);
   return obtain(make_request(size_bytes, stream, storage, false));
 }

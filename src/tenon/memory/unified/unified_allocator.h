@@ -24,7 +24,10 @@ namespace tenon {
 
 // How buffers are aligned, reused and limited.
 struct UnifiedOptions {
-  std::optional<unified::Storage> storage;  // of allocate(); default: shared where supported
+  std::optional<unified::Storage> storage;  // of allocate(); default: shared where memory is one
+  // What shared buffers are made of. Default: kShared where host and device have one memory, else
+  // none are made. kManaged and kPinned bring them to a device with memory of its own.
+  std::optional<MemoryKind> shared_memory;
   std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least
   // A cached buffer serves a smaller request whole when it is at most so much larger; a larger one
   // is cut. The bytes are MPS's bound, the factor MLX's; the lower one counts.
@@ -85,6 +88,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override {
     return allocate_buffer(size_bytes, stream, default_storage_);
   }
+  bool supports_shared_storage() const { return shares_; }
   // Throws InvalidArgument for shared storage where it is not supported.
   DataPtr allocate_buffer(std::size_t size_bytes, Stream stream, unified::Storage storage);
   // A shared (else private) buffer of `size_bytes` <= 8 with a copy of the value, on the calling
@@ -223,10 +227,12 @@ class UnifiedAllocator final : public DeviceAllocator {
   [[noreturn]] void refuse_pointer(const void* data, const char* call, bool known) const;
 
   // --- Without it.
+  [[noreturn]] void refuse_shared() const;
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
   void report_released(const std::vector<unified::HeapSupply::Released>& released);
 
   const UnifiedOptions options_;
+  const bool shares_;
   const unified::Storage default_storage_;
   unified::MemoryLimits limits_;
   PressureCallbacks pressure_;
