@@ -22,7 +22,7 @@ class CustomNode final : public VariadicNode {
 
   // Results whose history this node becomes are saved without it, or the node would hold itself.
   void keep(FunctionContext context, const std::vector<Tensor>& results) {
-    set_output_count(static_cast<std::uint16_t>(results.size()));
+    set_output_count(results.size());
     for (const Tensor& result : results)
       results_.push_back({result.sizes().to_vector(), result.dtype(), result.device()});
     context_ = std::move(context);

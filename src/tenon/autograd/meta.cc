@@ -29,6 +29,47 @@ class ViewNode final : public NodeOf<1> {
   const ViewRecord record_;
 };
 
+// split and unbind: a gradient for each piece, and one for what was cut. Pieces that nothing was
+// made of give zeros.
+class SplitNode final : public NodeOf<1> {
+ public:
+  SplitNode(const Tensor& base, std::span<const Tensor> views, const ViewInfo& first)
+      : unbinds_(first.kind == ViewInfo::Kind::kSelect), dim_(first.numbers[0]) {
+    base_.save(base);
+    set_output_count(views.size());
+    if (!unbinds_)
+      for (const Tensor& view : views) lengths_.push_back(view.size(dim_));
+  }
+  const char* name() const override { return unbinds_ ? "unbind" : "split"; }
+  void backward(const BackwardCall& call) override {
+    std::vector<Tensor> pieces;
+    const std::size_t count = unbinds_ ? static_cast<std::size_t>(base_.sizes()[axis()])
+                                       : lengths_.size();
+    Tensor like;
+    for (std::size_t i = 0; i < count && !like.defined(); ++i) like = call.grads[i];
+    for (std::size_t i = 0; i < count; ++i)
+      pieces.push_back(call.grads[i].defined() ? call.grads[i] : zeros_of(i, like));
+    call.out[0] = unbinds_ ? ops::stack(pieces, dim_) : ops::cat(pieces, dim_);
+  }
+
+ private:
+  std::size_t axis() const { return static_cast<std::size_t>(dim_); }
+  // One element, however large the piece.
+  Tensor zeros_of(std::size_t i, const Tensor& like) const {
+    DimVector sizes = base_.sizes().to_vector();
+    if (unbinds_)
+      sizes.erase(axis());
+    else
+      sizes[axis()] = lengths_[i];
+    return zeros({}, like.dtype(), like.device()).expand(sizes);
+  }
+
+  const bool unbinds_;
+  const std::int64_t dim_;
+  InputShape base_;
+  DimVector lengths_;  // of split's pieces
+};
+
 // Values that went to another place, dtype or device.
 class CopyNode final : public NodeOf<1> {
  public:
@@ -156,13 +197,17 @@ void AutogradMeta::set_requires_grad(bool requires_grad, TensorImpl& self) {
   requires_grad_ = requires_grad;
 }
 
-void AutogradMeta::view_created(const Tensor& base, Tensor& view, const ViewInfo& info) {
-  if (recording_suspended()) return;
+void AutogradMeta::follow(const Tensor& base, Tensor& view) const {
   auto made = std::make_unique<AutogradMeta>();
   made->base_ = base_.defined() ? base_ : base;
   made->view_version_ = view.version();
   made->made_without_grad_ = !grad_enabled() || made_without_grad_;
   view.impl()->set_autograd_meta(std::move(made));
+}
+
+void AutogradMeta::view_created(const Tensor& base, Tensor& view, const ViewInfo& info) {
+  if (recording_suspended()) return;
+  follow(base, view);
   const Needs needs = detail::needs_of(base);
   if (needs.all() == 0) return;
   auto node = make_intrusive<ViewNode>(ViewRecord(base, view, info));
@@ -170,6 +215,25 @@ void AutogradMeta::view_created(const Tensor& base, Tensor& view, const ViewInfo
   if (anomaly_enabled()) [[unlikely]]
     detail::note_call(*node);
   finish_call(node, needs, view, base);
+}
+
+void AutogradMeta::views_created(const Tensor& base, std::span<Tensor> views,
+                                 std::span<const ViewInfo> infos) {
+  if (recording_suspended() || views.empty()) return;
+  for (Tensor& view : views) follow(base, view);
+  const Needs needs = detail::needs_of(base);
+  if (needs.all() == 0) return;
+  auto node = make_intrusive<SplitNode>(base, views, infos[0]);
+  detail::connect(*node, needs.grads, base);
+  if (anomaly_enabled()) [[unlikely]]
+    detail::note_call(*node);
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (needs.grads != 0) attach_history(views[i], node, static_cast<std::uint32_t>(i));
+    if (needs.tangents == 0) continue;
+    // The tangent of a piece is that piece of the tangent.
+    const auto piece = make_intrusive<ViewNode>(ViewRecord(base, views[i], infos[i]));
+    detail::add_tangents(*piece, views[i], base);
+  }
 }
 
 void AutogradMeta::copied(const Tensor& source, Tensor& copy) {

@@ -54,6 +54,8 @@ class AutogradMeta final : public AutogradMetaInterface {
   void set_fw_grad(const Tensor& tangent, const Tensor& self, std::uint64_t level,
                    bool is_inplace) override;
   void view_created(const Tensor& base, Tensor& view, const ViewInfo& info) override;
+  void views_created(const Tensor& base, std::span<Tensor> views,
+                     std::span<const ViewInfo> infos) override;
   void copied(const Tensor& source, Tensor& copy) override;
   void check_writable(const Tensor& target, const Tensor& source) override;
   void written(Tensor& target, const Tensor& source) override;
@@ -71,6 +73,9 @@ class AutogradMeta final : public AutogradMetaInterface {
   static void operator delete(void* meta) { BlockCache<kBytes>::deallocate(meta); }
 
   static constexpr std::size_t kBytes = 72;
+
+  // Makes a fresh view's metadata: what its base is, and what that means for its gradient.
+  void follow(const Tensor& base, Tensor& view) const;
 
   struct Tangent {
     std::uint64_t level;

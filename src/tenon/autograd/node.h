@@ -140,7 +140,7 @@ class Node : public IntrusiveTarget {
   void release_resources() override;
   void set_sequence(std::uint64_t sequence) { sequence_ = sequence; }
   // BackwardCall::grads has so many, undefined where nothing arrived. Requires: 1 or more.
-  void set_output_count(std::uint16_t count) { output_count_ = count; }
+  void set_output_count(std::size_t count) { output_count_ = static_cast<std::uint32_t>(count); }
 
  private:
   friend class GraphTask;
@@ -160,7 +160,7 @@ class Node : public IntrusiveTarget {
   std::unique_ptr<NodeExtra> extra_;
   mutable SpinLock lock_;
   std::uint8_t marks_ = 0;
-  std::uint16_t output_count_ = 1;
+  std::uint32_t output_count_ = 1;
 };
 
 // A node with kEdges edges.

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/tensor.h"
 
 namespace tenon {
 namespace {
@@ -10,6 +11,11 @@ namespace {
 std::atomic<const AutogradMetaFactory*> chosen_factory{nullptr};
 
 }  // namespace
+
+void AutogradMetaInterface::views_created(const Tensor& base, std::span<Tensor> views,
+                                          std::span<const ViewInfo> infos) {
+  for (std::size_t i = 0; i < views.size(); ++i) view_created(base, views[i], infos[i]);
+}
 
 void set_autograd_meta_factory(const AutogradMetaFactory* factory) {
   chosen_factory.store(factory, std::memory_order_release);

@@ -52,6 +52,10 @@ class AutogradMetaInterface {
   // `target` if it has some.
   // `view` was just made of `base`. It has no metadata of its own yet.
   virtual void view_created(const Tensor& base, Tensor& view, const ViewInfo& info) = 0;
+  // The same for a call that made several views at once, such as split: infos[i] says how views[i]
+  // was made.
+  virtual void views_created(const Tensor& base, std::span<Tensor> views,
+                             std::span<const ViewInfo> infos);
   // `copy` has the values of `source`, possibly in another dtype, order or place.
   virtual void copied(const Tensor& source, Tensor& copy) = 0;
   // Values are about to be written into `target` in place, those of `source` or (undefined)

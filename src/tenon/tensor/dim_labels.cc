@@ -171,12 +171,27 @@ NoLabels::~NoLabels() { --without_labels; }
 
 namespace detail {
 
-void follow_view(const Tensor& base, Tensor& view, const ViewInfo& info) {
-  if (AutogradMetaInterface* meta = base.impl()->autograd_meta())
-    meta->view_created(base, view, info);
+namespace {
+
+// What goes along with a view besides its gradient.
+void hand_on(const Tensor& base, Tensor& view, const ViewInfo& info) {
   if (!is_labelled(base) || without_labels > 0) return;
   Labels labels = of_view(labels_of(base), view, info);
   if (labels.size() == static_cast<std::size_t>(view.dim())) give(view, labels, false);
+}
+
+}  // namespace
+
+void follow_view(const Tensor& base, Tensor& view, const ViewInfo& info) {
+  if (AutogradMetaInterface* meta = base.impl()->autograd_meta())
+    meta->view_created(base, view, info);
+  hand_on(base, view, info);
+}
+
+void follow_views(const Tensor& base, std::span<Tensor> views, std::span<const ViewInfo> infos) {
+  if (AutogradMetaInterface* meta = base.impl()->autograd_meta())
+    meta->views_created(base, views, infos);
+  for (std::size_t i = 0; i < views.size(); ++i) hand_on(base, views[i], infos[i]);
 }
 
 void label_like(const Tensor& result, const Tensor& source) {

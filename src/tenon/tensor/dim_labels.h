@@ -43,6 +43,8 @@ inline bool is_labelled(const Tensor& t) { return t.impl()->is_labelled(); }
 // --- Each does nothing for tensors without labels, so callers test is_labelled first.
 // Tells gradient metadata and labels of a view that was just made.
 void follow_view(const Tensor& base, Tensor& view, const ViewInfo& info);
+// The same for several that one call made: infos[i] of views[i].
+void follow_views(const Tensor& base, std::span<Tensor> views, std::span<const ViewInfo> infos);
 // Of a copy, or of another result whose dimensions are the source's.
 void label_like(const Tensor& result, const Tensor& source);
 // Throws InvalidArgument where names do not unify. `fresh`: the result was made for the operands;

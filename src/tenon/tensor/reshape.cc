@@ -120,47 +120,118 @@ Tensor Tensor::unflatten(std::int64_t dim, IntList sizes) const {
   return view(wanted);
 }
 
+namespace {
+
+// Views that one call makes, and how each was made: gradients and labels follow all at once.
+class Pieces {
+ public:
+  explicit Pieces(const Tensor& base)
+      : base_(base), plain_(make_intrusive<TensorImpl>(*base.impl(), TensorImpl::Alias{})) {}
+
+  void add(ViewInfo::Kind kind, std::int64_t dim, std::int64_t at, std::int64_t length) {
+    const bool slices = kind == ViewInfo::Kind::kSlice;
+    views_.push_back(slices ? plain_.narrow(dim, at, length) : plain_.select(dim, at));
+    if (base_.impl()->is_followed()) [[unlikely]]
+      infos_.push_back({kind, {}, {}, {dim, at, slices ? 1 : 0}});
+  }
+  std::vector<Tensor> take() {
+    if (!infos_.empty()) [[unlikely]]
+      detail::follow_views(base_, views_, infos_);
+    return std::move(views_);
+  }
+
+ private:
+  const Tensor& base_;
+  const Tensor plain_;  // told of nothing
+  std::vector<Tensor> views_;
+  std::vector<ViewInfo> infos_;
+};
+
+std::int64_t cut_dim(const Tensor& t, std::int64_t dim, const char* what) {
+  if (t.dim() == 0)
+    throw InvalidArgument(fmt::format("{}: a 0-d tensor has no dimension {}", what, dim));
+  if (t.layout() != Layout::kStrided)
+    throw InvalidArgument(fmt::format("{}: a {} tensor of shape {} has no views; to_dense() has",
+                                      what, layout_name(t.layout()), to_string(t.sizes())));
+  return wrap_dim(dim, t.dim(), what);
+}
+
+}  // namespace
+
 std::vector<Tensor> Tensor::split(std::int64_t split_size, std::int64_t dim) const {
-  const std::int64_t length = size(dim);
+  const std::int64_t d = cut_dim(*this, dim, "split");
+  const std::int64_t length = size(d);
   if (split_size < 0 || (split_size == 0 && length != 0))
     throw InvalidArgument(fmt::format("split: pieces of {} from dimension {} of shape {}",
                                       split_size, dim, to_string(sizes())));
-  std::vector<Tensor> pieces;
-  for (std::int64_t start = 0; start < length || pieces.empty(); start += split_size)
-    pieces.push_back(narrow(dim, start, std::min(split_size, length - start)));
-  return pieces;
+  Pieces pieces(*this);
+  std::int64_t start = 0;
+  do {
+    const std::int64_t piece = std::min(split_size, length - start);
+    pieces.add(ViewInfo::Kind::kSlice, d, start, piece);
+    start += piece;
+  } while (start < length);
+  return pieces.take();
 }
 
 std::vector<Tensor> Tensor::split(IntList split_sizes, std::int64_t dim) const {
+  const std::int64_t d = cut_dim(*this, dim, "split");
   std::int64_t sum = 0;
-  for (const std::int64_t piece : split_sizes) sum += piece;
-  if (sum != size(dim))
+  for (const std::int64_t piece : split_sizes)
+    if (__builtin_add_overflow(sum, piece, &sum)) sum = -1;
+  if (sum != size(d))
     throw InvalidArgument(
         fmt::format("split: the pieces {} add up to {}, dimension {} of shape {} has {}",
-                    to_string(split_sizes), sum, dim, to_string(sizes()), size(dim)));
-  std::vector<Tensor> pieces;
+                    to_string(split_sizes), sum, dim, to_string(sizes()), size(d)));
+  Pieces pieces(*this);
   std::int64_t start = 0;
   for (const std::int64_t piece : split_sizes) {
-    pieces.push_back(narrow(dim, start, piece));
+    pieces.add(ViewInfo::Kind::kSlice, d, start, piece);
     start += piece;
   }
-  return pieces;
+  return pieces.take();
+}
+
+std::vector<Tensor> Tensor::tensor_split(std::int64_t sections, std::int64_t dim) const {
+  if (sections <= 0)
+    throw InvalidArgument(
+        fmt::format("tensor_split: {} sections; there must be at least 1", sections));
+  const std::int64_t length = size(cut_dim(*this, dim, "tensor_split"));
+  DimVector sizes;
+  for (std::int64_t i = 0; i < sections; ++i)
+    sizes.push_back(length / sections + (i < length % sections ? 1 : 0));
+  return split(sizes, dim);
+}
+
+std::vector<Tensor> Tensor::tensor_split(IntList indices, std::int64_t dim) const {
+  const std::int64_t d = cut_dim(*this, dim, "tensor_split");
+  const std::int64_t length = size(d);
+  Pieces pieces(*this);
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i <= indices.size(); ++i) {
+    const std::int64_t index = i < indices.size() ? indices[i] : length;
+    const std::int64_t wrapped = index < 0 ? index + length : index;
+    const std::int64_t end = std::clamp<std::int64_t>(wrapped, 0, length);
+    pieces.add(ViewInfo::Kind::kSlice, d, start, std::max<std::int64_t>(end - start, 0));
+    start = end;
+  }
+  return pieces.take();
 }
 
 std::vector<Tensor> Tensor::chunk(std::int64_t chunks, std::int64_t dim) const {
   if (chunks <= 0)
     throw InvalidArgument(fmt::format("chunk: {} chunks; there must be at least 1", chunks));
-  const std::int64_t length = size(dim);
+  const std::int64_t length = size(cut_dim(*this, dim, "chunk"));
   // As many pieces as asked for, even where each is empty.
   if (length == 0) return split(DimVector(at(chunks), 0), dim);
   return split((length + chunks - 1) / chunks, dim);
 }
 
 std::vector<Tensor> Tensor::unbind(std::int64_t dim) const {
-  std::vector<Tensor> rows;
-  rows.reserve(at(size(dim)));
-  for (std::int64_t i = 0; i < size(dim); ++i) rows.push_back(select(dim, i));
-  return rows;
+  const std::int64_t d = cut_dim(*this, dim, "unbind");
+  Pieces rows(*this);
+  for (std::int64_t i = 0; i < size(d); ++i) rows.add(ViewInfo::Kind::kSelect, d, i, 1);
+  return rows.take();
 }
 
 }  // namespace tenon

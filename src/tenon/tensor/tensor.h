@@ -153,7 +153,15 @@ class Tensor {
   Tensor unfold(std::int64_t dim, std::int64_t size, std::int64_t step) const;
   std::vector<Tensor> split(std::int64_t split_size, std::int64_t dim = 0) const;
   std::vector<Tensor> split(IntList split_sizes, std::int64_t dim = 0) const;
+  std::vector<Tensor> split_with_sizes(IntList split_sizes, std::int64_t dim = 0) const {
+    return split(split_sizes, dim);
+  }
+  // Into pieces of one size, the last one smaller: fewer than asked for where that is enough.
   std::vector<Tensor> chunk(std::int64_t chunks, std::int64_t dim = 0) const;
+  // Into as many pieces, the first ones longer by one where they cannot be equal; or before each of
+  // the indices, which slice as in Python.
+  std::vector<Tensor> tensor_split(std::int64_t sections, std::int64_t dim = 0) const;
+  std::vector<Tensor> tensor_split(IntList indices, std::int64_t dim = 0) const;
   std::vector<Tensor> unbind(std::int64_t dim = 0) const;
 
   // --- Indexing as in Python; see indexing.h for what an index may be.
