@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <set>
 
 #include "ops/reference.h"
 #include "tenon/base/error.h"
@@ -344,6 +345,44 @@ TEST(EveryOperator, TakesOrRefusesEveryDType) {
         EXPECT_TRUE(shape.result.sizes() == actual.result.sizes()) << what;
         EXPECT_EQ(shape.result.dtype(), actual.result.dtype()) << what;
       }
+}
+
+// What is stored and not computed with is refused before a kernel could look for its loop.
+TEST(EveryOperator, TakesNoStorageDTypeButToMoveOrCompare) {
+  const std::set<std::string> taken = {"cat",  "stack",   "clone",  "contiguous",
+                                       "to f64", "reshape", "one_hot"};
+  for (const Case& c : every_case())
+    for (const DType dtype : {DType::kU16, DType::kU32, DType::kU64, DType::kF8E4M3,
+                              DType::kF8E5M2})
+      for (const std::size_t i : {std::size_t{3}, std::size_t{4}, std::size_t{6}}) {
+        const Outcome actual = attempt(c, to(shaped(i, DType::kF32), dtype));
+        const std::string what = fmt::format("{} of {} {}: {}", c.name, dtype_name(dtype),
+                                             kShapes[i], actual.refusal);
+        // Real bounds promote integers to floating point.
+        const bool promotes = std::string(c.name) == "clamp" && is_wide_unsigned(dtype);
+        EXPECT_EQ(actual.result.defined(), taken.contains(c.name) || promotes) << what;
+      }
+  const Tensor t = to(shaped(4, DType::kF32), DType::kF8E4M3);
+  try {
+    ops::matmul(t, t.t());
+    FAIL() << "matmul took float8";
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(), "matmul: it does not compute with float8_e4m3fn, of shape [4, 6]; cast "
+                           "with to(t, dtype) first");
+  }
+}
+
+TEST(EveryOperator, ComparesStoredValuesExactly) {
+  const auto all = [](const Tensor& t) { return ops::all(t).item<bool>(); };
+  const Tensor big = full({3}, UINT64_MAX, DType::kU64);
+  const Tensor less = full({3}, UINT64_MAX - 1, DType::kU64);  // the same double
+  EXPECT_TRUE(all(ops::eq(big, clone(big))) && all(ops::ne(big, less)));
+  const Tensor f8 = full({3}, 1.5, DType::kF8E5M2);
+  EXPECT_TRUE(all(ops::eq(f8, 1.5)) && all(ops::ne(f8, full({3}, -1.5, DType::kF8E5M2))));
+  const Tensor nan = full({3}, NAN, DType::kF8E4M3);
+  EXPECT_TRUE(all(ops::ne(nan, nan)));
+  EXPECT_TRUE(all(ops::eq(full({3}, 65535, DType::kU16), full({3}, 65535, DType::kF32))));
+  EXPECT_THROW(ops::eq(big, full({3}, 1, DType::kI64)), InvalidArgument);
 }
 
 // Results and temporaries, on whatever thread: the process's own allocator hears of nothing.

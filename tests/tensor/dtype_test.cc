@@ -18,7 +18,8 @@ TEST(DTypeTest, EveryNameLeadsBackToItsType) {
   for (int i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
     EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
-    visit_dtype(dtype, [&]<typename T>() {
+    if (dtype == DType::kQI8) continue;  // no type of C++
+    visit_any_dtype(dtype, [&]<typename T>() {
       EXPECT_EQ(dtype_of<T>(), dtype);
       EXPECT_EQ(sizeof(T), item_size(dtype));
     });
@@ -89,7 +90,7 @@ TEST(PromotionTest, IsPyTorchsTable) {
       {"c128", "c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128"}};
   for (const auto& [name, row] : rows) {
     std::size_t at = 0;
-    for (int other = 0; other < kDTypeCount; ++other) {
+    for (int other = 0; DType(other) <= kLastComputedDType; ++other) {
       const std::size_t end = std::min(row.find(' ', at), row.size());
       EXPECT_EQ(promote_types(parse_dtype(name), static_cast<DType>(other)),
                 parse_dtype(row.substr(at, end - at)))

@@ -31,7 +31,8 @@ bool equal(const Tensor& a, const Tensor& b) {
 std::vector<Tensor> one_of_each() {
   std::vector<Tensor> all;
   for (int i = 0; i < kDTypeCount; ++i)
-    all.push_back(to(arange(12), static_cast<DType>(i)).view({3, 4}));
+    if (static_cast<DType>(i) != DType::kQI8)
+      all.push_back(to(arange(12), static_cast<DType>(i)).view({3, 4}));
   return all;
 }
 
@@ -173,7 +174,7 @@ TEST(DLPackTest, ARegisteredDeviceGoesOutAndComesBack) {
 TEST(NpyTest, EveryDTypeSurvivesTheFile) {
   const TemporaryFile file(".npy");
   for (const Tensor& t : one_of_each()) {
-    if (t.dtype() == DType::kBF16) {
+    if (t.dtype() == DType::kBF16 || is_float8(t.dtype())) {
       EXPECT_THROW(save_npy(file.path(), t), InvalidArgument);
       continue;
     }

@@ -94,7 +94,7 @@ Tensor from_lists(nb::handle data, std::optional<DType> dtype) {
   const Tensor made = empty(nested.sizes, wanted);
   if (made.numel() != static_cast<std::int64_t>(nested.values.size()))
     throw InvalidArgument("tensor: the lists do not make a box");
-  visit_dtype(wanted, [&]<typename T>() {
+  visit_any_dtype(wanted, [&]<typename T>() {
     T* out = made.data_ptr<T>();
     for (const Scalar& value : nested.values) *out++ = value.to<T>();
   });
@@ -108,6 +108,7 @@ constexpr std::pair<const char*, DType> kFormats[] = {
     {"?", DType::kBool}, {"B", DType::kU8},   {"b", DType::kI8},  {"h", DType::kI16},
     {"i", DType::kI32},  {"q", DType::kI64},  {"l", DType::kI64}, {"e", DType::kF16},
     {"f", DType::kF32},  {"d", DType::kF64},  {"Zf", DType::kC64}, {"Zd", DType::kC128},
+    {"H", DType::kU16},  {"I", DType::kU32},  {"Q", DType::kU64},  {"L", DType::kU64},
 };
 
 const char* format_of(DType dtype) {
@@ -348,8 +349,10 @@ nb::object to_numpy(nb::handle self) {
   const Tensor& tensor = tensor_of(self);
   if (tensor.requires_grad())
     throw nb::type_error("numpy: the tensor requires a gradient: detach().numpy() shares its values");
-  if (tensor.dtype() == DType::kBF16)
-    throw nb::type_error("numpy: NumPy has no bfloat16: float().numpy() converts");
+  if (tensor.dtype() == DType::kBF16 || is_float8(tensor.dtype()))
+    throw nb::type_error(
+        fmt::format("numpy: NumPy has no {}: float().numpy() converts", dtype_name(tensor.dtype()))
+            .c_str());
   if (tensor.device().type != DeviceType::kCpu || tensor.layout() != Layout::kStrided)
     throw nb::type_error("numpy: the tensor is not dense on the cpu: to(\"cpu\"), to_dense()");
   nb::object numpy;
@@ -411,6 +414,8 @@ nb::object python_number(const Scalar& value) {
       return nb::bool_(value.to<bool>());
     case DType::kI64:
       return nb::int_(value.to<std::int64_t>());
+    case DType::kU64:
+      return nb::int_(value.to<std::uint64_t>());
     case DType::kF64:
       return nb::float_(value.to<double>());
     default: {

@@ -4,6 +4,7 @@
 
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/promotion.h"
 
@@ -76,6 +77,17 @@ Tensor detail::binary(Binary kind, const Tensor& a, const Tensor& b) {
     tenon::detail::label_broadcast(binary_name(kind), out, a, b, true);
   run_elementwise(plan, out, {&a, &b});
   return out;
+}
+
+Tensor detail::compare_stored(Binary kind, const Tensor& a, const Tensor& b) {
+  const DType dtype = result_type(a, b);
+  const auto computable = [&](const Tensor& t) {
+    const Tensor same = to(t.detach(), dtype);
+    if (dtype == DType::kU64) return same.view_dtype(DType::kI64);  // equal bits are equal numbers
+    if (dtype == DType::kU16 || dtype == DType::kU32) return to(same, DType::kI64);
+    return is_float8(dtype) ? to(same, DType::kF32) : same;
+  };
+  return binary(kind, computable(a), computable(b));
 }
 
 const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& a,

@@ -56,8 +56,14 @@ namespace detail {
 Tensor binary(Binary kind, const Tensor& a, const Tensor& b);
 const Tensor& binary_into(Binary kind, const Tensor& out, const Tensor& a, const Tensor& b);
 
+// eq and ne where a dtype is for storage only: the values are compared exactly.
+Tensor compare_stored(Binary kind, const Tensor& a, const Tensor& b);
+
 template <Binary kind>
 Tensor binary_kernel(const Tensor& a, const Tensor& b) {
+  if constexpr (kind == Binary::kEq || kind == Binary::kNe)
+    if (is_storage_only(a.dtype()) || is_storage_only(b.dtype())) [[unlikely]]
+      return compare_stored(kind, a, b);
   return binary(kind, a, b);
 }
 template <Binary kind>

@@ -4,7 +4,8 @@
 
 namespace tenon::ops {
 
-Device detail::device_of_all(const char* what, std::span<const Tensor* const> tensors) {
+Device detail::device_of_all(const char* what, std::span<const Tensor* const> tensors,
+                             bool only_moved) {
   const Tensor* decides = nullptr;
   for (const Tensor* tensor : tensors) {
     if (!tensor->defined()) continue;
@@ -12,6 +13,12 @@ Device detail::device_of_all(const char* what, std::span<const Tensor* const> te
       throw InvalidArgument(fmt::format("{}: a {} tensor of shape {}; to_dense() makes it strided",
                                         what, layout_name(tensor->layout()),
                                         to_string(tensor->sizes())));
+    if (is_storage_only(tensor->dtype()) && !(only_moved && tensor->dtype() != DType::kQI8))
+      throw InvalidArgument(fmt::format(
+          "{}: it does not compute with {}, of shape {}; {}", what, dtype_name(tensor->dtype()),
+          to_string(tensor->sizes()),
+          tensor->dtype() == DType::kQI8 ? "dequantize() the tensor first"
+                                         : "cast with to(t, dtype) first"));
     const bool goes_with_any = tensor->dim() == 0 && tensor->device() == Device{};
     if (decides == nullptr || (decides->dim() == 0 && decides->device() == Device{})) {
       if (decides == nullptr || !goes_with_any) decides = tensor;

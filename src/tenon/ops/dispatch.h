@@ -125,18 +125,25 @@ class Operator<Result(Arguments...)> {
 };
 
 namespace detail {
-Device device_of_all(const char* what, std::span<const Tensor* const> tensors);
+Device device_of_all(const char* what, std::span<const Tensor* const> tensors,
+                     bool only_moved = false);
 }
 
-// Throws InvalidArgument, naming the operator and the devices, unless all tensors are on one device
+// Throws InvalidArgument, naming the operator, unless all tensors are strided, of dtypes that are
+// computed with, and on one device
 // (0-d ones on the host go with any) that common kernels serve: the host or meta. Undefined ones
 // are skipped. Returns that device.
 inline Device common_device(const char* what, std::span<const Tensor* const> tensors) {
   bool all_on_host = true;
   for (const Tensor* tensor : tensors)
     all_on_host &= !tensor->defined() ||
-                   (tensor->layout() == Layout::kStrided && tensor->device() == Device{});
+                   (tensor->impl()->is_computable() && tensor->device() == Device{});
   return all_on_host ? Device{} : detail::device_of_all(what, tensors);
+}
+// The same for an operator that moves elements and computes nothing: dtypes for storage, too, but
+// for quantised ones.
+inline Device common_device_to_move(const char* what, std::span<const Tensor* const> tensors) {
+  return detail::device_of_all(what, tensors, true);
 }
 // The same, for a list in braces.
 inline Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {

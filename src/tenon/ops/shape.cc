@@ -47,7 +47,7 @@ Tensor detail::cat(std::span<const Tensor> tensors, std::int64_t dim) {
   std::vector<const Tensor*> all;
   for (const Tensor& t : tensors) all.push_back(&t);
   if (all.empty()) throw InvalidArgument("cat: there are no tensors");
-  const Device device = common_device("cat", all);
+  const Device device = common_device_to_move("cat", all);
   const auto shape_of =
       std::find_if(tensors.begin(), tensors.end(), [](const Tensor& t) { return !is_skipped(t); });
   const Tensor& model = shape_of == tensors.end() ? tensors[0] : *shape_of;

@@ -7,6 +7,7 @@
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/quantized.h"
 #include "tenon/tensor/sparse.h"
 
 namespace tenon {
@@ -32,6 +33,7 @@ void tell_written(const Tensor& target, const Tensor& source) {
 
 Tensor tell_copied(const Tensor& source, Tensor copy) {
   if (source.impl()->is_followed()) [[unlikely]] {
+    if (is_quantized(copy)) detail::share_quantizer(copy, source);
     if (detail::is_labelled(source)) detail::label_like(copy, source);
     if (AutogradMetaInterface* meta = source.impl()->autograd_meta()) meta->copied(source, copy);
   }
@@ -70,6 +72,11 @@ void copy_across(const Tensor& target, const Tensor& source) {
 
 void move_values(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0 || target.is_meta()) return;
+  if (target.dtype() != source.dtype() && is_quantized(source))
+    throw InvalidArgument(fmt::format(
+        "copy: a qint8 tensor of shape {} into one of {}; dequantize() it first, or take its "
+        "int_repr()",
+        to_string(source.sizes()), dtype_name(target.dtype())));
   if (source.is_meta())
     throw InvalidArgument(
         fmt::format("copy: a meta tensor of shape {} has no values to give to one on {}; make an "
@@ -84,6 +91,13 @@ void move_values(const Tensor& target, const Tensor& source) {
     return detail::copy_elements(target, clone(source.detach()));
   }
   detail::copy_elements(target, source);
+}
+
+// By the target's own scale and zero point, whatever the source's.
+void copy_quantized(const Tensor& target, const Tensor& source) {
+  if (!is_quantized(source)) return detail::quantize_into(target, source);
+  if (detail::same_quantizer(target, source)) return move_values(target, source);
+  detail::quantize_into(target, dequantize(source));
 }
 
 // The strides of a dense copy in the source's order, as PyTorch's preserve_format has them.
@@ -103,7 +117,10 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
     detail::label_broadcast("copy", target, target, source, false);
   ask_writable(target, source);
   target.impl()->bump_version();
-  move_values(target, source);
+  if (is_quantized(target) && target.numel() > 0) [[unlikely]]
+    copy_quantized(target, source);
+  else
+    move_values(target, source);
   tell_written(target, source);
   return target;
 }
@@ -113,7 +130,9 @@ const Tensor& fill_(const Tensor& target, const Scalar& value) {
   ask_writable(target, Tensor());
   target.impl()->bump_version();
   if (target.numel() > 0 && !target.is_meta()) {
-    if (is_host(target)) {
+    if (is_quantized(target)) {
+      detail::quantize_into(target, scalar_tensor(value, DType::kF32));
+    } else if (is_host(target)) {
       detail::fill_elements(target, value);
     } else {
       Tensor staged = empty({}, target.dtype());
@@ -148,6 +167,9 @@ Tensor contiguous(const Tensor& source, MemoryFormat format) {
 Tensor to(const Tensor& source, DType dtype) {
   if (source.dtype() == dtype) return source;
   if (is_sparse(source)) return with_sparse_values(source, to(sparse_values(source), dtype));
+  if (dtype == DType::kQI8)
+    throw InvalidArgument("to: qint8 has a scale and a zero point; use quantize_per_tensor or "
+                          "quantize_per_channel");
   Tensor copy = empty_strided(source.sizes(), preserved_strides(source), dtype, source.device());
   move_values(copy, source);
   return tell_copied(source, std::move(copy));

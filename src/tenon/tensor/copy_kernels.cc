@@ -85,8 +85,9 @@ void convert_row(char** data, const std::int64_t* strides, std::int64_t length) 
 }  // namespace
 
 detail::RowFunction detail::conversion_row(DType to, DType from) {
-  return visit_dtype(to, [&]<typename To>() {
-    return visit_dtype(from, []<typename From>() -> RowFunction { return convert_row<To, From>; });
+  return visit_any_dtype(to, [&]<typename To>() {
+    return visit_any_dtype(from,
+                           []<typename From>() -> RowFunction { return convert_row<To, From>; });
   });
 }
 
@@ -112,7 +113,7 @@ void detail::copy_elements(const Tensor& target, const Tensor& source) {
 
 void detail::fill_elements(const Tensor& target, const Scalar& value) {
   const StridedLoop loop = StridedLoop::over(target.sizes(), {&target});
-  visit_dtype(target.dtype(), [&]<typename T>() {
+  visit_any_dtype(target.dtype(), [&]<typename T>() {
     const T element = value.to<T>();
     loop.run_parallel([element](char** data, const std::int64_t* strides, std::int64_t length) {
       if (strides[0] == sizeof(T)) {

@@ -175,6 +175,9 @@ namespace {
 
 // What goes along with a view besides its gradient.
 void hand_on(const Tensor& base, Tensor& view, const ViewInfo& info) {
+  if (const ExtraMeta* extra = base.impl()->extra_meta(); extra != nullptr && extra->backend)
+    if (IntrusivePtr<BackendMeta> backend = extra->backend->of_view(base, view, info))
+      view.impl()->set_followed_backend_meta(std::move(backend));
   if (!is_labelled(base) || without_labels > 0) return;
   Labels labels = of_view(labels_of(base), view, info);
   if (labels.size() == static_cast<std::size_t>(view.dim())) give(view, labels, false);

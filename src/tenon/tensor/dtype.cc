@@ -29,11 +29,23 @@ constexpr std::array<Names, kDTypeCount> kNames = {{
     {"float64", "f64", "double"},
     {"complex64", "c64", "cfloat"},
     {"complex128", "c128", "cdouble"},
+    {"uint16", "u16", ""},
+    {"uint32", "u32", ""},
+    {"uint64", "u64", ""},
+    {"float8_e4m3fn", "f8_e4m3", ""},
+    {"float8_e5m2", "f8_e5m2", ""},
+    {"qint8", "qi8", ""},
 }};
 
 }  // namespace
 
 std::string_view dtype_name(DType dtype) { return kNames[static_cast<std::size_t>(dtype)].full; }
+
+void refuse_storage_only(DType dtype) {
+  throw InvalidArgument(fmt::format(
+      "{} elements are stored, copied and cast, not computed with; {}", dtype_name(dtype),
+      dtype == DType::kQI8 ? "dequantize() them first" : "cast them first, with to(t, dtype)"));
+}
 
 DType parse_dtype(std::string_view name) {
   std::string lower(name);

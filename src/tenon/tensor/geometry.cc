@@ -79,15 +79,9 @@ std::string to_string(IntList list) {
 }
 
 std::string_view layout_name(Layout layout) {
-  switch (layout) {
-    case Layout::kStrided:
-      return "strided";
-    case Layout::kSparseCoo:
-      return "sparse_coo";
-    case Layout::kSparseCsr:
-      break;
-  }
-  return "sparse_csr";
+  constexpr std::string_view kNames[] = {"strided",    "sparse_coo", "sparse_csr",
+                                         "sparse_csc", "sparse_bsr", "sparse_bsc"};
+  return kNames[static_cast<std::size_t>(layout)];
 }
 
 std::int64_t checked_numel(IntList sizes) {

@@ -9,7 +9,15 @@
 namespace tenon {
 
 // How a tensor relates to its storage.
-enum class Layout : std::uint8_t { kStrided, kSparseCoo, kSparseCsr };
+enum class Layout : std::uint8_t {
+  kStrided,
+  kSparseCoo,
+  kSparseCsr,  // compressed rows; columns; the same of dense blocks
+  kSparseCsc,
+  kSparseBsr,
+  kSparseBsc,
+};
+// "sparse_csr", as PyTorch says.
 std::string_view layout_name(Layout layout);
 
 // An order of dimensions in memory.

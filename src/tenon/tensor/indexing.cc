@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/quantized.h"
 #include "tenon/tensor/strided_loop.h"
 
 namespace tenon {
@@ -278,10 +279,36 @@ Tensor Tensor::index(Indices indices) const {
           for (std::int64_t i = 0; i < length; ++i)
             std::memcpy(dense + i * strides[0], chosen + i * strides[1], item);
         });
+  if (is_quantized(result) && !is_quantized_per_channel(applied.view))
+    detail::share_quantizer(result, applied.view);
   if (AutogradMetaInterface* meta = applied.view.impl()->autograd_meta())
     meta->indexed(applied.view, result, applied.tensors, static_cast<std::int64_t>(choice.first));
   return result;
 }
+
+namespace {
+
+// Where the chosen elements are, those of `dense`: instead of what is there, or added to it.
+void put_chosen(const Tensor& dense, const Applied& applied, const Choice& choice,
+                bool accumulate) {
+  const std::size_t item = dense.item_size();
+  if (!accumulate)
+    return walk_choice(
+        dense, applied.view, applied, choice,
+        [item](const char* from, char* chosen, const std::int64_t* strides, std::int64_t length) {
+          for (std::int64_t i = 0; i < length; ++i)
+            std::memcpy(chosen + i * strides[1], from + i * strides[0], item);
+        });
+  visit_dtype(dense.dtype(), [&]<typename T>() {
+    walk_choice(dense, applied.view, applied, choice,
+                [](const char* from, char* chosen, const std::int64_t* strides,
+                   std::int64_t length) {
+                  add_row<T>(chosen, from, strides[1], strides[0], length);
+                });
+  });
+}
+
+}  // namespace
 
 const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool accumulate) const {
   // Views that are written through must know where they come from.
@@ -300,20 +327,13 @@ const Tensor& Tensor::index_put_(Indices indices, const Tensor& values, bool acc
   AutogradMetaInterface* meta = applied.view.impl()->autograd_meta();
   if (meta == nullptr) meta = values.impl()->autograd_meta();
   if (meta != nullptr) meta->check_writable(applied.view, values);
-  if (ready.numel() > 0)
-    visit_dtype(dtype(), [&]<typename T>() {
-      void* const writable = applied.view.data_ptr();  // shared bytes become the tensor's own
-      static_cast<void>(writable);
-      walk_choice(
-          index_dims_first(ready.is_alias_of(*this) ? clone(ready) : contiguous(ready), choice),
-          applied.view, applied, choice,
-          [accumulate](const char* dense, char* chosen, const std::int64_t* strides,
-                       std::int64_t length) {
-            if (accumulate) return add_row<T>(chosen, dense, strides[1], strides[0], length);
-            for (std::int64_t i = 0; i < length; ++i)
-              std::memcpy(chosen + i * strides[1], dense + i * strides[0], sizeof(T));
-          });
-    });
+  if (ready.numel() > 0) {
+    void* const writable = applied.view.data_ptr();  // shared bytes become the tensor's own
+    static_cast<void>(writable);
+    const Tensor dense =
+        index_dims_first(ready.is_alias_of(*this) ? clone(ready) : contiguous(ready), choice);
+    put_chosen(dense, applied, choice, accumulate);
+  }
   impl_->bump_version();
   if (meta != nullptr)
     meta->index_written(applied.view, applied.tensors, values,

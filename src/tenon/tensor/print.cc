@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/quantized.h"
 #include "tenon/tensor/sparse.h"
 
 namespace tenon {
@@ -61,6 +62,7 @@ class Format {
 
   std::string write(const Scalar& value) const {
     if (dtype_ == DType::kBool) return value.to<bool>() ? "True" : "False";
+    if (value.dtype() == DType::kU64) return fmt::format("{}", value.to<std::uint64_t>());
     if (is_integral(dtype_)) return fmt::format("{}", value.to<std::int64_t>());
     if (is_floating(dtype_)) return write_real(value.to<double>());
     const Complex128 c = value.to<Complex128>();
@@ -179,11 +181,24 @@ std::string sparse_to_string(const Tensor& tensor, const PrintOptions& options) 
                      layout_name(tensor.layout()));
 }
 
+// The values, and what they are made with.
+std::string quantized_to_string(const Tensor& tensor, const PrintOptions& options) {
+  std::string text = to_string(dequantize(tensor), options);
+  text.pop_back();
+  if (!is_quantized_per_channel(tensor))
+    return fmt::format("{}, dtype=qint8, scale={}, zero_point={})", text, q_scale(tensor),
+                       q_zero_point(tensor));
+  return fmt::format("{}, dtype=qint8, axis={},\n       scales={},\n       zero_points={})", text,
+                     q_per_channel_axis(tensor), to_string(q_per_channel_scales(tensor), options),
+                     to_string(q_per_channel_zero_points(tensor), options));
+}
+
 }  // namespace
 
 std::string to_string(const Tensor& tensor, const PrintOptions& options) {
   if (!tensor.defined()) return "tensor(undefined)";
   if (is_sparse(tensor)) return sparse_to_string(tensor, options);
+  if (is_quantized(tensor)) return quantized_to_string(tensor, options);
   std::string text(Printer::kPrefix);
   const bool readable = tensor.device().type == DeviceType::kCpu;
   if (!readable)

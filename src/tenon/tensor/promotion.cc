@@ -27,12 +27,14 @@ constexpr DType promote(DType a, DType b) {
   return b;
 }
 
-using Table = std::array<std::array<DType, kDTypeCount>, kDTypeCount>;
+// Of dtypes that are computed with; those for storage have rules of their own.
+constexpr int kComputed = static_cast<int>(kLastComputedDType) + 1;
+using Table = std::array<std::array<DType, kComputed>, kComputed>;
 
 constexpr Table make_table() {
   Table table{};
-  for (int a = 0; a < kDTypeCount; ++a)
-    for (int b = 0; b < kDTypeCount; ++b)
+  for (int a = 0; a < kComputed; ++a)
+    for (int b = 0; b < kComputed; ++b)
       table[a][b] = promote(static_cast<DType>(a), static_cast<DType>(b));
   return table;
 }
@@ -40,6 +42,19 @@ constexpr Table make_table() {
 constexpr Table kTable = make_table();
 static_assert(kTable[0][5] == DType::kI64 && kTable[1][2] == DType::kI16);
 static_assert(kTable[6][7] == DType::kF32 && kTable[9][10] == DType::kC128);
+
+// PyTorch's: wide unsigned integers promote with floating point alone, 8-bit floats with nothing.
+DType promote_stored(DType a, DType b) {
+  if (a == b) return a;
+  const auto takes = [](DType wide, DType other) {
+    return is_wide_unsigned(wide) && is_floating(other) && !is_storage_only(other);
+  };
+  if (takes(a, b)) return b;
+  if (takes(b, a)) return a;
+  throw InvalidArgument(
+      fmt::format("{} and {} have no common dtype; cast one of them first, with to(t, dtype)",
+                  dtype_name(a), dtype_name(b)));
+}
 
 int promote_or_first(int held, DType next) {
   return static_cast<int>(held < 0 ? next : promote_types(static_cast<DType>(held), next));
@@ -61,16 +76,20 @@ int combine(int higher, int lower) {
 
 DType dtype_of_wrapped(DType dtype) {
   if (is_complex(dtype)) return complex_of(default_dtype());
+  if (dtype == DType::kU64) return DType::kI64;  // a number that no int64 holds is still a number
   return is_floating(dtype) ? default_dtype() : dtype;
 }
 
 }  // namespace
 
 DType promote_types(DType a, DType b) {
+  if (is_storage_only(a) || is_storage_only(b)) [[unlikely]]
+    return promote_stored(a, b);
   return kTable[static_cast<std::size_t>(a)][static_cast<std::size_t>(b)];
 }
 
 bool can_cast(DType from, DType to) {
+  if (from == DType::kQI8 || to == DType::kQI8) return from == to;
   if (is_complex(from) && !is_complex(to)) return false;
   if (is_floating(from) && (is_integral(to) || to == DType::kBool)) return false;
   return from == DType::kBool || to != DType::kBool;
@@ -79,10 +98,11 @@ bool can_cast(DType from, DType to) {
 DType default_dtype() { return chosen_default.load(std::memory_order_relaxed); }
 
 void set_default_dtype(DType dtype) {
-  if (!is_floating(dtype))
-    throw InvalidArgument(fmt::format(
-        "set_default_dtype: {} is not floating point; take float16, bfloat16, float32 or float64",
-        dtype_name(dtype)));
+  if (!is_floating(dtype) || is_storage_only(dtype))
+    throw InvalidArgument(
+        fmt::format("set_default_dtype: {} is not floating point that is computed with; take "
+                    "float16, bfloat16, float32 or float64",
+                    dtype_name(dtype)));
   chosen_default.store(dtype, std::memory_order_relaxed);
 }
 

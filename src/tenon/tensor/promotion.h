@@ -10,7 +10,8 @@ class Scalar;
 
 // The smallest dtype that both convert to without changing kind: bool < integers < floating point <
 // complex. Symmetric; f16 with bf16 is f32, u8 with a signed integer the next signed one that holds
-// both. O(1).
+// both. Of the storage-only dtypes, wide unsigned integers promote with floating point alone and
+// 8-bit floats with nothing, as in PyTorch: else InvalidArgument. O(1).
 DType promote_types(DType a, DType b);
 
 // True when a result of dtype `from` may be stored in a tensor of dtype `to`: a kind never falls

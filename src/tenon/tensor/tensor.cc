@@ -4,6 +4,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/dim_labels.h"
+#include "tenon/tensor/quantized.h"
 
 namespace tenon {
 
@@ -54,7 +55,8 @@ Scalar Tensor::item() const {
     throw InvalidArgument(
         fmt::format("item: it takes a tensor of one element on the cpu, not shape {} on {}",
                     to_string(sizes()), to_string(device())));
-  return visit_dtype(dtype(), [&]<typename T>() { return Scalar(*const_data_ptr<T>()); });
+  if (is_quantized(*this)) return dequantize(*this).item();
+  return visit_any_dtype(dtype(), [&]<typename T>() { return Scalar(*const_data_ptr<T>()); });
 }
 
 const Tensor& Tensor::grad() const {

@@ -14,7 +14,7 @@ static_assert(sizeof(TensorImpl) + sizeof(StorageImpl) <= 232);
 
 TensorImpl::TensorImpl(IntrusivePtr<StorageImpl> storage, DType dtype, IntList sizes,
                        std::int64_t numel)
-    : storage_(std::move(storage)), shape_(sizes.size()), dtype_(dtype), numel_(numel) {
+    : storage_(std::move(storage)), shape_(sizes.size()), kind_{dtype}, numel_(numel) {
   std::int64_t* const to_sizes = shape_.sizes_data();
   for (std::size_t d = 0; d < sizes.size(); ++d) to_sizes[d] = sizes[d];
   fill_contiguous_strides(sizes, shape_.strides_data());
@@ -26,13 +26,13 @@ TensorImpl::TensorImpl(IntrusivePtr<StorageImpl> storage, DType dtype, IntList s
 
 TensorImpl::TensorImpl(Storage storage, DType dtype, IntList sizes, IntList strides,
                        std::int64_t offset)
-    : storage_(std::move(storage)), dtype_(dtype) {
+    : storage_(std::move(storage)), kind_{dtype} {
   set_place(storage_.device());
   set_sizes_and_strides(sizes, strides, offset);
 }
 
 TensorImpl::TensorImpl(Layout layout, DType dtype, Device device, IntList sizes)
-    : dtype_(dtype), layout_(layout), numel_(checked_numel(sizes)) {
+    : kind_{dtype, layout}, numel_(checked_numel(sizes)) {
   shape_.set_sizes(sizes);
   fill_contiguous_strides(sizes, shape_.strides_data());
   set_place(device);
@@ -126,10 +126,10 @@ inline std::int64_t numel_within(IntList sizes, IntList strides, std::int64_t of
 
 std::int64_t TensorImpl::fitting_numel(IntList sizes, IntList strides, std::int64_t offset) const {
   const std::size_t bytes = storage_.nbytes();
-  const auto capacity = static_cast<std::int64_t>(bytes >> item_shift(dtype_));
+  const auto capacity = static_cast<std::int64_t>(bytes >> item_shift(dtype()));
   const std::int64_t numel = numel_within(sizes, strides, offset, capacity);
   if (numel < 0) [[unlikely]]
-    refuse_geometry(sizes, strides, offset, dtype_, bytes);
+    refuse_geometry(sizes, strides, offset, dtype(), bytes);
   return numel;
 }
 
@@ -198,13 +198,14 @@ AutogradMetaInterface& TensorImpl::ensure_autograd_meta() {
 
 void TensorImpl::set_requires_grad(bool requires_grad) {
   if (!requires_grad && autograd_ == nullptr) return;
-  if (requires_grad && layout_ != Layout::kStrided)
+  if (requires_grad && layout() != Layout::kStrided)
     throw InvalidArgument(
-        fmt::format("a {} tensor cannot require a gradient; to_dense() can", layout_name(layout_)));
-  if (requires_grad && !is_floating(dtype_) && !is_complex(dtype_))
+        fmt::format("a {} tensor cannot require a gradient; to_dense() can",
+                    layout_name(layout())));
+  if (requires_grad && !is_floating(dtype()) && !is_complex(dtype()))
     throw InvalidArgument(
         fmt::format("a tensor of {} cannot require a gradient: only floating point and complex can",
-                    dtype_name(dtype_)));
+                    dtype_name(dtype())));
   ensure_autograd_meta().set_requires_grad(requires_grad, *this);
 }
 
@@ -229,7 +230,7 @@ void TensorImpl::take_labels_from_extra() {
   const bool labelled =
       extra_ != nullptr && !(extra_->names.empty() && extra_->sym_sizes.empty());
   set_flag(kLabelled, labelled);
-  set_flag(kFollowed, labelled || autograd_ != nullptr);
+  set_followed();
 }
 
 void TensorImpl::copy_extra(const TensorImpl& source) {
@@ -238,6 +239,7 @@ void TensorImpl::copy_extra(const TensorImpl& source) {
     extra_ = std::make_unique<ExtraMeta>(*source.extra_);
     if (extra_->backend) extra_->backend = extra_->backend->clone();
   }
+  set_flag(kBackendFollows, (source.flags_ & kBackendFollows) != 0);
   take_labels_from_extra();
 }
 
@@ -257,12 +259,11 @@ IntrusivePtr<TensorImpl> TensorImpl::shallow_copy(bool share_version,
 
 void TensorImpl::shallow_copy_from(const TensorImpl& source) {
   check_metadata_change("set_data");
-  if (layout_ != Layout::kStrided || source.layout_ != Layout::kStrided)
+  if (layout() != Layout::kStrided || source.layout() != Layout::kStrided)
     throw InvalidArgument("set_data: a sparse tensor cannot take another's place; assign it");
   storage_ = source.storage_;
   shape_ = source.shape_;
-  dtype_ = source.dtype_;
-  layout_ = source.layout_;
+  kind_ = source.kind_;
   device_ = source.device_;
   key_set_ = source.key_set_;
   flags_ = static_cast<std::uint8_t>((flags_ & ~kInference) | (source.flags_ & kInference));

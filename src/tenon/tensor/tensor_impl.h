@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -99,12 +100,17 @@ class TensorImpl : public IntrusiveTarget {
   }
 
   // --- Type and place.
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return kind_.dtype; }
   Device device() const { return device_; }
-  Layout layout() const { return layout_; }
+  Layout layout() const { return kind_.layout; }
+  // What operators take: strided, and of a dtype that they compute with. One comparison.
+  bool is_computable() const {
+    static_assert(std::endian::native == std::endian::little && Layout::kStrided == Layout{});
+    return std::bit_cast<std::uint16_t>(kind_) <= static_cast<std::uint16_t>(kLastComputedDType);
+  }
   DispatchKeySet key_set() const { return key_set_; }
   // Reinterprets elements. Requires: the same item size.
-  void set_dtype_unchecked(DType dtype) { dtype_ = dtype; }
+  void set_dtype_unchecked(DType dtype) { kind_.dtype = dtype; }
 
   const Storage& storage() const { return storage_; }
   bool has_storage() const { return storage_.valid(); }
@@ -132,18 +138,23 @@ class TensorImpl : public IntrusiveTarget {
   AutogradMetaInterface& ensure_autograd_meta();
   void set_autograd_meta(std::unique_ptr<AutogradMetaInterface> meta) {
     autograd_ = std::move(meta);
-    set_flag(kFollowed, autograd_ != nullptr || is_labelled());
+    set_followed();
   }
 
   // --- Rarely there.
   const ExtraMeta* extra_meta() const { return extra_.get(); }
   ExtraMeta& ensure_extra_meta();
+  // Backend metadata that views are told of: BackendMeta::of_view.
+  void set_followed_backend_meta(IntrusivePtr<BackendMeta> meta) {
+    ensure_extra_meta().backend = std::move(meta);
+    flags_ |= kFollowed | kBackendFollows;
+  }
   // Names or symbolic sizes: Note [Labels of dimensions] in dim_labels.h. As many as there are
   // dimensions; empty takes them away.
   void set_names(std::vector<std::string> names);
   void set_sym_sizes(std::vector<SymInt> sizes);
   bool is_labelled() const { return (flags_ & kLabelled) != 0; }
-  // Views must be told of: there are labels or gradient metadata.
+  // Views must be told of: there are labels, gradients, or backend metadata that goes along.
   bool is_followed() const { return (flags_ & kFollowed) != 0; }
 
   bool is_wrapped_number() const { return (flags_ & kWrappedNumber) != 0; }
@@ -176,12 +187,18 @@ class TensorImpl : public IntrusiveTarget {
  private:
   static constexpr std::size_t kBytes = 160;
 
+  struct Kind {
+    DType dtype;
+    Layout layout = Layout::kStrided;  // the upper byte of both as one number: is_computable()
+  };
+
   // Of flags_.
   static constexpr std::uint8_t kWrappedNumber = 1;
   static constexpr std::uint8_t kFixedMetadata = 2;
   static constexpr std::uint8_t kInference = 4;
   static constexpr std::uint8_t kLabelled = 8;
   static constexpr std::uint8_t kFollowed = 16;
+  static constexpr std::uint8_t kBackendFollows = 32;
 
   // Of layout_flags_.
   static constexpr std::uint8_t kKnown = 1;
@@ -204,8 +221,7 @@ class TensorImpl : public IntrusiveTarget {
   TensorImpl(const TensorImpl& base, Shape&& shape)
       : storage_(base.storage_),
         shape_(std::forward<Shape>(shape)),
-        dtype_(base.dtype_),
-        layout_(base.layout_),
+        kind_(base.kind_),
         flags_(base.flags_ & kInference),
         storage_offset_(base.storage_offset_),
         numel_(base.numel_),
@@ -216,6 +232,9 @@ class TensorImpl : public IntrusiveTarget {
   std::uint8_t compute_layout_flags() const;
   void set_flag(std::uint8_t flag, bool on) {
     flags_ = static_cast<std::uint8_t>(on ? flags_ | flag : flags_ & ~flag);
+  }
+  void set_followed() {
+    set_flag(kFollowed, autograd_ != nullptr || (flags_ & (kLabelled | kBackendFollows)) != 0);
   }
   void set_place(Device device);
   void take_labels_from_extra();
@@ -229,13 +248,12 @@ class TensorImpl : public IntrusiveTarget {
     return start == nullptr || numel_ == 0
                ? nullptr
                : static_cast<const char*>(start) +
-                     static_cast<std::size_t>(storage_offset_) * item_size(dtype_);
+                     static_cast<std::size_t>(storage_offset_) * item_size(dtype());
   }
 
   Storage storage_;
   [[no_unique_address]] SizesAndStrides shape_;
-  DType dtype_;
-  Layout layout_ = Layout::kStrided;
+  Kind kind_;
   std::uint8_t flags_ = 0;
   mutable std::atomic<std::uint8_t> layout_flags_{0};
   std::int64_t storage_offset_ = 0;  // in elements

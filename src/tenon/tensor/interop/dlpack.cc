@@ -15,9 +15,14 @@ namespace tenon {
 namespace {
 
 DLDataType to_dl_dtype(DType dtype) {
+  if (dtype == DType::kQI8)
+    throw InvalidArgument(
+        "to_dlpack: DLPack knows no qint8; take its int_repr() or dequantize() it");
   const auto bits = static_cast<std::uint8_t>(8 * item_size(dtype));
   if (dtype == DType::kBool) return {kDLBool, bits, 1};
-  if (dtype == DType::kU8) return {kDLUInt, bits, 1};
+  if (dtype == DType::kU8 || is_wide_unsigned(dtype)) return {kDLUInt, bits, 1};
+  if (dtype == DType::kF8E4M3) return {kDLFloat8_e4m3fn, bits, 1};
+  if (dtype == DType::kF8E5M2) return {kDLFloat8_e5m2, bits, 1};
   if (is_integral(dtype)) return {kDLInt, bits, 1};
   if (dtype == DType::kBF16) return {kDLBfloat, bits, 1};
   return {is_complex(dtype) ? kDLComplex : kDLFloat, bits, 1};
@@ -26,6 +31,7 @@ DLDataType to_dl_dtype(DType dtype) {
 DType from_dl_dtype(DLDataType type) {
   if (type.lanes == 1)
     for (int i = 0; i < kDTypeCount; ++i) {
+      if (static_cast<DType>(i) == DType::kQI8) continue;
       const DLDataType known = to_dl_dtype(static_cast<DType>(i));
       if (known.code == type.code && known.bits == type.bits) return static_cast<DType>(i);
     }

@@ -31,6 +31,8 @@ enum DLDataTypeCode : std::uint8_t {
   kDLBfloat = 4,
   kDLComplex = 5,
   kDLBool = 6,
+  kDLFloat8_e4m3fn = 10,  // version 1.1
+  kDLFloat8_e5m2 = 12,
 };
 
 // The standard's, version 1.0: dmlc.github.io/dlpack.

@@ -20,13 +20,16 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 // Kind and size, without the byte order.
-constexpr std::array<std::pair<std::string_view, DType>, 11> kDTypes = {{
+constexpr std::array<std::pair<std::string_view, DType>, 14> kDTypes = {{
     {"b1", DType::kBool},
     {"u1", DType::kU8},
     {"i1", DType::kI8},
     {"i2", DType::kI16},
     {"i4", DType::kI32},
     {"i8", DType::kI64},
+    {"u2", DType::kU16},
+    {"u4", DType::kU32},
+    {"u8", DType::kU64},
     {"f2", DType::kF16},
     {"f4", DType::kF32},
     {"f8", DType::kF64},

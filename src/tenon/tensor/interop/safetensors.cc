@@ -22,7 +22,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-constexpr std::array<std::pair<std::string_view, DType>, 11> kDTypes = {{
+constexpr std::array<std::pair<std::string_view, DType>, 16> kDTypes = {{
     {"BOOL", DType::kBool},
     {"U8", DType::kU8},
     {"I8", DType::kI8},
@@ -34,6 +34,11 @@ constexpr std::array<std::pair<std::string_view, DType>, 11> kDTypes = {{
     {"F32", DType::kF32},
     {"F64", DType::kF64},
     {"C64", DType::kC64},
+    {"U16", DType::kU16},
+    {"U32", DType::kU32},
+    {"U64", DType::kU64},
+    {"F8_E4M3", DType::kF8E4M3},
+    {"F8_E5M2", DType::kF8E5M2},
 }};
 
 // Looks a header over before it becomes an object, which would keep one of two equal names, and
