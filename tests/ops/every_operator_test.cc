@@ -183,6 +183,8 @@ std::vector<Case> other_cases() {
        [](const Tensor& a) {
          return ops::pad(a, {1, 2}, 7);
        }},
+      {"imag", [](const Tensor& a) { return ops::imag(ops::complex(a, beside(a))); }},
+      {"conj", [](const Tensor& a) { return ops::real(ops::conj(ops::complex(a, a))); }},
       {"tril", [](const Tensor& a) { return ops::tril(a); }},
       {"triu", [](const Tensor& a) { return ops::triu(a, 1); }},
       {"one_hot", [](const Tensor& a) { return ops::one_hot(zeros_beside(a, DType::kI64), 3); }},

@@ -413,11 +413,14 @@ class Tensor:
 
     @property
     def real(self) -> Tensor:
-        """The real parts, as a view."""
+        """The real parts, as a view; a copy where the tensor requires a gradient."""
+
+    def conj(self) -> Tensor:
+        """The conjugate."""
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary parts, as a view."""
+        """The imaginary parts, as a view; a copy where the tensor requires a gradient."""
 
     def to(self, *args: object, dtype: tenon._typing.DTypeLike | None = None, device: str | None = None, copy: builtins.bool = False) -> Tensor:
         """

@@ -323,7 +323,7 @@ def positive(x: Tensor, /) -> Tensor:
 
 def conj(x: Tensor, /) -> Tensor:
     """The conjugate."""
-    return _complex_of(x.real, -x.imag) if x.is_complex() else x
+    return x.conj() if x.is_complex() else x
 
 
 def real(x: Tensor, /) -> Tensor:

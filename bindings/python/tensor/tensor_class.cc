@@ -49,8 +49,9 @@ Tensor reversed(const Tensor& t) {
   return t.permute(order);
 }
 
-// The real or imaginary parts, as a view.
+// The real or imaginary parts, as a view; where a gradient is to follow, as a copy.
 Tensor part_of(const Tensor& t, std::int64_t which) {
+  if (t.requires_grad() && grad_enabled()) return which == 0 ? ops::real(t) : ops::imag(t);
   const DType dtype = t.dtype() == DType::kC64 ? DType::kF32 : DType::kF64;
   return t.unsqueeze(-1).view_dtype(dtype).select(-1, which);
 }
@@ -181,12 +182,13 @@ void bind_views(Class& bound) {
       .def_prop_ro("real", [](nb::handle self) {
         const Tensor& t = tensor_of(self);
         return is_complex(t.dtype()) ? wrap(part_of(t, 0)) : again(self);
-      }, "The real parts, as a view.")
+      }, "The real parts, as a view; a copy where the tensor requires a gradient.")
+      .def("conj", [](const Tensor& t) { return wrap(ops::conj(t)); }, "The conjugate.")
       .def_prop_ro("imag", [](const Tensor& t) {
         if (!is_complex(t.dtype()))
           throw nb::type_error("imag: the tensor is real; zeros_like() has its imaginary parts");
         return wrap(part_of(t, 1));
-      }, "The imaginary parts, as a view.");
+      }, "The imaginary parts, as a view; a copy where the tensor requires a gradient.");
 }
 
 // "float64" or "cpu".

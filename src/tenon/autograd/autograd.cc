@@ -33,6 +33,10 @@ Tensor root_gradient(const char* what, const Tensor& root, const Tensor& given) 
         "{}: a tensor of shape {} has more than one element: give its gradient, or take "
         "a sum or mean first",
         what, to_string(root.sizes())));
+  if (is_complex(root.dtype()))
+    throw InvalidArgument(fmt::format(
+        "{}: a complex tensor has no gradient of its own; give one, or take real() or abs() first",
+        what));
   return full(root.sizes(), 1, root.dtype(), root.device());
 }
 

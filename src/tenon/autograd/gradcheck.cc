@@ -16,10 +16,16 @@ namespace {
 
 using Matrix = std::vector<std::vector<double>>;  // [input element][output element]
 
+// A complex number counts as two real ones: Note [Complex gradients] in derivatives/formulas.h.
+std::int64_t count_of(const Tensor& t) { return is_complex(t.dtype()) ? 2 * t.numel() : t.numel(); }
+// Of a dense tensor of f64 or c128.
+double* data_of(const Tensor& t) { return static_cast<double*>(t.detach().data_ptr()); }
+
 std::vector<double> elements_of(const Tensor& t) {
-  const Tensor dense = contiguous(to(t.detach(), DType::kF64));
-  const double* data = dense.const_data_ptr<double>();
-  return std::vector<double>(data, data + dense.numel());
+  const DType wide = is_complex(t.dtype()) ? DType::kC128 : DType::kF64;
+  const Tensor dense = contiguous(to(t.detach(), wide));
+  const auto* data = static_cast<const double*>(dense.const_data_ptr());
+  return std::vector<double>(data, data + count_of(dense));
 }
 
 // Copies that stay leaves, so that the caller's tensors are not touched.
@@ -30,9 +36,10 @@ std::vector<Tensor> own_leaves(std::span<const Tensor> inputs) {
       own.push_back(input);
       continue;
     }
-    if (input.dtype() != DType::kF64)
-      throw InvalidArgument(fmt::format("gradcheck: an input of {}: differences need float64",
-                                        dtype_name(input.dtype())));
+    if (input.dtype() != DType::kF64 && input.dtype() != DType::kC128)
+      throw InvalidArgument(
+          fmt::format("gradcheck: an input of {}: differences need float64 or complex128",
+                      dtype_name(input.dtype())));
     own.push_back(clone(input.detach()).set_requires_grad(true));
   }
   return own;
@@ -66,8 +73,8 @@ Matrix by_differences(const CheckedFunction& f, std::vector<Tensor>& inputs,
   Matrix jacobian;
   for (const Tensor& input : inputs) {
     if (!input.defined() || !input.requires_grad()) continue;
-    double* data = input.detach().data_ptr<double>();  // clones are dense
-    for (std::int64_t i = 0; i < input.numel(); ++i) {
+    double* data = data_of(input);  // clones are dense
+    for (std::int64_t i = 0; i < count_of(input); ++i) {
       const double value = data[i];
       data[i] = value + step;
       std::vector<double> column = values_of(f, inputs, counted);
@@ -81,10 +88,10 @@ Matrix by_differences(const CheckedFunction& f, std::vector<Tensor>& inputs,
   return jacobian;
 }
 
-// A tensor of zeros like `like` with a 1.
+// A tensor of zeros like `like` with a 1, or with i: of all its numbers the one at `at`.
 Tensor unit(const Tensor& like, std::int64_t at) {
-  Tensor one = zeros_like(like.detach());
-  one.data_ptr<double>()[at] = 1;
+  Tensor one = zeros(like.sizes(), like.dtype());
+  data_of(one)[at] = 1;
   return one;
 }
 
@@ -101,17 +108,15 @@ Matrix backward_jacobian(const CheckedFunction& f, std::span<const Tensor> input
   options.allow_unused = true;
   for (std::size_t o = 0; o < outputs.size(); ++o) {
     if (!counted[o]) continue;
-    for (std::int64_t i = 0; i < outputs[o].numel(); ++i) {
-      const Tensor one[] = {contiguous(unit(outputs[o], 0))};
-      fill_(one[0], 0);
-      one[0].data_ptr<double>()[i] = 1;
+    for (std::int64_t i = 0; i < count_of(outputs[o]); ++i) {
+      const Tensor one[] = {unit(outputs[o], i)};
       const std::vector<Tensor> found =
           grad(std::span(&outputs[o], 1), wanted, std::span(one), options);
       std::size_t row = 0;
       for (std::size_t k = 0; k < wanted.size(); ++k) {
         const std::vector<double> values =
             found[k].defined() ? elements_of(found[k])
-                               : std::vector<double>(static_cast<std::size_t>(wanted[k].numel()));
+                               : std::vector<double>(static_cast<std::size_t>(count_of(wanted[k])));
         for (const double value : values) jacobian[row++].push_back(value);
       }
     }
@@ -124,7 +129,7 @@ Matrix forward_jacobian(const CheckedFunction& f, std::span<const Tensor> inputs
   Matrix jacobian;
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     if (!inputs[k].defined() || !inputs[k].requires_grad()) continue;
-    for (std::int64_t i = 0; i < inputs[k].numel(); ++i) {
+    for (std::int64_t i = 0; i < count_of(inputs[k]); ++i) {
       std::vector<Tensor> tangents(inputs.size());
       tangents[k] = unit(inputs[k], i);
       const auto [outputs, directions] = jvp(f, inputs, tangents);
@@ -135,13 +140,20 @@ Matrix forward_jacobian(const CheckedFunction& f, std::span<const Tensor> inputs
         const std::vector<double> values =
             directions[o].defined()
                 ? elements_of(directions[o])
-                : std::vector<double>(static_cast<std::size_t>(outputs[o].numel()));
+                : std::vector<double>(static_cast<std::size_t>(count_of(outputs[o])));
         column.insert(column.end(), values.begin(), values.end());
       }
       jacobian.push_back(std::move(column));
     }
   }
   return jacobian;
+}
+
+Tensor random_like(const Tensor& t, Generator& generator) {
+  if (!is_complex(t.dtype())) return randn(t.sizes(), DType::kF64, generator);
+  DimVector parts = t.sizes().to_vector();
+  parts.push_back(2);
+  return randn(parts, DType::kF64, generator).view_dtype(DType::kC128).squeeze(-1);
 }
 
 std::string compare(const char* what, const Matrix& found, const Matrix& differences,
@@ -187,8 +199,7 @@ std::string gradgradcheck(const CheckedFunction& f, std::span<const Tensor> inpu
   Generator generator(7);
   for (const Tensor& output : f(own)) {
     counted.push_back(output.defined() && output.requires_grad());
-    if (counted.back())
-      all.push_back(randn(output.sizes(), DType::kF64, generator).set_requires_grad(true));
+    if (counted.back()) all.push_back(random_like(output, generator).set_requires_grad(true));
   }
   const auto gradients = [&](std::span<const Tensor> in) {
     const EnableGradGuard enable;  // differences are taken of gradients, too

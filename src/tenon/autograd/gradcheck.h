@@ -18,10 +18,10 @@ struct GradcheckOptions {
   bool check_forward = true;  // tangents, too
 };
 
-// Differentiates f at `inputs` (f64; those that require a gradient) backward and forward, element
-// by element, and compares with central differences of f. f's outputs that require no gradient are
-// left out. Returns what is wrong first, or an empty string. O(elements of inputs and outputs)
-// runs of f: for small tensors.
+// Differentiates f at `inputs` (f64 or c128; those that require a gradient) backward and forward,
+// element by element, and compares with central differences of f. f's outputs that require no
+// gradient are left out. Returns what is wrong first, or an empty string. O(elements of inputs and
+// outputs) runs of f: for small tensors.
 using CheckedFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 std::string gradcheck(const CheckedFunction& f, std::span<const Tensor> inputs,
                       const GradcheckOptions& options = {});

@@ -165,8 +165,7 @@ class IndexPutNode final : public NodeOf<2> {
   InputShape shape_;
 };
 
-// Complex tensors have none here: their derivatives would need conjugates throughout.
-bool can_have_gradient(DType dtype) { return is_floating(dtype); }
+bool can_have_gradient(DType dtype) { return is_floating(dtype) || is_complex(dtype); }
 
 // The result of a function of one tensor that the tensor layer runs by itself.
 template <typename Make>
@@ -191,8 +190,8 @@ void AutogradMeta::set_requires_grad(bool requires_grad, TensorImpl& self) {
                     to_string(self.sizes()), grad_fn_->name()));
   if (requires_grad && !can_have_gradient(self.dtype()))
     throw InvalidArgument(
-        fmt::format("set_requires_grad: a tensor of {}: only real floating-point tensors have "
-                    "gradients; differentiate by the real and the imaginary part",
+        fmt::format("set_requires_grad: a tensor of {}: floating-point and complex tensors alone "
+                    "have gradients",
                     dtype_name(self.dtype())));
   requires_grad_ = requires_grad;
 }
@@ -331,6 +330,13 @@ void detail::Saveable::copy_values() {
   meta.requires_grad_ = true;
   meta.grad_fn_ = std::move(edge.node);
   meta.output_nr_ = edge.output_nr;
+}
+
+void detail::refuse_complex(const char* op) {
+  throw InvalidArgument(fmt::format(
+      "{}: it has no gradient for complex tensors; detach() them, or write it with operators that "
+      "have one (docs/autograd.md lists them)",
+      op));
 }
 
 void attach_history(Tensor& result, NodePtr node, std::uint32_t output_nr) {

@@ -2,6 +2,7 @@
 
 #include "tenon/autograd/engine.h"
 #include "tenon/autograd/meta.h"
+#include "tenon/autograd/record.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::autograd {
@@ -47,6 +48,9 @@ void drop_last(Node* node) {
 }
 
 Tensor Node::tangent(std::span<const Tensor> tangents, const Tensor& result) {
+  if (is_complex(result.dtype())) detail::refuse_complex(name());
+  for (const Tensor& t : tangents)
+    if (t.defined() && is_complex(t.dtype())) detail::refuse_complex(name());
   const RecordAgain record;
   const Tensor probe = zeros_like(result.detach());
   probe.set_requires_grad(true);

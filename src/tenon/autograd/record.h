@@ -93,6 +93,24 @@ concept SavesInputs = !requires {
   requires !NodeT::kSavesInputs;
 };
 
+// Node classes that are right for complex tensors say so: kTakesComplex. Note [Complex gradients]
+// in derivatives/formulas.h.
+template <typename NodeT>
+concept TakesComplex = requires {
+  requires NodeT::kTakesComplex;
+};
+[[noreturn]] void refuse_complex(const char* op);
+template <typename NodeT, typename... Arguments>
+inline void check_dtypes(const char* op, const Arguments&... arguments) {
+  if constexpr (!TakesComplex<NodeT>)
+    for_each_tensor(
+        [&](const Tensor& t, std::uint32_t) {
+          if (t.defined() && is_complex(t.dtype())) [[unlikely]]
+            refuse_complex(op);
+        },
+        arguments...);
+}
+
 template <typename NodeT, typename... Arguments>
 void add_tangents(NodeT& node, Tensor& result, const Arguments&... arguments) {
   std::array<const Tensor*, sizeof...(Arguments)> inputs{};
@@ -133,6 +151,7 @@ struct Kernel<op, NodeT> {
       const ops::KeyGuard below(DispatchKey::kAutograd);
       return op(arguments...);
     }
+    detail::check_dtypes<NodeT>(op.name(), arguments...);
     auto node = make_intrusive<NodeT>();
     detail::connect(*node, needs.grads, arguments...);
     node->save(needs.all(), arguments...);
@@ -205,6 +224,7 @@ struct IntoKernel<op, NodeT> {
       const ops::KeyGuard below(DispatchKey::kAutograd);
       return op(out, arguments...);
     }
+    detail::check_dtypes<NodeT>(op.name(), out, arguments...);
     if (needs.grads != 0 || detail::is_watched(out)) check_in_place(op.name(), out);
     auto node = make_intrusive<NodeT>();
     detail::connect(*node, needs.grads, arguments...);

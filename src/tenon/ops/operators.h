@@ -3,6 +3,7 @@
 
 #include "tenon/ops/attention.h"
 #include "tenon/ops/binary.h"
+#include "tenon/ops/complex.h"
 #include "tenon/ops/conv.h"
 #include "tenon/ops/loss.h"
 #include "tenon/ops/matmul.h"

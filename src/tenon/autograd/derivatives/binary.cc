@@ -22,12 +22,18 @@ class PairShapes {
   std::unique_ptr<std::pair<InputShape, InputShape>> shapes_;
 };
 
+// Note [Complex gradients].
+enum class Complex : std::uint8_t { kRefused, kLinear, kHolomorphic };
+template <typename F>
+inline constexpr Complex kComplex = Complex::kRefused;
+
 // A derivative of two operands: first(g, a, b) and second(g, a, b) before what was broadcast is
 // summed. kSavesFirst: for whose gradient a is needed (1: a's, 2: b's, 3: either); kSavesSecond
 // likewise for b.
 template <typename F>
 class BinaryNode final : public NodeOf<2> {
  public:
+  static constexpr bool kTakesComplex = kComplex<F> != Complex::kRefused;
   const char* name() const override { return F::kName; }
   void save(std::uint32_t needs, const Tensor& a, const Tensor& b) {
     if ((needs & F::kSavesFirst) != 0) a_.save(a);
@@ -41,6 +47,9 @@ class BinaryNode final : public NodeOf<2> {
   void backward(const BackwardCall& call) override {
     const Tensor a = a_.saved() ? a_.get(*this) : Tensor();
     const Tensor b = b_.saved() ? b_.get(*this) : Tensor();
+    if constexpr (kComplex<F> == Complex::kHolomorphic)
+      if (is_complex(call.grad().dtype())) [[unlikely]]
+        return complex_backward(call, a, b);
     const Tensor& g = call.grad();
     if (call.wants(0)) call.out[0] = shapes_.match_first(F::first(g, a, b));
     if (call.wants(1)) call.out[1] = shapes_.match_second(F::second(g, a, b));
@@ -59,6 +68,11 @@ class BinaryNode final : public NodeOf<2> {
   }
 
  private:
+  void complex_backward(const BackwardCall& call, const Tensor& a, const Tensor& b) {
+    const Tensor g = conjugated(call.grad());
+    if (call.wants(0)) call.out[0] = shapes_.match_first(conjugated(F::first(g, a, b)));
+    if (call.wants(1)) call.out[1] = shapes_.match_second(conjugated(F::second(g, a, b)));
+  }
   static Tensor wide(const Tensor& t, const Tensor& result) {
     return to(t.sizes() == result.sizes() ? t : t.expand(result.sizes()), result.dtype());
   }
@@ -111,12 +125,23 @@ struct pow {
     return where(eq(b, 0), zeros({}, slope.dtype(), slope.device()), slope);
   }
   static Tensor second(const Tensor& g, const Tensor& a, const Tensor& b) {
-    const Tensor flat = logical_and(eq(a, 0), ge(b, 0));
+    const Tensor flat = logical_and(eq(a, 0), ge(real(b), 0));
     const Tensor safe = where(flat, ones({}, a.dtype(), a.device()), a);
     const Tensor slope = ops::mul(g, ops::mul(ops::pow(a, b), log(safe)));
     return where(flat, zeros({}, slope.dtype(), slope.device()), slope);
   }
 };
+
+template <>
+inline constexpr Complex kComplex<add> = Complex::kLinear;
+template <>
+inline constexpr Complex kComplex<sub> = Complex::kLinear;
+template <>
+inline constexpr Complex kComplex<mul> = Complex::kHolomorphic;
+template <>
+inline constexpr Complex kComplex<div> = Complex::kHolomorphic;
+template <>
+inline constexpr Complex kComplex<pow> = Complex::kHolomorphic;
 
 }  // namespace
 

@@ -13,6 +13,22 @@
 
 namespace tenon::autograd {
 
+// Note [Complex gradients]
+//
+// PyTorch's convention. The gradient of a real number L by z = x + iy is dL/dx + i dL/dy: the
+// direction in which L grows fastest, so that gradient descent needs no change. A complex number
+// counts as two real ones, and backward is the transpose of the real-linear derivative.
+//   - Where that derivative is multiplication by f'(z) (the function is holomorphic), its transpose
+//     is multiplication by conj(f'(z)). Formulas are written as g f'(z), for tangents and for real
+//     gradients; `conjugated` makes the other of them: conj(conj(g) f'(z)).
+//   - Where it is multiplication by real numbers (sums, views, copies), both are the same.
+//   - abs, real, imag, conj and complex are written out.
+// A real input beside complex ones takes the real part: match() does that as it casts.
+// Node classes for which one of these holds have kTakesComplex; the others are refused by name.
+inline Tensor conjugated(const Tensor& t) {
+  return t.defined() && is_complex(t.dtype()) ? ops::conj(t) : t;
+}
+
 // The gradient of what was broadcast: summed down to `sizes`. The tensor itself where nothing was.
 Tensor sum_to(const Tensor& gradient, IntList sizes);
 // The same, and in the dtype of the input.

@@ -24,6 +24,7 @@ bool detail::install() {
   install_relu();
   install_reduce();
   install_products();
+  install_complex();
   install_conv();
   install_pool();
   install_normalization();

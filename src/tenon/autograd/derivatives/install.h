@@ -8,6 +8,7 @@ void install_unary();
 void install_relu();
 void install_reduce();
 void install_products();
+void install_complex();
 void install_conv();
 void install_pool();
 void install_normalization();

@@ -25,6 +25,7 @@ Matrices as_matrices(const Tensor& a, const Tensor& b, const Tensor& g) {
 
 class MatmulNode final : public NodeOf<2> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return "matmul"; }
   void save(std::uint32_t needs, const Tensor& a, const Tensor& b) {
     static_cast<void>(needs);
@@ -36,8 +37,8 @@ class MatmulNode final : public NodeOf<2> {
     b_.release();
   }
   void backward(const BackwardCall& call) override {
-    const Tensor a = a_.get(*this);
-    const Tensor b = b_.get(*this);
+    const Tensor a = conjugated(a_.get(*this));
+    const Tensor b = conjugated(b_.get(*this));
     const Matrices m = as_matrices(a, b, call.grad());
     if (call.wants(0)) {
       const Tensor g = sum_to(ops::matmul(m.g, transposed(m.b)), m.a.sizes());
@@ -67,6 +68,7 @@ class MatmulNode final : public NodeOf<2> {
 
 class AddmmNode final : public NodeOf<3> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return "addmm"; }
   void save(std::uint32_t needs, const Tensor& bias, const Tensor& a, const Tensor& b) {
     bias_.save(bias);
@@ -80,8 +82,16 @@ class AddmmNode final : public NodeOf<3> {
   void backward(const BackwardCall& call) override {
     const Tensor& g = call.grad();
     if (call.wants(0)) call.out[0] = bias_.match(g);
-    if (call.wants(1)) call.out[1] = ops::matmul(g, b_.get(*this).t());
-    if (call.wants(2)) call.out[2] = ops::matmul(a_.get(*this).t(), g);
+    if (call.wants(1)) call.out[1] = ops::matmul(g, conjugated(b_.get(*this)).t());
+    if (call.wants(2)) call.out[2] = ops::matmul(conjugated(a_.get(*this)).t(), g);
+  }
+  Tensor tangent(std::span<const Tensor> tangents, const Tensor& result) override {
+    Tensor sum;
+    const auto add = [&](const Tensor& t) { sum = sum.defined() ? ops::add(sum, t) : t; };
+    if (tangents[0].defined()) add(to(tangents[0].expand(result.sizes()), result.dtype()));
+    if (tangents[1].defined()) add(ops::matmul(tangents[1], b_.get(*this)));
+    if (tangents[2].defined()) add(ops::matmul(a_.get(*this), tangents[2]));
+    return sum;
   }
 
  private:

@@ -47,6 +47,7 @@ class Reduced {
 
 class SumNode final : public NodeOf<1> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return "sum"; }
   void save(std::uint32_t, const Tensor& a, IntList dims, bool keepdim) {
     reduced_.save("sum", a, dims, keepdim);
@@ -64,6 +65,7 @@ class SumNode final : public NodeOf<1> {
 
 class MeanNode final : public NodeOf<1> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return "mean"; }
   void save(std::uint32_t, const Tensor& a, IntList dims, bool keepdim) {
     reduced_.save("mean", a, dims, keepdim);

@@ -8,6 +8,7 @@ using namespace ops;
 
 class WhereNode final : public NodeOf<3> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return "where"; }
   void save(std::uint32_t, const Tensor& condition, const Tensor& a, const Tensor& b) {
     condition_.save(condition);
@@ -36,6 +37,7 @@ class WhereNode final : public NodeOf<3> {
 
 class MaskedFillNode final : public NodeOf<2> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return "masked_fill"; }
   void save(std::uint32_t, const Tensor& a, const Tensor& mask, const Scalar&) {
     mask_.save(mask);
@@ -58,6 +60,7 @@ class MaskedFillNode final : public NodeOf<2> {
 template <typename F>
 class TakeNode final : public NodeOf<2> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return F::kName; }
   void save(std::uint32_t, const Tensor& a, std::int64_t dim, const Tensor& index) {
     index_.save(index);
@@ -84,6 +87,7 @@ class TakeNode final : public NodeOf<2> {
 template <typename F>
 class PutNode final : public NodeOf<3> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return F::kPutName; }
   void save(std::uint32_t, const Tensor& a, std::int64_t dim, const Tensor& index,
             const Tensor& source) {

@@ -86,6 +86,7 @@ class JoinNode final : public VariadicNode {
 template <typename F>
 class MoveNode final : public NodeOf<1> {
  public:
+  static constexpr bool kTakesComplex = true;
   const char* name() const override { return F::kName; }
   template <typename... Arguments>
   void save(std::uint32_t, const Tensor& a, const Arguments&... arguments) {

@@ -45,8 +45,17 @@ constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
 // Zero where the condition holds.
 Tensor unless(const Tensor& condition, const Tensor& g) { return masked_fill(g, condition, 0); }
 
+// z / |z|, and zero at zero.
+Tensor direction(const Tensor& z) {
+  const Tensor length = ops::abs(z);
+  return z / masked_fill(length, eq(length, 0), 1);
+}
+Tensor abs_gradient(const Tensor& g, const Tensor& v) {
+  return is_complex(v.dtype()) ? real(g) * direction(v) : g * sign(v);
+}
+
 TENON_FORMULA(neg, kNothing, ops::neg(g))
-TENON_FUSED(abs, kInput, g* sign(v), g* static_cast<T>((v > 0) - (v < 0)))
+TENON_FUSED(abs, kInput, abs_gradient(g, v), g* static_cast<T>((v > 0) - (v < 0)))
 TENON_FORMULA(nothing, kNothing, zeros_like(g))
 TENON_FUSED(square, kInput, mul(g, v) * 2, g* v * 2)
 TENON_FUSED(clamp, kInput, unless(logical_or(lt(v, numbers.first), gt(v, numbers.second)), g),
@@ -143,9 +152,18 @@ concept IsCheap = requires(const Tensor& v) {
   F::again(v);
 };
 
+// Note [Complex gradients]. All of them but abs are holomorphic.
+template <typename F, typename... Any>
+inline constexpr bool kIsOneOf = (std::is_same_v<F, Any> || ...);
+template <typename F>
+inline constexpr bool kHasComplexGradient =
+    kIsOneOf<F, neg, abs, square, exp, log, log10, sqrt, rsqrt, reciprocal, sin, cos, tan, asin,
+             acos, atan, sinh, cosh, tanh>;
+
 template <typename F>
 class UnaryNode final : public NodeOf<1> {
  public:
+  static constexpr bool kTakesComplex = kHasComplexGradient<F>;
   const char* name() const override { return F::kName; }
   void save(std::uint32_t, const Tensor& a, const UnaryNumbers& numbers = {}) {
     if constexpr (F::kSaves == Saves::kInput) value_.save(a);
@@ -173,17 +191,30 @@ class UnaryNode final : public NodeOf<1> {
       if (!formulas_recorded()) call.out[0] = direct::gelu_tanh(call.grad(), value);
       if (call.out[0].defined()) return;
     }
-    call.out[0] = F::formula(call.grad(), value, numbers_);
+    if (is_holomorphic_call(call.grad()))
+      call.out[0] = conjugated(F::formula(conjugated(call.grad()), value, numbers_));
+    else
+      call.out[0] = F::formula(call.grad(), value, numbers_);
   }
-  // Each element depends on its own alone: the derivative is its own transpose.
+  // Each element depends on its own alone: the derivative of a real one is its own transpose.
   Tensor tangent(std::span<const Tensor> tangents, const Tensor&) override {
     Tensor in = tangents[0];
+    if (is_complex(in.dtype())) return complex_tangent(in);
     Tensor out;
     backward({&in, &out, 1});
     return out;
   }
 
  private:
+  static bool is_holomorphic_call(const Tensor& g) {
+    return kTakesComplex && !std::is_same_v<F, abs> && is_complex(g.dtype());
+  }
+  Tensor complex_tangent(const Tensor& t) const {
+    const Tensor value = F::kSaves == Saves::kNothing ? Tensor() : value_.get(*this);
+    if constexpr (std::is_same_v<F, abs>) return real(t * conj(direction(value)));
+    return F::formula(t, value, numbers_);
+  }
+
   SavedTensor value_;
   UnaryNumbers numbers_;
 };

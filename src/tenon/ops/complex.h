@@ -1,0 +1,36 @@
+// The parts of complex numbers. A real tensor is its own conjugate and real part. Results are
+// contiguous and share no memory with a complex argument. Gradients follow the convention of
+// docs/autograd.md. Throws InvalidArgument for what does not fit; O(elements).
+#pragma once
+
+#include "tenon/ops/dispatch.h"
+
+namespace tenon::ops {
+
+namespace detail {
+Tensor conj(const Tensor& a);
+Tensor real(const Tensor& a);
+Tensor imag(const Tensor& a);
+Tensor complex(const Tensor& real, const Tensor& imaginary);
+}  // namespace detail
+
+namespace op {
+inline constinit Operator<Tensor(const Tensor&)> conj("conj", &detail::conj);
+inline constinit Operator<Tensor(const Tensor&)> real("real", &detail::real);
+inline constinit Operator<Tensor(const Tensor&)> imag("imag", &detail::imag);
+inline constinit Operator<Tensor(const Tensor&, const Tensor&)> complex("complex",
+                                                                        &detail::complex);
+}  // namespace op
+
+// x - iy of x + iy; the tensor itself if it is real.
+inline Tensor conj(const Tensor& a) { return is_complex(a.dtype()) ? op::conj(a) : a; }
+// x of x + iy, in the real dtype; the tensor itself if it is real.
+inline Tensor real(const Tensor& a) { return is_complex(a.dtype()) ? op::real(a) : a; }
+// y of x + iy, in the real dtype. Refuses real tensors.
+inline Tensor imag(const Tensor& a) { return op::imag(a); }
+// x + iy of two tensors of one shape, both float32 or both float64.
+inline Tensor complex(const Tensor& real, const Tensor& imaginary) {
+  return op::complex(real, imaginary);
+}
+
+}  // namespace tenon::ops
