@@ -303,18 +303,33 @@ class Categorizer {
            freed(block) - last.alloc <= kAtOnce;
   }
 
-  // Blocks whose life the recording cut: as most bytes of their site that lived on.
+  // Blocks whose life the recording cut: as most others of their site. Temporaries of the site
+  // count only for a block that is not yet older than the longest of them became.
   void let_sites_decide() {
-    std::unordered_map<std::uint32_t, std::array<std::uint64_t, kCategories>> votes;
-    for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block)
-      if (!open_[block])
-        votes[lives_[block].site][static_cast<std::size_t>(out_.blocks[block].category)] += 1;
+    struct Site {
+      std::array<std::uint64_t, kCategories> votes{};
+      std::uint32_t longest_temporary = 0;  // events
+    };
+    constexpr auto kTemporary = static_cast<std::size_t>(Category::kTemporaries);
+    const auto end = static_cast<std::uint32_t>(trace_.events.size());
+    std::unordered_map<std::uint32_t, Site> sites;
     for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block) {
-      if (!open_[block]) continue;
-      const auto found = votes.find(lives_[block].site);
-      if (found == votes.end()) continue;
-      const auto best = std::max_element(found->second.begin(), found->second.end());
-      out_.blocks[block].category = static_cast<Category>(best - found->second.begin());
+      if (open_[block]) continue;
+      Site& site = sites[lives_[block].site];
+      const auto category = static_cast<std::size_t>(out_.blocks[block].category);
+      ++site.votes[category];
+      if (category == kTemporary)
+        site.longest_temporary = std::max(
+            site.longest_temporary, std::min(freed(block), end) - lives_[block].alloc);
+    }
+    for (std::uint32_t block = trace_.early_blocks; block < trace_.blocks; ++block) {
+      const auto found = sites.find(lives_[block].site);
+      if (!open_[block] || found == sites.end()) continue;
+      auto votes = found->second.votes;
+      if (end - lives_[block].alloc > found->second.longest_temporary) votes[kTemporary] = 0;
+      const auto best = std::max_element(votes.begin(), votes.end());
+      if (*best == 0) continue;
+      out_.blocks[block].category = static_cast<Category>(best - votes.begin());
       out_.blocks[block].confidence = Confidence::kLikely;
     }
   }

@@ -1,0 +1,161 @@
+// The commands of README.md and of the pages in docs: each is run. Where a page shows what a
+// command prints (blocks whose commands begin with "$ "), that is compared. A line "..." of the
+// page stands for any number of lines, and one that ends in " ..." is how a printed one begins.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/command.h"
+#include "support/temporary.h"
+
+namespace tenon {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Outcome;
+using testing::TemporaryFolder;
+using testing::tenon_command;
+
+const fs::path kRoot = TENON_SOURCE_DIR;
+
+struct Command {
+  std::string where;
+  std::string arguments;
+  std::vector<std::string> shown;  // what the page says it prints
+  bool compared = false;
+};
+
+// Lines of code, fenced or indented.
+std::vector<Command> commands_of(const fs::path& page) {
+  static const std::regex kCommand(R"(^ *(\$ )?(?:build/)?tenon (.*)$)");
+  std::ifstream in(page);
+  std::vector<Command> found;
+  bool fenced = false, output = false;
+  std::size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    if (line.starts_with("```")) {
+      fenced = !fenced;
+      output = false;
+      continue;
+    }
+    if (!fenced && !line.starts_with("    ")) continue;
+    std::smatch match;
+    if (std::regex_match(line, match, kCommand)) {
+      output = match[1].matched;
+      found.push_back({page.filename().string() + ":" + std::to_string(number), match[2], {},
+                       output});
+    } else if (output && line.starts_with("$ ")) {
+      output = false;
+    } else if (output) {
+      found.back().shown.push_back(line);
+    }
+  }
+  return found;
+}
+
+// The files that pages name, in a folder of their own.
+void fill(const fs::path& folder) {
+  fs::create_directories(folder / "run");
+  fs::create_directories(folder / "build");
+  fs::create_symlink(TENON_COMMAND, folder / "build/tenon");
+  fs::create_symlink(kRoot / "data", folder / "data");
+  const fs::path snapshot = kRoot / "data/snapshots/gnn_sampled.pickle";
+  for (const char* name : {"snapshot.pickle", "memory.pickle", "before.pickle", "after.pickle",
+                           "huge.pickle", "run.pickle", "rank0.pickle", "rank1.pickle",
+                           "run/rank_0.pickle", "run/rank_1.pickle"})
+    fs::copy_file(snapshot, folder / name);
+  fs::copy_file(kRoot / "data/traces/gnn_sampled.csv.zst", folder / "run.csv.zst");
+  fs::copy_file(kRoot / "data/plans/C.1048576.csv", folder / "problem.csv");
+  std::ofstream(folder / "run.csv") << "time_us,op,id,size,stream\n1,alloc,1,512,0\n";
+  std::ofstream(folder / "engine.csv") << "time_us,op,id,size,stream\n1,alloc,1,512,0\n";
+  std::ofstream(folder / "rmm_log.csv")
+      << "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01:000001,allocate,0x10,256,0\n";
+}
+
+// Those that would take minutes, wait for a browser, or need a policy that the page adds: their
+// options are looked up instead.
+bool only_looked_up(const std::string& arguments) {
+  return std::regex_search(arguments, std::regex("^(train|generate|serve|vectors) |recycling|DIR"));
+}
+
+void look_up(const Command& command) {
+  const std::string name = command.arguments.substr(0, command.arguments.find(' '));
+  const Outcome help = tenon_command(name + " --help");
+  EXPECT_EQ(help.status, 0) << command.where;
+  static const std::regex kOption("--[a-z][a-z-]*");
+  const std::string& text = command.arguments;
+  std::string all = help.out;
+  for (const char* inner : {"fashion-mnist", "text"})
+    if (name == "train") all += tenon_command(name + " " + inner + " --help").out;
+  for (std::sregex_iterator at(text.begin(), text.end(), kOption), end; at != end; ++at)
+    EXPECT_NE(all.find(at->str()), std::string::npos) << command.where << " " << at->str();
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+// A line of a page that ends in " ..." is the beginning of the printed one.
+bool is_shown_as(const std::string& printed, const std::string& shown) {
+  if (!shown.ends_with(" ...")) return printed == shown;
+  return printed.starts_with(shown.substr(0, shown.size() - 4));
+}
+
+void compare(const Command& command, const std::string& printed) {
+  const std::vector<std::string> lines = lines_of(printed);
+  std::size_t at = 0;
+  bool any = false;
+  for (const std::string& wanted : command.shown) {
+    if (wanted == "...") {
+      any = true;
+      continue;
+    }
+    while (any && at < lines.size() && !is_shown_as(lines[at], wanted)) ++at;
+    ASSERT_LT(at, lines.size()) << command.where << " is to print: " << wanted;
+    ASSERT_TRUE(is_shown_as(lines[at], wanted)) << command.where << " prints: " << lines[at];
+    ++at;
+    any = false;
+  }
+  EXPECT_TRUE(any || at == lines.size()) << command.where << " prints more than the page shows";
+}
+
+TEST(Pages, EveryCommandWorksAndPrintsWhatThePageShows) {
+  std::vector<fs::path> pages = {kRoot / "README.md", kRoot / "CONTRIBUTING.md"};
+  for (const auto& entry : fs::recursive_directory_iterator(kRoot / "docs"))
+    if (entry.path().extension() == ".md" && entry.path().filename() != "reference.md" &&
+        entry.path().filename() != "results.md")
+      pages.push_back(entry.path());
+  const std::regex kComment("\\s+#.*$");
+  std::size_t run = 0, compared = 0;
+  for (const fs::path& page : pages) {
+    const TemporaryFolder folder;
+    fill(folder.path());
+    for (const Command& command : commands_of(page)) {
+      if (only_looked_up(command.arguments)) {
+        look_up(command);
+        continue;
+      }
+      const std::string words = std::regex_replace(command.arguments, kComment, "");
+      const Outcome outcome = tenon_command(words, "cd " + folder.path() + ";");
+      EXPECT_EQ(outcome.status, 0) << command.where << " " << command.arguments << "\n"
+                                   << outcome.err;
+      if (command.compared) compare(command, outcome.out);
+      compared += command.compared ? 1 : 0;
+      ++run;
+    }
+  }
+  EXPECT_GT(run, 30u);
+  EXPECT_GT(compared, 4u);
+}
+
+}  // namespace
+}  // namespace tenon
