@@ -155,6 +155,8 @@ TEST(Command, SaysInOneLineWhatIsWrongWithItsArguments) {
     EXPECT_THAT(outcome.out, IsEmpty()) << arguments;
   };
   expect_refused("", "subcommand is required");
+  expect_refused("explain", "see tenon explain --help");
+  expect_refused("train text", "see tenon train text --help");
   expect_refused("fly", "\"fly\" is no subcommand");
   expect_refused("''", "is no subcommand");
   expect_refused("replay", "TRACE");

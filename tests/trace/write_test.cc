@@ -39,6 +39,18 @@ std::vector<std::string> described(const Trace& trace) {
   return out;
 }
 
+// The segments that PyTorch's viewer needs are no memory that was ever held.
+TEST(SnapshotWriterTest, SegmentsThatWereMadeUpAreNotReadBack) {
+  const Trace trace = parse_csv(
+      "time_us,op,id,size,stream\n0,alloc,0,1000,0\n5,free_completed,0,1000,0\n", "a.csv");
+  const std::string bytes = format_snapshot(std::span(&trace, 1), {});
+  EXPECT_THAT(bytes, HasSubstr("segment_type"));
+  const Snapshot again = parse_snapshot(bytes, "again.pickle");
+  EXPECT_THAT(again.segments, SizeIs(0));
+  ASSERT_THAT(again.traces, SizeIs(1));
+  EXPECT_EQ(described(again.traces[0]), described(trace));
+}
+
 class RoundTrip : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(RoundTrip, ThroughPyTorchsFormatLosesNothing) {

@@ -108,7 +108,12 @@ CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
     fmt::print("{}", text.str());
     return {false, status};
   } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "tenon: {}; see tenon --help\n", error.what());
+    std::string command = "tenon";
+    for (const CLI::App* at = app_; !at->get_subcommands().empty();) {
+      at = at->get_subcommands().front();  // of those that were given
+      command += " " + at->get_name();
+    }
+    fmt::print(stderr, "tenon: {}; see {} --help\n", error.what(), command);
     return {false, kBadInput};
   }
   return {};

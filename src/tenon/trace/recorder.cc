@@ -36,6 +36,8 @@ std::uint32_t frame_of(std::string_view line, SiteTable& sites) {
   }
   if (const std::size_t plus = line.rfind(" + 0x"); plus != std::string_view::npos)
     line = line.substr(0, plus);
+  if (const std::size_t clone = line.find(" [clone "); clone != std::string_view::npos)
+    line = line.substr(0, clone);  // the compiler's copy of the function
   return sites.add_frame(line, file, number);
 }
 

@@ -46,6 +46,8 @@ class SnapshotReader : private PickleSink {
         if (value.is_sequence()) read_devices(fields_.sequence(value, "device_traces"));
       } else if (name == "allocator_settings") {
         read_settings(value);
+      } else if (name == kMadeUpSegments) {
+        made_up_segments_ = true;
       } else if (name != "segments" && name != "external_annotations") {
         fields_.note_unknown(key, "the snapshot");
       }
@@ -278,6 +280,7 @@ class SnapshotReader : private PickleSink {
     for (auto& device : devices_)
       if (device->has_events()) snapshot_.traces.push_back(device->finish(snapshot_.segments));
     if (snapshot_.traces.empty()) read_still_life();
+    if (made_up_segments_) snapshot_.segments.clear();
     if (snapshot_.traces.empty())
       fields_.fail("holds no recorded events: call torch.cuda.memory._record_memory_history() "
                    "before the part of the program that matters, then dump the snapshot");
@@ -303,6 +306,7 @@ class SnapshotReader : private PickleSink {
   Snapshot snapshot_;
   std::vector<std::unique_ptr<SnapshotDevice>> devices_;
   std::vector<Annotation> annotations_;
+  bool made_up_segments_ = false;
   Part part_ = Part::kSegments;  // of what items are
   std::size_t part_device_ = 0;
 };

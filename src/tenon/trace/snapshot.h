@@ -72,6 +72,11 @@ struct Snapshot {
   std::vector<std::string> notes;  // fields that are not known, states that are not, ...
 };
 
+// A key of the dict in snapshots that Tenon writes of traces without segments. PyTorch's viewer
+// needs segments, so the writer makes some up around the blocks; a reader takes blocks from them,
+// and nothing about what was reserved.
+inline constexpr std::string_view kMadeUpSegments = "tenon_made_up_segments";
+
 // Called now and then while a file is read.
 struct ReadHooks {
   std::function<void(std::size_t done, std::size_t all)> progress;  // bytes, of both passes

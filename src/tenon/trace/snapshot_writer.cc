@@ -57,11 +57,14 @@ class Complete {
     addresses_ = trace.addresses.empty() ? made_up_addresses(trace) : trace.addresses;
     for (const SnapshotSegment& segment : segments)
       if (segment.device == trace.device) segments_.push_back(segment);
-    if (segments_.empty()) make_up_segments();
+    if (!segments_.empty()) return;
+    make_up_segments();
+    made_up_ = !segments_.empty();
   }
 
   std::uint64_t address(std::uint32_t block) const { return addresses_[block]; }
   const std::vector<SnapshotSegment>& segments() const { return segments_; }
+  bool has_made_up_segments() const { return made_up_; }
 
  private:
   struct Last {
@@ -126,6 +129,7 @@ class Complete {
   const Trace& trace_;
   std::vector<std::uint64_t> addresses_;
   std::vector<SnapshotSegment> segments_;
+  bool made_up_ = false;
 };
 
 class Writer {
@@ -153,6 +157,10 @@ class Writer {
         write_segment(segment, device, *part.trace->sites);
       }
     out_.end_list();
+    if (std::any_of(places_.begin(), places_.end(), [](const auto& place) {
+          return place.second.complete.has_made_up_segments();
+        }))
+      number(kMadeUpSegments, 1);
     out_.key("device_traces");
     write_traces();
     out_.key("allocator_settings");
