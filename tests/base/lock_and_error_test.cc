@@ -239,6 +239,31 @@ TEST(AppointedLock, IsPassedFromOwnerToOwner) {
   EXPECT_EQ(counter, 3000);
 }
 
+// No join orders the two threads, only the lock: ThreadSanitizer says so if it does not.
+TEST(AppointedLock, ShowsWhatAnOwnerDidThatHasResigned) {
+  AppointedLock lock;
+  int counter = 0;
+  std::atomic<bool> resigned = false;
+  std::thread owner([&] {
+    {
+      const std::lock_guard guard(lock);
+      lock.become_owner();
+    }
+    {
+      const std::lock_guard guard(lock);
+      ++counter;
+    }
+    lock.resign();
+    resigned.store(true, std::memory_order_relaxed);
+  });
+  while (!resigned.load(std::memory_order_relaxed)) std::this_thread::yield();
+  {
+    const std::lock_guard guard(lock);
+    EXPECT_EQ(counter, 1);
+  }
+  owner.join();
+}
+
 TEST(AppointedLock, StaysItsOwnersHoweverManyOthersCome) {
   AppointedLock lock;
   int counter = 0;

@@ -97,7 +97,9 @@ void BiasedLock::try_to_own() {
 
 void AppointedLock::lock_slowly() {
   inside_.lock();
-  if (bias_.owner() != nullptr && !bias_.is_callers()) bias_.revoke();
+  // Acquires what an owner that has resigned did inside: no revocation waits for that one.
+  const void* const owner = bias_.owner_acquired();
+  if (owner != nullptr && owner != thread_mark()) bias_.revoke();
 }
 
 }  // namespace tenon

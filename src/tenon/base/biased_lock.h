@@ -42,6 +42,8 @@ class Bias {
   // --- For a lock, under what guards all else.
   static bool is_possible();
   const void* owner() const { return owner_.load(std::memory_order_relaxed); }
+  // The same, ordered after the `grant` that set it.
+  const void* owner_acquired() const { return owner_.load(std::memory_order_acquire); }
   // Requires: no thread but `owner` can be about to enter by this bias.
   void grant(const void* owner) {
     revoked_.store(false, std::memory_order_release);
@@ -193,7 +195,7 @@ class AppointedLock {
     inside_.unlock();
   }
 
-  Bias bias_;
+  [[no_unique_address]] Bias bias_;  // its padding has room for the SpinLock
   SpinLock inside_;
 };
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "tenon/base/spin_lock.h"
 #include "tenon/memory/device_allocator.h"
 
 namespace tenon {
@@ -14,8 +15,8 @@ namespace tenon {
 struct ReclaimEnrolment::Slot {
   ReclaimPlace place;
   const Allocator* owner = nullptr;
-  std::recursive_timed_mutex busy;  // held while the reclaimer is asked
-  Reclaimer* reclaimer = nullptr;   // null: it has ended
+  std::recursive_mutex busy;       // held while the reclaimer is asked
+  Reclaimer* reclaimer = nullptr;  // null: it has ended
 };
 
 namespace {
@@ -25,6 +26,19 @@ using Slot = ReclaimEnrolment::Slot;
 // A thread may hold an allocator's lock that a reclaim of another thread waits for (a
 // ThreadSafeAdaptor); then this thread's request must not wait for that reclaim for ever.
 constexpr auto kPatience = std::chrono::milliseconds(200);
+
+// Holds `mutex`, or nothing when kPatience has passed. It tries again and again, because
+// ThreadSanitizer does not know pthread_mutex_clocklock, which a timed mutex calls.
+std::unique_lock<std::recursive_mutex> try_for_long(std::recursive_mutex& mutex) {
+  std::unique_lock lock(mutex, std::try_to_lock);
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  Backoff backoff;
+  while (!lock.owns_lock() && std::chrono::steady_clock::now() < deadline) {
+    backoff.wait();
+    lock.try_lock();
+  }
+  return lock;
+}
 
 struct NamedCallback {
   std::string name;
@@ -55,7 +69,7 @@ void for_each_reclaimer(const ReclaimPlace& place, const Allocator* asker, Visit
         slots.push_back(slot);
   }
   for (const auto& slot : slots) {
-    const std::unique_lock lock(slot->busy, kPatience);
+    const auto lock = try_for_long(slot->busy);
     if (lock.owns_lock() && slot->reclaimer != nullptr) visit(*slot->reclaimer);
   }
 }
