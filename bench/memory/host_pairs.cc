@@ -7,17 +7,23 @@
 //   nested    allocate two, free the second, free the first
 //   a trace   the calls of a recorded program, sizes divided by 256
 //
-// "last block" is the share of requests that the block freed just before serves, since it was the
-// thread's last one and has the same size: what the host allocator's cache of one block can meet.
+// For recorded programs also the share of requests above 64 KiB, and of these the share that the
+// thread's LargeCache serves (host/large_cache.h). Its bounds were chosen on data/traces; of
+// data/snapshots, other recordings of three of these programs, come the first rows.
+#include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "peers.h"
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/workload.h"
+#include "tenon/memory/host/large_cache.h"
+#include "tenon/memory/host/size_classes.h"
 #include "tenon/trace/load.h"
 
 namespace {
@@ -27,6 +33,7 @@ using namespace tenon::bench;
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::uint64_t kShrink = 256;
+const std::filesystem::path kData = TENON_SOURCE_DIR "/data";
 
 std::size_t shrunk(const ReplayOp& op) {
   return static_cast<std::size_t>(std::max<std::uint64_t>(op.size_bytes / kShrink, 1));
@@ -81,30 +88,49 @@ double as_recorded(const Peer& peer, const Workload& workload, std::vector<void*
   return 2 * ns / static_cast<double>(workload.ops().size());
 }
 
-double last_block_share(const Workload& workload) {
+struct LargeShare {
   std::uint64_t requests = 0;
+  std::uint64_t large = 0;
   std::uint64_t hits = 0;
-  std::uint64_t last_size = 0;
-  std::uint32_t last_slot = 0;
-  bool waits = false;
+};
+
+// By the cache itself, over blocks without memory.
+LargeShare share_of_large(const Workload& workload) {
+  LargeShare share;
+  host::LargeCache cache;
+  std::deque<Block> blocks;
+  std::vector<Block*> held(workload.slots());
   for (const ReplayOp& op : workload.ops()) {
-    if (!op.alloc) {
-      waits = waits || op.slot == last_slot;
-      continue;
+    Block*& block = held[op.slot];
+    if (op.alloc) {
+      const std::uint64_t size = align_up(shrunk(op), kAlignment);
+      ++share.requests;
+      if (size <= host::kLargestClass) continue;
+      ++share.large;
+      if (cache.top(size) != nullptr) {
+        ++share.hits;
+        block = cache.pop(size);
+      } else {
+        block = &blocks.emplace_back();
+        block->size = size;
+      }
+    } else if (Block* freed = std::exchange(block, nullptr)) {
+      if (freed->size > host::LargeCache::kLargestBytes) continue;
+      if (!cache.has_room(freed)) cache.evict_for(freed, [](Block*) {});
+      cache.push(freed);
     }
-    ++requests;
-    hits += waits && last_size == shrunk(op) ? 1 : 0;
-    last_size = shrunk(op);
-    last_slot = op.slot;
-    waits = false;
   }
-  return static_cast<double>(hits) / static_cast<double>(requests);
+  return share;
 }
 
-void print_row(const std::string& name, const std::vector<double>& ns, double last_block) {
-  fmt::print("{:>22}", name);
+void print_row(const std::string& name, const std::vector<double>& ns) {
+  fmt::print("{:>28}", name);
   for (const double value : ns) fmt::print(" {:>10}", readable(value));
-  fmt::print(" {:>10.1f} %\n", 100 * last_block);
+}
+
+std::string percent(std::uint64_t part, std::uint64_t whole) {
+  if (whole == 0) return "-";
+  return fmt::format("{:.1f} %", 100 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
 template <typename Pattern>
@@ -122,26 +148,32 @@ int main(int argc, char** argv) {
   // With only one thread ever started, glibc skips its atomics: that would be no comparison.
   std::thread([] {}).join();
   fmt::print("an allocation and its free; ns of processor time, medians of {} passes\n", passes);
-  print_head(all, "pattern");
-  fmt::print(" {:>12}\n", "last block");
+  print_head(all, "pattern", 28);
+  fmt::print(" {:>10} {:>10}\n", "large", "cached");
   for (const std::size_t size : {std::size_t{256}, std::size_t{16384}, std::size_t{262144}}) {
-    const auto row = [&](const char* name, auto pattern, double last_block) {
+    const auto row = [&](const char* name, auto pattern) {
       print_row(fmt::format("{} {}", name, format_byte_size(size)),
-                by_peer(all, passes, [&](const Peer& peer) { return pattern(peer, size); }),
-                last_block);
+                by_peer(all, passes, [&](const Peer& peer) { return pattern(peer, size); }));
+      fmt::print("\n");
     };
-    row("same", same_again, 1);
-    row("two", two_in_turn, 0);
-    row("nested", nested, 0.5);
+    row("same", same_again);
+    row("two", two_in_turn);
+    row("nested", nested);
   }
-  const std::filesystem::path traces = TENON_SOURCE_DIR "/data/traces";
-  for (const char* name : {"gpt2", "gpt2_varlen", "resnet50_amp", "maskrcnn", "gnn_sampled"}) {
-    const auto file = traces / (std::string(name) + ".csv.zst");
+  std::vector<std::filesystem::path> files;
+  for (const char* folder : {"traces", "snapshots"})
+    for (const auto& entry : std::filesystem::directory_iterator(kData / folder))
+      if (entry.path().extension() != ".json") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const std::filesystem::path& file : files) {
     const Workload workload(load_traces(file.string()).at(0));
     std::vector<void*> blocks(workload.slots());
-    print_row(name,
-              by_peer(all, passes, [&](const Peer& p) { return as_recorded(p, workload, blocks); }),
-              last_block_share(workload));
+    print_row(file.stem().stem().string(), by_peer(all, passes, [&](const Peer& p) {
+      return as_recorded(p, workload, blocks);
+    }));
+    const LargeShare share = share_of_large(workload);
+    fmt::print(" {:>10} {:>10}\n", percent(share.large, share.requests),
+               percent(share.hits, share.large));
   }
   return 0;
 }

@@ -109,8 +109,8 @@ inline std::string readable(double ns) {
   return fmt::format("{:.1f}", ns);
 }
 
-inline void print_head(const std::vector<Peer>& all, const char* first) {
-  fmt::print("{:>10}", first);
+inline void print_head(const std::vector<Peer>& all, const char* first, int width = 10) {
+  fmt::print("{:>{}}", first, width);
   for (const Peer& peer : all) fmt::print(" {:>10}", peer.name);
 }
 

@@ -91,7 +91,7 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"placement", {"front", "gpu", "system"}},
       {"unified", {"front"}},
       {"system", {}},
-      {"host", {}},
+      {"host", {"front"}},
       {"adaptors", {}},
       {"scopes", {"front"}},
       {"compat", {"placement", "gpu", "scopes", "unified"}},

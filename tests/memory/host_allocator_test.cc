@@ -84,7 +84,7 @@ TEST_F(HostAllocatorTest, EmptyCacheGivesBackAllThatIsUnused) {
 TEST_F(HostAllocatorTest, ExtentInUseDoesNotDecay) {
   { const DataPtr large = host_->allocate(200 << 20); }
   for (std::uint64_t i = 0; i < 2 * host::ExtentStore::kDecayOperations; ++i)
-    host_->allocate((i % 2 + 1) << 20).clear();  // wholly free at each turn, but not for long
+    host_->allocate((i % 2 + 2) << 20).clear();  // wholly free at each turn, but not for long
   EXPECT_EQ(reserved(), 200u << 20);
 }
 
@@ -95,7 +95,7 @@ TEST_F(HostAllocatorTest, ExtentThatNobodyTouchesDecays) {
   EXPECT_EQ(reserved(), 350u << 20);
   second.clear();
   for (std::uint64_t i = 0; i < host::ExtentStore::kDecayOperations; ++i)
-    host_->allocate((i % 2 + 1) << 20).clear();  // fits in the rest of the first extent
+    host_->allocate((i % 2 + 2) << 20).clear();  // fits in the rest of the first extent
   EXPECT_EQ(reserved(), 200u << 20);
   host_->check_invariants();
 }

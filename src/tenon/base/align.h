@@ -33,7 +33,7 @@ constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
 }
 
 // The largest request that any allocator takes. Rounding up within it cannot overflow, so sizes
-// are checked once, at the door.
+// are checked once, at the request.
 inline constexpr std::uint64_t kMaxRequestBytes = std::uint64_t{1} << 47;
 
 }  // namespace tenon

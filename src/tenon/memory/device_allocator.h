@@ -109,7 +109,7 @@ class DeviceAllocator : public Allocator {
   }
 
  protected:
-  // The doors of allocate_on: throw when the argument cannot be served by any allocator.
+  // What allocate_on checks first. Throws when the argument cannot be served by any allocator.
   void check_request(std::size_t size_bytes, Stream stream) const {
     if (size_bytes > kMaxRequestBytes || stream.device != device_) [[unlikely]]
       refuse_request(size_bytes, stream);

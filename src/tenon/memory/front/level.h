@@ -9,7 +9,14 @@ namespace tenon {
 // Tenon runs on adds such a pair at once (SSE2, NEON).
 using Pair = std::int64_t __attribute__((vector_size(16)));
 
-inline bool any_negative(Pair pair) { return (pair[0] | pair[1]) < 0; }
+inline bool any_negative(Pair pair) {
+#if defined(__SSE2__)
+  using Signs = double __attribute__((vector_size(16)));
+  return __builtin_ia32_movmskpd(reinterpret_cast<Signs>(pair)) != 0;  // one instruction
+#else
+  return (pair[0] | pair[1]) < 0;
+#endif
+}
 
 // Note [room under the peak]: what is kept is not the level but how far it is below its peak. So
 // that a level has passed its peak is seen by a sign, of all that were counted at once, and only

@@ -9,89 +9,122 @@
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
+#include "tenon/memory/front/level.h"
 #include "tenon/memory/stats.h"
 
 namespace tenon::host {
 
-
-// What one thread has changed since it last told the shared accounts. Blocks, bytes, requested
-// bytes; under the lock of the thread's heap.
+// What one thread has changed since the shared accounts were updated last; under the lock of the
+// thread's heap. Levels count from that update, so they may be negative.
+//
+// What an allocation or a free writes comes first, to lie on one cache line with the lock: a store
+// to another line than the one before takes three times as long.
 class LocalAccount {
  public:
-  // With several threads: what one of them may keep to itself, or 1/64 of the total if that is
-  // more.
+  // With several threads: how far a level may drift before the shared accounts are updated, or 1/64
+  // of the total if that is more.
   static constexpr std::int64_t kFlushBytes = 512 * 1024;
 
-  void allocated(std::int64_t bytes, std::int64_t requested) {
-    raise(0, 1);
-    raise(1, bytes);
-    raise(2, requested);
+  // --- Fast path: false, without effect, where a level rises above its peak or has drifted.
+  bool count_allocated_fast(std::uint64_t bytes, std::uint64_t requested) {
+    const Pair size = as_pair(bytes, requested);
+    const Pair room = bytes_room_ - size;
+    const std::int64_t blocks_room = blocks_room_ - 1;
+    if (any_negative(room) || blocks_room < 0) [[unlikely]] return false;
+    bytes_room_ = room;
+    blocks_room_ = blocks_room;
+    allocated_bytes_ += size;
+    ++allocated_;
+    return true;
   }
-  void freed(std::int64_t bytes, std::int64_t requested) {
-    freed_[0] += 1;
-    freed_[1] += bytes;
-    freed_[2] += requested;
+  bool count_freed_fast(std::uint64_t bytes, std::uint64_t requested) {
+    const Pair room = bytes_room_ + as_pair(bytes, requested);
+    if (room[0] - bytes_peak_[0] >= flush_bytes_.load(std::memory_order_relaxed)) [[unlikely]]
+      return false;
+    bytes_room_ = room;
+    ++blocks_room_;
+    return true;
   }
-  // Allocated and freed that many times in turn.
-  void passed(std::int64_t times, std::int64_t bytes, std::int64_t requested) {
-    for (auto* total : {&allocated_, &freed_}) {
-      (*total)[0] += times;
-      (*total)[1] += times * bytes;
-      (*total)[2] += times * requested;
+
+  // --- Slow path.
+  void count_allocated(std::uint64_t bytes, std::uint64_t requested) {
+    const Pair size = as_pair(bytes, requested);
+    bytes_room_ -= size;
+    blocks_room_ -= 1;
+    allocated_bytes_ += size;
+    ++allocated_;
+    for (std::size_t i = 0; i < 2; ++i)
+      if (const std::int64_t room = bytes_room_[i]; room < 0) {
+        bytes_peak_[i] -= room;
+        bytes_room_[i] = 0;
+      }
+    if (blocks_room_ < 0) {
+      blocks_peak_ -= blocks_room_;
+      blocks_room_ = 0;
     }
   }
-  bool is_due() const { return std::abs(drift(1)) >= flush_bytes_.load(std::memory_order_relaxed); }
+  void count_freed(std::uint64_t bytes, std::uint64_t requested) {
+    bytes_room_ += as_pair(bytes, requested);
+    blocks_room_ += 1;
+  }
+  bool is_due() const {
+    return std::abs(bytes_peak_[0] - bytes_room_[0]) >=
+           flush_bytes_.load(std::memory_order_relaxed);
+  }
+  std::int64_t allocations() const { return allocated_; }  // ever
 
-  // There are other threads now, so this one must publish what it does. Any thread may call it.
-  void begin_to_tell() { flush_bytes_.store(kFlushBytes, std::memory_order_relaxed); }
-  bool tells() const { return flush_bytes_.load(std::memory_order_relaxed) != INT64_MAX; }
+  // There are other threads, so this one must publish what it does. Any thread may call it.
+  void begin_to_publish() { flush_bytes_.store(kFlushBytes, std::memory_order_relaxed); }
+  bool publishes() const { return flush_bytes_.load(std::memory_order_relaxed) != INT64_MAX; }
 
  private:
   friend class Accounts;
-  std::int64_t drift(std::size_t i) const { return allocated_[i] - freed_[i]; }
-  void raise(std::size_t i, std::int64_t amount) {
-    allocated_[i] += amount;
-    if (drift(i) > highs_[i]) [[unlikely]] highs_[i] = drift(i);
+  static Pair as_pair(std::uint64_t bytes, std::uint64_t requested) {
+    return Pair{static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
   }
 
-  std::array<std::int64_t, 3> allocated_ = {};
-  std::array<std::int64_t, 3> freed_ = {};
-  std::array<std::int64_t, 3> highs_ = {};  // of allocated - freed
+  // Note [room under the peak] in front/level.h: bytes of blocks, bytes requested; blocks.
+  Pair bytes_room_ = {};
+  Pair allocated_bytes_ = {};  // ever
+  std::int64_t blocks_room_ = 0;
+  std::int64_t allocated_ = 0;  // ever
+
+  Pair bytes_peak_ = {};
+  std::int64_t blocks_peak_ = 0;
+  Pair published_bytes_ = {};  // of allocated_bytes_
+  std::int64_t published_ = 0;  // of allocated_
   std::atomic<std::int64_t> flush_bytes_ = INT64_MAX;
 };
 
 // What all threads together hold. A peak is exact while one thread allocates, and with several it
-// may miss, for each of them, what the thread had not yet told (LocalAccount::kFlushBytes).
+// may miss, for each of them, what the thread had not yet published (LocalAccount::kFlushBytes).
 // Thread-safe: one lock, a leaf.
 class Accounts {
  public:
   void flush(LocalAccount& account) {
     const std::lock_guard lock(lock_);
-    for (std::size_t i = 0; i < 3; ++i) {
-      Stat& stat = *usage(stats_)[i];
-      stat.peak = std::max(stat.peak, stat.current + account.highs_[i]);
-      stat.current += account.drift(i);
-      stat.allocated += account.allocated_[i];
-      account.allocated_[i] = account.freed_[i] = account.highs_[i] = 0;
-    }
-    if (account.tells())
+    flush(stats_.allocation[0], account.blocks_peak_, account.blocks_room_,
+          account.allocated_ - account.published_);
+    const std::array<Stat*, 2> bytes = {&stats_.allocated_bytes[0], &stats_.requested_bytes[0]};
+    for (std::size_t i = 0; i < 2; ++i)
+      flush(*bytes[i], account.bytes_peak_[i], account.bytes_room_[i],
+            account.allocated_bytes_[i] - account.published_bytes_[i]);
+    account.blocks_peak_ = account.blocks_room_ = 0;
+    account.bytes_peak_ = account.bytes_room_ = Pair{};
+    account.published_ = account.allocated_;
+    account.published_bytes_ = account.allocated_bytes_;
+    if (account.publishes())
       account.flush_bytes_.store(
           std::max(LocalAccount::kFlushBytes, stats_.allocated_bytes[0].current / 64),
           std::memory_order_relaxed);
   }
 
   // By threads without an account.
-  void allocated(std::int64_t bytes, std::int64_t requested) {
-    const std::lock_guard lock(lock_);
-    stats_.allocation[0].increase(1);
-    stats_.allocated_bytes[0].increase(bytes);
-    stats_.requested_bytes[0].increase(requested);
-  }
-  void freed(std::int64_t bytes, std::int64_t requested) {
+  void count_freed(std::uint64_t bytes, std::uint64_t requested) {
     const std::lock_guard lock(lock_);
     stats_.allocation[0].decrease(1);
-    stats_.allocated_bytes[0].decrease(bytes);
-    stats_.requested_bytes[0].decrease(requested);
+    stats_.allocated_bytes[0].decrease(static_cast<std::int64_t>(bytes));
+    stats_.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
   }
 
   // Around fork(2).
@@ -105,22 +138,19 @@ class Accounts {
     apply(stats_);
   }
 
-  // But for these, which count as used here and are not.
-  AllocatorStats stats_without(std::int64_t blocks, std::int64_t bytes,
-                               std::int64_t requested) const {
+  AllocatorStats stats() const {
     const std::lock_guard lock(lock_);
     AllocatorStats out = stats_;
-    out.allocation[0].decrease(blocks);
-    out.allocated_bytes[0].decrease(bytes);
-    out.requested_bytes[0].decrease(requested);
     out.active = out.allocation;
     out.active_bytes = out.allocated_bytes;
     return out;
   }
 
  private:
-  static std::array<Stat*, 3> usage(AllocatorStats& stats) {
-    return {&stats.allocation[0], &stats.allocated_bytes[0], &stats.requested_bytes[0]};
+  static void flush(Stat& stat, std::int64_t peak, std::int64_t room, std::int64_t allocated) {
+    stat.peak = std::max(stat.peak, stat.current + peak);
+    stat.current += peak - room;
+    stat.allocated += allocated;
   }
 
   mutable SpinLock lock_;

@@ -22,7 +22,7 @@ LocalHeap& HeapDirectory::adopt(std::uint32_t stream_key, Stream stream) {
 LocalHeap& HeapDirectory::add_heap(ExtentStore& store) {
   heaps_.push_back(std::make_unique<LocalHeap>(store));
   if (heaps_.size() > 1)
-    for (const auto& heap : heaps_) heap->account.begin_to_tell();
+    for (const auto& heap : heaps_) heap->account.begin_to_publish();
   return *heaps_.back();
 }
 

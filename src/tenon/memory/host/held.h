@@ -8,33 +8,31 @@
 
 namespace tenon::host {
 
-// What a block's record says of its use, in one word.
+// What a block's record says of its use, in 64 bits.
 //   free:  a multiple of 4 (often a pointer to the next free record)
-//   used:  the bytes asked for, times 4, and how it is held
-namespace word {
-inline constexpr std::uintptr_t kFree = 0;
-inline constexpr std::uintptr_t kOwned = 1;    // by a DataPtr
-inline constexpr std::uintptr_t kRawDoor = 2;  // by its bare pointer, or it waits in the door
-inline constexpr std::uintptr_t kRaw = 3;      // by its bare pointer
+//   used:  the bytes asked for, times 4, and how the block is held
+namespace header {
+inline constexpr std::uintptr_t kOwned = 1;  // by a DataPtr
+inline constexpr std::uintptr_t kRaw = 3;    // by its bare pointer
 constexpr std::uintptr_t make(std::uint64_t requested, std::uintptr_t how) {
   return requested << 2 | how;
 }
-constexpr std::uint64_t requested(std::uintptr_t word) { return word >> 2; }
-constexpr bool is_raw(std::uintptr_t word) { return (word & 2) != 0; }
-constexpr bool may_wait(std::uintptr_t word) { return (word & 3) == kRawDoor; }
-}  // namespace word
+constexpr std::uint64_t requested(std::uintptr_t header) { return header >> 2; }
+constexpr bool is_raw(std::uintptr_t header) { return (header & 3) == kRaw; }
+}  // namespace header
 
 // Small or large.
 struct Held {
   void* data = nullptr;
-  void* context = nullptr;          // of a DataPtr
-  std::uintptr_t* word = nullptr;   // the record's
-  std::uint64_t block_bytes = 0;
+  void* context = nullptr;  // of a DataPtr
 };
 
 // The context of a DataPtr is a Slot for small blocks, a Block with this bit set for large ones.
 inline constexpr std::uintptr_t kLargeBit = 1;
 
+inline bool is_large(const void* context) {
+  return (reinterpret_cast<std::uintptr_t>(context) & kLargeBit) != 0;
+}
 // Null for a small block's context.
 inline Block* large_block_of(const void* context) {
   const auto bits = reinterpret_cast<std::uintptr_t>(context);
@@ -44,10 +42,13 @@ inline void* context_of(Block* block) {
   return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(block) | kLargeBit);
 }
 
-// A used large block has its word where others have a link, and its heap as its context.
+// A used large block has its header where others have a link, and its heap as its context.
 static_assert(sizeof(Block::link) == sizeof(std::uintptr_t));
-inline std::uintptr_t* word_of(Block* block) {
-  return reinterpret_cast<std::uintptr_t*>(&block->link);
+inline std::uintptr_t header_of(const Block* block) {
+  return reinterpret_cast<std::uintptr_t>(block->link);
+}
+inline void set_header(Block* block, std::uintptr_t header) {
+  block->link = reinterpret_cast<Block*>(header);
 }
 inline LocalHeap& heap_of(const Block* block) { return *static_cast<LocalHeap*>(block->context); }
 

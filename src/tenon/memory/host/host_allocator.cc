@@ -21,15 +21,12 @@ using host::large_block_of;
 using host::LocalHeap;
 using host::Released;
 using host::Slot;
-using host::word_of;
-namespace word = host::word;
+namespace header = host::header;
 
 namespace {
 
-Held held(Slot* slot) { return {slot->data, slot, &slot->word, slot->span->block_bytes}; }
-Held held(Block* block) {
-  return {ExtentStore::address_of(block), context_of(block), word_of(block), block->size};
-}
+Held held(Slot* slot) { return {slot->data, slot}; }
+Held held(Block* block) { return {ExtentStore::address_of(block), context_of(block)}; }
 
 }  // namespace
 
@@ -61,51 +58,43 @@ HostAllocator& host_allocator() {
 
 // --- Allocation.
 
-// The common case: the thread's heap has it in the door. Whatever else there is to do is a tail
-// call, so that this much needs no frame.
-inline const Held* HostAllocator::take_again(std::uintptr_t word, std::uint64_t key) {
-  if (!HostThread::has_own_heap(key)) [[unlikely]] return nullptr;
+// The common cases: the thread's heap has a free block. All else is a tail call, so that this much
+// needs no frame.
+inline Slot* HostAllocator::place_small_fast(std::size_t size_bytes, std::uintptr_t how,
+                                             std::uint64_t key) {
+  if (size_bytes - 1 >= host::kLargestClass || !HostThread::has_own_heap(key) ||
+      !observers_.empty()) [[unlikely]]
+    return nullptr;
   LocalHeap& heap = HostThread::own_heap();
-  const Held* again = nullptr;
-  if (const OwnerGuard guard(heap.lock, KnownOwner{}); guard) [[likely]]
-    again = heap.pass_again(word);
-  if (again != nullptr) [[likely]] heap.count_pass();
-  return again;
+  const OwnerGuard guard(heap.lock, KnownOwner{});
+  return guard ? heap.place_small_fast(size_bytes, how) : nullptr;
 }
 
-// The next most common: in a bin.
-Held HostAllocator::take(std::uintptr_t word, Stream stream) {
-  LocalHeap* heap = HostThread::find_heap(id_, has_streams_ ? stream.id : 0);
-  const std::uint64_t size_bytes = word::requested(word);
-  if (size_bytes > host::kLargestClass || heap == nullptr) return take_elsewhere(word, stream);
-  Held taken;
-  if (const OwnerGuard guard(heap->lock); guard && heap->close_empty_door()) [[likely]] {
-    Slot* slot = heap->take_at_once(host::size_class_of(size_bytes));
-    if (slot != nullptr) [[likely]] {
-      taken = held(slot);
-      heap->let_out(taken, word);
-      if (heap->account.is_due()) [[unlikely]] accounts_.flush(heap->account);
-    }
-  }
-  if (taken.data == nullptr) [[unlikely]] return take_elsewhere(word, stream);
-  observers_.report(MemoryEvent::kRecycled, taken.data, size_bytes, stream);
-  return taken;
+inline Held HostAllocator::place_fast(std::size_t size_bytes, std::uintptr_t how,
+                                      std::uint64_t key) {
+  if (Slot* slot = place_small_fast(size_bytes, how, key)) [[likely]] return held(slot);
+  if (size_bytes <= host::kLargestClass || size_bytes > host::LargeCache::kLargestBytes ||
+      !HostThread::has_own_heap(key) || !observers_.empty())
+    return {};
+  LocalHeap& heap = HostThread::own_heap();
+  const OwnerGuard guard(heap.lock, KnownOwner{});
+  return guard ? heap.place_large_fast(size_bytes, how) : Held();
 }
 
 // From bins, store and driver; and once more when all that is idle has been given back.
-Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
-  const std::uint64_t size_bytes = word::requested(word);
+Held HostAllocator::take(std::uintptr_t header, Stream stream) {
+  const std::uint64_t size_bytes = header::requested(header);
   LocalHeap& heap = heap_of_this_thread(stream);
   host::ReleaseReport report(observers_);
   bool fresh = false;
-  Held taken = try_once(heap, word, Try::kFirst, fresh, report);
+  Held taken = try_once(heap, header, Try::kFirst, fresh, report);
   if (taken.data == nullptr) {
     accounts_.change([](AllocatorStats& stats) { ++stats.num_alloc_retries; });
     release_idle(report.released);
-    taken = try_once(heap, word, Try::kLast, fresh, report);
+    taken = try_once(heap, header, Try::kLast, fresh, report);
   }
   if (taken.data == nullptr && reclaim_for_retry())
-    taken = try_once(heap, word, Try::kLast, fresh, report);
+    taken = try_once(heap, header, Try::kLast, fresh, report);
   if (HostThread::has_ended()) heaps_.abandon(heap);
   if (decay_thread_ != nullptr) decay_thread_->wake();
   if (taken.data == nullptr) give_up(size_bytes, stream);
@@ -116,36 +105,45 @@ Held HostAllocator::take_elsewhere(std::uintptr_t word, Stream stream) {
 
 // The heap's lock is not held while the store or the driver is asked: others may look at the heap.
 // Only this thread adds spans to it.
-Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t word, Try which, bool& fresh,
+Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, bool& fresh,
                              host::ReleaseReport& report) {
-  const std::uint64_t size_bytes = word::requested(word);
-  const bool is_small = size_bytes <= host::kLargestClass;
-  const int size_class = is_small ? host::size_class_of(size_bytes) : 0;
-  const auto let_out = [&](const Held& taken) {
-    heap.let_out(taken, word);
+  const std::uint64_t size_bytes = header::requested(header);
+  const auto count = [&](std::uint64_t block_bytes) {
+    heap.account.count_allocated(block_bytes, size_bytes);
     if (heap.account.is_due()) accounts_.flush(heap.account);
-    return taken;
   };
+  if (size_bytes > host::kLargestClass) {
+    {
+      const std::lock_guard lock(heap.lock);
+      if (Block* block = heap.place_large(header)) {
+        count(block->size);
+        return held(block);
+      }
+    }
+    Block* block = obtain(heap, align_up(size_bytes, host::kGrain), which, fresh, report);
+    if (block == nullptr) return {};
+    block->context = &heap;
+    host::set_header(block, header);
+    const std::lock_guard lock(heap.lock);
+    count(block->size);
+    return held(block);
+  }
+  const int size_class = host::size_class_of(size_bytes);
   {
     const std::lock_guard lock(heap.lock);
-    heap.close_door(report.released);
-    Slot* slot = is_small ? heap.take(size_class) : nullptr;
-    if (slot != nullptr) return let_out(held(slot));
-    if (is_small) heap.reserve_span();
+    if (Slot* slot = heap.place(header)) {
+      count(host::size_class_bytes(size_class));
+      return held(slot);
+    }
+    heap.reserve_span();
   }
-  auto span = is_small ? LocalHeap::prepare_span(size_class) : nullptr;
-  const std::uint64_t wanted =
-      is_small ? host::span_bytes(size_class) : align_up(size_bytes, host::kGrain);
-  Block* block = obtain(heap, wanted, which, fresh, report);
+  auto span = LocalHeap::prepare_span(size_class);
+  Block* block = obtain(heap, host::span_bytes(size_class), which, fresh, report);
   if (block == nullptr) return {};
   const std::lock_guard lock(heap.lock);
-  heap.close_door(report.released);
-  if (!is_small) {
-    block->context = &heap;
-    return let_out(held(block));
-  }
   heap.add_span(std::move(span), block);
-  return let_out(held(heap.take(size_class)));
+  count(host::size_class_bytes(size_class));
+  return held(heap.place(header));
 }
 
 // A piece of the stream's extents: from what there is, what this thread can spare, the driver.
@@ -181,157 +179,157 @@ void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
 
 // --- Frees.
 
-void HostAllocator::drop(void* context) {
-  if (Block* block = large_block_of(context))
-    drop_large(block);
-  else
-    drop_small(static_cast<Slot*>(context));
+// The common case: the thread's own block. False, without effect, in all others.
+inline bool HostAllocator::release_small_fast(Slot* slot) {
+  LocalHeap& heap = *slot->span->heap;
+  if (!HostThread::is_own_heap(heap) || !observers_.empty()) [[unlikely]] return false;
+  const OwnerGuard guard(heap.lock, KnownOwner{});
+  return guard && heap.release_small_fast(slot);
 }
 
-void HostAllocator::drop_small(Slot* slot) {
+inline bool HostAllocator::release_large_fast(Block* block) {
+  LocalHeap& heap = heap_of(block);
+  if (!HostThread::is_own_heap(heap) || !observers_.empty()) [[unlikely]] return false;
+  const OwnerGuard guard(heap.lock, KnownOwner{});
+  return guard && heap.release_large_fast(block);
+}
+
+void HostAllocator::free_slow(void* context) {
+  if (Block* block = large_block_of(context))
+    free_large(block);
+  else
+    free_small(static_cast<Slot*>(context));
+}
+
+void HostAllocator::free_small(Slot* slot) {
   LocalHeap& heap = *slot->span->heap;
   void* const data = slot->data;
-  const std::uint64_t requested = word::requested(slot->word);
-  if (const auto guard = heap.enter_as_owner()) [[likely]] {
-    if (!heap.come_back(slot)) {
-      heap.account.freed(slot->span->block_bytes, static_cast<std::int64_t>(requested));
-      heap.put(slot);
-      if (heap.account.is_due()) [[unlikely]] accounts_.flush(heap.account);
-    }
+  const std::uint64_t requested = header::requested(slot->header);
+  if (heap.is_callers()) {
+    const std::lock_guard lock(heap.lock);
+    heap.account.count_freed(slot->span->block_bytes, requested);
+    heap.put(slot);
+    if (heap.account.is_due()) accounts_.flush(heap.account);
   } else {
     count_freed(slot->span->block_bytes, requested);
-    if (heap.is_callers()) {
-      const std::lock_guard lock(heap.lock);
-      heap.disturb();
-      heap.put(slot);
-    } else {
-      heap.push_remote(slot);
-    }
+    heap.push_remote(slot);
   }
   observers_.report(MemoryEvent::kFreed, data, requested, heap.store().stream());
 }
 
-void HostAllocator::drop_large(Block* block) {
+void HostAllocator::free_large(Block* block) {
   LocalHeap& heap = heap_of(block);
+  const Stream stream = heap.store().stream();
   void* const data = ExtentStore::address_of(block);
-  const std::uint64_t requested = word::requested(*word_of(block));
-  bool inside = false;
-  if (const auto guard = heap.enter_as_owner()) inside = heap.come_back(context_of(block));
+  const std::uint64_t requested = header::requested(host::header_of(block));
   host::ReleaseReport report(observers_);
-  if (!inside) {
+  if (heap.is_callers()) {
+    const std::lock_guard lock(heap.lock);
+    heap.account.count_freed(block->size, requested);
+    if (heap.account.is_due()) accounts_.flush(heap.account);
+    heap.put_large(block, report.released);
+  } else {
     count_freed(block->size, requested);
-    heap.disturb();
-    release_large(block, report.released);
+    raw_blocks_.leave(block);
+    heap.store().release(block, report.released);
   }
-  observers_.report(MemoryEvent::kFreed, data, requested, heap.store().stream());
+  observers_.report(MemoryEvent::kFreed, data, requested, stream);
 }
 
 // For blocks that do not go back through the heap whose account knows them.
 void HostAllocator::count_freed(std::uint64_t bytes, std::uint64_t requested) {
-  const auto block_bytes = static_cast<std::int64_t>(bytes);
-  const auto requested_bytes = static_cast<std::int64_t>(requested);
   LocalHeap* mine = HostThread::last_heap_in(id_);
-  if (mine == nullptr) return accounts_.freed(block_bytes, requested_bytes);
+  if (mine == nullptr) return accounts_.count_freed(bytes, requested);
   const std::lock_guard lock(mine->lock);
-  mine->account.freed(block_bytes, requested_bytes);
+  mine->account.count_freed(bytes, requested);
   if (mine->account.is_due()) accounts_.flush(mine->account);
-}
-
-// What was in the heap's door. Requires: the heap's lock.
-void HostAllocator::give_back(LocalHeap& heap, const Held& held, std::vector<Released>& released) {
-  if (Block* block = large_block_of(held.context))
-    release_large(block, released);
-  else
-    heap.put(static_cast<Slot*>(held.context));
-}
-
-void HostAllocator::release_large(Block* block, std::vector<Released>& released) {
-  raw_blocks_.leave(block);
-  heap_of(block).store().release(block, released);
 }
 
 // --- By DataPtr.
 
 DataPtr HostAllocator::allocate(std::size_t size_bytes) {
-  if (size_bytes <= kMaxRequestBytes && observers_.empty()) [[likely]]
-    if (const Held* again = take_again(word::make(size_bytes, word::kOwned), streamless_key_))
-        [[likely]]
-      return DataPtr(again->data, again->context, &free_block, device_);
-  return allocate_somewhere(size_bytes);
+  const Held taken = place_fast(size_bytes, header::kOwned, streamless_key_);
+  if (taken.data != nullptr) [[likely]]
+    return DataPtr(taken.data, taken.context, &free_block, device_);
+  return allocate_on_current(size_bytes);
 }
 
-DataPtr HostAllocator::allocate_somewhere(std::size_t size_bytes) {
+DataPtr HostAllocator::allocate_on_current(std::size_t size_bytes) {
   return allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
 }
 
 DataPtr HostAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
-  const std::uintptr_t word = word::make(size_bytes, word::kOwned);
-  if (observers_.empty()) [[likely]]
-    if (const Held* again = take_again(word, key_of(stream))) [[likely]]
-      return DataPtr(again->data, again->context, &free_block, device_);
-  return allocate_anew(size_bytes, stream);
+  const Held taken = place_fast(size_bytes, header::kOwned, key_of(stream));
+  if (taken.data != nullptr) [[likely]]
+    return DataPtr(taken.data, taken.context, &free_block, device_);
+  return allocate_slow(size_bytes, stream);
 }
 
-DataPtr HostAllocator::allocate_anew(std::size_t size_bytes, Stream stream) {
+DataPtr HostAllocator::allocate_slow(std::size_t size_bytes, Stream stream) {
   if (size_bytes == 0) return DataPtr(device_);
-  const Held taken = take(word::make(size_bytes, word::kOwned), stream);
+  const Held taken = take(header::make(size_bytes, header::kOwned), stream);
   return DataPtr(taken.data, taken.context, &free_block, device_);
 }
 
 void HostAllocator::free_block(void* context) {
-  Block* const block = large_block_of(context);
-  LocalHeap& heap = block != nullptr ? heap_of(block) : *static_cast<Slot*>(context)->span->heap;
-  HostAllocator& self = heap.store().allocator();
-  if (HostThread::is_own_heap(heap) && self.observers_.empty()) [[likely]] {
-    const OwnerGuard guard(heap.lock, KnownOwner{});
-    if (guard && heap.come_back(context)) [[likely]] return;
+  HostAllocator* self = nullptr;
+  if (Block* block = large_block_of(context)) {
+    self = &heap_of(block).store().allocator();
+    if (self->release_large_fast(block)) return;
+  } else {
+    auto* slot = static_cast<Slot*>(context);
+    self = &slot->span->heap->store().allocator();
+    if (self->release_small_fast(slot)) [[likely]] return;
   }
-  self.drop(context);
+  self->free_slow(context);
 }
 
 // --- By bare pointer.
 
 void* HostAllocator::raw_allocate(std::size_t size_bytes) {
-  if (size_bytes <= kMaxRequestBytes && observers_.empty()) [[likely]]
-    if (const Held* again = take_again(word::make(size_bytes, word::kRaw), streamless_key_))
-        [[likely]]
-      return again->data;
-  return raw_allocate_anew(size_bytes);
+  Slot* slot = place_small_fast(size_bytes, header::kRaw, streamless_key_);
+  if (slot == nullptr) [[unlikely]] return raw_allocate_on_current(size_bytes);
+  if (slot->span->mapped) [[likely]] return slot->data;
+  return enter(held(slot), size_bytes, {device_, 0});
 }
 
-void* HostAllocator::raw_allocate_anew(std::size_t size_bytes) {
+void* HostAllocator::raw_allocate_on_current(std::size_t size_bytes) {
   return raw_allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
 }
 
 void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return nullptr;
-  const Held taken = take(word::make(size_bytes, word::kRaw), stream);
+  Held taken = place_fast(size_bytes, header::kRaw, key_of(stream));
+  if (taken.data == nullptr) taken = take(header::make(size_bytes, header::kRaw), stream);
+  return enter(taken, size_bytes, stream);
+}
+
+// The block's data, once it can be found by that.
+void* HostAllocator::enter(const Held& taken, std::size_t size_bytes, Stream stream) {
   bool is_entered = false;
   try {
     is_entered = raw_blocks_.enter(taken);
   } catch (const std::bad_alloc&) {
-    drop(taken.context);
+    free_slow(taken.context);
     throw;
   }
   if (is_entered) [[likely]] return taken.data;
-  drop(taken.context);
+  free_slow(taken.context);
   return DeviceAllocator::raw_allocate_on(size_bytes, stream);
 }
 
 void HostAllocator::raw_deallocate(void* data) {
-  if (!HostThread::has_own_heap_in(id_) || !observers_.empty()) [[unlikely]]
-    return find_and_drop(data);
-  bool inside = false;
-  if (const OwnerGuard guard(HostThread::own_heap().lock, KnownOwner{}); guard) [[likely]]
-    inside = HostThread::own_heap().come_back_raw(data);
-  if (!inside) [[unlikely]] find_and_drop(data);
+  Slot* slot = raw_blocks_.find_small(data);
+  if (slot == nullptr || !release_small_fast(slot)) [[unlikely]] raw_deallocate_slow(data);
 }
 
-void HostAllocator::find_and_drop(void* data) {
-  if (void* context = raw_blocks_.find(data)) return drop(context);
-  DeviceAllocator::raw_deallocate(data);  // a block that entered no map; or says what is wrong
+void HostAllocator::raw_deallocate_slow(void* data) {
+  if (Slot* slot = raw_blocks_.find_small(data)) return free_small(slot);
+  Block* block = raw_blocks_.find_large(data);
+  if (block == nullptr) return DeviceAllocator::raw_deallocate(data);  // in no map, or no block
+  if (!release_large_fast(block)) free_large(block);
 }
 
 // --- Streams.

@@ -27,9 +27,6 @@ namespace tenon {
 // streams, anywhere. Memory goes back to the driver in whole extents: by empty_cache, when memory
 // is short, and when an extent has not been used for long (ExtentStore::kDecayOperations).
 //
-// The block that a thread makes and drops in turn does not even touch these: see Note [the
-// revolving door].
-//
 // Threads: a cached pair executes no atomic read-modify-write; the heap's lock is biased to its
 // thread (BiasedLock). A block freed by another thread goes onto its heap's list, which the owner
 // drains. empty_cache trims the heaps of all threads at once.
@@ -80,19 +77,20 @@ class HostAllocator final : public DeviceAllocator {
   friend class OwnRawHolder<HostAllocator>;
   RawHolder& raw_holder() const override { return raw_holder_; }
   bool holds_raw(const void* data) const {
-    return raw_blocks_.find(data) != nullptr || raw_table().holds(data);
+    return raw_blocks_.find_small(data) != nullptr || raw_blocks_.find_large(data) != nullptr ||
+           raw_table().holds(data);
   }
   enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
 
-  // --- Allocation: Note [the revolving door], bins, store, driver, in this order. `word` is the
-  // request (local_heap.h).
-  const host::Held* take_again(std::uintptr_t word, std::uint64_t key);
-  host::Held take(std::uintptr_t word, Stream stream);
-  [[gnu::noinline]] DataPtr allocate_somewhere(std::size_t size_bytes);
-  [[gnu::noinline]] DataPtr allocate_anew(std::size_t size_bytes, Stream stream);
-  [[gnu::noinline]] void* raw_allocate_anew(std::size_t size_bytes);
-  host::Held take_elsewhere(std::uintptr_t word, Stream stream);
-  host::Held try_once(host::LocalHeap& heap, std::uintptr_t word, Try which, bool& fresh,
+  // --- Allocation: bins, store, driver, in this order. `header` is the request (held.h).
+  host::Held place_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
+  host::Slot* place_small_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
+  [[gnu::noinline]] DataPtr allocate_on_current(std::size_t size_bytes);
+  [[gnu::noinline]] DataPtr allocate_slow(std::size_t size_bytes, Stream stream);
+  [[gnu::noinline]] void* raw_allocate_on_current(std::size_t size_bytes);
+  [[gnu::noinline]] void* enter(const host::Held& taken, std::size_t size_bytes, Stream stream);
+  host::Held take(std::uintptr_t header, Stream stream);
+  host::Held try_once(host::LocalHeap& heap, std::uintptr_t header, Try which, bool& fresh,
                       host::ReleaseReport& report);
   Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
                 host::ReleaseReport& report);
@@ -100,17 +98,16 @@ class HostAllocator final : public DeviceAllocator {
 
   // --- Frees.
   static void free_block(void* context);
-  void drop(void* context);
-  void drop_small(host::Slot* slot);
-  void drop_large(Block* block);
+  bool release_small_fast(host::Slot* slot);
+  bool release_large_fast(Block* block);
+  [[gnu::noinline]] void free_slow(void* context);
+  [[gnu::noinline]] void raw_deallocate_slow(void* data);
+  void free_small(host::Slot* slot);
+  void free_large(Block* block);
   void count_freed(std::uint64_t bytes, std::uint64_t requested);
   friend class host::LocalHeap;
-  void give_back(host::LocalHeap& heap, const host::Held& held,
-                 std::vector<host::Released>& released);
-  void release_large(Block* block, std::vector<host::Released>& released);
   void release_idle(std::vector<host::Released>& released);
   bool decay();
-  [[gnu::noinline]] void find_and_drop(void* data);
   host::LocalHeap& heap_of_this_thread(Stream stream);
 
   const std::uint64_t id_;  // of this instance; never used again

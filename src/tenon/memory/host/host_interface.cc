@@ -8,7 +8,6 @@ namespace tenon {
 
 using host::ExtentStore;
 using host::HeapDirectory;
-using host::Held;
 using host::large_block_of;
 using host::LocalHeap;
 using host::Released;
@@ -83,27 +82,12 @@ void HostAllocator::after_fork_in_child() {
 // --- Questions.
 
 AllocatorStats HostAllocator::stats() const {
-  std::int64_t blocks = 0;  // that wait in doors: free, although no account says so
-  std::int64_t bytes = 0;
-  std::int64_t requested = 0;
-  heaps_.for_each_heap([&](LocalHeap& heap) {
-    heap.settle_door();
-    accounts_.flush(heap.account);
-    if (const Held* inside = heap.inside_door()) {
-      blocks += 1;
-      bytes += static_cast<std::int64_t>(inside->block_bytes);
-      requested += static_cast<std::int64_t>(heap.requested_by_door());
-    }
-  });
-  return accounts_.stats_without(blocks, bytes, requested);
+  heaps_.for_each_heap([&](LocalHeap& heap) { accounts_.flush(heap.account); });
+  return accounts_.stats();
 }
 
 void HostAllocator::reset_peak_stats() {
-  host::ReleaseReport report(observers_);
-  heaps_.for_each_heap([&](LocalHeap& heap) {
-    heap.close_door(report.released);
-    accounts_.flush(heap.account);
-  });
+  heaps_.for_each_heap([&](LocalHeap& heap) { accounts_.flush(heap.account); });
   accounts_.change([](AllocatorStats& stats) { reset_peaks(stats); });
 }
 

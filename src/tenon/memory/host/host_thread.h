@@ -36,12 +36,9 @@ class HostThread {
     return allocator_id << 32 | stream_key;
   }
   static bool has_own_heap(std::uint64_t key) { return own_.key == key; }
-  static bool has_own_heap_in(std::uint64_t allocator_id) {
-    return own_.key >> 32 == allocator_id;
-  }
   // Requires: the heap lives.
   static bool is_own_heap(const host::LocalHeap& heap) { return own_.heap == &heap; }
-  // Requires: one of the first two, for an allocator that lives.
+  // Requires: has_own_heap, of an allocator that lives.
   static host::LocalHeap& own_heap() { return *own_.heap; }
   // The thread's heap, if it is the one used last; or null.
   static host::LocalHeap* find_last_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {

@@ -39,7 +39,6 @@ bool LocalHeap::link_more(Span* span) {
 }
 
 void LocalHeap::push_remote(Slot* slot) {
-  disturb();
   Slot* head = remote_.load(std::memory_order_relaxed);
   do {
     slot->set_next(head);
@@ -85,23 +84,40 @@ void LocalHeap::release_span(Span* span, std::vector<Released>& released) {
   spans_.pop_back();
 }
 
-void LocalHeap::close_door(std::vector<Released>& released) {
-  if (close_empty_door()) return;
-  settle_door();
-  waiting_.store(word::kFree, std::memory_order_relaxed);
-  account.freed(static_cast<std::int64_t>(door_.block_bytes),
-                static_cast<std::int64_t>(word::requested(door_word_)));
-  store_.allocator().give_back(*this, door_, released);
+void LocalHeap::release_large(Block* block, std::vector<Released>& released) {
+  store_.allocator().raw_blocks_.leave(block);
+  store_.release(block, released);
+}
+
+void LocalHeap::put_large(Block* block, std::vector<Released>& released) {
+  if (block->size > LargeCache::kLargestBytes) return release_large(block, released);
+  if (!large_.has_room(block))
+    large_.evict_for(block, [&](Block* evicted) { release_large(evicted, released); });
+  large_.push(block);
+}
+
+void LargeCache::check_invariants() const {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < sets_.size(); ++i)
+    for (const Block* block = sets_[i]; block != nullptr; block = next(block)) {
+      bytes += block->size;
+      TENON_CHECK(bytes <= bytes_, "the large blocks of set {} are more than were counted", i);
+      TENON_CHECK(block->size == sets_[i]->size && set_of(block->size) == i &&
+                      block->state == Block::State::kUsed,
+                  "a block of {} bytes is in set {}", block->size, i);
+    }
+  TENON_CHECK(bytes == bytes_ && bytes <= kBytes, "{} cached bytes, {} counted", bytes, bytes_);
 }
 
 void LocalHeap::trim(std::vector<Released>& released) {
   drain();
-  close_door(released);
+  large_.clear([&](Block* block) { release_large(block, released); });
   for (std::size_t i = spans_.size(); i-- > 0;)
     if (spans_[i]->used == 0) release_span(spans_[i].get(), released);
 }
 
 void LocalHeap::check_invariants() const {
+  large_.check_invariants();
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const Span& span = *spans_[i];
     TENON_CHECK(span.index == i && span.heap == this, "span {} is somebody else's", i);

@@ -10,10 +10,6 @@ namespace {
 
 constexpr std::uint64_t kEntry = PageMap<void>::kPageBytes;
 
-bool is_held(const void* data, std::uintptr_t word, const LocalHeap& heap) {
-  return word::is_raw(word) && !heap.is_inside(data, word);
-}
-
 }  // namespace
 
 bool RawBlocks::enter(const Held& held) {
@@ -46,17 +42,11 @@ void RawBlocks::leave(Block* block) {
   if (pages_.get(data) == context_of(block)) pages_.set(data, nullptr);
 }
 
-void* RawBlocks::find(const void* data) const {
-  void* const entry = pages_.get(data);
-  if (Block* block = large_block_of(entry)) {
-    const bool held =
-        ExtentStore::address_of(block) == data && is_held(data, *word_of(block), heap_of(block));
-    return held ? entry : nullptr;
-  }
-  if (entry == nullptr) return nullptr;
-  auto* span = static_cast<Span*>(entry);
-  Slot* slot = span->slot_at(data);
-  return slot != nullptr && is_held(data, slot->word, *span->heap) ? slot : nullptr;
+Block* RawBlocks::find_large(const void* data) const {
+  Block* block = large_block_of(pages_.get(data));
+  const bool is_held = block != nullptr && ExtentStore::address_of(block) == data &&
+                       header::is_raw(header_of(block));
+  return is_held ? block : nullptr;
 }
 
 }  // namespace tenon::host

@@ -18,8 +18,16 @@ class RawBlocks {
   void leave(Span& span);
   void leave(Block* block);
 
-  // The context of the block that is held by that pointer; null when there is none.
-  void* find(const void* data) const;
+  // The record of the small block that is held by that pointer; null when there is none.
+  Slot* find_small(const void* data) const {
+    void* const entry = pages_.get(data);
+    if (entry == nullptr || is_large(entry)) [[unlikely]] return nullptr;
+    const auto* span = static_cast<const Span*>(entry);
+    const std::uint64_t i = span->index_at(data);
+    if (i == Span::kNone || !header::is_raw(span->slots[i].header)) [[unlikely]] return nullptr;
+    return &span->slots[i];
+  }
+  Block* find_large(const void* data) const;
 
  private:
   PageMap<void> pages_;  // a span's 64 KiB pieces, a large block's first; tagged like contexts

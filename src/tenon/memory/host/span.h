@@ -16,14 +16,13 @@ struct Span;
 // be a device's, or not there at all.
 // Left uninitialised until it is first linked.
 struct Slot {
-  // Used: see `word` in local_heap.h. Free: the next Slot, in the span's list or among the frees
-  // from other threads.
-  std::uintptr_t word;
+  // Used: see held.h. Free: the next Slot, in the span's list or among the frees by other threads.
+  std::uintptr_t header;
   Span* span;
   void* data;
 
-  Slot* next() const { return reinterpret_cast<Slot*>(word); }
-  void set_next(Slot* next) { word = reinterpret_cast<std::uintptr_t>(next); }
+  Slot* next() const { return reinterpret_cast<Slot*>(header); }
+  void set_next(Slot* next) { header = reinterpret_cast<std::uintptr_t>(next); }
 };
 
 // Owned by one LocalHeap. Its slots are linked in small batches as they are first needed, so a span
@@ -49,12 +48,13 @@ struct Span {
   Span* next = nullptr;
   std::size_t index = 0;             // among its heap's spans
 
-  // The slot whose block begins at the address; null when none does. Requires: the address is
-  // inside the span. Division by a multiplication: exact below 2^21 bytes and 2^18 a block.
-  Slot* slot_at(const void* address) const {
+  // The number of the block that begins at the address; kNone when none does. Requires: the address
+  // is inside the span. Division by a multiplication: exact below 2^21 bytes and 2^18 a block.
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+  std::uint64_t index_at(const void* address) const {
     const auto offset = static_cast<std::uint64_t>(static_cast<const char*>(address) - data);
     const std::uint64_t i = (offset * reciprocal) >> 40;
-    return i < linked && i * block_bytes == offset ? &slots[i] : nullptr;
+    return i < linked && i * block_bytes == offset ? i : kNone;
   }
 };
 
