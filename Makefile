@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
 
-.PHONY: help setup build test test-python test-array-api fuzz-python test-pytorch wheel bench-python test-install package test-package test-aarch64 test-clang test-abi test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
+.PHONY: help setup build test test-python test-array-api fuzz-python test-pytorch test-forecast wheel bench-python bench-forecast test-install package test-package test-aarch64 test-clang test-abi test-viewer docs demo benchmarks bench cuda-programs bench-cuda check-cuda stress fuzz asan tsan debug clean
 
 help:
 	@echo "make test-install  build other projects against an installed Tenon, and with Tenon inside"
@@ -21,6 +21,8 @@ help:
 	@echo "make test-array-api  the array-API standard's tests against it (after make test-python; clones them)"
 	@echo "make fuzz-python SECONDS=60  random calls of its tensors (after make test-python)"
 	@echo "make test-pytorch  tenon_torch against PyTorch's CUDA builds and viewers, without a GPU (fetches 1.5 GB)"
+	@echo "make test-forecast  forecasts of PyTorch programs, with PyTorch from PyPI (fetches 1 GB)"
+	@echo "make bench-forecast  forecasts beside what a GPU recorded (fetches the same)"
 	@echo "make bench-python  the Python package's figures (after make test-python)"
 	@echo "make benchmarks  build the programs in build/bench that make bench and stress run"
 	@echo "make bench   set up, build, and run the benchmarks; their records are in build/results"
@@ -88,6 +90,14 @@ fuzz-python:
 
 test-pytorch: build
 	@scripts/test_pytorch.sh $(BUILD)
+
+test-forecast: setup
+	@scripts/setup.sh packages-python.txt
+	@scripts/test_forecast.sh
+
+bench-forecast: setup
+	@scripts/setup.sh packages-python.txt
+	@scripts/bench_forecast.sh
 
 bench-python:
 	@scripts/bench_python.sh

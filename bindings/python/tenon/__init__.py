@@ -53,7 +53,7 @@ def __getattr__(name: str) -> Any:
     """Tensors are loaded when the first of their names is used: they need BLAS."""
     if name.startswith("_"):
         raise AttributeError(f"module 'tenon' has no attribute {name!r}")
-    if name in _TENSOR_MODULES:
+    if name == "forecast" or name in _TENSOR_MODULES:
         return importlib.import_module(f"tenon.{name}")
     from tenon._compiled import require_tensors, tensor_module
 

@@ -1,0 +1,115 @@
+"""Forecasts beside what one H200 recorded (data/traces): python bench.py [NAME...]
+
+For each program: live peak, reserved peak and smallest card under default and expandable settings,
+each as forecast / recorded; seconds and peak resident memory of the forecast's process; and for
+the live peak what PyTorch's MemTracker and the sum of tensors say.
+"""
+
+import json
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs.py"
+RECORDED = HERE.parents[1] / "data" / "traces" / "pytorch_figures.json"
+
+TRACKER = """
+import sys, runpy, contextlib
+from tenon.forecast import _scratch, _session
+from torch.distributed._tools.mem_tracker import MemTracker
+from torch.optim.optimizer import register_optimizer_step_post_hook
+session = _session.Session(_scratch.Card(), 141 << 30, 0)
+sys.argv = sys.argv[1:]
+with session.running():
+    tracker = MemTracker()
+    register_optimizer_step_post_hook(lambda *_: tracker.reset_mod_stats())
+    with tracker, contextlib.redirect_stdout(sys.stderr):
+        runpy.run_path(sys.argv[0], run_name="__main__")
+peak = tracker.get_tracker_snapshot("peak")
+print(max(figures["Total"] for device, figures in peak.items() if device.type == "cuda"))
+"""
+
+
+def run(*command):
+    """The command's output, seconds and peak resident bytes."""
+    start = time.monotonic()
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    output = child.stdout.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    return output, time.monotonic() - start, usage.ru_maxrss << 10, status
+
+
+def main():
+    recorded = json.loads(RECORDED.read_text())
+    names = sys.argv[1:] or list(recorded)
+    import torch
+    import transformers
+
+    print(
+        f"PyTorch {torch.__version__}, transformers {transformers.__version__}, Python"
+        f" {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f};"
+        " recorded: H200, PyTorch 2.11.0+cu130. Forecast / recorded:"
+    )
+    print(
+        f"{'':22}{'live':>8}{'reserved':>18}{'smallest card':>18}{'':>16}"
+        f"{'MemTracker':>12}{'tensors':>9}"
+    )
+    print(
+        f"{'program':22}{'peak':>8}{'default':>9}{'expand.':>9}{'default':>9}{'expand.':>9}"
+        f"{'s':>8}{'MiB':>8}{'live peak':>12}{'alone':>9}"
+    )
+    errors = {key: [] for key in ("live peak", "reserved", "smallest card")}
+    for name in names:
+        output, seconds, memory, status = run(
+            sys.executable,
+            "-m",
+            "tenon.forecast",
+            "--card",
+            "H200",
+            "--steps",
+            "0",
+            "--json",
+            str(PROGRAMS),
+            "--",
+            name,
+        )
+        answer = json.loads(output)
+        if answer["problem"]:
+            sys.exit(f"{name}: {answer['problem']}")
+        true = recorded[name]
+        live = answer["live_peak_bytes"] / true["live_peak_bytes"]
+        ratios = [
+            answer[kind][key] / true[f"pytorch_{kind}"][key]
+            for key in ("reserved_peak_bytes", "min_capacity_bytes")
+            for kind in ("default", "expandable")
+        ]
+        tracked, *_ = run(sys.executable, "-c", TRACKER, str(PROGRAMS), name)
+        tracker = (
+            f"{int(tracked) / true['live_peak_bytes']:.4f}"
+            if tracked.strip().isdigit()
+            else "fails"
+        )
+        print(
+            f"{name:22}{live:8.4f}"
+            + "".join(f"{ratio:9.4f}" for ratio in ratios)
+            + f"{seconds:8.1f}{memory >> 20:8}{tracker:>12}"
+            + f"{answer['tensor_peak_bytes'] / true['live_peak_bytes']:9.4f}",
+            flush=True,
+        )
+        errors["live peak"].append(abs(live - 1))
+        errors["reserved"] += [abs(ratio - 1) for ratio in ratios[:2]]
+        errors["smallest card"] += [abs(ratio - 1) for ratio in ratios[2:]]
+    for key, found in errors.items():
+        print(f"{key}: error {statistics.median(found):.2%} (median), {max(found):.2%} (worst)")
+    print(
+        "xMem (arXiv 2510.21048) publishes a median error 91 % below that of DNNMem, SchedTune and"
+        " LLMem, on other programs."
+    )
+
+
+main()

@@ -1,0 +1,56 @@
+"""The command `python -m tenon.forecast SCRIPT -- ARGUMENTS`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import List, Optional
+
+from tenon.forecast import CARDS, ForecastError, forecast_script
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Forecast a script. Exit status: 0; 1 where the script did not get through; 2 for bad use."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tenon.forecast",
+        description="The GPU memory of a PyTorch script, without a GPU and without its memory.",
+        epilog="What comes after -- is the script's.",
+    )
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs="*", help="of the script, behind --")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=3,
+        metavar="N",
+        help="stop after N optimizer.step() (default 3: memory repeats; 0: at its end)",
+    )
+    parser.add_argument("--card", default="H100", choices=sorted(CARDS))
+    parser.add_argument("--time-limit", type=float, default=600, metavar="SECONDS")
+    parser.add_argument(
+        "--save", metavar="FILE", help="the trace: .csv, .pickle or .json, also .zst"
+    )
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--explain", action="store_true", help="say what fills the memory")
+    options = parser.parse_args(arguments)
+    try:
+        answer = forecast_script(
+            options.script,
+            *options.arguments,
+            steps=options.steps,
+            card=options.card,
+            time_limit=options.time_limit,
+        )
+    except ForecastError as error:
+        print(f"tenon.forecast: {error}", file=sys.stderr)
+        return 2
+    print(answer.json if options.json else answer.text, end="\n" if options.json else "")
+    if options.save:
+        answer.recording.save(options.save)
+    if options.explain:
+        print(answer.recording.explain())
+    return 1 if answer.problem else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

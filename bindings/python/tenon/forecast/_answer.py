@@ -1,0 +1,137 @@
+"""What a forecast says."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any, Dict, List, Optional
+
+from tenon import _core
+from tenon._recording import Recording, load
+
+CARDS: Dict[str, Dict[str, int]] = {
+    "V100": {"major": 7, "minor": 0, "processors": 80, "gib": 16},
+    "T4": {"major": 7, "minor": 5, "processors": 40, "gib": 16},
+    "A100": {"major": 8, "minor": 0, "processors": 108, "gib": 80},
+    "A10": {"major": 8, "minor": 6, "processors": 72, "gib": 24},
+    "RTX3090": {"major": 8, "minor": 6, "processors": 82, "gib": 24},
+    "L4": {"major": 8, "minor": 9, "processors": 58, "gib": 24},
+    "RTX4090": {"major": 8, "minor": 9, "processors": 128, "gib": 24},
+    "H100": {"major": 9, "minor": 0, "processors": 132, "gib": 80},
+    "H200": {"major": 9, "minor": 0, "processors": 132, "gib": 141},
+    "B200": {"major": 10, "minor": 0, "processors": 148, "gib": 180},
+}
+"""Cards by name: compute capability, multiprocessors, memory."""
+
+
+class Forecast:
+    """A forecast program: its recording, and how far it was followed."""
+
+    def __init__(
+        self,
+        name: str,
+        snapshot: bytes,
+        *,
+        card: str,
+        steps: int,
+        ended: str,
+        problem: Optional[str],
+        notes: List[str],
+        tensor_peak_bytes: int,
+    ) -> None:
+        self.name, self.card, self.steps = name, card, steps
+        self.ended = ended
+        """Why the program was not followed further."""
+        self.problem = problem
+        """What stopped it, with the script's line; None where nothing did."""
+        self.notes = notes
+        """What was assumed, a line each."""
+        self.tensor_peak_bytes = tensor_peak_bytes
+        """The peak of tensors alone: without workspaces and kernels' scratch."""
+        folder = tempfile.mkdtemp(prefix="tenon-forecast-")
+        path = os.path.join(folder, "forecast.pickle")
+        try:
+            with open(path, "wb") as out:
+                out.write(snapshot)
+            self.recording: Recording = load(path)
+        finally:
+            os.unlink(path)
+            os.rmdir(folder)
+        self._figures: Optional[Dict[str, Any]] = None
+
+    @property
+    def live_peak_bytes(self) -> int:
+        """Most bytes of requested size live at once."""
+        devices = self.recording.devices
+        return devices[0].live_peak_bytes if devices else 0
+
+    def figures(self) -> Dict[str, Any]:
+        """Live peak, reserved and the smallest card, under default and expandable settings."""
+        if self._figures is None:
+            found: Dict[str, Any] = {
+                "live_peak_bytes": self.live_peak_bytes,
+                "tensor_peak_bytes": self.tensor_peak_bytes,
+            }
+            if self.recording.devices:
+                replay = self.recording.replay("caching,expandable", passes=0, find_capacity=True)
+                for policy, name in (("caching", "default"), ("expandable", "expandable")):
+                    found[name] = {
+                        key: replay[policy][key]
+                        for key in ("reserved_peak_bytes", "min_capacity_bytes")
+                    }
+            self._figures = found
+        return self._figures
+
+    def fits(self, capacity: int, *, expandable: bool = False) -> bool:
+        """Whether the replay runs through on a card of this capacity."""
+        if not self.recording.devices:
+            return True
+        policy = "expandable" if expandable else "caching"
+        answer = self.recording.replay(policy, capacity=capacity, passes=0)
+        return not answer[policy].get("out_of_memory", False)
+
+    @property
+    def json(self) -> str:
+        """The figures and what stands around them."""
+        return json.dumps(
+            {
+                "name": self.name,
+                "card": self.card,
+                "steps": self.steps,
+                "ended": self.ended,
+                "problem": self.problem,
+                "notes": self.notes,
+                **self.figures(),
+            },
+            indent=2,
+        )
+
+    @property
+    def text(self) -> str:
+        """For a person to read."""
+        figures = self.figures()
+        size = _core.format_bytes
+        lines = [f"{self.name} on {self.card}, forecast without a GPU: {self.ended}"]
+        if self.problem:
+            lines.append(f"  stopped: {self.problem}")
+            lines.append("  The figures below are those of the part that ran.")
+        lines.append(f"  live peak            {size(figures['live_peak_bytes'])}")
+        for name, label in (
+            ("default", "reserved, default"),
+            ("expandable", "reserved, expandable"),
+        ):
+            if name in figures:
+                lines.append(
+                    f"  {label:20s} {size(figures[name]['reserved_peak_bytes'])}, smallest card "
+                    f"{size(figures[name]['min_capacity_bytes'])}"
+                )
+        lines.append("  The CUDA context and other programs take memory beside it.")
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join(lines) + "\n"
+
+    def __str__(self) -> str:
+        return self.text.rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<tenon.forecast.Forecast {self.name}: {_core.format_bytes(self.live_peak_bytes)}>"

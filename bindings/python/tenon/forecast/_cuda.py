@@ -1,0 +1,257 @@
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def"
+"""Stand-ins for torch.cuda's functions while a forecast runs."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from typing import Any, Dict, Iterator, List, Tuple
+
+import torch
+
+
+class Stream:
+    """A stream of the fake device: a number."""
+
+    session: Any = None
+    numbers: Any = None
+
+    def __init__(self, device: Any = None, priority: int = 0, number: Any = None, **_: Any) -> None:
+        self._session = self.session
+        if number is None:
+            number = next(self.numbers)
+        self.number = self.stream_id = self.cuda_stream = number
+        self.device = torch.device("cuda", 0)
+        self.device_index = 0
+        self.device_type = 1
+        self.priority = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.number == self.number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+    def __enter__(self) -> "Stream":
+        self._before = self._session.mode.stream
+        self._session.mode.stream = self.number
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._session.mode.stream = self._before
+
+    def synchronize(self) -> None:
+        self._session.mode.recorder.complete_frees()
+
+    def query(self) -> bool:
+        return True
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+    def wait_event(self, event: Any) -> None:
+        pass
+
+    def record_event(self, event: Any = None) -> Any:
+        return event if event is not None else Event()
+
+
+class Event:
+    """An event that has always happened; elapsed times are zero."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.cuda_event = 0
+
+    def record(self, stream: Any = None) -> None:
+        pass
+
+    def wait(self, stream: Any = None) -> None:
+        pass
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: Any) -> float:
+        return 0.0
+
+    def synchronize(self) -> None:
+        pass
+
+
+def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
+    """What is replaced where: (holder, name, value)."""
+    mode, card, capacity = session.mode, session.card, session.capacity
+    kind = type("Stream", (Stream,), {"session": session, "numbers": iter(range(1, 1 << 30))})
+    default = kind(number=0)
+
+    def current_stream(device: Any = None) -> Any:
+        return kind(number=mode.stream)
+
+    def set_stream(stream: Any) -> None:
+        mode.stream = stream.number
+
+    @contextlib.contextmanager
+    def on_stream(stream: Any) -> Iterator[Any]:
+        before = mode.stream
+        if stream is not None:
+            mode.stream = stream.number
+        try:
+            yield stream
+        finally:
+            mode.stream = before
+
+    @contextlib.contextmanager
+    def on_device(device: Any) -> Iterator[None]:
+        yield
+
+    properties = types.SimpleNamespace(
+        name=f"NVIDIA {card.name} (forecast)",
+        major=card.major,
+        minor=card.minor,
+        total_memory=capacity,
+        multi_processor_count=card.processors,
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=232448,
+        shared_memory_per_multiprocessor=233472,
+        L2_cache_size=52428800,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName="",
+        uuid="",
+        pci_bus_id=0,
+    )
+    recorder = mode.recorder
+    nothing = lambda *_, **__: None  # noqa: E731
+    live = lambda *_, **__: recorder.live_bytes  # noqa: E731
+    peak = lambda *_, **__: recorder.peak_bytes  # noqa: E731
+    statistics: Dict[str, Any] = _Statistics(recorder)
+    functions: Dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": nothing,
+        "_lazy_init": nothing,
+        "device_count": lambda: session.devices,
+        "current_device": lambda: 0,
+        "set_device": nothing,
+        "synchronize": _synchronize(recorder),
+        "get_device_name": lambda device=None: properties.name,
+        "get_device_capability": lambda device=None: (card.major, card.minor),
+        "get_device_properties": lambda device=None: properties,
+        "can_device_access_peer": lambda *_: True,
+        "get_arch_list": lambda: [f"sm_{card.major}{card.minor}"],
+        "is_bf16_supported": lambda including_emulation=True: card.major >= 8,
+        "is_current_stream_capturing": lambda: False,
+        "_is_compiled": lambda: True,
+        "Stream": kind,
+        "Event": Event,
+        "current_stream": current_stream,
+        "default_stream": lambda device=None: default,
+        "set_stream": set_stream,
+        "stream": on_stream,
+        "device": on_device,
+        "_DeviceGuard": on_device,
+        "manual_seed": nothing,
+        "manual_seed_all": nothing,
+        "seed": nothing,
+        "seed_all": nothing,
+        "initial_seed": lambda: 0,
+        "get_rng_state": lambda device="cuda": torch.zeros(16, dtype=torch.uint8),
+        "get_rng_state_all": lambda: [torch.zeros(16, dtype=torch.uint8)],
+        "set_rng_state": nothing,
+        "set_rng_state_all": nothing,
+        "memory_allocated": live,
+        "max_memory_allocated": peak,
+        "memory_reserved": live,
+        "max_memory_reserved": peak,
+        "memory_cached": live,
+        "max_memory_cached": peak,
+        "reset_peak_memory_stats": nothing,
+        "reset_max_memory_allocated": nothing,
+        "reset_accumulated_memory_stats": nothing,
+        "empty_cache": nothing,
+        "ipc_collect": nothing,
+        "memory_stats": lambda device=None: statistics,
+        "memory_summary": lambda *_, **__: "",
+        "mem_get_info": lambda device=None: (capacity - recorder.live_bytes, capacity),
+        "set_per_process_memory_fraction": nothing,
+        "utilization": lambda device=None: 0,
+    }
+    found = [
+        (torch.cuda, name, value) for name, value in functions.items() if hasattr(torch.cuda, name)
+    ]
+    for name in (
+        "get_rng_state",
+        "set_rng_state",
+        "manual_seed",
+        "manual_seed_all",
+        "get_rng_state_all",
+        "set_rng_state_all",
+        "initial_seed",
+        "seed",
+        "seed_all",
+    ):
+        found.append((torch.cuda.random, name, functions[name]))
+    for name, value in functions.items():
+        if hasattr(torch.cuda.memory, name) and name not in ("is_initialized", "_lazy_init"):
+            found.append((torch.cuda.memory, name, value))
+    found += [
+        (torch.cuda.memory, "_record_memory_history", nothing),
+        (torch.cuda.memory, "_dump_snapshot", nothing),
+        (torch.cuda.memory, "_snapshot", lambda *_, **__: {"segments": [], "device_traces": []}),
+        (torch, "Stream", kind),
+        (torch, "Event", Event),
+        (torch._C, "_cuda_isCurrentStreamCapturing", lambda: False),
+    ]
+    if hasattr(torch, "accelerator"):
+        found += [
+            (torch.accelerator, name, value)
+            for name, value in {
+                "is_available": lambda: True,
+                "device_count": lambda: session.devices,
+                "current_accelerator": lambda check_available=False: torch.device("cuda"),
+                "current_device_index": lambda: 0,
+                "current_device_idx": lambda: 0,
+                "set_device_index": nothing,
+                "set_device_idx": nothing,
+                "current_stream": current_stream,
+                "set_stream": set_stream,
+                "synchronize": functions["synchronize"],
+                "empty_cache": nothing,
+                "memory_allocated": live,
+                "max_memory_allocated": peak,
+                "memory_reserved": live,
+                "max_memory_reserved": peak,
+                "reset_peak_memory_stats": nothing,
+                "get_memory_info": functions["mem_get_info"],
+            }.items()
+            if hasattr(torch.accelerator, name)
+        ]
+    found += [
+        (torch.Tensor, "pin_memory", lambda self, device=None: self),
+        (torch.Tensor, "is_pinned", lambda self, device=None: False),
+        (torch.Tensor, "record_stream", lambda self, stream: mode._record_stream(self, stream)),
+    ]
+    return found
+
+
+def _synchronize(recorder: Any) -> Any:
+    return lambda *_, **__: recorder.complete_frees()
+
+
+class _Statistics(Dict[str, Any]):
+    """memory_stats(): the live bytes and their peak, zero for the rest."""
+
+    def __init__(self, recorder: Any) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __missing__(self, name: str) -> int:
+        if name.endswith(".peak"):
+            return int(self._recorder.peak_bytes)
+        return int(self._recorder.live_bytes) if name.endswith(".current") else 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name]

@@ -1,0 +1,235 @@
+# mypy: disable-error-code="import-not-found,import-untyped,misc,no-untyped-call"
+"""The dispatch mode that turns fake CUDA storages into allocations and frees.
+
+It stands above PyTorch's FakeTensorMode. Each operator's fresh storages are allocations on the
+current stream; the end of a storage is its free. What kernels allocate inside comes from
+`_scratch`.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tenon.forecast import _scratch, _values
+from tenon.forecast._recorder import Frames, Recorder
+
+_HIDDEN = (
+    "/tenon/forecast/",
+    "/torch/utils/_python_dispatch.py",
+    "/torch/_subclasses/",
+    "<frozen ",
+    "runpy.py",
+    "/torch/_ops.py",
+    "/torch/_library/",
+    "/torch/_compile.py",
+    "/torch/_dynamo/",
+)
+_DEPTH = 48
+_ENGINE = "_engine_run_backward"
+# The engine and its formulas write into an operand where plain tensors are alone on theirs, and
+# go out of place for subclasses of tensors: autograd/input_buffer.cpp (can_accumulate_inplace),
+# autograd/FunctionsManual.cpp (isTensorSubclassLike).
+_IN_PLACE_FOR_THE_ENGINE = {
+    torch.ops.aten.add.Tensor,
+    torch.ops.aten.index_add.default,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.scatter_add.default,
+    torch.ops.aten.scatter.src,
+    torch.ops.aten.scatter.value,
+}
+_UNSHARED, _UNSHARED_STORAGE = 4, 2  # counts seen from here: this call's own references
+
+
+class MemoryMode(TorchDispatchMode):
+    """Records what operators allocate on one fake device."""
+
+    def __init__(self, fake_mode: FakeTensorMode, recorder: Recorder, card: _scratch.Card) -> None:
+        super().__init__()
+        self.recorder = recorder
+        self.fake_mode = fake_mode
+        self.stream = 0
+        self.tensor_peak_bytes = self._tensor_bytes = 0
+        self.values = _values.Values(fake_mode)
+        self._card = card
+        self._workspaces: Dict[Tuple[Any, ...], int] = {}
+        self._live: Dict[int, Tuple[int, int, Any]] = (
+            {}
+        )  # storage -> address, bytes, weak reference
+        self._other_streams: Dict[int, set[int]] = {}
+        self._hidden: Dict[str, bool] = {}
+        self._plain = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        for kind in types:
+            if kind not in self._plain and not issubclass(kind, torch.nn.Parameter):
+                return NotImplemented  # DTensor and its like: their parts come here
+        kwargs = kwargs or {}
+        self.recorder.tick()
+        if func is torch.ops.aten.record_stream.default:
+            return self._record_stream(args[0], args[1])
+        result = self.values.run(func, args, kwargs)
+        if func in _IN_PLACE_FOR_THE_ENGINE and _called_by_engine():
+            self._reuse(args, result)
+        self._account(func, args, kwargs, result)
+        return result
+
+    def _account(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        fresh = self._fresh(result)
+        if func._schema.name in _scratch.RESIZING:
+            self._resized(args[0])
+        plan = _scratch.plan(func, args, kwargs, result, self._card)
+        if not fresh and plan is None:
+            return
+        frames = self._frames(func)
+        if plan is None:
+            for storage in fresh:
+                self._allocate(storage, frames)
+            return
+        thread = 1 if torch._C._current_graph_task_id() != -1 else 0
+        temporary = []
+        if plan.order:
+            fresh.sort(key=lambda storage: plan.order_of(storage, result))
+        for size in plan.before:
+            temporary.append(self.recorder.allocate(size, self.stream, frames))
+        for storage in fresh:
+            self._allocate(storage, frames)
+        for name, size in plan.kept:
+            key = (name, self.stream, thread)
+            if key not in self._workspaces:
+                self._workspaces[key] = self.recorder.allocate(size, self.stream, frames)
+        for size in plan.after:
+            temporary.append(self.recorder.allocate(size, self.stream, frames))
+        for size in plan.alone:
+            self.recorder.free(self.recorder.allocate(size, self.stream, frames))
+        for address in reversed(temporary):
+            self.recorder.free(address)
+
+    def _fresh(self, result: Any) -> List[Any]:
+        """Storages on the fake device that no operator has returned before."""
+        found: List[Any] = []
+        if isinstance(result, FakeTensor):
+            self._look_at(result, found)
+        elif isinstance(result, (list, tuple)):
+            for part in result:
+                if isinstance(part, FakeTensor):
+                    self._look_at(part, found)
+                elif isinstance(part, (list, tuple)):
+                    for inner in part:
+                        if isinstance(inner, FakeTensor):
+                            self._look_at(inner, found)
+        return found
+
+    def _look_at(self, tensor: Any, found: List[Any]) -> None:
+        if tensor.layout is not torch.strided:
+            return
+        storage = tensor.untyped_storage()
+        if tensor.fake_device.type != "cuda":
+            self.values.watch(storage)
+            return
+        if storage._cdata not in self._live and all(storage is not other for other in found):
+            found.append(storage)
+
+    def _allocate(self, storage: Any, frames: Frames) -> None:
+        size = storage.nbytes()
+        key = storage._cdata
+        address = self.recorder.allocate(size, self.stream, frames) if size else 0
+        self._tensor_bytes += size
+        self.tensor_peak_bytes = max(self.tensor_peak_bytes, self._tensor_bytes)
+        self._live[key] = (address, size, weakref.ref(storage, lambda _, key=key: self._gone(key)))
+
+    def _gone(self, key: int) -> None:
+        address, size, _ = self._live.pop(key)
+        self.values.forget(key)
+        others = self._other_streams.pop(key, None)
+        self._tensor_bytes -= size
+        if size:
+            self.recorder.free(address, wait=bool(others))
+
+    def _reuse(self, args: Any, result: Any) -> None:
+        """The result takes the block of an operand that nothing else holds."""
+        if torch.is_grad_enabled() or not isinstance(result, FakeTensor):
+            return
+        for operand in args[:2]:
+            if not isinstance(operand, FakeTensor) or operand.size() != result.size():
+                continue
+            storage = operand.untyped_storage()
+            known = self._live.get(storage._cdata)
+            if (
+                known is None
+                or known[1] != result.untyped_storage().nbytes()
+                or operand._use_count() > _UNSHARED
+                or torch._C._storage_Use_Count(storage._cdata) > _UNSHARED_STORAGE
+            ):
+                continue
+            self._live[storage._cdata] = (0, 0, known[2])
+            key = result.untyped_storage()._cdata
+            self._live[key] = (
+                known[0],
+                known[1],
+                weakref.ref(result.untyped_storage(), lambda _, key=key: self._gone(key)),
+            )
+            return
+
+    def _resized(self, tensor: Any) -> None:
+        if isinstance(tensor, FakeTensor) and tensor.fake_device.type == "cuda":
+            self.resize(tensor.untyped_storage())
+
+    def resize(self, storage: Any) -> None:
+        """A storage has another size than it had."""
+        known = self._live.get(storage._cdata)
+        if known is None or known[1] == storage.nbytes():
+            return
+        self._tensor_bytes -= known[1]
+        if known[1]:
+            self.recorder.free(known[0])
+        self._allocate(storage, self._frames(None))
+
+    def _record_stream(self, tensor: Any, stream: Any) -> None:
+        number = getattr(stream, "number", getattr(stream, "stream_id", 0))
+        key = tensor.untyped_storage()._cdata
+        if key in self._live:
+            self._other_streams.setdefault(key, set()).add(number)
+
+    def _frames(self, func: Any) -> Frames:
+        """The call stack as PyTorch records it: the operator, then the program's frames.
+
+        Backward's stack ends at the engine, which has a thread of its own on a GPU.
+        """
+        frames: List[Tuple[str, str, int]] = []
+        if func is not None:
+            frames.append((f"at::_ops::{func._schema.name.split('::')[1]}::call", "??", 0))
+        node = torch._C._current_autograd_node()
+        frame: Optional[Any] = sys._getframe(2)
+        while frame is not None and len(frames) < _DEPTH:
+            code = frame.f_code
+            file = code.co_filename
+            hidden = self._hidden.get(file)
+            if hidden is None:
+                hidden = self._hidden[file] = any(part in file for part in _HIDDEN)
+            if not hidden:
+                if node is not None and code.co_name == _ENGINE:
+                    break
+                frames.append((code.co_name, file, frame.f_lineno))
+            frame = frame.f_back
+        if node is not None:
+            frames.append((f"torch::autograd::generated::{node.name()}::apply", "??", 0))
+            frames.append(("torch::autograd::Engine::thread_main", "??", 0))
+        return tuple(frames)
+
+
+def _called_by_engine() -> bool:
+    """No Python stands between the engine and this operator."""
+    if torch._C._current_graph_task_id() == -1:
+        return False
+    frame: Optional[Any] = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.endswith(
+        ("/_compile.py", "/eval_frame.py")
+    ):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == _ENGINE

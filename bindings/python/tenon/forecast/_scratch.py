@@ -1,0 +1,213 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""What CUDA kernels and libraries allocate beside their results: one table, with sources.
+
+Each rule names the place in PyTorch's sources that allocates (paths below aten/src/ATen). Sizes
+are bytes as asked for. A rule returns a Plan: memory taken before the results, behind them, alone
+(taken and given back at once), and kept (a workspace of a library handle).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from tenon.forecast import _reduce
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True)
+class Card:
+    """What of a card decides sizes."""
+
+    name: str = "H100"
+    major: int = 9
+    minor: int = 0
+    processors: int = 132
+    cudnn: int = 91900
+
+    @property
+    def prefers_cudnn_attention(self) -> bool:
+        """cuda/sdp_utils.cpp: check_prefer_cudnn_attention."""
+        return self.major in (9, 10) and self.minor == 0 and self.cudnn > 91500
+
+
+@dataclass
+class Plan:
+    """What one operator takes beside its results."""
+
+    before: Sequence[int] = ()
+    after: Sequence[int] = ()
+    alone: Sequence[int] = ()
+    kept: Sequence[Tuple[str, int]] = ()
+    order: Sequence[int] = ()
+
+    def order_of(self, storage: Any, result: Any) -> int:
+        """The place of a result in the kernel's own order of allocation."""
+        for place, index in enumerate(self.order):
+            part = result[index]
+            if isinstance(part, torch.Tensor) and part.untyped_storage() is storage:
+                return place
+        return len(self.order)
+
+
+RESIZING = {"aten::resize_", "aten::resize_as_", "aten::set_", "inductor::resize_storage_bytes_"}
+
+
+Rule = Callable[[Any, Any, Any, Card], Optional[Plan]]
+
+
+def plan(func: Any, args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """What this call takes beside its results, None for nothing."""
+    rule = _RULES.get(func._schema.name)
+    return None if rule is None else rule(args, kwargs, result, card)
+
+
+def blas_workspace(card: Card) -> int:
+    """cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize.
+
+    CUBLAS_WORKSPACE_CONFIG (":KiB:count", repeated) decides; else 32 MiB from compute capability
+    9.0 on, and 8,519,680 bytes before.
+    """
+    config = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
+    parts = [int(part) for part in config.split(":") if part.isdigit()]
+    if len(parts) >= 2 and len(parts) % 2 == 0:
+        return sum(size * count for size, count in zip(parts[::2], parts[1::2])) * KIB
+    return 4096 * 8 * KIB if card.major >= 9 else (4096 * 2 + 16 * 8) * KIB
+
+
+def _blas(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
+    if not _on_cuda(result):
+        return Plan()
+    return Plan(kept=[("cublas", blas_workspace(card))])
+
+
+def _addmm(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
+    """native/cuda/Blas.cpp: a bias in one dimension goes to cuBLASLt, whose workspace is 1 MiB
+    (cuda/CUDABlas.cpp: _parseChosenWorkspaceSize, or CUBLASLT_WORKSPACE_SIZE in KiB)."""
+    plan = _blas(args, kwargs, result, card)
+    if plan.kept and args[0].dim() == 1 and args[0].is_contiguous():
+        size = int(os.environ.get("CUBLASLT_WORKSPACE_SIZE") or KIB) * KIB
+        plan.kept = [*plan.kept, ("cublaslt", size)]
+    return plan
+
+
+def _dropout(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
+    """native/cuda/Dropout.cu: the mask comes first."""
+    return Plan(order=(1, 0))
+
+
+def _reduction(accumulator: int) -> Rule:
+    """native/cuda/Reduce.cuh; the accumulator's bytes depend on the reduction."""
+
+    def rule(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+        if not _on_cuda(result):
+            return None
+        dims = args[1] if len(args) > 1 else kwargs.get("dim")
+        if isinstance(dims, bool) or not isinstance(dims, (int, list, tuple)):
+            dims = ()
+        each = accumulator if args[0].element_size() < 8 or accumulator > 8 else 8
+        found = _reduce.scratch(
+            args[0], (dims,) if isinstance(dims, int) else dims, each, card.processors
+        )
+        return Plan(after=found) if found else None
+
+    return rule
+
+
+def _norm(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    dims = args[2] if len(args) > 2 else kwargs.get("dim")
+    if not _on_cuda(result):
+        return None
+    found = _reduce.scratch(args[0], dims or (), 4, card.processors)
+    return Plan(after=found) if found else None
+
+
+def _convolution(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """native/cudnn/Conv_v8.cpp: cuDNN's workspace.
+
+    Kernels for tensor cores want channels last. For tensors in another order cuDNN keeps transposed
+    copies of all three operands in its workspace. A convolution of single points needs none: it is
+    a product of matrices in either order.
+    """
+    source, weight = args[0], args[1]
+    if not _on_cuda(result) or _last(source, weight) or _pointwise(weight):
+        return None
+    return Plan(alone=[_bytes(source) + _bytes(weight) + _bytes(result)])
+
+
+def _convolution_backward(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """The same for the gradients of the input and of the weight, one behind the other."""
+    gradient, source, weight = args[:3]
+    if not _on_cuda(gradient) or _last(source, weight) or _pointwise(weight):
+        return None
+    size = _bytes(source) + _bytes(weight) + _bytes(gradient)
+    mask = args[-1] if args else kwargs["output_mask"]
+    return Plan(alone=[size for wanted in mask[:2] if wanted])
+
+
+def _last(source: Any, weight: Any) -> bool:
+    kind = {4: torch.channels_last, 5: torch.channels_last_3d}.get(weight.dim())
+    return kind is not None and any(
+        tensor.is_contiguous(memory_format=kind) and not tensor.is_contiguous()
+        for tensor in (source, weight)
+    )
+
+
+def _pointwise(weight: Any) -> bool:
+    return all(size == 1 for size in weight.shape[2:])
+
+
+def _bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _cudnn_attention(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
+    """native/cudnn/MHA.cpp: seed and offset come first, then the results; a workspace of 256
+    bytes."""
+    return Plan(order=(6, 7, 0, 1), alone=[256])
+
+
+def _on_cuda(result: Any) -> bool:
+    while isinstance(result, (list, tuple)) and result:
+        result = result[0]
+    return isinstance(result, torch.Tensor) and result.device.type == "cuda"
+
+
+_RULES: Dict[str, Rule] = {
+    **{
+        f"aten::{name}": _blas
+        for name in (
+            "mm",
+            "bmm",
+            "baddbmm",
+            "addbmm",
+            "mv",
+            "addmv",
+            "dot",
+            "vdot",
+            "addmm_",
+            "baddbmm_",
+        )
+    },
+    "aten::addmm": _addmm,
+    "aten::native_dropout": _dropout,
+    **{
+        f"aten::{name}": _reduction(4)
+        for name in ("sum", "mean", "prod", "amax", "amin", "logsumexp")
+    },
+    **{f"aten::{name}": _reduction(1) for name in ("any", "all")},
+    **{
+        f"aten::{name}": _reduction(16)
+        for name in ("var", "std", "var_mean", "std_mean", "max", "min", "argmax", "argmin")
+    },
+    "aten::norm": _norm,
+    "aten::linalg_vector_norm": _norm,
+    "aten::convolution": _convolution,
+    "aten::convolution_backward": _convolution_backward,
+    "aten::_scaled_dot_product_cudnn_attention": _cudnn_attention,
+}

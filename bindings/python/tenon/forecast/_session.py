@@ -1,0 +1,211 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""A forecast under way: modes entered, PyTorch's functions replaced, and all of it taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import random
+import warnings
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from tenon.forecast import _attention, _cuda, _engine, _guard, _mode, _scratch
+from tenon.forecast._recorder import Recorder
+
+
+class _NoFake:
+    """What libraries find that ask whether a tensor is fake, to go other ways then."""
+
+
+class Stop(BaseException):
+    """Ends the program after the steps that were asked for."""
+
+
+class Session:
+    """What a program does on a fake card."""
+
+    def __init__(self, card: _scratch.Card, capacity: int, steps: int, devices: int = 1) -> None:
+        self.card, self.capacity, self.devices = card, capacity, devices
+        self.recorder = Recorder()
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.mode = _mode.MemoryMode(self.fake_mode, self.recorder, card)
+        self.steps_wanted = steps
+        self.steps = 0
+        self._steps_of: Dict[int, int] = {}
+        self._notes: List[str] = []
+        self.phases: List[Tuple[str, int, str]] = []
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """The program's code runs inside of this."""
+        _engine.prepare()
+        replaced: List[Tuple[Any, str, Any]] = []
+        multithreaded = (
+            torch.autograd.is_multithreading_enabled()
+            if hasattr(torch.autograd, "is_multithreading_enabled")
+            else True
+        )
+        library = torch.library.Library("aten", "IMPL")
+        collecting = gc.isenabled()
+        gc.collect()
+        gc.disable()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                library.impl("scaled_dot_product_attention", self._attend, "AutogradCUDA")
+                library.impl("scaled_dot_product_attention", self._attend, "CUDA")
+            for holder, name, value in self._replacements():
+                replaced.append((holder, name, inspect.getattr_static(holder, name)))
+                setattr(holder, name, value)
+            torch.autograd.set_multithreading_enabled(False)
+            types = self._optimizer_types()
+            for known in types:
+                known.append(FakeTensor)
+            hook = self._watch_optimizers()
+            state = random.getstate()
+            try:
+                with self.fake_mode, self.mode:
+                    yield
+            finally:
+                hook()
+                for known in types:
+                    known.remove(FakeTensor)
+        finally:
+            torch.autograd.set_multithreading_enabled(multithreaded)
+            for holder, name, value in reversed(replaced):
+                setattr(holder, name, value)
+            library._destroy()
+            random.setstate(state)
+            self.recorder.complete_frees()
+            if collecting:
+                gc.enable()
+
+    def notes(self) -> List[str]:
+        """What was assumed and left out, a line each."""
+        assumed = self.mode.values.assumed
+        found = list(self._notes)
+        sizes = sorted(name for name in assumed if name not in ("item", "eq", "ne", "lt", "gt"))
+        if assumed.get("item"):
+            found.append(
+                f"{assumed['item']} numbers that the program read from tensors were taken as 0"
+            )
+        if sizes:
+            found.append(
+                "sizes that depend on unknown data were worked out from zeros: "
+                f"{', '.join(sizes)}; such a forecast is within about 5 %"
+            )
+        return found
+
+    def _attend(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        *,
+        scale: Any = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        return _attention.attend(
+            self.card, query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        )
+
+    def _replacements(self) -> List[Tuple[Any, str, Any]]:
+        found = _cuda.replacements(self)
+        resize = torch.UntypedStorage.resize_
+        mode = self.mode
+
+        def resized(storage: Any, size: int) -> Any:
+            result = resize(storage, size)
+            mode.resize(storage)
+            return result
+
+        from torch._subclasses import fake_tensor
+
+        found += _guard.replacements(self._notes)
+
+        found += [
+            (torch.UntypedStorage, "resize_", resized),
+            (FakeTensorMode, "avoid_device_init", True),
+            (torch.utils, "swap_tensors", _swap_tensors),
+            (torch._C, "_select_conv_backend", _conv_backend),
+            (torch._C, "_conv_determine_backend_memory_format", _conv_format),
+            (torch._subclasses, "FakeTensor", _NoFake),
+            (fake_tensor, "init_gpu_context", lambda device: None),
+        ]
+        return found
+
+    @staticmethod
+    def _optimizer_types() -> List[List[Any]]:
+        from torch.optim import optimizer
+        from torch.utils import _foreach_utils
+
+        return [optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types]
+
+    def _watch_optimizers(self) -> Callable[[], None]:
+        """Count steps, mark them as PyTorch's profiler does; returns what takes the hooks back."""
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self.phases.append(("START", self.recorder.time_us, _step_name(optimizer)))
+
+        def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+            self.phases.append(("END", self.recorder.time_us, _step_name(optimizer)))
+            self._steps_of[id(optimizer)] = self._steps_of.get(id(optimizer), 0) + 1
+            self.steps = max(self._steps_of.values())
+            if self.steps_wanted and self.steps >= self.steps_wanted:
+                raise Stop
+
+        handles = [
+            register_optimizer_step_pre_hook(before),
+            register_optimizer_step_post_hook(after),
+        ]
+
+        def remove() -> None:
+            for handle in handles:
+                handle.remove()
+
+        return remove
+
+
+def _step_name(optimizer: Any) -> str:
+    return f"Optimizer.step#{type(optimizer).__name__}.step"
+
+
+def _swap_tensors(first: Any, second: Any) -> None:
+    """torch.utils.swap_tensors without its check for weak references, which fake tensors always
+    have."""
+    for name in ("__class__", "__dict__"):
+        value = getattr(first, name)
+        setattr(first, name, getattr(second, name))
+        setattr(second, name, value)
+    torch._C._swap_tensor_impl(first, second)
+
+
+def _conv_backend(input: Any, weight: Any, *_: Any, **__: Any) -> Any:
+    """native/Convolution.cpp: cuDNN for what is on the card, so that its libraries are not
+    asked."""
+    kinds = torch._C._ConvBackend
+    return kinds.Cudnn if input.device.type == "cuda" else kinds.Overrideable
+
+
+def _conv_format(input: Any, weight: Any, backend: Any) -> Any:
+    """native/ConvUtils.h: cudnn_conv_suggest_memory_format."""
+    last = torch.channels_last_3d if weight.dim() == 5 else torch.channels_last
+    for tensor in (input, weight):
+        if tensor.dim() in (4, 5) and _suggests(tensor, last):
+            return last
+    return torch.contiguous_format
+
+
+def _suggests(tensor: Any, last: Any) -> bool:
+    return bool(tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous())

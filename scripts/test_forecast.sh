@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Forecasts of PyTorch programs, with PyTorch from PyPI: see forecast_environment.sh.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=$(scripts/forecast_environment.sh)
+tests=$PWD/tests/forecast
+cd /  # so that the installed package is the one that is found
+exec "$python" -m pytest -q -p no:cacheprovider --rootdir "$tests" "$tests" "$@"

@@ -1,0 +1,252 @@
+"""Forecasts of small programs whose memory is known, and of bad input."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+import tenon
+
+MIB = 1 << 20
+
+
+def linear(rows=256, amp=False, device="cuda"):
+    """Two steps of a layer of 1024 × 1024."""
+    model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(4))).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        x = torch.randn(rows, 1024, device=device)
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=amp):
+            loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+def live(forecast):
+    assert forecast.problem is None, forecast.problem
+    return forecast.live_peak_bytes
+
+
+def test_counted_by_hand():
+    # Backward of the first layer: 4 weights of 4 MiB, 4 gradients, two workspaces of 32 MiB, the
+    # input, the gradient of its result; SGD adds nothing.
+    found = live(tenon.forecast(linear))
+    assert 2 * 16 * MIB + 64 * MIB <= found <= 2 * 16 * MIB + 64 * MIB + 5 * MIB
+
+
+def test_workspace_depends_on_the_card():
+    older = live(tenon.forecast(linear, card="A100"))
+    newer = live(tenon.forecast(linear, card="H100"))
+    assert newer - older == 2 * (32 * MIB - 8_519_680)
+
+
+def test_autocast_keeps_copies_of_weights():
+    def model_only(amp):
+        model = nn.Linear(4096, 4096, bias=False, device="cuda")
+        x = torch.randn(1, 4096, device="cuda")
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=amp):
+            model(x)
+            model(x)
+
+    plain = live(tenon.forecast(model_only, False))
+    cast = live(tenon.forecast(model_only, True))
+    assert 32 * MIB <= cast - plain < 33 * MIB  # one copy, whatever the number of calls
+
+
+def test_checkpoints_save_activations():
+    def chain(segments):
+        x = torch.randn(MIB, device="cuda", requires_grad=True)
+        layers = nn.Sequential(*(nn.GELU() for _ in range(16)))
+        checkpoint = torch.utils.checkpoint.checkpoint_sequential
+        (
+            checkpoint(layers, segments, x, use_reentrant=False) if segments else layers(x)
+        ).sum().backward()
+
+    plain, checked = live(tenon.forecast(chain, 0)), live(tenon.forecast(chain, 4))
+    assert plain >= 17 * 4 * MIB and checked <= 11 * 4 * MIB
+
+
+def test_the_same_trace_twice(tmp_path):
+    texts = []
+    for number in range(2):
+        path = tmp_path / f"{number}.csv"
+        tenon.forecast(linear, amp=True).recording.save(path)
+        texts.append(path.read_bytes())
+    assert texts[0] == texts[1]
+
+
+def test_other_answers_apply():
+    forecast = tenon.forecast(linear)
+    assert "live peak" in forecast.recording.explain().text.lower()
+    assert forecast.figures()["default"]["reserved_peak_bytes"] >= forecast.live_peak_bytes
+    assert forecast.recording.plan()["peak_bytes"] >= forecast.live_peak_bytes
+    frames = [
+        frame
+        for site in forecast.recording.devices[0].blocks["site"]
+        for frame in forecast.recording.devices[0].stack(site)
+    ]
+    assert any(frame.file == __file__ for frame in frames)
+
+
+def test_attention_keeps_no_scores_where_a_kernel_does_not():
+    def attend(dtype):
+        parts = [torch.randn(1, 8, 4096, 64, device="cuda", dtype=dtype) for _ in range(3)]
+        nn.functional.scaled_dot_product_attention(*parts)
+
+    scores = 8 * 4096 * 4096
+    assert live(tenon.forecast(attend, torch.bfloat16)) < scores * 2
+    assert live(tenon.forecast(attend, torch.float64)) > scores * 8
+
+
+def test_numbers_that_are_known_are_read():
+    def read():
+        count = torch.arange(10, device="cuda")
+        assert int((count > 6).sum()) == 3
+        assert torch.nonzero(count > 6).shape == (3, 1)
+        assert count.float().mean().item() == 4.5
+        torch.empty(int(count.sum().item()) * MIB, dtype=torch.uint8, device="cuda")
+
+    assert live(tenon.forecast(read)) // MIB == 45
+
+
+def test_torch_is_as_before():
+    linear_before = torch.cuda.is_available, torch.cuda.Stream, torch.save, open, os.remove
+    tenon.forecast(linear)
+    assert linear_before == (
+        torch.cuda.is_available,
+        torch.cuda.Stream,
+        torch.save,
+        open,
+        os.remove,
+    )
+    assert not torch.cuda.is_available()
+    x = torch.ones(3, requires_grad=True)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2, 2, 2]
+
+
+def run(tmp_path, text, *arguments, options=()):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(text))
+    return subprocess.run(
+        [sys.executable, "-m", "tenon.forecast", *options, "train.py", "--", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+LOOP = """
+    import sys, torch
+    layer = torch.nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.Adam(layer.parameters())
+    for step in range(1000000):
+        layer(torch.randn(int(sys.argv[1]), 1024, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_script_with_arguments_stops_after_three_steps(tmp_path):
+    done = run(tmp_path, LOOP, "4096", options=["--json"])
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0 and answer["steps"] == 3 and answer["problem"] is None
+    assert answer["live_peak_bytes"] > 4096 * 1024 * 4
+
+
+@pytest.mark.parametrize(
+    "text, line, word",
+    [
+        (
+            "import torch\nx = torch.ones(9, device='cuda')\nraise ValueError('my own')\n",
+            3,
+            "my own",
+        ),
+        ("import torch\nx = torch.ones(9, device='cuda')\nopen('missing.bin')\n", 3, "missing.bin"),
+        (
+            "import torch\nx = torch.ones(9, device='cuda')\nimport os\nos.fork()\n",
+            4,
+            "one process",
+        ),
+        (
+            "import torch\nx = torch.ones(9, device='cuda')\nimport sys\nsys.exit(3)\n",
+            4,
+            "exited with 3",
+        ),
+        (
+            (
+                "import torch\nx = torch.ones(9, device='cuda')\nimport multiprocessing as m\n"
+                "m.Process(target=print).start()\n"
+            ),
+            4,
+            "starts a process",
+        ),
+    ],
+)
+def test_what_ends_a_script(tmp_path, text, line, word):
+    done = run(tmp_path, text, options=["--json"])
+    answer = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert f"train.py:{line}: " in answer["problem"] and word in answer["problem"]
+    assert answer["live_peak_bytes"] == 36  # the part that ran
+
+
+def test_an_endless_script_ends(tmp_path):
+    done = run(
+        tmp_path,
+        "import torch\nx = torch.ones(9, device='cuda')\nwhile True: pass\n",
+        options=["--json", "--time-limit", "3"],
+    )
+    assert done.returncode == 1 and "3 s" in json.loads(done.stdout)["problem"]
+
+
+def test_nothing_is_written_over(tmp_path):
+    (tmp_path / "model.pt").write_text("mine")
+    (tmp_path / "log.txt").write_text("mine")
+    done = run(
+        tmp_path,
+        """
+        import os, torch
+        x = torch.ones(9, device="cuda")
+        torch.save({}, "model.pt")
+        with open("log.txt", "w") as out: out.write("other")
+        assert open("log.txt").read() == "other"
+        os.remove("log.txt")
+    """,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "model.pt").read_text() == "mine"
+    assert (tmp_path / "log.txt").read_text() == "mine"
+
+
+def test_bad_use(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tenon.forecast", str(tmp_path / "none.py")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "none.py" in done.stderr
+    with pytest.raises(tenon.forecast.ForecastError, match="card"):
+        tenon.forecast(linear, card="Voodoo")
+
+
+def test_no_torch_is_one_line(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    blocked = (
+        "import sys, importlib.util as u; f = u.find_spec\n"
+        "u.find_spec = lambda n, *a: None if n == 'torch' else f(n, *a)\n"
+        "import tenon.forecast.__main__ as m; sys.exit(m.main(['train.py']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", blocked], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 2 and done.stderr.count("\n") == 1 and "pip install torch" in done.stderr
+    )
