@@ -85,6 +85,17 @@ TEST(Csv, TakesColumnsInAnyOrderAndIgnoresOthers) {
   EXPECT_THAT(trace.streams, ElementsAre(3u));
 }
 
+TEST(Csv, AnEmptyDeviceIsDeviceZero) {
+  const std::string text = "time_us,op,id,size,stream,device\n"
+                           "0,alloc,0,8,0,\n"
+                           "1,alloc,1,8,0,0\n"
+                           "2,alloc,0,8,0,1\n";
+  const std::vector<Trace> traces = parse_csv_devices(text, "a.csv");
+  ASSERT_EQ(traces.size(), 2u);
+  EXPECT_EQ(traces[0].blocks, 2u);
+  EXPECT_EQ(parse_csv_devices(format_csv(traces), "b.csv").size(), 2u);
+}
+
 TEST(Csv, TakesAFileWithoutFinalNewlineAndOneWithoutEvents) {
   EXPECT_THAT(parse_csv(std::string(kHeader) + "0,alloc,0,1,0", "x").events, SizeIs(1));
   EXPECT_THAT(parse_csv(kHeader, "x").events, IsEmpty());

@@ -81,6 +81,7 @@ class CsvReader {
           fail(name, fmt::format("column {} is there twice", name));
         found[static_cast<std::size_t>(role)] = true;
       }
+      has_devices_ = has_devices_ || role == kDevice;
       roles_.push_back(role);
     }
     std::string missing;
@@ -106,7 +107,8 @@ class CsvReader {
       fail(text.substr(text.size()),
            fmt::format("the line ends after {} of {} fields{}", count, roles_.size(),
                        lines_.at_end() ? ": the file may be truncated" : ""));
-    DevicePart& part = part_of(fields[kDevice]);
+    // An empty field is device 0, as a file without the column is; so it is written.
+    DevicePart& part = part_of(has_devices_ && fields[kDevice].empty() ? "0" : fields[kDevice]);
     TraceBuilder& builder = *part.builder;
     const std::uint32_t site = site_of(fields);
 
@@ -208,6 +210,7 @@ class CsvReader {
   CsvLines lines_;
   const std::string& path_;
   std::vector<int> roles_;  // by column
+  bool has_devices_ = false;
   std::vector<DevicePart> parts_;
   std::size_t last_part_ = 0;
   std::unordered_map<std::string, std::uint32_t> threads_;  // those that have names
