@@ -18,7 +18,7 @@ help:
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12: another interpreter; TENSOR=ON: with tensors)"
 	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"
-	@echo "make test-array-api  the array-API standard's tests against it (after make test-python; clones them)"
+	@echo "make test-array-api  the array-API standard's tests against it (clones them)"
 	@echo "make fuzz-python SECONDS=60  random calls of its tensors (after make test-python)"
 	@echo "make test-pytorch  tenon_torch against PyTorch's CUDA builds and viewers, without a GPU (fetches 1.5 GB)"
 	@echo "make test-forecast  forecasts of PyTorch programs, with PyTorch from PyPI (fetches 1 GB)"
@@ -82,7 +82,8 @@ test-python: setup
 	@scripts/setup.sh packages-python.txt
 	@scripts/test_python.sh
 
-test-array-api:
+test-array-api: setup
+	@scripts/setup.sh packages-python.txt
 	@scripts/test_array_api.sh
 
 fuzz-python:

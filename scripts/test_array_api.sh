@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The array-API standard's own tests against tenon.array_api, in the virtual environment that
-# `make test-python` made. Prints how many passed, failed and were skipped; what is known to fail is
+# `make test-python` makes too; builds the package where it is not there. Prints how many passed, failed and were skipped; what is known to fail is
 # in bindings/python/array_api_xfails.txt, with reasons. Fails for a failure that is not there.
 #   PYTHON           the interpreter (default: python3)
-#   ARRAY_API_TESTS  a checkout of data-apis/array-api-tests with its submodule (default: cloned)
+#   ARRAY_API_TESTS  a checkout of data-apis/array-api-tests with its submodule (default: cloned from GitHub)
 #   EXAMPLES         examples for each property (default: 20)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,8 +12,14 @@ release=2026.02.26
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tenon/python$version
 venv=$cache/venv/bin/python
-[ -x "$venv" ] || { echo "make test-array-api: run make test-python first"; exit 1; }
-"$venv" -c 'import tenon.array_api' || { echo "make test-array-api: the package has no tensors"; exit 1; }
+[ -x "$venv" ] || "$python" -m venv "$cache/venv"
+if ! (cd / && "$venv" -c 'import tenon.array_api') 2>/dev/null; then
+  "$venv" -m pip install --quiet --disable-pip-version-check -r bindings/python/requirements-test.txt
+  rm -rf "$cache/wheel"
+  "$venv" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$cache/wheel" \
+    -C cmake.define.TENON_PYTHON_TENSOR=ON .
+  "$venv" -m pip install --quiet --force-reinstall --no-deps "$cache"/wheel/tenon_memory-*.whl
+fi
 
 tests=${ARRAY_API_TESTS:-$cache/array-api-tests-$release}
 [ -d "$tests" ] || git clone --quiet --depth 1 --recurse-submodules --branch "$release" \

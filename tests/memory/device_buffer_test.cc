@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory_resource>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -120,6 +119,7 @@ TEST(StandardMemory, ContainersLiveInAnAllocator) {
   EXPECT_EQ(caching.stats().allocation[0].current, 0);
 }
 
+#ifdef TENON_HAS_MEMORY_RESOURCE
 TEST(StandardMemory, AResourceIsAnAllocator) {
   std::pmr::monotonic_buffer_resource arena;
   ResourceAllocator allocator(arena);
@@ -136,6 +136,7 @@ TEST(StandardMemory, AResourceIsAnAllocator) {
   std::pmr::vector<double> numbers(100, 1.5, &resource);
   EXPECT_EQ(numbers[99], 1.5);
 }
+#endif
 
 }  // namespace
 }  // namespace tenon

@@ -7,6 +7,7 @@ from typing import Any, Optional, Tuple, Union
 
 from tenon import _tensor
 from tenon import array_api as xp
+from tenon._array_api_dtypes import _promoted
 from tenon._tensor import Tensor
 from tenon.array_api import matmul, matrix_transpose, tensordot, vecdot
 
@@ -32,7 +33,7 @@ def trace(x: Tensor, /, *, offset: int = 0, dtype: Any = None) -> Tensor:
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """Cross products of vectors of three."""
-    a, b = xp.broadcast_arrays(*xp._promoted(x1, x2))
+    a, b = xp.broadcast_arrays(*_promoted(x1, x2))
     if a.shape[axis] != 3:
         raise ValueError(f"cross: axis={axis} of shape {a.shape} has not three elements")
     u, v = a.unbind(axis), b.unbind(axis)

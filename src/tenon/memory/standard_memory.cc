@@ -20,9 +20,10 @@ static_assert(sizeof(Header) == kAlignment);
 
 }  // namespace
 
-void* AllocatorResource::do_allocate(std::size_t size_bytes, std::size_t alignment) {
+void* detail::standard_allocate(Allocator& allocator, std::size_t size_bytes,
+                                std::size_t alignment) {
   if (alignment > alignof(Header) || size_bytes > kMaxRequestBytes) throw std::bad_alloc();
-  DataPtr data = allocator_.allocate(sizeof(Header) + size_bytes);
+  DataPtr data = allocator.allocate(sizeof(Header) + size_bytes);
   if (!is_aligned(reinterpret_cast<std::uintptr_t>(data.get()), alignof(Header)))
     throw std::bad_alloc();
   void* memory = data.get();
@@ -30,10 +31,12 @@ void* AllocatorResource::do_allocate(std::size_t size_bytes, std::size_t alignme
   return static_cast<char*>(memory) + sizeof(Header);
 }
 
-void AllocatorResource::do_deallocate(void* data, std::size_t, std::size_t) {
+void detail::standard_deallocate(void* data) {
   auto* header = reinterpret_cast<Header*>(static_cast<char*>(data) - sizeof(Header));
   const DataPtr last = std::move(header->data);  // frees the header with the block
 }
+
+#ifdef TENON_HAS_MEMORY_RESOURCE
 
 DataPtr ResourceAllocator::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return DataPtr(Device{});
@@ -60,6 +63,8 @@ DataPtr ResourceAllocator::allocate(std::size_t size_bytes) {
 }
 
 DeleterFn ResourceAllocator::raw_deleter() const { return &free_raw; }
+
+#endif
 
 Allocator& detail::standard_default() { return *get_allocator(DeviceType::kCpu); }
 

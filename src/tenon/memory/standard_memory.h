@@ -2,12 +2,26 @@
 #pragma once
 
 #include <cstddef>
-#include <memory_resource>
 #include <new>
 
 #include "tenon/memory/allocator.h"
 
+// std::pmr is optional: LLVM's C++ library has it from version 16 on.
+#if __has_include(<memory_resource>)
+#include <memory_resource>
+#define TENON_HAS_MEMORY_RESOURCE 1
+#endif
+
 namespace tenon {
+
+namespace detail {
+// A block behind a header of 64 bytes that frees it. Alignment up to 64 bytes, else std::bad_alloc.
+void* standard_allocate(Allocator& allocator, std::size_t size_bytes, std::size_t alignment);
+void standard_deallocate(void* data);
+Allocator& standard_default();
+}  // namespace detail
+
+#ifdef TENON_HAS_MEMORY_RESOURCE
 
 // A standard memory resource over an allocator of the host, so that std::pmr containers use the
 // memory that tensors use. The allocator is not owned. Alignment up to 64 bytes; larger throws
@@ -17,8 +31,12 @@ class AllocatorResource final : public std::pmr::memory_resource {
   explicit AllocatorResource(Allocator& allocator) : allocator_(allocator) {}
 
  private:
-  void* do_allocate(std::size_t size_bytes, std::size_t alignment) override;
-  void do_deallocate(void* data, std::size_t size_bytes, std::size_t alignment) override;
+  void* do_allocate(std::size_t size_bytes, std::size_t alignment) override {
+    return detail::standard_allocate(allocator_, size_bytes, alignment);
+  }
+  void do_deallocate(void* data, std::size_t, std::size_t) override {
+    detail::standard_deallocate(data);
+  }
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
     const auto* same = dynamic_cast<const AllocatorResource*>(&other);
     return same != nullptr && &same->allocator_ == &allocator_;
@@ -45,6 +63,8 @@ class ResourceAllocator final : public Allocator {
   std::pmr::memory_resource& resource_;
 };
 
+#endif
+
 // A standard allocator over one of Tenon's: std::vector<float, StandardAllocator<float>>. Copies
 // share the allocator, which must outlive the containers. Without one: the default CPU allocator.
 template <typename T>
@@ -53,38 +73,29 @@ class StandardAllocator {
   // As the standard wants.
   using value_type = T;
 
-  StandardAllocator();
-  explicit StandardAllocator(Allocator& allocator) : resource_(allocator) {}
+  StandardAllocator() : allocator_(&detail::standard_default()) {}
+  explicit StandardAllocator(Allocator& allocator) : allocator_(&allocator) {}
   template <typename U>
-  StandardAllocator(const StandardAllocator<U>& other) : resource_(other.resource_) {}
+  StandardAllocator(const StandardAllocator<U>& other) : allocator_(other.allocator_) {}
 
   // Room for `count` elements. Throws std::bad_alloc.
   T* allocate(std::size_t count) {
     if (count > ~std::size_t{0} / sizeof(T)) throw std::bad_array_new_length();
-    return static_cast<T*>(resource_.allocate(count * sizeof(T), alignof(T)));
+    return static_cast<T*>(detail::standard_allocate(*allocator_, count * sizeof(T), alignof(T)));
   }
   // Takes it back.
-  void deallocate(T* data, std::size_t count) {
-    resource_.deallocate(data, count * sizeof(T), alignof(T));
-  }
+  void deallocate(T* data, std::size_t) { detail::standard_deallocate(data); }
   // Whether either frees what the other allocated.
   template <typename U>
   bool operator==(const StandardAllocator<U>& other) const {
-    return resource_.is_equal(other.resource_);
+    return allocator_ == other.allocator_;
   }
 
  private:
   template <typename U>
   friend class StandardAllocator;
 
-  AllocatorResource resource_;
+  Allocator* allocator_;
 };
-
-namespace detail {
-Allocator& standard_default();
-}
-
-template <typename T>
-StandardAllocator<T>::StandardAllocator() : resource_(detail::standard_default()) {}
 
 }  // namespace tenon
