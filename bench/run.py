@@ -24,7 +24,7 @@ HOST = ["libc6", "libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "libt
 TORCH = ["libtorch1.13"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 
-EXACT = {"replay", "snapshots", "verdict", "robson"}  # what they print depends on no machine and no load
+EXACT = {"replay", "snapshots", "verdict", "robson", "generated"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
     "replay": ("every policy on the shipped traces: reserved memory, smallest capacity",
@@ -37,6 +37,8 @@ PROGRAMS = {
                  "{}/bench/bench_peers", []),
     "targets": ("`stitched` on each trace and by page size, a hot pair, the steady state",
                 "{}/bench/bench_targets", []),
+    "generated": ("policies at five lags on shipped traces and on programs from seeds",
+                  "{}/bench/bench_generated", []),
     "host_peers": ("the host allocator beside others", "{}/bench/bench_host_peers", HOST),
     "host_pairs": ("pairs of calls on the host: one size, two in turn, nested, as recorded",
                    "{}/bench/bench_host_pairs", HOST),

@@ -34,5 +34,6 @@ Subcommand add_generate(CommandLine& app);
 Subcommand add_plan(CommandLine& app);
 Subcommand add_validate(CommandLine& app);
 Subcommand add_advise(CommandLine& app);
+Subcommand add_synthesize(CommandLine& app);
 
 }  // namespace tenon::command

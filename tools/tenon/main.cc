@@ -32,7 +32,7 @@ int run(int argc, char** argv) {
       command::add_replay(app),   command::add_explain(app),  command::add_advise(app),
       command::add_plan(app),     command::add_validate(app), command::add_diff(app),
       command::add_view(app),     command::add_serve(app),    command::add_report(app),
-      command::add_convert(app),
+      command::add_convert(app),  command::add_synthesize(app),
       command::add_policies(app), command::add_info(app),
   };
   // For the help; main() has handed them on.

@@ -1,0 +1,101 @@
+// tenon synthesize: a program of a model as a trace, from a seed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "arguments.h"
+#include "commands.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
+#include "tenon/lab/synthesis/synthesis.h"
+#include "tenon/trace/write.h"
+
+namespace tenon::command {
+namespace {
+
+constexpr const char* kHelp = R"(
+The program is a number, the seed that everything follows from, or a kind of program, with a seed
+behind a colon if wanted: experts:7. The kinds: transformer, experts, long-context, lora,
+convolution, detection, diffusion, recommender, graph, speech, generate, serve.
+
+What it allocates are the tensors of a model's layers, as they are saved for the backward pass and
+freed in it, with gradients, workspaces and optimiser states. docs/synthesize.md describes the
+programs and compares them with recorded ones. The same arguments give the same trace anywhere.
+
+Without -o the trace goes nowhere, and one line says what is in it.
+
+Examples:
+  tenon synthesize 1000 -o program.csv.zst
+  tenon synthesize diffusion --live 8GiB --steps 20 -o diffusion.csv
+  tenon synthesize serve:3 --streams 1 -o serve.json
+
+Exit status: 0, 2 for bad usage, 1 when the file cannot be written.)";
+
+struct SynthesizeArguments {
+  std::string program;
+  std::string output;
+  std::string live;
+  std::uint32_t steps = 0;
+  std::uint32_t streams = 0;
+  bool has_steps = false;
+  bool has_streams = false;
+};
+
+std::uint64_t parse_seed(const std::string& text) {
+  const bool digits = !text.empty() && text.size() <= 18 &&
+                      std::all_of(text.begin(), text.end(),
+                                  [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits)
+    throw InvalidArgument(fmt::format("synthesize: \"{}\" is no seed; take a number of up to 18 "
+                                      "digits", text));
+  return std::stoull(text);
+}
+
+SynthesisOptions options_of(const SynthesizeArguments& arguments) {
+  SynthesisOptions options;
+  const std::string& program = arguments.program;
+  const std::size_t colon = program.find(':');
+  if (!program.empty() && program[0] >= '0' && program[0] <= '9') {
+    options.seed = parse_seed(program);
+  } else {
+    options.kind = program.substr(0, colon);
+    if (colon != std::string::npos) options.seed = parse_seed(program.substr(colon + 1));
+  }
+  if (!arguments.live.empty()) options.live_bytes = parse_size("--live", arguments.live);
+  if (arguments.has_steps) options.steps = arguments.steps;
+  if (arguments.has_streams) options.streams = arguments.streams;
+  return options;
+}
+
+int run_synthesize(const SynthesizeArguments& arguments) {
+  if (!arguments.output.empty()) traces_format(arguments.output);  // before any work
+  const Trace trace = synthesize(options_of(arguments));
+  fmt::print("{}: {} events, {} streams, {} live at the peak, {:.2f} s\n", trace.name,
+             trace.replayed_events(), trace.streams.size(),
+             format_byte_size(trace.live_peak_bytes()),
+             static_cast<double>(trace.duration_us()) / 1e6);
+  if (!arguments.output.empty()) write_traces({&trace, 1}, arguments.output);
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_synthesize(CommandLine& app) {
+  const auto arguments = std::make_shared<SynthesizeArguments>();
+  CommandLine& line =
+      app.add_subcommand("synthesize", "Write the trace of a model's program, from a seed");
+  line.footer(kHelp);
+  line.add_option("PROGRAM", arguments->program, "A seed, or a kind of program").required();
+  line.add_option("-o,--output", arguments->output, "Where to write it: as tenon convert does");
+  line.add_option("--live", arguments->live, "About its live peak: 64MiB to 128GiB");
+  line.add_option("--steps", arguments->steps, "Steps, or tokens: 1 to 100000");
+  line.add_option("--streams", arguments->streams, "Streams: 1 to 8");
+  return {&line, [arguments, &line] {
+            arguments->has_steps = line.was_given("--steps");
+            arguments->has_streams = line.was_given("--streams");
+            return run_synthesize(*arguments);
+          }};
+}
+
+}  // namespace tenon::command
