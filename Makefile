@@ -14,7 +14,7 @@ help:
 	@echo "make test-aarch64  cross-compile the allocators for 64-bit ARM, run their tests under qemu"
 	@echo "make test-clang  build all by clang without a warning and test it, memory and lab also over libc++"
 	@echo "make test-abi  the C interface and the exported functions against those that abi/ records"
-	@echo "make docs  the reference of the public headers, in build/docs; fails where a name has no comment"
+	@echo "make docs  the reference of the public headers and of Python, in build/docs; fails where a name has no comment"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12: another interpreter; TENSOR=ON: with tensors)"
 	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"

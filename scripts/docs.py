@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""docs.py [FOLDER]: the reference of the public headers, as HTML in FOLDER (build/docs).
+"""docs.py [FOLDER]: the reference of the public headers and of the Python package, as HTML in FOLDER
+(build/docs).
 
 docs/public_headers.txt lists the headers. Fails, and names the place, for a public class, function,
-type or macro without a comment, and for whatever else Doxygen finds wrong in one. Fields and
+type or macro without a comment, in Python too, and for whatever else Doxygen finds wrong in one. Fields and
 enumerators may go without, and so may what is defaulted, deleted or overrides. A class's comment
 describes its constructors, too.
 """
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 
+import python_reference
 from comment_filter import filtered
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -75,12 +77,12 @@ STRIP_FROM_INC_PATH = "{headers}"
 """
     run = subprocess.run(["doxygen", "-"], input=settings, text=True, capture_output=True, check=False)
     warnings = [line.replace(headers, "src") for line in run.stderr.splitlines() if line.strip()]
-    gaps = unlisted_headers() + sorted({line for line in warnings if needs_comment(line)})
+    gaps = python_reference.write(ROOT, out) + unlisted_headers() + sorted({line for line in warnings if needs_comment(line)})
     for line in gaps:
         print(line, file=sys.stderr)
     if gaps or run.returncode:
         sys.exit(f"docs: {len(gaps)} gaps: write a comment above each name, list each header")
-    print(f"{out}/cpp/index.html")
+    print(f"{out}/cpp/index.html\n{out}/python.html")
 
 
 if __name__ == "__main__":

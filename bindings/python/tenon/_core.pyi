@@ -7,12 +7,16 @@ _Progress = Optional[Callable[[Optional[float], str], object]]
 _Scope = TypeVar("_Scope", bound=Scope)
 
 class ParseError(ValueError):
+    """A file that cannot be read."""
+
     name: str
     line: int
     column: int
     reason: str
 
 class OutOfMemoryError(MemoryError):
+    """A request that an allocator could not meet; limit_bytes is 0 where there is no limit."""
+
     allocator: str
     device: str
     advice: str
@@ -22,9 +26,15 @@ class OutOfMemoryError(MemoryError):
     limit_bytes: int
     largest_free_bytes: int
 
-class InvalidPointerError(RuntimeError): ...
-class DeviceError(RuntimeError): ...
-class InternalError(RuntimeError): ...
+class InvalidPointerError(RuntimeError):
+    """Memory that this allocator did not hand out."""
+
+class DeviceError(RuntimeError):
+    """A driver call that failed for another reason than memory."""
+
+class InternalError(RuntimeError):
+    """A bug in Tenon itself."""
+
 
 class Rows:
     @property
@@ -91,30 +101,44 @@ class SurveyOptions:
 
 @final
 class Array:
+    """Memory of an allocator as an array of elements of one kind; made by Allocator and Scope."""
+
     @property
-    def shape(self) -> Tuple[int, ...]: ...
+    def shape(self) -> Tuple[int, ...]:
+        """Lengths of the dimensions."""
     @property
-    def strides(self) -> Tuple[int, ...]: ...
+    def strides(self) -> Tuple[int, ...]:
+        """Bytes from one element to the next, by dimension."""
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """The kind of element, by NumPy's name."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """Bytes asked for."""
     @property
-    def itemsize(self) -> int: ...
+    def itemsize(self) -> int:
+        """Bytes of an element."""
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """Number of dimensions."""
     @property
-    def freed(self) -> bool: ...
+    def freed(self) -> bool:
+        """Whether free() was called."""
     @property
-    def address(self) -> int: ...
+    def address(self) -> int:
+        """Where the bytes are, on the device."""
     @property
-    def allocator(self) -> Any: ...
+    def allocator(self) -> Any:
+        """The allocator that the memory came from."""
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """The device, like "cpu:0"."""
     @property
     def __array_interface__(self) -> Dict[str, Any]: ...
-    def free(self) -> None: ...
-    def numpy(self) -> Any: ...
+    def free(self) -> None:
+        """Gives the memory back at once. BufferError while others hold the bytes; a freed array is refused."""
+    def numpy(self) -> Any:
+        """A NumPy array over the same bytes, which keeps this one alive."""
     def __dlpack__(self, *, stream: Optional[int] = None,
                    max_version: Optional[Tuple[int, int]] = None,
                    dl_device: Optional[Tuple[int, int]] = None,

@@ -97,6 +97,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   // Frees a buffer whose DataPtr gave up ownership (release_context), by its address.
   void deallocate(void* data);
   // Memory by bare pointer: the allocator knows its addresses.
+  // Whether host and device reach the same bytes.
   void raw_deallocate(void* data) override { deallocate(data); }
 
   // Everything cached goes: waits for pending buffers, merges all, and gives heaps that hold no
