@@ -88,6 +88,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override {
     return allocate_buffer(size_bytes, stream, default_storage_);
   }
+  // Whether host and device reach the same bytes.
   bool supports_shared_storage() const { return shares_; }
   // Throws InvalidArgument for shared storage where it is not supported.
   DataPtr allocate_buffer(std::size_t size_bytes, Stream stream, unified::Storage storage);
@@ -97,7 +98,6 @@ class UnifiedAllocator final : public DeviceAllocator {
   // Frees a buffer whose DataPtr gave up ownership (release_context), by its address.
   void deallocate(void* data);
   // Memory by bare pointer: the allocator knows its addresses.
-  // Whether host and device reach the same bytes.
   void raw_deallocate(void* data) override { deallocate(data); }
 
   // Everything cached goes: waits for pending buffers, merges all, and gives heaps that hold no
