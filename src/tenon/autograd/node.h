@@ -37,7 +37,7 @@ struct BackwardCall {
   Tensor& grad() const { return grads[0]; }
   // Whether the gradient of edge i is needed.
   bool wants(std::size_t i) const { return (wanted >> (i < 63 ? i : 63) & 1) != 0; }
-  // The node is not passed again: it may let go of what it saved before backward() returns.
+  // The node is not passed again: it may release what it saved before backward() returns.
   bool is_last() const;
   // Who takes the gradient of edge i in pieces instead of finding it in `out`; null: none.
   GradientTaker* taker(const Node& node, std::size_t i) const;

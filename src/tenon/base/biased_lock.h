@@ -88,7 +88,7 @@ class Bias {
 // Note [Stale owners]: a thread that has read its own name in a bias may stop there for any time
 // and then go on to enter. So a bias is given to another thread only after its owner has handed it
 // in, which the owner does when it comes to the shared lock. Meanwhile another bias of the lock's
-// serves the new owner. Where all kBiases wait for owners that do not come back, the lock stays
+// serves the new owner. Where all kBiases wait for owners that never return, the lock stays
 // shared.
 class BiasedLock {
  public:

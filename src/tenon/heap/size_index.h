@@ -86,7 +86,7 @@ class SizeIndex {
   static constexpr int kWords = kBins / 64;
 
   // The size as a floating-point number, cut off after its exponent and the six bits that follow.
-  // (A processor converts faster than it finds the highest bit, where it must be told by every
+  // (A processor converts faster than it finds the highest bit, where it has only every
   // x86-64's instructions; and no size is a special case.) Requires: 0 < size < 2^63.
   static int bin_of(std::uint64_t size) {
     constexpr int kMantissaBits = 52;

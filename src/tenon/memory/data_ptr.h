@@ -1,4 +1,4 @@
-// A pointer to memory that knows how to let go of it, and where it lives.
+// A pointer to memory that knows how to free it, and where it lives.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ struct PressureReading {
 
 // Looks at the sources; pressed means that tasks stalled for at least `stalled_percent` of the last
 // ten seconds, or that the group passed a limit since the last look. Then, in this order: idle
-// memory above the host's policies comes back (reclaim.h), the caches of the allocators that were
+// memory above the host's policies is reclaimed (reclaim.h), the caches of the allocators that were
 // added are emptied, and callbacks() are asked for all they can spare.
 //
 // poll() looks once; watch() looks on a thread of its own. Thread-safe. Allocators are not owned

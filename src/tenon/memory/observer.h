@@ -16,7 +16,7 @@ namespace tenon {
 enum class MemoryEvent : std::uint8_t {
   kAllocated,         // a block from fresh driver memory
   kRecycled,          // a block from memory that was held already
-  kFreed,             // a block came back to the allocator
+  kFreed,             // a block was freed
   kReleased,          // memory went back to the driver
   kMapped,            // memory given to an address, where blocks may be placed from now on
   kUnmapped,          // memory taken from an address: no block is placed there any more

@@ -13,7 +13,7 @@ namespace tenon {
 
 class Plan;
 
-// What a policy may be told when it is made.
+// What a policy may be made with.
 struct PolicyOptions {
   std::string conf;              // PyTorch's allocator settings, "key:value,key:value"
   std::uint64_t limit_bytes = 0; // the allocator's own limit, below the device's; 0: none

@@ -1,4 +1,4 @@
-// Idle memory above the policies: what holds it, and how it comes back when memory is short.
+// Idle memory above the policies: what holds it, and how it is reclaimed when memory is short.
 #pragma once
 
 #include <cstdint>

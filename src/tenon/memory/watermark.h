@@ -78,7 +78,7 @@ class Watermarks {
 // relief that is in progress on another thread.
 class PressureCallbacks {
  public:
-  // Told how many bytes are wanted; says how many it let go, as far as it knows.
+  // Gets the number of bytes wanted; returns how many it released, as far as it knows.
   using Callback = std::function<std::uint64_t(std::uint64_t wanted_bytes)>;
   using Id = std::uint64_t;
 
@@ -88,10 +88,10 @@ class PressureCallbacks {
 
   // What a relief gave.
   struct Relief {
-    std::uint64_t freed_bytes = 0;  // as the callbacks tell it
+    std::uint64_t freed_bytes = 0;  // as the callbacks say
     int called = 0;                 // how many ran, those that failed included
   };
-  // Stops once as much as wanted was let go.
+  // Stops once as much as wanted was released.
   Relief relieve(std::uint64_t wanted_bytes);
 
   // Whether there are none, and how many exceptions left callbacks.

@@ -48,8 +48,8 @@ class AutogradMetaInterface {
   virtual void set_fw_grad(const Tensor& tangent, const Tensor& self, std::uint64_t level,
                            bool is_inplace) = 0;
 
-  // --- What the tensor layer does by itself, told to the metadata of `base`, of `source`, or of
-  // `target` if it has some.
+  // --- What the tensor layer does by itself, reported to the metadata of `base`, of `source`, or
+  // of `target` if it has some.
   // `view` was just made of `base`. It has no metadata of its own yet.
   virtual void view_created(const Tensor& base, Tensor& view, const ViewInfo& info) = 0;
   // The same for a call that made several views at once, such as split: infos[i] says how views[i]

@@ -142,7 +142,7 @@ class Pieces {
 
  private:
   const Tensor& base_;
-  const Tensor plain_;  // told of nothing
+  const Tensor plain_;  // has no metadata that follow
   std::vector<Tensor> views_;
   std::vector<ViewInfo> infos_;
 };

@@ -144,7 +144,7 @@ class TensorImpl : public IntrusiveTarget {
   // --- Rarely there.
   const ExtraMeta* extra_meta() const { return extra_.get(); }
   ExtraMeta& ensure_extra_meta();
-  // Backend metadata that views are told of: BackendMeta::of_view.
+  // Backend metadata that follows into views: BackendMeta::of_view.
   void set_followed_backend_meta(IntrusivePtr<BackendMeta> meta) {
     ensure_extra_meta().backend = std::move(meta);
     flags_ |= kFollowed | kBackendFollows;
@@ -154,7 +154,7 @@ class TensorImpl : public IntrusiveTarget {
   void set_names(std::vector<std::string> names);
   void set_sym_sizes(std::vector<SymInt> sizes);
   bool is_labelled() const { return (flags_ & kLabelled) != 0; }
-  // Views must be told of: there are labels, gradients, or backend metadata that goes along.
+  // Metadata follow into views: there are labels, gradients, or backend metadata that goes along.
   bool is_followed() const { return (flags_ & kFollowed) != 0; }
 
   bool is_wrapped_number() const { return (flags_ & kWrappedNumber) != 0; }

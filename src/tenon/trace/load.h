@@ -17,7 +17,7 @@ namespace tenon {
 std::vector<Trace> load_traces(const std::string& path);
 
 // The same with everything else that a snapshot holds. Of other formats there are the trace, and
-// the figures that can be counted in it. `progress` is told bytes done and in all, now and then.
+// the figures that can be counted in it. `progress` gets bytes done and in all, now and then.
 Snapshot load_snapshot(const std::string& path,
                        const std::function<void(std::size_t, std::size_t)>& progress = {});
 

@@ -15,7 +15,7 @@ namespace tenon {
 // What an event is.
 enum class TraceOp : std::uint8_t {
   kAlloc,
-  kFreeRequested,  // the program let go
+  kFreeRequested,  // the program freed it
   kFreeCompleted,  // the allocator took it back: other streams are done with it
 };
 

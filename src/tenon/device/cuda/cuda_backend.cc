@@ -430,15 +430,15 @@ bool CudaBackend::query(Event event) {
 
 // True: it has waited, since the event's stream may not be asked. Note [Borrowed streams]
 bool CudaBackend::wait_for_device_instead(Event event) {
-  std::vector<Event> told;
+  std::vector<Event> complete;
   {
     const std::lock_guard guard(mutex_);
     if (!streams_.only_device_tells(event)) return false;
-    told = streams_.told_by_device();
+    complete = streams_.complete_on_device();
   }
   synchronize();
   const std::lock_guard guard(mutex_);
-  streams_.set_complete(told);
+  streams_.set_complete(complete);
   return true;
 }
 

@@ -74,8 +74,8 @@ class CudaDriver : public cu::Functions {
     if (result == cu::kErrorOutOfMemory) return false;
     fail(result, describe(function, arguments...));
   }
-  // For what gives back: on a device that is lost there is nothing left to give back, and whoever
-  // frees memory is not the one to be told.
+  // For what gives back: on a device that is lost there is nothing left to give back, and a free
+  // must not report that.
   template <typename... Parameters, typename... Arguments>
   void call_to_give_back(const cu::DriverFunction<Parameters...>& function,
                          Arguments... arguments) const {

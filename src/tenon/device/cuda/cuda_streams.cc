@@ -134,7 +134,7 @@ bool CudaStreams::only_device_tells(Event event) {
   return state.awaits == Awaits::kStream && !is_reachable(streams_[state.stream.id]);
 }
 
-std::vector<Event> CudaStreams::told_by_device() const {
+std::vector<Event> CudaStreams::complete_on_device() const {
   std::vector<Event> events;
   for (std::uint32_t slot = 0; slot < events_.size(); ++slot) {
     const EventState& event = events_[slot];

@@ -70,8 +70,8 @@ class CudaStreams {
   // Whether nothing but a wait for the device can tell that the event is over.
   bool only_device_tells(Event event);
   // The events of which that is true. After a wait for the device that began later than this call,
-  // set_complete() is told of them.
-  std::vector<Event> told_by_device() const;
+  // set_complete() gets them.
+  std::vector<Event> complete_on_device() const;
   void set_complete(const std::vector<Event>& events);
 
   // Everything goes back to the driver, as far as it takes it: for a destructor.

@@ -15,7 +15,7 @@ struct Lifetime {
 
   std::uint64_t size_bytes = 0;
   std::uint32_t alloc = 0;
-  std::uint32_t requested = kNever;  // the program let go
+  std::uint32_t requested = kNever;  // the program freed it
   std::uint32_t completed = kNever;  // the allocator took it back
   std::uint32_t site = 0;
   std::uint32_t stream = 0;          // index into Trace::streams

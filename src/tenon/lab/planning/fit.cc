@@ -17,8 +17,8 @@
 namespace tenon {
 namespace {
 
-constexpr int kLanes = 2;
-// Searches are short, every eighth one longer; the first of each lane longer still.
+constexpr int kSearchers = 2;
+// Searches are short, every eighth one longer; the first of each searcher longer still.
 constexpr std::uint64_t kShortSearch = 1000;
 constexpr std::uint64_t kLongSearch = 8 * kShortSearch;
 constexpr std::uint64_t kFirstSearch = 20 * kShortSearch;
@@ -33,9 +33,9 @@ constexpr std::array<std::string_view, 8> kOrders = {"TWA", "WAT", "TAW", "AWT",
                                                      "TZW", "TWA", "TAW", "TWZ"};
 
 // One order of preference after another, each searched briefly.
-class Lane {
+class Searcher {
  public:
-  Lane(const SectionedProblem& problem, const std::vector<PlanRequest>& requests, int number)
+  Searcher(const SectionedProblem& problem, const std::vector<PlanRequest>& requests, int number)
       : problem_(problem),
         requests_(requests),
         search_(problem),
@@ -43,7 +43,7 @@ class Lane {
         number_(static_cast<std::uint64_t>(number)) {}
 
   void step() {
-    const std::uint64_t turn = round_ * kLanes + number_;
+    const std::uint64_t turn = round_ * kSearchers + number_;
     const bool plain = turn < kOrders.size();
     std::uint64_t limit = plain ? kFirstSearch : round_ % 8 == 7 ? kLongSearch : kShortSearch;
     limit <<= std::min<std::uint64_t>(round_ / kRoundsToDouble, 20);
@@ -114,43 +114,44 @@ class Lane {
   CapacitySearch::Outcome outcome_ = CapacitySearch::Outcome::kGaveUp;
 };
 
-// Runs each lane until it is decided, another lane was decided in an earlier round, or the budget
-// is gone. Rounds are compared, not times, so the result does not depend on the threads.
+// Runs each searcher until it is decided, another was decided in an earlier round, or the budget is
+// gone. Rounds are compared, not times, so the result does not depend on the threads.
 class Race {
  public:
   Race(const SectionedProblem& problem, const std::vector<PlanRequest>& requests,
        std::uint64_t node_budget)
       : node_budget_(node_budget) {
-    for (int i = 0; i < kLanes; ++i)
-      lanes_.push_back(std::make_unique<Lane>(problem, requests, i));
+    for (int i = 0; i < kSearchers; ++i)
+      searchers_.push_back(std::make_unique<Searcher>(problem, requests, i));
   }
 
-  // The lane that decided, or null.
-  const Lane* run() {
+  // The searcher that decided, or null.
+  const Searcher* run() {
     {
       Helpers helpers;
       std::size_t started = 1;
-      while (started < lanes_.size() && helpers.start([this, started] { run_lane(started); }))
+      while (started < searchers_.size() &&
+             helpers.start([this, started] { run_searcher(started); }))
         ++started;
-      run_lane(0);
-      for (std::size_t i = started; i < lanes_.size(); ++i) run_lane(i);
+      run_searcher(0);
+      for (std::size_t i = started; i < searchers_.size(); ++i) run_searcher(i);
     }
-    const Lane* best = nullptr;
+    const Searcher* best = nullptr;
     const std::uint64_t best_round = decided_at_.load();
-    for (std::size_t i = lanes_.size(); i-- > 0;)
-      if (rounds_[i] == best_round && lanes_[i]->outcome() != CapacitySearch::Outcome::kGaveUp)
-        best = lanes_[i].get();
+    for (std::size_t i = searchers_.size(); i-- > 0;)
+      if (rounds_[i] == best_round && searchers_[i]->outcome() != CapacitySearch::Outcome::kGaveUp)
+        best = searchers_[i].get();
     return best;
   }
 
  private:
-  void run_lane(std::size_t index) {
-    Lane& lane = *lanes_[index];
-    for (std::uint64_t round = 0; lane.nodes() < node_budget_ && round <= decided_at_.load();
+  void run_searcher(std::size_t index) {
+    Searcher& searcher = *searchers_[index];
+    for (std::uint64_t round = 0; searcher.nodes() < node_budget_ && round <= decided_at_.load();
          ++round) {
-      lane.step();
+      searcher.step();
       rounds_[index] = round;
-      if (lane.outcome() == CapacitySearch::Outcome::kGaveUp) continue;
+      if (searcher.outcome() == CapacitySearch::Outcome::kGaveUp) continue;
       std::uint64_t known = decided_at_.load();
       while (round < known && !decided_at_.compare_exchange_weak(known, round)) {
       }
@@ -159,8 +160,8 @@ class Race {
   }
 
   const std::uint64_t node_budget_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
-  std::array<std::uint64_t, kLanes> rounds_ = {};
+  std::vector<std::unique_ptr<Searcher>> searchers_;
+  std::array<std::uint64_t, kSearchers> rounds_ = {};
   std::atomic<std::uint64_t> decided_at_{UINT64_MAX};
 };
 
@@ -173,7 +174,7 @@ FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t cap
   const std::optional<SectionedProblem> problem = make_sections(requests, capacity_bytes);
   if (!problem) return result;
   Race race(*problem, requests, node_budget);
-  const Lane* decided = race.run();
+  const Searcher* decided = race.run();
   if (decided == nullptr) return result;
   result.nodes = decided->nodes();
   if (decided->outcome() == CapacitySearch::Outcome::kImpossible) {

@@ -23,17 +23,17 @@ enum class Fit {
 struct FitResult {
   Fit fit = Fit::kUnknown;
   std::vector<std::uint64_t> offsets;  // by request, where it fits
-  std::uint64_t nodes = 0;             // that the decisive lane of the search visited
+  std::uint64_t nodes = 0;             // that the decisive searcher visited
 };
 
-// Offsets below `capacity_bytes` for all requests, in two lanes of searches on two threads. How
-// long a depth-first search takes depends wildly on the order that it prefers (Gomes, Selman,
-// Kautz, "Boosting combinatorial search through randomization", AAAI 1998), so each lane tries one
+// Offsets below `capacity_bytes` for all requests, by two searchers on two threads. How long a
+// depth-first search takes depends wildly on the order that it prefers (Gomes, Selman, Kautz,
+// "Boosting combinatorial search through randomization", AAAI 1998), so each searcher tries one
 // order after another, briefly: by contention, width, area and size; the same with noise; and with
-// the sections where earlier searches failed weighted up. Deterministic: of the lanes that find a
-// packing in the same round the first counts. `node_budget` bounds the work of each lane; a node
-// costs some microseconds for hundreds of requests. Requires: sizes > 0, begin < end, sizes that
-// need no rounding.
+// the sections where earlier searches failed weighted up. Deterministic: of the searchers that find
+// a packing in the same round the first counts. `node_budget` bounds the work of each searcher; a
+// node costs some microseconds for hundreds of requests. Requires: sizes > 0, begin < end, sizes
+// that need no rounding.
 FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t capacity_bytes,
                      std::uint64_t node_budget);
 

@@ -245,7 +245,7 @@ std::string comparison_html(const Report& report) {
 
 // The ranks that get a part of their own, the one that needs most first: further ranks differ by
 // what the comparison says.
-std::vector<std::size_t> told_in_full(const Report& report) {
+std::vector<std::size_t> shown_in_full(const Report& report) {
   constexpr std::size_t kMost = 8;
   std::vector<std::size_t> order = {report.comparison.highest};
   const auto add = [&](std::size_t rank) {
@@ -309,7 +309,7 @@ void add_advice(Report& report, const Snapshot& snapshot) {
 
 std::string report_html(const Report& report) {
   std::string out = head(report);
-  const std::vector<std::size_t> order = told_in_full(report);
+  const std::vector<std::size_t> order = shown_in_full(report);
   const bool several = report.ranks.size() > 1;
   for (const UnreadRank& unread : report.unread)
     out += paragraph(fmt::format("{} could not be read: {}", unread.path, unread.reason), "alarm");
@@ -338,7 +338,7 @@ std::string report_html(const Report& report) {
                          state_of(rank), rank_body(rank, report.capacity_bytes));
     }
     if (order.size() < report.ranks.size())
-      out += paragraph(fmt::format("{} ranks like these are not told one by one: a report of a "
+      out += paragraph(fmt::format("{} ranks like these are not shown one by one: a report of a "
                                    "single rank's snapshot has all of it.",
                                    report.ranks.size() - order.size()),
                        "soft");

@@ -91,7 +91,7 @@ class AdaptorCore : public Base {
   // Serves a request; the adaptor's work. On a plain Allocator the stream means nothing.
   virtual DataPtr serve(std::size_t size_bytes, Stream stream) = 0;
 
-  // A block comes back. Overriders do their part and call this.
+  // A block is freed. Overriders do their part and call this.
   virtual void take_back(std::unique_ptr<Block> block) { block->inner.clear(); }
 
   // Gives up what the adaptor itself keeps back, before the upstream's caches go.

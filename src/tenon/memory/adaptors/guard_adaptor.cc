@@ -149,7 +149,7 @@ void GuardAdaptor<Base>::report(const Reports& reports) {
   if (options_.abort_on_damage) std::abort();
 }
 
-// What the raw API refuses may be a block that was here: then its story is told.
+// What the raw API refuses may be a block that was here: then the message says what became of it.
 template <typename Base>
 void GuardAdaptor<Base>::raw_deallocate(void* data) {
   try {

@@ -1,4 +1,4 @@
-// What is told of a block that was used wrongly.
+// What a message says of a block that was used wrongly.
 #pragma once
 
 #include <cstdint>

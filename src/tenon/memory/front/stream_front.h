@@ -31,7 +31,7 @@ concept StreamHeapOf =
       heap.release(block);
       // The same where nothing is out of the ordinary; else false, and nothing has changed.
       { heap.release_fast(block) } -> std::same_as<bool>;
-      // Freed blocks that other streams still use; takes in those that are over, waits if told to.
+      // Freed blocks that other streams still use; takes in those that are over, waits on demand.
       { view.has_pending() } -> std::same_as<bool>;
       heap.process_pending(bool{});
       // Free memory that is to go back to the driver (release_surplus).

@@ -74,7 +74,7 @@ class BlockHeap final : public StreamHeap {
     return place_in(state_of(sizes_.pool_for(rounded)), size_bytes, rounded, grown);
   }
   Block* place_fast(std::size_t size_bytes) { return place(size_bytes, false); }
-  // The block comes back; reusable on this stream at once, unless other streams use it.
+  // Frees the block: it is reusable on this stream at once, unless other streams use it.
   void release(Block* block);
   bool release_fast(Block* block);
   void record_use(Block* block, Stream stream) { pending_.record_use(block, stream); }

@@ -15,7 +15,7 @@ Span* LocalHeap::find_room(int size_class) {
   for (;;) {
     while (Span* span = bin.front()) {
       if (span->free != nullptr || link_more(span)) return span;
-      bin.erase(span);  // full: it comes back with the first free
+      bin.erase(span);  // full: the first free lists it again
     }
     if (remote_.load(std::memory_order_relaxed) == nullptr) return nullptr;
     drain();
@@ -120,7 +120,7 @@ void LocalHeap::check_invariants() const {
   large_.check_invariants();
   for (std::size_t i = 0; i < spans_.size(); ++i) {
     const Span& span = *spans_[i];
-    TENON_CHECK(span.index == i && span.heap == this, "span {} is somebody else's", i);
+    TENON_CHECK(span.index == i && span.heap == this, "span {} is another heap's", i);
     std::uint32_t free = 0;
     for (const Slot* slot = span.free; slot != nullptr; slot = slot->next()) {
       TENON_CHECK(slot->span == &span, "a slot is in another span's list");

@@ -97,7 +97,7 @@ class BufferBins {
     return buffer;
   }
 
-  // Forgets the buffer and returns its memory, which the caller lets go. Requires: it is in no bin.
+  // Forgets the buffer and returns its memory, which the caller frees. Requires: it is in no bin.
   DataPtr destroy(PooledBuffer* buffer) {
     all_.back()->place = buffer->place;
     all_[buffer->place] = all_.back();

@@ -29,7 +29,7 @@ struct Cluster {
 // One block in an arena: the context of its DataPtr.
 //
 //   kLive --- deleter ---> kDead            while the scope is open: no other record changes
-//   kLive --- end of scope ---> kEscaped --- deleter ---> kDead, and its cluster is told
+//   kLive --- end of scope ---> kEscaped --- deleter ---> kDead, which its cluster counts
 struct Resident {
   enum class State : std::uint8_t { kLive, kEscaped, kDead };
 

@@ -10,7 +10,7 @@
 
 namespace tenon {
 
-// Bump allocation in spans of a ScopePool. A block that is let go while the scope is open frees
+// Bump allocation in spans of a ScopePool. A block that is freed while the scope is open releases
 // nothing by itself; once all blocks of a span are gone and its room is wanted, it is filled anew.
 // At the end everything goes together, and blocks that are still held become escapes: they stay
 // valid for as long as they are held, keep their own pages of the chunk and nothing else.

@@ -32,7 +32,7 @@ std::shared_ptr<ScopePool> current_scope_pool(Device device);
 
 // Runs f, as f(arena) or as f(), and returns what it returns. What f allocates through the arena or
 // the thread's current allocator is temporary; what f returns, or other code still holds, stays
-// valid until it is let go, and is counted as an escape (pool->last_report()).
+// valid until it is freed, and is counted as an escape (pool->last_report()).
 template <typename F>
 decltype(auto) with_scope(std::shared_ptr<ScopePool> pool, F&& f) {
   Scope scope(std::move(pool));

@@ -12,18 +12,18 @@
 
 namespace tenon {
 
-// Told of every buffer's changes, in every UnifiedAllocator of the process. One object per
+// Called at every buffer's changes, in every UnifiedAllocator of the process. One object per
 // registered class, made at its registration.
 //
 // Called with no lock of the allocator held, so a callback may allocate and free. On
-// kAllocationFailed it may let memory go: the allocator tries again afterwards. An exception that
+// kAllocationFailed it may release memory: the allocator tries again afterwards. An exception that
 // leaves it is swallowed and counted. Must be thread-safe when several threads allocate.
 class UnifiedAllocatorCallback {
  public:
   enum class EventType : std::uint8_t {
     kAllocated,         // a buffer in memory fresh from the driver
     kRecycled,          // a buffer in memory that was held already
-    kFreed,             // a buffer came back
+    kFreed,             // a buffer was freed
     kReleased,          // a heap went back to the driver
     kAllocationFailed,  // no memory for a request (null pointer)
   };

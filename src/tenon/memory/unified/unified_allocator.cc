@@ -1,4 +1,4 @@
-// How a request is served and a buffer comes back. Questions and metadata are in
+// How a request is served and a buffer freed. Questions and metadata are in
 // unified_interface.cc.
 #include "tenon/memory/unified/unified_allocator.h"
 

@@ -1,4 +1,4 @@
-// How a buffer comes back to a unified allocator.
+// How a unified allocator takes a freed buffer back.
 #include <exception>
 #include <utility>
 
