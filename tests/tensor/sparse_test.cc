@@ -117,7 +117,7 @@ TEST(Sparse, NothingReadsBytesThatAreNotThere) {
   EXPECT_THAT(message_of([&] { copy_(dense, coo); }), HasSubstr("to_dense()"));
   EXPECT_THAT(message_of([&] { copy_(coo, dense); }), HasSubstr("to_dense()"));
   EXPECT_THAT(message_of([&] { dense.set_data(coo); }), HasSubstr("sparse"));
-  EXPECT_THAT(message_of([&] { coo.set_requires_grad(true); }), HasSubstr("sparse_coo"));
+  EXPECT_THAT(message_of([&] { coo.set_requires_grad(true); }), HasSubstr("sparse_values()"));
   EXPECT_THAT(message_of([&] { static_cast<void>(sparse_values(dense)); }), HasSubstr("strided"));
   EXPECT_THAT(message_of([&] { static_cast<void>(sparse_crow_indices(coo)); }),
               HasSubstr("sparse_csr"));
@@ -143,6 +143,74 @@ TEST(Sparse, BadPartsAreNamedWithTheirPlace) {
   EXPECT_THAT(csr({0, 2, 2}, {1, 1}), HasSubstr("column 1 at 1 (row 0"));
   EXPECT_THAT(csr({0, 1, 2}, {0, 3}), HasSubstr("column 3 at 1"));
   EXPECT_THAT(csr({0, 2}, {0, 1}), HasSubstr("[rows + 1]"));
+}
+
+// Each layout, from each other one and from dense.
+std::vector<Tensor> all_layouts(const Tensor& matrix) {
+  return {to_sparse_coo(matrix),       to_sparse_csr(matrix),       to_sparse_csc(matrix),
+          to_sparse_bsr(matrix, 2, 3), to_sparse_bsc(matrix, 2, 3), to_sparse_bsr(matrix, 1, 2)};
+}
+
+TEST(Sparse, EveryLayoutBecomesEveryOther) {
+  for (const std::vector<std::int64_t>& sizes :
+       {std::vector<std::int64_t>{4, 6}, {2, 12}, {0, 6}, {8, 0}, {10, 6}}) {
+    const Tensor dense = random_sparse<float>(sizes, 11);
+    const std::vector<float> wanted = values_of<float>(dense);
+    for (const Tensor& from : all_layouts(dense)) {
+      EXPECT_EQ(values_of<float>(to_dense(from)), wanted) << layout_name(from.layout());
+      for (const Tensor& to : all_layouts(from)) {
+        EXPECT_EQ(values_of<float>(to_dense(to)), wanted)
+            << layout_name(from.layout()) << " to " << layout_name(to.layout());
+        EXPECT_EQ(values_of<float>(to_dense(to.t())), values_of<float>(dense.t()));
+        EXPECT_EQ(to.t().layout(), to.layout());
+      }
+    }
+  }
+}
+
+// PyTorch's documentation has this matrix in each layout.
+TEST(Sparse, PartsAreThoseOfPyTorch) {
+  const Tensor dense = tensor<float>({0, 1, 2, 0, 0, 3, 4, 0, 0, 0, 0, 0, 5, 0, 6, 0}, {4, 4});
+  const Tensor csc = to_sparse_csc(dense);
+  EXPECT_THAT(values_of<std::int64_t>(sparse_ccol_indices(csc)), ElementsAre(0, 1, 3, 6, 6));
+  EXPECT_THAT(values_of<std::int64_t>(sparse_row_indices(csc)), ElementsAre(3, 0, 1, 0, 1, 3));
+  EXPECT_THAT(values_of<float>(sparse_values(csc)), ElementsAre(5, 1, 3, 2, 4, 6));
+  const Tensor bsr = to_sparse_bsr(dense, 2, 2);
+  EXPECT_EQ(sparse_nnz(bsr), 4);
+  EXPECT_THAT(values_of<std::int64_t>(sparse_crow_indices(bsr)), ElementsAre(0, 2, 4));
+  EXPECT_THAT(values_of<std::int64_t>(sparse_col_indices(bsr)), ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(values_of<float>(sparse_values(bsr)),
+              ElementsAre(0, 1, 0, 3, 2, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0));
+  const Tensor bsc = to_sparse_bsc(dense, 4, 1);
+  EXPECT_THAT(values_of<std::int64_t>(sparse_ccol_indices(bsc)), ElementsAre(0, 1, 2, 3, 3));
+  EXPECT_THAT(values_of<float>(sparse_values(bsc)),
+              ElementsAre(0, 0, 0, 5, 1, 3, 0, 0, 2, 4, 0, 6));
+  const Tensor again = sparse_bsc_tensor(sparse_ccol_indices(bsc), sparse_row_indices(bsc),
+                                         sparse_values(bsc), {4, 4});
+  EXPECT_EQ(values_of<float>(to_dense(again)), values_of<float>(dense));
+  EXPECT_THAT(to_string(csc), HasSubstr("ccol_indices=tensor([0, 1, 3, 6, 6]),"));
+  EXPECT_THAT(to_string(csc), HasSubstr("row_indices="));
+  EXPECT_THAT(to_string(bsr), HasSubstr("nnz=4, layout=sparse_bsr"));
+}
+
+TEST(Sparse, BadPartsOfOtherLayoutsAreNamed) {
+  const auto i64 = [](std::initializer_list<std::int64_t> v) { return tensor<std::int64_t>(v); };
+  const Tensor two = tensor<float>({1, 2});
+  const Tensor blocks = ones({2, 2, 2});
+  EXPECT_THAT(message_of([&] { sparse_csc_tensor(i64({0, 1, 2}), i64({0, 3}), two, {3, 2}); }),
+              HasSubstr("sparse_csc_tensor: row 3 at 1 (column 1"));
+  EXPECT_THAT(message_of([&] { sparse_csc_tensor(i64({0, 1}), i64({0, 1}), two, {3, 2}); }),
+              HasSubstr("[columns + 1]"));
+  EXPECT_THAT(message_of([&] { sparse_bsr_tensor(i64({0, 2}), i64({1, 1}), blocks, {2, 4}); }),
+              HasSubstr("sparse_bsr_tensor: column 1 at 1 (row 0"));
+  EXPECT_THAT(message_of([&] { sparse_bsr_tensor(i64({0, 2}), i64({0, 1}), blocks, {3, 4}); }),
+              HasSubstr("which the blocks divide"));
+  EXPECT_THAT(message_of([&] { sparse_bsc_tensor(i64({0, 2, 1}), i64({0, 1}), blocks, {4, 4}); }),
+              HasSubstr("from 0 to 1; with 2 values"));
+  EXPECT_THAT(message_of([&] { to_sparse_bsr(ones({4, 4}), 3, 2); }),
+              HasSubstr("blocks of [3, 2] do not divide shape [4, 4]"));
+  EXPECT_THAT(message_of([&] { sparse_row_indices(to_sparse_csr(ones({2, 2}))); }),
+              HasSubstr("of sparse_csc or sparse_bsc, this tensor of shape [2, 2] is sparse_csr"));
 }
 
 TEST(Sparse, PrintsItsParts) {

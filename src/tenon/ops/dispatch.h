@@ -24,6 +24,8 @@ namespace tenon::ops {
 //   - kAutograd is in every tensor but inference ones. The autograd layer sets kernels for it,
 //   which
 //     record the call and call again with the key excluded.
+//   - kSparse is in tensors of a sparse layout. Its kernels are asked before kAutograd's, which
+//   follow the operators that they call on the values (ops/sparse.h).
 //   - kTracer: for a program that wants to see every call; included for a thread by a guard.
 // To add an operator: docs/extend/operator.md.
 namespace detail {

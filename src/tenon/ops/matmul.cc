@@ -6,11 +6,10 @@
 #include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
-#include "tenon/ops/sparse_product.h"
+#include "tenon/ops/sparse.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
-#include "tenon/tensor/sparse.h"
 
 namespace tenon::ops {
 namespace {
@@ -119,8 +118,6 @@ Tensor product(const Tensor& a, const Tensor& b, Device device) {
 }  // namespace
 
 Tensor detail::matmul(const Tensor& a, const Tensor& b) {
-  if (is_sparse(a)) [[unlikely]]
-    return sparse_product(a, b);
   const Device device = common_device("matmul", {&a, &b});
   check_operands("matmul", a, b);
   const DType compute = compute_dtype(a.dtype());

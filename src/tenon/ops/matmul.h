@@ -5,6 +5,7 @@
 #pragma once
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/sparse.h"
 
 namespace tenon::ops {
 

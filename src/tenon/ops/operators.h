@@ -14,6 +14,7 @@
 #include "tenon/ops/select.h"
 #include "tenon/ops/shape.h"
 #include "tenon/ops/softmax.h"
+#include "tenon/ops/sparse.h"
 #include "tenon/ops/unary.h"
 
 namespace tenon {

@@ -21,8 +21,8 @@ enum class DispatchKey : std::uint8_t {
   kMeta,        // shapes without memory
   kThirdParty,  // any device type registered at run time
   kLastBackend = kThirdParty,
-  kSparse,    // the layout is no strided one
   kAutograd,  // absent in inference tensors
+  kSparse,    // the layout is no strided one; before autograd, which follows what the kernel calls
   kTracer,    // a mode that watches operators; never in a tensor, set for a thread
 };
 inline constexpr int kDispatchKeyCount = static_cast<int>(DispatchKey::kTracer) + 1;

@@ -173,9 +173,13 @@ std::string sparse_to_string(const Tensor& tensor, const PrintOptions& options) 
   const std::string places =
       tensor.layout() == Layout::kSparseCoo
           ? "indices=" + to_string(sparse_indices(tensor), options)
-          : fmt::format("crow_indices={},\n       col_indices={}",
+      : tensor.layout() == Layout::kSparseCsr || tensor.layout() == Layout::kSparseBsr
+          ? fmt::format("crow_indices={},\n       col_indices={}",
                         to_string(sparse_crow_indices(tensor), options),
-                        to_string(sparse_col_indices(tensor), options));
+                        to_string(sparse_col_indices(tensor), options))
+          : fmt::format("ccol_indices={},\n       row_indices={}",
+                        to_string(sparse_ccol_indices(tensor), options),
+                        to_string(sparse_row_indices(tensor), options));
   return fmt::format("tensor({},\n       values={},\n       size={}, nnz={}, layout={})", places,
                      values, to_string(tensor.sizes()), sparse_nnz(tensor),
                      layout_name(tensor.layout()));

@@ -10,28 +10,11 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/indexing.h"
+#include "tenon/tensor/sparse_parts.h"
 
 namespace tenon {
-namespace {
 
-// Where the elements are. For COO `rows` are the indices; for CSR the row pointers.
-struct SparseParts final : BackendMeta {
-  SparseParts(Tensor its_rows, Tensor its_columns, Tensor its_values, bool is_sorted)
-      : rows(std::move(its_rows)),
-        columns(std::move(its_columns)),
-        values(std::move(its_values)),
-        coalesced(is_sorted) {}
-  IntrusivePtr<BackendMeta> clone() const override {
-    return make_intrusive<SparseParts>(rows, columns, values, coalesced);
-  }
-
-  const Tensor rows;
-  const Tensor columns;  // of CSR alone
-  const Tensor values;
-  const bool coalesced;
-};
-
-const SparseParts& parts_of(const Tensor& tensor, const char* what) {
+const detail::SparseParts& detail::parts_of(const Tensor& tensor, const char* what) {
   if (!is_sparse(tensor))
     throw InvalidArgument(fmt::format("{}: a strided tensor of shape {} has no sparse parts; "
                                       "to_sparse_coo() or to_sparse_csr() makes some",
@@ -39,7 +22,7 @@ const SparseParts& parts_of(const Tensor& tensor, const char* what) {
   return static_cast<const SparseParts&>(*tensor.impl()->extra_meta()->backend);
 }
 
-const SparseParts& parts_of(const Tensor& tensor, Layout layout, const char* what) {
+const detail::SparseParts& detail::parts_of(const Tensor& tensor, Layout layout, const char* what) {
   const SparseParts& parts = parts_of(tensor, what);
   if (tensor.layout() != layout)
     throw InvalidArgument(fmt::format("{}: of {}, this tensor of shape {} is {}", what,
@@ -48,29 +31,43 @@ const SparseParts& parts_of(const Tensor& tensor, Layout layout, const char* wha
   return parts;
 }
 
-Tensor make_sparse(Layout layout, IntList sizes, Tensor rows, Tensor columns, Tensor values,
-                   bool coalesced) {
+Tensor detail::make_sparse(Layout layout, IntList sizes, Tensor indices, Tensor plain,
+                           Tensor values, bool coalesced) {
   auto impl = make_intrusive<TensorImpl>(layout, values.dtype(), values.device(), sizes);
   impl->ensure_extra_meta().backend = make_intrusive<SparseParts>(
-      std::move(rows), std::move(columns), std::move(values), coalesced);
+      std::move(indices), std::move(plain), std::move(values), coalesced);
   return Tensor(std::move(impl));
 }
 
 // Indices as dense int64 on the host.
-Tensor as_indices(const Tensor& given, const char* what) {
+Tensor detail::as_indices(const Tensor& given, const char* what) {
   if (!is_integral(given.dtype()) || given.device() != Device{} || is_sparse(given))
     throw InvalidArgument(fmt::format("{}: indices are {} on {}; integers on the cpu are needed",
                                       what, dtype_name(given.dtype()), to_string(given.device())));
   return contiguous(to(given.detach(), DType::kI64));
 }
 
-void check_values(const Tensor& values, std::int64_t nnz, const char* what) {
+void detail::check_values(const Tensor& values, std::int64_t nnz, const char* what) {
   if (is_sparse(values) || values.device() != Device{} || values.dim() < 1 ||
       values.size(0) != nnz)
     throw InvalidArgument(fmt::format(
         "{}: values of shape {} on {} for {} indices; their first size is the number of indices",
         what, to_string(values.sizes()), to_string(values.device()), nnz));
 }
+
+Tensor detail::from_vector(const std::vector<std::int64_t>& values) {
+  return tensor<std::int64_t>(std::span<const std::int64_t>(values),
+                              {static_cast<std::int64_t>(values.size())});
+}
+
+namespace {
+
+using detail::as_indices;
+using detail::check_values;
+using detail::from_vector;
+using detail::make_sparse;
+using detail::parts_of;
+using detail::SparseParts;
 
 // The row-major number of each element of COO.
 std::vector<std::int64_t> linear_indices(const Tensor& coo_indices, IntList sizes) {
@@ -101,11 +98,6 @@ Tensor unravel(const std::vector<std::int64_t>& linear, IntList sizes, std::int6
   return indices;
 }
 
-Tensor from_vector(const std::vector<std::int64_t>& values) {
-  return tensor<std::int64_t>(std::span<const std::int64_t>(values),
-                              {static_cast<std::int64_t>(values.size())});
-}
-
 // The positions of what is not zero in [count, inner], row by row.
 std::vector<std::int64_t> nonzero_rows(const Tensor& rows) {
   std::vector<std::int64_t> found;
@@ -117,61 +109,6 @@ std::vector<std::int64_t> nonzero_rows(const Tensor& rows) {
         found.push_back(r);
   });
   return found;
-}
-
-// Row pointers of ascending row numbers.
-Tensor compressed(const std::int64_t* row_numbers, std::int64_t nnz, std::int64_t rows) {
-  Tensor crow = zeros({rows + 1}, DType::kI64);
-  auto* pointer = crow.data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < nnz; ++i) ++pointer[row_numbers[i] + 1];
-  std::partial_sum(pointer, pointer + rows + 1, pointer);
-  return crow;
-}
-
-// COO's indices of CSR.
-Tensor expanded(const Tensor& crow_indices, const Tensor& col_indices) {
-  const std::int64_t nnz = col_indices.size(0);
-  Tensor indices = empty({2, nnz}, DType::kI64);
-  auto* out = indices.data_ptr<std::int64_t>();
-  const auto* crow = crow_indices.const_data_ptr<std::int64_t>();
-  for (std::int64_t r = 0; r + 1 < crow_indices.size(0); ++r)
-    std::fill(out + crow[r], out + crow[r + 1], r);
-  std::copy_n(col_indices.const_data_ptr<std::int64_t>(), nnz, out + nnz);
-  return indices;
-}
-
-void check_matrix(const Tensor& source, const char* what) {
-  if (source.dim() != 2)
-    throw InvalidArgument(fmt::format("{}: shape {}; CSR is for matrices, to_sparse_coo() for all",
-                                      what, to_string(source.sizes())));
-}
-
-void check_rows(const Tensor& crow_indices, std::int64_t rows, std::int64_t nnz) {
-  const auto* crow = crow_indices.const_data_ptr<std::int64_t>();
-  if (crow[0] != 0 || crow[rows] != nnz)
-    throw InvalidArgument(
-        fmt::format("sparse_csr_tensor: crow_indices go from {} to {}; with {} values they go from "
-                    "0 to {}",
-                    crow[0], crow[rows], nnz, nnz));
-  for (std::int64_t r = 0; r < rows; ++r)
-    if (crow[r + 1] < crow[r])
-      throw InvalidArgument(
-          fmt::format("sparse_csr_tensor: crow_indices fall from {} to {} after row {}", crow[r],
-                      crow[r + 1], r));
-}
-
-void check_columns(const Tensor& crow_indices, const Tensor& col_indices, IntList sizes) {
-  const auto* crow = crow_indices.const_data_ptr<std::int64_t>();
-  const auto* column = col_indices.const_data_ptr<std::int64_t>();
-  for (std::int64_t r = 0; r < sizes[0]; ++r) {
-    std::int64_t before = -1;
-    for (std::int64_t i = crow[r]; i < crow[r + 1]; before = column[i++])
-      if (column[i] <= before || column[i] >= sizes[1])
-        throw InvalidArgument(fmt::format(
-            "sparse_csr_tensor: column {} at {} (row {}, after column {}) of shape {}; columns of "
-            "a row ascend and are in range",
-            column[i], i, r, before, to_string(sizes)));
-  }
 }
 
 }  // namespace
@@ -199,34 +136,12 @@ Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& values, IntList si
             fmt::format("sparse_coo_tensor: index {} of element {} in dimension {} of shape {}",
                         found, i, d, to_string(sizes)));
     }
-  return make_sparse(Layout::kSparseCoo, sizes, ready, Tensor(), values.detach(), nnz < 2);
-}
-
-Tensor sparse_csr_tensor(const Tensor& crow_indices, const Tensor& col_indices,
-                         const Tensor& values, IntList sizes) {
-  const Tensor crow = as_indices(crow_indices, "sparse_csr_tensor");
-  const Tensor columns = as_indices(col_indices, "sparse_csr_tensor");
-  if (sizes.size() != 2 || crow.dim() != 1 || columns.dim() != 1 || values.dim() != 1 ||
-      crow.size(0) != sizes[0] + 1)
-    throw InvalidArgument(fmt::format(
-        "sparse_csr_tensor: crow_indices {}, col_indices {}, values {} for sizes {}; they are "
-        "[rows + 1], [nnz], [nnz] and [rows, columns]",
-        to_string(crow.sizes()), to_string(columns.sizes()), to_string(values.sizes()),
-        to_string(sizes)));
-  const std::int64_t nnz = columns.size(0);
-  check_values(values, nnz, "sparse_csr_tensor");
-  check_rows(crow, sizes[0], nnz);
-  check_columns(crow, columns, sizes);
-  return make_sparse(Layout::kSparseCsr, sizes, crow, columns, values.detach(), true);
+  return make_sparse(Layout::kSparseCoo, sizes, ready, Tensor(), values, nnz < 2);
 }
 
 Tensor to_sparse_coo(const Tensor& source, std::int64_t sparse_dim) {
   if (source.layout() == Layout::kSparseCoo) return source;
-  if (source.layout() == Layout::kSparseCsr) {
-    const SparseParts& parts = parts_of(source, "to_sparse_coo");
-    return make_sparse(Layout::kSparseCoo, source.sizes(), expanded(parts.rows, parts.columns),
-                       Tensor(), parts.values, true);
-  }
+  if (is_sparse(source)) return detail::expand_compressed(source);
   const std::int64_t sparse = sparse_dim < 0 ? source.dim() : sparse_dim;
   if (sparse > source.dim() || source.device() != Device{})
     throw InvalidArgument(fmt::format("to_sparse_coo: {} sparse dimensions of shape {} on {}",
@@ -235,7 +150,7 @@ Tensor to_sparse_coo(const Tensor& source, std::int64_t sparse_dim) {
   const auto split = static_cast<std::size_t>(sparse);
   const DimVector inner(source.sizes().data() + split, source.sizes().size() - split);
   const std::int64_t outer = numel_of(IntList(source.sizes().data(), split));
-  const Tensor rows = contiguous(source.detach()).view({outer, numel_of(inner)});
+  const Tensor rows = contiguous(source).view({outer, numel_of(inner)});
   const std::vector<std::int64_t> found = nonzero_rows(rows);
   DimVector value_sizes{static_cast<std::int64_t>(found.size())};
   for (const std::int64_t size : inner) value_sizes.push_back(size);
@@ -244,30 +159,16 @@ Tensor to_sparse_coo(const Tensor& source, std::int64_t sparse_dim) {
                      Tensor(), values, true);
 }
 
-Tensor to_sparse_csr(const Tensor& source) {
-  if (source.layout() == Layout::kSparseCsr) return source;
-  check_matrix(source, "to_sparse_csr");
-  const Tensor coo = coalesce(to_sparse_coo(source));
-  const SparseParts& parts = parts_of(coo, "to_sparse_csr");
-  if (parts.rows.size(0) != 2)
-    throw InvalidArgument("to_sparse_csr: rows of the matrix are dense; to_dense() it first");
-  const std::int64_t nnz = parts.rows.size(1);
-  const Tensor crow =
-      compressed(parts.rows.const_data_ptr<std::int64_t>(), nnz, source.sizes()[0]);
-  return make_sparse(Layout::kSparseCsr, source.sizes(), crow, contiguous(parts.rows.select(0, 1)),
-                     parts.values, true);
-}
-
 Tensor to_dense(const Tensor& source) {
   if (!is_sparse(source)) return source;
   const Tensor coo = to_sparse_coo(source);
   const SparseParts& parts = parts_of(coo, "to_dense");
-  const auto split = static_cast<std::size_t>(parts.rows.size(0));
+  const auto split = static_cast<std::size_t>(parts.indices.size(0));
   DimVector sizes{numel_of(IntList(source.sizes().data(), split))};
   for (const std::int64_t size : parts.values.sizes().without_first(1)) sizes.push_back(size);
   const Tensor dense = zeros(sizes, source.dtype());
-  if (parts.rows.size(1) > 0)
-    dense.index_put_({from_vector(linear_indices(parts.rows, source.sizes()))}, parts.values,
+  if (parts.indices.size(1) > 0)
+    dense.index_put_({from_vector(linear_indices(parts.indices, source.sizes()))}, parts.values,
                      !parts.coalesced);
   return dense.view(source.sizes());
 }
@@ -279,22 +180,15 @@ const Tensor& sparse_values(const Tensor& sparse) {
   return parts_of(sparse, "sparse_values").values;
 }
 const Tensor& sparse_indices(const Tensor& coo) {
-  return parts_of(coo, Layout::kSparseCoo, "sparse_indices").rows;
+  return parts_of(coo, Layout::kSparseCoo, "sparse_indices").indices;
 }
-const Tensor& sparse_crow_indices(const Tensor& csr) {
-  return parts_of(csr, Layout::kSparseCsr, "sparse_crow_indices").rows;
-}
-const Tensor& sparse_col_indices(const Tensor& csr) {
-  return parts_of(csr, Layout::kSparseCsr, "sparse_col_indices").columns;
-}
-
 Tensor with_sparse_values(const Tensor& sparse, const Tensor& values) {
   const SparseParts& parts = parts_of(sparse, "with_sparse_values");
   if (is_sparse(values) || !(values.sizes() == parts.values.sizes()))
     throw InvalidArgument(fmt::format("with_sparse_values: values of shape {} in place of {}",
                                       to_string(values.sizes()), to_string(parts.values.sizes())));
   check_values(values, parts.values.size(0), "with_sparse_values");
-  return make_sparse(sparse.layout(), sparse.sizes(), parts.rows, parts.columns, values.detach(),
+  return make_sparse(sparse.layout(), sparse.sizes(), parts.indices, parts.plain, values,
                      parts.coalesced);
 }
 
@@ -305,7 +199,7 @@ bool is_coalesced(const Tensor& coo) {
 Tensor coalesce(const Tensor& coo) {
   const SparseParts& parts = parts_of(coo, Layout::kSparseCoo, "coalesce");
   if (parts.coalesced) return coo;
-  const std::vector<std::int64_t> linear = linear_indices(parts.rows, coo.sizes());
+  const std::vector<std::int64_t> linear = linear_indices(parts.indices, coo.sizes());
   std::vector<std::int64_t> order(linear.size());
   std::iota(order.begin(), order.end(), 0);
   const auto key = [&](std::int64_t i) { return linear[static_cast<std::size_t>(i)]; };
@@ -322,16 +216,19 @@ Tensor coalesce(const Tensor& coo) {
   const Tensor values = zeros(sizes, coo.dtype());
   if (!group.empty()) values.index_put_({from_vector(group)}, parts.values, true);
   return make_sparse(Layout::kSparseCoo, coo.sizes(),
-                     unravel(unique, coo.sizes(), parts.rows.size(0)), Tensor(), values, true);
+                     unravel(unique, coo.sizes(), parts.indices.size(0)), Tensor(), values, true);
 }
 
 Tensor transpose_sparse(const Tensor& sparse, std::int64_t dim0, std::int64_t dim1) {
-  if (sparse.layout() == Layout::kSparseCsr)
-    return to_sparse_csr(transpose_sparse(to_sparse_coo(sparse), dim0, dim1));
+  if (detail::is_compressed(sparse.layout())) {
+    const auto [height, width] = detail::block_size_of(sparse);
+    return detail::compress(coalesce(transpose_sparse(to_sparse_coo(sparse), dim0, dim1)),
+                            sparse.layout(), {width, height});
+  }
   const SparseParts& parts = parts_of(sparse, Layout::kSparseCoo, "transpose");
   const std::int64_t a = wrap_dim(dim0, sparse.dim(), "transpose");
   const std::int64_t b = wrap_dim(dim1, sparse.dim(), "transpose");
-  const std::int64_t sparse_dim = parts.rows.size(0);
+  const std::int64_t sparse_dim = parts.indices.size(0);
   if (a == b) return sparse;
   if (a >= sparse_dim || b >= sparse_dim)
     throw InvalidArgument(
@@ -343,7 +240,7 @@ Tensor transpose_sparse(const Tensor& sparse, std::int64_t dim0, std::int64_t di
   std::vector<std::int64_t> order(static_cast<std::size_t>(sparse_dim));
   std::iota(order.begin(), order.end(), 0);
   std::swap(order[static_cast<std::size_t>(a)], order[static_cast<std::size_t>(b)]);
-  return make_sparse(Layout::kSparseCoo, sizes, parts.rows[{from_vector(order)}], Tensor(),
+  return make_sparse(Layout::kSparseCoo, sizes, parts.indices[{from_vector(order)}], Tensor(),
                      parts.values, parts.values.size(0) < 2);
 }
 

@@ -200,7 +200,7 @@ void TensorImpl::set_requires_grad(bool requires_grad) {
   if (!requires_grad && autograd_ == nullptr) return;
   if (requires_grad && layout() != Layout::kStrided)
     throw InvalidArgument(
-        fmt::format("a {} tensor cannot require a gradient; to_dense() can",
+        fmt::format("a {} tensor requires a gradient by its values; set it for sparse_values()",
                     layout_name(layout())));
   if (requires_grad && !is_floating(dtype()) && !is_complex(dtype()))
     throw InvalidArgument(

@@ -25,6 +25,7 @@ bool detail::install() {
   install_reduce();
   install_products();
   install_complex();
+  install_sparse();
   install_conv();
   install_pool();
   install_normalization();

@@ -9,6 +9,7 @@ void install_relu();
 void install_reduce();
 void install_products();
 void install_complex();
+void install_sparse();
 void install_conv();
 void install_pool();
 void install_normalization();

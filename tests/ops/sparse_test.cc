@@ -1,12 +1,11 @@
-// Sparse times dense, beside the same product of dense matrices.
+// Operators of sparse tensors, beside the same ones of dense tensors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/base/random.h"
-#include "tenon/ops/matmul.h"
-#include "tenon/ops/unary.h"
+#include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/sparse.h"
@@ -43,6 +42,10 @@ TEST(SparseProduct, EqualsTheDenseOne) {
       const Tensor expected = ops::matmul(a, b);
       expect_equal(ops::matmul(to_sparse_csr(a), b), expected);
       expect_equal(ops::matmul(to_sparse_coo(a), b), expected);
+      expect_equal(ops::matmul(to_sparse_csc(a), b), expected);
+      expect_equal(ops::matmul(to_sparse_bsr(a, 1, 1), b), expected);
+      if (m % 3 == 0 && k % 2 == 0)
+        expect_equal(ops::matmul(to_sparse_bsc(a, 3, 2), b), expected);
     }
 }
 
@@ -81,6 +84,63 @@ TEST(SparseProduct, WhatDoesNotFitIsRefusedWithTheShapes) {
   EXPECT_THAT(message(a, a), ::testing::HasSubstr("sparse_csr"));
   EXPECT_THAT(message(zeros({4, 3}), a), ::testing::HasSubstr("to_dense()"));
   EXPECT_THROW(ops::relu(a), InvalidArgument);
+}
+
+std::vector<Tensor> all_layouts(const Tensor& a) {
+  return {to_sparse_coo(a), to_sparse_csr(a), to_sparse_csc(a), to_sparse_bsr(a, 2, 3),
+          to_sparse_bsc(a, 3, 2)};
+}
+
+TEST(SparseOperators, AddScaleAndSumAsDenseOnesDo) {
+  for (const DType dtype : {DType::kF32, DType::kI32, DType::kC128}) {
+    const Tensor a = to(whole_numbers({6, 12}, 3, 1), dtype);
+    const Tensor b = to(whole_numbers({6, 12}, 3, 2), dtype);
+    for (const Tensor& x : all_layouts(a)) {
+      for (const Tensor& y : all_layouts(b)) {
+        EXPECT_EQ((x + y).layout(), x.layout());
+        expect_equal(to_dense(x + y), a + b);
+        expect_equal(to_dense(x - y), a - b);
+      }
+      expect_equal(x + b, a + b);
+      expect_equal(b - x, b - a);
+      EXPECT_EQ((x * 3).layout(), x.layout());
+      expect_equal(to_dense(x * 3), a * 3);
+      expect_equal(to_dense(scalar_tensor(2, dtype) * x), a * 2);
+      expect_equal(to_dense(x / 2), a / 2);
+      expect_equal(to_dense(-x), -a);
+      expect_equal(to_dense(ops::add(x, x, 2)), a * 3);
+      expect_equal(ops::sum(x), ops::sum(a));
+      expect_equal(ops::sum(x, 0), ops::sum(a, 0));
+      expect_equal(ops::sum(x, 1, true), ops::sum(a, 1, true));
+      expect_equal(ops::sum(x, IntList{0}, true), ops::sum(a, 0, true));
+      expect_equal(ops::sum(x, IntList{0, 1}, true), ops::sum(a, IntList{0, 1}, true));
+    }
+  }
+}
+
+TEST(SparseOperators, OfMoreDimensionsToo) {
+  const Tensor a = whole_numbers({3, 4, 5}, 3, 5), b = whole_numbers({3, 4, 5}, 3, 6);
+  expect_equal(to_dense(to_sparse_coo(a) + to_sparse_coo(b)), a + b);
+  expect_equal(to_dense(to_sparse_coo(a, 2) - to_sparse_coo(b, 2)), a - b);
+  expect_equal(ops::sum(to_sparse_coo(a), 1), ops::sum(a, 1));
+}
+
+TEST(SparseOperators, PromoteAsDenseOnesDo) {
+  const Tensor a = to(whole_numbers({2, 3}, 2, 7), DType::kI32), b = whole_numbers({2, 3}, 2, 8);
+  EXPECT_EQ((to_sparse_csr(a) + to_sparse_csr(b)).dtype(), DType::kF32);
+  EXPECT_EQ((to_sparse_csr(a) * 1.5).dtype(), DType::kF32);
+  EXPECT_EQ(ops::sum(to_sparse_csr(a), 0).dtype(), DType::kI64);
+}
+
+TEST(SparseOperators, WhatTheyCannotIsRefused) {
+  const Tensor a = to_sparse_csr(whole_numbers({2, 3}, 2, 9));
+  EXPECT_THROW(a * a, InvalidArgument);
+  EXPECT_THROW(a * ones({2, 3}), InvalidArgument);
+  EXPECT_THROW(2 / a, InvalidArgument);
+  EXPECT_THROW(a + to_sparse_csr(whole_numbers({3, 3}, 2, 9)), InvalidArgument);
+  EXPECT_THROW(ops::add_(a, a), InvalidArgument);
+  EXPECT_THROW(ops::exp(a), InvalidArgument);
+  EXPECT_THROW(ops::mean(a), InvalidArgument);
 }
 
 }  // namespace
