@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -227,6 +229,20 @@ TEST(TensorTest, GradientsNeedAFactory) {
   t.set_requires_grad(false);
   EXPECT_FALSE(t.grad().defined());
   EXPECT_THROW(zeros({2}, DType::kI64).set_requires_grad(true), InvalidArgument);
+  // This program links no autograd layer, and so has no factory.
+  for (const auto& ask : std::vector<std::function<void()>>{
+           [&] { t.set_requires_grad(true); }, [&] { t.impl()->ensure_autograd_meta(); },
+           [] { static_cast<void>(autograd_meta_factory()); }}) {
+    std::string message;
+    try {
+      ask();
+    } catch (const InvalidArgument& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("no autograd layer is linked in"), std::string::npos) << message;
+  }
+  EXPECT_FALSE(t.requires_grad());
+  EXPECT_EQ(t.impl()->autograd_meta(), nullptr);
 }
 
 TEST(TensorTest, ManyThreadsMayShareOne) {

@@ -24,9 +24,14 @@ bool is_labelled(const Tensor& a, const Tensor& b) {
   return tenon::detail::is_labelled(a) || tenon::detail::is_labelled(b);
 }
 
+// result_type without a call where there is nothing to promote, a wrapped number being 0-d.
+inline DType promoted_type(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.dim() != 0 && b.dim() != 0 ? a.dtype() : result_type(a, b);
+}
+
 Dtypes dtypes_for(Binary kind, const Tensor& a, const Tensor& b) {
   if (is_logical(kind)) return {DType::kBool, DType::kBool, DType::kBool};
-  DType promoted = result_type(a, b);
+  DType promoted = promoted_type(a, b);
   const bool needs_floating = kind == Binary::kDiv || kind == Binary::kAtan2;
   if (needs_floating && !is_floating(promoted) && !is_complex(promoted)) promoted = default_dtype();
   const DType compute = compute_dtype(promoted);
