@@ -5,6 +5,7 @@
 
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/forward_mode.h"
+#include "tenon/autograd/gradcheck.h"
 #include "tenon/autograd/variable.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/registry.h"
@@ -223,6 +224,39 @@ TEST(ForwardModeTest, TangentsFollowValues) {
   const Tensor changed = dual * 1.0;
   ops::mul_(changed, dual);
   EXPECT_EQ(values(fw_grad(changed, level)), (Values{2, 40}));
+}
+
+// Tangents that are overwritten while they are recorded: by themselves, and through views.
+std::vector<Tensor> change_in_place(std::span<const Tensor> in) {
+  const Tensor a = in[0] * 1.0, rows = ops::stack({in[0], in[1]}) * 1.0;
+  ops::mul_(a, in[1]);
+  ops::mul_(a, a);
+  ops::mul_(rows.select(0, 0), in[1]);
+  ops::sin_(rows.select(0, 1));
+  copy_(rows.select(0, 1).slice(0, 0, 1), a.slice(0, 1, 2));
+  return {a, rows};
+}
+
+TEST(ForwardModeTest, TangentsOfInPlaceChangesAreDifferentiable) {
+  const auto tangent_of = [](std::span<const Tensor> in) {
+    return jvp(change_in_place, in.first(2), in.last(2)).second;
+  };
+  const Tensor inputs[] = {leaf({1, 2}), leaf({3, 0.5}), leaf({0.3, 2}), leaf({-1, 1})};
+  GradcheckOptions backward_alone;
+  backward_alone.check_forward = false;
+  EXPECT_EQ(gradcheck(tangent_of, inputs, backward_alone), "");
+}
+
+TEST(ForwardModeTest, InPlaceChangesLeaveNoGraphBehind) {
+  CountingAllocator counter;
+  {
+    const AllocatorGuard guard(Device{}, counter);
+    const Tensor inputs[] = {leaf({1, 2}), leaf({3, 0.5})};
+    const Tensor direction[] = {leaf({0.3, 2}), leaf({-1, 1})};
+    EXPECT_TRUE(jvp(change_in_place, inputs, direction).second[0].requires_grad());
+    EXPECT_GT(counter.current, 0u);
+  }
+  EXPECT_EQ(counter.current, 0u);
 }
 
 TEST(ForwardModeTest, LevelsNest) {

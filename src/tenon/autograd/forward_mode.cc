@@ -199,6 +199,11 @@ void TangentInputs::propagate_in_place(Node& node, const Tensor& out) const {
     if (any) {
       std::vector<Tensor> inputs = tangents_[i];
       inputs.resize(node.edges().size());
+      // What is overwritten below must not be what the tangent's own graph saves: it would be found
+      // changed, and hold itself. The copies have the history that it has so far.
+      if (grad_enabled() && now.defined())
+        for (Tensor& input : inputs)
+          if (input.defined() && input.is_alias_of(now)) input = clone(input);
       tangent = node.tangent(inputs, out);
     }
     if (now.defined()) {
