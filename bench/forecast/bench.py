@@ -1,8 +1,8 @@
 """Forecasts beside what one H200 recorded (data/traces): python bench.py [NAME...]
 
 For each program: live peak, reserved peak and smallest card under default and expandable settings,
-each as forecast / recorded; seconds and peak resident memory of the forecast's process; and for
-the live peak what PyTorch's MemTracker and the sum of tensors say.
+each as forecast / recorded; seconds, processor seconds and peak resident memory of the forecast's
+process; and for the live peak what PyTorch's MemTracker and the sum of tensors say.
 """
 
 import json
@@ -36,12 +36,12 @@ print(max(figures["Total"] for device, figures in peak.items() if device.type ==
 
 
 def run(*command):
-    """The command's output, seconds and peak resident bytes."""
+    """The command's output, seconds, and what it used."""
     start = time.monotonic()
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     output = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    return output, time.monotonic() - start, usage.ru_maxrss << 10, status
+    _, _, usage = os.wait4(child.pid, 0)
+    return output, time.monotonic() - start, usage
 
 
 def main():
@@ -61,11 +61,11 @@ def main():
     )
     print(
         f"{'program':22}{'peak':>8}{'default':>9}{'expand.':>9}{'default':>9}{'expand.':>9}"
-        f"{'s':>8}{'MiB':>8}{'live peak':>12}{'alone':>9}"
+        f"{'s':>8}{'cpu s':>8}{'MiB':>8}{'live peak':>12}{'alone':>9}"
     )
     errors = {key: [] for key in ("live peak", "reserved", "smallest card")}
     for name in names:
-        output, seconds, memory, status = run(
+        output, seconds, usage = run(
             sys.executable,
             "-m",
             "tenon.forecast",
@@ -97,7 +97,7 @@ def main():
         print(
             f"{name:22}{live:8.4f}"
             + "".join(f"{ratio:9.4f}" for ratio in ratios)
-            + f"{seconds:8.1f}{memory >> 20:8}{tracker:>12}"
+            + f"{seconds:8.1f}{usage.ru_utime + usage.ru_stime:8.1f}{usage.ru_maxrss >> 10:8}{tracker:>12}"
             + f"{answer['tensor_peak_bytes'] / true['live_peak_bytes']:9.4f}",
             flush=True,
         )

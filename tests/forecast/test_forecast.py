@@ -250,3 +250,67 @@ def test_no_torch_is_one_line(tmp_path):
     assert (
         done.returncode == 2 and done.stderr.count("\n") == 1 and "pip install torch" in done.stderr
     )
+
+
+def test_recurrent_layers_and_formats():
+    def train():
+        layer = nn.LSTM(64, 128, 2, batch_first=True).cuda()
+        found = layer(torch.randn(8, 100, 64, device="cuda"))[0]
+        loss = found.square().mean()
+        loss.backward()
+        assert f"{loss:.2f}" == "0.00" and loss.cpu().numpy() == 0
+        assert layer.weight_ih_l0.grad.shape == (512, 64)
+
+    assert live(tenon.forecast(train)) > 2 * 8 * 100 * 128 * 4 * 5
+
+
+def test_reductions_split_over_blocks():
+    # A sum over 31,714 rows of 256 columns: 496 blocks share an output, each of 128 partial
+    # results.
+    from tenon.forecast import _reduce
+
+    assert _reduce.scratch(torch.empty(31714, 256), [0], 4, 132) == [65_011_712, 8]
+    assert _reduce.scratch(torch.empty(4096, 4096), [1], 4, 132) == []
+
+
+@pytest.mark.parametrize("how", ["global", "argument"])
+def test_fit_finds_the_largest(tmp_path, how):
+    number = "batch_size = 4" if how == "global" else "import sys; batch_size = int(sys.argv[2])"
+    (tmp_path / "train.py").write_text(textwrap.dedent(f"""
+        import torch
+        {number}
+        layers = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4))).cuda()
+        optimizer = torch.optim.Adam(layers.parameters())
+        while True:
+            layers(torch.randn(batch_size * 1024, 1024, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """))
+    behind = ["--", "--batch", "{}"] if how == "argument" else []
+    done = subprocess.run(
+        [sys.executable, "-m", "tenon.fit", "train.py", "--capacity", "512MiB", *behind],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found = int(done.stdout.split()[2])
+    for value, fits in ((found, True), (found + 1, False)):
+        text = (tmp_path / "train.py").read_text().replace("int(sys.argv[2])", str(value))
+        (tmp_path / "one.py").write_text(text.replace("batch_size = 4", f"batch_size = {value}"))
+        forecast = tenon.forecast.forecast_script(str(tmp_path / "one.py"))
+        assert forecast.fits(512 * MIB) is fits
+    for name in ("as it is", "expandable", "bf16", "checkpoints", "accumulated", "on the host"):
+        assert name in done.stdout
+
+
+def test_fit_says_what_it_cannot_vary(tmp_path):
+    (tmp_path / "train.py").write_text("import torch\ntorch.ones(9, device='cuda')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tenon.fit", "train.py", "--capacity", "1GiB"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "batch_size" in done.stderr and done.stderr.count("\n") == 1

@@ -17,7 +17,6 @@ def main(arguments: Optional[List[str]] = None) -> int:
         epilog="What comes after -- is the script's.",
     )
     parser.add_argument("script")
-    parser.add_argument("arguments", nargs="*", help="of the script, behind --")
     parser.add_argument(
         "--steps",
         type=int,
@@ -32,11 +31,13 @@ def main(arguments: Optional[List[str]] = None) -> int:
     )
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--explain", action="store_true", help="say what fills the memory")
-    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    cut = given.index("--") if "--" in given else len(given)
+    options, theirs = parser.parse_args(given[:cut]), given[cut + 1:]
     try:
         answer = forecast_script(
             options.script,
-            *options.arguments,
+            *theirs,
             steps=options.steps,
             card=options.card,
             time_limit=options.time_limit,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 from tenon import _core
 from tenon._recording import Recording, load
@@ -39,6 +39,7 @@ class Forecast:
         problem: Optional[str],
         notes: List[str],
         tensor_peak_bytes: int,
+        offloaded: Callable[[], bytes],
     ) -> None:
         self.name, self.card, self.steps = name, card, steps
         self.ended = ended
@@ -49,15 +50,8 @@ class Forecast:
         """What was assumed, a line each."""
         self.tensor_peak_bytes = tensor_peak_bytes
         """The peak of tensors alone: without workspaces and kernels' scratch."""
-        folder = tempfile.mkdtemp(prefix="tenon-forecast-")
-        path = os.path.join(folder, "forecast.pickle")
-        try:
-            with open(path, "wb") as out:
-                out.write(snapshot)
-            self.recording: Recording = load(path)
-        finally:
-            os.unlink(path)
-            os.rmdir(folder)
+        self.recording: Recording = _loaded(snapshot)
+        self._offloaded = offloaded
         self._figures: Optional[Dict[str, Any]] = None
 
     @property
@@ -65,6 +59,10 @@ class Forecast:
         """Most bytes of requested size live at once."""
         devices = self.recording.devices
         return devices[0].live_peak_bytes if devices else 0
+
+    def without_optimizer_state(self) -> Recording:
+        """The same events with the optimizer's state elsewhere."""
+        return _loaded(self._offloaded())
 
     def figures(self) -> Dict[str, Any]:
         """Live peak, reserved and the smallest card, under default and expandable settings."""
@@ -135,3 +133,15 @@ class Forecast:
 
     def __repr__(self) -> str:
         return f"<tenon.forecast.Forecast {self.name}: {_core.format_bytes(self.live_peak_bytes)}>"
+
+
+def _loaded(snapshot: bytes) -> Recording:
+    folder = tempfile.mkdtemp(prefix="tenon-forecast-")
+    path = os.path.join(folder, "forecast.pickle")
+    try:
+        with open(path, "wb") as out:
+            out.write(snapshot)
+        return load(path)
+    finally:
+        os.unlink(path)
+        os.rmdir(folder)

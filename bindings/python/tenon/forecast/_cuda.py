@@ -8,6 +8,7 @@ import types
 from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 class Stream:
@@ -234,7 +235,32 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         (torch.Tensor, "is_pinned", lambda self, device=None: False),
         (torch.Tensor, "record_stream", lambda self, stream: mode._record_stream(self, stream)),
     ]
+    found += _host_values(mode.values)
+    found += [
+        (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
+        (torch.backends.cudnn, "version", lambda: card.cudnn),
+        (torch.backends.cudnn, "is_available", lambda: True),
+    ]
     return found
+
+
+def _host_values(values: Any) -> List[Tuple[Any, str, Any]]:
+    """Ways out of PyTorch, which a fake tensor has no bytes for."""
+    real_format = torch.Tensor.__format__
+
+    def formatted(self: Any, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else real_format(self, spec)
+
+    def array(self: Any, dtype: Any = None, copy: Any = None) -> Any:
+        found = values.host(self)
+        return found if dtype is None else found.astype(dtype)
+
+    return [
+        (FakeTensor, "__format__", formatted),
+        (FakeTensor, "__array__", array),
+        (FakeTensor, "numpy", lambda self, *, force=False: values.host(self)),
+        (FakeTensor, "tolist", lambda self: values.host(self).tolist()),
+    ]
 
 
 def _synchronize(recorder: Any) -> Any:

@@ -72,6 +72,8 @@ def prepare() -> None:
     table = (ctypes.c_void_p * count)(*(ctypes.c_void_p * count).from_address(start))
     answer = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_int8)(lambda *_: False)
     table[before + names.index("hasPrimaryContext")] = ctypes.cast(answer, ctypes.c_void_p).value
+    for needed in (table, answer):  # the hooks outlive the interpreter
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(needed))
     _kept.extend((table, answer))
     hooks.value = ctypes.addressof(table) + before * ctypes.sizeof(ctypes.c_void_p)
 

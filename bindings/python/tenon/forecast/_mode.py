@@ -16,7 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tenon.forecast import _scratch, _values
+from tenon.forecast import _recurrent, _scratch, _values
 from tenon.forecast._recorder import Frames, Recorder
 
 _HIDDEN = (
@@ -73,9 +73,19 @@ class MemoryMode(TorchDispatchMode):
         self.recorder.tick()
         if func is torch.ops.aten.record_stream.default:
             return self._record_stream(args[0], args[1])
-        result = self.values.run(func, args, kwargs)
+        if func is torch.ops.aten._cudnn_rnn_backward.default:
+            with self.fake_mode, torch.no_grad():
+                result = _recurrent.backward(args)
+        else:
+            result = self.values.run(func, args, kwargs)
         if func in _IN_PLACE_FOR_THE_ENGINE and _called_by_engine():
             self._reuse(args, result)
+        if func is torch.ops.aten._cudnn_rnn.default:
+            size = _recurrent.reserve_bytes(args, result)
+            with self.fake_mode:
+                reserve = torch.empty(size, dtype=torch.uint8, device=result[0].device)
+                weights = torch.empty(0, dtype=result[0].dtype, device=result[0].device)
+            result = (*result[:3], reserve, weights)
         self._account(func, args, kwargs, result)
         return result
 
@@ -150,6 +160,17 @@ class MemoryMode(TorchDispatchMode):
         self._tensor_bytes -= size
         if size:
             self.recorder.free(address, wait=bool(others))
+
+    def blocks_of(self, state: Any) -> set[int]:
+        """Addresses of the blocks that an optimizer's state lies in."""
+        found = set()
+        for values in state.values():
+            for value in values.values() if isinstance(values, dict) else ():
+                if isinstance(value, FakeTensor):
+                    known = self._live.get(value.untyped_storage()._cdata)
+                    if known is not None and known[1]:
+                        found.add(known[0])
+        return found
 
     def _reuse(self, args: Any, result: Any) -> None:
         """The result takes the block of an operand that nothing else holds."""

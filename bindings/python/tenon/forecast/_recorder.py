@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, Dict, List, Tuple
+from typing import Any, Collection, Dict, List, Tuple
 
 Frames = Tuple[Tuple[str, str, int], ...]
 """A call stack, innermost frame first: function, file, line."""
@@ -59,8 +59,9 @@ class Recorder:
         self.actions.append(("free_completed", address, size, stream, self.time_us, stack))
         self.live_bytes -= size
 
-    def snapshot(self, phases: List[Tuple[str, int, str]]) -> bytes:
-        """The events as `torch.cuda.memory._dump_snapshot` would write them."""
+    def snapshot(self, phases: List[Tuple[str, int, str]], without: Collection[int] = ()) -> bytes:
+        """The events as `torch.cuda.memory._dump_snapshot` would write them; `without`:
+        addresses."""
         stacks = [
             [{"filename": file, "line": line, "name": function} for function, file, line in frames]
             for frames in self._stacks
@@ -75,6 +76,7 @@ class Recorder:
                 "frames": stacks[stack],
             }
             for action, address, size, stream, time_us, stack in self.actions
+            if address not in without
         ]
         annotations = [
             {"stage": stage, "name": name, "device": 0, "time_us": time_us}

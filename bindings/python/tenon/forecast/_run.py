@@ -4,6 +4,7 @@ it."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import os
 import signal
@@ -39,7 +40,14 @@ def run_function(
 
 
 def run_script(
-    script: str, arguments: Sequence[str], *, steps: int, card: str, time_limit: float
+    script: str,
+    arguments: Sequence[str],
+    *,
+    steps: int,
+    card: str,
+    time_limit: float,
+    values: Optional[Dict[str, int]] = None,
+    changes: Sequence[str] = (),
 ) -> Forecast:
     """A script; the interpreter's state that it sees is taken back behind it."""
     try:
@@ -48,7 +56,10 @@ def run_script(
     except OSError as error:
         raise ForecastError(f"{script}: {error.strerror}") from None
     try:
-        code = compile(text, script, "exec")
+        tree = ast.parse(text, script)
+        for name, value in (values or {}).items():
+            _assign(tree, script, name, value)
+        code = compile(tree, script, "exec")
     except (SyntaxError, ValueError) as error:
         raise ForecastError(f"{script}:{getattr(error, 'lineno', 0)}: {error}") from None
 
@@ -65,7 +76,7 @@ def run_script(
         finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = kept
 
-    return _run(os.path.basename(script), program, script, steps, card, time_limit)
+    return _run(os.path.basename(script), program, script, steps, card, time_limit, changes)
 
 
 def _run(
@@ -75,13 +86,14 @@ def _run(
     steps: int,
     card: str,
     time_limit: float,
+    changes: Sequence[str] = (),
 ) -> Forecast:
     if card not in CARDS:
         raise ForecastError(f"card={card!r}: give one of {', '.join(CARDS)}")
     if steps < 0:
         raise ForecastError(f"steps={steps}: give 0 (to the program's end) or more")
     _engine.torch_version()
-    from tenon.forecast import _scratch, _session
+    from tenon.forecast import _changes, _scratch, _session
 
     values = dict(CARDS[card])
     capacity = values.pop("gib") << 30
@@ -89,7 +101,12 @@ def _run(
     problem: Optional[str] = None
     ended = ""
     try:
-        with session.running(), _time_limit(time_limit), contextlib.redirect_stdout(sys.stderr):
+        with (
+            session.running(),
+            _time_limit(time_limit),
+            contextlib.redirect_stdout(sys.stderr),
+            _changes.applied(changes),
+        ):
             program()
         ended = f"it ran to its end, {_count(session.steps)}"
     except _session.Stop:
@@ -111,6 +128,7 @@ def _run(
     return Forecast(
         name,
         session.recorder.snapshot(session.phases),
+        offloaded=lambda: session.recorder.snapshot(session.phases, session.state_blocks),
         card=card,
         steps=session.steps,
         ended=ended,
@@ -170,3 +188,17 @@ def _time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _assign(tree: ast.Module, script: str, name: str, value: int) -> None:
+    """Give the script's first assignment to a global name this value."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == name for target in node.targets
+        ):
+            node.value = ast.copy_location(ast.Constant(value), node.value)
+            return
+    raise ForecastError(
+        f"{script}: it has no line `{name} = ...` to vary: put {{}} where its arguments take the"
+        " value"
+    )

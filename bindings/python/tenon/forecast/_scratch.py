@@ -128,38 +128,109 @@ def _norm(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
 
 
 def _convolution(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
-    """native/cudnn/Conv_v8.cpp: cuDNN's workspace.
+    """native/cudnn/Conv_v8.cpp: cuDNN's workspace, which is a model.
 
-    Kernels for tensor cores want channels last. For tensors in another order cuDNN keeps transposed
-    copies of all three operands in its workspace. A convolution of single points needs none: it is
-    a product of matrices in either order.
+    Kernels for tensor cores want channels last, and whole vectors of 16 bytes of channels in half
+    precision. For tensors in another order cuDNN keeps transposed copies of all three operands in
+    its workspace, for other numbers of channels padded copies of the input and the weight. A
+    convolution of single points needs none: it is a product of matrices in either order.
     """
-    source, weight = args[0], args[1]
-    if not _on_cuda(result) or _last(source, weight) or _pointwise(weight):
+    if not _on_cuda(result):
         return None
-    return Plan(alone=[_bytes(source) + _bytes(weight) + _bytes(result)])
+    size = _workspace(args[0], args[1], result)
+    return Plan(alone=[size]) if size else None
 
 
 def _convolution_backward(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
     """The same for the gradients of the input and of the weight, one behind the other."""
     gradient, source, weight = args[:3]
-    if not _on_cuda(gradient) or _last(source, weight) or _pointwise(weight):
+    if not _on_cuda(gradient):
         return None
-    size = _bytes(source) + _bytes(weight) + _bytes(gradient)
+    size = _workspace(source, weight, gradient)
     mask = args[-1] if args else kwargs["output_mask"]
-    return Plan(alone=[size for wanted in mask[:2] if wanted])
+    return Plan(alone=[size for wanted in mask[:2] if wanted]) if size else None
 
 
-def _last(source: Any, weight: Any) -> bool:
+def _workspace(source: Any, weight: Any, result: Any) -> int:
     kind = {4: torch.channels_last, 5: torch.channels_last_3d}.get(weight.dim())
-    return kind is not None and any(
+    if kind is not None and any(
         tensor.is_contiguous(memory_format=kind) and not tensor.is_contiguous()
         for tensor in (source, weight)
-    )
+    ):
+        channels: int = weight.size(1)
+        padded = -(-channels // 8) * 8
+        if source.element_size() != 2 or padded == channels:
+            return 0
+        return (_bytes(source) + _bytes(weight)) // channels * padded
+    if all(size == 1 for size in weight.shape[2:]):
+        return 0
+    return _bytes(source) + _bytes(weight) + _bytes(result)
 
 
-def _pointwise(weight: Any) -> bool:
-    return all(size == 1 for size in weight.shape[2:])
+def _batch_norm(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """native/cuda/Normalization.cuh: flexible_launch_configs, for channels last.
+
+    Where several blocks share a channel: staged partial results, four numbers for each channel and
+    block, and semaphores.
+    """
+    return _batch_norm_scratch(args[0], result, 4)
+
+
+def _batch_norm_backward(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """The same with two numbers; sums of each channel come first, the input's gradient last."""
+    found = _batch_norm_scratch(args[1], result, 2)
+    if found is not None:
+        sums = args[1].size(1) * 4
+        found = Plan(before=[sums, sums, *found.after], order=(1, 2, 0))
+    return found
+
+
+def _batch_norm_scratch(source: Any, result: Any, numbers: int) -> Optional[Plan]:
+    kind = {4: torch.channels_last, 5: torch.channels_last_3d}.get(source.dim())
+    if (
+        kind is None
+        or not _on_cuda(result)
+        or source.is_contiguous()
+        or not source.is_contiguous(memory_format=kind)
+    ):
+        return None
+    channels = source.size(1)
+    places = source.numel() // max(channels, 1)
+    threads, each, tile, most = 512, 16, 32, 128
+    width = min(_last_power(channels), tile)
+    height = min(_last_power(-(-places // each)), threads // width)
+    if width * height != threads:
+        width = min(_last_power(channels), threads // height)
+    blocks = min(-(-places // (height * each)), most)
+    if blocks < 8:
+        return None
+    return Plan(after=[numbers * channels * blocks * 4, -(-channels // width) * 4])
+
+
+def _last_power(number: int) -> int:
+    return 1 << (max(number, 1).bit_length() - 1)
+
+
+def _to_copy(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """native/cuda/Copy.cu: copy_requires_temporaries.
+
+    Between the host and the card a copy is of contiguous bytes: the card's side goes through a
+    contiguous block where the two differ in their order.
+    """
+    source = args[0]
+    if source.device.type == result.device.type or "cuda" not in (
+        source.device.type,
+        result.device.type,
+    ):
+        return None
+    ours = result if result.device.type == "cuda" else source
+    if source.dtype is result.dtype and (
+        source.stride() == result.stride() or (source.is_contiguous() and result.is_contiguous())
+    ):
+        return None
+    if ours.is_contiguous():
+        return None
+    return Plan(alone=[_bytes(ours)])
 
 
 def _bytes(tensor: Any) -> int:
@@ -207,6 +278,9 @@ _RULES: Dict[str, Rule] = {
     },
     "aten::norm": _norm,
     "aten::linalg_vector_norm": _norm,
+    "aten::native_batch_norm": _batch_norm,
+    "aten::native_batch_norm_backward": _batch_norm_backward,
+    "aten::_to_copy": _to_copy,
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "aten::_scaled_dot_product_cudnn_attention": _cudnn_attention,

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import inspect
 import random
 import warnings
 from typing import Any, Callable, Dict, Iterator, List, Tuple
@@ -13,8 +12,10 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from tenon.forecast import _attention, _cuda, _engine, _guard, _mode, _scratch
+from tenon.forecast import _attention, _cuda, _engine, _guard, _mode, _recurrent, _scratch
 from tenon.forecast._recorder import Recorder
+
+_MISSING = object()
 
 
 class _NoFake:
@@ -36,6 +37,7 @@ class Session:
         self.steps_wanted = steps
         self.steps = 0
         self._steps_of: Dict[int, int] = {}
+        self.state_blocks: set[int] = set()
         self._notes: List[str] = []
         self.phases: List[Tuple[str, int, str]] = []
 
@@ -51,6 +53,7 @@ class Session:
         )
         library = torch.library.Library("aten", "IMPL")
         collecting = gc.isenabled()
+        state = random.getstate()
         gc.collect()
         gc.disable()
         try:
@@ -58,15 +61,19 @@ class Session:
                 warnings.simplefilter("ignore")
                 library.impl("scaled_dot_product_attention", self._attend, "AutogradCUDA")
                 library.impl("scaled_dot_product_attention", self._attend, "CUDA")
+                library.impl("cudnn_is_acceptable", lambda tensor: False, "AutogradCUDA")
+                library.impl("cudnn_is_acceptable", lambda tensor: False, "CUDA")
+                for name, function in _recurrent.implementations():
+                    library.impl(name, function, "AutogradCUDA")
+                    library.impl(name, function, "CUDA")
             for holder, name, value in self._replacements():
-                replaced.append((holder, name, inspect.getattr_static(holder, name)))
+                replaced.append((holder, name, vars(holder).get(name, _MISSING)))
                 setattr(holder, name, value)
             torch.autograd.set_multithreading_enabled(False)
             types = self._optimizer_types()
             for known in types:
                 known.append(FakeTensor)
             hook = self._watch_optimizers()
-            state = random.getstate()
             try:
                 with self.fake_mode, self.mode:
                     yield
@@ -77,7 +84,10 @@ class Session:
         finally:
             torch.autograd.set_multithreading_enabled(multithreaded)
             for holder, name, value in reversed(replaced):
-                setattr(holder, name, value)
+                if value is _MISSING:
+                    delattr(holder, name)
+                else:
+                    setattr(holder, name, value)
             library._destroy()
             random.setstate(state)
             self.recorder.complete_frees()
@@ -162,6 +172,7 @@ class Session:
             self.phases.append(("END", self.recorder.time_us, _step_name(optimizer)))
             self._steps_of[id(optimizer)] = self._steps_of.get(id(optimizer), 0) + 1
             self.steps = max(self._steps_of.values())
+            self.state_blocks |= self.mode.blocks_of(optimizer.state)
             if self.steps_wanted and self.steps >= self.steps_wanted:
                 raise Stop
 

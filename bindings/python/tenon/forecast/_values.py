@@ -170,6 +170,13 @@ class Values:
 
         return pytree.tree_map(real, tree)
 
+    def host(self, tensor: Any) -> Any:
+        """The values as an array, zeros where they are not known."""
+        with _disable_current_modes(), torch.no_grad():
+            if _key(tensor) not in self._known:
+                self._assume("item")
+            return self._real(tensor, assume=True).clone().numpy()
+
     def _number(self, tensor: Any) -> Any:
         storage = self._known.get(_key(tensor))
         with _disable_current_modes():

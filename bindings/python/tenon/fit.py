@@ -1,0 +1,214 @@
+"""The command `python -m tenon.fit SCRIPT --capacity SIZE --vary NAME -- ARGUMENTS`.
+
+Finds the largest value of a number (a batch's size, a sequence's length) with which a script fits
+on a card, by forecasts and replays at that capacity, and says what other changes would save.
+The script takes the number where its arguments have `{}`; where none has, through its first line
+`NAME = ...`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Dict, List, Optional, Tuple
+
+from tenon import _core
+from tenon._arguments import size_bytes
+from tenon.forecast import CARDS, Forecast, ForecastError
+
+_COSTS = {
+    "expandable segments": "nothing: PYTORCH_ALLOC_CONF=expandable_segments:True",
+    "bf16 autocast": "less computing; rounding of bf16",
+    "checkpoints": "one more forward pass of the layers, about a third more computing",
+    "half of it, accumulated twice": "two smaller passes in place of one",
+    "optimizer state on the host": "the state crosses the bus twice a step",
+    "an optimizer without state": "another optimizer: more steps, as a rule",
+}
+
+
+class Fit:
+    """A search for the largest value of one number."""
+
+    def __init__(
+        self,
+        script: str,
+        arguments: List[str],
+        vary: str,
+        capacity: int,
+        *,
+        card: str,
+        steps: int,
+        expandable: bool,
+    ) -> None:
+        self._script, self._arguments, self._vary = script, arguments, vary
+        self.capacity, self._card, self._steps = capacity, card, steps
+        self.expandable = expandable
+        self.forecasts: Dict[Tuple[int, str], Forecast] = {}
+
+    def forecast(self, value: int, change: str = "") -> Forecast:
+        """The program at a value, with one change."""
+        key = (value, change)
+        if key not in self.forecasts:
+            from tenon.forecast._run import run_script
+
+            given = any("{}" in argument for argument in self._arguments)
+            answer = run_script(
+                self._script,
+                [part.replace("{}", str(value)) for part in self._arguments],
+                steps=self._steps,
+                card=self._card,
+                time_limit=600,
+                values={} if given else {self._vary: value},
+                changes=[change] if change else [],
+            )
+            if answer.problem:
+                raise ForecastError(f"{self._vary}={value}: {answer.problem}")
+            self.forecasts[key] = answer
+        return self.forecasts[key]
+
+    def fits(self, value: int) -> bool:
+        """Whether the replay at the capacity completes."""
+        return self.forecast(value).fits(self.capacity, expandable=self.expandable)
+
+    def largest(self) -> int:
+        """The largest value that fits where the next one does not; 0: not even 1 does."""
+        if not self.fits(1):
+            return 0
+        low, high = 1, 0  # fits; does not, 0: not known
+        guess = 8
+        while high != low + 1:
+            guess = max(guess, low + 1)
+            if high:
+                guess = min(guess, high - 1)
+            if self.fits(guess):
+                low = guess
+            else:
+                high = guess
+            guess = self._next(low, high)
+        return low
+
+    def _next(self, low: int, high: int) -> int:
+        """Where the straight line through what is known meets the capacity."""
+        points = sorted(
+            (value, answer.live_peak_bytes)
+            for (value, change), answer in self.forecasts.items()
+            if not change
+        )
+        (first, least), (last, most) = points[0], points[-1]
+        near = [point for point in points if point[0] <= low]
+        if len(near) >= 2:
+            (first, least), (last, most) = near[0], near[-1]
+        each = max((most - least) / max(last - first, 1), 1)
+        guess = int(first + (self.capacity - least) / each)
+        if high:
+            tried = {value for value, _ in points}
+            return guess if guess not in tried else guess + 1 if low >= guess else (low + high) // 2
+        return min(guess, low * 16)
+
+    def what_ifs(self, value: int) -> List[Tuple[str, int, int, str]]:
+        """Changes at a value: name, live peak, reserved peak, cost."""
+        rows = []
+        policy = "expandable" if self.expandable else "caching"
+
+        def row(name: str, forecast: Forecast, *, other: str = "") -> None:
+            figures = forecast.figures()
+            kind = other or ("expandable" if self.expandable else "default")
+            rows.append(
+                (
+                    name,
+                    figures["live_peak_bytes"],
+                    figures[kind]["reserved_peak_bytes"],
+                    _COSTS.get(name, ""),
+                )
+            )
+
+        row("as it is", self.forecast(value))
+        if not self.expandable:
+            row("expandable segments", self.forecast(value), other="expandable")
+        for name, change in (("bf16 autocast", "bf16"), ("checkpoints", "checkpoints")):
+            try:
+                row(name, self.forecast(value, change))
+            except ForecastError as error:
+                rows.append((name, 0, 0, str(error)))
+        if "batch" in self._vary and value > 1:
+            row("half of it, accumulated twice", self.forecast(value // 2))
+        moved = self.forecast(value).without_optimizer_state()
+        replay = moved.replay(policy, passes=0)
+        for name in ("optimizer state on the host", "an optimizer without state"):
+            rows.append(
+                (
+                    name,
+                    moved.devices[0].live_peak_bytes,
+                    replay[policy]["reserved_peak_bytes"],
+                    _COSTS[name],
+                )
+            )
+        return rows
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    """Exit status: 0; 1 where no value fits; 2 for bad use or a script that fails."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tenon.fit",
+        description="The largest batch (or length) with which a PyTorch script fits on a card.",
+        epilog="{} in the script's arguments, behind --, is the value.",
+    )
+    parser.add_argument("script")
+    parser.add_argument("--capacity", metavar="SIZE", help="default: that of the card")
+    parser.add_argument(
+        "--vary",
+        default="batch_size",
+        metavar="NAME",
+        help="what varies; where no argument has {}, the script's global NAME",
+    )
+    parser.add_argument("--card", default="H100", choices=sorted(CARDS))
+    parser.add_argument("--steps", type=int, default=3, metavar="N")
+    parser.add_argument("--expandable", action="store_true", help="under expandable segments")
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    cut = given.index("--") if "--" in given else len(given)
+    options, theirs = parser.parse_args(given[:cut]), given[cut + 1:]
+    size = _core.format_bytes
+    try:
+        try:
+            capacity = size_bytes(
+                options.capacity or f"{CARDS[options.card]['gib']}GiB", "capacity"
+            )
+        except (TypeError, ValueError) as error:
+            raise ForecastError(str(error)) from None
+        assert capacity is not None
+        fit = Fit(
+            options.script,
+            theirs,
+            options.vary,
+            capacity,
+            card=options.card,
+            steps=options.steps,
+            expandable=options.expandable,
+        )
+        found = fit.largest()
+        if found == 0:
+            print(f"{options.vary} = 1 does not fit on {options.card} with {size(capacity)}")
+        else:
+            print(
+                f"{options.vary} = {found} is the largest that fits on {options.card} with "
+                f"{size(capacity)}; {found + 1} does not"
+            )
+        rows = fit.what_ifs(max(found, 1))
+    except ForecastError as error:
+        print(f"tenon.fit: {error}", file=sys.stderr)
+        return 2
+    base = rows[0]
+    print(
+        f"\nat {options.vary} ="
+        f" {max(found, 1)}{'':22}{'live peak':>12}{'reserved':>12}{'saved':>12}"
+    )
+    for name, live, reserved, cost in rows:
+        print(
+            f"  {name:32}{size(live):>12}{size(reserved):>12}"
+            f"{size(base[2] - reserved) if reserved < base[2] else '-':>12}  {cost}"
+        )
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

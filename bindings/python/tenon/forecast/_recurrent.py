@@ -1,0 +1,165 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""LSTM, GRU and plain recurrent layers as cuDNN runs them (native/cudnn/RNN.cpp).
+
+cuDNN keeps what backward needs in one block, the reserve, whose size it does not publish: the
+model takes the gates, the cell's state and the layer's result for each step, and the mask of
+dropout. Weights are taken to lie flat already, which is what moving a module to a card does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Tuple
+
+import torch
+
+_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+_GATES = {0: 1, 1: 1, 2: 4, 3: 3}
+
+
+def implementations() -> List[Tuple[str, Callable[..., Any]]]:
+    """Operators and what stands for them on the card."""
+    found: List[Tuple[str, Callable[..., Any]]] = []
+    for name, mode in _MODES.items():
+        found.append((f"{name}.input", _whole(mode)))
+        found.append((f"{name}.data", _packed(mode)))
+    return found
+
+
+def _whole(mode: int) -> Callable[..., Any]:
+    def run(
+        input: Any,
+        hidden: Any,
+        params: Any,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        return _layers(
+            mode,
+            input,
+            hidden,
+            params,
+            has_biases,
+            num_layers,
+            dropout,
+            train,
+            bidirectional,
+            batch_first,
+            (),
+        )
+
+    return run
+
+
+def _packed(mode: int) -> Callable[..., Any]:
+    def run(
+        data: Any,
+        batch_sizes: Any,
+        hidden: Any,
+        params: Any,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+    ) -> Any:
+        return _layers(
+            mode,
+            data,
+            hidden,
+            params,
+            has_biases,
+            num_layers,
+            dropout,
+            train,
+            bidirectional,
+            False,
+            batch_sizes.tolist(),
+        )
+
+    return run
+
+
+def _layers(
+    mode: int,
+    source: Any,
+    hidden: Any,
+    params: Any,
+    biases: bool,
+    layers: int,
+    dropout: float,
+    train: bool,
+    both_ways: bool,
+    batch_first: bool,
+    sizes: Any,
+) -> Any:
+    hx, cx = (hidden[0], hidden[1]) if mode == 2 else (hidden, None)
+    width = params[1].size(1)
+    projection = params[-1].size(0) if mode == 2 and len(params) % 5 == 0 and biases else 0
+    each = len(params) // (layers * (2 if both_ways else 1))
+    state = None
+    if dropout and train:
+        state = torch.empty(0, dtype=torch.uint8, device=source.device)
+    found = torch.ops.aten._cudnn_rnn.default(
+        source,
+        list(params),
+        each,
+        params[0].detach(),
+        hx,
+        cx,
+        mode,
+        width,
+        projection,
+        layers,
+        batch_first,
+        float(dropout),
+        train,
+        both_ways,
+        sizes,
+        state,
+    )
+    return (found[0], found[1], found[2]) if mode == 2 else (found[0], found[1])
+
+
+def reserve_bytes(args: Any, result: Any) -> int:
+    """What a training call of _cudnn_rnn keeps for backward."""
+    mode, width, layers, dropout, train, both_ways = (
+        args[6],
+        args[7],
+        args[9],
+        args[11],
+        args[12],
+        args[13],
+    )
+    if not train:
+        return 0
+    places = result[0].numel() // result[0].size(-1)  # steps × batch
+    ways = 2 if both_ways else 1
+    item = result[0].element_size()
+    states = 2 if mode == 2 else 1
+    size = places * width * ways * layers * (_GATES[mode] + states) * item
+    if dropout and layers > 1:
+        size += places * width * ways * (layers - 1)
+    return int(size)
+
+
+def backward(args: Any) -> Any:
+    """_cudnn_rnn_backward: gradients of the input and states, and of the weights in one block."""
+    source, weights, hx, cx, output = args[0], args[1], args[4], args[5], args[6]
+    block = torch.empty(
+        sum(weight.numel() for weight in weights), dtype=source.dtype, device=source.device
+    )
+    parts, offset = [], 0
+    for weight in weights:
+        parts.append(block[offset : offset + weight.numel()].view(weight.shape))
+        offset += weight.numel()
+    nothing = torch.empty(0, dtype=output.dtype, device=output.device)
+    return (
+        torch.empty_like(source),
+        torch.empty_like(hx),
+        torch.empty_like(cx) if cx is not None else nothing,
+        parts,
+    )
