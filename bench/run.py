@@ -65,6 +65,9 @@ PROGRAMS = {
     "training": ("training steps, peak memory and losses", "{}/bench/bench_training", TORCH + BLAS),
     "lab_peers": ("`tenon explain` beside Mosaic and memory_viz",
                   "python3 bench/lab_peers/compare.py {}/tenon", []),
+    "library_size": ("what the stripped library of allocators consists of, in bytes",
+                     "strip -o {0}/stripped.so {0}/libtenon_memory.so && size -A -d"
+                     " {0}/stripped.so | sort -k2nr | head -12", []),
     "fashion_mnist": ("Fashion-MNIST: the cnn, five epochs (wanted: 91 % of the test images)",
                       "{}/tenon train fashion-mnist --model cnn --epochs 5", []),
     "same_bits": ("two runs with one seed: loss, weights, memory layout",

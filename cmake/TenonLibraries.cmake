@@ -92,7 +92,7 @@ function(tenon_use_libraries name)
   endforeach()
 endfunction()
 
-set(tenon_memory_small base device cuda guards names)
+set(tenon_memory_small base device cuda guards names adaptors seldom)
 set(tenon_memory_small_base base/byte_size base/error base/file_writer base/parse_real base/printable
     base/read_limit base/write_target)
 set(tenon_memory_small_device device/backend device/device device/devices device/driver_ledger
@@ -105,6 +105,14 @@ set(tenon_memory_small_guards base/call_stack base/code_place memory/adaptors/fa
     memory/adaptors/page_guard_allocator)
 set(tenon_memory_small_names memory/gpu/pytorch_rules memory/compat/places memory/policies
     memory/registry memory/stats)
+set(tenon_memory_small_adaptors memory/adaptors/adaptor memory/adaptors/aligned_adaptor
+    memory/adaptors/fallback_adaptor memory/adaptors/limit_adaptor
+    memory/adaptors/pressure_adaptor memory/adaptors/statistics_adaptor
+    memory/adaptors/thread_safe_adaptor)
+set(tenon_memory_small_seldom device/sim/order_checker device/sleeping/sleeping_backend
+    memory/front/stream_front memory/gpu/pinned_allocator memory/gpu/private_pool
+    memory/growable/growable_buffer memory/growable/page_pool memory/machine_pressure
+    memory/reclaim memory/unified/callbacks memory/unified/unified_interface)
 tenon_add_library(memory base device heap memory)
 tenon_use_libraries(memory PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS}
                     PRIVATE $<$<BOOL:${TENON_HAS_LIBBACKTRACE}>:backtrace>)

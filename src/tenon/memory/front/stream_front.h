@@ -57,6 +57,8 @@ concept StreamHeapOf =
 //   drop DataPtr -> H::release_fast
 //                -> H::release (the thread that allocates there), push_remote_free (any other)
 //
+// What is marked cold is compiled for size, since each policy has a copy of it.
+//
 // The fast path calls nothing that it can do without: an allocation is some 80 instructions in all,
 // and a dozen more to save and restore registers would show. Whatever else there is to do is a
 // function of its own, called last.
@@ -72,15 +74,15 @@ class StreamFront : public DeviceAllocator {
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
   void record_stream(const DataPtr& data, Stream stream) override;
   std::size_t usable_size(const DataPtr& data) const override;
-  void empty_cache() override;
+  [[gnu::cold]] void empty_cache() override;
 
-  AllocatorStats stats() const override;
-  void reset_peak_stats() override;
+  [[gnu::cold]] AllocatorStats stats() const override;
+  [[gnu::cold]] void reset_peak_stats() override;
   std::uint64_t reserved_bytes() const override;
   std::uint64_t largest_free_bytes() const override;
-  std::vector<SegmentInfo> snapshot() const override;
+  [[gnu::cold]] std::vector<SegmentInfo> snapshot() const override;
   std::uint64_t layout_offset(const DataPtr& data) const override;
-  void check_invariants() const override;
+  [[gnu::cold]] void check_invariants() const override;
 
  protected:
   // `limit_bytes`: most bytes to hold from the driver; 0: no limit but the device's. `fallback`
@@ -144,7 +146,7 @@ class StreamFront : public DeviceAllocator {
   [[gnu::noinline]] static void free_slowly(Handle block);
   [[gnu::noinline]] DataPtr allocate_slowly(std::size_t size_bytes, Stream stream);
   DataPtr wrap(Handle block) { return {H::address_of(block), block, &free_block, device_}; }
-  H& add_heap(Stream stream);
+  [[gnu::cold]] H& add_heap(Stream stream);
   Handle place(H& heap, std::size_t size_bytes, bool grown, bool* has_surplus);
   void trim(H& heap) noexcept;
   Handle grow_and_place(H& heap, std::size_t size_bytes, bool* grown);
@@ -160,6 +162,9 @@ class StreamFront : public DeviceAllocator {
   StreamSlots<H> heaps_;
   std::unique_ptr<Fallback> fallback_;
 };
+
+// For snapshots.
+void sort_by_address(std::vector<SegmentInfo>& segments);
 
 }  // namespace tenon
 

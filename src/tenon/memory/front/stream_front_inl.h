@@ -357,8 +357,7 @@ std::vector<SegmentInfo> StreamFront<H>::snapshot() const {
     const std::lock_guard growth(growth_mutex_);
     for_each_locked_heap([&](H& heap) { heap.add_snapshot(out); });
   }
-  std::sort(out.begin(), out.end(),
-            [](const SegmentInfo& a, const SegmentInfo& b) { return a.address < b.address; });
+  sort_by_address(out);
   return out;
 }
 
