@@ -46,6 +46,7 @@ test: build
 
 test-install: build
 	@tests/install/test_install.sh $(BUILD) --from-source
+	@tests/install/blocks.py
 	@tests/install/pages.sh $(BUILD) docs/embed.md docs/c.md docs/cpu_pytorch.md
 
 package: setup
