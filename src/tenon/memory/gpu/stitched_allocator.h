@@ -113,6 +113,7 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   void move_out(Page* page);
   void set_idle_block(PageRange& range, Block* block, std::uint32_t first = 0);
   void undo_mapping(Page* page, Mapping mapping);
+  void undo_oldest_mapping(Page* page);
   void order_after_last_use(const Page* page, const BlockHeap& heap);
   void release_page(Page* page);
 

@@ -6,6 +6,7 @@ namespace tenon {
 namespace {
 
 // Costs of a slot, in pages.
+constexpr double kFresh = 1;         // more, where nothing was ever mapped: blocks would spread
 constexpr double kNew = 1;           // a page is needed
 constexpr double kReadopt = 0.05;    // its page comes back
 constexpr double kUndo = 1.75;       // a page is needed, and a mapping undone
@@ -40,14 +41,17 @@ class Search {
           consider(start);
       }
     }
+    // Where nothing was ever mapped: no mapping is in the way there.
+    const std::uint64_t fresh = range_.address_of(range_.slots_used());
+    if (fresh > begin->offset && fresh + size_ <= end) consider(fresh, kFresh);
   }
 
  private:
-  void consider(std::uint64_t start) {
+  void consider(std::uint64_t start, double extra = 0) {
     Window window{start, range_.slot_at(start), range_.slot_from(start + size_), 0};
     ++visit_;
     for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
-      window.cost += cost_of(slot, window);
+      window.cost += extra + cost_of(slot, window);
       if (window.cost >= best_->cost) return;
     }
     *best_ = window;
