@@ -39,7 +39,8 @@ struct StitchedSettings {
 // while the page is elsewhere; and when it is idle again, it can come back without any driver call.
 // So a program that goes back and forth between layouts finds them mapped. Stale mappings
 // are undone, once settled, when they stand in the way, when a page has too many, and when its
-// memory is released.
+// memory is released. Where they stand in the way and are not settled, addresses that were never
+// mapped are taken instead: a wait is the last resort.
 //
 // Note [Page size]. What partly used pages waste is some pages' worth, whatever the memory; so
 // where memory is small, pages must be small too, or the waste is what does not fit. And there
