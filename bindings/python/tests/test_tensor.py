@@ -52,7 +52,7 @@ def test_lists_and_numbers_become_tensors():
     (2**70, OverflowError, "64 bits"),
     (numpy.array(["a"]), TypeError, "no dtype of Tenon"),
     (numpy.datetime64("2020-01-01"), TypeError, "no dtype of Tenon"),
-    (numpy.arange(3, dtype="uint32"), TypeError, "astype"),
+    (numpy.arange(3, dtype="longdouble"), TypeError, "astype"),
 ])
 def test_what_is_no_data_is_refused(data, error, words):
     with pytest.raises(error, match=words):
@@ -142,6 +142,31 @@ def test_torch_shares():
     tensor[0, 0] = 7
     assert given[0, 0] == 7
     assert torch.from_dlpack(tensor).data_ptr() == given.data_ptr()
+
+
+@pytest.mark.parametrize("name", ["uint16", "uint32", "uint64"])
+def test_wide_unsigned_integers_are_stored(name):
+    largest = numpy.iinfo(name).max
+    array = numpy.array([0, 7, largest], dtype=name)
+    tensor = tenon.tensor(array)
+    assert tensor.dtype is getattr(tenon, name) and tensor.tolist() == [0, 7, largest]
+    assert tensor.numpy().dtype == array.dtype
+    assert (tensor == tensor).tolist() == [True] * 3
+    with pytest.raises(ValueError, match="cast with to"):
+        tensor + tensor
+
+
+def test_float8_is_stored():
+    tensor = tenon.tensor([1.0625, 500.0]).to(tenon.float8_e4m3fn)
+    assert tensor.itemsize == 1 and tensor[0].item() == 1.0 and tensor[1].item() != tensor[1].item()
+    with pytest.raises(TypeError, match="NumPy has no float8_e4m3fn"):
+        tensor.numpy()
+
+
+def test_complex_tensors_have_gradients():
+    z = tenon.tensor([3 + 4j], dtype="complex128", requires_grad=True)
+    (z * z.conj()).real.sum().backward()
+    assert z.grad.tolist() == [6 + 8j]
 
 
 def test_bfloat16_goes_by_dlpack_alone():
