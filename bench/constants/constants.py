@@ -2,10 +2,11 @@
 """constants.py [--build FOLDER] [--only NAME,...]: what each tuned constant costs at half and at double.
 
 Changes one constant at a time in a copy of its file, compiles what includes it, links `tenon` with that and a
-build's other objects, and replays the shipped traces with the policies that use the constant. Prints the change
-against the constant as it is, in per cent: of the bytes held at most, of the driver's stall (over traces and lags
-of 0, 5, 20 and 100 ms) and of the instructions of one warm pass over gpt2 (callgrind; --no-instructions leaves them
-out). Each as geometric mean, and in brackets the one that is farthest from no change.
+build's other objects, and replays recordings with the policies that use the constant: those of programs.py, which no
+constant was chosen on, or with --traces the shipped ones. Prints the change against the constant as it is, in per
+cent: of the bytes held at most, of the driver's stall (over recordings and lags of 0, 5, 20 and 100 ms) and of the
+instructions of one warm pass over each (callgrind; --no-instructions leaves them out). Each as geometric mean, and in
+brackets the one that is farthest from no change. "nothing": no figure changes by as much as 0.3 per cent.
 """
 import argparse
 import concurrent.futures
@@ -17,6 +18,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import programs
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 LAGS = ["0ms", "5ms", "20ms", "100ms"]
@@ -50,6 +53,9 @@ CONSTANTS = [
     ("unified: tickets to a mark", "memory/unified/completions.h", "kTicketsPerMark = @;", "32", "128", "unified"),
     ("unified: events kept", "memory/unified/completions.h", "kMostEvents = @;", "4", "16", "unified"),
     ("host: slots linked at once", "memory/host/local_heap.cc", "kBatch = @;", "16", "64", "host"),
+    ("host: cached large blocks, bytes", "memory/host/large_cache.h", "kBytes = @;", "1 << 20", "4 << 20", "host"),
+    ("host: cached block, at most", "memory/host/large_cache.h", "kLargestBytes = @;", "256 << 10", "1 << 20", "host"),
+    ("host: sets of the cache, bits", "memory/host/large_cache.h", "kSetBits = @;", "4", "6", "host"),
     ("host: operations until an extent decays", "memory/host/extent_store.h", "kDecayOperations = @;", "2048", "8192",
      "host"),
     ("host: looks for decayed extents", "memory/host/extent_store.cc", "kLookEvery = @;", "128", "512", "host"),
@@ -65,9 +71,12 @@ def run(command, **options):
 class Build:
     """The objects of a build folder, linked with those that a changed constant makes anew."""
 
-    def __init__(self, build):
+    def __init__(self, build, traces):
         self.build = os.path.abspath(build)
         self.folder = tempfile.mkdtemp(prefix="tenon_constants_")
+        shipped = f"{ROOT}/data/traces"
+        self.files = (sorted(f"{shipped}/{name}" for name in os.listdir(shipped) if name.endswith(".csv.zst"))
+                      if traces else programs.write(self.folder))
         self.command = f"{self.folder}/tenon"
         commands = run(["ninja", "-t", "commands", "tenon"], cwd=self.build).split("\n")
         self.link_line = [line for line in commands if line.startswith(": &&")][-1].split(" && ")[1]
@@ -110,35 +119,40 @@ class Build:
         changed = f"{self.folder}/include/tenon/{path}"
         os.makedirs(os.path.dirname(changed))
         with open(changed, "w", encoding="utf-8") as file:
-            file.write(after)
-        targets = sorted(t for t in self.users[path] if "/src/tenon/memory/" in t or "/src/tenon/heap/" in t)
+            # Some say what the constant as it is makes of a size.
+            file.write(re.sub(r"^ *static_assert.*;\n", "", after, flags=re.MULTILINE))
+        # Of the layers that the policies here are made of.
+        targets = sorted(t for t in self.users[path]
+                         if re.search("/src/tenon/(base|heap|memory/(front|gpu|placement|unified|host|[a-z_]+[.]))", t))
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             self.link(list(pool.map(self.compile, targets)))
         return measure()
 
+    def instructions(self, policy, file):
+        out = subprocess.run(
+            ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*timed_pass*",
+             self.command, "replay", file, "--policy", policy, "--passes", "1", "--threads", "1"],
+            check=True, capture_output=True, text=True).stderr
+        return int(re.search(r"Collected : (\d+)", out).group(1))
+
     def figures(self, policies, instructions):
-        """By (trace, policy, lag): bytes held at most, driver stall; and instructions of a warm pass by policy."""
-        traces = f"{ROOT}/data/traces"
-        files = sorted(f"{traces}/{name}" for name in os.listdir(traces) if name.endswith(".csv.zst"))
+        """By (recording, policy, lag): bytes held at most, driver stall; and instructions by (policy, recording)."""
         held, stall, counts = {}, {}, {}
         for lag in LAGS:
-            out = run([self.command, "replay", *files, "--policy", policies, "--lag", lag, "--passes", "0", "--json"])
+            out = run([self.command, "replay", *self.files, "--policy", policies, "--lag", lag, "--passes", "0",
+                       "--json"])
             for row in json.loads(out):
                 key = row["trace"], row["policy"], lag
                 held[key] = row["reserved_peak_bytes"]
                 stall[key] = row["driver_stall_us"]
-        for policy in policies.split(",") if instructions else []:
-            out = subprocess.run(
-                ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*timed_pass*",
-                 self.command, "replay", f"{traces}/gpt2.csv.zst", "--policy", policy, "--passes", "1", "--threads", "1"],
-                check=True, capture_output=True, text=True).stderr
-            counts[policy] = int(re.search(r"Collected : (\d+)", out).group(1))
+        runs = [(policy, file) for policy in policies.split(",") for file in self.files] if instructions else []
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            counts = dict(zip(runs, pool.map(lambda one: self.instructions(*one), runs)))
         return held, stall, counts
 
 
-def change(old, new):
-    """Of figures by key: the geometric mean of new / old, and the ratio farthest from 1, as percentages."""
-    ratios = [new[key] / old[key] for key in old if old[key] > 0 and new[key] > 0]
+def change(ratios):
+    """The geometric mean, and the ratio farthest from 1, as percentages."""
     if not ratios:
         return "–"
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -146,14 +160,23 @@ def change(old, new):
     return f"{100 * (mean - 1):+.2f} ({100 * (worst - 1):+.2f})"
 
 
+def row(base, new):
+    ratios = [[after[key] / before[key] for key in before if before[key] > 0 and after[key] > 0]
+              for before, after in zip(base, new)]
+    if all(abs(ratio - 1) < 0.003 for figure in ratios for ratio in figure):
+        return "nothing | | "
+    return " | ".join(map(change, ratios))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=f"{ROOT}/build", help="a folder where `tenon` is built")
     parser.add_argument("--only", help="constants whose names begin so, separated by commas")
     parser.add_argument("--no-instructions", action="store_true")
+    parser.add_argument("--traces", action="store_true", help="on the shipped traces")
     options = parser.parse_args()
-    build = Build(options.build)
-    print("| constant | value | policies | held, % | driver stall, % | instructions, % |")
+    build = Build(options.build, options.traces)
+    print("| constant | value | policies | held | driver stall | instructions |")
     print("|---|---|---|---|---|---|", flush=True)
     for name, path, pattern, half, double, policies in CONSTANTS:
         if options.only and not name.startswith(tuple(options.only.split(","))):
@@ -162,9 +185,11 @@ def main():
         # Compiled anew, too: the build's own flags may differ.
         base = build.with_value(path, pattern, None, measure)
         for value in half, double:
-            new = build.with_value(path, pattern, value, measure)
-            cells = [change(old, now) for old, now in zip(base, new)]
-            print(f"| {name} | {value} | {policies} | {' | '.join(cells)} |", flush=True)
+            try:
+                new = build.with_value(path, pattern, value, measure)
+            except subprocess.CalledProcessError as error:
+                sys.exit(f"{name} = {value}: {error.cmd[0]} failed\n{error.stderr[-2000:]}")
+            print(f"| {name} | {value} | {policies.replace(',', ', ')} | {row(base, new)} |", flush=True)
     shutil.rmtree(build.folder)
 
 

@@ -163,7 +163,8 @@ int main(int argc, char** argv) {
   std::vector<std::filesystem::path> files;
   for (const char* folder : {"traces", "snapshots"})
     for (const auto& entry : std::filesystem::directory_iterator(kData / folder))
-      if (entry.path().extension() != ".json") files.push_back(entry.path());
+      if (const auto ending = entry.path().extension(); ending == ".zst" || ending == ".pickle")
+        files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   for (const std::filesystem::path& file : files) {
     const Workload workload(load_traces(file.string()).at(0));
