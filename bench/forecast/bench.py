@@ -97,7 +97,8 @@ def main():
         print(
             f"{name:22}{live:8.4f}"
             + "".join(f"{ratio:9.4f}" for ratio in ratios)
-            + f"{seconds:8.1f}{usage.ru_utime + usage.ru_stime:8.1f}{usage.ru_maxrss >> 10:8}{tracker:>12}"
+            + f"{seconds:8.1f}{usage.ru_utime + usage.ru_stime:8.1f}"
+            f"{usage.ru_maxrss >> 10:8}{tracker:>12}"
             + f"{answer['tensor_peak_bytes'] / true['live_peak_bytes']:9.4f}",
             flush=True,
         )

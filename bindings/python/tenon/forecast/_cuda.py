@@ -47,6 +47,9 @@ class Stream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def wait_stream(self, stream: Any) -> None:
         pass
 
