@@ -1,4 +1,5 @@
 // The C library's functions, as the program calls them.
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -106,12 +107,13 @@ TENON_EXPORT int posix_memalign(void** data, std::size_t alignment, std::size_t 
   return 0;
 }
 
+// As in glibc, an alignment that is no power of two is rounded up to one.
 TENON_EXPORT void* aligned_alloc(std::size_t alignment, std::size_t size) {
-  if (!is_power_of_two(alignment)) {
+  if (alignment > SIZE_MAX / 2 + 1) {
     errno = EINVAL;
     return nullptr;
   }
-  return allocate_aligned(alignment, size);
+  return allocate_aligned(std::bit_ceil(alignment), size);
 }
 TENON_EXPORT void* memalign(std::size_t alignment, std::size_t size) {
   return aligned_alloc(alignment, size);

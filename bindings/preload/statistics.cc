@@ -1,6 +1,7 @@
 // What TENON_PRELOAD_STATISTICS asks for, when the program ends.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -13,6 +14,16 @@
 namespace {
 
 using tenon::preload::LargeBlocks;
+
+// Standard error as it was at the start: a program may close it and get its number for a file.
+struct stat g_standard_error = {};
+bool g_has_standard_error = false;
+
+bool is_standard_error_still_open() {
+  struct stat now = {};
+  return g_has_standard_error && ::fstat(STDERR_FILENO, &now) == 0 &&
+         now.st_dev == g_standard_error.st_dev && now.st_ino == g_standard_error.st_ino;
+}
 
 // "1": standard error; otherwise a file, which lines are added to.
 void write_statistics(const char* where) {
@@ -34,7 +45,8 @@ void write_statistics(const char* where) {
     if (file < 0) {
       const std::string error = fmt::format("tenon: TENON_PRELOAD_STATISTICS: {} cannot be written\n",
                                             where);
-      static_cast<void>(!::write(STDERR_FILENO, error.data(), error.size()));
+      if (is_standard_error_still_open())
+        static_cast<void>(!::write(STDERR_FILENO, error.data(), error.size()));
       return;
     }
   }
@@ -42,11 +54,15 @@ void write_statistics(const char* where) {
   if (file != STDERR_FILENO) ::close(file);
 }
 
-__attribute__((constructor)) void begin() { LargeBlocks::start(); }
+__attribute__((constructor)) void begin() {
+  LargeBlocks::start();
+  g_has_standard_error = ::fstat(STDERR_FILENO, &g_standard_error) == 0;
+}
 
 __attribute__((destructor)) void end() {
   const char* const where = std::getenv("TENON_PRELOAD_STATISTICS");
-  if (where != nullptr && *where != '\0') write_statistics(where);
+  if (where == nullptr || *where == '\0') return;
+  if (std::strcmp(where, "1") != 0 || is_standard_error_still_open()) write_statistics(where);
 }
 
 }  // namespace

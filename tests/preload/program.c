@@ -79,6 +79,11 @@ static void aligned(void) {
     }
   void* untouched = (void*)1;
   CHECK(posix_memalign(&untouched, 24, 100000) == EINVAL && untouched == (void*)1);
+  for (size_t size = 100; size <= 100000; size *= 1000) {  // rounded up to 128, as glibc does
+    void* odd = memalign(100, size);
+    CHECK(odd != NULL && (uintptr_t)odd % 128 == 0);
+    free(odd);
+  }
   void* page = valloc(100000);
   CHECK((uintptr_t)page % 4096 == 0);
   free(page);

@@ -117,12 +117,12 @@ TEST(Bomb, ContainersTakeNoMoreMemoryThanTheLimit) {
 
 TEST(Bomb, ZstdThatUnpacksTooFarIsRefused) {
   const testing::TemporaryFile packed(".csv.zst");
-  write_file(packed.path(), std::string(std::size_t{48} << 20, '0'));
+  write_file(packed.path(), std::string(std::size_t{80} << 20, '0'));
   EXPECT_THAT(refusal_of([&] { load_traces(packed.path()); }),
-              AllOf(HasSubstr("of zstd data unpack to more than 32"),
+              AllOf(HasSubstr("of zstd data unpack to more than 64"),
                     HasSubstr("TENON_READ_LIMIT=1GiB allows more")));
-  const ReadLimit raised("64MiB");
-  EXPECT_EQ(FileBytes(packed.path()).view().size(), std::size_t{48} << 20);
+  const ReadLimit raised("96MiB");
+  EXPECT_EQ(FileBytes(packed.path()).view().size(), std::size_t{80} << 20);
   const ReadLimit wrong("much");
   EXPECT_THROW(FileBytes(packed.path()), InvalidArgument);
 }
@@ -142,7 +142,7 @@ TEST(Bomb, DevicesAreNotRead) {
 
 TEST(ReadLimits, FollowTheFilesSizeAndDoesNotOverflow) {
   EXPECT_EQ(read_limit_bytes(1 << 20), (std::uint64_t{256 + 16}) << 20);
-  EXPECT_EQ(unpack_limit_bytes(1 << 20), (std::uint64_t{32 + 100}) << 20);
+  EXPECT_EQ(unpack_limit_bytes(1 << 20), (std::uint64_t{64 + 40}) << 20);
   EXPECT_EQ(read_limit_bytes(UINT64_MAX / 2), UINT64_MAX);
   EXPECT_EQ(how_to_raise(UINT64_MAX), "TENON_READ_LIMIT=4294967296GiB allows more");
 }

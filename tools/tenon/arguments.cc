@@ -101,4 +101,12 @@ void require_other_file(const std::string& output, const std::vector<std::string
   }
 }
 
+void require_answer_file(const std::string& output, const std::vector<std::string>& inputs) {
+  require_other_file(output, inputs);
+  for (const char* ending : {".pickle", ".pkl", ".csv", ".csv.zst", ".csv.gz", ".plan"})
+    if (output.ends_with(ending))
+      throw InvalidArgument(fmt::format(
+          "the output, {}, has the ending of a recording or plan: give another name", output));
+}
+
 }  // namespace tenon::command

@@ -22,6 +22,10 @@ std::uint64_t parse_problem_size(std::string_view option, const std::string& tex
 // Throws InvalidArgument where `output` is the same file as one of `inputs`, by whatever name.
 void require_other_file(const std::string& output, const std::vector<std::string>& inputs);
 
+// The same for a page or an answer that is written, whose name also must not end as recordings do:
+// one of a list of files may have slipped behind the option.
+void require_answer_file(const std::string& output, const std::vector<std::string>& inputs);
+
 // What stands for "no device was asked for".
 inline constexpr std::int64_t kAnyDevice = -1;
 

@@ -41,7 +41,20 @@ Option& Option::between(double low, double high) {
 }
 
 Option& Option::not_negative() {
-  option_->check(CLI::NonNegativeNumber);
+  option_->check(CLI::Validator(
+      [](const std::string& text) {
+        const bool number = !text.empty() && text.find_first_not_of("0123456789.eE+") ==
+                                                 std::string::npos;
+        return number ? std::string() : fmt::format("{} is no number from 0 on", text);
+      },
+      "NONNEGATIVE"));
+  return *this;
+}
+
+Option& Option::not_empty() {
+  option_->check(CLI::Validator(
+      [](const std::string& text) { return text.empty() ? "the name is empty" : std::string(); },
+      ""));
   return *this;
 }
 
@@ -90,6 +103,25 @@ void CommandLine::add_flag(const std::string& names, bool& value, const std::str
   app_->add_flag(names, value, help);
 }
 
+namespace {
+
+// What CLI11 would take another way: it gives an option that ends in "=" the next argument, such as
+// an input file, and "-o=page" the value "=page". Empty: there is nothing to complain of.
+std::string misread_argument(int argc, char** argv) {
+  for (int i = 1; i < argc && argv[i] != std::string_view("--"); ++i) {
+    const std::string_view given = argv[i];
+    if (given.starts_with("--") && given.size() > 3 && given.ends_with('='))
+      return fmt::format("{} has no value: give one, or leave the option out",
+                         given.substr(0, given.size() - 1));
+    if (given.size() > 2 && given[0] == '-' && given[1] != '-' && given[2] == '=')
+      return fmt::format("{}: write {} {}", given, given.substr(0, 2),
+                         given.size() == 3 ? "and a value" : given.substr(3));
+  }
+  return {};
+}
+
+}  // namespace
+
 CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
   const auto is_named = [&](const auto& subcommand) { return subcommand->name() == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' &&
@@ -98,6 +130,10 @@ CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
     for (const auto& subcommand : subcommands_)
       names += (names.empty() ? "" : ", ") + subcommand->name();
     fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are {}\n", argv[1], names);
+    return {false, kBadInput};
+  }
+  if (const std::string complaint = misread_argument(argc, argv); !complaint.empty()) {
+    fmt::print(stderr, "tenon: {}\n", complaint);
     return {false, kBadInput};
   }
   try {

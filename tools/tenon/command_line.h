@@ -23,6 +23,7 @@ class Option {
   Option& take_one();                               // of a list: what follows is something else
   Option& between(double low, double high);         // refuses other numbers
   Option& not_negative();
+  Option& not_empty();
   Option& one_of(const std::vector<std::string>& words);
 
  private:

@@ -49,7 +49,7 @@ struct ExplainArguments {
 };
 
 int run_explain(const ExplainArguments& arguments) {
-  if (!arguments.json_file.empty()) require_other_file(arguments.json_file, {arguments.file});
+  if (!arguments.json_file.empty()) require_answer_file(arguments.json_file, {arguments.file});
   Snapshot snapshot;
   Explanation explanation;
   {
@@ -81,7 +81,8 @@ Subcommand add_explain(CommandLine& app) {
   explain.footer(kHelp);
   explain.add_option("SNAPSHOT", arguments->file, "A snapshot or trace").required();
   explain.add_flag("--json", arguments->json, "Print JSON instead of words");
-  explain.add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
+  explain.add_option("--json-file", arguments->json_file, "Write the JSON to this file too")
+      .not_empty();
   explain.add_option("--rows", arguments->rows, "Longest list")
       .show_default()
       .between(1, 100000);

@@ -46,6 +46,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   tenon::command::prepare_process();
   return tenon::command::run_guarded([&] {
+    tenon::command::require_recording_elsewhere(argc, argv);
     if (tenon::command::names_training(argc, argv))
       return tenon::command::become_training_program(argv);
     return run(argc, argv);

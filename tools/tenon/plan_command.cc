@@ -149,6 +149,7 @@ int run_trace(const PlanArguments& arguments) {
 
 int run_plan(PlanArguments& arguments) {
   const bool limited = !arguments.capacity.empty();
+  if (!arguments.output.empty()) require_other_file(arguments.output, {arguments.file});
   {
     const FileBytes bytes(arguments.file);
     if (looks_like_instance(bytes.view())) {
@@ -171,7 +172,8 @@ Subcommand add_plan(CommandLine& app) {
   plan.add_option("FILE", arguments->file, "A trace, a snapshot, or id,lower,upper,size")
       .required();
   plan.add_option("-o,--output", arguments->output,
-                  "Write the plan (or the solved problem) to this file; .zst compresses");
+                  "Write the plan (or the solved problem) to this file; .zst compresses")
+      .not_empty();
   plan.add_option("--capacity", arguments->capacity,
                   "Fit into this, like 24GiB; of a problem, in its own unit");
   plan.add_option("--device", arguments->device,

@@ -5,11 +5,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -18,6 +21,7 @@
 #include "commands.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/printable.h"
 
 namespace tenon::command {
 namespace {
@@ -43,7 +47,12 @@ void on_bus_error(int) {
 
 int report(int status, std::string_view message) {
   // The message goes alone: what a broken standard error refuses cannot be said elsewhere.
-  const std::string line = fmt::format("tenon: {}\n", message);
+  std::string line = "tenon: ";
+  for (std::size_t at = 0; at <= message.size();) {  // names in it may hold what a terminal obeys
+    const std::size_t end = std::min(message.find('\n', at), message.size());
+    line += one_line(message.substr(at, end - at)) + "\n";
+    at = end + 1;
+  }
   std::fwrite(line.data(), 1, line.size(), stderr);
   return status;
 }
@@ -85,6 +94,19 @@ int run_catching(const std::function<int()>& run) {
 }
 
 }  // namespace
+
+// The recording is written at the end, over what the command reads.
+void require_recording_elsewhere(int argc, char** argv) {
+  const char* recording = std::getenv("TENON_RECORD");
+  if (recording == nullptr || *recording == '\0') return;
+  for (int i = 1; i < argc; ++i) {
+    std::error_code missing;
+    if (std::filesystem::equivalent(recording, argv[i], missing))
+      throw InvalidArgument(fmt::format(
+          "TENON_RECORD would write over {}, which this command names: unset it, or give another "
+          "file", argv[i]));
+  }
+}
 
 void prepare_process() {
   fill_closed_descriptors();

@@ -10,6 +10,9 @@ namespace tenon::command {
 // is shortened while it is mapped, a standard descriptor that the caller closed.
 void prepare_process();
 
+// Throws InvalidArgument where TENON_RECORD names a file that is among the arguments.
+void require_recording_elsewhere(int argc, char** argv);
+
 // Runs the command; exceptions become a line on standard error and an exit status. At the end
 // standard output is written out: where that fails, so does the command, with one line; where
 // the reader of a pipe is gone, quietly, with the status that shells give for SIGPIPE.

@@ -224,6 +224,11 @@ int run_simulated(const ReplayArguments& arguments, const Recordings& recordings
 }
 
 int run_replay(ReplayArguments& arguments) {
+  if (!arguments.json_file.empty()) {
+    std::vector<std::string> inputs = arguments.files;
+    inputs.push_back(arguments.plan_file);
+    require_answer_file(arguments.json_file, inputs);
+  }
   SurveyOptions& options = arguments.survey;
   if (arguments.all) arguments.policies = {"all"};
   options.policies = parse_policies(arguments.policies);
@@ -296,7 +301,8 @@ Subcommand add_replay(CommandLine& app) {
       .show_default()
       .between(0, 256);
   replay.add_flag("--json", arguments->json, "Print JSON instead of the table");
-  replay.add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
+  replay.add_option("--json-file", arguments->json_file, "Write the JSON to this file too")
+      .not_empty();
   return {&replay, [arguments] { return run_replay(*arguments); }};
 }
 

@@ -72,7 +72,7 @@ void read_ranks(const ReportArguments& arguments, const ProgressLine& line, Repo
 }
 
 int run_report(const ReportArguments& arguments) {
-  if (!arguments.out.empty()) require_other_file(arguments.out, arguments.files);
+  if (!arguments.out.empty()) require_answer_file(arguments.out, arguments.files);
   Report report;
   if (!arguments.capacity.empty())
     report.capacity_bytes = parse_size("--capacity", arguments.capacity);
@@ -96,6 +96,7 @@ int run_report(const ReportArguments& arguments) {
                             : report.ranks.size() == 1
                                 ? trace_name(arguments.files[0]) + ".report.html"
                                 : std::string("ranks.report.html");
+    require_answer_file(out, arguments.files);
     write_file(out, report_html(report));
     if (!arguments.json) fmt::print("{}\n", out);
   }
@@ -111,7 +112,8 @@ Subcommand add_report(CommandLine& app) {
   report.footer(kHelp);
   report.add_option("SNAPSHOT", arguments->files, "A snapshot, or one of each rank").required();
   report.add_option("-o,--output", arguments->out,
-                    "The page (default: the snapshot's name with .report.html, in this folder)");
+                    "The page (default: the snapshot's name with .report.html, in this folder)")
+      .not_empty();
   report.add_option("--capacity", arguments->capacity,
                     "Of the device, like 24GiB: drawn as a line");
   report.add_flag("--json", arguments->json,

@@ -87,7 +87,8 @@ Subcommand add_synthesize(CommandLine& app) {
       app.add_subcommand("synthesize", "Write the trace of a model's program, from a seed");
   line.footer(kHelp);
   line.add_option("PROGRAM", arguments->program, "A seed, or a kind of program").required();
-  line.add_option("-o,--output", arguments->output, "Where to write it: as tenon convert does");
+  line.add_option("-o,--output", arguments->output, "Where to write it: as tenon convert does")
+      .not_empty();
   line.add_option("--live", arguments->live, "About its live peak: 64MiB to 128GiB");
   line.add_option("--steps", arguments->steps, "Steps, or tokens: 1 to 100000");
   line.add_option("--streams", arguments->streams, "Streams: 1 to 8");

@@ -72,8 +72,10 @@ void add_common(CommandLine& app, TrainArguments& a) {
   app.add_option("--allocator", s.allocator, "The policy (see tenon policies)").show_default();
   app.add_option("--memory-limit", a.limit, "What the policy may hold at most, like 64MiB");
   app.add_option("--record", a.record_file,
-                 "Write the allocations of the first two steps as a trace, .csv or .csv.zst");
-  app.add_option("--save", a.save_file, "Where the run is saved: at the end, or when interrupted");
+                 "Write the allocations of the first two steps as a trace, .csv or .csv.zst")
+      .not_empty();
+  app.add_option("--save", a.save_file, "Where the run is saved: at the end, or when interrupted")
+      .not_empty();
   app.add_option("--resume", s.resume_file, "Go on with a saved run");
   app.add_flag("--json", a.json, "Print one JSON object at the end, and nothing else");
 }

@@ -27,5 +27,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tenon::command::prepare_process();
-  return tenon::command::run_guarded([&] { return run(argc, argv); });
+  return tenon::command::run_guarded([&] {
+    tenon::command::require_recording_elsewhere(argc, argv);
+    return run(argc, argv);
+  });
 }

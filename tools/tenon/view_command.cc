@@ -36,12 +36,13 @@ struct ViewArguments {
 };
 
 int run_view(ViewArguments& arguments) {
-  if (!arguments.out.empty()) require_other_file(arguments.out, {arguments.input.file});
-  const ViewData data = read_view(arguments.input, ColumnsAt::kPage);
-  if (arguments.json) fmt::print("{}", data.figures);
-  if (arguments.json && arguments.out.empty()) return kSuccess;
   const std::string out =
       arguments.out.empty() ? trace_name(arguments.input.file) + ".html" : arguments.out;
+  const bool writes_page = !arguments.json || !arguments.out.empty();
+  if (writes_page) require_answer_file(out, {arguments.input.file});
+  const ViewData data = read_view(arguments.input, ColumnsAt::kPage);
+  if (arguments.json) fmt::print("{}", data.figures);
+  if (!writes_page) return kSuccess;
   const std::string page = make_page(viewer_page(), data);
   write_file(out, page);
   if (!arguments.json) fmt::print("{}\n", out);
@@ -56,7 +57,8 @@ Subcommand add_view(CommandLine& app) {
   view.footer(kHelp);
   add_view_input(view, arguments->input);
   view.add_option("-o,--output", arguments->out,
-                  "The page (default: the trace's name with .html, in this folder)");
+                  "The page (default: the trace's name with .html, in this folder)")
+      .not_empty();
   view.add_flag("--json", arguments->json,
                 "Print the figures as JSON; write a page only with -o");
   return {&view, [arguments] { return run_view(*arguments); }};

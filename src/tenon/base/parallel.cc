@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -20,8 +23,15 @@ namespace {
 thread_local bool inside_loop = false;
 
 int initial_threads() {
-  if (const char* wanted = std::getenv("TENON_NUM_THREADS"))
-    if (const int threads = std::atoi(wanted); threads >= 1) return threads;
+  if (const char* wanted = std::getenv("TENON_NUM_THREADS"); wanted != nullptr && *wanted != 0) {
+    const char* const end = wanted + std::strlen(wanted);
+    int threads = 0;
+    const auto [stop, error] = std::from_chars(wanted, end, threads);
+    if (error != std::errc() || stop != end || threads < 1)
+      throw InvalidArgument(std::string("TENON_NUM_THREADS: \"") + wanted +
+                            "\" is no whole number of 1 or more");
+    return threads;
+  }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 

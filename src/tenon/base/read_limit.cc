@@ -38,7 +38,7 @@ std::uint64_t read_limit_bytes(std::uint64_t file_bytes) {
 }
 
 std::uint64_t unpack_limit_bytes(std::uint64_t packed_bytes) {
-  return limit_or(100, packed_bytes, 32 * kMiB);
+  return limit_or(40, packed_bytes, 64 * kMiB);
 }
 
 std::string how_to_raise(std::uint64_t limit_bytes) {

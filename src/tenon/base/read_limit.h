@@ -10,8 +10,8 @@ namespace tenon {
 // times what files that programs write need. Throws InvalidArgument for a value that is no size.
 std::uint64_t read_limit_bytes(std::uint64_t file_bytes);
 
-// The same for what a compressed file may unpack to; without the variable 100 x `packed_bytes` +
-// 32 MiB. Recordings of programs compress to a tenth or a thirtieth.
+// The same for what a compressed file may unpack to; without the variable 40 x `packed_bytes` +
+// 64 MiB. Recordings of programs compress to a tenth or a thirtieth.
 std::uint64_t unpack_limit_bytes(std::uint64_t packed_bytes);
 
 // "TENON_READ_LIMIT=8GiB allows more": the next power of two above the limit given.

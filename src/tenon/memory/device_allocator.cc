@@ -4,6 +4,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/device/os/os_memory.h"
 
 namespace tenon {
 
@@ -52,6 +53,10 @@ void DeviceAllocator::throw_out_of_memory(std::size_t size_bytes, Stream stream,
   details.limit_bytes = limit_bytes;
   details.largest_free_bytes = largest_free_bytes();
   details.idle = idle_holders({device_, &backend_}, this);
+  // A driver of the host that refuses addresses has met a limit of the process.
+  if (device_.type == DeviceType::kCpu && os::address_limit_bytes() != 0)
+    advice += fmt::format("{}this process may use {} of addresses (ulimit -v)",
+                          advice.empty() ? "" : "; ", format_byte_size(os::address_limit_bytes()));
   details.advice = std::move(advice);
   throw OutOfMemory(std::move(details));
 }

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "tenon/base/printable.h"
 #include "tenon/trace/call_site.h"
 
 namespace tenon {
@@ -14,20 +15,9 @@ namespace {
 // A JSON string. What is no UTF-8 is replaced, as are control characters.
 std::string quoted(std::string_view text) {
   std::string out = "\"";
-  for (std::size_t i = 0; i < text.size();) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    const std::size_t length = c < 0x80 ? 1 : c >= 0xF0 && c < 0xF5 ? 4 : c >= 0xE0 ? 3 : 2;
-    bool sound = c < 0x80 || (c >= 0xC2 && c < 0xF5 && i + length <= text.size());
-    for (std::size_t k = 1; sound && k < length; ++k)
-      sound = (static_cast<unsigned char>(text[i + k]) & 0xC0) == 0x80;
-    if (!sound || c < 0x20) {
-      out += '?';
-      ++i;
-      continue;
-    }
+  for (const char c : one_line(text)) {
     if (c == '"' || c == '\\') out += '\\';
-    out += text.substr(i, length);
-    i += length;
+    out += c;
   }
   return out + '"';
 }

@@ -296,6 +296,11 @@ void Recorder::dump_failure() {
   }
 }
 
+bool Recorder::is_empty() const {
+  const std::lock_guard lock(mutex_);
+  return ring_.empty();
+}
+
 std::vector<Trace> Recorder::peek() const {
   const std::lock_guard lock(mutex_);
   return make();

@@ -53,6 +53,7 @@ class Recorder final : public Observer {
   std::vector<Trace> take_all();
   // The same of a recording of one device: of the one used first; empty without any events.
   Trace take();
+  bool is_empty() const;
   // What was recorded so far, as traces; it goes on being recorded.
   std::vector<Trace> peek() const;
 

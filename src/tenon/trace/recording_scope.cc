@@ -4,7 +4,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
+#include "tenon/base/error.h"
+#include "tenon/base/file_writer.h"
 #include "tenon/trace/write.h"
 
 namespace tenon {
@@ -33,6 +36,7 @@ RecordingScope::RecordingScope(std::string path)
 RecordingScope::RecordingScope(std::string path, RecorderOptions options)
     : path_(std::move(path)), recorder_(trace_name(path_), std::move(options)) {
   traces_format(path_);  // throws
+  FileWriter::check(path_);
   ObserverList::add_to_all(&recorder_);
 }
 
@@ -41,6 +45,16 @@ void RecordingScope::finish() {
   watching_ = false;
   ObserverList::remove_from_all(&recorder_);
   write_traces(recorder_.take_all(), path_);
+}
+
+void RecordingScope::finish_unless_empty() {
+  std::error_code missing;
+  if (watching_ && recorder_.is_empty() && std::filesystem::exists(path_, missing)) {
+    watching_ = false;
+    ObserverList::remove_from_all(&recorder_);
+    throw InvalidArgument(fmt::format("nothing was recorded; {} stays as it was", path_));
+  }
+  finish();
 }
 
 RecordingScope::~RecordingScope() {
@@ -66,7 +80,7 @@ const bool tenon_recording_from_environment = [] {
     static auto& recording = *new tenon::RecordingScope(path);
     return std::atexit([] {
              try {
-               recording.finish();
+               recording.finish_unless_empty();
              } catch (const std::exception& error) {
                fmt::print(stderr, "tenon: TENON_RECORD: {}\n", error.what());
              }

@@ -35,6 +35,8 @@ class RecordingScope {
 
   // Ends the recording and writes now. Throws std::runtime_error when the file cannot be written.
   void finish();
+  // The same, but nothing that was recorded never replaces a file: then throws InvalidArgument.
+  void finish_unless_empty();
 
  private:
   const std::string path_;

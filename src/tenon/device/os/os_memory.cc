@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tenon/base/align.h"
@@ -25,6 +26,12 @@ void* map_aligned(std::uint64_t size_bytes, std::uint64_t alignment, int protect
 }
 
 }  // namespace
+
+std::uint64_t address_limit_bytes() {
+  rlimit limit = {};
+  const bool limited = ::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return limited ? limit.rlim_cur : 0;
+}
 
 std::uint64_t page_size() {
   static const auto size = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

@@ -7,6 +7,8 @@
 namespace tenon::os {
 
 std::uint64_t page_size();
+// Addresses that the process may use (ulimit -v); 0: as many as there are.
+std::uint64_t address_limit_bytes();
 
 // Addresses without memory, unreadable. `alignment` is a power of two. Null: none left.
 void* reserve(std::uint64_t size_bytes, std::uint64_t alignment);

@@ -1,0 +1,78 @@
+// What a command reads is never what it writes, however the two came to be one file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "support/command.h"
+#include "support/temporary.h"
+#include "tenon/trace/file_bytes.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::TemporaryFile;
+using testing::tenon_command;
+
+class InputsKept : public ::testing::Test {
+ protected:
+  // Refused, with the file as it was.
+  void expect_refused(const std::string& arguments, const std::string& reason,
+                      const std::string& environment = "") {
+    const Outcome outcome = tenon_command(arguments, environment);
+    EXPECT_EQ(outcome.status, 2) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr(reason)) << arguments;
+    EXPECT_EQ(read(first_.path()), kText) << arguments;
+    EXPECT_EQ(read(second_.path()), kText) << arguments;
+  }
+  static std::string read(const std::string& path) {
+    return std::string(FileBytes(path).view());
+  }
+
+  inline static const std::string kText =
+      "time_us,op,id,size,stream\n0,alloc,0,1000,0\n5,free_completed,0,1000,0\n";
+  const TemporaryFile first_{".csv", kText};
+  const TemporaryFile second_{".csv", kText};
+  const std::string both_ = first_.path() + " " + second_.path();
+};
+
+TEST_F(InputsKept, AnOptionWithoutItsValueTakesNoArgument) {
+  expect_refused("report --output= " + both_, "--output has no value");
+  expect_refused("replay --json-file= " + both_, "--json-file has no value");
+  expect_refused("view -o= " + first_.path(), "-o=: write -o");
+  expect_refused("plan --output '' " + first_.path(), "the name is empty");
+}
+
+TEST_F(InputsKept, AListOfRecordingsBehindTheOption) {
+  expect_refused("report --output " + both_, "has the ending of a recording");
+}
+
+TEST_F(InputsKept, TheOutputIsNoInput) {
+  const std::string& file = first_.path();
+  expect_refused("plan " + file + " -o " + file, "is a file that is read");
+  const std::string link = file + ".plan";
+  std::filesystem::create_symlink(file, link);
+  expect_refused("plan " + file + " -o " + link, "is a file that is read");
+  expect_refused("replay " + file + " --json-file " + file, "is a file that is read");
+  expect_refused("replay " + second_.path() + " --policy plan --plan " + link + " --json-file " +
+                     link, "is a file that is read");
+  std::filesystem::remove(link);
+}
+
+TEST_F(InputsKept, NorIsTheRecordingOfTheCommandItself) {
+  expect_refused("replay " + first_.path(), "TENON_RECORD would write over",
+                 "TENON_RECORD=" + first_.path());
+}
+
+TEST_F(InputsKept, AnEmptyRecordingReplacesNothing) {
+  const Outcome outcome = tenon_command("policies", "TENON_RECORD=" + first_.path());
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("nothing was recorded"));
+  EXPECT_EQ(read(first_.path()), kText);
+}
+
+}  // namespace
+}  // namespace tenon
