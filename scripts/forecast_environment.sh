@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A virtual environment with PyTorch, the libraries of bench/forecast/programs.py and this package:
+# A virtual environment with PyTorch, the libraries of data/traces/programs.py and this package:
 # scripts/forecast_environment.sh prints its interpreter. It lies outside of the tree and is kept.
 #
 # PyTorch's CUDA build from PyPI; NVIDIA's libraries but the CUDA runtime and CUPTI are stubs.

@@ -15,7 +15,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
-PROGRAMS = HERE / "programs.py"
+PROGRAMS = HERE.parents[1] / "data" / "traces" / "programs.py"
 RECORDED = HERE.parents[1] / "data" / "traces" / "pytorch_figures.json"
 
 TRACKER = """
