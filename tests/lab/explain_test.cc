@@ -338,6 +338,18 @@ TEST(GrowthTest, SuspectsTheSiteThatKeepsABlockOfEachIteration) {
   EXPECT_DOUBLE_EQ(growth.suspects[0].bytes_per_iteration, 64);
 }
 
+TEST(GrowthTest, ThatIsAGoodPartOfThePeakIsTheVerdict) {
+  const Verdict verdict = explained(leaking_snapshot(true)).devices.at(0).verdict;
+  EXPECT_THAT(verdict.sentences.at(1), HasSubstr("Memory grows: log_loss train.py:99"));
+  EXPECT_FALSE(verdict.nothing_needed);
+  ASSERT_THAT(verdict.changes, Not(IsEmpty()));
+  EXPECT_THAT(verdict.changes[0].what, HasSubstr("keep nothing of earlier iterations"));
+  EXPECT_EQ(verdict.changes[0].saves_bytes, 7u * 64) << "all but the last iteration's";
+  const Verdict steady = explained(leaking_snapshot(false)).devices.at(0).verdict;
+  for (const std::string& sentence : steady.sentences)
+    EXPECT_THAT(sentence, Not(HasSubstr("Memory grows")));
+}
+
 TEST(GrowthTest, SuspectsNobodyWhereWhatStaysWasMadeOnce) {
   const Growth growth = explained(leaking_snapshot(false)).devices.at(0).growth;
   EXPECT_THAT(growth.found_by, Not(IsEmpty()));

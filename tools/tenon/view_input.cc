@@ -71,7 +71,11 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
     fmt::print(stderr, "tenon: warning: {}\n", warning);
   {
     const TraceFacts facts(trace);
-    options.answer = view_answer(facts, explain_device(facts, recording, {.replay = false}));
+    // Settings are tried by replay where a request failed: whether one serves it is the answer.
+    const bool failed = std::any_of(trace.marks.begin(), trace.marks.end(), [](const auto& mark) {
+      return mark.kind == MarkKind::kOutOfMemory;
+    });
+    options.answer = view_answer(facts, explain_device(facts, recording, {.replay = failed}));
   }
   recording.traces.clear();
   options.segments = std::move(recording.segments);

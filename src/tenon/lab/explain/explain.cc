@@ -113,6 +113,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
                          .at_peak = out.at_peak,
                          .peak_events = out.live_peak.events,
                          .failures = out.failures,
+                         .growth = out.growth,
                          .reserved_known = out.reserved_known,
                          .reserved_peak_bytes = out.reserved_peak_bytes,
                          .conf = recorded_settings(snapshot).conf,

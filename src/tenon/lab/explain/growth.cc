@@ -34,6 +34,12 @@ bool grows(const Series& series) {
 
 }  // namespace
 
+bool matters(const Growth& growth, std::uint64_t bytes) {
+  std::uint64_t grown = 0;
+  for (const GrowingSite& site : growth.suspects) grown += site.last_bytes - site.first_bytes;
+  return grown > 0 && grown * 10 >= bytes;
+}
+
 Growth growth(const TraceFacts& facts) {
   const Trace& trace = facts.trace;
   Growth result;

@@ -31,6 +31,9 @@ struct Growth {
   std::vector<GrowingSite> suspects;     // most growth first
 };
 
+// Whether what grows has come to a tenth of `bytes` or more.
+bool matters(const Growth& growth, std::uint64_t bytes);
+
 // Iterations are find_iterations_in()'s. With kFewest or more, growth is judged: the first is left
 // out, as it makes what stays. A site is suspected when its live bytes never shrink from boundary
 // to boundary and grow at most of them: at three at least. O(events + iterations * sites).

@@ -55,6 +55,7 @@ class Finder {
     });
     if (changes_.size() > kMostChanges) changes_.resize(kMostChanges);
     if (failure_ != nullptr) setting_at_failure();
+    drop_what_grows();
     return std::move(changes_);
   }
 
@@ -277,6 +278,33 @@ class Finder {
         });
     if (failure_ != nullptr && failure_->request_bytes > 0 && doing_at_peak() != Doing::kStep)
       changes_.back().how += " (the failing request as it was)";
+  }
+
+  // What call sites that grow keep from iterations before the last. It comes first: other changes
+  // only put off what growth leads to.
+  void drop_what_grows() {
+    if (!matters(input_.growth, peak_)) return;
+    const auto& sites = input_.facts.sites;
+    std::vector<bool> grows(sites.size());
+    for (const GrowingSite& site : input_.growth.suspects)
+      for (std::uint32_t group = 0; group < sites.size(); ++group)
+        if (sites.name(group) == site.name) grows[group] = true;
+    const auto& ends = input_.growth.boundaries;
+    const auto outlives = [&](const Lifetime& life) {  // the iteration after its own
+      const auto next = std::upper_bound(ends.begin(), ends.end(), life.alloc);
+      return ends.end() - next >= 2 && life.completed > *(next + 1);
+    };
+    add(fmt::format("keep nothing of earlier iterations at {}",
+                    input_.growth.suspects.front().name),
+        "a list that tensors are appended to, or a loss that keeps its graph: store .item() or "
+        ".detach().cpu() instead",
+        [&](std::uint32_t block, std::uint64_t bytes) {
+          const Lifetime& life = lives_[block];
+          return grows[sites.group(life.site)] && outlives(life) ? 0 : bytes;
+        });
+    Change change = std::move(changes_.back());
+    changes_.pop_back();
+    changes_.insert(changes_.begin(), std::move(change));
   }
 
   // One large temporary at the peak.

@@ -127,6 +127,18 @@ void say_contents(const LiveSet& live, Verdict& out) {
                                         first.sites.front().name));
 }
 
+// What rises from iteration to iteration, where it is a good part of what was live.
+bool say_growth(const Growth& growth, Verdict& out) {
+  if (!matters(growth, out.peak_bytes)) return false;
+  const GrowingSite& most = growth.suspects.front();
+  out.sentences.push_back(fmt::format(
+      "Memory grows: {} held {} after its second iteration and {} after the last of {}, {} more "
+      "each time. What an iteration leaves behind fills any card in the end.",
+      most.name, size(most.first_bytes), size(most.last_bytes), growth.iterations,
+      size(static_cast<std::uint64_t>(most.bytes_per_iteration))));
+  return true;
+}
+
 void say_reserved(const VerdictInput& input, Verdict& out) {
   const std::uint64_t live = input.at_peak.bytes;
   if (!input.reserved_known || input.reserved_peak_bytes <= live || live == 0) return;
@@ -171,17 +183,20 @@ std::string fits(const Change& change, const OutOfMemoryReport* failure) {
   return change.peak_bytes <= failure->capacity_bytes ? ", which fits" : ", still too much";
 }
 
-void say_changes(const OutOfMemoryReport* failure, Verdict& out) {
+// `grows`: the first change ends the growth, and the others put its end off.
+void say_changes(const OutOfMemoryReport* failure, bool grows, Verdict& out) {
   for (const Change& change : out.changes) {
+    const bool puts_off = grows && &change != &out.changes.front();
     if (change.lets_pass) {
-      out.sentences.push_back(
-          fmt::format("The request is served after: {} (by replay).", change.what));
+      out.sentences.push_back(fmt::format("The request is served after: {} (by replay{}).",
+                                          change.what, puts_off ? "; later ones are not" : ""));
       continue;
     }
-    out.sentences.push_back(fmt::format("To save {}{}: {} (then {}{}{}).", size(change.saves_bytes),
-                                        change.reserved ? " of reserved memory" : "", change.what,
-                                        size(change.peak_bytes),
-                                        change.reserved ? " reserved" : "", fits(change, failure)));
+    out.sentences.push_back(fmt::format(
+        "To save {}{}: {} (then {}{}{}).", size(change.saves_bytes),
+        change.reserved ? " of reserved memory" : "", change.what, size(change.peak_bytes),
+        change.reserved ? " reserved" : "",
+        puts_off ? ", until growth fills it" : fits(change, failure)));
   }
 }
 
@@ -200,6 +215,7 @@ Verdict verdict(const VerdictInput& input) {
   } else {
     say_peak(input, events, out);
   }
+  const bool grows = say_growth(input.growth, out);
   say_contents(live, out);
   say_reserved(input, out);
   out.changes = find_changes(input, failure);
@@ -208,13 +224,13 @@ Verdict verdict(const VerdictInput& input) {
   const bool seen = !has_no_history(input.facts.trace);
   const bool small_rest =
       !input.reserved_known || input.at_peak.bytes == 0 || over * 4 <= input.at_peak.bytes;
-  out.nothing_needed = failure == nullptr && seen && small_rest;
+  out.nothing_needed = failure == nullptr && seen && small_rest && !grows;
   if (out.nothing_needed)
     out.sentences.emplace_back(
         "Nothing has to be changed for it to run. What would need less memory:");
   if (out.nothing_needed && out.changes.empty())
     out.sentences.back() = "Nothing has to be changed.";
-  say_changes(failure, out);
+  say_changes(failure, grows, out);
   say_what_is_open(input, out);
   return out;
 }

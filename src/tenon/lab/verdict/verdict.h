@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/lab/explain/growth.h"
 #include "tenon/lab/explain/live_set.h"
 #include "tenon/lab/explain/out_of_memory.h"
 
@@ -52,6 +53,7 @@ struct VerdictInput {
   const LiveSet& at_peak;
   std::size_t peak_events = 0;
   const std::vector<OutOfMemoryReport>& failures;
+  const Growth& growth;
   bool reserved_known = false;
   std::uint64_t reserved_peak_bytes = 0;
   std::string conf;         // the settings that the recording ran with
