@@ -70,7 +70,6 @@ TEST_F(InputsKept, NorIsTheRecordingOfTheCommandItself) {
 TEST_F(InputsKept, AnEmptyRecordingReplacesNothing) {
   const Outcome outcome = tenon_command("policies", "TENON_RECORD=" + first_.path());
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(outcome.err, HasSubstr("nothing was recorded"));
   EXPECT_EQ(read(first_.path()), kText);
 }
 

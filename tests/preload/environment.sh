@@ -23,6 +23,13 @@ env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv.zst" "$program" reallocate
 env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv" "$program" border
 [ "$(grep -c ',alloc,' "$work/run.csv")" = 2 ] || fail "events: $(cat "$work/run.csv")"
 
+# A program that records nothing leaves the recording, and one whose recording cannot be written
+# ends as it would: rmdir closes standard error before it ends.
+env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv" true
+[ "$(grep -c ',alloc,' "$work/run.csv")" = 2 ] || fail "a program without events replaced them"
+mkdir "$work/gone"
+env LD_PRELOAD="$preload" TENON_RECORD="$work/gone/run.csv" rmdir "$work/gone" || fail "rmdir ended with $?"
+
 # Programs of every kind start under it.
 for each in "ls /" "bash -c true" "env" "$tenon --version" "$tenon policies"; do
   env LD_PRELOAD="$preload" $each >"$work/out" 2>"$work/errors" || fail "$each: $(cat "$work/errors")"

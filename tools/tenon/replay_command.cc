@@ -85,12 +85,6 @@ struct Recordings {
   std::vector<RecordedSettings> settings;
 };
 
-bool failed(const Trace& trace) {
-  return std::any_of(trace.marks.begin(), trace.marks.end(), [](const TraceMark& mark) {
-    return mark.kind == MarkKind::kOutOfMemory;
-  });
-}
-
 // Reads what can be read; says on stderr what cannot, and returns false for that.
 bool load_all(const ReplayArguments& arguments, std::optional<std::uint32_t> device,
               Recordings& recordings) {
@@ -112,7 +106,7 @@ bool load_all(const ReplayArguments& arguments, std::optional<std::uint32_t> dev
         progress.clear();
         for (const std::string& warning : trace.warnings)
           fmt::print(stderr, "tenon: warning: {}\n", warning);
-        if (!arguments.serve_failed && failed(trace))
+        if (!arguments.serve_failed && has_failed_requests(trace))
           fmt::print(stderr,
                      "tenon: warning: {}: the request that failed is not in these figures; "
                      "--serve-failed counts it\n",

@@ -7,6 +7,7 @@
 #include "arguments.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/lab/failed_requests.h"
 #include "tenon/lab/view/answer.h"
 #include "tenon/trace/load.h"
 
@@ -72,10 +73,8 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
   {
     const TraceFacts facts(trace);
     // Settings are tried by replay where a request failed: whether one serves it is the answer.
-    const bool failed = std::any_of(trace.marks.begin(), trace.marks.end(), [](const auto& mark) {
-      return mark.kind == MarkKind::kOutOfMemory;
-    });
-    options.answer = view_answer(facts, explain_device(facts, recording, {.replay = failed}));
+    options.answer = view_answer(
+        facts, explain_device(facts, recording, {.replay = has_failed_requests(trace)}));
   }
   recording.traces.clear();
   options.segments = std::move(recording.segments);

@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
 #include "tenon/trace/write.h"
 
@@ -20,6 +19,10 @@ std::string failure_path(const std::string& path) {
   const std::size_t at = dot == std::string::npos ? path.size() : dot;
   return path.substr(0, at) + ".oom" + path.substr(at);
 }
+
+// What goes wrong, on standard error if that is open: some programs close it before they end, and
+// fmt::print throws then.
+void complain(const std::string& line) { std::fputs(("tenon: " + line + "\n").c_str(), stderr); }
 
 }  // namespace
 
@@ -52,7 +55,7 @@ void RecordingScope::finish_unless_empty() {
   if (watching_ && recorder_.is_empty() && std::filesystem::exists(path_, missing)) {
     watching_ = false;
     ObserverList::remove_from_all(&recorder_);
-    throw InvalidArgument(fmt::format("nothing was recorded; {} stays as it was", path_));
+    return;
   }
   finish();
 }
@@ -61,7 +64,7 @@ RecordingScope::~RecordingScope() {
   try {
     finish();
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tenon: the recording is lost: {}\n", error.what());
+    complain(fmt::format("the recording is lost: {}", error.what()));
   }
 }
 
@@ -82,11 +85,11 @@ const bool tenon_recording_from_environment = [] {
              try {
                recording.finish_unless_empty();
              } catch (const std::exception& error) {
-               fmt::print(stderr, "tenon: TENON_RECORD: {}\n", error.what());
+               tenon::complain(fmt::format("TENON_RECORD: {}", error.what()));
              }
            }) == 0;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "tenon: TENON_RECORD: {}\n", error.what());
+    tenon::complain(fmt::format("TENON_RECORD: {}", error.what()));
     return false;
   }
 }();

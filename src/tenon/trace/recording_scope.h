@@ -35,7 +35,8 @@ class RecordingScope {
 
   // Ends the recording and writes now. Throws std::runtime_error when the file cannot be written.
   void finish();
-  // The same, but nothing that was recorded never replaces a file: then throws InvalidArgument.
+  // The same, but a recording without events replaces no file: a program's helpers, which record
+  // nothing, would write over what the program recorded.
   void finish_unless_empty();
 
  private:

@@ -6,6 +6,7 @@
 
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/advice/recorded_settings.h"
+#include "tenon/lab/explain/growth.h"
 #include "tenon/lab/verdict/early_blocks.h"
 
 namespace tenon {
@@ -43,6 +44,11 @@ void add_programs(const Snapshot& snapshot, const std::string& file,
     }
     recorded.warnings.insert(recorded.warnings.end(), trace.warnings.begin(),
                              trace.warnings.end());
+    if (const Growth found = growth(TraceFacts(trace)); matters(found, trace.live_peak_bytes()))
+      recorded.warnings.push_back(fmt::format(
+          "{}: memory grows from iteration to iteration, most at {}: no setting helps for long "
+          "(tenon explain)",
+          file, found.suspects.front().name));
     const bool failed = has_failed_requests(trace);
     AdvisedProgram program;
     program.workload = failed ? &recorded.workloads.emplace_back(with_failed_requests(trace))
