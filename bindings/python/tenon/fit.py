@@ -81,11 +81,19 @@ class Fit:
             if high:
                 guess = min(guess, high - 1)
             if self.fits(guess):
+                if not high and low > 1 and self._same(low, guess):
+                    raise ForecastError(
+                        f"{self._vary}={low} and {guess} need the same memory, which fits: the "
+                        "script's data or a bound of its own hold it there"
+                    )
                 low = guess
             else:
                 high = guess
             guess = self._next(low, high)
         return low
+
+    def _same(self, low: int, high: int) -> bool:
+        return self.forecast(low).live_peak_bytes == self.forecast(high).live_peak_bytes
 
     def _next(self, low: int, high: int) -> int:
         """Where the straight line through what is known meets the capacity."""

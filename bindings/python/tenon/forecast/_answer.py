@@ -124,6 +124,13 @@ class Forecast:
                     f"  {label:20s} {size(figures[name]['reserved_peak_bytes'])}, smallest card "
                     f"{size(figures[name]['min_capacity_bytes'])}"
                 )
+        card = CARDS[self.card]["gib"] << 30
+        least = [figures[name]["min_capacity_bytes"] for name in ("default", "expandable")
+                 if name in figures]
+        if least and least[0] > card:
+            settings = "expandable_segments:True" if least[-1] <= card else "any setting"
+            verb = "fits only with" if least[-1] <= card else "does not fit with"
+            lines.append(f"  On {self.card} ({size(card)}) it {verb} {settings}.")
         lines.append("  The CUDA context and other programs take memory beside it.")
         lines += [f"  {note}" for note in self.notes]
         return "\n".join(lines) + "\n"

@@ -8,6 +8,9 @@ import io
 import multiprocessing.process
 import os
 import shutil
+import subprocess
+import sys
+import sysconfig
 import tempfile
 from typing import Any, List, Tuple
 
@@ -50,6 +53,26 @@ def replacements(notes: List[str]) -> List[Tuple[Any, str, Any]]:
     def no_process(self: Any) -> None:
         raise ForecastError("it starts a process, and a forecast follows one only")
 
+    def guarded(real: Any, what: str, allowed: Any = None) -> Any:
+        """Refuses the call where the program makes it; its libraries' own calls go on."""
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if not _by_program():
+                return real(*arguments, **keywords)
+            if allowed is not None:
+                return allowed(*arguments, **keywords)
+            raise ForecastError(f"{what}, and a forecast follows one process only")
+
+        return call
+
+    def os_open(path: Any, flags: int, *arguments: Any, **keywords: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND):
+            path = moved(path)
+        return real_os_open(path, flags, *arguments, **keywords)
+
+    real_os_open = os.open
+    real_popen = subprocess.Popen.__init__
+
     def no_fork() -> int:
         raise ForecastError("it forks, and a forecast follows one process only")
 
@@ -82,6 +105,15 @@ def replacements(notes: List[str]) -> List[Tuple[Any, str, Any]]:
         (os, "fork", no_fork),
         (loader, "__init__", init),
         (torch, "save", nothing("torch.save")),
+        (torch.jit, "save", nothing("torch.jit.save")),
+        (os, "open", guarded(real_os_open, "os.open", os_open)),
+        (subprocess.Popen, "__init__", guarded(real_popen, "it starts a process")),
+        (os, "system", guarded(os.system, "it starts a process")),
+        (os, "posix_spawn", guarded(os.posix_spawn, "it starts a process")),
+    ]
+    found += [
+        (os, name, guarded(getattr(os, name), name, nothing(f"os.{name}")))
+        for name in ("mkdir", "makedirs", "removedirs", "symlink", "link")
     ]
     found += [
         (os, name, nothing(f"os.{name}"))
@@ -90,6 +122,24 @@ def replacements(notes: List[str]) -> List[Tuple[Any, str, Any]]:
     found.append((shutil, "rmtree", nothing("shutil.rmtree")))
     found.append((_Keeper, "folder", folder))
     return found
+
+
+_LIBRARIES = tuple(
+    path for path in sysconfig.get_paths().values() if path.endswith(("site-packages", "python"))
+) + (os.path.dirname(os.__file__),)
+
+
+def _by_program() -> bool:
+    """Whether the program's own code asks, also by way of the standard library."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if os.path.basename(file) == "tempfile.py" or "site-packages" in file:
+            return False
+        if not file.startswith(_LIBRARIES) and not file.startswith("<frozen"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 class _Keeper:

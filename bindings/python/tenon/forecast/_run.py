@@ -59,7 +59,7 @@ def run_script(
         tree = ast.parse(text, script)
         for name, value in (values or {}).items():
             _assign(tree, script, name, value)
-        code = compile(tree, script, "exec")
+        code = compile(tree, script, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise ForecastError(f"{script}:{getattr(error, 'lineno', 0)}: {error}") from None
 

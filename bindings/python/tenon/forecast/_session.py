@@ -106,7 +106,7 @@ class Session:
         if sizes:
             found.append(
                 "sizes that depend on unknown data were worked out from zeros: "
-                f"{', '.join(sizes)}; such a forecast is within about 5 %"
+                f"{', '.join(sizes)}; they may be of any size, so the program may need much more"
             )
         return found
 
