@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
 #include "tenon/ops/operators.h"
@@ -13,6 +14,8 @@
 
 namespace tenon::autograd {
 namespace {
+
+using testing::refusal;
 
 Tensor leaf(std::initializer_list<double> values) {
   return tensor<double>(values).set_requires_grad(true);
@@ -25,17 +28,6 @@ std::vector<double> values(const Tensor& t) {
 }
 
 using Values = std::vector<double>;
-
-// The message of what f throws; empty if nothing.
-template <typename F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return {};
-}
 
 TEST(BackwardTest, GradientsReachLeavesAndAddUp) {
   const Tensor a = leaf({1, 2, 3}), b = leaf({4, 5, 6});

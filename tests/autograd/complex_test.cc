@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/gradcheck.h"
 #include "tenon/base/error.h"
@@ -16,6 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using In = std::span<const Tensor>;
+using testing::refusal;
 
 Tensor real_leaf(IntList sizes, std::uint64_t seed) {
   Generator generator(seed);
@@ -27,15 +29,6 @@ Tensor leaf(IntList sizes, std::uint64_t seed) {
   const Tensor t = ops::complex(real_leaf(sizes, seed).detach(),
                                 real_leaf(sizes, seed + 100).detach());
   return t.set_requires_grad(true);
-}
-
-std::string refusal(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument";
 }
 
 struct Case {

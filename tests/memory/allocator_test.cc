@@ -7,12 +7,14 @@
 #include <cstring>
 #include <string>
 
+#include "support/refusal.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::refusal;
 
 int live_blocks = 0;
 
@@ -69,16 +71,6 @@ class AllocatorTest : public ::testing::Test {
   MallocAllocator malloc_;
 };
 
-template <typename Call>
-std::string message_of_invalid_argument(Call call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument";
-}
-
 TEST_F(AllocatorTest, CloneHasTheSameBytesInABlockOfItsOwn) {
   const char text[] = "contents";
   const DataPtr copy = malloc_.clone(text, sizeof(text));
@@ -95,7 +87,7 @@ TEST_F(AllocatorTest, CloneOfNothingCopiesNothing) {
 }
 
 TEST_F(AllocatorTest, CloneOfNullWithASizeIsRefused) {
-  EXPECT_THAT(message_of_invalid_argument([&] { auto p = malloc_.clone(nullptr, 8); }),
+  EXPECT_THAT(refusal([&] { auto p = malloc_.clone(nullptr, 8); }),
               HasSubstr("clone: 8 bytes from a null pointer"));
 }
 
@@ -127,10 +119,10 @@ TEST_F(AllocatorTest, RawZeroBytesIsNullAndNullMayBeFreed) {
 TEST_F(AllocatorTest, RawApiIsRefusedWithARemedyWhereThereIsNone) {
   ContextAllocator allocator;
   EXPECT_EQ(allocator.raw_deleter(), nullptr);
-  EXPECT_THAT(message_of_invalid_argument([&] { allocator.raw_allocate(8); }),
+  EXPECT_THAT(refusal([&] { allocator.raw_allocate(8); }),
               HasSubstr("no raw API; use allocate"));
   int data = 0;
-  EXPECT_THAT(message_of_invalid_argument([&] { allocator.raw_deallocate(&data); }),
+  EXPECT_THAT(refusal([&] { allocator.raw_deallocate(&data); }),
               HasSubstr("no raw API; drop the DataPtr"));
 }
 

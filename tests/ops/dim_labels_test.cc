@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/refusal.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/factories.h"
 
@@ -12,21 +13,12 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::refusal;
 
 Tensor with_names(IntList sizes, std::vector<std::string> names) {
   const Tensor t = ones(sizes);
   t.set_names(std::move(names));
   return t;
-}
-
-template <typename Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument";
 }
 
 TEST(NamedOperatorTest, ElementWiseResultsUnifyFromTheRight) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/refusal.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -14,16 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <typename Call>
-std::string refusal(Call&& call) {
-  try {
-    call();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument";
-}
+using testing::refusal;
 
 Tensor named() {
   const Tensor t = zeros({2, 3, 4});

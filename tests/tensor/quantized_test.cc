@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "support/refusal.h"
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -19,6 +20,7 @@ namespace tenon {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::refusal;
 
 std::vector<int> integers(const Tensor& q) {
   const Tensor dense = contiguous(int_repr(q));
@@ -29,16 +31,6 @@ std::vector<float> floats(const Tensor& t) {
   const Tensor dense = contiguous(t);
   return {dense.const_data_ptr<float>(), dense.const_data_ptr<float>() + dense.numel()};
 }
-template <typename F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument";
-}
-
 TEST(QuantizedTest, RoundsTiesToEvenAndStopsAtTheEnds) {
   const Tensor t = tensor<float>({0, 0.25f, 0.75f, -0.25f, 100, -100, INFINITY, NAN});
   const Tensor q = quantize_per_tensor(t, 0.5, 3);

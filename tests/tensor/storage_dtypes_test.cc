@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "support/refusal.h"
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -17,19 +18,10 @@ namespace tenon {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::refusal;
 
 constexpr DType kStored[] = {DType::kU16, DType::kU32, DType::kU64, DType::kF8E4M3,
                              DType::kF8E5M2};
-
-template <typename F>
-std::string refusal(F&& f) {
-  try {
-    f();
-  } catch (const InvalidArgument& error) {
-    return error.what();
-  }
-  return "no InvalidArgument";
-}
 
 // --- A reference that knows nothing of bits: all values of a format, and the nearest by search.
 struct Format {

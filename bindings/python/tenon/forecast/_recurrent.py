@@ -26,65 +26,18 @@ def implementations() -> List[Tuple[str, Callable[..., Any]]]:
 
 
 def _whole(mode: int) -> Callable[..., Any]:
-    def run(
-        input: Any,
-        hidden: Any,
-        params: Any,
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> Any:
-        return _layers(
-            mode,
-            input,
-            hidden,
-            params,
-            has_biases,
-            num_layers,
-            dropout,
-            train,
-            bidirectional,
-            batch_first,
-            (),
-        )
-
-    return run
+    """(input, hidden, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)"""
+    return lambda *arguments: _layers(mode, (), *arguments)
 
 
 def _packed(mode: int) -> Callable[..., Any]:
-    def run(
-        data: Any,
-        batch_sizes: Any,
-        hidden: Any,
-        params: Any,
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-    ) -> Any:
-        return _layers(
-            mode,
-            data,
-            hidden,
-            params,
-            has_biases,
-            num_layers,
-            dropout,
-            train,
-            bidirectional,
-            False,
-            batch_sizes.tolist(),
-        )
-
-    return run
+    """(data, batch_sizes, ...): as above, without batch_first"""
+    return lambda data, sizes, *rest: _layers(mode, sizes.tolist(), data, *rest)
 
 
 def _layers(
     mode: int,
+    sizes: Any,
     source: Any,
     hidden: Any,
     params: Any,
@@ -93,8 +46,7 @@ def _layers(
     dropout: float,
     train: bool,
     both_ways: bool,
-    batch_first: bool,
-    sizes: Any,
+    batch_first: bool = False,
 ) -> Any:
     hx, cx = (hidden[0], hidden[1]) if mode == 2 else (hidden, None)
     width = params[1].size(1)

@@ -44,7 +44,8 @@ void add_programs(const Snapshot& snapshot, const std::string& file,
     }
     recorded.warnings.insert(recorded.warnings.end(), trace.warnings.begin(),
                              trace.warnings.end());
-    if (const Growth found = growth(TraceFacts(trace)); matters(found, trace.live_peak_bytes()))
+    if (const Growth found = growth(trace, lifetimes(trace), CallSites(*trace.sites));
+        matters(found, trace.live_peak_bytes()))
       recorded.warnings.push_back(fmt::format(
           "{}: memory grows from iteration to iteration, most at {}: no setting helps for long "
           "(tenon explain)",

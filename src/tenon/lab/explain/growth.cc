@@ -40,8 +40,7 @@ bool matters(const Growth& growth, std::uint64_t bytes) {
   return grown > 0 && grown * 10 >= bytes;
 }
 
-Growth growth(const TraceFacts& facts) {
-  const Trace& trace = facts.trace;
+Growth growth(const Trace& trace, const std::vector<Lifetime>& lives, const CallSites& sites) {
   Growth result;
   TraceIterations found = find_iterations_in(trace);
   result.found_by = std::move(found.found_by);
@@ -53,7 +52,7 @@ Growth growth(const TraceFacts& facts) {
   thin_out(result.boundaries);
 
   const std::size_t count = result.boundaries.size();
-  std::vector<Series> sites(facts.sites.size());
+  std::vector<Series> series_of(sites.size());
   result.live_bytes.resize(count);
   std::vector<std::uint64_t> bytes(sites.size());
   std::vector<std::uint64_t> blocks(sites.size());
@@ -61,7 +60,7 @@ Growth growth(const TraceFacts& facts) {
   for (std::size_t i = 0; i < count; ++i) {
     for (; event < result.boundaries[i]; ++event) {
       const TraceEvent& now = trace.events[event];
-      const std::uint32_t group = facts.sites.group(facts.lives[now.block].site);
+      const std::uint32_t group = sites.group(lives[now.block].site);
       if (now.op == TraceOp::kAlloc) {
         bytes[group] += now.size_bytes;
         ++blocks[group];
@@ -74,15 +73,15 @@ Growth growth(const TraceFacts& facts) {
     }
     if (i + 1 < count) result.live_bytes[i + 1] = result.live_bytes[i];
     for (std::size_t group = 0; group < sites.size(); ++group) {
-      sites[group].bytes.push_back(bytes[group]);
-      sites[group].blocks.push_back(blocks[group]);
+      series_of[group].bytes.push_back(bytes[group]);
+      series_of[group].blocks.push_back(blocks[group]);
     }
   }
   for (std::uint32_t group = 0; group < sites.size(); ++group) {
-    const Series& series = sites[group];
+    const Series& series = series_of[group];
     if (!grows(series)) continue;
     result.suspects.push_back(
-        {facts.sites.name(group), series.bytes.front(), series.bytes.back(),
+        {sites.name(group), series.bytes.front(), series.bytes.back(),
          series.blocks.front(), series.blocks.back(),
          static_cast<double>(series.bytes.back() - series.bytes.front()) /
              static_cast<double>(std::max<std::size_t>(1, iterations - 2))});

@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tenon/lab/explain/live_set.h"
+#include "tenon/lab/explain/call_sites.h"
+#include "tenon/lab/explain/lifetimes.h"
 
 namespace tenon {
 
@@ -37,6 +38,6 @@ bool matters(const Growth& growth, std::uint64_t bytes);
 // Iterations are find_iterations_in()'s. With kFewest or more, growth is judged: the first is left
 // out, as it makes what stays. A site is suspected when its live bytes never shrink from boundary
 // to boundary and grow at most of them: at three at least. O(events + iterations * sites).
-Growth growth(const TraceFacts& facts);
+Growth growth(const Trace& trace, const std::vector<Lifetime>& lives, const CallSites& sites);
 
 }  // namespace tenon

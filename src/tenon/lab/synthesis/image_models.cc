@@ -139,7 +139,7 @@ class ResidualNet final : public ImageModel {
     return y;
   }
 
-  // Boxes are sorted out by tensors whose sizes nobody knows beforehand.
+  // Boxes are selected by tensors whose sizes depend on the data.
   Tensor detect(const Image& features) {
     Image p = run_unit(features, lateral_, false);
     p = tape_.twice(p);

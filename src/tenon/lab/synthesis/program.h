@@ -13,7 +13,7 @@ namespace tenon::synthesis {
 
 class Program;
 
-// A block in a Program's trace; freed when the last holder lets go, as a tensor's storage is.
+// A block in a Program's trace; freed with its last reference, as a tensor's storage is.
 class Storage {
  public:
   Storage(Program& program, std::uint64_t key, std::uint32_t stream)

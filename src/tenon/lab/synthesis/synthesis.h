@@ -1,4 +1,4 @@
-// Programs of models as traces, from a seed: recordings that nobody tuned anything on.
+// Programs of models as traces, from a seed: recordings that no constant was tuned on.
 #pragma once
 
 #include <cstdint>
