@@ -3,6 +3,16 @@
 # only those that tests/house allows.
 set(TENON_SOURCE_DIR ${PROJECT_SOURCE_DIR}/src/tenon)
 
+# Relocations without a name take a bit each where the linker and the C library know that form.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LINK_OPTIONS LINKER:-z,pack-relative-relocs LINKER:--fatal-warnings)
+check_cxx_source_compiles("#include <features.h>
+  #if !__GLIBC_PREREQ(2, 36)
+  #error the loader does not read them
+  #endif
+  int main() {}" TENON_HAS_RELATIVE_RELOCATIONS)
+unset(CMAKE_REQUIRED_LINK_OPTIONS)
+
 # tenon_add_objects(TARGET SOURCES...): compiled position-independent, for a static and a shared
 # library.
 function(tenon_add_objects target)
@@ -29,6 +39,12 @@ function(tenon_add_library name)
     file(GLOB_RECURSE layer_sources CONFIGURE_DEPENDS ${TENON_SOURCE_DIR}/${layer}/*.cc)
     list(APPEND sources ${layer_sources})
   endforeach()
+  if(NOT TENON_VULKAN_INCLUDE)
+    list(FILTER sources EXCLUDE REGEX /vulkan)
+  endif()
+  if(NOT TENON_GLSLC)
+    list(FILTER sources EXCLUDE REGEX /ops/kernels/vulkan/)
+  endif()
   set(small "")
   foreach(group IN LISTS tenon_${name}_small)
     list(TRANSFORM tenon_${name}_small_${group} PREPEND ${TENON_SOURCE_DIR}/)
@@ -62,12 +78,31 @@ function(tenon_add_library name)
     set(script ${PROJECT_SOURCE_DIR}/cmake/exported_names.map)
     set_target_properties(tenon_${name}_shared PROPERTIES LINK_DEPENDS ${script})
     target_link_options(tenon_${name}_shared PRIVATE
-      LINKER:--version-script=${script} LINKER:--as-needed)
+      LINKER:--version-script=${script} LINKER:--as-needed LINKER:-Bsymbolic-functions)
+    if(TENON_HAS_RELATIVE_RELOCATIONS)
+      target_link_options(tenon_${name}_shared PRIVATE LINKER:-z,pack-relative-relocs)
+    endif()
     if(NOT TENON_SANITIZE)
       target_link_options(tenon_${name}_shared PRIVATE LINKER:--no-undefined)
     endif()
     target_link_libraries(tenon_${name}_shared PRIVATE tenon_options)
   endif()
+endfunction()
+
+# tenon_add_shaders(NAME FOLDER USER SHADERS...): GLSL programs FOLDER/SHADER.comp as SPIR-V, in numbers
+# that FOLDER/USER includes as "SHADER.spv.inc".
+function(tenon_add_shaders name folder user)
+  set(made "")
+  foreach(shader IN LISTS ARGN)
+    set(source ${TENON_SOURCE_DIR}/${folder}/${shader}.comp)
+    set(numbers ${PROJECT_BINARY_DIR}/shaders/${shader}.spv.inc)
+    add_custom_command(OUTPUT ${numbers} DEPENDS ${source}
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/shaders
+      COMMAND ${TENON_GLSLC} -O --target-env=vulkan1.2 -mfmt=c ${source} -o ${numbers})
+    list(APPEND made ${numbers})
+  endforeach()
+  set_property(SOURCE ${TENON_SOURCE_DIR}/${folder}/${user} APPEND PROPERTY OBJECT_DEPENDS "${made}")
+  target_include_directories(tenon_${name}_objects PRIVATE ${PROJECT_BINARY_DIR}/shaders)
 endfunction()
 
 # tenon_use_libraries(NAME [TENON part...] [PUBLIC library...] [PRIVATE library...]). A private
@@ -92,7 +127,17 @@ function(tenon_use_libraries name)
   endforeach()
 endfunction()
 
-set(tenon_memory_small base device cuda guards names adaptors seldom)
+# Vulkan's headers, to compile with; its loader is found at run time.
+find_path(TENON_VULKAN_INCLUDE vulkan/vulkan_core.h)
+find_program(TENON_GLSLC glslc)
+mark_as_advanced(TENON_VULKAN_INCLUDE TENON_GLSLC)
+if(NOT TENON_VULKAN_INCLUDE)
+  message(STATUS "Tenon: no Vulkan headers (Debian: libvulkan-dev), so there are no Vulkan devices")
+elseif(NOT TENON_GLSLC)
+  message(STATUS "Tenon: no glslc (Debian: glslc), so the host computes for Vulkan devices")
+endif()
+
+set(tenon_memory_small base device cuda guards names adaptors growth seldom)
 set(tenon_memory_small_base base/byte_size base/error base/file_writer base/parse_real base/printable
     base/read_limit base/write_target)
 set(tenon_memory_small_device device/backend device/device device/devices device/driver_ledger
@@ -113,9 +158,23 @@ set(tenon_memory_small_seldom device/sim/order_checker device/sleeping/sleeping_
     memory/front/stream_front memory/gpu/pinned_allocator memory/gpu/private_pool
     memory/growable/growable_buffer memory/growable/page_pool memory/machine_pressure
     memory/reclaim memory/unified/callbacks memory/unified/unified_interface)
+set(tenon_memory_small_growth device/host/host_backend heap/plan memory/device_buffer
+    memory/gpu/caching_allocator memory/host/decay_thread memory/host/host_interface
+    memory/standard_memory memory/unified/unified_release memory/watermark)
+if(TENON_VULKAN_INCLUDE)
+  list(APPEND tenon_memory_small vulkan)
+  set(tenon_memory_small_vulkan device/vulkan/vulkan_backend device/vulkan/vulkan_contents
+      device/vulkan/vulkan_device device/vulkan/vulkan_driver device/vulkan/vulkan_kernels
+      device/vulkan/vulkan_streams
+      memory/unified/vulkan_allocator)
+endif()
 tenon_add_library(memory base device heap memory)
 tenon_use_libraries(memory PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS}
                     PRIVATE $<$<BOOL:${TENON_HAS_LIBBACKTRACE}>:backtrace>)
+foreach(objects IN LISTS tenon_memory_object_targets)
+  target_compile_definitions(${objects} PRIVATE
+    TENON_HAS_VULKAN=$<BOOL:${TENON_VULKAN_INCLUDE}>)
+endforeach()
 target_compile_definitions(tenon_memory_small_objects PRIVATE
   TENON_HAS_LIBBACKTRACE=$<BOOL:${TENON_HAS_LIBBACKTRACE}>)
 set_target_properties(tenon_memory_objects tenon_memory_small_objects PROPERTIES
@@ -124,6 +183,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Two counters side by side, updated as one vector here and one by one there: a processor cannot
   # forward two small stores to one large load, and waits for the cache.
   target_compile_options(tenon_memory_objects PRIVATE -fno-tree-slp-vectorize)
+  # -O3 for what it inlines: its loops are a tenth larger and not faster, since most run once.
+  set(inlining -O2 --param=early-inlining-insns=14 --param=max-inline-insns-auto=30
+      --param=max-inline-insns-single=200 --param=inline-min-speedup=15)
+  target_compile_options(tenon_memory_objects PRIVATE "$<$<CONFIG:Release>:${inlining}>")
 endif()
 
 if("lab" IN_LIST TENON_COMPONENTS)
@@ -142,6 +205,13 @@ if("tensor" IN_LIST TENON_COMPONENTS)
                               $<BUILD_INTERFACE:${TENON_DNNL}> $<INSTALL_INTERFACE:dnnl>
                               gomp
                               $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
+  set(has_vulkan_kernels 0)
+  if(TENON_VULKAN_INCLUDE AND TENON_GLSLC)
+    set(has_vulkan_kernels 1)
+    tenon_add_shaders(tensor ops/kernels/vulkan device_kernels.cc elementwise matmul)
+  endif()
+  target_compile_definitions(tenon_tensor_objects PRIVATE
+    TENON_HAS_VULKAN_KERNELS=${has_vulkan_kernels})
   set(kernels ${TENON_SOURCE_DIR}/ops/kernels/cpu)
   # Square roots that need not set errno can be vectorised, and so can rounding that may raise flags.
   set_source_files_properties(${kernels}/unary_blocks.cc ${kernels}/binary_blocks.cc PROPERTIES

@@ -3,8 +3,10 @@
 # `make test-python` makes too; builds the package where it is not there. Prints how many passed, failed and were skipped; what is known to fail is
 # in bindings/python/array_api_xfails.txt, with reasons. Fails for a failure that is not there.
 #   PYTHON           the interpreter (default: python3)
-#   ARRAY_API_TESTS  a checkout of data-apis/array-api-tests with its submodule (default: cloned from GitHub)
-#   EXAMPLES         examples for each property (default: 20)
+#   ARRAY_API_SOURCES  where the repositories array-api-tests and array-api are cloned from, an address
+#                      or a folder (default: https://github.com/data-apis)
+#   ARRAY_API_TESTS    a checkout of array-api-tests with its submodule, in place of a clone
+#   EXAMPLES           examples for each property (default: 20)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -22,8 +24,14 @@ if ! (cd / && "$venv" -c 'import tenon.array_api') 2>/dev/null; then
 fi
 
 tests=${ARRAY_API_TESTS:-$cache/array-api-tests-$release}
-[ -d "$tests" ] || git clone --quiet --depth 1 --recurse-submodules --branch "$release" \
-  https://github.com/data-apis/array-api-tests "$tests"
+if [ ! -d "$tests" ]; then
+  sources=${ARRAY_API_SOURCES:-https://github.com/data-apis}
+  rm -rf "$tests.part"
+  git -c advice.detachedHead=false clone --quiet --branch "$release" "$sources/array-api-tests" "$tests.part"
+  git -C "$tests.part" config submodule.array_api_tests/array-api.url "$sources/array-api"
+  git -C "$tests.part" -c protocol.file.allow=always submodule --quiet update --init
+  mv "$tests.part" "$tests"
+fi
 "$venv" -m pip install --quiet --disable-pip-version-check -r "$tests/requirements.txt"
 
 # Tenon has no unsigned integers above 8 bits and no Fourier transforms.

@@ -2,7 +2,8 @@
 
 For each program: live peak, reserved peak and smallest card under default and expandable settings,
 each as forecast / recorded; seconds, processor seconds and peak resident memory of the forecast's
-process; and for the live peak what PyTorch's MemTracker and the sum of tensors say.
+process; and for the live peak what PyTorch's MemTracker and the sum of tensors say. Under fakes alone (--real
+never): values of the host would take minutes for maskrcnn, whose sizes depend on data.
 """
 
 import json
@@ -73,6 +74,8 @@ def main():
             "H200",
             "--steps",
             "0",
+            "--real",
+            "never",
             "--json",
             str(PROGRAMS),
             "--",

@@ -10,6 +10,14 @@ import subprocess
 import sys
 import tempfile
 
+# With the bound functions in place of those that stand before them (tensor/creation.cc).
+STUBGEN = """
+import sys
+from nanobind import stubgen
+from tenon import _tensor
+vars(_tensor).update(vars(_tensor).pop("__overloads__"))
+stubgen.main(sys.argv[1:])
+"""
 OPERAND = "tenon._typing.Operand"
 TYPES = {"__hash__": "int", "__iter__": "collections.abc.Iterator[Tensor]", "__bool__": "bool",
          "__int__": "int", "__float__": "float", "__index__": "int", "__len__": "int",
@@ -60,7 +68,7 @@ def typed(stub):
 def main():
     with tempfile.TemporaryDirectory() as folder:
         made = pathlib.Path(folder) / "_tensor.pyi"
-        subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-P", "-m", "tenon._tensor",
+        subprocess.run([sys.executable, "-c", STUBGEN, "-q", "-P", "-m", "tenon._tensor",
                         "-o", str(made)], check=True, cwd=folder)  # not the tree
         stub = typed(made.read_text())
     pathlib.Path(__file__).with_name("tenon").joinpath("_tensor.pyi").write_text(stub)

@@ -246,6 +246,18 @@ TEST(BackwardTest, ThreadsMayPassSharedGraphsAtOnce) {
   EXPECT_EQ(values(w.grad()), (Values{3200, 6400}));
 }
 
+TEST(BackwardTest, ABackwardInsideAnotherPassesTheSameGraph) {
+  const Tensor w = leaf({1, 2});
+  const Tensor shared = w * w;
+  const Tensor tripled = shared * 3, inner = ops::sum(shared * 2);
+  const HookHandle hook = register_hook(tripled, [&](const Tensor&) {
+    backward(inner, {}, {.retain_graph = true});
+    return Tensor();
+  });
+  backward(ops::sum(tripled + shared), {}, {.retain_graph = true});
+  EXPECT_EQ(values(w.grad()), (Values{12, 24})) << "3 + 1 by the outer, 2 by the inner";
+}
+
 TEST(BackwardTest, AnomalyModeNamesTheForwardCall) {
   const Tensor a = leaf({-1});
   std::string message = refusal([&] {

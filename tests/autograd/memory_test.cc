@@ -118,6 +118,7 @@ TEST(MemoryTest, ALeafGoesWithItsLastHandle) {
   {
     const AllocatorGuard guard(Device{}, memory);
     const Tensor w = randn({100}).set_requires_grad(true);
+    const HookHandle hook = register_hook(w, [](const Tensor&) { return Tensor(); });
     backward(ops::sum(ops::square(w)));
     EXPECT_EQ(memory.current, 2 * w.nbytes()) << "the leaf and its grad";
     clear_grad(w);
@@ -148,6 +149,43 @@ TEST(MemoryTest, AHooksHandleKeepsNothing) {
   }
   EXPECT_EQ(memory.current, 0u);
   handle.remove();
+}
+
+// A node that saved a view, and a base that is written in place by what the node made.
+TEST(MemoryTest, ASavedViewOfAChangedBaseHoldsNoGraph) {
+  CountingAllocator counting;
+  {
+    const AllocatorGuard guard(Device{}, counting);
+    const Tensor leaf_tensor = ones({2, 3}, DType::kF64).set_requires_grad(true);
+    {
+      const Tensor a = ops::mul(leaf_tensor, leaf_tensor);
+      ops::mul_(a[0], a[1]);
+    }
+    {
+      const Tensor a = ops::mul(leaf_tensor, leaf_tensor);
+      const Tensor y = ops::mul(a[1], leaf_tensor[0]);
+      copy_(a[0], y);
+    }
+    {
+      const Tensor a = zeros({2, 3}, DType::kF64);  // needs no gradient before the change
+      watch_views(a);
+      const Tensor y = ops::mul(a[1], leaf_tensor[0]);
+      copy_(a[0], y);
+    }
+  }
+  EXPECT_EQ(counting.current, 0u);
+}
+
+// What it saved is at its place in the graph all the same.
+TEST(MemoryTest, ASavedViewIsDifferentiatedTwice) {
+  GradOptions create;
+  create.create_graph = true;
+  const Tensor x = leaf({2, 3});
+  const Tensor a = ops::mul(x, x);
+  const Tensor y = ops::mul(a.slice(0, 0, 1), a.slice(0, 1, 2));  // x0^2 x1^2
+  const Tensor gx = grad({ops::sum(y)}, {x}, {}, create)[0];
+  EXPECT_EQ(values(gx), (Values{2 * 2 * 9, 2 * 3 * 4}));
+  EXPECT_EQ(values(grad({ops::sum(gx)}, {x})[0]), (Values{2 * 9 + 4 * 2 * 3, 2 * 4 + 4 * 2 * 3}));
 }
 
 TEST(SavedTensorTest, HooksSeeWhatIsSavedAndGiveItBack) {
@@ -260,18 +298,19 @@ TEST(ForwardModeTest, InPlaceChangesLeaveNoGraphBehind) {
 }
 
 TEST(ForwardModeTest, LevelsNest) {
-  // d/dx of x * d/dx x^3, both forward: 3 x^3 has the derivative 9 x^2.
+  // d/dx of x * 5 d/dx x^3, both forward: 15 x^3 has the derivative 45 x^2. Each level has a
+  // tangent of its own.
   const Tensor x[] = {tensor<double>({2})};
-  const Tensor one[] = {tensor<double>({1})};
+  const Tensor one[] = {tensor<double>({1})}, five[] = {tensor<double>({5})};
   const auto inner = [&](std::span<const Tensor> in) {
     const VectorFunction cube = [](std::span<const Tensor> a) {
       return std::vector<Tensor>{a[0] * a[0] * a[0]};
     };
-    return std::vector<Tensor>{in[0] * jvp(cube, in, one).second[0]};
+    return std::vector<Tensor>{in[0] * jvp(cube, in, five).second[0]};
   };
   const auto [value, slope] = jvp(inner, x, one);
-  EXPECT_EQ(values(value[0]), (Values{24}));
-  EXPECT_EQ(values(slope[0]), (Values{36}));
+  EXPECT_EQ(values(value[0]), (Values{120}));
+  EXPECT_EQ(values(slope[0]), (Values{180}));
 }
 
 TEST(ForwardModeTest, ForwardOverBackwardGivesHessianProducts) {

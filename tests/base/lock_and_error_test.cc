@@ -379,6 +379,9 @@ TEST(Errors, DeriveFromTheStandardTypes) {
 TEST(Errors, ParseErrorsNameThePlace) {
   EXPECT_STREQ(ParseError("a.csv", 3, 7, "bad").what(), "a.csv:3:7: bad");
   EXPECT_STREQ(ParseError("a.csv", 3, 0, "bad").what(), "a.csv:3: bad");
+  const ParseError quoting("a.csv", 0, 0, std::string("column \"\0\33[2J\xff\"", 15));
+  EXPECT_STREQ(quoting.what(), "a.csv: column \"\uFFFD\uFFFD[2J\uFFFD\"");
+  EXPECT_EQ(quoting.reason(), "column \"\uFFFD\uFFFD[2J\uFFFD\"");
   EXPECT_STREQ(ParseError("a.bin", 0, 0, "bad").what(), "a.bin: bad");
   const ParseError error("a.csv", 3, 7, "bad");
   EXPECT_EQ(error.name(), "a.csv");

@@ -63,6 +63,13 @@ TEST(Command, InfoShowsDevicesLimitsAndBuild) {
     EXPECT_THAT(info.out, HasSubstr(word));
 }
 
+TEST(Command, InfoSaysInOneLineWhyThereIsNoVulkan) {
+  EXPECT_THAT(tenon_command("info").out, HasSubstr("vulkan"));
+  const Outcome none = tenon_command("info", "TENON_VULKAN_LOADER=libno_vulkan.so");
+  EXPECT_EQ(none.status, 0);
+  EXPECT_THAT(none.out, HasSubstr("vulkan    none: no Vulkan loader: libno_vulkan.so"));
+}
+
 TEST(Command, ReplayPrintsATable) {
   const TemporaryFile trace(".csv", kSmall);
   const Outcome replay = tenon_command("replay --policy null,system " + trace.path());

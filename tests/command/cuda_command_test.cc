@@ -36,10 +36,10 @@ Outcome with_driver(const std::string& driver, const std::string& setup,
 TEST(CudaCommand, InfoShowsTheDevices) {
   const Outcome info = with_driver(TENON_CUDA_STAND_IN_LIBRARY, "devices=2", "info");
   EXPECT_EQ(info.status, 0);
-  EXPECT_THAT(info.out, HasSubstr("cuda:0  Tenon stand-in 0, 8 GiB, compute 9.0"));
-  EXPECT_THAT(info.out, HasSubstr("cuda:1  Tenon stand-in 1"));
+  EXPECT_THAT(info.out, HasSubstr("cuda:0    Tenon stand-in 0, 8 GiB, compute 9.0"));
+  EXPECT_THAT(info.out, HasSubstr("cuda:1    Tenon stand-in 1"));
   EXPECT_THAT(info.out, HasSubstr("8 GiB free"));
-  EXPECT_THAT(info.out, Not(HasSubstr("none:")));
+  EXPECT_THAT(info.out, Not(HasSubstr("cuda      none:")));
 }
 
 TEST(CudaCommand, InfoSaysInOneLineWhyThereIsNoDevice) {
@@ -49,7 +49,7 @@ TEST(CudaCommand, InfoSaysInOneLineWhyThereIsNoDevice) {
         {TENON_CUDA_STAND_IN_LIBRARY, "version=10020", "too old"}}) {
     const Outcome info = with_driver(driver, setup, "info");
     EXPECT_EQ(info.status, 0);
-    EXPECT_THAT(info.out, HasSubstr("cuda    none: "));
+    EXPECT_THAT(info.out, HasSubstr("cuda      none: "));
     EXPECT_THAT(info.out, HasSubstr(reason));
     EXPECT_THAT(info.out, HasSubstr("sim:0"));
   }

@@ -1,5 +1,6 @@
 #include "tenon/device/cuda/cuda_backend.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>

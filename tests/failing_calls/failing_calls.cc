@@ -2,8 +2,11 @@
 // third write() of the process fail with errno 28; TENON_FAIL_MARK names a file that is made then.
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -27,7 +30,7 @@ const Plan& plan() {
     Plan read;
     const char* text = std::getenv("TENON_FAIL_CALL");
     if (text == nullptr ||
-        std::sscanf(text, "%15[a-z]:%d:%d", read.call, &read.nth, &read.error) != 3)
+        std::sscanf(text, "%15[a-z0-9]:%d:%d", read.call, &read.nth, &read.error) != 3)
       return Plan{};
     return read;
   }();
@@ -76,6 +79,36 @@ int open(const char* path, int flags, ...) {
 ssize_t write(int file, const void* bytes, size_t size) {
   static const auto real = next<ssize_t (*)(int, const void*, size_t)>("write");
   return fails("write") ? -1 : real(file, bytes, size);
+}
+
+ssize_t read(int file, void* bytes, size_t size) {
+  static const auto real = next<ssize_t (*)(int, void*, size_t)>("read");
+  return fails("read") ? -1 : real(file, bytes, size);
+}
+
+int fstat(int file, struct stat* info) noexcept {
+  static const auto real = next<int (*)(int, struct stat*)>("fstat");
+  return fails("fstat") ? -1 : real(file, info);
+}
+
+int pipe2(int ends[2], int flags) noexcept {
+  static const auto real = next<int (*)(int[2], int)>("pipe2");
+  return fails("pipe2") ? -1 : real(ends, flags);
+}
+
+int socket(int domain, int type, int protocol) noexcept {
+  static const auto real = next<int (*)(int, int, int)>("socket");
+  return fails("socket") ? -1 : real(domain, type, protocol);
+}
+
+int listen(int socket, int most) noexcept {
+  static const auto real = next<int (*)(int, int)>("listen");
+  return fails("listen") ? -1 : real(socket, most);
+}
+
+int poll(pollfd* files, nfds_t count, int timeout_ms) {
+  static const auto real = next<int (*)(pollfd*, nfds_t, int)>("poll");
+  return fails("poll") ? -1 : real(files, count, timeout_ms);
 }
 
 int fsync(int file) {

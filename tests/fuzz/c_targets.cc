@@ -120,13 +120,14 @@ class Caller : InputNumbers {
 
   void allocate() {
     const std::uint64_t allocator = handle(allocators_);
-    const std::uint64_t size = once_in(50) ? any() : below(1u << below(20));
+    const std::uint64_t size = once_in(50) ? any() : below(1u << below(once_in(20) ? 20 : 13));
     void* data = nullptr;
     if (check(tenon_allocate(allocator, size, stream(), &data)) != TENON_OK || data == nullptr)
       return;
     require(!blocks_.contains(data), "no two blocks have one address");
     const auto mark = static_cast<unsigned char>(any());
-    std::memset(data, mark, size);
+    std::memset(data, mark, std::min<std::uint64_t>(size, 1 << 16));
+    static_cast<unsigned char*>(data)[size - 1] = mark;
     blocks_[data] = {allocator, size, true, mark};
   }
 

@@ -13,7 +13,7 @@ namespace tenon::fuzz {
 namespace {
 
 constexpr std::uint64_t kMiB = 1 << 20;
-constexpr int kCheckEvery = 16;  // a check costs as much as a hundred steps
+constexpr int kCheckEvery = 256;  // a check costs as much as a hundred steps
 
 class Run : InputNumbers {
  public:

@@ -94,7 +94,7 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"host", {"front"}},
       {"adaptors", {}},
       {"scopes", {"front"}},
-      {"compat", {"placement", "gpu", "scopes", "unified"}},
+      {"compat", {"placement", "gpu", "scopes", "unified", "adaptors", "system"}},
       {"growable", {}},
   };
   return kAllowed;

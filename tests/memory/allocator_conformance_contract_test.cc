@@ -6,6 +6,7 @@
 #include "memory/allocator_conformance.h"
 #include "memory/logging_allocator.h"
 #include "tenon/base/align.h"
+#include "tenon/memory/policies.h"
 #include "tenon/memory/scopes/with_scope.h"
 
 namespace tenon {
@@ -132,6 +133,87 @@ TEST_P(AllocatorConformance, AllThatIsUsableMayBeUsed) {
   for (std::size_t i = 0; i < blocks.size(); ++i)
     EXPECT_TRUE(block_is_intact(blocks[i].get(), allocator_->usable_size(blocks[i]), i + 1));
   EXPECT_EQ(allocator_->usable_size(DataPtr()), 0u);
+}
+
+TEST_P(AllocatorConformance, GrowsABlockInPlaceOrLeavesItAsItWas) {
+  struct Held {
+    DataPtr block;
+    std::size_t size = 0;
+    std::uint64_t number = 0;
+  };
+  Random random(11);
+  std::vector<Held> held;
+  for (std::uint64_t step = 1; step <= 300; ++step) {
+    SCOPED_TRACE(step);
+    const std::uint64_t what = random.below(3);
+    if (what == 0 || held.empty()) {
+      const std::size_t size = std::size_t{1} << (4 + random.below(18));
+      held.push_back({allocator_->allocate(size), size, step});
+      fill_block(held.back().block.get(), size, step);
+    } else if (what == 1) {
+      std::swap(held[random.below(held.size())], held.back());
+      held.pop_back();
+    } else {
+      Held& one = held[random.below(held.size())];
+      const std::size_t usable = allocator_->usable_size(one.block);
+      const std::size_t wanted = one.size + random.below(2 * one.size);
+      void* const before = one.block.get();
+      const bool grown = allocator_->try_grow(one.block, wanted);
+      EXPECT_TRUE(grown || wanted > usable);
+      EXPECT_EQ(one.block.get(), before);
+      EXPECT_TRUE(block_is_intact(before, one.size, one.number));
+      EXPECT_GE(allocator_->usable_size(one.block), grown ? wanted : usable);
+      if (grown) fill_block(before, one.size = wanted, one.number);
+    }
+    allocator_->check_invariants();
+    for (const Held& one : held)
+      ASSERT_TRUE(block_is_intact(one.block.get(), one.size, one.number));
+  }
+  EXPECT_FALSE(allocator_->try_grow(held[0].block, std::size_t{kMaxRequestBytes} + 1));
+  DataPtr nothing;
+  EXPECT_TRUE(allocator_->try_grow(nothing, 0));
+  EXPECT_FALSE(allocator_->try_grow(nothing, 1));
+  held.clear();
+  EXPECT_EQ(allocator_->stats().allocated_bytes[0].current, 0);
+  EXPECT_EQ(allocator_->stats().requested_bytes[0].current, 0);
+}
+
+// Where what lies behind the block is free, it is taken, counted and reported.
+TEST(GrowInPlace, TakesTheFreeNeighbour) {
+  class Watch final : public Observer {
+   public:
+    void on_memory_event(const MemoryEventInfo& info) override {
+      if (info.event == MemoryEvent::kFreed || info.event == MemoryEvent::kRecycled)
+        story += (info.event == MemoryEvent::kFreed ? " -" : " +") +
+                 std::to_string(info.size_bytes >> 20);
+    }
+    std::string story;
+  };
+  for (const char* name : {"caching", "expandable", "stitched", "pool", "buddy"}) {
+    SCOPED_TRACE(name);
+    SimBackend device({.capacity_bytes = std::uint64_t{1} << 30});
+    const auto policy = make_policy(name, device);
+    policy->allocate(64 << 20).clear();  // one free stretch
+    DataPtr low = policy->allocate(8 << 20), high = policy->allocate(8 << 20);
+    if (low.get() > high.get()) std::swap(low, high);
+    void* const address = low.get();
+    EXPECT_FALSE(policy->try_grow(low, 16 << 20)) << "its neighbour is in use";
+    high.clear();
+    const std::int64_t reserved = policy->stats().reserved_bytes[0].current;
+    Watch watch;
+    const ObserverGuard guard(policy->observers(), watch);
+    EXPECT_TRUE(policy->try_grow(low, 16 << 20));
+    EXPECT_EQ(watch.story, " -8 +16");
+    EXPECT_EQ(low.get(), address);
+    EXPECT_EQ(policy->stats().requested_bytes[0].current, 16 << 20);
+    EXPECT_EQ(policy->stats().allocated_bytes[0].current, 16 << 20);
+    EXPECT_EQ(policy->stats().reserved_bytes[0].current, reserved);
+    policy->check_invariants();
+    EXPECT_EQ(policy->usable_size(low), 16u << 20);
+    low.clear();
+    policy->check_invariants();
+    EXPECT_EQ(policy->allocate(64 << 20).get(), address) << "whole again";
+  }
 }
 
 }  // namespace

@@ -54,6 +54,7 @@ TEST_F(DataPtrTest, NullKeepsItsDevice) {
 }
 
 TEST_F(DataPtrTest, WithoutDeleterNothingIsFreed) {
+  const auto before = data_;
   {
     DataPtr p(&data_, cuda1_);
     EXPECT_TRUE(p);
@@ -61,6 +62,7 @@ TEST_F(DataPtrTest, WithoutDeleterNothingIsFreed) {
     EXPECT_EQ(p.release_context(), nullptr);
   }
   EXPECT_TRUE(deleted().empty());
+  EXPECT_EQ(data_, before);
 }
 
 TEST_F(DataPtrTest, DeleterGetsTheContextOnce) {

@@ -9,6 +9,7 @@
 #include "support/cuda_stand_in.h"
 #include "tenon/base/error.h"
 #include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/compat/rmm.h"
 #include "tenon/memory/gpu/caching_allocator.h"
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/standard_memory.h"
@@ -137,6 +138,22 @@ TEST(StandardMemory, AResourceIsAnAllocator) {
   EXPECT_EQ(numbers[99], 1.5);
 }
 #endif
+
+TEST(RmmNames, MakeAPoolWithinALimitAndCountIt) {
+  SimBackend device({.capacity_bytes = 1 << 30});
+  rmm::mr::pool_memory_resource pool(device);
+  rmm::mr::limiting_resource_adaptor limited(pool, 1 << 20);
+  rmm::mr::statistics_resource_adaptor counted(limited);
+  rmm::mr::device_memory_resource& resource = counted;
+  {
+    const rmm::cuda_stream_view stream{device.device(), 0};
+    const rmm::device_buffer buffer(1000, stream, resource);
+    const rmm::device_uvector<float> vector(100, stream, resource);
+    EXPECT_EQ(counted.passed().bytes.current, 1400);
+    EXPECT_THROW(rmm::device_buffer(1 << 20, stream, resource), rmm::out_of_memory);
+  }
+  EXPECT_EQ(counted.passed().bytes.current, 0);
+}
 
 }  // namespace
 }  // namespace tenon

@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "support/cuda_stand_in.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/base/random.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/device/sleeping/sleeping_backend.h"
@@ -56,6 +58,18 @@ class OnEachDevice : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Backend> made_;
   Stream stream_;
   std::uint64_t page_ = 0;
+};
+
+// A driver without virtual memory.
+class WithoutPages final : public ForwardingBackend {
+ public:
+  explicit WithoutPages(Backend& driver) : ForwardingBackend(driver), limits_(driver.limits()) {
+    limits_.has_virtual_memory = false;
+  }
+  const BackendLimits& limits() const override { return limits_; }
+
+ private:
+  BackendLimits limits_;
 };
 
 using GrowableBuffers = OnEachDevice;
@@ -170,7 +184,8 @@ TEST_P(SleepingMemory, ComesBackAtItsAddressesWithItsBytes) {
 
 TEST_P(SleepingMemory, WorksThroughPoliciesAndAdaptorsAndFreesAsleep) {
   SleepingBackend caches(backend(), "caches");
-  for (const char* name : {"system", "pool", "caching", "buddy", "arena"}) {
+  for (const char* name :
+       {"system", "pool", "caching", "buddy", "arena", "expandable", "stitched"}) {
     SCOPED_TRACE(name);
     const auto policy = make_policy(name, caches);
     LimitAdaptor limited(*policy, 64 << 20);
@@ -186,6 +201,44 @@ TEST_P(SleepingMemory, WorksThroughPoliciesAndAdaptorsAndFreesAsleep) {
     policy->empty_cache();
   }
   EXPECT_EQ(caches.sleeping_bytes() + caches.awake_bytes(), 0u);
+}
+
+// Blocks come and go between sleeps, also while asleep: pages move, and each block that is live has
+// its bytes whenever the memory is awake.
+TEST_P(SleepingMemory, MovesWithThePagesOfEachPolicy) {
+  for (const char* name : {"caching", "expandable", "stitched"}) {
+    SCOPED_TRACE(name);
+    SleepingBackend weights(backend(), "weights");
+    const auto policy = make_policy(name, weights);
+    Random random(7);
+    std::vector<std::pair<DataPtr, std::string>> blocks;
+    for (int round = 0; round < 8; ++round) {
+      SCOPED_TRACE(round);
+      for (int step = 0; step < 6; ++step) {
+        if (!blocks.empty() && random.below(2) == 0) {
+          std::swap(blocks[random.below(blocks.size())], blocks.back());
+          blocks.pop_back();
+        } else {
+          blocks.emplace_back(policy->allocate((1 + random.below(20)) * (64 << 10)),
+                              std::to_string(random.next()));
+          write(blocks.back().first.get(), blocks.back().second);
+        }
+      }
+      const std::uint64_t held = weights.awake_bytes();
+      EXPECT_EQ(weights.sleep(SleepLevel::kToHost), held);
+      EXPECT_EQ(weights.awake_bytes(), 0u);
+      if (!blocks.empty()) blocks.pop_back();  // freed asleep
+      if (round % 3 == 0) {
+        const DataPtr awake = policy->allocate(round % 2 == 0 ? 6 << 20 : 12 << 20);
+        if (round % 2 == 0) policy->empty_cache();
+      }
+      weights.wake();
+      EXPECT_EQ(weights.host_bytes() + weights.sleeping_bytes(), 0u);
+      for (const auto& [block, bytes] : blocks)
+        EXPECT_EQ(read(block.get(), bytes.size()), bytes);
+      policy->check_invariants();
+    }
+  }
 }
 
 TEST_P(SleepingMemory, PartsMaySleep) {
@@ -211,8 +264,22 @@ TEST_P(SleepingMemory, IsRefusedWithTheReasonWhereMemoryCannotMove) {
     EXPECT_THAT(error.what(), HasSubstr("no memory has this tag"));
   }
   SleepingBackend weights(backend(), "weights");
-  EXPECT_THROW(make_policy("stitched", weights), InvalidArgument);
   EXPECT_THROW(static_cast<void>(weights.allocate_segment(1, MemoryKind::kPinned)), DeviceError);
+  const auto pages = weights.create_pages(page_);
+  try {
+    weights.export_pages(*pages);
+    FAIL();
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("another process would keep its pages"));
+  }
+  weights.release_pages(*pages);
+  WithoutPages without_pages(backend());
+  try {
+    SleepingBackend(without_pages, "weights");
+    FAIL();
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("cannot leave its addresses"));
+  }
 }
 
 // The physical memory is the driver's again: what did not fit before fits meanwhile.
@@ -228,6 +295,52 @@ TEST(SleepingMemoryTest, GivesItsMemoryToOthersMeanwhile) {
   EXPECT_THROW(weights.wake(), OutOfMemory);
   device.free_segment(*other);
   EXPECT_EQ(weights.wake(), 40u << 20);
+}
+
+// Each driver call fails once: what it was for stays awake or asleep, with its bytes, and the next
+// try goes through.
+TEST(SleepingMemoryTest, StaysWholeWhereTheDriverFails) {
+  for (std::size_t kind = 0; kind < kDriverCalls; ++kind)
+    for (std::uint64_t nth = 1; nth <= 3; ++nth) {
+      SCOPED_TRACE(::testing::Message() << "call " << kind << ", " << nth);
+      SimBackend device({.capacity_bytes = 64 << 20, .real_memory = true});
+      SleepingBackend weights(device, "weights");
+      const std::uint64_t page = device.limits().page_granularity;
+      const auto range = weights.reserve_address(2 * page);
+      const auto twice = weights.create_pages(page);  // mapped at two addresses
+      auto* const there = reinterpret_cast<char*>(range->base);
+      ASSERT_TRUE(weights.map(range->base, *twice) && weights.map(range->base + page, *twice) &&
+                  weights.set_access(range->base, 2 * page));
+      std::memcpy(there, "twice", 5);
+      const auto policy = make_policy("stitched", weights);
+      const DataPtr first = policy->allocate(3 << 20), second = policy->allocate(5 << 20);
+      std::memcpy(first.get(), "first", 5);
+      std::memcpy(second.get(), "second", 6);
+      const std::uint64_t held = device.used_bytes();
+      device.fail_call(static_cast<DriverCall>(kind), nth);
+      std::uint64_t moved = 0;
+      const auto retry = [&](auto&& call) {
+        for (int tries = 0; tries < 2; ++tries) {
+          try {
+            moved += call();
+            return;
+          } catch (const DeviceError&) {
+          } catch (const OutOfMemory&) {
+          }
+          EXPECT_EQ(weights.awake_bytes() + weights.sleeping_bytes(), held);
+        }
+        FAIL() << "twice";
+      };
+      retry([&] { return weights.sleep(SleepLevel::kToHost); });
+      EXPECT_EQ(weights.awake_bytes(), 0u);
+      retry([&] { return weights.wake(); });
+      EXPECT_EQ(weights.sleeping_bytes() + weights.host_bytes(), 0u);
+      EXPECT_LE(moved, 2 * held);
+      EXPECT_EQ(std::memcmp(first.get(), "first", 5), 0);
+      EXPECT_EQ(std::memcmp(second.get(), "second", 6), 0);
+      EXPECT_EQ(std::memcmp(there + page, "twice", 5), 0);
+      EXPECT_GE(device.used_bytes(), held) << "more where the driver took pages back in vain";
+    }
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -18,6 +20,7 @@
 #include "tenon/device/host/host_backend.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/host/cpu_allocator.h"
+#include "tenon/memory/scopes/with_scope.h"
 #include "tenon/memory/system/system_allocator.h"
 
 namespace tenon {
@@ -206,10 +209,29 @@ TEST(MemoryPoolRulesTest, TheDefaultPoolSizeIs256MiB) {
   EXPECT_EQ(backend.used_bytes(), 256u << 20);
 }
 
+TEST(MemoryPoolRulesTest, TellsAllEightStatistics) {
+  SimBackend backend(sim(64 << 20));
+  MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
+  void* const first = pool.allocate(1024);
+  pool.allocate(4096);
+  pool.deallocate(first);
+  pool.allocate(2 * kPoolSize);  // a chunk of its own
+  const MemoryPoolStats stats = pool.statistics();
+  EXPECT_EQ(stats.total_allocated, 1024 + 4096 + 2 * kPoolSize);
+  EXPECT_EQ(stats.total_freed, 1024u);
+  EXPECT_EQ(stats.current_usage, 4096 + 2 * kPoolSize);
+  EXPECT_EQ(stats.peak_usage, 4096 + 2 * kPoolSize);
+  EXPECT_EQ(stats.num_allocations, 3u);
+  EXPECT_EQ(stats.num_deallocations, 1u);
+  EXPECT_EQ(stats.num_pool_allocations, 3u);
+  EXPECT_EQ(stats.num_device_allocations, 2u);
+}
+
 TEST(MemoryPoolRulesTest, ChunksGoBackWhenThePoolEnds) {
   SimBackend backend(sim(64 << 20));
+  const auto upstream = std::make_shared<SystemAllocator>(backend);  // outlives the pool
   {
-    MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
+    MemoryPool pool(upstream, kPoolSize);
     pool.allocate(4 * kPoolSize);
     EXPECT_GT(backend.used_bytes(), kPoolSize);
   }
@@ -365,12 +387,14 @@ TEST(MemoryPoolRulesTest, ManyThreadsMayShareIt) {
   MemoryPool pool(std::make_shared<SystemAllocator>(backend), kPoolSize);
   constexpr int kThreads = 4;
   std::array<int, kThreads> damaged = {};
+  std::atomic<int> waiting{kThreads};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t)
-    threads.emplace_back([&pool, t, &damaged] {
+    threads.emplace_back([&pool, t, &damaged, &waiting] {
+      for (--waiting; waiting > 0;) std::this_thread::yield();  // all at once
       Random random(static_cast<std::uint64_t>(t) + 1);
       std::vector<std::pair<unsigned char*, std::size_t>> live;
-      for (int i = 0; i < 4000; ++i) {
+      for (int i = 0; i < 150000; ++i) {
         if (live.size() < 20 && random.chance(0.6)) {
           const std::size_t size = 1 + random.below(40000);
           auto* data = static_cast<unsigned char*>(pool.allocate(size));
@@ -388,6 +412,20 @@ TEST(MemoryPoolRulesTest, ManyThreadsMayShareIt) {
   for (std::thread& thread : threads) thread.join();
   for (const int count : damaged) EXPECT_EQ(count, 0);
   EXPECT_EQ(pool.statistics().current_usage, 0u);
+}
+
+// An upstream that says null instead of throwing, as plain malloc wrappers do.
+class NullAllocator final : public Allocator {
+ public:
+  DataPtr allocate(std::size_t) override { return DataPtr(Device{}); }
+  void copy_data(void*, const void*, std::size_t) const override {}
+};
+
+TEST(MemoryPoolRulesTest, AnUpstreamThatReturnsNullIsOutOfMemory) {
+  const auto upstream = std::make_shared<NullAllocator>();
+  EXPECT_THROW(MemoryPool pool(upstream), OutOfMemory);
+  EXPECT_THROW(with_scope(*upstream, [](Allocator& arena) { return arena.allocate(100); }),
+               OutOfMemory);
 }
 
 }  // namespace

@@ -3,13 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/device/forwarding_backend.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/system/system_allocator.h"
 
@@ -72,13 +77,26 @@ TEST(PlacesTest, ZeroBytesAndNullAreNothing) {
   memory::free(CpuPlace(), nullptr);
 }
 
+// A device that takes its time to say what it is, so that first uses meet.
+class SlowToTell final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  Device device() const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return driver().device();
+  }
+};
+
 TEST(PlacesTest, TheFirstUseMayComeFromManyThreadsAtOnce) {
-  for (int round = 0; round < 20; ++round) {
-    set_gpu_backend(GpuPlace(5), sim(5));
+  for (int round = 0; round < 10; ++round) {
+    const auto device = sim(5);
+    set_gpu_backend(GpuPlace(5), std::make_shared<SlowToTell>(*device));
     std::array<BuddyAllocator*, 8> seen = {};
+    std::atomic<std::size_t> waiting{seen.size()};
     std::vector<std::thread> threads;
     for (BuddyAllocator*& allocator : seen)
-      threads.emplace_back([&allocator] {
+      threads.emplace_back([&allocator, &waiting] {
+        for (--waiting; waiting > 0;) std::this_thread::yield();  // all at once
         void* p = memory::alloc(GpuPlace(5), 100);
         allocator = &place_allocator(GpuPlace(5));
         memory::free(GpuPlace(5), p);
@@ -86,8 +104,8 @@ TEST(PlacesTest, TheFirstUseMayComeFromManyThreadsAtOnce) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(std::set<BuddyAllocator*>(seen.begin(), seen.end()).size(), 1u);
     EXPECT_EQ(memory::used(GpuPlace(5)), 0u);
+    set_gpu_backend(GpuPlace(5), nullptr);
   }
-  set_gpu_backend(GpuPlace(5), nullptr);
 }
 
 // --- The buddy allocator by itself.
@@ -158,6 +176,38 @@ TEST(PlacesTest, BytesGoBetweenPlaces) {
   for (void* block : {there, also_there}) memory::free(GpuPlace(3), block);
   memory::free(CpuPlace(), host);
   set_gpu_backend(GpuPlace(3), nullptr);
+}
+
+// A device that copies when its stream is waited for, and not before.
+class LateCopies final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override {
+    copies_.push_back([=, this] { driver().copy(dest, src, size_bytes, stream); });
+  }
+  void synchronize(Stream stream) override {
+    for (const auto& copy : std::exchange(copies_, {})) copy();
+    driver().synchronize(stream);
+  }
+
+ private:
+  std::vector<std::function<void()>> copies_;
+};
+
+TEST(PlacesTest, CopiesToAndFromTheHostAreOverWhenTheyReturn) {
+  SimOptions options;
+  options.capacity_bytes = 64 << 20;
+  options.real_memory = true;
+  SimBackend device(options);
+  set_gpu_backend(GpuPlace(5), std::make_shared<LateCopies>(device));
+  char host[16] = "fifteen letters";
+  void* const there = memory::alloc(GpuPlace(5), 16);
+  memory::copy(GpuPlace(5), there, CpuPlace(), host, 16);
+  std::memset(host, 0, 16);
+  memory::copy(CpuPlace(), host, GpuPlace(5), there, 16);
+  EXPECT_STREQ(host, "fifteen letters");
+  memory::free(GpuPlace(5), there);
+  set_gpu_backend(GpuPlace(5), nullptr);
 }
 
 TEST(PlacesTest, PinnedMemoryIsThePlacesOwn) {

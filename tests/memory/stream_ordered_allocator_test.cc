@@ -302,6 +302,16 @@ TEST(CachingAllocator, ServesARequestJustBelowTheOversizeBorder) {
   EXPECT_THROW(allocator.allocate(24 * kMiB - 512), OutOfMemory);
 }
 
+TEST(CachingAllocator, GivesCachedSegmentsBackBeforeItFails) {
+  SimBackend backend({.capacity_bytes = 64 * kMiB});
+  CachingAllocator allocator(backend);
+  allocator.allocate(30 * kMiB).clear();
+  const DataPtr larger = allocator.allocate(50 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 50 * kMiB);
+  EXPECT_EQ(allocator.stats().num_alloc_retries, 1);
+  EXPECT_EQ(allocator.stats().num_ooms, 0);
+}
+
 TEST(CachingAllocator, CollectsGarbageAboveTheThreshold) {
   SimBackend backend;
   CachingAllocator allocator(backend, parse_caching_settings("garbage_collection_threshold:0.5"),

@@ -219,6 +219,11 @@ TEST_F(UnifiedCallbacks, HearOfEveryChangeOfABuffer) {
   block.clear();
   allocator.empty_cache();
   EXPECT_EQ(counts[Event::kReleased], 1);
+  DataPtr named = allocator.allocate(100);  // freed by its address
+  void* const address = named.get();
+  static_cast<void>(named.release_context());
+  allocator.deallocate(address);
+  EXPECT_EQ(counts[Event::kFreed], 3);
   EXPECT_THROW(allocator.allocate(65 * kGiB), OutOfMemory);
   EXPECT_EQ(counts[Event::kAllocationFailed], 1);
 }

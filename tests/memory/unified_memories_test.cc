@@ -138,6 +138,7 @@ TEST_P(UnifiedMemories, AlignsTo16AndLargeBuffersTo256OrAsAsked) {
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 16, 0u);
   }
   EXPECT_EQ(mps(allocator).get_buffer_size(blocks[1].get()), 32u);
+  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(blocks[1].get()), 17u);
   for (const std::uint64_t extra : {1u, 3u, 255u}) {
     blocks.push_back(allocator.allocate(kMiB + extra));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 256, 0u);

@@ -96,6 +96,22 @@ TEST(UnifiedAllocator, EmptyCacheWaitsForPendingBuffers) {
   allocator.check_invariants();
 }
 
+TEST(UnifiedAllocator, FreeInactiveBuffersTakesInWhatIsOverAndNeverWaits) {
+  SimBackend backend(fake_device(64 * kGiB, kLagNs));
+  UnifiedAllocator allocator(backend);
+  const Stream second = backend.create_stream();
+  DataPtr block = allocator.allocate(600 * kMiB);
+  allocator.record_stream(block, second);
+  backend.queue_work(second);
+  block.clear();
+  EXPECT_EQ(allocator.free_inactive_buffers(), 0u);
+  EXPECT_LT(backend.now_ns(), kLagNs);
+  backend.synchronize();
+  const std::uint64_t reserved = allocator.reserved_bytes();
+  EXPECT_EQ(allocator.free_inactive_buffers(), 600 * kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), reserved) << "the heap stays";
+}
+
 TEST(UnifiedAllocator, ABufferInUseElsewhereIsNotHandedOut) {
   SimBackend backend(fake_device(64 * kGiB, kLagNs));
   UnifiedAllocator allocator(backend);

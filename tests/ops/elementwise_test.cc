@@ -362,5 +362,16 @@ TEST(DispatchTest, TracersSeeCallsOfTheirThread) {
   ops::op::mul.set_kernel(DispatchKey::kTracer, nullptr);
 }
 
+TEST(ElementwiseTest, AShiftedPartOfTheOutputIsReadBeforeItIsWritten) {
+  for (const std::int64_t size : {6, 5000}) {
+    const Tensor line = arange(size, DType::kF32);
+    ops::add_(line.slice(0, 1, size), line.slice(0, 0, size - 1));
+    const std::vector<double> found = values(line);
+    EXPECT_EQ(found[0], 0);
+    for (std::size_t i = 1; i < found.size(); ++i)
+      ASSERT_EQ(found[i], 2 * static_cast<double>(i) - 1) << i;
+  }
+}
+
 }  // namespace
 }  // namespace tenon

@@ -80,7 +80,8 @@ static void aligned(void) {
   void* untouched = (void*)1;
   CHECK(posix_memalign(&untouched, 24, 100000) == EINVAL && untouched == (void*)1);
   for (size_t size = 100; size <= 100000; size *= 1000) {  // rounded up to 128, as glibc does
-    void* odd = memalign(100, size);
+    volatile size_t no_power_of_two = 100;  // so that no compiler refuses it
+    void* odd = memalign(no_power_of_two, size);
     CHECK(odd != NULL && (uintptr_t)odd % 128 == 0);
     free(odd);
   }

@@ -78,6 +78,11 @@ TEST(DimNamesTest, CopyingInPlaceUnifiesThem) {
   EXPECT_THAT(refusal([&] { copy_(target, other); }),
               HasSubstr("dimensions named [n, c, w] do not go with [n, w, c]"));
   EXPECT_EQ(target.version(), version) << "nothing happened";
+  const Tensor first = zeros({2, 3, 4}), second = zeros({2, 3, 4});
+  first.set_names({"n", "", ""});
+  second.set_names({"", "n", ""});
+  EXPECT_THAT(refusal([&] { copy_(first, second); }), HasSubstr("do not go with"))
+      << "one name at two places";
 }
 
 TEST(DimNamesTest, NoLabelsStopsThem) {
@@ -158,6 +163,12 @@ TEST(ResizeTest, SetTakesOverStorageAndGeometry) {
   t.set_(source.storage(), 0, {20});
   EXPECT_EQ(source.storage().nbytes(), 80u) << "grown for it";
   EXPECT_EQ((source[11]).item<float>(), 11);
+  const Storage before = t.storage();
+  EXPECT_THROW(t.impl()->set_storage_and_geometry(zeros({4}).storage(), {9}, {1}, 0),
+               InvalidArgument);
+  EXPECT_TRUE(t.storage().is_alias_of(before)) << "as it was";
+  const Tensor meta = empty({4}, DType::kF32, Device{DeviceType::kMeta, 0});
+  EXPECT_THROW(t.impl()->set_storage_and_geometry(meta.storage(), {4}, {1}, 0), InvalidArgument);
 }
 
 // --- Symbolic sizes.

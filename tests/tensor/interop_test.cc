@@ -49,6 +49,10 @@ TEST(DLPackTest, GoesOutAndComesBackWithoutCopying) {
   }
   const Tensor t = zeros({3});
   EXPECT_EQ(t.storage().use_count(), 1u);
+  DLManagedTensor* managed = to_dlpack(t);
+  EXPECT_EQ(t.storage().use_count(), 2u);
+  managed->deleter(managed);
+  EXPECT_EQ(t.storage().use_count(), 1u);
 }
 
 TEST(DLPackTest, TheExportKeepsTheBytesUntilItsDeleterRuns) {

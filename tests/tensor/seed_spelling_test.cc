@@ -91,6 +91,10 @@ REGISTER_ALLOCATOR(c10::DeviceType::XLA, allocator_func());
 TEST(SeedSpellingTest, MemoryModelRegistry) {
   EXPECT_EQ(c10::GetAllocator(c10::DeviceType::XLA), c10::GetDefaultCPUAllocator());
   EXPECT_EQ(c10::GetAllocator(c10::DeviceType::CPU), c10::GetCPUAllocator());
+  c10::SetCPUAllocator(c10::GetDefaultMobileCPUAllocator(), 1);
+  EXPECT_EQ(c10::GetCPUAllocator(), c10::GetDefaultMobileCPUAllocator());
+  tenon::unset_allocator(tenon::DeviceType::kCpu);
+  EXPECT_EQ(c10::GetCPUAllocator(), c10::GetDefaultCPUAllocator());
 }
 
 }  // namespace memory_model
@@ -137,6 +141,58 @@ TEST_F(MemoryPoolSpelling, InvalidDeallocation) {
 }
 
 }  // namespace memory_pool
+
+// --- memory-model.md, section 5: unified memory
+
+namespace unified_memory {
+
+struct Heard final : at::mps::IMpsAllocatorCallback {
+  void executeMPSAllocatorCallback(void*, EventType event) override {
+    freed += event == EventType::FREED ? 1 : 0;
+  }
+  static inline int freed = 0;
+};
+REGISTER_MPS_ALLOCATOR_CALLBACK(seed_spelling, Heard);
+
+TEST(SeedSpellingTest, MemoryModelUnifiedMemory) {
+  tenon::SimOptions options;
+  options.capacity_bytes = 1 << 30;
+  options.recommended_working_set_bytes = 1 << 29;
+  options.unified = options.real_memory = true;
+  tenon::SimBackend device(options);
+  tenon::UnifiedAllocator unified(device);
+  const at::mps::IMPSAllocator allocator(unified);
+  {
+    const c10::DataPtr buffer = allocator.allocate(1000);
+    const void* const ptr = buffer.get();
+    EXPECT_EQ(allocator.getUnalignedBufferSize(ptr), 1000);
+    allocator.setBufferShape(ptr, c10::IntArrayRef({10, 25}));
+    EXPECT_EQ(c10::IntArrayRef(allocator.getBufferShape(ptr)), c10::IntArrayRef({10, 25}));
+    EXPECT_NE(allocator.getBufferId(ptr), 0u);
+    EXPECT_TRUE(allocator.isSharedStorageSupported() && allocator.isSharedBuffer(ptr));
+    EXPECT_EQ(allocator.getSharedBufferPtr(ptr), std::pair(ptr, 1u));
+    const void* const buffers[] = {ptr};
+    EXPECT_TRUE(allocator.recordEvents(buffers));
+    EXPECT_TRUE(allocator.waitForEvents(buffers));
+    float value = 2.5f;
+    const c10::DataPtr scalar = allocator.allocScalarBufferWithValue(&value, sizeof value);
+    EXPECT_EQ(*static_cast<const float*>(scalar.get()), 2.5f);
+    EXPECT_GE(allocator.getTotalAllocatedMemory(), allocator.getCurrentAllocatedMemory());
+    EXPECT_GT(allocator.getCurrentAllocatedMemory(), 1000u);
+  }
+  EXPECT_EQ(Heard::freed, 2);
+  allocator.freeInactiveBuffers();
+  allocator.emptyCache();
+  EXPECT_EQ(allocator.getTotalAllocatedMemory() + allocator.getDriverAllocatedMemory(), 0u);
+  EXPECT_EQ(allocator.getRecommendedMaxMemory(), std::size_t{1} << 29);
+  allocator.setHighWatermarkRatio(1.0);
+  allocator.setLowWatermarkRatio(0.5);
+  EXPECT_EQ(allocator.getHighWatermarkLimit(), std::size_t{1} << 29);
+  EXPECT_EQ(allocator.getLowWatermarkLimit(), std::size_t{1} << 28);
+  EXPECT_EQ(allocator.getLowWatermarkValue(), 1 << 28);
+}
+
+}  // namespace unified_memory
 
 // --- place-buddy.md
 

@@ -20,6 +20,7 @@ TEST(SeedTensorExamples, ARowSharesItsBasesStorage) {
   EXPECT_EQ(row.storage_offset(), 0);
   EXPECT_EQ(a.strides(), (IntList{2, 1}));
   EXPECT_EQ(row.strides(), (IntList{1}));
+  EXPECT_EQ(a[1].storage_offset(), 2);
 }
 
 TEST(SeedTensorExamples, TransposingIsAView) {

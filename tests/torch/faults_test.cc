@@ -1,5 +1,6 @@
 // Every driver call fails once under the functions that PyTorch calls: it hears of it, the process
 // goes on, and what was taken is given back.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <functional>

@@ -4,8 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <limits>
 #include <sstream>
+#include <system_error>
+#include <type_traits>
 
 #include "commands.h"
 
@@ -84,9 +88,26 @@ const std::string& CommandLine::name() const { return name_; }
 bool CommandLine::was_named() const { return app_->parsed(); }
 bool CommandLine::was_given(const std::string& option) const { return app_->count(option) > 0; }
 
+namespace {
+
+// CLI11 takes the nearest number for one that is too large, and 2^64 - 1 for -1.
+template <typename T>
+std::string complaint_of_integer(const std::string& text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end) return {};
+  return fmt::format("{} is no whole number from {} to {}", text, std::numeric_limits<T>::min(),
+                     std::numeric_limits<T>::max());
+}
+
+}  // namespace
+
 template <typename T>
 Option CommandLine::add_option(const std::string& names, T& value, const std::string& help) {
-  return Option(app_->add_option(names, value, help));
+  CLI::Option* const option = app_->add_option(names, value, help);
+  if constexpr (std::is_integral_v<T>) option->check(complaint_of_integer<T>);
+  return Option(option);
 }
 
 template Option CommandLine::add_option(const std::string&, std::string&, const std::string&);

@@ -19,9 +19,10 @@ namespace {
 void print_devices() {
   fmt::print("devices\n");
   for (const DeviceInfo& info : list_devices())
-    fmt::print("  {:<6}  {}\n", to_string(info.device), info.line);
-  if (const std::string reason = why_no_cuda(); !reason.empty())
-    fmt::print("  {:<6}  none: {}\n", "cuda", reason);
+    fmt::print("  {:<8}  {}\n", to_string(info.device), info.line);
+  for (const auto& [kind, reason] : {std::pair{"cuda", why_no_cuda()},
+                                     std::pair{"vulkan", why_no_vulkan()}})
+    if (!reason.empty()) fmt::print("  {:<8}  none: {}\n", kind, reason);
 }
 
 void print_limits() {
@@ -59,8 +60,14 @@ constexpr Variable kVariables[] = {
      "a size: how much memory reading one file may take; default: by the file's size"},
     {"TENON_NUM_THREADS", "tenon::tensor",
      "a number: threads of operators; default: one for each core"},
+    {"TENON_FALLBACK", "tenon::tensor",
+     "error: an operator that a device has no kernel for fails, instead of running on the host"},
     {"TENON_CUDA_DRIVER", "tenon::memory",
      "a path: the CUDA driver's library; default: libcuda.so.1"},
+    {"TENON_VULKAN_LOADER", "tenon::memory",
+     "a path: Vulkan's loader; default: libvulkan.so.1"},
+    {"TENON_VULKAN_VALIDATION", "tenon::memory",
+     "1: Khronos' validation layer checks Vulkan's calls; its messages go to standard error"},
     {"TENON_PRELOAD_STATISTICS", "libtenon_preload",
      "1, or a path: a line of statistics at the process's end, on standard error or there"},
     {"TENON_TORCH_IN_USE", "libtenon_torch",

@@ -73,8 +73,18 @@ int output_failed(int reason) {
                                       reason == 0 ? "an earlier error" : std::strerror(reason)));
 }
 
+// Commands and their threads, whose stacks follow the same limit, were seen to need 64 KiB.
+void require_stack() {
+  constexpr rlim_t kLeast = 256 << 10;
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kLeast) return;
+  throw InvalidArgument(fmt::format("the stack may take {} (ulimit -s): raise that limit to {}",
+                                    format_byte_size(limit.rlim_cur), format_byte_size(kLeast)));
+}
+
 int run_catching(const std::function<int()>& run) {
   try {
+    require_stack();
     return run();
   } catch (const ParseError& error) {
     return report(kBadInput, error.what());

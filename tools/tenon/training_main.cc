@@ -6,6 +6,7 @@
 #include "commands.h"
 #include "process.h"
 #include "run_command.h"
+#include "tenon/base/parallel.h"
 #include "tenon/base/version.h"
 
 namespace {
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   tenon::command::prepare_process();
   return tenon::command::run_guarded([&] {
     tenon::command::require_recording_elsewhere(argc, argv);
+    num_threads();  // refuses a TENON_NUM_THREADS that is no number before work begins
     return run(argc, argv);
   });
 }

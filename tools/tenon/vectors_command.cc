@@ -7,6 +7,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/device/device.h"
+#include "tenon/tensor/host_access.h"
 #include "training_commands.h"
 #include "vector_case.h"
 
@@ -38,9 +39,10 @@ VectorOutcome run(const VectorCase& test, bool gradients) {
 
 int run_vectors(const Options& options) {
   const Device device = parse_device(options.device);
-  if (device.type != DeviceType::kCpu && device.type != DeviceType::kMeta)
+  if (!host_reaches(device) && device.type != DeviceType::kMeta)
     throw InvalidArgument(
-        fmt::format("vectors: operators run on cpu and meta, not on {}", to_string(device)));
+        fmt::format("vectors: operators run on cpu, meta and Vulkan devices that share the "
+                        "host's memory, not on {}", to_string(device)));
   if (options.threads > 0) set_num_threads(options.threads);
   int passed = 0;
   int failed = 0;
@@ -71,8 +73,9 @@ Subcommand add_vectors(CommandLine& app) {
   command.add_option("directory", options->directory, "with cases.json and vectors.safetensors")
       .required();
   command.add_option("--device", options->device,
-                     "cpu, or meta: shapes and dtypes alone are compared");
-  command.add_option("--threads", options->threads, "how many; by default the cores there are");
+                     "cpu; vulkan:0; or meta: shapes and dtypes alone are compared");
+  command.add_option("--threads", options->threads, "how many; by default the cores there are")
+      .between(1, 4096);
   command.add_flag("--grad", options->gradients,
                    "compare the gradients of the inputs, too, where the case has them");
   command.add_flag("--verbose", options->verbose, "name the cases that pass, too");

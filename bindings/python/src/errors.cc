@@ -1,6 +1,8 @@
 #include "errors.h"
 
 #include <string>
+#include <string_view>
+#include <typeinfo>
 
 #include "tenon/base/error.h"
 #include "tenon/base/interruption.h"
@@ -28,15 +30,21 @@ PyObject* add_class(nb::module_& module, const char* name, PyObject* base, const
   return made;
 }
 
-void raise(PyObject* type, const char* message) { PyErr_SetString(type, message); }
+// A message may name what a file holds, which need not be UTF-8.
+nb::str text(std::string_view message) {
+  return nb::steal<nb::str>(PyUnicode_DecodeUTF8(
+      message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
+}
+
+void raise(PyObject* type, const char* message) { PyErr_SetObject(type, text(message).ptr()); }
 
 // An instance with the numbers as attributes.
 void raise_out_of_memory(const OutOfMemory& error) {
   const OutOfMemoryDetails& details = error.details();
-  nb::object made = nb::handle(classes.out_of_memory)(nb::str(error.what()));
-  made.attr("allocator") = nb::str(details.allocator.c_str());
-  made.attr("device") = nb::str(details.device.c_str());
-  made.attr("advice") = nb::str(details.advice.c_str());
+  nb::object made = nb::handle(classes.out_of_memory)(text(error.what()));
+  made.attr("allocator") = text(details.allocator);
+  made.attr("device") = text(details.device);
+  made.attr("advice") = text(details.advice);
   made.attr("requested_bytes") = nb::int_(details.requested_bytes);
   made.attr("allocated_bytes") = nb::int_(details.allocated_bytes);
   made.attr("reserved_bytes") = nb::int_(details.reserved_bytes);
@@ -46,11 +54,11 @@ void raise_out_of_memory(const OutOfMemory& error) {
 }
 
 void raise_parse_error(const ParseError& error) {
-  nb::object made = nb::handle(classes.parse_error)(nb::str(error.what()));
-  made.attr("name") = nb::str(error.name().c_str());
+  nb::object made = nb::handle(classes.parse_error)(text(error.what()));
+  made.attr("name") = text(error.name());
   made.attr("line") = nb::int_(error.line());
   made.attr("column") = nb::int_(error.column());
-  made.attr("reason") = nb::str(error.reason().c_str());
+  made.attr("reason") = text(error.reason());
   PyErr_SetObject(classes.parse_error, made.ptr());
 }
 
@@ -71,6 +79,9 @@ void translate(const std::exception_ptr& thrown, void*) {
     raise(classes.internal_error, error.what());
   } catch (const Interrupted&) {
     raise(PyExc_KeyboardInterrupt, "");
+  } catch (const std::bad_cast&) {  // nanobind's, of an object that came as any
+    raise(PyExc_TypeError, "an argument is of a type that this call does not take, or a str that "
+                           "UTF-8 cannot write");
   }
 }
 

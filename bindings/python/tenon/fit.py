@@ -20,6 +20,9 @@ _COSTS = {
     "expandable segments": "nothing: PYTORCH_ALLOC_CONF=expandable_segments:True",
     "bf16 autocast": "less computing; rounding of bf16",
     "checkpoints": "one more forward pass of the layers, about a third more computing",
+    "--shard zero1": "updated parameters are sent once a step",
+    "--shard zero2": "parameters are gathered once a step, gradients sent in shares",
+    "--shard zero3": "parameters are gathered twice a step, gradients sent in shares",
     "half of it, accumulated twice": "two smaller passes in place of one",
     "optimizer state on the host": "the state crosses the bus twice a step",
     "an optimizer without state": "another optimizer: more steps, as a rule",
@@ -39,15 +42,18 @@ class Fit:
         card: str,
         steps: int,
         expandable: bool,
+        ranks: int = 0,
+        shard: str = "",
     ) -> None:
         self._script, self._arguments, self._vary = script, arguments, vary
         self.capacity, self._card, self._steps = capacity, card, steps
-        self.expandable = expandable
+        self.expandable, self._ranks, self._shard = expandable, ranks, shard
         self.forecasts: Dict[Tuple[int, str], Forecast] = {}
 
-    def forecast(self, value: int, change: str = "") -> Forecast:
-        """The program at a value, with one change."""
-        key = (value, change)
+    def forecast(self, value: int, change: str = "", shard: str = "") -> Forecast:
+        """The program at a value, with one change, or sharded in another way."""
+        shard = shard or self._shard
+        key = (value, change if shard == self._shard else shard)
         if key not in self.forecasts:
             from tenon.forecast._run import run_script
 
@@ -59,7 +65,8 @@ class Fit:
                 card=self._card,
                 time_limit=600,
                 values={} if given else {self._vary: value},
-                changes=[change] if change else [],
+                changes=[part for part in (shard, change) if part],
+                ranks=self._ranks,
             )
             if answer.problem:
                 raise ForecastError(f"{self._vary}={value}: {answer.problem}")
@@ -138,6 +145,9 @@ class Fit:
                 row(name, self.forecast(value, change))
             except ForecastError as error:
                 rows.append((name, 0, 0, str(error)))
+        for shard in ("zero1", "zero2", "zero3") if self._shard else ():
+            if shard != self._shard:
+                row(f"--shard {shard}", self.forecast(value, shard=shard))
         if "batch" in self._vary and value > 1:
             row("half of it, accumulated twice", self.forecast(value // 2))
         moved = self.forecast(value).without_optimizer_state()
@@ -172,6 +182,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--card", default="H100", choices=sorted(CARDS))
     parser.add_argument("--steps", type=int, default=3, metavar="N")
     parser.add_argument("--expandable", action="store_true", help="under expandable segments")
+    parser.add_argument(
+        "--ranks", type=int, default=0, metavar="N", help="processes; the answer is for one"
+    )
+    parser.add_argument(
+        "--shard", default="", choices=("ddp", "zero1", "zero2", "zero3"), help="what ranks share"
+    )
     given = sys.argv[1:] if arguments is None else list(arguments)
     cut = given.index("--") if "--" in given else len(given)
     options, theirs = parser.parse_args(given[:cut]), given[cut + 1:]
@@ -192,6 +208,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
             card=options.card,
             steps=options.steps,
             expandable=options.expandable,
+            ranks=options.ranks,
+            shard=options.shard,
         )
         found = fit.largest()
         if found == 0:

@@ -93,7 +93,23 @@ bool operand_from(PyObject* object, Tensor& value) {
   return true;
 }
 
+bool plain_sizes_from(PyObject* object, DimVector& value) {
+  const auto add = [&](PyObject* item) {
+    int overflow = 0;
+    if (PyLong_CheckExact(item) == 0) return false;
+    value.push_back(PyLong_AsLongLongAndOverflow(item, &overflow));
+    return overflow == 0;
+  };
+  if (PyTuple_CheckExact(object) == 0) return add(object);
+  const Py_ssize_t count = PyTuple_Size(object);
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (!add(PyTuple_GetItem(object, i))) return false;
+  return true;
+}
+
 bool sizes_from(PyObject* object, DimVector& value) {
+  if (plain_sizes_from(object, value)) return true;
+  value.clear();
   if (PyIndex_Check(object) != 0 && !is_tensor(object)) {
     const nb::object index = nb::steal(PyNumber_Index(object));
     if (!index.is_valid()) {

@@ -88,6 +88,9 @@ struct Maybe {
 bool number_from(PyObject* object, Scalar& value);
 bool operand_from(PyObject* object, Tensor& value);
 bool sizes_from(PyObject* object, DimVector& value);
+// The same where all is plain: an int, or a tuple of ints, of 64 bits. Else false, with some of the
+// sizes in `value`, and never an error.
+bool plain_sizes_from(PyObject* object, DimVector& value);
 bool dtype_from(PyObject* object, DType& value);
 bool device_from(PyObject* object, Device& value);
 bool tensors_from(PyObject* object, std::vector<Tensor>& value);

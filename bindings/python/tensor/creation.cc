@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "parts.h"
+#include "slots.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
 #include "tenon/ops/operators.h"
@@ -68,6 +69,37 @@ double empty_ns(Sizes shape, int count) {
   return static_cast<double>(std::clock() - start) * 1e9 / CLOCKS_PER_SEC / std::max(1, count);
 }
 
+// name(shape) alone, of plain integers, costs half of what a bound function does; all else goes to
+// the bound one.
+template <Make make>
+struct Shaped {
+  static inline PyObject* bound = nullptr;
+  static inline PyMethodDef definition = {};
+
+  static PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+    try {
+      DimVector shape;
+      if (count != 1 || names != nullptr || !plain_sizes_from(args[0], shape))
+        return PyObject_Vectorcall(bound, args, static_cast<std::size_t>(count), names);
+      const DType dtype = default_dtype();
+      return new_tensor(worked(elements(shape), [&] { return make(shape, dtype, Device{}); }));
+    } catch (...) {
+      return raise_current();
+    }
+  }
+  // In place of the bound function of that name, which stubs are made from: `__overloads__`.
+  static void put_before(nb::module_& module, const char* name, const char* about) {
+    bound = nb::object(module.attr(name)).release().ptr();
+    nb::object overloads = nb::getattr(module, "__overloads__", nb::none());
+    if (overloads.is_none()) module.attr("__overloads__") = overloads = nb::dict();
+    overloads[name] = nb::handle(bound);
+    definition = {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call)),
+                  METH_FASTCALL | METH_KEYWORDS, about};
+    const nb::object home = module.attr("__name__");
+    module.attr(name) = made_object(PyCFunction_NewEx(&definition, nullptr, home.ptr()));
+  }
+};
+
 // name(shape, dtype, device) and, as in PyTorch, name(2, 3, dtype=...).
 template <Make make>
 void bind_shaped(nb::module_& module, const char* name, const char* about) {
@@ -100,6 +132,7 @@ void bind_shaped(nb::module_& module, const char* name, const char* about) {
                           "device: str | None = None, requires_grad: bool = False) -> Tensor",
                           name)
                   .c_str()));
+  Shaped<make>::put_before(module, name, about);
 }
 
 Tensor like(const Tensor& t, const Maybe<DTypeName>& dtype, const Maybe<DeviceName>& device) {

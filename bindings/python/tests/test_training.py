@@ -395,3 +395,10 @@ def test_files(tmp_path):
     assert (tenon.load_npy(str(tmp_path / "t.npy")) == tensors["a"]).all()
     with pytest.raises(tenon.ParseError, match="t.npy"):
         tenon.load_safetensors(str(tmp_path / "t.npy"))
+    header = b'{"a": \xff\xfe}'
+    (tmp_path / "no_text").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(tenon.ParseError, match="no JSON at its byte 7"):
+        tenon.load_safetensors(str(tmp_path / "no_text"))
+    (tmp_path / "bad_name").write_bytes(len(header).to_bytes(8, "little") + b'{"a\xff": 1}  ')
+    with pytest.raises(tenon.ParseError, match="bad_name"):
+        tenon.load_safetensors(str(tmp_path / "bad_name"))

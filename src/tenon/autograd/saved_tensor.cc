@@ -14,6 +14,29 @@ namespace {
 thread_local std::shared_ptr<PackHooks> pack_hooks;
 constinit thread_local bool recompute_cheap = false;
 
+// A view whose base may be changed in place while gradients are recorded: the base would then come
+// to hold the node that saved the view. A leaf that requires a gradient refuses such a change.
+bool views_what_may_change(const Tensor& t) {
+  const AutogradMeta* meta = meta_of(t);
+  if (meta == nullptr || !meta->base_.defined()) return false;
+  const AutogradMeta* base = meta_of(meta->base_);
+  return base == nullptr || base->grad_fn_ || !base->requires_grad_;
+}
+
+// Its values and its place in the graph, but not its base.
+Tensor without_base(const Tensor& view) {
+  Tensor alone(view.impl()->shallow_copy(true, false));
+  if (forward_depth() != 0) [[unlikely]]
+    copy_tangents(view, alone);
+  if (!needs_grad(view)) return alone;
+  Edge edge = gradient_edge(view);
+  AutogradMeta& meta = ensure_meta(alone);
+  meta.requires_grad_ = true;
+  meta.grad_fn_ = std::move(edge.node);
+  meta.output_nr_ = edge.output_nr;
+  return alone;
+}
+
 }  // namespace
 
 const std::shared_ptr<PackHooks>& current_pack_hooks() { return pack_hooks; }
@@ -55,7 +78,7 @@ void SavedTensor::save(const Tensor& input) {
     if (!(needs_grad(input) && is_leaf(input))) return pack(input, false);
   if (recompute_cheap && keep_recipe(input)) [[unlikely]]
     return;
-  tensor_ = input;
+  tensor_ = views_what_may_change(input) ? without_base(input) : input;
   version_ = input.version();
   state_ = State::kInput;
 }

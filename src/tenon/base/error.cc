@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/printable.h"
 
 namespace tenon {
 namespace {
@@ -31,11 +32,12 @@ std::string describe(const OutOfMemoryDetails& d) {
 
 ParseError::ParseError(std::string name, std::uint64_t line, std::uint64_t column,
                        std::string reason)
-    : std::runtime_error(place_of(name, line, column) + ": " + reason),
+    // A reason quotes the file, which may hold anything: what a terminal obeys, null characters.
+    : std::runtime_error(one_line(place_of(name, line, column) + ": " + reason)),
       name_(std::move(name)),
       line_(line),
       column_(column),
-      reason_(std::move(reason)) {}
+      reason_(one_line(reason)) {}
 
 OutOfMemory::OutOfMemory(OutOfMemoryDetails details)
     : details_(std::move(details)), message_(describe(details_)) {}

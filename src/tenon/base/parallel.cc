@@ -20,6 +20,8 @@
 namespace tenon {
 namespace {
 
+constexpr int kMostThreads = 4096;
+
 thread_local bool inside_loop = false;
 
 int initial_threads() {
@@ -27,9 +29,9 @@ int initial_threads() {
     const char* const end = wanted + std::strlen(wanted);
     int threads = 0;
     const auto [stop, error] = std::from_chars(wanted, end, threads);
-    if (error != std::errc() || stop != end || threads < 1)
-      throw InvalidArgument(std::string("TENON_NUM_THREADS: \"") + wanted +
-                            "\" is no whole number of 1 or more");
+    if (error != std::errc() || stop != end || threads < 1 || threads > kMostThreads)
+      throw InvalidArgument(fmt::format("TENON_NUM_THREADS: \"{}\" is no whole number from 1 to {}",
+                                        wanted, kMostThreads));
     return threads;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
@@ -134,8 +136,9 @@ class Workers {
 int num_threads() { return thread_limit().load(std::memory_order_relaxed); }
 
 void set_num_threads(int threads) {
-  if (threads < 1)
-    throw InvalidArgument(fmt::format("set_num_threads({}): there is at least one", threads));
+  if (threads < 1 || threads > kMostThreads)
+    throw InvalidArgument(
+        fmt::format("set_num_threads({}): give a number from 1 to {}", threads, kMostThreads));
   thread_limit().store(threads, std::memory_order_relaxed);
 }
 

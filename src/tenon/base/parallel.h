@@ -9,7 +9,7 @@ namespace tenon {
 // How many threads a parallel loop may use, the caller included. At first: TENON_NUM_THREADS from
 // the environment, or else the cores there are.
 int num_threads();
-// Throws InvalidArgument below 1. Takes effect with the next loop.
+// Throws InvalidArgument below 1, above 4096. Takes effect with the next loop.
 void set_num_threads(int threads);
 
 namespace detail {

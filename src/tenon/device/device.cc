@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tenon/base/error.h"
+#include "tenon/base/printable.h"
 
 namespace tenon {
 namespace {
@@ -100,7 +101,8 @@ Device parse_device(std::string_view text) {
   const std::string_view name = text.substr(0, colon);
   Device device;
   if (!DeviceNames::instance().find(name, &device.type))
-    throw InvalidArgument(fmt::format("\"{}\" is no device: the kinds known are {}", text,
+    throw InvalidArgument(fmt::format("\"{}\" is no device: the kinds known are {}",
+                                      one_line(text),
                                       fmt::join(DeviceNames::instance().all(), ", ")));
   if (colon == std::string_view::npos) return device;
   const std::string_view index = text.substr(colon + 1);
@@ -108,7 +110,8 @@ Device parse_device(std::string_view text) {
   const auto parsed = std::from_chars(index.data(), end, device.index);
   if (parsed.ec != std::errc() || parsed.ptr != end || device.index < 0)
     throw InvalidArgument(fmt::format(
-        "\"{}\" is no device: after ':' comes an index such as 0 or 1, not \"{}\"", text, index));
+        "\"{}\" is no device: after ':' comes an index such as 0 or 1, not \"{}\"",
+        one_line(text), one_line(index)));
   return device;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tenon/device/backend.h"
 #include "tenon/device/device.h"
 
 namespace tenon {
@@ -17,7 +18,12 @@ struct DeviceInfo {
 // The host first, then GPUs, the simulated device last.
 std::vector<DeviceInfo> list_devices();
 
-// Why there is no CUDA device, in one line; empty when there is one.
+// The process's backend for the device: host_backend(), cuda_backend(i), vulkan_backend(i). Null
+// for other kinds. Throws DeviceError where there is no such device. Thread-safe; O(1).
+Backend* own_backend(Device device);
+
+// Why there is no CUDA device, in one line; empty when there is one. The same of Vulkan.
 std::string why_no_cuda();
+std::string why_no_vulkan();
 
 }  // namespace tenon

@@ -8,6 +8,15 @@
 
 namespace tenon {
 
+// Inline: each request of a simulated device asks.
+inline std::size_t StreamTable::require(const char* call, Stream stream) const {
+  if (stream.device == device_ && stream.id < streams_.size() && streams_[stream.id].exists)
+      [[likely]]
+    return stream.id;
+  throw DeviceError(fmt::format("{}({}): {} has no such stream (any more)", call,
+                                to_string(stream), to_string(device_)));
+}
+
 void StreamTable::queue_work(Stream stream, std::uint64_t now_ns) {
   StreamState& state = streams_[require("queue_work", stream)];
   state.finish_ns = std::max(state.finish_ns, now_ns + lag_ns_);
@@ -58,14 +67,6 @@ std::uint64_t StreamTable::finish_ns(const char* call, Event event) const {
 
 std::uint64_t StreamTable::finish_ns(const char* call, Stream stream) const {
   return streams_[require(call, stream)].finish_ns;
-}
-
-std::size_t StreamTable::require(const char* call, Stream stream) const {
-  if (stream.device == device_ && stream.id < streams_.size() && streams_[stream.id].exists)
-      [[likely]]
-    return stream.id;
-  throw DeviceError(fmt::format("{}({}): {} has no such stream (any more)", call,
-                                to_string(stream), to_string(device_)));
 }
 
 std::size_t StreamTable::require(const char* call, Event event) const {

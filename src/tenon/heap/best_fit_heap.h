@@ -84,6 +84,13 @@ class BestFitHeap {
   void take_front(Block* block, std::uint64_t size);
   // The same with the last `size` bytes; returns them.
   Block* take_back(Block* block, std::uint64_t size);
+  // Makes a used block `size` bytes long, with what is free (backed) above it. Requires:
+  // block->size < size <= block->size + free_above(block).
+  void extend(Block* block, std::uint64_t size);
+  static std::uint64_t free_above(const Block* block) {
+    const Block* above = block->next;
+    return above != nullptr && above->state == Block::State::kFree ? above->size : 0;
+  }
   // Cuts `size` bytes off the front of a used block; the rest becomes free (backed), merging with a
   // free neighbour above. Returns the rest. Requires: 0 < size < block->size.
   Block* split(Block* block, std::uint64_t size);
@@ -201,6 +208,19 @@ inline Block* BestFitHeap::take_back(Block* block, std::uint64_t size) {
   index_.replace(block, block, block->offset, block->size - size);
   free_bytes_ -= size;
   return back;
+}
+
+inline void BestFitHeap::extend(Block* block, std::uint64_t size) {
+  Block* above = block->next;
+  const std::uint64_t more = size - block->size;
+  TENON_DCHECK(size > block->size && more <= free_above(block), "cannot add {} bytes", more);
+  free_bytes_ -= more;
+  block->size = size;
+  if (more < above->size) return index_.replace(above, above, above->offset + more,
+                                                above->size - more);
+  index_.erase(above);
+  --free_blocks_;
+  absorb(block, above);
 }
 
 inline Block* BestFitHeap::release(Block* block) {

@@ -66,6 +66,23 @@ void BuddyHeap::release(BuddyBlock* block) {
   push(block);
 }
 
+BuddyBlock* BuddyHeap::extend(BuddyBlock* block, std::uint64_t size) {
+  const auto order = static_cast<std::uint64_t>(order_for(size, 1));
+  for (const BuddyBlock* part = block; part->order < order; part = part->parent)
+    if (part->parent == nullptr || part->upper || part[1].state != BuddyBlock::State::kFree)
+      return nullptr;
+  while (block->order < order) {
+    unlink(buddy_of(block));
+    BuddyBlock* parent = block->parent;
+    parent->context = block->context;
+    parent->next = nullptr;
+    parent->state = BuddyBlock::State::kUsed;
+    halves_.destroy(reinterpret_cast<Halves*>(block));
+    block = parent;
+  }
+  return block;
+}
+
 std::uint64_t BuddyHeap::largest_free() const {
   return mask_ == 0 ? 0 : std::bit_floor(mask_);
 }

@@ -82,6 +82,10 @@ class BuddyHeap {
   // The block becomes free and joins its buddy for as long as that is free too.
   void release(BuddyBlock* block);
 
+  // A used block joins its buddy above, and so on, until it is large enough; the block that they
+  // are has another handle. Null: a buddy is not free or lies below, and nothing has changed.
+  BuddyBlock* extend(BuddyBlock* block, std::uint64_t size);
+
   // Bytes free in all, in the largest free block, in the smallest block there can be, and in the
   // books.
   std::uint64_t free_bytes() const { return free_bytes_; }

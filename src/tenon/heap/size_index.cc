@@ -16,6 +16,13 @@ int depth_of(const Block* node) {
   return node == nullptr ? 0 : 1 + std::max(depth_of(node->left), depth_of(node->right));
 }
 
+void visit_treap(Block* node, BlockVisitor visit) {
+  for (; node != nullptr; node = node->right) {
+    visit_treap(node->left, visit);
+    visit(node);
+  }
+}
+
 }  // namespace
 
 // A block comes into a bin that others are in.
@@ -56,7 +63,8 @@ void SizeIndex::insert_below(Block** where, Block* block) {
 
 void SizeIndex::make_tree(Block** where) {
   SizeNode* tree = trees_.make();
-  visit_treap(*where, [&](Block* block) { trees_.insert(tree, block); });
+  const auto insert = [&](Block* block) { trees_.insert(tree, block); };
+  visit_treap(*where, BlockVisitor(insert));
   *where = as_root(tree);
 }
 
@@ -66,7 +74,8 @@ void SizeIndex::erase_from_tree(Block** where, Block* block) {
   *where = as_root(tree);
   if (tree->level != 0 || tree->count >= kFewBlocks) return;
   *where = nullptr;
-  SizeTrees::for_each(tree, [&](Block* rest) { insert_below(where, rest); });
+  const auto insert = [&](Block* rest) { insert_below(where, rest); };
+  SizeTrees::for_each(tree, BlockVisitor(insert));
   trees_.destroy(tree);
 }
 
@@ -102,6 +111,17 @@ Block* SizeIndex::find_in_tree(int bin, Key wanted) const {
   return next < 0 ? nullptr : first_in(roots_[next]);
 }
 
+void SizeIndex::visit_bin(Block* root, BlockVisitor visit) {
+  if (is_tree(root))
+    SizeTrees::for_each(tree_of(root), visit);
+  else
+    visit_treap(root, visit);
+}
+
+void SizeIndex::visit_all(BlockVisitor visit) const {
+  for (Block* root : roots_) visit_bin(root, visit);
+}
+
 void SizeIndex::check_invariants() const {
   for (int bin = 0; bin < kBins; ++bin) {
     const bool marked = (bits_[bin >> 6] >> (bin & 63)) & 1;
@@ -109,7 +129,7 @@ void SizeIndex::check_invariants() const {
     const Block* previous = nullptr;
     const bool tree = is_tree(roots_[bin]);
     if (tree) SizeTrees::check_invariants(tree_of(roots_[bin]));
-    visit_bin(roots_[bin], [&](Block* block) {
+    const auto check = [&](Block* block) {
       TENON_CHECK(bin_of(block->size) == bin, "a block of {} bytes is in bin {}", block->size, bin);
       TENON_CHECK(previous == nullptr || key(previous) < key(block), "bin {} is out of order", bin);
       previous = block;
@@ -117,7 +137,8 @@ void SizeIndex::check_invariants() const {
       for (const Block* child : {block->left, block->right})
         TENON_CHECK(child == nullptr || priority(child) <= priority(block),
                     "bin {}: a child outranks its parent", bin);
-    });
+    };
+    visit_bin(roots_[bin], BlockVisitor(check));
   }
   for (int word = 0; word < kWords; ++word)
     TENON_CHECK(((summary_ >> word) & 1) == (bits_[word] != 0), "summary bit {} is wrong", word);

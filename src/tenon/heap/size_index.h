@@ -71,7 +71,7 @@ class SizeIndex {
   // Visits all blocks in (size, offset) order.
   template <typename Visit>
   void for_each(Visit&& visit) const {
-    for (Block* root : roots_) visit_bin(root, visit);
+    visit_all(BlockVisitor(visit));
   }
 
   // Throws InternalError when a link, an order, a priority or a bit is wrong. O(n).
@@ -137,13 +137,8 @@ class SizeIndex {
   // The first block in this bin, which has a tree, or in a later one.
   [[gnu::noinline]] Block* find_in_tree(int bin, Key wanted) const;
 
-  template <typename Visit>
-  static void visit_bin(Block* root, Visit&& visit) {
-    if (is_tree(root))
-      SizeTrees::for_each(tree_of(root), visit);
-    else
-      visit_treap(root, visit);
-  }
+  static void visit_bin(Block* root, BlockVisitor visit);
+  void visit_all(BlockVisitor visit) const;
   // Those of a treap of at least `size`; false when the visitor returned false.
   template <typename Visit>
   static bool visit_while(Block* node, std::uint64_t size, Visit&& visit) {
@@ -154,14 +149,6 @@ class SizeIndex {
     }
     return true;
   }
-  template <typename Visit>
-  static void visit_treap(Block* node, Visit&& visit) {
-    if (node == nullptr) return;
-    visit_treap(node->left, visit);
-    visit(node);
-    visit_treap(node->right, visit);
-  }
-
   std::array<Block*, kBins> roots_ = {};
   std::array<std::uint64_t, kWords> bits_ = {};
   std::uint64_t summary_ = 0;  // bit w: bits_[w] != 0

@@ -148,6 +148,14 @@ void SizeTrees::fill_up(SizeNode*& tree, SizeNode* node) {
   parent->keys[left] = low->last();
 }
 
+void SizeTrees::for_each(const SizeNode* tree, BlockVisitor visit) {
+  for (std::uint32_t i = 0; i < tree->count; ++i)
+    if (tree->level == 0)
+      visit(tree->block(i));
+    else
+      for_each(tree->node(i), visit);
+}
+
 void SizeTrees::check_invariants(const SizeNode* tree) {
   TENON_CHECK(tree->count > 0 && tree->count <= SizeNode::kFanOut, "a node of {} keys",
               tree->count);

@@ -62,6 +62,21 @@ struct alignas(64) SizeNode {
 };
 static_assert(sizeof(SizeNode) == 512);
 
+// What to do with each block of a walk, without its type: walks are compiled once.
+class BlockVisitor {
+ public:
+  // Refers to the function object, which must outlive the walk.
+  template <typename Visit>
+  explicit BlockVisitor(Visit& visit)
+      : visit_([](void* to, Block* block) { (*static_cast<Visit*>(to))(block); }),
+        to_(const_cast<void*>(static_cast<const void*>(&visit))) {}
+  void operator()(Block* block) const { visit_(to_, block); }
+
+ private:
+  void (*visit_)(void*, Block*);
+  void* to_;
+};
+
 // B+ trees of free blocks in exact (size, offset) order, and the memory of their nodes. A tree is
 // the pointer to its root, which insert and erase may replace.
 //
@@ -94,14 +109,7 @@ class SizeTrees {
   static Block* first(const SizeNode* tree);
   static Block* last(const SizeNode* tree);
   // Visits all blocks in order. The visitor may use the block's links.
-  template <typename Visit>
-  static void for_each(const SizeNode* tree, Visit&& visit) {
-    for (std::uint32_t i = 0; i < tree->count; ++i)
-      if (tree->level == 0)
-        visit(tree->block(i));
-      else
-        for_each(tree->node(i), visit);
-  }
+  static void for_each(const SizeNode* tree, BlockVisitor visit);
   // Throws InternalError when a link or an order is wrong. O(n).
   static void check_invariants(const SizeNode* tree);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/hash.h"
 #include "tenon/base/interruption.h"
@@ -12,7 +13,11 @@
 namespace tenon {
 
 SimOptions replay_device(const ReplaySetup& setup) {
+  // No device has more; a few lines of a trace may ask for a hundred times as much, and every page
+  // of it costs memory here.
+  constexpr std::uint64_t kMostBytes = 4 * kTiB;
   SimOptions options;
+  options.capacity_bytes = std::max(kMostBytes, setup.capacity_bytes);
   if (setup.capacity_bytes != 0 && !find_policy(setup.policy).limits_itself)
     options.capacity_bytes = setup.capacity_bytes;
   options.lag_ns = setup.lag_ns;
@@ -82,6 +87,12 @@ void Replayer::drop_blocks() {
   for (DataPtr& block : blocks_) block.clear();
 }
 
+// As memory that falls asleep does: when the device is done.
+void Replayer::give_back() {
+  backend_.synchronize();
+  allocator_->empty_cache();
+}
+
 ReplayFigures Replayer::run() {
   ReplayFigures figures;
   LayoutHash hash(streams_.size());
@@ -93,6 +104,7 @@ ReplayFigures Replayer::run() {
     const Stream stream = streams_[op.stream];
     DataPtr& block = blocks_[op.slot];
     backend_.advance_to(workload_.times_ns()[i]);
+    if (op.gives_back) give_back();
     if (op.alloc) {
       try {
         block = allocator_->allocate_on(op.size_bytes, stream);
@@ -127,6 +139,7 @@ bool Replayer::completes() {
     const ReplayOp& op = workload_.ops()[i];
     const Stream stream = streams_[op.stream];
     if (follows_clock_) backend_.advance_to(workload_.times_ns()[i]);
+    if (op.gives_back) give_back();
     if (!op.alloc) {
       if (follows_clock_) backend_.queue_work(stream);
       blocks_[op.slot].clear();
@@ -149,6 +162,7 @@ std::optional<std::uint64_t> Replayer::reserved_peak(std::uint64_t stop_above_by
       stop_if_asked();
       if (backend_.peak_used_bytes() > stop_above_bytes) return std::nullopt;
     }
+    if (ops[i].gives_back) give_back();
     if (!ops[i].alloc) {
       blocks_[ops[i].slot].clear();
       continue;

@@ -76,6 +76,7 @@ class Replayer {
 
  private:
   void drop_blocks();
+  void give_back();
 
   const Workload& workload_;
   SimBackend backend_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "tenon/lab/planner.h"
 
@@ -34,9 +35,13 @@ Workload::Workload(const Trace& trace)
   std::vector<std::uint32_t> free_slots;
   const std::int64_t first_us = trace.events.empty() ? 0 : trace.events.front().time_us;
   std::int64_t now_us = first_us;
+  std::size_t mark = 0;
+  bool gives_back = false;
   for (std::size_t i = 0; i < trace.events.size(); ++i) {
     const TraceEvent& event = trace.events[i];
     now_us = std::max(now_us, event.time_us);
+    for (; mark < trace.marks.size() && trace.marks[mark].event <= i; ++mark)
+      gives_back = gives_back || is_sleep(trace.marks[mark].kind);
     if (event.op == TraceOp::kFreeRequested) continue;
     const bool alloc = event.op == TraceOp::kAlloc;
     std::uint32_t& slot = slot_of[event.block];
@@ -48,7 +53,8 @@ Workload::Workload(const Trace& trace)
       slot = free_slots.back();
       free_slots.pop_back();
     }
-    ops_.push_back({event.size_bytes, slot, static_cast<std::uint16_t>(event.stream), alloc});
+    ops_.push_back({event.size_bytes, slot, static_cast<std::uint16_t>(event.stream), alloc,
+                    std::exchange(gives_back, false)});
     times_ns_.push_back(static_cast<std::uint64_t>(now_us - first_us) * 1000);
     events_.push_back(static_cast<std::uint32_t>(i + 1));
   }

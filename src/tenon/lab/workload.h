@@ -18,7 +18,9 @@ struct ReplayOp {
   std::uint32_t slot = 0;    // where the block's DataPtr is kept; reused once the block is freed
   std::uint16_t stream = 0;  // dense, from 0
   bool alloc = false;
+  bool gives_back = false;   // before it, the program gave idle memory back to the driver
 };
+static_assert(sizeof(ReplayOp) == 16);
 
 // The alloc and free_completed events of a trace, with what every replay of it needs to know.
 // Immutable once made, so any number of threads may replay one workload.

@@ -69,4 +69,14 @@ void Allocator::default_copy_data(void* dest, const void* src, std::size_t size_
   if (size_bytes > 0) std::memcpy(dest, src, size_bytes);
 }
 
+DataPtr require_chunk(DataPtr memory, std::size_t size_bytes, const char* who) {
+  if (memory != nullptr) return memory;
+  OutOfMemoryDetails details;
+  details.allocator = who;
+  details.device = to_string(memory.device());
+  details.requested_bytes = size_bytes;
+  details.advice = "its upstream allocator returned null";
+  throw OutOfMemory(std::move(details));
+}
+
 }  // namespace tenon

@@ -91,4 +91,8 @@ class Allocator {
   std::atomic<AllocatorAttachment*> attachment_{nullptr};  // owned
 };
 
+// What an upstream gave to an allocator that cuts it into blocks. Throws OutOfMemory, in the name
+// of `who`, for null, which an upstream may return instead of throwing.
+DataPtr require_chunk(DataPtr memory, std::size_t size_bytes, const char* who);
+
 }  // namespace tenon

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
+#include "tenon/base/printable.h"
 #include "tenon/memory/gpu/caching_allocator.h"
 #include "tenon/memory/gpu/expandable_allocator.h"
 #include "tenon/memory/gpu/stitched_allocator.h"
@@ -105,7 +106,8 @@ const Policy& find_policy(std::string_view name) {
     if (policy.name == name) return policy;
     known += (known.empty() ? "" : ", ") + policy.name;
   }
-  throw InvalidArgument(fmt::format("\"{}\" is no policy: the policies are {}", name, known));
+  throw InvalidArgument(fmt::format("\"{}\" is no policy: the policies are {}",
+                                    one_line(name), known));
 }
 
 std::unique_ptr<DeviceAllocator> make_policy(std::string_view name, Backend& backend,

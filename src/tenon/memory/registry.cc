@@ -9,6 +9,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/memory/gpu/cuda_allocator.h"
+#include "tenon/memory/unified/vulkan_allocator.h"
 #include "tenon/memory/host/cpu_allocator.h"
 
 namespace tenon {
@@ -88,6 +89,9 @@ Allocator* registered_allocator(Device device) {
     return of_kind;
   if (device.type == DeviceType::kCpu) [[likely]] return get_default_cpu_allocator();
   if (device.type == DeviceType::kCuda) return &cuda_allocator(device.index);
+#if TENON_HAS_VULKAN
+  if (device.type == DeviceType::kVulkan) return &vulkan_allocator(device.index);
+#endif
   refuse_missing(device.type);
 }
 

@@ -7,6 +7,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/memory/tag.h"
+#include "tenon/tensor/copy.h"
 
 namespace tenon::nn {
 namespace {
@@ -69,6 +70,16 @@ void Module::train(bool training) {
 void Module::set_path(const std::string& path) {
   path_ = interned(path);
   for (const auto& [name, module] : modules_) module->set_path(path + "." + name);
+}
+
+void Module::to(Device device) const {
+  for (const NamedTensor& entry : named_state()) {
+    if (entry.tensor.device() == device) continue;
+    entry.tensor.set_data(tenon::to(entry.tensor.detach(), device));
+    AutogradMetaInterface* meta = entry.tensor.impl()->autograd_meta();
+    if (meta != nullptr && meta->grad().defined())
+      meta->mutable_grad() = tenon::to(meta->grad().detach(), device);
+  }
 }
 
 void Module::zero_grad() const {

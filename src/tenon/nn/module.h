@@ -61,6 +61,11 @@ class Module {
   void set_path(const std::string& path);
   const char* path() const { return path_; }
 
+  // Moves parameters, buffers and gradients to the device; the handles stay. Before an optimiser is
+  // made, which keeps state beside them. Throws what tenon::to throws; what was moved until then
+  // stays there.
+  void to(Device device) const;
+
   // Lets gradients go, so that the next ones take no addition.
   void zero_grad() const;
 

@@ -8,6 +8,7 @@
 
 #include "tenon/memory/tag.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon::nn {
 namespace {
@@ -18,7 +19,7 @@ struct Watching {
 thread_local Watching* watching = nullptr;
 
 bool has(const Tensor& tensor, Tensor (*test)(const Tensor&)) {
-  if (!tensor.defined() || tensor.device() != Device{} || !is_floating(tensor.dtype()) ||
+  if (!tensor.defined() || !host_reaches(tensor.device()) || !is_floating(tensor.dtype()) ||
       tensor.numel() == 0)
     return false;
   return ops::any(test(tensor.detach())).item<bool>();

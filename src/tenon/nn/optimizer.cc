@@ -14,6 +14,7 @@
 #include "tenon/nn/optimizer_blocks.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon::nn {
 namespace {
@@ -47,11 +48,11 @@ Optimizer::Optimizer(const char* name, std::vector<NamedTensor> parameters, doub
   require(!parameters_.empty(), name_, "there are no parameters");
   for (const NamedTensor& p : parameters_) {
     const DType dtype = p.tensor.dtype();
-    require(p.tensor.device() == Device{} && p.tensor.is_contiguous() &&
+    require(host_reaches(p.tensor.device()) && p.tensor.is_contiguous() &&
                 (dtype == DType::kF32 || dtype == DType::kF64),
             name_,
             fmt::format("parameter {} is {} on {}; it must be contiguous float32 or float64 on "
-                        "the cpu",
+                        "the cpu or a device that shares its memory",
                         p.name, dtype_name(dtype), to_string(p.tensor.device())));
   }
   state_.resize(parameters_.size());
@@ -67,7 +68,8 @@ void Optimizer::add_slot(const std::string& slot) {
   const TagGuard tag({"optimiser", nullptr});
   slots_.push_back(slot);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    state_[i].push_back(zeros(parameters_[i].tensor.sizes(), parameters_[i].tensor.dtype()));
+    state_[i].push_back(zeros(parameters_[i].tensor.sizes(), parameters_[i].tensor.dtype(),
+                              parameters_[i].tensor.device()));
 }
 
 void Optimizer::step(double gradient_scale) {

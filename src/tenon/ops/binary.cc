@@ -52,6 +52,8 @@ ElementwisePlan plan_for(Binary kind, const Dtypes& dtypes, const Tensor& b) {
   if (plan.function == nullptr)
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", binary_name(kind), dtype_name(dtypes.compute)));
+  plan.name = binary_name(kind);
+  if (kind <= Binary::kMinimum) plan.on_device = static_cast<DeviceFunction>(kind);
   plan.input_count = 2;
   plan.input_dtypes = {dtypes.compute, dtypes.compute};
   plan.result_dtype = dtypes.kernel;
@@ -70,7 +72,7 @@ const char* binary_name(Binary kind) {
 }
 
 Tensor detail::binary(Binary kind, const Tensor& a, const Tensor& b) {
-  const Device device = common_device(binary_name(kind), {&a, &b});
+  const Device device = device_to_offer(binary_name(kind), {&a, &b});
   const Dtypes dtypes = dtypes_for(kind, a, b);
   const ElementwisePlan plan = plan_for(kind, dtypes, b);
   // The common case: two of one shape.
@@ -98,7 +100,7 @@ Tensor detail::compare_stored(Binary kind, const Tensor& a, const Tensor& b) {
 const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& a,
                                   const Tensor& b) {
   const char* name = binary_name(kind);
-  const Device device = common_device(name, {&a, &b});
+  const Device device = device_to_offer(name, {&a, &b});
   const Dtypes dtypes = dtypes_for(kind, a, b);
   const ElementwisePlan plan = plan_for(kind, dtypes, b);
   check_out(name, out, broadcast_sizes(a.sizes(), b.sizes(), name), dtypes.result, device);

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "tenon/ops/fallback.h"
+#include "tenon/tensor/host_access.h"
+
 namespace tenon::ops {
 
 Device detail::device_of_all(const char* what, std::span<const Tensor* const> tensors,
-                             bool only_moved) {
+                             Work work) {
   const Tensor* decides = nullptr;
   for (const Tensor* tensor : tensors) {
     if (!tensor->defined()) continue;
@@ -13,7 +16,8 @@ Device detail::device_of_all(const char* what, std::span<const Tensor* const> te
       throw InvalidArgument(fmt::format("{}: a {} tensor of shape {}; to_dense() makes it strided",
                                         what, layout_name(tensor->layout()),
                                         to_string(tensor->sizes())));
-    if (is_storage_only(tensor->dtype()) && !(only_moved && tensor->dtype() != DType::kQI8))
+    if (is_storage_only(tensor->dtype()) &&
+        !(work == Work::kMoves && tensor->dtype() != DType::kQI8))
       throw InvalidArgument(fmt::format(
           "{}: it does not compute with {}, of shape {}; {}", what, dtype_name(tensor->dtype()),
           to_string(tensor->sizes()),
@@ -28,11 +32,13 @@ Device detail::device_of_all(const char* what, std::span<const Tensor* const> te
     }
   }
   const Device device = decides == nullptr ? Device{} : decides->device();
-  if (device.type != DeviceType::kCpu && device.type != DeviceType::kMeta)
+  if (!host_reaches(device) && device.type != DeviceType::kMeta)
     throw InvalidArgument(
         fmt::format("{}: there is no kernel for {}; set one with Operator::set_kernel, or copy the "
                     "tensors to the cpu",
                     what, to_string(device)));
+  if (work != Work::kOffers && device.type != DeviceType::kCpu && device.type != DeviceType::kMeta)
+    note_fallback(what, device);
   return device;
 }
 

@@ -127,29 +127,46 @@ class Operator<Result(Arguments...)> {
 };
 
 namespace detail {
-Device device_of_all(const char* what, std::span<const Tensor* const> tensors,
-                     bool only_moved = false);
-}
 
-// Throws InvalidArgument, naming the operator, unless all tensors are strided, of dtypes that are
-// computed with, and on one device
-// (0-d ones on the host go with any) that common kernels serve: the host or meta. Undefined ones
-// are skipped. Returns that device.
-inline Device common_device(const char* what, std::span<const Tensor* const> tensors) {
+// What a common kernel does: arithmetic that the host computes, moves of elements alone, or
+// arithmetic that it offers to the device first.
+enum class Work : std::uint8_t { kComputes, kMoves, kOffers };
+Device device_of_all(const char* what, std::span<const Tensor* const> tensors, Work work);
+
+inline Device device_of_all_or_host(const char* what, std::span<const Tensor* const> tensors,
+                                    Work work) {
   bool all_on_host = true;
   for (const Tensor* tensor : tensors)
     all_on_host &= !tensor->defined() ||
                    (tensor->impl()->is_computable() && tensor->device() == Device{});
-  return all_on_host ? Device{} : detail::device_of_all(what, tensors);
+  return all_on_host ? Device{} : device_of_all(what, tensors, work);
+}
+inline std::span<const Tensor* const> as_span(std::initializer_list<const Tensor*> tensors) {
+  return {tensors.begin(), tensors.size()};
+}
+
+}  // namespace detail
+
+// Throws InvalidArgument, naming the operator, unless all tensors are strided, of dtypes that are
+// computed with, and on one device (0-d ones on the host go with any) that common kernels serve:
+// the host, meta, or one whose memory the host reaches (Note [Fallback]). Undefined ones are
+// skipped. Returns that device.
+inline Device common_device(const char* what, std::span<const Tensor* const> tensors) {
+  return detail::device_of_all_or_host(what, tensors, detail::Work::kComputes);
+}
+// The same, for a list in braces.
+inline Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
+  return common_device(what, detail::as_span(tensors));
+}
+// The same for a kernel that offers its arithmetic to the device first: it notes by itself what the
+// host computes (ops/fallback.h).
+inline Device device_to_offer(const char* what, std::initializer_list<const Tensor*> tensors) {
+  return detail::device_of_all_or_host(what, detail::as_span(tensors), detail::Work::kOffers);
 }
 // The same for an operator that moves elements and computes nothing: dtypes for storage, too, but
 // for quantised ones.
 inline Device common_device_to_move(const char* what, std::span<const Tensor* const> tensors) {
-  return detail::device_of_all(what, tensors, true);
-}
-// The same, for a list in braces.
-inline Device common_device(const char* what, std::initializer_list<const Tensor*> tensors) {
-  return common_device(what, std::span<const Tensor* const>(tensors.begin(), tensors.size()));
+  return detail::device_of_all(what, tensors, detail::Work::kMoves);
 }
 
 }  // namespace tenon::ops

@@ -6,6 +6,8 @@
 
 #include "tenon/base/error.h"
 #include "tenon/ops/elementwise_tiles.h"
+#include "tenon/ops/fallback.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/promotion.h"
@@ -87,6 +89,14 @@ class RowRunner {
   bool out_direct_;
 };
 
+// True when writing `out` element by element could change an element of `input` that is still to
+// be read: they share a storage and do not walk it in the same way.
+bool may_disturb(const Tensor& out, const Tensor& input) {
+  if (!input.is_alias_of(out)) return false;
+  return !(input.storage_offset() == out.storage_offset() && input.sizes() == out.sizes() &&
+           input.strides() == out.strides() && input.dtype() == out.dtype());
+}
+
 // All dense, of one shape and of the dtypes wanted: no strides to think of.
 bool run_dense(const ElementwisePlan& plan, const Tensor& out, const Tensor* const* inputs) {
   if (out.dtype() != plan.result_dtype || !out.is_contiguous()) return false;
@@ -95,7 +105,7 @@ bool run_dense(const ElementwisePlan& plan, const Tensor& out, const Tensor* con
   for (std::size_t i = 0; i < plan.input_count; ++i) {
     const Tensor& input = *inputs[i];
     if (input.dtype() != plan.input_dtypes[i] || input.numel() != out.numel() ||
-        !input.is_contiguous() || !(input.sizes() == out.sizes()))
+        !input.is_contiguous() || !(input.sizes() == out.sizes()) || may_disturb(out, input))
       return false;
     data[i + 1] = static_cast<char*>(const_cast<void*>(input.const_data_ptr()));
     items[i + 1] = input.item_size();
@@ -112,12 +122,18 @@ bool run_dense(const ElementwisePlan& plan, const Tensor& out, const Tensor* con
   return true;
 }
 
-// True when writing `out` element by element could change an element of `input` that is still to
-// be read: they share a storage and do not walk it in the same way.
-bool may_disturb(const Tensor& out, const Tensor& input) {
-  if (!input.is_alias_of(out)) return false;
-  return !(input.storage_offset() == out.storage_offset() && input.sizes() == out.sizes() &&
-           input.strides() == out.strides() && input.dtype() == out.dtype());
+// False: the host has to.
+bool run_on_device(const ElementwisePlan& plan, const Tensor& out,
+                   std::initializer_list<const Tensor*> inputs) {
+  bool disturbed = false;
+  for (const Tensor* input : inputs) disturbed = disturbed || may_disturb(out, *input);
+#if TENON_HAS_VULKAN_KERNELS
+  if (out.device().type == DeviceType::kVulkan && !disturbed &&
+      vulkan::elementwise(plan.on_device, plan.numbers, out, inputs))
+    return true;
+#endif
+  note_fallback(plan.name, out.device());
+  return false;
 }
 
 }  // namespace
@@ -125,6 +141,7 @@ bool may_disturb(const Tensor& out, const Tensor& input) {
 void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
                      std::initializer_list<const Tensor*> inputs) {
   if (out.is_meta() || out.numel() == 0) return;
+  if (out.device().type != DeviceType::kCpu && run_on_device(plan, out, inputs)) return;
   // The output is asked for its memory first: shared bytes become its own, and an input that is the
   // same tensor is then read from there.
   static_cast<void>(out.data_ptr());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "tenon/ops/kernels/device_functions.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon::ops {
@@ -24,9 +25,12 @@ struct ElementwisePlan {
   std::array<DType, kMaxInputs> input_dtypes{};  // as the function wants them
   DType result_dtype = DType::kF32;              // as the function gives it
   const double* numbers = nullptr;
+  const char* name = "";                                    // of the operator
+  DeviceFunction on_device = DeviceFunction::kNone;         // the same on a device, in f32
 };
 
-// Runs a plan over `out` and the inputs, which broadcast to it, on the host; nothing on meta.
+// Runs a plan over `out` and the inputs, which broadcast to it: on the device of `out` where it has
+// a kernel for that, else on the host; nothing on meta.
 //
 // Operands that are dense and of the right dtype are used in place. Others, strided, broadcast or
 // of another dtype, pass in blocks of some hundred elements through buffers in the first-level

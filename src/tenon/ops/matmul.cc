@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
+#include "tenon/ops/fallback.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/sparse.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
@@ -55,6 +59,33 @@ std::int64_t batch_offset(const Tensor& t, std::int64_t index) {
   return offset;
 }
 
+#if TENON_HAS_VULKAN_KERNELS
+// Nothing where the matrices of the batch do not lie at equal distances.
+std::optional<vulkan::MatrixStrides> strides_of(const Tensor& t, std::int64_t batch) {
+  const std::int64_t apart = batch > 1 ? batch_offset(t, 1) : 0;
+  for (std::int64_t i = 2; i < batch; ++i)
+    if (batch_offset(t, i) != i * apart) return std::nullopt;
+  return vulkan::MatrixStrides{t.stride(-2), t.stride(-1), apart};
+}
+#endif
+
+// False: the host has to.
+bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
+#if TENON_HAS_VULKAN_KERNELS
+  if (out.device().type == DeviceType::kVulkan && out.dtype() == DType::kF32) {
+    const std::int64_t m = out.size(-2), n = out.size(-1);
+    const auto of_a = strides_of(a, out.numel() / (m * n));
+    const auto of_b = strides_of(b, out.numel() / (m * n));
+    if (of_a && of_b &&
+        vulkan::matmul(out, m, n, a.size(-1), a, *of_a, b, *of_b, static_cast<float>(beta)))
+      return true;
+  }
+#endif
+  static_cast<void>(a), static_cast<void>(b), static_cast<void>(beta);
+  note_fallback("matmul", out.device());
+  return false;
+}
+
 // out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
   if (out.is_meta() || out.numel() == 0) return;
@@ -63,6 +94,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) 
     if (beta == 0) zero_(out);
     return;
   }
+  if (out.device().type != DeviceType::kCpu && multiply_on_device(out, a, b, beta)) return;
   cpu::Matrix left, right;
   const Tensor ready_a = prepared(a, left);
   const Tensor ready_b = prepared(b, right);
@@ -118,7 +150,7 @@ Tensor product(const Tensor& a, const Tensor& b, Device device) {
 }  // namespace
 
 Tensor detail::matmul(const Tensor& a, const Tensor& b) {
-  const Device device = common_device("matmul", {&a, &b});
+  const Device device = device_to_offer("matmul", {&a, &b});
   check_operands("matmul", a, b);
   const DType compute = compute_dtype(a.dtype());
   const Tensor left = to(a.dim() == 1 ? a.unsqueeze(0) : a, compute);
@@ -138,7 +170,7 @@ Tensor detail::bmm(const Tensor& a, const Tensor& b) {
 }
 
 Tensor detail::addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
-  const Device device = common_device("addmm", {&bias, &a, &b});
+  const Device device = device_to_offer("addmm", {&bias, &a, &b});
   check_operands("addmm", a, b);
   if (a.dim() != 2 || b.dim() != 2) refuse("addmm", a, b);
   const DType compute = compute_dtype(a.dtype());

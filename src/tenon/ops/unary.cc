@@ -35,12 +35,36 @@ Dtypes dtypes_for(Unary kind, const Tensor& a) {
   return {compute, compute, dtype};
 }
 
+DeviceFunction device_function(Unary kind) {
+  switch (kind) {
+    case Unary::kNeg: return DeviceFunction::kNeg;
+    case Unary::kAbs: return DeviceFunction::kAbs;
+    case Unary::kSquare: return DeviceFunction::kSquare;
+    case Unary::kRelu: return DeviceFunction::kRelu;
+    case Unary::kClamp: return DeviceFunction::kClamp;
+    case Unary::kExp: return DeviceFunction::kExp;
+    case Unary::kLog: return DeviceFunction::kLog;
+    case Unary::kSqrt: return DeviceFunction::kSqrt;
+    case Unary::kRsqrt: return DeviceFunction::kRsqrt;
+    case Unary::kReciprocal: return DeviceFunction::kReciprocal;
+    case Unary::kTanh: return DeviceFunction::kTanh;
+    case Unary::kSigmoid: return DeviceFunction::kSigmoid;
+    case Unary::kSilu: return DeviceFunction::kSilu;
+    case Unary::kGelu: return DeviceFunction::kGelu;
+    case Unary::kGeluTanh: return DeviceFunction::kGeluTanh;
+    case Unary::kLeakyRelu: return DeviceFunction::kLeakyRelu;
+    default: return DeviceFunction::kNone;
+  }
+}
+
 ElementwisePlan plan_for(Unary kind, const Dtypes& dtypes, const double* numbers) {
   ElementwisePlan plan;
   plan.function = cpu::unary_block(kind, dtypes.compute);
   if (plan.function == nullptr)
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", unary_name(kind), dtype_name(dtypes.compute)));
+  plan.name = unary_name(kind);
+  plan.on_device = device_function(kind);
   plan.input_count = 1;
   plan.input_dtypes = {dtypes.compute};
   plan.result_dtype = dtypes.kernel;
@@ -64,7 +88,7 @@ const char* unary_name(Unary kind) {
 }
 
 Tensor detail::unary(Unary kind, const Tensor& a, const UnaryNumbers& numbers) {
-  const Device device = common_device(unary_name(kind), {&a});
+  const Device device = device_to_offer(unary_name(kind), {&a});
   const Dtypes dtypes = dtypes_for(kind, a);
   const double plain[2] = {numbers.first, numbers.second};
   const ElementwisePlan plan = plan_for(kind, dtypes, plain);
@@ -77,7 +101,7 @@ Tensor detail::unary(Unary kind, const Tensor& a, const UnaryNumbers& numbers) {
 
 const Tensor& detail::unary_into(Unary kind, const Tensor& out, const Tensor& a,
                                  const UnaryNumbers& numbers) {
-  const Device device = common_device(unary_name(kind), {&a});
+  const Device device = device_to_offer(unary_name(kind), {&a});
   const Dtypes dtypes = dtypes_for(kind, a);
   const double plain[2] = {numbers.first, numbers.second};
   const ElementwisePlan plan = plan_for(kind, dtypes, plain);

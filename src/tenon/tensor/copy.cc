@@ -7,6 +7,7 @@
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/host_access.h"
 #include "tenon/tensor/quantized.h"
 #include "tenon/tensor/sparse.h"
 
@@ -47,7 +48,7 @@ void check_target(const Tensor& target, const char* what) {
         what, to_string(target.sizes()), to_string(target.strides())));
 }
 
-bool is_host(const Tensor& t) { return t.device().type == DeviceType::kCpu; }
+bool is_host(const Tensor& t) { return host_reaches(t.device()); }
 
 // Between devices, or on one that is not the host: whole blocks, by the allocator that knows the
 // memory. A source in another order or dtype is brought into line on its own side if that is the

@@ -41,7 +41,7 @@ IntrusivePtr<StorageImpl> copy_on_write_clone(StorageImpl& source) {
   auto clone = make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, source.sym_nbytes(),
                                            DataPtr(data, shared, &SharedBytes::release, device),
                                            source.allocator(), source.resizable());
-  clone->state_.store(StorageImpl::kCopyOnWrite, std::memory_order_release);
+  clone->state_.fetch_or(StorageImpl::kCopyOnWrite, std::memory_order_release);
   return clone;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "tenon/base/error.h"
+#include "tenon/base/printable.h"
 
 namespace tenon {
 namespace {
@@ -58,7 +59,7 @@ DType parse_dtype(std::string_view name) {
   std::array<std::string_view, kDTypeCount> full;
   for (std::size_t i = 0; i < kNames.size(); ++i) full[i] = kNames[i].full;
   throw InvalidArgument(
-      fmt::format("\"{}\" is no dtype: there are {}", name, fmt::join(full, ", ")));
+      fmt::format("\"{}\" is no dtype: there are {}", one_line(name), fmt::join(full, ", ")));
 }
 
 }  // namespace tenon

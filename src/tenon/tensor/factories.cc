@@ -12,6 +12,7 @@
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon {
 namespace {
@@ -115,7 +116,7 @@ Tensor empty_symbolic(std::span<const SymInt> sizes, DType dtype) {
 
 Tensor full(IntList sizes, const Scalar& value, DType dtype, Device device) {
   Tensor result = empty(sizes, dtype, device);
-  if (device.type == DeviceType::kCpu)
+  if (host_reaches(device))
     detail::fill_elements(result, value);
   else
     fill_(result, value);

@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/host_access.h"
 #include "tenon/tensor/quantized.h"
 #include "tenon/tensor/strided_loop.h"
 
@@ -192,7 +193,7 @@ void walk_choice(const Tensor& dense, const Tensor& view, const Applied& applied
 }
 
 void check_host(const Tensor& t) {
-  if (t.device().type != DeviceType::kCpu)
+  if (!host_reaches(t.device()))
     throw InvalidArgument(
         fmt::format("indexing by tensors works on the cpu, not on {}", to_string(t.device())));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/host_access.h"
 #include "tenon/tensor/quantized.h"
 #include "tenon/tensor/sparse.h"
 
@@ -204,7 +205,7 @@ std::string to_string(const Tensor& tensor, const PrintOptions& options) {
   if (is_sparse(tensor)) return sparse_to_string(tensor, options);
   if (is_quantized(tensor)) return quantized_to_string(tensor, options);
   std::string text(Printer::kPrefix);
-  const bool readable = tensor.device().type == DeviceType::kCpu;
+  const bool readable = host_reaches(tensor.device());
   if (!readable)
     text += "...";
   else if (tensor.numel() == 0)
@@ -213,7 +214,7 @@ std::string to_string(const Tensor& tensor, const PrintOptions& options) {
     text += Printer(tensor.detach(), options).print();
   if (!readable || (tensor.numel() == 0 && tensor.dim() != 1))
     text += fmt::format(", size={}", to_string(tensor.sizes()));
-  if (!readable) text += fmt::format(", device={}", to_string(tensor.device()));
+  if (tensor.device() != Device{}) text += fmt::format(", device={}", to_string(tensor.device()));
   if (!has_usual_dtype(tensor)) text += fmt::format(", dtype={}", dtype_name(tensor.dtype()));
   if (tensor.requires_grad()) text += ", requires_grad=True";
   text += ")";

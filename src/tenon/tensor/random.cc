@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon {
 namespace {
@@ -44,7 +45,7 @@ void generate(T* out, std::int64_t count, Generator& generator, Make&& make) {
 // Fills a tensor of any geometry by way of a contiguous one.
 template <typename Make>
 const Tensor& fill_random(const Tensor& target, Generator& generator, Make&& make) {
-  if (target.device().type != DeviceType::kCpu && !target.is_meta())
+  if (!host_reaches(target.device()) && !target.is_meta())
     throw InvalidArgument(
         fmt::format("random numbers are made on the cpu, not on {}", to_string(target.device())));
   if (target.is_meta() || target.numel() == 0) return target;

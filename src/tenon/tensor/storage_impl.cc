@@ -10,6 +10,7 @@
 #include "tenon/base/hash.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon {
 namespace {
@@ -18,6 +19,11 @@ namespace {
 std::mutex& first_access_lock(const StorageImpl* storage) {
   static std::array<std::mutex, 16> locks;
   return locks[mix64(reinterpret_cast<std::uintptr_t>(storage)) % locks.size()];
+}
+
+// Of state_: whether the host waits before it uses the bytes.
+bool is_shared_with_device(Device device) {
+  return device.type != DeviceType::kCpu && host_reaches(device);
 }
 
 void check_size(const SymInt& size_bytes) {
@@ -36,6 +42,8 @@ StorageImpl::StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator
       allocator_(allocator),
       flags_(resizable ? kResizable : 0) {
   check_size(size_bytes_);
+  if (is_shared_with_device(data_.device())) [[unlikely]]
+    state_.store(kOnDevice, std::memory_order_relaxed);
 }
 
 StorageImpl::StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* allocator,
@@ -45,6 +53,8 @@ StorageImpl::StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* alloc
     throw InvalidArgument(
         fmt::format("storage: {} bytes need an allocator to come from", to_string(size_bytes_)));
   data_ = allocator_->allocate(nbytes());
+  if (is_shared_with_device(data_.device())) [[unlikely]]
+    state_.store(kOnDevice, std::memory_order_relaxed);
 }
 
 StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator* allocator,
@@ -54,7 +64,9 @@ StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator*
       allocator_(allocator),
       flags_(resizable ? kResizable : 0) {
   const bool has_memory = device.type != DeviceType::kMeta && size_bytes > 0;
-  state_.store(has_memory ? kLazy : 0, std::memory_order_relaxed);
+  const std::uint8_t on_device = is_shared_with_device(device) ? kOnDevice : 0;
+  state_.store(static_cast<std::uint8_t>((has_memory ? kLazy : 0) | on_device),
+               std::memory_order_relaxed);
 }
 
 StorageImpl::StorageImpl(WithoutMemory, Device device)
@@ -75,7 +87,17 @@ void StorageImpl::bring_bytes() const {
   state_.fetch_and(static_cast<std::uint8_t>(~kLazy), std::memory_order_release);
 }
 
+void StorageImpl::prepare_read() const {
+  if (state() & kLazy) bring_bytes();
+  if (state() & kOnDevice) wait_for_device(device());
+}
+
 void StorageImpl::prepare_write() {
+  own_bytes();  // which may queue a copy
+  if (state() & kOnDevice) wait_for_device(device());
+}
+
+void StorageImpl::own_bytes() {
   if (state() & kLazy) bring_bytes();
   if ((state() & kCopyOnWrite) == 0) return;
   const std::lock_guard lock(first_access_lock(this));
@@ -88,7 +110,7 @@ DataPtr StorageImpl::set_data_ptr(DataPtr data) {
   DataPtr old = std::move(data_);
   data_ = std::move(data);
   flags_ |= kUnknownSize;
-  state_.store(0, std::memory_order_release);
+  state_.store(is_shared_with_device(data_.device()) ? kOnDevice : 0, std::memory_order_release);
   return old;
 }
 

@@ -50,14 +50,26 @@ class StorageImpl final : public IntrusiveTarget {
 
   // Reading. Null for no bytes.
   const void* data() const {
-    if (state() & kLazy) [[unlikely]]
-      bring_bytes();
+    if (state() & (kLazy | kOnDevice)) [[unlikely]]
+      prepare_read();
     return data_.get();
   }
   // Writing: a copy-on-write storage gets bytes of its own first.
   void* mutable_data() {
     if (state() != 0) [[unlikely]]
       prepare_write();
+    return data_.get();
+  }
+  // For work that is queued on the storage's device: as data() or mutable_data(), without a wait
+  // (Note [Host access] in host_access.h).
+  const void* data_in_stream() const {
+    if (state() & kLazy) [[unlikely]]
+      bring_bytes();
+    return data_.get();
+  }
+  void* mutable_data_in_stream() {
+    if (state() & (kLazy | kCopyOnWrite)) [[unlikely]]
+      own_bytes();
     return data_.get();
   }
   const DataPtr& data_ptr() const {
@@ -108,6 +120,7 @@ class StorageImpl final : public IntrusiveTarget {
   static constexpr std::uint8_t kLazy = 1;
   static constexpr std::uint8_t kCopyOnWrite = 2;
   static constexpr std::uint8_t kWithoutMemory = 4;  // with kLazy, so that one test finds both
+  static constexpr std::uint8_t kOnDevice = 8;       // the host waits: Note [Host access]
 
   // Of flags_.
   static constexpr std::uint8_t kResizable = 1;
@@ -115,6 +128,8 @@ class StorageImpl final : public IntrusiveTarget {
 
   std::uint8_t state() const { return state_.load(std::memory_order_acquire); }
   void bring_bytes() const;
+  void prepare_read() const;
+  void own_bytes();
   void prepare_write();
   Allocator& source_of_bytes() const;
 

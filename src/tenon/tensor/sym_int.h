@@ -100,8 +100,8 @@ class SymGuards {
   SymGuards(const SymGuards&) = delete;
   SymGuards& operator=(const SymGuards&) = delete;
 
-  // Whether each comparison has the same outcome for these sizes, so that what was computed with
-  // the hints holds for them too.
+  // Whether each comparison that was recorded has the same outcome for these sizes. Slices, splits
+  // and operands of plain sizes compare hints and record nothing.
   bool hold(const std::map<std::string, std::int64_t>& sizes) const;
   // "4 * batch < 1024 is true".
   std::vector<std::string> to_strings() const;

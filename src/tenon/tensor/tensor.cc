@@ -4,6 +4,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/dim_labels.h"
+#include "tenon/tensor/host_access.h"
 #include "tenon/tensor/quantized.h"
 
 namespace tenon {
@@ -51,7 +52,7 @@ void Tensor::refuse_dtype(DType wanted) const {
 }
 
 Scalar Tensor::item() const {
-  if (numel() != 1 || device().type != DeviceType::kCpu)
+  if (numel() != 1 || !host_reaches(device()))
     throw InvalidArgument(
         fmt::format("item: it takes a tensor of one element on the cpu, not shape {} on {}",
                     to_string(sizes()), to_string(device())));

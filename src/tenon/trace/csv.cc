@@ -23,6 +23,8 @@ constexpr std::array<std::string_view, kRoles> kColumns = {"time_us", "op",     
                                                            "stream",  "thread", "device", "tag"};
 constexpr std::array<std::string_view, kNeeded> kNeededColumns = {"time_us", "op", "id", "size",
                                                                   "stream"};
+constexpr std::array kMarks = {MarkKind::kSleepToHost, MarkKind::kSleepDropped, MarkKind::kWake};
+constexpr std::array kMarkOps = {"sleep_to_host", "sleep_dropped", "wake"};
 constexpr int kIgnored = -1;
 constexpr std::size_t kMaxDevices = 1024;
 constexpr std::int64_t kMaxTimeUs = std::int64_t{1} << 53;  // 285 years
@@ -128,13 +130,33 @@ class CsvReader {
       fault = builder.free(
           op == "free_completed" ? TraceOp::kFreeCompleted : TraceOp::kFreeRequested, id, time_us,
           site);
-    } else {
-      fail(op, fmt::format("unknown op \"{}\": the ops are alloc, free_requested, free_completed",
-                           shown_text(op)));
+    } else if (!read_mark(fields, time_us, id, site, builder)) {
+      fail(op, fmt::format("unknown op \"{}\": the ops are alloc, free_requested, "
+                           "free_completed, {}",
+                           shown_text(op), fmt::join(kMarkOps, ", ")));
     }
     if (fault != TraceFault::kNone) refuse(fault, fields);
     if (builder.backward_steps() != backward && backward == 0)
       part.backward_line = lines_.number();
+  }
+
+  // Memory that sleeps or wakes: the id is its address, the tag is its own.
+  bool read_mark(const std::array<std::string_view, kRoles>& fields, std::int64_t time_us,
+                 std::uint64_t id, std::uint32_t site, TraceBuilder& builder) {
+    for (const MarkKind kind : kMarks) {
+      if (fields[kOp] != mark_kind_name(kind)) continue;
+      TraceMark mark;
+      mark.kind = kind;
+      mark.time_us = time_us;
+      mark.address = id;
+      mark.size_bytes = number<std::uint64_t>(fields[kSize], kSize);
+      if (mark.size_bytes > kMaxRequestBytes) refuse(TraceFault::kTooLarge, fields);
+      mark.site = site;
+      mark.text = sites_.site(site).tag;
+      builder.mark(mark);
+      return true;
+    }
+    return false;
   }
 
   // The usual case is one device, or the same as in the line before.
@@ -217,6 +239,10 @@ class CsvReader {
   SiteTable sites_;
 };
 
+bool is_in_csv(const TraceMark& mark) {
+  return is_sleep(mark.kind) || mark.kind == MarkKind::kWake;
+}
+
 // A tag as a field: without what would end the field or the line.
 std::string field_of(std::string_view tag) {
   std::string field(tag);
@@ -249,6 +275,7 @@ std::string format_csv(std::span<const Trace> traces) {
   bool devices = traces.size() > 1;
   for (const Trace& trace : traces) {
     devices = devices || !trace.device_name.empty() || trace.device != 0;
+    for (const TraceMark& mark : trace.marks) tags = tags || is_in_csv(mark);
     for (std::uint32_t site = 0; site < trace.sites->sites(); ++site) {
       threads = threads || trace.sites->site(site).thread != 0;
       tags = tags || trace.sites->site(site).tag != 0;
@@ -261,15 +288,31 @@ std::string format_csv(std::span<const Trace> traces) {
   for (const Trace& trace : traces) {
     const std::string device =
         trace.device_name.empty() ? fmt::format("{}", trace.device) : field_of(trace.device_name);
-    for (const TraceEvent& event : trace.events) {
+    const auto finish_line = [&](std::uint32_t thread, std::uint32_t tag) {
+      if (threads) fmt::format_to(end, ",{}", thread);
+      if (devices) fmt::format_to(end, ",{}", device);
+      if (tags) fmt::format_to(end, ",{}", field_of(trace.sites->text(tag)));
+      out.push_back('\n');
+    };
+    std::size_t mark = 0;
+    const auto write_marks = [&](std::size_t until) {
+      for (; mark < trace.marks.size() && trace.marks[mark].event <= until; ++mark) {
+        const TraceMark& now = trace.marks[mark];
+        if (!is_in_csv(now)) continue;
+        fmt::format_to(end, "{},{},{},{},0", now.time_us, mark_kind_name(now.kind), now.address,
+                       now.size_bytes);
+        finish_line(trace.sites->site(now.site).thread, now.text);
+      }
+    };
+    for (std::size_t i = 0; i < trace.events.size(); ++i) {
+      write_marks(i);
+      const TraceEvent& event = trace.events[i];
       fmt::format_to(end, "{},{},{},{},{}", event.time_us, trace_op_name(event.op), event.block,
                      event.size_bytes, trace.streams[event.stream]);
       const Site& site = trace.sites->site(event.site);
-      if (threads) fmt::format_to(end, ",{}", site.thread);
-      if (devices) fmt::format_to(end, ",{}", device);
-      if (tags) fmt::format_to(end, ",{}", field_of(trace.sites->text(site.tag)));
-      out.push_back('\n');
+      finish_line(site.thread, site.tag);
     }
+    write_marks(trace.events.size());
   }
   return fmt::to_string(out);
 }

@@ -14,6 +14,8 @@ namespace tenon {
 // free_completed), id, size, stream. Sizes and streams of frees are those of the block. A size of 0
 // is a valid request. Further columns: thread (a number or a name), device ("0", "sim:1"; each has
 // ids of its own and becomes a trace), tag (any text without commas); others are ignored.
+// Memory that falls asleep or wakes has the ops sleep_to_host, sleep_dropped and wake: id is its
+// address, size what left the device or came back, tag the tag that sleeps. They become marks.
 //
 // Throws ParseError with line and column (in bytes, from 1) for: missing or repeated columns, a
 // line with too few or too many fields, an unknown op, numbers that are none, negative or too

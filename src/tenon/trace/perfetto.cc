@@ -118,6 +118,15 @@ class Writer {
                 R"("args":{{"bytes":{}}}}})",
                 process, mark.time_us, mark.size_bytes);
           break;
+        case MarkKind::kSleepToHost:
+        case MarkKind::kSleepDropped:
+        case MarkKind::kWake:
+          entry(R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":{},"name":{},"args":{{"bytes":{}}}}})",
+                process, mark.time_us,
+                quoted(fmt::format("{} {}", mark_kind_name(mark.kind),
+                                   trace.sites->text(mark.text))),
+                mark.size_bytes);
+          break;
         default: break;
       }
     }

@@ -69,10 +69,13 @@ class Recorder::Maker {
       const std::string name = of.devices_.size() == 1
                                    ? of.name_
                                    : fmt::format("{}:{}", of.name_, to_string(device));
-      parts_.push_back({TraceBuilder(name, TraceBuilder::Keys::kAddresses), {}, 0});
+      parts_.emplace_back(name);
     }
+    for (const auto& [device, asleep] : of.asleep_before_) parts_[device].addresses_asleep = asleep;
     for (const auto& [block, event] : of.before_)
-      if (part(event).builder.live_from_start(event.address, event.size_bytes, event.stream,
+      if (part(event).addresses_asleep.contains(event.address))
+        part(event).asleep.emplace(event.address, event);
+      else if (part(event).builder.live_from_start(event.address, event.size_bytes, event.stream,
                                               site(event)) != TraceFault::kNone)
         ++part(event).lost;
   }
@@ -80,10 +83,9 @@ class Recorder::Maker {
   void add(const Event& event) {
     const std::int64_t time_us = event.time_ns / 1000;
     switch (event.kind) {
-      case MemoryEvent::kAllocated:
-      case MemoryEvent::kRecycled: allocated(event, time_us); break;
-      case MemoryEvent::kFreed: freed(event, time_us); break;
-      case MemoryEvent::kAllocationFailed: {
+      case Kind::kAlloc: allocated(event, time_us); break;
+      case Kind::kFree: freed(event, time_us); break;
+      case Kind::kFailure: {
         TraceMark mark;
         mark.kind = MarkKind::kOutOfMemory;
         mark.time_us = time_us;
@@ -93,7 +95,10 @@ class Recorder::Maker {
         part(event).builder.mark(mark);
         break;
       }
-      default: break;
+      case Kind::kToHost:
+      case Kind::kDropped: fell_asleep(event, time_us); break;
+      case Kind::kWoke: woke(event, time_us); break;
+      case Kind::kGone: part(event).addresses_asleep.remove(event.address, end_of(event)); break;
     }
   }
 
@@ -115,14 +120,71 @@ class Recorder::Maker {
 
  private:
   struct Part {
+    explicit Part(const std::string& name) : builder(name, TraceBuilder::Keys::kAddresses) {}
     TraceBuilder builder;
     std::unordered_map<std::uint64_t, std::uint32_t> late_frees;  // seen as reuse, not yet as free
     std::uint64_t lost = 0;  // events that fitted nothing
+    AddressSet addresses_asleep;
+    std::map<std::uint64_t, Event> asleep;  // blocks, by address
+    std::map<std::uint64_t, Event> awake;   // the same, where anything sleeps
   };
   Part& part(const Event& event) { return parts_[event.device]; }
+  static std::uint64_t end_of(const Event& event) { return event.address + event.size_bytes; }
+
+  // Blocks that lie in what sleeps now, in part or wholly before.
+  void fell_asleep(const Event& event, std::int64_t time_us) {
+    Part& own = part(event);
+    own.addresses_asleep.add(event.address, end_of(event));
+    auto block = own.awake.upper_bound(event.address);
+    if (block != own.awake.begin()) --block;
+    while (block != own.awake.end() && block->first < end_of(event)) {
+      if (!own.addresses_asleep.contains(block->first, end_of(block->second))) {
+        ++block;
+        continue;
+      }
+      own.builder.free(TraceOp::kFreeCompleted, block->first, time_us, site(event));
+      own.asleep.insert(own.awake.extract(block++));
+    }
+    if (event.stream > 0)
+      mark(event, time_us, event.kind == Kind::kToHost ? MarkKind::kSleepToHost
+                                                       : MarkKind::kSleepDropped);
+  }
+
+  void woke(const Event& event, std::int64_t time_us) {
+    Part& own = part(event);
+    mark(event, time_us, MarkKind::kWake);
+    own.addresses_asleep.remove(event.address, end_of(event));
+    auto block = own.asleep.upper_bound(event.address);
+    if (block != own.asleep.begin()) --block;
+    while (block != own.asleep.end() && block->first < end_of(event)) {
+      const Event of = block->second;
+      if (end_of(of) <= event.address) {
+        ++block;
+        continue;
+      }
+      block = own.asleep.erase(block);
+      allocated(of, time_us);
+    }
+  }
+
+  void mark(const Event& event, std::int64_t time_us, MarkKind kind) {
+    TraceMark mark;
+    mark.kind = kind;
+    mark.time_us = time_us;
+    mark.address = event.address;
+    mark.size_bytes = event.stream;
+    mark.site = sites_->add_site({0, 0, event.thread});
+    mark.text = tag(event.tag);
+    part(event).builder.mark(mark);
+  }
 
   void allocated(const Event& event, std::int64_t time_us) {
     Part& own = part(event);
+    if (own.addresses_asleep.contains(event.address)) {
+      own.asleep.insert_or_assign(event.address, event);
+      return;
+    }
+    if (of_.anything_slept_) own.awake.insert_or_assign(event.address, event);
     const std::uint32_t from = site(event);
     TraceFault fault =
         own.builder.alloc(event.address, time_us, event.size_bytes, event.stream, from);
@@ -136,6 +198,8 @@ class Recorder::Maker {
 
   void freed(const Event& event, std::int64_t time_us) {
     Part& own = part(event);
+    if (own.asleep.erase(event.address) > 0) return;
+    own.awake.erase(event.address);
     if (const auto late = own.late_frees.find(event.address); late != own.late_frees.end()) {
       if (--late->second == 0) own.late_frees.erase(late);
       return;
@@ -211,22 +275,45 @@ void Recorder::on_memory_event(const MemoryEventInfo& info) {
   const bool block = info.event == MemoryEvent::kAllocated ||
                      info.event == MemoryEvent::kRecycled || info.event == MemoryEvent::kFreed;
   if (!failed && (!block || info.data == nullptr)) return;  // memory between allocator and driver
+  const bool freed = info.event == MemoryEvent::kFreed;
   Event event;
   event.address = reinterpret_cast<std::uintptr_t>(info.data);
   event.size_bytes = info.size_bytes;
   event.stream = info.stream.id;
   event.thread = recording_thread_number();
-  event.kind = info.event;
+  event.kind = failed ? Kind::kFailure : freed ? Kind::kFree : Kind::kAlloc;
   const std::lock_guard lock(mutex_);
   event.device = device_number(info.stream.device);
   event.tag = tag_number(info.tag);
-  event.stack = stack_number(info.size_bytes, info.event);
+  if (!freed) event.stack = stack_number(info.size_bytes);
   // Under the lock, so that times rise in the order of events.
-  event.time_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                      std::chrono::steady_clock::now() - start_)
-                      .count();
+  event.time_ns = now_ns();
   keep(event);
   if (failed) dump_failure();
+}
+
+void Recorder::on_sleep(const SleepChange& change) {
+  const std::lock_guard lock(mutex_);
+  anything_slept_ = true;
+  Event event;
+  event.thread = recording_thread_number();
+  event.device = device_number(change.device);
+  event.tag = tag_number({sleep_tags_.insert(change.tag).first->c_str(), nullptr});
+  event.time_ns = now_ns();
+  static constexpr Kind kKinds[] = {Kind::kToHost, Kind::kDropped, Kind::kWoke, Kind::kGone};
+  event.kind = kKinds[static_cast<std::size_t>(change.what)];
+  for (const SleepChange::Piece& piece : change.pieces) {
+    event.address = piece.base;
+    event.size_bytes = piece.size_bytes;
+    event.stream = piece.memory_bytes;
+    keep(event);
+  }
+}
+
+std::int64_t Recorder::now_ns() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
+                                                              start_)
+      .count();
 }
 
 void Recorder::keep(const Event& event) {
@@ -243,17 +330,20 @@ void Recorder::keep(const Event& event) {
 void Recorder::retire(const Event& event) {
   ++retired_;
   const Block block = {event.device, event.address};
-  if (event.kind == MemoryEvent::kFreed) {
-    before_.erase(block);
-  } else if (event.kind != MemoryEvent::kAllocationFailed) {
-    before_[block] = event;
+  const std::uint64_t end = event.address + event.size_bytes;
+  switch (event.kind) {
+    case Kind::kAlloc: before_[block] = event; break;
+    case Kind::kFree: before_.erase(block); break;
+    case Kind::kFailure: break;
+    case Kind::kToHost:
+    case Kind::kDropped: asleep_before_[event.device].add(event.address, end); break;
+    case Kind::kWoke:
+    case Kind::kGone: asleep_before_[event.device].remove(event.address, end); break;
   }
 }
 
-std::uint32_t Recorder::stack_number(std::uint64_t size_bytes, MemoryEvent kind) {
-  if (options_.stack_depth <= 0 || kind == MemoryEvent::kFreed ||
-      size_bytes < options_.stack_min_bytes)
-    return 0;
+std::uint32_t Recorder::stack_number(std::uint64_t size_bytes) {
+  if (options_.stack_depth <= 0 || size_bytes < options_.stack_min_bytes) return 0;
   const auto [known, fresh] = stack_numbers_.try_emplace(
       CallStack::capture(options_.stack_depth, kOwnFrames),
       static_cast<std::uint32_t>(stacks_.size()));
@@ -312,6 +402,9 @@ std::vector<Trace> Recorder::take_all() {
   ring_.clear();
   oldest_ = 0;
   before_.clear();
+  asleep_before_.clear();
+  sleep_tags_.clear();
+  anything_slept_ = false;
   devices_.clear();
   stacks_.resize(1);
   stack_numbers_.clear();

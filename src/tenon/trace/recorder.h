@@ -5,12 +5,15 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "tenon/base/call_stack.h"
+#include "tenon/device/sleeping/sleep_listener.h"
 #include "tenon/memory/observer.h"
+#include "tenon/trace/address_set.h"
 #include "tenon/trace/snapshot.h"
 
 namespace tenon {
@@ -37,16 +40,19 @@ struct RecorderOptions {
 //
 // Events go into a ring buffer as they come; traces are made of them, and stacks get their names,
 // when they are asked for. One recorder may watch any number of allocators and devices
-// (RecordingScope watches all); each device becomes a trace.
+// (RecordingScope watches all); each device becomes a trace. To see memory sleep, it must listen
+// (add_sleep_listener; RecordingScope does): blocks that sleep are freed, and allocated when they
+// wake (trace.h); what the allocator does with them meanwhile is left out.
 //
 // Thread-safe: one mutex. Events reach observers after the allocator's locks are released, so a
 // block's next use on another thread may be reported before its free; the free is then put
 // before the use. O(1) for an event: tens of nanoseconds without stacks (bench_recorder says).
-class Recorder final : public Observer {
+class Recorder final : public Observer, public SleepListener {
  public:
   explicit Recorder(std::string name, RecorderOptions options = {});
 
   void on_memory_event(const MemoryEventInfo& info) override;
+  void on_sleep(const SleepChange& change) override;
 
   // What was recorded, a trace for each device in order of first use; the recorder then starts
   // anew.
@@ -58,23 +64,25 @@ class Recorder final : public Observer {
   std::vector<Trace> peek() const;
 
  private:
+  enum class Kind : std::uint8_t { kAlloc, kFree, kFailure, kToHost, kDropped, kWoke, kGone };
   struct Event {
     std::uint64_t address = 0;
     std::uint64_t size_bytes = 0;
     std::int64_t time_ns = 0;
-    std::uint64_t stream = 0;
-    std::uint32_t stack = 0;  // in stacks_
-    std::uint32_t tag = 0;    // in tags_
+    std::uint64_t stream = 0;  // of sleep and wake: physical memory, in bytes
+    std::uint32_t stack = 0;   // in stacks_
+    std::uint32_t tag = 0;     // in tags_
     std::uint32_t thread = 0;
     std::uint16_t device = 0;  // in devices_
-    MemoryEvent kind = MemoryEvent::kAllocated;
+    Kind kind = Kind::kAlloc;
   };
   class Maker;  // of traces
   using Block = std::pair<std::uint16_t, std::uint64_t>;  // device, address
 
   void keep(const Event& event);
   void retire(const Event& event);
-  std::uint32_t stack_number(std::uint64_t size_bytes, MemoryEvent kind);
+  std::int64_t now_ns() const;
+  std::uint32_t stack_number(std::uint64_t size_bytes);
   std::uint32_t tag_number(const Tag& tag);
   std::uint16_t device_number(Device device);
   std::vector<Trace> make() const;
@@ -86,12 +94,15 @@ class Recorder final : public Observer {
   std::vector<Event> ring_;
   std::size_t oldest_ = 0;           // once the ring is full
   std::map<Block, Event> before_;    // live when the oldest kept event came
+  std::map<std::uint16_t, AddressSet> asleep_before_;  // by device: asleep then
   std::map<CallStack, std::uint32_t> stack_numbers_;
   std::vector<const CallStack*> stacks_;  // number 0: none
   std::map<std::pair<const char*, const char*>, std::uint32_t> tag_numbers_;
   std::vector<Tag> tags_;
+  std::set<std::string> sleep_tags_;
   std::vector<Device> devices_;
   std::uint64_t retired_ = 0;  // events that the ring forgot
+  bool anything_slept_ = false;
   bool dumped_ = false;
   std::chrono::steady_clock::time_point start_;
 };

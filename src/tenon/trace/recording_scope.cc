@@ -41,20 +41,25 @@ RecordingScope::RecordingScope(std::string path, RecorderOptions options)
   traces_format(path_);  // throws
   FileWriter::check(path_);
   ObserverList::add_to_all(&recorder_);
+  add_sleep_listener(&recorder_);
+}
+
+void RecordingScope::stop_watching() {
+  watching_ = false;
+  ObserverList::remove_from_all(&recorder_);
+  remove_sleep_listener(&recorder_);
 }
 
 void RecordingScope::finish() {
   if (!watching_) return;
-  watching_ = false;
-  ObserverList::remove_from_all(&recorder_);
+  stop_watching();
   write_traces(recorder_.take_all(), path_);
 }
 
 void RecordingScope::finish_unless_empty() {
   std::error_code missing;
   if (watching_ && recorder_.is_empty() && std::filesystem::exists(path_, missing)) {
-    watching_ = false;
-    ObserverList::remove_from_all(&recorder_);
+    stop_watching();
     return;
   }
   finish();

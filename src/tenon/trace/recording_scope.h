@@ -40,6 +40,8 @@ class RecordingScope {
   void finish_unless_empty();
 
  private:
+  void stop_watching();
+
   const std::string path_;
   Recorder recorder_;
   bool watching_ = true;

@@ -119,7 +119,9 @@ void SnapshotDevice::read_mark(const Entry& entry) {
   static const std::map<std::string_view, MarkKind> kKinds = {
       {"segment_alloc", MarkKind::kSegmentAlloc}, {"segment_free", MarkKind::kSegmentFree},
       {"segment_map", MarkKind::kSegmentMap},     {"segment_unmap", MarkKind::kSegmentUnmap},
-      {"oom", MarkKind::kOutOfMemory},            {"snapshot", MarkKind::kSnapshot}};
+      {"oom", MarkKind::kOutOfMemory},            {"snapshot", MarkKind::kSnapshot},
+      {"sleep_to_host", MarkKind::kSleepToHost},  {"sleep_dropped", MarkKind::kSleepDropped},
+      {"wake", MarkKind::kWake}};
   TraceMark mark;
   mark.time_us = entry.time_us;
   mark.address = entry.address.value_or(0);
@@ -129,6 +131,8 @@ void SnapshotDevice::read_mark(const Entry& entry) {
   const auto kind = kKinds.find(entry.action);
   if (kind != kKinds.end()) {
     mark.kind = kind->second;
+    if (is_sleep(mark.kind) || mark.kind == MarkKind::kWake)
+      mark.text = fields_.sites().site(mark.site).tag;
   } else {
     mark.text = fields_.sites().add_text(entry.action);
   }

@@ -287,10 +287,12 @@ class Writer {
     }
   }
 
-  void write_rest(std::int64_t time_us, std::uint32_t site, const SiteTable& sites) {
+  // `tag`: to be written in place of the site's.
+  void write_rest(std::int64_t time_us, std::uint32_t site, const SiteTable& sites,
+                  std::uint32_t tag = 0) {
     number("time_us", static_cast<std::uint64_t>(time_us - first_us_));
     text("compile_context", "N/A");
-    text("user_metadata", sites.text(sites.site(site).tag));
+    text("user_metadata", sites.text(tag != 0 ? tag : sites.site(site).tag));
     write_frames(site, sites);
     out_.end_dict();
   }
@@ -308,7 +310,8 @@ class Writer {
     }
     number("size", mark.size_bytes);
     number("stream", mark.stream);
-    write_rest(mark.time_us, mark.site, *trace.sites);
+    write_rest(mark.time_us, mark.site, *trace.sites,
+               is_sleep(mark.kind) || mark.kind == MarkKind::kWake ? mark.text : 0);
   }
 
   void write_annotations() {

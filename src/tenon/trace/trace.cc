@@ -12,10 +12,15 @@ std::string_view trace_op_name(TraceOp op) {
 }
 
 std::string_view mark_kind_name(MarkKind kind) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom",
-      "phase_begin",   "phase_end",    "snapshot",    "other"};
+  static constexpr std::array<std::string_view, 12> kNames = {
+      "segment_alloc", "segment_free", "segment_map", "segment_unmap",
+      "oom",           "phase_begin",  "phase_end",   "snapshot",
+      "other",         "sleep_to_host", "sleep_dropped", "wake"};
   return kNames[static_cast<std::size_t>(kind)];
+}
+
+bool is_sleep(MarkKind kind) {
+  return kind == MarkKind::kSleepToHost || kind == MarkKind::kSleepDropped;
 }
 
 std::uint64_t Trace::replayed_events() const {

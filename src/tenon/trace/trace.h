@@ -46,27 +46,35 @@ enum class MarkKind : std::uint8_t {
   kPhaseEnd,
   kSnapshot,      // the recording was taken
   kOther,         // an action that is not known; `text` is its name
+  kSleepToHost,   // memory left the device, addresses kept; `text` is the tag that sleeps
+  kSleepDropped,  // the same, and the contents are lost
+  kWake,          // and it came back
 };
 
 // In a word.
 std::string_view mark_kind_name(MarkKind kind);
+bool is_sleep(MarkKind kind);  // memory fell asleep
 
-// Something that happened between events and that no replay performs.
+// Something that happened between events and that no replay performs, except that its policy gives
+// idle memory back where memory falls asleep.
 struct TraceMark {
   std::int64_t time_us = 0;
-  std::uint64_t address = 0;     // of segments and pages
-  std::uint64_t size_bytes = 0;  // of segments, pages, and the request that ran out of memory
+  std::uint64_t address = 0;     // of segments, pages and what sleeps
+  std::uint64_t size_bytes = 0;  // of segments, pages, memory that left for sleep or came back, and
+                                 // the request that ran out of memory
   std::uint64_t stream = 0;      // the recording's own value
   std::uint64_t device_free_bytes = kUnknown;  // out of memory: what the driver had left
   std::uint32_t event = 0;       // number of events before it
   std::uint32_t site = 0;        // in Trace::sites
-  std::uint32_t text = 0;        // in Trace::sites: a phase's name
+  std::uint32_t text = 0;        // in Trace::sites: a phase's name, a tag that sleeps
   MarkKind kind = MarkKind::kOther;
 
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 };
 
-// One device's recording. Readers check what they read, so that in every Trace a block is allocated
+// One device's recording. A block whose memory sleeps takes none of the device's: it is freed just
+// before the mark that says so, and another block is allocated just after the mark of its waking,
+// at the same address. Readers check what they read, so that in every Trace a block is allocated
 // once, freed at most once and afterwards, and sizes and their sums fit (kMaxRequestBytes).
 struct Trace {
   std::string name;

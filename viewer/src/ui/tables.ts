@@ -6,7 +6,8 @@ import { byId, el, table } from './dom';
 import * as format from './format';
 
 const kMarkNames = ['segment allocated', 'segment freed', 'pages mapped', 'pages unmapped',
-                    'out of memory', 'phase begins', 'phase ends', 'snapshot taken', 'other'];
+                    'out of memory', 'phase begins', 'phase ends', 'snapshot taken', 'other',
+                    'fell asleep, contents on the host', 'fell asleep, contents lost', 'woke'];
 
 // What is live at a moment, by category and by call site.
 export function momentTables(moment: Moment, names: Names, summary: Summary,

@@ -8,9 +8,12 @@ function bitOf(kind: number): number {
   switch (kind) {
     case MarkKind.outOfMemory: return MarkBit.outOfMemory;
     case MarkKind.segmentAlloc:
-    case MarkKind.segmentMap: return MarkBit.grew;
+    case MarkKind.segmentMap:
+    case MarkKind.wake: return MarkBit.grew;
     case MarkKind.segmentFree:
-    case MarkKind.segmentUnmap: return MarkBit.shrank;
+    case MarkKind.segmentUnmap:
+    case MarkKind.sleepToHost:
+    case MarkKind.sleepDropped: return MarkBit.shrank;
     case MarkKind.phaseBegin:
     case MarkKind.phaseEnd: return MarkBit.phase;
     default: return 0;

@@ -11,7 +11,7 @@ export const enum MarkBit { outOfMemory = 1, grew = 2, shrank = 4, phase = 8 }
 // As in src/tenon/trace/trace.h.
 export const enum MarkKind {
   segmentAlloc, segmentFree, segmentMap, segmentUnmap, outOfMemory, phaseBegin, phaseEnd, snapshot,
-  other,
+  other, sleepToHost, sleepDropped, wake,
 }
 
 export type StackOrder = 'allocation' | 'group';

@@ -29,6 +29,9 @@ def forecast(
     steps: int = 3,
     card: str = "H100",
     time_limit: float = 600,
+    real: str = "auto",
+    ranks: int = 0,
+    shard: str = "",
     **keywords: Any,
 ) -> Forecast:
     """Call a program under fake tensors and say what memory it takes on the card.
@@ -39,19 +42,51 @@ def forecast(
         steps: ends it after so many `optimizer.step()`; 0: where it ends by itself.
         card: one of `CARDS`.
         time_limit: seconds after which it ends.
+        real: whether it runs with real values on the host: "auto" (where sizes depend on data; the
+            program is called again then), "never" or "always".
+        ranks: processes of the program, one for each card; the first one is forecast. 0: what the
+            program itself says.
+        shard: what the ranks share of a program that makes no process group itself: "ddp", "zero1",
+            "zero2" or "zero3".
     """
     from tenon.forecast._run import run_function
 
-    return run_function(program, arguments, keywords, steps=steps, card=card, time_limit=time_limit)
+    return run_function(
+        program,
+        arguments,
+        keywords,
+        steps=steps,
+        card=card,
+        time_limit=time_limit,
+        real=real,
+        ranks=ranks,
+        changes=[shard] if shard else [],
+    )
 
 
 def forecast_script(
-    script: str, *arguments: str, steps: int = 3, card: str = "H100", time_limit: float = 600
+    script: str,
+    *arguments: str,
+    steps: int = 3,
+    card: str = "H100",
+    time_limit: float = 600,
+    real: str = "auto",
+    ranks: int = 0,
+    shard: str = "",
 ) -> Forecast:
     """The same for a script, untouched, with its command's arguments."""
     from tenon.forecast._run import run_script
 
-    return run_script(script, arguments, steps=steps, card=card, time_limit=time_limit)
+    return run_script(
+        script,
+        arguments,
+        steps=steps,
+        card=card,
+        time_limit=time_limit,
+        real=real,
+        ranks=ranks,
+        changes=[shard] if shard else [],
+    )
 
 
 class _Callable(types.ModuleType):

@@ -27,6 +27,21 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--card", default="H100", choices=sorted(CARDS))
     parser.add_argument("--time-limit", type=float, default=600, metavar="SECONDS")
     parser.add_argument(
+        "--real",
+        default="auto",
+        choices=("auto", "never", "always"),
+        help="run with real values on the CPU: where sizes depend on data (default), or not",
+    )
+    parser.add_argument(
+        "--ranks", type=int, default=0, metavar="N", help="processes, as torchrun starts them"
+    )
+    parser.add_argument(
+        "--shard",
+        default="",
+        choices=("ddp", "zero1", "zero2", "zero3"),
+        help="what the ranks share of a program of one process",
+    )
+    parser.add_argument(
         "--save", metavar="FILE", help="the trace: .csv, .pickle or .json, also .zst"
     )
     parser.add_argument("--json", action="store_true")
@@ -41,6 +56,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
             steps=options.steps,
             card=options.card,
             time_limit=options.time_limit,
+            real=options.real,
+            ranks=options.ranks,
+            shard=options.shard,
         )
     except ForecastError as error:
         print(f"tenon.forecast: {error}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from tenon import _core
 from tenon._recording import Recording, load
@@ -40,6 +40,8 @@ class Forecast:
         notes: List[str],
         tensor_peak_bytes: int,
         offloaded: Callable[[], bytes],
+        values: str = "fake",
+        live_peak_range: Optional[Tuple[int, int]] = None,
     ) -> None:
         self.name, self.card, self.steps = name, card, steps
         self.ended = ended
@@ -48,6 +50,11 @@ class Forecast:
         """What stopped it, with the script's line; None where nothing did."""
         self.notes = notes
         """What was assumed, a line each."""
+        self.values = values
+        """ "fake"; "real" where it ran with values on the host; "assumed" where sizes that depend
+        on data were not followed."""
+        self.live_peak_range = live_peak_range
+        """With "assumed": the live peak with empty masks and with full ones, where it is known."""
         self.tensor_peak_bytes = tensor_peak_bytes
         """The peak of tensors alone: without workspaces and kernels' scratch."""
         self.recording: Recording = _loaded(snapshot)
@@ -100,6 +107,8 @@ class Forecast:
                 "ended": self.ended,
                 "problem": self.problem,
                 "notes": self.notes,
+                "values": self.values,
+                "live_peak_range": self.live_peak_range,
                 **self.figures(),
             },
             indent=2,

@@ -10,14 +10,20 @@ import torch
 
 
 @contextlib.contextmanager
-def applied(changes: Sequence[str]) -> Iterator[None]:
-    """The program runs as if it were changed: "bf16" (autocast around it), "checkpoints"."""
+def applied(changes: Sequence[str], session: Any) -> Iterator[None]:
+    """The program runs as if it were changed: "bf16" (autocast around it), "checkpoints", or one of
+    _shard.WAYS."""
+    from tenon.forecast import _shard
+
     with contextlib.ExitStack() as stack:
         if "bf16" in changes:
             # Not one context around all of it: its cache of weights would never end.
             stack.enter_context(_patched(_autocast()))
         if "checkpoints" in changes:
             stack.enter_context(_patched(_checkpoints()))
+        for way in _shard.WAYS:
+            if way in changes:
+                stack.enter_context(_patched(_shard.replacements(way, session)))
         yield
 
 
@@ -39,27 +45,34 @@ def _autocast() -> List[Tuple[Any, str, Any]]:
     return [(torch.nn.Module, "__call__", call)]
 
 
+def layers(root: Any) -> List[Any]:
+    """Layers that stand in a list or row of their kind."""
+    found = []
+    for part in root.modules():
+        if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)) and len(part) >= 2:
+            kinds = {type(child) for child in part}
+            if len(kinds) == 1 and any(True for _ in part[0].children()):
+                found.extend(part)
+    return found
+
+
 def _checkpoints() -> List[Tuple[Any, str, Any]]:
     """Layers that stand in a list or row of their kind are recomputed in backward."""
     from torch.utils.checkpoint import checkpoint
 
     real = torch.nn.Module.__call__
-    layers: Set[int] = set()
+    known: Set[int] = set()
     inside = [0]
     looked: Set[int] = set()
 
     def look(module: Any) -> None:
-        for part in module.modules():
-            looked.add(id(part))
-            if isinstance(part, (torch.nn.ModuleList, torch.nn.Sequential)) and len(part) >= 2:
-                kinds = {type(child) for child in part}
-                if len(kinds) == 1 and any(True for _ in part[0].children()):
-                    layers.update(id(child) for child in part)
+        looked.update(id(part) for part in module.modules())
+        known.update(id(layer) for layer in layers(module))
 
     def call(self: Any, *arguments: Any, **keywords: Any) -> Any:
         if id(self) not in looked:
             look(self)
-        if id(self) not in layers or inside[0] or not self.training or not torch.is_grad_enabled():
+        if id(self) not in known or inside[0] or not self.training or not torch.is_grad_enabled():
             return real(self, *arguments, **keywords)
 
         def run(*given: Any, **named: Any) -> Any:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import types
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -208,6 +209,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         (torch, "Stream", kind),
         (torch, "Event", Event),
         (torch._C, "_cuda_isCurrentStreamCapturing", lambda: False),
+        (torch._C, "_get_accelerator", lambda *_: torch.device("cuda")),
     ]
     if hasattr(torch, "accelerator"):
         found += [
@@ -254,6 +256,14 @@ def _host_values(values: Any) -> List[Tuple[Any, str, Any]]:
     def formatted(self: Any, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else real_format(self, spec)
 
+    def item(self: Any) -> Any:
+        """PyTorch's own makes a plain float of what the mode returns."""
+        if self.numel() != 1:
+            raise RuntimeError(
+                f"a Tensor with {self.numel()} elements cannot be converted to Scalar"
+            )
+        return values.number(self)
+
     def array(self: Any, dtype: Any = None, copy: Any = None) -> Any:
         found = values.host(self)
         return found if dtype is None else found.astype(dtype)
@@ -261,9 +271,41 @@ def _host_values(values: Any) -> List[Tuple[Any, str, Any]]:
     return [
         (FakeTensor, "__format__", formatted),
         (FakeTensor, "__array__", array),
+        (FakeTensor, "item", item),
+        (FakeTensor, "__deepcopy__", _deep_copy),
+        (torch.UntypedStorage, "data_ptr", _address),
         (FakeTensor, "numpy", lambda self, *, force=False: values.host(self)),
         (FakeTensor, "tolist", lambda self: values.host(self).tolist()),
     ]
+
+
+def _deep_copy(self: Any, memo: Any) -> Any:
+    """copy.deepcopy of a tensor: PyTorch's own copies what makes it a fake, too."""
+    if id(self) in memo:
+        return memo[id(self)]
+    if not self.is_leaf:
+        raise RuntimeError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol at the moment."
+        )
+    with torch.no_grad():
+        found = self.detach().clone()
+    found.requires_grad_(self.requires_grad)
+    memo[id(self)] = found
+    if self.grad is not None:
+        found.grad = copy.deepcopy(self.grad, memo)
+    for name, value in vars(self).items():
+        if name == "_is_param" or name not in vars(found):
+            setattr(found, name, copy.deepcopy(value, memo))
+    return found
+
+
+_real_address = torch.UntypedStorage.data_ptr
+
+
+def _address(storage: Any) -> int:
+    """An address that no other storage has."""
+    return int(storage._cdata if storage.device.type == "meta" else _real_address(storage))
 
 
 def _synchronize(recorder: Any) -> Any:

@@ -25,6 +25,10 @@ class ForecastError(RuntimeError):
     """A forecast that cannot be made, in one line."""
 
 
+class Ended(BaseException):
+    """Ends a program that is forecast; its own handlers of exceptions are not for it."""
+
+
 def torch_version() -> Tuple[int, ...]:
     """The installed PyTorch's version; raises ForecastError where it cannot serve."""
     if importlib.util.find_spec("torch") is None:

@@ -49,13 +49,21 @@ _UNSHARED, _UNSHARED_STORAGE = 4, 2  # counts seen from here: this call's own re
 class MemoryMode(TorchDispatchMode):
     """Records what operators allocate on one fake device."""
 
-    def __init__(self, fake_mode: FakeTensorMode, recorder: Recorder, card: _scratch.Card) -> None:
+    def __init__(
+        self,
+        fake_mode: FakeTensorMode,
+        recorder: Recorder,
+        card: _scratch.Card,
+        values: _values.Values,
+    ) -> None:
         super().__init__()
         self.recorder = recorder
         self.fake_mode = fake_mode
         self.stream = 0
+        self.ended: Any = None
+        """What has ended the program."""
         self.tensor_peak_bytes = self._tensor_bytes = 0
-        self.values = _values.Values(fake_mode)
+        self.values = values
         self._card = card
         self._workspaces: Dict[Tuple[Any, ...], int] = {}
         self._live: Dict[int, Tuple[int, int, Any]] = (
@@ -69,6 +77,8 @@ class MemoryMode(TorchDispatchMode):
         for kind in types:
             if kind not in self._plain and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented  # DTensor and its like: their parts come here
+        if self.ended is not None:
+            raise self.ended  # a handler of the program has swallowed it
         kwargs = kwargs or {}
         self.recorder.tick()
         if func is torch.ops.aten.record_stream.default:
@@ -76,6 +86,7 @@ class MemoryMode(TorchDispatchMode):
         if func is torch.ops.aten._cudnn_rnn_backward.default:
             with self.fake_mode, torch.no_grad():
                 result = _recurrent.backward(args)
+            self.values.follow(func, args, kwargs, result)
         else:
             result = self.values.run(func, args, kwargs)
         if func in _IN_PLACE_FOR_THE_ENGINE and _called_by_engine():
@@ -166,6 +177,7 @@ class MemoryMode(TorchDispatchMode):
         found = set()
         for values in state.values():
             for value in values.values() if isinstance(values, dict) else ():
+                value = getattr(value, "_local_tensor", value)  # of a DTensor
                 if isinstance(value, FakeTensor):
                     known = self._live.get(value.untyped_storage()._cdata)
                     if known is not None and known[1]:

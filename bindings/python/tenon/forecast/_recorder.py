@@ -9,6 +9,10 @@ Frames = Tuple[Tuple[str, str, int], ...]
 """A call stack, innermost frame first: function, file, line."""
 
 
+LARGEST = 1 << 46
+"""No card has as much; a recording's reader takes no more."""
+
+
 class Recorder:
     """Events of one device. Times count operators: ten microseconds each."""
 
@@ -30,6 +34,8 @@ class Recorder:
         """A block of memory; returns its address, which no other block has."""
         if self._waiting:
             self.complete_frees()
+        if size > LARGEST:
+            raise MemoryError(f"it asks for {size:,} bytes at once")
         address = self._next_address
         self._next_address += (size + 511) // 512 * 512
         stack = self._stacks.setdefault(frames, len(self._stacks))

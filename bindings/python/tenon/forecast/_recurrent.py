@@ -8,7 +8,8 @@ dropout. Weights are taken to lie flat already, which is what moving a module to
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Tuple
+import itertools
+from typing import Any, Callable, Iterator, List, Tuple
 
 import torch
 
@@ -22,7 +23,50 @@ def implementations() -> List[Tuple[str, Callable[..., Any]]]:
     for name, mode in _MODES.items():
         found.append((f"{name}.input", _whole(mode)))
         found.append((f"{name}.data", _packed(mode)))
+    found.append(("_pad_packed_sequence", _pad_packed))
+    found.append(("_pack_padded_sequence_backward", _pack_backward))
     return found
+
+
+def _runs(sizes: Any) -> Iterator[Tuple[int, int, int]]:
+    """Runs of steps with the same number of sequences: the first step, behind the last, number."""
+    step = 0
+    for size, group in itertools.groupby(sizes.tolist()):
+        behind = step + len(list(group))
+        yield step, behind, size
+        step = behind
+
+
+def _pad_packed(
+    data: Any, sizes: Any, batch_first: bool, padding: float, total: int
+) -> Tuple[Any, Any]:
+    """native/PackedSequence.cpp: _pad_packed_sequence, which reads sizes from memory."""
+    numbers = sizes.tolist()
+    length = max(len(numbers), total)
+    output = torch.full(
+        (length, numbers[0], *data.shape[1:]), padding, dtype=data.dtype, device=data.device
+    )
+    at = 0
+    for first, behind, size in _runs(sizes):
+        count = (behind - first) * size
+        part = data[at : at + count].view(behind - first, size, *data.shape[1:])
+        output[first:behind, :size].copy_(part)
+        at += count
+    lengths = torch.tensor([sum(size > place for size in numbers) for place in range(numbers[0])])
+    return (output.transpose(0, 1) if batch_first else output), lengths
+
+
+def _pack_backward(gradient: Any, size: Any, sizes: Any, batch_first: bool) -> Any:
+    """native/PackedSequence.cpp: _pack_padded_sequence_backward."""
+    shape = list(size)
+    if batch_first:
+        shape[:2] = reversed(shape[:2])
+    found = torch.zeros(shape, dtype=gradient.dtype, device=gradient.device)
+    at = 0
+    for step, count in enumerate(sizes.tolist()):
+        found[step, :count].copy_(gradient[at : at + count])
+        at += count
+    return found.transpose(0, 1) if batch_first else found
 
 
 def _whole(mode: int) -> Callable[..., Any]:

@@ -6,20 +6,38 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import types
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
 from tenon.forecast import _engine
 from tenon.forecast._answer import CARDS, Forecast
-from tenon.forecast._engine import ForecastError
+from tenon.forecast._engine import Ended, ForecastError
 
 
-class _OverTime(BaseException):
+REAL = ("auto", "never", "always")
+"""When a program runs with real values, on the host."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """One run of a program: how far it came."""
+
+    session: Any
+    ended: str
+    problem: Optional[str]
+    complete: bool
+    """False where the time or the host's memory ended it."""
+    seconds: float
+
+
+class _OverTime(Ended):
     """The time limit."""
 
 
@@ -31,12 +49,25 @@ def run_function(
     steps: int,
     card: str,
     time_limit: float,
+    real: str = "auto",
+    ranks: int = 0,
+    changes: Sequence[str] = (),
 ) -> Forecast:
     """A function of the caller's program."""
     name = getattr(program, "__name__", "program")
     code = getattr(program, "__code__", None)
     file = code.co_filename if code is not None else None
-    return _run(name, lambda: program(*arguments, **keywords), file, steps, card, time_limit)
+    return _run(
+        name,
+        lambda: program(*arguments, **keywords),
+        file,
+        steps,
+        card,
+        time_limit,
+        changes,
+        real=real,
+        ranks=ranks,
+    )
 
 
 def run_script(
@@ -48,6 +79,8 @@ def run_script(
     time_limit: float,
     values: Optional[Dict[str, int]] = None,
     changes: Sequence[str] = (),
+    real: str = "auto",
+    ranks: int = 0,
 ) -> Forecast:
     """A script; the interpreter's state that it sees is taken back behind it."""
     try:
@@ -59,6 +92,7 @@ def run_script(
         tree = ast.parse(text, script)
         for name, value in (values or {}).items():
             _assign(tree, script, name, value)
+        _pass_on(tree)
         code = compile(tree, script, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise ForecastError(f"{script}:{getattr(error, 'lineno', 0)}: {error}") from None
@@ -66,6 +100,7 @@ def run_script(
     def program() -> None:
         module = types.ModuleType("__main__")
         module.__file__ = script
+        setattr(module, _ENDED, Ended)
         module.__builtins__ = __builtins__  # type: ignore[attr-defined]
         kept = sys.argv, sys.path[:], sys.modules["__main__"]
         sys.argv = [script, *arguments]
@@ -76,7 +111,7 @@ def run_script(
         finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = kept
 
-    return _run(os.path.basename(script), program, script, steps, card, time_limit, changes)
+    return _run(os.path.basename(script), program, script, steps, card, time_limit, changes, real, ranks)
 
 
 def _run(
@@ -87,25 +122,89 @@ def _run(
     card: str,
     time_limit: float,
     changes: Sequence[str] = (),
+    real: str = "auto",
+    ranks: int = 0,
 ) -> Forecast:
+    """The program under fakes; where sizes depend on data, again with values."""
     if card not in CARDS:
         raise ForecastError(f"card={card!r}: give one of {', '.join(CARDS)}")
     if steps < 0:
         raise ForecastError(f"steps={steps}: give 0 (to the program's end) or more")
+    if ranks < 0:
+        raise ForecastError(f"ranks={ranks}: give the number of processes, one for each card")
+    if any(change.startswith(("zero", "ddp")) for change in changes) and ranks < 2:
+        raise ForecastError("--shard needs --ranks N: among how many processes, one for each card")
+    if real not in REAL:
+        raise ForecastError(f"real={real!r}: give one of {', '.join(REAL)}")
     _engine.torch_version()
-    from tenon.forecast import _changes, _scratch, _session
+    from tenon.forecast import _real
+
+    start = time.monotonic()
+
+    def once(way: str, limit: float, host_bytes: int = 1 << 62) -> Outcome:
+        return _once(program, file, steps, card, limit, changes, way, host_bytes, ranks)
+
+    if real == "always":
+        outcome = once("real", time_limit)
+        answer = _real.Answer(outcome, "real", _real.real_notes(outcome))
+    else:
+        outcome = once("least", time_limit)
+        left = time_limit - (time.monotonic() - start)
+        answer = _real.settle(outcome, once, left, real == "auto")
+    outcome = answer.outcome
+    session = outcome.session
+    if not session.recorder.actions:
+        raise ForecastError(
+            outcome.problem or f"{name} allocates nothing on a CUDA card: {outcome.ended}"
+        )
+    return Forecast(
+        name,
+        session.recorder.snapshot(session.phases),
+        offloaded=lambda: session.recorder.snapshot(session.phases, session.state_blocks),
+        card=card,
+        steps=session.steps,
+        ended=outcome.ended,
+        problem=outcome.problem,
+        notes=session.notes() + answer.notes,
+        tensor_peak_bytes=session.mode.tensor_peak_bytes,
+        values=answer.values,
+        live_peak_range=answer.live_peak_range,
+    )
+
+
+def _once(
+    program: Callable[[], Any],
+    file: Optional[str],
+    steps: int,
+    card: str,
+    time_limit: float,
+    changes: Sequence[str],
+    way: str,
+    host_bytes: int,
+    ranks: int,
+) -> Outcome:
+    from tenon.forecast import _changes, _scratch, _session, _values
 
     values = dict(CARDS[card])
     capacity = values.pop("gib") << 30
-    session = _session.Session(_scratch.Card(card, **values), capacity, steps)
+    session = _session.Session(
+        _scratch.Card(card, **values),
+        capacity,
+        steps,
+        way=way,
+        host_bytes=host_bytes,
+        ranks=ranks,
+    )
     problem: Optional[str] = None
-    ended = ""
+    complete = True
+    start = time.monotonic()
     try:
         with (
+            _modules_as_they_are(),
             session.running(),
             _time_limit(time_limit),
             contextlib.redirect_stdout(sys.stderr),
-            _changes.applied(changes),
+            _changes.applied(changes, session),
         ):
             program()
         ended = f"it ran to its end, {_count(session.steps)}"
@@ -114,6 +213,11 @@ def _run(
     except _OverTime:
         ended = f"stopped after {time_limit:g} s and {_count(session.steps)}"
         problem = f"it did not end within {time_limit:g} s; --time-limit gives it more"
+        complete = False
+    except _values.TooLarge:
+        ended = f"stopped where the host has no memory left, {_count(session.steps)}"
+        problem = "the values of its tensors do not fit in the memory that the host has"
+        complete = False
     except SystemExit as error:
         ended = f"the program exited, {_count(session.steps)}"
         if error.code not in (None, 0):
@@ -123,19 +227,22 @@ def _run(
     except BaseException as error:  # the program's own; the part that ran is the answer
         ended = f"it failed, {_count(session.steps)}"
         problem = f"{_place(error, file)}: {_complaint(error)}"
-    if not session.recorder.actions:
-        raise ForecastError(problem or f"{name} allocates nothing on a CUDA card: {ended}")
-    return Forecast(
-        name,
-        session.recorder.snapshot(session.phases),
-        offloaded=lambda: session.recorder.snapshot(session.phases, session.state_blocks),
-        card=card,
-        steps=session.steps,
-        ended=ended,
-        problem=problem,
-        notes=session.notes(),
-        tensor_peak_bytes=session.mode.tensor_peak_bytes,
-    )
+    return Outcome(session, ended, problem, complete, time.monotonic() - start)
+
+
+@contextlib.contextmanager
+def _modules_as_they_are() -> Iterator[None]:
+    """Modules of the program's own are imported afresh the next time."""
+    from tenon.forecast import _guard
+
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and not _guard.of_library(file):
+                del sys.modules[name]
 
 
 def _count(steps: int) -> str:
@@ -182,12 +289,26 @@ def _time_limit(seconds: float) -> Iterator[None]:
         raise _OverTime
 
     before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # again where it was swallowed
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+_ENDED = "__tenon_ended__"
+
+
+def _pass_on(tree: ast.Module) -> None:
+    """The end of the forecast passes the script's `except:` and `except BaseException:`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and node.handlers:
+            handler = ast.ExceptHandler(
+                ast.Name(_ENDED, ast.Load()), None, [ast.Raise(None, None)]
+            )
+            ast.copy_location(handler, node.handlers[0])
+            node.handlers.insert(0, ast.fix_missing_locations(handler))
 
 
 def _assign(tree: ast.Module, script: str, name: str, value: int) -> None:

@@ -237,6 +237,16 @@ def _bytes(tensor: Any) -> int:
     return int(tensor.numel() * tensor.element_size())
 
 
+def _index(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """native/IndexingUtils.h: expandTensors makes a mask into places, 8 bytes for each dimension
+    (native/cuda/Nonzero.cu), which live as long as the kernel."""
+    masks = [part for part in args[1] if part is not None and part.dtype is torch.bool]
+    if len(masks) != 1 or not _on_cuda(result):
+        return None
+    place = next(at for at, part in enumerate(args[1]) if part is not None)
+    return Plan(before=[result.size(place) * masks[0].dim() * 8])
+
+
 def _cudnn_attention(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
     """native/cudnn/MHA.cpp: seed and offset come first, then the results; a workspace of 256
     bytes."""
@@ -281,6 +291,7 @@ _RULES: Dict[str, Rule] = {
     "aten::native_batch_norm": _batch_norm,
     "aten::native_batch_norm_backward": _batch_norm_backward,
     "aten::_to_copy": _to_copy,
+    "aten::index": _index,
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "aten::_scaled_dot_product_cudnn_attention": _cudnn_attention,

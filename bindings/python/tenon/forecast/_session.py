@@ -4,16 +4,31 @@
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import gc
 import random
+import sys
 import warnings
 from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from tenon.forecast import _attention, _cuda, _engine, _guard, _mode, _recurrent, _scratch
+from tenon.forecast import (
+    _attention,
+    _cuda,
+    _engine,
+    _fakes,
+    _graphs,
+    _guard,
+    _mode,
+    _ranks,
+    _recurrent,
+    _scratch,
+)
+from tenon.forecast._engine import Ended
 from tenon.forecast._recorder import Recorder
+from tenon.forecast._values import Values
 
 _MISSING = object()
 
@@ -22,18 +37,49 @@ class _NoFake:
     """What libraries find that ask whether a tensor is fake, to go other ways then."""
 
 
-class Stop(BaseException):
+def _seeded() -> Callable[[], None]:
+    """Random numbers begin alike in every forecast; returns what takes the states back."""
+    state, tensors = random.getstate(), torch.get_rng_state()
+    random.seed(0)
+    torch.default_generator.manual_seed(0)
+    arrays = sys.modules.get("numpy")
+    numbers = arrays.random.get_state() if arrays is not None else None
+    if arrays is not None:
+        arrays.random.seed(0)
+
+    def restore() -> None:
+        random.setstate(state)
+        torch.set_rng_state(tensors)
+        if arrays is not None:
+            arrays.random.set_state(numbers)
+
+    return restore
+
+
+class Stop(Ended):
     """Ends the program after the steps that were asked for."""
 
 
 class Session:
     """What a program does on a fake card."""
 
-    def __init__(self, card: _scratch.Card, capacity: int, steps: int, devices: int = 1) -> None:
-        self.card, self.capacity, self.devices = card, capacity, devices
+    def __init__(
+        self,
+        card: _scratch.Card,
+        capacity: int,
+        steps: int,
+        way: str = "least",
+        host_bytes: int = 1 << 62,
+        ranks: int = 0,
+    ) -> None:
+        self.card, self.capacity, self.ranks = card, capacity, ranks
+        self.devices = max(ranks, 1)
+        self.group_of = 0  # processes in the group that the program made
+        self.real_init: Any = None
         self.recorder = Recorder()
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.mode = _mode.MemoryMode(self.fake_mode, self.recorder, card)
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
+        self.values = Values(self.fake_mode, way, host_bytes)
+        self.mode = _mode.MemoryMode(self.fake_mode, self.recorder, card, self.values)
         self.steps_wanted = steps
         self.steps = 0
         self._steps_of: Dict[int, int] = {}
@@ -53,7 +99,7 @@ class Session:
         )
         library = torch.library.Library("aten", "IMPL")
         collecting = gc.isenabled()
-        state = random.getstate()
+        seeds = _seeded()
         gc.collect()
         gc.disable()
         try:
@@ -63,6 +109,8 @@ class Session:
                 library.impl("scaled_dot_product_attention", self._attend, "CUDA")
                 library.impl("cudnn_is_acceptable", lambda tensor: False, "AutogradCUDA")
                 library.impl("cudnn_is_acceptable", lambda tensor: False, "CUDA")
+                for name, function in _fakes.implementations():
+                    library.impl(name, function, "Meta")
                 for name, function in _recurrent.implementations():
                     library.impl(name, function, "AutogradCUDA")
                     library.impl(name, function, "CUDA")
@@ -75,9 +123,10 @@ class Session:
                 known.append(FakeTensor)
             hook = self._watch_optimizers()
             try:
-                with self.fake_mode, self.mode:
+                with _ranks.environment(self.ranks), self.fake_mode, self.mode:
                     yield
             finally:
+                _ranks.destroy()
                 hook()
                 for known in types:
                     known.remove(FakeTensor)
@@ -89,26 +138,19 @@ class Session:
                 else:
                     setattr(holder, name, value)
             library._destroy()
-            random.setstate(state)
+            seeds()
             self.recorder.complete_frees()
             if collecting:
                 gc.enable()
 
+    def note(self, text: str) -> None:
+        """Something that the answer says, once."""
+        if text not in self._notes:
+            self._notes.append(text)
+
     def notes(self) -> List[str]:
-        """What was assumed and left out, a line each."""
-        assumed = self.mode.values.assumed
-        found = list(self._notes)
-        sizes = sorted(name for name in assumed if name not in ("item", "eq", "ne", "lt", "gt"))
-        if assumed.get("item"):
-            found.append(
-                f"{assumed['item']} numbers that the program read from tensors were taken as 0"
-            )
-        if sizes:
-            found.append(
-                "sizes that depend on unknown data were worked out from zeros: "
-                f"{', '.join(sizes)}; they may be of any size, so the program may need much more"
-            )
-        return found
+        """What was left out, a line each."""
+        return list(self._notes)
 
     def _attend(
         self,
@@ -138,10 +180,13 @@ class Session:
 
         from torch._subclasses import fake_tensor
 
-        found += _guard.replacements(self._notes)
+        found += _guard.replacements(self.note)
+        found += _graphs.replacements(self.note)
+        found += _ranks.replacements(self)
 
         found += [
             (torch.UntypedStorage, "resize_", resized),
+            (FakeTensor, "data", property(_data, _set_data)),
             (FakeTensorMode, "avoid_device_init", True),
             (torch.utils, "swap_tensors", _swap_tensors),
             (torch._C, "_select_conv_backend", _conv_backend),
@@ -174,6 +219,11 @@ class Session:
             self.steps = max(self._steps_of.values())
             self.state_blocks |= self.mode.blocks_of(optimizer.state)
             if self.steps_wanted and self.steps >= self.steps_wanted:
+                self.mode.ended = Stop
+                self.note(
+                    "what the program does after these steps (validation, saving) is not in the "
+                    "figures: --steps 0 runs it to its end"
+                )
                 raise Stop
 
         handles = [
@@ -192,10 +242,22 @@ def _step_name(optimizer: Any) -> str:
     return f"Optimizer.step#{type(optimizer).__name__}.step"
 
 
+def _data(tensor: Any) -> Any:
+    return torch._C.TensorBase.data.__get__(tensor)
+
+
+def _set_data(tensor: Any, value: Any) -> None:
+    """Another storage, also on another device."""
+    torch._C.TensorBase.data.__set__(tensor, value)
+    if isinstance(value, FakeTensor):
+        tensor.fake_device = value.fake_device
+
+
 def _swap_tensors(first: Any, second: Any) -> None:
     """torch.utils.swap_tensors without its check for weak references, which fake tensors always
     have."""
-    for name in ("__class__", "__dict__"):
+    slots = copyreg._slotnames(type(first))  # type: ignore[attr-defined]
+    for name in ("__class__", "__dict__", *slots):
         value = getattr(first, name)
         setattr(first, name, getattr(second, name))
         setattr(second, name, value)

@@ -1,31 +1,40 @@
 # mypy: disable-error-code="import-not-found,import-untyped,misc"
-"""Values of fake tensors, as far as they are cheap to know.
+"""Values of fake tensors, as far as they are cheap to know or asked for.
 
 A program reads numbers from tensors (`item()`, `if mask.any()`), and some operators' sizes depend
-on data (`nonzero`, a boolean index, non-maximum suppression). So small tensors carry their values
-along, in memory of the host, from the factory on through every operator whose inputs are all
-known. What no value is known of counts as zero where a size or a number is asked for, and is
-counted in `assumed`.
+on data (`nonzero`, a boolean index, non-maximum suppression). Small tensors carry their values
+along, in memory of the host, from the factory on through every operator whose inputs are known.
+Where a size or a number depends on values that are not known, `way` decides:
+
+    "least"  zeros: masks are empty. What was assumed is counted.
+    "most"   masks are full, whole numbers are 1, comparisons of numbers have the other result.
+    "real"   every operator computes its values on the host, so all values are known.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    UnsupportedOperatorException,
 )
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tenon.forecast import _host
+from tenon.forecast._engine import Ended
+from tenon.forecast._number import Number
+
 MADE_ELEMENTS = 1 << 14
 """Largest tensor of floating-point numbers whose values are made with it."""
 ELEMENTS = 1 << 22
-"""Largest result whose values are worked out."""
+"""Largest result whose values are worked out where not all of them are wanted."""
 
 # Products are too dear, and what they make of is not known anyway.
 _DEAR = {
@@ -44,21 +53,52 @@ _DEAR = {
         "record_stream",
     )
 }
-
 # Of one number each; what is not known is zero, so that a loss is finite.
-_COMPARISONS = {
-    f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "isfinite", "isinf", "isnan")
+_COMPARISONS = {f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+# A value of one operand that decides the result, whatever the other one is.
+_ABSORBING = {
+    "aten::bitwise_and": False,
+    "aten::logical_and": False,
+    "aten::bitwise_or": True,
+    "aten::logical_or": True,
 }
+# The arguments that decide the size of the result; all of them elsewhere.
+_DECIDING = {
+    "aten::index": (1,),
+    "aten::masked_select": (1,),
+    "aten::_pack_padded_sequence": (1,),
+    "aten::_pad_packed_sequence": (1,),
+    "aten::repeat_interleave": (0,),
+}
+# What does not say that a gradient which is not known is not finite.
+_KEEPS_VALUES = {"aten::_amp_foreach_non_finite_check_and_unscale_"}
+
+
+class TooLarge(Ended):
+    """The values of all tensors do not fit in the memory that the host has."""
 
 
 class Values:
     """Values of storages: a tensor of bytes for each."""
 
-    def __init__(self, fake_mode: Any) -> None:
-        self.fake_mode = fake_mode
-        self.assumed: Dict[str, int] = {}
+    def __init__(self, fake_mode: Any, way: str = "least", most_bytes: int = 1 << 62) -> None:
+        self.fake_mode, self.way, self._most_bytes = fake_mode, way, most_bytes
+        self.sizes: Dict[str, int] = {}
+        """Operators whose result's size was assumed, and how often."""
+        self.numbers = self.integers = self.decisions = 0
+        """Numbers read that are not known; integers of them; comparisons with such a number."""
+        self.seen: Dict[str, Tuple[int, int]] = {}
+        """Operators whose result's size depends on data: its fewest and most elements."""
+        self.not_computed: Dict[str, int] = {}
+        self._bytes = 0
         self._known: Dict[int, Any] = {}  # a storage's key -> its bytes
+        self._guessed: set[int] = set()  # keys of storages whose values follow from an assumption
         self._watched: Dict[int, Any] = {}
+
+    @property
+    def all(self) -> bool:
+        """Whether every value is computed."""
+        return self.way == "real"
 
     def watch(self, storage: Any) -> None:
         """Forget the values of a host's storage when it goes."""
@@ -67,44 +107,108 @@ class Values:
             self._watched[key] = weakref.ref(storage, lambda _, key=key: self.forget(key))
 
     def forget(self, key: int) -> None:
-        """A storage has gone."""
-        self._known.pop(key, None)
+        """A storage has gone, or what it holds is not known."""
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._bytes -= known.numel()
+        self._guessed.discard(key)
         self._watched.pop(key, None)
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The operator on fakes, and on values where all of them are known."""
         if func is torch.ops.aten._local_scalar_dense.default:
-            return self._number(args[0])
+            return self.number(args[0])
+        name = func._schema.name
         inputs = _tensors(args, kwargs)
-        known = all(_key(tensor) in self._known for tensor in inputs)
+        known = self.all or all(_key(tensor) in self._known for tensor in inputs)
         try:
             result = func(*args, **kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             return self._by_data(func, args, kwargs, inputs)
+        except UnsupportedOperatorException:
+            return self._by_data(func, args, kwargs, inputs, sized=False)
         mutable = func._schema.is_mutable
-        if not mutable and inputs and not known and func._schema.name not in _COMPARISONS:
-            return result
-        outputs = [part for part in pytree.tree_leaves(result) if isinstance(part, FakeTensor)]
-        if (
-            not known
-            and outputs
-            and func._schema.name in _COMPARISONS
-            and outputs[0].numel() == 1
-            and all(part.numel() == 1 for part in inputs)
-        ):
-            self._assume(func._schema.name.split("::")[1])
-            self._compute(func, args, kwargs, result, assume=True)
-        elif known and self._worth(func, inputs, outputs):
-            fresh = [part for part in outputs if _key(part) not in self._known]
-            if fresh or mutable:
-                self._compute(func, args, kwargs, result)
-        elif mutable:
-            for tensor in outputs or inputs[:1]:
-                self._known.pop(_key(tensor), None)
+        if func.namespace == "c10d":
+            self._collect(name, args)
+        elif known:
+            outputs = [part for part in pytree.tree_leaves(result) if isinstance(part, FakeTensor)]
+            if self._worth(name, inputs, outputs):
+                fresh = [part for part in outputs if _key(part) not in self._known]
+                if fresh or mutable:
+                    self._compute(func, args, kwargs, result, inputs)
+            elif mutable:
+                self._lose(func, args)
+        elif name in ("aten::isnan", "aten::isinf"):
+            self._finite(result, False)
+        elif name in ("aten::eq", "aten::ne") and _asks_whether_finite(args):
+            self._finite(result, (args[0] is args[1]) == (name == "aten::eq"))
+        elif name in _COMPARISONS and all(part.numel() == 1 for part in inputs):
+            self._compute(func, args, kwargs, result, inputs, assume=True)
+        elif name in _ABSORBING and self._absorbed(_ABSORBING[name], inputs):
+            with _disable_current_modes():
+                value = torch.full(tuple(result.size()), _ABSORBING[name])
+                self._adopt(result, value.to(result.dtype))
+        elif mutable and name not in _KEEPS_VALUES:
+            self._lose(func, args)
         return result
 
-    def _worth(self, func: Any, inputs: List[Any], outputs: List[Any]) -> bool:
-        name = func._schema.name
+    def _collect(self, name: str, args: Any) -> None:
+        """A collective, as if every rank had what this one has."""
+        if name == "c10d::allgather_":
+            pairs = [(part, mine) for parts, mine in zip(args[0], args[1]) for part in parts]
+        elif name == "c10d::_allgather_base_":
+            pairs = [(args[0], args[1])]
+        elif name in ("c10d::allreduce_", "c10d::broadcast_", "c10d::reduce_"):
+            return
+        else:
+            pairs = [(part, None) for part in pytree.tree_leaves(args[0])]
+        for target, mine in pairs:
+            if not isinstance(target, FakeTensor):
+                continue
+            if not isinstance(mine, FakeTensor) or _key(mine) not in self._known:
+                self.forget(_key(target))
+                continue
+            with _disable_current_modes():
+                value = self._view(mine, self._known[_key(mine)]).reshape(-1)
+                value = value.repeat(target.numel() // max(value.numel(), 1))
+                if _key(target) not in self._known:
+                    self._adopt(target, value.view(tuple(target.size())))
+                else:
+                    whole = self._view(target, self._known[_key(target)])
+                    whole.copy_(value.view(tuple(target.size())))
+
+    def follow(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """The values of a result that was made elsewhere, where all of them are computed."""
+        if self.all:
+            self._compute(func, args, kwargs, result, _tensors(args, kwargs))
+
+    def _lose(self, func: Any, args: Any) -> None:
+        """What the operator writes is not known."""
+        for argument, value in zip(func._schema.arguments, args):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in _tensors([value], {}):
+                    self.forget(_key(tensor))
+
+    def _absorbed(self, value: bool, inputs: List[Any]) -> bool:
+        """Whether all elements of an operand are known and have this value."""
+        for tensor in inputs:
+            storage = self._known.get(_key(tensor))
+            kinds = (torch.bool,) if value else (torch.bool, torch.int32, torch.int64)
+            if storage is None or tensor.dtype not in kinds or tensor.numel() > ELEMENTS:
+                continue
+            with _disable_current_modes():
+                if bool(self._view(tensor, storage).bool().eq(value).all()):
+                    return True
+        return False
+
+    def _finite(self, result: Any, value: bool) -> None:
+        if result.numel() <= ELEMENTS:
+            with _disable_current_modes():
+                self._adopt(result, torch.full(tuple(result.size()), value))
+
+    def _worth(self, name: str, inputs: List[Any], outputs: List[Any]) -> bool:
+        if self.all:
+            return True
         if name in _DEAR or "backward" in name or not outputs and not inputs:
             return False
         for part in outputs:
@@ -117,106 +221,231 @@ class Values:
         )
 
     def _compute(
-        self, func: Any, args: Any, kwargs: Any, result: Any, *, assume: bool = False
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        result: Any,
+        inputs: List[Any],
+        *,
+        assume: bool = False,
     ) -> None:
+        guessed = assume or any(_key(part) in self._guessed for part in inputs)
+        fakes = [part for part in pytree.tree_leaves(result) if isinstance(part, FakeTensor)]
+        missing = self._zeros if assume or self.all else _unknown
         try:
             with _disable_current_modes(), torch.no_grad():
-                values = func(*self._real(args, assume=assume), **self._real(kwargs, assume=assume))
-        except (RuntimeError, NotImplementedError, TypeError):  # not for the host: not known
-            for part in pytree.tree_leaves(result):
-                if isinstance(part, FakeTensor):
-                    self._known.pop(_key(part), None)
+                real, named = self._real(args, missing), self._real(kwargs, missing)
+                values = _host.run(func, real, named)
+                taken = {part.untyped_storage()._cdata for part in _plain((real, named))}
+        except (RuntimeError, NotImplementedError, TypeError, ValueError):  # not for the host
+            if not self.all:
+                for fake in fakes:
+                    self.forget(_key(fake))
+                return
+            name = func._schema.name
+            self.not_computed[name] = self.not_computed.get(name, 0) + 1
+            for fake in fakes:
+                if _key(fake) not in self._known:
+                    self._adopt(fake, None)
             return
-        self._adopt(result, values)
+        self._adopt(result, values, taken)
+        if guessed:
+            self._guessed.update(_key(fake) for fake in fakes)
 
-    def _adopt(self, result: Any, values: Any) -> None:
-        """Fresh fake results take the values."""
-        for fake, value in zip(pytree.tree_leaves(result), pytree.tree_leaves(values)):
-            if not isinstance(fake, FakeTensor) or _key(fake) in self._known:
+    def _adopt(self, result: Any, values: Any, taken: Any = None) -> None:
+        """Fresh fake results take the values; zeros where there are none.
+
+        `taken`: storages of the operator's arguments; None where nothing may be taken over.
+        """
+        found = pytree.tree_leaves(values)
+        made = set()
+        for place, fake in enumerate(pytree.tree_leaves(result)):
+            if not isinstance(fake, FakeTensor) or fake.layout is not torch.strided:
                 continue
-            if fake.size() != value.size():
+            key = _key(fake)
+            if key in self._known and key not in made:
                 continue
+            value = found[place] if place < len(found) else None
+            if not isinstance(value, torch.Tensor) or fake.size() != value.size():
+                if not self.all:
+                    continue
+                value = None
+            if key in made:  # results that share a storage
+                if value is not None:
+                    with _disable_current_modes():
+                        self._view(fake, self._known[key]).copy_(value)
+                continue
+            made.add(key)
             with _disable_current_modes():
-                storage = torch.empty(fake.untyped_storage().nbytes(), dtype=torch.uint8)
-                storage.zero_()
-                self._known[_key(fake)] = storage
-                if fake.numel():
-                    self._view(fake, storage).copy_(value)
+                self._known[key] = self._bytes_of(fake, value, taken)
+            self._bytes += self._known[key].numel()
+            if self._bytes > self._most_bytes:
+                raise TooLarge
+
+    def _bytes_of(self, fake: Any, value: Any, taken: Any) -> Any:
+        if value is not None and taken is not None:
+            whole = value.untyped_storage()
+            if (
+                whole._cdata not in taken
+                and whole.nbytes() == fake.untyped_storage().nbytes()
+                and value.dtype is fake.dtype
+                and value.stride() == fake.stride()
+                and value.storage_offset() == fake.storage_offset() == 0
+                and not (value.is_conj() or value.is_neg())
+            ):
+                taken.add(whole._cdata)
+                return torch.empty(0, dtype=torch.uint8).set_(whole)
+        storage = torch.zeros(fake.untyped_storage().nbytes(), dtype=torch.uint8)
+        if value is not None and fake.numel():
+            self._view(fake, storage).copy_(value)
+        return storage
 
     @staticmethod
     def _view(fake: Any, storage: Any) -> Any:
         whole = torch.empty(0, dtype=fake.dtype)
-        return whole.set_(
+        whole.set_(
             storage.untyped_storage(),
             fake.storage_offset(),
             tuple(fake.size()),
             tuple(fake.stride()),
         )
+        if fake.is_conj():
+            whole = torch._conj(whole)
+        return torch._neg_view(whole) if fake.is_neg() else whole
 
-    def _real(self, tree: Any, *, assume: bool = False) -> Any:
+    def _real(self, tree: Any, missing: Callable[[Any], Any]) -> Any:
+        """Arguments with tensors of the host; `missing` stands in for values that are unknown."""
+
         def real(leaf: Any) -> Any:
             if isinstance(leaf, FakeTensor):
                 storage = self._known.get(_key(leaf))
-                if storage is not None:
-                    return self._view(leaf, storage)
-                if assume:
-                    return torch.zeros(tuple(leaf.size()), dtype=leaf.dtype)
-                raise RuntimeError("no values")
+                return missing(leaf) if storage is None else self._view(leaf, storage)
             if isinstance(leaf, torch.device):
                 return torch.device("cpu")
             if isinstance(leaf, torch.Generator):
-                return None
+                return leaf if leaf.device.type == "cpu" else None
             return leaf
 
         return pytree.tree_map(real, tree)
+
+    @staticmethod
+    def _zeros(fake: Any) -> Any:
+        return torch.zeros((), dtype=fake.dtype).expand(tuple(fake.size()))
+
+    @staticmethod
+    def _ones(fake: Any) -> Any:
+        return torch.ones((), dtype=fake.dtype).expand(tuple(fake.size()))
 
     def host(self, tensor: Any) -> Any:
         """The values as an array, zeros where they are not known."""
         with _disable_current_modes(), torch.no_grad():
             if _key(tensor) not in self._known:
-                self._assume("item")
-            return self._real(tensor, assume=True).clone().numpy()
+                self.numbers += 1
+                self.integers += not tensor.is_floating_point()
+            one = self.way == "most" and not tensor.is_floating_point()
+            return self._real(tensor, self._ones if one else self._zeros).clone().numpy()
 
-    def _number(self, tensor: Any) -> Any:
-        storage = self._known.get(_key(tensor))
-        with _disable_current_modes():
-            if storage is not None:
-                return self._view(tensor, storage).item()
-        self._assume("item")
-        return _zero(tensor.dtype)
+    def number(self, tensor: Any) -> Any:
+        """What item() returns."""
+        key, dtype = _key(tensor), tensor.dtype
+        storage = self._known.get(key)
+        guessed = key in self._guessed
+        if storage is not None:
+            with _disable_current_modes():
+                value = self._view(tensor, storage).item()
+            if not guessed:
+                return value
+        self.numbers += 1
+        if dtype is torch.bool:
+            self.decisions += 1
+            return (storage is not None and value) != (self.way == "most")
+        if dtype.is_floating_point:
+            return Number(value if guessed else 0.0, self._decide)
+        self.integers += 1
+        if dtype.is_complex:
+            return value if guessed else 0j
+        return value if guessed else int(self.way == "most")
 
-    def _assume(self, name: str) -> None:
-        self.assumed[name] = self.assumed.get(name, 0) + 1
+    def _decide(self, result: bool) -> bool:
+        """A comparison with a number that is not known."""
+        self.decisions += 1
+        return result != (self.way == "most")
 
-    def _by_data(self, func: Any, args: Any, kwargs: Any, inputs: List[Any]) -> Any:
-        """An operator whose results' sizes depend on data: done for real."""
-        if any(_key(tensor) not in self._known for tensor in inputs):
-            self._assume(func._schema.name.split("::")[1])
+    def _by_data(
+        self, func: Any, args: Any, kwargs: Any, inputs: List[Any], *, sized: bool = True
+    ) -> Any:
+        """An operator without a fake, or (`sized`) whose result's size depends on data: done for
+        real."""
+        name = func._schema.name
+        short = name.split("::")[1]
+        deciding = inputs
+        if name in _DECIDING and len(args) > max(_DECIDING[name]):
+            deciding = _tensors([args[place] for place in _DECIDING[name]], {})
+        known = all(_key(tensor) in self._known for tensor in inputs)
+        sure = all(
+            _key(part) in self._known and _key(part) not in self._guessed for part in deciding
+        )
+        if sized and not sure:
+            self.sizes[short] = self.sizes.get(short, 0) + 1
         device = next((tensor.fake_device for tensor in inputs), torch.device("cpu"))
+        missing = _host.largest(name) if self.way == "most" else self._zeros
         with _disable_current_modes(), torch.no_grad():
-            values = func(*self._real(args, assume=True), **self._real(kwargs, assume=True))
+            values = _host.run(func, self._real(args, missing), self._real(kwargs, missing))
+        if sized:
+            self._see(short, values)
 
-        def fake(leaf: Any) -> Any:
+        def fake(place: int, leaf: Any) -> Any:
             if not isinstance(leaf, torch.Tensor):
                 return leaf
+            where = torch.device("cpu") if place in _host.ON_HOST.get(name, ()) else device
             with self.fake_mode:
                 return torch.empty_strided(
-                    leaf.size(), leaf.stride(), dtype=leaf.dtype, device=device
+                    leaf.size(), leaf.stride(), dtype=leaf.dtype, device=where
                 )
 
-        result = pytree.tree_map(fake, values)
-        self._adopt(result, values)
+        leaves, structure = pytree.tree_flatten(values)
+        result = pytree.tree_unflatten(
+            [fake(place, leaf) for place, leaf in enumerate(leaves)], structure
+        )
+        if known or deciding is inputs and sized:
+            self._adopt(result, values)
+            if not (known and sure):
+                self._guessed.update(_key(part) for part in _tensors([result], {}))
+        elif sure:
+            for place in _host.ON_HOST.get(name, ()):
+                self._adopt(result[place], values[place])
         return result
 
+    def _see(self, name: str, values: Any) -> None:
+        count = max(
+            (leaf.numel() for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)),
+            default=0,
+        )
+        least, most = self.seen.get(name, (count, count))
+        self.seen[name] = (min(least, count), max(most, count))
 
-def _zero(dtype: Any) -> Any:
-    if dtype is torch.bool:
-        return False
-    return 0.0 if dtype.is_floating_point else 0j if dtype.is_complex else 0
+
+def _asks_whether_finite(args: Any) -> bool:
+    """isfinite compares a tensor with itself, and its absolute value with infinity."""
+    return args[0] is args[1] or isinstance(args[1], float) and math.isinf(args[1])
+
+
+def _unknown(fake: Any) -> Any:
+    raise RuntimeError("no values")
 
 
 def _key(tensor: Any) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    """Of a tensor's storage; 0, which no storage has, for sparse ones."""
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else 0
+
+
+def _plain(tree: Any) -> List[Any]:
+    return [
+        leaf
+        for leaf in pytree.tree_leaves(tree)
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+    ]
 
 
 def _tensors(args: Any, kwargs: Any) -> List[Any]:

@@ -1,24 +1,15 @@
 #include "tenon/device/cuda/cuda_driver.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
+#include <fmt/format.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <exception>
 
+#include "tenon/device/os/forks.h"
+
 namespace tenon {
 namespace {
-
-// How often this process's line of ancestors has forked since the first driver was opened. A count,
-// since comparing process ids would cost a system call each time.
-std::atomic<unsigned> forks{0};
-
-void count_forks() {
-  static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-  static_cast<void>(registered);
-}
 
 const char* known_name(cu::Result result) {
   return result == cu::kErrorStubLibrary ? "CUDA_ERROR_STUB_LIBRARY" : "an error without a name";
@@ -59,8 +50,7 @@ std::shared_ptr<const CudaDriver> CudaDriver::open(const std::string& library) {
   const std::shared_ptr<CudaDriver> driver(new CudaDriver());
   driver->library_ = library;
   driver->look_up(handle);
-  count_forks();
-  driver->forks_ = forks.load(std::memory_order_relaxed);
+  driver->forks_ = os::count_forks();
   driver->start();
   return driver;
 }
@@ -131,7 +121,7 @@ std::string CudaDriver::version_text() const {
 }
 
 bool CudaDriver::is_same_process() const {
-  return forks.load(std::memory_order_relaxed) == forks_;
+  return os::count_forks() == forks_;
 }
 
 void CudaDriver::require_same_process() const {
@@ -140,6 +130,26 @@ void CudaDriver::require_same_process() const {
       "CUDA was initialised before this process was forked, and cannot be used in a forked child: "
       "start children with spawn (multiprocessing.set_start_method(\"spawn\")), or initialise CUDA "
       "after forking");
+}
+
+std::string CudaDriver::describe_call(const char* name,
+                                      std::initializer_list<CallArgument> arguments) {
+  std::string text;
+  for (const auto& [kind, value] : arguments) {
+    if (!text.empty()) text += ", ";
+    const bool is_place =  // addresses are large, sizes are not
+        kind == CallArgument::Kind::kPointer ||
+        (kind == CallArgument::Kind::kAddress && value >> 40 != 0);
+    if (kind == CallArgument::Kind::kOther)
+      text += "...";
+    else if (is_place)
+      text += fmt::format("{:#x}", value);
+    else if (kind == CallArgument::Kind::kSigned)
+      text += fmt::format("{}", static_cast<std::int64_t>(value));
+    else
+      text += fmt::format("{}", value);
+  }
+  return fmt::format("{}({})", name, text);
 }
 
 void CudaDriver::fail(cu::Result result, const std::string& call) const {

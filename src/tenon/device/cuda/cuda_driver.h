@@ -1,8 +1,8 @@
 // NVIDIA's driver, loaded at run time.
 #pragma once
 
-#include <fmt/format.h>
-
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -85,26 +85,36 @@ class CudaDriver : public cu::Functions {
   }
   [[noreturn]] void fail(cu::Result result, const std::string& call) const;
 
+  // The call as messages show it.
   template <typename... Parameters, typename... Arguments>
   static std::string describe(const cu::DriverFunction<Parameters...>& function,
                               Arguments... arguments) {
-    std::string text;
-    ((text += (text.empty() ? "" : ", ") + describe_argument(arguments)), ...);
-    return fmt::format("{}({})", function.name, text);
+    return describe_call(function.name, {CallArgument(arguments)...});
   }
 
  private:
-  template <typename T>
-  static std::string describe_argument(T argument) {
-    if constexpr (std::is_pointer_v<T>)
-      return fmt::format("{}", fmt::ptr(reinterpret_cast<const void*>(argument)));
-    else if constexpr (std::is_same_v<T, cu::Address>)  // addresses are large, sizes are not
-      return argument >> 40 != 0 ? fmt::format("{:#x}", argument) : fmt::format("{}", argument);
-    else if constexpr (std::is_arithmetic_v<T>)
-      return fmt::format("{}", argument);
-    else
-      return "...";
-  }
+  // Without its type, so that one function describes all calls.
+  struct CallArgument {
+    enum class Kind { kSigned, kUnsigned, kAddress, kPointer, kOther };
+
+    template <typename T>
+    explicit CallArgument(T argument) {
+      if constexpr (std::is_pointer_v<T>) {
+        kind = Kind::kPointer;
+        value = reinterpret_cast<std::uintptr_t>(argument);
+      } else if constexpr (std::is_integral_v<T>) {
+        kind = std::is_same_v<T, cu::Address> ? Kind::kAddress
+               : std::is_signed_v<T>          ? Kind::kSigned
+                                              : Kind::kUnsigned;
+        value = static_cast<std::uint64_t>(argument);
+      }
+    }
+
+    Kind kind = Kind::kOther;
+    std::uint64_t value = 0;
+  };
+  static std::string describe_call(const char* name,
+                                   std::initializer_list<CallArgument> arguments);
 
   CudaDriver() = default;
   void look_up(void* handle);

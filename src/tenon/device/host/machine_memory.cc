@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "tenon/device/os/os_memory.h"
@@ -12,9 +11,11 @@
 namespace tenon {
 namespace {
 
+// What can be read of it; an error of the system ends the text and throws nothing.
 std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
 }
 
 // A file with one number; nothing when it is absent or says "max".

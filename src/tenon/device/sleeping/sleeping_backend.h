@@ -8,30 +8,28 @@
 #include <vector>
 
 #include "tenon/device/forwarding_backend.h"
+#include "tenon/device/sleeping/sleep_listener.h"
 
 namespace tenon {
 
-// What becomes of the contents.
-enum class SleepLevel : std::uint8_t {
-  kToHost,  // copied to the host, and back at wake()
-  kDrop,    // lost; fresh bytes at wake(): for caches
-};
-
-// Stands before another backend and makes each segment of pages at addresses of its own, so that
-// any policy over segments (caching, pool, buddy, arena, plan, unified, system) can be put to sleep
-// as a whole: what serving engines call sleep mode. One object for each tag; while one sleeps,
-// others over the same driver work.
+// Stands before another backend and keeps a table of the pages that are mapped through it, so that
+// any policy can be put to sleep as a whole: what serving engines call sleep mode. A segment is
+// pages at addresses of its own. One object for each tag; while one sleeps, others over the same
+// driver work.
 //
-//   awake    range -> pages            sleep()   waits for the device, copies, unmaps, releases
-//   asleep   range -> nothing          wake()    creates, maps, copies back; the same addresses
+//   awake    addresses -> pages        sleep()   waits for the device, copies, unmaps, releases
+//   asleep   addresses -> nothing      wake()    creates, maps, copies back; the same addresses
 //
-// While it sleeps, blocks may be freed and new segments may be made (they are awake); contents must
-// not be touched, and copy and fill refuse sleeping addresses. It has no virtual memory to hand on:
-// expandable and stitched refuse it, since memory that they move has no segment to return to.
+// While it sleeps, blocks may be freed, pages mapped elsewhere and new memory made (it is awake).
+// An allocator above may hand out a free block that sleeps: empty_cache() before sleep(), or
+// allocate after wake(). Contents must not be touched, and copy and fill refuse sleeping addresses.
+// Pages that are mapped nowhere lose their contents. Pages cannot be exported: another process
+// would keep them.
 //
-// Failure: sleep() throws DeviceError with the segment awake; wake() throws OutOfMemory where the
-// driver has too little left, with segments that are awake awake and the others asleep, and may be
-// called again. Thread-safe: one mutex, held during driver calls.
+// Failure: sleep() throws DeviceError with the pages awake that the driver refused; wake() throws
+// OutOfMemory where the driver has too little left, with pages that are awake awake and the others
+// asleep, and may be called again. Thread-safe: one mutex, held during driver calls. Listeners
+// (sleep_listener.h) hear of both.
 class SleepingBackend final : public ForwardingBackend {
  public:
   // Requires: `driver` outlives it. Throws InvalidArgument for an empty tag or without virtual
@@ -42,10 +40,11 @@ class SleepingBackend final : public ForwardingBackend {
   SleepingBackend(const SleepingBackend&) = delete;
   SleepingBackend& operator=(const SleepingBackend&) = delete;
 
-  // Puts all segments to sleep; those that are asleep stay as they are. Returns the bytes that went
-  // back to the driver.
+  // Puts all memory to sleep; what is asleep stays as it is. Returns the bytes that went back to
+  // the driver.
   std::uint64_t sleep(SleepLevel level);
-  // The same for the segment that contains `address`. Throws InvalidArgument where there is none.
+  // The same for the segment or page that contains `address`. Throws InvalidArgument where there is
+  // none.
   std::uint64_t sleep_segment(const void* address, SleepLevel level);
   // Returns the bytes that were taken from the driver.
   std::uint64_t wake();
@@ -61,33 +60,54 @@ class SleepingBackend final : public ForwardingBackend {
   const BackendLimits& limits() const override { return limits_; }
   std::optional<Segment> allocate_segment(std::uint64_t size_bytes, MemoryKind kind) override;
   void free_segment(const Segment& segment) override;
-  std::optional<AddressRange> reserve_address(std::uint64_t) override { refuse("reserve_address"); }
-  void release_address(AddressRange) override { refuse("release_address"); }
-  std::optional<PageHandle> create_pages(std::uint64_t) override { refuse("create_pages"); }
-  void release_pages(PageHandle) override { refuse("release_pages"); }
-  bool map(std::uintptr_t, PageHandle) override { refuse("map"); }
-  bool set_access(std::uintptr_t, std::uint64_t) override { refuse("set_access"); }
-  void unmap(std::uintptr_t, PageHandle) override { refuse("unmap"); }
+  std::optional<PageHandle> create_pages(std::uint64_t size_bytes) override;
+  void release_pages(PageHandle pages) override;
+  bool map(std::uintptr_t address, PageHandle pages) override;
+  bool set_access(std::uintptr_t address, std::uint64_t size_bytes) override;
+  void unmap(std::uintptr_t address, PageHandle pages) override;
+  std::int64_t export_pages(PageHandle) override { refuse("export_pages"); }
+  PageHandle import_pages(std::int64_t, std::uint64_t) override { refuse("import_pages"); }
+  void purge(void* data, std::uint64_t size_bytes) override;
   void copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) override;
   void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) override;
 
  private:
-  struct Piece {
-    AddressRange range;
-    PageHandle pages;  // id 0: asleep
-    std::vector<std::uint8_t> contents;  // while asleep by kToHost
+  struct Pages {
+    std::uint64_t size_bytes = 0;
+    PageHandle driver;      // the driver's own; id 0: asleep
+    bool released = false;  // the driver takes them back with their last mapping
+    std::vector<std::uintptr_t> addresses;  // where they are mapped
+    std::vector<std::uint8_t> contents;     // while asleep by kToHost
   };
+  struct Mapping {
+    std::uint64_t pages = 0;
+    bool accessible = false;
+  };
+  using Mappings = std::map<std::uintptr_t, Mapping>;
 
   [[noreturn]] void refuse(const char* call) const;
-  bool back(Piece& piece);
-  std::uint64_t put_to_sleep(Piece& piece, SleepLevel level);
-  void check_awake(const void* address, const char* call) const;
-  Piece* find(const void* address);
+  // --- Under mutex_.
+  PageHandle enter(PageHandle of_the_driver);
+  Pages& known(PageHandle pages, const char* call);
+  bool is_asleep(const Mapping& mapping) const { return pages_.at(mapping.pages).driver.id == 0; }
+  Mappings::const_iterator at_or_before(std::uintptr_t address) const;
+  bool touches_sleep(std::uintptr_t address, std::uint64_t size_bytes) const;
+  void check_awake(const void* address, std::uint64_t size_bytes, const char* call) const;
+  std::vector<std::uint8_t> read(const Pages& pages);
+  void put_to_sleep(Pages& pages, SleepLevel level);
+  bool back(Pages& pages);
+  bool map_again(const Pages& pages, PageHandle fresh, std::size_t count);
+  template <typename Change>
+  std::uint64_t change_all(SleepChange::What what, Change&& change);
+  std::uint64_t bytes(bool asleep) const;
 
   const std::string tag_;
   BackendLimits limits_;
   mutable std::mutex mutex_;
-  std::map<std::uintptr_t, Piece> pieces_;  // by address
+  std::map<std::uint64_t, Pages> pages_;  // by the number in our handles
+  Mappings mappings_;
+  std::map<std::uintptr_t, std::uint64_t> segments_;  // base -> pages
+  std::uint64_t last_pages_ = 0;
 };
 
 // All backends of that tag in the process. sleep throws InvalidArgument for a tag that no backend

@@ -107,6 +107,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
         return mark.kind == MarkKind::kOutOfMemory;
       }));
   out.failures = explain_failures(facts, snapshot.segments, settings, options.replay);
+  out.sleeps = tag_sleeps(trace, out.live_peak.events);
   out.growth = growth(trace, facts.lives, facts.sites);
   out.warnings = trace.warnings;
   out.verdict = verdict({.facts = facts,

@@ -9,6 +9,7 @@
 #include "tenon/lab/explain/growth.h"
 #include "tenon/lab/explain/live_set.h"
 #include "tenon/lab/explain/out_of_memory.h"
+#include "tenon/lab/explain/sleep.h"
 #include "tenon/lab/verdict/verdict.h"
 #include "tenon/trace/snapshot.h"
 
@@ -42,6 +43,7 @@ struct DeviceExplanation {
   std::vector<MemoryAt> memory;   // empty where the recording says nothing of segments
   std::vector<OutOfMemoryReport> failures;
   std::uint64_t failure_count = 0;  // of which the first few are explained
+  std::vector<TagSleep> sleeps;     // of memory that sleeps by tag
   Growth growth;
   std::vector<std::string> warnings;
 };

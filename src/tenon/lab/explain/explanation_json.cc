@@ -136,6 +136,19 @@ Json of(const Growth& growth) {
           {"suspects", std::move(suspects)}};
 }
 
+Json of(const std::vector<TagSleep>& sleeps) {
+  Json list = Json::array();
+  for (const TagSleep& tag : sleeps)
+    list.push_back({{"tag", tag.tag},
+                    {"times", tag.times},
+                    {"most_bytes", tag.most_bytes},
+                    {"dropped_bytes", tag.dropped_bytes},
+                    {"asleep_us", tag.asleep_us},
+                    {"at_live_peak_bytes", tag.at_peak_bytes},
+                    {"at_end_bytes", tag.at_end_bytes}});
+  return list;
+}
+
 Json of(const DeviceExplanation& device) {
   Json memory = Json::array();
   for (const MemoryAt& at : device.memory) {
@@ -168,6 +181,7 @@ Json of(const DeviceExplanation& device) {
           {"memory", std::move(memory)},
           {"out_of_memory_count", device.failure_count},
           {"out_of_memory", std::move(failures)},
+          {"sleeps", of(device.sleeps)},
           {"growth", of(device.growth)},
           {"warnings", device.warnings}};
 }

@@ -88,6 +88,7 @@ class Report {
     for (const OutOfMemoryReport& failure : device.failures) write_failure(failure);
     if (device.failure_count > device.failures.size())
       line("\n... and {} more failures", device.failure_count - device.failures.size());
+    write_sleeps(device.sleeps);
     write_live(device.at_peak);
     write_memory(device);
     write_growth(device.growth);
@@ -167,6 +168,18 @@ class Report {
     row("in other pools", [](const F& f) { return f.other_pools_bytes; });
     row("largest free piece", [](const F& f) { return f.largest_free_bytes; });
     out_ += '\n' + table.format();
+  }
+
+  void write_sleeps(const std::vector<TagSleep>& sleeps) {
+    if (sleeps.empty()) return;
+    line("\nMemory that slept, and what that gave back to the driver (it is not live meanwhile)");
+    TextTable table({"tag", "times", "at most", "contents lost", timed_ ? "asleep for" : "",
+                     "at the live peak", "at the end"});
+    for (const TagSleep& tag : sleeps)
+      table.add({one_line(tag.tag), grouped(tag.times), size(tag.most_bytes),
+                 size(tag.dropped_bytes), timed_ ? time(tag.asleep_us) : "",
+                 size(tag.at_peak_bytes), size(tag.at_end_bytes)});
+    out_ += table.format();
   }
 
   void write_failure(const OutOfMemoryReport& report) {

@@ -35,6 +35,7 @@ std::optional<OutOfMemoryAt> run(const Workload& workload, DeviceAllocator& allo
   std::vector<DataPtr> blocks(workload.slots());
   for (std::size_t i = 0; i < workload.ops().size(); ++i) {
     const ReplayOp& op = workload.ops()[i];
+    if (op.gives_back) allocator.empty_cache();
     if (!op.alloc) {
       blocks[op.slot].clear();
       continue;

@@ -32,6 +32,10 @@ class WatchedReplay {
       const ReplayOp& op = workload_.ops()[i];
       watched_.set_op(i);
       device_.advance_to(workload_.times_ns()[i]);
+      if (op.gives_back) {  // as Replayer does
+        device_.synchronize();
+        allocator_->empty_cache();
+      }
       if (op.alloc) {
         if (!allocate(op, i, view)) break;
         live += op.size_bytes;

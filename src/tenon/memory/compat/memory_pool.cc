@@ -112,11 +112,12 @@ void MemoryPool::grow(std::uint64_t rounded) {
 
 void MemoryPool::add_chunk(std::uint64_t size_bytes) {
   // Room to align the first block where upstream itself aligns to less.
-  DataPtr memory = upstream_->allocate(size_bytes);
+  DataPtr memory = require_chunk(upstream_->allocate(size_bytes), size_bytes, "memory pool");
   std::uint64_t begin = address_of(memory.get());
   if (!is_aligned(begin, alignment_)) {
     memory.clear();
-    memory = upstream_->allocate(size_bytes + alignment_ - 1);
+    const std::uint64_t padded = size_bytes + alignment_ - 1;
+    memory = require_chunk(upstream_->allocate(padded), padded, "memory pool");
     begin = align_up(address_of(memory.get()), alignment_);
   }
   const std::lock_guard lock(lock_);

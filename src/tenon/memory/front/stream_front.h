@@ -31,6 +31,9 @@ concept StreamHeapOf =
       heap.release(block);
       // The same where nothing is out of the ordinary; else false, and nothing has changed.
       { heap.release_fast(block) } -> std::same_as<bool>;
+      // Makes the block so large where it is; null: it cannot be, and is as before. The handle may
+      // be another one afterwards.
+      { heap.extend(block, std::size_t{}) } -> std::same_as<typename H::Handle>;
       // Freed blocks that other streams still use; takes in those that are over, waits on demand.
       { view.has_pending() } -> std::same_as<bool>;
       heap.process_pending(bool{});
@@ -74,6 +77,7 @@ class StreamFront : public DeviceAllocator {
   DataPtr allocate_on(std::size_t size_bytes, Stream stream) override;
   void record_stream(const DataPtr& data, Stream stream) override;
   std::size_t usable_size(const DataPtr& data) const override;
+  [[gnu::cold]] bool try_grow(DataPtr& data, std::size_t size_bytes) override;
   [[gnu::cold]] void empty_cache() override;
 
   [[gnu::cold]] AllocatorStats stats() const override;

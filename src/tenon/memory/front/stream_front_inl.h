@@ -268,6 +268,30 @@ std::size_t StreamFront<H>::usable_size(const DataPtr& data) const {
   return H::size_of(block_of(data, "usable_size"));
 }
 
+template <typename H>
+bool StreamFront<H>::try_grow(DataPtr& data, std::size_t size_bytes) {
+  if (data == nullptr) return size_bytes == 0;
+  if (fallback_ != nullptr && find_block(data) == nullptr)
+    return fallback_->allocator().try_grow(data, size_bytes);
+  Handle block = block_of(data, "try_grow");
+  H& heap = H::heap_of(block);
+  const std::uint64_t before = H::requested_of(block);
+  if (size_bytes <= before) return true;
+  {
+    const BiasedGuard lock(heap.lock);
+    H::drain_remote_frees(heap);
+    block = size_bytes <= kMaxRequestBytes ? heap.extend(block, size_bytes) : nullptr;
+  }
+  if (block == nullptr) return false;
+  if (block != data.get_context()) {
+    static_cast<void>(data.release_context());
+    data = wrap(block);
+  }
+  observers_.report(MemoryEvent::kFreed, data.get(), before, heap.stream());
+  observers_.report(MemoryEvent::kRecycled, data.get(), size_bytes, heap.stream());
+  return true;
+}
+
 // Blocks of the fallback have the highest bit set.
 template <typename H>
 std::uint64_t StreamFront<H>::layout_offset(const DataPtr& data) const {

@@ -75,6 +75,29 @@ Block* BlockHeap::choose(const PoolState& pool, Block* block, std::uint64_t roun
   return block;
 }
 
+Block* BlockHeap::extend(Block* block, std::size_t size_bytes) {
+  PoolState& pool = state_of(block);
+  const std::uint64_t rounded = sizes_.round(size_bytes);
+  const std::uint64_t above = BestFitHeap::free_above(block);
+  if (rounded > block->size) {
+    const bool stays_what_it_is = sizes_.pool_for(rounded) == extent_of(block)->pool &&
+                                  (rounded >= pool.rules.oversize) ==
+                                      (block->size >= pool.rules.oversize);
+    if (!stays_what_it_is || rounded > block->size + above) return nullptr;
+  }
+  counters.count_release(pool.counts, as_signed(block->size));
+  counters.forget_requested(pool.counts, as_signed(block->requested));
+  if (rounded > block->size)
+    pool.heap.extend(block, pool.rules.cut.cuts(block->size + above, rounded)
+                                ? rounded
+                                : block->size + above);
+  block->requested = size_bytes;
+  counters.count_place(pool.counts, as_signed(block->size), as_signed(size_bytes));
+  count_split(pool, Rests::kShrink);
+  counters.publish_if_drifted();
+  return block;
+}
+
 // ------------------------------------------------------------------------------------------------
 // Release
 

@@ -76,6 +76,7 @@ class BlockHeap final : public StreamHeap {
   Block* place_fast(std::size_t size_bytes) { return place(size_bytes, false); }
   // Frees the block: it is reusable on this stream at once, unless other streams use it.
   void release(Block* block);
+  Block* extend(Block* block, std::size_t size_bytes);
   bool release_fast(Block* block);
   void record_use(Block* block, Stream stream) { pending_.record_use(block, stream); }
   bool has_pending() const { return !pending_.empty(); }

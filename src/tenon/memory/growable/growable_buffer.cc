@@ -35,13 +35,42 @@ GrowableBuffer::GrowableBuffer(std::shared_ptr<PagePool> pool, std::uint64_t mos
       users_{stream_} {}
 
 GrowableBuffer::~GrowableBuffer() {
-  const std::lock_guard lock(mutex_);
-  ignore_refusal([&] {
-    for (const Stream user : users_) backend_.synchronize(user);
+  change_pages([&] {
+    ignore_refusal([&] {
+      for (const Stream user : users_) backend_.synchronize(user);
+    });
+    ignore_refusal([&] { forget_events(); });
+    ignore_refusal([&] { unmap_from(0); });
   });
-  ignore_refusal([&] { forget_events(); });
-  ignore_refusal([&] { unmap_from(0); });
   ignore_refusal([&] { backend_.release_address(range_); });
+}
+
+// Under the mutex; observers hear of the pages that came or went when it is released.
+template <typename Change>
+void GrowableBuffer::change_pages(Change&& change) {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t before = pages_.size();
+  try {
+    change();
+  } catch (...) {
+    const std::uint64_t after = pages_.size();
+    lock.unlock();
+    report(before, after);
+    throw;
+  }
+  const std::uint64_t after = pages_.size();
+  lock.unlock();
+  report(before, after);
+}
+
+void GrowableBuffer::report(std::uint64_t before, std::uint64_t after) {
+  ObserverList& observers = pool_->observers();
+  if (observers.empty() || before == after) return;
+  const TagGuard tag({nullptr, current_tag().call_site != nullptr ? nullptr : "growable buffer"});
+  const std::uint64_t page = pool_->page_bytes();
+  for (std::uint64_t i = std::min(before, after); i < std::max(before, after); ++i)
+    observers.report(after > before ? MemoryEvent::kAllocated : MemoryEvent::kFreed,
+                     reinterpret_cast<void*>(range_.base + i * page), page, stream_);
 }
 
 void GrowableBuffer::check_reach(std::uint64_t bytes, const char* what) const {
@@ -57,29 +86,32 @@ void GrowableBuffer::resize(std::uint64_t size_bytes) {
     return;
   }
   check_reach(size_bytes, "resize");
-  const std::lock_guard lock(mutex_);
   const std::uint64_t pages = pages_for(size_bytes);
-  if (size_bytes < size_bytes_) {
-    retire_from(pages);
-    if (work_is_over(false)) unmap_from(wanted_pages_);
-  } else {
-    map_until(pages);
-  }
+  change_pages([&] {
+    if (size_bytes < size_bytes_) {
+      retire_from(pages);
+      if (work_is_over(false)) unmap_from(wanted_pages_);
+    } else {
+      map_until(pages);
+    }
+  });
   size_bytes_ = size_bytes;
 }
 
 void GrowableBuffer::commit(std::uint64_t size_bytes) {
   check_reach(size_bytes, "commit");
-  const std::lock_guard lock(mutex_);
-  map_until(pages_for(size_bytes));
+  change_pages([&] { map_until(pages_for(size_bytes)); });
 }
 
 std::uint64_t GrowableBuffer::give_back(bool wait) {
-  const std::lock_guard lock(mutex_);
-  const std::uint64_t before = pages_.size();
-  if (before == wanted_pages_ || !work_is_over(wait)) return 0;
-  unmap_from(wanted_pages_);
-  return (before - pages_.size()) * pool_->page_bytes();
+  std::uint64_t pages = 0;
+  change_pages([&] {
+    const std::uint64_t before = pages_.size();
+    if (before == wanted_pages_ || !work_is_over(wait)) return;
+    unmap_from(wanted_pages_);
+    pages = before - pages_.size();
+  });
+  return pages * pool_->page_bytes();
 }
 
 void GrowableBuffer::record_stream(Stream stream) {

@@ -58,6 +58,9 @@ class GrowableBuffer {
   std::uint64_t pages_for(std::uint64_t bytes) const {
     return (bytes + pool_->page_bytes() - 1) / pool_->page_bytes();
   }
+  template <typename Change>
+  void change_pages(Change&& change);
+  void report(std::uint64_t before, std::uint64_t after);
   void check_reach(std::uint64_t bytes, const char* what) const;
   [[noreturn]] void refuse(const char* call, std::uint64_t bytes) const;
   // --- Under mutex_.

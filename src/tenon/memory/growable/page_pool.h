@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tenon/device/backend.h"
+#include "tenon/memory/observer.h"
 #include "tenon/memory/reclaim.h"
 
 namespace tenon {
@@ -44,6 +45,9 @@ class PagePool final : private Reclaimer {
   // Idle pages go back to the driver.
   void trim();
 
+  // Who hears of the pages of its buffers: each is a block, from when it is mapped until it is
+  // unmapped. Without a tag their call site is "growable buffer".
+  ObserverList& observers() { return observers_; }
   // What it holds, from where, in pages of which size.
   PagePoolStats stats() const;
   Backend& backend() const { return backend_; }
@@ -64,6 +68,7 @@ class PagePool final : private Reclaimer {
   std::vector<PageHandle> idle_;
   std::uint64_t held_ = 0;  // pages, idle ones included
   std::uint64_t created_ = 0;
+  ObserverList observers_;
   const ReclaimEnrolment enrolment_;  // last
 };
 

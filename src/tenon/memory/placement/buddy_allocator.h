@@ -38,6 +38,7 @@ class BuddyPlacement {
   // As Placement asks (chunk_heap.h).
   Handle place(std::uint64_t size) { return heap_.place(size); }
   void release(Handle block) { heap_.release(block); }
+  Handle extend(Handle block, std::uint64_t size_bytes) { return heap_.extend(block, size_bytes); }
 
   // As Placement asks (chunk_heap.h).
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {

@@ -88,6 +88,20 @@ class ChunkHeap final : public StreamHeap {
     placement.release(block);
     counters.count_released(size, requested);
   }
+  // Within the block, and beyond it where the placement extends blocks.
+  Handle extend(Handle block, std::size_t size_bytes) {
+    const std::uint64_t size = P::size_of(block);
+    const std::uint64_t requested = requested_of(block);
+    if (size_bytes > size) {
+      if constexpr (requires { placement.extend(block, size_bytes); })
+        block = placement.extend(block, size_bytes);
+      else
+        return nullptr;
+      if (block == nullptr) return nullptr;
+    }
+    counters.count_released(size, requested);
+    return counted(block, size_bytes);
+  }
   bool release_fast(Handle block) {
     if constexpr (requires { placement.is_ordinary(block); }) {
       if (!placement.is_ordinary(block)) [[unlikely]] return false;

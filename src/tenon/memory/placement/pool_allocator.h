@@ -40,6 +40,14 @@ class PoolPlacement {
   }
   // As Placement asks (chunk_heap.h).
   void release(Handle block) { heap_.release(block); }
+  // With the free block above; null where that is too small.
+  Handle extend(Handle block, std::uint64_t size_bytes) {
+    const std::uint64_t size = align_up(size_bytes, kAlignment);
+    const std::uint64_t room = block->size + BestFitHeap::free_above(block);
+    if (size > room) return nullptr;
+    heap_.extend(block, room - size >= kMinBlockBytes ? size : room);
+    return block;
+  }
 
   // As Placement asks (chunk_heap.h).
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t) const {

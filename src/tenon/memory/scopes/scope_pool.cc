@@ -106,8 +106,10 @@ DataPtr ScopePool::from_upstream(std::uint32_t stream, std::uint64_t size_bytes)
     const std::lock_guard lock(mutex_);
     ++stats_.upstream_calls;
   }
-  return on_stream_ != nullptr ? on_stream_->allocate_on(size_bytes, {device_, stream})
-                               : upstream_.allocate(size_bytes);
+  return require_chunk(on_stream_ != nullptr
+                           ? on_stream_->allocate_on(size_bytes, {device_, stream})
+                           : upstream_.allocate(size_bytes),
+                       size_bytes, "scope pool");
 }
 
 // False when the upstream has not so much memory.

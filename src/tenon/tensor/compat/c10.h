@@ -8,12 +8,12 @@
 #include "tenon/memory/gpu/cuda_allocator.h"
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/registry.h"
-#include "tenon/memory/unified/callbacks.h"
 #include "tenon/memory/unified/unified_allocator.h"
-#include "tenon/tensor/storage_impl.h"
+#include "tenon/tensor/compat/mps_names.h"
+#include "tenon/tensor/storage.h"
 
-// Not reproduced: IMPSAllocator as a base class (UnifiedAllocator is the class; its functions have
-// the same names in snake_case), PyTorch's own device types beyond those below, and Python.
+// Not reproduced: IMPSAllocator as a base class (here it is names over a UnifiedAllocator),
+// PyTorch's own device types beyond those below, and Python.
 // A program that includes this cannot include PyTorch's headers too.
 namespace c10 {
 
@@ -43,8 +43,13 @@ using Allocator = tenon::Allocator;
 using DataPtr = tenon::DataPtr;
 using DeleterFnPtr = tenon::DeleterFn;
 using SymInt = tenon::SymInt;
+using IntArrayRef = tenon::IntList;
+using Storage = tenon::Storage;
+using intrusive_ptr_target = tenon::IntrusiveTarget;
 template <typename T>
 using intrusive_ptr = tenon::IntrusivePtr<T>;
+template <typename T>
+using weak_intrusive_ptr = tenon::WeakIntrusivePtr<T>;
 
 // Stands for tenon::StorageImpl where one is made.
 struct StorageImpl {

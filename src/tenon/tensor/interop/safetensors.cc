@@ -65,8 +65,8 @@ class HeaderCheck : public nlohmann::json_sax<Json> {
     if (!levels_.back().insert(name).second) duplicate_ = name;
     return true;
   }
-  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
-    error_ = error.what();
+  bool parse_error(std::size_t place, const std::string&, const Json::exception&) override {
+    error_ = fmt::format("the header is no JSON at its byte {}", place);
     return false;
   }
 

@@ -1,0 +1,54 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""torch.compile and CUDA graphs: the program's own code runs as it is, and the answer says so."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Iterator, List, Tuple
+
+import torch
+
+
+def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
+    """What is replaced where: (holder, name, value)."""
+
+    def compile_note() -> None:
+        note(
+            "torch.compile was left out: the figures are those of eager mode; compiled code fuses "
+            "kernels and takes less memory as a rule"
+        )
+
+    def compiled(model: Any = None, *_: Any, **__: Any) -> Any:
+        compile_note()
+        return model if model is not None else lambda function: function
+
+    class Graph:
+        """A graph that is captured: what it captures runs once."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            note(
+                "CUDA graphs were left out: what they capture ran once, on the common pool of "
+                "memory; each graph keeps a pool of its own on a card"
+            )
+
+        def pool(self) -> Tuple[int, int]:
+            return (0, 0)
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return lambda *_, **__: None
+
+    @contextlib.contextmanager
+    def capture(graph: Any, pool: Any = None, stream: Any = None, **_: Any) -> Iterator[None]:
+        yield
+
+    found: List[Tuple[Any, str, Any]] = [
+        (torch, "compile", compiled),
+        (torch.nn.Module, "compile", lambda self, *_, **__: compile_note()),
+        (torch.cuda, "CUDAGraph", Graph),
+        (torch.cuda, "graph", capture),
+        (torch.cuda, "graph_pool_handle", lambda: (0, 0)),
+        (torch.cuda, "make_graphed_callables", lambda callables, *_, **__: callables),
+    ]
+    return found

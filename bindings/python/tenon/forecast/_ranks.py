@@ -1,0 +1,128 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""Process groups of one process: rank 0 of as many as the program asks for, nothing is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any, Iterator, List, Tuple
+
+import torch
+
+from tenon.forecast._engine import ForecastError
+
+
+@contextlib.contextmanager
+def environment(ranks: int) -> Iterator[None]:
+    """What torchrun tells a process; nothing where no number of ranks is given."""
+    if not ranks:
+        yield
+        return
+    told = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": "0",
+        "ROLE_WORLD_SIZE": str(ranks),
+        "TORCHELASTIC_RUN_ID": "forecast",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def destroy() -> None:
+    """No group outlives a forecast."""
+    dist = torch.distributed
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
+    """What is replaced where: (holder, name, value)."""
+    if not torch.distributed.is_available():
+        return []
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d as c10d
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    from tenon.forecast import _ddp
+
+    session.real_init = real_init = c10d.init_process_group
+
+    def init_process_group(
+        backend: Any = None,
+        init_method: Any = None,
+        timeout: Any = None,
+        world_size: int = -1,
+        rank: int = -1,
+        store: Any = None,
+        **keywords: Any,
+    ) -> None:
+        ranks = session.ranks or world_size
+        if ranks <= 0:
+            ranks = int(os.environ.get("WORLD_SIZE", "0"))
+        if ranks <= 0:
+            raise ForecastError("it makes a process group: say of how many processes, --ranks N")
+        session.note(
+            f"rank 0 of {ranks}: nothing is sent; the buffers of NCCL come on top of the figures"
+        )
+        keywords.pop("pg_options", None)
+        keywords.pop("device_id", None)
+        session.group_of = ranks
+        real_init("fake", store=FakeStore(), rank=0, world_size=ranks, **keywords)
+
+    real_group = c10d.new_group
+
+    def new_group(ranks: Any = None, *_: Any, **keywords: Any) -> Any:
+        kept = {name: keywords[name] for name in ("group_desc",) if name in keywords}
+        return real_group(ranks, backend="fake", **kept)
+
+    def gather(found: List[Any], value: Any, group: Any = None) -> None:
+        found[:] = [value] * len(found)
+
+    def gather_to_one(value: Any, found: Any = None, *_: Any, **__: Any) -> None:
+        if found is not None:
+            found[:] = [value] * len(found)
+
+    def scatter(found: List[Any], values: Any, *_: Any, **__: Any) -> None:
+        if values:
+            found[0] = values[0]
+
+    def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+        """The first process, in this one."""
+        session.note(f"of {nprocs} processes that it starts, the first one ran")
+        fn(0, *args)
+
+    nothing = lambda *_, **__: None  # noqa: E731
+    functions = {
+        "init_process_group": init_process_group,
+        "new_group": new_group,
+        "all_gather_object": gather,
+        "gather_object": gather_to_one,
+        "scatter_object_list": scatter,
+        "broadcast_object_list": nothing,
+        "barrier": nothing,
+        "monitored_barrier": nothing,
+        "is_nccl_available": lambda: True,
+        "is_gloo_available": lambda: True,
+    }
+    found = [(module, name, value) for module in (dist, c10d) for name, value in functions.items()]
+    from torch import multiprocessing
+
+    found.append((multiprocessing, "spawn", spawn))
+    return found + _ddp.replacements()

@@ -1,0 +1,347 @@
+#include "tenon/device/vulkan/vulkan_backend.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "tenon/base/align.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/device/address_table.h"
+#include "tenon/device/os/os_memory.h"
+#include "tenon/device/vulkan/vulkan_contents.h"
+#include "tenon/device/vulkan/vulkan_device.h"
+#include "tenon/device/vulkan/vulkan_kernels.h"
+#include "tenon/device/vulkan/vulkan_streams.h"
+
+namespace tenon {
+
+struct VulkanBackend::State {
+  struct Placed {
+    VulkanBuffer buffer;
+    bool reserved = false;  // the segment's addresses are reserved: the host cannot reach it
+  };
+
+  State(std::shared_ptr<const VulkanDriver> driver, Device device, const VulkanOptions& options)
+      : vulkan(std::move(driver), device.index),
+        unified(vulkan.has_one_memory() && !options.stage_always),
+        streams(vulkan, device),
+        contents(vulkan, streams, options.stage_always),
+        kernels(vulkan) {}
+
+  // Where the bytes are; host memory where they begin in no segment.
+  VulkanPlace place_of(const char* call, const void* address, std::uint64_t size_bytes) const {
+    if (!table.require_accessible(call, address, size_bytes)) return {};
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    const auto found = std::prev(segments.upper_bound(at));
+    return {&found->second.buffer, at - found->first};
+  }
+
+  void give_back(std::uintptr_t base, const Placed& placed) {
+    if (placed.reserved) os::release(reinterpret_cast<void*>(base), placed.buffer.size_bytes);
+    vulkan.destroy_buffer(placed.buffer);
+  }
+
+  VulkanDevice vulkan;
+  const bool unified;
+  mutable std::mutex mutex;  // all below
+  AddressTable table{0, false};
+  std::map<std::uintptr_t, Placed> segments;  // by base
+  std::uint64_t held = 0;                     // bytes of the heap that serves device memory
+  VulkanStreams streams;
+  VulkanContents contents;
+  VulkanKernels kernels;
+  DriverPurpose purpose = DriverPurpose::kGrowth;
+  DriverLedger ledger;
+};
+
+// Counts a driver call and charges its time. The lock is taken for the whole call, or, for a wait,
+// to count it.
+class VulkanBackend::TimedCall {
+ public:
+  TimedCall(State& state, DriverCall call)
+      : lock(state.mutex), state_(state), call_(call), start_(std::chrono::steady_clock::now()) {
+    state.vulkan.driver().require_same_process();
+  }
+  ~TimedCall() {
+    if (!lock.owns_lock()) lock.lock();
+    const auto elapsed = std::chrono::steady_clock::now() - start_;
+    const auto ns = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count());
+    ++state_.ledger.calls[static_cast<std::size_t>(call_)];
+    state_.ledger.stall_ns += ns;
+    if (state_.purpose == DriverPurpose::kMoving) state_.ledger.moving_stall_ns += ns;
+  }
+  TimedCall(const TimedCall&) = delete;
+  TimedCall& operator=(const TimedCall&) = delete;
+
+  std::unique_lock<std::mutex> lock;
+
+ private:
+  State& state_;
+  const DriverCall call_;
+  const std::chrono::steady_clock::time_point start_;
+};
+
+VulkanBackend::VulkanBackend(std::shared_ptr<const VulkanDriver> driver, int index,
+                             const VulkanOptions& options)
+    : device_{DeviceType::kVulkan, static_cast<std::int16_t>(index)},
+      state_(std::make_unique<State>(std::move(driver), device_, options)) {
+  const VkPhysicalDeviceProperties& properties = state_->vulkan.properties();
+  limits_.alignment = properties.limits.minMemoryMapAlignment;
+  limits_.recommended_working_set_bytes = state_->vulkan.heap_bytes();
+  limits_.unified = state_->unified;
+  const std::uint32_t most = properties.limits.maxMemoryAllocationCount;
+  description_ = fmt::format(
+      "{}, Vulkan {}.{}, {}, {}, {} queue{}, segments of at most {}{}", properties.deviceName,
+      VK_API_VERSION_MAJOR(properties.apiVersion), VK_API_VERSION_MINOR(properties.apiVersion),
+      format_byte_size(state_->vulkan.heap_bytes()),
+      limits_.unified ? "one memory with the host" : "its own memory",
+      state_->vulkan.queues().size(), state_->vulkan.queues().size() == 1 ? "" : "s",
+      format_byte_size(state_->vulkan.most_bytes_at_once()),
+      most == UINT32_MAX ? "" : fmt::format(", at most {} of them", most));
+}
+
+VulkanBackend::~VulkanBackend() {
+  if (!state_->vulkan.driver().is_same_process()) {  // the parent's, all of it
+    static_cast<void>(state_.release());
+    return;
+  }
+  ignore_refusal([&] { synchronize(); });
+  for (const auto& [base, placed] : state_->segments) state_->give_back(base, placed);
+}
+
+std::uint64_t VulkanBackend::device_address(const void* address) const {
+  const std::lock_guard lock(state_->mutex);
+  const VulkanPlace place = state_->place_of("device_address", address, 1);
+  if (place.buffer == nullptr)
+    throw DeviceError(fmt::format("device_address({}): {} has no such memory", address,
+                                  to_string(device_)));
+  return place.buffer->address + place.offset;
+}
+
+std::uint64_t VulkanBackend::submissions() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->streams.submissions();
+}
+
+BackendMemory VulkanBackend::memory() const {
+  state_->vulkan.driver().require_same_process();
+  const std::lock_guard lock(state_->mutex);
+  return {state_->vulkan.heap_bytes(), state_->vulkan.free_bytes(state_->held)};
+}
+
+std::uint64_t VulkanBackend::total_bytes() const { return state_->vulkan.heap_bytes(); }
+
+// --- Segments.
+
+std::optional<Segment> VulkanBackend::allocate_segment(std::uint64_t size_bytes, MemoryKind kind) {
+  const TimedCall call(*state_, DriverCall::kAllocate);
+  state_->table.require_segment_size(size_bytes);
+  const auto type = state_->vulkan.type_of(kind);
+  if (!type || (kind == MemoryKind::kShared && !state_->unified))
+    throw DeviceError(fmt::format(
+        "allocate_segment({}): {} has no memory of this kind; ask for device or pinned memory",
+        size_bytes, to_string(device_)));
+  if (size_bytes > kMaxRequestBytes) return std::nullopt;
+  const std::uint64_t rounded = align_up(size_bytes, limits_.alignment);
+  const auto buffer = state_->vulkan.create_buffer(rounded, *type);
+  if (!buffer) return std::nullopt;
+  const bool reached = buffer->mapped != nullptr &&
+                       (kind == MemoryKind::kPinned || state_->unified);
+  void* base = buffer->mapped;
+  if (!reached) base = os::reserve(rounded, os::page_size());
+  if (base == nullptr) {
+    state_->vulkan.destroy_buffer(*buffer);
+    return std::nullopt;
+  }
+  const auto at = reinterpret_cast<std::uintptr_t>(base);
+  state_->segments.emplace(at, State::Placed{*buffer, !reached});
+  if (buffer->heap == state_->vulkan.type_of(MemoryKind::kDevice)->heap) state_->held += rounded;
+  return Segment{base, reached ? base : nullptr, rounded, state_->table.add_segment(at, rounded),
+                 kind};
+}
+
+void VulkanBackend::free_segment(const Segment& segment) {
+  const TimedCall call(*state_, DriverCall::kFree);
+  state_->table.require_segment(segment);
+  try {
+    VulkanStreams::wait(state_->vulkan, state_->streams.submitted_ends());
+  } catch (const VulkanError& error) {
+    if (!error.is_device_lost()) throw;
+  }
+  const auto found = state_->segments.find(reinterpret_cast<std::uintptr_t>(segment.base));
+  if (found->second.buffer.heap == state_->vulkan.type_of(MemoryKind::kDevice)->heap)
+    state_->held -= found->second.buffer.size_bytes;
+  state_->give_back(found->first, found->second);
+  state_->segments.erase(found);
+  state_->table.remove_segment(segment);
+}
+
+// --- Virtual memory.
+
+void VulkanBackend::refuse_virtual_memory(const char* call) const {
+  throw DeviceError(fmt::format("{}: {} has no virtual memory; use policy unified or pool", call,
+                                to_string(device_)));
+}
+
+std::optional<AddressRange> VulkanBackend::reserve_address(std::uint64_t) {
+  refuse_virtual_memory("reserve_address");
+}
+void VulkanBackend::release_address(AddressRange) { refuse_virtual_memory("release_address"); }
+std::optional<PageHandle> VulkanBackend::create_pages(std::uint64_t) {
+  refuse_virtual_memory("create_pages");
+}
+void VulkanBackend::release_pages(PageHandle) { refuse_virtual_memory("release_pages"); }
+bool VulkanBackend::map(std::uintptr_t, PageHandle) { refuse_virtual_memory("map"); }
+bool VulkanBackend::set_access(std::uintptr_t, std::uint64_t) {
+  refuse_virtual_memory("set_access");
+}
+void VulkanBackend::unmap(std::uintptr_t, PageHandle) { refuse_virtual_memory("unmap"); }
+
+// --- Contents.
+
+void VulkanBackend::copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) {
+  state_->vulkan.driver().require_same_process();
+  std::unique_lock lock(state_->mutex);
+  state_->streams.require("copy", stream);
+  if (size_bytes == 0) return;
+  const VulkanPlace to = state_->place_of("copy to", dest, size_bytes);
+  const VulkanPlace from = state_->place_of("copy from", src, size_bytes);
+  if (to.buffer != nullptr && from.buffer != nullptr)
+    return state_->contents.copy(to, from, size_bytes, stream);
+  if (dest == nullptr || src == nullptr)
+    throw DeviceError(fmt::format("copy({}, {}, {}): there is no memory at null", dest, src,
+                                  size_bytes));
+  if (to.buffer != nullptr)
+    return state_->contents.upload(to, static_cast<const std::byte*>(src), size_bytes, stream);
+  if (from.buffer != nullptr)
+    return state_->contents.download(static_cast<std::byte*>(dest), from, size_bytes, stream, lock);
+  const VulkanPoint end = state_->streams.submitted_end("copy", stream);
+  lock.unlock();
+  VulkanStreams::wait(state_->vulkan, {end});
+  std::memmove(dest, src, size_bytes);
+}
+
+void VulkanBackend::fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) {
+  state_->vulkan.driver().require_same_process();
+  const std::lock_guard lock(state_->mutex);
+  state_->streams.require("fill", stream);
+  if (size_bytes == 0) return;
+  const VulkanPlace to = state_->place_of("fill", dest, size_bytes);
+  if (to.buffer == nullptr)
+    throw DeviceError(fmt::format("fill({}, {} bytes): {} has no such memory", dest, size_bytes,
+                                  to_string(device_)));
+  state_->contents.fill(to, value, size_bytes, stream);
+}
+
+// --- Kernels.
+
+void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte> arguments,
+                           std::array<std::uint32_t, 3> groups, Stream stream) {
+  State& state = *state_;
+  state.vulkan.driver().require_same_process();
+  const auto& most = state.vulkan.properties().limits.maxComputeWorkGroupCount;
+  if (arguments.size() > VulkanKernels::kArgumentBytes || arguments.size() % 4 != 0)
+    throw InvalidArgument(fmt::format("launch: {} bytes of arguments; they are words, {} bytes at "
+                                      "most",
+                                      arguments.size(), VulkanKernels::kArgumentBytes));
+  if (groups[0] > most[0] || groups[1] > most[1] || groups[2] > most[2])
+    throw InvalidArgument(fmt::format("launch: {} x {} x {} groups on {}, which takes {} x {} x {}",
+                                      groups[0], groups[1], groups[2], to_string(device_), most[0],
+                                      most[1], most[2]));
+  const std::lock_guard lock(state.mutex);
+  state.streams.require("launch", stream);
+  const VkPipeline pipeline = state.kernels.pipeline_of(kernel);
+  state.kernels.record(state.streams.begin_command("launch", stream), pipeline, arguments, groups);
+  state.streams.end_command(stream);
+}
+
+std::uint64_t VulkanBackend::pipelines() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->kernels.count();
+}
+
+// --- Streams and events.
+
+Stream VulkanBackend::create_stream() {
+  state_->vulkan.driver().require_same_process();
+  const std::lock_guard lock(state_->mutex);
+  return state_->streams.create();
+}
+
+void VulkanBackend::destroy_stream(Stream stream) {
+  const std::lock_guard lock(state_->mutex);
+  state_->streams.destroy(stream);
+}
+
+Event VulkanBackend::record(Stream stream) {
+  const TimedCall call(*state_, DriverCall::kEventRecord);
+  return state_->streams.record(stream);
+}
+
+bool VulkanBackend::query(Event event) {
+  const TimedCall call(*state_, DriverCall::kEventQuery);
+  return state_->streams.query(event);
+}
+
+void VulkanBackend::wait(Event event) {
+  TimedCall call(*state_, DriverCall::kHostWait);
+  const VulkanPoint point = state_->streams.point_of("wait", event);
+  call.lock.unlock();
+  if (point.timeline != VK_NULL_HANDLE) VulkanStreams::wait(state_->vulkan, {point});
+}
+
+void VulkanBackend::stream_wait(Stream stream, Event event) {
+  const TimedCall call(*state_, DriverCall::kStreamWait);
+  state_->streams.stream_wait(stream, event);
+}
+
+void VulkanBackend::destroy_event(Event event) {
+  const std::lock_guard lock(state_->mutex);
+  state_->streams.destroy(event);
+}
+
+void VulkanBackend::synchronize(Stream stream) {
+  TimedCall call(*state_, DriverCall::kHostWait);
+  const VulkanPoint end = state_->streams.submitted_end("synchronize", stream);
+  call.lock.unlock();
+  VulkanStreams::wait(state_->vulkan, {end});
+}
+
+void VulkanBackend::synchronize() {
+  TimedCall call(*state_, DriverCall::kHostWait);
+  const auto ends = state_->streams.submitted_ends();
+  call.lock.unlock();
+  VulkanStreams::wait(state_->vulkan, ends);
+}
+
+// --- Accounts.
+
+DriverLedger VulkanBackend::ledger() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->ledger;
+}
+
+void VulkanBackend::set_purpose(DriverPurpose purpose) {
+  const std::lock_guard lock(state_->mutex);
+  state_->purpose = purpose;
+}
+
+// --- The process's devices.
+
+VulkanBackend& vulkan_backend(int index) {
+  static std::mutex mutex;
+  static auto& backends = *new std::map<int, VulkanBackend*>();
+  const auto driver = VulkanDriver::standard();
+  driver->require_same_process();
+  const std::lock_guard lock(mutex);
+  auto found = backends.find(index);
+  if (found == backends.end())
+    found = backends.emplace(index, new VulkanBackend(driver, index)).first;
+  return *found->second;
+}
+
+}  // namespace tenon

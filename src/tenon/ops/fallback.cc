@@ -1,0 +1,53 @@
+#include "tenon/ops/fallback.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "tenon/base/error.h"
+
+namespace tenon::ops {
+namespace {
+
+std::mutex mutex;
+
+std::map<std::string, std::uint64_t>& counts() {
+  static auto& made = *new std::map<std::string, std::uint64_t>();
+  return made;
+}
+
+bool is_forbidden() {
+  static const bool forbidden = [] {
+    const char* chosen = std::getenv("TENON_FALLBACK");
+    return chosen != nullptr && std::strcmp(chosen, "error") == 0;
+  }();
+  return forbidden;
+}
+
+}  // namespace
+
+std::vector<Fallback> fallbacks() {
+  std::vector<Fallback> all;
+  {
+    const std::lock_guard lock(mutex);
+    for (const auto& [name, calls] : counts()) all.push_back({name, calls});
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Fallback& a, const Fallback& b) { return a.calls > b.calls; });
+  return all;
+}
+
+void note_fallback(const char* name, Device device) {
+  if (is_forbidden())
+    throw DeviceError(fmt::format("{}: {} has no kernel for it, and TENON_FALLBACK=error forbids "
+                                  "the host; unset it, or move the tensors to the cpu",
+                                  name, to_string(device)));
+  const std::lock_guard lock(mutex);
+  ++counts()[name];
+}
+
+}  // namespace tenon::ops

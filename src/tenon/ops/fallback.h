@@ -1,0 +1,26 @@
+// Operators of a device's tensors that the host computes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tenon/device/device.h"
+
+namespace tenon::ops {
+
+// Note [Fallback]. What has no kernel for a device that shares its memory with the host is computed
+// by the host, in place, after a wait for what was queued. That is right and may be slow, so it is
+// counted by operator. TENON_FALLBACK=error forbids it.
+struct Fallback {
+  std::string name;  // of the operator
+  std::uint64_t calls = 0;
+};
+
+// Those of this process so far, the most frequent first. Thread-safe.
+std::vector<Fallback> fallbacks();
+
+// Counts a call. Throws DeviceError where TENON_FALLBACK=error. Thread-safe.
+void note_fallback(const char* name, Device device);
+
+}  // namespace tenon::ops

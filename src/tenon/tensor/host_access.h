@@ -1,0 +1,27 @@
+// Which tensors the host reads and writes where they are.
+#pragma once
+
+#include "tenon/device/device.h"
+
+namespace tenon {
+
+namespace detail {
+bool host_reaches_memory_of(Device device);
+}
+
+// Note [Host access]. On a device that shares one memory with the host, a tensor's address is the
+// host's too. data_ptr() and its like, which give that address, wait until the device has done
+// what was queued: so what the host computes there is in order, without a copy. Kernels of the
+// device are queued by address (StorageImpl::data_in_stream), without a wait.
+
+// Whether the host may use the addresses of the device's tensors: the host itself, and a Vulkan
+// device of Tenon's own backend that has one memory with it. Thread-safe.
+inline bool host_reaches(Device device) {
+  return device.type == DeviceType::kCpu || detail::host_reaches_memory_of(device);
+}
+
+// Waits until all work that was queued on the device is done. Requires: host_reaches(device).
+// Throws DeviceError.
+void wait_for_device(Device device);
+
+}  // namespace tenon

@@ -1,0 +1,87 @@
+// Settings of the process and numbers that no command can work with: one line, before any work.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "support/command.h"
+#include "support/temporary.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::tenon_command;
+using testing::TemporaryFile;
+
+const std::string kSnapshot = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
+
+void expect_refused(const std::string& arguments, const std::string& message,
+                    const std::string& before = "") {
+  const Outcome run = tenon_command(arguments, before);
+  EXPECT_EQ(run.status, 2) << before << " " << arguments;
+  EXPECT_EQ(run.out, "") << before << " " << arguments;
+  EXPECT_THAT(run.err, HasSubstr(message));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+}
+
+TEST(RefusedAtOnce, NumbersThatTheOptionCannotHold) {
+  for (const std::string& command : {"explain " + kSnapshot, "advise " + kSnapshot})
+    expect_refused(command + " --device 99999999999999999999",
+                   "--device: 99999999999999999999 is no whole number");
+  expect_refused("generate none --count -1", "--count: -1 is no whole number from 0");
+  expect_refused("generate none --count 18446744073709551616", "is no whole number from 0");
+  expect_refused("serve " + kSnapshot + " --port 65536", "no whole number from 0 to 65535");
+  expect_refused("replay " + kSnapshot + " --passes 2.5", "2.5 is no whole number");
+  expect_refused("vectors none --threads -5", "not in range 1 to 4096");
+}
+
+TEST(RefusedAtOnce, ThreadsThatAreNoNumber) {
+  const std::string vectors = TENON_SOURCE_DIR "/data/vectors";
+  for (const char* bad : {"bad", "0", "-1", "2x", "4097", "99999999999999999999"})
+    expect_refused("vectors " + vectors,
+                   std::string("TENON_NUM_THREADS: \"") + bad + "\" is no whole number from 1",
+                   std::string("TENON_NUM_THREADS=") + bad);
+  const TemporaryFile text(".txt", "the quick brown fox");
+  expect_refused("train text " + text.path(), "TENON_NUM_THREADS", "TENON_NUM_THREADS=bad");
+}
+
+// A kilobyte that asks for 50 TiB: what the replays keep of its pages fits into 1 GiB of addresses.
+TEST(RefusedAtOnce, MoreMemoryThanAnyDeviceHas) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more addresses than that";
+#endif
+  std::string trace = "time_us,op,id,size,stream\n";
+  for (int i = 0; i < 50; ++i)
+    trace += fmt::format("{0},alloc,{0},{1},{2}\n", i, (std::uint64_t{1} << 40) - i, i % 3);
+  const TemporaryFile file(".csv", trace);
+  const TemporaryFile page(".html");
+  const Outcome run = tenon_command("replay --policy all --passes 0 " + file.path(),
+                                    "ulimit -v 1048576;");
+  EXPECT_THAT(run.out, HasSubstr("limit 4 TiB"));
+  EXPECT_EQ(run.err, "");
+  EXPECT_EQ(tenon_command("view --json " + file.path(), "ulimit -v 1048576;").status, 0);
+  const Outcome larger =
+      tenon_command("replay --policy caching --passes 0 --capacity 60TiB " + file.path());
+  EXPECT_THAT(larger.out, ::testing::Not(HasSubstr("out of memory")));
+}
+
+TEST(RefusedAtOnce, AStackThatIsTooSmall) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own start needs more stack";
+#endif
+  for (const std::string& arguments : {"explain " + kSnapshot, "replay " + kSnapshot})
+    expect_refused(arguments, "the stack may take 64 KiB (ulimit -s): raise that limit to 256 KiB",
+                   "ulimit -s 64;");
+  for (const std::string& arguments :
+       {"explain " + kSnapshot, "replay --policy all --passes 0 " + kSnapshot, "plan " + kSnapshot,
+        std::string("vectors " TENON_SOURCE_DIR "/data/vectors")})
+    EXPECT_EQ(tenon_command(arguments, "ulimit -s 256;").status, 0) << arguments;
+}
+
+}  // namespace
+}  // namespace tenon

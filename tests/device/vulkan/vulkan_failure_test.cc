@@ -1,0 +1,184 @@
+// Every call of Vulkan fails once in turn, over real drivers.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "support/vulkan.h"
+#include "tenon/memory/policies.h"
+#include "vulkan_failing/failing_loader.h"
+
+namespace tenon {
+namespace {
+
+constexpr int kOutOfHostMemory = -1;
+constexpr int kOutOfDeviceMemory = -2;
+constexpr int kDeviceLost = -4;
+constexpr int kTooManyObjects = -10;
+constexpr int kFragmentedPool = -12;
+
+class VulkanFailures : public ::testing::TestWithParam<std::string> {
+ protected:
+  VulkanFailures() {
+    void* const library = ::dlopen(TENON_VULKAN_FAILING_LOADER, RTLD_NOW | RTLD_LOCAL);
+    EXPECT_NE(library, nullptr) << ::dlerror();
+    fail_ = reinterpret_cast<decltype(fail_)>(::dlsym(library, "failing_loader_fail"));
+    calls_ = reinterpret_cast<decltype(calls_)>(::dlsym(library, "failing_loader_calls"));
+    failed_ = reinterpret_cast<decltype(failed_)>(::dlsym(library, "failing_loader_failed"));
+    for (const auto& each : testing::vulkan_drivers())
+      if (each.name == GetParam()) ::setenv("VK_DRIVER_FILES", each.file.c_str(), 1);
+    fail_(0, 0);
+  }
+  ~VulkanFailures() override { fail_(0, 0); }
+
+  static std::shared_ptr<const VulkanDriver> open() {
+    VulkanDriverOptions options;
+    options.loader = TENON_VULKAN_FAILING_LOADER;
+    return VulkanDriver::open(options);
+  }
+  // Runs the step with the nth call failing, for every n that it makes. Returns what failed.
+  template <typename Step>
+  std::set<std::string> fail_each_call(int result, Step&& step) {
+    std::set<std::string> seen;
+    for (std::uint64_t nth = 1;; ++nth) {
+      fail_(nth, result);
+      which_failed_.clear();
+      step();
+      stop_failing();
+      if (which_failed_.empty()) return seen;
+      seen.insert(which_failed_);
+    }
+  }
+  // The rest of a step goes well.
+  void stop_failing() {
+    if (const char* failed = failed_()) which_failed_ = failed;
+    fail_(0, 0);
+  }
+
+  std::string which_failed_;
+
+  decltype(&failing_loader_fail) fail_ = nullptr;
+  decltype(&failing_loader_calls) calls_ = nullptr;
+  decltype(&failing_loader_failed) failed_ = nullptr;
+};
+
+std::vector<std::string> driver_names() {
+  std::vector<std::string> names;
+  for (const auto& each : testing::vulkan_drivers()) names.push_back(each.name);
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Vulkan, VulkanFailures, ::testing::ValuesIn(driver_names()),
+                         [](const auto& driver) { return driver.param; });
+
+// Calls it; a failure is an error of Vulkan or lack of memory, and nothing else.
+template <typename Call>
+bool attempt(Call&& call) {
+  try {
+    call();
+    return true;
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::strstr(error.what(), "vk"), nullptr) << error.what();
+    EXPECT_NE(std::strstr(error.what(), "VK_"), nullptr) << error.what();
+  } catch (const OutOfMemory&) {
+  }
+  return false;
+}
+
+// Work on two streams through an allocator. Whether all of it was done.
+bool use(Backend& backend, DeviceAllocator& allocator) {
+  std::vector<Stream> streams = {Stream{backend.device(), 0}};
+  bool done = attempt([&] { streams.push_back(backend.create_stream()); });
+  const Stream stream = streams.back();
+  std::vector<DataPtr> blocks;
+  for (const std::size_t size : {100u, 100000u, 3000000u}) {
+    done &= attempt([&] { blocks.push_back(allocator.allocate_on(size, stream)); });
+    if (blocks.empty()) continue;
+    done &= attempt([&] { backend.fill(blocks.back().get(), 7, 100, stream); });
+    done &= attempt([&] {
+      const Event event = backend.record(stream);
+      backend.stream_wait(Stream{backend.device(), 0}, event);
+      backend.query(event);
+      backend.wait(event);
+      backend.destroy_event(event);
+    });
+    char text[100] = {};
+    done &= attempt([&] { backend.copy(text, blocks.back().get(), 100, stream); });
+  }
+  for (DataPtr& block : blocks) done &= attempt([&] { block.clear(); });
+  done &= attempt([&] { allocator.empty_cache(); });
+  return attempt([&] {
+           if (stream.id != 0) backend.destroy_stream(stream);
+         }) &&
+         done;
+}
+
+TEST_P(VulkanFailures, ABackendThatCannotBeMadeLeavesNothing) {
+  std::set<std::string> seen;
+  seen = fail_each_call(kOutOfHostMemory, [&] {
+    try {
+      const VulkanBackend backend(open(), 0);
+      EXPECT_EQ(failed_(), nullptr) << "made although a call failed";
+    } catch (const DeviceError& error) {
+      EXPECT_NE(failed_(), nullptr) << error.what();
+    }
+  });
+  for (const char* name : {"vkCreateInstance", "vkEnumeratePhysicalDevices", "vkCreateDevice",
+                           "vkCreateSemaphore", "vkCreateCommandPool", "vkCreateBuffer",
+                           "vkAllocateMemory", "vkMapMemory"})
+    EXPECT_TRUE(seen.contains(name)) << name;
+}
+
+TEST_P(VulkanFailures, EachCallThatFailsLeavesTheBooksWholeAndTheNextIsServed) {
+  std::set<std::string> seen;
+  const bool fast = GetParam() == "lavapipe";  // SwiftShader sets all memory to zero
+  for (const std::string policy : {"unified", "caching", "system", "pool"})
+    for (const int result :
+         {kOutOfHostMemory, kOutOfDeviceMemory, kTooManyObjects, kFragmentedPool}) {
+      if (!fast && (policy == "pool" || result != kOutOfDeviceMemory)) continue;
+      VulkanBackend backend(open(), 0);
+      const auto allocator = make_policy(policy, backend);
+      seen.merge(fail_each_call(result, [&] {
+        use(backend, *allocator);
+        stop_failing();
+        allocator->check_invariants();
+        EXPECT_EQ(allocator->stats().allocation[0].current, 0);
+        EXPECT_TRUE(use(backend, *allocator)) << policy << ", result " << result;
+      }));
+      EXPECT_EQ(allocator->reserved_bytes(), 0u);
+    }
+      for (const char* name :
+       {"vkAllocateMemory", "vkCreateBuffer", "vkBindBufferMemory", "vkMapMemory", "vkQueueSubmit",
+        "vkBeginCommandBuffer", "vkEndCommandBuffer", "vkWaitSemaphores",
+        "vkGetSemaphoreCounterValue"})
+    EXPECT_TRUE(seen.contains(name)) << name;
+}
+
+TEST_P(VulkanFailures, ADeviceThatIsLostRefusesRequestsAndTakesFrees) {
+  fail_(0, 0);
+  for (std::uint64_t nth = 1;; ++nth) {
+    auto backend = std::make_unique<VulkanBackend>(open(), 0);
+    auto allocator = make_policy("unified", *backend);
+    DataPtr block = allocator->allocate(1000);
+    fail_(nth, kDeviceLost);
+    use(*backend, *allocator);
+    const bool lost = failed_() != nullptr;
+    if (lost) {
+      EXPECT_THROW(
+          {
+            backend->fill(block.get(), 1, 1000, Stream{backend->device(), 0});
+            backend->synchronize();
+          },
+          VulkanError);
+      EXPECT_NO_THROW(block.clear());
+    }
+    block.clear();
+    allocator.reset();
+    backend.reset();
+    fail_(0, 0);
+    if (!lost) break;
+  }
+}
+
+}  // namespace
+}  // namespace tenon

@@ -1,0 +1,173 @@
+"""Programs whose sizes depend on data."""
+
+import pytest
+import torch
+from test_forecast import MIB, live, run
+from torch import nn
+
+import tenon
+
+
+def masked(count=1024, columns=1024):
+    """Keeps the rows whose number, which a product of matrices makes, is above zero."""
+    weight = torch.ones(8, 1, device="cuda")
+    x = torch.ones(count, 8, device="cuda")
+    x[: count // 4] = -1
+    keep = (x @ weight).squeeze(1) > 0
+    return torch.zeros(count, columns, device="cuda")[keep]
+
+
+def test_a_mask_is_followed_with_real_values():
+    found = tenon.forecast(masked)
+    assert found.values == "real" and "real values" in " ".join(found.notes)
+    # The table of 4 MiB, three quarters of it, places of 8 bytes, the workspace and small inputs.
+    assert 0 <= live(found) - (7 * MIB + 32 * MIB) < MIB // 8
+
+
+def test_values_that_do_not_fit_on_the_host_give_a_range(monkeypatch):
+    from tenon.forecast import _real
+
+    monkeypatch.setattr(_real, "host_bytes", lambda: MIB)
+    found = tenon.forecast(masked)
+    least, most = found.live_peak_range
+    assert found.values == "assumed" and found.live_peak_bytes == least
+    assert 4 * MIB <= most - least < 4.1 * MIB
+    assert "between" in found.notes[-1] and "the host has 1 MiB" in found.notes[-1]
+    once = tenon.forecast(masked, real="never")
+    assert once.live_peak_bytes == least and "counts as zero" in once.notes[-1]
+    monkeypatch.setattr(_real, "host_bytes", lambda: 5 * MIB)  # less than the full mask takes
+    assert "do not fit" in tenon.forecast(masked).notes[-1]
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_packed_sequences_follow_their_lengths(kind):
+    def train(longest):
+        from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+        layer = kind(64, 128, batch_first=True).cuda()
+        x = torch.randn(8, 512, 64, device="cuda", requires_grad=True)
+        lengths = torch.full((8,), longest)
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        assert packed.data.shape == (8 * longest, 64)
+        found, back = pad_packed_sequence(layer(packed)[0], batch_first=True)
+        assert found.shape == (8, longest, 128) and back.tolist() == [longest] * 8
+        found.square().mean().backward()
+        assert x.grad.shape == x.shape
+
+    short, long = tenon.forecast(train, 64), tenon.forecast(train, 512)
+    assert short.values == long.values == "fake"  # lengths are known
+    assert live(long) > live(short) + 448 * 8 * 128 * 4
+
+
+def test_control_flow_by_an_unknown_number():
+    def grow():
+        weight = torch.ones(4, 4, device="cuda")
+        count = int((weight @ weight).sum().long().item())
+        torch.empty(count * MIB, dtype=torch.uint8, device="cuda")
+
+    found = tenon.forecast(grow)
+    assert found.values == "real" and live(found) // MIB == 96  # 4 × 16, and the workspace
+
+
+def test_decisions_that_do_not_matter_need_no_values():
+    def train():
+        layer = nn.Linear(1024, 1024).cuda()
+        best = 5.0
+        for _ in range(2):
+            loss = layer(torch.randn(64, 1024, device="cuda")).square().mean()
+            loss.backward()
+            if loss.item() / 2 < best:
+                best = loss.item()
+
+    found = tenon.forecast(train)
+    assert found.values == "fake" and "do not change" in found.notes[-1]
+
+
+def test_a_loop_until_convergence():
+    def solve():
+        kept, x = [], torch.full((64, 1024), 2.0, device="cuda")
+        weight = torch.eye(1024, device="cuda") / 2
+        while (x @ weight).square().mean().item() > 0.1:
+            x = x @ weight
+            kept.append(x)
+        assert len(kept) == 2  # 2, 1, 1/2
+
+    assert tenon.forecast(solve).values == "real"
+
+
+def test_operators_of_the_card_have_values():
+    def attend():
+        q, k, v = (
+            torch.ones(1, 2, 64, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+            for _ in range(3)
+        )
+        out = nn.functional.scaled_dot_product_attention(q, k, v)
+        out.sum().backward()
+        assert out.float().mean().item() == 1 and v.grad.float().mean().item() == 1
+        layer = nn.LSTM(8, 16).cuda()
+        layer(torch.ones(4, 2, 8, device="cuda"))[0].sum().backward()
+        assert all(part.grad.abs().sum().item() > 0 for part in layer.parameters())
+        for cell in (nn.LSTMCell(8, 16).cuda(), nn.GRUCell(8, 16).cuda()):
+            found = cell(torch.ones(4, 8, device="cuda"))
+            (found[0] if isinstance(found, tuple) else found).sum().backward()
+            assert cell.weight_ih.grad.abs().sum().item() > 0
+            assert cell.bias_hh.grad.abs().sum().item() > 0
+
+    found = tenon.forecast(attend, real="always")
+    assert found.values == "real" and live(found) > 0
+    assert not any("gave zeros" in note for note in found.notes)
+
+
+def test_two_forecasts_with_values_are_the_same(tmp_path):
+    texts = []
+    for number in range(2):
+        path = tmp_path / f"{number}.csv"
+        tenon.forecast(masked).recording.save(path)
+        texts.append(path.read_bytes())
+    assert texts[0] == texts[1]
+
+
+def test_a_script_runs_again_with_its_modules(tmp_path):
+    (tmp_path / "own.py").write_text("calls = []\n")
+    done = run(
+        tmp_path,
+        """
+        import torch, own
+        own.calls.append(1)
+        assert len(own.calls) == 1
+        x = torch.ones(2048, 2048, device="cuda")
+        torch.nonzero(x @ x)
+        """,
+    )
+    assert done.returncode == 0 and "real values" in done.stdout, done.stdout + done.stderr
+    assert "nonzero 8,388,608" in done.stdout
+
+
+def test_counts_and_checks_need_no_values():
+    def train():
+        layer, right, best = nn.Linear(512, 8).cuda(), 0, 0.0
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        for _ in range(2):
+            out = layer(torch.randn(64, 512, device="cuda"))
+            right += (out.argmax(1) == torch.zeros(64, device="cuda")).sum().item()
+            out.square().mean().backward()
+            norm = nn.utils.clip_grad_norm_(layer.parameters(), 1.0)
+            if not torch.isfinite(norm) or torch.isnan(out).any() or torch.isinf(out).any():
+                raise ValueError("not finite")
+            optimizer.step()
+        if right / 128 > best:
+            best = right / 128
+        assert best in (0, 2 / 128)
+
+    found = tenon.forecast(train, steps=0)
+    assert found.values == "fake" and found.problem is None
+
+
+def test_the_way_that_gets_through():
+    def load():
+        layer = nn.Linear(64, 64).cuda()
+        if layer(torch.ones(4, 64, device="cuda")).sum().item() <= 0:
+            raise ValueError("nothing was saved")
+
+    found = tenon.forecast(load)
+    assert found.problem is None and "one way only" in found.notes[-1]

@@ -1,0 +1,254 @@
+"""Scripts as they are written: files, handlers, compiled code, libraries' trainers."""
+
+import json
+
+import pytest
+import torch
+from test_forecast import MIB, live, run
+
+import tenon
+
+HEAD = """
+    import io, os, sqlite3, torch
+    from torch import nn
+    layer = nn.Linear(64, 64).cuda()
+    optimizer = torch.optim.Adam(layer.parameters())
+    layer(torch.ones(2, 64, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def passes(tmp_path, text, *options):
+    done = run(tmp_path, text, options=["--json", "--steps", "0", *options])
+    answer = json.loads(done.stdout)
+    assert done.returncode == 0 and answer["problem"] is None, (answer, done.stderr)
+    return answer
+
+
+def test_what_is_saved_can_be_loaded(tmp_path):
+    torch.save({"w": torch.ones(5)}, tmp_path / "own.pt")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    passes(
+        tmp_path,
+        HEAD
+        + """
+    torch.save({"model": layer.state_dict(), "optimizer": optimizer.state_dict(), "n": 3}, "a.pt")
+    assert os.path.exists("a.pt")
+    state = torch.load("a.pt", map_location="cpu", weights_only=True)
+    assert state["model"]["weight"].device.type == "cpu" and state["n"] == 3
+    layer.load_state_dict(state["model"]); optimizer.load_state_dict(state["optimizer"])
+    assert torch.load("a.pt")["model"]["weight"].is_cuda
+    torch.save(layer, "whole.pt")
+    assert torch.load("whole.pt", weights_only=False)(torch.ones(2, 64).cuda()).shape == (2, 64)
+    buffer = io.BytesIO(); torch.save(torch.get_rng_state(), buffer); buffer.seek(0)
+    assert torch.load(buffer).numel() == torch.get_rng_state().numel()
+    os.makedirs("runs/1"); os.replace("a.pt", "runs/1/b.pt")
+    assert os.listdir("runs/1") == ["b.pt"] and not os.path.exists("a.pt")
+    assert [entry.name for entry in os.scandir("runs/1")] == ["b.pt"]
+    os.remove("own.pt"); assert not os.path.exists("own.pt")
+    """,
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*before, "train.py"])
+
+
+def test_files_of_the_user_are_read(tmp_path):
+    torch.save({"w": torch.ones(5)}, tmp_path / "own.pt")
+    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors.save_file({"w": torch.ones(5)}, tmp_path / "own.safetensors")
+    kept = (tmp_path / "own.safetensors").read_bytes()
+    passes(
+        tmp_path,
+        HEAD
+        + """
+    assert torch.load("own.pt", map_location="cuda")["w"].shape == (5,)
+    from safetensors.torch import load_file, save_file
+    assert load_file("own.safetensors")["w"].sum().item() == 5
+    save_file(layer.state_dict(), "own.safetensors")
+    """,
+    )
+    assert (tmp_path / "own.safetensors").read_bytes() == kept
+
+
+def test_a_data_base_is_left_as_it_is(tmp_path):
+    import sqlite3
+
+    with sqlite3.connect(tmp_path / "log.db") as base:
+        base.execute("create table log (value)")
+    kept = (tmp_path / "log.db").read_bytes()
+    passes(
+        tmp_path,
+        HEAD
+        + """
+    with sqlite3.connect("log.db") as base:
+        base.execute("insert into log values (1)")
+        assert base.execute("select count(*) from log").fetchone() == (1,)
+    """,
+    )
+    assert (tmp_path / "log.db").read_bytes() == kept
+
+
+@pytest.mark.parametrize("clause", ["except:", "except BaseException as error:"])
+def test_handlers_do_not_keep_the_end(tmp_path, clause):
+    done = run(
+        tmp_path,
+        f"""
+        import torch
+        layer = torch.nn.Linear(8, 8).cuda()
+        optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+        while True:
+            try:
+                layer(torch.ones(2, 8, device="cuda")).sum().backward()
+                optimizer.step()
+            {clause}
+                pass
+        """,
+        options=["--json", "--time-limit", "60"],
+    )
+    assert json.loads(done.stdout)["steps"] == 3 and done.returncode == 0
+    done = run(
+        tmp_path,
+        f"""
+        import torch
+        x = torch.ones(9, device="cuda")
+        while True:
+            try:
+                while True: pass
+            {clause}
+                pass
+        """,
+        options=["--json", "--time-limit", "2"],
+    )
+    assert "2 s" in json.loads(done.stdout)["problem"] and done.returncode == 1
+
+
+def test_compiled_code_and_graphs_run_as_they_are():
+    def train():
+        layer = torch.nn.Linear(1024, 1024).cuda()
+        step = torch.compile(lambda x: layer(x).sum(), mode="max-autotune")
+
+        @torch.compile(fullgraph=True)
+        def double(x):
+            return 2 * x
+
+        layer.compile()
+        step(double(torch.ones(4, 1024, device="cuda"))).backward()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            layer(torch.ones(4, 1024, device="cuda"))
+        graph.replay()
+
+    forecast = tenon.forecast(train)
+    assert live(forecast) // MIB == 73  # weight, gradient, workspaces
+    notes = " ".join(forecast.notes)
+    assert "eager" in notes and "CUDA graphs" in notes
+
+
+def test_workers_of_a_loader_by_place(tmp_path):
+    passes(
+        tmp_path,
+        HEAD
+        + """
+    from torch.utils.data import DataLoader, TensorDataset
+    loader = DataLoader(TensorDataset(torch.ones(64, 8)), 16, True, None, None, 4)
+    assert sum(x.cuda().shape[0] for (x,) in loader) == 64
+    import inspect
+    assert "batch_size" in inspect.signature(DataLoader.__init__).parameters
+    """,
+    )
+
+
+def test_a_copy_of_a_model_and_of_a_number():
+    def average():
+        import copy
+
+        model = torch.nn.Linear(1024, 1024, bias=False).cuda()
+        mean = copy.deepcopy(model)
+        assert mean.weight is not model.weight and mean.weight.requires_grad
+        number = copy.deepcopy(torch.tensor(2.0))
+        assert (number + 1).item() == 3
+
+    assert live(tenon.forecast(average)) == 8 * MIB
+
+
+def test_a_tensor_that_no_card_has():
+    def ask():
+        torch.ones(9, device="cuda")
+        torch.empty(1 << 50, device="cuda")
+
+    assert "4,503,599,627,370,496 bytes" in tenon.forecast(ask).problem
+
+
+def test_a_script_without_cuda_is_one_line(tmp_path):
+    done = run(tmp_path, "import torch\ntorch.ones(9)\n")
+    assert done.returncode == 2 and "allocates nothing" in done.stderr
+
+
+def test_generation_to_its_longest():
+    transformers = pytest.importorskip("transformers")
+
+    def generate():
+        config = transformers.GPT2Config(n_layer=2, n_embd=256, n_head=2, vocab_size=100)
+        model = transformers.GPT2LMHeadModel(config).cuda().eval()
+        prompt = torch.ones(64, 8, dtype=torch.long, device="cuda")
+        found = model.generate(
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=64, pad_token_id=0
+        )
+        lengths.append(found.shape[1])
+
+    lengths = []
+    forecast = tenon.forecast(generate)
+    assert forecast.problem is None and max(lengths) == 72
+    assert forecast.live_peak_bytes == max(forecast.live_peak_range)
+
+
+def test_a_trainer_of_transformers(tmp_path):
+    pytest.importorskip("accelerate")
+    answer = passes(
+        tmp_path,
+        """
+        import torch
+        from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+        class Data(torch.utils.data.Dataset):
+            def __len__(self): return 16
+            def __getitem__(self, place):
+                x = torch.randint(0, 100, (32,))
+                return {"input_ids": x, "labels": x, "attention_mask": torch.ones_like(x)}
+        model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=64, n_head=2, vocab_size=100))
+        options = TrainingArguments(
+            output_dir="out", per_device_train_batch_size=4, max_steps=2, save_steps=1,
+            save_total_limit=1, eval_strategy="steps", eval_steps=1, bf16=True, report_to=[],
+            gradient_checkpointing=True, load_best_model_at_end=False,
+        )
+        trainer = Trainer(model=model, args=options, train_dataset=Data(), eval_dataset=Data())
+        trainer.train()
+        trainer.save_model("out/last")
+        """,
+    )
+    assert answer["steps"] == 2 and not (tmp_path / "out").exists()
+
+
+def test_a_trainer_of_lightning(tmp_path):
+    pytest.importorskip("lightning")
+    answer = passes(
+        tmp_path,
+        """
+        import lightning, torch
+        from torch import nn
+        from torch.utils.data import DataLoader, TensorDataset
+        class Module(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Linear(8, 2)
+            def training_step(self, batch, place):
+                loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+                self.log("loss", loss, prog_bar=True)
+                return loss
+            validation_step = training_step
+            def configure_optimizers(self):
+                return torch.optim.AdamW(self.parameters())
+        data = TensorDataset(torch.randn(32, 8), torch.randint(0, 2, (32,)))
+        trainer = lightning.Trainer(max_epochs=1, accelerator="gpu", devices=1, logger=False)
+        trainer.fit(Module(), DataLoader(data, 8), DataLoader(data, 8))
+        """,
+    )
+    assert answer["steps"] == 4 and not (tmp_path / "checkpoints").exists()

@@ -1,0 +1,99 @@
+// Models trained on a Vulkan device that shares its memory with the host, beside the host itself.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+
+#include "support/vulkan.h"
+#include "tenon/autograd/autograd.h"
+#include "tenon/nn/models.h"
+#include "tenon/nn/optimizer.h"
+#include "tenon/ops/loss.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon::nn {
+namespace {
+
+constexpr Device kVulkan{DeviceType::kVulkan, 0};
+constexpr int kSteps = 30;
+
+using Step = std::function<Tensor()>;
+
+// The loss of each step; `make` gives a function that computes one step's loss.
+std::vector<float> losses(Module& model, const Step& loss_of_step, Device device) {
+  model.to(device);
+  Adam adam(model.named_parameters(), {.learning_rate = 3e-4});
+  std::vector<float> found;
+  for (int i = 0; i < kSteps; ++i) {
+    model.zero_grad();
+    const Tensor loss = loss_of_step();
+    EXPECT_EQ(loss.device(), device);
+    autograd::backward(loss);
+    adam.step();
+    found.push_back(loss.item<float>());
+  }
+  return found;
+}
+
+// An image classifier on one batch.
+template <typename Make>
+std::vector<float> train_images(Make&& make, Device device) {
+  Generator generator(5);
+  const ImageShape shape{12, 12, 10};
+  const auto model = make(shape, generator);
+  const Tensor images = to(randn({16, 1, 12, 12}, DType::kF32, generator), device);
+  Tensor classes = empty({16}, DType::kI64);
+  for (std::int64_t i = 0; i < 16; ++i) classes.data_ptr<std::int64_t>()[i] = i % 10;
+  const Tensor wanted = to(classes, device);
+  return losses(*model, [&] { return ops::cross_entropy((*model)(images), wanted); }, device);
+}
+
+std::vector<float> train_text(Device device) {
+  Generator generator(6);
+  CharGpt model({.vocabulary = 20, .length = 16, .layers = 2, .width = 32, .heads = 2}, generator);
+  Tensor text = empty({4, 17}, DType::kI64);
+  for (std::int64_t i = 0; i < text.numel(); ++i)
+    text.data_ptr<std::int64_t>()[i] = (i * i + 3 * i) % 20;
+  const Tensor index = to(contiguous(text.slice(1, 0, 16)), device);
+  const Tensor next = to(contiguous(text.slice(1, 1, 17)), device).reshape({64});
+  return losses(
+      model, [&] { return ops::cross_entropy(model(index).reshape({64, 20}), next); }, device);
+}
+
+class VulkanTraining : public ::testing::TestWithParam<std::string> {
+ protected:
+  static void SetUpTestSuite() { testing::choose_process_device(); }
+  static std::vector<float> run(Device device) {
+    if (GetParam() == "gpt") return train_text(device);
+    if (GetParam() == "cnn")
+      return train_images([](const auto& s, auto& g) { return make_cnn(s, g); }, device);
+    return train_images([](const auto& s, auto& g) { return make_mlp(s, g); }, device);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Models, VulkanTraining, ::testing::Values("mlp", "cnn", "gpt"),
+                         [](const auto& model) { return model.param; });
+
+TEST_P(VulkanTraining, LossesAreTheHostsAndTheSameTwice) {
+  const std::vector<float> on_host = run(Device{});
+  const std::vector<float> found = run(kVulkan);
+  for (std::size_t i = 0; i < found.size(); ++i)
+    ASSERT_NEAR(found[i], on_host[i], 1e-4 * std::max(1.0f, std::abs(on_host[i]))) << "step " << i;
+  EXPECT_LT(found.back(), 0.95f * found.front()) << "it learns";
+
+  // Once pipelines and memory are there, later steps make neither.
+  const VulkanBackend& backend = vulkan_backend(0);
+  const std::uint64_t pipelines = backend.pipelines();
+  const std::uint64_t allocations = backend.ledger().count(DriverCall::kAllocate);
+  EXPECT_EQ(run(kVulkan), found) << "to the bit";
+  EXPECT_EQ(backend.pipelines(), pipelines);
+  EXPECT_EQ(backend.ledger().count(DriverCall::kAllocate), allocations);
+  EXPECT_EQ(VulkanDriver::standard()->validation_messages(), 0u);
+}
+
+}  // namespace
+}  // namespace tenon::nn

@@ -1,0 +1,227 @@
+// Operators on a Vulkan device that shares its memory with the host: by kernels, and by the host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "ops/reference.h"
+#include "support/vulkan.h"
+#include "tenon/autograd/autograd.h"
+#include "tenon/ops/fallback.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/host_access.h"
+#include "tenon/tensor/print.h"
+
+namespace tenon {
+namespace {
+
+constexpr Device kVulkan{DeviceType::kVulkan, 0};
+
+// The process's own device: lavapipe unless VK_DRIVER_FILES says otherwise.
+class VulkanOps : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { testing::choose_process_device(); }
+  void TearDown() override { EXPECT_EQ(VulkanDriver::standard()->validation_messages(), 0u); }
+
+  static std::uint64_t fallback_calls() {
+    std::uint64_t sum = 0;
+    for (const ops::Fallback& each : ops::fallbacks()) sum += each.calls;
+    return sum;
+  }
+};
+
+void expect_near(const Tensor& found, const Tensor& expected, double tolerance,
+                 const std::string& what) {
+  ASSERT_EQ(found.device(), kVulkan) << what;
+  const std::vector<double> a = testing::values(found), b = testing::values(expected);
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(b[i])) {
+      ASSERT_TRUE(std::isnan(a[i])) << what << ", element " << i;
+    } else if (std::isinf(b[i])) {
+      ASSERT_EQ(a[i], b[i]) << what << ", element " << i;
+    } else {
+      ASSERT_NEAR(a[i], b[i], tolerance * std::max(1.0, std::abs(b[i])))
+          << what << ", element " << i;
+    }
+  }
+}
+
+// On the device with the same geometry as `t`.
+Tensor moved(const Tensor& t) {
+  Tensor there = empty_strided(t.sizes(), t.strides(), t.dtype(), kVulkan);
+  return copy_(there, t);
+}
+
+TEST_F(VulkanOps, TensorsMoveAndPrint) {
+  const Tensor here = arange(6).view({2, 3});
+  const Tensor there = to(here, kVulkan);
+  EXPECT_EQ(there.device(), kVulkan);
+  EXPECT_TRUE(host_reaches(kVulkan));
+  EXPECT_EQ(testing::values(to(there, Device{})), testing::values(here));
+  EXPECT_THAT(to_string(there), ::testing::HasSubstr("device=vulkan:0"));
+  EXPECT_EQ(there.select(0, 1).select(0, 2).item<std::int64_t>(), 5);
+  EXPECT_THROW(ops::add(there, here), InvalidArgument) << "devices mixed";
+}
+
+using Function = Tensor (*)(const Tensor&);
+
+TEST_F(VulkanOps, UnaryKernelsAgreeWithTheHost) {
+  const std::vector<std::pair<const char*, Function>> functions = {
+      {"neg", &ops::neg},           {"abs", &ops::abs},
+      {"square", &ops::square},     {"relu", &ops::relu},
+      {"exp", &ops::exp},           {"log", &ops::log},
+      {"sqrt", &ops::sqrt},         {"rsqrt", &ops::rsqrt},
+      {"reciprocal", &ops::reciprocal}, {"tanh", &ops::tanh},
+      {"sigmoid", &ops::sigmoid},   {"silu", &ops::silu},
+      {"gelu", [](const Tensor& t) { return ops::gelu(t); }},
+      {"leaky_relu", [](const Tensor& t) { return ops::leaky_relu(t, 0.1); }},
+      {"clamp", [](const Tensor& t) { return ops::clamp(t, Scalar(-0.5), Scalar(0.7)); }},
+      {"clamp", [](const Tensor& t) { return ops::clamp(t, Scalar(2.0), Scalar(-1.0)); }}};
+  Random random(1);
+  const float special[] = {0.0f, -0.0f, 1.0f, -1.0f, 0.02f, 1e-8f, 30.0f, -30.0f,
+                           INFINITY, -INFINITY, NAN, 3.9f, -4.1f, -104.0f, 88.75f, 100.0f};
+  Tensor edges = empty({16}, DType::kF32);
+  std::copy(std::begin(special), std::end(special), edges.data_ptr<float>());
+  for (const auto& [name, function] : functions) {
+    const std::uint64_t before = fallback_calls();
+    for (int i = 0; i < 8; ++i) {
+      const Tensor t = testing::random_floats(
+          random, {static_cast<std::int64_t>(1 + random.below(9)),
+                   static_cast<std::int64_t>(1 + random.below(300)), 3}, DType::kF32);
+      expect_near(function(moved(t)), function(t), 2e-6, name);
+    }
+    expect_near(function(to(edges, kVulkan)), function(edges), 2e-6, name);
+    EXPECT_EQ(fallback_calls(), before) << name << " has a kernel";
+  }
+}
+
+TEST_F(VulkanOps, BinaryKernelsBroadcastAndTakeNumbers) {
+  using Two = Tensor (*)(const Tensor&, const Tensor&);
+  const std::vector<std::pair<const char*, Two>> functions = {
+      {"add", [](const Tensor& a, const Tensor& b) { return ops::add(a, b); }},
+      {"sub", [](const Tensor& a, const Tensor& b) { return ops::sub(a, b); }},
+      {"mul", [](const Tensor& a, const Tensor& b) { return ops::mul(a, b); }},
+      {"div", [](const Tensor& a, const Tensor& b) { return ops::div(a, b); }},
+      {"maximum", [](const Tensor& a, const Tensor& b) { return ops::maximum(a, b); }},
+      {"minimum", [](const Tensor& a, const Tensor& b) { return ops::minimum(a, b); }}};
+  Random random(2);
+  for (const auto& [name, function] : functions) {
+    const std::uint64_t before = fallback_calls();
+    for (const DimVector& shape :
+         {DimVector{5, 1, 7}, DimVector{7}, DimVector{4, 1}, DimVector{}}) {
+      const Tensor a = testing::random_floats(random, {5, 4, 7}, DType::kF32);
+      const Tensor b = ops::add(testing::random_floats(random, shape, DType::kF32), 3.0);
+      expect_near(function(moved(a), moved(b)), function(a, b), 1e-6, name);
+      expect_near(function(moved(b), moved(a)), function(b, a), 1e-6, name);
+    }
+    const Tensor a = testing::random_floats(random, {100}, DType::kF32);
+    const Tensor number = full({}, 2.5, DType::kF32);
+    expect_near(function(moved(a), number), function(a, number), 1e-6, name);
+    expect_near(function(number, moved(a)), function(number, a), 1e-6, name);
+    EXPECT_EQ(fallback_calls(), before) << name << " has a kernel";
+  }
+}
+
+TEST_F(VulkanOps, InPlaceKernelsWriteWhereTheyShould) {
+  const Tensor t = to(ones({4, 6}, DType::kF32), kVulkan);
+  ops::mul_(t.slice(1, 0, std::nullopt, 2), full({}, 3.0, DType::kF32));
+  ops::add_(t.transpose(0, 1), t.transpose(0, 1));
+  for (std::int64_t i = 0; i < 4; ++i)
+    for (std::int64_t j = 0; j < 6; ++j)
+      EXPECT_EQ(t.select(0, i).select(0, j).item<float>(), j % 2 == 0 ? 6.0f : 2.0f);
+  // A shifted view of itself: the host computes it by way of a copy.
+  const Tensor line = to(arange(6, DType::kF32), kVulkan);
+  ops::add_(line.slice(0, 1, 6), line.slice(0, 0, 5));
+  EXPECT_EQ(testing::values(line), (std::vector<double>{0, 1, 3, 5, 7, 9}));
+}
+
+TEST_F(VulkanOps, ProductsAgreeWithTheHost) {
+  Random random(3);
+  const std::uint64_t before = fallback_calls();
+  const auto compare = [&](const Tensor& a, const Tensor& b) {
+    expect_near(ops::matmul(moved(a), moved(b)), ops::matmul(a, b), 1e-5,
+                to_string(a.sizes()) + to_string(b.sizes()));
+  };
+  for (const auto& [m, k, n] : {std::array{1, 1, 1}, std::array{3, 5, 2}, std::array{64, 16, 64},
+                                std::array{65, 17, 130}, std::array{200, 33, 1}})
+    compare(testing::random_floats(random, {m, k}, DType::kF32),
+            testing::random_floats(random, {k, n}, DType::kF32));
+  compare(testing::random_floats(random, {3, 20, 30}, DType::kF32),
+          testing::random_floats(random, {3, 30, 10}, DType::kF32));
+  compare(testing::random_floats(random, {2, 3, 20, 30}, DType::kF32),
+          testing::random_floats(random, {30, 10}, DType::kF32));
+  compare(testing::random_floats(random, {1, 20, 30}, DType::kF32),
+          testing::random_floats(random, {4, 30, 10}, DType::kF32));
+  compare(testing::random_floats(random, {7, 30}, DType::kF32),
+          testing::random_floats(random, {30}, DType::kF32));
+  EXPECT_EQ(fallback_calls(), before);
+}
+
+TEST_F(VulkanOps, TheHostWaitsForWhatItReads) {
+  Tensor t = to(ones({1 << 16}, DType::kF32), kVulkan);
+  const std::uint64_t before = vulkan_backend(0).submissions();
+  for (int i = 0; i < 20; ++i) t = ops::add(t, full({}, 1.0, DType::kF32));
+  EXPECT_EQ(vulkan_backend(0).submissions(), before) << "kernels are queued";
+  EXPECT_EQ(t.const_data_ptr<float>()[65535], 21.0f);
+  EXPECT_EQ(vulkan_backend(0).submissions(), before + 1) << "and submitted together";
+  t.data_ptr<float>()[7] = 5;
+  EXPECT_EQ(ops::mul(t, t).select(0, 7).item<float>(), 25.0f);
+}
+
+TEST_F(VulkanOps, LazyClonesAreInOrderWithKernels) {
+  const Tensor x = to(ones({64, 64}, DType::kF32), kVulkan);
+  // A clone of what is still computed.
+  EXPECT_EQ(lazy_clone(ops::add(ops::matmul(x, x), 1.0)).select(0, 1).select(0, 2).item<float>(),
+            65.0f);
+  // The host writes the source, then the clone; each has bytes of its own.
+  const Tensor clone = lazy_clone(x);
+  x.data_ptr<float>()[0] = 5;
+  EXPECT_EQ(x.const_data_ptr<float>()[0], 5.0f);
+  EXPECT_EQ(clone.const_data_ptr<float>()[0], 1.0f);
+  const Tensor other = lazy_clone(clone);
+  fill_(clone, 7);
+  EXPECT_EQ(clone.const_data_ptr<float>()[4095], 7.0f);
+  EXPECT_EQ(other.const_data_ptr<float>()[4095], 1.0f);
+  // A kernel writes the clone.
+  const Tensor third = lazy_clone(other);
+  ops::add_(third, full({}, 5.0, DType::kF32));
+  EXPECT_EQ(ops::matmul(third, third).select(0, 0).select(0, 0).item<float>(), 64 * 36.0f);
+  EXPECT_EQ(other.const_data_ptr<float>()[0], 1.0f);
+}
+
+TEST_F(VulkanOps, WhatHasNoKernelIsComputedByTheHostAndCounted) {
+  const Tensor t = to(arange(12, DType::kF32).view({3, 4}), kVulkan);
+  const auto calls_of = [](const std::string& name) {
+    for (const ops::Fallback& each : ops::fallbacks())
+      if (each.name == name) return each.calls;
+    return std::uint64_t{0};
+  };
+  const std::uint64_t before = calls_of("cumsum");
+  const Tensor sums = ops::cumsum(ops::add(t, t), 1);
+  EXPECT_EQ(sums.device(), kVulkan);
+  EXPECT_EQ(calls_of("cumsum"), before + 1);
+  EXPECT_EQ(sums.select(0, 2).select(0, 3).item<float>(), 76.0f);
+  const std::uint64_t adds = calls_of("add");
+  static_cast<void>(ops::add(to(arange(3), kVulkan), to(arange(3), kVulkan)));
+  EXPECT_EQ(calls_of("add"), adds + 1) << "integers have no kernel";
+}
+
+TEST_F(VulkanOps, GradientsFlow) {
+  Random random(4);
+  const Tensor x = testing::random_floats(random, {6, 5}, DType::kF32);
+  const Tensor w = testing::random_floats(random, {5, 4}, DType::kF32);
+  const auto gradient = [&](Device device) {
+    const Tensor weight = to(w, device).detach();
+    weight.set_requires_grad(true);
+    const Tensor loss =
+        ops::sum(ops::square(ops::tanh(ops::matmul(to(x, device), weight))));
+    autograd::backward({&loss, 1});
+    return weight.grad();
+  };
+  expect_near(gradient(kVulkan), gradient(Device{}), 1e-5, "gradient");
+}
+
+}  // namespace
+}  // namespace tenon
