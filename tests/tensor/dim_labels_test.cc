@@ -13,6 +13,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::refusal;
@@ -148,6 +149,8 @@ TEST(ResizeTest, IsRefusedWhereItCannotBe) {
   const Tensor foreign = from_blob(values, {4}, DType::kF32);
   EXPECT_THAT(refusal([&] { foreign.resize_({5}); }), HasSubstr("not resizable"));
   EXPECT_EQ(foreign.resize_({2}).numel(), 2) << "what is there is enough";
+  const Tensor meta = empty({2}, DType::kF32, {DeviceType::kMeta, 0}).resize_({100});
+  EXPECT_EQ(meta.storage().nbytes(), 400u) << "a size, and no memory";
   EXPECT_THROW(zeros({2}).resize_({-1}), InvalidArgument);
   EXPECT_THROW(zeros({2}).detach().resize_({1}), InvalidArgument) << "fixed metadata";
 }
@@ -215,6 +218,45 @@ TEST(SymSizesTest, FollowThroughViewsAndCopies) {
   const Tensor copy = clone(t.transpose(0, 1));
   EXPECT_THAT(texts(copy), ElementsAre("3", "batch", "4"));
   EXPECT_EQ(copy.storage().sym_nbytes().evaluate({{"batch", 100}}), 100 * 12 * 4);
+}
+
+TEST(SymSizesTest, SlicesFollowAndGuard) {
+  const SymInt batch = SymInt::symbol("batch", 8);
+  const SymInt sizes[] = {batch, 3};
+  const Tensor t = empty_symbolic(sizes);
+  const auto first = [](const Tensor& u) { return to_string(u.sym_sizes()[0]); };
+  const SymGuards guards;
+  EXPECT_EQ(first(t.slice(0, 2, std::nullopt)), "batch - 2");
+  EXPECT_EQ(first(t.slice(0, std::nullopt, std::nullopt, 2)), "(batch + 1) / 2");
+  EXPECT_EQ(first(t.slice(0, -3, std::nullopt)), "batch - (batch - 3)");
+  EXPECT_EQ(first(t.slice(0, 0, 20)), "batch");
+  EXPECT_EQ(first(t.slice(0, 6, 2)), "0");
+  EXPECT_TRUE(guards.hold({{"batch", 19}}));
+  EXPECT_FALSE(guards.hold({{"batch", 20 + 1}})) << "then [0:20] is 20";
+  EXPECT_FALSE(guards.hold({{"batch", 5}})) << "then [6:] begins elsewhere";
+}
+
+TEST(SymSizesTest, OperandsOfPlainSizesGuard) {
+  const SymInt batch = SymInt::symbol("batch", 8);
+  const SymInt sizes[] = {batch, SymInt(3)};
+  const Tensor t = empty_symbolic(sizes);
+  const Tensor plain = empty({8, 3}, DType::kF32, {DeviceType::kMeta, 0});
+  const auto guards_of = [](auto&& compute) {
+    const SymGuards guards;
+    compute();
+    return guards.to_strings();
+  };
+  const std::string batch_is_8 = "batch == 8 is true";
+  EXPECT_THAT(guards_of([&] { clone(t); t.transpose(0, 1); t.unsqueeze(0); }), ElementsAre());
+  EXPECT_THAT(guards_of([&] { detail::label_broadcast("add", empty({8, 3}), t, plain, true); }),
+              ElementsAre(batch_is_8));
+  EXPECT_THAT(guards_of([&] { detail::label_broadcast("add", empty({8, 3}), t, t, true); }),
+              ElementsAre());
+  EXPECT_THAT(guards_of([&] { t.diagonal(); }), ElementsAre(batch_is_8));
+  EXPECT_THAT(guards_of([&] { t.select(0, 5); }), ElementsAre("5 < batch is true"));
+  EXPECT_THAT(guards_of([&] { t.unfold(0, 2, 2); }), ElementsAre(batch_is_8));
+  EXPECT_THAT(guards_of([&] { t.split(4, 0); }), Contains(batch_is_8));
+  EXPECT_THAT(guards_of([&] { t.squeeze(); }), Contains("batch == 1 is false"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The documents' examples as they are written, against one header each.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <sstream>
@@ -67,6 +68,37 @@ TEST(SeedSpellingTest, MemoryModelExample2) {
   storage.reset();  // refcount = 1
   EXPECT_EQ(storage2.use_count(), 1u);
   storage2.reset();  // refcount = 0 -> memory freed
+}
+
+TEST(SeedSpellingTest, MemoryModelStorageImplIsAType) {
+  c10::intrusive_ptr<c10::StorageImpl> kept;
+  {
+    const tenon::Tensor tensor = tenon::ones({4});
+    c10::Storage storage = tensor.storage();
+    c10::StorageImpl* impl = storage.impl();
+    EXPECT_EQ(impl->sym_nbytes(), c10::SymInt(16));
+    kept = storage.impl_ptr();
+  }
+  EXPECT_EQ(kept.use_count(), 1u);
+  const c10::weak_intrusive_ptr<c10::StorageImpl> weak(kept);
+  kept.reset();
+  EXPECT_TRUE(weak.expired());
+  const float values[] = {1, 2};
+  const c10::ArrayRef<float> list(values);
+  EXPECT_EQ(list.size(), 2u);
+}
+
+TEST(SeedSpellingTest, MemoryModelDevices) {
+  using c10::Device, c10::DeviceType;
+  const c10::DataPtr memory(nullptr, Device(DeviceType::CUDA, 1));
+  const Device device = memory.device();
+  EXPECT_EQ(device.type(), DeviceType::CUDA);
+  EXPECT_EQ(device.index(), 1);
+  EXPECT_EQ(device.str(), "cuda:1");
+  EXPECT_EQ(device, Device("cuda:1"));
+  EXPECT_TRUE(memory.device() == device && device != Device(DeviceType::CPU));
+  EXPECT_TRUE(device.is_cuda() && !device.is_cpu() && !device.is_mps() && !device.is_meta());
+  EXPECT_THROW(Device("warp:1"), std::invalid_argument);
 }
 
 int freed = 0;
@@ -140,6 +172,38 @@ TEST_F(MemoryPoolSpelling, InvalidDeallocation) {
   EXPECT_THROW(MemoryPool(nullptr), std::invalid_argument);
 }
 
+// An upstream of one's own, as the document's pool uses it.
+class Counted final : public DeviceAllocator {
+ public:
+  void* allocate(std::size_t size) override {
+    if (size > (1 << 20)) return nullptr;
+    ++live;
+    return std::aligned_alloc(alignment(), size);
+  }
+  void deallocate(void* ptr) override {
+    --live;
+    std::free(ptr);
+  }
+  std::size_t alignment() const override { return 256; }
+  int live = 0;
+};
+
+TEST_F(MemoryPoolSpelling, UpstreamOfOnesOwn) {
+  const auto upstream = std::make_shared<Counted>();
+  {
+    MemoryPool pool(upstream, 1 << 16);
+    static_cast<void>(pool.allocate(1));
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(pool.allocate(1)) % 256, 0u);
+    static_cast<void>(pool.allocate(1 << 18));
+    EXPECT_EQ(upstream->live, 2);
+    EXPECT_THROW(pool.allocate(2 << 20), std::bad_alloc);
+  }
+  EXPECT_EQ(upstream->live, 0);
+  void* block = allocator_->allocate(100);
+  std::memset(block, 1, 100);
+  allocator_->deallocate(block);
+}
+
 }  // namespace memory_pool
 
 // --- memory-model.md, section 5: unified memory
@@ -211,7 +275,15 @@ TEST(SeedSpellingTest, PlacesExample) {
   p = memory::Alloc(pl, 4 * 1024);
   EXPECT_EQ(memory::Used(pl), 4096u);
   memory::Free(pl, p);
-  EXPECT_EQ(GetGPUBuddyAllocator(9)->stats().allocation[0].current, 0);
+  p = GetGPUBuddyAllocator(9)->Alloc(100);
+  EXPECT_EQ(GetGPUBuddyAllocator(9)->Used(), memory::Used(pl));
+  EXPECT_GE(memory::Used(pl), 100u);
+  GetGPUBuddyAllocator(9)->Free(p);
+  EXPECT_EQ(GetGPUBuddyAllocator(9)->allocator().stats().allocation[0].current, 0);
+  EXPECT_THROW(GetGPUBuddyAllocator(64), std::invalid_argument);
+  p = GetCPUBuddyAllocator()->Alloc(100);
+  EXPECT_EQ(GetCPUBuddyAllocator()->Used(), memory::Used(platform::CPUPlace()));
+  memory::Free(platform::CPUPlace(), p);
   EXPECT_GE(platform::NumGPUs(), 1);
   tenon::set_gpu_backend(platform::GPUPlace(9), nullptr);
 }

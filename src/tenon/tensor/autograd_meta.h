@@ -17,7 +17,7 @@ struct ViewInfo {
   enum class Kind : std::uint8_t {
     kAlias,
     kAsStrided,  // sizes, strides, numbers = {offset}
-    kSlice,      // numbers = {dim, start, step}; the length is the view's
+    kSlice,      // numbers = {dim, start, step, start and end as asked}; the length is the view's
     kSelect,     // {dim, index}
     kPermute,    // sizes = the order of dimensions
     kReshape,    // sizes = the new ones
@@ -30,7 +30,7 @@ struct ViewInfo {
   Kind kind = Kind::kAlias;
   IntList sizes = {};
   IntList strides = {};
-  std::int64_t numbers[3] = {0, 0, 0};
+  std::int64_t numbers[5] = {0, 0, 0, 0, 0};
 };
 
 // A tensor's gradient and its place in a graph. Made only when wanted.

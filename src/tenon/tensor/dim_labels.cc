@@ -61,6 +61,35 @@ void give(const Tensor& t, const Labels& labels, bool owns) {
                   what, fmt::join(names(a), ", "), fmt::join(names(b), ", ")));
 }
 
+// What a program's shapes rest on besides the symbols. A comparison tells the thread's SymGuards.
+void assume_hint(const SymInt& size) { static_cast<void>(size == SymInt(size.hint())); }
+bool is_one(const SymInt& size) { return size.hint() == 1 && !size.is_symbolic(); }
+
+// The size of a dimension that two broadcast to.
+SymInt unified(const SymInt& a, const SymInt& b) {
+  if (is_one(b)) return a;
+  if (is_one(a)) return b;
+  if (a == b) return a.is_symbolic() ? a : b;
+  return a == SymInt(1) ? b : a;
+}
+
+// Where an index of a slice lies in a dimension of `size` elements.
+SymInt clamped(const SymInt& size, std::int64_t index) {
+  if (index == INT64_MAX) return size;
+  const SymInt at = index < 0 ? size - SymInt(-index) : SymInt(index);
+  if (at < SymInt(0)) return SymInt(0);
+  return size < at ? size : at;
+}
+
+// The length of size[start:end:step].
+SymInt sliced(const SymInt& size, std::int64_t start, std::int64_t end, std::int64_t step) {
+  const SymInt first = clamped(size, start), last = clamped(size, end);
+  if (last < first) return SymInt(0);
+  const bool from_zero = first.hint() == 0 && !first.is_symbolic();
+  const SymInt reach = from_zero ? last : last - first;
+  return step == 1 ? reach : (reach + SymInt(step - 1)) / SymInt(step);
+}
+
 // From the right, as shapes broadcast.
 Labels unified(const char* what, const Labels& a, const Labels& b) {
   const Labels& longer = a.size() >= b.size() ? a : b;
@@ -74,8 +103,7 @@ Labels unified(const char* what, const Labels& a, const Labels& b) {
       to.name = from.name;
     else if (!from.name.empty() && from.name != to.name)
       refuse_names(what, a, b);
-    if (to.size.hint() == 1 || (!to.size.is_symbolic() && from.size.hint() == to.size.hint()))
-      to.size = from.size;
+    to.size = unified(to.size, from.size);
   }
   // A name that both have, at different places.
   for (std::size_t d = 0; d < out.size(); ++d)
@@ -122,9 +150,13 @@ Labels of_view(const Labels& base, const Tensor& view, const ViewInfo& info) {
     case ViewInfo::Kind::kAlias:
       break;
     case ViewInfo::Kind::kSlice:
-      if (view.sizes()[dim(0)] != base[dim(0)].size.hint()) out[dim(0)].size = new_size(dim(0));
+      if (base[dim(0)].size.is_symbolic())
+        out[dim(0)].size = sliced(base[dim(0)].size, numbers[3], numbers[4], numbers[2]);
+      else
+        out[dim(0)].size = new_size(dim(0));
       break;
     case ViewInfo::Kind::kSelect:
+      static_cast<void>(SymInt(numbers[1]) < base[dim(0)].size);
       erase_dim(out, numbers[0]);
       break;
     case ViewInfo::Kind::kPermute:
@@ -138,21 +170,29 @@ Labels of_view(const Labels& base, const Tensor& view, const ViewInfo& info) {
       const std::size_t added = view.sizes().size() - base.size();
       out.insert(out.begin(), added, Label{});
       for (std::size_t d = 0; d < out.size(); ++d)
-        if (out[d].size.hint() != view.sizes()[d]) out[d].size = new_size(d);
+        if (out[d].size.hint() != view.sizes()[d]) {
+          assume_hint(out[d].size);
+          out[d].size = new_size(d);
+        }
       break;
     }
     case ViewInfo::Kind::kSqueeze:
-      if (numbers[1] != 0)
+      if (numbers[1] != 0) {
+        assume_hint(out[dim(0)].size);
         erase_dim(out, numbers[0]);
-      else
-        std::erase_if(out, [](const Label& label) { return label.size.hint() == 1; });
+      } else {
+        std::erase_if(out, [](const Label& label) { return label.size == SymInt(1); });
+      }
       break;
     case ViewInfo::Kind::kDiagonal:
+      assume_hint(base[dim(1)].size);
+      assume_hint(base[dim(2)].size);
       erase_dim(out, std::max(numbers[1], numbers[2]));
       erase_dim(out, std::min(numbers[1], numbers[2]));
       out.push_back({"", new_size(out.size())});
       break;
     case ViewInfo::Kind::kUnfold:
+      assume_hint(base[dim(0)].size);
       out[dim(0)].size = new_size(dim(0));
       out.push_back({"", new_size(out.size())});
       break;
@@ -194,6 +234,9 @@ void follow_view(const Tensor& base, Tensor& view, const ViewInfo& info) {
 void follow_views(const Tensor& base, std::span<Tensor> views, std::span<const ViewInfo> infos) {
   if (AutogradMetaInterface* meta = base.impl()->autograd_meta())
     meta->views_created(base, views, infos);
+  // How many views there are, and how long the last is, rests on the whole size.
+  if (is_labelled(base) && without_labels == 0)
+    assume_hint(labels_of(base)[static_cast<std::size_t>(infos[0].numbers[0])].size);
   for (std::size_t i = 0; i < views.size(); ++i) hand_on(base, views[i], infos[i]);
 }
 
@@ -225,6 +268,8 @@ void label_reduced(const Tensor& result, const Tensor& source, std::uint64_t red
 void label_product(const Tensor& result, const Tensor& a, const Tensor& b) {
   if (without_labels > 0) return;
   Labels left = labels_of(a), right = labels_of(b);
+  const SymInt& rows_of_right = right[right.size() > 1 ? right.size() - 2 : 0].size;
+  static_cast<void>(left.back().size == rows_of_right);
   Labels ends;
   if (left.size() > 1) ends.push_back(left[left.size() - 2]);
   if (right.size() > 1) ends.push_back(right.back());

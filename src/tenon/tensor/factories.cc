@@ -42,7 +42,7 @@ inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device devi
   const SymInt bytes(static_cast<std::int64_t>(size_bytes));
   if (device.type == DeviceType::kMeta)
     return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, DataPtr(device), nullptr,
-                                       false);
+                                       true);
   Allocator* const guarded = guarded_allocator(device);
   Allocator& source = guarded != nullptr ? *guarded : *registered_allocator(device);
   // A guard's allocator may end before the tensor: the storage does not remember it.

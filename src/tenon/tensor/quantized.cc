@@ -36,7 +36,7 @@ struct Quantizer final : BackendMeta {
 IntrusivePtr<BackendMeta> Quantizer::of_view(const Tensor&, const Tensor& view,
                                              const ViewInfo& info) const {
   using Kind = ViewInfo::Kind;
-  const auto& [a, b, c] = info.numbers;
+  const auto& [a, b, c, asked_start, asked_end] = info.numbers;
   const auto moved_to = [&](std::int64_t to) { return with(scales, zero_points, to); };
   if (axis == kWholeTensor || info.kind == Kind::kAlias) return clone();
   switch (info.kind) {

@@ -132,7 +132,7 @@ class Pieces {
     const bool slices = kind == ViewInfo::Kind::kSlice;
     views_.push_back(slices ? plain_.narrow(dim, at, length) : plain_.select(dim, at));
     if (base_.impl()->is_followed()) [[unlikely]]
-      infos_.push_back({kind, {}, {}, {dim, at, slices ? 1 : 0}});
+      infos_.push_back({kind, {}, {}, {dim, at, slices ? 1 : 0, at, at + length}});
   }
   std::vector<Tensor> take() {
     if (!infos_.empty()) [[unlikely]]

@@ -32,6 +32,7 @@ namespace tenon {
 class StorageImpl final : public IntrusiveTarget {
  public:
   struct UseByteSize {};
+  using use_byte_size_t = UseByteSize;  // as c10 spells it
   struct Lazy {};
   struct WithoutMemory {};
 

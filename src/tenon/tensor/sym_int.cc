@@ -139,6 +139,7 @@ SymGuards::SymGuards() : outer_(std::exchange(innermost_guards, this)) {}
 SymGuards::~SymGuards() { innermost_guards = outer_; }
 
 bool SymGuards::compare(const SymInt& a, const SymInt& b, bool less) {
+  if (a.word_ == b.word_) return !less;  // the same expression, whatever its symbols
   const bool outcome = less ? a.hint() < b.hint() : a.hint() == b.hint();
   if (innermost_guards != nullptr && (a.is_symbolic() || b.is_symbolic()))
     innermost_guards->guards_.push_back({a, b, less, outcome});

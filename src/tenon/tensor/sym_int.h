@@ -100,8 +100,9 @@ class SymGuards {
   SymGuards(const SymGuards&) = delete;
   SymGuards& operator=(const SymGuards&) = delete;
 
-  // Whether each comparison that was recorded has the same outcome for these sizes. Slices, splits
-  // and operands of plain sizes compare hints and record nothing.
+  // Whether each comparison that was recorded has the same outcome for these sizes. Views, element-
+  // wise operators, reductions and products record theirs. Of reshape and expand it is taken that
+  // the sizes they are given follow the symbols: they record nothing where a dimension stays.
   bool hold(const std::map<std::string, std::int64_t>& sizes) const;
   // "4 * batch < 1024 is true".
   std::vector<std::string> to_strings() const;

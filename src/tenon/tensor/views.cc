@@ -134,7 +134,7 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   return make_view(
       [&](IntList) {
         return ViewInfo{
-            ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step}};
+            ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step, start, end}};
       },
       [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
         offset += first * shape.stride_at(d);

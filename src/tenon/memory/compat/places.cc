@@ -16,8 +16,6 @@
 namespace tenon {
 namespace {
 
-constexpr int kMaxGpus = 64;
-
 // The CUDA device of that number; null where there is none.
 std::shared_ptr<Backend> cuda_device(int id) {
   try {

@@ -30,6 +30,9 @@ struct PinnedPlace {
   friend bool operator==(const PinnedPlace&, const PinnedPlace&) = default;
 };
 
+// Places of GPUs that there may be.
+inline constexpr int kMaxGpus = 64;
+
 // The driver of a GPU that is not the CUDA device of its number: a simulated device, another
 // vendor's. Null takes it away: the place is the CUDA device again. An allocator that stands on the
 // earlier backend ends with it; throws InvalidArgument while blocks of it are in use, or for an id

@@ -1,8 +1,9 @@
 // The memory-model document in its own spelling: c10::Allocator, c10::GetCPUAllocator and so on.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "tenon/memory/gpu/cuda_allocator.h"
@@ -12,8 +13,10 @@
 #include "tenon/tensor/compat/mps_names.h"
 #include "tenon/tensor/storage.h"
 
-// Not reproduced: IMPSAllocator as a base class (here it is names over a UnifiedAllocator),
-// PyTorch's own device types beyond those below, and Python.
+// Not reproduced: IMPSAllocator as a base class (here it is names over a UnifiedAllocator);
+// PyTorch's own device types beyond those below; DataPtr's conversion to bool without a test
+// (`bool(ptr)`, `if (ptr)` work); functions on what device() returns (write c10::Device(p.device())
+// to have them); Storage::unsafeGetStorageImpl (here impl()); Python.
 // A program that includes this cannot include PyTorch's headers too.
 namespace c10 {
 
@@ -26,17 +29,23 @@ enum class DeviceType : std::uint8_t {
   Meta = static_cast<std::uint8_t>(tenon::DeviceType::kMeta),
 };
 
-// A kind of device and which of it; a tenon::Device wherever one is wanted.
-class Device {
+// A kind of device and which of it; a tenon::Device wherever one is wanted, equal to one, and made
+// from one.
+class Device : public tenon::Device {
  public:
-  Device(DeviceType type, std::int16_t index = 0) : type_(type), index_(index) {}
-  DeviceType type() const { return type_; }
-  std::int16_t index() const { return index_; }
-  operator tenon::Device() const { return {static_cast<tenon::DeviceType>(type_), index_}; }
+  Device(DeviceType type, std::int16_t index = 0)
+      : tenon::Device{static_cast<tenon::DeviceType>(type), index} {}
+  Device(tenon::Device device) : tenon::Device(device) {}
+  // "cuda:1". Throws InvalidArgument for a kind that nobody knows.
+  explicit Device(const std::string& text) : tenon::Device(tenon::parse_device(text)) {}
 
- private:
-  DeviceType type_;
-  std::int16_t index_;
+  DeviceType type() const { return static_cast<DeviceType>(tenon::Device::type); }
+  std::int16_t index() const { return tenon::Device::index; }
+  bool is_cpu() const { return type() == DeviceType::CPU; }
+  bool is_cuda() const { return type() == DeviceType::CUDA; }
+  bool is_mps() const { return type() == DeviceType::MPS; }
+  bool is_meta() const { return type() == DeviceType::Meta; }
+  std::string str() const { return tenon::to_string(*this); }
 };
 
 using Allocator = tenon::Allocator;
@@ -44,28 +53,20 @@ using DataPtr = tenon::DataPtr;
 using DeleterFnPtr = tenon::DeleterFn;
 using SymInt = tenon::SymInt;
 using IntArrayRef = tenon::IntList;
+template <typename T>
+using ArrayRef = std::span<const T>;
 using Storage = tenon::Storage;
+using StorageImpl = tenon::StorageImpl;
 using intrusive_ptr_target = tenon::IntrusiveTarget;
 template <typename T>
 using intrusive_ptr = tenon::IntrusivePtr<T>;
 template <typename T>
 using weak_intrusive_ptr = tenon::WeakIntrusivePtr<T>;
 
-// Stands for tenon::StorageImpl where one is made.
-struct StorageImpl {
-  struct use_byte_size_t {};
-};
-
 // An object with a reference count.
 template <typename T, typename... Arguments>
 auto make_intrusive(Arguments&&... arguments) {
   return tenon::make_intrusive<T>(std::forward<Arguments>(arguments)...);
-}
-template <typename T, typename... Arguments>
-  requires std::same_as<T, StorageImpl>
-auto make_intrusive(StorageImpl::use_byte_size_t, Arguments&&... arguments) {
-  return tenon::make_intrusive<tenon::StorageImpl>(tenon::StorageImpl::UseByteSize{},
-                                                   std::forward<Arguments>(arguments)...);
 }
 
 // The registry (registry.h) and the host's allocators (cpu_allocator.h).

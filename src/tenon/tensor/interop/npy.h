@@ -17,7 +17,7 @@ Tensor load_npy(const std::string& path);
 Tensor parse_npy(std::string_view bytes, const std::string& name);
 
 // Writes version 1, contiguous, to a temporary name and renames it. Throws InvalidArgument for a
-// tensor not on the cpu, or of bfloat16, which NumPy does not have.
+// tensor not on the cpu, or of bfloat16 or float8, which NumPy does not have.
 void save_npy(const std::string& path, const Tensor& tensor);
 
 }  // namespace tenon
