@@ -119,13 +119,12 @@ void SizeIndex::visit_bin(Block* root, BlockVisitor visit) {
 }
 
 void SizeIndex::visit_all(BlockVisitor visit) const {
-  for (Block* root : roots_) visit_bin(root, visit);
+  for (int bin = next_bin(0); bin >= 0; bin = next_bin(bin + 1)) visit_bin(roots_[bin], visit);
 }
 
 void SizeIndex::check_invariants() const {
-  for (int bin = 0; bin < kBins; ++bin) {
-    const bool marked = (bits_[bin >> 6] >> (bin & 63)) & 1;
-    TENON_CHECK(marked == (roots_[bin] != nullptr), "bin {}: bit and tree disagree", bin);
+  for (int bin = next_bin(0); bin >= 0; bin = next_bin(bin + 1)) {
+    TENON_CHECK(roots_[bin] != nullptr, "bin {} has a bit and no block", bin);
     const Block* previous = nullptr;
     const bool tree = is_tree(roots_[bin]);
     if (tree) SizeTrees::check_invariants(tree_of(roots_[bin]));
@@ -146,9 +145,11 @@ void SizeIndex::check_invariants() const {
 
 int SizeIndex::depth() const {
   int deepest = 0;
-  for (Block* root : roots_)
+  for (int bin = next_bin(0); bin >= 0; bin = next_bin(bin + 1)) {
+    Block* const root = roots_[bin];
     deepest = std::max(deepest, is_tree(root) ? static_cast<int>(tree_of(root)->level) + 1
                                               : depth_of(root));
+  }
   return deepest;
 }
 

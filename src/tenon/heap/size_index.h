@@ -29,6 +29,7 @@ namespace tenon {
 // as will ever be in the index at once, no call allocates. Not thread-safe.
 class SizeIndex {
  public:
+  SizeIndex() {}  // not `= default`, which would write all roots where an index is made by `()`
   // Throws std::bad_alloc with nothing changed.
   void reserve_for(std::size_t blocks) { trees_.reserve_for(blocks); }
   void insert(Block* block);
@@ -149,7 +150,9 @@ class SizeIndex {
     }
     return true;
   }
-  std::array<Block*, kBins> roots_ = {};
+  // Of bins whose bit is set; the others' are never read. So they are not written at the start
+  // either, and an index costs the pages of the bins that it has used, not all 32 KiB.
+  std::array<Block*, kBins> roots_;
   std::array<std::uint64_t, kWords> bits_ = {};
   std::uint64_t summary_ = 0;  // bit w: bits_[w] != 0
   SizeTrees trees_;
@@ -160,22 +163,22 @@ class SizeIndex {
 
 inline void SizeIndex::insert(Block* block) {
   const int bin = bin_of(block->size);
-  Block** where = &roots_[bin];
-  if (*where == nullptr) [[likely]] {
-    bits_[bin >> 6] |= std::uint64_t{1} << (bin & 63);
+  std::uint64_t& word = bits_[bin >> 6];
+  const std::uint64_t bit = std::uint64_t{1} << (bin & 63);
+  if ((word & bit) == 0) [[likely]] {
+    word |= bit;
     summary_ |= std::uint64_t{1} << (bin >> 6);
     block->left = block->right = nullptr;
-    *where = block;
+    roots_[bin] = block;
     return;
   }
-  insert_below(where, block);
+  insert_below(&roots_[bin], block);
 }
 
 inline void SizeIndex::erase(Block* block) {
   const int bin = bin_of(block->size);
   if (roots_[bin] != block || block->left != nullptr || block->right != nullptr) [[unlikely]]
     return erase_below(&roots_[bin], block);  // others remain in the bin
-  roots_[bin] = nullptr;
   bits_[bin >> 6] &= ~(std::uint64_t{1} << (bin & 63));
   if (bits_[bin >> 6] == 0) summary_ &= ~(std::uint64_t{1} << (bin >> 6));
 }

@@ -130,16 +130,20 @@ SymInt operator%(const SymInt& a, const SymInt& b) {
   return SymInt::combine(Kind::kRemainder, a, b);
 }
 
-bool operator==(const SymInt& a, const SymInt& b) { return SymGuards::compare(a, b, false); }
+// The same node is equal whatever its symbols.
+bool operator==(const SymInt& a, const SymInt& b) {
+  return a.word_ == b.word_ || SymGuards::compare(a, b, false);
+}
 
-bool operator<(const SymInt& a, const SymInt& b) { return SymGuards::compare(a, b, true); }
+bool operator<(const SymInt& a, const SymInt& b) {
+  return a.word_ != b.word_ && SymGuards::compare(a, b, true);
+}
 
 SymGuards::SymGuards() : outer_(std::exchange(innermost_guards, this)) {}
 
 SymGuards::~SymGuards() { innermost_guards = outer_; }
 
 bool SymGuards::compare(const SymInt& a, const SymInt& b, bool less) {
-  if (a.word_ == b.word_) return !less;  // the same expression, whatever its symbols
   const bool outcome = less ? a.hint() < b.hint() : a.hint() == b.hint();
   if (innermost_guards != nullptr && (a.is_symbolic() || b.is_symbolic()))
     innermost_guards->guards_.push_back({a, b, less, outcome});

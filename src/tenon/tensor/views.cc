@@ -133,8 +133,8 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   const std::int64_t length = step == 1 ? reach : reach / step + (reach % step != 0 ? 1 : 0);
   return make_view(
       [&](IntList) {
-        return ViewInfo{
-            ViewInfo::Kind::kSlice, {}, {}, {static_cast<std::int64_t>(d), first, step, start, end}};
+        const auto along = static_cast<std::int64_t>(d);
+        return ViewInfo{ViewInfo::Kind::kSlice, {}, {}, {along, first, step, start, end}};
       },
       [&](SizesAndStrides& shape, std::int64_t& numel, std::int64_t& offset) {
         offset += first * shape.stride_at(d);
