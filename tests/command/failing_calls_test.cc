@@ -135,7 +135,7 @@ TEST_F(FailingCallsTest, EveryCommandThatWritesAFile) {
       {"convert " + in("small.csv") + " " + in("out.csv.zst"), in("out.csv.zst")},
       {"plan " + in("small.csv") + " -o " + in("out.plan"), in("out.plan")},
       {"report " + in("small.csv") + " --no-advice -o " + in("out.html"), in("out.html")},
-      {"synthesize 7 --live 64MiB --steps 1 -o " + in("out.csv"), in("out.csv")},
+      {"synthesize 7 --live 512MiB --steps 1 -o " + in("out.csv"), in("out.csv")},
       {"explain " + in("small.csv") + " --json-file " + in("out.json"), in("out.json")}};
   for (const Case& one : cases)
     for (const bool exists : {false, true}) {

@@ -80,6 +80,8 @@ int run_report(const ReportArguments& arguments) {
     const ProgressLine line;
     read_ranks(arguments, line, report);
   }
+  if (arguments.files.size() == 1 && !report.unread.empty())
+    throw InvalidArgument(report.unread[0].reason);
   for (const UnreadRank& unread : report.unread) fmt::print(stderr, "tenon: {}\n", unread.reason);
   if (report.ranks.empty())
     throw InvalidArgument("none of these files could be read: there is nothing to report");
