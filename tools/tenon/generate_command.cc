@@ -14,6 +14,7 @@
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/inference_mode.h"
 #include "training_commands.h"
+#include "training_memory.h"
 
 namespace tenon::command {
 namespace {
@@ -24,6 +25,7 @@ struct GenerateArguments {
   std::uint64_t count = 500;
   double temperature = 0.8;
   std::uint64_t seed = 1;
+  std::string device = "cpu";
 };
 
 // Draws a class from logits; the likeliest one at temperature 0.
@@ -48,7 +50,9 @@ int run_generate(const GenerateArguments& a) {
   if (!(a.temperature >= 0 && a.temperature <= 100))
     throw InvalidArgument(fmt::format("--temperature {}: it may be 0 to 100", a.temperature));
   if (a.prompt.empty()) throw InvalidArgument("--prompt: it needs at least one character");
+  const Device device = parse_model_device(a.device);
   const TextModel text = load_text_model(a.file);
+  text.model->to(device);
   std::vector<std::uint8_t> ids = text.vocabulary.encode(a.prompt);
   const InferenceMode inference;
   Random random(a.seed);
@@ -57,15 +61,16 @@ int run_generate(const GenerateArguments& a) {
   fmt::print("{}", a.prompt);
   for (std::uint64_t i = 0; i < a.count; ++i) {
     // While the text fits into the model's view, only what is new goes through it. Then the view
-    // moves on, every place has another number, and all keys are others.
-    const bool fits = ids.size() <= length;
+    // moves on, every place has another number, and all keys are others. Keys are kept on the host
+    // alone: they lie in pages.
+    const bool fits = ids.size() <= length && device == Device{};
     const std::size_t known = fits ? static_cast<std::size_t>(cache.length()) : 0;
     const std::size_t fed = std::min(ids.size(), length) - known;
     const std::uint8_t id = with_scope([&] {
       const Tensor input = empty({1, static_cast<std::int64_t>(fed)}, DType::kI64);
       std::copy(ids.end() - static_cast<std::ptrdiff_t>(fed), ids.end(),
                 input.data_ptr<std::int64_t>());
-      const Tensor all = fits ? text.model->step(input, cache) : (*text.model)(input);
+      const Tensor all = fits ? text.model->step(input, cache) : (*text.model)(to(input, device));
       const Tensor logits = contiguous(all.select(1, -1));
       return draw(logits.const_data_ptr<float>(), logits.numel(), a.temperature, random);
     });
@@ -87,6 +92,10 @@ Subcommand add_generate(CommandLine& app) {
   generate
       .add_option("--temperature", arguments->temperature,
                   "0: the likeliest each time; higher: bolder")
+      .show_default();
+  generate
+      .add_option("--device", arguments->device,
+                  "cpu, or a Vulkan device that shares the host's memory")
       .show_default();
   generate.add_option("--seed", arguments->seed, "Of what is drawn").show_default();
   return {&generate, [arguments] { return run_generate(*arguments); }};

@@ -7,6 +7,7 @@
 #include "tenon/base/error.h"
 #include "tenon/nn/data/prefetcher.h"
 #include "tenon/ops/loss.h"
+#include "tenon/tensor/copy.h"
 #include "saved_run.h"
 #include "train_task.h"
 
@@ -109,7 +110,8 @@ class TextTask final : public TrainTask {
     Tensor targets;  // [n * length]
   };
   Pair logits_of(const nn::TextBatch& batch) {
-    return {(*model_)(batch.input).view({-1, gpt_.vocabulary}), batch.target.view({-1})};
+    return {(*model_)(to(batch.input, options_.device)).view({-1, gpt_.vocabulary}),
+            to(batch.target, options_.device).view({-1})};
   }
 
   const TextTaskOptions options_;

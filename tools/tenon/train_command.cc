@@ -16,6 +16,7 @@
 #include "train_report.h"
 #include "trainer.h"
 #include "training_commands.h"
+#include "training_memory.h"
 
 namespace tenon::command {
 namespace {
@@ -49,6 +50,7 @@ struct TrainArguments {
   ImageTaskOptions image;
   TextTaskOptions text;
   TrainSettings settings;
+  std::string device = "cpu";
   std::string limit;
   std::string record_file;
   std::string save_file;
@@ -69,6 +71,8 @@ void add_common(CommandLine& app, TrainArguments& a) {
       .show_default()
       .not_negative();
   app.add_option("--seed", s.seed, "Of weights and order").show_default();
+  app.add_option("--device", a.device, "cpu, or a Vulkan device that shares the host's memory")
+      .show_default();
   app.add_option("--allocator", s.allocator, "The policy (see tenon policies)").show_default();
   app.add_option("--memory-limit", a.limit, "What the policy may hold at most, like 64MiB");
   app.add_option("--record", a.record_file,
@@ -214,6 +218,7 @@ std::vector<Subcommand> add_train(CommandLine& app) {
         image->save_file.empty() ? "tenon-fashion-mnist.safetensors" : image->save_file;
     image->image.batch = image->settings.batch;
     image->image.seed = image->settings.seed;
+    image->image.device = image->settings.device = parse_model_device(image->device);
     const auto task = make_image_task(image->image);
     return run_train(*task, *image,
                      fmt::format("tenon train fashion-mnist --data {}", image->image.folder));
@@ -224,6 +229,7 @@ std::vector<Subcommand> add_train(CommandLine& app) {
     text->settings.save_file = text->save_file.empty() ? "tenon-text.safetensors" : text->save_file;
     text->text.batch = text->settings.batch;
     text->text.seed = text->settings.seed;
+    text->text.device = text->settings.device = parse_model_device(text->device);
     const auto task = make_text_task(text->text);
     return run_train(*task, *text, fmt::format("tenon train text {}", text->text.file));
   };

@@ -76,8 +76,9 @@ class ImageTask final : public TrainTask {
   }
   void next() override { batch_ = prefetcher_->next(); }
   BatchResult run() override {
-    const Tensor logits = (*model_)(batch_->images);
-    BatchResult result{ops::cross_entropy(logits, batch_->labels), score_of(logits, batch_->labels),
+    const Tensor logits = (*model_)(to(batch_->images, options_.device));
+    BatchResult result{ops::cross_entropy(logits, to(batch_->labels, options_.device)),
+                       score_of(logits, batch_->labels),
                        static_cast<std::uint64_t>(batch_->labels.numel())};
     return result;
   }
@@ -91,9 +92,10 @@ class ImageTask final : public TrainTask {
         static_cast<std::size_t>(std::min(options_.batch, data_.test.count() - begin)));
     std::iota(numbers.begin(), numbers.end(), begin);
     const nn::ImageBatch batch = nn::fill_image_batch(data_.test, statistics_, numbers, test_room_);
-    const Tensor logits = (*model_)(batch.images);
-    Score score = score_of(logits, batch.labels);
-    score.loss_sum = ops::cross_entropy(logits, batch.labels, ops::Reduction::kSum).item<double>();
+    const Tensor logits = (*model_)(to(batch.images, options_.device));
+    const Tensor labels = to(batch.labels, options_.device);
+    Score score = score_of(logits, labels);
+    score.loss_sum = ops::cross_entropy(logits, labels, ops::Reduction::kSum).item<double>();
     return score;
   }
 

@@ -63,6 +63,7 @@ struct ImageTaskOptions {
   std::string model = "cnn";
   std::int64_t batch = 64;
   std::uint64_t seed = 1;
+  Device device;  // that the model runs on
 };
 // Throws ParseError for data that cannot be used, InvalidArgument for an unknown model.
 std::unique_ptr<TrainTask> make_image_task(const ImageTaskOptions& options);
@@ -71,6 +72,7 @@ struct TextTaskOptions {
   std::string file;
   std::int64_t batch = 32;
   std::uint64_t seed = 1;
+  Device device;  // that the model runs on
   nn::GptOptions gpt;  // the vocabulary comes from the text
 };
 std::unique_ptr<TrainTask> make_text_task(const TextTaskOptions& options);

@@ -73,12 +73,13 @@ class Trainer {
   Trainer(TrainTask& task, const TrainSettings& settings)
       : task_(task),
         settings_(settings),
-        memory_(settings.allocator, settings.limit_bytes),
-        guard_(Device{}, memory_.meter()),
+        memory_(settings.allocator, settings.limit_bytes, settings.device),
+        guard_(settings.device, memory_.meter()),
         generator_(settings.seed) {
     {
       const TagGuard tag({"parameters", nullptr});
       model_ = task.build(generator_);
+      model_->to(settings.device);
     }
     model_->set_path("model");
     if (settings.checkpoints) task.use_checkpoints();

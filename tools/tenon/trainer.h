@@ -12,6 +12,7 @@ namespace tenon::command {
 
 struct TrainSettings {
   std::string allocator = "caching";
+  Device device;             // of the model and its steps
   std::uint64_t limit_bytes = 0;  // 0: none
   std::uint64_t seed = 1;
   std::uint64_t epochs = 5;

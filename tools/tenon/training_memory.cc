@@ -1,13 +1,17 @@
 #include "training_memory.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_set>
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/device/devices.h"
 #include "tenon/lab/arena_fit.h"
 #include "tenon/lab/planner.h"
 #include "tenon/memory/policies.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon::command {
 namespace {
@@ -26,18 +30,31 @@ std::unique_ptr<DeviceAllocator> make_serving_policy(const std::string& name, Ba
   return make_policy(name == "plan" ? kBeforeThePlan : name, backend, options);
 }
 
-HostOptions host_options(std::uint64_t limit_bytes) {
+// With the limit, so that what no policy holds counts too; other devices have one for all users.
+std::unique_ptr<HostBackend> make_host(Device device, std::uint64_t limit_bytes) {
+  if (device.type != DeviceType::kCpu) return nullptr;
   HostOptions options;
   options.limit_bytes = limit_bytes;
-  return options;
+  return std::make_unique<HostBackend>(options);
 }
 
 }  // namespace
 
-TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_bytes)
+Device parse_model_device(const std::string& name) {
+  const Device device = parse_device(name);
+  if (!host_reaches(device))
+    throw InvalidArgument(
+        fmt::format("--device {}: models run on cpu and on Vulkan devices that share the host's "
+                    "memory; tenon info lists the devices",
+                    name));
+  return device;
+}
+
+TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_bytes, Device device)
     : name_(policy),
       limit_bytes_(limit_bytes),
-      backend_(host_options(limit_bytes)),
+      host_(make_host(device, limit_bytes)),
+      backend_(host_ != nullptr ? *host_ : *own_backend(device)),
       policy_(make_serving_policy(policy, backend_, limit_bytes)),
       meter_(std::make_unique<StepMeter>(*policy_)) {
   meter_->record(true);

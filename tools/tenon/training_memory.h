@@ -14,8 +14,12 @@
 
 namespace tenon::command {
 
-// A policy on the host's memory, a meter before it, and what serves the inside of a step: at first
-// the policy itself, which the meter records. From that recording follows what a step needs:
+// The device that --device names, on which models run: the host, or one that shares its memory.
+// Throws InvalidArgument for another, DeviceError where there is none.
+Device parse_model_device(const std::string& name);
+
+// A policy on the device's memory, a meter before it, and what serves the inside of a step: at
+// first the policy itself, which the meter records. From that recording follows what a step needs:
 //  - an arena for a scope around each step, in chunks of the size that makes it smallest, straight
 //    from the driver (they stay until the end: a policy could only round them up);
 //  - for the policy `plan`, offsets for each block of a step.
@@ -26,8 +30,8 @@ namespace tenon::command {
 class TrainingMemory {
  public:
   // `limit_bytes`: of what the policy may hold; 0: none. Throws InvalidArgument for a policy that
-  // is unknown or has no memory (null).
-  TrainingMemory(const std::string& policy, std::uint64_t limit_bytes);
+  // is unknown or has no memory (null), DeviceError for one that the device cannot serve.
+  TrainingMemory(const std::string& policy, std::uint64_t limit_bytes, Device device);
 
   StepMeter& meter() { return *meter_; }
   DeviceAllocator& policy() { return *policy_; }
@@ -42,7 +46,7 @@ class TrainingMemory {
     if (steps_ == 0) events_before_step_ = meter_->events().size();
     if (pool_ != nullptr) {
       with_scope(pool_, [&](ScopeArena& arena) {
-        const AllocatorGuard metered(Device{}, *meter_);
+        const AllocatorGuard metered(backend_.device(), *meter_);
         const Serving serving(*this, arena);
         body();
       });
@@ -62,7 +66,7 @@ class TrainingMemory {
   void run_aside(Body&& body) {
     if (pool_ == nullptr) return body();
     with_scope(pool_, [&](ScopeArena& arena) {
-      const AllocatorGuard metered(Device{}, *meter_);
+      const AllocatorGuard metered(backend_.device(), *meter_);
       const Serving serving(*this, arena);
       body();
     });
@@ -106,7 +110,8 @@ class TrainingMemory {
 
   const std::string name_;
   const std::uint64_t limit_bytes_;
-  HostBackend backend_;
+  const std::unique_ptr<HostBackend> host_;  // null on another device
+  Backend& backend_;
   std::unique_ptr<DeviceAllocator> policy_;
   std::unique_ptr<StepMeter> meter_;
   Plan plan_;

@@ -61,7 +61,7 @@ VectorOutcome compare(const char* what, const VectorCase& test, const std::vecto
       return outcome;
     }
     if (got.is_meta() || got.numel() == 0) continue;
-    const Tensor a = contiguous(to(got.detach(), DType::kC128));
+    const Tensor a = contiguous(to(to(got.detach(), Device{}), DType::kC128));
     const Tensor b = contiguous(to(wanted, DType::kC128));
     for (std::int64_t j = 0; j < a.numel(); ++j) {
       const Complex128 x = a.const_data_ptr<Complex128>()[j];

@@ -12,6 +12,7 @@
 #include "tenon/base/file_writer.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/host_access.h"
 #include "tenon/tensor/interop/mapped_file.h"
 
 namespace tenon {
@@ -223,7 +224,7 @@ Tensor parse_npy(std::string_view bytes, const std::string& name) {
 }
 
 void save_npy(const std::string& path, const Tensor& tensor) {
-  if (tensor.device().type != DeviceType::kCpu)
+  if (!host_reaches(tensor.device()))
     throw InvalidArgument(fmt::format("save_npy: the tensor is on {}; copy it to the cpu",
                                       to_string(tensor.device())));
   const auto known = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& candidate) {

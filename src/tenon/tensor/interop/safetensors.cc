@@ -13,6 +13,7 @@
 #include "tenon/base/file_writer.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/host_access.h"
 #include "tenon/tensor/interop/mapped_file.h"
 
 namespace tenon {
@@ -286,7 +287,7 @@ void save_safetensors(const std::string& path, const std::map<std::string, Tenso
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : order) {
-    if (tensor.device().type != DeviceType::kCpu)
+    if (!host_reaches(tensor.device()))
       throw InvalidArgument(fmt::format("save_safetensors: \"{}\" is on {}; copy it to the cpu",
                                         name, to_string(tensor.device())));
     header[name] = {
