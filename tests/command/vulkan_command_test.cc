@@ -1,7 +1,11 @@
 // The operators' vectors on each driver of Vulkan there is, under the validation layer.
 #include <gmock/gmock.h>
 
+#include <fstream>
+#include <nlohmann/json.hpp>
+
 #include "support/command.h"
+#include "support/temporary.h"
 #include "support/vulkan.h"
 
 namespace tenon {
@@ -19,6 +23,61 @@ TEST(VulkanCommand, EveryVectorAndGradientPassesOnEveryDriver) {
     EXPECT_THAT(outcome.out, HasSubstr("344 passed, 0 failed")) << driver.name;
     EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("validation layer"))) << driver.name;
   }
+}
+
+// A text to train on, and what the command says of it.
+class VulkanTrainCommand : public ::testing::Test {
+ protected:
+  VulkanTrainCommand() {
+    std::ofstream text(folder_.path() + "/text");
+    for (int i = 0; i < 60; ++i)
+      text << "a bird in the hand is worth " << i % 7 << " in the bush\n";
+  }
+  testing::Outcome train(const std::string& more) const {
+    const std::string save = folder_.path() + "/model.safetensors";
+    return testing::tenon_command(
+        "train text " + folder_.path() + "/text --length 16 --layers 1 --width 16 --heads 2 " +
+            "--batch 8 --epochs 1 --save " + save + " " + more,
+        "TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" + testing::vulkan_drivers().front().file);
+  }
+
+  const testing::TemporaryFolder folder_;
+};
+
+TEST_F(VulkanTrainCommand, TrainsToTheHostsLossAndWritesTheSameText) {
+  const auto run = [&](const std::string& device) {
+    const testing::Outcome trained = train("--json --device " + device);
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    EXPECT_EQ(trained.err, "");
+    const testing::Outcome written = testing::tenon_command(
+        "generate " + folder_.path() + "/model.safetensors --temperature 0 --count 20 --device " +
+            device,
+        "VK_DRIVER_FILES=" + testing::vulkan_drivers().front().file);
+    EXPECT_EQ(written.status, 0) << written.err;
+    return std::pair(nlohmann::json::parse(trained.out), written.out);
+  };
+  const auto [host, host_text] = run("cpu");
+  const auto [there, text] = run("vulkan:0");
+  EXPECT_NEAR(there["final_loss"].get<double>(), host["final_loss"].get<double>(), 1e-3);
+  EXPECT_EQ(there["driver_calls_after_step_2"], 0);
+  EXPECT_GT(there["peak_bytes"], 0);
+  EXPECT_EQ(text, host_text);
+  EXPECT_EQ(run("vulkan").first["weights_hash"], there["weights_hash"]) << "to the bit";
+}
+
+TEST_F(VulkanTrainCommand, SaysWhatADeviceLacks) {
+  const auto refusal = [&](const std::string& more) {
+    const testing::Outcome run = train(more);
+    EXPECT_NE(run.status, 0) << more;
+    EXPECT_EQ(run.out, "") << more;
+    return run.err;
+  };
+  EXPECT_THAT(refusal("--json --device vulkan:99"), HasSubstr("there is no vulkan:99"));
+  EXPECT_THAT(refusal("--json --device meta"),
+              HasSubstr("--device meta: models run on cpu and on Vulkan devices"));
+  EXPECT_THAT(refusal("--json --device vulkan:0 --allocator stitched"),
+              HasSubstr("virtual memory"));
+  EXPECT_THAT(refusal("--json --device nothing"), HasSubstr("\"nothing\" is no device"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/random.h"
 
 namespace tenon::nn {
@@ -67,6 +68,11 @@ std::vector<float> train_text(Device device) {
 class VulkanTraining : public ::testing::TestWithParam<std::string> {
  protected:
   static void SetUpTestSuite() { testing::choose_process_device(); }
+  static std::uint64_t fallback_calls() {
+    std::uint64_t sum = 0;
+    for (const Fallback& each : fallbacks()) sum += each.calls;
+    return sum;
+  }
   static std::vector<float> run(Device device) {
     if (GetParam() == "gpt") return train_text(device);
     if (GetParam() == "cnn")
@@ -80,9 +86,13 @@ INSTANTIATE_TEST_SUITE_P(Models, VulkanTraining, ::testing::Values("mlp", "cnn",
 
 TEST_P(VulkanTraining, LossesAreTheHostsAndTheSameTwice) {
   const std::vector<float> on_host = run(Device{});
+  const std::uint64_t before = fallback_calls();
   const std::vector<float> found = run(kVulkan);
   for (std::size_t i = 0; i < found.size(); ++i)
     ASSERT_NEAR(found[i], on_host[i], 1e-4 * std::max(1.0f, std::abs(on_host[i]))) << "step " << i;
+  if (vulkan_backend(0).abilities().integers) {
+    EXPECT_EQ(fallback_calls(), before) << "every operator, derivative and update has a kernel";
+  }
   EXPECT_LT(found.back(), 0.95f * found.front()) << "it learns";
 
   // Once pipelines and memory are there, later steps make neither.

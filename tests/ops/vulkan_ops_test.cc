@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "ops/reference.h"
 #include "support/vulkan.h"
 #include "tenon/autograd/autograd.h"
-#include "tenon/ops/fallback.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/print.h"
@@ -26,7 +28,7 @@ class VulkanOps : public ::testing::Test {
 
   static std::uint64_t fallback_calls() {
     std::uint64_t sum = 0;
-    for (const ops::Fallback& each : ops::fallbacks()) sum += each.calls;
+    for (const Fallback& each : fallbacks()) sum += each.calls;
     return sum;
   }
 };
@@ -194,18 +196,120 @@ TEST_F(VulkanOps, LazyClonesAreInOrderWithKernels) {
 TEST_F(VulkanOps, WhatHasNoKernelIsComputedByTheHostAndCounted) {
   const Tensor t = to(arange(12, DType::kF32).view({3, 4}), kVulkan);
   const auto calls_of = [](const std::string& name) {
-    for (const ops::Fallback& each : ops::fallbacks())
+    for (const Fallback& each : fallbacks())
       if (each.name == name) return each.calls;
     return std::uint64_t{0};
   };
-  const std::uint64_t before = calls_of("cumsum");
-  const Tensor sums = ops::cumsum(ops::add(t, t), 1);
-  EXPECT_EQ(sums.device(), kVulkan);
-  EXPECT_EQ(calls_of("cumsum"), before + 1);
-  EXPECT_EQ(sums.select(0, 2).select(0, 3).item<float>(), 76.0f);
-  const std::uint64_t adds = calls_of("add");
-  static_cast<void>(ops::add(to(arange(3), kVulkan), to(arange(3), kVulkan)));
-  EXPECT_EQ(calls_of("add"), adds + 1) << "integers have no kernel";
+  const std::uint64_t before = calls_of("mul");
+  const Tensor product = ops::mul(ops::add(t, t), to(ones({3, 4}, DType::kC64), kVulkan));
+  EXPECT_EQ(product.device(), kVulkan);
+  EXPECT_EQ(calls_of("mul"), before + 1) << "complex numbers have no kernel";
+  EXPECT_EQ(product.select(0, 2).select(0, 3).item<Complex64>(), Complex64(22.0f));
+  // A copy of elements as they are needs none.
+  const std::uint64_t copies = calls_of("copy");
+  EXPECT_EQ(testing::values(ops::real(contiguous(product.t()))),
+            testing::values(ops::real(product.t())));
+  EXPECT_EQ(calls_of("copy"), copies);
+}
+
+// Values of `dtype` of both signs, with halves and zeros.
+Tensor some(Random& random, IntList sizes, DType dtype) {
+  const Tensor t = ops::round(ops::mul(testing::random_floats(random, sizes, DType::kF32), 8.0));
+  return to(is_floating(dtype) ? ops::mul(t, 0.5) : t, dtype);
+}
+
+// Whether the device has arithmetic for it: SwiftShader has none of 64 bits.
+bool has_arithmetic(DType dtype) {
+  const VulkanAbilities& has = vulkan_backend(0).abilities();
+  return has.integers && (dtype != DType::kF64 || has.f64);
+}
+
+TEST_F(VulkanOps, DtypesPromoteAndConvertAsOnTheHost) {
+  Random random(11);
+  // Each with each costs a pipeline: all dtypes with two, and those two with all.
+  const DType all[] = {DType::kBool, DType::kU8,  DType::kI8,   DType::kI16, DType::kI32,
+                       DType::kI64,  DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+  for (const DType from : all)
+    for (const DType other : {DType::kF32, DType::kI64}) {
+      const std::uint64_t before = fallback_calls();
+      const std::string what =
+          std::string(dtype_name(from)) + " " + std::string(dtype_name(other));
+      const Tensor a = some(random, {5, 7}, from), b = some(random, {7}, other);
+      expect_near(to(moved(a), other), to(a, other), 0, what);
+      expect_near(to(moved(b), from), to(b, from), 0, what);
+      expect_near(ops::add(moved(a), moved(b)), ops::add(a, b), 1e-6, what);
+      expect_near(ops::lt(moved(a), moved(b)), ops::lt(a, b), 0, what);
+      expect_near(ops::logical_or(moved(a), moved(b)), ops::logical_or(a, b), 0, what);
+      expect_near(ops::where(moved(to(a, DType::kBool)), moved(b), moved(a)),
+                  ops::where(to(a, DType::kBool), b, a), 0, what);
+      if (has_arithmetic(from) && has_arithmetic(other)) {
+        EXPECT_EQ(fallback_calls(), before) << what;
+      }
+    }
+}
+
+TEST_F(VulkanOps, FloatsRoundToSixteenBitsAsOnTheHost) {
+  Tensor t = empty({4096}, DType::kF32);
+  Random random(12);
+  for (std::int64_t i = 0; i < t.numel(); ++i) {
+    const auto bits = static_cast<std::uint32_t>(random.next());
+    std::memcpy(t.data_ptr<float>() + i, &bits, 4);
+    if (i % 2 == 0)
+      t.data_ptr<float>()[i] = std::ldexp(1.0f + static_cast<float>(i) / 4096, i % 50 - 30);
+  }
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    // Numbers that drivers may take for zero are left out.
+    const Tensor plain = ops::where(ops::gt(ops::abs(t), 1e-37), t, zeros({}));
+    const std::vector<double> found = testing::values(to(to(plain, kVulkan), dtype));
+    const std::vector<double> expected = testing::values(to(plain, dtype));
+    for (std::size_t i = 0; i < found.size(); ++i)
+      ASSERT_TRUE(found[i] == expected[i] || (std::isnan(found[i]) && std::isnan(expected[i])))
+          << i << ": " << found[i] << " instead of " << expected[i];
+  }
+}
+
+TEST_F(VulkanOps, ReductionsAndScansAgreeWithTheHost) {
+  Random random(13);
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI64, DType::kBool})
+    for (const DimVector& sizes :
+         {DimVector{3, 40, 5}, DimVector{1, 1, 7}, DimVector{70000, 1, 2}}) {
+      const std::uint64_t before = fallback_calls();
+      const Tensor a = some(random, sizes, dtype);
+      const Tensor there = moved(a.transpose(0, 2)).transpose(0, 2);
+      for (const DimVector& dims : {DimVector{}, DimVector{1}, DimVector{0, 2}, DimVector{2}}) {
+        const std::string what = std::string(dtype_name(dtype)) + to_string(IntList(sizes)) +
+                                 to_string(IntList(dims));
+        expect_near(ops::sum(there, dims, true), ops::sum(a, dims, true), 1e-6, what);
+        expect_near(ops::amax(there, dims), ops::amax(a, dims), 0, what);
+        expect_near(ops::any(there, dims), ops::any(a, dims), 0, what);
+        if (!is_floating(dtype)) continue;
+        expect_near(ops::var(there, dims, 0), ops::var(a, dims, 0), 1e-6, what);
+        expect_near(ops::logsumexp(there, dims), ops::logsumexp(a, dims), 1e-6, what);
+      }
+      if (dtype != DType::kBool) {
+        expect_near(ops::cumsum(there, 1), ops::cumsum(a, 1), 1e-6, "cumsum");
+        expect_near(ops::argmin(there, 1), ops::argmin(a, 1), 0, "argmin");
+        expect_near(ops::sort(there, 1).second, ops::sort(a, 1).second, 0, "sort");
+      }
+      if (has_arithmetic(dtype)) {
+        EXPECT_EQ(fallback_calls(), before) << dtype_name(dtype);
+      }
+    }
+}
+
+TEST_F(VulkanOps, IndicesOutOfRangeAreToldWhenTheHostWaits) {
+  const Tensor table = to(arange(12, DType::kF32).view({4, 3}), kVulkan);
+  Tensor index = empty({2}, DType::kI64);
+  index.data_ptr<std::int64_t>()[0] = 1;
+  index.data_ptr<std::int64_t>()[1] = -7;
+  const Tensor rows = ops::index_select(table, 0, to(index, kVulkan));
+  try {
+    static_cast<void>(rows.const_data_ptr());
+    FAIL() << "nothing was told";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "index_select: index -7 for a dimension of size 4");
+  }
+  EXPECT_EQ(rows.select(0, 0).select(0, 2).item<float>(), 5.0f) << "told once";
 }
 
 TEST_F(VulkanOps, GradientsFlow) {

@@ -12,9 +12,13 @@
 #include "tenon/base/parallel.h"
 #include "tenon/memory/tag.h"
 #include "tenon/nn/optimizer_blocks.h"
+#include "tenon/ops/binary.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::nn {
 namespace {
@@ -88,8 +92,14 @@ void Optimizer::step_parameter(std::size_t index, double gradient_scale) {
                       to_string(found.sizes())));
   const Tensor gradient = contiguous(found);
   ++updates_[index];
-  update_elements(index, 0, gradient.numel(), gradient.const_data_ptr(), UpdatePart::kBoth,
-                  gradient_scale);
+  const Update whole{gradient.dtype(),       gradient.numel(), nullptr, nullptr, {},
+                     updates_[index], gradient_scale,   UpdatePart::kBoth};
+  if (!vulkan::holds(parameter.tensor) ||
+      !update_on_device(whole, parameter.tensor, gradient, state_[index])) {
+    if (vulkan::holds(parameter.tensor)) note_fallback(name_, parameter.tensor.device());
+    update_elements(index, 0, gradient.numel(), gradient.const_data_ptr(), UpdatePart::kBoth,
+                    gradient_scale);
+  }
   parameter.tensor.impl()->bump_version();
 }
 
@@ -201,6 +211,22 @@ void Sgd::update(const Update& u) const {
   optimizer_blocks(u.dtype).sgd(u.parameter, u.gradient, u.state[0], u.count, numbers, u.part);
 }
 
+bool Sgd::update_on_device(const Update& u, const Tensor& parameter, const Tensor& gradient,
+                           std::span<const Tensor> state) const {
+  using vulkan::UpdateKind;
+  const bool is_first = u.number == 1;
+  const double numbers[] = {u.scale,
+                            options_.weight_decay,
+                            learning_rate(),
+                            is_first ? 0 : options_.momentum,
+                            is_first ? 1 : 1 - options_.dampening,
+                            options_.momentum};
+  return vulkan::update(state.empty()       ? UpdateKind::kSgd
+                        : options_.nesterov ? UpdateKind::kNesterov
+                                            : UpdateKind::kMomentum,
+                        parameter, gradient, state.empty() ? Tensor() : state[0], {}, numbers);
+}
+
 // --- Adam.
 
 Adam::Adam(std::vector<NamedTensor> parameters, const AdamOptions& options)
@@ -213,7 +239,7 @@ Adam::Adam(std::vector<NamedTensor> parameters, const AdamOptions& options)
   add_slot("square");
 }
 
-void Adam::update(const Update& u) const {
+AdamNumbers Adam::numbers_of(const Update& u) const {
   const auto t = static_cast<double>(u.number);
   const double decay = options_.weight_decay;
   AdamNumbers numbers{};
@@ -225,17 +251,45 @@ void Adam::update(const Update& u) const {
   numbers.eps = options_.eps;
   numbers.step = learning_rate() / (1 - std::pow(options_.beta1, t));
   numbers.root_correction = std::sqrt(1 - std::pow(options_.beta2, t));
-  optimizer_blocks(u.dtype).adam(u.parameter, u.gradient, u.state[0], u.state[1], u.count, numbers,
-                                 u.part);
+  return numbers;
+}
+
+void Adam::update(const Update& u) const {
+  optimizer_blocks(u.dtype).adam(u.parameter, u.gradient, u.state[0], u.state[1], u.count,
+                                 numbers_of(u), u.part);
+}
+
+bool Adam::update_on_device(const Update& u, const Tensor& parameter, const Tensor& gradient,
+                            std::span<const Tensor> state) const {
+  const AdamNumbers n = numbers_of(u);
+  const double numbers[] = {n.scale,
+                            n.gradient_decay,
+                            n.parameter_factor,
+                            n.beta1,
+                            1 - n.beta1,
+                            n.beta2,
+                            1 - n.beta2,
+                            n.eps * n.root_correction,
+                            n.step * n.root_correction};
+  return vulkan::update(vulkan::UpdateKind::kAdam, parameter, gradient, state[0], state[1],
+                        numbers);
 }
 
 // --- Clipping.
 
 double gradient_norm(std::span<const NamedTensor> parameters) {
   double total = 0;
+  Tensor there;  // the same sum on a device
   for (const NamedTensor& parameter : parameters) {
     if (!parameter.tensor.grad().defined()) continue;
-    const Tensor gradient = contiguous(parameter.tensor.grad());
+    const Tensor gradient = contiguous(parameter.tensor.grad().detach());
+    if (vulkan::holds(gradient)) {
+      const std::uint64_t all = ops::detail::reduced_dims("gradient_norm", gradient, {});
+      const Tensor sum =
+          ops::detail::gather(ops::Gather::kSumOfSquares, gradient, all, {}).reshape({});
+      there = there.defined() ? ops::add(there, sum) : sum;
+      continue;
+    }
     const auto squares = optimizer_blocks(gradient.dtype()).sum_of_squares;
     const auto item = static_cast<std::int64_t>(gradient.item_size());
     const void* const data = gradient.const_data_ptr();
@@ -248,7 +302,7 @@ double gradient_norm(std::span<const NamedTensor> parameters) {
     });
     for (const double sum : sums) total += sum;
   }
-  return std::sqrt(total);
+  return std::sqrt(there.defined() ? total + there.item<double>() : total);
 }
 
 double clip_factor(double norm, double limit) {

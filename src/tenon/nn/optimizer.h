@@ -17,7 +17,8 @@ namespace tenon::nn {
 // State is made at construction, zeroed, from the current allocator; memory events have the phase
 // "optimiser".
 //
-// Parameters are float32 or float64, dense, on the host; others throw InvalidArgument. Results are
+// Parameters are float32 or float64, dense, on the host or a device that shares its memory (there
+// by one kernel each); others throw InvalidArgument. Results are
 // the same on any number of threads. Not thread-safe.
 class Optimizer {
  public:
@@ -66,6 +67,11 @@ class Optimizer {
   };
   // The formula. Called on several threads, for elements that no other call has.
   virtual void update(const Update& update) const = 0;
+  // The same for a whole parameter by a kernel of its device, which takes no addresses from
+  // `update`; false where there is none.
+  virtual bool update_on_device(const Update& update, const Tensor& parameter,
+                                const Tensor& gradient,
+                                std::span<const Tensor> state) const = 0;
   // Whether kState and then kParameter do the same, to the bit, as kBoth.
   virtual bool updates_in_parts() const { return false; }
 
@@ -124,6 +130,8 @@ class Sgd final : public Optimizer {
 
  private:
   void update(const Update& update) const override;
+  bool update_on_device(const Update& update, const Tensor& parameter, const Tensor& gradient,
+                        std::span<const Tensor> state) const override;
   bool updates_in_parts() const override { return options_.momentum != 0 && !options_.nesterov; }
   const SgdOptions options_;
 };
@@ -150,6 +158,9 @@ class Adam : public Optimizer {
 
  private:
   void update(const Update& update) const override;
+  bool update_on_device(const Update& update, const Tensor& parameter, const Tensor& gradient,
+                        std::span<const Tensor> state) const override;
+  AdamNumbers numbers_of(const Update& update) const;
   bool updates_in_parts() const override { return true; }
   const AdamOptions options_;
 };

@@ -20,7 +20,7 @@ namespace tenon::ops {
 Tensor detail::attention(const Tensor& query, const Tensor& key, const Tensor& value,
                          const Tensor& mask, bool is_causal, std::optional<double> scale) {
   const Device device =
-      common_device("scaled_dot_product_attention", {&query, &key, &value, &mask});
+      device_to_offer("scaled_dot_product_attention", {&query, &key, &value, &mask});
   const bool fits = query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2 &&
                     query.size(-1) == key.size(-1) && key.size(-2) == value.size(-2) &&
                     is_floating(query.dtype());

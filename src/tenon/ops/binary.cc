@@ -53,7 +53,7 @@ ElementwisePlan plan_for(Binary kind, const Dtypes& dtypes, const Tensor& b) {
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", binary_name(kind), dtype_name(dtypes.compute)));
   plan.name = binary_name(kind);
-  if (kind <= Binary::kMinimum) plan.on_device = static_cast<DeviceFunction>(kind);
+  plan.on_device = static_cast<DeviceFunction>(kind);
   plan.input_count = 2;
   plan.input_dtypes = {dtypes.compute, dtypes.compute};
   plan.result_dtype = dtypes.kernel;

@@ -6,11 +6,14 @@
 #include <cstring>
 
 #include "tenon/base/parallel.h"
+#include "tenon/ops/conv_device.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
 #include "tenon/ops/kernels/cpu/onednn_conv.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 namespace {
@@ -22,6 +25,17 @@ struct Window {
   std::int64_t kernel_height, kernel_width;
   std::int64_t out_height, out_width;  // how many places the kernel takes
   ConvOptions options;
+
+  vulkan::Windows on_device() const {
+    return {height,
+            width,
+            out_height,
+            out_width,
+            {kernel_height, kernel_width},
+            options.stride,
+            options.padding,
+            options.dilation};
+  }
 
   std::int64_t rows() const { return channels * kernel_height * kernel_width; }
   std::int64_t columns() const { return out_height * out_width; }
@@ -217,6 +231,10 @@ Tensor detail::conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, I
                    sizes[3], gradient.size(2), gradient.size(3), o};
     const Tensor image = contiguous(to(a, compute));
     const Tensor from = contiguous(to(gradient, compute));
+    if (vulkan::holds(out)) {
+      if (correlate_on_device(out, from, image, w.on_device(), o.groups)) return to(out, a.dtype());
+      note_fallback("conv2d's weight gradient", out.device());
+    }
     compute == DType::kF64 ? correlate<double>(out, from, image, w)
                            : correlate<float>(out, from, image, w);
   }
@@ -225,7 +243,7 @@ Tensor detail::conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, I
 
 Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
                       const ConvOptions& o) {
-  const Device device = common_device("conv2d", {&a, &weight, &bias});
+  const Device device = device_to_offer("conv2d", {&a, &weight, &bias});
   check_dims("conv2d", a, weight, 4);
   check("conv2d", a, weight, bias, o, weight.size(1) * o.groups, weight.size(0));
   const std::int64_t height =
@@ -243,6 +261,11 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
     const Tensor image = contiguous(to(a, compute));
     const Tensor filter = contiguous(to(weight, compute));
     const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
+    if (vulkan::holds(out)) {
+      if (convolve_on_device(out, image, filter, offset, w.on_device(), o.groups))
+        return to(out, a.dtype());
+      note_fallback("conv2d", device);
+    }
     const bool done =
         is_worth_onednn(compute, out, w) && cpu::onednn_conv2d(out, image, filter, offset, o);
     if (!done) {
@@ -256,7 +279,7 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
 
 Tensor detail::conv_transpose2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
                                 const ConvOptions& o) {
-  const Device device = common_device("conv_transpose2d", {&a, &weight, &bias});
+  const Device device = device_to_offer("conv_transpose2d", {&a, &weight, &bias});
   check_dims("conv_transpose2d", a, weight, 4);
   const std::int64_t filters = weight.size(1) * o.groups;
   check("conv_transpose2d", a, weight, bias, o, weight.size(0), filters);
@@ -274,12 +297,18 @@ Tensor detail::conv_transpose2d(const Tensor& a, const Tensor& weight, const Ten
         to_string(a.sizes()), to_string(weight.sizes()), height, width));
   const DType compute = compute_dtype(a.dtype());
   const Tensor out = empty({a.size(0), filters, height, width}, compute, device);
-  start_with(out, bias);
   const Window w{weight.size(1), height,    width,     weight.size(2),
                  weight.size(3), a.size(2), a.size(3), o};
+  const Tensor image = contiguous(to(a, compute));
+  const Tensor filter = contiguous(to(weight, compute));
+  if (vulkan::holds(out) && a.numel() > 0) {
+    const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
+    if (convolve_transposed_on_device(out, image, filter, offset, w.on_device(), o.groups))
+      return to(out, a.dtype());
+    note_fallback("conv_transpose2d", device);
+  }
+  start_with(out, bias);
   if (!out.is_meta() && a.numel() > 0) {
-    const Tensor image = contiguous(to(a, compute));
-    const Tensor filter = contiguous(to(weight, compute));
     compute == DType::kF64 ? convolve_transposed<double>(out, image, filter, w)
                            : convolve_transposed<float>(out, image, filter, w);
   }

@@ -159,12 +159,12 @@ inline Device common_device(const char* what, std::initializer_list<const Tensor
   return common_device(what, detail::as_span(tensors));
 }
 // The same for a kernel that offers its arithmetic to the device first: it notes by itself what the
-// host computes (ops/fallback.h).
+// host computes (tensor/fallback.h).
 inline Device device_to_offer(const char* what, std::initializer_list<const Tensor*> tensors) {
   return detail::device_of_all_or_host(what, detail::as_span(tensors), detail::Work::kOffers);
 }
 // The same for an operator that moves elements and computes nothing: dtypes for storage, too, but
-// for quantised ones.
+// for quantised ones. It notes what the host moves, as above.
 inline Device common_device_to_move(const char* what, std::span<const Tensor* const> tensors) {
   return detail::device_of_all(what, tensors, detail::Work::kMoves);
 }

@@ -6,10 +6,10 @@
 
 #include "tenon/base/error.h"
 #include "tenon/ops/elementwise_tiles.h"
-#include "tenon/ops/fallback.h"
-#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
 #include "tenon/tensor/strided_loop.h"
 
@@ -122,26 +122,24 @@ bool run_dense(const ElementwisePlan& plan, const Tensor& out, const Tensor* con
   return true;
 }
 
-// False: the host has to.
+}  // namespace
+
 bool run_on_device(const ElementwisePlan& plan, const Tensor& out,
                    std::initializer_list<const Tensor*> inputs) {
-  bool disturbed = false;
-  for (const Tensor* input : inputs) disturbed = disturbed || may_disturb(out, *input);
-#if TENON_HAS_VULKAN_KERNELS
-  if (out.device().type == DeviceType::kVulkan && !disturbed &&
-      vulkan::elementwise(plan.on_device, plan.numbers, out, inputs))
-    return true;
-#endif
-  note_fallback(plan.name, out.device());
-  return false;
+  if (!vulkan::holds(out)) return false;
+  for (const Tensor* input : inputs)
+    if (may_disturb(out, *input)) return false;
+  return vulkan::elements(plan.on_device, plan.input_dtypes[plan.input_count - 1], plan.numbers,
+                          out, {inputs.begin(), inputs.size()});
 }
-
-}  // namespace
 
 void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
                      std::initializer_list<const Tensor*> inputs) {
   if (out.is_meta() || out.numel() == 0) return;
-  if (out.device().type != DeviceType::kCpu && run_on_device(plan, out, inputs)) return;
+  if (out.device().type != DeviceType::kCpu) {
+    if (run_on_device(plan, out, inputs)) return;
+    note_fallback(plan.name, out.device());
+  }
   // The output is asked for its memory first: shared bytes become its own, and an input that is the
   // same tensor is then read from there.
   static_cast<void>(out.data_ptr());

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 
-#include "tenon/ops/kernels/device_functions.h"
+#include "tenon/tensor/device_functions.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon::ops {
@@ -25,8 +25,8 @@ struct ElementwisePlan {
   std::array<DType, kMaxInputs> input_dtypes{};  // as the function wants them
   DType result_dtype = DType::kF32;              // as the function gives it
   const double* numbers = nullptr;
-  const char* name = "";                                    // of the operator
-  DeviceFunction on_device = DeviceFunction::kNone;         // the same on a device, in f32
+  const char* name = "";                             // of the operator
+  DeviceFunction on_device = DeviceFunction::kNone;  // the same on a device
 };
 
 // Runs a plan over `out` and the inputs, which broadcast to it: on the device of `out` where it has
@@ -38,6 +38,10 @@ struct ElementwisePlan {
 // computed by itself, so results are the same on any number of them.
 void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
                      std::initializer_list<const Tensor*> inputs);
+
+// The same where the device has a kernel for it; false, and nothing has happened, where not.
+bool run_on_device(const ElementwisePlan& plan, const Tensor& out,
+                   std::initializer_list<const Tensor*> inputs);
 
 // A result for inputs of these (broadcast) sizes: in their order of dimensions if all have the same
 // and are dense, else contiguous.

@@ -6,9 +6,12 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/reduce_blocks.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/strided_loop.h"
 
 namespace tenon::ops {
@@ -201,8 +204,18 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
   std::int64_t kept = 1;
   for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
     if (((reduced >> d) & 1) == 0) kept *= a.sizes()[d];
+  if (vulkan::holds(a) && kept > 0 && a.numel() > 0) {
+    if (const auto dtype = vulkan::gather_dtype(a.dtype(), a.device())) {
+      Tensor result = empty({kept}, *dtype, a.device());
+      if (vulkan::gather(kind, result, a, reduced, shifts)) return result;
+    }
+    constexpr const char* kNames[] = {"sum",  "prod",           "amax",
+                                      "amin", "sum of squares", "logsumexp"};
+    note_fallback(kNames[static_cast<std::size_t>(kind)], a.device());
+  }
   Tensor result = empty({kept}, cpu::reduce_accumulator(a.dtype()), a.device());
-  if (kept > 0 && !a.is_meta()) GatherLoop(blocks, a, reduced, result, shifts).run();
+  const Tensor wide = shifts.defined() ? to(shifts, DType::kF64) : shifts;
+  if (kept > 0 && !a.is_meta()) GatherLoop(blocks, a, reduced, result, wide).run();
   return result;
 }
 

@@ -7,9 +7,12 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/indices.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/select.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 namespace {
@@ -124,11 +127,16 @@ void gather_bytes(const Tensor& out, const Tensor& a, const Tensor& index, std::
 }  // namespace
 
 Tensor detail::gather_elements(const Tensor& a, std::int64_t dim, const Tensor& index) {
-  const Device device = common_device("gather", {&a, &index});
+  const Device device = device_to_offer("gather", {&a, &index});
   const std::int64_t d = wrap_dim(dim, a.dim(), "gather");
   check_gather_shape("gather", a, index, d);
-  const Tensor indices = checked_indices("gather", index, a.dim() == 0 ? 1 : a.size(d));
   Tensor out = empty(index.sizes(), a.dtype(), device);
+  if (vulkan::holds(a) && out.numel() > 0) {
+    if (a.dim() > 0 && vulkan::take("gather", out, a, d, integer_indices("gather", index)))
+      return out;
+    note_fallback("gather", device);
+  }
+  const Tensor indices = checked_indices("gather", index, a.dim() == 0 ? 1 : a.size(d));
   if (out.is_meta() || out.numel() == 0) return out;
   visit_bytes(a.item_size(), [&](auto item) { gather_bytes<decltype(item)>(out, a, indices, d); });
   return out;
@@ -136,19 +144,25 @@ Tensor detail::gather_elements(const Tensor& a, std::int64_t dim, const Tensor& 
 
 Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& index,
                            const Tensor& source) {
-  common_device("scatter_add", {&a, &index, &source});
+  device_to_offer("scatter_add", {&a, &index, &source});
   const std::int64_t d = wrap_dim(dim, a.dim(), "scatter_add");
   check_gather_shape("scatter_add", a, index, d);
   check_gather_shape("scatter_add", source, index, -1);
   if (source.dtype() != a.dtype())
     throw InvalidArgument(fmt::format("scatter_add: {} into {}; convert one of them",
                                       dtype_name(source.dtype()), dtype_name(a.dtype())));
-  const Tensor indices = checked_indices("scatter_add", index, a.dim() == 0 ? 1 : a.size(d));
-  Tensor out = clone(a, MemoryFormat::kContiguous);
-  if (out.is_meta() || index.numel() == 0) return out;
   // The part of the source that the index covers, densely.
   Tensor used = source;
   for (std::int64_t i = 0; i < source.dim(); ++i) used = used.narrow(i, 0, index.size(i));
+  Tensor out = clone(a, MemoryFormat::kContiguous);
+  if (vulkan::holds(a) && index.numel() > 0) {
+    if (a.dim() > 0 &&
+        vulkan::add_at("scatter_add", out, d, integer_indices("scatter_add", index), used))
+      return out;
+    note_fallback("scatter_add", a.device());
+  }
+  const Tensor indices = checked_indices("scatter_add", index, a.dim() == 0 ? 1 : a.size(d));
+  if (out.is_meta() || index.numel() == 0) return out;
   const Tensor values = contiguous(used);
   visit_dtype(a.dtype(), [&]<typename T>() {
     T* target = out.data_ptr<T>();
@@ -190,10 +204,9 @@ void add_slices(T* target, const T* from, const std::int64_t* at, const Split& s
 
 Tensor detail::index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
                          const Tensor& source) {
-  common_device("index_add", {&a, &index, &source});
+  device_to_offer("index_add", {&a, &index, &source});
   check_index_1d("index_add", index);
   const std::int64_t d = wrap_dim(dim, a.dim(), "index_add");
-  const Tensor indices = checked_indices("index_add", index, a.dim() == 0 ? 1 : a.size(d));
   DimVector expected = a.sizes().to_vector();
   if (a.dim() > 0) expected[static_cast<std::size_t>(d)] = index.numel();
   if (!(source.sizes() == IntList(expected)) || source.dtype() != a.dtype())
@@ -204,6 +217,13 @@ Tensor detail::index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
     throw InvalidArgument(
         fmt::format("index_add: {} indices into a 0-d tensor; it takes one", index.numel()));
   Tensor out = clone(a, MemoryFormat::kContiguous);
+  if (vulkan::holds(a) && source.numel() > 0) {
+    if (a.dim() > 0 && vulkan::add_at("index_add", out, d,
+                                      along_dim("index_add", index, source.sizes(), d), source))
+      return out;
+    note_fallback("index_add", a.device());
+  }
+  const Tensor indices = checked_indices("index_add", index, a.dim() == 0 ? 1 : a.size(d));
   if (out.is_meta() || source.numel() == 0) return out;
   const Tensor values = contiguous(source);
   visit_dtype(a.dtype(), [&]<typename T>() {

@@ -7,6 +7,10 @@
 
 namespace tenon::ops {
 
+// Indices as int64 and dense. Throws InvalidArgument unless they are integers.
+Tensor integer_indices(const char* what, const Tensor& index);
+// The same of one dimension, seen in `sizes` along `dim`. Requires: as many indices as that has.
+Tensor along_dim(const char* what, const Tensor& index, IntList sizes, std::int64_t dim);
 // Indices as int64, dense and checked: integers in [0, size). Throws InvalidArgument with the first
 // that is not. On meta they cannot be seen.
 Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size);

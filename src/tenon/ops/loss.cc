@@ -82,7 +82,7 @@ Tensor direct_cross_entropy(const Tensor& given, const Tensor& target, bool mean
 
 Tensor detail::nll_loss(const Tensor& input, const Tensor& target, Reduction reduction,
                         std::int64_t ignore_index) {
-  common_device("nll_loss", {&input, &target});
+  device_to_offer("nll_loss", {&input, &target});
   const std::int64_t dim = class_dim("nll_loss", input, target);
   const Picked picked = pick(input, target, dim, ignore_index);
   return reduce_counted(picked.losses, picked.counts, reduction);
@@ -90,7 +90,7 @@ Tensor detail::nll_loss(const Tensor& input, const Tensor& target, Reduction red
 
 Tensor detail::cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
                              std::int64_t ignore_index, double label_smoothing) {
-  common_device("cross_entropy", {&logits, &target});
+  device_to_offer("cross_entropy", {&logits, &target});
   if (!(label_smoothing >= 0 && label_smoothing <= 1))
     throw InvalidArgument(
         fmt::format("cross_entropy: label smoothing of {}; it may be 0 to 1", label_smoothing));

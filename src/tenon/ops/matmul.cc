@@ -7,13 +7,14 @@
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
 #include "tenon/ops/elementwise.h"
-#include "tenon/ops/fallback.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/sparse.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 namespace {
@@ -59,7 +60,6 @@ std::int64_t batch_offset(const Tensor& t, std::int64_t index) {
   return offset;
 }
 
-#if TENON_HAS_VULKAN_KERNELS
 // Nothing where the matrices of the batch do not lie at equal distances.
 std::optional<vulkan::MatrixStrides> strides_of(const Tensor& t, std::int64_t batch) {
   const std::int64_t apart = batch > 1 ? batch_offset(t, 1) : 0;
@@ -67,21 +67,16 @@ std::optional<vulkan::MatrixStrides> strides_of(const Tensor& t, std::int64_t ba
     if (batch_offset(t, i) != i * apart) return std::nullopt;
   return vulkan::MatrixStrides{t.stride(-2), t.stride(-1), apart};
 }
-#endif
 
 // False: the host has to.
 bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
-#if TENON_HAS_VULKAN_KERNELS
-  if (out.device().type == DeviceType::kVulkan && out.dtype() == DType::kF32) {
+  if (vulkan::holds(out)) {
     const std::int64_t m = out.size(-2), n = out.size(-1);
-    const auto of_a = strides_of(a, out.numel() / (m * n));
-    const auto of_b = strides_of(b, out.numel() / (m * n));
-    if (of_a && of_b &&
-        vulkan::matmul(out, m, n, a.size(-1), a, *of_a, b, *of_b, static_cast<float>(beta)))
-      return true;
+    const std::int64_t batch = out.numel() / (m * n);
+    const auto of_a = strides_of(a, batch), of_b = strides_of(b, batch);
+    if (!of_a || !of_b) return multiply_on_device(out, contiguous(a), contiguous(b), beta);
+    if (vulkan::matmul(out, m, n, a.size(-1), a, *of_a, b, *of_b, beta)) return true;
   }
-#endif
-  static_cast<void>(a), static_cast<void>(b), static_cast<void>(beta);
   note_fallback("matmul", out.device());
   return false;
 }

@@ -6,9 +6,12 @@
 
 #include "tenon/ops/binary.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/ops/row_loop.h"
 #include "tenon/ops/unary.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 namespace {
@@ -41,13 +44,18 @@ Tensor parameter(const char* what, const Tensor& p, std::int64_t elements, DType
 const void* data_or_null(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 
 // Rows of `length` elements: statistics(functions, row, mean, scale) decides what is taken away and
-// multiplied.
+// multiplied; on a device, the kind does.
 template <typename Statistics>
-Tensor normalize_rows(const Tensor& a, std::int64_t length, const Tensor& weight,
-                      const Tensor& bias, Statistics&& statistics) {
+Tensor normalize_rows(const char* what, vulkan::Rows kind, double eps, const Tensor& a,
+                      std::int64_t length, const Tensor& weight, const Tensor& bias,
+                      Statistics&& statistics) {
   const Tensor dense = contiguous(to(a, compute_dtype(a.dtype())));
   const RowView view(length == 0 ? dense.reshape({-1}) : dense.view({-1, length}), -1);
   const Tensor out = empty(a.sizes(), dense.dtype(), a.device());
+  if (vulkan::holds(a) && out.numel() > 0) {
+    if (vulkan::rows(kind, out, length, 1, dense, weight, bias, eps)) return to(out, a.dtype());
+    note_fallback(what, a.device());
+  }
   const cpu::RowFunctions functions = cpu::row_functions(dense.dtype());
   auto* result = static_cast<char*>(out.data_ptr());
   const auto bytes = static_cast<std::int64_t>(out.item_size()) * length;
@@ -90,20 +98,22 @@ void check_channels(const char* what, const Tensor& a, std::initializer_list<con
 
 Tensor detail::layer_norm(const Tensor& a, IntList shape, const Tensor& weight, const Tensor& bias,
                           double eps) {
-  common_device("layer_norm", {&a, &weight, &bias});
+  device_to_offer("layer_norm", {&a, &weight, &bias});
   check_floating("layer_norm", a);
   const std::int64_t length = check_shape("layer_norm", a, shape);
   const DType compute = compute_dtype(a.dtype());
-  return normalize_rows(a, length, parameter("layer_norm", weight, length, compute),
+  return normalize_rows("layer_norm", vulkan::Rows::kLayerNorm, eps, a, length,
+                        parameter("layer_norm", weight, length, compute),
                         parameter("layer_norm", bias, length, compute), centred(length, eps));
 }
 
 Tensor detail::rms_norm(const Tensor& a, IntList shape, const Tensor& weight, double eps) {
-  common_device("rms_norm", {&a, &weight});
+  device_to_offer("rms_norm", {&a, &weight});
   check_floating("rms_norm", a);
   const std::int64_t length = check_shape("rms_norm", a, shape);
   return normalize_rows(
-      a, length, parameter("rms_norm", weight, length, compute_dtype(a.dtype())), {},
+      "rms_norm", vulkan::Rows::kRmsNorm, eps, a, length,
+      parameter("rms_norm", weight, length, compute_dtype(a.dtype())), {},
       [=](const cpu::RowFunctions& f, const char* row, double& mean, double& scale) {
         double average = 0;
         double variance = 0;
@@ -115,7 +125,7 @@ Tensor detail::rms_norm(const Tensor& a, IntList shape, const Tensor& weight, do
 
 Tensor detail::group_norm(const Tensor& a, std::int64_t groups, const Tensor& weight,
                           const Tensor& bias, double eps) {
-  common_device("group_norm", {&a, &weight, &bias});
+  device_to_offer("group_norm", {&a, &weight, &bias});
   check_floating("group_norm", a);
   check_channels("group_norm", a, {&weight, &bias});
   if (groups < 1 || a.size(1) % groups != 0)
@@ -123,7 +133,8 @@ Tensor detail::group_norm(const Tensor& a, std::int64_t groups, const Tensor& we
                                       groups, a.size(1), to_string(a.sizes())));
   const std::int64_t rows = a.size(0) * groups;
   const std::int64_t length = rows == 0 ? 0 : a.numel() / rows;
-  Tensor out = normalize_rows(a, length, {}, {}, centred(length, eps));
+  Tensor out = normalize_rows("group_norm", vulkan::Rows::kLayerNorm, eps, a, length, {}, {},
+                              centred(length, eps));
   if (weight.defined()) out = mul(out, to(by_channel(weight, a), a.dtype()));
   if (bias.defined()) out = add(out, to(by_channel(bias, a), a.dtype()));
   return out;
@@ -132,7 +143,7 @@ Tensor detail::group_norm(const Tensor& a, std::int64_t groups, const Tensor& we
 Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Tensor& running_var,
                           const Tensor& weight, const Tensor& bias, bool training, double momentum,
                           double eps) {
-  common_device("batch_norm", {&a, &running_mean, &running_var, &weight, &bias});
+  device_to_offer("batch_norm", {&a, &running_mean, &running_var, &weight, &bias});
   check_floating("batch_norm", a);
   check_channels("batch_norm", a, {&running_mean, &running_var, &weight, &bias});
   if (!training && (!running_mean.defined() || !running_var.defined()))

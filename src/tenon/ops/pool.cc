@@ -11,6 +11,8 @@
 #include "tenon/ops/pool_windows.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 namespace {
@@ -46,9 +48,9 @@ Tensor max_pool_rows(const Tensor& a, const PoolOptions& o, std::int64_t height,
 
 // planes(place, spans) -> one element for each place of each plane.
 template <typename SpanOf, typename Reduce>
-Tensor pool(const char* what, const Tensor& a, std::int64_t height, std::int64_t width,
-            SpanOf&& span_of, Reduce&& reduce) {
-  const Device device = common_device(what, {&a});
+Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int64_t height,
+            std::int64_t width, SpanOf&& span_of, Reduce&& reduce) {
+  const Device device = device_to_offer(what, {&a});
   if (a.dim() != 3 && a.dim() != 4)
     throw InvalidArgument(
         fmt::format("{}: shape {}; take [N, C, H, W]", what, to_string(a.sizes())));
@@ -65,6 +67,12 @@ Tensor pool(const char* what, const Tensor& a, std::int64_t height, std::int64_t
   const Tensor out = empty(sizes, compute, device);
   const Tensor dense = contiguous(to(a, compute));
   if (out.is_meta() || out.numel() == 0) return to(out, a.dtype());
+  if (vulkan::holds(a)) {
+    if (vulkan::windows(work, out, dense, span_of.on_device(a.sizes(), sizes),
+                        out.numel() / (height * width)))
+      return to(out, a.dtype());
+    note_fallback(what, device);
+  }
   const std::int64_t in_height = a.size(-2), in_width = a.size(-1);
   const auto run = [&]<typename T>() {
     parallel_for(0, out.numel() / width, 16, [&](std::int64_t begin, std::int64_t end) {
@@ -107,7 +115,7 @@ Tensor detail::max_pool2d(const Tensor& a, const PoolOptions& o) {
   const std::int64_t out_width = sliding.places(a.size(-1), false);
   if (const Tensor out = max_pool_rows(a, o, height, out_width); out.defined()) return out;
   return pool(
-      "max_pool2d", a, height, out_width, sliding,
+      "max_pool2d", vulkan::WindowWork::kMaximum, a, height, out_width, sliding,
       []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
         T largest = -std::numeric_limits<T>::infinity();
         for (std::int64_t i = y.begin; i < y.end; ++i)
@@ -122,14 +130,14 @@ Tensor detail::max_pool2d(const Tensor& a, const PoolOptions& o) {
 Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {
   check_planes("avg_pool2d", a);
   const SlidingWindows sliding("avg_pool2d", o);
-  return pool("avg_pool2d", a, sliding.places(a.size(-2), true), sliding.places(a.size(-1), false),
-              sliding, average(o.count_padding));
+  return pool("avg_pool2d", vulkan::WindowWork::kAverage, a, sliding.places(a.size(-2), true),
+              sliding.places(a.size(-1), false), sliding, average(o.count_padding));
 }
 
 Tensor detail::adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   check_planes("adaptive_avg_pool2d", a);
-  return pool("adaptive_avg_pool2d", a, size.height, size.width, AdaptiveWindows(size),
-              average(false));
+  return pool("adaptive_avg_pool2d", vulkan::WindowWork::kAverage, a, size.height, size.width,
+              AdaptiveWindows(size), average(false));
 }
 
 }  // namespace tenon::ops

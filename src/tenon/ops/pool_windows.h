@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tenon/base/error.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/pool.h"
 
 namespace tenon::ops {
@@ -43,6 +44,17 @@ class SlidingWindows {
     return reach < 0 ? 0 : reach / (of_height ? o_.stride.height : o_.stride.width) + 1;
   }
 
+  // The same for a device, of planes and places of these sizes.
+  vulkan::Windows on_device(IntList planes, IntList places) const {
+    const std::size_t n = planes.size();
+    vulkan::Windows w{planes[n - 2], planes[n - 1], places[n - 2], places[n - 1]};
+    w.kernel = o_.kernel;
+    w.stride = o_.stride;
+    w.padding = o_.padding;
+    w.counts_padding = o_.count_padding;
+    return w;
+  }
+
   PoolSpan operator()(std::int64_t place, std::int64_t size, bool of_height) const {
     const std::int64_t kernel = of_height ? o_.kernel.height : o_.kernel.width;
     const std::int64_t padding = of_height ? o_.padding.height : o_.padding.width;
@@ -60,6 +72,13 @@ class SlidingWindows {
 class AdaptiveWindows {
  public:
   explicit AdaptiveWindows(const Pair& size) : size_(size) {}
+
+  vulkan::Windows on_device(IntList planes, IntList places) const {
+    const std::size_t n = planes.size();
+    vulkan::Windows w{planes[n - 2], planes[n - 1], places[n - 2], places[n - 1]};
+    w.is_adaptive = true;
+    return w;
+  }
 
   PoolSpan operator()(std::int64_t place, std::int64_t elements, bool of_height) const {
     const std::int64_t places = of_height ? size_.height : size_.width;

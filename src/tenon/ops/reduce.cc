@@ -6,10 +6,14 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/ops/select.h"
 #include "tenon/ops/unary.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 namespace {
@@ -61,7 +65,7 @@ Tensor variances(const char* what, const Tensor& a, std::uint64_t dims, std::int
 }
 
 Tensor extreme(const char* what, Gather kind, const Tensor& a, IntList dims, bool keepdim) {
-  common_device(what, {&a});
+  device_to_offer(what, {&a});
   const std::uint64_t reduced = detail::reduced_dims(what, a, dims);
   check_elements(what, a, reduced);
   if (is_complex(a.dtype()))
@@ -79,7 +83,7 @@ bool beats(T a, T b) {
 template <bool kLargest>
 Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int64_t> dim,
                    bool keepdim) {
-  const Device device = common_device(what, {&given});
+  const Device device = device_to_offer(what, {&given});
   const Tensor a = dim ? given : given.reshape({-1});
   const auto d = static_cast<std::size_t>(wrap_dim(dim.value_or(0), a.dim(), what));
   check_elements(what, a, std::uint64_t{1} << d);
@@ -89,7 +93,9 @@ Tensor arg_extreme(const char* what, const Tensor& given, std::optional<std::int
   const std::uint64_t reduced = a.dim() == 0 ? 0 : std::uint64_t{1} << d;
   Tensor out = empty(detail::reduced_sizes(a, reduced, keepdim && dim), DType::kI64, device);
   if (!out.is_meta() && a.dim() == 0) fill_(out, 0);
-  if (!out.is_meta() && out.numel() > 0 && a.dim() > 0) {
+  if (!out.is_meta() && out.numel() > 0 && a.dim() > 0 &&
+      !(vulkan::holds(a) && vulkan::arg_extreme(kLargest, out, a, reduced))) {
+    if (vulkan::holds(a)) note_fallback(what, device);
     const Tensor rows = contiguous(a.movedim(static_cast<std::int64_t>(d), -1));
     const std::int64_t length = a.sizes()[d];
     std::int64_t* result = out.data_ptr<std::int64_t>();
@@ -140,20 +146,20 @@ DimVector detail::reduced_sizes(const Tensor& a, std::uint64_t reduced, bool kee
 }
 
 Tensor detail::sum(const Tensor& a, IntList dims, bool keepdim) {
-  common_device("sum", {&a});
+  device_to_offer("sum", {&a});
   const std::uint64_t reduced = reduced_dims("sum", a, dims);
   return shaped(gather(Gather::kSum, a, reduced, {}), a, reduced, keepdim, sum_dtype(a.dtype()));
 }
 
 Tensor detail::mean(const Tensor& a, IntList dims, bool keepdim) {
-  common_device("mean", {&a});
+  device_to_offer("mean", {&a});
   if (!is_complex(a.dtype())) check_floating("mean", a);
   const std::uint64_t reduced = reduced_dims("mean", a, dims);
   return shaped(means(a, reduced), a, reduced, keepdim, a.dtype());
 }
 
 Tensor detail::prod(const Tensor& a, IntList dims, bool keepdim) {
-  common_device("prod", {&a});
+  device_to_offer("prod", {&a});
   const std::uint64_t reduced = reduced_dims("prod", a, dims);
   return shaped(gather(Gather::kProduct, a, reduced, {}), a, reduced, keepdim,
                 sum_dtype(a.dtype()));
@@ -167,37 +173,32 @@ Tensor detail::amin(const Tensor& a, IntList dims, bool keepdim) {
 }
 
 Tensor detail::any(const Tensor& a, IntList dims, bool keepdim) {
-  common_device("any", {&a});
+  device_to_offer("any", {&a});
   const std::uint64_t reduced = reduced_dims("any", a, dims);
   const Tensor truth = to(a, DType::kBool);
   return shaped(gt(gather(Gather::kSum, truth, reduced, {}), 0), a, reduced, keepdim, DType::kBool);
 }
 
 Tensor detail::all(const Tensor& a, IntList dims, bool keepdim) {
-  common_device("all", {&a});
+  device_to_offer("all", {&a});
   const std::uint64_t reduced = reduced_dims("all", a, dims);
   const Tensor truth = to(a, DType::kBool);
   return shaped(gather(Gather::kProduct, truth, reduced, {}), a, reduced, keepdim, DType::kBool);
 }
 
 Tensor detail::logsumexp(const Tensor& a, IntList dims, bool keepdim) {
-  common_device("logsumexp", {&a});
+  device_to_offer("logsumexp", {&a});
   check_floating("logsumexp", a);
   const std::uint64_t reduced = reduced_dims("logsumexp", a, dims);
   // Shifted by the largest; an infinite one would give NaN, and shifts nothing.
-  Tensor largest = gather(Gather::kLargest, a, reduced, {});
-  const Tensor shift = mul(largest, 1.0);
-  if (!a.is_meta()) {
-    double* values = shift.numel() > 0 ? shift.data_ptr<double>() : nullptr;
-    for (std::int64_t i = 0; i < shift.numel(); ++i)
-      if (std::isinf(values[i])) values[i] = 0;
-  }
+  const Tensor largest = gather(Gather::kLargest, a, reduced, {});
+  const Tensor shift = masked_fill(largest, isinf(largest), 0.0);
   const Tensor sums = gather(Gather::kSumOfExponentials, a, reduced, shift);
   return shaped(add(log(sums), shift), a, reduced, keepdim, a.dtype());
 }
 
 Tensor detail::norm(const Tensor& a, IntList dims, bool keepdim) {
-  common_device("norm", {&a});
+  device_to_offer("norm", {&a});
   check_floating("norm", a);
   const std::uint64_t reduced = reduced_dims("norm", a, dims);
   return shaped(sqrt(gather(Gather::kSumOfSquares, a, reduced, {})), a, reduced, keepdim,
@@ -205,13 +206,13 @@ Tensor detail::norm(const Tensor& a, IntList dims, bool keepdim) {
 }
 
 Tensor detail::var(const Tensor& a, IntList dims, std::int64_t correction, bool keepdim) {
-  common_device("var", {&a});
+  device_to_offer("var", {&a});
   const std::uint64_t reduced = reduced_dims("var", a, dims);
   return shaped(variances("var", a, reduced, correction), a, reduced, keepdim, a.dtype());
 }
 
 Tensor detail::std_deviation(const Tensor& a, IntList dims, std::int64_t correction, bool keepdim) {
-  common_device("std", {&a});
+  device_to_offer("std", {&a});
   const std::uint64_t reduced = reduced_dims("std", a, dims);
   return shaped(sqrt(variances("std", a, reduced, correction)), a, reduced, keepdim, a.dtype());
 }

@@ -9,8 +9,11 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/dense_lines.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::ops {
 namespace {
@@ -80,14 +83,19 @@ void run_columns(T* out, const T* from, const DenseLines& lines, std::int64_t co
 }
 
 template <typename Step>
-Tensor running(const char* what, const Tensor& a, std::int64_t dim, Step&& step) {
-  common_device(what, {&a});
+Tensor running(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_t dim,
+               Step&& step) {
+  device_to_offer(what, {&a});
   const std::int64_t d = wrap_dim(dim, a.dim(), what);
   const DType result = is_floating(a.dtype()) || is_complex(a.dtype()) ? a.dtype() : DType::kI64;
   const Tensor input = dense(to(a, result));
   const Tensor out = empty_like(input);
   if (out.is_meta() || out.numel() == 0) return out;
   const DenseLines lines(input, d);
+  if (vulkan::holds(input)) {
+    if (vulkan::rows(kind, out, lines.length, lines.inner, input)) return out;
+    note_fallback(what, out.device());
+  }
   visit_dtype(result, [&]<typename T>() {
     const T* from = input.const_data_ptr<T>();
     T* target = out.data_ptr<T>();
@@ -117,7 +125,7 @@ using Comparable =
 // Sorts the first `wanted` of each row; all, stably, where that is the row's length.
 SortResult sorted(const char* what, const Tensor& a, std::int64_t dim, bool descending,
                   std::int64_t wanted) {
-  const Device device = common_device(what, {&a});
+  const Device device = device_to_offer(what, {&a});
   if (is_complex(a.dtype()))
     throw InvalidArgument(fmt::format("{}: complex numbers have no order", what));
   const Tensor rows = rows_along(a, dim);
@@ -127,6 +135,11 @@ SortResult sorted(const char* what, const Tensor& a, std::int64_t dim, bool desc
   const Tensor values = empty(sizes, a.dtype(), device);
   const Tensor indices = empty(sizes, DType::kI64, device);
   if (wanted == 0 || rows.is_meta()) return {placed(values, a, dim), placed(indices, a, dim)};
+  if (vulkan::holds(a)) {
+    if (rows.numel() > 0 && vulkan::sort(values, indices, rows, wanted, descending))
+      return {placed(values, a, dim), placed(indices, a, dim)};
+    note_fallback(what, device);
+  }
   // Allocated here: the threads that sort do not have this thread's current allocator.
   const Tensor orders = empty(rows.sizes(), DType::kI64);
   visit_dtype(a.dtype(), [&]<typename T>() {
@@ -161,11 +174,11 @@ SortResult sorted(const char* what, const Tensor& a, std::int64_t dim, bool desc
 }  // namespace
 
 Tensor detail::cumsum(const Tensor& a, std::int64_t dim) {
-  return running("cumsum", a, dim, [](auto x, auto y) { return x + y; });
+  return running("cumsum", vulkan::Rows::kCumsum, a, dim, [](auto x, auto y) { return x + y; });
 }
 
 Tensor detail::cumprod(const Tensor& a, std::int64_t dim) {
-  return running("cumprod", a, dim, [](auto x, auto y) { return x * y; });
+  return running("cumprod", vulkan::Rows::kCumprod, a, dim, [](auto x, auto y) { return x * y; });
 }
 
 SortResult detail::sort(const Tensor& a, std::int64_t dim, bool descending) {

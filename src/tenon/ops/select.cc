@@ -9,9 +9,12 @@
 #include "tenon/base/parallel.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/indices.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
@@ -69,11 +72,15 @@ void select_elements(const Tensor& out, const Tensor& a, const Tensor& index) {
 
 }  // namespace
 
-Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size) {
+Tensor integer_indices(const char* what, const Tensor& index) {
   if (!is_integral(index.dtype()))
     throw InvalidArgument(
         fmt::format("{}: an index of {}; take integers", what, dtype_name(index.dtype())));
-  const Tensor dense = contiguous(to(index, DType::kI64));
+  return contiguous(to(index, DType::kI64));
+}
+
+Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size) {
+  const Tensor dense = integer_indices(what, index);
   if (dense.is_meta() || dense.numel() == 0) return dense;
   const std::int64_t* values = dense.const_data_ptr<std::int64_t>();
   std::atomic<bool> all_fit{true};
@@ -96,8 +103,14 @@ void check_index_1d(const char* what, const Tensor& index) {
                                       to_string(index.sizes())));
 }
 
+Tensor along_dim(const char* what, const Tensor& index, IntList sizes, std::int64_t dim) {
+  DimVector shape(sizes.size(), 1);
+  shape[static_cast<std::size_t>(dim)] = index.numel();
+  return integer_indices(what, index).view(shape).expand(sizes);
+}
+
 Tensor detail::where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  const Device device = common_device("where", {&condition, &a, &b});
+  const Device device = device_to_offer("where", {&condition, &a, &b});
   if (condition.dtype() != DType::kBool)
     throw InvalidArgument(
         fmt::format("where: a condition of {}; compare first", dtype_name(condition.dtype())));
@@ -106,6 +119,8 @@ Tensor detail::where(const Tensor& condition, const Tensor& a, const Tensor& b) 
       broadcast_sizes(condition.sizes(), broadcast_sizes(a.sizes(), b.sizes(), "where"), "where");
   Tensor out = empty(sizes, dtype, device);
   ElementwisePlan plan;
+  plan.name = "where";
+  plan.on_device = DeviceFunction::kWhere;
   plan.input_count = 3;
   plan.input_dtypes = {DType::kBool, dtype, dtype};
   plan.result_dtype = dtype;
@@ -123,16 +138,22 @@ Tensor detail::masked_fill(const Tensor& a, const Tensor& mask, const Scalar& va
 }
 
 Tensor detail::index_select(const Tensor& a, std::int64_t dim, const Tensor& index) {
-  const Device device = common_device("index_select", {&a, &index});
+  const Device device = device_to_offer("index_select", {&a, &index});
   check_index_1d("index_select", index);
   const std::int64_t d = wrap_dim(dim, a.dim(), "index_select");
   if (a.dim() == 0 && index.numel() != 1)
     throw InvalidArgument(
         fmt::format("index_select: {} indices into a 0-d tensor; it takes one", index.numel()));
-  const Tensor indices = checked_indices("index_select", index, a.dim() == 0 ? 1 : a.size(d));
   DimVector sizes = a.sizes().to_vector();
   if (a.dim() > 0) sizes[static_cast<std::size_t>(d)] = index.numel();
   Tensor out = empty(sizes, a.dtype(), device);
+  if (vulkan::holds(a) && out.numel() > 0) {
+    if (a.dim() > 0 && index.device() == device &&
+        vulkan::take("index_select", out, a, d, along_dim("index_select", index, sizes, d)))
+      return out;
+    note_fallback("index_select", device);
+  }
+  const Tensor indices = checked_indices("index_select", index, a.dim() == 0 ? 1 : a.size(d));
   if (out.is_meta() || out.numel() == 0) return out;
   const Tensor source = contiguous(a);
   if (a.dim() == 0 || d == a.dim() - 1)
@@ -153,16 +174,23 @@ Tensor detail::embedding(const Tensor& index, const Tensor& weight) {
 }
 
 Tensor detail::one_hot(const Tensor& index, std::int64_t classes) {
-  const Device device = common_device("one_hot", {&index});
+  const Device device = device_to_offer("one_hot", {&index});
   if (classes < 0) {
     if (index.is_meta() || index.numel() == 0)
       throw InvalidArgument("one_hot: the number of classes is needed where no index can be seen");
     classes = ops::amax(index).item<std::int64_t>() + 1;
   }
-  const Tensor indices = checked_indices("one_hot", index, classes);
   DimVector sizes = index.sizes().to_vector();
   sizes.push_back(classes);
   Tensor out = zeros(sizes, DType::kI64, device);
+  if (vulkan::holds(index) && out.numel() > 0) {
+    const Tensor one = ones({}, DType::kI64, device);
+    if (vulkan::add_at("one_hot", out, -1, integer_indices("one_hot", index).unsqueeze(-1),
+                       one.expand(index.unsqueeze(-1).sizes())))
+      return out;
+    note_fallback("one_hot", device);
+  }
+  const Tensor indices = checked_indices("one_hot", index, classes);
   if (out.is_meta() || out.numel() == 0) return out;
   std::int64_t* target = out.data_ptr<std::int64_t>();
   const std::int64_t* at = indices.const_data_ptr<std::int64_t>();

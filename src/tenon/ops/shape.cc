@@ -6,6 +6,8 @@
 
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/fallback.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
@@ -13,18 +15,28 @@ namespace {
 
 // Copies without versions and gradients: the targets are views of fresh results.
 void put(const Tensor& target, const Tensor& source) {
-  if (target.numel() > 0 && !target.is_meta()) tenon::detail::copy_elements(target, source);
+  if (target.numel() == 0 || target.is_meta()) return;
+  if (!vulkan::holds(target)) return tenon::detail::copy_elements(target, source);
+  if (vulkan::copy(target, source)) return;
+  note_fallback("copy", target.device());
+  tenon::detail::copy_elements(target, source);
 }
 
 bool is_skipped(const Tensor& t) { return t.dim() == 1 && t.numel() == 0; }
 
 // Keeps what lies on one side of a diagonal of the last two dimensions.
 template <typename Keep>
-Tensor triangle(const char* what, const Tensor& a, Keep&& keep) {
-  common_device(what, {&a});
+Tensor triangle(const char* what, const Tensor& a, bool is_lower, std::int64_t diagonal,
+                Keep&& keep) {
+  device_to_offer(what, {&a});
   if (a.dim() < 2)
     throw InvalidArgument(
         fmt::format("{}: shape {} has fewer than two dimensions", what, to_string(a.sizes())));
+  if (vulkan::holds(a) && a.numel() > 0) {
+    Tensor kept = empty(a.sizes(), a.dtype(), a.device());
+    if (vulkan::triangle(kept, a, is_lower, diagonal)) return kept;
+    note_fallback(what, a.device());
+  }
   Tensor out = clone(a, MemoryFormat::kContiguous);
   if (out.is_meta() || out.numel() == 0) return out;
   const std::int64_t rows = a.size(-2);
@@ -91,7 +103,7 @@ Tensor detail::stack(std::span<const Tensor> tensors, std::int64_t dim) {
 }
 
 Tensor detail::flip(const Tensor& a, IntList dims) {
-  const Device device = common_device("flip", {&a});
+  const Device device = device_to_offer("flip", {&a});
   std::uint64_t flipped = 0;
   for (const std::int64_t dim : dims) {
     const std::uint64_t bit = std::uint64_t{1} << wrap_dim(dim, a.dim(), "flip");
@@ -113,7 +125,7 @@ Tensor detail::flip(const Tensor& a, IntList dims) {
 }
 
 Tensor detail::roll(const Tensor& a, IntList shifts, IntList dims) {
-  const Device device = common_device("roll", {&a});
+  const Device device = device_to_offer("roll", {&a});
   if (dims.empty() && shifts.size() == 1) {
     const Tensor flat = roll(a.reshape({-1}), shifts, {0});
     return flat.view(a.sizes());
@@ -136,7 +148,7 @@ Tensor detail::roll(const Tensor& a, IntList shifts, IntList dims) {
 }
 
 Tensor detail::repeat(const Tensor& a, IntList repeats) {
-  const Device device = common_device("repeat", {&a});
+  const Device device = device_to_offer("repeat", {&a});
   if (repeats.size() < static_cast<std::size_t>(a.dim()))
     throw InvalidArgument(
         fmt::format("repeat: {} for shape {}; there must be one for each dimension",
@@ -160,7 +172,7 @@ Tensor detail::repeat(const Tensor& a, IntList repeats) {
 }
 
 Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
-  const Device device = common_device("pad", {&a});
+  const Device device = device_to_offer("pad", {&a});
   const auto ndim = static_cast<std::size_t>(a.dim());
   if (pad.size() % 2 != 0 || pad.size() > 2 * ndim)
     throw InvalidArgument(fmt::format("pad: {} for shape {}; give pairs from the last dimension on",
@@ -190,13 +202,13 @@ Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
 }
 
 Tensor detail::tril(const Tensor& a, std::int64_t diagonal) {
-  return triangle("tril", a, [=](std::int64_t row) {
+  return triangle("tril", a, true, diagonal, [=](std::int64_t row) {
     return std::pair<std::int64_t, std::int64_t>(0, row + diagonal + 1);
   });
 }
 
 Tensor detail::triu(const Tensor& a, std::int64_t diagonal) {
-  return triangle("triu", a, [=](std::int64_t row) {
+  return triangle("triu", a, false, diagonal, [=](std::int64_t row) {
     return std::pair<std::int64_t, std::int64_t>(row + diagonal, INT64_MAX);
   });
 }

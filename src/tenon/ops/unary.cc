@@ -35,28 +35,6 @@ Dtypes dtypes_for(Unary kind, const Tensor& a) {
   return {compute, compute, dtype};
 }
 
-DeviceFunction device_function(Unary kind) {
-  switch (kind) {
-    case Unary::kNeg: return DeviceFunction::kNeg;
-    case Unary::kAbs: return DeviceFunction::kAbs;
-    case Unary::kSquare: return DeviceFunction::kSquare;
-    case Unary::kRelu: return DeviceFunction::kRelu;
-    case Unary::kClamp: return DeviceFunction::kClamp;
-    case Unary::kExp: return DeviceFunction::kExp;
-    case Unary::kLog: return DeviceFunction::kLog;
-    case Unary::kSqrt: return DeviceFunction::kSqrt;
-    case Unary::kRsqrt: return DeviceFunction::kRsqrt;
-    case Unary::kReciprocal: return DeviceFunction::kReciprocal;
-    case Unary::kTanh: return DeviceFunction::kTanh;
-    case Unary::kSigmoid: return DeviceFunction::kSigmoid;
-    case Unary::kSilu: return DeviceFunction::kSilu;
-    case Unary::kGelu: return DeviceFunction::kGelu;
-    case Unary::kGeluTanh: return DeviceFunction::kGeluTanh;
-    case Unary::kLeakyRelu: return DeviceFunction::kLeakyRelu;
-    default: return DeviceFunction::kNone;
-  }
-}
-
 ElementwisePlan plan_for(Unary kind, const Dtypes& dtypes, const double* numbers) {
   ElementwisePlan plan;
   plan.function = cpu::unary_block(kind, dtypes.compute);
@@ -64,7 +42,8 @@ ElementwisePlan plan_for(Unary kind, const Dtypes& dtypes, const double* numbers
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", unary_name(kind), dtype_name(dtypes.compute)));
   plan.name = unary_name(kind);
-  plan.on_device = device_function(kind);
+  plan.on_device = static_cast<DeviceFunction>(static_cast<std::size_t>(DeviceFunction::kUnary) +
+                                               static_cast<std::size_t>(kind));
   plan.input_count = 1;
   plan.input_dtypes = {dtypes.compute};
   plan.result_dtype = dtypes.kernel;

@@ -1,6 +1,7 @@
 #include "tenon/tensor/host_access.h"
 
 #include "tenon/device/devices.h"
+#include "tenon/tensor/kernels/vulkan/complaints.h"
 
 namespace tenon {
 
@@ -11,7 +12,9 @@ bool detail::host_reaches_memory_of(Device device) {
 }
 
 void wait_for_device(Device device) {
-  if (device.type == DeviceType::kVulkan) own_backend(device)->synchronize();
+  if (device.type != DeviceType::kVulkan) return;
+  own_backend(device)->synchronize();
+  vulkan::raise_complaint(device.index);
 }
 
 }  // namespace tenon

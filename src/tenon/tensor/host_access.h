@@ -21,7 +21,7 @@ inline bool host_reaches(Device device) {
 }
 
 // Waits until all work that was queued on the device is done. Requires: host_reaches(device).
-// Throws DeviceError.
+// Throws DeviceError, and InvalidArgument for an index out of range that a kernel met.
 void wait_for_device(Device device);
 
 }  // namespace tenon

@@ -18,23 +18,44 @@ void fused_block(void* out, const void* const* in, std::int64_t count, const dou
 }
 }  // namespace detail
 
-// F::fused(g, v, number, number) for each element; into g itself where no other tensor sees it.
-template <typename F>
-Tensor fused_derivative(Tensor& gradient, const Tensor& value, const double* numbers = nullptr) {
+namespace detail {
+inline ops::ElementwisePlan derivative_plan(DeviceFunction on_device, const Tensor& value,
+                                            const double* numbers) {
   const DType compute = ops::compute_dtype(value.dtype());
   ops::ElementwisePlan plan;
-  plan.function =
-      compute == DType::kF64 ? &detail::fused_block<F, double> : &detail::fused_block<F, float>;
+  plan.name = "a derivative";
+  plan.on_device = on_device;
   plan.input_count = 2;
   plan.input_dtypes = {compute, compute};
   plan.result_dtype = compute;
   plan.numbers = numbers;
-  const Tensor out =
-      is_exclusive(gradient) && gradient.dtype() == value.dtype()
-          ? gradient
-          : ops::elementwise_result(value.sizes(), value.dtype(), value.device(), {&value});
+  return plan;
+}
+// The gradient itself where no other tensor sees it.
+inline Tensor derivative_result(const Tensor& gradient, const Tensor& value) {
+  if (is_exclusive(gradient) && gradient.dtype() == value.dtype()) return gradient;
+  return ops::elementwise_result(value.sizes(), value.dtype(), value.device(), {&value});
+}
+}  // namespace detail
+
+// F::fused(g, v, number, number) for each element, on a device F::kOnDevice; into g itself where no
+// other tensor sees it.
+template <typename F>
+Tensor fused_derivative(Tensor& gradient, const Tensor& value, const double* numbers = nullptr) {
+  ops::ElementwisePlan plan = detail::derivative_plan(F::kOnDevice, value, numbers);
+  plan.function = plan.result_dtype == DType::kF64 ? &detail::fused_block<F, double>
+                                                   : &detail::fused_block<F, float>;
+  const Tensor out = detail::derivative_result(gradient, value);
   ops::run_elementwise(plan, out, {&gradient, &value});
   return out;
+}
+
+// By a kernel of the device alone; undefined where there is none, and on the host.
+inline Tensor device_derivative(DeviceFunction function, Tensor& gradient, const Tensor& value) {
+  if (value.device().type != DeviceType::kVulkan || !is_floating(value.dtype())) return {};
+  const Tensor out = detail::derivative_result(gradient, value);
+  const ops::ElementwisePlan plan = detail::derivative_plan(function, value, nullptr);
+  return ops::run_on_device(plan, out, {&gradient, &value}) ? out : Tensor();
 }
 
 }  // namespace tenon::autograd

@@ -9,6 +9,7 @@ namespace {
 using namespace ops;
 
 struct Passed {
+  static constexpr DeviceFunction kOnDevice = DeviceFunction::kReluBackward;
   template <typename T>
   static T fused(T g, T v, T, T) {
     return v <= 0 ? T(0) : g;

@@ -17,7 +17,8 @@ constexpr double kLn10 = std::numbers::ln10;
 constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
 
 // What a derivative needs: formula(gradient, saved, numbers) by recorded operators, and where it
-// pays, fused(gradient, saved, number, number) for one element. Numbers are those of the operator.
+// pays, fused(gradient, saved, number, number) for one element, and the same of a device. Numbers
+// are those of the operator.
 #define TENON_FORMULA(name, saves, expression)                                             \
   struct name {                                                                            \
     static constexpr const char* kName = #name;                                            \
@@ -27,10 +28,11 @@ constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
       return expression;                                                                   \
     }                                                                                      \
   };
-#define TENON_FUSED(name, saves, expression, element)                                      \
+#define TENON_FUSED(name, saves, expression, device, element)                              \
   struct name {                                                                            \
     static constexpr const char* kName = #name;                                            \
     static constexpr Saves kSaves = Saves::saves;                                          \
+    static constexpr DeviceFunction kOnDevice = DeviceFunction::device;                    \
     static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers& numbers) { \
       static_cast<void>(numbers);                                                          \
       return expression;                                                                   \
@@ -55,21 +57,22 @@ Tensor abs_gradient(const Tensor& g, const Tensor& v) {
 }
 
 TENON_FORMULA(neg, kNothing, ops::neg(g))
-TENON_FUSED(abs, kInput, abs_gradient(g, v), g* static_cast<T>((v > 0) - (v < 0)))
+TENON_FUSED(abs, kInput, abs_gradient(g, v), kAbsBackward,
+            g* static_cast<T>((v > 0) - (v < 0)))
 TENON_FORMULA(nothing, kNothing, zeros_like(g))
-TENON_FUSED(square, kInput, mul(g, v) * 2, g* v * 2)
+TENON_FUSED(square, kInput, mul(g, v) * 2, kSquareBackward, g* v * 2)
 TENON_FUSED(clamp, kInput, unless(logical_or(lt(v, numbers.first), gt(v, numbers.second)), g),
-            v<first || v> second ? T(0) : g)
-TENON_FUSED(exp, kResult, g* v, g* v)
+            kClampBackward, v<first || v> second ? T(0) : g)
+TENON_FUSED(exp, kResult, g* v, kMul, g* v)
 TENON_FORMULA(exp2, kResult, g* v* kLn2)
 TENON_FORMULA(expm1, kResult, g*(v + 1))
-TENON_FUSED(log, kInput, g / v, g / v)
+TENON_FUSED(log, kInput, g / v, kDiv, g / v)
 TENON_FORMULA(log2, kInput, g / (v * kLn2))
 TENON_FORMULA(log10, kInput, g / (v * kLn10))
 TENON_FORMULA(log1p, kInput, g / (v + 1))
-TENON_FUSED(sqrt, kResult, g / (v * 2), g / (v * 2))
-TENON_FUSED(rsqrt, kResult, g* v* ops::square(v) * -0.5, g* v* v* v* T(-0.5))
-TENON_FUSED(reciprocal, kResult, ops::neg(g) * ops::square(v), -g* v* v)
+TENON_FUSED(sqrt, kResult, g / (v * 2), kSqrtBackward, g / (v * 2))
+TENON_FUSED(rsqrt, kResult, g* v* ops::square(v) * -0.5, kRsqrtBackward, g* v* v* v* T(-0.5))
+TENON_FUSED(reciprocal, kResult, ops::neg(g) * ops::square(v), kReciprocalBackward, -g* v* v)
 TENON_FORMULA(sin, kInput, g* ops::cos(v))
 TENON_FORMULA(cos, kInput, ops::neg(g) * ops::sin(v))
 TENON_FORMULA(tan, kResult, g*(ops::square(v) + 1))
@@ -78,20 +81,21 @@ TENON_FORMULA(acos, kInput, ops::neg(g) * ops::rsqrt(1 - ops::square(v)))
 TENON_FORMULA(atan, kInput, g / (ops::square(v) + 1))
 TENON_FORMULA(sinh, kInput, g* ops::cosh(v))
 TENON_FORMULA(cosh, kInput, g* ops::sinh(v))
-TENON_FUSED(tanh, kResult, g*(1 - ops::square(v)), g*(1 - v * v))
+TENON_FUSED(tanh, kResult, g*(1 - ops::square(v)), kTanhBackward, g*(1 - v * v))
 TENON_FORMULA(erf, kInput, g* ops::exp(ops::neg(ops::square(v))) * kTwoOverRootPi)
 TENON_FORMULA(erfc, kInput, g* ops::exp(ops::neg(ops::square(v))) * -kTwoOverRootPi)
-TENON_FUSED(sigmoid, kResult, g* v*(1 - v), g* v*(1 - v))
+TENON_FUSED(sigmoid, kResult, g* v*(1 - v), kSigmoidBackward, g* v*(1 - v))
 TENON_FORMULA(log_sigmoid, kInput, g* ops::sigmoid(ops::neg(v)))
 TENON_FORMULA(hardsigmoid, kInput, unless(logical_or(le(v, -3), ge(v, 3)), g / 6))
-TENON_FUSED(leaky_relu, kInput, where(gt(v, 0), g, g* numbers.first), v > 0 ? g : g * first)
+TENON_FUSED(leaky_relu, kInput, where(gt(v, 0), g, g* numbers.first), kLeakyReluBackward,
+            v > 0 ? g : g * first)
 TENON_FORMULA(elu, kInput, where(gt(v, 0), g, g* ops::exp(minimum(v, 0)) * numbers.first))
 TENON_FORMULA(softplus, kInput,
               where(gt(v* numbers.first, numbers.second), g, g* ops::sigmoid(v* numbers.first)))
 TENON_FUSED(hardtanh, kInput, unless(logical_or(le(v, numbers.first), ge(v, numbers.second)), g),
-            v <= first || v >= second ? T(0) : g)
+            kHardtanhBackward, v <= first || v >= second ? T(0) : g)
 TENON_FUSED(hardswish, kInput, where(lt(v, 3), unless(le(v, -3), g*(v / 3 + 0.5)), g),
-            v <= -3 ? T(0)
+            kHardswishBackward, v <= -3 ? T(0)
             : v < 3 ? g * (v / 3 + T(0.5))
                     : g)
 #undef TENON_FORMULA
@@ -100,6 +104,7 @@ TENON_FUSED(hardswish, kInput, where(lt(v, 3), unless(le(v, -3), g*(v / 3 + 0.5)
 struct silu {
   static constexpr const char* kName = "silu";
   static constexpr Saves kSaves = Saves::kInput;
+  static constexpr DeviceFunction kOnDevice = DeviceFunction::kSiluBackward;
   static Tensor again(const Tensor& v) { return ops::silu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     const Tensor s = ops::sigmoid(v);
@@ -120,6 +125,7 @@ struct mish {
 struct gelu {
   static constexpr const char* kName = "gelu";
   static constexpr Saves kSaves = Saves::kInput;
+  static constexpr DeviceFunction kOnDevice = DeviceFunction::kGeluBackward;
   static Tensor again(const Tensor& v) { return ops::gelu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     const Tensor cdf = (ops::erf(v * std::numbers::sqrt2 / 2) + 1) * 0.5;
@@ -131,6 +137,7 @@ struct gelu {
 struct gelu_tanh {
   static constexpr const char* kName = "gelu_tanh";
   static constexpr Saves kSaves = Saves::kInput;
+  static constexpr DeviceFunction kOnDevice = DeviceFunction::kGeluTanhBackward;
   static Tensor again(const Tensor& v) { return ops::gelu(v, true); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     constexpr double kScale = kTwoOverRootPi / std::numbers::sqrt2;
@@ -186,6 +193,10 @@ class UnaryNode final : public NodeOf<1> {
         call.out[0] = fused_derivative<F>(call.grad(), value, plain);
         return;
       }
+    }
+    if constexpr (!HasFused<F> && requires { F::kOnDevice; }) {
+      if (!formulas_recorded()) call.out[0] = device_derivative(F::kOnDevice, call.grad(), value);
+      if (call.out[0].defined()) return;
     }
     if constexpr (std::is_same_v<F, gelu_tanh>) {
       if (!formulas_recorded()) call.out[0] = direct::gelu_tanh(call.grad(), value);

@@ -259,6 +259,8 @@ void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte
   state.streams.end_command(stream);
 }
 
+const VulkanAbilities& VulkanBackend::abilities() const { return state_->vulkan.abilities(); }
+
 std::uint64_t VulkanBackend::pipelines() const {
   const std::lock_guard lock(state_->mutex);
   return state_->kernels.count();

@@ -22,6 +22,12 @@ struct VulkanKernel {
   std::array<std::uint32_t, 4> constants = {};
 };
 
+// What kernels may use beyond f32 and i32, where the device has it.
+struct VulkanAbilities {
+  bool integers = false;  // of 8 and 16 bits in memory, of 64 bits also in arithmetic
+  bool f64 = false;
+};
+
 // How a device is used.
 struct VulkanOptions {
   // Also where host and device share one memory, contents are staged and segments have no host
@@ -62,6 +68,8 @@ class VulkanBackend final : public Backend {
   // the bytes that it reaches stay until the stream is done with them.
   void launch(const VulkanKernel& kernel, std::span<const std::byte> arguments,
               std::array<std::uint32_t, 3> groups, Stream stream);
+  // What kernels may use.
+  const VulkanAbilities& abilities() const;
   // Pipelines made so far.
   std::uint64_t pipelines() const;
   // Batches given to queues so far.

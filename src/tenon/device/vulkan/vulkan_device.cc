@@ -62,7 +62,7 @@ VulkanDevice::~VulkanDevice() {
   if (driver_->is_same_process()) functions_.DestroyDevice(device_, nullptr);
 }
 
-void VulkanDevice::require_features() const {
+void VulkanDevice::require_features() {
   const auto lacks = [&](const std::string& what) {
     return DeviceError(fmt::format("{} ({}) cannot be used: {}; update its driver, or take another "
                                    "device",
@@ -72,14 +72,20 @@ void VulkanDevice::require_features() const {
     throw lacks(fmt::format("it is of Vulkan {}.{}, and Tenon needs 1.2",
                             VK_API_VERSION_MAJOR(properties_.apiVersion),
                             VK_API_VERSION_MINOR(properties_.apiVersion)));
+  VkPhysicalDeviceVulkan11Features storage = {};
+  storage.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES;
   VkPhysicalDeviceVulkan12Features has = {};
   has.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
+  has.pNext = &storage;
   VkPhysicalDeviceFeatures2 features = {};
   features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
   features.pNext = &has;
   driver_->functions().GetPhysicalDeviceFeatures2(physical_, &features);
   if (!has.timelineSemaphore) throw lacks("it has no timelineSemaphore");
   if (!has.bufferDeviceAddress) throw lacks("it has no bufferDeviceAddress");
+  abilities_.integers = features.features.shaderInt64 && features.features.shaderInt16 &&
+                        has.storageBuffer8BitAccess && storage.storageBuffer16BitAccess;
+  abilities_.f64 = features.features.shaderFloat64;
 }
 
 bool VulkanDevice::has_extension(const char* name) const {
@@ -123,8 +129,19 @@ void VulkanDevice::open() {
   queues.queueFamilyIndex = family_;
   queues.queueCount = queue_count_;
   queues.pQueuePriorities = priorities.data();
+  VkPhysicalDeviceFeatures2 arithmetic = {};
+  arithmetic.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+  arithmetic.features.shaderInt64 = abilities_.integers;
+  arithmetic.features.shaderInt16 = abilities_.integers;
+  arithmetic.features.shaderFloat64 = abilities_.f64;
+  VkPhysicalDeviceVulkan11Features storage = {};
+  storage.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES;
+  storage.pNext = &arithmetic;
+  storage.storageBuffer16BitAccess = abilities_.integers;
   VkPhysicalDeviceVulkan12Features wanted = {};
   wanted.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
+  wanted.pNext = &storage;
+  wanted.storageBuffer8BitAccess = abilities_.integers;
   wanted.timelineSemaphore = VK_TRUE;
   wanted.bufferDeviceAddress = VK_TRUE;
   const char* const extensions[] = {VK_EXT_MEMORY_BUDGET_EXTENSION_NAME};

@@ -52,6 +52,7 @@ class VulkanDevice {
   VkDevice handle() const { return device_; }
   const VkPhysicalDeviceProperties& properties() const { return properties_; }
   std::uint64_t most_bytes_at_once() const { return most_bytes_at_once_; }
+  const VulkanAbilities& abilities() const { return abilities_; }
 
   std::uint32_t queue_family() const { return family_; }
   const std::vector<VkQueue>& queues() const { return queues_; }
@@ -72,7 +73,7 @@ class VulkanDevice {
 
  private:
   void choose_queues();
-  void require_features() const;
+  void require_features();
   void open();
   void find_usable_types();
   bool has_extension(const char* name) const;
@@ -83,6 +84,7 @@ class VulkanDevice {
   const std::string name_;  // "vulkan:0 (llvmpipe)"
   VkPhysicalDeviceProperties properties_ = {};
   VkPhysicalDeviceMemoryProperties memory_ = {};
+  VulkanAbilities abilities_;
   std::uint32_t usable_types_ = 0;  // by bit: a buffer may lie in that type of memory
   std::uint64_t most_bytes_at_once_ = 0;
   bool tells_budget_ = false;

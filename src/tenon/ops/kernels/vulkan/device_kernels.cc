@@ -1,129 +1,55 @@
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 
-#include <algorithm>
-#include <array>
-#include <cstring>
 #include <limits>
+#include <span>
 
-#include "tenon/device/vulkan/vulkan_backend.h"
-#include "tenon/tensor/strided_loop.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 
-namespace tenon::ops::vulkan {
+namespace tenon::vulkan {
 namespace {
 
-constexpr std::uint32_t kElementwiseCode[] =
-#include "elementwise.spv.inc"
+constexpr std::uint32_t kF32Code[] =
+#include "matmul_f32_plain.spv.inc"
     ;
-constexpr std::uint32_t kMatmulCode[] =
-#include "matmul.spv.inc"
+constexpr std::uint32_t kF64Code[] =
+#include "matmul_f64.spv.inc"
+    ;
+constexpr std::uint32_t kI64Code[] =
+#include "matmul_i64.spv.inc"
     ;
 
-constexpr std::uint32_t kInvocations = 128;  // of a group of elementwise.comp
-constexpr std::uint32_t kMostGroups = 4096;  // each then does several elements
-constexpr std::uint32_t kTile = 64;          // of matmul.comp
-constexpr std::size_t kDims = 4;
-
-struct ElementwiseArguments {
-  std::uint64_t target, a, b;
-  std::uint32_t count;
-  float first, second;
-  std::uint32_t sizes[kDims];
-  std::int32_t strides[3][kDims];
-  std::uint32_t padding;  // C++ rounds to the alignment of the addresses
-};
+constexpr std::uint32_t kTile = 64;  // of matmul.comp
 
 struct MatmulArguments {
   std::uint64_t target, a, b;
   std::uint32_t m, n, k;
   std::uint32_t a_row, a_column, b_row, b_column;
   std::uint32_t a_batch, b_batch;
-  float beta;
+  std::uint32_t beta;  // 0 or 1
 };
-
-template <typename Arguments>
-std::span<const std::byte> bytes_of(const Arguments& arguments) {
-  return std::as_bytes(std::span(&arguments, 1));
-}
 
 bool is_small(std::int64_t number) {
   return number >= 0 && number <= std::numeric_limits<std::int32_t>::max();
 }
 
-// The first element, as the host has its address.
-char* address_to_write(const Tensor& t) {
-  return static_cast<char*>(t.storage().impl()->mutable_data_in_stream()) +
-         t.storage_offset() * static_cast<std::int64_t>(t.item_size());
-}
-const char* address_to_read(const Tensor& t) {
-  return static_cast<const char*>(t.storage().impl()->data_in_stream()) +
-         t.storage_offset() * static_cast<std::int64_t>(t.item_size());
-}
-
 }  // namespace
-
-bool elementwise(DeviceFunction function, const double* numbers, const Tensor& target,
-                 std::initializer_list<const Tensor*> inputs) {
-  const Device device = target.device();
-  if (function == DeviceFunction::kNone || !is_small(target.numel()) ||
-      target.dtype() != DType::kF32)
-    return false;
-  std::array<const Tensor*, 2> on_device{};
-  std::size_t count = 0;
-  std::uint32_t number_at = 0;  // which input is a number, from 1
-  double first = numbers == nullptr ? 0 : numbers[0];
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& input = *inputs.begin()[i];
-    if (inputs.size() == 2 && number_at == 0 && input.dim() == 0 && input.device() == Device{}) {
-      number_at = static_cast<std::uint32_t>(i + 1);
-      first = input.item<double>();
-    } else if (input.dtype() == DType::kF32 && input.device() == device) {
-      on_device[count++] = &input;
-    } else {
-      return false;
-    }
-  }
-  if (count == 0) return false;
-  std::array<StridedLoop::Operand, 3> operands;
-  operands[0] = {address_to_write(target), target.sizes(), target.strides(), 4};
-  for (std::size_t i = 0; i < count; ++i)
-    operands[i + 1] = {const_cast<char*>(address_to_read(*on_device[i])), on_device[i]->sizes(),
-                       on_device[i]->strides(), 4};
-  const StridedLoop loop(target.sizes(), operands.data(), ++count);
-  if (loop.ndim() > kDims) return false;
-
-  VulkanBackend& backend = vulkan_backend(device.index);
-  ElementwiseArguments arguments = {};
-  arguments.target = backend.device_address(loop.data(0));
-  arguments.a = backend.device_address(loop.data(1));
-  arguments.b = count > 2 ? backend.device_address(loop.data(2)) : arguments.a;
-  arguments.count = static_cast<std::uint32_t>(loop.numel());
-  arguments.first = static_cast<float>(first);
-  arguments.second = numbers == nullptr ? 0 : static_cast<float>(numbers[1]);
-  bool is_dense = loop.ndim() <= 1;
-  for (std::size_t d = 0; d < loop.ndim(); ++d) {
-    arguments.sizes[d] = static_cast<std::uint32_t>(loop.size_at(d));
-    for (std::size_t i = 0; i < count; ++i) {
-      const std::int64_t stride = loop.stride_at(d, i) / 4;
-      if (!is_small(stride) || !is_small(stride * loop.size_at(d))) return false;
-      arguments.strides[i][d] = static_cast<std::int32_t>(stride);
-      is_dense = is_dense && stride == 1;
-    }
-  }
-  const VulkanKernel kernel = {
-      kElementwiseCode,
-      {static_cast<std::uint32_t>(function),
-       is_dense ? 0 : static_cast<std::uint32_t>(loop.ndim()), number_at}};
-  const std::uint32_t groups = (arguments.count + kInvocations - 1) / kInvocations;
-  backend.launch(kernel, bytes_of(arguments), {std::min(groups, kMostGroups), 1, 1},
-                 current_stream(device));
-  return true;
-}
 
 bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k, const Tensor& a,
             const MatrixStrides& a_strides, const Tensor& b, const MatrixStrides& b_strides,
-            float beta) {
+            double beta) {
   const Device device = target.device();
-  if (target.dtype() != DType::kF32 || a.device() != device || b.device() != device) return false;
+  if (a.device() != device || b.device() != device) return false;
+  VulkanBackend& backend = vulkan_backend(device.index);
+  const VulkanAbilities& has = backend.abilities();
+  std::span<const std::uint32_t> code;
+  if (target.dtype() == DType::kF32)
+    code = kF32Code;
+  else if (target.dtype() == DType::kF64 && has.integers && has.f64)
+    code = kF64Code;
+  else if (target.dtype() == DType::kI64 && has.integers)
+    code = kI64Code;
+  else
+    return false;
   const std::int64_t batch = target.numel() / (m * n);
   const auto reaches = [&](const MatrixStrides& strides, std::int64_t rows, std::int64_t columns) {
     return strides.row * rows + strides.column * columns + strides.batch * batch;
@@ -138,11 +64,10 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   if (groups(m) > kMostInADimension || groups(n) > kMostInADimension || batch > kMostInADimension)
     return false;
   const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
-  VulkanBackend& backend = vulkan_backend(device.index);
   MatmulArguments arguments = {};
-  arguments.target = backend.device_address(address_to_write(target));
-  arguments.a = backend.device_address(address_to_read(a));
-  arguments.b = backend.device_address(address_to_read(b));
+  arguments.target = address_to_write(backend, target);
+  arguments.a = address_to_read(backend, a);
+  arguments.b = address_to_read(backend, b);
   arguments.m = word(m);
   arguments.n = word(n);
   arguments.k = word(k);
@@ -152,10 +77,9 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   arguments.b_column = word(b_strides.column);
   arguments.a_batch = word(a_strides.batch);
   arguments.b_batch = word(b_strides.batch);
-  arguments.beta = beta;
-  backend.launch({kMatmulCode, {}}, bytes_of(arguments), {groups(n), groups(m), word(batch)},
-                 current_stream(device));
+  arguments.beta = beta == 0 ? 0 : 1;
+  launch(backend, {code, {}}, arguments, {groups(n), groups(m), word(batch)});
   return true;
 }
 
-}  // namespace tenon::ops::vulkan
+}  // namespace tenon::vulkan

@@ -1,23 +1,20 @@
 // Arithmetic on Vulkan devices. A common kernel offers its work here before it computes on the
 // host; what is not taken runs there, in the memory that both share (Note [Host access] in
-// tensor/host_access.h).
+// tensor/host_access.h). Each queues its work on the current stream; or it gives false, and nothing
+// has happened, where there is no such kernel: other dtypes, what the device has no arithmetic for,
+// 2^31 elements and more. Requires: tensors on one Vulkan device; targets share no memory with
+// inputs.
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
+#include <optional>
+#include <span>
 
-#include "tenon/ops/kernels/device_functions.h"
+#include "tenon/ops/conv.h"
+#include "tenon/ops/reduce.h"
 #include "tenon/tensor/tensor.h"
 
-namespace tenon::ops::vulkan {
-
-// Queues target = function(inputs), which broadcast to it, on the current stream; `numbers` are the
-// function's own, two of them, or null. One of two inputs may be a number: 0-d on the host. False,
-// and nothing has happened, where there is no such kernel: other dtypes than f32, more than four
-// dimensions that cannot be joined, 2^31 elements and more. Requires: a Vulkan device, and inputs
-// that share no memory with the target unless they walk it alike.
-bool elementwise(DeviceFunction function, const double* numbers, const Tensor& target,
-                 std::initializer_list<const Tensor*> inputs);
+namespace tenon::vulkan {
 
 // Strides of a matrix, in elements.
 struct MatrixStrides {
@@ -26,9 +23,76 @@ struct MatrixStrides {
   std::int64_t batch = 0;
 };
 
-// Queues target [batch, m, n], contiguous, = a b + beta target. False as above.
+// target [batch, m, n], contiguous, = a b + beta target; beta is 0 or 1.
 bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k, const Tensor& a,
             const MatrixStrides& a_strides, const Tensor& b, const MatrixStrides& b_strides,
-            float beta);
+            double beta);
 
-}  // namespace tenon::ops::vulkan
+// In which dtype the device gathers reductions of `dtype`; nothing where it does not.
+std::optional<DType> gather_dtype(DType dtype, Device device);
+
+// ops::detail::gather: one number for each kept element. `result` and the shifts are of
+// gather_dtype.
+bool gather(ops::Gather kind, const Tensor& result, const Tensor& a, std::uint64_t reduced,
+            const Tensor& shifts);
+
+// The places of the largest or smallest elements along the reduced dimensions, i64.
+bool arg_extreme(bool largest, const Tensor& result, const Tensor& a, std::uint64_t reduced);
+
+enum class Rows : std::uint32_t {
+  kSoftmax,
+  kLogSoftmax,
+  kSoftmaxBackward,     // from the result (a) and the gradient (b)
+  kLogSoftmaxBackward,
+  kLayerNorm,  // with weight (b) and bias (c), or neither
+  kRmsNorm,
+  kCumsum,
+  kCumprod,
+};
+// Lines of dense tensors seen as [outer, length, inner]; norms of inner 1. All of one dtype.
+bool rows(Rows kind, const Tensor& target, std::int64_t length, std::int64_t inner,
+          const Tensor& a, const Tensor& b = {}, const Tensor& c = {}, double eps = 0);
+
+// The first `wanted` of each row of a dense [rows, length], stably in order, and where they were
+// (i64). Takes time by the square of the length: false for long rows.
+bool sort(const Tensor& values, const Tensor& indices, const Tensor& rows, std::int64_t wanted,
+          bool descending);
+
+// target = elements of `source` that the index names along `dim`; the index (i64) and the source
+// are seen in the target's shape, but for the source's size there.
+bool take(const char* what, const Tensor& target, const Tensor& source, std::int64_t dim,
+          const Tensor& index);
+// Adds the source's elements, in the order of `dim`, to those of the target that the index names;
+// the index is seen in the source's shape.
+bool add_at(const char* what, const Tensor& target, std::int64_t dim, const Tensor& index,
+            const Tensor& source);
+
+// A kernel that slides over images of height by width and takes out_height by out_width places.
+struct Windows {
+  std::int64_t height = 0, width = 0;
+  std::int64_t out_height = 0, out_width = 0;
+  ops::Pair kernel = 1, stride = 1, padding = 0, dilation = 1;
+  bool is_adaptive = false;     // the places share all elements out among them
+  bool counts_padding = false;  // in averages
+};
+enum class WindowWork : std::uint32_t {
+  kToColumns,     // [channels, kernel places; images, places] of some channels
+  kToImage,       // its transpose: each element's sum
+  kMaximum,       // of each window of each plane
+  kMaximumPlace,  // where in its plane that is, i64
+  kAverage,
+  kSpread,  // the transpose of kAverage
+};
+// Images are dense [images, all_channels, height, width], f32 or f64; for pooling, each plane is an
+// image of one channel.
+bool windows(WindowWork work, const Tensor& target, const Tensor& source, const Windows& w,
+             std::int64_t images, std::int64_t all_channels = 1, std::int64_t first_channel = 0,
+             std::int64_t channels = 1);
+
+// A step of an optimiser over dense tensors of one dtype, f32 or f64. The numbers are those that
+// update.comp names, nine at most; state that the kind has none of is undefined.
+enum class UpdateKind : std::uint32_t { kSgd, kMomentum, kNesterov, kAdam };
+bool update(UpdateKind kind, const Tensor& parameter, const Tensor& gradient, const Tensor& first,
+            const Tensor& second, std::span<const double> numbers);
+
+}  // namespace tenon::vulkan

@@ -1,15 +1,24 @@
-// out[m, n] = a[m, k] b[k, n] + beta out, in f32, for each matrix of a batch. An invocation makes 8
-// by 8 elements in registers; columns of neighbours interleave, so their reads of b are one line.
+// out[m, n] = a[m, k] b[k, n] + beta out, for each matrix of a batch. An invocation makes 8 by 8
+// elements in registers; columns of neighbours interleave, so their reads of b are one line.
 #version 460
-#extension GL_EXT_buffer_reference : require
+#extension GL_GOOGLE_include_directive : require
+#include "numbers.glsl"
 #extension GL_EXT_control_flow_attributes : require
+
+#if CLASS == 0
+#define ITEM 4
+#else
+#define ITEM 8
+#endif
 
 layout(local_size_x = 8, local_size_y = 8) in;
 
 const uint kEach = 8;
 
-layout(buffer_reference, std430, buffer_reference_align = 4) readonly buffer Source { float at[]; };
-layout(buffer_reference, std430, buffer_reference_align = 4) buffer Target { float at[]; };
+layout(buffer_reference, std430, buffer_reference_align = ITEM) readonly buffer Source {
+  NUMBER at[];
+};
+layout(buffer_reference, std430, buffer_reference_align = ITEM) buffer Target { NUMBER at[]; };
 
 layout(push_constant, std430) uniform Arguments {
   Target target;
@@ -18,7 +27,7 @@ layout(push_constant, std430) uniform Arguments {
   uint m, n, k;
   uint a_row, a_column, b_row, b_column;  // strides in elements
   uint a_batch, b_batch;
-  float beta;
+  uint beta;  // 0 or 1
 };
 
 void main() {
@@ -32,11 +41,11 @@ void main() {
     at_a[i] = batch * a_batch + min(row0 + i, m - 1) * a_row;
     at_b[i] = batch * b_batch + min(column0 + 8 * i, n - 1) * b_column;
   }
-  float sums[kEach][kEach];
+  NUMBER sums[kEach][kEach];
   [[unroll]] for (uint i = 0; i < kEach; ++i)
-    [[unroll]] for (uint j = 0; j < kEach; ++j) sums[i][j] = 0.0;
+    [[unroll]] for (uint j = 0; j < kEach; ++j) sums[i][j] = NUMBER(0);
   for (uint depth = 0; depth < k; ++depth) {
-    float left[kEach], right[kEach];
+    NUMBER left[kEach], right[kEach];
     [[unroll]] for (uint i = 0; i < kEach; ++i) {
       left[i] = a.at[at_a[i] + depth * a_column];
       right[i] = b.at[at_b[i] + depth * b_row];
@@ -49,7 +58,7 @@ void main() {
       const uint row = row0 + i, column = column0 + 8 * j;
       if (row < m && column < n) {
         const uint at = (batch * m + row) * n + column;
-        target.at[at] = sums[i][j] + (beta == 0.0 ? 0.0 : beta * target.at[at]);
+        target.at[at] = sums[i][j] + (beta == 0 ? NUMBER(0) : target.at[at]);
       }
     }
 }

@@ -7,11 +7,11 @@
 
 #include "tenon/device/device.h"
 
-namespace tenon::ops {
+namespace tenon {
 
 // Note [Fallback]. What has no kernel for a device that shares its memory with the host is computed
 // by the host, in place, after a wait for what was queued. That is right and may be slow, so it is
-// counted by operator. TENON_FALLBACK=error forbids it.
+// counted by operator. TENON_FALLBACK=error forbids it. Copies and fills count as operators.
 struct Fallback {
   std::string name;  // of the operator
   std::uint64_t calls = 0;
@@ -23,4 +23,4 @@ std::vector<Fallback> fallbacks();
 // Counts a call. Throws DeviceError where TENON_FALLBACK=error. Thread-safe.
 void note_fallback(const char* name, Device device);
 
-}  // namespace tenon::ops
+}  // namespace tenon

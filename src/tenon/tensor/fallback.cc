@@ -1,4 +1,4 @@
-#include "tenon/ops/fallback.h"
+#include "tenon/tensor/fallback.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "tenon/base/error.h"
 
-namespace tenon::ops {
+namespace tenon {
 namespace {
 
 std::mutex mutex;
@@ -50,4 +50,4 @@ void note_fallback(const char* name, Device device) {
   ++counts()[name];
 }
 
-}  // namespace tenon::ops
+}  // namespace tenon

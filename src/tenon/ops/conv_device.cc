@@ -1,0 +1,125 @@
+#include "tenon/ops/conv_device.h"
+
+#include <algorithm>
+
+#include "tenon/ops/binary.h"
+#include "tenon/ops/matmul.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
+
+namespace tenon::ops {
+namespace {
+
+using vulkan::WindowWork;
+
+// Of a group's channels and images: [rows, images * places].
+class Columns {
+ public:
+  Columns(const vulkan::Windows& w, std::int64_t all_channels, std::int64_t groups)
+      : w_(w), all_channels_(all_channels), channels_(all_channels / groups) {}
+
+  std::int64_t rows() const { return channels_ * w_.kernel.height * w_.kernel.width; }
+  std::int64_t places() const { return w_.out_height * w_.out_width; }
+  // How many images go together.
+  std::int64_t images_at_once(std::size_t item_bytes) const {
+    constexpr std::int64_t kMostBytes = std::int64_t{16} << 20;
+    const std::int64_t of_one = rows() * places() * static_cast<std::int64_t>(item_bytes);
+    return std::max<std::int64_t>(1, kMostBytes / std::max<std::int64_t>(1, of_one));
+  }
+
+  // Undefined where there is no kernel.
+  Tensor of(const Tensor& images, std::int64_t group) const {
+    const Tensor columns =
+        empty({rows(), images.size(0) * places()}, images.dtype(), images.device());
+    const bool done = vulkan::windows(WindowWork::kToColumns, columns, images, w_, images.size(0),
+                                      all_channels_, group * channels_, channels_);
+    return done ? columns : Tensor();
+  }
+  bool add_up(const Tensor& images, const Tensor& columns, std::int64_t group) const {
+    return vulkan::windows(WindowWork::kToImage, images, columns, w_, images.size(0),
+                           all_channels_, group * channels_, channels_);
+  }
+
+ private:
+  const vulkan::Windows& w_;
+  const std::int64_t all_channels_, channels_;
+};
+
+// [n, filters, height, width] of one group as [filters, n, height, width], without a copy.
+Tensor by_filter(const Tensor& t, std::int64_t group, std::int64_t filters) {
+  return t.narrow(1, group * filters, filters).transpose(0, 1);
+}
+
+// A group's part of the weight as a matrix [its first dimension, rows].
+Tensor as_matrix(const Tensor& weight, std::int64_t group, std::int64_t first, std::int64_t rows) {
+  return weight.narrow(0, group * first, first).reshape({first, rows});
+}
+
+}  // namespace
+
+bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight,
+                        const Tensor& bias, const vulkan::Windows& w, std::int64_t groups) {
+  const Columns columns(w, a.size(1), groups);
+  const std::int64_t filters = weight.size(0) / groups;
+  const std::int64_t step = columns.images_at_once(a.item_size());
+  for (std::int64_t first = 0; first < a.size(0); first += step) {
+    const std::int64_t count = std::min(step, a.size(0) - first);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const Tensor matrix = columns.of(a.narrow(0, first, count), group);
+      if (!matrix.defined()) return false;
+      const Tensor product =
+          ops::matmul(as_matrix(weight, group, filters, columns.rows()), matrix)
+              .view({filters, count, w.out_height, w.out_width});
+      const Tensor to = by_filter(out.narrow(0, first, count), group, filters);
+      if (bias.defined())
+        detail::binary_into(Binary::kAdd, to, product,
+                            bias.narrow(0, group * filters, filters).view({-1, 1, 1, 1}));
+      else
+        copy_(to, product);
+    }
+  }
+  return true;
+}
+
+bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Tensor& weight,
+                                   const Tensor& bias, const vulkan::Windows& w,
+                                   std::int64_t groups) {
+  const Columns columns(w, out.size(1), groups);
+  const std::int64_t channels = a.size(1) / groups;
+  const std::int64_t step = columns.images_at_once(a.item_size());
+  for (std::int64_t first = 0; first < a.size(0); first += step) {
+    const std::int64_t count = std::min(step, a.size(0) - first);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const Tensor from =
+          by_filter(a.narrow(0, first, count), group, channels).reshape({channels, -1});
+      const Tensor matrix =
+          ops::matmul(as_matrix(weight, group, channels, columns.rows()).t(), from);
+      if (!columns.add_up(out.narrow(0, first, count), matrix, group)) return false;
+    }
+  }
+  if (bias.defined()) detail::binary_into(Binary::kAdd, out, out, bias.view({1, -1, 1, 1}));
+  return true;
+}
+
+bool correlate_on_device(const Tensor& out, const Tensor& gradient, const Tensor& a,
+                         const vulkan::Windows& w, std::int64_t groups) {
+  const Columns columns(w, a.size(1), groups);
+  const std::int64_t filters = out.size(0) / groups;
+  const std::int64_t step = columns.images_at_once(a.item_size());
+  for (std::int64_t first = 0; first < a.size(0); first += step) {
+    const std::int64_t count = std::min(step, a.size(0) - first);
+    for (std::int64_t group = 0; group < groups; ++group) {
+      const Tensor matrix = columns.of(a.narrow(0, first, count), group);
+      if (!matrix.defined()) return false;
+      const Tensor from =
+          by_filter(gradient.narrow(0, first, count), group, filters).reshape({filters, -1});
+      const Tensor to = out.narrow(0, group * filters, filters).view({filters, columns.rows()});
+      const Tensor product = ops::matmul(from, matrix.t());
+      first == 0 ? copy_(to, product) : detail::binary_into(Binary::kAdd, to, to, product);
+    }
+  }
+  return true;
+}
+
+}  // namespace tenon::ops

@@ -1,0 +1,137 @@
+// Lines of dense tensors [outer, length, inner], an invocation for each line.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "numbers.glsl"
+
+layout(local_size_x = 64) in;
+
+// 0 softmax, 1 log_softmax; 2, 3 their derivatives from the gradient (b) and the result (a);
+// 4 layer_norm, 5 rms_norm, with weight (b) and bias (c); 6 cumsum, 7 cumprod.
+layout(constant_id = 0) const uint kKind = 0;
+layout(constant_id = 1) const uint kGiven = 0;  // 1: there is a weight; 2: a bias
+
+layout(push_constant, std430) uniform Arguments {
+  uvec2 target, a, b, c;
+  uvec2 eps;  // f64, of which an f32 is the first word
+  uint lines;
+  uint length;
+  uint inner;
+};
+
+NUMBER at(uvec2 base, uint i) {
+#if CLASS == 0
+  return uintBitsToFloat(Words(base).at[i]);
+#elif CLASS == 1
+  return packDouble2x32(Pairs(base).at[i]);
+#else
+  return int64_t(packUint2x32(Pairs(base).at[i]));
+#endif
+}
+void put(uint i, NUMBER x) {
+#if CLASS == 0
+  Words(target).at[i] = floatBitsToUint(x);
+#elif CLASS == 1
+  Pairs(target).at[i] = unpackDouble2x32(x);
+#else
+  Pairs(target).at[i] = unpackUint2x32(uint64_t(x));
+#endif
+}
+
+// A sum; in f32 with what rounding loses (Kahan).
+struct Sum {
+  NUMBER held, lost;
+};
+void add(inout Sum sum, NUMBER x) {
+#if CLASS == 0
+  precise const float mended = x - sum.lost, grown = sum.held + mended;
+  precise const float rest = (grown - sum.held) - mended;
+  sum.lost = isnan(rest) || isinf(rest) ? 0.0 : rest;
+  sum.held = grown;
+#else
+  sum.held += x;
+#endif
+}
+
+#if CLASS < 2
+NUMBER exp_of(NUMBER x) { return isnan(x) ? x : exponential(x); }
+
+void softmax(uint first) {
+  NUMBER largest = -infinity();
+  for (uint i = 0; i < length; ++i) {
+    const NUMBER x = at(a, first + i * inner);
+    if (isnan(x) || x > largest) largest = x;
+    if (isnan(x)) break;
+  }
+  Sum sum = Sum(L(0.0lf), L(0.0lf));
+  for (uint i = 0; i < length; ++i) add(sum, exp_of(at(a, first + i * inner) - largest));
+  const NUMBER shift = kKind == 1 ? largest + logarithm(sum.held) : largest;
+  for (uint i = 0; i < length; ++i) {
+    const NUMBER x = at(a, first + i * inner) - shift;
+    put(first + i * inner, kKind == 1 ? x : exp_of(x) / sum.held);
+  }
+}
+
+void softmax_backward(uint first) {
+  Sum sum = Sum(L(0.0lf), L(0.0lf));
+  for (uint i = first; i < first + length * inner; i += inner)
+    add(sum, kKind == 2 ? at(a, i) * at(b, i) : at(b, i));
+  for (uint i = first; i < first + length * inner; i += inner) {
+    const NUMBER y = at(a, i), g = at(b, i);
+    put(i, kKind == 2 ? y * (g - sum.held) : g - exp_of(y) * sum.held);
+  }
+}
+
+void normalize(uint first) {
+#if CLASS == 0
+  const NUMBER above = uintBitsToFloat(eps.x);
+#else
+  const NUMBER above = packDouble2x32(eps);
+#endif
+  NUMBER mean = L(0.0lf);
+  Sum sum = Sum(L(0.0lf), L(0.0lf));
+  if (kKind == 4) {
+    for (uint i = 0; i < length; ++i) add(sum, at(a, first + i));
+    mean = sum.held / NUMBER(length);
+  }
+  sum = Sum(L(0.0lf), L(0.0lf));
+  for (uint i = 0; i < length; ++i) {
+    const NUMBER x = at(a, first + i) - mean;
+    add(sum, x * x);
+  }
+  const NUMBER scale = L(1.0lf) / sqrt(sum.held / NUMBER(length) + above);
+  for (uint i = 0; i < length; ++i) {
+    NUMBER x = (at(a, first + i) - mean) * scale;
+    if ((kGiven & 1) != 0) x *= at(b, i);
+    if ((kGiven & 2) != 0) x += at(c, i);
+    put(first + i, x);
+  }
+}
+#endif
+
+void scan(uint first) {
+  Sum sum = Sum(NUMBER(kKind == 7 ? 1 : 0), NUMBER(0));
+  for (uint i = first; i < first + length * inner; i += inner) {
+    if (kKind == 7)
+      sum.held *= at(a, i);
+    else
+      add(sum, at(a, i));
+    put(i, sum.held);
+  }
+}
+
+void main() {
+  for (uint i = gl_GlobalInvocationID.x; i < lines; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
+    const uint first = i / inner * (length * inner) + i % inner;
+    switch (kKind) {
+#if CLASS < 2
+      case 0:
+      case 1: softmax(first); break;
+      case 2:
+      case 3: softmax_backward(first); break;
+      case 4:
+      case 5: normalize(first); break;
+#endif
+      default: scan(first);
+    }
+  }
+}

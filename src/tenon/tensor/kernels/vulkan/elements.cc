@@ -1,0 +1,318 @@
+#include "tenon/tensor/kernels/vulkan/elements.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "tenon/tensor/strided_loop.h"
+
+namespace tenon::vulkan {
+namespace {
+
+// elements.comp as compiled for each way to compute and each group of functions; in f32 with and
+// without narrow and wide integers.
+constexpr std::uint32_t kF32Arithmetic[] =
+#include "elements_f32_arithmetic.spv.inc"
+    ;
+constexpr std::uint32_t kF32Exponentials[] =
+#include "elements_f32_exponentials.spv.inc"
+    ;
+constexpr std::uint32_t kF32Circles[] =
+#include "elements_f32_circles.spv.inc"
+    ;
+constexpr std::uint32_t kPlainF32Arithmetic[] =
+#include "elements_f32_plain_arithmetic.spv.inc"
+    ;
+constexpr std::uint32_t kPlainF32Exponentials[] =
+#include "elements_f32_plain_exponentials.spv.inc"
+    ;
+constexpr std::uint32_t kPlainF32Circles[] =
+#include "elements_f32_plain_circles.spv.inc"
+    ;
+constexpr std::uint32_t kF64Arithmetic[] =
+#include "elements_f64_arithmetic.spv.inc"
+    ;
+constexpr std::uint32_t kF64Exponentials[] =
+#include "elements_f64_exponentials.spv.inc"
+    ;
+constexpr std::uint32_t kF64Circles[] =
+#include "elements_f64_circles.spv.inc"
+    ;
+constexpr std::uint32_t kI64Arithmetic[] =
+#include "elements_i64_arithmetic.spv.inc"
+    ;
+constexpr std::uint32_t kI32Arithmetic[] =
+#include "elements_i32_arithmetic.spv.inc"
+    ;
+constexpr std::uint32_t kMoves[] =
+#include "elements_i64_moves.spv.inc"
+    ;
+constexpr std::uint32_t kPlainMoves[] =
+#include "elements_i32_moves.spv.inc"
+    ;
+
+enum class Way : std::uint8_t { kF32, kF64, kI64, kI32 };
+enum class Group : std::uint8_t { kArithmetic, kExponentials, kCircles };
+
+// As elements.comp has them.
+Group group_of(DeviceFunction function) {
+  constexpr std::uint8_t kExponentials[] = {44, 46, 47, 48, 49, 50, 60, 61,  62,
+                                            65, 66, 67, 68, 70, 72, 73, 103, 105};
+  constexpr std::uint8_t kCircles[] = {6, 7, 45, 54, 55, 56, 57, 58, 59, 63, 64, 69, 104};
+  const auto has = [&](std::span<const std::uint8_t> numbers) {
+    return std::find(numbers.begin(), numbers.end(), static_cast<std::uint8_t>(function)) !=
+           numbers.end();
+  };
+  return has(kExponentials) ? Group::kExponentials : has(kCircles) ? Group::kCircles
+                                                                   : Group::kArithmetic;
+}
+
+using Code = std::span<const std::uint32_t>;
+Code code_of(Way way, Group group, bool has_integers) {
+  if (way == Way::kI64) return kI64Arithmetic;
+  if (way == Way::kI32) return kI32Arithmetic;
+  const auto choose = [&](Code arithmetic, Code exponentials, Code circles) {
+    return group == Group::kArithmetic ? arithmetic
+           : group == Group::kExponentials ? exponentials
+                                           : circles;
+  };
+  if (way == Way::kF64) return choose(kF64Arithmetic, kF64Exponentials, kF64Circles);
+  return has_integers ? choose(kF32Arithmetic, kF32Exponentials, kF32Circles)
+                      : choose(kPlainF32Arithmetic, kPlainF32Exponentials, kPlainF32Circles);
+}
+
+constexpr std::uint32_t kInvocations = 128;  // of a group
+constexpr std::uint32_t kMostGroups = 4096;  // each then does several elements
+constexpr std::size_t kDims = 4;
+constexpr std::int64_t kMostLaunches = 256;
+constexpr std::size_t kOperands = 4;
+
+struct Arguments {
+  std::uint64_t bases[kOperands];
+  std::uint64_t first, second;
+  std::uint32_t count;
+  std::uint32_t sizes[kDims - 1];
+  std::int32_t strides[kOperands][kDims];
+};
+static_assert(sizeof(Arguments) == 128);
+
+bool is_small(std::int64_t number) {
+  return number >= 0 && number <= std::numeric_limits<std::int32_t>::max();
+}
+
+// How to compute, or nothing where the device cannot read or write one of the dtypes so.
+std::optional<Way> way_for(DType compute, std::span<const DType> dtypes,
+                           const VulkanAbilities& device) {
+  const auto any = [&](auto&& is) { return std::any_of(dtypes.begin(), dtypes.end(), is); };
+  if (is_complex(compute) || any([](DType d) { return d > DType::kF64; })) return std::nullopt;
+  const auto is_f64 = [](DType d) { return d == DType::kF64; };
+  const bool in_floats = is_floating(compute) || (compute == DType::kBool && any([](DType d) {
+                                                    return is_floating(d);
+                                                  }));
+  if (is_f64(compute) || any(is_f64))
+    return device.integers && device.f64 ? std::optional(Way::kF64) : std::nullopt;
+  if (device.integers) return in_floats ? Way::kF32 : Way::kI64;
+  const auto needs_integers = [](DType d) {
+    return d == DType::kI16 || d == DType::kI64 || d == DType::kF16 || d == DType::kBF16;
+  };
+  if (any(needs_integers) || needs_integers(compute)) return std::nullopt;
+  return in_floats ? Way::kF32 : Way::kI32;
+}
+
+// A number as the kernel takes it; to integers towards zero.
+std::uint64_t bits_of(double number, Way way) {
+  if (way == Way::kF32) return std::bit_cast<std::uint32_t>(static_cast<float>(number));
+  if (way == Way::kF64) return std::bit_cast<std::uint64_t>(number);
+  constexpr double kMost = 9223372036854774784.0;
+  const auto whole = static_cast<std::int64_t>(std::clamp(number, -kMost, kMost));
+  if (way == Way::kI64) return static_cast<std::uint64_t>(whole);
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(whole, INT32_MIN, INT32_MAX));
+}
+std::uint64_t bits_of(const Tensor& number, DType compute, Way way) {
+  if (compute == DType::kBool) return bits_of(number.item<bool>() ? 1.0 : 0.0, way);
+  if (way == Way::kI64) return static_cast<std::uint64_t>(number.item<std::int64_t>());
+  if (way == Way::kI32) return static_cast<std::uint32_t>(number.item<std::int64_t>());
+  return bits_of(number.item<double>(), way);
+}
+
+// Walks operands together; the first is written. False for what the kernel has no room for.
+class Walk {
+ public:
+  Walk(VulkanBackend& backend, std::span<const Tensor* const> tensors) : backend_(backend) {
+    std::array<StridedLoop::Operand, kOperands> operands;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const Tensor& t = *tensors[i];
+      const auto item = static_cast<std::int64_t>(t.item_size());
+      items_[i] = item;
+      void* base = i == 0 ? t.storage().impl()->mutable_data_in_stream()
+                          : const_cast<void*>(t.storage().impl()->data_in_stream());
+      operands[i] = {static_cast<char*>(base) + t.storage_offset() * item, t.sizes(), t.strides(),
+                     item};
+    }
+    loop_.emplace(tensors[0]->sizes(), operands.data(), tensors.size());
+    count_ = tensors.size();
+  }
+
+  // at[i]: the operand of the kernel that tensor i is.
+  bool fill_in(Arguments& to, const std::array<std::size_t, kOperands>& at) const {
+    const StridedLoop& loop = *loop_;
+    if (launches() > kMostLaunches || !is_small(loop.numel())) return false;
+    to.count = static_cast<std::uint32_t>(loop.numel() / launches());
+    for (std::size_t i = 0; i < count_; ++i)
+      to.bases[at[i]] = backend_.device_address(loop.data(i));
+    for (std::size_t d = 0; d < std::min(loop.ndim(), kDims); ++d) {
+      if (d < kDims - 1) to.sizes[d] = static_cast<std::uint32_t>(loop.size_at(d));
+      for (std::size_t i = 0; i < count_; ++i) {
+        const std::int64_t stride = loop.stride_at(d, i) / items_[i];
+        if (!is_small(stride) || !is_small(stride * loop.size_at(d))) return false;
+        to.strides[at[i]][d] = static_cast<std::int32_t>(stride);
+      }
+    }
+    return true;
+  }
+  // 0 where all are dense and of one shape.
+  std::uint32_t dims() const {
+    bool is_dense = loop_->ndim() <= 1;
+    for (std::size_t i = 0; i < count_; ++i)
+      is_dense = is_dense && loop_->stride_at(0, i) == items_[i];
+    return is_dense ? 0 : static_cast<std::uint32_t>(std::min(loop_->ndim(), kDims));
+  }
+  // Dimensions that a kernel has no room for are walked here, by a launch for each place in them.
+  std::int64_t launches() const {
+    std::int64_t count = 1;
+    for (std::size_t d = kDims; d < loop_->ndim(); ++d) count *= loop_->size_at(d);
+    return count;
+  }
+  void run(const VulkanKernel& kernel, Arguments arguments,
+           const std::array<std::size_t, kOperands>& at) const {
+    const std::uint32_t groups = (arguments.count + kInvocations - 1) / kInvocations;
+    const Arguments first = arguments;
+    for (std::int64_t n = 0; n < launches(); ++n) {
+      std::int64_t rest = n;
+      for (std::size_t i = 0; i < count_; ++i) arguments.bases[at[i]] = first.bases[at[i]];
+      for (std::size_t d = kDims; d < loop_->ndim(); rest /= loop_->size_at(d++))
+        for (std::size_t i = 0; i < count_; ++i)
+          arguments.bases[at[i]] +=
+              static_cast<std::uint64_t>(rest % loop_->size_at(d) * loop_->stride_at(d, i));
+      launch(backend_, kernel, arguments, {std::min(groups, kMostGroups), 1, 1});
+    }
+  }
+
+ private:
+  VulkanBackend& backend_;
+  std::optional<StridedLoop> loop_;
+  std::array<std::int64_t, kOperands> items_{};
+  std::size_t count_ = 0;
+};
+
+// What needs no arithmetic: how, and two words for it.
+enum class Move : std::uint32_t { kCopy = 0, kFill = 1, kLower = 2, kUpper = 4 };
+bool move(const Tensor& target, const Tensor* source, Move how, std::uint64_t first,
+          std::uint64_t second) {
+  VulkanBackend& backend = vulkan_backend(target.device().index);
+  const bool has_integers = backend.abilities().integers;
+  const std::size_t item = target.item_size();
+  if (item == 2 && !has_integers) return false;
+  Arguments arguments = {};
+  const Tensor* both[] = {&target, source};
+  const Walk walk(backend, std::span(both, source == nullptr ? 1 : 2));
+  if (!walk.fill_in(arguments, {0, 1})) return false;
+  const bool counts_places = how == Move::kLower || how == Move::kUpper;
+  if (counts_places && walk.launches() > 1) return false;
+  arguments.first = first;
+  arguments.second = second;
+  walk.run({has_integers ? Code(kMoves) : Code(kPlainMoves),
+            {static_cast<std::uint32_t>(DeviceFunction::kMove), walk.dims(),
+             static_cast<std::uint32_t>(item), static_cast<std::uint32_t>(how)}},
+           arguments, {0, 1});
+  return true;
+}
+
+std::uint64_t address(VulkanBackend& backend, const Tensor& t, const void* base) {
+  return backend.device_address(static_cast<const char*>(base) +
+                                t.storage_offset() * static_cast<std::int64_t>(t.item_size()));
+}
+
+}  // namespace
+
+bool elements(DeviceFunction function, DType compute, const double* numbers, const Tensor& target,
+              std::span<const Tensor* const> inputs) {
+  const Device device = target.device();
+  if (function == DeviceFunction::kNone || inputs.size() >= kOperands) return false;
+  std::array<const Tensor*, kOperands> tensors = {&target};
+  std::array<std::size_t, kOperands> at = {0};
+  std::array<DType, kOperands> dtypes = {target.dtype()};
+  std::array<const Tensor*, 2> given{};
+  std::size_t count = 1, given_count = 0;
+  std::uint32_t are_numbers = 0;
+  std::uint32_t packed = static_cast<std::uint32_t>(target.dtype());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& input = *inputs[i];
+    if (input.device() == device) {
+      tensors[count] = &input;
+      dtypes[count] = input.dtype();
+      at[count++] = i + 1;
+      packed |= static_cast<std::uint32_t>(input.dtype()) << (8 * (i + 1));
+    } else if (inputs.size() > 1 && given_count < 2 && numbers == nullptr && input.dim() == 0 &&
+               input.device() == Device{} && !is_complex(input.dtype())) {
+      given[given_count++] = &input;
+      are_numbers |= 1u << i;
+    } else {
+      return false;
+    }
+  }
+  if (count == 1) return false;
+  VulkanBackend& backend = vulkan_backend(device.index);
+  const auto way = way_for(compute, std::span(dtypes.data(), count), backend.abilities());
+  if (!way) return false;
+  const Walk walk(backend, std::span(tensors.data(), count));
+  Arguments arguments = {};
+  if (!walk.fill_in(arguments, at)) return false;
+  if (numbers != nullptr) {
+    arguments.first = bits_of(numbers[0], *way);
+    arguments.second = bits_of(numbers[1], *way);
+  } else {
+    if (given_count > 0) arguments.first = bits_of(*given[0], compute, *way);
+    if (given_count > 1) arguments.second = bits_of(*given[1], compute, *way);
+  }
+  walk.run({code_of(*way, group_of(function), backend.abilities().integers),
+            {static_cast<std::uint32_t>(function), walk.dims(), packed, are_numbers}},
+           arguments, at);
+  return true;
+}
+
+bool copy(const Tensor& target, const Tensor& source) {
+  if (target.dtype() == source.dtype()) return move(target, &source, Move::kCopy, 0, 0);
+  const Tensor* const inputs[] = {&source};
+  return elements(DeviceFunction::kConvert, source.dtype(), nullptr, target, inputs);
+}
+
+bool fill(const Tensor& target, const Scalar& value) {
+  std::uint64_t bytes[2] = {};
+  visit_any_dtype(target.dtype(), [&]<typename T>() {
+    const T element = value.to<T>();
+    std::memcpy(bytes, &element, sizeof element);
+  });
+  return move(target, nullptr, Move::kFill, bytes[0], bytes[1]);
+}
+
+bool triangle(const Tensor& target, const Tensor& source, bool is_lower, std::int64_t diagonal) {
+  const std::int64_t rows = source.size(-2), columns = source.size(-1);
+  const std::int64_t at = std::clamp(diagonal, -rows, columns);
+  return move(target, &source, is_lower ? Move::kLower : Move::kUpper,
+              static_cast<std::uint64_t>(columns) | static_cast<std::uint64_t>(rows) << 32,
+              static_cast<std::uint32_t>(at));
+}
+
+std::uint64_t address_to_write(VulkanBackend& backend, const Tensor& t) {
+  return address(backend, t, t.storage().impl()->mutable_data_in_stream());
+}
+std::uint64_t address_to_read(VulkanBackend& backend, const Tensor& t) {
+  return address(backend, t, t.storage().impl()->data_in_stream());
+}
+
+}  // namespace tenon::vulkan
