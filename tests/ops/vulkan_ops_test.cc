@@ -152,6 +152,18 @@ TEST_F(VulkanOps, ProductsAgreeWithTheHost) {
             testing::random_floats(random, {k, n}, DType::kF32));
   compare(testing::random_floats(random, {3, 20, 30}, DType::kF32),
           testing::random_floats(random, {3, 30, 10}, DType::kF32));
+  // Large ones, in every order of both in memory, with borders within a tile.
+  for (const bool a_turned : {false, true})
+    for (const bool b_turned : {false, true}) {
+      Tensor a = testing::random_floats(random, {130, 118}, DType::kF32);
+      Tensor b = testing::random_floats(random, {118, 74}, DType::kF32);
+      if (a_turned) a = contiguous(a.t()).t();
+      if (b_turned) b = contiguous(b.t()).t();
+      compare(a, b);
+      const Tensor bias = testing::random_floats(random, {74}, DType::kF32);
+      expect_near(ops::addmm(moved(bias), moved(a), moved(b)), ops::addmm(bias, a, b), 1e-5,
+                  "addmm");
+    }
   compare(testing::random_floats(random, {2, 3, 20, 30}, DType::kF32),
           testing::random_floats(random, {30, 10}, DType::kF32));
   compare(testing::random_floats(random, {1, 20, 30}, DType::kF32),
@@ -168,6 +180,12 @@ TEST_F(VulkanOps, TheHostWaitsForWhatItReads) {
   EXPECT_EQ(vulkan_backend(0).submissions(), before) << "kernels are queued";
   EXPECT_EQ(t.const_data_ptr<float>()[65535], 21.0f);
   EXPECT_EQ(vulkan_backend(0).submissions(), before + 1) << "and submitted together";
+  // Work of more than kMostGroups goes in several submissions.
+  Tensor large = to(ones({1 << 20}, DType::kF32), kVulkan);
+  const std::uint64_t first = vulkan_backend(0).submissions();
+  for (int i = 0; i < 20; ++i) large = ops::add(large, full({}, 1.0, DType::kF32));
+  EXPECT_EQ(vulkan_backend(0).submissions(), first + 1);
+  EXPECT_EQ(large.const_data_ptr<float>()[1 << 19], 21.0f);
   t.data_ptr<float>()[7] = 5;
   EXPECT_EQ(ops::mul(t, t).select(0, 7).item<float>(), 25.0f);
 }

@@ -256,7 +256,7 @@ void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte
   state.streams.require("launch", stream);
   const VkPipeline pipeline = state.kernels.pipeline_of(kernel);
   state.kernels.record(state.streams.begin_command("launch", stream), pipeline, arguments, groups);
-  state.streams.end_command(stream);
+  state.streams.end_command(stream, std::uint64_t{groups[0]} * groups[1] * groups[2]);
 }
 
 const VulkanAbilities& VulkanBackend::abilities() const { return state_->vulkan.abilities(); }

@@ -26,6 +26,7 @@ struct VulkanKernel {
 struct VulkanAbilities {
   bool integers = false;  // of 8 and 16 bits in memory, of 64 bits also in arithmetic
   bool f64 = false;
+  std::uint32_t lanes = 1;  // invocations that can read each other's registers
 };
 
 // How a device is used.

@@ -34,14 +34,20 @@ VulkanDevice::VulkanDevice(std::shared_ptr<const VulkanDriver> driver, int index
       physical_(find_physical(*driver_, index)),
       name_(fmt::format("vulkan:{}", index)) {
   const VulkanInstanceFunctions& instance = driver_->functions();
+  VkPhysicalDeviceSubgroupProperties subgroup = {};
+  subgroup.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
   VkPhysicalDeviceMaintenance3Properties most = {};
   most.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
+  most.pNext = &subgroup;
   VkPhysicalDeviceProperties2 properties = {};
   properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
   properties.pNext = &most;
   instance.GetPhysicalDeviceProperties2(physical_, &properties);
   properties_ = properties.properties;
   most_bytes_at_once_ = most.maxMemoryAllocationSize;
+  if ((subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
+      (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT) != 0)
+    abilities_.lanes = subgroup.subgroupSize;
   VkPhysicalDeviceMemoryProperties2 memory = {};
   memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
   instance.GetPhysicalDeviceMemoryProperties2(physical_, &memory);

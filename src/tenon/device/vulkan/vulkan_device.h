@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tenon/device/backend.h"
+#include "tenon/device/vulkan/vulkan_backend.h"
 #include "tenon/device/vulkan/vulkan_calls.h"
 #include "tenon/device/vulkan/vulkan_driver.h"
 

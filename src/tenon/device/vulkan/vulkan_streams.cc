@@ -132,12 +132,14 @@ void VulkanStreams::begin_batch(StreamState& stream) {
   stream.open = stream.spare.back();
   stream.spare.pop_back();
   stream.commands = 0;
+  stream.groups = 0;
   stream.ended = false;
 }
 
 VkCommandBuffer VulkanStreams::begin_command(const char* call, Stream stream) {
   StreamState& state = find(call, stream);
-  if (state.open != nullptr && (state.ended || state.commands >= kMostCommands)) submit(state);
+  const bool is_full = state.commands >= kMostCommands || state.groups >= kMostGroups;
+  if (state.open != nullptr && (state.ended || is_full)) submit(state);
   if (state.open == nullptr) begin_batch(state);
   const VkMemoryBarrier all =
       barrier(VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT);
@@ -148,7 +150,10 @@ VkCommandBuffer VulkanStreams::begin_command(const char* call, Stream stream) {
   return state.open;
 }
 
-void VulkanStreams::end_command(Stream stream) { ++streams_[stream.id].commands; }
+void VulkanStreams::end_command(Stream stream, std::uint64_t groups) {
+  ++streams_[stream.id].commands;
+  streams_[stream.id].groups += groups;
+}
 
 // What the batch wrote is seen by the host that waits for it.
 void VulkanStreams::end_batch(StreamState& stream) {

@@ -18,7 +18,8 @@ struct VulkanPoint {
 };
 
 // Commands are recorded into a batch, a command buffer for each stream, and submitted together:
-// when a caller asks whether they are done or waits for them, and when there are kMostCommands.
+// when a caller asks whether they are done or waits for them, and when there are kMostCommands or
+// kMostGroups.
 // Each batch raises the timeline semaphore of its stream by one.
 //
 //   record:     copy, kernel, kernel | fill, copy |      a batch each
@@ -32,8 +33,9 @@ struct VulkanPoint {
 // Not thread-safe: the backend's lock. A wait needs no lock (VulkanPoint).
 class VulkanStreams {
  public:
-  // Drivers reset a device that is busy with one submission for seconds.
-  static constexpr unsigned kMostCommands = 64;
+  // Bounds of one submission: drivers reset a device that is busy with one for seconds.
+  static constexpr unsigned kMostCommands = 128;
+  static constexpr std::uint64_t kMostGroups = 1 << 16;  // of kernels
 
   VulkanStreams(VulkanDevice& vulkan, Device device);
   // The device is idle, or lost.
@@ -49,7 +51,8 @@ class VulkanStreams {
   // A command buffer to record one command into, ordered behind what the stream has. Requires:
   // added() afterwards.
   VkCommandBuffer begin_command(const char* call, Stream stream);
-  void end_command(Stream stream);
+  // `groups`: of a kernel.
+  void end_command(Stream stream, std::uint64_t groups = 0);
   // Whether all work of the stream is done, as far as is known without asking the driver much.
   bool is_idle(Stream stream);
 
@@ -81,6 +84,7 @@ class VulkanStreams {
     std::uint64_t promised = 0;           // the highest value that an event stands for
     VkCommandBuffer open = nullptr;       // the batch that is recorded
     unsigned commands = 0;                // in it
+    std::uint64_t groups = 0;             // of its kernels
     bool ended = false;                   // it takes no more: its submission was refused
     std::vector<VulkanPoint> waits;       // of the next batch
     std::deque<std::pair<std::uint64_t, VkCommandBuffer>> in_flight;

@@ -18,7 +18,12 @@ constexpr std::uint32_t kI64Code[] =
 #include "matmul_i64.spv.inc"
     ;
 
-constexpr std::uint32_t kTile = 64;  // of matmul.comp
+constexpr std::uint32_t kLanesCode[] =
+#include "matmul_lanes_f32.spv.inc"
+    ;
+
+constexpr std::int64_t kTile = 64;       // of matmul.comp
+constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp
 
 struct MatmulArguments {
   std::uint64_t target, a, b;
@@ -28,8 +33,35 @@ struct MatmulArguments {
   std::uint32_t beta;  // 0 or 1
 };
 
+std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
+  return static_cast<std::uint32_t>((size + tile - 1) / tile);
+}
+
 bool is_small(std::int64_t number) {
   return number >= 0 && number <= std::numeric_limits<std::int32_t>::max();
+}
+
+// Whether neighbours in memory lie in pairs along one dimension of the matrix.
+bool has_pairs(std::uint64_t address, std::int64_t along, std::int64_t along_stride,
+               std::int64_t other_stride, std::int64_t batch_stride) {
+  return along_stride == 1 && along % 2 == 0 && other_stride % 2 == 0 && batch_stride % 2 == 0 &&
+         address % 8 == 0;
+}
+
+// Launches matmul_lanes.comp; false where it does not fit, or does not pay.
+bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
+  constexpr std::int64_t kLeastWork = 1 << 20;  // its pipeline takes long to make
+  if (backend.abilities().lanes != 8 || !backend.abilities().integers || u.k % 2 != 0 ||
+      std::int64_t{u.m} * u.n * u.k * batch < kLeastWork)
+    return false;
+  const bool a_by_depth = has_pairs(u.a, u.k, u.a_column, u.a_row, u.a_batch);
+  const bool b_by_depth = has_pairs(u.b, u.k, u.b_row, u.b_column, u.b_batch);
+  if (!a_by_depth && !has_pairs(u.a, u.m, u.a_row, u.a_column, u.a_batch)) return false;
+  if (!b_by_depth && !has_pairs(u.b, u.n, u.b_column, u.b_row, u.b_batch)) return false;
+  launch(backend, {kLanesCode, {a_by_depth ? 0u : 1u, b_by_depth ? 0u : 1u, u.beta}}, u,
+         {groups_for(u.n, kLanesTile), groups_for(u.m, kLanesTile),
+          static_cast<std::uint32_t>(batch)});
+  return true;
 }
 
 }  // namespace
@@ -57,11 +89,9 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   if (!is_small(target.numel()) || !is_small(reaches(a_strides, m, k)) ||
       !is_small(reaches(b_strides, k, n)))
     return false;
-  const auto groups = [](std::int64_t size) {
-    return static_cast<std::uint32_t>((size + kTile - 1) / kTile);
-  };
   constexpr std::int64_t kMostInADimension = 65535;  // every device takes so many
-  if (groups(m) > kMostInADimension || groups(n) > kMostInADimension || batch > kMostInADimension)
+  if (groups_for(m, kLanesTile) > kMostInADimension ||
+      groups_for(n, kLanesTile) > kMostInADimension || batch > kMostInADimension)
     return false;
   const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
   MatmulArguments arguments = {};
@@ -78,7 +108,8 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   arguments.a_batch = word(a_strides.batch);
   arguments.b_batch = word(b_strides.batch);
   arguments.beta = beta == 0 ? 0 : 1;
-  launch(backend, {code, {}}, arguments, {groups(n), groups(m), word(batch)});
+  if (target.dtype() == DType::kF32 && launch_lanes(backend, arguments, batch)) return true;
+  launch(backend, {code, {}}, arguments, {groups_for(n, kTile), groups_for(m, kTile), word(batch)});
   return true;
 }
 

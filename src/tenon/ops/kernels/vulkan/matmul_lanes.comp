@@ -1,0 +1,97 @@
+// matmul.comp in f32 for subgroups of 8 lanes, where a load costs as much as dozens of sums: drivers
+// that compute on the host load lane by lane. A subgroup makes 32 by 32 elements. It loads two
+// neighbours at once, and each lane gets the other lanes' rows of a from their registers.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_KHR_shader_subgroup_ballot : require
+#include "numbers.glsl"
+
+layout(local_size_x = 8) in;
+
+// 1: neighbours in a's memory are in one column, in b's in one row; the target is added.
+layout(constant_id = 0) const uint kRowsOfA = 0;
+layout(constant_id = 1) const uint kColumnsOfB = 0;
+layout(constant_id = 2) const uint kBeta = 0;
+
+const uint kEach = 4;
+
+layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Source {
+  uint64_t at[];
+};
+layout(buffer_reference, std430, buffer_reference_align = 4) buffer Target { float at[]; };
+
+layout(push_constant, std430) uniform Arguments {
+  Target target;
+  Source a;
+  Source b;
+  uint m, n, k;  // even, as far as neighbours lie along them, and k
+  uint a_row, a_column, b_row, b_column;  // strides in elements, even but for the one that is 1
+  uint a_batch, b_batch;
+};
+
+vec2 pair(Source source, uint i) { return uintBitsToFloat(unpackUint2x32(source.at[i >> 1])); }
+
+// The places of a lane's elements in the tile.
+uint row_of(uint i, uint lane) {
+  return kRowsOfA != 0 ? 16 * (i >> 1) + 2 * lane + (i & 1) : 8 * i + lane;
+}
+uint column_of(uint j, uint lane) {
+  return kColumnsOfB != 0 ? 16 * (j >> 1) + 2 * lane + (j & 1) : 8 * j + lane;
+}
+
+void main() {
+  const uint lane = gl_LocalInvocationID.x, batch = gl_WorkGroupID.z;
+  const uint row0 = gl_WorkGroupID.y * 32, column0 = gl_WorkGroupID.x * 32;
+  // Beyond the border the last row or column is computed again and not written.
+  uint at_a[kEach], at_b[kEach];
+  [[unroll]] for (uint i = 0; i < kEach; ++i) {
+    const uint row = row0 + row_of(i, lane), column = column0 + column_of(i, lane);
+    const uint first = 1 - (i & 1);  // of a pair
+    at_a[i] = batch * a_batch + min(row, m - 1 - kRowsOfA * first) * a_row;
+    at_b[i] = batch * b_batch + min(column, n - 1 - kColumnsOfB * first) * b_column;
+  }
+  float sums[8 * kEach][kEach];
+  [[unroll]] for (uint i = 0; i < 8 * kEach; ++i)
+    [[unroll]] for (uint j = 0; j < kEach; ++j) sums[i][j] = 0.0;
+  for (uint depth = 0; depth < k; depth += 2) {
+    float left[2][kEach], right[2][kEach];
+    [[unroll]] for (uint i = 0; i < kEach; ++i) {
+      const uint q = i & 1;
+      if (kRowsOfA == 0) {
+        const vec2 x = pair(a, at_a[i] + depth);
+        left[0][i] = x.x;
+        left[1][i] = x.y;
+      } else {
+        const vec2 x = pair(a, at_a[i - q] + (depth + q) * a_column);
+        left[q][i - q] = x.x;
+        left[q][i - q + 1] = x.y;
+      }
+      if (kColumnsOfB == 0) {
+        const vec2 x = pair(b, at_b[i] + depth);
+        right[0][i] = x.x;
+        right[1][i] = x.y;
+      } else {
+        const vec2 x = pair(b, at_b[i - q] + (depth + q) * b_row);
+        right[q][i - q] = x.x;
+        right[q][i - q + 1] = x.y;
+      }
+    }
+    [[unroll]] for (uint q = 0; q < 2; ++q)
+      [[unroll]] for (uint i = 0; i < kEach; ++i)
+        [[unroll]] for (uint l = 0; l < 8; ++l) {
+          const float x = subgroupBroadcast(left[q][i], l);
+          [[unroll]] for (uint j = 0; j < kEach; ++j) sums[8 * i + l][j] += x * right[q][j];
+        }
+  }
+  [[unroll]] for (uint i = 0; i < kEach; ++i)
+    [[unroll]] for (uint l = 0; l < 8; ++l)
+      [[unroll]] for (uint j = 0; j < kEach; ++j) {
+        const uint row = row0 + row_of(i, l), column = column0 + column_of(j, lane);
+        if (row < m && column < n) {
+          const uint at = (batch * m + row) * n + column;
+          if (kBeta != 0) sums[8 * i + l][j] += target.at[at];
+          target.at[at] = sums[8 * i + l][j];
+        }
+      }
+}
