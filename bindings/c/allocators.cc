@@ -30,7 +30,7 @@ AllocatorObject::AllocatorObject(BackendObject& backend, const char* policy,
   if (found.needs_plan && made_with.plan == nullptr)
     throw std::invalid_argument(
         fmt::format("the policy {} needs options.plan_file, which tenon plan -o writes", policy));
-  allocator_ = found.make(backend.backend(), made_with);
+  allocator_ = make_policy(found.name, backend.backend(), made_with);
   backend_.add(*this);
 }
 

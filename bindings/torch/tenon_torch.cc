@@ -201,6 +201,7 @@ void configure(const char* policy, const char* limit, const char* conf, const ch
   if (*limit != '\0') settings.limit_bytes = parse_byte_size(limit);
   require_streams(settings.policy);
   parse_caching_settings(settings.conf);
+  check_options(find_policy(settings.policy), {.conf = settings.conf});
   if (*limit != '\0' && settings.limit_bytes == 0)
     throw InvalidArgument("a limit of 0 leaves no memory at all");
   if (p.settings)

@@ -156,7 +156,7 @@ struct Subject {
     else if (policy == "private pool")
       allocator = std::make_unique<PrivatePool>(spared);
     else
-      allocator = make_policy(policy, spared, options);
+      allocator = make_policy(policy, spared, options_for(find_policy(policy), options));
     for (Stream& stream : streams) stream = device.create_stream();
   }
 

@@ -37,7 +37,9 @@ class VulkanPolicies : public ::testing::TestWithParam<PolicyOnDriver> {
  protected:
   void start(const VulkanOptions& options = {}) {
     backend_ = vulkan_.backend(options);
-    allocator_ = make_policy(GetParam().policy, *backend_, {.conf = {}, .plan = &a_plan()});
+    const std::string& policy = GetParam().policy;
+    allocator_ =
+        make_policy(policy, *backend_, options_for(find_policy(policy), {.plan = &a_plan()}));
     streams_ = {Stream{backend_->device(), 0}, backend_->create_stream(),
                 backend_->create_stream()};
   }

@@ -28,16 +28,6 @@ Plan read_plan(const std::string& policy, const std::string& file) {
   return parse_plan(FileBytes(file).view(), file);
 }
 
-PolicyOptions options_of(const std::string& conf, std::uint64_t limit_bytes,
-                         std::uint64_t page_bytes, const Plan* plan) {
-  PolicyOptions options;
-  options.conf = conf;
-  options.limit_bytes = limit_bytes;
-  options.page_bytes = page_bytes;
-  options.plan = plan;
-  return options;
-}
-
 // self.allocate(size): the shortest way, for the calls that cost.
 nb::object allocate(PythonAllocator& owner, std::size_t size_bytes, std::uint32_t stream) {
   DeviceAllocator& allocator = owner.allocator();
@@ -106,7 +96,10 @@ PythonAllocator::PythonAllocator(std::shared_ptr<PythonDevice> device, const std
   core_->device = std::move(device);
   core_->plan = read_plan(policy, plan_file);
   core_->allocator = make_policy(policy, core_->device->backend(),
-                                 options_of(conf, limit_bytes, page_bytes, &core_->plan));
+                                 {.conf = conf,
+                                  .limit_bytes = limit_bytes,
+                                  .plan = plan_file.empty() ? nullptr : &core_->plan,
+                                  .page_bytes = page_bytes});
 }
 
 // Nanoseconds of processor time of an allocation and its free in C++, for bench.py.

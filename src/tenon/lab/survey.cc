@@ -7,6 +7,8 @@
 #include "tenon/heap/plan.h"
 #include "tenon/lab/capacity.h"
 #include "tenon/lab/jobs.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
+#include "tenon/memory/policies.h"
 
 namespace tenon {
 namespace {
@@ -135,16 +137,15 @@ class Survey {
 
 std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,
                                  const SurveyOptions& options, const SurveyProgress& progress) {
-  const Plan no_plan;
-  for (const std::string& policy : options.policies) {
+  const auto check = [&, no_plan = Plan()](const std::string& name, const std::string& conf) {
     SimBackend device;
-    find_policy(policy).make(device, {options.conf, 0, &no_plan, options.page_bytes});
-  }
+    parse_caching_settings(conf);  // also where no policy uses it
+    make_policy(name, device,
+                options_for(find_policy(name), {conf, 0, &no_plan, options.page_bytes}));
+  };
+  for (const std::string& policy : options.policies) check(policy, options.conf);
   for (const SurveyRow& row : options.rows)
-    for (const std::string& conf : row.confs) {
-      SimBackend device;
-      find_policy(row.policy).make(device, {conf, 0, &no_plan, options.page_bytes});
-    }
+    for (const std::string& conf : row.confs) check(row.policy, conf);
   return Survey(workloads, options, progress).run();
 }
 

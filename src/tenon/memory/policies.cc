@@ -35,67 +35,113 @@ Made make_expandable(Backend& backend, const PolicyOptions& options) {
   return std::make_unique<ExpandableAllocator>(backend, settings, options.limit_bytes);
 }
 
+// An option: who uses it, whether it is given, and how to take it back.
+struct OptionUse {
+  const char* name;
+  bool Policy::*used;
+  bool (*given)(const PolicyOptions&);
+  void (*clear)(PolicyOptions&);
+};
+
+constexpr OptionUse kOptionUses[] = {
+    {"conf", &Policy::uses_conf, [](const PolicyOptions& o) { return !o.conf.empty(); },
+     [](PolicyOptions& o) { o.conf.clear(); }},
+    {"limit_bytes", &Policy::uses_limit, [](const PolicyOptions& o) { return o.limit_bytes != 0; },
+     [](PolicyOptions& o) { o.limit_bytes = 0; }},
+    {"plan", &Policy::needs_plan, [](const PolicyOptions& o) { return o.plan != nullptr; },
+     [](PolicyOptions& o) { o.plan = nullptr; }},
+    {"page_bytes", &Policy::uses_page, [](const PolicyOptions& o) { return o.page_bytes != 0; },
+     [](PolicyOptions& o) { o.page_bytes = 0; }},
+};
+
 }  // namespace
 
 const std::vector<Policy>& policies() {
   using Options = PolicyOptions;
   static const std::vector<Policy> kPolicies = {
-      {"null", "does nothing: the replayer's own cost, the floor of every ns figure", "-",
-       [](Backend& backend, const Options&) -> Made {
+      {.name = "null",
+       .summary = "does nothing: the replayer's own cost, the floor of every ns figure",
+       .answers_to = "-",
+       .make = [](Backend& backend, const Options&) -> Made {
          return std::make_unique<NullAllocator>(backend);
+       },
+       .uses_limit = false},
+      {.name = "system",
+       .summary = "each block straight from the driver",
+       .answers_to = "cudaMalloc, malloc",
+       .make = [](Backend& backend, const Options& options) -> Made {
+         return std::make_unique<SystemAllocator>(backend, MemoryKind::kDevice,
+                                                  options.limit_bytes);
        }},
-      {"system", "each block straight from the driver", "cudaMalloc, malloc",
-       [](Backend& backend, const Options&) -> Made {
-         return std::make_unique<SystemAllocator>(backend);
-       }},
-      {"host", "the default for host memory: thread-local bins over large extents, decay",
-       "c10's CPU allocator, mimalloc",
-       [](Backend& backend, const Options& options) -> Made {
+      {.name = "host",
+       .summary = "the default for host memory: thread-local bins over large extents, decay",
+       .answers_to = "c10's CPU allocator, mimalloc",
+       .make = [](Backend& backend, const Options& options) -> Made {
          return std::make_unique<HostAllocator>(backend, options.limit_bytes);
        }},
-      {"buddy", "binary buddies over chunks, one instance per stream", "place/buddy allocators",
-       [](Backend& backend, const Options& options) -> Made {
+      {.name = "buddy",
+       .summary = "binary buddies over chunks, one instance per stream",
+       .answers_to = "place/buddy allocators",
+       .make = [](Backend& backend, const Options& options) -> Made {
          return std::make_unique<BuddyAllocator>(backend, BuddyConfig{}, options.limit_bytes);
        }},
-      {"pool", "best fit, split, coalesce over growing chunks, one instance per stream",
-       "memory pools (RMM, MemoryPool)",
-       [](Backend& backend, const Options& options) -> Made {
+      {.name = "pool",
+       .summary = "best fit, split, coalesce over growing chunks, one instance per stream",
+       .answers_to = "memory pools (RMM, MemoryPool)",
+       .make = [](Backend& backend, const Options& options) -> Made {
          return std::make_unique<PoolAllocator>(backend, PoolConfig{}, options.limit_bytes);
        }},
-      {"caching", "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
-       "PyTorch's CUDA caching allocator", make_caching, true},
-      {"expandable", "the same over growable virtual ranges, by PyTorch's rules",
-       "PyTorch's expandable_segments:True", make_expandable, true},
-      {"unified",
-       "pooled buffers over few large heaps, with ids, scalars, watermarks and callbacks",
-       "PyTorch's MPS allocator, MLX",
-       [](Backend& backend, const Options& options) -> Made {
+      {.name = "caching",
+       .summary =
+         "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
+       .answers_to = "PyTorch's CUDA caching allocator",
+       .make = make_caching,
+       .limits_itself = true,
+       .uses_conf = true},
+      {.name = "expandable",
+       .summary = "the same over growable virtual ranges, by PyTorch's rules",
+       .answers_to = "PyTorch's expandable_segments:True",
+       .make = make_expandable,
+       .limits_itself = true,
+       .uses_conf = true},
+      {.name = "unified",
+       .summary =
+         "pooled buffers over few large heaps, with ids, scalars, watermarks and callbacks",
+       .answers_to = "PyTorch's MPS allocator, MLX",
+       .make = [](Backend& backend, const Options& options) -> Made {
          UnifiedOptions unified;
          unified.limit_bytes = options.limit_bytes;
          return std::make_unique<UnifiedAllocator>(backend, unified);
        }},
-      {"stitched", "physical pages moved between holes: Tenon's own, the default on a GPU",
-       "GMLake (ASPLOS 2024)",
-       [](Backend& backend, const Options& options) -> Made {
+      {.name = "stitched",
+       .summary = "physical pages moved between holes: Tenon's own, the default on a GPU",
+       .answers_to = "GMLake (ASPLOS 2024)",
+       .make = [](Backend& backend, const Options& options) -> Made {
          StitchedSettings stitched;
          if (options.page_bytes != 0) stitched.page_bytes = options.page_bytes;
          return std::make_unique<StitchedAllocator>(backend, stitched,
                                                     parse_caching_settings(options.conf),
                                                     options.limit_bytes);
-       }},
-      {"arena", "bounded stacks of buffers of fixed size classes; the fastest, for repeating sizes",
-       "scope pools",
-       [](Backend& backend, const Options& options) -> Made {
+       },
+       .uses_conf = true,
+       .uses_page = true},
+      {.name = "arena",
+       .summary =
+         "bounded stacks of buffers of fixed size classes; the fastest, for repeating sizes",
+       .answers_to = "scope pools",
+       .make = [](Backend& backend, const Options& options) -> Made {
          ArenaOptions arena;
          arena.limit_bytes = options.limit_bytes;
          return std::make_unique<ArenaAllocator>(backend, arena);
        }},
-      {"plan", "offsets computed from a recording, checked as they are used, with a live fallback",
-       "static plans (STAlloc)",
-       [](Backend& backend, const Options& options) -> Made {
+      {.name = "plan",
+       .summary =
+         "offsets computed from a recording, checked as they are used, with a live fallback",
+       .answers_to = "static plans (STAlloc)",
+       .make = [](Backend& backend, const Options& options) -> Made {
          return std::make_unique<PlanAllocator>(backend, options.plan, options.limit_bytes);
        },
-       false, true},
+       .needs_plan = true},
   };
   return kPolicies;
 }
@@ -110,9 +156,30 @@ const Policy& find_policy(std::string_view name) {
                                     one_line(name), known));
 }
 
+void check_options(const Policy& policy, const PolicyOptions& options) {
+  for (const OptionUse& option : kOptionUses) {
+    if (policy.*option.used || !option.given(options)) continue;
+    std::string users;
+    for (const Policy& other : policies())
+      if (other.*option.used) users += (users.empty() ? "" : ", ") + other.name;
+    throw InvalidArgument(fmt::format("policy {} does not use the option {}: leave it out, or take "
+                                      "one of {}",
+                                      policy.name, option.name, users));
+  }
+}
+
+PolicyOptions options_for(const Policy& policy, const PolicyOptions& options) {
+  PolicyOptions used = options;
+  for (const OptionUse& option : kOptionUses)
+    if (!(policy.*option.used)) option.clear(used);
+  return used;
+}
+
 std::unique_ptr<DeviceAllocator> make_policy(std::string_view name, Backend& backend,
                                              const PolicyOptions& options) {
-  return find_policy(name).make(backend, options);
+  const Policy& policy = find_policy(name);
+  check_options(policy, options);
+  return policy.make(backend, options);
 }
 
 }  // namespace tenon

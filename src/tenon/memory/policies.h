@@ -13,10 +13,12 @@ namespace tenon {
 
 class Plan;
 
-// What a policy may be made with.
+// What a policy may be made with. An option that is left at its default is not given.
 struct PolicyOptions {
-  std::string conf;              // PyTorch's allocator settings, "key:value,key:value"
-  std::uint64_t limit_bytes = 0; // the allocator's own limit, below the device's; 0: none
+  // PyTorch's allocator settings, "key:value,key:value": for `caching`, `expandable`, `stitched`
+  std::string conf = {};
+  // Most bytes to hold from the driver; 0: as many as the device has. For all but `null`
+  std::uint64_t limit_bytes = 0;
   const Plan* plan = nullptr;    // for `plan`; must outlive the allocator
   std::uint64_t page_bytes = 0;  // for `stitched`: memory against driver time; 0: its default
 };
@@ -30,6 +32,10 @@ struct Policy {
   // A capacity is tested by the allocator, in PyTorch's way (options.limit_bytes), not by the
   // driver.
   bool limits_itself = false;
+  // Which options it uses; make_policy refuses the others.
+  bool uses_conf = false;
+  bool uses_limit = true;
+  bool uses_page = false;
   bool needs_plan = false;  // options.plan must be given
 };
 
@@ -39,8 +45,16 @@ const std::vector<Policy>& policies();
 // Throws InvalidArgument, listing the known names.
 const Policy& find_policy(std::string_view name);
 
+// Throws InvalidArgument where an option is given that the policy does not use.
+void check_options(const Policy& policy, const PolicyOptions& options);
+
+// `options` without those that the policy does not use: for a caller that has one set of options
+// for several policies.
+PolicyOptions options_for(const Policy& policy, const PolicyOptions& options);
+
 // Makes the named policy over `backend`, which must outlive it. Throws InvalidArgument for a name
-// or setting that is unknown, OutOfMemory where even the start does not fit.
+// or setting that is unknown and for an option that the policy does not use, OutOfMemory where even
+// the start does not fit.
 std::unique_ptr<DeviceAllocator> make_policy(std::string_view name, Backend& backend,
                                              const PolicyOptions& options = {});
 

@@ -69,7 +69,7 @@ class Run {
     }
     if (breakage != Breakage::kNone) driver_ = broken_driver(device_, breakage, &result_.lost);
     Backend& driver = driver_ != nullptr ? *driver_ : device_;
-    policy_ = make_policy(policy, driver, options);
+    policy_ = make_policy(policy, driver, options_for(find_policy(policy), options));
     if (breakage != Breakage::kNone) broken_ = broken_allocator(*policy_, breakage, &result_.lost);
     allocator_ = broken_ != nullptr ? broken_.get() : policy_.get();
   }

@@ -21,14 +21,6 @@ std::uint64_t ns_since(Clock::time_point start) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count());
 }
 
-PolicyOptions policy_options(const Workload& workload, const ReplaySetup& setup) {
-  PolicyOptions options = setup.options;
-  const Policy& policy = find_policy(setup.policy);
-  if (setup.capacity_bytes != 0 && policy.limits_itself) options.limit_bytes = setup.capacity_bytes;
-  if (policy.needs_plan && options.plan == nullptr) options.plan = &workload.plan();
-  return options;
-}
-
 // Runs the trace; nothing, or where memory ran out. Blocks that are still live then are dropped.
 std::optional<OutOfMemoryAt> run(const Workload& workload, DeviceAllocator& allocator,
                                  const std::vector<Stream>& streams) {
@@ -61,7 +53,7 @@ HardwareFigures replay_on_hardware(const std::shared_ptr<const CudaDriver>& driv
   std::vector<Stream> streams = {{backend.device(), 0}};
   while (streams.size() < workload.streams()) streams.push_back(backend.create_stream());
   try {
-    const auto allocator = make_policy(setup.policy, backend, policy_options(workload, setup));
+    const auto allocator = make_policy(setup.policy, backend, replay_options(workload, setup));
     const auto start = Clock::now();
     figures.out_of_memory = run(workload, *allocator, streams);
     figures.elapsed_ns = ns_since(start);

@@ -158,6 +158,7 @@ void CachingAllocator::release_segment(BlockHeap& heap, Extent* extent) {
 }
 
 std::string CachingAllocator::advice() const {
+  if (reserved_now() == 0) return {};
   return "if reserved is much larger than allocated, free memory is in pieces: try "
          "expandable_segments:True, or policy stitched";
 }

@@ -172,9 +172,13 @@ void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
   accounts_.change([](AllocatorStats& stats) { ++stats.num_ooms; });
   const std::uint64_t total = backend_.total_bytes();
   const std::uint64_t limit = limit_bytes_ == 0 ? total : std::min(limit_bytes_, total);
-  throw_out_of_memory(size_bytes, stream, limit,
-                      "blocks above 64 KiB need one free piece of an extent: free neighbours, or "
-                      "let threads that hold caches end");
+  throw_out_of_memory(
+      size_bytes, stream, limit,
+      size_bytes > host::kLargestClass
+          ? "blocks above 64 KiB need one free piece of an extent: free neighbours, or let threads "
+            "that hold caches end"
+          : "small blocks are cut from extents of 2 MiB and more: raise the limit, free blocks, or "
+            "let threads that hold caches end");
 }
 
 // --- Frees.

@@ -11,17 +11,48 @@ SystemAllocator::~SystemAllocator() {
     ignore_refusal([&] { backend_.free_segment(segment); });
 }
 
+// Counts the bytes as held, unless the limit forbids it.
+bool SystemAllocator::hold(std::uint64_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  if (limit_bytes_ != 0 && size_bytes > limit_bytes_ - held_bytes_) return false;
+  held_bytes_ += size_bytes;
+  return true;
+}
+
+void SystemAllocator::let_go(std::uint64_t size_bytes) {
+  const std::lock_guard lock(mutex_);
+  held_bytes_ -= size_bytes;
+}
+
+// Nothing where the driver has no memory or the limit, which counts the driver's rounding too, has
+// no room.
+std::optional<Segment> SystemAllocator::take_segment(std::uint64_t size_bytes) {
+  if (!hold(size_bytes)) return std::nullopt;
+  std::optional<Segment> segment;
+  try {
+    segment = backend_.allocate_segment(size_bytes, kind_);
+  } catch (...) {
+    let_go(size_bytes);
+    throw;
+  }
+  if (segment && hold(segment->size_bytes - size_bytes)) return segment;
+  let_go(size_bytes);
+  if (segment) ignore_refusal([&] { backend_.free_segment(*segment); });
+  return std::nullopt;
+}
+
 DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return DataPtr(device_);
-  auto segment = backend_.allocate_segment(size_bytes, kind_);
-  if (!segment && reclaim_for_retry()) segment = backend_.allocate_segment(size_bytes, kind_);
+  auto segment = take_segment(size_bytes);
+  if (!segment && reclaim_for_retry()) segment = take_segment(size_bytes);
   if (!segment) {
     {
       const std::lock_guard lock(mutex_);
       ++stats_.num_ooms;
     }
-    throw_out_of_memory(size_bytes, stream, backend_.total_bytes(), "");
+    throw_out_of_memory(size_bytes, stream,
+                        limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(), "");
   }
   Block* block = nullptr;
   {
@@ -32,6 +63,7 @@ DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
       live_.insert(segment->base, block);
     } catch (...) {
       if (block != nullptr) blocks_.destroy(block);
+      held_bytes_ -= segment->size_bytes;
       ignore_refusal([&] { backend_.free_segment(*segment); });
       throw;
     }
@@ -76,6 +108,7 @@ void SystemAllocator::free_block(void* context) {
 void SystemAllocator::release(const Segment& segment) {
   backend_.free_segment(segment);
   const std::lock_guard lock(mutex_);
+  held_bytes_ -= segment.size_bytes;
   stats_.segment[0].decrease(1);
   stats_.reserved_bytes[0].decrease(static_cast<std::int64_t>(segment.size_bytes));
   ++stats_.num_device_free;

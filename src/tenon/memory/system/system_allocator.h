@@ -2,6 +2,7 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 
 #include "tenon/base/pointer_map.h"
 #include "tenon/base/slab.h"
@@ -11,7 +12,8 @@ namespace tenon {
 
 // One driver segment for each block, given back as soon as the block is freed. Slow, and waits for
 // the device at every free, as cudaMalloc and cudaFree do; but it never holds a byte that is not in
-// use, beyond the driver's own rounding. The fallback allocator of the pools and buddies.
+// use, beyond the driver's own rounding. The fallback allocator of the pools and buddies. Under a
+// limit, a segment that the driver rounds up beyond it is given back at once.
 //
 // Thread safety: one mutex, not held during driver calls. O(1) besides the driver.
 // Failure: when the driver refuses to take a segment back, the free throws DeviceError, the block
@@ -19,8 +21,10 @@ namespace tenon {
 // Frees may come by DataPtr or, through raw memory, by bare pointer (deallocate).
 class SystemAllocator final : public DeviceAllocator {
  public:
-  explicit SystemAllocator(Backend& backend, MemoryKind kind = MemoryKind::kDevice)
-      : DeviceAllocator(backend), kind_(kind) {}
+  // `limit_bytes`: most bytes to hold from the driver; 0: no limit except the device's.
+  explicit SystemAllocator(Backend& backend, MemoryKind kind = MemoryKind::kDevice,
+                           std::uint64_t limit_bytes = 0)
+      : DeviceAllocator(backend), kind_(kind), limit_bytes_(limit_bytes) {}
   // Blocks that are still in use are given back to the driver: their DataPtrs must not be used.
   ~SystemAllocator() override;
 
@@ -52,14 +56,19 @@ class SystemAllocator final : public DeviceAllocator {
     Stream stream;
   };
   static void free_block(void* context);
+  std::optional<Segment> take_segment(std::uint64_t size_bytes);
+  bool hold(std::uint64_t size_bytes);
+  void let_go(std::uint64_t size_bytes);
   void release(const Segment& segment);
 
   const MemoryKind kind_;
+  const std::uint64_t limit_bytes_;
   mutable std::mutex mutex_;
   Slab<Block> blocks_;
   PointerMap<Block> live_;
   std::vector<std::uint64_t> serials_;  // by stream id
   std::vector<Segment> unreleased_;     // freed, but the driver refused to take them back
+  std::uint64_t held_bytes_ = 0;        // segments, and requests that the driver is serving
   AllocatorStats stats_;
 };
 
