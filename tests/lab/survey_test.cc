@@ -56,6 +56,9 @@ TEST(Survey, KeepsTheReservedPeakFreeOfTheCapacity) {
   const std::vector<SurveyResult> limited = survey(workloads, options);
   EXPECT_EQ(limited[0].reserved_peak_bytes, unlimited[0].reserved_peak_bytes);
   EXPECT_TRUE(limited[0].out_of_memory.has_value());
+  EXPECT_EQ(unlimited[0].reserved_in_capacity_bytes, 0u);
+  EXPECT_GT(limited[0].reserved_in_capacity_bytes, 0u);
+  EXPECT_LE(limited[0].reserved_in_capacity_bytes, options.capacity_bytes);
   EXPECT_LT(limited[0].driver_calls, unlimited[0].driver_calls);
   EXPECT_FALSE(unlimited[0].out_of_memory.has_value());
 }
@@ -134,7 +137,8 @@ TEST(Report, TableHasABlockForEachTraceAndMeans) {
   const std::string limited = report_table(survey(two_workloads(), options));
   EXPECT_THAT(limited, HasSubstr("in 1 MiB"));
   EXPECT_THAT(limited, HasSubstr("out at event"));
-  EXPECT_THAT(limited, HasSubstr("fits"));
+  EXPECT_THAT(limited, HasSubstr("fits: "));
+  EXPECT_THAT(limited, HasSubstr("reserved and frag: without a limit"));
   EXPECT_THAT(limited, HasSubstr("smaller than the live peak"));
 }
 

@@ -88,8 +88,9 @@ std::vector<std::string> row(const SurveyResult& r, bool capacities) {
   cells.push_back(format_ns(r.ns_per_event));
   cells.push_back(fmt::format("{:016x}", r.layout_hash).substr(0, 8));
   if (r.capacity_bytes != 0)
-    cells.push_back(
-        r.out_of_memory ? fmt::format("out at event {}", grouped(r.out_of_memory->event)) : "fits");
+    cells.push_back(r.out_of_memory
+                        ? fmt::format("out at event {}", grouped(r.out_of_memory->event))
+                        : "fits: " + format_byte_size(r.reserved_in_capacity_bytes));
   return cells;
 }
 
@@ -101,6 +102,10 @@ std::string trace_title(const SurveyResult& r) {
   if (r.floor_ns) title += fmt::format("; the replay itself costs {:.1f} ns an event", *r.floor_ns);
   if (r.capacity_bytes != 0 && r.capacity_bytes < r.live_peak_bytes)
     title += fmt::format("\n  the capacity, {}, is smaller than the live peak: nothing can fit",
+                         format_byte_size(r.capacity_bytes));
+  if (r.capacity_bytes != 0)
+    title += fmt::format("\n  reserved and frag: without a limit; calls, stalls, layout and what "
+                         "was reserved where it fits: in {}",
                          format_byte_size(r.capacity_bytes));
   return title + "\n";
 }
@@ -159,7 +164,10 @@ std::string report_json(const std::vector<SurveyResult>& results) {
     one["fragmentation"] = std::round(r.fragmentation * 1e6) / 1e6;
     one["floor_ns_per_event"] = nullptr;
     if (r.floor_ns) one["floor_ns_per_event"] = std::round(*r.floor_ns * 1e3) / 1e3;
-    if (r.capacity_bytes != 0) one["capacity_bytes"] = r.capacity_bytes;
+    if (r.capacity_bytes != 0) {
+      one["capacity_bytes"] = r.capacity_bytes;
+      one["reserved_in_capacity_bytes"] = r.reserved_in_capacity_bytes;
+    }
     if (r.out_of_memory) {
       one["out_of_memory_event"] = r.out_of_memory->event;
       one["out_of_memory_message"] = r.out_of_memory->message;

@@ -116,6 +116,7 @@ class Survey {
     if (options_.capacity_bytes != 0) {
       unlimited.capacity_bytes = options_.capacity_bytes;
       figures = replay(load, unlimited);
+      result.reserved_in_capacity_bytes = figures.reserved_peak_bytes;
     }
     result.driver_calls = figures.ledger.memory_calls();
     result.driver_stall_ns = figures.ledger.stall_ns;

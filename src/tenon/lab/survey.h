@@ -43,6 +43,7 @@ struct SurveyResult {
   std::uint64_t events = 0;
   std::uint64_t live_peak_bytes = 0;
   std::uint64_t reserved_peak_bytes = 0;            // without a capacity limit
+  std::uint64_t reserved_in_capacity_bytes = 0;     // the same under the capacity; 0: none given
   std::optional<std::uint64_t> min_capacity_bytes;  // when asked for
   std::uint64_t driver_calls = 0;  // this and the next two: under the capacity, if one was given
   std::uint64_t driver_stall_ns = 0;
