@@ -23,6 +23,9 @@ struct BackendCase {
   std::string name;
   std::function<std::shared_ptr<Backend>()> make;
   bool checks_contents = true;  // copy and fill refuse addresses without memory
+  // What it was made with: then memory() and refusals are held to it. 0: the machine's, of which
+  // other programs use some.
+  std::uint64_t capacity_bytes = 0;
 };
 
 inline std::string case_name(const ::testing::TestParamInfo<BackendCase>& info) {
@@ -44,6 +47,12 @@ class BackendConformance : public ::testing::TestWithParam<BackendCase> {
   // and read returns what was expected.
   void write(void* address, const std::string& text);
   std::string read(void* address, const std::string& expected);
+
+  // Work that takes a while, so that what does not wait for it comes too early: fills all of the
+  // segment again and again, at last with `value`.
+  static constexpr std::uint64_t kLargeBytes = 16 << 20;
+  void keep_busy(const Segment& segment, char value, Stream stream);
+  void expect_filled(const Segment& segment, char value);
 
   std::shared_ptr<Backend> backend_ = GetParam().make();
 };

@@ -1,5 +1,6 @@
 #include "device/backend_conformance.h"
 
+#include <chrono>
 #include <thread>
 
 #include "tenon/base/align.h"
@@ -32,6 +33,17 @@ std::string BackendConformance::read(void* address, const std::string& expected)
   backend_->copy(text.data(), address, text.size(), stream());
   backend_->synchronize(stream());
   return text;
+}
+
+void BackendConformance::keep_busy(const Segment& segment, char value, Stream stream) {
+  for (int i = 0; i < 8; ++i) backend_->fill(segment.base, '-', kLargeBytes, stream);
+  backend_->fill(segment.base, static_cast<std::uint8_t>(value), kLargeBytes, stream);
+}
+
+void BackendConformance::expect_filled(const Segment& segment, char value) {
+  const std::string expected(16, value);
+  for (const std::uint64_t at : {std::uint64_t{0}, kLargeBytes / 2, kLargeBytes - 16})
+    EXPECT_EQ(read(static_cast<char*>(segment.base) + at, expected), expected) << "at " << at;
 }
 
 void VirtualMemoryConformance::SetUp() {
@@ -99,6 +111,35 @@ TEST_P(BackendConformance, SegmentsAreAlignedAndApart) {
 TEST_P(BackendConformance, MoreThanAnyMachineHasIsLackOfMemory) {
   EXPECT_FALSE(backend_->allocate_segment(2 * kMaxRequestBytes));
   EXPECT_FALSE(backend_->allocate_segment(UINT64_MAX));
+}
+
+TEST_P(BackendConformance, MoreThanTheDeviceHasIsLackOfMemory) {
+  EXPECT_EQ(backend_->total_bytes(), backend_->memory().total_bytes);
+  EXPECT_FALSE(backend_->allocate_segment(backend_->total_bytes() + 1));
+}
+
+TEST_P(BackendConformance, FreeMemoryFallsAndRisesWithinTheCapacity) {
+  const std::uint64_t capacity = GetParam().capacity_bytes;
+  if (capacity == 0) GTEST_SKIP() << "other programs use this memory too";
+  ASSERT_EQ(backend_->memory().total_bytes, capacity);
+  const std::uint64_t at_first = backend_->memory().free_bytes;
+  for (int round = 0; round < 2; ++round) {
+    std::vector<Segment> held;
+    std::uint64_t held_bytes = 0;
+    while (auto segment = backend_->allocate_segment(capacity / 8)) {
+      held.push_back(*segment);
+      held_bytes += segment->size_bytes;
+      ASSERT_LE(held_bytes, capacity);
+      EXPECT_EQ(backend_->memory().free_bytes, at_first - held_bytes);
+    }
+    EXPECT_GE(held.size(), 6u);
+    if (limits().has_virtual_memory) {
+      EXPECT_FALSE(backend_->create_pages(align_up(capacity / 8, page())));
+    }
+    for (const Segment& segment : held) backend_->free_segment(segment);
+    backend_->trim();
+    EXPECT_EQ(backend_->memory().free_bytes, at_first);
+  }
 }
 
 TEST_P(BackendConformance, AnEmptySegmentIsRefused) {
@@ -310,6 +351,70 @@ TEST_P(BackendConformance, EventsCompleteOnceTheHostHasWaited) {
   backend_->destroy_event(consumed);
   backend_->destroy_stream(first);
   backend_->destroy_stream(second);
+}
+
+TEST_P(BackendConformance, AStreamThatWaitsForAnEventSeesTheWorkBeforeIt) {
+  const Stream producer = backend_->create_stream();
+  const Stream consumer = backend_->create_stream();
+  const auto source = backend_->allocate_segment(kLargeBytes);
+  const auto target = backend_->allocate_segment(kLargeBytes);
+  ASSERT_TRUE(source && target);
+  for (const char value : {'a', 'b', 'c'}) {
+    keep_busy(*source, value, producer);
+    const Event produced = backend_->record(producer);
+    backend_->stream_wait(consumer, produced);
+    backend_->copy(target->base, source->base, kLargeBytes, consumer);
+    const Event copied = backend_->record(consumer);
+    backend_->wait(copied);
+    expect_filled(*target, value);
+    backend_->destroy_event(produced);
+    backend_->destroy_event(copied);
+  }
+  for (const auto& segment : {source, target}) backend_->free_segment(*segment);
+  for (const Stream used : {producer, consumer}) backend_->destroy_stream(used);
+}
+
+// Polled, as allocators do it. Where nothing moves until the host waits, it stays incomplete.
+TEST_P(BackendConformance, AnEventIsCompleteOnlyOnceTheWorkBeforeItIsDone) {
+  const Stream producer = backend_->create_stream();
+  const Stream reader = backend_->create_stream();
+  const auto source = backend_->allocate_segment(kLargeBytes);
+  const auto target = backend_->allocate_segment(kLargeBytes);
+  ASSERT_TRUE(source && target);
+  for (const char value : {'a', 'b', 'c'}) {
+    keep_busy(*source, value, producer);
+    const Event produced = backend_->record(producer);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (!backend_->query(produced))
+      if (std::chrono::steady_clock::now() > deadline) backend_->wait(produced);
+    backend_->copy(target->base, source->base, kLargeBytes, reader);
+    backend_->synchronize(reader);
+    expect_filled(*target, value);
+    backend_->destroy_event(produced);
+  }
+  for (const auto& segment : {source, target}) backend_->free_segment(*segment);
+  for (const Stream used : {producer, reader}) backend_->destroy_stream(used);
+}
+
+TEST_P(BackendConformance, FreeingASegmentWaitsForAllWork) {
+  const Stream producer = backend_->create_stream();
+  const Stream other = backend_->create_stream();
+  const auto source = backend_->allocate_segment(kLargeBytes);
+  const auto target = backend_->allocate_segment(kLargeBytes);
+  ASSERT_TRUE(source && target);
+  keep_busy(*source, 'a', producer);
+  backend_->copy(target->base, source->base, kLargeBytes, producer);
+  const Event copied = backend_->record(producer);
+  backend_->free_segment(*source);
+  EXPECT_TRUE(backend_->query(copied));
+  const auto next = backend_->allocate_segment(kLargeBytes);  // the same memory, as a rule
+  ASSERT_TRUE(next);
+  backend_->fill(next->base, 'x', kLargeBytes, other);
+  backend_->synchronize();
+  expect_filled(*target, 'a');
+  backend_->destroy_event(copied);
+  for (const auto& segment : {target, next}) backend_->free_segment(*segment);
+  for (const Stream used : {producer, other}) backend_->destroy_stream(used);
 }
 
 TEST_P(BackendConformance, UnknownStreamsAndEventsAreRefused) {

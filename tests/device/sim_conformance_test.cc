@@ -7,7 +7,8 @@ namespace {
 
 BackendCase sim_case(std::string name, const SimOptions& options) {
   return {.name = std::move(name),
-          .make = [options] { return std::make_shared<SimBackend>(options); }};
+          .make = [options] { return std::make_shared<SimBackend>(options); },
+          .capacity_bytes = options.capacity_bytes <= kGiB ? options.capacity_bytes : 0};
 }
 
 const auto kSims = ::testing::Values(
