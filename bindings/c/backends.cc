@@ -34,7 +34,9 @@ void BackendObject::destroy_stream(std::uint32_t id) {
         fmt::format("stream {} does not exist, or was not made by tenon_stream_create", id));
   for (const AllocatorObject* allocator : allocators_)
     if (allocator->has_used(id))
-      throw InUse(fmt::format("an allocator has memory for stream {}: destroy it first", id));
+      throw InUse(fmt::format("an allocator was asked for memory on stream {}, or told of it by "
+                              "tenon_record_stream: destroy that allocator first",
+                              id));
   backend_.destroy_stream({backend_.device(), id});
   streams_.erase(id);
 }
@@ -108,6 +110,19 @@ tenon_status tenon_backend_custom(const tenon_device_functions* functions, tenon
                        "functions");
     *out = Handles::add(
         std::make_unique<BackendObject>(std::make_unique<CallbackBackend>(*functions)));
+  });
+}
+
+tenon_status tenon_backend_custom_with_streams(const tenon_device_functions* functions,
+                                               const tenon_stream_functions* streams,
+                                               tenon_backend* out) {
+  return guarded("tenon_backend_custom_with_streams", [&] {
+    require(out, "out");
+    check_struct_bytes(require(functions, "functions").struct_bytes, sizeof(*functions),
+                       "functions");
+    check_struct_bytes(require(streams, "streams").struct_bytes, sizeof(*streams), "streams");
+    *out = Handles::add(
+        std::make_unique<BackendObject>(std::make_unique<CallbackBackend>(*functions, streams)));
   });
 }
 

@@ -31,6 +31,17 @@ const tenon_device_functions& checked(const tenon_device_functions& f) {
   return f;
 }
 
+std::optional<tenon_stream_functions> checked(const tenon_stream_functions* streams,
+                                              const tenon_device_functions& f) {
+  if (streams == nullptr) return std::nullopt;
+  if (streams->record == nullptr || streams->is_done == nullptr || streams->wait == nullptr ||
+      streams->stream_wait == nullptr || streams->release_event == nullptr)
+    throw InvalidArgument("streams: all five functions are needed, and one is null");
+  if (f.synchronize == nullptr)
+    throw InvalidArgument("functions.synchronize is null: a device with streams needs it");
+  return *streams;
+}
+
 // A refusal of wrong arguments, so that it is known whose they are.
 [[noreturn]] void blame(const std::string& name, const std::string& what) {
   throw DeviceError(fmt::format("{}: {}", name, what));
@@ -38,8 +49,10 @@ const tenon_device_functions& checked(const tenon_device_functions& f) {
 
 }  // namespace
 
-CallbackBackend::CallbackBackend(const tenon_device_functions& functions)
+CallbackBackend::CallbackBackend(const tenon_device_functions& functions,
+                                 const tenon_stream_functions* streams)
     : functions_(checked(functions)),
+      queues_(checked(streams, functions)),
       name_(functions.name),
       device_{register_device_type(name_), 0},
       table_(functions.page_granularity, functions.can_map_twice != 0),
@@ -50,11 +63,13 @@ CallbackBackend::CallbackBackend(const tenon_device_functions& functions)
   limits_.can_map_twice = limits_.has_virtual_memory && functions_.can_map_twice != 0;
   limits_.recommended_working_set_bytes = functions_.total_bytes;
   limits_.unified = functions_.host_can_reach != 0;
-  limits_.has_streams = false;
+  limits_.has_streams = queues_.has_value();
 }
 
 // What an allocator could not give back.
 CallbackBackend::~CallbackBackend() {
+  if (queues_) functions_.synchronize(functions_.context);
+  for (const auto& [id, event] : events_) queues_->release_event(functions_.context, event);
   table_.for_each_accessible_mapping([&](std::uintptr_t address, PageHandle pages) {
     functions_.unmap(functions_.context, address, table_.backing("~CallbackBackend", pages),
                      pages.size_bytes);
@@ -99,9 +114,14 @@ std::optional<Segment> CallbackBackend::allocate_segment(std::uint64_t size_byte
 }
 
 void CallbackBackend::free_segment(const Segment& segment) {
+  {
+    const std::lock_guard lock(mutex_);
+    count(DriverCall::kFree);
+    table_.require_segment(segment);
+  }
+  if (queues_) finish_all();
   const std::lock_guard lock(mutex_);
-  count(DriverCall::kFree);
-  table_.require_segment(segment);
+  table_.require_segment(segment);  // it may be another thread's by now
   table_.remove_segment(segment);
   used_bytes_ -= segment.size_bytes;
   functions_.release(functions_.context, segment.base, segment.size_bytes);
@@ -196,7 +216,7 @@ void CallbackBackend::unmap(std::uintptr_t address, PageHandle pages) {
 void CallbackBackend::copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) {
   {
     const std::lock_guard lock(mutex_);
-    streams_.finish_ns("copy", stream);
+    streams_.finish_ns("copy", stream);  // throws
     if (size_bytes == 0) return;
     const bool dest_is_ours = table_.require_accessible("copy to", dest, size_bytes);
     const bool src_is_ours = table_.require_accessible("copy from", src, size_bytes);
@@ -204,6 +224,7 @@ void CallbackBackend::copy(void* dest, const void* src, std::uint64_t size_bytes
       blame(name_, fmt::format("copy({}, {}, {} bytes): neither address is the device's", dest,
                                src, size_bytes));
   }
+  if (queues_) finish("copy", stream);
   if (functions_.copy != nullptr)
     functions_.copy(functions_.context, dest, src, size_bytes);
   else
@@ -214,12 +235,13 @@ void CallbackBackend::fill(void* dest, std::uint8_t value, std::uint64_t size_by
                            Stream stream) {
   {
     const std::lock_guard lock(mutex_);
-    streams_.finish_ns("fill", stream);
+    streams_.finish_ns("fill", stream);  // throws
     if (size_bytes == 0) return;
     if (!table_.require_accessible("fill", dest, size_bytes))
       blame(name_, fmt::format("fill({}, {} bytes): the address is not the device's", dest,
                                size_bytes));
   }
+  if (queues_) finish("fill", stream);
   if (functions_.fill != nullptr)
     functions_.fill(functions_.context, dest, value, size_bytes);
   else
@@ -237,36 +259,82 @@ void CallbackBackend::destroy_stream(Stream stream) {
 Event CallbackBackend::record(Stream stream) {
   const std::lock_guard lock(mutex_);
   count(DriverCall::kEventRecord);
-  return streams_.record(stream);
+  const Event event = streams_.record(stream);
+  if (!queues_) return event;
+  const std::uint64_t made = queues_->record(functions_.context, stream.id);
+  if (made == 0) {
+    streams_.destroy_event(event);
+    blame(name_, fmt::format("record({}) returned 0", to_string(stream)));
+  }
+  events_[event.id] = made;
+  return event;
 }
+
+// The device's own. Throws DeviceError where there is none.
+std::uint64_t CallbackBackend::event_of(const char* call, Event event) const {
+  streams_.finish_ns(call, event);  // throws
+  return queues_ ? events_.at(event.id) : 0;
+}
+
 bool CallbackBackend::query(Event event) {
   const std::lock_guard lock(mutex_);
   count(DriverCall::kEventQuery);
-  streams_.finish_ns("query", event);  // throws
-  return true;
+  const std::uint64_t own = event_of("query", event);
+  return !queues_ || queues_->is_done(functions_.context, own) != 0;
 }
+
 void CallbackBackend::wait(Event event) {
-  const std::lock_guard lock(mutex_);
-  streams_.finish_ns("wait", event);
+  std::uint64_t own = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    own = event_of("wait", event);
+  }
+  if (queues_) queues_->wait(functions_.context, own);
 }
+
 void CallbackBackend::stream_wait(Stream stream, Event event) {
   const std::lock_guard lock(mutex_);
   count(DriverCall::kStreamWait);
-  streams_.stream_wait(stream, event);
+  streams_.stream_wait(stream, event);  // throws
+  if (queues_)
+    queues_->stream_wait(functions_.context, stream.id, event_of("stream_wait", event));
 }
+
 void CallbackBackend::destroy_event(Event event) {
   const std::lock_guard lock(mutex_);
   streams_.destroy_event(event);
+  const auto found = events_.find(event.id);
+  if (found == events_.end()) return;
+  queues_->release_event(functions_.context, found->second);
+  events_.erase(found);
 }
+
+void CallbackBackend::finish(const char* call, Stream stream) {
+  std::uint64_t own = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    own = queues_->record(functions_.context, stream.id);
+  }
+  if (own == 0)
+    blame(name_, fmt::format("{}: record({}) returned 0", call, to_string(stream)));
+  queues_->wait(functions_.context, own);
+  queues_->release_event(functions_.context, own);
+}
+
+void CallbackBackend::finish_all() {
+  if (functions_.synchronize != nullptr) functions_.synchronize(functions_.context);
+}
+
 void CallbackBackend::synchronize(Stream stream) {
-  const std::lock_guard lock(mutex_);
-  streams_.finish_ns("synchronize", stream);
-  if (functions_.synchronize != nullptr) functions_.synchronize(functions_.context);
+  {
+    const std::lock_guard lock(mutex_);
+    streams_.finish_ns("synchronize", stream);  // throws
+  }
+  if (queues_) return finish("synchronize", stream);
+  finish_all();
 }
-void CallbackBackend::synchronize() {
-  const std::lock_guard lock(mutex_);
-  if (functions_.synchronize != nullptr) functions_.synchronize(functions_.context);
-}
+
+void CallbackBackend::synchronize() { finish_all(); }
 
 DriverLedger CallbackBackend::ledger() const {
   const std::lock_guard lock(mutex_);

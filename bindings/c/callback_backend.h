@@ -2,7 +2,9 @@
 #pragma once
 
 #include <mutex>
+#include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "tenon/device/address_table.h"
 #include "tenon/device/backend.h"
@@ -12,12 +14,14 @@
 namespace tenon::c {
 
 // Whether each call is right is checked here, by the table that Tenon's own devices use, so the
-// functions see only calls that make sense. All work is done when a function returns.
-// Thread-safe: one mutex, held while functions are called.
+// functions see only calls that make sense. Without functions for streams all work is done when a
+// function returns.
+// Thread-safe: one mutex, held while functions are called, except those that wait.
 class CallbackBackend final : public Backend {
  public:
   // Throws InvalidArgument, naming the field.
-  explicit CallbackBackend(const tenon_device_functions& functions);
+  explicit CallbackBackend(const tenon_device_functions& functions,
+                           const tenon_stream_functions* streams = nullptr);
   ~CallbackBackend() override;
 
   Device device() const override { return device_; }
@@ -53,7 +57,11 @@ class CallbackBackend final : public Backend {
   DriverLedger ledger() const override;
 
  private:
+  void finish(const char* call, Stream stream);  // waits for its work; mutex_ must be free
+  void finish_all();
+
   // All under mutex_.
+  std::uint64_t event_of(const char* call, Event event) const;
   void count(DriverCall call) { ++ledger_.calls[static_cast<std::size_t>(call)]; }
   void require_virtual_memory(const char* call) const;
   void drop(const std::optional<AddressTable::Dropped>& dropped);
@@ -62,12 +70,14 @@ class CallbackBackend final : public Backend {
   }
 
   const tenon_device_functions functions_;
+  const std::optional<tenon_stream_functions> queues_;  // none: nothing is ever queued
   const std::string name_;
   const Device device_;
   BackendLimits limits_;
   mutable std::mutex mutex_;
   AddressTable table_;
-  StreamTable streams_;
+  StreamTable streams_;  // which streams and events there are
+  std::unordered_map<std::uint64_t, std::uint64_t> events_;  // by Event::id: the device's own
   DriverLedger ledger_;
   std::uint64_t used_bytes_ = 0;
 };

@@ -31,14 +31,14 @@ void end_export(DLManagedTensorVersioned* self) {
   exported->allocator->exported_block_ended();
 }
 
-DLDevice dlpack_device(Device device) {
-  switch (device.type) {
-    case DeviceType::kCpu: return {kDLCPU, 0};
-    case DeviceType::kCuda: return {kDLCUDA, device.index};
-    default:
-      throw std::invalid_argument(
-          fmt::format("DLPack has no number for devices of the kind {}", to_string(device)));
-  }
+DLDevice dlpack_device(const Backend& backend) {
+  const Device device = backend.device();
+  if (device.type == DeviceType::kCpu) return {kDLCPU, 0};
+  if (device.type == DeviceType::kCuda) return {kDLCUDA, device.index};
+  if (backend.limits().unified) return {kDLCPU, 0};  // the host reads and writes its addresses
+  throw std::invalid_argument(fmt::format(
+      "DLPack has no number for devices of the kind {}, and the host cannot reach their memory",
+      to_string(device)));
 }
 
 // Throws std::invalid_argument.
@@ -87,7 +87,7 @@ tenon_status tenon_export_dlpack(tenon_allocator allocator, void* data, uint8_t 
     managed.version = {kDLPackMajor, kDLPackMinor};
     managed.manager_ctx = exported.get();
     managed.deleter = end_export;
-    managed.dl_tensor.device = dlpack_device(object.allocator().device());
+    managed.dl_tensor.device = dlpack_device(object.allocator().backend());
     managed.dl_tensor.data = data;
     managed.dl_tensor.ndim = dimensions;
     managed.dl_tensor.dtype = {code, bits, 1};

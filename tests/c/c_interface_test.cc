@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <tenon/tenon.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "support/command.h"
@@ -20,6 +22,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -275,6 +278,140 @@ TEST(CInterfaceTest, PoliciesStandOnADeviceOfTheProgramsOwn) {
     EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
     EXPECT_TRUE(device.segments.empty() && device.ranges.empty()) << policy;
     EXPECT_TRUE(device.pages.empty() && device.mappings.empty()) << policy;
+  }
+}
+
+// Its streams: work is queued and done by number. What waits does the work.
+struct OwnQueues : OwnDevice {
+  std::map<std::uint32_t, std::uint64_t> queued, done;
+  std::map<std::uint64_t, std::pair<std::uint32_t, std::uint64_t>> events;
+  std::uint64_t last_event = 0;
+  bool fails = false;
+};
+
+OwnQueues& queues_of(void* context) {
+  return *static_cast<OwnQueues*>(static_cast<OwnDevice*>(context));
+}
+
+tenon_stream_functions stream_functions() {
+  auto f = sized<tenon_stream_functions>();
+  f.record = [](void* context, std::uint32_t stream) {
+    OwnQueues& own = queues_of(context);
+    if (own.fails) return std::uint64_t{0};
+    own.events[++own.last_event] = {stream, own.queued[stream]};
+    return own.last_event;
+  };
+  f.is_done = [](void* context, std::uint64_t event) {
+    OwnQueues& own = queues_of(context);
+    const auto [stream, count] = own.events.at(event);
+    return own.done[stream] >= count ? 1 : 0;
+  };
+  f.wait = [](void* context, std::uint64_t event) {
+    OwnQueues& own = queues_of(context);
+    const auto [stream, count] = own.events.at(event);
+    own.done[stream] = std::max(own.done[stream], count);
+  };
+  f.stream_wait = [](void* context, std::uint32_t, std::uint64_t event) {
+    EXPECT_TRUE(queues_of(context).events.contains(event));
+  };
+  f.release_event = [](void* context, std::uint64_t event) {
+    EXPECT_EQ(queues_of(context).events.erase(event), 1u);
+  };
+  return f;
+}
+
+TEST(CInterfaceTest, BlocksWaitForTheStreamsOfADeviceOfTheProgramsOwn) {
+  for (const char* policy : {"caching", "expandable", "stitched", "unified"}) {
+    SCOPED_TRACE(policy);
+    OwnQueues device;
+    tenon_device_functions functions = functions_of(device);
+    functions.synchronize = [](void* context) {
+      queues_of(context).done = queues_of(context).queued;
+    };
+    const tenon_stream_functions streams = stream_functions();
+    tenon_backend backend = 0;
+    ASSERT_EQ(tenon_backend_custom_with_streams(&functions, &streams, &backend), TENON_OK)
+        << tenon_last_error();
+    const tenon_allocator allocator = over(backend, policy);
+    std::uint32_t side = 0;
+    ASSERT_EQ(tenon_stream_create(backend, &side), TENON_OK);
+    void* const block = block_of(allocator, 8 << 20);
+    device.queued[side] = 1;  // a kernel that reads the block
+    EXPECT_EQ(tenon_record_stream(allocator, block, side), TENON_OK) << tenon_last_error();
+    EXPECT_EQ(tenon_free(allocator, block), TENON_OK);
+    void* const other = block_of(allocator, 8 << 20);
+    EXPECT_NE(other, block) << "still read";
+    EXPECT_EQ(tenon_free(allocator, other), TENON_OK);
+    EXPECT_EQ(device.done[side], 0u);
+    EXPECT_EQ(tenon_stream_synchronize(backend, side), TENON_OK);
+    EXPECT_EQ(device.done[side], 1u);
+    void* const first = block_of(allocator, 8 << 20);
+    void* const second = block_of(allocator, 8 << 20);
+    EXPECT_THAT((std::vector<void*>{first, second}), Contains(block)) << "free again";
+    device.queued[side] = 2;
+    EXPECT_EQ(tenon_fill(backend, first, 7, 100, side), TENON_OK);
+    EXPECT_EQ(device.done[side], 2u) << "a fill comes after the stream's work";
+    for (void* held : {first, second}) EXPECT_EQ(tenon_free(allocator, held), TENON_OK);
+    device.queued[side] = 3;
+    EXPECT_EQ(tenon_stream_destroy(backend, side), TENON_IN_USE);
+    EXPECT_THAT(tenon_last_error(), HasSubstr("destroy that allocator first"));
+    EXPECT_EQ(tenon_allocator_destroy(allocator), TENON_OK);
+    EXPECT_EQ(tenon_stream_destroy(backend, side), TENON_OK);
+    EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
+    EXPECT_TRUE(device.events.empty());
+    EXPECT_EQ(device.done[side], 3u);
+  }
+}
+
+TEST(CInterfaceTest, StreamsOfADeviceNeedAllTheirFunctions) {
+  OwnQueues device;
+  tenon_device_functions functions = functions_of(device);
+  tenon_stream_functions streams = stream_functions();
+  tenon_backend backend = 0;
+  const auto expect = [&](tenon_status status, const char* reason) {
+    EXPECT_EQ(tenon_backend_custom_with_streams(&functions, &streams, &backend), status);
+    EXPECT_THAT(tenon_last_error(), HasSubstr(reason));
+  };
+  expect(TENON_INVALID_ARGUMENT, "functions.synchronize");
+  functions.synchronize = [](void*) {};
+  streams.wait = nullptr;
+  expect(TENON_INVALID_ARGUMENT, "all five functions");
+  streams = stream_functions();
+  streams.struct_bytes = 8;
+  expect(TENON_INVALID_ARGUMENT, "streams.struct_bytes");
+  streams = stream_functions();
+  ASSERT_EQ(tenon_backend_custom_with_streams(&functions, &streams, &backend), TENON_OK);
+  device.fails = true;
+  EXPECT_EQ(tenon_stream_synchronize(backend, 0), TENON_DEVICE_ERROR);
+  EXPECT_THAT(tenon_last_error(), HasSubstr("returned 0"));
+  EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
+}
+
+TEST(CInterfaceTest, ADlpackTensorOfADeviceThatTheHostReachesIsTheProcessors) {
+  for (const int reachable : {1, 0}) {
+    OwnDevice device;
+    tenon_device_functions functions = functions_of(device);
+    functions.host_can_reach = reachable;
+    tenon_backend backend = 0;
+    ASSERT_EQ(tenon_backend_custom(&functions, &backend), TENON_OK) << tenon_last_error();
+    const tenon_allocator allocator = over(backend, "pool");
+    void* const block = block_of(allocator, 24);
+    const std::int64_t shape[] = {6};
+    DLManagedTensorVersioned* tensor = nullptr;
+    const tenon_status status =
+        tenon_export_dlpack(allocator, block, kDLFloat, 32, shape, 1, &tensor);
+    if (reachable != 0) {
+      ASSERT_EQ(status, TENON_OK) << tenon_last_error();
+      EXPECT_EQ(tensor->dl_tensor.device.device_type, kDLCPU);
+      EXPECT_EQ(tensor->dl_tensor.device.device_id, 0);
+      tensor->deleter(tensor);
+    } else {
+      EXPECT_EQ(status, TENON_INVALID_ARGUMENT);
+      EXPECT_THAT(tenon_last_error(), HasSubstr("the host cannot reach"));
+      EXPECT_EQ(tenon_free(allocator, block), TENON_OK);
+    }
+    EXPECT_EQ(tenon_allocator_destroy(allocator), TENON_OK);
+    EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
   }
 }
 

@@ -135,9 +135,33 @@ typedef struct tenon_device_functions {
   /* Waits for all work of the device; null: there is none. */
   void (*synchronize)(void* context);
 } tenon_device_functions;
-/* A backend over those functions, which are copied; `context` must outlive it. */
+/* A backend over those functions, which are copied; `context` must outlive it. All work on its
+   streams counts as done when the call that queued it returns, so tenon_record_stream has nothing
+   to wait for. A device that works on while the host goes on needs the next function. */
 TENON_C_API tenon_status tenon_backend_custom(const tenon_device_functions* functions,
                                               tenon_backend* out);
+
+/* The streams of a device of your own that works on while the host goes on. Tenon names a stream by
+   the number that tenon_stream_create gave, or 0; which queue that is, the program knows. All are
+   needed, and `synchronize` too. They get the device's `context`. */
+typedef struct tenon_stream_functions {
+  size_t struct_bytes;
+  /* An event: a point behind all work that has been queued on the stream so far. 0: it failed. */
+  uint64_t (*record)(void* context, uint32_t stream);
+  /* Not 0: all work before the event is done. */
+  int (*is_done)(void* context, uint64_t event);
+  /* The host waits for the event. */
+  void (*wait)(void* context, uint64_t event);
+  /* Work that is queued on the stream from here on waits for the event. */
+  void (*stream_wait)(void* context, uint32_t stream, uint64_t event);
+  /* The event is not asked for again. */
+  void (*release_event)(void* context, uint64_t event);
+} tenon_stream_functions;
+/* As tenon_backend_custom. `copy` and `fill` are called when the stream's earlier work is done, and
+   have finished when they return; `release` is called when all work of the device is done. */
+TENON_C_API tenon_status tenon_backend_custom_with_streams(const tenon_device_functions* functions,
+                                                           const tenon_stream_functions* streams,
+                                                           tenon_backend* out);
 
 /* TENON_IN_USE while an allocator stands on it. */
 TENON_C_API tenon_status tenon_backend_destroy(tenon_backend backend);
@@ -148,7 +172,8 @@ TENON_C_API tenon_status tenon_backend_memory(tenon_backend backend, uint64_t* t
 
 /* Streams are numbers of their backend; 0 is the one that every device has. */
 TENON_C_API tenon_status tenon_stream_create(tenon_backend backend, uint32_t* out);
-/* Its queued work still ends. TENON_IN_USE while an allocator has memory for it. */
+/* Its queued work still ends. TENON_IN_USE while there is an allocator that a request on the stream
+   or tenon_record_stream named it to, also when all its blocks are freed: destroy that first. */
 TENON_C_API tenon_status tenon_stream_destroy(tenon_backend backend, uint32_t stream);
 /* Waits until all work of the stream is done. */
 TENON_C_API tenon_status tenon_stream_synchronize(tenon_backend backend, uint32_t stream);
@@ -170,14 +195,16 @@ TENON_C_API const char* tenon_policy_summary(size_t index);
 /* What a policy may be told. All fields but the first may be 0 or null. */
 typedef struct tenon_allocator_options {
   size_t struct_bytes;
-  const char* conf;      /* PyTorch's allocator settings, "key:value,key:value"; may be null */
+  const char* conf;      /* PyTorch's allocator settings, "key:value,key:value", of `caching`,
+                            `expandable` and `stitched`; else null */
   uint64_t limit_bytes;  /* of what it may hold; 0: none */
   uint64_t page_bytes;   /* of `stitched`; 0: its default */
   const char* plan_file; /* of `plan`: what `tenon plan -o` wrote; else null */
 } tenon_allocator_options;
 
 /* An allocator over the backend, which cannot be destroyed before it. `options` may be null.
-   TENON_INVALID_ARGUMENT for a policy or setting that is not known. */
+   TENON_INVALID_ARGUMENT for a policy or setting that is not known, and for an option that the
+   policy does not use. */
 TENON_C_API tenon_status tenon_allocator_create(tenon_backend backend, const char* policy,
                                                 const tenon_allocator_options* options,
                                                 tenon_allocator* out);
@@ -189,7 +216,8 @@ TENON_C_API tenon_status tenon_allocate(tenon_allocator allocator, uint64_t size
                                         uint32_t stream, void** out);
 /* Null is ignored. */
 TENON_C_API tenon_status tenon_free(tenon_allocator allocator, void* data);
-/* The block is also used by work on `stream`: once freed it waits for that work too. */
+/* The block is also used by work on `stream`: once freed it waits for that work too. On a device of
+   your own without tenon_stream_functions all work is done already, and nothing waits. */
 TENON_C_API tenon_status tenon_record_stream(tenon_allocator allocator, void* data,
                                              uint32_t stream);
 /* Unused memory goes back to the driver. */
@@ -250,7 +278,9 @@ struct DLManagedTensorVersioned;
 
 /* Makes a block a DLPack 1.0 tensor (DLManagedTensorVersioned), contiguous and writable. The tensor
    owns the block from then on: its deleter frees it, on any thread. `code`, `bits`: DLPack's data
-   type (2, 32 is float32). The shape must fit into the block. */
+   type (2, 32 is float32). The shape must fit into the block. A block of a device of your own is
+   the processor's (kDLCPU) where host_can_reach, else TENON_INVALID_ARGUMENT; wait for its work
+   first. */
 TENON_C_API tenon_status tenon_export_dlpack(tenon_allocator allocator, void* data, uint8_t code,
                                              uint8_t bits, const int64_t* shape, int32_t dimensions,
                                              struct DLManagedTensorVersioned** out);
