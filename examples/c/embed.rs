@@ -69,12 +69,18 @@ impl Allocator {
             real_memory: 1,
         };
         let name = CString::new(policy).map_err(|error| error.to_string())?;
-        let (mut backend, mut allocator) = (0, 0);
+        // Handle 0 is none, so what was made before a failure is given back by drop.
+        let mut made = Self { backend: 0, allocator: 0 };
         unsafe {
-            check(tenon_backend_simulated(&device, &mut backend))?;
-            check(tenon_allocator_create(backend, name.as_ptr(), ptr::null(), &mut allocator))?;
+            check(tenon_backend_simulated(&device, &mut made.backend))?;
+            check(tenon_allocator_create(
+                made.backend,
+                name.as_ptr(),
+                ptr::null(),
+                &mut made.allocator,
+            ))?;
         }
-        Ok(Self { backend, allocator })
+        Ok(made)
     }
 
     fn allocate(&self, size: u64) -> Result<Block<'_>, c_int> {
@@ -110,6 +116,9 @@ struct Block<'a> {
 
 impl Block<'_> {
     fn bytes(&mut self) -> &mut [u8] {
+        if self.data.is_null() {
+            return &mut []; // a block of 0 bytes; a slice must not be null
+        }
         unsafe { std::slice::from_raw_parts_mut(self.data as *mut u8, self.size as usize) }
     }
 }
@@ -144,8 +153,10 @@ fn main() -> Result<(), String> {
              stats.requested_bytes >> 20, stats.reserved_bytes >> 20);
     assert_eq!(allocator.allocate(200 << 20).err(), Some(OUT_OF_MEMORY));
     println!("{}", last_error());
+    assert!(allocator.allocate(0).map_err(|_| last_error())?.bytes().is_empty());
     drop(large);
     drop(blocks);
-    assert!(Allocator::new("no such policy", 1 << 30).is_err());
+    let refused = Allocator::new("no such policy", 1 << 30).err();
+    assert!(refused.is_some_and(|message| message.contains("no such policy")));
     Ok(())
 }
