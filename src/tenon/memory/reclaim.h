@@ -84,7 +84,11 @@ class IdleCache final : private Reclaimer {
 class FreeMemoryCallback {
  public:
   virtual ~FreeMemoryCallback() = default;
-  virtual bool execute() = 0;  // whether it let memory go
+  // Lets memory go; returns whether it did. Asked once for each request that finds no memory: the
+  // request is then tried once more, so give all that can be done without, whatever its size. Also
+  // asked when the machine runs short (MachinePressure). Called with no lock of an allocator held:
+  // it may free, and what it allocates asks nobody. An exception is swallowed.
+  virtual bool execute() = 0;
 };
 
 // Throws InvalidArgument for null or a name that is taken.
