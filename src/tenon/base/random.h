@@ -17,7 +17,8 @@ class Random {
 
   // Uniform in [0, bound). Requires: bound > 0. Bias is below bound / 2^64.
   std::uint64_t below(std::uint64_t bound) {
-    return static_cast<std::uint64_t>((static_cast<unsigned __int128>(next()) * bound) >> 64);
+    __extension__ typedef unsigned __int128 Wide;  // so that -Wpedantic says nothing
+    return static_cast<std::uint64_t>((static_cast<Wide>(next()) * bound) >> 64);
   }
 
   // Uniform in [low, high].

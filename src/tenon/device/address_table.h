@@ -68,7 +68,7 @@ class AddressTable {
   void for_each_pages(Visit&& visit) const {
     for (const auto& [id, pages] : pages_) visit(pages.backing);
   }
-  // The same apart, for drivers that tell segments from ranges and keep released pages themselves.
+  // visit(Segment) for each segment: for drivers that free segments and ranges by different calls.
   template <typename Visit>
   void for_each_segment(Visit&& visit) const {
     for (const auto& [base, region] : regions_)

@@ -27,8 +27,8 @@ namespace tenon {
 //      free_blocks() their number. Exactly the unbacked blocks are in unbacked().
 //
 // place, release, split, back, unback: O(log n). Deterministic: the same calls give the same
-// offsets. Not thread-safe. Metadata: one 64-byte Block each, out of line, and for each 128 bytes
-// of memory that is reserved for the index and not touched before a bin is crowded.
+// offsets. Not thread-safe. Metadata of each block, apart from the memory it describes: a Block of
+// 64 bytes, and 128 bytes reserved for the index, which are untouched until a bin holds dozens.
 //
 // release allocates nothing: what a free block may need was reserved when the block was made. Cuts
 // and placements of backed blocks throw std::bad_alloc with nothing changed, and changes of backing

@@ -19,7 +19,7 @@ namespace tenon {
 //                   |         |
 //                 block     block                                   which knows its leaf
 struct alignas(64) SizeNode {
-  using Key = unsigned __int128;  // (size, offset) as one number
+  __extension__ typedef unsigned __int128 Key;  // (size, offset) as one number
   static Key key(std::uint64_t size, std::uint64_t offset) { return (Key{size} << 64) | offset; }
   static Key key(const Block* block) { return key(block->size, block->offset); }
 

@@ -43,8 +43,8 @@ class DataPtr {
     device_ = other.device_;
     return *this;
   }
-  // A deleter that throws from a destructor ends the program; Tenon's own report through
-  // clear() instead when they are called there.
+  // An exception that leaves a destructor ends the program. Where the driver may refuse memory that
+  // goes back to it, call clear() first: its DeviceError can be caught.
   ~DataPtr() { clear(); }
 
   // The data, the context, the deleter and the device, as they were given.

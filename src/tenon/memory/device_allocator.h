@@ -81,10 +81,10 @@ class DeviceAllocator : public Allocator {
   virtual void record_stream(const DataPtr& data, Stream stream);
 
   // Makes a block larger where it is, for work on its own stream, when what lies behind it is free:
-  // caching, expandable, stitched, private pools and pool always, buddy where the block is a lower
-  // half. False: the block is as it was; move it. The default, and adaptors, grow a block within
-  // usable_size(). Observers hear of a free and a recycled block. Throws InvalidPointer for a block
-  // of another allocator.
+  // pool always; caching, expandable, stitched, private pools up to 1 MiB or from above 1 MiB on;
+  // buddy where the block is a lower half. False: the block is as it was; move it. The default, and
+  // adaptors, grow a block within usable_size(). Observers hear of a free and a recycled block.
+  // Throws InvalidPointer for a block of another allocator.
   virtual bool try_grow(DataPtr& data, std::size_t size_bytes) {
     return size_bytes <= usable_size(data);
   }

@@ -143,8 +143,8 @@ class BlockHeap final : public StreamHeap {
   }
 
   const SizeRules sizes_;
-  // A pointer to each of the pools: a compiler that knows the distance between them multiplies it
-  // again instead of keeping the outcome.
+  // The pools by number, as pointers: state_of loads one. To index pools_ instead, the compiler
+  // multiplies by sizeof(PoolState) again at each use.
   PoolState* const states_[kPools] = {&pools_[0], &pools_[1]};
   Completion completion_;
   PendingFrees pending_;

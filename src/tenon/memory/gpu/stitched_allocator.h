@@ -125,8 +125,8 @@ class StitchedAllocator final : public StreamOrderedAllocator {
 
   std::uint64_t epoch_ = 0;         // number of the growth under way
   const BlockHeap* growing_ = nullptr;
-  std::int64_t highest_live_ = 0;   // most bytes that its thread had in blocks
-  std::vector<Page*> idle_;         // its idle pages, the best to take first
+  std::int64_t highest_live_ = 0;   // peak of the bytes in use by the thread that grows
+  std::vector<Page*> idle_;         // idle pages it may take, the best first
   std::size_t next_idle_ = 0;
   bool searched_pools_ = false;     // idle_ has those of the stream's other pool too
 };
