@@ -347,7 +347,9 @@ TEST(CInterfaceTest, BlocksWaitForTheStreamsOfADeviceOfTheProgramsOwn) {
     EXPECT_EQ(device.done[side], 1u);
     void* const first = block_of(allocator, 8 << 20);
     void* const second = block_of(allocator, 8 << 20);
-    EXPECT_THAT((std::vector<void*>{first, second}), Contains(block)) << "free again";
+    if (policy != std::string("unified")) {  // which looks when memory is short
+      EXPECT_THAT((std::vector<void*>{first, second}), Contains(block)) << "free again";
+    }
     device.queued[side] = 2;
     EXPECT_EQ(tenon_fill(backend, first, 7, 100, side), TENON_OK);
     EXPECT_EQ(device.done[side], 2u) << "a fill comes after the stream's work";

@@ -56,7 +56,8 @@ class Allocator(_core.Allocator):
         policy: see `tenon.policies`.
         device: `host_device()` (the default) or `sim_device(...)`; allocators may share one.
         limit: the allocator's own limit, below the device's.
-        conf: PyTorch's allocator settings, "key:value,key:value".
+        conf: PyTorch's allocator settings, "key:value,key:value", for the policies caching,
+            expandable and stitched.
         page: page size of the policy stitched.
         plan: a file of `recording.plan().save`, for the policy plan.
     """

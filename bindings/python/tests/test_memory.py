@@ -133,6 +133,8 @@ def test_out_of_memory_is_a_memory_error_with_the_numbers():
     (lambda a: tenon.Allocator("nonsense"), ValueError, "nonsense"),
     (lambda a: tenon.Allocator("plan"), ValueError, "plan"),
     (lambda a: tenon.Allocator("caching", conf="x:y"), ValueError, "x"),
+    (lambda a: tenon.Allocator("pool", conf="max_split_size_mb:64"), ValueError, "does not use"),
+    (lambda a: tenon.Allocator("caching", page="2MiB"), ValueError, "page_bytes"),
     (lambda a: tenon.Allocator(device=3), TypeError, r"^__init__: .* do not fit .*device: Device"),
     (lambda a: tenon.sim_device("0"), ValueError, "capacity"),
     (lambda a: tenon.sim_device(index=-1), ValueError, "index"),
