@@ -91,8 +91,8 @@ endfunction()
 
 # tenon_add_shader(FILE SOURCE [VARIANT flags...]): the GLSL program SOURCE.comp beside FILE, a
 # source of tenon::tensor, as SPIR-V in numbers that FILE includes as "SOURCE.spv.inc"; compiled with
-# flags, as "SOURCE_VARIANT.spv.inc". Drivers inline and optimise, so glslc does neither: that keeps
-# the numbers few.
+# flags, as "SOURCE_VARIANT.spv.inc". Drivers inline and optimise, so glslc does neither without -O
+# (for loops to unroll, which not every driver does): that keeps the numbers few.
 function(tenon_add_shader file shader)
   list(POP_FRONT ARGN variant)
   string(JOIN _ name ${shader} ${variant})
@@ -232,7 +232,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
     foreach(variant f32 f32_plain f64 i64)
       tenon_add_shader(ops/kernels/vulkan/device_lines.cc sort ${variant} ${${variant}})
     endforeach()
-    tenon_add_shader(ops/kernels/vulkan/device_kernels.cc matmul_lanes f32 ${f32})
+    tenon_add_shader(ops/kernels/vulkan/device_kernels.cc matmul_lanes f32 ${f32} -O)
     foreach(variant f32_plain f64)
       tenon_add_shader(ops/kernels/vulkan/device_windows.cc windows ${variant} ${${variant}})
       tenon_add_shader(ops/kernels/vulkan/device_windows.cc update ${variant} ${${variant}})
@@ -240,7 +240,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
     foreach(variant f32_plain f64 i64)
       tenon_add_shader(ops/kernels/vulkan/device_lines.cc rows ${variant} ${${variant}})
       tenon_add_shader(ops/kernels/vulkan/device_lines.cc index ${variant} ${${variant}})
-      tenon_add_shader(ops/kernels/vulkan/device_kernels.cc matmul ${variant} ${${variant}})
+      tenon_add_shader(ops/kernels/vulkan/device_kernels.cc matmul ${variant} ${${variant}} -O)
     endforeach()
   endif()
   target_compile_definitions(tenon_tensor_objects PRIVATE

@@ -1,6 +1,11 @@
 // Simulated devices for the tests of the unified allocator.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
 #include "tenon/base/byte_size.h"
 #include "tenon/device/sim/sim_backend.h"
 
@@ -20,6 +25,13 @@ inline SimOptions fake_device(std::uint64_t capacity = 64 * kGiB, std::uint64_t 
   options.capacity_bytes = capacity;
   options.lag_ns = lag_ns;
   return options;
+}
+
+// Kinds of memory that UnifiedMemories tests besides its own, by name: what makes a backend. Added
+// before main.
+inline std::map<std::string, std::function<std::shared_ptr<Backend>()>>& more_unified_memories() {
+  static std::map<std::string, std::function<std::shared_ptr<Backend>()>> more;
+  return more;
 }
 
 }  // namespace tenon

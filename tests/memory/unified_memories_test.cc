@@ -27,6 +27,9 @@ class UnifiedMemories : public ::testing::TestWithParam<std::string> {
       backend_ = std::make_unique<SimBackend>(unified_device(64 * kGiB));
     } else if (GetParam() == "host") {
       backend_ = std::make_unique<HostBackend>();
+    } else if (const auto more = more_unified_memories().find(GetParam());
+               more != more_unified_memories().end()) {
+      backend_ = more->second();
     } else {
       machine_ = std::make_unique<testing::StandIn>();
       backend_ = machine_->backend();
@@ -40,7 +43,7 @@ class UnifiedMemories : public ::testing::TestWithParam<std::string> {
 
  private:
   std::unique_ptr<testing::StandIn> machine_;
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<Backend> backend_;
   UnifiedOptions options_;
 };
 
@@ -168,6 +171,7 @@ TEST_P(UnifiedMemories, SharedBuffersAreTheHostsToo) {
   EXPECT_EQ(shared.retain_count, 1u);
   EXPECT_EQ(shared.offset_bytes, 112u) << "behind the first buffer";
   backend().fill(block.get(), 0x5a, 256, current_stream(backend().device()));
+  backend().synchronize();
   EXPECT_EQ(static_cast<const unsigned char*>(shared.host)[255], 0x5a);
 
   const DataPtr own = allocator.allocate_buffer(256, current_stream(backend().device()),
@@ -303,8 +307,13 @@ TEST_P(UnifiedMemories, MemoryLimitCollectsIdleHeapsButDoesNotFail) {
   EXPECT_EQ(allocator.reserved_bytes(), 1500 * kMiB);
 }
 
-INSTANTIATE_TEST_SUITE_P(, UnifiedMemories,
-                         ::testing::Values("simulated", "host", "cuda_managed"),
+std::vector<std::string> memories() {
+  std::vector<std::string> all = {"simulated", "host", "cuda_managed"};
+  for (const auto& [name, make] : more_unified_memories()) all.push_back(name);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(, UnifiedMemories, ::testing::ValuesIn(memories()),
                          [](const auto& memory) { return memory.param; });
 
 }  // namespace

@@ -101,8 +101,8 @@ TEST_P(VulkanTraining, LossesAreTheHostsAndTheSameTwice) {
   const std::uint64_t allocations = backend.ledger().count(DriverCall::kAllocate);
   const std::uint64_t submissions = backend.submissions();
   EXPECT_EQ(run(kVulkan), found) << "to the bit";
-  if (GetParam() == "mlp") {
-    EXPECT_LE(backend.submissions() - submissions, 4u * kSteps);
+  if (GetParam() == "mlp" && backend.abilities().integers) {
+    EXPECT_LE(backend.submissions() - submissions, 1u * kSteps) << "where the loss is read";
   }
   EXPECT_EQ(backend.pipelines(), pipelines);
   EXPECT_EQ(backend.ledger().count(DriverCall::kAllocate), allocations);

@@ -7,9 +7,7 @@
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
-#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/host_access.h"
-#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/quantized.h"
 #include "tenon/tensor/sparse.h"
 
@@ -52,18 +50,6 @@ void check_target(const Tensor& target, const char* what) {
 
 bool is_host(const Tensor& t) { return host_reaches(t.device()); }
 
-// On one device that shares its memory with the host: by its kernel, or by the host's loop.
-void copy_within(const Tensor& target, const Tensor& source) {
-  if (vulkan::holds(target) && vulkan::copy(target, source)) return;
-  note_fallback("copy", target.device());
-  detail::copy_elements(target, source);
-}
-void fill_within(const Tensor& target, const Scalar& value) {
-  if (vulkan::holds(target) && vulkan::fill(target, value)) return;
-  note_fallback("fill", target.device());
-  detail::fill_elements(target, value);
-}
-
 // Between devices, or on one that is not the host: whole blocks, by the allocator that knows the
 // memory. A source in another order or dtype is brought into line on its own side if that is the
 // host.
@@ -105,8 +91,6 @@ void move_values(const Tensor& target, const Tensor& source) {
     if (same_place) return;
     return move_values(target, clone(source.detach()));
   }
-  if (target.device() == source.device() && target.device() != Device{})
-    return copy_within(target, source);
   detail::copy_elements(target, source);
 }
 
@@ -149,10 +133,8 @@ const Tensor& fill_(const Tensor& target, const Scalar& value) {
   if (target.numel() > 0 && !target.is_meta()) {
     if (is_quantized(target)) {
       detail::quantize_into(target, scalar_tensor(value, DType::kF32));
-    } else if (target.device() == Device{}) {
-      detail::fill_elements(target, value);
     } else if (is_host(target)) {
-      fill_within(target, value);
+      detail::fill_elements(target, value);
     } else {
       Tensor staged = empty({}, target.dtype());
       detail::fill_elements(staged, value);

@@ -34,8 +34,8 @@ Tensor to(const Tensor& source, Device device);
 
 namespace detail {
 
-// The copy itself, without checks, version or gradient. Requires: the same device, the source
-// broadcasts, no overlap. (copy_kernels.cc)
+// The copy itself, without checks, version or gradient; by a kernel where both are on a device that
+// has one. Requires: the host reaches both, the source broadcasts, no overlap. (copy_kernels.cc)
 void copy_elements(const Tensor& target, const Tensor& source);
 void fill_elements(const Tensor& target, const Scalar& value);
 

@@ -1,9 +1,11 @@
-// Loops that copy, convert and fill on the host.
+// Copies, conversions and fills: by a kernel of the device, or by loops on the host.
 #include <cstring>
 #include <type_traits>
 
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/half_rows.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/strided_loop.h"
 
 namespace tenon {
@@ -92,6 +94,10 @@ detail::RowFunction detail::conversion_row(DType to, DType from) {
 }
 
 void detail::copy_elements(const Tensor& target, const Tensor& source) {
+  if (vulkan::holds(target) && source.device() == target.device()) {
+    if (vulkan::copy(target, source)) return;
+    note_fallback("copy", target.device());
+  }
   const StridedLoop loop = StridedLoop::over(target.sizes(), {&target, &source});
   if (target.dtype() != source.dtype()) {
     loop.run_parallel(conversion_row(target.dtype(), source.dtype()));
@@ -112,6 +118,10 @@ void detail::copy_elements(const Tensor& target, const Tensor& source) {
 }
 
 void detail::fill_elements(const Tensor& target, const Scalar& value) {
+  if (vulkan::holds(target)) {
+    if (vulkan::fill(target, value)) return;
+    note_fallback("fill", target.device());
+  }
   const StridedLoop loop = StridedLoop::over(target.sizes(), {&target});
   visit_any_dtype(target.dtype(), [&]<typename T>() {
     const T element = value.to<T>();

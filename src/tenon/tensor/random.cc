@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/fallback.h"
 #include "tenon/tensor/host_access.h"
 
 namespace tenon {
@@ -49,6 +50,7 @@ const Tensor& fill_random(const Tensor& target, Generator& generator, Make&& mak
     throw InvalidArgument(
         fmt::format("random numbers are made on the cpu, not on {}", to_string(target.device())));
   if (target.is_meta() || target.numel() == 0) return target;
+  if (target.device() != Device{}) note_fallback("random numbers", target.device());
   const Tensor dense = target.is_contiguous() ? target : empty(target.sizes(), target.dtype());
   visit_dtype(target.dtype(), [&]<typename T>() {
     generate(dense.data_ptr<T>(), dense.numel(), generator, [&](const Four& four, T* two) {
