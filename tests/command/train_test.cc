@@ -188,6 +188,48 @@ TEST_F(TrainTest, ALossThatBecomesNanNamesItsOperator) {
   EXPECT_THAT(run.err, HasSubstr("in model."));
 }
 
+// A run that is refused after the model is built ends in a line, too.
+TEST_F(TrainTest, ARunOfOtherDataIsRefused) {
+  const std::string sizes = " --layers 1 --width 8 --heads 1 --length 8 --epochs 1 --save ";
+  std::ofstream(path("text")) << std::string(600, 'a') + std::string(600, 'b');
+  std::ofstream(path("other")) << std::string(600, 'x') + std::string(600, 'y');
+  const std::string saved = path("run.safetensors");
+  ASSERT_EQ(tenon_command("train text " + path("text") + sizes + saved).status, 0);
+  const Outcome other = tenon_command("train text " + path("other") + " --resume " + saved);
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr(saved + ": its \"vocabulary\" is not that of these data"));
+  std::ifstream whole(saved, std::ios::binary);
+  const std::string good(std::istreambuf_iterator<char>(whole), {});
+  for (const auto& [key, value] : std::map<std::string, std::string>{
+           {"step", "-1"}, {"epoch_loss_sum", "x"}, {"epoch_counted", ""}, {"learning_rate", ""}}) {
+    const std::size_t at = good.find("\"" + key + "\":\"") + key.size() + 4;
+    const std::size_t length = good.find('"', at) - at;
+    const std::string filled = value + std::string(length - value.size(), ' ');
+    std::ofstream(saved, std::ios::binary) << std::string(good).replace(at, length, filled);
+    const Outcome damaged = tenon_command("train text " + path("text") + " --resume " + saved);
+    EXPECT_EQ(damaged.status, 2) << key;
+    EXPECT_THAT(damaged.err, HasSubstr("its \"" + key + "\" is \"" + value));
+  }
+}
+
+TEST_F(TrainTest, NothingThatIsReadIsWrittenOver) {
+  std::ofstream(path("text")) << std::string(3000, 'a');
+  const auto refused = [&](const std::string& command) {
+    const Outcome run = tenon_command(command);
+    EXPECT_EQ(run.status, 2) << command;
+    return run.err;
+  };
+  const std::string text = "train text " + path("text");
+  EXPECT_THAT(refused(text + " --save " + path("text")), HasSubstr("is a file that is read"));
+  EXPECT_THAT(refused(text + " --record " + path("text")), HasSubstr("is a file that is read"));
+  EXPECT_THAT(refused(images("--save " + path("train-images-idx3-ubyte"))),
+              HasSubstr("is a file that is read"));
+  EXPECT_THAT(refused(text + " --save " + path("a.csv") + " --record " + path("./a.csv")),
+              HasSubstr("--record and --save both name"));
+  EXPECT_THAT(refused(text + " --record " + path("a.trace")), HasSubstr(".csv"));
+  EXPECT_EQ(std::filesystem::file_size(path("text")), 3000u);
+}
+
 // Found at once: a million epochs would take hours.
 TEST_F(TrainTest, AFileThatCannotBeWrittenIsFoundBeforeTraining) {
   for (const char* file : {"/no/such/folder/run.safetensors", "/dev"}) {

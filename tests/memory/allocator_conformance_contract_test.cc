@@ -216,5 +216,36 @@ TEST(GrowInPlace, TakesTheFreeNeighbour) {
   }
 }
 
+// A stream that was destroyed is no reason to refuse requests, nor to keep its memory.
+TEST_P(AllocatorConformance, StreamsComeAndGo) {
+  const Stream first = backend_->create_stream();
+  allocator_->allocate_on(64 << 20, first).clear();
+  backend_->synchronize();
+  backend_->destroy_stream(first);
+  EXPECT_TRUE(allocator_->allocate(64 << 20));
+  EXPECT_TRUE(allocator_->allocate(200 << 20));
+  allocator_->empty_cache();
+  allocator_->check_invariants();
+  std::uint64_t reserved = 0;
+  for (int round = 0; round < 5000; ++round) {
+    const Stream stream = backend_->create_stream();
+    allocator_->allocate_on(1000, stream).clear();
+    backend_->destroy_stream(stream);
+    if (round == 0) reserved = allocator_->reserved_bytes();
+  }
+  EXPECT_EQ(allocator_->reserved_bytes(), reserved) << "a new stream has what an earlier one left";
+}
+
+// What a refused request made the allocator take goes back: others need it.
+TEST_P(AllocatorConformance, ARefusedRequestTakesNothing) {
+  start(device(512 << 20));
+  const DataPtr block = allocator_->allocate(100 << 20);
+  const std::uint64_t used = backend_->used_bytes();
+  EXPECT_THROW(static_cast<void>(allocator_->allocate(500 << 20)), OutOfMemory);
+  EXPECT_THROW(static_cast<void>(allocator_->allocate(1 << 30)), OutOfMemory);
+  EXPECT_LE(backend_->used_bytes(), used);
+  EXPECT_EQ(allocator_->reserved_bytes(), backend_->used_bytes());
+}
+
 }  // namespace
 }  // namespace tenon

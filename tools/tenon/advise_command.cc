@@ -117,12 +117,12 @@ Subcommand add_advise(CommandLine& app) {
   CommandLine& advise = app.add_subcommand("advise", "Search the allocator settings that fit best");
   advise.footer(kHelp);
   advise.add_option("FILE", arguments->files, "PyTorch snapshots or recorded traces").required();
-  advise.add_option("--capacity", arguments->capacity, "The card's memory, like 24GiB");
+  advise.add_option("--capacity", arguments->capacity, "The card's memory, like 24GiB").not_empty();
   advise.add_option("--card", arguments->card,
                     "rtx3090, rtx6000ada or other: its memory and its CUDA context");
   advise.add_option("--reserve-for-context", arguments->reserve,
                     "Memory for the CUDA context, NCCL and other processes, like 600MiB");
-  advise.add_option("--torch", arguments->torch, "The version of PyTorch, like 2.6");
+  advise.add_option("--torch", arguments->torch, "The version of PyTorch, like 2.6").not_empty();
   advise.add_option("--device", arguments->device,
                     "Of a snapshot with several devices: the number that tenon explain prints")
       .not_negative();

@@ -175,7 +175,8 @@ Subcommand add_plan(CommandLine& app) {
                   "Write the plan (or the solved problem) to this file; .zst compresses")
       .not_empty();
   plan.add_option("--capacity", arguments->capacity,
-                  "Fit into this, like 24GiB; of a problem, in its own unit");
+                  "Fit into this, like 24GiB; of a problem, in its own unit")
+      .not_empty();
   plan.add_option("--device", arguments->device,
                   "Of a snapshot with several devices: the number that tenon explain prints")
       .not_negative();

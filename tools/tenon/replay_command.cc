@@ -281,7 +281,8 @@ Subcommand add_replay(CommandLine& app) {
                     "number: only that device of a snapshot, as tenon explain numbers them")
       .show_default();
   replay.add_option("--capacity,--limit", arguments->capacity,
-                    "Also replay on a device of this size, like 12GiB, and say whether it fits");
+                    "Also replay on a device of this size, like 12GiB, and say whether it fits")
+      .not_empty();
   replay.add_flag("--serve-failed", arguments->serve_failed,
                   "Requests that ran out of memory in the recording are served, and freed at once");
   replay.add_flag("--find-capacity", arguments->survey.find_capacity,
@@ -290,7 +291,8 @@ Subcommand add_replay(CommandLine& app) {
                     "PyTorch's allocator settings, 'key:value,key:value'");
   replay.add_option("--page", arguments->page,
                     "Page size of stitched, like 8MiB: smaller holds less memory and costs more "
-                    "driver time");
+                    "driver time")
+      .not_empty();
   replay.add_option("--plan", arguments->plan_file,
                     "What the policy plan serves: a file of tenon plan -o; without it, a plan is "
                     "made from each trace");

@@ -117,7 +117,8 @@ Subcommand add_report(CommandLine& app) {
                     "The page (default: the snapshot's name with .report.html, in this folder)")
       .not_empty();
   report.add_option("--capacity", arguments->capacity,
-                    "Of the device, like 24GiB: drawn as a line");
+                    "Of the device, like 24GiB: drawn as a line")
+      .not_empty();
   report.add_flag("--json", arguments->json,
                   "Print the comparison as JSON; write a page only with -o");
   report.add_flag("--no-replay", arguments->no_replay,

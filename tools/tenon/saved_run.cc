@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
 
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
@@ -49,6 +51,16 @@ std::uint64_t metadata_number(const nn::Metadata& metadata, const std::string& k
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size())
+    throw ParseError(path, 0, 0, fmt::format("its \"{}\" is \"{}\", no number", key, text));
+  return number;
+}
+
+double metadata_real(const nn::Metadata& metadata, const std::string& key,
+                     const std::string& path) {
+  const std::string& text = metadata_text(metadata, key, path);
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (text.empty() || end != text.c_str() + text.size() || !std::isfinite(number))
     throw ParseError(path, 0, 0, fmt::format("its \"{}\" is \"{}\", no number", key, text));
   return number;
 }

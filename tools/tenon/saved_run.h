@@ -15,6 +15,8 @@ namespace tenon::command {
 // missing or no number.
 std::uint64_t metadata_number(const nn::Metadata& metadata, const std::string& key,
                               const std::string& path);
+// The same for a finite number, as C writes doubles.
+double metadata_real(const nn::Metadata& metadata, const std::string& key, const std::string& path);
 const std::string& metadata_text(const nn::Metadata& metadata, const std::string& key,
                                  const std::string& path);
 

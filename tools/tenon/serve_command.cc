@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <stdexcept>
+#include <system_error>
 
 #include "commands.h"
 #include "http_server.h"
@@ -101,7 +102,8 @@ int run_serve(const ServeArguments& arguments) {
   const StopSignal stop;
   HttpServer server(arguments.port, site);
   fmt::print("http://127.0.0.1:{}/ shows {}; Ctrl-C ends it\n", server.port(), data.name);
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)  // nobody would learn the address
+    throw std::system_error(errno, std::generic_category());
   server.run(stop.file());
   return kSuccess;
 }

@@ -1,10 +1,10 @@
 // tenon train: real models in Tenon's memory.
 #include <fmt/format.h>
 
-#include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "arguments.h"
 #include "commands.h"
@@ -74,7 +74,8 @@ void add_common(CommandLine& app, TrainArguments& a) {
   app.add_option("--device", a.device, "cpu, or a Vulkan device that shares the host's memory")
       .show_default();
   app.add_option("--allocator", s.allocator, "The policy (see tenon policies)").show_default();
-  app.add_option("--memory-limit", a.limit, "What the policy may hold at most, like 64MiB");
+  app.add_option("--memory-limit", a.limit, "What the policy may hold at most, like 64MiB")
+      .not_empty();
   app.add_option("--record", a.record_file,
                  "Write the allocations of the first two steps as a trace, .csv or .csv.zst")
       .not_empty();
@@ -111,9 +112,8 @@ void take_from_file(TrainArguments& a, const CommandLine& app, const std::string
   check_same("--batch", std::to_string(a.settings.batch), std::to_string(number("batch")));
   check_same("--seed", std::to_string(a.settings.seed), std::to_string(number("seed")));
   a.settings.epochs = number_to("epochs", kMostEpochs);
-  a.settings.learning_rate =
-      std::strtod(metadata_text(metadata, "learning_rate", path).c_str(), nullptr);
-  if (!std::isfinite(a.settings.learning_rate) || a.settings.learning_rate < 0)
+  a.settings.learning_rate = metadata_real(metadata, "learning_rate", path);
+  if (a.settings.learning_rate < 0)
     throw ParseError(path, 0, 0, fmt::format("its \"learning_rate\" is \"{}\"",
                                              metadata_text(metadata, "learning_rate", path)));
   a.settings.batch = static_cast<std::int64_t>(number_to("batch", kMostBatch));
@@ -153,6 +153,22 @@ TrainOutcome train_within(TrainTask& task, TrainSettings settings) {
         settings.allocator == "system" ? ""
                                        : ", and so may --allocator system, which rounds least"));
   }
+}
+
+// What the run writes must not be what it reads, nor both one file. (A run may be saved as the file
+// that it was resumed from.) `read`: the data.
+void check_outputs(const TrainArguments& a, std::vector<std::string> read) {
+  require_other_file(a.settings.save_file, read);
+  const std::string& record = a.record_file;
+  if (record.empty()) return;
+  read.push_back(a.settings.resume_file);
+  require_other_file(record, read);
+  if (!record.ends_with(".csv") && !record.ends_with(".csv.zst"))
+    throw InvalidArgument(
+        fmt::format("--record {}: a trace's name ends with .csv or .csv.zst", record));
+  namespace fs = std::filesystem;
+  if (fs::weakly_canonical(record) == fs::weakly_canonical(a.settings.save_file))
+    throw InvalidArgument(fmt::format("--record and --save both name {}", record));
 }
 
 int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_command) {
@@ -216,6 +232,11 @@ std::vector<Subcommand> add_train(CommandLine& app) {
     image->settings.save_at_end = !image->save_file.empty();
     image->settings.save_file =
         image->save_file.empty() ? "tenon-fashion-mnist.safetensors" : image->save_file;
+    std::vector<std::string> read;
+    std::error_code missing;  // then making the task says so
+    for (const auto& file : std::filesystem::directory_iterator(image->image.folder, missing))
+      read.push_back(file.path());
+    check_outputs(*image, std::move(read));
     image->image.batch = image->settings.batch;
     image->image.seed = image->settings.seed;
     image->image.device = image->settings.device = parse_model_device(image->device);
@@ -227,6 +248,7 @@ std::vector<Subcommand> add_train(CommandLine& app) {
     take_from_file(*text, texts, "text");
     text->settings.save_at_end = true;  // tenon generate wants it
     text->settings.save_file = text->save_file.empty() ? "tenon-text.safetensors" : text->save_file;
+    check_outputs(*text, {text->text.file});
     text->text.batch = text->settings.batch;
     text->text.seed = text->settings.seed;
     text->text.device = text->settings.device = parse_model_device(text->device);

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 
 #include "progress.h"
 #include "saved_run.h"
@@ -92,7 +91,6 @@ class Trainer {
     const TagGuard tag({"data", nullptr});
     task.make_room();
   }
-  ~Trainer() { task_.finish(); }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -131,19 +129,22 @@ class Trainer {
   }
 
   void resume() {
-    const nn::Metadata metadata = nn::load_state(settings_.resume_file, *model_, optimizer_.get());
-    step_ = metadata_number(metadata, "step", settings_.resume_file);
-    generator_.set_offset(metadata_number(metadata, "generator", settings_.resume_file));
-    const auto number = [&](const char* key) {
-      return metadata_number(metadata, key, settings_.resume_file);
-    };
-    epoch_score_ = {
-        std::strtod(metadata_text(metadata, "epoch_loss_sum", settings_.resume_file).c_str(),
-                    nullptr),
-        number("epoch_correct"), number("epoch_counted")};
+    const std::string& path = settings_.resume_file;
+    const nn::Metadata metadata = nn::load_metadata(path);
+    for (const auto& [key, value] : task_.metadata())
+      if (metadata_text(metadata, key, path) != value)
+        throw ParseError(path, 0, 0,
+                         fmt::format("its \"{}\" is not that of these data: resume it with the "
+                                     "data that it was started with", key));
+    const auto number = [&](const char* key) { return metadata_number(metadata, key, path); };
+    step_ = number("step");
     if (step_ > all_steps_)
-      throw ParseError(settings_.resume_file, 0, 0,
+      throw ParseError(path, 0, 0,
                        fmt::format("it was saved after step {} of {}", step_, all_steps_));
+    generator_.set_offset(number("generator"));
+    epoch_score_ = {metadata_real(metadata, "epoch_loss_sum", path), number("epoch_correct"),
+                    number("epoch_counted")};
+    nn::load_state(path, *model_, optimizer_.get());
   }
 
   void save() const {
@@ -318,10 +319,17 @@ class Trainer {
     return result;
   }
 
+  // The task's tensors end before their memory does, also where the constructor throws.
+  struct TaskEnd {
+    TrainTask& task;
+    ~TaskEnd() { task.finish(); }
+  };
+
   TrainTask& task_;
   const TrainSettings settings_;
   TrainingMemory memory_;
   const AllocatorGuard guard_;
+  const TaskEnd end_{task_};
   Generator generator_;
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<nn::Optimizer> optimizer_;

@@ -132,7 +132,7 @@ Subcommand add_validate(CommandLine& app) {
   validate.footer(kHelp);
   validate.add_option("PLAN", arguments->plan, "A plan, or a solved problem").required();
   validate.add_option("AGAINST", arguments->against, "The trace or problem that it was made for");
-  validate.add_option("--capacity", arguments->capacity, "Must fit into this");
+  validate.add_option("--capacity", arguments->capacity, "Must fit into this").not_empty();
   validate.add_option("--device", arguments->device,
                       "Of a snapshot with several devices: the number that tenon explain prints")
       .not_negative();

@@ -48,7 +48,8 @@ void add_view_input(CommandLine& app, ViewInput& input) {
                  "Policies to compare, comma-separated, all or none (see tenon policies)")
       .take_one()  // what follows is a trace
       .show_default();
-  app.add_option("--capacity", input.capacity, "Replay on a device of this size, like 24GiB");
+  app.add_option("--capacity", input.capacity, "Replay on a device of this size, like 24GiB")
+      .not_empty();
   app.add_option("--conf", input.conf,
                  "PyTorch's allocator settings for caching and expandable, key:value,key:value");
   app.add_option("--lag", input.lag, "A stream's work ends this long after it was queued")

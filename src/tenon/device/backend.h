@@ -140,8 +140,9 @@ class Backend {
   virtual void fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, Stream stream) = 0;
 
   // --- Streams and events.
-  // A stream is destroyed when its owner needs it no more; its queued work still ends. An event is
-  // a point in a stream, after all that is queued by then.
+  // A stream is destroyed when its owner needs it no more; its queued work still ends. Its number
+  // may be given to a new stream, whose work then runs after it: allocators keep what they have for
+  // a number. An event is a point in a stream, after all that is queued by then.
   virtual Stream create_stream() = 0;
   virtual void destroy_stream(Stream stream) = 0;
   virtual Event record(Stream stream) = 0;

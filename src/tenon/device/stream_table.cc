@@ -24,8 +24,14 @@ void StreamTable::queue_work(Stream stream, std::uint64_t now_ns) {
 }
 
 Stream StreamTable::create_stream() {
-  streams_.emplace_back();
-  return Stream{device_, static_cast<std::uint32_t>(streams_.size() - 1)};
+  if (free_streams_.empty()) {
+    free_streams_.push_back(static_cast<std::uint32_t>(streams_.size()));
+    streams_.emplace_back();
+  }
+  const std::uint32_t id = free_streams_.back();
+  free_streams_.pop_back();
+  streams_[id].exists = true;
+  return Stream{device_, id};
 }
 
 void StreamTable::destroy_stream(Stream stream) {
@@ -33,6 +39,7 @@ void StreamTable::destroy_stream(Stream stream) {
   if (index == 0)
     throw DeviceError(
         fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
+  free_streams_.push_back(stream.id);
   streams_[index].exists = false;
 }
 

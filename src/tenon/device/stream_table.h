@@ -20,7 +20,7 @@ class StreamTable {
 
   // Work queued now ends at now_ns + lag, or later where its stream waits.
   void queue_work(Stream stream, std::uint64_t now_ns);
-  // A new stream; numbers are dense.
+  // A new stream; numbers are dense. One that takes the number of a destroyed stream runs after it.
   Stream create_stream();
   // Its queued work still runs to its end.
   void destroy_stream(Stream stream);
@@ -54,6 +54,7 @@ class StreamTable {
   std::uint64_t lag_ns_;
   std::uint64_t device_finish_ns_ = 0;
   std::vector<StreamState> streams_ = std::vector<StreamState>(1);  // the default stream
+  std::vector<std::uint32_t> free_streams_;
   std::vector<EventState> events_;
   std::vector<std::uint32_t> free_events_;
 };

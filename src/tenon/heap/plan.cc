@@ -23,7 +23,7 @@ void Plan::set_stream(std::uint32_t stream_id, std::vector<PlanSlot> slots,
   StreamPlan plan;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const PlanSlot& slot = slots[i];
-    if (slot.size == 0 || slot.size > kMaxRequestBytes || slot.offset > kMaxRequestBytes ||
+    if (slot.size == 0 || slot.size > kMaxRequestBytes || slot.offset > kMaxBytes ||
         !is_aligned(slot.size | slot.offset, unit_bytes_))
       throw InvalidArgument(fmt::format(
           "plan of stream {}: slot {} (offset {}, {} bytes) is empty, too large or not in units of "

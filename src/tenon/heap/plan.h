@@ -39,6 +39,9 @@ class Plan {
   // Requires: a power of two.
   explicit Plan(std::uint64_t unit_bytes = 512);
 
+  // Where the last slot of a stream may begin: the ranges of 4,096 streams still add up.
+  static constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 51;
+
   // Throws InvalidArgument when a slot is empty, unaligned or overflows, or the loop does not begin
   // at a slot.
   void set_stream(std::uint32_t stream_id, std::vector<PlanSlot> slots, std::size_t loop_begin = 0);

@@ -8,7 +8,7 @@
 namespace tenon {
 namespace {
 constexpr std::size_t kMaxStreams = 4096;
-constexpr std::uint64_t kMaxLiveBytes = std::uint64_t{1} << 62;
+constexpr std::uint64_t kMaxLiveBytes = std::uint64_t{1} << 49;  // Plan::kMaxBytes is enough then
 // Blocks from before the recording are numbered from here until finish() puts them in front.
 constexpr std::uint32_t kFromStart = std::uint32_t{1} << 31;
 }  // namespace

@@ -103,7 +103,7 @@ class PlanReader {
     slots.reserve(count);
     for (std::uint64_t i = 0; i < count; ++i) {
       next_line();
-      const std::uint64_t offset = number("the offset", most);
+      const std::uint64_t offset = number("the offset", Plan::kMaxBytes / plan.unit_bytes());
       const std::uint64_t size = number("the size", most);
       if (!text_.empty()) fail("something follows offset and size");
       slots.push_back({offset * plan.unit_bytes(), size * plan.unit_bytes()});

@@ -68,21 +68,33 @@ void Completion::poll() {
 std::uint64_t Completion::settled() {
   poll();
   if (now() > std::max(complete_, recorded_)) {
-    record();
+    record_or_wait();
     poll();
   }
   return complete_;
 }
 
-const Completion::Recorded* Completion::event_for(std::uint64_t number) {
+void Completion::record_or_wait() {
   try {
-    if (recorded_ < number) record();
+    record();
   } catch (const DeviceError&) {
     const std::uint64_t all = now();
     backend_.synchronize();
     set_complete(all);
-    return nullptr;
   }
+}
+
+void Completion::synchronize() {
+  try {
+    backend_.synchronize(stream_);
+  } catch (const DeviceError&) {
+    backend_.synchronize();
+  }
+}
+
+const Completion::Recorded* Completion::event_for(std::uint64_t number) {
+  if (recorded_ < number) record_or_wait();
+  if (is_complete(number)) return nullptr;
   const auto found = std::find_if(events_.begin(), events_.end(), [&](const Recorded& recorded) {
     return recorded.number >= number;
   });

@@ -74,7 +74,7 @@ class Completion {
   // Asks the driver about the events under way, oldest first.
   void poll();
   // The highest number known to be complete, after asking; an event for now() is under way
-  // afterwards.
+  // afterwards. Where the stream takes no event any more, it waits for the device.
   std::uint64_t settled();
   // The host waits for the number. Where the stream takes no event any more, because it was
   // destroyed, it waits for the device.
@@ -82,6 +82,8 @@ class Completion {
   // Makes `later` wait for the number, unless it is ordered already. The host goes on, except as
   // above.
   void order_before(Stream later, std::uint64_t number);
+  // The host waits for all that is queued on the stream; where it was destroyed, for the device.
+  void synchronize();
   // The caller knows that the number is complete.
   void set_complete(std::uint64_t number);
 
@@ -94,8 +96,10 @@ class Completion {
     Event event;
   };
 
-  // The earliest event that covers the number, recorded now if there is none. Null when no event
-  // could be recorded: then the device has been waited for, and the number is complete.
+  // record(); where the stream takes no event any more, waits for the device: all is complete.
+  void record_or_wait();
+  // The earliest event that covers the number, recorded now if there is none. Null: the number is
+  // complete.
   const Recorded* event_for(std::uint64_t number);
   void forget(std::size_t count);
 

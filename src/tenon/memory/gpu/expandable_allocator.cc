@@ -261,7 +261,7 @@ std::uint64_t ExpandableAllocator::unmap_inside(BlockHeap& heap, Block* block) {
   BestFitHeap& blocks = heap.heap(extent->pool);
   blocks.reserve_cuts(3);
   reserve_more(refused_pages_, range.pages.size());  // from here on only the driver throws
-  backend_.synchronize(heap.stream());  // unmapping is ordered with no stream
+  heap.completion().synchronize();  // unmapping is ordered with no stream
   const Unmapped done = unmap_pages(range, extent->pool, begin, end - begin);
   if (done.bytes == 0) std::rethrow_exception(done.error);
   end = begin + done.bytes;

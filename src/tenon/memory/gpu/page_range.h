@@ -35,6 +35,7 @@ struct Mapping {
 struct Page {
   PageHandle handle;
   Pool pool = Pool::kLarge;       // for whose blocks it was created; statistics count it there
+  std::uint64_t made = 0;         // the growth that created it
   bool has_home = false;
   Mapping home;                   // while spare: where it last was; range null for a new page
   // What ran before it came home, in its stream's numbers: a taker that

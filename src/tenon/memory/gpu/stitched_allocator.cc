@@ -110,10 +110,13 @@ std::optional<AddressRange> StitchedAllocator::reserve_range(std::uint64_t page_
 bool StitchedAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   growing_ = &heap;
   note_highest_live(heap, rounded);
+  const std::uint64_t before = epoch_;
   if (back_window(heap, pool, rounded)) return true;
   finish_pending_frees();
   ++device_stats_.num_alloc_retries;
-  return back_window(heap, pool, rounded);
+  if (back_window(heap, pool, rounded)) return true;
+  release_idle(before + 1);  // pages that helped nobody
+  return false;
 }
 
 // Gives pages to the cheapest window. False when memory is short.
@@ -227,6 +230,7 @@ Page* StitchedAllocator::create(const PageRange& range) {
   pages_.push_back(std::move(page));
   pages_.back()->handle = *handle;
   pages_.back()->pool = range.extent()->pool;
+  pages_.back()->made = epoch_;
   add_reserved(pages_.back()->pool, static_cast<std::int64_t>(handle->size_bytes));
   spare_.push_back(pages_.back().get());
   return spare_.back();

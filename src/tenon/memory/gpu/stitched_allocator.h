@@ -116,6 +116,7 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   void undo_mapping(Page* page, Mapping mapping);
   void undo_oldest_mapping(Page* page);
   void order_after_last_use(const Page* page, const BlockHeap& heap);
+  bool release_idle(std::uint64_t growth);
   void release_page(Page* page);
 
   const StitchedSettings stitched_;  // page_bytes as chosen

@@ -129,9 +129,14 @@ void StitchedAllocator::release_page(Page* page) {
                             [&](const auto& held) { return held.get() == page; }));
 }
 
-// Releases every spare and every idle page, after their streams are done with them.
 bool StitchedAllocator::release_cached() {
   finish_pending_frees();
+  return release_idle(0);
+}
+
+// Releases the spare and idle pages that this growth or a later one created, after their streams are
+// done with them.
+bool StitchedAllocator::release_idle(std::uint64_t growth) {
   ++epoch_;
   for (const auto& [id, stream] : streams_)
     for (const auto& range : stream.ranges) {
@@ -139,10 +144,16 @@ bool StitchedAllocator::release_cached() {
       const BiasedGuard lock(range->heap().lock);
       std::vector<Page*> idle;
       find_idle(*range, &idle);
-      for (Page* page : idle) move_out(page);
+      for (Page* page : idle)
+        if (page->made >= growth) move_out(page);
+      for (Page* page : idle) page->idle_epoch = 0;
     }
-  const bool released = !spare_.empty();
-  while (!spare_.empty()) release_page(spare_.back());
+  bool released = false;
+  for (Page* page : std::vector<Page*>(spare_)) {
+    if (page->made < growth) continue;
+    release_page(page);
+    released = true;
+  }
   return released;
 }
 
