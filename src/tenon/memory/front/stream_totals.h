@@ -1,6 +1,7 @@
 // What an allocator counts of the blocks of all its streams.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -17,14 +18,13 @@ class StreamTotals {
  public:
   template <typename Heap>
   Heap& add_heap(StreamSlots<Heap>& heaps, Stream stream, std::unique_ptr<Heap> made) {
-    bool alone = true;
-    heaps.for_each([&](Heap& other) {
-      const std::lock_guard lock(other.lock);
-      if (alone) board_.raise_peaks(other.counters.peaks());
-      alone = false;
-      other.counters.join(&board_);
-    });
-    if (!alone) made->counters.join(&board_);
+    if (++heaps_ == 2)  // the first one was alone until now, and its peaks everything
+      heaps.for_each([&](Heap& first) {
+        const std::lock_guard lock(first.lock);
+        board_.raise_peaks(first.counters.peaks());
+        first.counters.join(&board_);
+      });
+    if (heaps_ > 1) made->counters.join(&board_);
     return heaps.add(stream, std::move(made));
   }
 
@@ -40,6 +40,7 @@ class StreamTotals {
 
  private:
   PeakBoard board_;
+  std::uint32_t heaps_ = 0;
 };
 
 }  // namespace tenon

@@ -134,8 +134,8 @@ bool StitchedAllocator::release_cached() {
   return release_idle(0);
 }
 
-// Releases the spare and idle pages that this growth or a later one created, after their streams are
-// done with them.
+// Releases the spare and idle pages that this growth or a later one created, after their streams
+// are done with them.
 bool StitchedAllocator::release_idle(std::uint64_t growth) {
   ++epoch_;
   for (const auto& [id, stream] : streams_)
