@@ -59,6 +59,23 @@ TEST(GrowableTensorTest, TensorsKeepTheMemory) {
   EXPECT_EQ(pool->stats().pages_in_use, 0u);
 }
 
+TEST(GrowableTensorTest, TensorsOutliveATruncation) {
+  HostBackend host;
+  const auto pool = PagePool::make(host);
+  GrowableTensor cache(pool, 1 << 20, {16}, DType::kF32);
+  cache.append(ones({1 << 18, 16}));
+  {
+    const Tensor early = cache.tensor();
+    cache.truncate(10);
+    cache.append(full({1, 16}, 2.0));
+    EXPECT_EQ(early.select(0, (1 << 18) - 1).select(0, 15).item<float>(), 1.0f);
+    EXPECT_EQ(early.select(0, 10).select(0, 0).item<float>(), 2.0f) << "one memory";
+  }
+  cache.truncate(10);
+  cache.append(ones({1, 16}));
+  EXPECT_EQ(pool->stats().pages_in_use, 1u);
+}
+
 TEST(GrowableTensorTest, RefusalsLeaveItAsItWas) {
   HostBackend host;
   const auto pool = PagePool::make(host);

@@ -1,5 +1,6 @@
 #include "tenon/tensor/storage.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/refusal.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/registry.h"
@@ -16,6 +18,8 @@
 
 namespace tenon {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Counts what comes and goes.
 class CountingAllocator : public Allocator {
@@ -69,6 +73,18 @@ TEST(StorageTest, TakesFreshMemoryFromItsAllocator) {
   EXPECT_TRUE(same.is_alias_of(storage));
   EXPECT_EQ(storage.use_count(), 2u);
   EXPECT_FALSE(Storage(4096, &allocator).is_alias_of(storage));
+}
+
+TEST(StorageTest, AnEmptiedStorageRefusesItsTensorsUntilItGrows) {
+  const Tensor t = ones({4});
+  t.storage().resize_(0);
+  EXPECT_EQ(t.storage().nbytes(), 0u);
+  EXPECT_THAT(testing::refusal([&] { t.data_ptr(); }), HasSubstr("given back by resize(0)"));
+  EXPECT_THAT(testing::refusal([&] { fill_(t, 1); }), HasSubstr("given back by resize(0)"));
+  t.storage().resize_(0);
+  t.storage().resize_(16);
+  fill_(t, 2);
+  EXPECT_EQ(t.select(0, 3).item<float>(), 2);
 }
 
 TEST(StorageTest, SizeCanBeSetAndResetLetsTheBytesGo) {

@@ -229,21 +229,24 @@ std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup
   // Enough events that the clock's own resolution does not show.
   constexpr std::uint64_t kLeastEvents = 200'000;
   constexpr std::uint64_t kMostPasses = 1000;
+  constexpr std::uint64_t kMostNs = 1'000'000'000;  // of passes that were not asked for
   const std::uint64_t events = workload.ops().size();
   if (events == 0) return std::nullopt;
   setup.capacity_bytes = 0;
   setup.lag_ns = 0;
-  const std::uint64_t count =
-      std::max<std::uint64_t>(static_cast<std::uint64_t>(std::max(passes, 1)),
-                              std::min(kMostPasses, kLeastEvents / events));
+  const auto asked = static_cast<std::uint64_t>(std::max(passes, 1));
+  const std::uint64_t most = std::max(asked, std::min(kMostPasses, kLeastEvents / events));
   try {
     Replayer replayer(workload, setup);
     replayer.timed_pass();
-    std::vector<std::uint64_t> times(count);
-    for (std::uint64_t& time : times) {
+    std::vector<std::uint64_t> times;
+    std::uint64_t total_ns = 0;
+    while (times.size() < asked || (times.size() < most && total_ns < kMostNs)) {
       stop_if_asked();
-      time = replayer.timed_pass();
+      times.push_back(replayer.timed_pass());
+      total_ns += times.back();
     }
+    const std::size_t count = times.size();
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(count / 2);
     std::nth_element(times.begin(), middle, times.end());
     double median = static_cast<double>(*middle);

@@ -45,12 +45,18 @@ Tensor GrowableTensor::rows(std::int64_t begin, std::int64_t end) const {
   return from_blob(std::move(data), bytes_of(end - begin), sizes, strides_for(sizes), dtype_);
 }
 
+// Pages are given back only where no tensor can touch them.
+void GrowableTensor::reach(std::int64_t rows) {
+  const bool alone = buffer_.use_count() == 1;
+  if (alone || bytes_of(rows) > buffer_->size()) buffer_->resize(bytes_of(rows));
+}
+
 Tensor GrowableTensor::extend(std::int64_t count) {
   if (count < 0 || count > most_rows_ - length_)
     throw InvalidArgument(fmt::format(
         "growable tensor: {} more rows behind {}; {} were reserved when it was made", count,
         length_, most_rows_));
-  buffer_->resize(bytes_of(length_ + count));
+  reach(length_ + count);
   length_ += count;
   return rows(length_ - count, length_);
 }
@@ -75,7 +81,7 @@ void GrowableTensor::truncate(std::int64_t length) {
   if (length < 0 || length > length_)
     throw InvalidArgument(fmt::format("growable tensor: truncate to {} of {} rows", length,
                                       length_));
-  buffer_->resize(bytes_of(length));
+  reach(length);
   length_ = length;
 }
 

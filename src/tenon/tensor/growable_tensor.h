@@ -38,7 +38,8 @@ class GrowableTensor {
   // Makes `count` rows of undefined contents behind the last one and returns them, for a kernel to
   // write.
   Tensor extend(std::int64_t count);
-  // Only the first `length` rows stay; their pages beyond go back to the pool in stream order.
+  // Only the first `length` rows stay, and rows beyond may be written again. The pages beyond go
+  // back to the pool in stream order; while tensors of the buffer live, at a later call after that.
   void truncate(std::int64_t length);
   // Memory for so many rows ahead of need. From any thread.
   void commit(std::int64_t rows) { buffer_->commit(bytes_of(rows)); }
@@ -47,6 +48,7 @@ class GrowableTensor {
   const GrowableBuffer& buffer() const { return *buffer_; }
 
  private:
+  void reach(std::int64_t rows);
   std::uint64_t bytes_of(std::int64_t rows) const {
     return static_cast<std::uint64_t>(rows) * row_bytes_;
   }

@@ -79,6 +79,9 @@ Allocator& StorageImpl::source_of_bytes() const {
 }
 
 void StorageImpl::bring_bytes() const {
+  if ((state() & kWithoutMemory) != 0 && resizable())
+    throw InvalidArgument("storage: its bytes were given back by resize(0); resize it before its "
+                          "tensors are used");
   if (state() & kWithoutMemory)
     throw InvalidArgument("a sparse tensor has no memory of its own; to_dense() makes it strided");
   const std::lock_guard lock(first_access_lock(this));
@@ -129,13 +132,16 @@ void StorageImpl::resize(std::size_t size_bytes) {
   if (!resizable())
     throw InvalidArgument(
         fmt::format("storage: it has {} bytes and is not resizable to {}", nbytes(), size_bytes));
-  if (has_bytes() && device_type() != DeviceType::kMeta) {
+  const bool emptied = (state() & kWithoutMemory) != 0;
+  if ((has_bytes() || emptied) && device_type() != DeviceType::kMeta) {
+    const bool empties = size_bytes == 0 && (emptied || nbytes() > 0);
     Allocator& allocator = source_of_bytes();
     DataPtr larger = allocator.allocate(size_bytes);
     const std::size_t kept = std::min(nbytes(), size_bytes);
     if (kept > 0 && data_ != nullptr) allocator.copy_data(larger.get(), data_.get(), kept);
     static_cast<void>(set_data_ptr(std::move(larger)));
     flags_ &= kResizable;
+    if (empties) state_.fetch_or(kLazy | kWithoutMemory, std::memory_order_release);
   }
   size_bytes_ = SymInt(static_cast<std::int64_t>(size_bytes));
 }
