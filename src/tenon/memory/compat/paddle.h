@@ -2,7 +2,8 @@
 // program that says `using namespace tenon::paddle`.
 //
 // Not reproduced: BuddyAllocator's constructor from a system allocator (BuddyAllocator of
-// placement/buddy_allocator.h stands over any Backend), its private Block, Context::New of Caffe2.
+// placement/buddy_allocator.h stands over any Backend), its private Block, Context::New of Caffe2;
+// a program that uses both namespaces writes tenon::memory or tenon::paddle::memory in full.
 #pragma once
 
 #include <cstddef>

@@ -89,9 +89,10 @@ BuddyAllocator& place_allocator(GpuPlace place) {
   const std::lock_guard lock(slot.mutex);
   if (slot.backend == nullptr) slot.backend = cuda_device(place.id);
   if (slot.backend == nullptr)
-    throw InvalidArgument(fmt::format("gpu place {}: no CUDA device has this number ({}); give "
-                                      "the place another driver with set_gpu_backend",
-                                      place.id, why_no_cuda()));
+    throw InvalidArgument(fmt::format(
+        "gpu place {}: no CUDA device has this number{}; give the place another driver with "
+        "set_gpu_backend",
+        place.id, why_no_cuda().empty() ? "" : fmt::format(" ({})", why_no_cuda())));
   if (slot.owned == nullptr) slot.owned = std::make_unique<BuddyAllocator>(*slot.backend);
   slot.allocator.store(slot.owned.get(), std::memory_order_release);
   return *slot.owned;

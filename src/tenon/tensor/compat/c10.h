@@ -16,7 +16,8 @@
 // Not reproduced: IMPSAllocator as a base class (here it is names over a UnifiedAllocator);
 // PyTorch's own device types beyond those below; DataPtr's conversion to bool without a test
 // (`bool(ptr)`, `if (ptr)` work); functions on what device() returns (write c10::Device(p.device())
-// to have them); Storage::unsafeGetStorageImpl (here impl()); Python.
+// to have them), nor on what device_type() returns; Storage::unsafeGetStorageImpl (here impl());
+// ArrayRef of a list in braces; Python.
 // A program that includes this cannot include PyTorch's headers too.
 namespace c10 {
 
@@ -96,6 +97,6 @@ using c10::DataPtr;
 using c10::Device;
 }  // namespace at
 
-// At namespace scope: registers what `allocator_func()` returns for a c10::DeviceType.
-#define REGISTER_ALLOCATOR(device_type, allocator_func)                                       \
-  TENON_REGISTER_ALLOCATOR(static_cast<::tenon::DeviceType>(device_type), allocator_func)
+// At namespace scope: registers `allocator`, an expression for its address, for a c10::DeviceType.
+#define REGISTER_ALLOCATOR(device_type, allocator)                                            \
+  TENON_REGISTER_ALLOCATOR(static_cast<::tenon::DeviceType>(device_type), allocator)
