@@ -55,6 +55,7 @@ option(TENON_BUILD_TESTS "Build the tests (all components)" ${tenon_whole})
 option(TENON_BUILD_BENCH "Build the benchmarks (all components)" ${tenon_whole})
 option(TENON_SHARED "Also build shared libraries" ${PROJECT_IS_TOP_LEVEL})
 option(TENON_INSTALL "Install rules" ${PROJECT_IS_TOP_LEVEL})
+option(TENON_MPI "Let tenon train run on several processes, over MPI" OFF)
 set(TENON_SANITIZE "" CACHE STRING "Sanitizers for every target, e.g. address,undefined or thread")
 
 find_package(Threads REQUIRED)
@@ -98,3 +99,19 @@ check_cxx_source_compiles("#include <backtrace.h>
   int main() { return backtrace_create_state(nullptr, 1, nullptr, nullptr) == nullptr; }"
   TENON_HAS_LIBBACKTRACE)
 unset(CMAKE_REQUIRED_LIBRARIES)
+
+if(TENON_MPI)
+  # MPI_CXX_COMPILER names the implementation: mpicxx.openmpi, mpicxx.mpich. Its launcher stands
+  # beside it.
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(NOT MPI_CXX_FOUND)
+    message(FATAL_ERROR "TENON_MPI needs an MPI that compiles C++ (Debian: libopenmpi-dev and "
+                        "openmpi-bin, or libmpich-dev and mpich)")
+  endif()
+  get_filename_component(launcher "${MPI_CXX_COMPILER}" NAME)
+  string(REPLACE mpicxx mpirun launcher ${launcher})
+  get_filename_component(folder "${MPI_CXX_COMPILER}" DIRECTORY)
+  find_program(TENON_MPIRUN NAMES ${launcher} mpirun HINTS ${folder} REQUIRED)
+  mark_as_advanced(TENON_MPIRUN)
+endif()

@@ -255,6 +255,22 @@ if("tensor" IN_LIST TENON_COMPONENTS)
     COMPILE_OPTIONS "-fno-math-errno;-ffp-contract=off" SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
+# Training on several processes. A part of the command: nothing else needs it, and MPI has no one
+# ABI that a library could be built for.
+if("tensor" IN_LIST TENON_COMPONENTS AND "command" IN_LIST TENON_COMPONENTS)
+  file(GLOB sources CONFIGURE_DEPENDS ${TENON_SOURCE_DIR}/distributed/*.cc)
+  if(NOT TENON_MPI)
+    list(FILTER sources EXCLUDE REGEX /mpi_group)
+  endif()
+  add_library(tenon_distributed STATIC ${sources})
+  target_link_libraries(tenon_distributed PUBLIC tenon_tensor
+                        PRIVATE tenon_options nlohmann_json::nlohmann_json)
+  target_compile_definitions(tenon_distributed PUBLIC TENON_HAS_MPI=$<BOOL:${TENON_MPI}>)
+  if(TENON_MPI)
+    target_link_libraries(tenon_distributed PRIVATE MPI::MPI_CXX)
+  endif()
+endif()
+
 # All that is built, for what does not choose.
 add_library(tenon INTERFACE)
 foreach(part memory lab tensor)

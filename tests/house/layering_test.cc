@@ -30,6 +30,7 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
       {"ops", {"base", "device", "memory", "tensor"}},
       {"autograd", {"base", "device", "memory", "tensor", "ops"}},
       {"nn", {"base", "device", "memory", "tensor", "ops", "autograd"}},
+      {"distributed", {"base", "device", "memory", "tensor", "ops", "autograd", "nn"}},
   };
   return kAllowed;
 }

@@ -1,0 +1,267 @@
+#include "tenon/distributed/mpi_group.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <limits>
+#include <set>
+#include <thread>
+
+#include "tenon/base/error.h"
+
+namespace tenon::distributed {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::duration;
+using std::chrono::milliseconds;
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw DeviceError(fmt::format("MPI: {}: {}", what, text));
+}
+
+// Note [Roll call]. A rank whose wait lasts too long says so to the ranks that it waits for, on a
+// communicator of its own. Whoever waits sees that, and says so in turn. After a second, the ranks
+// that said nothing are those that neither wait nor compute: they hang, or are gone.
+class RollCall {
+ public:
+  RollCall(MPI_Comm comm, double timeout_seconds) : comm_(comm), timeout_(timeout_seconds) {}
+  ~RollCall() { MPI_Comm_free(&comm_); }
+  RollCall(const RollCall&) = delete;
+  RollCall& operator=(const RollCall&) = delete;
+
+  // Now and then while a rank waits. `members`: ranks of the world.
+  void look(const char* what, const std::vector<int>& members, Clock::time_point since) {
+    const bool late = duration<double>(Clock::now() - since).count() > timeout_;
+    if (late || hear()) call(what, members);
+  }
+
+ private:
+  // Takes a message of another rank, where there is one.
+  bool hear() {
+    int found = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, 0, comm_, &found, &status), "roll call");
+    if (found == 0) return false;
+    check(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, 0, comm_, MPI_STATUS_IGNORE),
+          "roll call");
+    heard_.insert(status.MPI_SOURCE);
+    return true;
+  }
+
+  [[noreturn]] void call(const char* what, const std::vector<int>& members) {
+    int self = 0;
+    MPI_Comm_rank(comm_, &self);
+    heard_.insert(self);
+    for (const int member : members) {
+      MPI_Request request;
+      if (member != self &&
+          MPI_Isend(nullptr, 0, MPI_BYTE, member, 0, comm_, &request) == MPI_SUCCESS)
+        MPI_Request_free(&request);
+    }
+    const Clock::time_point end = Clock::now() + milliseconds(1000);
+    while (Clock::now() < end) {
+      while (hear()) {
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    std::vector<int> missing;
+    for (const int member : members)
+      if (!heard_.contains(member)) missing.push_back(member);
+    if (missing.empty())
+      throw DeviceError(fmt::format(
+          "{}: all {} ranks wait, for longer than {} s: they do not call the same functions, or "
+          "the connection is gone",
+          what, members.size(), timeout_));
+    throw DeviceError(fmt::format(
+        "{}: rank {} did not come within {} s and does not answer: it hangs or is gone "
+        "(TENON_RANK_TIMEOUT sets the seconds)",
+        what, fmt::join(missing, ", "), timeout_));
+  }
+
+  MPI_Comm comm_;
+  const double timeout_;
+  std::set<int> heard_;
+};
+
+class MpiTransfer final : public Transfer {
+ public:
+  MpiTransfer(const char* what, std::shared_ptr<RollCall> roll, const std::vector<int>& members)
+      : what_(what), roll_(std::move(roll)), members_(members) {}
+  ~MpiTransfer() override {
+    if (type_ != MPI_BYTE) MPI_Type_free(&type_);
+  }
+
+  // `bytes` as a count of this type, which MPI has in an int.
+  int count_of(std::size_t bytes) {
+    constexpr std::size_t kUnit = 4096;
+    if (bytes <= std::numeric_limits<int>::max()) return static_cast<int>(bytes);
+    if (bytes % kUnit != 0 || bytes / kUnit > std::numeric_limits<int>::max())
+      throw InvalidArgument(fmt::format(
+          "{}: {} bytes to a rank; above 2 GiB they must be a multiple of {}", what_, bytes,
+          kUnit));
+    MPI_Type_contiguous(static_cast<int>(kUnit), MPI_BYTE, &type_);
+    check(MPI_Type_commit(&type_), what_);
+    return static_cast<int>(bytes / kUnit);
+  }
+  MPI_Datatype type() const { return type_; }
+  MPI_Request* request() { return &request_; }
+  const char* what() const { return what_; }
+
+  bool test() override {
+    int done = 0;
+    check(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), what_);
+    return done != 0;
+  }
+
+  // Looks without a pause at first, then seldom: ranks may have to share a processor.
+  void wait() override {
+    constexpr int kBusyLooks = 200;
+    constexpr int kLooksToRollCall = 1000;
+    const Clock::time_point start = Clock::now();
+    for (int looks = 1; !test(); ++looks) {
+      if (looks < kBusyLooks) continue;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (looks % kLooksToRollCall == 0) roll_->look(what_, members_, start);
+    }
+  }
+
+ private:
+  const char* const what_;
+  const std::shared_ptr<RollCall> roll_;
+  const std::vector<int> members_;
+  MPI_Datatype type_ = MPI_BYTE;
+  MPI_Request request_ = MPI_REQUEST_NULL;
+};
+
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  check(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  return rank;
+}
+int size_of(MPI_Comm comm) {
+  int size = 0;
+  check(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  return size;
+}
+
+class MpiGroup final : public ProcessGroup {
+ public:
+  // Owns the communicator.
+  MpiGroup(MPI_Comm comm, std::shared_ptr<RollCall> roll)
+      : ProcessGroup(rank_in(comm), size_of(comm)), comm_(comm), roll_(std::move(roll)) {
+    MPI_Group mine, world;
+    MPI_Comm_group(comm_, &mine);
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    std::vector<int> own;
+    for (int i = 0; i < size(); ++i) own.push_back(i);
+    members_.resize(own.size());
+    check(MPI_Group_translate_ranks(mine, size(), own.data(), world, members_.data()), "group");
+    MPI_Group_free(&mine);
+    MPI_Group_free(&world);
+  }
+  ~MpiGroup() override { MPI_Comm_free(&comm_); }
+
+  std::shared_ptr<ProcessGroup> split(int color, int key) override {
+    MPI_Comm part;
+    check(MPI_Comm_split(comm_, color, key, &part), "split");
+    return std::make_shared<MpiGroup>(part, roll_);
+  }
+
+ private:
+  template <typename Start>
+  std::unique_ptr<Transfer> start(const char* what, std::size_t bytes, Start&& call) {
+    auto transfer = std::make_unique<MpiTransfer>(what, roll_, members_);
+    const int count = transfer->count_of(bytes);
+    check(call(count, transfer->type(), transfer->request()), what);
+    return transfer;
+  }
+
+  std::unique_ptr<Transfer> all_to_all_bytes(const void* in, void* out,
+                                             std::size_t bytes) override {
+    return start("all_to_all", bytes, [&](int count, MPI_Datatype type, MPI_Request* request) {
+      return MPI_Ialltoall(in, count, type, out, count, type, comm_, request);
+    });
+  }
+  std::unique_ptr<Transfer> all_gather_bytes(const void* in, void* out,
+                                             std::size_t bytes) override {
+    const void* const place = static_cast<char*>(out) + static_cast<std::size_t>(rank()) * bytes;
+    return start("all_gather", bytes, [&](int count, MPI_Datatype type, MPI_Request* request) {
+      return MPI_Iallgather(in == place ? MPI_IN_PLACE : in, count, type, out, count, type, comm_,
+                            request);
+    });
+  }
+  std::unique_ptr<Transfer> broadcast_bytes(void* data, std::size_t bytes, int root) override {
+    return start("broadcast", bytes, [&](int count, MPI_Datatype type, MPI_Request* request) {
+      return MPI_Ibcast(data, count, type, root, comm_, request);
+    });
+  }
+  std::unique_ptr<Transfer> send_bytes(const void* data, std::size_t bytes, int to) override {
+    return start("send", bytes, [&](int count, MPI_Datatype type, MPI_Request* request) {
+      return MPI_Isend(data, count, type, to, 0, comm_, request);
+    });
+  }
+  std::unique_ptr<Transfer> receive_bytes(void* data, std::size_t bytes, int from) override {
+    return start("receive", bytes, [&](int count, MPI_Datatype type, MPI_Request* request) {
+      return MPI_Irecv(data, count, type, from, 0, comm_, request);
+    });
+  }
+
+  MPI_Comm comm_;
+  const std::shared_ptr<RollCall> roll_;
+  std::vector<int> members_;  // ranks of the world
+};
+
+MPI_Comm copy_of_world() {
+  MPI_Comm comm;
+  check(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  return comm;
+}
+
+}  // namespace
+
+MpiSession::MpiSession(double timeout_seconds) : exceptions_(std::uncaught_exceptions()) {
+  if (!(timeout_seconds > 0) || std::isinf(timeout_seconds))
+    throw InvalidArgument(
+        fmt::format("a timeout of {} s between ranks; it must be above 0", timeout_seconds));
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+    throw DeviceError("MPI does not start");
+  if (provided < MPI_THREAD_FUNNELED)
+    throw DeviceError(fmt::format("{} was built without support for threads, which Tenon computes "
+                                  "with: take one that has MPI_THREAD_FUNNELED",
+                                  library()));
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  const auto roll = std::make_shared<RollCall>(copy_of_world(), timeout_seconds);
+  world_ = std::make_shared<MpiGroup>(copy_of_world(), roll);
+}
+
+MpiSession::~MpiSession() {
+  if (std::uncaught_exceptions() > exceptions_) return;
+  world_.reset();
+  MPI_Finalize();
+}
+
+std::string MpiSession::library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all = text;
+  return all.substr(0, all.find_first_of("\n,"));
+}
+
+void MpiSession::abort(int status) {
+  MPI_Abort(MPI_COMM_WORLD, status);
+  std::abort();
+}
+
+}  // namespace tenon::distributed
