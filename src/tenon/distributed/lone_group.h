@@ -6,8 +6,8 @@
 namespace tenon::distributed {
 
 // Does and allocates what rank `rank` of `size` does; what would come from another rank is what
-// this one would send it. With one rank it is a whole group; with more it says what a rank's memory and
-// traffic will be, and its sums mean nothing. send() goes nowhere, receive() leaves zeros.
+// this one would send it. With one rank it is a whole group; with more it says what a rank's memory
+// and traffic will be, and its sums mean nothing. send() goes nowhere, receive() leaves zeros.
 class LoneGroup final : public ProcessGroup {
  public:
   // Throws InvalidArgument unless 0 <= rank < size.

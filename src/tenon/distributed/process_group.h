@@ -46,15 +46,15 @@ class Work {
 };
 
 // The ranks 0 to size() - 1, each a process. Every rank calls the same functions in the same order,
-// with tensors of the same size and dtype. Tensors are contiguous, of any dtype where they are moved
-// and of any computed one where they are added. Tensors that the host does not reach go through buffers of its
+// with tensors of the same size and dtype. Tensors are contiguous; any dtype is moved, and any that
+// operators compute with is added. Tensors that the host does not reach go through buffers of its
 // memory. Wrong tensors throw InvalidArgument, other processes' failures DeviceError.
 //
-// start_...() returns at once; the function without it waits, too. Memory events of the buffers have
-// the phase "communication".
+// start_...() returns at once; the function without it waits, too. Memory events of the buffers
+// have the phase "communication".
 //
-// Note [Fixed tree]. Sums are added by the receiver: rank 0 to rank 1, 2 to 3, then these pairs, and
-// so on, whatever order they come in. So the same ranks give the same bits under every MPI, and
+// Note [Fixed tree]. Sums are added by the receiver: rank 0 to rank 1, 2 to 3, then these pairs,
+// and so on, whatever order they come in. So the same ranks give the same bits under every MPI, and
 // doubling the ranks while halving what each has summed up by the same tree gives them, too.
 //
 // One thread uses a group.
