@@ -3,15 +3,18 @@
 # only those that tests/house allows.
 set(TENON_SOURCE_DIR ${PROJECT_SOURCE_DIR}/src/tenon)
 
-# Relocations without a name take a bit each where the linker and the C library know that form.
-include(CheckCXXSourceCompiles)
-set(CMAKE_REQUIRED_LINK_OPTIONS LINKER:-z,pack-relative-relocs LINKER:--fatal-warnings)
-check_cxx_source_compiles("#include <features.h>
-  #if !__GLIBC_PREREQ(2, 36)
-  #error the loader does not read them
-  #endif
-  int main() {}" TENON_HAS_RELATIVE_RELOCATIONS)
-unset(CMAKE_REQUIRED_LINK_OPTIONS)
+# Relocations without a name take a bit each where the linker writes that form so that the loader
+# reads it. Only a program that runs shows it: mold leaves out the version that the loader asks for.
+if(NOT CMAKE_CROSSCOMPILING)
+  include(CheckCXXSourceRuns)
+  set(CMAKE_REQUIRED_LINK_OPTIONS LINKER:-z,pack-relative-relocs LINKER:--fatal-warnings)
+  check_cxx_source_runs("#include <features.h>
+    #if !__GLIBC_PREREQ(2, 36)
+    #error the loader does not read them
+    #endif
+    int main() {}" TENON_HAS_RELATIVE_RELOCATIONS)
+  unset(CMAKE_REQUIRED_LINK_OPTIONS)
+endif()
 
 # tenon_add_objects(TARGET SOURCES...): compiled position-independent, for a static and a shared
 # library.

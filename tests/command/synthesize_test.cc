@@ -28,7 +28,8 @@ TEST(SynthesizeTest, ReplayReadsWhatItWrites) {
 
 TEST(SynthesizeTest, BadArgumentsAreOneLineEach) {
   for (const std::string arguments : {"12x", "perceptron", "1 --streams 9", "1 --steps 0",
-                                      "detection --live 64MiB", "1 --live 1MiB", "1 -o x.foo"}) {
+                                      "detection --live 64MiB", "1 --live 1MiB", "1 -o x.foo",
+                                      "1000 --steps 100000"}) {
     const Outcome refused = tenon_command("synthesize " + arguments);
     EXPECT_EQ(refused.status, 2) << arguments;
     EXPECT_EQ(refused.err.find('\n'), refused.err.size() - 1) << refused.err;

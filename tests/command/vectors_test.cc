@@ -69,6 +69,25 @@ TEST(VectorsCommandTest, WrongResultsAreNamedWithTheirError) {
   EXPECT_NE(output.text.find("343 passed, 1 failed"), std::string::npos);
 }
 
+TEST(VectorsCommandTest, DamagedCasesAreNamedByTheirFile) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::copy(kVectors, folder.path(), std::filesystem::copy_options::recursive);
+  const std::string cases = folder.path() + "/cases.json";
+  for (const std::string text : {"{\"cases\": [", "{\"cases\": [{\"id\": 1}]}", "[]"}) {
+    std::ofstream(cases, std::ios::trunc) << text;
+    const Output output = run("vectors " + folder.path());
+    EXPECT_EQ(WEXITSTATUS(output.status), 2) << output.text;
+    EXPECT_NE(output.text.find(cases), std::string::npos) << output.text;
+    EXPECT_EQ(output.text.find("json.exception"), std::string::npos) << output.text;
+  }
+}
+
+TEST(VectorsCommandTest, ThereIsOneCpu) {
+  const Output output = run("vectors --device cpu:1 " + kVectors);
+  EXPECT_EQ(WEXITSTATUS(output.status), 2) << output.text;
+  EXPECT_NE(output.text.find("cpu:1 is not here"), std::string::npos) << output.text;
+}
+
 TEST(VectorsCommandTest, MissingDirectoriesAreNamed) {
   const Output output = run("vectors /nonexistent");
   EXPECT_NE(output.status, 0);

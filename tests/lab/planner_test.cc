@@ -53,6 +53,19 @@ TEST(PlannerTest, RefusesRequestsThatMakeNoSense) {
   EXPECT_THROW(pack({{std::uint64_t{1} << 60, 0, 1}}, 512), InvalidArgument);
 }
 
+TEST(PlannerTest, LessEffortStopsEarlierAtAPackingThatHolds) {
+  Random random(3);
+  std::vector<PlanRequest> requests;
+  for (int i = 0; i < 400; ++i) {
+    const auto begin = static_cast<std::uint32_t>(random.below(600));
+    requests.push_back({random.between(1, 4000) * 512, begin,
+                        begin + static_cast<std::uint32_t>(random.between(1, 200))});
+  }
+  const Packing little = pack(requests, 512, 0.01);
+  EXPECT_GT(little.peak_bytes, pack(requests, 512).peak_bytes);
+  expect_no_overlap(requests, little, 512);
+}
+
 TEST(PlannerTest, RandomProgramsNeverOverlapAndStayNearTheBound) {
   for (std::uint64_t seed = 1; seed <= 6; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);

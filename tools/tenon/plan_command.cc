@@ -83,7 +83,7 @@ constexpr double kSearchWork = 4e9;
 Packing solve_instance(const std::vector<PlanRequest>& requests, const PlanArguments& arguments,
                        bool& impossible) {
   if (arguments.capacity_bytes == 0) return pack_tightly(requests, 1, 4 * arguments.effort);
-  Packing packing = pack(requests, 1);
+  Packing packing = pack(requests, 1, arguments.effort);
   if (packing.peak_bytes <= arguments.capacity_bytes) return packing;
   impossible = packing.lower_bound_bytes > arguments.capacity_bytes;
   if (impossible) return packing;

@@ -91,7 +91,8 @@ std::vector<VectorCase> load_vector_cases(const std::string& directory, Device d
   };
   std::vector<VectorCase> cases;
   try {
-    const Json document = Json::parse(file->view());
+    const Json document = Json::parse(file->view(), nullptr, false);
+    if (document.is_discarded()) throw InvalidArgument("is no JSON text, or is cut off");
     for (const Json& item : document.at("cases")) {
       VectorCase test;
       test.id = item.at("id").get<std::int64_t>();
@@ -114,8 +115,11 @@ std::vector<VectorCase> load_vector_cases(const std::string& directory, Device d
       test.atol = item.at("atol").get<double>();
       cases.push_back(std::move(test));
     }
-  } catch (const Json::exception& error) {
-    throw ParseError(path, 0, 0, fmt::format("case {}: {}", cases.size(), error.what()));
+  } catch (const Json::exception&) {
+    throw ParseError(path, 0, 0,
+                     fmt::format("case {} lacks a field of a recorded case (id, op, args, inputs, "
+                                 "outputs, rtol, atol), or one has the wrong type",
+                                 cases.size()));
   } catch (const InvalidArgument& error) {
     throw ParseError(path, 0, 0, fmt::format("case {}: {}", cases.size(), error.what()));
   }

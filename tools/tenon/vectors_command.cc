@@ -39,6 +39,9 @@ VectorOutcome run(const VectorCase& test, bool gradients) {
 
 int run_vectors(const Options& options) {
   const Device device = parse_device(options.device);
+  if (device.type == DeviceType::kCpu && device.index != 0)
+    throw InvalidArgument(fmt::format("vectors: {} is not here; there is one cpu, cpu:0",
+                                      to_string(device)));
   if (!host_reaches(device) && device.type != DeviceType::kMeta)
     throw InvalidArgument(
         fmt::format("vectors: operators run on cpu, meta and Vulkan devices that share the "

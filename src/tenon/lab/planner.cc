@@ -85,7 +85,8 @@ LivePeaks live_peaks(std::span<const ReplayOp> ops, std::size_t streams) {
 }
 
 Packing pack_as(const PlanOptions& options, const std::vector<PlanRequest>& requests) {
-  return (options.quick ? pack_quickly : pack)(requests, options.unit_bytes);
+  return options.quick ? pack_quickly(requests, options.unit_bytes)
+                       : pack(requests, options.unit_bytes);
 }
 
 std::vector<PlanSlot> slots_of(const std::vector<PlanRequest>& requests,

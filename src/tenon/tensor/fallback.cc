@@ -23,7 +23,11 @@ std::map<std::string, std::uint64_t>& counts() {
 bool is_forbidden() {
   static const bool forbidden = [] {
     const char* chosen = std::getenv("TENON_FALLBACK");
-    return chosen != nullptr && std::strcmp(chosen, "error") == 0;
+    if (chosen == nullptr || *chosen == '\0') return false;
+    if (std::strcmp(chosen, "error") != 0)
+      throw InvalidArgument(fmt::format("TENON_FALLBACK: \"{}\" is not known; \"error\" forbids "
+                                        "the host, and unset it is allowed", chosen));
+    return true;
   }();
   return forbidden;
 }

@@ -95,6 +95,7 @@ const bool tenon_recording_from_environment = [] {
            }) == 0;
   } catch (const std::exception& error) {
     tenon::complain(fmt::format("TENON_RECORD: {}", error.what()));
+    ::unsetenv("TENON_RECORD");  // a program that this one starts in its place would say it again
     return false;
   }
 }();

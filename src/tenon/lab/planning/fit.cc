@@ -42,11 +42,13 @@ class Searcher {
         random_(static_cast<std::uint64_t>(number) + 1),
         number_(static_cast<std::uint64_t>(number)) {}
 
-  void step() {
+  // At most `most_nodes`.
+  void step(std::uint64_t most_nodes) {
     const std::uint64_t turn = round_ * kSearchers + number_;
     const bool plain = turn < kOrders.size();
     std::uint64_t limit = plain ? kFirstSearch : round_ % 8 == 7 ? kLongSearch : kShortSearch;
     limit <<= std::min<std::uint64_t>(round_ / kRoundsToDouble, 20);
+    limit = std::min(limit, most_nodes);
     // Half of the noisy searches learn from what failed.
     make_order(kOrders[turn % kOrders.size()], !plain, (turn / kOrders.size()) % 2 == 1);
     outcome_ = search_.run(ranks_, limit);
@@ -114,6 +116,14 @@ class Searcher {
   CapacitySearch::Outcome outcome_ = CapacitySearch::Outcome::kGaveUp;
 };
 
+// A node visits each section of each request, so where requests live in many it counts for more.
+std::uint64_t nodes_that_one_counts_for(const SectionedProblem& problem) {
+  constexpr std::uint64_t kSectionsOfARequest = 160;  // as many count for one
+  std::uint64_t visits = 0;
+  for (const SectionItem& item : problem.items) visits += item.last - item.first + 1;
+  return 1 + visits / (kSectionsOfARequest * std::max<std::size_t>(1, problem.items.size()));
+}
+
 // Runs each searcher until it is decided, another was decided in an earlier round, or the budget is
 // gone. Rounds are compared, not times, so the result does not depend on the threads.
 class Race {
@@ -149,7 +159,7 @@ class Race {
     Searcher& searcher = *searchers_[index];
     for (std::uint64_t round = 0; searcher.nodes() < node_budget_ && round <= decided_at_.load();
          ++round) {
-      searcher.step();
+      searcher.step(node_budget_ - searcher.nodes());
       rounds_[index] = round;
       if (searcher.outcome() == CapacitySearch::Outcome::kGaveUp) continue;
       std::uint64_t known = decided_at_.load();
@@ -173,7 +183,7 @@ FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t cap
   if (requests.size() > kMostSearched) return result;
   const std::optional<SectionedProblem> problem = make_sections(requests, capacity_bytes);
   if (!problem) return result;
-  Race race(*problem, requests, node_budget);
+  Race race(*problem, requests, node_budget / nodes_that_one_counts_for(*problem));
   const Searcher* decided = race.run();
   if (decided == nullptr) return result;
   result.nodes = decided->nodes();

@@ -32,7 +32,8 @@ struct FitResult {
 // order after another, briefly: by contention, width, area and size; the same with noise; and with
 // the sections where earlier searches failed weighted up. Deterministic: of the searchers that find
 // a packing in the same round the first counts. `node_budget` bounds the work of each searcher; a
-// node costs some microseconds for hundreds of requests. Requires: sizes > 0, begin < end, sizes
+// node costs some microseconds for hundreds of requests, and counts for more where each lives in
+// more than 160 sections of time. Requires: sizes > 0, begin < end, sizes
 // that need no rounding.
 FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t capacity_bytes,
                      std::uint64_t node_budget);

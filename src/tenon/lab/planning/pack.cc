@@ -32,8 +32,11 @@ constexpr int kLongPromotions = 30;
 constexpr std::size_t kPromotionWork = 400'000;
 constexpr std::size_t kFewestRuns = 4;
 constexpr std::size_t kMostRuns = 64;
-// Greedy runs of all kinds, for problems of millions of requests (requests x runs).
+// Greedy runs of all kinds, for problems of millions of requests (requests x runs); below an effort
+// of 1, that share of the most runs there are, and at least one of each fixed order.
 constexpr std::size_t kGreedyWork = 20'000'000;
+constexpr std::size_t kFixedOrders = 3;
+constexpr std::size_t kAllRuns = kFixedOrders + kPromotions + kMostRuns;
 
 using Order = std::vector<std::uint32_t>;
 
@@ -211,7 +214,7 @@ std::vector<PlanRequest> in_units(const std::vector<PlanRequest>& requests, std:
 // The best packing so far, and what improves it.
 class Packer {
  public:
-  explicit Packer(const std::vector<PlanRequest>& requests)
+  Packer(const std::vector<PlanRequest>& requests, double effort)
       : requests_(requests), offsets_(requests.size()) {
     const std::vector<Moment> moments = moments_of(requests);
     best_.lower_bound_bytes = live_peak(requests, moments);
@@ -223,6 +226,10 @@ class Packer {
       (requests[i].size <= limit ? small_ : large_).push_back(i);
     strip_ = replay(requests, moments, limit, offsets_);
     greedy_runs_left_ = std::max<std::size_t>(1, kGreedyWork / requests.size());
+    const double share = effort * static_cast<double>(kAllRuns);
+    if (effort < 1)
+      greedy_runs_left_ = std::min(greedy_runs_left_,
+                                   std::max(kFixedOrders, static_cast<std::size_t>(share)));
   }
 
   bool good_enough() const {
@@ -294,9 +301,9 @@ class Packer {
 
 }  // namespace
 
-Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
+Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes, double effort) {
   const std::vector<PlanRequest> requests = in_units(wanted, unit_bytes);
-  Packer packer(requests);
+  Packer packer(requests, effort);
   packer.try_fixed_orders();
   packer.promote_highest();
   packer.promote_from_many_orders();
@@ -305,7 +312,7 @@ Packing pack(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
 
 Packing pack_quickly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes) {
   const std::vector<PlanRequest> requests = in_units(wanted, unit_bytes);
-  return Packer(requests).take();
+  return Packer(requests, 1).take();
 }
 
 Packing pack_tightly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_bytes,
@@ -313,7 +320,7 @@ Packing pack_tightly(const std::vector<PlanRequest>& wanted, std::uint64_t unit_
   // Nodes x requests of one search.
   constexpr double kWorkPerSearch = 30e6;
   constexpr int kSteps = 6;
-  Packing best = pack(wanted, unit_bytes);
+  Packing best = pack(wanted, unit_bytes, effort);
   if (wanted.empty() || wanted.size() > kMostSearched) return best;
   const std::vector<PlanRequest> requests = in_units(wanted, unit_bytes);
   const auto budget =

@@ -20,8 +20,10 @@ namespace tenon {
 // Requests so small that all of them together never need more than 1/512 of the whole are replayed
 // in a strip of their own above the others. On recorded training programs the result is within a
 // few per cent of the lower bound. Deterministic. About O(n (log n + m)) for n requests of which m
-// live at once: 60,000 take about a second.
-Packing pack(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes);
+// live at once: 60,000 take about a second. An `effort` below 1 makes that share of the greedy
+// runs, and at least the three fixed orders.
+Packing pack(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes,
+             double effort = 1);
 
 // The program's own order alone, best fit: O(n log n). For plans that are made often.
 Packing pack_quickly(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes);

@@ -27,6 +27,7 @@ constexpr std::uint32_t kMostStreams = 8;
 constexpr std::uint32_t kProbedSteps = 4;    // enough for the states of an optimiser
 constexpr std::uint32_t kProbedTokens = 48;  // and for caches to grow
 constexpr std::uint64_t kMostBatch = 1 << 16;
+constexpr std::uint64_t kMostEvents = 20'000'000;  // in memory at once
 
 template <typename T>
 void require_between(const char* what, const T& value, std::uint64_t least, std::uint64_t most,
@@ -127,13 +128,25 @@ void fit(Recipe& recipe, bool live_was_asked_for) {
   recipe.batch = fits;
 }
 
+// On average, evaluation included.
+std::size_t events_of_a_step(const Recipe& recipe) {
+  constexpr std::uint32_t kFew = 2;
+  constexpr std::uint32_t kMore = 12;
+  const std::size_t few = probe(recipe, kFew).events;
+  return std::max<std::size_t>(1, (probe(recipe, kMore).events - few) / (kMore - kFew));
+}
+
+void require_room_for_events(const Recipe& recipe) {
+  const std::size_t a_step = events_of_a_step(recipe);
+  if (a_step * recipe.steps > kMostEvents)
+    throw InvalidArgument(fmt::format("synthesize: {} steps of about {} events each are more than "
+                                      "{} events; take {} steps or fewer",
+                                      recipe.steps, a_step, kMostEvents, kMostEvents / a_step));
+}
+
 // Some programs are short and some long.
 std::uint32_t steps_within(const Recipe& recipe, std::uint32_t most_events) {
-  constexpr std::uint32_t kFew = 2;
-  constexpr std::uint32_t kMore = 12;  // evaluation included
-  const std::size_t few = probe(recipe, kFew).events;
-  const std::size_t a_step =
-      std::max<std::size_t>(1, (probe(recipe, kMore).events - few) / (kMore - kFew));
+  const std::size_t a_step = events_of_a_step(recipe);
   Random random(recipe.seed + 5);
   const std::uint64_t events = most_events >> random.below(4);
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(events / a_step, 3, kMostSteps));
@@ -152,6 +165,7 @@ Trace synthesize(const SynthesisOptions& options) {
   Recipe recipe = checked_recipe(options);
   fit(recipe, options.live_bytes.has_value());
   recipe.steps = options.steps ? *options.steps : steps_within(recipe, options.most_events);
+  if (options.steps) require_room_for_events(recipe);
   Program program(fmt::format("{}-{}", kind_name(recipe.kind), recipe.seed), recipe.slowdown);
   return synthesis::run_program(program, recipe);
 }
