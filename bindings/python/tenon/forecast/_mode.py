@@ -120,12 +120,12 @@ class MemoryMode(TorchDispatchMode):
             temporary.append(self.recorder.allocate(size, self.stream, frames))
         for storage in fresh:
             self._allocate(storage, frames)
+        for size in plan.after:
+            temporary.append(self.recorder.allocate(size, self.stream, frames))
         for name, size in plan.kept:
             key = (name, self.stream, thread)
             if key not in self._workspaces:
                 self._workspaces[key] = self.recorder.allocate(size, self.stream, frames)
-        for size in plan.after:
-            temporary.append(self.recorder.allocate(size, self.stream, frames))
         for size in plan.alone:
             self.recorder.free(self.recorder.allocate(size, self.stream, frames))
         for address in reversed(temporary):

@@ -80,20 +80,77 @@ def blas_workspace(card: Card) -> int:
     return 4096 * 8 * KIB if card.major >= 9 else (4096 * 2 + 16 * 8) * KIB
 
 
-def _blas(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
-    if not _on_cuda(result):
-        return Plan()
-    return Plan(kept=[("cublas", blas_workspace(card))])
+def _blas(*operands: int) -> Rule:
+    """A product of matrices, whose places among the arguments are `operands`: cuBLAS' workspace and
+    copies."""
+
+    def rule(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+        if not _on_cuda(result):
+            return None
+        matrices = [args[place] for place in operands]
+        if result.dim() > 1:  # copies of results of one dimension are not modelled
+            matrices.append(result)
+        copies = [_bytes(part) for part in matrices if _copied(part)]
+        return Plan(after=copies, kept=[("cublas", blas_workspace(card))])
+
+    return rule
 
 
-def _addmm(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
-    """native/cuda/Blas.cpp: a bias in one dimension goes to cuBLASLt, whose workspace is 1 MiB
-    (cuda/CUDABlas.cpp: _parseChosenWorkspaceSize, or CUBLASLT_WORKSPACE_SIZE in KiB)."""
-    plan = _blas(args, kwargs, result, card)
-    if plan.kept and args[0].dim() == 1 and args[0].is_contiguous():
-        size = int(os.environ.get("CUBLASLT_WORKSPACE_SIZE") or KIB) * KIB
-        plan.kept = [*plan.kept, ("cublaslt", size)]
+def _copied(matrix: Any) -> bool:
+    """Whether cuBLAS, which wants rows or columns of adjacent numbers, gets a contiguous copy.
+
+    native/cuda/cuBlasCommonArgs.h: prepare_matrix_for_cublas; native/cuda/Blas.cpp:
+    prepare_batch_matrix_for_cublas. A batch that is expanded needs none.
+    """
+    if matrix.dim() < 2 or not matrix.numel() or matrix.layout is not torch.strided:
+        return False
+    rows, columns = matrix.shape[-2:]
+    down, across = matrix.stride()[-2:]
+    if matrix.is_contiguous() and (matrix.dim() == 2 or down and across):
+        return False
+    by_columns = down == 1 and across >= max(1, rows)
+    by_rows = across == 1 and down >= max(1, columns)
+    return not by_columns and not by_rows
+
+
+def _addmm(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """Where cuBLASLt adds the bias, its workspace comes behind that of cuBLAS, whose handle it takes
+    (cuda/CublasHandlePool.cpp: getCUDABlasLtWorkspace)."""
+    plan = _blas(1, 2)(args, kwargs, result, card)
+    unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE") == "1"
+    if plan is not None and not unified and _takes_lt(args, kwargs, result):
+        plan.kept = [*plan.kept, ("cublaslt", lt_workspace())]
     return plan
+
+
+def lt_workspace() -> int:
+    """cuda/CublasHandlePool.cpp: parseCUDABlasLtWorkspaceSize, 1 MiB on every card.
+
+    CUBLASLT_WORKSPACE_SIZE in KiB decides; PyTorch takes what is not a number for not set.
+    """
+    try:
+        return int(os.environ.get("CUBLASLT_WORKSPACE_SIZE", KIB)) * KIB
+    except ValueError:
+        return MIB
+
+
+def _takes_lt(args: Any, kwargs: Any, result: Any) -> bool:
+    """native/cuda/Blas.cpp: isInputCompliesAddmmCudaLt.
+
+    Matrices of a single row or column go to cuBLAS: a batch of one, a layer with one output.
+    """
+    bias, first, second = args[:3]
+    return bool(
+        os.environ.get("DISABLE_ADDMM_CUDA_LT") != "1"
+        and kwargs.get("beta", 1) == 1
+        and first.layout is torch.strided
+        and result.is_contiguous()
+        and bias.is_contiguous()
+        and bias.squeeze().dim() == 1
+        and bias.size(-1) == second.size(1)
+        and first.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+        and min(*first.shape, *second.shape) > 1
+    )
 
 
 def _dropout(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
@@ -260,22 +317,13 @@ def _on_cuda(result: Any) -> bool:
 
 
 _RULES: Dict[str, Rule] = {
+    **{f"aten::{name}": _blas(0, 1) for name in ("mm", "bmm", "mv", "dot", "vdot")},
     **{
-        f"aten::{name}": _blas
-        for name in (
-            "mm",
-            "bmm",
-            "baddbmm",
-            "addbmm",
-            "mv",
-            "addmv",
-            "dot",
-            "vdot",
-            "addmm_",
-            "baddbmm_",
-        )
+        f"aten::{name}": _blas(1, 2)
+        for name in ("baddbmm", "addbmm", "addmv", "addmm_", "baddbmm_")
     },
     "aten::addmm": _addmm,
+    "aten::_addmm_activation": _addmm,
     "aten::native_dropout": _dropout,
     **{
         f"aten::{name}": _reduction(4)
