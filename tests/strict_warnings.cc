@@ -1,7 +1,7 @@
-// What an engine writes, under the strictest warnings: the headers must give none.
-#include "tenon/base/random.h"
-#include "tenon/heap/best_fit_heap.h"
-#include "tenon/memory/policies.h"
+// What an engine writes, with every public header, under the strictest warnings: they must give
+// none, and no two may give one name to two types. Linked into one program, such types are one to
+// the linker, which keeps the functions of either.
+#include "public_headers.h"
 
 namespace tenon {
 

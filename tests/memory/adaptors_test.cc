@@ -170,7 +170,7 @@ TEST_F(AdaptorsTest, LeakReportSaysSizeCountTagAndPlace) {
   tracked.allocate(7).clear();
   EXPECT_EQ(tracked.live_blocks(), 4u);
   EXPECT_EQ(tracked.live_bytes(), 3 * kMiB + 100);
-  const std::vector<CallSite> sites = tracked.call_sites();
+  const std::vector<TrackedSite> sites = tracked.call_sites();
   ASSERT_EQ(sites.size(), 2u);
   EXPECT_EQ(sites[0].count, 3u);
   EXPECT_EQ(sites[0].size_bytes, 3 * kMiB);

@@ -128,7 +128,7 @@ TEST_F(PlanAllocatorTest, NothingOverlapsHoweverTheProgramStrays) {
       });
     }
     EXPECT_EQ(allocator.stats().allocation[0].current, 0);
-    const PlanReport report = allocator.report();
+    const PlanAdherence report = allocator.report();
     EXPECT_GT(report.diverged(), 0u);
     EXPECT_GT(report.served, 0u);
   }

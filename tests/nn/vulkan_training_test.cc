@@ -70,7 +70,7 @@ class VulkanTraining : public ::testing::TestWithParam<std::string> {
   static void SetUpTestSuite() { testing::choose_process_device(); }
   static std::uint64_t fallback_calls() {
     std::uint64_t sum = 0;
-    for (const Fallback& each : fallbacks()) sum += each.calls;
+    for (const HostFallback& each : fallbacks()) sum += each.calls;
     return sum;
   }
   static std::vector<float> run(Device device) {

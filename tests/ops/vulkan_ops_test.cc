@@ -28,7 +28,7 @@ class VulkanOps : public ::testing::Test {
 
   static std::uint64_t fallback_calls() {
     std::uint64_t sum = 0;
-    for (const Fallback& each : fallbacks()) sum += each.calls;
+    for (const HostFallback& each : fallbacks()) sum += each.calls;
     return sum;
   }
 };
@@ -214,7 +214,7 @@ TEST_F(VulkanOps, LazyClonesAreInOrderWithKernels) {
 TEST_F(VulkanOps, WhatHasNoKernelIsComputedByTheHostAndCounted) {
   const Tensor t = to(arange(12, DType::kF32).view({3, 4}), kVulkan);
   const auto calls_of = [](const std::string& name) {
-    for (const Fallback& each : fallbacks())
+    for (const HostFallback& each : fallbacks())
       if (each.name == name) return each.calls;
     return std::uint64_t{0};
   };

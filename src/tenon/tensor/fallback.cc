@@ -34,14 +34,14 @@ bool is_forbidden() {
 
 }  // namespace
 
-std::vector<Fallback> fallbacks() {
-  std::vector<Fallback> all;
+std::vector<HostFallback> fallbacks() {
+  std::vector<HostFallback> all;
   {
     const std::lock_guard lock(mutex);
     for (const auto& [name, calls] : counts()) all.push_back({name, calls});
   }
   std::stable_sort(all.begin(), all.end(),
-                   [](const Fallback& a, const Fallback& b) { return a.calls > b.calls; });
+                   [](const HostFallback& a, const HostFallback& b) { return a.calls > b.calls; });
   return all;
 }
 

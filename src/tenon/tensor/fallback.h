@@ -12,13 +12,13 @@ namespace tenon {
 // Note [Fallback]. What has no kernel for a device that shares its memory with the host is computed
 // by the host, in place, after a wait for what was queued. That is right and may be slow, so it is
 // counted by operator. TENON_FALLBACK=error forbids it. Copies and fills count as operators.
-struct Fallback {
+struct HostFallback {
   std::string name;  // of the operator
   std::uint64_t calls = 0;
 };
 
 // Those of this process so far, the most frequent first. Thread-safe.
-std::vector<Fallback> fallbacks();
+std::vector<HostFallback> fallbacks();
 
 // Counts a call. Throws DeviceError where TENON_FALLBACK=error. Thread-safe.
 void note_fallback(const char* name, Device device);

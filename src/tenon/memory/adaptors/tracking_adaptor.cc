@@ -62,18 +62,18 @@ std::vector<TrackedBlock> TrackingAdaptor<Base>::blocks() const {
 }
 
 template <typename Base>
-std::vector<CallSite> TrackingAdaptor<Base>::call_sites() const {
-  std::map<std::tuple<CallStack, const char*, const char*>, CallSite> by_place;
+std::vector<TrackedSite> TrackingAdaptor<Base>::call_sites() const {
+  std::map<std::tuple<CallStack, const char*, const char*>, TrackedSite> by_place;
   for (const TrackedBlock& block : blocks()) {
-    CallSite& site = by_place[{block.made_at, block.tag.phase, block.tag.call_site}];
+    TrackedSite& site = by_place[{block.made_at, block.tag.phase, block.tag.call_site}];
     ++site.count;
     site.size_bytes += block.size_bytes;
     site.tag = block.tag;
     site.made_at = block.made_at;
   }
-  std::vector<CallSite> out;
+  std::vector<TrackedSite> out;
   for (const auto& [place, site] : by_place) out.push_back(site);
-  std::stable_sort(out.begin(), out.end(), [](const CallSite& a, const CallSite& b) {
+  std::stable_sort(out.begin(), out.end(), [](const TrackedSite& a, const TrackedSite& b) {
     return a.size_bytes > b.size_bytes;
   });
   return out;
@@ -81,12 +81,12 @@ std::vector<CallSite> TrackingAdaptor<Base>::call_sites() const {
 
 template <typename Base>
 std::string TrackingAdaptor<Base>::leak_report() const {
-  const std::vector<CallSite> sites = call_sites();
+  const std::vector<TrackedSite> sites = call_sites();
   if (sites.empty()) return "no blocks are alive\n";
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
   std::string text;
-  for (const CallSite& site : sites) {
+  for (const TrackedSite& site : sites) {
     count += site.count;
     bytes += site.size_bytes;
     text += fmt::format("  {} in {} block(s)", format_byte_size(site.size_bytes), site.count);

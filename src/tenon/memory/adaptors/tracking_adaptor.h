@@ -23,7 +23,7 @@ struct TrackedBlock {
 };
 
 // Live blocks that were made at one place: the same call stack and tag.
-struct CallSite {
+struct TrackedSite {
   std::uint64_t count = 0;
   std::uint64_t size_bytes = 0;  // all of them together
   Tag tag;
@@ -43,7 +43,7 @@ class TrackingAdaptor final : public Adaptor<Base> {
   std::uint64_t live_blocks() const;
   std::uint64_t live_bytes() const;
   std::vector<TrackedBlock> blocks() const;  // in the order of their requests
-  std::vector<CallSite> call_sites() const;  // most bytes first
+  std::vector<TrackedSite> call_sites() const;  // most bytes first
   // "no blocks are alive", or the number of blocks and bytes, and for each call site its share.
   std::string leak_report() const;
 

@@ -29,10 +29,10 @@ std::size_t PlanAllocator::alignment() const {
   return alignment_of_steps(std::min(config().plan->unit_bytes(), kMinBlockSize));
 }
 
-PlanReport PlanAllocator::report() const {
-  PlanReport sum;
+PlanAdherence PlanAllocator::report() const {
+  PlanAdherence sum;
   for_each_locked_heap([&](const Heap& heap) {
-    const PlanReport& one = heap.placement.report();
+    const PlanAdherence& one = heap.placement.report();
     sum.served += one.served;
     sum.wrong_size += one.wrong_size;
     sum.occupied += one.occupied;
@@ -60,7 +60,7 @@ std::vector<SegmentInfo> PlanAllocator::snapshot() const {
 }
 
 std::string PlanAllocator::report_text() const {
-  const PlanReport r = report();
+  const PlanAdherence r = report();
   return fmt::format(
       "{} requests as planned; diverged: {} of another size, {} where an older block still lived; "
       "{} not planned for; found again {} times",

@@ -27,7 +27,7 @@ class PlanAllocator final : public ChunkedAllocator<PlanPlacement> {
   std::vector<SegmentInfo> snapshot() const override;
 
   // Over all streams, since the start.
-  PlanReport report() const;
+  PlanAdherence report() const;
   // In words, for a log: "35,000 of 35,283 requests as planned, 283 diverged (...)".
   std::string report_text() const;
 };

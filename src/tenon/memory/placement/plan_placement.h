@@ -20,7 +20,7 @@ struct PlanConfig {
 };
 
 // How well a program kept to its plan.
-struct PlanReport {
+struct PlanAdherence {
   std::uint64_t served = 0;          // requests that got their planned place
   std::uint64_t wrong_size = 0;      // the plan had another size next
   std::uint64_t occupied = 0;        // the planned place was still in use
@@ -99,7 +99,7 @@ class PlanPlacement {
   }
   std::uint64_t largest_free() const { return has_memory() ? heap_->largest_free() : 0; }
   void check_invariants() const;
-  const PlanReport& report() const { return report_; }
+  const PlanAdherence& report() const { return report_; }
 
  private:
   static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan
@@ -132,7 +132,7 @@ class PlanPlacement {
   // Where each sequence of kMemory sizes ends in the plan: (hash, slot), sorted. Made when first
   // needed.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> sequences_;
-  PlanReport report_;
+  PlanAdherence report_;
 };
 
 }  // namespace tenon
