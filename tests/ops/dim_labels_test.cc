@@ -65,10 +65,64 @@ TEST(NamedOperatorTest, ProductsTakeRowsAndColumns) {
               HasSubstr("two dimensions named \"row\""));
 }
 
-TEST(NamedOperatorTest, TheRestDropsThem) {
+TEST(NamedOperatorTest, WhatKeepsTheShapeKeepsThem) {
   const Tensor a = with_names({2, 3}, {"n", "c"});
-  EXPECT_THAT(ops::softmax(a, 1).names(), ElementsAre("", ""));
-  EXPECT_THAT(ops::cumsum(a, 0).names(), ElementsAre("", ""));
+  EXPECT_THAT(ops::softmax(a, 1).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::cumsum(a, 0).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::layer_norm(a, {3}).names(), ElementsAre("n", "c"));
+  const ops::SortResult sorted = ops::sort(a, 1);
+  EXPECT_THAT(sorted.first.names(), ElementsAre("n", "c"));
+  EXPECT_THAT(sorted.second.names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::topk(a, 2, 1).second.names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::relu_(a).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::clamp(a, 0).names(), ElementsAre("n", "c"));
+}
+
+TEST(NamedOperatorTest, IndicesOfExtremesKeepTheRest) {
+  const Tensor a = with_names({2, 3, 4}, {"n", "c", "w"});
+  EXPECT_THAT(ops::argmax(a, 1).names(), ElementsAre("n", "w"));
+  EXPECT_THAT(ops::argmin(a, -1, true).names(), ElementsAre("n", "c", "w"));
+  EXPECT_EQ(ops::argmax(a).names().size(), 0u);
+}
+
+TEST(NamedOperatorTest, ChoicesAndJoinsKeepThem) {
+  const Tensor a = with_names({2, 3}, {"n", "c"}), b = ones({2, 3});
+  const Tensor rows = zeros({5}, DType::kI64);
+  EXPECT_THAT(ops::where(ops::gt(b, 0), b, a).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::masked_fill(a, ops::gt(b, 0), 1).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::index_select(a, 0, rows).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::gather(a, 1, zeros({2, 1}, DType::kI64)).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::cat({b, a}, 0).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::stack({a, b}, 1).names(), ElementsAre("n", "", "c"));
+  EXPECT_THAT(ops::pad(a, {1, 1}).names(), ElementsAre("n", "c"));
+  EXPECT_THAT(ops::repeat(a, {2, 1, 1}).names(), ElementsAre("", "n", "c"));
+  EXPECT_THAT(refusal([&] { ops::cat({a, with_names({2, 3}, {"c", "n"})}, 0); }),
+              HasSubstr("cat: dimensions named [n, c]"));
+  const Tensor index = zeros({2, 2}, DType::kI64);
+  index.set_names({"b", "t"});
+  EXPECT_THAT(ops::embedding(index, a).names(), ElementsAre("b", "t", "c"));
+  EXPECT_THAT(ops::one_hot(index).names(), ElementsAre("b", "t", ""));
+}
+
+TEST(NamedOperatorTest, ConvolutionsAndLayersNameTheirChannels) {
+  const Tensor a = with_names({2, 3, 8, 8}, {"n", "c", "y", "x"});
+  const Tensor filters = with_names({4, 3, 3, 3}, {"f", "", "", ""});
+  EXPECT_THAT(ops::conv2d(a, filters).names(), ElementsAre("n", "f", "y", "x"));
+  EXPECT_THAT(ops::max_pool2d(a, {2}).names(), ElementsAre("n", "c", "y", "x"));
+  const Tensor weight = with_names({5, 8}, {"out", "in"});
+  EXPECT_THAT(ops::linear(a, weight).names(), ElementsAre("n", "c", "y", "out"));
+  EXPECT_THAT(ops::scaled_dot_product_attention(a, a, a).names(), ElementsAre("n", "c", "y", "x"));
+  EXPECT_THAT(ops::mse_loss(a, a, ops::Reduction::kNone).names(), ElementsAre("n", "c", "y", "x"));
+  EXPECT_EQ(ops::mse_loss(a, a).names().size(), 0u);
+}
+
+// What fails does so before anything is written.
+TEST(NamedOperatorTest, RefusalsLeaveTheOutput) {
+  const Tensor a = with_names({2}, {"n"}), b = with_names({2}, {"c"});
+  const std::uint32_t version = a.version();
+  EXPECT_THAT(refusal([&] { ops::mul_(a, b); }), HasSubstr("do not go with"));
+  EXPECT_EQ(a.version(), version);
+  EXPECT_EQ(a[0].item<float>(), 1);
 }
 
 // The memory of a small program on meta, as a formula in its batch size.

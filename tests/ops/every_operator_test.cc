@@ -16,6 +16,7 @@
 #include "tenon/memory/scopes/with_scope.h"
 #include "tenon/memory/system/system_allocator.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/meta_memory.h"
 
 namespace tenon {
 namespace {
@@ -30,7 +31,7 @@ struct Case {
 
 // Another operand of the same shape, on the same device.
 Tensor beside(const Tensor& a) { return ops::add(ops::mul(a, 0.5), 0.25); }
-Tensor zeros_beside(const Tensor& a, DType dtype) { return zeros(a.sizes(), dtype, a.device()); }
+Tensor zeros_beside(const Tensor& a, DType dtype) { return to(zeros_like(a), dtype); }
 Tensor line(const Tensor& a, std::int64_t count) { return ones({count}, a.dtype(), a.device()); }
 std::int64_t last(const Tensor& a) { return a.size(-1); }
 
@@ -407,6 +408,50 @@ TEST(EveryOperator, TakesAllItsMemoryFromTheScope) {
       served += pool->last_report().allocations;
     }
   EXPECT_GT(served, 1000u);
+}
+
+std::vector<std::int64_t> evaluated(const Tensor& t, std::int64_t n) {
+  std::vector<std::int64_t> sizes;
+  for (const SymInt& size : t.sym_sizes()) sizes.push_back(size.evaluate({{"n", n}}));
+  return sizes;
+}
+
+// Shapes and bytes as formulas in one size are those of a run at that size, wherever the guards
+// hold. No other size of the shapes has the hint.
+TEST(EveryOperator, CarriesSymbolsOrGuardsThem) {
+  constexpr std::int64_t kHint = 11;
+  std::set<std::string> followed;
+  for (const Case& c : every_case())
+    for (const std::vector<std::int64_t>& shape :
+         {std::vector<std::int64_t>{5}, {4, 6}, {2, 3, 4}, {2, 3, 4, 5}})
+      for (std::size_t d = 0; d < shape.size(); ++d) {
+        std::vector<SymInt> sizes(shape.begin(), shape.end());
+        sizes[d] = SymInt::symbol("n", kHint);
+        const SymGuards guards;
+        const MetaMemory memory;
+        const Outcome symbolic = attempt(c, empty_symbolic(sizes));
+        for (const std::int64_t n : {kHint, kHint + 1, 3 * kHint + 5}) {
+          if (!guards.hold({{"n", n}})) continue;
+          DimVector plain(shape.data(), shape.size());
+          plain[d] = n;
+          const MetaMemory real;
+          const Outcome actual = attempt(c, empty(plain, DType::kF32, Device{DeviceType::kMeta}));
+          const std::string what =
+              fmt::format("{} of {} for n of dimension {}: {} / {}", c.name, to_string(plain), d,
+                          symbolic.refusal, actual.refusal);
+          ASSERT_EQ(symbolic.result.defined(), actual.result.defined()) << what;
+          if (!actual.result.defined()) continue;
+          ASSERT_TRUE(IntList(evaluated(symbolic.result, n)) == actual.result.sizes()) << what;
+          EXPECT_EQ(memory.allocated().evaluate({{"n", n}}), real.allocated().hint()) << what;
+          EXPECT_EQ(memory.peak({{"n", n}}), real.peak({})) << what;
+          if (n != kHint) followed.insert(c.name);
+        }
+        EXPECT_TRUE(guards.hold({{"n", kHint}})) << c.name;
+      }
+  std::string left;
+  for (const Case& c : every_case())
+    if (!followed.contains(c.name)) left += fmt::format("{}, ", c.name);
+  EXPECT_EQ(left, "") << "guarded at the hint in every shape";
 }
 
 TEST(EveryOperator, GivesTheSameBitsOnAnyNumberOfThreads) {

@@ -42,6 +42,38 @@ class LoggingAllocator : public c10::Allocator {
   }
 };
 
+class DefaultCPUAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t n) override {
+    using c10::DataPtr, c10::Device, c10::DeviceType;
+    void* ptr = nullptr;
+    if (n > 0) {
+      ptr = c10::alloc_cpu(n);  // Aligned malloc
+      if (!ptr) {
+        throw std::bad_alloc();
+      }
+    }
+    return DataPtr(ptr, ptr, &c10::free_cpu, Device(DeviceType::CPU));
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &c10::free_cpu; }
+
+  void copy_data(void* dest, const void* src, std::size_t count) const override {
+    default_copy_data(dest, src, count);  // Uses memcpy
+  }
+};
+
+TEST(SeedSpellingTest, MemoryModelDefaultAllocator) {
+  DefaultCPUAllocator allocator;
+  const c10::DataPtr data = allocator.allocate(4);
+  EXPECT_TRUE(allocator.is_simple_data_ptr(data));
+  std::memcpy(data.get(), "abc", 4);
+  const c10::DataPtr copy = allocator.clone(data.get(), 4);
+  EXPECT_STREQ(static_cast<const char*>(copy.get()), "abc");
+  allocator.raw_deallocate(allocator.raw_allocate(100));
+  EXPECT_EQ(allocator.allocate(0).get(), nullptr);
+}
+
 TEST(SeedSpellingTest, MemoryModelExample1) {
   std::ostringstream log;
   std::streambuf* const before = std::cout.rdbuf(log.rdbuf());

@@ -253,7 +253,7 @@ TEST(SymIntTest, ComputesWithHintsAndEvaluatesWithValues) {
   EXPECT_TRUE(bytes.is_symbolic());
   EXPECT_EQ(bytes.hint(), 4 * 8 * 8);
   EXPECT_EQ(bytes.evaluate({{"batch", 2}, {"width", 10}}), 4 * 2 * 13);
-  EXPECT_EQ(to_string(bytes), "4 * batch * (3 + width)");
+  EXPECT_EQ(to_string(bytes), "batch * width * 4 + batch * 12");
   EXPECT_THROW(static_cast<void>(bytes.evaluate({{"batch", 2}})), InvalidArgument);
   EXPECT_FALSE((SymInt(3) * SymInt(4)).is_symbolic());
   EXPECT_EQ(to_string(SymInt(-7)), "-7");
@@ -262,6 +262,21 @@ TEST(SymIntTest, ComputesWithHintsAndEvaluatesWithValues) {
   EXPECT_EQ((less % SymInt(2)).hint(), 1);
   EXPECT_THROW(SymInt(INT64_MAX / 4) * SymInt(4), InvalidArgument);
   EXPECT_THROW(SymInt::symbol("", 1), InvalidArgument);
+}
+
+TEST(SymIntTest, RefusesWhatDoesNotFit) {
+  const std::int64_t largest = INT64_MAX >> 1;
+  EXPECT_EQ(SymInt(largest).hint(), largest);
+  EXPECT_EQ(SymInt(-largest - 1).hint(), -largest - 1);
+  EXPECT_THAT(testing::refusal([] { SymInt(INT64_MAX); }),
+              HasSubstr("9223372036854775807 does not fit the 63 bits of a plain size"));
+  EXPECT_THAT(testing::refusal([] { SymInt(INT64_MIN); }), HasSubstr("-9223372036854775808"));
+  EXPECT_THAT(testing::refusal([&] { SymInt(largest) + 1; }),
+              HasSubstr("4611686018427387903 + 1 does not fit 63 bits"));
+  const SymInt batch = SymInt::symbol("batch", 8);
+  EXPECT_THAT(testing::refusal([&] { batch* largest; }), HasSubstr("8 * 4611686018427387903"));
+  EXPECT_THAT(testing::refusal([&] { (batch * 1000).evaluate({{"batch", largest}}); }),
+              HasSubstr("1000 * 4611686018427387903"));
 }
 
 TEST(MetaTest, HasASizeAndNoBytes) {

@@ -17,6 +17,16 @@ namespace {
 
 constexpr auto kOlder = [](const Node* a, const Node* b) { return a->sequence() < b->sequence(); };
 
+// A gradient has the symbols of what it is the gradient of.
+void run_labelled(Node& node, const BackwardCall& call) {
+  const std::vector<SymSizes>& shapes = node.extra()->shapes;
+  const KnownShapes known(shapes);
+  node.backward(call);
+  for (std::size_t i = 0; i < std::min(node.edges().size(), shapes.size()); ++i)
+    if (call.out[i].defined() && call.out[i].is_meta() && !call.out[i].impl()->is_labelled())
+      tenon::detail::label_known(call.out[i]);
+}
+
 }  // namespace
 
 GraphTask::~GraphTask() {
@@ -54,7 +64,7 @@ inline void GraphTask::discover(Node& node) {
 }
 
 void GraphTask::run() {
-  const NoLabels gradients_have_no_names;
+  const NoNames gradients_have_no_names;
   for (const Root& root : roots_) discover(*root.edge.node);
   for (std::size_t i = 0; i < seen_.size(); ++i)
     for (const Edge& edge : seen_[i]->edges())
@@ -211,7 +221,10 @@ void GraphTask::run_backward(Node& node, std::span<Tensor> grads) {
     if (is_seen) [[unlikely]]
       kept.assign(grads.begin(), grads.end());
     const TagGuard tag({nullptr, node.call_site()});
-    node.backward(call);
+    if (node.extra() == nullptr || node.extra()->shapes.empty()) [[likely]]
+      node.backward(call);
+    else
+      run_labelled(node, call);
     if (node.extra() != nullptr) [[unlikely]] {
       for (const auto& [id, hook] : NodeExtra::Hooks<NodePostHook>(node.extra()->post_hooks)) {
         const RecordAgain again(options_.create_graph);

@@ -23,6 +23,14 @@ NodeExtra& Node::ensure_extra() {
   return *extra_;
 }
 
+void detail::keep_shapes(Node& node, std::span<const Tensor* const> arguments,
+                         const Tensor& result) {
+  std::vector<SymSizes>& shapes = node.ensure_extra().shapes;
+  for (const Tensor* t : arguments)
+    shapes.push_back(t->defined() ? tenon::detail::sym_sizes_of(*t) : SymSizes());
+  shapes.push_back(tenon::detail::sym_sizes_of(result));
+}
+
 void Node::release_resources() {
   release_saved();
   extra_.reset();

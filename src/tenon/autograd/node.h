@@ -11,6 +11,7 @@
 #include "tenon/base/block_cache.h"
 #include "tenon/base/spin_lock.h"
 #include "tenon/memory/tag.h"
+#include "tenon/tensor/dim_labels.h"
 
 namespace tenon::autograd {
 
@@ -206,6 +207,7 @@ struct NodeExtra {
   Hooks<AccumulateHook> accumulate_hooks;
   std::shared_ptr<GradientTaker> taker;  // of a leaf's gradients
   std::vector<Retained> retained;
+  std::vector<SymSizes> shapes;  // of arguments in the edges' order, and the result: KnownShapes
   std::string made_at;  // anomaly mode: the forward call's stack
 };
 

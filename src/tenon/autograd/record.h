@@ -120,6 +120,23 @@ void add_tangents(NodeT& node, Tensor& result, const Arguments&... arguments) {
   if constexpr (SavesResult<NodeT>) node.save_result(result);  // with its tangents
 }
 
+// Where one has labels: backward finds their symbols by the node's shapes.
+void keep_shapes(Node& node, std::span<const Tensor* const> arguments, const Tensor& result);
+template <typename... Arguments>
+inline void note_shapes(Node& node, const Tensor& result, const Arguments&... arguments) {
+  bool labelled = result.impl()->is_labelled();
+  for_each_tensor(
+      [&](const Tensor& t, std::uint32_t) {
+        labelled |= t.defined() && t.impl()->is_labelled();
+      },
+      arguments...);
+  if (!labelled) [[likely]]
+    return;
+  std::vector<const Tensor*> all;
+  for_each_tensor([&](const Tensor& t, std::uint32_t) { all.push_back(&t); }, arguments...);
+  keep_shapes(node, all, result);
+}
+
 inline Tensor& differentiable_part(Tensor& result) { return result; }
 inline Tensor& differentiable_part(std::pair<Tensor, Tensor>& result) { return result.first; }
 
@@ -132,6 +149,7 @@ template <typename NodeT, typename... Arguments>
 inline void finish_call(IntrusivePtr<NodeT>& node, const Needs& needs, Tensor& result,
                         const Arguments&... arguments) {
   if constexpr (detail::SavesResult<NodeT>) node->save_result(result);
+  detail::note_shapes(*node, result, arguments...);
   if (anomaly_enabled()) [[unlikely]]
     detail::check_result(*node, result);
   if (needs.grads != 0) attach_history(result, node);
@@ -243,6 +261,7 @@ struct IntoKernel<op, NodeT> {
       op(out, arguments...);
     }
     if constexpr (detail::SavesResult<NodeT>) node->save_result(out);
+    detail::note_shapes(*node, out, arguments...);
     if (anomaly_enabled()) [[unlikely]]
       detail::check_result(*node, out);
     if ((needs.grads | of_out.grads) != 0) rebase_history(out, node);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -15,7 +16,8 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, co
 namespace op {
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, const Tensor&, bool,
                                  std::optional<double>)>
-    scaled_dot_product_attention("scaled_dot_product_attention", &detail::attention);
+    scaled_dot_product_attention("scaled_dot_product_attention", &detail::attention,
+                                 &labels::attention);
 }
 
 // softmax(query key^T * scale + mask) value, for query [..., L, E], key [..., S, E], value [..., S,

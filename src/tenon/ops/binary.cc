@@ -5,7 +5,6 @@
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/tensor/copy.h"
-#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
@@ -19,10 +18,6 @@ struct Dtypes {
   DType kernel;   // what the kernel gives
   DType result;   // the result's
 };
-
-bool is_labelled(const Tensor& a, const Tensor& b) {
-  return tenon::detail::is_labelled(a) || tenon::detail::is_labelled(b);
-}
 
 // result_type without a call where there is nothing to promote, a wrapped number being 0-d.
 inline DType promoted_type(const Tensor& a, const Tensor& b) {
@@ -80,8 +75,6 @@ Tensor detail::binary(Binary kind, const Tensor& a, const Tensor& b) {
                    ? elementwise_result(a.sizes(), dtypes.result, device, {&a, &b})
                    : elementwise_result(broadcast_sizes(a.sizes(), b.sizes(), binary_name(kind)),
                                         dtypes.result, device, {&a, &b});
-  if (is_labelled(a, b)) [[unlikely]]
-    tenon::detail::label_broadcast(binary_name(kind), out, a, b, true);
   run_elementwise(plan, out, {&a, &b});
   return out;
 }
@@ -104,8 +97,6 @@ const Tensor& detail::binary_into(Binary kind, const Tensor& out, const Tensor& 
   const Dtypes dtypes = dtypes_for(kind, a, b);
   const ElementwisePlan plan = plan_for(kind, dtypes, b);
   check_out(name, out, broadcast_sizes(a.sizes(), b.sizes(), name), dtypes.result, device);
-  if (is_labelled(a, b) || is_labelled(out, out)) [[unlikely]]
-    tenon::detail::label_broadcast(name, out, a, b, false);
   out.impl()->bump_version();
   run_elementwise(plan, out, {&a, &b});
   return out;

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::ops {
@@ -79,9 +80,10 @@ const char* binary_name(Binary kind);
 // The dispatched operators: ops::op::add(a, b), ops::op::add_into(out, a, b).
 #define TENON_BINARY(name, kind)                                                                  \
   namespace op {                                                                                  \
-  inline constinit BinaryOperator name(#name, &detail::binary_kernel<Binary::kind>);              \
-  inline constinit BinaryIntoOperator name##_into(#name "_into",                                  \
-                                                  &detail::binary_into_kernel<Binary::kind>);     \
+  inline constinit BinaryOperator name(#name, &detail::binary_kernel<Binary::kind>,               \
+                                       &labels::broadcast);                                       \
+  inline constinit BinaryIntoOperator name##_into(                                                \
+      #name "_into", &detail::binary_into_kernel<Binary::kind>, &labels::broadcast_into);         \
   }                                                                                               \
   inline Tensor name(const Tensor& a, const Tensor& b) { return op::name(a, b); }                 \
   inline Tensor name(const Tensor& a, const Scalar& b) { return op::name(a, wrapped_number(b)); } \

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -15,11 +16,11 @@ Tensor complex(const Tensor& real, const Tensor& imaginary);
 }  // namespace detail
 
 namespace op {
-inline constinit Operator<Tensor(const Tensor&)> conj("conj", &detail::conj);
-inline constinit Operator<Tensor(const Tensor&)> real("real", &detail::real);
-inline constinit Operator<Tensor(const Tensor&)> imag("imag", &detail::imag);
-inline constinit Operator<Tensor(const Tensor&, const Tensor&)> complex("complex",
-                                                                        &detail::complex);
+inline constinit Operator<Tensor(const Tensor&)> conj("conj", &detail::conj, &labels::like);
+inline constinit Operator<Tensor(const Tensor&)> real("real", &detail::real, &labels::like);
+inline constinit Operator<Tensor(const Tensor&)> imag("imag", &detail::imag, &labels::like);
+inline constinit Operator<Tensor(const Tensor&, const Tensor&)> complex("complex", &detail::complex,
+                                                                        &labels::broadcast);
 }  // namespace op
 
 // x - iy of x + iy; the tensor itself if it is real.

@@ -7,6 +7,31 @@
 
 namespace tenon::ops {
 
+void detail::LabelledCall::add(const Tensor& operand) {
+  if (operand.defined()) shapes_.push_back(tenon::detail::sym_sizes_of(operand));
+}
+
+void detail::LabelledCall::set_result(Labels labels) {
+  SymSizes sizes;
+  for (const Label& label : labels) sizes.push_back(label.size);
+  shapes_.push_back(std::move(sizes));
+  result_ = std::move(labels);
+}
+
+void detail::LabelledCall::specialise() {
+  for (SymSizes& shape : shapes_)
+    for (const SymInt& size : shape) tenon::detail::assume_hint(size);
+  shapes_.clear();
+}
+
+void detail::LabelledCall::label(const char* what, const Tensor& result, bool fresh) const {
+  if (!result_) return;
+  Labels labels = *result_;
+  for (std::size_t d = 0; d < labels.size(); ++d)  // what the rule did not know
+    if (labels[d].size.hint() < 0) labels[d].size = SymInt(result.sizes()[d]);
+  tenon::detail::give_labels(what, result, labels, fresh);
+}
+
 Device detail::device_of_all(const char* what, std::span<const Tensor* const> tensors,
                              Work work) {
   const Tensor* decides = nullptr;

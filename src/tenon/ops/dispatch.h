@@ -3,10 +3,16 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
+#include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon::ops {
@@ -21,6 +27,8 @@ namespace tenon::ops {
 //     arguments, computes the result's shape and dtype, allocates the result from the current
 //     allocator, and leaves the arithmetic to the host's loops; on the meta device it stops after
 //     the allocation. So each operator's shape rule is written once and serves all devices.
+//   - kLabels is in tensors with names or symbolic sizes. Its kernel is the operator's label rule
+//     (ops/labels.h) around the kernel below.
 //   - kAutograd is in every tensor but inference ones. The autograd layer sets kernels for it,
 //   which
 //     record the call and call again with the key excluded.
@@ -48,6 +56,33 @@ inline DispatchKeySet keys_of(std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors) keys = keys | keys_of(tensor);
   return keys;
 }
+
+// One call of an operator on tensors with labels: the shapes it was given, and its result's labels,
+// which the rule says before anything is computed.
+class LabelledCall {
+ public:
+  template <typename T>
+  void add(const T&) {}
+  void add(const Tensor& operand);
+  void add(std::span<const Tensor> operands) {
+    for (const Tensor& operand : operands) add(operand);
+  }
+  void set_result(Labels labels);
+  // There is no rule: guards every symbol.
+  void specialise();
+
+  std::span<const SymSizes> shapes() const { return shapes_; }
+  // Gives the labels to what the call returned.
+  void label(const char* what, const Tensor& result, bool fresh) const;
+  void label(const char* what, const std::pair<Tensor, Tensor>& results, bool fresh) const {
+    label(what, results.first, fresh);
+    label(what, results.second, fresh);
+  }
+
+ private:
+  std::vector<SymSizes> shapes_;
+  std::optional<Labels> result_;
+};
 
 }  // namespace detail
 
@@ -80,9 +115,14 @@ class Operator<Result(Arguments...)> {
  public:
   // Has the operator's own signature.
   using Kernel = Result (*)(Arguments...);
+  // The result's labels from those of the arguments: ops/labels.h. Throws InvalidArgument where
+  // names do not go together.
+  using LabelRule = Labels (*)(const char* name, Arguments...);
 
-  // The name must outlive the operator.
-  constexpr Operator(const char* name, Kernel common) : name_(name), common_(common) {}
+  // The name must outlive the operator. Without a rule, results have no labels and every symbol is
+  // guarded.
+  constexpr Operator(const char* name, Kernel common, LabelRule rule = nullptr)
+      : name_(name), common_(common), rule_(rule) {}
   Operator(const Operator&) = delete;
   Operator& operator=(const Operator&) = delete;
 
@@ -92,10 +132,18 @@ class Operator<Result(Arguments...)> {
   // Runs the kernel of the highest key, as Note [Dispatch] says. Throws what the kernel throws.
   Result operator()(Arguments... arguments) const {
     const DispatchKeySet keys = (DispatchKeySet() | ... | detail::keys_of(arguments));
-    return find(keys)(static_cast<Arguments>(arguments)...);
+    const detail::ThreadKeys& thread = detail::thread_keys;
+    const std::uint32_t usable = ((keys | thread.included) - thread.excluded).bits() &
+                                 present_.load(std::memory_order_acquire);
+    if (usable == 0) [[likely]]
+      return common_(static_cast<Arguments>(arguments)...);
+    const int highest = 31 - std::countl_zero(usable);
+    if (highest == static_cast<int>(DispatchKey::kLabels)) [[unlikely]]
+      return call_labelled(usable, static_cast<Arguments>(arguments)...);
+    return kernel_or_common(highest)(static_cast<Arguments>(arguments)...);
   }
 
-  // Null takes a kernel away.
+  // Null takes a kernel away. Requires: not kLabels, which is the rule's.
   void set_kernel(DispatchKey key, Kernel function) {
     kernels_[static_cast<std::size_t>(key)].store(function, std::memory_order_release);
     const std::uint32_t bit = DispatchKeySet(key).bits();
@@ -110,19 +158,36 @@ class Operator<Result(Arguments...)> {
   }
 
  private:
-  Kernel find(DispatchKeySet keys) const {
-    const detail::ThreadKeys& thread = detail::thread_keys;
-    const std::uint32_t usable = ((keys | thread.included) - thread.excluded).bits() &
-                                 present_.load(std::memory_order_acquire);
-    if (usable == 0) [[likely]]
-      return common_;
-    const Kernel found = kernel(static_cast<DispatchKey>(31 - std::countl_zero(usable)));
+  static constexpr std::uint32_t kLabelsBit = DispatchKeySet(DispatchKey::kLabels).bits();
+
+  Kernel kernel_or_common(int key) const {
+    const Kernel found = kernel(static_cast<DispatchKey>(key));
     return found != nullptr ? found : common_;  // taken away just now
+  }
+
+  [[gnu::noinline]] Result call_labelled(std::uint32_t usable, Arguments... arguments) const {
+    detail::LabelledCall call;
+    (call.add(arguments), ...);
+    if (rule_ != nullptr)
+      call.set_result(rule_(name_, static_cast<Arguments>(arguments)...));
+    else
+      call.specialise();
+    const std::uint32_t below = usable & ~kLabelsBit;
+    Result result = [&]() -> Result {
+      const NoNames inside;
+      const KnownShapes known(call.shapes());
+      return kernel_or_common(below == 0 ? static_cast<int>(DispatchKey::kLabels)
+                                         : 31 - std::countl_zero(below))(
+          static_cast<Arguments>(arguments)...);
+    }();
+    call.label(name_, result, !std::is_reference_v<Result>);
+    return result;
   }
 
   const char* const name_;
   const Kernel common_;
-  std::atomic<std::uint32_t> present_{0};
+  const LabelRule rule_;
+  std::atomic<std::uint32_t> present_{kLabelsBit};
   std::array<std::atomic<Kernel>, kDispatchKeyCount> kernels_{};
 };
 

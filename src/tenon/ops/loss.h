@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -26,15 +27,15 @@ Tensor bce_with_logits(const Tensor& logits, const Tensor& target, Reduction red
 namespace op {
 using PairLossOperator = Operator<Tensor(const Tensor&, const Tensor&, Reduction)>;
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, Reduction, std::int64_t)> nll_loss(
-    "nll_loss", &detail::nll_loss);
+    "nll_loss", &detail::nll_loss, &labels::loss);
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, Reduction, std::int64_t, double)>
-    cross_entropy("cross_entropy", &detail::cross_entropy);
-inline constinit PairLossOperator mse_loss("mse_loss", &detail::mse_loss);
-inline constinit PairLossOperator l1_loss("l1_loss", &detail::l1_loss);
+    cross_entropy("cross_entropy", &detail::cross_entropy, &labels::smoothed_loss);
+inline constinit PairLossOperator mse_loss("mse_loss", &detail::mse_loss, &labels::pair_loss);
+inline constinit PairLossOperator l1_loss("l1_loss", &detail::l1_loss, &labels::pair_loss);
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, Reduction, double)> huber_loss(
-    "huber_loss", &detail::huber_loss);
+    "huber_loss", &detail::huber_loss, &labels::huber);
 inline constinit PairLossOperator binary_cross_entropy_with_logits(
-    "binary_cross_entropy_with_logits", &detail::bce_with_logits);
+    "binary_cross_entropy_with_logits", &detail::bce_with_logits, &labels::pair_loss);
 }  // namespace op
 
 // -x[target]: classes stand in dimension 1 (0 of a 1-d input), [N, C, ...] with integer targets

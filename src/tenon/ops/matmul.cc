@@ -11,7 +11,6 @@
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/sparse.h"
 #include "tenon/tensor/copy.h"
-#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -153,10 +152,7 @@ Tensor detail::matmul(const Tensor& a, const Tensor& b) {
   Tensor out = product(left, right, device);
   if (b.dim() == 1) out = out.squeeze(-1);
   if (a.dim() == 1) out = out.squeeze(b.dim() == 1 ? -1 : -2);
-  out = to(out, a.dtype());
-  if (tenon::detail::is_labelled(a) || tenon::detail::is_labelled(b)) [[unlikely]]
-    tenon::detail::label_product(out, a, b);
-  return out;
+  return to(out, a.dtype());
 }
 
 Tensor detail::bmm(const Tensor& a, const Tensor& b) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 #include "tenon/ops/sparse.h"
 
 namespace tenon::ops {
@@ -20,11 +21,11 @@ Tensor outer(const Tensor& a, const Tensor& b);
 namespace op {
 using ProductOperator = Operator<Tensor(const Tensor&, const Tensor&)>;
 using ProductSumOperator = Operator<Tensor(const Tensor&, const Tensor&, const Tensor&)>;
-inline constinit ProductOperator matmul("matmul", &detail::matmul);
-inline constinit ProductOperator bmm("bmm", &detail::bmm);
-inline constinit ProductOperator outer("outer", &detail::outer);
-inline constinit ProductSumOperator addmm("addmm", &detail::addmm);
-inline constinit ProductSumOperator linear("linear", &detail::linear);
+inline constinit ProductOperator matmul("matmul", &detail::matmul, &labels::product);
+inline constinit ProductOperator bmm("bmm", &detail::bmm, &labels::product);
+inline constinit ProductOperator outer("outer", &detail::outer, &labels::outer);
+inline constinit ProductSumOperator addmm("addmm", &detail::addmm, &labels::product_sum);
+inline constinit ProductSumOperator linear("linear", &detail::linear, &labels::linear);
 }  // namespace op
 
 // [..., m, k] by [..., k, n]: [..., m, n], as in PyTorch and NumPy. Leading dimensions are a batch

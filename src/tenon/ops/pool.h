@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tenon/ops/conv.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -25,11 +26,11 @@ Tensor adaptive_avg_pool2d(const Tensor& a, const Pair& size);
 
 namespace op {
 inline constinit Operator<Tensor(const Tensor&, const PoolOptions&)> max_pool2d(
-    "max_pool2d", &detail::max_pool2d);
+    "max_pool2d", &detail::max_pool2d, &labels::pool);
 inline constinit Operator<Tensor(const Tensor&, const PoolOptions&)> avg_pool2d(
-    "avg_pool2d", &detail::avg_pool2d);
+    "avg_pool2d", &detail::avg_pool2d, &labels::pool);
 inline constinit Operator<Tensor(const Tensor&, const Pair&)> adaptive_avg_pool2d(
-    "adaptive_avg_pool2d", &detail::adaptive_avg_pool2d);
+    "adaptive_avg_pool2d", &detail::adaptive_avg_pool2d, &labels::pool_to);
 }  // namespace op
 
 // The largest element under each window; padding is minus infinity, NaN passes on. The result has

@@ -10,7 +10,6 @@
 #include "tenon/ops/select.h"
 #include "tenon/ops/unary.h"
 #include "tenon/tensor/copy.h"
-#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
@@ -41,10 +40,7 @@ std::int64_t reduced_count(const Tensor& a, std::uint64_t dims) {
 // The gathered numbers as the result: dtype and shape.
 Tensor shaped(const Tensor& gathered, const Tensor& a, std::uint64_t dims, bool keepdim,
               DType dtype) {
-  const Tensor out = to(gathered, dtype).view(detail::reduced_sizes(a, dims, keepdim));
-  if (tenon::detail::is_labelled(a)) [[unlikely]]
-    tenon::detail::label_reduced(out, a, dims, keepdim);
-  return out;
+  return to(gathered, dtype).view(detail::reduced_sizes(a, dims, keepdim));
 }
 
 DType sum_dtype(DType dtype) {

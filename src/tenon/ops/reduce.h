@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -63,15 +64,15 @@ DimVector reduced_sizes(const Tensor& a, std::uint64_t reduced_dims, bool keepdi
 
 }  // namespace detail
 
-#define TENON_REDUCE(name, function)                                             \
-  namespace op {                                                                 \
-  inline constinit ReduceOperator name(#name, &detail::function);                \
-  }                                                                              \
-  inline Tensor name(const Tensor& a, IntList dims = {}, bool keepdim = false) { \
-    return op::name(a, dims, keepdim);                                           \
-  }                                                                              \
-  inline Tensor name(const Tensor& a, std::int64_t dim, bool keepdim = false) {  \
-    return op::name(a, IntList{dim}, keepdim);                                   \
+#define TENON_REDUCE(name, function)                                                \
+  namespace op {                                                                    \
+  inline constinit ReduceOperator name(#name, &detail::function, &labels::reduced); \
+  }                                                                                 \
+  inline Tensor name(const Tensor& a, IntList dims = {}, bool keepdim = false) {    \
+    return op::name(a, dims, keepdim);                                              \
+  }                                                                                 \
+  inline Tensor name(const Tensor& a, std::int64_t dim, bool keepdim = false) {     \
+    return op::name(a, IntList{dim}, keepdim);                                      \
   }
 TENON_REDUCE(sum, sum)    // the sum; int64 of integers and bools
 TENON_REDUCE(mean, mean)  // sum / count; floating point or complex; NaN of no elements
@@ -85,10 +86,10 @@ TENON_REDUCE(norm, norm)  // sqrt(sum(x x)), the Euclidean norm; floating point
 #undef TENON_REDUCE
 
 namespace op {
-inline constinit VarianceOperator var("var", &detail::var);
-inline constinit VarianceOperator std("std", &detail::std_deviation);
-inline constinit ArgOperator argmax("argmax", &detail::argmax);
-inline constinit ArgOperator argmin("argmin", &detail::argmin);
+inline constinit VarianceOperator var("var", &detail::var, &labels::variance);
+inline constinit VarianceOperator std("std", &detail::std_deviation, &labels::variance);
+inline constinit ArgOperator argmax("argmax", &detail::argmax, &labels::arg);
+inline constinit ArgOperator argmin("argmin", &detail::argmin, &labels::arg);
 }  // namespace op
 
 // sum((x - mean)^2) / max(count - correction, 0): infinite or NaN without more elements than the

@@ -132,6 +132,12 @@ SortResult sorted(const char* what, const Tensor& a, std::int64_t dim, bool desc
   const std::int64_t length = rows.size(-1);
   DimVector sizes = rows.sizes().to_vector();
   sizes.back() = wanted;
+  SymSizes shape;  // what these sizes stand for
+  if (tenon::detail::is_labelled(rows)) [[unlikely]] {
+    shape = rows.sym_sizes();
+    if (wanted != length) shape.back() = SymInt(wanted);
+  }
+  const KnownShapes known({&shape, 1});
   const Tensor values = empty(sizes, a.dtype(), device);
   const Tensor indices = empty(sizes, DType::kI64, device);
   if (wanted == 0 || rows.is_meta()) return {placed(values, a, dim), placed(indices, a, dim)};

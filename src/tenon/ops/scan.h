@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -20,12 +21,14 @@ SortResult topk(const Tensor& a, std::int64_t k, std::int64_t dim, bool largest)
 }  // namespace detail
 
 namespace op {
-inline constinit Operator<Tensor(const Tensor&, std::int64_t)> cumsum("cumsum", &detail::cumsum);
-inline constinit Operator<Tensor(const Tensor&, std::int64_t)> cumprod("cumprod", &detail::cumprod);
-inline constinit Operator<SortResult(const Tensor&, std::int64_t, bool)> sort("sort",
-                                                                              &detail::sort);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> cumsum("cumsum", &detail::cumsum,
+                                                                      &labels::like);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> cumprod("cumprod", &detail::cumprod,
+                                                                       &labels::like);
+inline constinit Operator<SortResult(const Tensor&, std::int64_t, bool)> sort("sort", &detail::sort,
+                                                                              &labels::like);
 inline constinit Operator<SortResult(const Tensor&, std::int64_t, std::int64_t, bool)> topk(
-    "topk", &detail::topk);
+    "topk", &detail::topk, &labels::topk);
 }  // namespace op
 
 // Sums (products) of all elements up to each one, itself included. Integers and bools give int64,

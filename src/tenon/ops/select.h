@@ -5,6 +5,7 @@
 #pragma once
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -23,16 +24,19 @@ namespace op {
 using SelectOperator = Operator<Tensor(const Tensor&, std::int64_t, const Tensor&)>;
 using ScatterOperator = Operator<Tensor(const Tensor&, std::int64_t, const Tensor&, const Tensor&)>;
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&)> where(
-    "where", &detail::where);
+    "where", &detail::where, &labels::broadcast_three);
 inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Scalar&)> masked_fill(
-    "masked_fill", &detail::masked_fill);
-inline constinit SelectOperator index_select("index_select", &detail::index_select);
-inline constinit SelectOperator gather("gather", &detail::gather_elements);
-inline constinit ScatterOperator scatter_add("scatter_add", &detail::scatter_add);
-inline constinit ScatterOperator index_add("index_add", &detail::index_add);
-inline constinit Operator<Tensor(const Tensor&, const Tensor&)> embedding("embedding",
-                                                                          &detail::embedding);
-inline constinit Operator<Tensor(const Tensor&, std::int64_t)> one_hot("one_hot", &detail::one_hot);
+    "masked_fill", &detail::masked_fill, &labels::masked);
+inline constinit SelectOperator index_select("index_select", &detail::index_select,
+                                             &labels::index_select);
+inline constinit SelectOperator gather("gather", &detail::gather_elements, &labels::gather);
+inline constinit ScatterOperator scatter_add("scatter_add", &detail::scatter_add,
+                                            &labels::scatter_add);
+inline constinit ScatterOperator index_add("index_add", &detail::index_add, &labels::index_add);
+inline constinit Operator<Tensor(const Tensor&, const Tensor&)> embedding(
+    "embedding", &detail::embedding, &labels::embedding);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> one_hot("one_hot", &detail::one_hot,
+                                                                       &labels::one_hot);
 }  // namespace op
 
 // a where the condition (bool) holds, else b; all three broadcast, a and b promote. Throws

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -23,15 +24,22 @@ Tensor triu(const Tensor& a, std::int64_t diagonal);
 }  // namespace detail
 
 namespace op {
-inline constinit Operator<Tensor(std::span<const Tensor>, std::int64_t)> cat("cat", &detail::cat);
-inline constinit Operator<Tensor(std::span<const Tensor>, std::int64_t)> stack("stack",
-                                                                               &detail::stack);
-inline constinit Operator<Tensor(const Tensor&, IntList)> flip("flip", &detail::flip);
-inline constinit Operator<Tensor(const Tensor&, IntList, IntList)> roll("roll", &detail::roll);
-inline constinit Operator<Tensor(const Tensor&, IntList)> repeat("repeat", &detail::repeat);
-inline constinit Operator<Tensor(const Tensor&, IntList, const Scalar&)> pad("pad", &detail::pad);
-inline constinit Operator<Tensor(const Tensor&, std::int64_t)> tril("tril", &detail::tril);
-inline constinit Operator<Tensor(const Tensor&, std::int64_t)> triu("triu", &detail::triu);
+inline constinit Operator<Tensor(std::span<const Tensor>, std::int64_t)> cat("cat", &detail::cat,
+                                                                             &labels::cat);
+inline constinit Operator<Tensor(std::span<const Tensor>, std::int64_t)> stack(
+    "stack", &detail::stack, &labels::stack);
+inline constinit Operator<Tensor(const Tensor&, IntList)> flip("flip", &detail::flip,
+                                                               &labels::like);
+inline constinit Operator<Tensor(const Tensor&, IntList, IntList)> roll("roll", &detail::roll,
+                                                                        &labels::like);
+inline constinit Operator<Tensor(const Tensor&, IntList)> repeat("repeat", &detail::repeat,
+                                                                 &labels::repeat);
+inline constinit Operator<Tensor(const Tensor&, IntList, const Scalar&)> pad("pad", &detail::pad,
+                                                                             &labels::pad);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> tril("tril", &detail::tril,
+                                                                    &labels::like);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> triu("triu", &detail::triu,
+                                                                    &labels::like);
 }  // namespace op
 
 // Side by side along a dimension, in which alone the shapes may differ; dtypes promote. 1-d tensors

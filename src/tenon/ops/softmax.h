@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -11,9 +12,10 @@ Tensor log_softmax(const Tensor& a, std::int64_t dim);
 }  // namespace detail
 
 namespace op {
-inline constinit Operator<Tensor(const Tensor&, std::int64_t)> softmax("softmax", &detail::softmax);
-inline constinit Operator<Tensor(const Tensor&, std::int64_t)> log_softmax("log_softmax",
-                                                                           &detail::log_softmax);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> softmax("softmax", &detail::softmax,
+                                                                       &labels::like);
+inline constinit Operator<Tensor(const Tensor&, std::int64_t)> log_softmax(
+    "log_softmax", &detail::log_softmax, &labels::like);
 }  // namespace op
 
 // exp(x) / sum(exp(x)) along `dim` (negative: from the end), and its logarithm, computed without

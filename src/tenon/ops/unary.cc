@@ -7,7 +7,6 @@
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/tensor/copy.h"
-#include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
@@ -72,8 +71,6 @@ Tensor detail::unary(Unary kind, const Tensor& a, const UnaryNumbers& numbers) {
   const double plain[2] = {numbers.first, numbers.second};
   const ElementwisePlan plan = plan_for(kind, dtypes, plain);
   Tensor out = elementwise_result(a.sizes(), dtypes.result, device, {&a});
-  if (tenon::detail::is_labelled(a)) [[unlikely]]
-    tenon::detail::label_like(out, a);
   run_elementwise(plan, out, {&a});
   return out;
 }

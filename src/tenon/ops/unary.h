@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "tenon/ops/dispatch.h"
+#include "tenon/ops/labels.h"
 
 namespace tenon::ops {
 
@@ -107,9 +108,10 @@ Tensor unary_numbers_kernel(const Tensor& a, const UnaryNumbers& numbers) {
 
 #define TENON_UNARY(name, kind)                                                            \
   namespace op {                                                                           \
-  inline constinit UnaryOperator name(#name, &detail::unary_kernel<Unary::kind>);          \
-  inline constinit UnaryIntoOperator name##_into(#name "_into",                            \
-                                                 &detail::unary_into_kernel<Unary::kind>); \
+  inline constinit UnaryOperator name(#name, &detail::unary_kernel<Unary::kind>,           \
+                                      &labels::like);                                      \
+  inline constinit UnaryIntoOperator name##_into(                                          \
+      #name "_into", &detail::unary_into_kernel<Unary::kind>, &labels::into_like);         \
   }                                                                                        \
   inline Tensor name(const Tensor& a) { return op::name(a); }                              \
   inline const Tensor& name##_(const Tensor& self) { return op::name##_into(self, self); } \
@@ -118,7 +120,8 @@ Tensor unary_numbers_kernel(const Tensor& a, const UnaryNumbers& numbers) {
   }
 #define TENON_UNARY_NUMBERS(name, kind)                                                          \
   namespace op {                                                                                 \
-  inline constinit UnaryNumbersOperator name(#name, &detail::unary_numbers_kernel<Unary::kind>); \
+  inline constinit UnaryNumbersOperator name(#name, &detail::unary_numbers_kernel<Unary::kind>,  \
+                                             &labels::like);                                     \
   }
 
 TENON_UNARY(neg, kNeg)  // -x; not for bool

@@ -115,7 +115,7 @@ const Tensor& copy_(const Tensor& target, const Tensor& source) {
                                       to_string(source.sizes()), to_string(target.sizes())));
   check_target(target, "copy");
   if (detail::is_labelled(target) || detail::is_labelled(source)) [[unlikely]]
-    detail::label_broadcast("copy", target, target, source, false);
+    detail::label_written("copy", target, source);
   ask_writable(target, source);
   target.impl()->bump_version();
   if (is_quantized(target) && target.numel() > 0) [[unlikely]]

@@ -4,50 +4,18 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "tenon/base/check.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
 namespace {
 
-constinit thread_local int without_labels = 0;
+using detail::assume_hint;
 
-// Both labels of one dimension.
-struct Label {
-  std::string name;
-  SymInt size;
-};
-using Labels = std::vector<Label>;
-
-Labels labels_of(const Tensor& t) {
-  Labels labels(static_cast<std::size_t>(t.dim()));
-  const ExtraMeta* extra = t.impl()->extra_meta();
-  for (std::size_t d = 0; d < labels.size(); ++d) {
-    labels[d].size = SymInt(t.sizes()[d]);
-    if (extra == nullptr) continue;
-    if (!extra->names.empty()) labels[d].name = extra->names[d];
-    if (!extra->sym_sizes.empty()) labels[d].size = extra->sym_sizes[d];
-  }
-  return labels;
-}
-
-// `owns`: the tensor's storage is its own and as large as its elements.
-void give(const Tensor& t, const Labels& labels, bool owns) {
-  DimNames names;
-  std::vector<SymInt> sizes;
-  bool any_name = false, any_symbol = false;
-  for (const Label& label : labels) {
-    any_name |= !label.name.empty();
-    any_symbol |= label.size.is_symbolic();
-    names.push_back(label.name);
-    sizes.push_back(label.size);
-  }
-  t.impl()->set_names(any_name ? std::move(names) : DimNames());
-  if (any_symbol && owns)
-    detail::give_sym_sizes(t, std::move(sizes));
-  else
-    t.impl()->set_sym_sizes(any_symbol ? std::move(sizes) : std::vector<SymInt>());
-}
+constinit thread_local int without_names = 0;
+constinit thread_local std::span<const SymSizes> known_shapes;
 
 [[noreturn]] void refuse_names(const char* what, const Labels& a, const Labels& b) {
   const auto names = [](const Labels& labels) {
@@ -61,12 +29,49 @@ void give(const Tensor& t, const Labels& labels, bool owns) {
                   what, fmt::join(names(a), ", "), fmt::join(names(b), ", ")));
 }
 
-// What a program's shapes rest on besides the symbols. A comparison tells the thread's SymGuards.
-void assume_hint(const SymInt& size) { static_cast<void>(size == SymInt(size.hint())); }
+const std::string* repeated_name(const Labels& labels) {
+  for (std::size_t d = 0; d < labels.size(); ++d)
+    for (std::size_t e = d + 1; e < labels.size(); ++e)
+      if (!labels[d].name.empty() && labels[d].name == labels[e].name) return &labels[d].name;
+  return nullptr;
+}
+
+SymInt product_of(std::span<const SymInt> sizes) {
+  SymInt product(1);
+  for (const SymInt& size : sizes) product = product * size;
+  return product;
+}
+
+bool has_hints(const SymSizes& shape, IntList sizes) {
+  return std::ranges::equal(shape, sizes, {}, &SymInt::hint);
+}
+
+// The known shape that plain sizes stand for, or its number of elements as one size. None where
+// there is no such shape, or two that a symbol tells apart: then that is guarded.
+std::optional<SymSizes> known_sizes(IntList sizes) {
+  std::optional<SymSizes> found;
+  const auto consider = [&](const SymSizes& shape) {
+    if (!found) {
+      found = shape;
+    } else if (!std::ranges::equal(*found, shape, [](auto& a, auto& b) { return is_same(a, b); })) {
+      for (const SymInt& size : *found) assume_hint(size);
+      for (const SymInt& size : shape) assume_hint(size);
+      found = SymSizes(sizes.begin(), sizes.end());
+    }
+  };
+  for (const SymSizes& shape : known_shapes)
+    if (has_hints(shape, sizes)) consider(shape);
+  if (!found && sizes.size() == 1)
+    for (const SymSizes& shape : known_shapes)
+      if (SymInt elements = product_of(shape); elements.hint() == sizes[0])
+        consider({std::move(elements)});
+  return found;
+}
+
 bool is_one(const SymInt& size) { return size.hint() == 1 && !size.is_symbolic(); }
 
 // The size of a dimension that two broadcast to.
-SymInt unified(const SymInt& a, const SymInt& b) {
+SymInt joined(const SymInt& a, const SymInt& b) {
   if (is_one(b)) return a;
   if (is_one(a)) return b;
   if (a == b) return a.is_symbolic() ? a : b;
@@ -90,33 +95,34 @@ SymInt sliced(const SymInt& size, std::int64_t start, std::int64_t end, std::int
   return step == 1 ? reach : (reach + SymInt(step - 1)) / SymInt(step);
 }
 
-// From the right, as shapes broadcast.
-Labels unified(const char* what, const Labels& a, const Labels& b) {
-  const Labels& longer = a.size() >= b.size() ? a : b;
-  const Labels& shorter = a.size() >= b.size() ? b : a;
-  Labels out = longer;
-  const std::size_t added = longer.size() - shorter.size();
-  for (std::size_t d = 0; d < shorter.size(); ++d) {
-    Label& to = out[added + d];
-    const Label& from = shorter[d];
-    if (to.name.empty())
-      to.name = from.name;
-    else if (!from.name.empty() && from.name != to.name)
-      refuse_names(what, a, b);
-    to.size = unified(to.size, from.size);
-  }
-  // A name that both have, at different places.
-  for (std::size_t d = 0; d < out.size(); ++d)
-    for (std::size_t e = d + 1; e < out.size(); ++e)
-      if (!out[d].name.empty() && out[d].name == out[e].name) refuse_names(what, a, b);
-  return out;
-}
-
 void erase_dim(Labels& labels, std::int64_t dim) { labels.erase(labels.begin() + dim); }
 
+// Each size takes the atoms of the product whose hints divide it. What is left over stays in
+// `elements`.
+void take_atoms(SymInt& elements, std::span<Label> out) {
+  SymSizes atoms = atoms_of(elements);
+  for (Label& label : out) {
+    const std::int64_t size = label.size.hint();
+    SymInt taken(1);
+    for (auto it = atoms.begin(); it != atoms.end();) {
+      const std::int64_t product = taken.hint() * it->hint();
+      if (product == 0 || size % product != 0) {
+        ++it;
+        continue;
+      }
+      taken = taken * *it;
+      it = atoms.erase(it);
+    }
+    if (!taken.is_symbolic()) continue;
+    label.size = taken * SymInt(size / taken.hint());
+    elements = elements / label.size;
+  }
+}
+
 // As many elements in other dimensions. Dimensions that stay (from either end) keep their
-// expression; among those that do not, the first takes what the others leave.
-Labels reshaped(const Labels& old, IntList sizes) {
+// expression. Among those that do not, all symbols go to the first size that leaves whole numbers
+// to the others, or each to a size that its hint divides; what finds no place is guarded.
+Labels reshaped(std::span<const Label> old, IntList sizes) {
   Labels out(sizes.size());
   for (std::size_t d = 0; d < out.size(); ++d) out[d].size = SymInt(sizes[d]);
   std::size_t front = 0, back = 0;
@@ -130,14 +136,27 @@ Labels reshaped(const Labels& old, IntList sizes) {
     out[out.size() - 1 - back].size = old[old.size() - 1 - back].size;
     ++back;
   }
-  if (front + back >= out.size()) return out;
   SymInt elements(1);
-  for (std::size_t d = front; d + back < old.size(); ++d)
-    elements = d == front ? old[d].size : elements * old[d].size;
-  if (!elements.is_symbolic() || elements.hint() == 0) return out;
-  std::int64_t others = 1;
-  for (std::size_t d = front + 1; d + back < out.size(); ++d) others *= sizes[d];
-  out[front].size = others == 1 ? elements : elements / SymInt(others);
+  for (std::size_t d = front; d + back < old.size(); ++d) elements = elements * old[d].size;
+  if (!elements.is_symbolic()) return out;
+  if (front + back == out.size() || elements.hint() == 0) {
+    assume_hint(elements);
+    return out;
+  }
+  const std::span<Label> fresh(out.data() + front, out.size() - front - back);
+  if (fresh.size() == 1) {
+    fresh[0].size = elements;
+    return out;
+  }
+  for (Label& label : fresh) {
+    const SymInt others(elements.hint() / label.size.hint());
+    const SymInt share = elements / others;
+    if (!is_same(share * others, elements)) continue;
+    label.size = share;
+    return out;
+  }
+  take_atoms(elements, fresh);
+  assume_hint(elements);
   return out;
 }
 
@@ -150,10 +169,12 @@ Labels of_view(const Labels& base, const Tensor& view, const ViewInfo& info) {
     case ViewInfo::Kind::kAlias:
       break;
     case ViewInfo::Kind::kSlice:
-      if (base[dim(0)].size.is_symbolic())
-        out[dim(0)].size = sliced(base[dim(0)].size, numbers[3], numbers[4], numbers[2]);
-      else
+      if (!base[dim(0)].size.is_symbolic())
         out[dim(0)].size = new_size(dim(0));
+      else if (const std::optional<SymSizes> known = known_sizes(view.sizes()))
+        out[dim(0)].size = (*known)[dim(0)];
+      else
+        out[dim(0)].size = sliced(base[dim(0)].size, numbers[3], numbers[4], numbers[2]);
       break;
     case ViewInfo::Kind::kSelect:
       static_cast<void>(SymInt(numbers[1]) < base[dim(0)].size);
@@ -169,8 +190,11 @@ Labels of_view(const Labels& base, const Tensor& view, const ViewInfo& info) {
     case ViewInfo::Kind::kExpand: {
       const std::size_t added = view.sizes().size() - base.size();
       out.insert(out.begin(), added, Label{});
+      const std::optional<SymSizes> known = known_sizes(view.sizes());
       for (std::size_t d = 0; d < out.size(); ++d)
-        if (out[d].size.hint() != view.sizes()[d]) {
+        if (known && out[d].size.hint() != view.sizes()[d]) {
+          out[d].size = (*known)[d];
+        } else if (out[d].size.hint() != view.sizes()[d]) {
           assume_hint(out[d].size);
           out[d].size = new_size(d);
         }
@@ -199,6 +223,7 @@ Labels of_view(const Labels& base, const Tensor& view, const ViewInfo& info) {
     case ViewInfo::Kind::kReshape:
       return reshaped(base, view.sizes());
     case ViewInfo::Kind::kAsStrided:
+      for (std::size_t d = 0; d < base.size(); ++d) assume_hint(base[d].size);
       return {};
   }
   return out;
@@ -206,8 +231,12 @@ Labels of_view(const Labels& base, const Tensor& view, const ViewInfo& info) {
 
 }  // namespace
 
-NoLabels::NoLabels() { ++without_labels; }
-NoLabels::~NoLabels() { --without_labels; }
+NoNames::NoNames() { ++without_names; }
+NoNames::~NoNames() { --without_names; }
+
+KnownShapes::KnownShapes(std::span<const SymSizes> shapes)
+    : outer_(std::exchange(known_shapes, shapes)) {}
+KnownShapes::~KnownShapes() { known_shapes = outer_; }
 
 namespace detail {
 
@@ -218,84 +247,119 @@ void hand_on(const Tensor& base, Tensor& view, const ViewInfo& info) {
   if (const ExtraMeta* extra = base.impl()->extra_meta(); extra != nullptr && extra->backend)
     if (IntrusivePtr<BackendMeta> backend = extra->backend->of_view(base, view, info))
       view.impl()->set_followed_backend_meta(std::move(backend));
-  if (!is_labelled(base) || without_labels > 0) return;
-  Labels labels = of_view(labels_of(base), view, info);
-  if (labels.size() == static_cast<std::size_t>(view.dim())) give(view, labels, false);
+  if (!is_labelled(base)) return;
+  const Labels labels = of_view(labels_of(base), view, info);
+  if (info.kind != ViewInfo::Kind::kAsStrided) give_labels("view", view, labels, false);
 }
 
 }  // namespace
 
 void follow_view(const Tensor& base, Tensor& view, const ViewInfo& info) {
+  hand_on(base, view, info);
   if (AutogradMetaInterface* meta = base.impl()->autograd_meta())
     meta->view_created(base, view, info);
-  hand_on(base, view, info);
 }
 
 void follow_views(const Tensor& base, std::span<Tensor> views, std::span<const ViewInfo> infos) {
   if (AutogradMetaInterface* meta = base.impl()->autograd_meta())
     meta->views_created(base, views, infos);
   // How many views there are, and how long the last is, rests on the whole size.
-  if (is_labelled(base) && without_labels == 0)
+  if (is_labelled(base))
     assume_hint(labels_of(base)[static_cast<std::size_t>(infos[0].numbers[0])].size);
   for (std::size_t i = 0; i < views.size(); ++i) hand_on(base, views[i], infos[i]);
 }
 
 void label_like(const Tensor& result, const Tensor& source) {
-  if (without_labels == 0) give(result, labels_of(source), true);
+  give_labels("copy", result, labels_of(source), true);
 }
 
-void label_broadcast(const char* what, const Tensor& result, const Tensor& a, const Tensor& b,
-                     bool fresh) {
-  if (without_labels > 0) return;
-  const Labels operands = unified(what, labels_of(a), labels_of(b));
-  give(result, fresh ? operands : unified(what, labels_of(result), operands), fresh);
+void label_written(const char* what, const Tensor& target, const Tensor& source) {
+  const Labels old = labels_of(target);
+  give_labels(what, target, unified(what, old, labels_of(source)), false);
 }
 
-void label_reduced(const Tensor& result, const Tensor& source, std::uint64_t reduced_dims,
-                   bool keepdim) {
-  if (without_labels > 0) return;
-  const Labels old = labels_of(source);
-  Labels left;
-  for (std::size_t d = 0; d < old.size(); ++d) {
-    if (((reduced_dims >> d) & 1) == 0)
-      left.push_back(old[d]);
-    else if (keepdim)
-      left.push_back({old[d].name, SymInt(1)});
+void label_known(const Tensor& t) {
+  if (known_shapes.empty()) return;
+  if (std::optional<SymSizes> sizes = known_sizes(t.sizes())) {
+    if (std::ranges::none_of(*sizes, &SymInt::is_symbolic)) return;
+    Labels labels;
+    for (SymInt& size : *sizes) labels.push_back({"", std::move(size)});
+    give_labels("empty", t, labels, t.storage().use_count() == 1);
   }
-  give(result, left, true);
 }
 
-void label_product(const Tensor& result, const Tensor& a, const Tensor& b) {
-  if (without_labels > 0) return;
-  Labels left = labels_of(a), right = labels_of(b);
-  const SymInt& rows_of_right = right[right.size() > 1 ? right.size() - 2 : 0].size;
-  static_cast<void>(left.back().size == rows_of_right);
-  Labels ends;
-  if (left.size() > 1) ends.push_back(left[left.size() - 2]);
-  if (right.size() > 1) ends.push_back(right.back());
-  left.resize(left.size() > 2 ? left.size() - 2 : 0);
-  right.resize(right.size() > 2 ? right.size() - 2 : 0);
-  Labels out = unified("matmul", left, right);
-  out.insert(out.end(), ends.begin(), ends.end());
-  for (std::size_t d = 0; d < out.size(); ++d)
-    for (std::size_t e = d + 1; e < out.size(); ++e)
-      if (!out[d].name.empty() && out[d].name == out[e].name)
-        throw InvalidArgument(
-            fmt::format("matmul: the result would have two dimensions named \"{}\"; rename one",
-                        out[d].name));
-  give(result, out, true);
+Labels labels_of(const Tensor& t) {
+  Labels labels(static_cast<std::size_t>(t.dim()));
+  const ExtraMeta* extra = t.impl()->extra_meta();
+  for (std::size_t d = 0; d < labels.size(); ++d) {
+    labels[d].size = SymInt(t.sizes()[d]);
+    if (extra == nullptr) continue;
+    if (!extra->names.empty() && without_names == 0) labels[d].name = extra->names[d];
+    if (!extra->sym_sizes.empty()) labels[d].size = extra->sym_sizes[d];
+  }
+  return labels;
 }
 
-std::vector<SymInt> sym_sizes_of(const Tensor& t) {
-  std::vector<SymInt> sizes;
+void give_labels(const char* what, const Tensor& result, const Labels& labels, bool fresh) {
+  bool fits = labels.size() == static_cast<std::size_t>(result.dim());
+  bool any_name = false, any_symbol = false;
+  DimNames names;
+  SymSizes sizes;
+  for (std::size_t d = 0; fits && d < labels.size(); ++d) {
+    fits = labels[d].size.hint() == result.sizes()[d];
+    any_name |= !labels[d].name.empty();
+    any_symbol |= labels[d].size.is_symbolic();
+    names.push_back(labels[d].name);
+    sizes.push_back(labels[d].size);
+  }
+  TENON_CHECK(fits, "{}: the label rule does not give a result of shape {}", what,
+              to_string(result.sizes()));
+  if (without_names == 0 || fresh)
+    result.impl()->set_names(any_name ? std::move(names) : DimNames());
+  if (any_symbol && fresh)
+    give_sym_sizes(result, std::move(sizes));
+  else
+    result.impl()->set_sym_sizes(any_symbol ? std::move(sizes) : SymSizes());
+}
+
+Labels unified(const char* what, const Labels& a, const Labels& b) {
+  const Labels& longer = a.size() >= b.size() ? a : b;
+  const Labels& shorter = a.size() >= b.size() ? b : a;
+  Labels out = longer;
+  const std::size_t added = longer.size() - shorter.size();
+  for (std::size_t d = 0; d < shorter.size(); ++d) {
+    Label& to = out[added + d];
+    const Label& from = shorter[d];
+    if (to.name.empty())
+      to.name = from.name;
+    else if (!from.name.empty() && from.name != to.name)
+      refuse_names(what, a, b);
+    to.size = joined(to.size, from.size);
+  }
+  // A name that both have, at different places.
+  if (repeated_name(out) != nullptr) refuse_names(what, a, b);
+  return out;
+}
+
+void check_distinct(const char* what, const Labels& labels) {
+  if (const std::string* name = repeated_name(labels))
+    throw InvalidArgument(
+        fmt::format("{}: the result would have two dimensions named \"{}\"; rename one", what,
+                    *name));
+}
+
+void assume_hint(const SymInt& size) { static_cast<void>(size == SymInt(size.hint())); }
+
+SymSizes sym_sizes_of(const Tensor& t) {
+  SymSizes sizes;
   for (const Label& label : labels_of(t)) sizes.push_back(label.size);
   return sizes;
 }
 
-void give_sym_sizes(const Tensor& t, std::vector<SymInt> sizes) {
-  SymInt bytes(static_cast<std::int64_t>(t.item_size()));
-  for (const SymInt& size : sizes) bytes = bytes * size;
-  if (t.is_meta()) t.storage().impl()->set_nbytes(std::move(bytes));
+void give_sym_sizes(const Tensor& t, SymSizes sizes) {
+  SymInt bytes = product_of(sizes) * SymInt(static_cast<std::int64_t>(t.item_size()));
+  if (t.is_meta() && t.storage().nbytes() == static_cast<std::size_t>(bytes.hint()))
+    t.storage().impl()->set_nbytes(std::move(bytes));
   t.impl()->set_sym_sizes(std::move(sizes));
 }
 

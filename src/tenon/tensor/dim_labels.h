@@ -1,6 +1,8 @@
 // What dimensions carry besides their size: names and symbolic sizes, and how they go along.
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,56 +11,95 @@
 
 // Note [Labels of dimensions]
 //
-// Names follow PyTorch's rules for named tensors; symbolic sizes follow by the same ones.
+// A label is a dimension's name and its size, which may be symbolic. Both follow the same rules, of
+// which there is one for each view (dim_labels.cc) and each operator (ops/labels.h): a dimension of
+// the result is kept from an operand, joined from several (equal names, or one of them without;
+// equal sizes, or 1), computed (a convolution's height), or new. Names follow PyTorch's rules for
+// named tensors where it has one.
 //
-//   views         a dimension that stays keeps its label; new ones have none; reshape and
-//                 as_strided keep no names (which old dimension would a new one be?)
-//   copies        clone, to, contiguous, detach, data, set_data: all labels
-//   element-wise  unified from the right: equal, or one of them without; else InvalidArgument
-//   reductions    the kept dimensions keep theirs
-//   products      rows of the first, columns of the second, batches unified
-//   in place      the operands must unify with the output, which takes what it has not
-//   the rest      results have none
+//   - A comparison of sizes that a symbol decides goes to the thread's SymGuards.
+//   - An operator without a rule guards every symbol of its operands at its hint, and its results
+//     have no labels. So has as_strided.
+//   - reshape keeps no names (which old dimension would a new one be?).
+//   - An output that is written in place must unify with the result, and takes what it has not.
 //
-// Backward and what an operator computes inside itself go without labels (NoLabels).
-// A tensor without labels pays nothing: one flag is tested, together with that of a gradient.
+// What an operator computes inside itself, and backward, go without names (NoNames) and with
+// symbols. There sizes are often plain numbers, asked of a tensor or saved by a node: on the meta
+// device, a shape that equals one of the call's operands or its result has that one's symbols
+// (KnownShapes). Two that are equal by their hints alone are told apart by nothing: their symbols
+// are guarded.
+//
+// A tensor without labels pays nothing: DispatchKey::kLabels leads operators here, and views test
+// one flag, together with that of a gradient.
 namespace tenon {
 
 // A name for each dimension, "" for none.
 using DimNames = std::vector<std::string>;
+using SymSizes = std::vector<SymInt>;
 
-// The calling thread neither checks nor hands on labels while it lives. Nests.
-class NoLabels {
+// What one dimension carries.
+struct Label {
+  std::string name;  // "": none
+  SymInt size;
+};
+using Labels = std::vector<Label>;
+
+// The calling thread neither checks nor hands on names while it lives. Nests.
+class NoNames {
  public:
-  NoLabels();
-  ~NoLabels();
-  NoLabels(const NoLabels&) = delete;
-  NoLabels& operator=(const NoLabels&) = delete;
+  NoNames();
+  ~NoNames();
+  NoNames(const NoNames&) = delete;
+  NoNames& operator=(const NoNames&) = delete;
+};
+
+// The shapes that plain sizes on the calling thread may stand for while it lives. Nests; the
+// innermost counts. The shapes must outlive it.
+class KnownShapes {
+ public:
+  explicit KnownShapes(std::span<const SymSizes> shapes);
+  ~KnownShapes();
+  KnownShapes(const KnownShapes&) = delete;
+  KnownShapes& operator=(const KnownShapes&) = delete;
+
+ private:
+  const std::span<const SymSizes> outer_;
 };
 
 namespace detail {
 
 inline bool is_labelled(const Tensor& t) { return t.impl()->is_labelled(); }
 
-// --- Each does nothing for tensors without labels, so callers test is_labelled first.
+// --- Each is right for tensors without labels, too, but callers test is_labelled first.
 // Tells gradient metadata and labels of a view that was just made.
 void follow_view(const Tensor& base, Tensor& view, const ViewInfo& info);
 // The same for several that one call made: infos[i] of views[i].
 void follow_views(const Tensor& base, std::span<Tensor> views, std::span<const ViewInfo> infos);
 // Of a copy, or of another result whose dimensions are the source's.
 void label_like(const Tensor& result, const Tensor& source);
-// Throws InvalidArgument where names do not unify. `fresh`: the result was made for the operands;
-// else it is written in place, and its own labels count too.
-void label_broadcast(const char* what, const Tensor& result, const Tensor& a, const Tensor& b,
-                     bool fresh);
-void label_reduced(const Tensor& result, const Tensor& source, std::uint64_t reduced_dims,
-                   bool keepdim);
-void label_product(const Tensor& result, const Tensor& a, const Tensor& b);
+// `source` is about to be written into `target`, which takes what it has not. Throws
+// InvalidArgument where names do not unify.
+void label_written(const char* what, const Tensor& target, const Tensor& source);
+// A fresh tensor on the meta device, or a view of one: the symbols of the known shape that its
+// sizes stand for, if there is one.
+void label_known(const Tensor& t);
+
+// A tensor's labels: its names, unless they are off, and its sizes.
+Labels labels_of(const Tensor& t);
+// Makes them those of `result`. Names of "" and plain sizes are none. `fresh`: the result has its
+// storage to itself. Requires: the result's sizes by their hints; else InternalError names `what`.
+void give_labels(const char* what, const Tensor& result, const Labels& labels, bool fresh);
+// Of two that broadcast, from the right. Throws InvalidArgument where names do not unify.
+Labels unified(const char* what, const Labels& a, const Labels& b);
+// Throws InvalidArgument where two dimensions have one name.
+void check_distinct(const char* what, const Labels& labels);
+// Guards the size at its hint.
+void assume_hint(const SymInt& size);
 
 // The symbolic sizes of any tensor: those it was given, or its sizes.
-std::vector<SymInt> sym_sizes_of(const Tensor& t);
+SymSizes sym_sizes_of(const Tensor& t);
 // A fresh tensor's sizes as expressions, its storage's bytes with them.
-void give_sym_sizes(const Tensor& t, std::vector<SymInt> sizes);
+void give_sym_sizes(const Tensor& t, SymSizes sizes);
 
 }  // namespace detail
 }  // namespace tenon

@@ -21,6 +21,7 @@ enum class DispatchKey : std::uint8_t {
   kMeta,        // shapes without memory
   kThirdParty,  // any device type registered at run time
   kLastBackend = kThirdParty,
+  kLabels,    // names or symbolic sizes: Note [Labels of dimensions] in dim_labels.h
   kAutograd,  // absent in inference tensors
   kSparse,    // the layout is no strided one; before autograd, which follows what the kernel calls
   kTracer,    // a mode that watches operators; never in a tensor, set for a thread

@@ -13,6 +13,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/meta_memory.h"
 
 namespace tenon {
 namespace {
@@ -39,10 +40,10 @@ inline DataPtr bytes_from(Allocator& source, std::size_t size_bytes) {
 }
 
 inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device device) {
-  const SymInt bytes(static_cast<std::int64_t>(size_bytes));
+  const SymInt bytes = SymInt::fitting(static_cast<std::int64_t>(size_bytes));
   if (device.type == DeviceType::kMeta)
-    return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes, DataPtr(device), nullptr,
-                                       true);
+    return make_intrusive<StorageImpl>(StorageImpl::UseByteSize{}, bytes,
+                                       detail::meta_block(bytes, device), nullptr, true);
   Allocator* const guarded = guarded_allocator(device);
   Allocator& source = guarded != nullptr ? *guarded : *registered_allocator(device);
   // A guard's allocator may end before the tensor: the storage does not remember it.
@@ -54,6 +55,12 @@ inline IntrusivePtr<StorageImpl> new_storage(std::size_t size_bytes, Device devi
 inline Tensor from_storage(IntrusivePtr<StorageImpl> storage, IntList sizes, std::int64_t numel,
                            DType dtype) {
   return Tensor(make_intrusive<TensorImpl>(std::move(storage), dtype, sizes, numel));
+}
+
+Tensor labelled_like(Tensor fresh, const Tensor& like) {
+  if (detail::is_labelled(like)) [[unlikely]]
+    detail::label_like(fresh, like);
+  return fresh;
 }
 
 // How many steps arange takes.
@@ -73,7 +80,10 @@ std::int64_t arange_length(double start, double end, double step) {
 
 Tensor empty(IntList sizes, DType dtype, Device device) {
   const std::int64_t numel = checked_numel(sizes);
-  return from_storage(new_storage(bytes_for(numel, dtype), device), sizes, numel, dtype);
+  Tensor result = from_storage(new_storage(bytes_for(numel, dtype), device), sizes, numel, dtype);
+  if (device.type == DeviceType::kMeta) [[unlikely]]
+    detail::label_known(result);
+  return result;
 }
 
 Tensor empty(IntList sizes, DType dtype, Device device, MemoryFormat format) {
@@ -88,7 +98,11 @@ Tensor empty_strided(IntList sizes, IntList strides, DType dtype, Device device)
                                       to_string(sizes), to_string(strides)));
   const std::int64_t reach = numel == 0 ? 0 : storage_elements(sizes, strides, 0);
   auto storage = new_storage(bytes_for(std::max<std::int64_t>(reach, 0), dtype), device);
-  return Tensor(make_intrusive<TensorImpl>(Storage(std::move(storage)), dtype, sizes, strides, 0));
+  Tensor result(
+      make_intrusive<TensorImpl>(Storage(std::move(storage)), dtype, sizes, strides, 0));
+  if (device.type == DeviceType::kMeta) [[unlikely]]
+    detail::label_known(result);
+  return result;
 }
 
 Tensor empty_lazy(IntList sizes, DType dtype, Device device) {
@@ -101,9 +115,11 @@ Tensor empty_lazy(IntList sizes, DType dtype, Device device) {
 Tensor empty_like(const Tensor& like) { return empty_like(like, like.dtype()); }
 
 Tensor empty_like(const Tensor& like, DType dtype) {
-  if (like.is_contiguous() || !like.is_non_overlapping_and_dense())
-    return empty(like.sizes(), dtype, like.device());
-  return empty_strided(like.sizes(), like.strides(), dtype, like.device());
+  const bool is_plain = like.is_contiguous() || !like.is_non_overlapping_and_dense();
+  return labelled_like(
+      is_plain ? empty(like.sizes(), dtype, like.device())
+               : empty_strided(like.sizes(), like.strides(), dtype, like.device()),
+      like);
 }
 
 Tensor empty_symbolic(std::span<const SymInt> sizes, DType dtype) {
@@ -125,8 +141,12 @@ Tensor full(IntList sizes, const Scalar& value, DType dtype, Device device) {
 
 Tensor zeros(IntList sizes, DType dtype, Device device) { return full(sizes, 0, dtype, device); }
 Tensor ones(IntList sizes, DType dtype, Device device) { return full(sizes, 1, dtype, device); }
-Tensor zeros_like(const Tensor& like) { return full(like.sizes(), 0, like.dtype(), like.device()); }
-Tensor ones_like(const Tensor& like) { return full(like.sizes(), 1, like.dtype(), like.device()); }
+Tensor zeros_like(const Tensor& like) {
+  return labelled_like(full(like.sizes(), 0, like.dtype(), like.device()), like);
+}
+Tensor ones_like(const Tensor& like) {
+  return labelled_like(full(like.sizes(), 1, like.dtype(), like.device()), like);
+}
 
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
   const std::int64_t length =

@@ -89,7 +89,14 @@ Tensor Tensor::view_dtype(DType wanted) const {
   impl->set_dtype_unchecked(wanted);
   impl->shape_unchecked().set(sizes, strides);
   impl->finish_view(checked_numel(sizes), offset);
-  return Tensor(std::move(impl));
+  Tensor view(std::move(impl));
+  if (impl_->is_labelled()) [[unlikely]] {
+    Labels labels = detail::labels_of(*this);
+    if (!labels.empty())
+      labels.back().size = labels.back().size * SymInt(old_bytes) / SymInt(new_bytes);
+    detail::give_labels("view_dtype", view, labels, false);
+  }
+  return view;
 }
 
 Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {

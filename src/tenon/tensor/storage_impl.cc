@@ -11,6 +11,7 @@
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy_on_write.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/meta_memory.h"
 
 namespace tenon {
 namespace {
@@ -126,6 +127,7 @@ void StorageImpl::set_nbytes(SymInt size_bytes) {
                     to_string(size_bytes), nbytes()));
   flags_ &= kResizable;
   size_bytes_ = std::move(size_bytes);
+  detail::meta_block_resized(data_, size_bytes_);
 }
 
 void StorageImpl::resize(std::size_t size_bytes) {
@@ -144,6 +146,7 @@ void StorageImpl::resize(std::size_t size_bytes) {
     if (empties) state_.fetch_or(kLazy | kWithoutMemory, std::memory_order_release);
   }
   size_bytes_ = SymInt(static_cast<std::int64_t>(size_bytes));
+  detail::meta_block_resized(data_, size_bytes_);
 }
 
 void StorageImpl::reset() {

@@ -12,35 +12,45 @@
 
 namespace tenon {
 
-// A node of an expression: a symbol, a constant, or an operation on two.
+// A symbolic expression in normal form, so that equal ones look alike: a sum of products of atoms,
+// or one atom. Atoms are symbols, and quotients and remainders that do not come out even.
 struct SymNode : IntrusiveTarget {
   // What a node is.
   enum class Kind : std::uint8_t {
     kSymbol,
-    kConstant,
-    kSum,
-    kDifference,
-    kProduct,
-    kQuotient,   // rounded down
+    kQuotient,   // of left by right, rounded down
     kRemainder,  // of that quotient
+    kSum,        // of terms
+  };
+  // A number of times a product of atoms, which stand in the order of their texts; of none: 1.
+  struct Term {
+    std::int64_t factor = 0;
+    std::vector<IntrusivePtr<SymNode>> atoms;
   };
 
-  Kind kind = Kind::kConstant;
+  Kind kind = Kind::kSum;
   std::int64_t value = 0;  // of the whole expression, with every symbol at its hint
-  std::string name;        // of a symbol
+  std::string text;        // a symbol's name; else as it is printed
   IntrusivePtr<SymNode> left, right;
+  std::vector<Term> terms;  // in the order in which they came up, the number alone last
 };
 
-// A plain 64-bit integer, or an expression such as 4 * batch * 128 whose symbols carry a hint: the
+// A plain 64-bit integer, or an expression such as batch * 512 + 12 whose symbols carry a hint: the
 // value that shapes are computed with. Eight bytes; plain integers touch no heap. Plain integers
 // are 63 bits wide (nothing that counts bytes is larger).
 //
 //   | plain integer, 63 bits, sign extended | 0 |     | address of a SymNode | 1 |
 //
-// Immutable values: thread-safe as int is. Arithmetic on overflow throws InvalidArgument.
+// Immutable values: thread-safe as int is. A number that does not fit 63 bits throws
+// InvalidArgument, which names it, or the operation and its operands.
 class SymInt {
  public:
-  SymInt(std::int64_t value = 0) : word_(static_cast<std::uint64_t>(value) << 1) {}
+  SymInt(std::int64_t value = 0) : SymInt(value, Fits{}) {
+    if (hint() != value) [[unlikely]]
+      refuse(value);
+  }
+  // Requires: 63 bits are enough, as they are for what an allocator may be asked for.
+  static SymInt fitting(std::int64_t value) { return SymInt(value, Fits{}); }
   SymInt(const SymInt& other) : word_(other.word_) {
     if (is_symbolic()) [[unlikely]] retain();
   }
@@ -55,7 +65,8 @@ class SymInt {
       drop();
   }
 
-  // A named size. Throws InvalidArgument for an empty name or a negative hint.
+  // A named size. Throws InvalidArgument for an empty name or a negative hint. Choose a hint that
+  // no other size of the program has: reshape tells sizes apart by it.
   static SymInt symbol(std::string_view name, std::int64_t hint);
 
   // Whether it is an expression.
@@ -77,14 +88,22 @@ class SymInt {
   // By the hints. Where a symbol decides, the thread's SymGuards learn of it.
   friend bool operator==(const SymInt& a, const SymInt& b);
   friend bool operator<(const SymInt& a, const SymInt& b);
-  // "4 * batch * 128", "12".
+  // Whether both are the same expression, and so equal whatever their symbols. No guard.
+  friend bool is_same(const SymInt& a, const SymInt& b);
+  // The symbols and uneven quotients that it is a product of, with no number before them; empty for
+  // anything else.
+  friend std::vector<SymInt> atoms_of(const SymInt& value);
+  // "batch * 512 + 12", "12".
   friend std::string to_string(const SymInt& value);
 
  private:
+  struct Fits {};
+  friend class SymSum;
+
+  SymInt(std::int64_t value, Fits) : word_(static_cast<std::uint64_t>(value) << 1) {}
   explicit SymInt(IntrusivePtr<SymNode> node);
   SymNode* node() const { return reinterpret_cast<SymNode*>(word_ & ~std::uint64_t{1}); }
-  IntrusivePtr<SymNode> as_node() const;
-  static SymInt combine(SymNode::Kind kind, const SymInt& a, const SymInt& b);
+  [[noreturn]] static void refuse(std::int64_t value);
   void retain() const;
   void drop();
 
@@ -100,11 +119,12 @@ class SymGuards {
   SymGuards(const SymGuards&) = delete;
   SymGuards& operator=(const SymGuards&) = delete;
 
-  // Whether each comparison that was recorded has the same outcome for these sizes. Views, element-
-  // wise operators, reductions and products record theirs. Of reshape and expand it is taken that
-  // the sizes they are given follow the symbols: they record nothing where a dimension stays.
+  // Whether each comparison that was recorded has the same outcome for these sizes. Operators and
+  // views record what they rest on (Note [Labels of dimensions] in dim_labels.h). Of reshape and
+  // expand it is taken that the sizes they are given follow the symbols: they record nothing where
+  // a dimension stays.
   bool hold(const std::map<std::string, std::int64_t>& sizes) const;
-  // "4 * batch < 1024 is true".
+  // "batch * 4 < 1024 is true".
   std::vector<std::string> to_strings() const;
 
  private:

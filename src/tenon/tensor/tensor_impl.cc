@@ -230,6 +230,7 @@ void TensorImpl::take_labels_from_extra() {
   const bool labelled =
       extra_ != nullptr && !(extra_->names.empty() && extra_->sym_sizes.empty());
   set_flag(kLabelled, labelled);
+  key_set_ = labelled ? key_set_.add(DispatchKey::kLabels) : key_set_.remove(DispatchKey::kLabels);
   set_followed();
 }
 

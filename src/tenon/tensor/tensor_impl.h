@@ -226,7 +226,7 @@ class TensorImpl : public IntrusiveTarget {
         storage_offset_(base.storage_offset_),
         numel_(base.numel_),
         own_version_(base.own_version_),
-        key_set_(base.key_set_),
+        key_set_(base.key_set_.remove(DispatchKey::kLabels)),
         device_(base.device_) {}
 
   std::uint8_t compute_layout_flags() const;

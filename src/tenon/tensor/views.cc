@@ -322,7 +322,7 @@ Tensor Tensor::expand(IntList sizes) const {
   if (sizes.size() < ndim || sizes.size() > kMaxDims) [[unlikely]]
     throw refuse(0);
   const std::size_t added = sizes.size() - ndim;
-  return make_view_of(
+  const Tensor expanded = make_view_of(
       sizes.size(),
       [](IntList expanded) {
         return ViewInfo{ViewInfo::Kind::kExpand, expanded};
@@ -347,6 +347,9 @@ Tensor Tensor::expand(IntList sizes) const {
         if (overflow) [[unlikely]]
           numel = checked_numel(shape.sizes());
       });
+  if (is_meta() && !impl_->is_labelled()) [[unlikely]]
+    detail::label_known(expanded);
+  return expanded;
 }
 
 Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim2) const {

@@ -56,9 +56,18 @@ bool conv_weight(const Tensor& gradient, const Tensor& a, IntList sizes,
 
 Tensor passing_bits(const Tensor& result) {
   constexpr std::int64_t kFew = 1024;
+  SymInt elements(1);
+  if (tenon::detail::is_labelled(result)) [[unlikely]] {
+    for (const SymInt& size : result.sym_sizes()) elements = elements * size;
+    static_cast<void>(elements < SymInt(kFew));  // a guard
+  }
   if (!is_plain_or_meta(result) || !result.is_contiguous() || result.numel() < kFew) return {};
   const Tensor bits = empty({(result.numel() + 7) / 8}, DType::kU8, result.device());
-  if (bits.is_meta()) return bits;
+  if (bits.is_meta()) {
+    if (elements.is_symbolic())
+      tenon::detail::give_sym_sizes(bits, {(elements + SymInt(7)) / SymInt(8)});
+    return bits;
+  }
   const auto run = ops::cpu::training_rows().passing_bits;
   const auto* from = result.const_data_ptr<float>();
   auto* to = bits.data_ptr<std::uint8_t>();
@@ -134,7 +143,11 @@ Tensor max_pool_choices(const Tensor& a, const ops::PoolOptions& options) {
   sizes[sizes.size() - 2] = plane.out_height;
   sizes[sizes.size() - 1] = plane.out_width;
   const Tensor choices = empty(sizes, DType::kU8, a.device());
-  if (choices.is_meta()) return choices;
+  if (choices.is_meta()) {
+    const Labels labels = ops::labels::pool("max_pool2d", a, options);
+    tenon::detail::give_labels("max_pool2d", choices, labels, true);
+    return choices;
+  }
   const std::int64_t size = plane.height * plane.width;
   const std::int64_t out_size = plane.out_height * plane.out_width;
   const auto run = ops::cpu::training_rows().max_pool_choices;
