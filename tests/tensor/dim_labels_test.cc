@@ -67,6 +67,8 @@ TEST(DimNamesTest, CopiesKeepThem) {
   EXPECT_THAT(contiguous(t.transpose(0, 2)).names(), ElementsAre("w", "c", "n"));
   EXPECT_THAT(t.detach().names(), ElementsAre("n", "c", "w"));
   EXPECT_THAT(t.data().names(), ElementsAre("n", "c", "w"));
+  for (const Tensor& like : {zeros_like(t), ones_like(t), empty_like(t), empty_like(t, DType::kI8)})
+    EXPECT_THAT(like.names(), ElementsAre("n", "c", "w"));
 }
 
 TEST(DimNamesTest, CopyingInPlaceUnifiesThem) {

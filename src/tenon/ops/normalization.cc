@@ -29,6 +29,9 @@ std::int64_t check_shape(const char* what, const Tensor& a, IntList shape) {
       !(IntList(a.sizes().data() + ndim - shape.size(), shape.size()) == shape))
     throw InvalidArgument(fmt::format("{}: shape {} does not end in {}", what, to_string(a.sizes()),
                                       to_string(shape)));
+  if (tenon::detail::is_labelled(a)) [[unlikely]]  // the shape is plain: so are those dimensions
+    for (std::size_t d = ndim - shape.size(); d < ndim; ++d)
+      tenon::detail::assume_hint(a.sym_sizes()[d]);
   return numel_of(shape);
 }
 

@@ -17,9 +17,9 @@
 #include "tenon/tensor/tensor.h"
 
 // Not reproduced: Python's a[3:8] and b[0, 0] (write a.slice(0, 3, 8), b[0][0]), its f-strings and
-// tuples; x.add_(1) (ops::add_(x, 1), since operators are another layer); the structures' private members (sizes_and_strides_, refcount and so on: functions of
-// TensorImpl and StorageImpl say the same); caffe2::TypeMeta; AutogradMeta's members, which are
-// tenon::autograd's.
+// tuples; x.add_(1) (ops::add_(x, 1), since operators are another layer); the structures' private
+// members (sizes_and_strides_, refcount and so on: functions of TensorImpl and StorageImpl say the
+// same); caffe2::TypeMeta; AutogradMeta's members, which are tenon::autograd's.
 // A program that includes this cannot include PyTorch's headers too.
 
 #define C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE 5
