@@ -1,6 +1,7 @@
 """Scripts as they are written: files, handlers, compiled code, libraries' trainers."""
 
 import json
+import textwrap
 
 import pytest
 import torch
@@ -63,7 +64,14 @@ def test_files_of_the_user_are_read(tmp_path):
     assert torch.load("own.pt", map_location="cuda")["w"].shape == (5,)
     from safetensors.torch import load_file, save_file
     assert load_file("own.safetensors")["w"].sum().item() == 5
-    save_file(layer.state_dict(), "own.safetensors")
+    save_file(layer.state_dict(), "own.safetensors", {"format": "pt"})
+    assert load_file("own.safetensors")["weight"].shape == (64, 64)
+    from safetensors import safe_open
+    with safe_open("own.safetensors", "pt", device="cuda") as opened:
+        assert opened.metadata() == {"format": "pt"} and opened.get_tensor("bias").is_cuda
+        assert opened.get_slice("weight")[:2].is_cuda
+    assert load_file("own.safetensors", device="cuda")["bias"].is_cuda
+    layer.load_state_dict(load_file("own.safetensors"))
     """,
     )
     assert (tmp_path / "own.safetensors").read_bytes() == kept
@@ -82,9 +90,57 @@ def test_a_data_base_is_left_as_it_is(tmp_path):
     with sqlite3.connect("log.db") as base:
         base.execute("insert into log values (1)")
         assert base.execute("select count(*) from log").fetchone() == (1,)
+    base = sqlite3.connect(f"file:{os.path.abspath('log.db')}?mode=rwc", uri=True)
+    from sqlite3 import dbapi2
+    for base in (base, dbapi2.connect("log.db")):
+        with base:
+            base.execute("insert into log values (1)")
+    assert base.execute("select count(*) from log").fetchone() == (3,)
+    assert sqlite3.connect("file:other?mode=memory", uri=True).execute("select 1").fetchone()
     """,
     )
     assert (tmp_path / "log.db").read_bytes() == kept
+
+
+def test_copies_and_archives_lie_elsewhere(tmp_path):
+    (tmp_path / "best.pt").write_text("mine")
+    (tmp_path / "all.tar").write_text("mine")
+    (tmp_path / "all.bz2").write_text("mine")
+    passes(
+        tmp_path,
+        HEAD
+        + """
+    import bz2, shutil, tarfile
+    torch.save(layer.state_dict(), "last.pt")
+    shutil.copy2("last.pt", "best.pt")
+    assert os.access("last.pt", os.R_OK) and not os.access("none.pt", os.R_OK)
+    assert torch.load("best.pt")["weight"].shape == (64, 64)
+    shutil.move("last.pt", "moved.pt"); assert not os.path.exists("last.pt")
+    with tarfile.open("all.tar", "w") as archive: archive.add("train.py")
+    with bz2.open("all.bz2", "w") as out: out.write(b"other")
+    number = os.open("best.pt", os.O_RDONLY); os.close(number)
+    """,
+    )
+    for name in ("best.pt", "all.tar", "all.bz2"):
+        assert (tmp_path / name).read_text() == "mine"
+
+
+def test_handlers_in_modules_do_not_keep_the_end(tmp_path):
+    (tmp_path / "own.py").write_text(textwrap.dedent("""
+        import torch
+        def train():
+            layer = torch.nn.Linear(8, 8).cuda()
+            optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+            while True:
+                try:
+                    layer(torch.ones(2, 8, device="cuda")).sum().backward()
+                    optimizer.step()
+                except:
+                    pass
+    """))
+    done = run(tmp_path, "import own\nown.train()\n", options=["--json", "--time-limit", "60"])
+    assert json.loads(done.stdout)["steps"] == 3 and done.returncode == 0
+    assert not (tmp_path / "__pycache__").exists()
 
 
 @pytest.mark.parametrize("clause", ["except:", "except BaseException as error:"])

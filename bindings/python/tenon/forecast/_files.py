@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""torch.save, torch.load and safetensors for tensors without bytes.
+"""torch.save and torch.load for tensors without bytes.
 
 What the program saves is kept without its values, in the folder of moved files, so that it can load
 it again; files of its own are read as they are.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import pickle
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -60,8 +60,10 @@ def _place(where: Any, device: str) -> Any:
     return "cpu" if callable(where) else where
 
 
-def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
-    """What is replaced where: (holder, name, value)."""
+def replacements(
+    note: Callable[[str], None], place: Callable[[str], Optional[str]]
+) -> List[Tuple[Any, str, Any]]:
+    """What is replaced where: (holder, name, value). `place` says where a path's bytes are."""
     real_load = torch.load
 
     def save(value: Any, file: Any, *_: Any, **__: Any) -> None:
@@ -101,17 +103,9 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
         (torch, "asarray", array),
     ]
     if importlib.util.find_spec("safetensors"):
-        import safetensors.torch
+        from tenon.forecast import _safetensors
 
-        def serialize_file(*_: Any, **__: Any) -> None:
-            note("files that safetensors writes were left out")
-
-        found += [
-            (safetensors.torch, "serialize_file", serialize_file),
-            (safetensors.torch, "serialize", lambda *_, **__: b""),
-            (safetensors.torch, "_flatten", lambda *_, **__: {}),
-        ]
-        found = [part for part in found if hasattr(part[0], part[1])]
+        found += _safetensors.replacements(note, place)
     return found
 
 

@@ -65,8 +65,9 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
         (os, "system", guarded(os.system, "it starts a process")),
         (os, "posix_spawn", guarded(os.posix_spawn, "it starts a process")),
     ]
-    found += _overlay.Overlay(note).replacements()
-    found += _files.replacements(note)
+    overlay = _overlay.Overlay(note)
+    found += overlay.replacements()
+    found += _files.replacements(note, overlay.place)
     return found
 
 

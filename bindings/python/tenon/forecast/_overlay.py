@@ -7,12 +7,15 @@ That folder goes with the forecast; nothing of the user's is changed.
 from __future__ import annotations
 
 import builtins
+import bz2
 import io
 import os
 import shutil
 import sqlite3
 import sys
+import tarfile
 import tempfile
+import urllib.parse
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -28,6 +31,7 @@ class Overlay:
         self._open, self._stat, self._mkdir = builtins.open, os.stat, os.mkdir
         self._listdir, self._scandir, self._remove = os.listdir, os.scandir, os.remove
         self._lstat, self._os_open, self._connect = os.lstat, os.open, sqlite3.connect
+        self._access = os.access
         self._count = 0
 
     def place(self, path: str) -> Optional[str]:
@@ -78,16 +82,22 @@ class Overlay:
         if there is None or not os.path.isdir(there):
             raise FileNotFoundError(2, os.strerror(2), path)
 
-    def os_open(self, path: Any, flags: int, *arguments: Any, **keywords: Any) -> int:
+    def os_open(self, path: Any, flags: int, *arguments: Any, **keywords: Any) -> Any:
         if flags & _WRITING and not _temporary() and _by_program():
-            path = self.moved(_absolute(path))
-        return self._os_open(path, flags, *arguments, **keywords)
+            return self._os_open(self.moved(_absolute(path)), flags, *arguments, **keywords)
+        return self._look(self._os_open, path, (flags, *arguments), keywords)
 
     def stat(self, path: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._look(self._stat, path, arguments, keywords)
 
     def lstat(self, path: Any, *arguments: Any, **keywords: Any) -> Any:
         return self._look(self._lstat, path, arguments, keywords)
+
+    def access(self, path: Any, *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return self._look(self._access, path, arguments, keywords)
+        except FileNotFoundError:
+            return False
 
     def _look(self, real: Any, path: Any, arguments: Any, keywords: Any) -> Any:
         if isinstance(path, int) or not self._places:
@@ -160,9 +170,13 @@ class Overlay:
         return _Entries(os.fspath(path), self.listdir(path))
 
     def connect(self, database: Any, *arguments: Any, **keywords: Any) -> Any:
-        named = isinstance(database, (str, bytes, os.PathLike)) and not keywords.get("uri")
-        if named and os.fsdecode(database) not in (":memory:", ""):
-            database = self.moved(_absolute(database))
+        if isinstance(database, (str, bytes, os.PathLike)):
+            path: Optional[str] = os.fsdecode(database)
+            if keywords.get("uri") and str(path).startswith("file:"):
+                path = _file_of(str(path))
+                keywords["uri"] = path is None
+            if path not in (None, ":memory:", ""):
+                database = self.moved(_absolute(path))
         return self._connect(database, *arguments, **keywords)
 
     def replacements(self) -> List[Tuple[Any, str, Any]]:
@@ -186,7 +200,13 @@ class Overlay:
             (os, "listdir", self.listdir),
             (os, "scandir", self.scandir),
             (shutil, "rmtree", self.rmtree),
+            (os, "access", self.access),
             (sqlite3, "connect", self.connect),
+            (sqlite3.dbapi2, "connect", self.connect),
+            (tarfile, "bltn_open", self.open),
+            (bz2, "_builtin_open", self.open),
+            *[(shutil, name, lambda *_, **__: None) for name in ("copystat", "copymode")],
+            (os, "utime", lambda *_, **__: None),
             *[(os, name, left_out(name)) for name in ("symlink", "link", "truncate", "chmod")],
         ]
 
@@ -233,6 +253,14 @@ class _Entries:
 
     def close(self) -> None:
         pass
+
+
+def _file_of(uri: str) -> Optional[str]:
+    """The file that a data base's address names; None where it lies in memory."""
+    parts = urllib.parse.urlsplit(uri)
+    if "memory" in urllib.parse.parse_qs(parts.query).get("mode", ()):
+        return None
+    return urllib.parse.unquote(parts.path)
 
 
 def _absolute(path: Any) -> str:

@@ -16,7 +16,7 @@ import traceback
 import types
 from typing import Any, Callable, Dict, Iterator, Optional, Sequence
 
-from tenon.forecast import _engine
+from tenon.forecast import _engine, _handlers
 from tenon.forecast._answer import CARDS, Forecast
 from tenon.forecast._engine import Ended, ForecastError
 
@@ -92,7 +92,7 @@ def run_script(
         tree = ast.parse(text, script)
         for name, value in (values or {}).items():
             _assign(tree, script, name, value)
-        _pass_on(tree)
+        _handlers.pass_on(tree)
         code = compile(tree, script, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise ForecastError(f"{script}:{getattr(error, 'lineno', 0)}: {error}") from None
@@ -100,7 +100,6 @@ def run_script(
     def program() -> None:
         module = types.ModuleType("__main__")
         module.__file__ = script
-        setattr(module, _ENDED, Ended)
         module.__builtins__ = __builtins__  # type: ignore[attr-defined]
         kept = sys.argv, sys.path[:], sys.modules["__main__"]
         sys.argv = [script, *arguments]
@@ -295,20 +294,6 @@ def _time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-_ENDED = "__tenon_ended__"
-
-
-def _pass_on(tree: ast.Module) -> None:
-    """The end of the forecast passes the script's `except:` and `except BaseException:`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Try) and node.handlers:
-            handler = ast.ExceptHandler(
-                ast.Name(_ENDED, ast.Load()), None, [ast.Raise(None, None)]
-            )
-            ast.copy_location(handler, node.handlers[0])
-            node.handlers.insert(0, ast.fix_missing_locations(handler))
 
 
 def _assign(tree: ast.Module, script: str, name: str, value: int) -> None:

@@ -114,8 +114,8 @@ def _copied(matrix: Any) -> bool:
 
 
 def _addmm(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
-    """Where cuBLASLt adds the bias, its workspace comes behind that of cuBLAS, whose handle it takes
-    (cuda/CublasHandlePool.cpp: getCUDABlasLtWorkspace)."""
+    """Where cuBLASLt adds the bias, its workspace comes behind that of cuBLAS, whose handle it
+    takes (cuda/CublasHandlePool.cpp: getCUDABlasLtWorkspace)."""
     plan = _blas(1, 2)(args, kwargs, result, card)
     unified = os.environ.get("TORCH_CUBLASLT_UNIFIED_WORKSPACE") == "1"
     if plan is not None and not unified and _takes_lt(args, kwargs, result):

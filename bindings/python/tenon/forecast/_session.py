@@ -21,6 +21,7 @@ from tenon.forecast import (
     _fakes,
     _graphs,
     _guard,
+    _handlers,
     _mode,
     _ranks,
     _recurrent,
@@ -181,6 +182,7 @@ class Session:
         from torch._subclasses import fake_tensor
 
         found += _guard.replacements(self.note)
+        found += _handlers.replacements()
         found += _graphs.replacements(self.note)
         found += _ranks.replacements(self)
 
