@@ -159,10 +159,10 @@ set(tenon_memory_small_adaptors memory/adaptors/adaptor memory/adaptors/aligned_
     memory/adaptors/fallback_adaptor memory/adaptors/limit_adaptor
     memory/adaptors/pressure_adaptor memory/adaptors/statistics_adaptor
     memory/adaptors/thread_safe_adaptor)
-set(tenon_memory_small_seldom device/sim/order_checker device/sleeping/sleeping_backend
-    memory/front/stream_front memory/gpu/pinned_allocator memory/gpu/private_pool
-    memory/growable/growable_buffer memory/growable/page_pool memory/machine_pressure
-    memory/reclaim memory/unified/callbacks memory/unified/unified_interface)
+set(tenon_memory_small_seldom device/shortage device/sim/order_checker
+    device/sleeping/sleeping_backend memory/front/stream_front memory/gpu/pinned_allocator
+    memory/gpu/private_pool memory/growable/growable_buffer memory/growable/page_pool
+    memory/machine_pressure memory/reclaim memory/unified/callbacks memory/unified/unified_interface)
 set(tenon_memory_small_growth device/host/host_backend heap/plan memory/device_buffer
     memory/gpu/caching_allocator memory/host/decay_thread memory/host/host_interface
     memory/standard_memory memory/unified/unified_release memory/watermark)

@@ -1,5 +1,6 @@
 #include "tenon/memory/reclaim.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -19,6 +20,10 @@
 
 namespace tenon {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr std::uint64_t kCapacity = 64 << 20;
 
@@ -40,11 +45,26 @@ TEST_F(Reclaim, ASizeClassPoolGivesItsFreeBuffersBack) {
   EXPECT_EQ(pool.stats().free_bytes, 0u);
 }
 
-TEST_F(Reclaim, AnyPolicysCacheMayBeEnrolled) {
-  caching_.allocate(kIdle).clear();
-  EXPECT_THROW(system_.allocate(kIdle), OutOfMemory);
-  const IdleCache of_caching(caching_);
-  EXPECT_NE(system_.allocate(kIdle), nullptr);
+// A program's own policy, that no policy of ours knows.
+TEST_F(Reclaim, AnyAllocatorsCacheMayBeEnrolled) {
+  LimitAdaptor limited(caching_, kCapacity);
+  int asked = 0;
+  struct Counts final : Reclaimer {
+    explicit Counts(int& asked) : asked_(asked) {}
+    std::string reclaim_name() const override { return "the program's cache"; }
+    std::uint64_t idle_bytes() const override { return 1; }
+    void reclaim() override { ++asked_; }
+    int& asked_;
+  } counts(asked);
+  ReclaimEnrolment enrolment({backend_.device(), &backend_}, counts);
+  EXPECT_THROW(system_.allocate(2 * kCapacity), OutOfMemory);
+  EXPECT_EQ(asked, 1);
+  limited.set_limit(0);
+  EXPECT_THROW(limited.allocate(1), OutOfMemory);
+  EXPECT_EQ(asked, 2) << "nobody knows what its memory counts against";
+  enrolment.end();
+  EXPECT_THROW(system_.allocate(2 * kCapacity), OutOfMemory);
+  EXPECT_EQ(asked, 2);
 }
 
 TEST_F(Reclaim, AnArenaGivesItsFreeBuffersBack) {
@@ -91,6 +111,25 @@ TEST_F(Reclaim, AnAdaptorsLimitIsMadeRoomBelow) {
   LimitAdaptor on_host(*get_cpu_allocator(), 50 << 20);
   with_scope(on_host, [](ScopeArena& arena) { return arena.allocate(kIdle) == nullptr; });
   EXPECT_NE(on_host.allocate(kIdle), nullptr);
+}
+
+TEST_F(Reclaim, OutOfMemoryNamesWhatOthersHold) {
+  const DataPtr own = caching_.allocate(30 << 20);
+  const auto failure = [&](DeviceAllocator& asked) -> std::string {
+    try {
+      asked.allocate(kIdle);
+    } catch (const OutOfMemory& error) {
+      return error.details().advice;
+    }
+    return "served";
+  };
+  EXPECT_THAT(failure(caching_), HasSubstr("if reserved")) << "it holds all itself";
+  EXPECT_THAT(failure(caching_), Not(HasSubstr("other allocators")));
+  const DataPtr held = system_.allocate(20 << 20);
+  EXPECT_THAT(failure(caching_), StartsWith("other allocators or programs hold 20 MiB of the "
+                                            "device, 14 MiB is free; if reserved"));
+  EXPECT_EQ(failure(system_),
+            "other allocators or programs hold 30 MiB of the device, 14 MiB is free");
 }
 
 // Five rounds over an adaptor each: nothing may stay with the upstream.

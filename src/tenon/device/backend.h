@@ -88,6 +88,8 @@ class Backend {
   virtual BackendMemory memory() const = 0;
   // memory().total_bytes, without asking what is free.
   virtual std::uint64_t total_bytes() const { return memory().total_bytes; }
+  // The driver whose memory this hands out: another one where this stands before that.
+  virtual const Backend& source() const { return *this; }
 
   // --- Segments: address and memory together.
   // Sizes are rounded up to the driver's own granularity; the segment says what it became.

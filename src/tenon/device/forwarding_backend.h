@@ -24,6 +24,7 @@ class ForwardingBackend : public Backend {
   const BackendLimits& limits() const override { return driver_.limits(); }
   BackendMemory memory() const override { return driver_.memory(); }
   std::uint64_t total_bytes() const override { return driver_.total_bytes(); }
+  const Backend& source() const override { return driver_.source(); }
   std::optional<Segment> allocate_segment(std::uint64_t size_bytes, MemoryKind kind) override {
     return driver_.allocate_segment(size_bytes, kind);
   }

@@ -40,8 +40,24 @@ void DeviceAllocator::refuse_request(std::size_t size_bytes, Stream stream) cons
                                     size_bytes, format_byte_size(kMaxRequestBytes)));
 }
 
+// What the device has that is neither free nor this allocator's. Empty: nothing, or nobody knows.
+std::string DeviceAllocator::held_elsewhere(std::uint64_t reserved_bytes) const {
+  std::string text;
+  if (device_.type == DeviceType::kCpu) return text;
+  ignore_refusal([&] {
+    const BackendMemory memory = backend_.memory();
+    const std::uint64_t known = memory.free_bytes + reserved_bytes;
+    if (memory.total_bytes > known)
+      text = fmt::format("other allocators or programs hold {} of the device, {} is free",
+                         format_byte_size(memory.total_bytes - known),
+                         format_byte_size(memory.free_bytes));
+  });
+  return text;
+}
+
 void DeviceAllocator::throw_out_of_memory(std::size_t size_bytes, Stream stream,
-                                          std::uint64_t limit_bytes, std::string advice) {
+                                          std::uint64_t limit_bytes, std::string advice,
+                                          bool of_driver) {
   observers().report(MemoryEvent::kAllocationFailed, nullptr, size_bytes, stream);
   const AllocatorStats now = stats();
   OutOfMemoryDetails details;
@@ -52,7 +68,9 @@ void DeviceAllocator::throw_out_of_memory(std::size_t size_bytes, Stream stream,
   details.reserved_bytes = static_cast<std::uint64_t>(now.reserved_bytes[0].current);
   details.limit_bytes = limit_bytes;
   details.largest_free_bytes = largest_free_bytes();
-  details.idle = idle_holders({device_, &backend_}, this);
+  details.idle = idle_holders(shortage(of_driver));
+  const std::string elsewhere = held_elsewhere(details.reserved_bytes);
+  advice = elsewhere + (elsewhere.empty() || advice.empty() ? "" : "; ") + advice;
   // A driver of the host that refuses addresses has met a limit of the process.
   if (device_.type == DeviceType::kCpu && os::address_limit_bytes() != 0)
     advice += fmt::format("{}this process may use {} of addresses (ulimit -v)",

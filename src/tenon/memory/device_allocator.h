@@ -110,6 +110,11 @@ class DeviceAllocator : public Allocator {
   // Throws InternalError when the allocator's state is not whole. O(blocks).
   virtual void check_invariants() const {}
 
+  // Appends this allocator and those that its blocks come from, the nearest first.
+  virtual void add_sources(std::vector<const Allocator*>& sources) const {
+    sources.push_back(this);
+  }
+
   // Virtual for adaptors, whose observers are their upstream's.
   virtual ObserverList& observers() { return observers_; }
 
@@ -118,6 +123,13 @@ class DeviceAllocator : public Allocator {
   }
 
  protected:
+  // How a request that needs more memory fares, over all its tries.
+  struct Growth {
+    bool grown = false;      // it got memory from the driver
+    bool of_driver = true;   // the last refusal was the driver's; false: the allocator's own limit
+    bool retried = false;    // num_alloc_retries has counted it
+  };
+
   // What allocate_on checks first. Throws when the argument cannot be served by any allocator.
   void check_request(std::size_t size_bytes, Stream stream) const {
     if (size_bytes > kMaxRequestBytes || stream.device != device_) [[unlikely]]
@@ -125,13 +137,14 @@ class DeviceAllocator : public Allocator {
   }
   // Throws what check_request says.
   [[noreturn]] void refuse_request(std::size_t size_bytes, Stream stream) const;
-  // Reports the failure and throws. No lock of the allocator may be held.
+  // Reports the failure and throws. No lock of the allocator may be held. `of_driver`: as Growth.
   [[noreturn]] void throw_out_of_memory(std::size_t size_bytes, Stream stream,
-                                        std::uint64_t limit_bytes, std::string advice);
+                                        std::uint64_t limit_bytes, std::string advice,
+                                        bool of_driver);
 
-  // Asks the pools above for idle memory; true: the request is worth another try. No lock of the
-  // allocator may be held.
-  bool reclaim_for_retry() const { return reclaim_idle({device_, &backend_}, this); }
+  // Asks others for idle memory (reclaim.h); true: the request is worth another try. No lock of the
+  // allocator may be held. `of_driver`: as Growth.
+  bool reclaim_for_retry(bool of_driver) const { return reclaim_idle(shortage(of_driver)); }
   // Finds the blocks of raw_allocate.
   virtual RawHolder& raw_holder() const { return raw_table_; }
   RawTable& raw_table() const { return raw_table_; }
@@ -145,6 +158,9 @@ class DeviceAllocator : public Allocator {
   ObserverList observers_;
 
  private:
+  Shortage shortage(bool of_driver) const { return {{device_, &backend_}, this, of_driver}; }
+  std::string held_elsewhere(std::uint64_t reserved_bytes) const;
+
   mutable RawTable raw_table_;
 };
 

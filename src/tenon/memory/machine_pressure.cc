@@ -81,7 +81,7 @@ PressureReading MachinePressure::poll() {
 }
 
 void MachinePressure::relieve() {
-  reclaim_idle({Device{}, nullptr}, nullptr);
+  reclaim_idle({.place = {}, .of_driver = false});
   for (DeviceAllocator* allocator : allocators_)
     ignore_refusal([&] { allocator->empty_cache(); });
   callbacks_.relieve(Watermarks::kNoLimit);

@@ -7,13 +7,14 @@
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
+#include "tenon/device/shortage.h"
 #include "tenon/memory/device_allocator.h"
 
 namespace tenon {
 
 // Outlives its enrolment, so that a thread that reclaims needs no lock on the list meanwhile.
 struct ReclaimEnrolment::Slot {
-  ReclaimPlace place;
+  IdleOrigin origin;
   const Allocator* owner = nullptr;
   std::recursive_mutex busy;       // held while the reclaimer is asked
   Reclaimer* reclaimer = nullptr;  // null: it has ended
@@ -51,27 +52,82 @@ struct Registry {
   std::vector<NamedCallback> callbacks;
 };
 
+// A driver that is short asks as an allocator does.
+class DriversAsk final : public ShortageHandler {
+ public:
+  bool relieve(const Backend& driver) override { return reclaim_idle(shortage_of(driver)); }
+  std::vector<IdleHolder> holders(const Backend& driver) override {
+    return idle_holders(shortage_of(driver));
+  }
+
+ private:
+  static Shortage shortage_of(const Backend& driver) {
+    return {{driver.device(), &driver}, nullptr, true};
+  }
+};
+
 Registry& registry() {
-  static auto* const the_registry = new Registry;  // pools may end after every static object
-  return *the_registry;
+  static auto* const the_registry = [] {
+    set_shortage_handler(new DriversAsk);
+    return new Registry;
+  }();
+  return *the_registry;  // pools may end after every static object
 }
 
 constinit thread_local int pauses = 0;
 
-template <typename Visit>
-void for_each_reclaimer(const ReclaimPlace& place, const Allocator* asker, Visit&& visit) {
+ReclaimPlace at_source(ReclaimPlace place) {
+  if (place.backend != nullptr) place.backend = &place.backend->source();
+  return place;
+}
+
+// Whether memory at one place helps the other. Both are at_source.
+bool meets(const ReclaimPlace& a, const ReclaimPlace& b) {
+  return a.device == b.device &&
+         (a.backend == nullptr || b.backend == nullptr || a.backend == b.backend);
+}
+
+bool is_of_driver(const IdleOrigin& origin) {
+  return origin.is_known && origin.allocators.empty();
+}
+
+bool helps(const Slot& slot, const Shortage& shortage) {
+  const IdleOrigin& origin = slot.origin;
+  if (!meets(origin.place, shortage.place)) return false;
+  if (slot.owner != nullptr && slot.owner == shortage.asker) return false;
+  if (shortage.self != nullptr && slot.reclaimer == shortage.self) return false;
+  if (shortage.of_driver || !origin.is_known) return true;
+  if (origin.allocators.empty()) return false;
+  return shortage.asker == nullptr ||
+         std::find(origin.allocators.begin(), origin.allocators.end(), shortage.asker) !=
+             origin.allocators.end();
+}
+
+std::vector<std::shared_ptr<Slot>> slots_that_help(Shortage shortage) {
+  shortage.place = at_source(shortage.place);
   std::vector<std::shared_ptr<Slot>> slots;
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  for (const auto& slot : all.slots)
+    if (helps(*slot, shortage)) slots.push_back(slot);
+  return slots;
+}
+
+// Calls visit(reclaimer) unless it has ended, or another thread keeps asking it.
+template <typename Visit>
+void visit_slot(Slot& slot, Visit&& visit) {
+  const auto lock = try_for_long(slot.busy);
+  if (lock.owns_lock() && slot.reclaimer != nullptr) visit(*slot.reclaimer);
+}
+
+void end_slot(const std::shared_ptr<Slot>& slot) {
   {
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    for (const auto& slot : all.slots)
-      if (slot->place.meets(place) && (slot->owner == nullptr || slot->owner != asker))
-        slots.push_back(slot);
+    std::erase(all.slots, slot);
   }
-  for (const auto& slot : slots) {
-    const auto lock = try_for_long(slot->busy);
-    if (lock.owns_lock() && slot->reclaimer != nullptr) visit(*slot->reclaimer);
-  }
+  const std::lock_guard lock(slot->busy);
+  slot->reclaimer = nullptr;
 }
 
 bool ask(Reclaimer& reclaimer) {
@@ -113,10 +169,25 @@ ReclaimPlace reclaim_place_of(Allocator& allocator) {
   return {allocator.allocate(0).device(), nullptr};
 }
 
-ReclaimEnrolment::ReclaimEnrolment(ReclaimPlace place, Reclaimer& reclaimer,
+IdleOrigin IdleOrigin::driver(Backend& backend) {
+  return {{backend.device(), &backend}, {}, true};
+}
+
+IdleOrigin IdleOrigin::allocator(Allocator& upstream) {
+  IdleOrigin origin{reclaim_place_of(upstream), {&upstream}, false};
+  if (const auto* on_device = dynamic_cast<const DeviceAllocator*>(&upstream)) {
+    origin.allocators.clear();
+    on_device->add_sources(origin.allocators);
+    origin.is_known = true;
+  }
+  return origin;
+}
+
+ReclaimEnrolment::ReclaimEnrolment(IdleOrigin origin, Reclaimer& reclaimer,
                                    const Allocator* owner)
     : slot_(std::make_shared<Slot>()) {
-  slot_->place = place;
+  slot_->origin = std::move(origin);
+  slot_->origin.place = at_source(slot_->origin.place);
   slot_->owner = owner;
   slot_->reclaimer = &reclaimer;
   Registry& all = registry();
@@ -124,19 +195,22 @@ ReclaimEnrolment::ReclaimEnrolment(ReclaimPlace place, Reclaimer& reclaimer,
   all.slots.push_back(slot_);
 }
 
-ReclaimEnrolment::~ReclaimEnrolment() {
-  {
-    Registry& all = registry();
-    const std::lock_guard lock(all.mutex);
-    std::erase(all.slots, slot_);
-  }
-  const std::lock_guard lock(slot_->busy);
-  slot_->reclaimer = nullptr;
-}
+void ReclaimEnrolment::end() { end_slot(slot_); }
 
 IdleCache::IdleCache(DeviceAllocator& allocator)
     : allocator_(allocator),
-      enrolment_({allocator.device(), &allocator.backend()}, *this, &allocator) {}
+      enrolment_(IdleOrigin::driver(allocator.backend()), *this, &allocator) {}
+
+void end_idle_cache_of(const Allocator& allocator) {
+  std::vector<std::shared_ptr<Slot>> ended;
+  {
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    for (const auto& slot : all.slots)
+      if (slot->owner == &allocator) ended.push_back(slot);
+  }
+  for (const auto& slot : ended) end_slot(slot);
+}
 
 std::string IdleCache::reclaim_name() const { return allocator_.name(); }
 
@@ -173,20 +247,29 @@ void remove_free_memory_callback(std::string_view name) {
   all.callbacks.erase(found);
 }
 
-bool reclaim_idle(const ReclaimPlace& place, const Allocator* asker) {
+bool reclaim_idle(const Shortage& shortage) {
   if (pauses > 0) return false;
   const ReclaimPause no_reclaim_inside;
   bool any = false;
-  for_each_reclaimer(place, asker, [&](Reclaimer& reclaimer) { any |= ask(reclaimer); });
-  return run_callbacks() || any;
+  const auto slots = slots_that_help(shortage);
+  const auto ask_those = [&](bool of_driver) {
+    for (auto slot = slots.rbegin(); slot != slots.rend(); ++slot)
+      if (is_of_driver((*slot)->origin) == of_driver)
+        visit_slot(**slot, [&](Reclaimer& reclaimer) { any |= ask(reclaimer); });
+  };
+  ask_those(false);
+  any |= run_callbacks();
+  ask_those(true);
+  return any;
 }
 
-std::vector<IdleHolder> idle_holders(const ReclaimPlace& place, const Allocator* asker) {
+std::vector<IdleHolder> idle_holders(const Shortage& shortage) {
   std::vector<IdleHolder> holders;
-  for_each_reclaimer(place, asker, [&](Reclaimer& reclaimer) {
-    const std::uint64_t bytes = reclaimer.idle_bytes();
-    if (bytes > 0) holders.push_back({reclaimer.reclaim_name(), bytes});
-  });
+  for (const auto& slot : slots_that_help(shortage))
+    visit_slot(*slot, [&](Reclaimer& reclaimer) {
+      const std::uint64_t bytes = reclaimer.idle_bytes();
+      if (bytes > 0) holders.push_back({reclaimer.reclaim_name(), bytes});
+    });
   return holders;
 }
 

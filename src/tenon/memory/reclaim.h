@@ -1,4 +1,5 @@
-// Idle memory above the policies: what holds it, and how it is reclaimed when memory is short.
+// Idle memory, of policies and above them: who holds it, and how it is reclaimed when memory is
+// short.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +15,41 @@ namespace tenon {
 
 class Allocator;
 class DeviceAllocator;
+class Reclaimer;
 
-// Where memory is short, or is held: a device and, where it is known, the driver in front of it.
-// Two backends of one device are two places; a place without a backend meets every backend.
+// Where memory is held: a device and, where it is known, the driver in front of it. Two drivers of
+// one device are two places, and a driver before another one is that one's (Backend::source). A
+// place without a driver meets every driver of the device.
 struct ReclaimPlace {
   Device device;
   const Backend* backend = nullptr;
-
-  // Whether memory at one helps the other.
-  bool meets(const ReclaimPlace& other) const {
-    return device == other.device &&
-           (backend == nullptr || other.backend == nullptr || backend == other.backend);
-  }
 };
 // Where an allocator's memory is.
 ReclaimPlace reclaim_place_of(Allocator& allocator);
+
+// A request that finds no memory: where, whose, and what refused it.
+struct Shortage {
+  ReclaimPlace place;
+  const Allocator* asker = nullptr;  // whose own cache is not asked; null: nobody's
+  // The driver refused, so whatever goes back to it helps. False: a limit of the asker's own, which
+  // only memory that was allocated from the asker brings down.
+  bool of_driver = true;
+  const Reclaimer* self = nullptr;  // the asker, where it is no allocator but a reclaimer
+};
+
+// Where idle memory came from, and so whom it helps. A place alone, {device, &backend}, is memory
+// of whatever allocator.
+struct IdleOrigin {
+  // Straight from the driver: a policy's cache, a pool of pages.
+  static IdleOrigin driver(Backend& backend);
+  // Blocks of `upstream`.
+  static IdleOrigin allocator(Allocator& upstream);
+
+  ReclaimPlace place;
+  // The allocators that the memory was allocated from, the nearest first; compared, never called.
+  std::vector<const Allocator*> allocators;
+  bool is_known = false;  // false: it may come from any allocator of the place besides
+};
 
 // Something that keeps memory for later: a pool, a cache.
 class Reclaimer {
@@ -48,15 +69,18 @@ class Reclaimer {
 void reclaimers_before_fork();
 void reclaimers_after_fork();
 
-// Enrols a reclaimer for as long as the object lives. A class declares it as its last member, so
-// that the reclaimer is whole whenever it is asked. The destructor waits for a reclaim of another
-// thread. `owner`: an allocator that does not ask this reclaimer; may be null.
+// Enrols a reclaimer until end(). A class declares it as its last member, so that the reclaimer is
+// whole whenever it is asked; a destructor that does more than its members' calls end() first.
 class ReclaimEnrolment {
  public:
-  ReclaimEnrolment(ReclaimPlace place, Reclaimer& reclaimer, const Allocator* owner = nullptr);
-  ~ReclaimEnrolment();
+  // `owner`: an allocator that does not ask this reclaimer; may be null.
+  ReclaimEnrolment(IdleOrigin origin, Reclaimer& reclaimer, const Allocator* owner = nullptr);
+  ~ReclaimEnrolment() { end(); }
   ReclaimEnrolment(const ReclaimEnrolment&) = delete;
   ReclaimEnrolment& operator=(const ReclaimEnrolment&) = delete;
+
+  // From here on it is not asked. Waits for another thread that is asking it.
+  void end();
 
   struct Slot;
 
@@ -64,11 +88,13 @@ class ReclaimEnrolment {
   const std::shared_ptr<Slot> slot_;
 };
 
-// Enrols the cache of an allocator: empty_cache is its reclaim. Pinned memory, private pools and
-// arenas have one; a program may give one to any other.
+// Enrols the cache of an allocator that stands on a driver: empty_cache is its reclaim. Every
+// policy that caches has one, as its last member.
 class IdleCache final : private Reclaimer {
  public:
   explicit IdleCache(DeviceAllocator& allocator);
+  // As ReclaimEnrolment: the first thing in the destructor of a policy that has one.
+  void end() { enrolment_.end(); }
 
  private:
   std::string reclaim_name() const override;
@@ -76,11 +102,13 @@ class IdleCache final : private Reclaimer {
   void reclaim() override;
 
   DeviceAllocator& allocator_;
-  const ReclaimEnrolment enrolment_;  // last
+  ReclaimEnrolment enrolment_;  // last
 };
+// Ends the enrolment of an allocator's cache: another allocator, in front of it, empties it.
+void end_idle_cache_of(const Allocator& allocator);
 
 // A program's own memory to give back, by a class that is registered under a name: PyTorch's
-// FreeMemoryCallback. Asked for every device, after all reclaimers.
+// FreeMemoryCallback. Asked for every device, after the reclaimers above policies.
 class FreeMemoryCallback {
  public:
   virtual ~FreeMemoryCallback() = default;
@@ -95,14 +123,16 @@ class FreeMemoryCallback {
 void add_free_memory_callback(std::string_view name, std::unique_ptr<FreeMemoryCallback> callback);
 void remove_free_memory_callback(std::string_view name);  // nothing happens when it is not there
 
-// What an allocator does before it says out of memory, with no lock of its own held: asks all who
-// hold idle memory at the place, in the order they enrolled, except `asker`'s own. True: something
-// may have come back, so the request is worth another try. A reclaim that starts inside a reclaim
-// of the same thread, or while a ReclaimPause lives, does nothing.
-bool reclaim_idle(const ReclaimPlace& place, const Allocator* asker);
+// What an allocator does before it says out of memory, with no lock of its own held: asks who holds
+// idle memory that helps, each once. First what was allocated from allocators, the latest enrolled
+// first, so that a pool gives back before the pool it stands on; then the callbacks; then, where
+// the driver is short, the caches of policies. True: something may have come back, so the request
+// is worth another try. A reclaim that starts inside a reclaim of the same thread, or while a
+// ReclaimPause lives, does nothing.
+bool reclaim_idle(const Shortage& shortage);
 
-// What is still held idle there, `asker`'s own excepted: for the message of OutOfMemory.
-std::vector<IdleHolder> idle_holders(const ReclaimPlace& place, const Allocator* asker);
+// Who still holds idle memory that would help: for the message of OutOfMemory.
+std::vector<IdleHolder> idle_holders(const Shortage& shortage);
 
 // The calling thread's requests reclaim nothing while it lives: for a request that has a cheaper
 // way out than other caches.

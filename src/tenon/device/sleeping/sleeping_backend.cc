@@ -3,17 +3,30 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <iterator>
 #include <utility>
 
 #include "tenon/base/align.h"
+#include "tenon/device/shortage.h"
 
 namespace tenon {
 namespace {
 
+struct Entry {
+  SleepingBackend* backend = nullptr;
+  int calls = 0;  // under way, of for_tag; the backend stays meanwhile
+};
+
 struct Backends {
   std::mutex mutex;
-  std::vector<SleepingBackend*> all;
+  std::condition_variable call_ended;
+  std::vector<Entry> all;
+
+  std::vector<Entry>::iterator find(const SleepingBackend* backend) {
+    return std::find_if(all.begin(), all.end(),
+                        [&](const Entry& entry) { return entry.backend == backend; });
+  }
 };
 
 Backends& backends() {
@@ -21,22 +34,55 @@ Backends& backends() {
   return *the_backends;
 }
 
-template <typename Call>
-std::uint64_t for_tag(const std::string& tag, Call&& call) {
+std::vector<SleepingBackend*> backends_of(const std::string& tag) {
   Backends& known = backends();
   const std::lock_guard lock(known.mutex);
-  std::uint64_t sum = 0;
+  std::vector<SleepingBackend*> wanted;
   std::string tags;
-  bool found = false;
-  for (SleepingBackend* backend : known.all) {
-    tags += (tags.empty() ? "" : ", ") + backend->tag();
-    if (backend->tag() != tag) continue;
-    found = true;
-    sum += call(*backend);
+  for (const Entry& entry : known.all) {
+    tags += (tags.empty() ? "" : ", ") + entry.backend->tag();
+    if (entry.backend->tag() == tag) wanted.push_back(entry.backend);
   }
-  if (!found)
+  if (wanted.empty())
     throw InvalidArgument(fmt::format("\"{}\": no memory has this tag; the tags are: {}", tag,
                                       tags.empty() ? "none" : tags));
+  return wanted;
+}
+
+// Keeps a backend of a list from ending; there is none where it has ended since.
+class Call {
+ public:
+  explicit Call(SleepingBackend* backend) : backend_(backend) {
+    Backends& known = backends();
+    const std::lock_guard lock(known.mutex);
+    const auto entry = known.find(backend);
+    is_there_ = entry != known.all.end();
+    if (is_there_) ++entry->calls;
+  }
+  ~Call() {
+    if (!is_there_) return;
+    Backends& known = backends();
+    const std::lock_guard lock(known.mutex);
+    --known.find(backend_)->calls;
+    known.call_ended.notify_all();
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  bool is_there() const { return is_there_; }
+
+ private:
+  SleepingBackend* const backend_;
+  bool is_there_ = false;
+};
+
+// No lock is held during a call: to wake may ask for memory, and whoever gives some back may make
+// and end backends.
+template <typename Change>
+std::uint64_t for_tag(const std::string& tag, Change&& change) {
+  std::uint64_t sum = 0;
+  for (SleepingBackend* backend : backends_of(tag))
+    if (const Call call(backend); call.is_there()) sum += change(*backend);
   return sum;
 }
 
@@ -54,14 +100,15 @@ SleepingBackend::SleepingBackend(Backend& driver, std::string tag)
   limits_.idle_ns = 0;
   Backends& known = backends();
   const std::lock_guard lock(known.mutex);
-  known.all.push_back(this);
+  known.all.push_back({this});
 }
 
 SleepingBackend::~SleepingBackend() {
   {
     Backends& known = backends();
-    const std::lock_guard lock(known.mutex);
-    std::erase(known.all, this);
+    std::unique_lock lock(known.mutex);
+    known.call_ended.wait(lock, [&] { return known.find(this)->calls == 0; });
+    known.all.erase(known.find(this));
   }
   // What the driver refuses stays with it.
   for (const auto& entry : pages_) {
@@ -415,18 +462,32 @@ std::uint64_t SleepingBackend::sleep_segment(const void* address, SleepLevel lev
   });
 }
 
-std::uint64_t SleepingBackend::wake() {
+// Wakes until the driver refuses; *refused_bytes is then the size of the pages that it refused.
+std::uint64_t SleepingBackend::wake_what_fits(std::uint64_t* refused_bytes) {
+  *refused_bytes = 0;
   return change_all(SleepChange::What::kWoke, [&](Pages& pages) {
-    if (pages.driver.id != 0) return false;
+    if (pages.driver.id != 0 || *refused_bytes != 0) return false;
     if (back(pages)) return true;
-    OutOfMemoryDetails details;
-    details.allocator = fmt::format("waking \"{}\"", tag_);
-    details.device = to_string(device());
-    details.requested_bytes = pages.size_bytes;
-    details.limit_bytes = driver_.total_bytes();
-    details.advice = "what is awake stays awake; free memory and wake again";
-    throw OutOfMemory(std::move(details));
+    *refused_bytes = pages.size_bytes;
+    return false;
   });
+}
+
+std::uint64_t SleepingBackend::wake() {
+  std::uint64_t refused_bytes = 0;
+  std::uint64_t woken = wake_what_fits(&refused_bytes);
+  ShortageHandler* const above = shortage_handler();
+  if (refused_bytes != 0 && above != nullptr && above->relieve(driver_))
+    woken += wake_what_fits(&refused_bytes);
+  if (refused_bytes == 0) return woken;
+  OutOfMemoryDetails details;
+  details.allocator = fmt::format("waking \"{}\"", tag_);
+  details.device = to_string(device());
+  details.requested_bytes = refused_bytes;
+  details.limit_bytes = driver_.total_bytes();
+  if (above != nullptr) details.idle = above->holders(driver_);
+  details.advice = "what is awake stays awake; free memory and wake again";
+  throw OutOfMemory(std::move(details));
 }
 
 void SleepingBackend::copy(void* dest, const void* src, std::uint64_t size_bytes, Stream stream) {

@@ -28,8 +28,8 @@ namespace tenon {
 //
 // Failure: sleep() throws DeviceError with the pages awake that the driver refused; wake() throws
 // OutOfMemory where the driver has too little left, with pages that are awake awake and the others
-// asleep, and may be called again. Thread-safe: one mutex, held during driver calls. Listeners
-// (sleep_listener.h) hear of both.
+// asleep, and may be called again. Thread-safe: one mutex, held during driver calls. The destructor
+// waits for the functions by tag of other threads. Listeners (sleep_listener.h) hear of both.
 class SleepingBackend final : public ForwardingBackend {
  public:
   // Requires: `driver` outlives it. Throws InvalidArgument for an empty tag or without virtual
@@ -46,7 +46,8 @@ class SleepingBackend final : public ForwardingBackend {
   // The same for the segment or page that contains `address`. Throws InvalidArgument where there is
   // none.
   std::uint64_t sleep_segment(const void* address, SleepLevel level);
-  // Returns the bytes that were taken from the driver.
+  // Returns the bytes that were taken from the driver. Where that is short, the layers above are
+  // asked for idle memory first (shortage.h), with no lock held.
   std::uint64_t wake();
 
   // The tag; bytes that sleep, that are awake, and on the host.
@@ -96,6 +97,7 @@ class SleepingBackend final : public ForwardingBackend {
   std::vector<std::uint8_t> read(const Pages& pages);
   void put_to_sleep(Pages& pages, SleepLevel level);
   bool back(Pages& pages);
+  std::uint64_t wake_what_fits(std::uint64_t* refused_bytes);  // not under mutex_
   bool map_again(const Pages& pages, PageHandle fresh, std::size_t count);
   template <typename Change>
   std::uint64_t change_all(SleepChange::What what, Change&& change);

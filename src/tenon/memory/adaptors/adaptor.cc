@@ -30,6 +30,11 @@ void Adaptor<DeviceAllocator>::record_stream(const DataPtr& data, Stream stream)
   home_of(*block).record_stream(block->inner, stream);
 }
 
+void Adaptor<DeviceAllocator>::add_sources(std::vector<const Allocator*>& sources) const {
+  sources.push_back(this);
+  for (const DeviceAllocator* upstream : upstreams()) upstream->add_sources(sources);
+}
+
 void Adaptor<DeviceAllocator>::empty_cache() {
   const auto lock = enter();
   release_kept();

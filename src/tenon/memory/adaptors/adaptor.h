@@ -104,8 +104,8 @@ class AdaptorCore : public Base {
   // Held while the upstream is used; nothing by default.
   virtual std::unique_lock<std::recursive_mutex> enter() const { return {}; }
 
-  // Where the upstream's memory is.
-  ReclaimPlace place() const { return reclaim_place_of(upstream_); }
+  // A request that a limit of the adaptor's refuses.
+  Shortage own_shortage() const { return {reclaim_place_of(upstream_), this, false}; }
 
   // A block of the upstream: on `stream` where it knows streams.
   DataPtr from_upstream(std::size_t size_bytes, Stream stream) {
@@ -233,6 +233,7 @@ class Adaptor<DeviceAllocator> : public AdaptorCore<DeviceAllocator> {
   std::vector<SegmentInfo> snapshot() const override;
   std::uint64_t layout_offset(const DataPtr& data) const override;
   void check_invariants() const override;
+  void add_sources(std::vector<const Allocator*>& sources) const override;
   ObserverList& observers() override { return upstream_.observers(); }
 };
 

@@ -56,7 +56,7 @@ class UsageAdaptor : public Adaptor<Base> {
     details.allocated_bytes = details.reserved_bytes = used_bytes();
     details.limit_bytes = limit_bytes;
     details.largest_free_bytes = limit_bytes - std::min(limit_bytes, details.allocated_bytes);
-    details.idle = idle_holders(this->place(), this);
+    details.idle = idle_holders(this->own_shortage());
     details.advice = std::move(advice);
     this->refuse(size_bytes, stream, std::move(details));
   }

@@ -14,6 +14,7 @@ class Fallback final : private Observer {
  public:
   Fallback(std::unique_ptr<DeviceAllocator> allocator, ObserverList& front)
       : allocator_(std::move(allocator)), front_(front) {
+    end_idle_cache_of(*allocator_);  // the front's empties it
     allocator_->observers().share_lock(front);
     allocator_->observers().add(this);
   }

@@ -112,8 +112,8 @@ class StreamFront : public DeviceAllocator {
   void add_reserved(StatPool pool, std::int64_t bytes);
   void count_segment(StatPool pool, int change);
   // True when `more` bytes would pass the allocator's own limit.
-  bool exceeds_limit(std::uint64_t more) const {
-    return limit_bytes_ != 0 && reserved_now() + more > limit_bytes_;
+  bool exceeds_limit(std::uint64_t more) {
+    return refused_by_limit_ = limit_bytes_ != 0 && reserved_now() + more > limit_bytes_;
   }
   std::uint64_t limit_bytes() const { return limit_bytes_; }
   void set_limit_bytes(std::uint64_t bytes) { limit_bytes_ = bytes; }
@@ -153,14 +153,17 @@ class StreamFront : public DeviceAllocator {
   [[gnu::cold]] H& add_heap(Stream stream);
   Handle place(H& heap, std::size_t size_bytes, bool grown, bool* has_surplus);
   void trim(H& heap) noexcept;
-  Handle grow_and_place(H& heap, std::size_t size_bytes, bool* grown);
-  [[gnu::noinline]] DataPtr allocate_when_short(H& heap, std::size_t size_bytes, Stream stream);
+  Handle grow_and_place(H& heap, std::size_t size_bytes, Growth* growth);
+  [[gnu::noinline]] DataPtr allocate_when_short(H& heap, std::size_t size_bytes, Stream stream,
+                                                Growth growth);
+  DataPtr allocate_again(H& heap, std::size_t size_bytes, Stream stream, Growth* growth);
   DataPtr hand_out(Handle block, bool grown, std::size_t size_bytes, Stream stream);
-  DataPtr ask_fallback(std::size_t size_bytes, Stream stream);
-  [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);
+  DataPtr ask_fallback(std::size_t size_bytes, Stream stream, Growth* growth);
+  [[noreturn]] void give_up(std::size_t size_bytes, Stream stream, bool of_driver);
   void report_notes();
 
   std::uint64_t limit_bytes_;
+  bool refused_by_limit_ = false;  // the growth under way, when it was last tested
   StreamTotals totals_;
   std::vector<MemoryEventInfo> notes_;
   StreamSlots<H> heaps_;

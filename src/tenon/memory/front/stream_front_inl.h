@@ -59,15 +59,15 @@ DataPtr StreamFront<H>::allocate_slowly(std::size_t size_bytes, Stream stream) {
   if (size_bytes == 0) return DataPtr(device_);
   H* heap = heaps_.find(stream);
   if (heap == nullptr) heap = &add_heap(stream);
-  bool grown = false;
+  Growth growth;
   bool has_surplus = false;  // from frees by other threads
   Handle block = place(*heap, size_bytes, false, &has_surplus);
   if (has_surplus) [[unlikely]] trim(*heap);
   if (block == nullptr) [[unlikely]] {
-    block = grow_and_place(*heap, size_bytes, &grown);
+    block = grow_and_place(*heap, size_bytes, &growth);
   }
-  if (block == nullptr) [[unlikely]] return allocate_when_short(*heap, size_bytes, stream);
-  return hand_out(block, grown, size_bytes, stream);
+  if (block == nullptr) [[unlikely]] return allocate_when_short(*heap, size_bytes, stream, growth);
+  return hand_out(block, growth.grown, size_bytes, stream);
 }
 
 template <typename H>
@@ -79,19 +79,37 @@ DataPtr StreamFront<H>::hand_out(Handle block, bool grown, std::size_t size_byte
   return data;
 }
 
-// The heaps and the driver have nothing: the fallback, then what pools above hold idle.
+// The heaps and the driver have nothing: the fallback, then what others hold idle.
 template <typename H>
-DataPtr StreamFront<H>::allocate_when_short(H& heap, std::size_t size_bytes, Stream stream) {
+DataPtr StreamFront<H>::allocate_when_short(H& heap, std::size_t size_bytes, Stream stream,
+                                            Growth growth) {
   report_notes();
-  DataPtr data = ask_fallback(size_bytes, stream);
-  if (data == nullptr && reclaim_for_retry()) {
-    bool grown = false;
-    if (const Handle block = grow_and_place(heap, size_bytes, &grown))
-      return hand_out(block, grown, size_bytes, stream);
-    report_notes();
-    data = ask_fallback(size_bytes, stream);
+  DataPtr data = ask_fallback(size_bytes, stream, &growth);
+  if (data == nullptr && reclaim_for_retry(growth.of_driver)) {
+    data = allocate_again(heap, size_bytes, stream, &growth);
+    if (data == nullptr) {  // what came back may lie in the caches, where it cannot serve
+      ignore_refusal([&] { empty_cache(); });
+      data = allocate_again(heap, size_bytes, stream, &growth);
+    }
   }
-  if (data == nullptr) give_up(size_bytes, stream);
+  if (data == nullptr) give_up(size_bytes, stream, growth.of_driver);
+  return data;
+}
+
+// The same request, which counts as one retry however often it is tried.
+template <typename H>
+DataPtr StreamFront<H>::allocate_again(H& heap, std::size_t size_bytes, Stream stream,
+                                       Growth* growth) {
+  if (const Handle block = grow_and_place(heap, size_bytes, growth))
+    return hand_out(block, growth->grown, size_bytes, stream);
+  report_notes();
+  if (fallback_ == nullptr) return DataPtr(device_);
+  const auto retries = [&] { return fallback_->allocator().stats().num_alloc_retries; };
+  const std::int64_t before = retries();
+  DataPtr data = ask_fallback(size_bytes, stream, growth);
+  const std::int64_t after = retries();
+  const std::lock_guard growing(growth_mutex_);
+  device_stats_.num_alloc_retries -= after - before;
   return data;
 }
 
@@ -107,25 +125,32 @@ typename H::Handle StreamFront<H>::place(H& heap, std::size_t size_bytes, bool g
 }
 
 template <typename H>
-typename H::Handle StreamFront<H>::grow_and_place(H& heap, std::size_t size_bytes, bool* grown) {
-  const std::lock_guard growth(growth_mutex_);
+typename H::Handle StreamFront<H>::grow_and_place(H& heap, std::size_t size_bytes,
+                                                  Growth* growth) {
+  const std::lock_guard growing(growth_mutex_);
+  refused_by_limit_ = false;
+  const std::int64_t retries = device_stats_.num_alloc_retries;
   if (!may_grow(heap, size_bytes)) return nullptr;
   Handle block = nullptr;
   bool has_surplus = false;
   // What another thread or stream has just finished with may do, and after growth another thread
   // may have been quicker; so look again each time.
-  while ((block = place(heap, size_bytes, *grown, &has_surplus)) == nullptr) {
+  while ((block = place(heap, size_bytes, growth->grown, &has_surplus)) == nullptr) {
     if (!grow(heap, size_bytes)) break;
-    *grown = true;
+    growth->grown = true;
   }
+  growth->of_driver = !refused_by_limit_;
+  if (growth->retried) device_stats_.num_alloc_retries = retries;  // a request counts once
+  growth->retried |= device_stats_.num_alloc_retries != retries;
   return block;
 }
 
 // Null: there is none, or it has no memory either.
 template <typename H>
-DataPtr StreamFront<H>::ask_fallback(std::size_t size_bytes, Stream stream) {
-  if (fallback_ == nullptr || (limit_bytes_ != 0 && reserved_bytes() + size_bytes > limit_bytes_))
-    return DataPtr(device_);
+DataPtr StreamFront<H>::ask_fallback(std::size_t size_bytes, Stream stream, Growth* growth) {
+  if (fallback_ == nullptr) return DataPtr(device_);
+  growth->of_driver = limit_bytes_ == 0 || reserved_bytes() + size_bytes <= limit_bytes_;
+  if (!growth->of_driver) return DataPtr(device_);
   const ReclaimPause front_asks;
   try {
     return fallback_->allocator().allocate_on(size_bytes, stream);
@@ -135,7 +160,7 @@ DataPtr StreamFront<H>::ask_fallback(std::size_t size_bytes, Stream stream) {
 }
 
 template <typename H>
-void StreamFront<H>::give_up(std::size_t size_bytes, Stream stream) {
+void StreamFront<H>::give_up(std::size_t size_bytes, Stream stream, bool of_driver) {
   std::string help;
   {
     const std::lock_guard growth(growth_mutex_);
@@ -143,7 +168,8 @@ void StreamFront<H>::give_up(std::size_t size_bytes, Stream stream) {
     help = advice();
   }
   throw_out_of_memory(size_bytes, stream,
-                      limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(), std::move(help));
+                      limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(), std::move(help),
+                      of_driver);
 }
 
 template <typename H>

@@ -18,6 +18,7 @@ CachingAllocator::CachingAllocator(Backend& backend, const CachingSettings& sett
     : StreamOrderedAllocator(backend, settings, limit_bytes) {}
 
 CachingAllocator::~CachingAllocator() {
+  idle_cache_.end();
   for_each_heap([&](BlockHeap& heap) {
     for (const auto& extent : heap.extents())
       ignore_refusal([&] { backend_.free_segment(extent->segment); });

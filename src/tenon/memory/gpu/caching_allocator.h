@@ -33,6 +33,8 @@ class CachingAllocator final : public StreamOrderedAllocator {
   bool release_oversize(BlockHeap& heap, std::uint64_t rounded);
   void collect_garbage();
   void release_segment(BlockHeap& heap, Extent* extent);
+
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

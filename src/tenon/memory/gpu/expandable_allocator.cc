@@ -49,6 +49,7 @@ ExpandableAllocator::ExpandableAllocator(Backend& backend, const CachingSettings
 }
 
 ExpandableAllocator::~ExpandableAllocator() {
+  idle_cache_.end();
   for (const auto& [extent, range] : ranges_) {
     std::uintptr_t address = range.addresses.base;
     for (const PageHandle pages : range.pages) {

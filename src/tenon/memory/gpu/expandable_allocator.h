@@ -64,6 +64,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   std::unordered_map<const Extent*, Range> ranges_;  // under growth_mutex_
   // Unmapped, not yet taken back; reserved
   std::vector<std::pair<Pool, PageHandle>> refused_pages_;
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

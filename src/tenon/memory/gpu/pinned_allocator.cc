@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
@@ -30,6 +31,7 @@ void count(PoolStats& stat, std::int64_t amount) {
 }  // namespace
 
 PinnedAllocator::~PinnedAllocator() {
+  idle_cache_.end();
   ignore_refusal([&] { collect(true); });
   for (const auto& extent : extents_)
     ignore_refusal([&] { backend_.free_segment(extent->segment); });
@@ -39,29 +41,32 @@ DataPtr PinnedAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return DataPtr(device_);
   const std::uint64_t rounded = align_up(size_bytes, kRounding);
-  bool grew = false;
-  Block* block = obtain(rounded, size_bytes, stream, &grew);
-  if (block == nullptr && reclaim_for_retry()) block = obtain(rounded, size_bytes, stream, &grew);
+  Growth growth;
+  Block* block = obtain(rounded, size_bytes, stream, &growth);
+  if (block == nullptr && reclaim_for_retry(growth.of_driver))
+    block = obtain(rounded, size_bytes, stream, &growth);
   if (block == nullptr) {
-    const std::lock_guard lock(mutex_);
-    ++stats_.num_ooms;
-  }
-  if (block == nullptr)
+    {
+      const std::lock_guard lock(mutex_);
+      ++stats_.num_ooms;
+    }
     throw_out_of_memory(size_bytes, stream, limit_bytes_,
-                        "pinned memory is the host's; free some, or use pageable memory");
+                        "pinned memory is the host's; free some, or use pageable memory",
+                        growth.of_driver);
+  }
   void* data = reinterpret_cast<void*>(block->offset);
-  observers_.report(grew ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data, size_bytes,
-                    stream);
+  observers_.report(growth.grown ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, data,
+                    size_bytes, stream);
   return DataPtr(data, block, &free_block, device_);
 }
 
 // Null: out of memory.
 Block* PinnedAllocator::obtain(std::uint64_t rounded, std::uint64_t size_bytes, Stream stream,
-                               bool* grew) {
+                               Growth* growth) {
   const std::lock_guard lock(mutex_);
   Block* block = place(rounded);
-  if (block == nullptr && grow(rounded)) {
-    *grew = true;
+  if (block == nullptr && grow(rounded, growth)) {
+    growth->grown = true;
     block = place(rounded);
   }
   if (block == nullptr) return nullptr;
@@ -85,17 +90,18 @@ Block* PinnedAllocator::place(std::uint64_t rounded) {
   return heap_.place(rounded, kRounding, kRounding);
 }
 
-bool PinnedAllocator::grow(std::uint64_t rounded) {
+bool PinnedAllocator::grow(std::uint64_t rounded, Growth* growth) {
   const std::uint64_t size =
       rounded <= kSharedLimit ? kSharedSegment : align_up(rounded, kPage);
   const auto take = [&]() -> std::optional<Segment> {
     const auto held = static_cast<std::uint64_t>(stats_.reserved_bytes[0].current);
-    if (limit_bytes_ != 0 && held + size > limit_bytes_) return std::nullopt;
+    growth->of_driver = limit_bytes_ == 0 || held + size <= limit_bytes_;
+    if (!growth->of_driver) return std::nullopt;
     return backend_.allocate_segment(size, MemoryKind::kPinned);
   };
   auto segment = take();
   if (!segment) {
-    ++stats_.num_alloc_retries;
+    if (!std::exchange(growth->retried, true)) ++stats_.num_alloc_retries;
     collect(true);
     if (heap_.find(rounded) != nullptr) return true;
     release_whole();

@@ -56,10 +56,10 @@ class PinnedAllocator final : public DeviceAllocator {
 
   static void free_block(void* context);
   Block* block_of(const DataPtr& data, const char* caller) const;
-  Block* obtain(std::uint64_t rounded, std::uint64_t size_bytes, Stream stream, bool* grew);
+  Block* obtain(std::uint64_t rounded, std::uint64_t size_bytes, Stream stream, Growth* growth);
   // All under mutex_.
   Block* place(std::uint64_t rounded);
-  bool grow(std::uint64_t rounded);
+  bool grow(std::uint64_t rounded, Growth* growth);
   void collect(bool wait);
   bool release_whole();
 
@@ -70,7 +70,7 @@ class PinnedAllocator final : public DeviceAllocator {
   PendingFrees pending_;  // every block is used by the stream that it was allocated for
   AllocatorStats stats_;
   std::uint64_t layout_end_ = 0;
-  const IdleCache idle_cache_{*this};
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

@@ -24,6 +24,7 @@ PrivatePool::PrivatePool(Backend& backend, std::function<void()> on_shortage, Ma
       of_pages_(made == Made::kOfPages && backend.limits().has_virtual_memory) {}
 
 PrivatePool::~PrivatePool() {
+  idle_cache_.end();
   for (const auto& [extent, piece] : pieces_)
     ignore_refusal([&, held = &piece] { release_piece(*held); });
   give_back_unmapped();

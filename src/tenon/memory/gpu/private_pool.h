@@ -66,7 +66,7 @@ class PrivatePool final : public StreamOrderedAllocator {
   bool may_release_ = false;  // under growth_mutex_
   std::unordered_map<const Extent*, Piece> pieces_;
   std::vector<Piece> unmapped_;  // that the driver would not take back
-  const IdleCache idle_cache_{*this};
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

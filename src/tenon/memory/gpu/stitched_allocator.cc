@@ -54,6 +54,7 @@ StitchedAllocator::StitchedAllocator(Backend& backend, const StitchedSettings& s
 }
 
 StitchedAllocator::~StitchedAllocator() {
+  idle_cache_.end();
   for (const auto& page : pages_) {
     for (const Mapping& mapping : page->mappings)
       ignore_refusal([&] {

@@ -130,6 +130,7 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   std::vector<Page*> idle_;         // idle pages it may take, the best first
   std::size_t next_idle_ = 0;
   bool searched_pools_ = false;     // idle_ has those of the stream's other pool too
+  IdleCache idle_cache_{*this};     // last
 };
 
 }  // namespace tenon

@@ -33,16 +33,18 @@ PagePool::PagePool(Backend& backend, std::uint64_t page_bytes, std::uint64_t lim
     : backend_(backend),
       page_bytes_(checked_page(backend, page_bytes)),
       limit_bytes_(limit_bytes),
-      enrolment_({backend.device(), &backend}, *this) {}
+      enrolment_(IdleOrigin::driver(backend), *this) {}
 
 PagePool::~PagePool() {
+  enrolment_.end();
   for (const PageHandle page : idle_) ignore_refusal([&] { backend_.release_pages(page); });
 }
 
-bool PagePool::try_create(PageHandle* page) {
+bool PagePool::try_create(PageHandle* page, Shortage* shortage) {
   {
     const std::lock_guard lock(mutex_);
-    if (limit_bytes_ != 0 && (held_ + 1) * page_bytes_ > limit_bytes_) return false;
+    shortage->of_driver = limit_bytes_ == 0 || (held_ + 1) * page_bytes_ <= limit_bytes_;
+    if (!shortage->of_driver) return false;
     reserve_more(idle_);  // give() must not fail
     ++held_;
   }
@@ -66,8 +68,9 @@ bool PagePool::try_create(PageHandle* page) {
 
 PageHandle PagePool::create() {
   PageHandle page;
-  const ReclaimPlace place{backend_.device(), &backend_};
-  if (try_create(&page) || (reclaim_idle(place, nullptr) && try_create(&page))) return page;
+  Shortage shortage{.place = {backend_.device(), &backend_}, .self = this};
+  if (try_create(&page, &shortage) || (reclaim_idle(shortage) && try_create(&page, &shortage)))
+    return page;
   OutOfMemoryDetails details;
   details.allocator = "page pool";
   details.device = to_string(backend_.device());
@@ -76,7 +79,7 @@ PageHandle PagePool::create() {
   details.allocated_bytes = now.pages_in_use * page_bytes_;
   details.reserved_bytes = details.allocated_bytes + now.pages_idle * page_bytes_;
   details.limit_bytes = limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes();
-  details.idle = idle_holders(place, nullptr);
+  details.idle = idle_holders(shortage);
   details.advice = "shrink other buffers of the pool, or let one sleep";
   throw OutOfMemory(std::move(details));
 }

@@ -55,7 +55,7 @@ class PagePool final : private Reclaimer {
 
  private:
   PagePool(Backend& backend, std::uint64_t page_bytes, std::uint64_t limit_bytes);
-  bool try_create(PageHandle* page);
+  bool try_create(PageHandle* page, Shortage* shortage);
   PageHandle create();
   std::string reclaim_name() const override { return "a page pool"; }
   std::uint64_t idle_bytes() const override;
@@ -69,7 +69,7 @@ class PagePool final : private Reclaimer {
   std::uint64_t held_ = 0;  // pages, idle ones included
   std::uint64_t created_ = 0;
   ObserverList observers_;
-  const ReclaimEnrolment enrolment_;  // last
+  ReclaimEnrolment enrolment_;  // last
 };
 
 }  // namespace tenon

@@ -47,6 +47,7 @@ HostAllocator::HostAllocator(Backend& backend, std::uint64_t limit_bytes)
 }
 
 HostAllocator::~HostAllocator() {
+  idle_cache_.end();
   HostThread::withdraw(id_);
   decay_thread_.reset();
 }
@@ -93,8 +94,10 @@ Held HostAllocator::take(std::uintptr_t header, Stream stream) {
     release_idle(report.released);
     taken = try_once(heap, header, Try::kLast, fresh, report);
   }
-  if (taken.data == nullptr && reclaim_for_retry())
+  if (taken.data == nullptr && reclaim_for_retry(is_of_driver(size_bytes))) {
+    release_idle(report.released);
     taken = try_once(heap, header, Try::kLast, fresh, report);
+  }
   if (HostThread::has_ended()) heaps_.abandon(heap);
   if (decay_thread_ != nullptr) decay_thread_->wake();
   if (taken.data == nullptr) give_up(size_bytes, stream);
@@ -168,6 +171,12 @@ Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try whic
   return block;
 }
 
+// An extent is whole units.
+bool HostAllocator::is_of_driver(std::size_t size_bytes) const {
+  return limit_bytes_ == 0 ||
+         reserved_bytes() + align_up(size_bytes, host::kExtentUnit) <= limit_bytes_;
+}
+
 void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
   accounts_.change([](AllocatorStats& stats) { ++stats.num_ooms; });
   const std::uint64_t total = backend_.total_bytes();
@@ -178,7 +187,8 @@ void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
           ? "blocks above 64 KiB need one free piece of an extent: free neighbours, or let threads "
             "that hold caches end"
           : "small blocks are cut from extents of 2 MiB and more: raise the limit, free blocks, or "
-            "let threads that hold caches end");
+            "let threads that hold caches end",
+      is_of_driver(size_bytes));
 }
 
 // --- Frees.

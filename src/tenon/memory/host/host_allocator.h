@@ -94,6 +94,8 @@ class HostAllocator final : public DeviceAllocator {
                       host::ReleaseReport& report);
   Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
                 host::ReleaseReport& report);
+  // Whether the driver has refused, or else the allocator's own limit does.
+  bool is_of_driver(std::size_t size_bytes) const;
   [[noreturn]] void give_up(std::size_t size_bytes, Stream stream);
 
   // --- Frees.
@@ -125,6 +127,7 @@ class HostAllocator final : public DeviceAllocator {
   host::HeapDirectory heaps_;
   std::unique_ptr<host::DecayThread> decay_thread_;  // null: the backend has no clock for it
   mutable OwnRawHolder<HostAllocator> raw_holder_{*this};
+  IdleCache idle_cache_{*this};  // last
 };
 
 // The process's, over host_backend(). Thread-safe, and never destroyed, so that memory may be freed

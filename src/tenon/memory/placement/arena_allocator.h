@@ -27,7 +27,7 @@ class ArenaAllocator final : public ChunkedAllocator<ArenaPlacement> {
   void release_surplus(Heap& heap) override;
 
  private:
-  const IdleCache idle_cache_{*this};
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

@@ -94,6 +94,9 @@ class BuddyAllocator final : public ChunkedAllocator<BuddyPlacement> {
   explicit BuddyAllocator(Backend& backend, BuddyConfig config = {}, std::uint64_t limit_bytes = 0);
 
   std::string name() const override { return "buddy"; }
+
+ private:
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

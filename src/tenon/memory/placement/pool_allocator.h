@@ -92,6 +92,9 @@ class PoolAllocator final : public ChunkedAllocator<PoolPlacement> {
  public:
   explicit PoolAllocator(Backend& backend, PoolConfig config = {}, std::uint64_t limit_bytes = 0);
   std::string name() const override { return "pool"; }
+
+ private:
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

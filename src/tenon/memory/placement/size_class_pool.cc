@@ -19,6 +19,7 @@ SizeClassPool::SizeClassPool(Allocator& upstream, std::uint32_t max_per_size)
 }
 
 SizeClassPool::~SizeClassPool() {
+  enrolment_.end();
   try {
     trim();
   } catch (...) {

@@ -72,7 +72,7 @@ class SizeClassPool final : public Allocator, private Reclaimer {
   mutable BiasedLock lock_;
   std::vector<std::unique_ptr<arena::BufferBins>> bins_;  // by stream; may have gaps
   SizeClassPoolStats stats_;
-  const ReclaimEnrolment enrolment_{reclaim_place_of(upstream_), *this};
+  ReclaimEnrolment enrolment_{IdleOrigin::allocator(upstream_), *this};  // last
 };
 
 }  // namespace tenon

@@ -49,9 +49,10 @@ ScopePool::ScopePool(Allocator& upstream, const ScopeOptions& options)
       device_(upstream.allocate(0).device()),
       options_(checked(options, upstream)),
       on_stream_(dynamic_cast<DeviceAllocator*>(&upstream)),
-      enrolment_(reclaim_place_of(upstream), *this) {}
+      enrolment_(IdleOrigin::allocator(upstream), *this) {}
 
 ScopePool::~ScopePool() {
+  enrolment_.end();
   for (ResidentPage* page : free_pages_) delete page;
   try {
     clear_all(chunks_);

@@ -161,7 +161,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   std::vector<scopes::ResidentPage*> free_pages_;
   ScopePoolStats stats_;
   ScopeReport last_report_;
-  const ReclaimEnrolment enrolment_;  // last
+  ReclaimEnrolment enrolment_;  // last
 };
 
 // The pool that with_scope keeps with an upstream, made at the first call. It ends with the

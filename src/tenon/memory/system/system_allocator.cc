@@ -26,8 +26,9 @@ void SystemAllocator::let_go(std::uint64_t size_bytes) {
 
 // Nothing where the driver has no memory or the limit, which counts the driver's rounding too, has
 // no room.
-std::optional<Segment> SystemAllocator::take_segment(std::uint64_t size_bytes) {
-  if (!hold(size_bytes)) return std::nullopt;
+std::optional<Segment> SystemAllocator::take_segment(std::uint64_t size_bytes, Growth* growth) {
+  growth->of_driver = hold(size_bytes);
+  if (!growth->of_driver) return std::nullopt;
   std::optional<Segment> segment;
   try {
     segment = backend_.allocate_segment(size_bytes, kind_);
@@ -37,22 +38,26 @@ std::optional<Segment> SystemAllocator::take_segment(std::uint64_t size_bytes) {
   }
   if (segment && hold(segment->size_bytes - size_bytes)) return segment;
   let_go(size_bytes);
-  if (segment) ignore_refusal([&] { backend_.free_segment(*segment); });
+  if (!segment) return std::nullopt;
+  growth->of_driver = false;
+  ignore_refusal([&] { backend_.free_segment(*segment); });
   return std::nullopt;
 }
 
 DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return DataPtr(device_);
-  auto segment = take_segment(size_bytes);
-  if (!segment && reclaim_for_retry()) segment = take_segment(size_bytes);
+  Growth growth;
+  auto segment = take_segment(size_bytes, &growth);
+  if (!segment && reclaim_for_retry(growth.of_driver)) segment = take_segment(size_bytes, &growth);
   if (!segment) {
     {
       const std::lock_guard lock(mutex_);
       ++stats_.num_ooms;
     }
     throw_out_of_memory(size_bytes, stream,
-                        limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(), "");
+                        limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(), "",
+                        growth.of_driver);
   }
   Block* block = nullptr;
   {

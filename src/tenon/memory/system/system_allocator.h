@@ -56,7 +56,7 @@ class SystemAllocator final : public DeviceAllocator {
     Stream stream;
   };
   static void free_block(void* context);
-  std::optional<Segment> take_segment(std::uint64_t size_bytes);
+  std::optional<Segment> take_segment(std::uint64_t size_bytes, Growth* growth);
   bool hold(std::uint64_t size_bytes);
   void let_go(std::uint64_t size_bytes);
   void release(const Segment& segment);

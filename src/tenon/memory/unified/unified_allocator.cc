@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -119,11 +120,14 @@ Lane& UnifiedAllocator::make_lane(Stream stream) {
 DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
   if (lanes_.find(request.stream) == nullptr) make_lane(request.stream);
   std::vector<unified::HeapSupply::Released> released;
+  Growth growth;
   const auto try_once = [&] {
     const AllLanesLock all(*this);
     Served served = serve(request);
-    if (served.buffer == nullptr) served = serve_by_eviction(request);
+    if (served.buffer == nullptr) served = serve_by_eviction(request, &growth);
     if (served.buffer != nullptr) hand_out(served.buffer, request);
+    growth.of_driver = !passes(unified::dedicated_heap_bytes(request.size_bytes),
+                               limits_.hard_limit_bytes());
     released = supply_.take_released();
     return served;
   };
@@ -133,7 +137,7 @@ DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
   int asked = UnifiedCallbackRegistry::instance().report(
       nullptr, UnifiedAllocatorCallback::EventType::kAllocationFailed);
   asked += pressure_.relieve(request.size_bytes).called;
-  asked += reclaim_for_retry() ? 1 : 0;
+  asked += reclaim_for_retry(growth.of_driver) ? 1 : 0;
   if (asked > 0) {
     served = try_once();
     report_released(released);
@@ -148,7 +152,7 @@ DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
   const std::uint64_t total = backend_.memory().total_bytes;
   throw_out_of_memory(request.requested_bytes, request.stream,
                       std::min(limits_.hard_limit_bytes(), total),
-                      limits_.advice(request.size_bytes, held));
+                      limits_.advice(request.size_bytes, held), growth.of_driver);
 }
 
 void UnifiedAllocator::free_block(void* context) {
@@ -328,8 +332,9 @@ bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
 
 // Everything that is not in use goes back to the driver: first as much as the request needs, oldest
 // first, then all of it.
-UnifiedAllocator::Served UnifiedAllocator::serve_by_eviction(const Request& request) {
-  ++stats_.num_alloc_retries;
+UnifiedAllocator::Served UnifiedAllocator::serve_by_eviction(const Request& request,
+                                                             Growth* growth) {
+  if (!std::exchange(growth->retried, true)) ++stats_.num_alloc_retries;
   settle_everything();
   if (oldest_idle() == nullptr) return serve(request);
   const std::uint64_t needed = request.heap_bytes(true);

@@ -199,7 +199,7 @@ class UnifiedAllocator final : public DeviceAllocator {
 
   // --- All below with all lanes locked.
   Served serve(const Request& request);
-  Served serve_by_eviction(const Request& request);
+  Served serve_by_eviction(const Request& request, Growth* growth);
   std::uint64_t largest_acceptable(std::uint64_t size_bytes) const;
   unified::Buffer* reuse(unified::BufferPool& pool, const Request& request);
   unified::Buffer* take_pending(unified::BufferPool& pool, const Request& request);
@@ -246,6 +246,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   unified::HeapSupply supply_;
   StreamTotals totals_;
   StreamSlots<unified::Lane> lanes_;
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

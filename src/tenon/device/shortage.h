@@ -1,0 +1,28 @@
+// How a driver that is short of memory asks the layers above for it.
+#pragma once
+
+#include <vector>
+
+#include "tenon/base/error.h"
+#include "tenon/device/backend.h"
+
+namespace tenon {
+
+// What the layers above do when a driver is short. `memory/` installs it (memory/reclaim.cc).
+class ShortageHandler {
+ public:
+  // Asks for idle memory of `driver` to come back; true: some may have. Called with no lock of the
+  // driver held, since what comes back is freed through it.
+  virtual bool relieve(const Backend& driver) = 0;
+  // Who still holds idle memory of `driver`, for the message of OutOfMemory.
+  virtual std::vector<IdleHolder> holders(const Backend& driver) = 0;
+
+ protected:
+  ~ShortageHandler() = default;
+};
+
+// The process's; null while nothing above holds memory. Thread-safe. The handler must not end.
+void set_shortage_handler(ShortageHandler* handler);
+ShortageHandler* shortage_handler();
+
+}  // namespace tenon
