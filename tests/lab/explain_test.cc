@@ -260,7 +260,9 @@ std::string with_settings(const std::vector<std::string>& segments,
 Fragmentation recorded_under(std::string_view conf, std::uint64_t requested) {
   const Explanation explanation = explained(with_settings(
       {pooled_segment(0, 80 * kMiB, 0, "", {used(0, 80 * kMiB, requested)})},
-      {entry("segment_alloc", 0, 80 * kMiB, 1), entry("alloc", 0, requested, 2)}, conf));
+      {entry("segment_alloc", 0, 80 * kMiB, 1), entry("alloc", 0, requested, 2),
+       entry("free_completed", 0, requested, 3), entry("alloc", 0, requested, 4)},
+      conf));
   const auto& moments = explanation.devices.at(0).memory;
   EXPECT_THAT(moments, SizeIs(3));
   for (const MemoryAt& at : moments) {

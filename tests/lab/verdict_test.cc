@@ -187,10 +187,37 @@ TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
   EXPECT_THAT(still.devices[0].verdict.sentences[0], HasSubstr("holds no history: 4 KiB"));
   EXPECT_THAT(still.devices[0].verdict.sentences[1], HasSubstr("unknown 100 %"));
   EXPECT_FALSE(still.devices[0].verdict.nothing_needed);
+  EXPECT_FALSE(still.devices[0].has_history);
+  EXPECT_THAT(explanation_text(still), HasSubstr("Live when the snapshot was taken: 4 KiB"));
   const Explanation bare = explained(
       pickled::snapshot({}, {{entry("alloc", 1, 512, 1), entry("alloc", 1024, 512, 2)}}));
   ASSERT_THAT(bare.devices.at(0).verdict.cannot_tell, SizeIs(1));
   EXPECT_THAT(bare.devices[0].verdict.cannot_tell[0], HasSubstr("no call stacks"));
+}
+
+// The order in which the blocks were allocated is not known: no peak of reserved memory and no
+// growth from iteration to iteration follow from it.
+TEST(VerdictTest, ShowsOnlyTheEndOfARecordingWithoutHistory) {
+  const std::string step = frames({{"_init_group", "x/site-packages/torch/optim/adam.py"},
+                                   {"<module>", "train.py"}});
+  std::vector<std::string> blocks;
+  for (std::uint64_t i = 0; i < 12; ++i)
+    blocks.push_back(dict({{"address", number(i * 4 * kMiB)},
+                           {"size", number(4 * kMiB)},
+                           {"requested_size", number(4 * kMiB)},
+                           {"state", text("active_allocated")},
+                           {"frames", i % 2 == 0 ? step : kForward}}));
+  const Explanation all =
+      explained(pickled::snapshot({segment(0, 0, 12 * 4 * kMiB, blocks)}, {}));
+  const DeviceExplanation& device = all.devices.at(0);
+  ASSERT_THAT(device.memory, SizeIs(1));
+  EXPECT_EQ(device.memory[0].moment, "end");
+  EXPECT_EQ(device.memory[0].fragmentation.requested_bytes, 48 * kMiB);
+  EXPECT_EQ(device.growth.iterations, 0u);
+  const std::string words = explanation_text(all);
+  EXPECT_THAT(words, HasSubstr("as it was when the snapshot was taken"));
+  for (const char* made_up : {"Live peak", "Reserved peak", "at the reserved peak", "Leaks"})
+    EXPECT_THAT(words, Not(HasSubstr(made_up)));
 }
 
 // Bytes by category at the live peak.

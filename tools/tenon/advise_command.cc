@@ -18,23 +18,23 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-Replays the recording over PyTorch's allocator settings, by the rules that gave PyTorch's own
-figures to the byte, and prints one recommendation beside what the recording ran with (a snapshot
-says), or that nothing is needed. It is never worse than what the recording ran with, in what is
-reserved and in the smallest device. Figures are of replays; the command that makes them again is
-printed. Several recordings (one a rank, or a snapshot of several devices): one setting for all,
-and the recording that needs most.
+Replays the recording with many of PyTorch's allocator settings. Prints one recommendation beside
+the recorded settings (from the snapshot), or says that no change is needed. The recommendation is
+never worse than the recorded settings, neither in reserved memory nor in the smallest device. All
+figures are of replays; tenon replay prints them again with the command that is shown. For several
+recordings (one for each rank, or a snapshot of several devices) there is one setting for all. The
+answer names the recording that needs most.
 
-Where the recording ran out of memory, the request that failed is served in the replays, and the
-card's memory is known: what PyTorch held and what the driver had left then.
+If the recording ran out of memory, the replays serve the failed request. The card's memory is then
+known: what PyTorch had reserved and what the driver had left at the failure.
 
---torch 2.6 leaves out what that version lacks; without it, what the oldest PyTorch that writes such
-a snapshot accepts is tried. With --capacity, the card's memory, it says whether the program fits
-and what would make it fit. The CUDA context, and NCCL where there are several recordings, are taken
-off the card's memory: as a failure in the recording tells, by --card, or as --reserve-for-context
-says. docs/advise.md has the tables and sources.
+--torch 2.6 excludes settings that this version lacks. Without it, advise tries the settings of the
+oldest PyTorch that writes such a snapshot. With --capacity, the card's memory, advise says whether
+the program fits, and with which settings. It subtracts the CUDA context, and NCCL's buffers for
+several recordings, from the card's memory. Their size comes from a failure in the recording, from
+--card, or from --reserve-for-context. docs/advise.md has the tables and sources.
 
-With --json: outcome (nothing needed, set, nothing fits, hopeless), conf (the settings),
+--json prints outcome (nothing needed, set, nothing fits, hopeless), conf (the settings),
 reserved_peak_bytes, min_capacity_bytes, live_peak_bytes, verdict, and the figures compared.
 
 Examples:
@@ -42,8 +42,8 @@ Examples:
   tenon advise run.pickle --capacity 24GiB --torch 2.6
   tenon advise rank0.pickle rank1.pickle --json
 
-Exit status: 0 when there is an answer, also where that is that nothing helps; 2 for bad usage or a
-file that cannot be read.)";
+Exit status: 0 when there is an answer, also if no setting helps; 2 for bad usage or a file that
+cannot be read.)";
 
 struct AdviseArguments {
   std::vector<std::string> files;
@@ -124,12 +124,13 @@ Subcommand add_advise(CommandLine& app) {
                     "Memory for the CUDA context, NCCL and other processes, like 600MiB");
   advise.add_option("--torch", arguments->torch, "The version of PyTorch, like 2.6").not_empty();
   advise.add_option("--device", arguments->device,
-                    "Of a snapshot with several devices: the number that tenon explain prints")
+                    "Only this device of a snapshot, by the number that tenon explain prints")
       .not_negative();
   advise.add_option("--lag", arguments->lag,
-                    "How long the device's work runs behind the host, like 20ms: for stalls")
+                    "Delay of the device's work behind the host, like 20ms; affects stalls")
       .show_default();
-  advise.add_option("--effort", arguments->options.effort, "How many settings to try")
+  advise.add_option("--effort", arguments->options.effort,
+                    "Search effort: a factor for the number of replays")
       .show_default()
       .between(0.01, 100.0);
   advise.add_option("--threads", arguments->options.threads, "0: one for each core")

@@ -12,14 +12,14 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-Reads whatever tenon replay reads (PyTorch's snapshots, RMM's logs, traces) and writes, by the
-ending of OUTPUT, with .zst behind it compressed:
+Reads the formats of tenon replay (PyTorch's snapshots, RMM's logs, traces). The ending of OUTPUT
+chooses the format; a further .zst compresses:
   .csv      a trace: columns time_us,op,id,size,stream, and thread, device, tag where known
   .pickle   a snapshot in PyTorch's format, which pytorch.org/memory_viz opens; a recording without
-            addresses gets some (best fit)
+            addresses gets addresses by best fit
   .json     trace events for ui.perfetto.dev and chrome://tracing: live and reserved bytes, phases,
             failures, and the larger blocks with their call sites
-Several devices stay several. CSV keeps no call stacks, no segments and no failures.
+All devices are written. CSV has no call stacks, segments or failures.
 
 Examples:
   tenon convert snapshot.pickle trace.csv.zst
@@ -54,10 +54,11 @@ int run_convert(const ConvertArguments& arguments) {
 Subcommand add_convert(CommandLine& app) {
   const auto arguments = std::make_shared<ConvertArguments>();
   CommandLine& convert =
-      app.add_subcommand("convert", "Write a recording in another format, by the file's ending");
+      app.add_subcommand("convert",
+                         "Write a recording in another format, chosen by the file's ending");
   convert.footer(kHelp);
   convert.add_option("INPUT", arguments->input, "A snapshot, log or trace").required();
-  convert.add_option("OUTPUT", arguments->output, "What to write").required();
+  convert.add_option("OUTPUT", arguments->output, "The file to write").required();
   return {&convert, [arguments] { return run_convert(*arguments); }};
 }
 

@@ -12,10 +12,10 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-Compares two recordings (snapshots or traces), device by device: the live peak, and for each
-category (weights, gradients, ...), call site and phase what was live at each recording's own peak,
-what was allocated in all, and how often; what is new, what is gone. Rows with the largest change at
-the peak come first.
+Compares two recordings (snapshots or traces), device by device. Prints both live peaks. For each
+category (weights, gradients, ...), call site and phase it prints the live bytes at each recording's
+own peak, the sum of allocated bytes and the number of allocations, and what is new or gone. The
+rows with the largest change at the peak come first.
 
 Examples:
   tenon diff before.pickle after.pickle
@@ -67,7 +67,7 @@ Subcommand add_diff(CommandLine& app) {
   command.add_option("AFTER", arguments->after, "Another one").required();
   command.add_flag("--json", arguments->json, "Print JSON instead of tables");
   command.add_flag("--ignore-lines", arguments->ignore_lines,
-                   "Call sites are the same though their line numbers differ");
+                   "Ignore line numbers when comparing call sites");
   command.add_option("--rows", arguments->rows, "Longest list")
       .show_default()
       .between(1, 100000);

@@ -14,24 +14,27 @@ namespace {
 
 constexpr const char* kHelp = R"(
 The file: a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot), or any trace that
-tenon replay reads. A snapshot tells most: call stacks, segments, failures.
+tenon replay reads. A snapshot contains most: call stacks, segments, failures.
 
 What is printed, for each device:
   the verdict   in sentences: whether memory or fragmentation failed, what filled the peak (weights,
                 gradients, optimizer state, activations, temporaries, workspaces, KV caches, inputs,
-                loss and logits), and the changes that would save most, each measured
-  live peak     most bytes of requested size live at once, and when; what was live then, by
-                category, by call site, by phase, by size and by age
-  reserved      what PyTorch held from the driver, and where the difference to what was requested
-                lies, at the live peak, at the reserved peak and at the end; each byte counts once
-  out of memory for each failure: what was asked for and by which stack, what was live then, what
-                was free and where, why none of it served, and what would have let it pass (other
-                allocators by replaying the events before it on a device of the same size)
+                loss and logits), and the changes that would save most, each measured. Of
+                PyTorch's settings it compares expandable_segments:True with the recorded ones;
+                tenon advise searches all of them
+  live peak     the most requested bytes that were live at one time, and when; what was live
+                then, by category, by call site, by phase, by size and by age
+  reserved      what PyTorch had from the driver, and the difference to the requested bytes by
+                cause, at the live peak, at the reserved peak and at the end (without history:
+                at the end only); each byte counts once
+  out of memory for each failure: the request and its stack, what was live then, what was free
+                and where, why no free piece was used, and what would have let the request pass
+                (other allocators, by a replay of the earlier events on a device of the same size)
   leaks         call sites whose live bytes grow from iteration to iteration
-With --json the same as one object; the figures of the whole file stand at its top: segments,
-blocks, total_size, allocated_size, trace_entries (by device), actions, traced_peak_bytes (of what
-the recording saw allocated; live_peak_bytes counts what was there before as well),
-external_annotations, top_allocating_frames, states.
+--json prints the same as one object. Its top level has the figures of the whole file: segments,
+blocks, total_size, allocated_size, trace_entries (by device), actions, traced_peak_bytes (of the
+recorded allocations; live_peak_bytes also counts earlier ones), external_annotations,
+top_allocating_frames, states.
 
 Examples:
   tenon explain snapshot.pickle
@@ -80,16 +83,16 @@ Subcommand add_explain(CommandLine& app) {
       app.add_subcommand("explain", "Say what filled the memory, and why it ran out");
   explain.footer(kHelp);
   explain.add_option("SNAPSHOT", arguments->file, "A snapshot or trace").required();
-  explain.add_flag("--json", arguments->json, "Print JSON instead of words");
+  explain.add_flag("--json", arguments->json, "Print JSON instead of text");
   explain.add_option("--json-file", arguments->json_file, "Write the JSON to this file too")
       .not_empty();
   explain.add_option("--rows", arguments->rows, "Longest list")
       .show_default()
       .between(1, 100000);
-  explain.add_option("--device", arguments->device, "One device alone, by the number printed")
+  explain.add_option("--device", arguments->device, "Only this device, by the printed number")
       .not_negative();
   explain.add_flag("--no-replay", arguments->no_replay,
-                   "Do not try other allocators where an allocation failed");
+                   "Do not replay with other settings and allocators");
   return {&explain, [arguments] { return run_explain(*arguments); }};
 }
 

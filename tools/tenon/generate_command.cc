@@ -87,17 +87,17 @@ Subcommand add_generate(CommandLine& app) {
   const auto arguments = std::make_shared<GenerateArguments>();
   CommandLine& generate = app.add_subcommand(kGenerate.name, kGenerate.about);
   generate.add_option("FILE", arguments->file, "The saved run").show_default();
-  generate.add_option("--prompt", arguments->prompt, "What to go on with");
+  generate.add_option("--prompt", arguments->prompt, "The text to continue");
   generate.add_option("--count", arguments->count, "Characters to write").show_default();
   generate
       .add_option("--temperature", arguments->temperature,
-                  "0: the likeliest each time; higher: bolder")
+                  "0: always the most likely character; higher: more random")
       .show_default();
   generate
       .add_option("--device", arguments->device,
                   "cpu, or a Vulkan device that shares the host's memory")
       .show_default();
-  generate.add_option("--seed", arguments->seed, "Of what is drawn").show_default();
+  generate.add_option("--seed", arguments->seed, "Seed of the random choices").show_default();
   return {&generate, [arguments] { return run_generate(*arguments); }};
 }
 

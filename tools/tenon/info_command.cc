@@ -99,7 +99,7 @@ Subcommand add_info(CommandLine& app) {
   CommandLine& info = app.add_subcommand("info", "Show devices, limits and how this was built");
   const auto environment = std::make_shared<bool>(false);
   info.add_flag("--environment", *environment,
-                "Show the environment variables that Tenon reads instead");
+                "Show only the environment variables that Tenon reads");
   info.footer("Exit status: 0, 2 for bad usage.");
   return {&info, [environment] { return run_info(*environment); }};
 }

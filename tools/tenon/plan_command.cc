@@ -28,24 +28,25 @@ The file is a recorded trace or a PyTorch snapshot (as for tenon replay), or a s
 problem in google/minimalloc's format: a CSV file with the columns id,lower,upper,size (upper is
 exclusive).
 
-A trace becomes a plan: an offset for each allocation. Where the end of the recording repeats
-itself, only one iteration is planned, to be served over and over (--whole plans every
-allocation recorded).
--o writes it; "tenon replay TRACE --policy plan --plan FILE" serves it, "tenon validate" checks it.
-Every plan is checked before it is printed, by code that shares nothing with the planner.
+For a trace, plan computes an offset for each allocation. If the end of the recording repeats
+itself, it plans one iteration, which the policy then repeats (--whole plans every recorded
+allocation).
+-o writes the plan. "tenon replay TRACE --policy plan --plan FILE" runs it, "tenon validate" checks
+it. Code that is independent of the planner checks every plan before it is printed.
 
-A problem with --capacity is searched for a packing within it, and without for the smallest one.
+For a problem, plan searches a packing within --capacity, or without it the smallest packing.
 -o writes the problem with a column "offset".
 
-With --json: solved (within the capacity, if one was given), peak_bytes, lower_bound_bytes (most
-bytes live at once), seconds (of planning, without reading), and more.
+--json prints solved (within the capacity, if one was given), peak_bytes, lower_bound_bytes (the
+live peak), seconds (of planning, without reading), and more.
 
 Examples:
   tenon plan run.csv.zst -o run.plan
   tenon plan problem.csv --capacity 1048576 -o solution.csv
   tenon plan run.pickle --json
 
-Exit status: 0 when a plan was made, fit or not; 2 for bad usage or a file that cannot be read.)";
+Exit status: 0 when a plan was made, within the capacity or not; 2 for bad usage or a file that
+cannot be read.)";
 
 struct PlanArguments {
   std::string file;
@@ -167,7 +168,7 @@ int run_plan(PlanArguments& arguments) {
 Subcommand add_plan(CommandLine& app) {
   const auto arguments = std::make_shared<PlanArguments>();
   CommandLine& plan =
-      app.add_subcommand("plan", "Work out offsets for every allocation in advance");
+      app.add_subcommand("plan", "Compute an offset for every allocation in advance");
   plan.footer(kHelp);
   plan.add_option("FILE", arguments->file, "A trace, a snapshot, or id,lower,upper,size")
       .required();
@@ -175,16 +176,16 @@ Subcommand add_plan(CommandLine& app) {
                   "Write the plan (or the solved problem) to this file; .zst compresses")
       .not_empty();
   plan.add_option("--capacity", arguments->capacity,
-                  "Fit into this, like 24GiB; of a problem, in its own unit")
+                  "The limit, like 24GiB; for a problem, in its own unit")
       .not_empty();
   plan.add_option("--device", arguments->device,
-                  "Of a snapshot with several devices: the number that tenon explain prints")
+                  "Only this device of a snapshot, by the number that tenon explain prints")
       .not_negative();
-  plan.add_flag("--whole", arguments->whole, "Plan the whole recording, not one iteration of it");
+  plan.add_flag("--whole", arguments->whole, "Plan the whole recording instead of one iteration");
   plan.add_flag("--own-memory", arguments->own_memory,
-                "Give each stream memory of its own even where sharing needs less");
+                "Give each stream its own memory, even if sharing needs less");
   plan.add_option("--effort", arguments->effort,
-                  "How long to search where a problem is hard; 1 is about a minute at most")
+                  "Search effort for hard problems; 1 takes at most about a minute")
       .show_default()
       .between(0.01, 1000.0);
   plan.add_flag("--json", arguments->json, "Print JSON");

@@ -30,11 +30,11 @@ constexpr const char* kHelp = R"(
 The files: .csv or .csv.zst with the columns time_us,op,id,size,stream (op: alloc, free_requested,
 free_completed), or a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot).
 
-The figures, of one replay on a simulated device unless they say otherwise:
-  live peak     most bytes of requested size live at once, from alloc to free_completed: the bound
-                that no allocator can beat
-  reserved      reserved peak: most physical bytes held from the driver at once, caches included,
-                without a capacity limit; /live is its ratio to the live peak
+The figures are of one replay on a simulated device, except where noted:
+  live peak     the most requested bytes that are live at one time, from alloc to free_completed:
+                no allocator needs less
+  reserved      reserved peak: the most physical bytes taken from the driver at one time, caches
+                included, without a capacity limit; /live is its ratio to the live peak
   capacity      with --find-capacity: the smallest device, by bisection from the live peak to the
                 reserved peak until they are within 8 MiB or 1/500 of the live peak
   frag          fragmentation: 1 - live/reserved at the moment of the reserved peak
@@ -42,18 +42,18 @@ The figures, of one replay on a simulated device unless they say otherwise:
   driver stall  time in all driver calls by a cost model measured on an NVIDIA H200, and in waits
                 for the device; as time, and as share of the trace's recorded time
   moving stall  the part of it that moves pages between addresses
-  ns/event      host time for an alloc or a free, warm: the same trace again and again on one
-                instance, median, no capacity limit, no lag. "null" is the floor: the loop itself
-  layout        first digits of a hash over every block's place; equal from run to run
-Without --policy or --all the rows are what a user of PyTorch can run: the settings given with
---conf, PyTorch's defaults, what the recording ran with where a snapshot says so, and
-expandable_segments:True. docs/replay.md says which settings are replayed to the byte.
-With --capacity, calls, stalls and layout are of the run within that capacity. A capacity is the
-device's; policies that follow PyTorch keep it as their own limit, as its memory fraction does, and
-expandable may then pass it by less than one page handle, as PyTorch does.
+  ns/event      host time for an alloc or a free: median over repeated replays of the trace on one
+                warm instance, no capacity limit, no lag. "null" is the time of the loop itself
+  layout        first digits of a hash over every block's address; equal from run to run
+Without --policy or --all the rows are the settings that a user of PyTorch can run: those of --conf,
+PyTorch's defaults, the recorded settings of a snapshot, and expandable_segments:True.
+docs/replay.md says which settings are replayed to the byte.
+With --capacity, calls, stalls and layout are of the run within that capacity. The capacity is that
+of the device. Policies that follow PyTorch use it as their own limit, like PyTorch's memory
+fraction; expandable may then exceed it by less than one page handle, as PyTorch does.
 
-With --device cuda the allocator runs on the GPU, driver calls and all, but no kernels: times are
-measured, "simulated" is what the simulation says of the same replay without lag.
+With --device cuda the allocator runs on the GPU with its driver calls, without kernels. Times are
+measured; "simulated" is the simulation's figure for the same replay without lag.
 
 Examples:
   tenon replay snapshot.pickle
@@ -272,39 +272,39 @@ Subcommand add_replay(CommandLine& app) {
   replay.footer(kHelp);
   replay.add_option("TRACE", arguments->files, "Recorded traces").required();
   replay.add_option("--policy", arguments->policies,
-                    "Policies, comma-separated, or all (see tenon policies); without it, what "
-                    "PyTorch can run")
+                    "Policies, comma-separated, or all (see tenon policies); without it, the "
+                    "settings that PyTorch can run")
       .take_one();  // what follows is a trace
-  replay.add_flag("--all", arguments->all, "Every policy: as --policy all");
+  replay.add_flag("--all", arguments->all, "Every policy: the same as --policy all");
   replay.add_option("--device", arguments->device,
-                    "sim, or cuda (cuda:1): on the hardware, beside the simulation's figures; a "
-                    "number: only that device of a snapshot, as tenon explain numbers them")
+                    "sim, or cuda (cuda:1): on the GPU, beside the simulation's figures; a "
+                    "number: only this device of a snapshot, as tenon explain prints it")
       .show_default();
   replay.add_option("--capacity,--limit", arguments->capacity,
                     "Also replay on a device of this size, like 12GiB, and say whether it fits")
       .not_empty();
   replay.add_flag("--serve-failed", arguments->serve_failed,
-                  "Requests that ran out of memory in the recording are served, and freed at once");
+                  "Serve requests that failed in the recording, and free them immediately");
   replay.add_flag("--find-capacity", arguments->survey.find_capacity,
                   "Search the smallest device for each policy");
   replay.add_option("--conf", arguments->survey.conf,
                     "PyTorch's allocator settings, 'key:value,key:value'");
   replay.add_option("--page", arguments->page,
-                    "Page size of stitched, like 8MiB: smaller holds less memory and costs more "
-                    "driver time")
+                    "Page size of stitched, like 8MiB: smaller pages reserve less memory and "
+                    "cost more driver time")
       .not_empty();
   replay.add_option("--plan", arguments->plan_file,
-                    "What the policy plan serves: a file of tenon plan -o; without it, a plan is "
+                    "The plan of the policy plan: a file of tenon plan -o; without it, a plan is "
                     "made from each trace");
   replay.add_option("--lag", arguments->lag,
-                    "How long the device's work runs behind the host, like 20ms")
+                    "Delay of the device's work behind the host, like 20ms")
       .show_default();
   replay.add_option("--passes", arguments->survey.passes,
-                    "Timed replays for ns/event; 0 leaves timing out")
+                    "Timed replays for ns/event; 0: do not measure it")
       .show_default()
       .between(0, 100000);
   replay.add_option("--threads", arguments->survey.threads,
-                    "Threads for what is not timed; 0: one for each core")
+                    "Threads for untimed replays; 0: one for each core")
       .show_default()
       .between(0, 256);
   replay.add_flag("--json", arguments->json, "Print JSON instead of the table");

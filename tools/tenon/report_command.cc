@@ -20,14 +20,14 @@ constexpr const char* kHelp = R"(
 One web page with the verdict, what fills the peak, what to change, allocator settings (as tenon
 advise finds them, with less effort), a picture, failures and call sites. Give one snapshot of each
 rank to compare ranks: how even their peaks are, which rank is odd and why, and which causes they
-have in common. The page holds no script and asks for nothing.
+have in common. The page has no script and makes no requests.
 
-Ranks are named by the number in which their files differ. A file that cannot be read, and a rank
-that does not belong to the others, get a sentence; the rest of the report stands.
+The number in which the files' names differ is the rank. The report has one sentence for a file that
+cannot be read, and for a rank that does not belong to the others.
 
 Examples:
   tenon report snapshot.pickle                    writes snapshot.report.html
-  tenon report run/rank_*.pickle -o ranks.html    one for all ranks
+  tenon report run/rank_*.pickle -o ranks.html    one page for all ranks
   tenon report rank_*.pickle --json               the comparison as JSON, no page
 
 Exit status: 0, 2 for bad usage or when a file cannot be read (the report has the others), 1 for a
@@ -117,14 +117,14 @@ Subcommand add_report(CommandLine& app) {
                     "The page (default: the snapshot's name with .report.html, in this folder)")
       .not_empty();
   report.add_option("--capacity", arguments->capacity,
-                    "Of the device, like 24GiB: drawn as a line")
+                    "The device's memory, like 24GiB: drawn as a line")
       .not_empty();
   report.add_flag("--json", arguments->json,
                   "Print the comparison as JSON; write a page only with -o");
   report.add_flag("--no-replay", arguments->no_replay,
-                  "Do not try other allocators where an allocation failed");
+                  "Do not replay with other settings and allocators");
   report.add_flag("--no-advice", arguments->no_advice,
-                  "Do not look for better allocator settings");
+                  "Do not search better allocator settings");
   return {&report, [arguments] { return run_report(*arguments); }};
 }
 

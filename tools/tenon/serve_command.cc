@@ -22,14 +22,14 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-The page is that of tenon view, but its data stay here and travel in pieces, as they are needed: for
-traces that are too large for one file. Only this machine can connect (127.0.0.1); everybody who has
-an account on it can. Ctrl-C ends it.
+Serves the page of tenon view. The page loads the data in pieces when it needs them, for traces that
+are too large for one file. The server listens on 127.0.0.1: only this machine can connect, and
+every account on it can. Ctrl-C ends the server.
 
 Example:
   tenon serve huge.pickle                   prints the address to open
 
-Exit status: 0 when it was ended, 2 for bad usage or a file that cannot be read, 1 for a port that
+Exit status: 0 after Ctrl-C, 2 for bad usage or a file that cannot be read, 1 for a port that
 is taken or a bug.)";
 
 struct ServeArguments {
@@ -116,7 +116,7 @@ Subcommand add_serve(CommandLine& app) {
       app.add_subcommand("serve", "Show a recorded trace in the browser, however large");
   serve.footer(kHelp);
   add_view_input(serve, arguments->input);
-  serve.add_option("--port", arguments->port, "0: any that is free").show_default();
+  serve.add_option("--port", arguments->port, "0: any free port").show_default();
   return {&serve, [arguments] { return run_serve(*arguments); }};
 }
 

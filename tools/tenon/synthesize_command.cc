@@ -15,15 +15,16 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-The program is a number, the seed that everything follows from, or a kind of program, with a seed
-behind a colon if wanted: experts:7. The kinds: transformer, experts, long-context, lora,
-convolution, detection, diffusion, recommender, graph, speech, generate, serve.
+PROGRAM is a number, the seed of all random choices, or a kind of program with an optional seed
+after a colon: experts:7. The kinds: transformer, experts, long-context, lora, convolution,
+detection, diffusion, recommender, graph, speech, generate, serve.
 
-What it allocates are the tensors of a model's layers, as they are saved for the backward pass and
-freed in it, with gradients, workspaces and optimiser states. docs/synthesize.md describes the
-programs and compares them with recorded ones. The same arguments give the same trace anywhere.
+The program allocates the tensors of a model's layers, saves them for the backward pass and frees
+them there, with gradients, workspaces and optimiser states. docs/synthesize.md describes the
+programs and compares them with recorded ones. The same arguments give the same trace on any
+machine.
 
-Without -o the trace goes nowhere, and one line says what is in it.
+Without -o no trace is written, and one line says what it contains.
 
 Examples:
   tenon synthesize 1000 -o program.csv.zst
@@ -87,9 +88,10 @@ Subcommand add_synthesize(CommandLine& app) {
       app.add_subcommand("synthesize", "Write the trace of a model's program, from a seed");
   line.footer(kHelp);
   line.add_option("PROGRAM", arguments->program, "A seed, or a kind of program").required();
-  line.add_option("-o,--output", arguments->output, "Where to write it: as tenon convert does")
+  line.add_option("-o,--output", arguments->output,
+                  "The file to write; its ending chooses the format, as for tenon convert")
       .not_empty();
-  line.add_option("--live", arguments->live, "About its live peak: 64MiB to 128GiB");
+  line.add_option("--live", arguments->live, "Approximate live peak: 64MiB to 128GiB");
   line.add_option("--steps", arguments->steps, "Steps, or tokens: 1 to 100000");
   line.add_option("--streams", arguments->streams, "Streams: 1 to 8");
   return {&line, [arguments, &line] {

@@ -26,21 +26,21 @@ constexpr int kMostBatch = 65'536;
 constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";
 
 constexpr const char* kHelp = R"(
-Each step runs in a scope: its temporaries lie in an arena whose size is predicted from the first
-step, and go together at its end. After the second step a step asks neither the driver nor malloc
-for tensors. With --memory-limit, blocks go one by one through the policy instead; if that is not
-enough, activations are computed again in backward; if that is not enough either, the command says
-how much is missing. (The data set itself is not part of the limit.)
+Each step runs in a scope: its temporaries are in an arena, which frees them together at the end of
+the step. The first step predicts the arena's size. After the second step, tensors need neither a
+driver call nor malloc. With --memory-limit, the policy allocates each block instead. If that is not
+enough, backward computes activations again. If that is not enough either, the command prints the
+missing bytes. (The limit does not include the data set.)
 
-The report at the end says where the peak was, by use and by layer, and what every policy would
-have needed for the recorded steps. Two runs with one seed give the same weights, losses and memory
-layout, bit for bit; the hashes show it.
+The report at the end has the peak by use and by layer, and the memory that each policy needs for
+the recorded steps. Two runs with one seed give the same weights, losses and memory layout, bit for
+bit; their hashes are equal.
 
 --json prints one object: test_accuracy, final_loss, samples_per_second, peak_bytes,
 reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
 
-Ctrl-C, SIGTERM and SIGHUP save the run after the current step and say how to resume it; a resumed
-run ends with the weights that it would have had without the interruption.
+Ctrl-C, SIGTERM and SIGHUP save the run after the current step and print how to resume it. A resumed
+run ends with the same weights as a run without the interruption.
 
 Exit status: 0, 128 + the signal when interrupted and saved (130 for Ctrl-C, 143 for SIGTERM), 2 for
 bad usage or data that cannot be read, 1 for a limit that is too small, a loss that is no number, a
@@ -67,22 +67,26 @@ void add_common(CommandLine& app, TrainArguments& a) {
   app.add_option("--batch", s.batch, "Examples in a step")
       .show_default()
       .between(1, kMostBatch);
-  app.add_option("--learning-rate", s.learning_rate, "At its highest; 0: one that suits the model")
+  app.add_option("--learning-rate", s.learning_rate,
+                 "The highest value; 0: a default for the model")
       .show_default()
       .not_negative();
-  app.add_option("--seed", s.seed, "Of weights and order").show_default();
+  app.add_option("--seed", s.seed,
+                 "Seed of the weights and of the order of examples").show_default();
   app.add_option("--device", a.device, "cpu, or a Vulkan device that shares the host's memory")
       .show_default();
   app.add_option("--allocator", s.allocator, "The policy (see tenon policies)").show_default();
-  app.add_option("--memory-limit", a.limit, "What the policy may hold at most, like 64MiB")
+  app.add_option("--memory-limit", a.limit,
+                 "The most memory that the policy may reserve, like 64MiB")
       .not_empty();
   app.add_option("--record", a.record_file,
                  "Write the allocations of the first two steps as a trace, .csv or .csv.zst")
       .not_empty();
-  app.add_option("--save", a.save_file, "Where the run is saved: at the end, or when interrupted")
+  app.add_option("--save", a.save_file,
+                 "The file of the saved run, written at the end or when interrupted")
       .not_empty();
-  app.add_option("--resume", s.resume_file, "Go on with a saved run");
-  app.add_flag("--json", a.json, "Print one JSON object at the end, and nothing else");
+  app.add_option("--resume", s.resume_file, "Continue a saved run");
+  app.add_flag("--json", a.json, "Print only one JSON object, at the end");
 }
 
 // A resumed run is the run that was saved: what it was started with comes from the file.
@@ -197,7 +201,7 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
 std::vector<Subcommand> add_train(CommandLine& app) {
   CommandLine& train_app = app.add_subcommand(kTrain.name, kTrain.about);
   train_app.require_subcommand();
-  train_app.footer("\"tenon train fashion-mnist --help\" says more.");
+  train_app.footer("See \"tenon train fashion-mnist --help\".");
 
   const auto image = std::make_shared<TrainArguments>();
   CommandLine& images =
@@ -212,7 +216,7 @@ std::vector<Subcommand> add_train(CommandLine& app) {
   const auto text = std::make_shared<TrainArguments>();
   CommandLine& texts = train_app.add_subcommand("text", "Train a character GPT on a text");
   texts.add_option("FILE", text->text.file, "The text").required();
-  texts.add_option("--length", text->text.gpt.length, "Characters seen at once")
+  texts.add_option("--length", text->text.gpt.length, "Length of the context in characters")
       .show_default()
       .between(1, 4096);
   texts.add_option("--layers", text->text.gpt.layers, "Transformer blocks")

@@ -20,12 +20,12 @@ namespace {
 
 constexpr const char* kHelp = R"(
 PLAN is a file that "tenon plan -o" wrote, or a solved problem: a CSV file with the columns
-id,lower,upper,size,offset, from whatever solver. AGAINST is the trace or the problem that it was
-made for; a solved problem can be checked alone, but not whether it solves the right one.
+id,lower,upper,size,offset, of any solver. AGAINST is its trace or its problem. A solved problem can
+be checked without AGAINST; then validate cannot check that it solves the right problem.
 
-A plan is valid when every allocation of the trace has a slot that is large enough, and no two
-blocks that live at once overlap; a packing when all buffers end within --capacity (if given) and
-none overlap.
+A plan is valid if every allocation of the trace has a slot that is large enough, and no two live
+blocks overlap. A packing is valid if all buffers end within --capacity (if given) and no two live
+buffers overlap.
 
 Examples:
   tenon validate run.plan run.csv.zst
@@ -131,10 +131,10 @@ Subcommand add_validate(CommandLine& app) {
       app.add_subcommand("validate", "Check a plan against its trace or problem");
   validate.footer(kHelp);
   validate.add_option("PLAN", arguments->plan, "A plan, or a solved problem").required();
-  validate.add_option("AGAINST", arguments->against, "The trace or problem that it was made for");
-  validate.add_option("--capacity", arguments->capacity, "Must fit into this").not_empty();
+  validate.add_option("AGAINST", arguments->against, "The trace or problem of the plan");
+  validate.add_option("--capacity", arguments->capacity, "The limit of the packing").not_empty();
   validate.add_option("--device", arguments->device,
-                      "Of a snapshot with several devices: the number that tenon explain prints")
+                      "Only this device of a snapshot, by the number that tenon explain prints")
       .not_negative();
   validate.add_flag("--json", arguments->json, "Print JSON");
   return {&validate, [arguments] { return run_validate(*arguments); }};

@@ -76,12 +76,13 @@ Subcommand add_vectors(CommandLine& app) {
   command.add_option("directory", options->directory, "with cases.json and vectors.safetensors")
       .required();
   command.add_option("--device", options->device,
-                     "cpu; vulkan:0; or meta: shapes and dtypes alone are compared");
-  command.add_option("--threads", options->threads, "how many; by default the cores there are")
+                     "cpu, vulkan:0, or meta (compares only shapes and dtypes)");
+  command.add_option("--threads", options->threads,
+                     "number of threads; by default one for each core")
       .between(1, 4096);
   command.add_flag("--grad", options->gradients,
-                   "compare the gradients of the inputs, too, where the case has them");
-  command.add_flag("--verbose", options->verbose, "name the cases that pass, too");
+                   "also compare the gradients of the inputs, if the case has them");
+  command.add_flag("--verbose", options->verbose, "also name the cases that pass");
   return {&command, [options] { return run_vectors(*options); }};
 }
 

@@ -15,9 +15,9 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-The page needs nothing but a browser: data, script and style are in the one file. It shows memory
-over time, stacked by allocation, with zoom, search by call site and each block's stack; the address
-map at any moment; what each policy would have held; and the events that were recorded.
+The page is one file with data, script and style; it needs only a browser. It shows memory over
+time, stacked by allocation, with zoom, search by call site and each block's stack. It also shows
+the address map at any moment, the memory that each policy reserves, and the recorded events.
 
 Examples:
   tenon view snapshot.pickle                       writes snapshot.html

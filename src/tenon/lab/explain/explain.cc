@@ -6,6 +6,7 @@
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/block_sites.h"
 #include "tenon/lab/explain/memory_map.h"
+#include "tenon/lab/verdict/early_blocks.h"
 
 namespace tenon {
 namespace {
@@ -30,7 +31,8 @@ std::uint64_t sum_of(const std::vector<SnapshotSegment>& segments) {
   return bytes;
 }
 
-// How memory lay at the live peak, at the reserved peak and at the end.
+// Reserved memory by cause at the live peak, at the reserved peak and at the end. Without history
+// the order of the events is made up, so that only the end is known.
 void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot,
                       const CachingSettings& settings, DeviceExplanation& out) {
   const Trace& trace = facts.trace;
@@ -49,7 +51,7 @@ void explain_reserved(const TraceFacts& facts, const Snapshot& snapshot,
     out.memory.push_back(
         {moment, events, time_us, fragmentation(map, busiest_stream(map), settings)});
   };
-  if (!trace.addresses.empty()) {
+  if (!trace.addresses.empty() && out.has_history) {
     at("live peak", out.live_peak.events, out.live_peak.time_us);
     // With the event that the new segment was for.
     at("reserved peak", std::min(peak.events + 1, trace.events.size()), peak.time_us);
@@ -94,6 +96,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
   out.events = trace.events.size();
   out.duration_us = trace.duration_us();
   out.has_times = facts.has_times;
+  out.has_history = !has_no_history(trace);
   out.early_blocks = trace.early_blocks;
   out.live_peak = live_peak(trace);
   out.traced_peak_bytes = trace.traced_peak_bytes();
@@ -108,7 +111,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
       }));
   out.failures = explain_failures(facts, snapshot.segments, settings, options.replay);
   out.sleeps = tag_sleeps(trace, out.live_peak.events);
-  out.growth = growth(trace, facts.lives, facts.sites);
+  if (out.has_history) out.growth = growth(trace, facts.lives, facts.sites);
   out.warnings = trace.warnings;
   out.verdict = verdict({.facts = facts,
                          .at_peak = out.at_peak,

@@ -15,7 +15,7 @@
 
 namespace tenon {
 
-// What a PyTorch process held at a moment, and why more than was live.
+// What a PyTorch process reserved at a moment, and why it is more than the live bytes.
 struct MemoryAt {
   std::string moment;  // "live peak", "reserved peak", "end"
   std::size_t events = 0;
@@ -30,6 +30,7 @@ struct DeviceExplanation {
   std::uint64_t events = 0;
   std::uint64_t duration_us = 0;
   bool has_times = true;           // PyTorch before 2.2 recorded none
+  bool has_history = true;         // else only what was live when the snapshot was taken
   std::uint64_t early_blocks = 0;  // live before the recording began
   Moment live_peak;                // everything that was live
   std::uint64_t traced_peak_bytes = 0;
@@ -40,7 +41,7 @@ struct DeviceExplanation {
   bool reserved_known = false;
   Verdict verdict;
   LiveSet at_peak;
-  std::vector<MemoryAt> memory;   // empty where the recording says nothing of segments
+  std::vector<MemoryAt> memory;   // empty without segments; without history the end alone
   std::vector<OutOfMemoryReport> failures;
   std::uint64_t failure_count = 0;  // of which the first few are explained
   std::vector<TagSleep> sleeps;     // of memory that sleeps by tag

@@ -168,6 +168,7 @@ Json of(const DeviceExplanation& device) {
           {"events", device.events},
           {"duration_us", device.duration_us},
           {"has_times", device.has_times},
+          {"has_history", device.has_history},
           {"blocks_from_before_the_recording", device.early_blocks},
           {"live_peak_bytes", device.live_peak.bytes},
           {"live_peak_us", device.live_peak.time_us},

@@ -76,6 +76,23 @@ class Report {
          timed_ ? " in " + time(static_cast<std::int64_t>(device.duration_us)) : ", without times");
     write_verdict(device.verdict);
     for (const std::string& warning : device.warnings) line("  note: {}", one_line(warning));
+    if (device.has_history) {
+      write_peaks(device);
+    } else {
+      line("\nLive when the snapshot was taken: {} ({} bytes)", size(device.live_peak.bytes),
+           grouped(device.live_peak.bytes));
+      if (device.reserved_known) line("Reserved then: {}", size(device.reserved_peak_bytes));
+    }
+    for (const OutOfMemoryReport& failure : device.failures) write_failure(failure);
+    if (device.failure_count > device.failures.size())
+      line("\n... and {} more failures", device.failure_count - device.failures.size());
+    write_sleeps(device.sleeps);
+    write_live(device.at_peak, device.has_history ? "at the peak" : "then");
+    write_memory(device);
+    if (device.has_history) write_growth(device.growth);
+  }
+
+  void write_peaks(const DeviceExplanation& device) {
     line("\nLive peak: {} ({} bytes){}, at event {}", size(device.live_peak.bytes),
          grouped(device.live_peak.bytes), after(device.live_peak.time_us),
          grouped(device.live_peak.events));
@@ -85,13 +102,6 @@ class Report {
     if (device.reserved_known)
       line("Reserved then: {}. Reserved peak: {}{}", size(device.reserved_at_peak_bytes),
            size(device.reserved_peak_bytes), after(device.reserved_peak_us));
-    for (const OutOfMemoryReport& failure : device.failures) write_failure(failure);
-    if (device.failure_count > device.failures.size())
-      line("\n... and {} more failures", device.failure_count - device.failures.size());
-    write_sleeps(device.sleeps);
-    write_live(device.at_peak);
-    write_memory(device);
-    write_growth(device.growth);
   }
 
   void write_verdict(const Verdict& verdict) {
@@ -135,8 +145,8 @@ class Report {
     out_ += '\n' + table.format();
   }
 
-  void write_live(const LiveSet& live) {
-    line("\nWhat was live at the peak: {} in {} blocks", size(live.bytes), grouped(live.blocks));
+  void write_live(const LiveSet& live, const char* when) {
+    line("\nWhat was live {}: {} in {} blocks", when, size(live.bytes), grouped(live.blocks));
     if (live.blocks > 0) write_categories(live);
     write_groups("by call site", live.by_site, live.bytes);
     if (live.by_phase.size() > 1) write_groups("by phase of allocation", live.by_phase, live.bytes);

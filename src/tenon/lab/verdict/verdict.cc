@@ -94,8 +94,8 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
 void say_peak(const VerdictInput& input, std::size_t events, Verdict& out) {
   if (has_no_history(input.facts.trace)) {
     out.sentences.push_back(fmt::format(
-        "The recording holds no history: {} were live when it was taken. What came before, and "
-        "whether an allocation failed, it does not say.",
+        "The recording holds no history: {} were live when it was taken. It does not say what came "
+        "before, nor whether an allocation failed.",
         size(out.peak_bytes)));
     return;
   }
@@ -158,9 +158,10 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
       early += input.facts.lives[block].size_bytes;
   if (has_no_history(trace)) {
     out.cannot_tell.emplace_back(
-        "Without history there is no peak, there are no lives and no iterations, and only blocks "
-        "with a call stack have a category. Call torch.cuda.memory._record_memory_history() before "
-        "the model is built.");
+        "Without history the peaks, the lives of blocks and the iterations are not known: reserved "
+        "memory is shown as it was when the snapshot was taken, and only blocks with a call stack "
+        "have a category. Call torch.cuda.memory._record_memory_history() before the model is "
+        "built.");
   } else if (early * 20 > out.peak_bytes) {
     out.cannot_tell.push_back(
         fmt::format("{} of the peak are older than the recording: their call sites are not "
@@ -183,20 +184,26 @@ std::string fits(const Change& change, const OutOfMemoryReport* failure) {
   return change.peak_bytes <= failure->capacity_bytes ? ", which fits" : ", still too much";
 }
 
+// After a change of the settings: which settings were compared.
+constexpr const char* kCompared =
+    "Only this setting was compared with the recorded ones: tenon advise searches the others.";
+
 // `grows`: the first change ends the growth, and the others put its end off.
 void say_changes(const OutOfMemoryReport* failure, bool grows, Verdict& out) {
   for (const Change& change : out.changes) {
     const bool puts_off = grows && &change != &out.changes.front();
     if (change.lets_pass) {
-      out.sentences.push_back(fmt::format("The request is served after: {} (by replay{}).",
-                                          change.what, puts_off ? "; later ones are not" : ""));
+      out.sentences.push_back(fmt::format("The request is served after: {} (by replay{}). {}",
+                                          change.what, puts_off ? "; later ones are not" : "",
+                                          kCompared));
       continue;
     }
     out.sentences.push_back(fmt::format(
-        "To save {}{}: {} (then {}{}{}).", size(change.saves_bytes),
+        "To save {}{}: {} (then {}{}{}).{}{}", size(change.saves_bytes),
         change.reserved ? " of reserved memory" : "", change.what, size(change.peak_bytes),
         change.reserved ? " reserved" : "",
-        puts_off ? ", until growth fills it" : fits(change, failure)));
+        puts_off ? ", until growth fills it" : fits(change, failure), change.reserved ? " " : "",
+        change.reserved ? kCompared : ""));
   }
 }
 
