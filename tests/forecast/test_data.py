@@ -171,3 +171,18 @@ def test_the_way_that_gets_through():
 
     found = tenon.forecast(load)
     assert found.problem is None and "one way only" in found.notes[-1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
+def test_the_share_of_a_mask_can_be_given(share):
+    least = live(tenon.forecast(masked, real="never"))
+    found = tenon.forecast(masked, mask_share=share)
+    # The rows that are kept, and a place of 8 bytes for each.
+    assert live(found) - least == share * 1024 * (1024 * 4 + 8)
+    assert found.values == "assumed" and f"{share:.0%} of each unknown mask" in found.notes[-1]
+
+
+def test_shares_that_make_no_sense():
+    for keywords in ({"mask_share": 1.5}, {"mask_share": -1}, {"mask_share": 1, "real": "always"}):
+        with pytest.raises(tenon.forecast.ForecastError, match="mask_share"):
+            tenon.forecast(masked, **keywords)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import types
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 from tenon.forecast._answer import CARDS, Forecast
 from tenon.forecast._engine import ForecastError
@@ -32,6 +32,7 @@ def forecast(
     real: str = "auto",
     ranks: int = 0,
     shard: str = "",
+    mask_share: Optional[float] = None,
     **keywords: Any,
 ) -> Forecast:
     """Call a program under fake tensors and say what memory it takes on the card.
@@ -48,6 +49,8 @@ def forecast(
             program itself says.
         shard: what the ranks share of a program that makes no process group itself: "ddp", "zero1",
             "zero2" or "zero3".
+        mask_share: how much of masks with unknown values is set, 0 to 1. The program runs once
+            then, under fakes alone.
     """
     from tenon.forecast._run import run_function
 
@@ -61,6 +64,7 @@ def forecast(
         real=real,
         ranks=ranks,
         changes=[shard] if shard else [],
+        mask_share=mask_share,
     )
 
 
@@ -73,6 +77,7 @@ def forecast_script(
     real: str = "auto",
     ranks: int = 0,
     shard: str = "",
+    mask_share: Optional[float] = None,
 ) -> Forecast:
     """The same for a script, untouched, with its command's arguments."""
     from tenon.forecast._run import run_script
@@ -86,6 +91,7 @@ def forecast_script(
         real=real,
         ranks=ranks,
         changes=[shard] if shard else [],
+        mask_share=mask_share,
     )
 
 

@@ -33,6 +33,13 @@ def main(arguments: Optional[List[str]] = None) -> int:
         help="run with real values on the CPU: where sizes depend on data (default), or not",
     )
     parser.add_argument(
+        "--mask-share",
+        type=float,
+        metavar="S",
+        help="how much of masks with unknown values is set, 0 to 1; the program runs once, with"
+        " fakes",
+    )
+    parser.add_argument(
         "--ranks", type=int, default=0, metavar="N", help="processes, as torchrun starts them"
     )
     parser.add_argument(
@@ -57,6 +64,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
             card=options.card,
             time_limit=options.time_limit,
             real=options.real,
+            mask_share=options.mask_share,
             ranks=options.ranks,
             shard=options.shard,
         )

@@ -48,18 +48,25 @@ def _half(part: Any) -> bool:
     return isinstance(part, torch.Tensor) and part.dtype in _HALF
 
 
-def largest(name: str) -> Callable[[Any], Any]:
-    """Stand-ins for unknown values with which an operator's result is as large as it can be."""
+def filled(name: str, share: float) -> Callable[[Any], Any]:
+    """Stand-ins for unknown values with which an operator's result has this share (0 to 1) of the
+    largest size that it can have."""
 
     def values(fake: Any) -> Any:
         size = tuple(fake.size())
         if "nms" in name and len(size) == 2:
-            corners = 2 * torch.arange(size[0], dtype=torch.float32)[:, None]
+            kept = max(round(share * size[0]), 1)
+            corners = 2 * torch.arange(size[0], dtype=torch.float32)[:, None].clamp(max=kept - 1)
             return torch.cat([corners, corners, corners + 1, corners + 1], 1).to(fake.dtype)
         if "unique" in name:
-            return torch.arange(fake.numel()).reshape(size).to(fake.dtype)
+            kept = max(round(share * fake.numel()), 1)
+            return torch.arange(fake.numel()).clamp(max=kept - 1).reshape(size).to(fake.dtype)
         if name in ("aten::nonzero", "aten::masked_select") or fake.dtype is torch.bool:
-            return torch.ones((), dtype=fake.dtype).expand(size)
+            if share == 1:
+                return torch.ones((), dtype=fake.dtype).expand(size)
+            flat = torch.zeros(fake.numel(), dtype=fake.dtype)
+            flat[: round(share * fake.numel())] = 1
+            return flat.reshape(size)
         return torch.zeros((), dtype=fake.dtype).expand(size)
 
     return values

@@ -66,9 +66,14 @@ def _once_only(values: Any) -> str:
     if not values.sizes and not values.integers:
         return f"{values.decisions} decisions of the program were taken as if unknown numbers were 0"
     what = ", ".join(sorted(values.sizes)) or "numbers that it reads"
+    if values.share is not None:
+        return (
+            f"memory depends on data ({what}): the figures hold where {values.share:.0%} of each "
+            "unknown mask is set, as asked; unknown numbers count as zero"
+        )
     return (
         f"memory depends on data ({what}), which counts as zero: masks are empty; it may need much "
-        "more (--real auto looks)"
+        "more (--real auto looks, --mask-share sets how full they are)"
     )
 
 

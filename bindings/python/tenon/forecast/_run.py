@@ -52,6 +52,7 @@ def run_function(
     real: str = "auto",
     ranks: int = 0,
     changes: Sequence[str] = (),
+    mask_share: Optional[float] = None,
 ) -> Forecast:
     """A function of the caller's program."""
     name = getattr(program, "__name__", "program")
@@ -67,6 +68,7 @@ def run_function(
         changes,
         real=real,
         ranks=ranks,
+        mask_share=mask_share,
     )
 
 
@@ -81,6 +83,7 @@ def run_script(
     changes: Sequence[str] = (),
     real: str = "auto",
     ranks: int = 0,
+    mask_share: Optional[float] = None,
 ) -> Forecast:
     """A script; the interpreter's state that it sees is taken back behind it."""
     try:
@@ -110,7 +113,10 @@ def run_script(
         finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = kept
 
-    return _run(os.path.basename(script), program, script, steps, card, time_limit, changes, real, ranks)
+    return _run(
+        os.path.basename(script), program, script, steps, card, time_limit, changes, real, ranks,
+        mask_share,
+    )
 
 
 def _run(
@@ -123,6 +129,7 @@ def _run(
     changes: Sequence[str] = (),
     real: str = "auto",
     ranks: int = 0,
+    mask_share: Optional[float] = None,
 ) -> Forecast:
     """The program under fakes; where sizes depend on data, again with values."""
     if card not in CARDS:
@@ -135,13 +142,19 @@ def _run(
         raise ForecastError("--shard needs --ranks N: among how many processes, one for each card")
     if real not in REAL:
         raise ForecastError(f"real={real!r}: give one of {', '.join(REAL)}")
+    if mask_share is not None and not 0 <= mask_share <= 1:
+        raise ForecastError(f"mask_share={mask_share}: give a number from 0 to 1")
+    if mask_share is not None and real == "always":
+        raise ForecastError("mask_share: with real=\"always\" the values of masks are known")
     _engine.torch_version()
     from tenon.forecast import _real
 
     start = time.monotonic()
 
     def once(way: str, limit: float, host_bytes: int = 1 << 62) -> Outcome:
-        return _once(program, file, steps, card, limit, changes, way, host_bytes, ranks)
+        return _once(
+            program, file, steps, card, limit, changes, way, host_bytes, ranks, mask_share
+        )
 
     if real == "always":
         outcome = once("real", time_limit)
@@ -149,7 +162,7 @@ def _run(
     else:
         outcome = once("least", time_limit)
         left = time_limit - (time.monotonic() - start)
-        answer = _real.settle(outcome, once, left, real == "auto")
+        answer = _real.settle(outcome, once, left, real == "auto" and mask_share is None)
     outcome = answer.outcome
     session = outcome.session
     if not session.recorder.actions:
@@ -181,6 +194,7 @@ def _once(
     way: str,
     host_bytes: int,
     ranks: int,
+    mask_share: Optional[float],
 ) -> Outcome:
     from tenon.forecast import _changes, _scratch, _session, _values
 
@@ -193,6 +207,7 @@ def _once(
         way=way,
         host_bytes=host_bytes,
         ranks=ranks,
+        share=mask_share,
     )
     problem: Optional[str] = None
     complete = True

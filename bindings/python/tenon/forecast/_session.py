@@ -9,7 +9,7 @@ import gc
 import random
 import sys
 import warnings
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -72,6 +72,7 @@ class Session:
         way: str = "least",
         host_bytes: int = 1 << 62,
         ranks: int = 0,
+        share: Optional[float] = None,
     ) -> None:
         self.card, self.capacity, self.ranks = card, capacity, ranks
         self.devices = max(ranks, 1)
@@ -79,7 +80,7 @@ class Session:
         self.real_init: Any = None
         self.recorder = Recorder()
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
-        self.values = Values(self.fake_mode, way, host_bytes)
+        self.values = Values(self.fake_mode, way, host_bytes, share)
         self.mode = _mode.MemoryMode(self.fake_mode, self.recorder, card, self.values)
         self.steps_wanted = steps
         self.steps = 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -81,8 +81,16 @@ class TooLarge(Ended):
 class Values:
     """Values of storages: a tensor of bytes for each."""
 
-    def __init__(self, fake_mode: Any, way: str = "least", most_bytes: int = 1 << 62) -> None:
+    def __init__(
+        self,
+        fake_mode: Any,
+        way: str = "least",
+        most_bytes: int = 1 << 62,
+        share: Optional[float] = None,
+    ) -> None:
         self.fake_mode, self.way, self._most_bytes = fake_mode, way, most_bytes
+        self.share = 1.0 if way == "most" else share
+        """Of unknown masks and the like, how much is set; None for none of it."""
         self.sizes: Dict[str, int] = {}
         """Operators whose result's size was assumed, and how often."""
         self.numbers = self.integers = self.decisions = 0
@@ -389,7 +397,7 @@ class Values:
         if sized and not sure:
             self.sizes[short] = self.sizes.get(short, 0) + 1
         device = next((tensor.fake_device for tensor in inputs), torch.device("cpu"))
-        missing = _host.largest(name) if self.way == "most" else self._zeros
+        missing = self._zeros if self.share is None else _host.filled(name, self.share)
         with _disable_current_modes(), torch.no_grad():
             values = _host.run(func, self._real(args, missing), self._real(kwargs, missing))
         if sized:
