@@ -45,6 +45,26 @@ TEST_P(CpuAllocatorTest, EverySizeIsAlignedAndWritable) {
   }
 }
 
+TEST_P(CpuAllocatorTest, AllThatIsUsableMayBeUsed) {
+  std::vector<DataPtr> blocks;
+  std::vector<std::size_t> sizes{1, 63, 64, 100, 4097, 65536, 65537, 700001, 5 << 20};
+  for (const std::size_t size : sizes) {
+    blocks.push_back(cpu_.allocate(size));
+    const std::size_t usable = cpu_.usable_size(blocks.back());
+    EXPECT_GE(usable, size);
+    EXPECT_LE(usable, size + size / 4 + 4 * kMobileGuardBytes) << "for " << size;
+    std::memset(blocks.back().get(), static_cast<int>(blocks.size()), usable);
+  }
+  for (std::size_t i = 0; i < blocks.size(); ++i) {
+    const auto* bytes = static_cast<const unsigned char*>(blocks[i].get());
+    const std::size_t usable = cpu_.usable_size(blocks[i]);
+    EXPECT_TRUE(bytes[0] == i + 1 && bytes[usable / 2] == i + 1 && bytes[usable - 1] == i + 1)
+        << "a neighbour of " << sizes[i] << " lies inside";
+  }
+  EXPECT_EQ(cpu_.usable_size(DataPtr()), 0u);
+  EXPECT_EQ(cpu_.usable_size(host_allocator().allocate(64)), 0u) << "another's";
+}
+
 TEST_P(CpuAllocatorTest, ZeroBytesIsANullPointerOnTheCpu) {
   const auto before = cpu_.stats().named();
   const DataPtr block = cpu_.allocate(0);

@@ -29,6 +29,13 @@ DataPtr CpuAllocator::allocate(std::size_t size_bytes) {
   return DataPtr(data, data, deleter_, device);
 }
 
+std::size_t CpuAllocator::usable_size(const DataPtr& data) const {
+  if (data == nullptr || data.get_deleter() != deleter_) return 0;
+  const std::size_t gross =
+      memory_.raw_usable_size(static_cast<const char*>(data.get()) - guard_bytes_);
+  return gross - std::min(gross, 2 * guard_bytes_);
+}
+
 CpuAllocator* get_default_cpu_allocator() {
   static auto* const allocator = new CpuAllocator(0, &free_cpu);
   return allocator;

@@ -28,6 +28,8 @@ class CpuAllocator final : public Allocator {
   DataPtr allocate(std::size_t size_bytes) override;
   DeleterFn raw_deleter() const override { return deleter_; }
   std::size_t alignment() const override { return kCpuAlignment; }
+  // Up to the guard behind; 0 for a block of another allocator.
+  std::size_t usable_size(const DataPtr& data) const override;
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
     default_copy_data(dest, src, size_bytes);
   }

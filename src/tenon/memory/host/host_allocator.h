@@ -59,6 +59,8 @@ class HostAllocator final : public DeviceAllocator {
   std::size_t alignment() const override { return alignment_of_steps(64); }
   void record_stream(const DataPtr& data, Stream stream) override;
   std::size_t usable_size(const DataPtr& data) const override;
+  // The same of a block that is held by its bare pointer; 0 where there is none.
+  std::size_t raw_usable_size(const void* data) const;
   void empty_cache() override;
   // empty_cache, and whatever the backend keeps besides. Returns the bytes the backend had kept.
   std::uint64_t trim();

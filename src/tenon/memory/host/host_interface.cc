@@ -105,6 +105,12 @@ std::size_t HostAllocator::usable_size(const DataPtr& data) const {
   return static_cast<const Slot*>(data.get_context())->span->block_bytes;
 }
 
+std::size_t HostAllocator::raw_usable_size(const void* data) const {
+  if (const Slot* slot = raw_blocks_.find_small(data)) return slot->span->block_bytes;
+  const Block* block = raw_blocks_.find_large(data);
+  return block != nullptr ? block->size : 0;
+}
+
 std::uint64_t HostAllocator::layout_offset(const DataPtr& data) const {
   if (const Block* block = large_block_of(data.get_context())) return block->offset;
   const auto* slot = static_cast<const Slot*>(data.get_context());
