@@ -8,7 +8,7 @@
 
 namespace tenon {
 
-// Inline: each request of a simulated device asks.
+// Inline: each request of a simulated device calls it.
 inline std::size_t StreamTable::require(const char* call, Stream stream) const {
   if (stream.device == device_ && stream.id < streams_.size() && streams_[stream.id].exists)
       [[likely]]

@@ -76,7 +76,7 @@ void BumpHeap::retire(BumpRegion* region) {
     BumpRegion* outer = region->outer;
     // A scope opened since then starts above: the pointer may not go below its start.
     if (region->end == extent->used && region->begin >= extent->region->begin) {
-      // Closed regions around it ended here as well; what is placed next is not theirs.
+      // Closed regions around it ended here as well; the next block does not belong to them.
       for (BumpRegion* r = outer; !r->open && r->end == extent->used; r = r->outer)
         r->end = region->begin;
       extent->used = region->begin;

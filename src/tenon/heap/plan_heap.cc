@@ -60,10 +60,10 @@ PlanHeap::PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes)
   sweep();
 }
 
-// Runs through all orders in which slots may follow each other: the plan from its start, its loop
-// again, and the plan anew. What lies below a slot in any of them is checked in all: nothing of a
-// later round is in use in an earlier one, so the same lists serve. The plan anew finds below a
-// slot what the plan from its start does, and what the round before left: the first is not noted.
+// Sweeps all orders in which slots may follow each other: the plan from its start, a repeated loop,
+// and the plan from its start again. One list for each slot covers all orders: it has the slots
+// below it in any of them, and slots of a later round are not in use in an earlier one. For the
+// restarted plan, only slots that the round before left are added.
 void PlanHeap::sweep() {
   LastUsers users(size_bytes_);
   const auto count = static_cast<std::uint32_t>(blocks_.size());

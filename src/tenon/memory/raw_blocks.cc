@@ -11,7 +11,7 @@ namespace tenon {
 namespace {
 
 struct Directory {
-  std::mutex mutex;  // held while holders are asked, so that none ends meanwhile
+  std::mutex mutex;  // held during calls of holders, so that none is destroyed
   std::vector<RawHolder*> holders;
 };
 

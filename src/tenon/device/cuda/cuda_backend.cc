@@ -12,7 +12,7 @@
 namespace tenon {
 namespace {
 
-// cuMemAlloc promises 256 bytes; sizes are rounded to what it rounds to at least.
+// cuMemAlloc aligns to 256 bytes at least, and rounds sizes up to 512 bytes at least.
 constexpr std::uint64_t kSegmentAlignment = 256;
 constexpr std::uint64_t kSegmentRounding = 512;
 
@@ -228,7 +228,8 @@ cu::AllocationProperties CudaBackend::page_properties() const {
   return properties;
 }
 
-// Some sandboxes refuse what the device's attribute promises; then pages stay in this process.
+// Some sandboxes refuse exports although the device's attribute allows them; then pages stay in
+// this process.
 bool CudaBackend::makes_pages_to_export() {
   const CudaScope scope(*driver_, context_);
   const cu::AllocationProperties properties = page_properties();
@@ -428,7 +429,7 @@ bool CudaBackend::query(Event event) {
   return streams_.query(event);
 }
 
-// True: it has waited, since the event's stream may not be asked. Note [Borrowed streams]
+// True: it has waited, since it may not query the event's stream. Note [Borrowed streams]
 bool CudaBackend::wait_for_device_instead(Event event) {
   std::vector<Event> complete;
   {

@@ -56,7 +56,7 @@ std::shared_ptr<const CudaDriver> CudaDriver::open(const std::string& library) {
 }
 
 void CudaDriver::look_up(void* handle) {
-  // The version first: of an old driver that is the thing to say, not what it lacks.
+  // The version first: for an old driver the message is its version, not a missing function.
   using GetVersion = cu::Result (*)(int*);
   if (const auto get_version =
           reinterpret_cast<GetVersion>(::dlsym(handle, "cuDriverGetVersion")))

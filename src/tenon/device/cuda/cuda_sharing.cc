@@ -30,7 +30,7 @@ PageHandle CudaBackend::import_pages(std::int64_t token, std::uint64_t size_byte
   driver_->call(driver_->mem_import, &pages,
                 reinterpret_cast<void*>(static_cast<std::uintptr_t>(token)),
                 cu::kHandleFileDescriptor);
-  // The driver does not tell how large an imported handle is, except by what it lets be mapped.
+  // The driver does not report the size of an imported handle; trying to map sizes finds it.
   const bool fits = maps_as(pages, size_bytes);
   if (!fits || maps_as(pages, size_bytes + limits_.page_granularity)) {
     driver_->mem_release(pages);

@@ -48,7 +48,7 @@ void OrderChecker::remove(std::map<std::uintptr_t, Placement>::iterator placemen
   if (placement == placements_.end()) return;
   Memory& memory = memory_[placement->second.memory];
   --memory.placements;
-  // What the host knows to be done orders everything later, so most of the history can go.
+  // All later accesses are ordered after those that the host knows to be finished: drop these.
   for (auto it = memory.history.begin(); it != memory.history.end();) {
     std::erase_if(it->second.accesses, [&](const Access& a) { return host_knows_of(a); });
     it = it->second.accesses.empty() ? memory.history.erase(it) : std::next(it);
@@ -149,7 +149,7 @@ void OrderChecker::compare(const Piece& piece, const Access& access, std::uintpt
 }
 
 void OrderChecker::remember(Piece& piece, const Access& access) const {
-  // Of this stream: drop all but the last access for another owner.
+  // Of this stream: drop all accesses except the last one for another owner.
   auto& accesses = piece.accesses;
   std::uint64_t last_other = 0;
   for (const Access& a : accesses)

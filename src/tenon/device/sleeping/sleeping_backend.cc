@@ -76,8 +76,8 @@ class Call {
   bool is_there_ = false;
 };
 
-// No lock is held during a call: to wake may ask for memory, and whoever gives some back may make
-// and end backends.
+// No lock is held during a call: a wake may request memory, and a callback that returns memory may
+// create and destroy backends.
 template <typename Change>
 std::uint64_t for_tag(const std::string& tag, Change&& change) {
   std::uint64_t sum = 0;
@@ -110,7 +110,7 @@ SleepingBackend::~SleepingBackend() {
     known.call_ended.wait(lock, [&] { return known.find(this)->calls == 0; });
     known.all.erase(known.find(this));
   }
-  // What the driver refuses stays with it.
+  // Memory that the driver refuses to release stays with the driver.
   for (const auto& entry : pages_) {
     const Pages& pages = entry.second;
     if (pages.driver.id == 0) continue;
@@ -193,7 +193,7 @@ bool SleepingBackend::map(std::uintptr_t address, PageHandle handle) {
   return false;
 }
 
-// The driver is asked for each stretch that is awake.
+// Calls the driver for each awake range.
 bool SleepingBackend::set_access(std::uintptr_t address, std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   const std::uintptr_t end = address + size_bytes;
@@ -386,8 +386,8 @@ bool SleepingBackend::back(Pages& pages) {
   return true;
 }
 
-// Calls `change` with all pages; what it returns true for has changed. Listeners hear of that also
-// where a later one throws.
+// Calls `change` with all pages; it returns true for changed pages. Calls the listeners with these
+// even if a later call of `change` throws.
 template <typename Change>
 std::uint64_t SleepingBackend::change_all(SleepChange::What what, Change&& change) {
   SleepChange all{what, device(), tag_, {}};

@@ -49,7 +49,7 @@ struct VulkanBackend::State {
   mutable std::mutex mutex;  // all below
   AddressTable table{0, false};
   std::map<std::uintptr_t, Placed> segments;  // by base
-  std::uint64_t held = 0;                     // bytes of the heap that serves device memory
+  std::uint64_t held = 0;                     // bytes of the heap of device memory
   VulkanStreams streams;
   VulkanContents contents;
   VulkanKernels kernels;

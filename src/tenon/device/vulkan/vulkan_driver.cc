@@ -97,7 +97,7 @@ void fail_vulkan(const char* function, std::string_view arguments, VkResult resu
 
 bool VulkanError::is_device_lost() const { return result_ == VK_ERROR_DEVICE_LOST; }
 
-// What the layer calls.
+// The callback of the validation layer.
 struct VulkanDriver::Callback {
   static VkBool32 VKAPI_PTR message(VkDebugUtilsMessageSeverityFlagBitsEXT,
                                     VkDebugUtilsMessageTypeFlagsEXT,

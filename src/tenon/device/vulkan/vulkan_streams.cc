@@ -29,7 +29,7 @@ VulkanStreams::VulkanStreams(VulkanDevice& vulkan, Device device)
 
 VulkanStreams::~VulkanStreams() {
   const VulkanDeviceFunctions& vk = vulkan_.functions();
-  // A driver's thread may still be busy with a semaphore that has told its value.
+  // A driver's thread may still use a semaphore that has reached its value.
   vk.DeviceWaitIdle(vulkan_.handle());
   for (const StreamState& stream : streams_) {
     vk.DestroyCommandPool(vulkan_.handle(), stream.pool, nullptr);
@@ -61,7 +61,7 @@ VulkanStreams::StreamState VulkanStreams::make_stream() {
   return made;
 }
 
-// A stream that was destroyed keeps its number; what Vulkan made for it serves the next one.
+// A destroyed stream keeps its number; the next stream reuses its Vulkan objects.
 Stream VulkanStreams::create() {
   const auto idle = std::find_if(streams_.begin(), streams_.end(), [&](StreamState& stream) {
     return !stream.exists && stream.timeline != VK_NULL_HANDLE && has_reached(stream, stream.end());
@@ -155,7 +155,7 @@ void VulkanStreams::end_command(Stream stream, std::uint64_t groups) {
   streams_[stream.id].groups += groups;
 }
 
-// What the batch wrote is seen by the host that waits for it.
+// A host that waits for the batch sees its writes.
 void VulkanStreams::end_batch(StreamState& stream) {
   const VulkanDeviceFunctions& vk = vulkan_.functions();
   const VkMemoryBarrier to_host = barrier(VK_ACCESS_HOST_READ_BIT);

@@ -45,7 +45,7 @@ void* MemoryPool::allocate(std::size_t size_bytes) {
   if (void* data = place(rounded)) [[likely]] return data;
   const std::lock_guard growing(grow_mutex_);
   for (;;) {
-    // Another thread may have grown the pool or freed a block meanwhile, or taken what was added.
+    // Another thread may have grown the pool or freed a block, or allocated the added memory.
     if (void* data = place(rounded)) return data;
     grow(rounded);
   }

@@ -42,7 +42,8 @@ void Completion::reserve_event() {
   ++reserved_;
 }
 
-// The first events are not asked about any more. One that the driver does not take back stays.
+// Destroys the first events, which are not queried any more. An event that the driver refuses to
+// destroy stays.
 void Completion::forget(std::size_t count) {
   std::size_t gone = 0;
   ignore_refusal([&] {

@@ -37,14 +37,13 @@ BlockHeap::BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules&
 // ------------------------------------------------------------------------------------------------
 // Placement
 
-// The lowest of the free blocks that are large enough; of many, of the smaller ones.
+// The lowest of the kIslandsLooked smallest free blocks that are large enough.
 //
-// Note [Low islands]: where memory comes in pages that move, what is free consists of holes,
-// smaller than a page, and of islands. Holes serve by best fit. Were islands to do so too, blocks
-// would come to lie in all of them, and with every round of a program whose sizes vary more pages
-// would be in use for a small part. So the lowest island serves, and the high ones empty
-// themselves. Requests of many pages take the best fit all the same: they fill their pages, and to
-// have the lowest would move many.
+// Note [Low islands]: in memory of movable pages, a free block is a hole (smaller than a page) or
+// an island. Holes are used by best fit. With best fit for islands too, blocks would spread over
+// all islands, and in a program with varying sizes more and more pages would be used in small part.
+// So requests take the lowest island, and the high ones become empty. Requests of many pages take
+// the best fit: they fill their pages, and the lowest island would need many page moves.
 Block* BlockHeap::lowest(const PoolState& pool, std::uint64_t rounded) {
   Block* low = nullptr;
   int looked = 0;

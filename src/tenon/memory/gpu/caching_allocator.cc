@@ -69,7 +69,7 @@ bool CachingAllocator::release_cached() {
         heap.heap(pool).for_each_free([&](Block* block) {
           if (BlockHeap::is_whole_extent(block)) whole.push_back(extent_of(block));
         });
-        // Taken out of the heap at once, so that no thread is given one while the driver is busy.
+        // Leave the heap before the driver calls, so that no thread gets one during the calls.
         for (Extent* extent : whole) release_segment(heap, extent);
       }
       released |= !whole.empty();

@@ -202,7 +202,8 @@ ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Poo
   return done;
 }
 
-// False when memory is short. Pages that are not mapped afterwards go back, whatever happened.
+// False when memory is short. Releases pages that are not mapped at the end, also after an
+// exception.
 bool ExpandableAllocator::map_or_release(std::uintptr_t address, Pool pool, PageHandle pages) {
   bool mapped = false;
   try {
@@ -248,8 +249,8 @@ bool ExpandableAllocator::release_cached() {
   return released > 0;
 }
 
-// Unmaps the handles wholly inside a free block; what is left before and after stays free. A range
-// without any mapped handle goes. Returns the bytes unmapped.
+// Unmaps the handles wholly inside a free block; the rest before and after stays free. Releases a
+// range without any mapped handle. Returns the unmapped bytes.
 std::uint64_t ExpandableAllocator::unmap_inside(BlockHeap& heap, Block* block) {
   Extent* extent = extent_of(block);
   Range& range = ranges_.at(extent);

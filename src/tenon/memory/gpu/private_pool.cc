@@ -89,8 +89,8 @@ std::optional<PrivatePool::Piece> PrivatePool::make_piece(std::uint64_t size_byt
   return Piece{segment, pages};
 }
 
-// Throws only while nothing has changed: once it is unmapped the piece is gone for the pool, and
-// what the driver then refuses to take is offered again with the next.
+// Throws only before any change. After the unmapping the pool does not have the piece any more; if
+// the driver then refuses its memory, the next release tries again.
 void PrivatePool::release_piece(const Piece& piece) {
   if (piece.pages.id == 0) return backend_.free_segment(piece.segment);
   reserve_more(unmapped_);

@@ -201,9 +201,9 @@ void parse_item(std::string_view item, CachingSettings& settings) {
 
 }  // namespace
 
-// What is accepted follows c10/core/AllocatorConfig.cpp of PyTorch 2.11: large_segment_size_mb is
-// read first; max_split_size_mb and max_non_split_rounding_mb must not be below it, and
-// max_non_split_rounding_mb is as large unless it is given.
+// Accepts the values that c10/core/AllocatorConfig.cpp of PyTorch 2.11 accepts:
+// large_segment_size_mb is read first, and max_split_size_mb and max_non_split_rounding_mb must not
+// be below it. The default of max_non_split_rounding_mb is large_segment_size_mb.
 CachingSettings parse_caching_settings(std::string_view conf) {
   CachingSettings settings;
   const std::string text = without_spaces(conf);

@@ -116,7 +116,7 @@ bool StitchedAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t roun
   finish_pending_frees();
   ++device_stats_.num_alloc_retries;
   if (back_window(heap, pool, rounded)) return true;
-  release_idle(before + 1);  // pages that helped nobody
+  release_idle(before + 1);  // pages that did not help
   return false;
 }
 
@@ -155,7 +155,7 @@ bool StitchedAllocator::within_slack(std::uint64_t more) const {
          (1 + stitched_.slack) * static_cast<double>(highest_live_);
 }
 
-// Bytes of the pages that live with its streams, and of those that live nowhere.
+// Bytes of the pages that belong to its streams, and of those that belong to no stream.
 std::uint64_t StitchedAllocator::held_by_this_thread() const {
   std::uint64_t held = 0;
   for (const Page* page : spare_) held += page->handle.size_bytes;
@@ -194,8 +194,8 @@ void StitchedAllocator::readopt(PageRange& range, const Window& window) {
   }
 }
 
-// Gives pages to the slots of the window that have none. False when memory is short; what was given
-// until then stays.
+// Gives pages to the slots of the window that have none. False when memory is short; pages given
+// until then stay.
 bool StitchedAllocator::fill(PageRange& range, const Window& window) {
   for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
     if (range.mapped(slot) != nullptr) continue;

@@ -45,7 +45,7 @@ GrowableBuffer::~GrowableBuffer() {
   ignore_refusal([&] { backend_.release_address(range_); });
 }
 
-// Under the mutex; observers hear of the pages that came or went when it is released.
+// Under the mutex; calls observers with the added or removed pages after it is released.
 template <typename Change>
 void GrowableBuffer::change_pages(Change&& change) {
   std::unique_lock lock(mutex_);

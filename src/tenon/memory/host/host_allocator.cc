@@ -106,8 +106,8 @@ Held HostAllocator::take(std::uintptr_t header, Stream stream) {
   return taken;
 }
 
-// The heap's lock is not held while the store or the driver is asked: others may look at the heap.
-// Only this thread adds spans to it.
+// Does not hold the heap's lock during calls of the store or the driver, so other threads may read
+// the heap. Only this thread adds spans to it.
 Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, bool& fresh,
                              host::ReleaseReport& report) {
   const std::uint64_t size_bytes = header::requested(header);
@@ -160,8 +160,8 @@ Block* HostAllocator::obtain(LocalHeap& heap, std::uint64_t size_bytes, Try whic
     heap.trim(report.released);
   }
   if (Block* block = store.take(size_bytes)) return block;
-  // A control group that is nearly full may have no memory behind what it allows: what is idle here
-  // goes back to it first.
+  // A nearly full control group may not have the memory that its limit allows: idle memory goes
+  // back to the system first.
   if (which == Try::kFirst && backend_.memory().free_bytes < size_bytes) return nullptr;
   fresh = true;
   // Half an extent and more gets one of its own, so that no rest stays behind.

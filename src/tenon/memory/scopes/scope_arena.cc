@@ -118,7 +118,7 @@ void ScopeArena::make_room(Lane& lane, std::uint64_t size_bytes) {
   if (size_bytes > current.end - current.position) retire(lane);  // larger than the whole span
 }
 
-// Blocks never come back to life, so each is looked at once: O(1) amortised.
+// A dead block stays dead, so each is checked once: O(1) amortised.
 bool ScopeArena::all_dead(Lane& lane, Span& span, std::uint64_t end) {
   for (; span.first_resident < end; ++span.first_resident)
     if (resident(lane, span.first_resident).state.load(std::memory_order_acquire) !=
@@ -182,7 +182,7 @@ void ScopeArena::record_stream(const DataPtr& data, Stream stream) {
   throw InvalidPointer(fmt::format("record_stream({}): not a block of this scope", data.get()));
 }
 
-// What the lane's stream does next comes after the other streams' work so far.
+// Orders the lane stream's next work after the other streams' queued work.
 void ScopeArena::order_after_users(Lane& lane) {
   if (lane.users.empty()) [[likely]] return;
   Backend& backend = pool_->on_stream_->backend();

@@ -83,7 +83,7 @@ DataPtr UnifiedAllocator::allocate_buffer(std::size_t size_bytes, Stream stream,
   return obtain(make_request(size_bytes, stream, storage, false));
 }
 
-// Note [The common path]: what the stream has, under its lane's lock alone.
+// Note [The common path]: memory of the stream, under the lock of its lane alone.
 DataPtr UnifiedAllocator::obtain(const Request& request) {
   Lane* lane = lanes_.find(request.stream);
   Buffer* buffer = nullptr;
@@ -210,7 +210,7 @@ void UnifiedAllocator::report_released(
   }
 }
 
-// --- Serving a request: with all lanes locked, except where the lane's lock is said to do.
+// --- Allocation: with all lanes locked, except where a comment names the lane's lock.
 
 UnifiedAllocator::AllLanesLock::AllLanesLock(const UnifiedAllocator& allocator)
     : allocator_(allocator), growing_(allocator.mutex_) {
@@ -243,7 +243,7 @@ std::uint64_t UnifiedAllocator::largest_acceptable(std::uint64_t size_bytes) con
                   static_cast<std::uint64_t>(static_cast<double>(size_bytes) * factor));
 }
 
-// From what the pool has that its own stream may use at once. Under the lane's lock.
+// A buffer of the pool that its own stream may use without a wait. Under the lane's lock.
 Buffer* UnifiedAllocator::reuse_fast(BufferPool& pool, const Request& request) {
   if (Buffer* buffer = pool.take(request.size_bytes, largest_acceptable(request.size_bytes)))
     return buffer;
@@ -267,7 +267,7 @@ Buffer* UnifiedAllocator::reuse(BufferPool& pool, const Request& request) {
   return merge_and_place(pool, request);
 }
 
-// A pending buffer whose other users all come before what the requesting stream does next.
+// A pending buffer whose other uses are all ordered before the requesting stream's next work.
 Buffer* UnifiedAllocator::take_pending(BufferPool& pool, const Request& request) {
   const std::uint32_t stream = request.stream.id;
   std::vector<Buffer*>& pending = pool.pending();
@@ -291,7 +291,7 @@ Buffer* UnifiedAllocator::take_pending(BufferPool& pool, const Request& request)
   return buffer;
 }
 
-// From what other streams left; and what is pending of the own.
+// From free memory of other streams, and from pending buffers of the own stream.
 Buffer* UnifiedAllocator::borrow(const Request& request, From whose) {
   Buffer* found = nullptr;
   lanes_.for_each([&](Lane& lane) {

@@ -60,7 +60,7 @@ DataPtr UnifiedAllocator::alloc_scalar_buffer_with_value(const void* value,
                                       value == nullptr ? " at null" : ""));
   const Stream stream = current_stream(device_);
   DataPtr scalar = obtain(make_request(size_bytes, stream, default_storage_, true));
-  // In stream order: work in flight may still read what the bytes held before.
+  // In stream order: queued work may still read the old contents.
   if (backend_.limits().has_real_memory) backend_.copy(scalar.get(), value, size_bytes, stream);
   return scalar;
 }

@@ -87,13 +87,13 @@ void UnifiedAllocator::count_pending(BufferPool& pool, const Buffer* buffer, int
                                      sign * static_cast<std::int64_t>(buffer->size_bytes()));
 }
 
-// No stream but the pool's own has to be waited for.
+// A reuse of the buffer waits for no stream except the pool's own.
 void UnifiedAllocator::make_cached(BufferPool& pool, Buffer* buffer) {
   pool.lane().idle.came_back(buffer->heap);
   pool.cache(buffer);
 }
 
-// True when the pool's own stream may use the buffer at once.
+// True when the pool's own stream may use the buffer without a wait.
 bool UnifiedAllocator::settle(Buffer* buffer) {
   if (buffer->uses == nullptr) [[likely]] return true;
   const std::uint32_t home = buffer->heap->pool->stream();
@@ -108,7 +108,7 @@ bool UnifiedAllocator::settle(Buffer* buffer) {
   return true;
 }
 
-// Asks what has finished meanwhile. Returns how many bytes became available.
+// Caches the pending buffers whose uses have finished. Returns their bytes.
 std::uint64_t UnifiedAllocator::settle_pending(BufferPool& pool) {
   if (pool.pending().empty()) [[likely]] return 0;
   for (const Buffer* buffer : pool.pending())
