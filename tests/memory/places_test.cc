@@ -210,6 +210,30 @@ TEST(PlacesTest, CopiesToAndFromTheHostAreOverWhenTheyReturn) {
   set_gpu_backend(GpuPlace(5), nullptr);
 }
 
+TEST(PlacesTest, CopiesOfPinnedMemoryKeepTheStreamsOrder) {
+  SimOptions options;
+  options.capacity_bytes = 64 << 20;
+  options.real_memory = true;
+  SimBackend device(options);
+  const auto late = std::make_shared<LateCopies>(device);
+  set_gpu_backend(GpuPlace(6), late);
+  char* const pinned = static_cast<char*>(memory::alloc(PinnedPlace(6), 16));
+  char* const back = static_cast<char*>(memory::alloc(PinnedPlace(6), 16));
+  void* const there = memory::alloc(GpuPlace(6), 16);
+  std::memset(back, 0, 16);
+  std::memcpy(pinned, "fifteen letters", 16);
+  memory::copy(GpuPlace(6), there, PinnedPlace(6), pinned, 16);
+  memory::copy(PinnedPlace(6), back, GpuPlace(6), there, 16);
+  EXPECT_STREQ(back, "") << "queued, not waited for";
+  late->synchronize(current_stream(late->device()));
+  EXPECT_STREQ(back, "fifteen letters");
+  EXPECT_THROW(memory::copy(GpuPlace(6), there, PinnedPlace(5), pinned, 16), InvalidArgument);
+  EXPECT_THROW(memory::copy(PinnedPlace(5), pinned, GpuPlace(6), there, 16), InvalidArgument);
+  for (void* block : {pinned, back}) memory::free(PinnedPlace(6), block);
+  memory::free(GpuPlace(6), there);
+  set_gpu_backend(GpuPlace(6), nullptr);
+}
+
 TEST(PlacesTest, PinnedMemoryIsThePlacesOwn) {
   const auto backend = sim(0);
   set_gpu_backend(GpuPlace(4), backend);

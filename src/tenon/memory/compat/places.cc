@@ -117,6 +117,13 @@ void copy_on_gpu(GpuPlace place, void* dest, const void* src, std::size_t size_b
   if (wait) backend.synchronize(stream);
 }
 
+void check_own(GpuPlace gpu, PinnedPlace pinned) {
+  if (gpu.id != pinned.id)
+    throw InvalidArgument(fmt::format("copy: gpu place {} does not reach pinned place {}; take "
+                                      "pinned place {}",
+                                      gpu.id, pinned.id, gpu.id));
+}
+
 }  // namespace
 
 void copy(CpuPlace, void* dest, CpuPlace, const void* src, std::size_t size_bytes) {
@@ -136,6 +143,16 @@ void copy(GpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t s
     throw InvalidArgument(fmt::format("copy: from gpu place {} to {}; copy by way of the host",
                                       from.id, to.id));
   copy_on_gpu(to, dest, src, size_bytes, false);
+}
+
+void copy(GpuPlace to, void* dest, PinnedPlace from, const void* src, std::size_t size_bytes) {
+  check_own(to, from);
+  copy_on_gpu(to, dest, src, size_bytes, false);
+}
+
+void copy(PinnedPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes) {
+  check_own(from, to);
+  copy_on_gpu(from, dest, src, size_bytes, false);
 }
 
 }  // namespace memory

@@ -80,6 +80,11 @@ void copy(CpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t s
 void copy(GpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t size_bytes);
 void copy(CpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
 void copy(GpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
+// Between a GPU and its own pinned memory: queued on the GPU's current stream, not waited for; wait
+// for that stream before the host reads or writes the bytes. Throws InvalidArgument where the
+// pinned memory is another GPU's.
+void copy(GpuPlace to, void* dest, PinnedPlace from, const void* src, std::size_t size_bytes);
+void copy(PinnedPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
 
 }  // namespace memory
 }  // namespace tenon
