@@ -8,6 +8,6 @@ for mpi in openmpi mpich; do
   cmake --preset release -B "$build" -DTENON_MPI=ON -DMPI_CXX_COMPILER="mpicxx.$mpi" \
         > "$build.configure.log" 2>&1 || { cat "$build.configure.log"; exit 1; }
   rm -f "$build.configure.log"
-  cmake --build "$build" -j "${JOBS:-$(nproc)}" --target tenon_distributed_tests
+  cmake --build "$build" -j "${JOBS:-$(nproc)}" --target tenon_distributed_tests tenon_ranks_tests
   ctest --test-dir "$build" -L distributed --output-on-failure
 done

@@ -362,5 +362,57 @@ TEST(TextCheckpoint, IsComparedWithItsFileBeforeAnythingIsBuilt) {
   }
 }
 
+TEST_F(TrainTest, SlicesOfABatchTrainWhatTheWholeBatchDoes) {
+  const std::string command = images("--model mlp --epochs 1 --json");
+  const Json whole = Json::parse(tenon_command(command).out);
+  for (const char* slices : {"1", "8"}) {
+    const Outcome run = tenon_command(command + " --slices " + slices);
+    ASSERT_EQ(run.status, 0) << run.err;
+    EXPECT_NEAR(Json::parse(run.out)["final_loss"], whole["final_loss"], 1e-4) << slices;
+  }
+  EXPECT_EQ(tenon_command(command + " --slices 3").status, 2);
+  EXPECT_EQ(tenon_command(command + " --slices 64").status, 2) << "more than the batch has";
+}
+
+TEST_F(TrainTest, APlanHasEachRanksMemory) {
+  const auto peaks = [&](int ranks, int shard) {
+    const Outcome run = tenon_command(images(
+        "--model mlp --plan-only --json --ranks " + std::to_string(ranks) + " --shard " +
+        std::to_string(shard)));
+    EXPECT_EQ(run.status, 0) << run.err;
+    std::vector<std::uint64_t> found;
+    for (const Json& rank : Json::parse(run.out)) found.push_back(rank["peak_bytes"]);
+    return found;
+  };
+  const std::uint64_t alone = peaks(1, 0).at(0);
+  const std::vector<std::uint64_t> state = peaks(4, 1), all = peaks(4, 3);
+  ASSERT_EQ(all.size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_LT(state[i], alone);
+    EXPECT_LT(all[i], state[i]);
+  }
+}
+
+TEST_F(TrainTest, AFolderOfARunGoesOn) {
+  const TemporaryFolder saved;
+  const std::string run_folder = saved.path() + "/run";
+  const std::string command = images("--model mlp --epochs 2 --json --save " + run_folder);
+  const Outcome whole = tenon_command(command + " --slices 2 --save-every 5");
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const Outcome again = tenon_command(command + " --slices 2 --resume " + run_folder);
+  ASSERT_EQ(again.status, 0) << again.err;
+  EXPECT_EQ(Json::parse(again.out)["weights_hash"], Json::parse(whole.out)["weights_hash"]);
+  std::ofstream(run_folder + "/model.safetensors.index.json") << "{\"metadata\": {}";
+  const Outcome damaged = tenon_command(command + " --slices 2 --resume " + run_folder);
+  EXPECT_EQ(damaged.status, 2);
+  EXPECT_THAT(damaged.err, HasSubstr("it is no index"));
+}
+
+TEST_F(TrainTest, SeveralProcessesWithoutMpiAreRefused) {
+  const Outcome run = tenon_command(images("--model mlp"), "OMPI_COMM_WORLD_SIZE=4");
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.err, ::testing::AnyOf(HasSubstr("built without MPI"), HasSubstr("sees 1")));
+}
+
 }  // namespace
 }  // namespace tenon

@@ -45,9 +45,19 @@ void on_bus_error(int) {
   ::_exit(kBadInput);
 }
 
+struct Reporting {
+  std::string prefix;
+  std::function<void()> before;
+};
+Reporting& reporting() {
+  static auto& how = *new Reporting;
+  return how;
+}
+
 int report(int status, std::string_view message) {
+  if (reporting().before) reporting().before();
   // The message goes alone: what a broken standard error refuses cannot be said elsewhere.
-  std::string line = "tenon: ";
+  std::string line = "tenon: " + reporting().prefix;
   for (std::size_t at = 0; at <= message.size();) {  // names in it may hold what a terminal obeys
     const std::size_t end = std::min(message.find('\n', at), message.size());
     line += one_line(message.substr(at, end - at)) + "\n";
@@ -116,6 +126,10 @@ void require_recording_elsewhere(int argc, char** argv) {
           "TENON_RECORD would write over {}, which this command names: unset it, or give another "
           "file", argv[i]));
   }
+}
+
+void set_reporting(const std::string& prefix, std::function<void()> before) {
+  reporting() = {prefix, std::move(before)};
 }
 
 void prepare_process() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace tenon::command {
 
@@ -12,6 +13,9 @@ void prepare_process();
 
 // Throws InvalidArgument where TENON_RECORD names a file that is among the arguments.
 void require_recording_elsewhere(int argc, char** argv);
+
+// Messages begin with `prefix` from now on, and `before` runs before a failure is reported.
+void set_reporting(const std::string& prefix, std::function<void()> before);
 
 // Runs the command; exceptions become a line on standard error and an exit status. At the end
 // standard output is written out: where that fails, so does the command, with one line; where

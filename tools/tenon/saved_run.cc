@@ -72,7 +72,8 @@ std::string vocabulary_text(const nn::Vocabulary& vocabulary) {
   return text;
 }
 
-nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string& path) {
+nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string& path,
+                                 std::uint64_t saved_parameters) {
   const auto number = [&](const char* key) {
     constexpr std::uint64_t kMost = 1 << 20;
     const std::uint64_t value = metadata_number(metadata, key, path);
@@ -93,7 +94,7 @@ nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string
   const auto width = static_cast<double>(gpt.width);
   const double needed = width * (12 * static_cast<double>(gpt.layers) * width +
                                  static_cast<double>(gpt.length));
-  const auto held = static_cast<double>(nn::count_saved_parameters(path));
+  const auto held = static_cast<double>(saved_parameters);
   if (needed > held)
     throw ParseError(path, 0, 0,
                      fmt::format("its tensors hold {:.0f} numbers; a model of {} layers of width "
@@ -107,7 +108,7 @@ TextModel load_text_model(const std::string& path) {
   if (metadata_text(metadata, "task", path) != "text")
     throw ParseError(path, 0, 0, "it holds no model of a text: train one with tenon train text");
   nn::Vocabulary vocabulary = saved_vocabulary(metadata, path);
-  nn::GptOptions gpt = saved_gpt_options(metadata, path);
+  nn::GptOptions gpt = saved_gpt_options(metadata, path, nn::count_saved_parameters(path));
   gpt.vocabulary = vocabulary.size();
   Generator generator;
   auto model = std::make_shared<nn::CharGpt>(gpt, generator);

@@ -31,7 +31,8 @@ struct TextModel {
 TextModel load_text_model(const std::string& path);
 
 // The sizes that a saved text run says it has, except its vocabulary. Throws ParseError, naming
-// the file, where they are no model's, or one that the file's tensors cannot fill.
-nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string& path);
+// the file, where they are no model's, or one that the numbers in the file's tensors cannot fill.
+nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string& path,
+                                 std::uint64_t saved_parameters);
 
 }  // namespace tenon::command

@@ -5,6 +5,7 @@
 
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
+#include "tenon/base/hash.h"
 #include "tenon/nn/data/prefetcher.h"
 #include "tenon/ops/loss.h"
 #include "tenon/tensor/copy.h"
@@ -63,10 +64,15 @@ class TextTask final : public TrainTask {
   }
   void next() override { batch_ = prefetcher_->next(); }
 
-  BatchResult run() override {
-    const auto [logits, targets] = logits_of(*batch_);
-    return {ops::cross_entropy(logits, targets), score_of(logits, targets),
-            static_cast<std::uint64_t>(options_.batch)};
+  BatchResult run(Slice slice) override {
+    const SliceRows of(slice, options_.batch);
+    const auto [logits, targets] =
+        logits_of({batch_->input.narrow(0, of.first, of.rows),
+                   batch_->target.narrow(0, of.first, of.rows)});
+    BatchResult result{ops::cross_entropy(logits, targets), score_of(logits, targets),
+                       static_cast<std::uint64_t>(of.counted), of.share};
+    if (of.counted == 0) result.score = {};
+    return result;
   }
 
   std::uint64_t test_batches() const override {
@@ -82,6 +88,12 @@ class TextTask final : public TrainTask {
     return score;
   }
 
+  std::uint64_t data_hash() const override {
+    RunningHash hash;
+    for (const auto* part : {&train_, &test_})
+      for (const std::uint8_t id : *part) hash.add(id);
+    return hash.value();
+  }
   nn::Metadata metadata() const override {
     return {{"task", "text"},
             {"vocabulary", vocabulary_text(vocabulary_)},

@@ -1,6 +1,8 @@
 // tenon train: real models in Tenon's memory.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <memory>
 #include <utility>
@@ -8,10 +10,14 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "ranks.h"
 #include "saved_run.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
+#include "tenon/base/version.h"
+#include "tenon/distributed/checkpoint.h"
+#include "tenon/distributed/lone_group.h"
 #include "tenon/trace/csv.h"
 #include "train_report.h"
 #include "trainer.h"
@@ -23,6 +29,7 @@ namespace {
 
 constexpr int kMostEpochs = 1'000'000;
 constexpr int kMostBatch = 65'536;
+constexpr int kMostRanks = 4096;
 constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";
 
 constexpr const char* kHelp = R"(
@@ -35,6 +42,12 @@ missing bytes. (The limit does not include the data set.)
 The report at the end has the peak by use and by layer, and the memory that each policy needs for
 the recorded steps. Two runs with one seed give the same weights, losses and memory layout, bit for
 bit; their hashes are equal.
+
+mpirun -n 4 tenon train ... divides the run among 4 processes (a build with TENON_MPI). --shard says
+what each has a part of only. With --slices, a power of two, the gradients of so many pieces of a
+batch are added by one tree: any number of ranks up to that gives the same weights, bit for bit.
+--plan-only --ranks 4 prints what each rank would need, without MPI. Ranks save a folder of
+safetensors files with an index; any number of ranks goes on with it.
 
 --json prints one object: test_accuracy, final_loss, samples_per_second, peak_bytes,
 reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
@@ -55,6 +68,10 @@ struct TrainArguments {
   std::string record_file;
   std::string save_file;
   bool json = false;
+  int shard = -1;  // not given
+  std::uint64_t slices = 0;
+  bool plan_only = false;
+  int plan_ranks = 1;
 };
 
 // The options that both tasks have.
@@ -85,7 +102,17 @@ void add_common(CommandLine& app, TrainArguments& a) {
   app.add_option("--save", a.save_file,
                  "The file of the saved run, written at the end or when interrupted")
       .not_empty();
+  app.add_option("--save-every", s.save_every, "Steps between further saves; 0: none")
+      .show_default();
   app.add_option("--resume", s.resume_file, "Continue a saved run");
+  app.add_option("--shard", a.shard,
+                 "What ranks divide: 0 batches, 1 also the optimiser's state, 2 also gradients, 3 "
+                 "also parameters")
+      .between(0, 3);
+  app.add_option("--slices", a.slices, "Pieces of a batch, a power of two; default: one a rank")
+      .between(1, kMostBatch);
+  app.add_flag("--plan-only", a.plan_only, "Print the memory of each of --ranks, without training");
+  app.add_option("--ranks", a.plan_ranks, "For --plan-only").show_default().between(1, kMostRanks);
   app.add_flag("--json", a.json, "Print only one JSON object, at the end");
 }
 
@@ -93,7 +120,7 @@ void add_common(CommandLine& app, TrainArguments& a) {
 void take_from_file(TrainArguments& a, const CommandLine& app, const std::string& task) {
   const std::string& path = a.settings.resume_file;
   if (path.empty()) return;
-  const nn::Metadata metadata = nn::load_metadata(path);
+  const nn::Metadata metadata = load_run_metadata(path);
   if (metadata_text(metadata, "task", path) != task)
     throw ParseError(
         path, 0, 0,
@@ -126,7 +153,7 @@ void take_from_file(TrainArguments& a, const CommandLine& app, const std::string
     check_same("--model", a.image.model, metadata_text(metadata, "model", path));
     a.image.model = metadata_text(metadata, "model", path);
   } else {
-    a.text.gpt = saved_gpt_options(metadata, path);
+    a.text.gpt = saved_gpt_options(metadata, path, count_run_parameters(path, metadata));
   }
 }
 
@@ -175,25 +202,107 @@ void check_outputs(const TrainArguments& a, std::vector<std::string> read) {
     throw InvalidArgument(fmt::format("--record and --save both name {}", record));
 }
 
+// Joins the ranks where the run is divided. A run that is not leaves settings.ranks as it was.
+void join(TrainArguments& a) {
+  const std::string& resumed = a.settings.resume_file;
+  const bool of_ranks = !resumed.empty() && distributed::is_checkpoint(resumed);
+  const bool divided =
+      a.shard >= 0 || a.slices > 0 || a.plan_only || of_ranks || launched_ranks() > 1;
+  if (!divided) return;
+  if (a.plan_only && launched_ranks() > 1)
+    throw InvalidArgument("--plan-only plans for all ranks in one process: leave mpirun out");
+  RankSettings& ranks = a.settings.ranks;
+  ranks.shard = static_cast<distributed::Shard>(std::max(0, a.shard));
+  ranks.group = a.plan_only ? std::make_shared<distributed::LoneGroup>(0, a.plan_ranks)
+                            : join_ranks();
+  if (!resumed.empty() && !of_ranks)
+    throw InvalidArgument(fmt::format("--resume {}: a divided run goes on with a folder that one "
+                                      "has saved, with {} in it",
+                                      resumed, distributed::kIndexName));
+  const auto size = static_cast<std::uint64_t>(ranks.group->size());
+  ranks.slices = a.slices > 0 ? a.slices : size;
+  if (a.slices > 0 && (!std::has_single_bit(a.slices) || a.slices % size != 0))
+    throw InvalidArgument(fmt::format("--slices {} for {} ranks: it must be a power of two that "
+                                      "the ranks divide",
+                                      a.slices, size));
+}
+
+// Every rank must train the same run; throws on all of them where one does not.
+void compare_ranks(const TrainTask& task, const TrainArguments& a) {
+  const TrainSettings& s = a.settings;
+  if (s.ranks.slices > static_cast<std::uint64_t>(s.batch))
+    throw InvalidArgument(fmt::format("--batch {}: {} slices need as many examples at least; give "
+                                      "a larger batch or fewer ranks",
+                                      s.batch, s.ranks.slices));
+  std::vector<std::pair<std::string, std::string>> setup = {{"tenon", TENON_VERSION},
+                                                            {"the model and its data",
+                                                             task.title()}};
+  for (const auto& [key, value] : task.metadata()) setup.push_back({"\"" + key + "\"", value});
+  const auto add = [&](const char* name, const auto& value) {
+    setup.push_back({name, fmt::format("{}", value)});
+  };
+  add("the data's hash", fmt::format("{:016x}", task.data_hash()));
+  add("--seed", s.seed);
+  add("--epochs", s.epochs);
+  add("--batch", s.batch);
+  add("--learning-rate", s.learning_rate);
+  add("--shard", static_cast<int>(s.ranks.shard));
+  add("--slices", s.ranks.slices);
+  add("--save-every", s.save_every);
+  add("--memory-limit", s.limit_bytes);
+  add("--resume", s.resume_file);
+  require_same(*s.ranks.group, setup);
+}
+
+// --plan-only: one rank after another, alone.
+int run_plan(TrainTask& task, TrainArguments& a) {
+  std::vector<RankMemory> all;
+  a.settings.resume_file.clear();
+  for (int rank = 0; rank < a.plan_ranks; ++rank) {
+    a.settings.ranks.group = std::make_shared<distributed::LoneGroup>(rank, a.plan_ranks);
+    all.push_back(measure_rank(task, a.settings));
+  }
+  fmt::print("{}", a.json ? ranks_json(all).dump(2) + "\n" : ranks_report(all));
+  return kSuccess;
+}
+
 int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_command) {
-  a.settings.quiet = a.json;
+  const RankSettings& ranks = a.settings.ranks;
+  a.settings.quiet = a.json || !ranks.reports();
   if (!a.limit.empty()) {
     a.settings.limit_bytes = parse_size("--memory-limit", a.limit);
   }
-  if (!a.json) fmt::print("{}, seed {}\n", task.title(), a.settings.seed);
-  if (a.settings.save_at_end) FileWriter::check(a.settings.save_file);  // before hours of work
+  if (ranks.group != nullptr) compare_ranks(task, a);
+  if (!a.settings.quiet) fmt::print("{}, seed {}\n", task.title(), a.settings.seed);
+  if (a.plan_only) return run_plan(task, a);
+  if (a.settings.save_at_end || a.settings.save_every > 0) {  // before hours of work
+    if (ranks.group == nullptr)
+      FileWriter::check(a.settings.save_file);
+    else
+      distributed::check_checkpoint(a.settings.save_file);
+  }
   if (!a.record_file.empty()) FileWriter::check(a.record_file);
-  const TrainOutcome outcome = train_within(task, a.settings);
+  const TrainOutcome outcome =
+      ranks.group == nullptr ? train_within(task, a.settings) : train(task, a.settings);
   if (outcome.stop_signal != 0) {
-    fmt::print(stderr, "tenon: to go on: {} --resume {}\n", resume_command, a.settings.save_file);
+    if (ranks.reports())
+      fmt::print(stderr, "tenon: to go on: {} --resume {}\n", resume_command,
+                 a.settings.save_file);
     return kSignalled + outcome.stop_signal;
   }
+  if (!ranks.reports()) return kSuccess;
   if (!a.record_file.empty())
     write_csv(trace_of(outcome.events, std::filesystem::path(a.record_file).stem().string()),
               a.record_file);
   fmt::print("{}", a.json ? train_json(outcome) : train_report(outcome, a.settings.allocator));
   if (!a.json && a.settings.save_at_end) fmt::print("\nsaved as {}\n", a.settings.save_file);
   return kSuccess;
+}
+
+// Where a run is saved when nobody says it.
+std::string save_place(const TrainArguments& a, const std::string& name) {
+  if (!a.save_file.empty()) return a.save_file;
+  return a.settings.ranks.group == nullptr ? name + ".safetensors" : name;
 }
 
 }  // namespace
@@ -232,10 +341,10 @@ std::vector<Subcommand> add_train(CommandLine& app) {
   add_common(texts, *text);
 
   const auto run_images = [image, &images] {
+    join(*image);
     take_from_file(*image, images, "images");
     image->settings.save_at_end = !image->save_file.empty();
-    image->settings.save_file =
-        image->save_file.empty() ? "tenon-fashion-mnist.safetensors" : image->save_file;
+    image->settings.save_file = save_place(*image, "tenon-fashion-mnist");
     std::vector<std::string> read;
     std::error_code missing;  // then making the task says so
     for (const auto& file : std::filesystem::directory_iterator(image->image.folder, missing))
@@ -249,9 +358,10 @@ std::vector<Subcommand> add_train(CommandLine& app) {
                      fmt::format("tenon train fashion-mnist --data {}", image->image.folder));
   };
   const auto run_text = [text, &texts] {
+    join(*text);
     take_from_file(*text, texts, "text");
     text->settings.save_at_end = true;  // tenon generate wants it
-    text->settings.save_file = text->save_file.empty() ? "tenon-text.safetensors" : text->save_file;
+    text->settings.save_file = save_place(*text, "tenon-text");
     check_outputs(*text, {text->text.file});
     text->text.batch = text->settings.batch;
     text->text.seed = text->settings.seed;

@@ -35,6 +35,13 @@ std::string by_layer(const StepProfile& profile) {
   return table.format();
 }
 
+nlohmann::ordered_json uses_json(const RankMemory& rank) {
+  nlohmann::ordered_json uses;
+  for (std::size_t i = 0; i < kMemoryUses; ++i)
+    uses[std::string(memory_use_name(static_cast<MemoryUse>(i)))] = rank.at_peak[i];
+  return uses;
+}
+
 std::string by_policy(const std::vector<StepEvent>& events) {
   std::vector<Workload> workloads;
   workloads.emplace_back(trace_of(events, "training"));
@@ -75,7 +82,7 @@ std::string arena_text(const TrainOutcome& o) {
 }  // namespace
 
 std::string train_json(const TrainOutcome& o) {
-  const nlohmann::ordered_json json = {{"test_accuracy", o.test_accuracy},
+  nlohmann::ordered_json json = {{"test_accuracy", o.test_accuracy},
                                        {"final_loss", o.final_loss},
                                        {"samples_per_second", o.samples_per_second},
                                        {"peak_bytes", o.peak_bytes},
@@ -83,7 +90,40 @@ std::string train_json(const TrainOutcome& o) {
                                        {"driver_calls_after_step_2", o.driver_calls_after_step_2},
                                        {"weights_hash", fmt::format("{:016x}", o.weights_hash)},
                                        {"layout_hash", fmt::format("{:016x}", o.layout_hash)}};
+  if (!o.ranks.empty()) json["ranks"] = ranks_json(o.ranks);
   return json.dump(2) + "\n";
+}
+
+nlohmann::ordered_json ranks_json(const std::vector<RankMemory>& ranks) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const RankMemory& rank : ranks)
+    all.push_back({{"peak_bytes", rank.peak_bytes},
+                   {"at_peak", uses_json(rank)},
+                   {"run_peak_bytes", rank.run_peak_bytes},
+                   {"reserved_peak_bytes", rank.reserved_peak_bytes},
+                   {"sent_bytes_per_step", rank.sent_bytes_per_step}});
+  return all;
+}
+
+std::string ranks_report(const std::vector<RankMemory>& ranks) {
+  std::vector<std::string> head = {"rank", "peak", "bytes"};
+  std::vector<std::size_t> uses;
+  for (std::size_t i = 0; i < kMemoryUses; ++i) {
+    if (std::all_of(ranks.begin(), ranks.end(), [&](auto& r) { return r.at_peak[i] == 0; }))
+      continue;
+    uses.push_back(i);
+    head.push_back(std::string(memory_use_name(static_cast<MemoryUse>(i))));
+  }
+  head.push_back("sent in a step");
+  TextTable table(head);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    std::vector<std::string> row = {std::to_string(i), bytes(ranks[i].peak_bytes),
+                                    grouped(ranks[i].peak_bytes)};
+    for (const std::size_t use : uses) row.push_back(bytes(ranks[i].at_peak[use]));
+    row.push_back(bytes(ranks[i].sent_bytes_per_step));
+    table.add(row);
+  }
+  return fmt::format("\nmemory by rank, at its peak of the first two steps\n{}", table.format());
 }
 
 std::string train_report(const TrainOutcome& o, const std::string& policy) {
@@ -104,6 +144,7 @@ std::string train_report(const TrainOutcome& o, const std::string& policy) {
       "allocator calls in a step: {} blocks made and dropped; driver calls after step 2: {}\n",
       grouped(o.allocations_per_step), grouped(o.driver_calls_after_step_2));
   text += arena_text(o);
+  if (!o.ranks.empty()) text += ranks_report(o.ranks);
   if (profile.peak_bytes == 0) return text;
   text += fmt::format("\npeak of the first two steps, {}, by what it is for\n{}",
                       bytes(profile.peak_bytes), by_use(profile));

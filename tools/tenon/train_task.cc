@@ -30,6 +30,16 @@ Score score_of(const Tensor& logits, const Tensor& classes) {
   return score;
 }
 
+SliceRows::SliceRows(Slice slice, std::int64_t batch) {
+  const auto count = static_cast<std::int64_t>(slice.count);
+  const auto number = static_cast<std::int64_t>(slice.number);
+  first = batch * number / count;
+  counted = batch * (number + 1) / count - first;
+  rows = std::max<std::int64_t>(counted, 1);
+  first = std::min(first, batch - rows);
+  share = static_cast<double>(counted) / static_cast<double>(batch);
+}
+
 namespace {
 
 class ImageTask final : public TrainTask {
@@ -75,11 +85,14 @@ class ImageTask final : public TrainTask {
         });
   }
   void next() override { batch_ = prefetcher_->next(); }
-  BatchResult run() override {
-    const Tensor logits = (*model_)(to(batch_->images, options_.device));
-    BatchResult result{ops::cross_entropy(logits, to(batch_->labels, options_.device)),
-                       score_of(logits, batch_->labels),
-                       static_cast<std::uint64_t>(batch_->labels.numel())};
+  BatchResult run(Slice slice) override {
+    const SliceRows of(slice, batch_->labels.numel());
+    const Tensor labels = batch_->labels.narrow(0, of.first, of.rows);
+    const Tensor logits =
+        (*model_)(to(batch_->images.narrow(0, of.first, of.rows), options_.device));
+    BatchResult result{ops::cross_entropy(logits, to(labels, options_.device)),
+                       score_of(logits, labels), static_cast<std::uint64_t>(of.counted), of.share};
+    if (of.counted == 0) result.score = {};
     return result;
   }
 
@@ -99,6 +112,11 @@ class ImageTask final : public TrainTask {
     return score;
   }
 
+  std::uint64_t data_hash() const override {
+    return nn::state_hash(std::vector<nn::NamedTensor>{{"images", data_.train.images},
+                                                       {"labels", data_.train.labels},
+                                                       {"test", data_.test.images}});
+  }
   nn::Metadata metadata() const override { return {{"task", "images"}, {"model", options_.model}}; }
   void finish() override {
     prefetcher_.reset();

@@ -18,6 +18,11 @@ struct Score {
   double loss_sum = 0;  // over `counted`
   std::uint64_t correct = 0;
   std::uint64_t counted = 0;
+  void add(const Score& other) {
+    loss_sum += other.loss_sum;
+    correct += other.correct;
+    counted += other.counted;
+  }
   double accuracy() const {
     return counted == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(counted);
   }
@@ -28,6 +33,23 @@ struct BatchResult {
   Tensor loss;
   Score score;
   std::uint64_t samples = 0;
+  double share = 1;  // of the batch: the loss is the mean of a slice
+};
+
+// Which of a batch's `count` equal pieces, for ranks and for gradients that are added up.
+struct Slice {
+  std::uint64_t number = 0;
+  std::uint64_t count = 1;
+};
+
+// The examples of a slice of a batch. Where there are fewer examples than slices, some slices have
+// none: they run one example that does not count.
+struct SliceRows {
+  SliceRows(Slice slice, std::int64_t batch);
+  std::int64_t first = 0;
+  std::int64_t rows = 0;    // to run
+  std::int64_t counted = 0;
+  double share = 1;         // of the batch
 };
 
 // One training run's model and data. The trainer calls build, make_room and start once, in this
@@ -48,12 +70,14 @@ class TrainTask {
   virtual void start(std::uint64_t first, std::uint64_t end) = 0;
   // The next batch; the same one can be run again.
   virtual void next() = 0;
-  virtual BatchResult run() = 0;
+  virtual BatchResult run(Slice slice) = 0;
   // Number of test batches, and the score of one of them.
   virtual std::uint64_t test_batches() const = 0;
   virtual Score test(std::uint64_t batch) = 0;
   // What a resumed run must know to make the same task.
   virtual nn::Metadata metadata() const = 0;
+  // Of all examples: ranks compare it.
+  virtual std::uint64_t data_hash() const = 0;
   // Batches go before the memory that they came from.
   virtual void finish() = 0;
 };

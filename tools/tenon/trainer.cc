@@ -17,6 +17,7 @@
 #include "tenon/base/error.h"
 #include "tenon/memory/tag.h"
 #include "tenon/nn/nan_watch.h"
+#include "tenon/tensor/factories.h"
 #include "training_memory.h"
 
 namespace tenon::command {
@@ -72,7 +73,8 @@ class Trainer {
   Trainer(TrainTask& task, const TrainSettings& settings)
       : task_(task),
         settings_(settings),
-        memory_(settings.allocator, settings.limit_bytes, settings.device),
+        memory_(settings.allocator, settings.limit_bytes, settings.device,
+                settings.ranks.group == nullptr),
         guard_(settings.device, memory_.meter()),
         generator_(settings.seed) {
     {
@@ -84,7 +86,10 @@ class Trainer {
     if (settings.checkpoints) task.use_checkpoints();
     nn::AdamOptions adam;
     adam.learning_rate = base_rate();
-    optimizer_ = std::make_unique<nn::Adam>(model_->named_parameters(), adam);
+    if (settings.ranks.group != nullptr)
+      ranks_ = std::make_unique<RankTraining>(model_, settings.ranks);
+    optimizer_ = std::make_unique<nn::Adam>(
+        ranks_ != nullptr ? ranks_->parts() : model_->named_parameters(), adam);
     all_steps_ = settings.epochs * task.steps_per_epoch();
     schedule_ = nn::one_cycle_schedule(all_steps_);
     if (!settings.resume_file.empty()) resume();
@@ -98,15 +103,26 @@ class Trainer {
     const InterruptGuard interrupts;
     task_.start(step_, all_steps_);
     const std::uint64_t per_epoch = task_.steps_per_epoch();
-    while (step_ < all_steps_ && stop_wanted == 0) {
+    while (step_ < all_steps_ && stop() == 0) {
       run_epoch();
       if (step_ % per_epoch != 0) break;  // interrupted in the middle
-      if (stop_wanted == 0 || step_ == all_steps_) end_epoch();
+      if (stop() == 0 || step_ == all_steps_) end_epoch();
     }
     if (step_ < all_steps_) return interrupted();
     if (last_test_.counted == 0) evaluate();  // resumed at the very end
     if (settings_.save_at_end) save();
     return outcome();
+  }
+
+  RankMemory first_steps() {
+    planning_ = true;
+    const std::uint64_t steps = std::min<std::uint64_t>(2, all_steps_);
+    task_.start(0, steps);
+    for (; step_ < steps; ++step_) {
+      task_.next();
+      memory_.run_step([&] { one_step(); });
+    }
+    return rank_memory(profile_step(memory_.meter().events()));
   }
 
   // Reserved after two steps and a test, all of them block by block.
@@ -130,7 +146,7 @@ class Trainer {
 
   void resume() {
     const std::string& path = settings_.resume_file;
-    const nn::Metadata metadata = nn::load_metadata(path);
+    const nn::Metadata metadata = load_run_metadata(path);
     for (const auto& [key, value] : task_.metadata())
       if (metadata_text(metadata, key, path) != value)
         throw ParseError(path, 0, 0,
@@ -144,7 +160,10 @@ class Trainer {
     generator_.set_offset(number("generator"));
     epoch_score_ = {metadata_real(metadata, "epoch_loss_sum", path), number("epoch_correct"),
                     number("epoch_counted")};
-    nn::load_state(path, *model_, optimizer_.get());
+    if (ranks_ == nullptr)
+      nn::load_state(path, *model_, optimizer_.get());
+    else
+      ranks_->load(path, *optimizer_);
   }
 
   void save() const {
@@ -159,8 +178,15 @@ class Trainer {
     metadata["epoch_correct"] = std::to_string(epoch_score_.correct);
     metadata["epoch_counted"] = std::to_string(epoch_score_.counted);
     metadata["generator"] = std::to_string(generator_.offset());
-    nn::save_state(settings_.save_file, *model_, optimizer_.get(), metadata);
+    if (ranks_ == nullptr)
+      nn::save_state(settings_.save_file, *model_, optimizer_.get(), metadata);
+    else
+      ranks_->save(settings_.save_file, step_, *optimizer_, metadata);
   }
+
+  // The signal that asks for an end; ranks agree on it after each step.
+  int stop() const { return ranks_ != nullptr ? ranks_->stop_signal() : stop_wanted; }
+
 
   void run_epoch() {
     const std::uint64_t per_epoch = task_.steps_per_epoch();
@@ -169,15 +195,14 @@ class Trainer {
     const Clock::time_point start = Clock::now();
     std::uint64_t epoch_samples = 0;
     model_->train();
-    while (step_ < end && stop_wanted == 0) {
+    while (step_ < end && stop() == 0) {
       task_.next();
-      Numbers numbers;
+      StepNumbers numbers;
       memory_.run_step([&] { numbers = one_step(); });
       ++step_;
       epoch_samples += numbers.samples;
-      epoch_score_.loss_sum += numbers.score.loss_sum;
-      epoch_score_.correct += numbers.score.correct;
-      epoch_score_.counted += numbers.score.counted;
+      epoch_score_.add(numbers.score);
+      if (settings_.save_every > 0 && step_ % settings_.save_every == 0) save();
       progress_.show([&] {
         return fmt::format(
             "epoch {}/{} {} loss {:.4f}  accuracy {:.2f} %  {:.0f} samples/s  live {}  reserved {}",
@@ -195,37 +220,40 @@ class Trainer {
     seconds_ += seconds_since(start);
   }
 
-  struct Numbers {
-    Score score;
-    std::uint64_t samples = 0;
-  };
-
   // Forward, backward, update. What it allocates is gone when it ends.
-  Numbers one_step() {
-    Numbers numbers;
-    {
-      BatchResult result = forward_and_backward();
+  StepNumbers one_step() {
+    StepNumbers numbers;
+    if (ranks_ != nullptr) {
+      numbers = ranks_->run([&](Slice slice) { return forward_and_backward(slice); }, stop_wanted);
+    } else {
+      const BatchResult result = forward_and_backward({});
       numbers = {result.score, result.samples};
     }
-    const double norm = nn::gradient_norm(optimizer_->parameters());
+    const double norm = ranks_ != nullptr ? ranks_->gradient_norm()
+                                          : nn::gradient_norm(optimizer_->parameters());
     const double loss = numbers.score.loss_sum / static_cast<double>(numbers.score.counted);
-    if (!std::isfinite(loss) || !std::isfinite(norm)) explain(loss);
+    if (!planning_ && (!std::isfinite(loss) || !std::isfinite(norm))) explain(loss);
     optimizer_->set_learning_rate(base_rate() * schedule_(step_));
     optimizer_->step(nn::clip_factor(norm, kClipNorm));
+    if (ranks_ != nullptr) ranks_->after_update();
     optimizer_->zero_grad();
     return numbers;
   }
 
-  BatchResult forward_and_backward() {
+  BatchResult forward_and_backward(Slice slice) {
     BatchResult result;
     {
       const TagGuard tag({"forward", nullptr});
-      result = task_.run();
+      result = task_.run(slice);
     }
     memory_.meter().mark(StepEvent::Kind::kForwardEnds);
     {
       const TagGuard tag({"backward", nullptr});
-      autograd::backward(result.loss);
+      if (slice.count == 1)
+        autograd::backward(result.loss);
+      else
+        autograd::backward(result.loss, full(result.loss.sizes(), result.share,
+                                             result.loss.dtype(), result.loss.device()));
     }
     memory_.meter().mark(StepEvent::Kind::kBackwardEnds);
     result.score.loss_sum = result.loss.item<double>() * static_cast<double>(result.score.counted);
@@ -237,11 +265,13 @@ class Trainer {
     progress_.clear();
     optimizer_->zero_grad();
     std::string cause = "no operator made one when the step was run again";
-    {
+    if (ranks_ != nullptr) {
+      cause = "run it in one process to see which operator made it";
+    } else {
       const nn::NanWatch watch;
       const autograd::AnomalyMode anomaly;  // throws where a derivative makes one
       try {
-        forward_and_backward();
+        forward_and_backward({});
       } catch (const InvalidArgument& error) {
         cause = error.what();
       }
@@ -259,14 +289,19 @@ class Trainer {
     last_test_ = {};
     model_->eval();
     const NoGradGuard no_grad;
-    for (std::uint64_t i = 0; i < task_.test_batches(); ++i)
+    const auto test = [&](std::uint64_t batch) {
+      Score score;
       memory_.run_aside([&] {
         const TagGuard tag({"test", nullptr});
-        const Score score = task_.test(i);
-        last_test_.loss_sum += score.loss_sum;
-        last_test_.correct += score.correct;
-        last_test_.counted += score.counted;
+        score = task_.test(batch);
       });
+      return score;
+    };
+    if (ranks_ != nullptr) {
+      last_test_ = ranks_->test(task_.test_batches(), test);
+      return;
+    }
+    for (std::uint64_t i = 0; i < task_.test_batches(); ++i) last_test_.add(test(i));
   }
 
   void end_epoch() {
@@ -284,10 +319,11 @@ class Trainer {
 
   TrainOutcome interrupted() {
     save();
-    fmt::print(stderr, "tenon: interrupted after step {} of {}; saved as {}\n", step_, all_steps_,
-               settings_.save_file);
+    if (settings_.ranks.reports())
+      fmt::print(stderr, "tenon: interrupted after step {} of {}; saved as {}\n", step_,
+                 all_steps_, settings_.save_file);
     TrainOutcome result = outcome();
-    result.stop_signal = stop_wanted;
+    result.stop_signal = stop();
     return result;
   }
 
@@ -304,8 +340,13 @@ class Trainer {
     result.reserved_peak_bytes = memory_.reserved_peak_bytes();
     result.driver_calls_after_step_2 = memory_.late_driver_calls();
     result.layout_hash = memory_.meter().layout_hash();
-    result.weights_hash = nn::state_hash(model_->named_state());
     result.events = memory_.meter().take_events();
+    if (ranks_ != nullptr) {
+      result.weights_hash = ranks_->weights_hash();
+      result.ranks = ranks_->gather(rank_memory(profile_step(result.events)));
+    } else {
+      result.weights_hash = nn::state_hash(model_->named_state());
+    }
     result.has_arena = memory_.has_arena();
     result.checkpoints = settings_.checkpoints;
     result.allocations_per_step = memory_.allocations_per_step();
@@ -317,6 +358,10 @@ class Trainer {
     result.larger_steps = memory_.larger_steps();
     result.plan_report = memory_.plan_report();
     return result;
+  }
+
+  RankMemory rank_memory(const StepProfile& profile) {
+    return ranks_->memory(profile, memory_.meter().peak_bytes(), memory_.reserved_peak_bytes());
   }
 
   // The task's tensors end before their memory does, also where the constructor throws.
@@ -332,11 +377,13 @@ class Trainer {
   const TaskEnd end_{task_};
   Generator generator_;
   std::shared_ptr<nn::Module> model_;
+  std::unique_ptr<RankTraining> ranks_;  // null: trains alone
   std::unique_ptr<nn::Optimizer> optimizer_;
   nn::Schedule schedule_;
   std::uint64_t all_steps_ = 0;
   std::uint64_t step_ = 0;  // done
   Score epoch_score_, last_test_;
+  bool planning_ = false;  // other ranks are not there: values mean nothing
   double final_loss_ = 0;
   std::uint64_t samples_ = 0;
   double seconds_ = 0;
@@ -349,6 +396,10 @@ std::uint64_t measure_need(TrainTask& task, TrainSettings settings) {
   settings.limit_bytes = 0;
   settings.resume_file.clear();
   return Trainer(task, settings).need();
+}
+
+RankMemory measure_rank(TrainTask& task, const TrainSettings& settings) {
+  return Trainer(task, settings).first_steps();
 }
 
 TrainOutcome train(TrainTask& task, const TrainSettings& settings) {

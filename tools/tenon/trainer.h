@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "rank_training.h"
 #include "tenon/lab/step_profile.h"
 #include "train_task.h"
 
@@ -19,8 +20,10 @@ struct TrainSettings {
   double learning_rate = 0;  // at its highest; 0: the task's
   std::int64_t batch = 64;   // for the file only: the task knows it
   bool checkpoints = false;  // backward computes activations again
-  std::string save_file;
+  std::string save_file;     // with ranks: a folder
+  std::uint64_t save_every = 0;  // steps; 0: none but the last
   bool save_at_end = false;
+  RankSettings ranks;        // without a group: this process trains alone
   std::string resume_file;  // empty: from the beginning
   bool quiet = false;       // nothing on stdout
 };
@@ -51,12 +54,16 @@ struct TrainOutcome {
   std::uint64_t smaller_steps = 0;
   std::uint64_t larger_steps = 0;
   std::string plan_report;
+  std::vector<RankMemory> ranks;  // of all, in order
 };
 
 // Trains until the epochs are over or the program is asked to stop (SIGINT, SIGTERM, SIGHUP), in
 // which case the run is saved. Throws OutOfMemory where the limit is too small, Diverged where the
 // loss or a gradient is no number, and what the task throws; a file saved earlier stays whole.
 TrainOutcome train(TrainTask& task, const TrainSettings& settings);
+
+// What this rank's memory is in the first two steps.
+RankMemory measure_rank(TrainTask& task, const TrainSettings& settings);
 
 // What the policy must hold for the first two steps and a test, without a limit.
 std::uint64_t measure_need(TrainTask& task, TrainSettings settings);

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "process.h"
+#include "ranks.h"
 #include "run_command.h"
 #include "tenon/base/parallel.h"
 #include "tenon/base/version.h"
@@ -28,9 +29,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tenon::command::prepare_process();
-  return tenon::command::run_guarded([&] {
+  return tenon::command::leave_ranks(tenon::command::run_guarded([&] {
     tenon::command::require_recording_elsewhere(argc, argv);
     num_threads();  // refuses a TENON_NUM_THREADS that is no number before work begins
     return run(argc, argv);
-  });
+  }));
 }

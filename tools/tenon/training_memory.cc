@@ -50,9 +50,11 @@ Device parse_model_device(const std::string& name) {
   return device;
 }
 
-TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_bytes, Device device)
+TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_bytes, Device device,
+                               bool arena)
     : name_(policy),
       limit_bytes_(limit_bytes),
+      may_have_arena_(arena && limit_bytes == 0),
       host_(make_host(device, limit_bytes)),
       backend_(host_ != nullptr ? *host_ : *own_backend(device)),
       policy_(make_serving_policy(policy, backend_, limit_bytes)),
@@ -80,7 +82,7 @@ void TrainingMemory::prepare(std::size_t first_event) {
     plan_allocator_ = std::make_unique<PlanAllocator>(backend_, &plan_, limit_bytes_);
     return;
   }
-  if (limit_bytes_ != 0) return;
+  if (!may_have_arena_) return;
   constexpr std::uint64_t kAlignment = 64;
   const ArenaFit fit = fit_arena(step, kAlignment);
   predicted_bytes_ = fit.high_water_bytes;

@@ -29,9 +29,11 @@ Device parse_model_device(const std::string& name);
 // Everything allocated through it must be gone before it goes. One thread trains.
 class TrainingMemory {
  public:
-  // `limit_bytes`: of what the policy may hold; 0: none. Throws InvalidArgument for a policy that
-  // is unknown or has no memory (null), DeviceError for one that the device cannot serve.
-  TrainingMemory(const std::string& policy, std::uint64_t limit_bytes, Device device);
+  // `limit_bytes`: of what the policy may hold; 0: none. `arena`: steps may have one. Throws
+  // InvalidArgument for a policy that is unknown or has no memory (null), DeviceError for one that
+  // the device cannot serve.
+  TrainingMemory(const std::string& policy, std::uint64_t limit_bytes, Device device,
+                 bool arena = true);
 
   StepMeter& meter() { return *meter_; }
   DeviceAllocator& policy() { return *policy_; }
@@ -110,6 +112,7 @@ class TrainingMemory {
 
   const std::string name_;
   const std::uint64_t limit_bytes_;
+  const bool may_have_arena_;
   const std::unique_ptr<HostBackend> host_;  // null on another device
   Backend& backend_;
   std::unique_ptr<DeviceAllocator> policy_;

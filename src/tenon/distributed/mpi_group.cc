@@ -6,12 +6,15 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <limits>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "tenon/base/error.h"
+#include "tenon/base/parse_real.h"
 
 namespace tenon::distributed {
 namespace {
@@ -125,12 +128,15 @@ class MpiTransfer final : public Transfer {
   // Looks without a pause at first, then seldom: ranks may have to share a processor.
   void wait() override {
     constexpr int kBusyLooks = 200;
-    constexpr int kLooksToRollCall = 1000;
+    constexpr milliseconds kBetweenRollCalls(100);
     const Clock::time_point start = Clock::now();
+    Clock::time_point next = start + kBetweenRollCalls;
     for (int looks = 1; !test(); ++looks) {
       if (looks < kBusyLooks) continue;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
-      if (looks % kLooksToRollCall == 0) roll_->look(what_, members_, start);
+      if (Clock::now() < next) continue;
+      roll_->look(what_, members_, start);
+      next += kBetweenRollCalls;
     }
   }
 
@@ -249,6 +255,17 @@ MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() > exceptions_) return;
   world_.reset();
   MPI_Finalize();
+}
+
+double MpiSession::timeout_from_environment() {
+  constexpr double kDefault = 6;
+  const char* text = std::getenv("TENON_RANK_TIMEOUT");
+  if (text == nullptr || *text == '\0') return kDefault;
+  const std::optional<double> seconds = parse_real(text);
+  if (!seconds || !(*seconds > 0))
+    throw InvalidArgument(
+        fmt::format("TENON_RANK_TIMEOUT={}: it must be a number of seconds above 0", text));
+  return *seconds;
 }
 
 std::string MpiSession::library() {

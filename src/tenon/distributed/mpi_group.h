@@ -26,6 +26,9 @@ class MpiSession {
 
   // All processes that the launcher started.
   std::shared_ptr<ProcessGroup> world() const { return world_; }
+  // TENON_RANK_TIMEOUT in seconds, or 6: a rank that hangs ends a run within 10 s. Throws
+  // InvalidArgument where it is no number above 0.
+  static double timeout_from_environment();
   // The implementation's own words for itself, one line.
   static std::string library();
   // Ends every process of the world, this one with the status.

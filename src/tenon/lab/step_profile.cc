@@ -22,6 +22,8 @@ struct BlockLife {
 MemoryUse use_of_phase(const char* phase) {
   const std::string_view name = phase == nullptr ? "" : phase;
   if (name == "parameters") return MemoryUse::kParameters;
+  if (name == "gradients") return MemoryUse::kGradients;
+  if (name == "communication") return MemoryUse::kCommunication;
   if (name == "optimiser") return MemoryUse::kOptimiser;
   if (name == "data") return MemoryUse::kData;
   // Until the pass ends.
@@ -58,7 +60,8 @@ std::unordered_map<std::uint32_t, BlockLife> classify(std::span<const StepEvent>
 
 std::string_view memory_use_name(MemoryUse use) {
   constexpr std::array<std::string_view, kMemoryUses> kNames = {
-      "parameters", "gradients", "optimiser", "activations", "temporaries", "data", "other"};
+      "parameters", "gradients", "optimiser", "activations", "temporaries", "data",
+      "communication", "other"};
   return kNames[static_cast<std::size_t>(use)];
 }
 

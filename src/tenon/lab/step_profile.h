@@ -34,9 +34,10 @@ enum class MemoryUse : std::uint8_t {
   kActivations,
   kTemporaries,
   kData,
+  kCommunication,  // buffers of what goes between processes
   kOther,
 };
-inline constexpr std::size_t kMemoryUses = 7;
+inline constexpr std::size_t kMemoryUses = 8;
 // In words: "activations".
 std::string_view memory_use_name(MemoryUse use);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 
@@ -23,7 +24,20 @@ const char* interned(const std::string& text) {
 
 Tensor Module::operator()(const Tensor& input) {
   const TagGuard tag({nullptr, path_});
-  return forward(input);
+  if (watcher_ == nullptr) return forward(input);
+  watcher_->before_call();
+  Tensor output = forward(input);
+  watcher_->after_call(output);
+  return output;
+}
+
+Module* Module::find(std::string_view path) {
+  if (path.empty()) return this;
+  const std::string_view first = path.substr(0, path.find('.'));
+  const std::string_view rest = path.substr(std::min(first.size() + 1, path.size()));
+  for (const auto& [name, module] : modules_)
+    if (name == first) return module->find(rest);
+  return nullptr;
 }
 
 template <typename Own>

@@ -17,6 +17,15 @@ struct NamedTensor {
   Tensor tensor;
 };
 
+// Told of every call of a module, also of those that backward makes again for a checkpoint. What it
+// throws ends the call.
+class CallWatcher {
+ public:
+  virtual ~CallWatcher() = default;
+  virtual void before_call() = 0;
+  virtual void after_call(const Tensor& output) = 0;
+};
+
 // A layer or a whole model. Derived classes register what they hold in their constructors, in a
 // fixed order, which is the order of every list here:
 //
@@ -61,6 +70,12 @@ class Module {
   void set_path(const std::string& path);
   const char* path() const { return path_; }
 
+  // The module whose parameters have names that begin with the path, "blocks.0"; this one for "".
+  // Null where there is none.
+  Module* find(std::string_view path);
+  // From now on; null: nobody.
+  void set_call_watcher(std::shared_ptr<CallWatcher> watcher) { watcher_ = std::move(watcher); }
+
   // Moves parameters, buffers and gradients to the device; the handles stay. Before an optimiser is
   // made, which keeps state beside them. Throws what tenon::to throws; what was moved until then
   // stays there.
@@ -94,6 +109,7 @@ class Module {
   std::vector<NamedTensor> parameters_;
   std::vector<NamedTensor> buffers_;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> modules_;
+  std::shared_ptr<CallWatcher> watcher_;
   const char* path_ = nullptr;  // null: the call site stays what it is
   bool training_ = true;
 };

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "tenon/base/error.h"
-#include "tenon/base/hash.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/safetensors.h"
@@ -92,22 +91,25 @@ Metadata load_state(const std::string& path, const Module& model, Optimizer* opt
   return file.metadata;
 }
 
-std::uint64_t state_hash(std::span<const NamedTensor> state) {
-  RunningHash hash;
-  const auto add_bytes = [&](const char* bytes, std::size_t count) {
-    hash.add(count);
-    for (std::size_t i = 0; i < count; i += 8) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, bytes + i, std::min<std::size_t>(8, count - i));
-      hash.add(word);
-    }
-  };
-  for (const NamedTensor& part : state) {
-    add_bytes(part.name.data(), part.name.size());
-    for (const std::int64_t size : part.tensor.sizes()) hash.add(static_cast<std::uint64_t>(size));
-    const Tensor dense = contiguous(part.tensor.detach());
-    add_bytes(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+void StateHash::add_bytes(const char* bytes, std::size_t count) {
+  hash_.add(count);
+  for (std::size_t i = 0; i < count; i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes + i, std::min<std::size_t>(8, count - i));
+    hash_.add(word);
   }
+}
+
+void StateHash::add(const NamedTensor& part) {
+  add_bytes(part.name.data(), part.name.size());
+  for (const std::int64_t size : part.tensor.sizes()) hash_.add(static_cast<std::uint64_t>(size));
+  const Tensor dense = contiguous(part.tensor.detach());
+  add_bytes(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+}
+
+std::uint64_t state_hash(std::span<const NamedTensor> state) {
+  StateHash hash;
+  for (const NamedTensor& part : state) hash.add(part);
   return hash.value();
 }
 

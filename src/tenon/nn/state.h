@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "tenon/base/hash.h"
 #include "tenon/nn/optimizer.h"
 
 namespace tenon::nn {
@@ -33,6 +34,17 @@ std::uint64_t count_saved_parameters(const std::string& path);
 // Throws ParseError, with the path, the tensor and both shapes, where something is missing, left
 // over or of another shape or dtype; then nothing has been changed.
 Metadata load_state(const std::string& path, const Module& model, Optimizer* optimizer = nullptr);
+
+// The hash below, of tensors that come one after another. O(bytes).
+class StateHash {
+ public:
+  void add(const NamedTensor& part);
+  std::uint64_t value() const { return hash_.value(); }
+
+ private:
+  void add_bytes(const char* bytes, std::size_t count);
+  RunningHash hash_;
+};
 
 // A hash over names, shapes and bytes, equal on every machine for equal bits.
 std::uint64_t state_hash(std::span<const NamedTensor> state);

@@ -1,0 +1,338 @@
+#include "tenon/distributed/sharded_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <utility>
+
+#include "tenon/base/check.h"
+#include "tenon/base/error.h"
+#include "tenon/distributed/exact_sum.h"
+#include "tenon/memory/tag.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::distributed {
+namespace {
+
+// Up to the first part of the name that is a number, which is a module of a Sequential.
+std::string unit_of(const std::string& parameter) {
+  std::size_t begin = 0;
+  for (std::size_t end; (end = parameter.find('.', begin)) != std::string::npos; begin = end + 1)
+    if (std::all_of(parameter.begin() + static_cast<std::ptrdiff_t>(begin),
+                    parameter.begin() + static_cast<std::ptrdiff_t>(end),
+                    [](unsigned char c) { return std::isdigit(c) != 0; }))
+      return parameter.substr(0, end);
+  return "";
+}
+
+std::int64_t round_up(std::int64_t number, std::int64_t to) { return (number + to - 1) / to * to; }
+
+Tensor tagged_empty(const char* phase, std::int64_t elements, const Tensor& like) {
+  const TagGuard tag({phase, nullptr});
+  return empty({elements}, like.dtype(), like.device());
+}
+
+}  // namespace
+
+struct ShardedModel::Unit {
+  std::string name;
+  std::vector<nn::NamedTensor> parameters;
+  std::vector<std::int64_t> offsets;  // in elements of `flat`
+  Tensor flat;           // the parameters' storage; of no bytes while it is not gathered
+  Tensor part;           // what the rank updates
+  bool gathered = true;
+  Work gathering;
+  std::size_t missing = 0;  // gradients that backward has not brought yet
+  Tensor gradient;          // like `flat`, while it is needed
+  Tensor piece;             // the rank's piece of the gradient
+  Work reducing;
+  TreeSum sum;  // over slices
+
+  std::int64_t elements() const { return flat.numel(); }
+  bool has_bytes() const { return flat.storage().nbytes() > 0; }
+};
+
+// Of a unit's module, or of the model for what is outside of units.
+class ShardedModel::Watcher final : public nn::CallWatcher {
+ public:
+  Watcher(ShardedModel& model, std::size_t index) : model_(model), index_(index) {}
+  void before_call() override { model_.before_forward(index_); }
+  void after_call(const Tensor& output) override { model_.after_forward(index_, output); }
+
+ private:
+  ShardedModel& model_;
+  const std::size_t index_;
+};
+
+ShardedModel::ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group,
+                           Shard shard, std::uint64_t slices)
+    : model_(std::move(model)), group_(std::move(group)), shard_(shard), slices_(slices) {
+  const NoGradGuard no_grad;
+  // What is outside of units comes first: it stays while the others come and go.
+  std::vector<std::pair<std::string, std::vector<nn::NamedTensor>>> found = {{"", {}}};
+  for (const nn::NamedTensor& parameter : model_->named_parameters()) {
+    const std::string name = unit_of(parameter.name);
+    auto unit = std::find_if(found.begin(), found.end(), [&](auto& u) { return u.first == name; });
+    if (unit == found.end()) unit = found.insert(found.end(), {name, {}});
+    unit->second.push_back(parameter);
+  }
+  for (auto& [name, parameters] : found) add_unit(name, std::move(parameters));
+}
+
+ShardedModel::~ShardedModel() {
+  for (autograd::HookHandle& hook : hooks_) hook.remove();
+  for (const auto& unit : units_)
+    if (nn::Module* module = model_->find(unit->name)) module->set_call_watcher(nullptr);
+}
+
+void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters) {
+  constexpr std::int64_t kAlignmentBytes = 64;
+  auto unit = std::make_unique<Unit>();
+  unit->name = name;
+  std::int64_t elements = 0;
+  for (const nn::NamedTensor& parameter : parameters) {
+    const DType dtype = parameters.front().tensor.dtype();
+    if (parameter.tensor.dtype() != dtype || (dtype != DType::kF32 && dtype != DType::kF64))
+      throw InvalidArgument(fmt::format("parameter {} is {}; those of a layer must all be {}",
+                                        parameter.name, dtype_name(parameter.tensor.dtype()),
+                                        dtype == DType::kF64 ? "float64" : "float32"));
+    unit->offsets.push_back(elements);
+    elements += round_up(parameter.tensor.numel(),
+                         kAlignmentBytes / static_cast<std::int64_t>(item_size(dtype)));
+  }
+  unit->parameters = std::move(parameters);
+  const std::size_t index = units_.size();
+  watch(*unit, index);
+  if (elements > 0) {
+    const Tensor like = unit->parameters.front().tensor.detach();
+    unit->flat = tagged_empty("parameters", round_up(elements, group_->size()), like);
+    zero_(unit->flat);
+    const std::vector<Tensor> places = cut(*unit, unit->flat);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      copy_(places[i], unit->parameters[i].tensor.detach());
+      unit->parameters[i].tensor.set_data(places[i]);
+    }
+    const std::int64_t piece = unit->elements() / group_->size();
+    const Tensor mine = unit->flat.narrow(0, piece * group_->rank(), piece);
+    unit->part = (shards(Shard::kOptimiser) ? mine : unit->flat).detach();
+    if (shards(Shard::kParameters)) {
+      unit->part = tagged_empty("parameters", piece, like);
+      copy_(unit->part, mine);
+      release(*unit);
+    }
+    unit->part.set_requires_grad(true);
+    parts_.push_back({name.empty() ? "outside" : name, unit->part});
+  }
+  units_.push_back(std::move(unit));
+}
+
+void ShardedModel::watch(Unit& unit, std::size_t index) {
+  for (const nn::NamedTensor& parameter : unit.parameters)
+    hooks_.push_back(autograd::register_post_accumulate_hook(
+        parameter.tensor, [this, &unit](const Tensor&) { gradient_came(unit); }));
+  nn::Module* const module = model_->find(unit.name);
+  TENON_CHECK(module != nullptr, "no module is called {}", unit.name);
+  if (shards(Shard::kParameters)) module->set_call_watcher(std::make_shared<Watcher>(*this, index));
+}
+
+std::vector<Tensor> ShardedModel::cut(const Unit& unit, const Tensor& flat) const {
+  std::vector<Tensor> pieces;
+  for (std::size_t i = 0; i < unit.parameters.size(); ++i) {
+    const Tensor& parameter = unit.parameters[i].tensor;
+    pieces.push_back(flat.narrow(0, unit.offsets[i], parameter.numel()).view(parameter.sizes()));
+  }
+  return pieces;
+}
+
+std::uint64_t ShardedModel::slice_number(std::uint64_t index) const {
+  const auto rank = static_cast<std::uint64_t>(group_->rank());
+  return shards(Shard::kGradients) ? index * static_cast<std::uint64_t>(group_->size()) + rank
+                                   : rank * slices_ + index;
+}
+
+// --- Parameters that come and go.
+
+void ShardedModel::start_gather(Unit& unit) {
+  if (unit.gathered || unit.gathering.is_pending()) return;
+  const TagGuard tag({"parameters", nullptr});
+  unit.flat.storage().resize_(unit.flat.nbytes());
+  unit.gathering = group_->start_all_gather(unit.flat, unit.part.detach());
+}
+
+void ShardedModel::gather(Unit& unit) {
+  start_gather(unit);
+  unit.gathering.wait();
+  unit.gathered = true;
+}
+
+void ShardedModel::release(Unit& unit) {
+  if (!shards(Shard::kParameters) || unit.parameters.empty()) return;
+  unit.gathering.wait();
+  if (unit.has_bytes()) unit.flat.storage().resize_(0);
+  unit.gathered = false;
+}
+
+void ShardedModel::before_forward(std::size_t index) {
+  gather(*units_[index]);
+  if (index == 0) return;
+  // Backward comes through units from the last to the first.
+  const std::size_t next = in_backward_ ? index - 1 : index + 1;
+  if (next > 0 && next < units_.size()) start_gather(*units_[next]);
+}
+
+void ShardedModel::after_forward(std::size_t index, const Tensor& output) {
+  const autograd::NodePtr node = output.requires_grad() ? autograd::grad_fn(output) : nullptr;
+  if (node != nullptr)
+    autograd::register_pre_hook(node, [this, index](std::span<Tensor>) { before_backward(index); });
+  const bool stays = in_backward_ || (index == 0 && grad_enabled());
+  if (!stays) release(*units_[index]);
+}
+
+void ShardedModel::before_backward(std::size_t index) {
+  in_backward_ = true;
+  before_forward(index);
+}
+
+// --- Gradients.
+
+void ShardedModel::begin_slice(std::uint64_t index) {
+  last_slice_ = index + 1 == slices_;
+  for (const auto& unit : units_) unit->missing = unit->parameters.size();
+}
+
+void ShardedModel::gradient_came(Unit& unit) {
+  in_backward_ = true;
+  if (reducing_ != nullptr) reducing_->reducing.progress();
+  if (unit.missing > 0 && --unit.missing == 0) reduce(unit);
+}
+
+// The unit's gradient of this slice is whole.
+void ShardedModel::reduce(Unit& unit) {
+  const NoGradGuard no_grad;
+  release(unit);
+  Tensor whole = tagged_empty("gradients", unit.elements(), unit.flat);
+  zero_(whole);
+  const std::vector<Tensor> places = cut(unit, whole);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Tensor& parameter = unit.parameters[i].tensor;
+    if (parameter.grad().defined()) copy_(places[i], parameter.grad().detach());
+    autograd::clear_grad(parameter);
+  }
+  if (!shards(Shard::kGradients)) {
+    unit.sum.add(std::move(whole));
+    if (!last_slice_) return;
+    whole = unit.sum.take();
+  }
+  settle();
+  const std::int64_t piece = unit.elements() / group_->size();
+  unit.gradient = whole;
+  unit.piece = shards(Shard::kGradients) ? tagged_empty("gradients", piece, unit.flat)
+                                         : whole.narrow(0, piece * group_->rank(), piece);
+  unit.reducing = group_->start_reduce_scatter(unit.piece, whole);
+  reducing_ = &unit;
+}
+
+// At most one unit's gradient is on its way; what is held does not depend on how fast it is.
+void ShardedModel::settle() {
+  if (reducing_ == nullptr) return;
+  Unit& unit = *std::exchange(reducing_, nullptr);
+  unit.reducing.wait();
+  if (!shards(Shard::kGradients)) return;
+  unit.gradient = Tensor();
+  unit.sum.add(std::exchange(unit.piece, Tensor()));
+}
+
+void ShardedModel::end_slice() {
+  // Of parameters that no gradient came for, or not the gradients of all.
+  for (const auto& unit : units_)
+    if (std::exchange(unit->missing, 0) > 0) reduce(*unit);
+  in_backward_ = false;
+  for (const auto& unit : units_) release(*unit);
+}
+
+void ShardedModel::finish_gradients() {
+  settle();
+  for (const auto& unit : units_) {
+    if (unit->parameters.empty()) continue;
+    if (shards(Shard::kGradients)) unit->piece = unit->sum.take();
+    if (!shards(Shard::kOptimiser)) group_->all_gather(unit->gradient, unit->piece);
+    autograd::set_grad(unit->part, shards(Shard::kOptimiser) ? unit->piece : unit->gradient);
+  }
+}
+
+double ShardedModel::gradient_norm() {
+  SquareSum sum;
+  for (const nn::NamedTensor& part : parts_) sum.add(contiguous(part.tensor.grad().detach()));
+  if (shards(Shard::kOptimiser)) sum.reduce(*group_);
+  return std::sqrt(sum.value());
+}
+
+void ShardedModel::after_update() {
+  for (const auto& unit : units_) {
+    unit->gradient = unit->piece = Tensor();
+    if (unit->part.defined()) autograd::clear_grad(unit->part);
+  }
+  share_parts();
+}
+
+void ShardedModel::share_parts() {
+  if (!shards(Shard::kOptimiser) || shards(Shard::kParameters)) return;
+  for (const auto& unit : units_)
+    if (unit->part.defined()) group_->all_gather(unit->flat, unit->part.detach());
+}
+
+std::uint64_t ShardedModel::part_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const nn::NamedTensor& part : parts_) bytes += part.tensor.nbytes();
+  return bytes;
+}
+
+// --- Whole values, for files and hashes.
+
+void ShardedModel::for_each_unit(const std::function<std::vector<Tensor>(std::size_t)>& more,
+                                 const std::function<void(std::size_t, const Whole&)>& use,
+                                 bool writes) {
+  const NoGradGuard no_grad;
+  std::size_t number = 0;
+  for (const auto& unit : units_) {
+    if (unit->parameters.empty()) continue;
+    gather(*unit);
+    const std::int64_t piece = unit->elements() / group_->size();
+    const auto mine = [&](const Tensor& flat) {
+      return flat.narrow(0, piece * group_->rank(), piece);
+    };
+    Whole whole{unit->name, {}, cut(*unit, unit->flat), {}};
+    for (const nn::NamedTensor& parameter : unit->parameters) whole.names.push_back(parameter.name);
+    const std::vector<Tensor> parts = more(number);
+    std::vector<Tensor> flats = parts;
+    for (Tensor& flat : flats) {
+      if (shards(Shard::kOptimiser)) {
+        const Tensor part = flat;
+        flat = tagged_empty("communication", unit->elements(), unit->flat);
+        group_->all_gather(flat, part);
+      }
+      for (Tensor& tensor : cut(*unit, flat)) whole.others.push_back(std::move(tensor));
+    }
+    use(number++, whole);
+    if (writes && shards(Shard::kParameters)) copy_(unit->part.detach(), mine(unit->flat));
+    for (std::size_t i = 0; writes && shards(Shard::kOptimiser) && i < parts.size(); ++i)
+      copy_(parts[i], mine(flats[i]));
+    release(*unit);
+  }
+}
+
+void ShardedModel::with_parameter(const std::string& name, const std::function<void()>& use) {
+  for (const auto& unit : units_) {
+    const auto& all = unit->parameters;
+    if (std::none_of(all.begin(), all.end(), [&](auto& p) { return p.name == name; })) continue;
+    gather(*unit);
+    use();
+    return release(*unit);
+  }
+  use();  // a buffer: every rank has it
+}
+
+}  // namespace tenon::distributed

@@ -1,0 +1,203 @@
+// tenon train over mpirun, as its users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/command.h"
+#include "support/temporary.h"
+
+namespace tenon {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Outcome;
+using Json = nlohmann::json;
+
+class RanksTest : public ::testing::Test {
+ protected:
+  RanksTest() {
+    std::ofstream text(path("text"));
+    for (int i = 0; i < 3000; ++i) text << "the rank " << (i * i) % 97 << " holds ";
+  }
+
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // The command's arguments; `more` goes behind them.
+  std::string text(const std::string& more, const std::string& save = "run") const {
+    return "train text " + path("text") +
+           " --length 16 --layers 2 --width 32 --batch 64 --json --save " + path(save) + " " +
+           more;
+  }
+  // As `ranks` processes, one thread each; `before`: variables.
+  static Outcome launch(int ranks, const std::string& arguments, const std::string& before = "") {
+    return testing::tenon_command(
+        arguments, before + " TENON_NUM_THREADS=1 " TENON_LAUNCH " -n " + std::to_string(ranks));
+  }
+  static Json json_of(const Outcome& run) {
+    EXPECT_EQ(run.status, 0) << run.err;
+    return Json::parse(run.out.substr(std::min(run.out.size(), run.out.find('{'))), nullptr, false);
+  }
+
+  const testing::TemporaryFolder folder_;
+};
+
+std::size_t count(const std::string& text, const std::string& words) {
+  std::size_t found = 0;
+  for (std::size_t at = 0; (at = text.find(words, at)) != std::string::npos; at += words.size())
+    ++found;
+  return found;
+}
+
+TEST_F(RanksTest, WeightsDoNotDependOnTheNumberOfRanks) {
+  const Json one = json_of(launch(1, text("--epochs 1 --slices 4")));
+  const Json plain = json_of(launch(1, text("--epochs 1", "plain")));
+  EXPECT_NEAR(plain["final_loss"], one["final_loss"], 1e-4);
+  for (const int ranks : {2, 4})
+    for (const int shard : {0, 1, 2, 3}) {
+      const std::string how = " --shard " + std::to_string(shard);
+      const Json many = json_of(launch(ranks, text("--epochs 1 --slices 4" + how)));
+      for (const char* key : {"weights_hash", "final_loss", "test_accuracy"})
+        EXPECT_EQ(many[key], one[key]) << ranks << how;
+    }
+}
+
+TEST_F(RanksTest, ThePlanSaysWhatTheRunHolds) {
+  for (const int shard : {0, 2, 3}) {
+    const std::string how = text("--epochs 1 --slices 4 --shard " + std::to_string(shard));
+    const Outcome plan = testing::tenon_command(how + " --plan-only --ranks 4");
+    ASSERT_EQ(plan.status, 0) << plan.err;
+    const Json foreseen = Json::parse(plan.out);
+    const Json held = json_of(launch(4, how))["ranks"];
+    ASSERT_EQ(foreseen.size(), 4u);
+    for (std::size_t i = 0; i < 4; ++i)
+      for (const char* key : {"peak_bytes", "at_peak", "sent_bytes_per_step"})
+        EXPECT_EQ(foreseen[i][key], held[i][key]) << "rank " << i << ", " << key;
+  }
+}
+
+TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
+  std::ofstream(path("other")) << std::ifstream(path("text")).rdbuf() << "more";
+  const std::string save = " --json --save " + path("run");
+  const auto different = [&](const std::string& first, const std::string& second) {
+    return testing::tenon_command(
+        first + save,
+        "TENON_NUM_THREADS=1 " TENON_LAUNCH " -n 1 " TENON_COMMAND " " + second + save +
+            " : -n 2");
+  };
+  struct Case {
+    std::string other;
+    const char* words;
+  };
+  const std::string same = "train text " + path("text") + " --length 16 --layers 2 --width 32";
+  for (const Case& c :
+       {Case{same + " --seed 9", "--seed of rank 1"},
+        Case{"train text " + path("other") + " --length 16 --layers 2 --width 32", "of rank 1"},
+        Case{"train text " + path("text") + " --length 16 --layers 3 --width 32", "of rank 1"}}) {
+    const Outcome run = different(same, c.other);
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(c.words));
+    EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
+  }
+  const Outcome many = launch(4, text("") + " --slices 2");
+  EXPECT_EQ(many.status, 2);
+  EXPECT_THAT(many.err, HasSubstr("--slices 2 for 4 ranks"));
+  EXPECT_EQ(count(many.err, "tenon: "), 1u) << many.err;
+}
+
+// The processes of the run under `launcher`, without the launcher's own.
+std::vector<pid_t> ranks_of(pid_t launcher) {
+  std::vector<pid_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream comm(entry.path() / "comm"), environ(entry.path() / "environ");
+    std::string program, variables;
+    std::getline(comm, program);
+    std::getline(environ, variables, '\n');
+    if (program == "tenon-training" &&
+        variables.find("TENON_TEST_RUN=" + std::to_string(launcher)) != std::string::npos)
+      found.push_back(std::stoi(name));
+  }
+  return found;
+}
+
+// Runs four ranks in the background and sends one of them the signal once a checkpoint is there.
+struct Ended {
+  double seconds = 0;
+  std::string err;
+};
+Ended strike(const std::string& arguments, const std::string& index, int signal, int rank) {
+  const testing::TemporaryFile err(".err");
+  const std::string mark = std::to_string(::getpid());
+  const std::string line = "TENON_TEST_RUN=" + mark + " TENON_NUM_THREADS=1 " TENON_LAUNCH
+                           " -n 4 " TENON_COMMAND " " + arguments + " >/dev/null 2>" + err.path();
+  std::thread launcher([&] { static_cast<void>(std::system(line.c_str())); });
+  std::vector<pid_t> ranks;
+  for (int i = 0; i < 600 && (ranks.size() < 4 || !std::filesystem::exists(index)); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ranks = ranks_of(::getpid());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  if (ranks.size() == 4) ::kill(ranks[static_cast<std::size_t>(rank)], signal);
+  launcher.join();
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+          err.contents()};
+}
+
+TEST_F(RanksTest, ARankThatDiesOrHangsEndsTheOthersAndIsNamed) {
+  const std::string index = path("run") + "/model.safetensors.index.json";
+  const std::string run = text("--epochs 1000 --slices 4 --shard 2 --save-every 5");
+  const Ended killed = strike(run, index, SIGKILL, 2);
+  EXPECT_LT(killed.seconds, 10);
+  // By the launcher; or by MPICH's transport, which a read from the process fails in first.
+  EXPECT_THAT(killed.err, ::testing::AnyOf(HasSubstr("rank"), HasSubstr("RANK"),
+                                           HasSubstr("No such process")));
+  std::filesystem::remove_all(path("run"));
+  const Ended stopped = strike(run, index, SIGSTOP, 1);
+  EXPECT_LT(stopped.seconds, 60);  // the rank's own time is 7 s; the launcher's is not ours
+  EXPECT_THAT(stopped.err, HasSubstr("it hangs or is gone"));
+  EXPECT_EQ(count(stopped.err, "tenon: "), 1u) << stopped.err;
+}
+
+TEST_F(RanksTest, ARunGoesOnWithAnotherNumberOfRanks) {
+  const Json whole = json_of(launch(1, text("--epochs 2 --slices 4", "whole")));
+  const std::string index = path("run") + "/model.safetensors.index.json";
+  strike(text("--epochs 2 --slices 4 --shard 3 --save-every 2"), index, SIGKILL, 0);
+  std::ifstream file(index);
+  const Json saved = Json::parse(file);
+  EXPECT_TRUE(saved.contains("weight_map"));
+  EXPECT_NE(saved["metadata"]["step"], Json::parse(std::ifstream(
+                path("whole") + "/model.safetensors.index.json"))["metadata"]["step"])
+      << "the run was not interrupted";
+  for (const int ranks : {2, 1}) {
+    const Json again = json_of(launch(
+        ranks, text("--slices 4 --shard 1 --resume " + path("run"), std::to_string(ranks))));
+    EXPECT_EQ(again["weights_hash"], whole["weights_hash"]) << ranks;
+  }
+}
+
+TEST_F(RanksTest, RunsThatAreKilledAgainAndAgainEndWithTheSameWeights) {
+  const std::string how = "--epochs 2 --slices 4 --shard 3";
+  const Json whole = json_of(launch(1, text("--epochs 2 --slices 4")));
+  std::filesystem::remove_all(path("run"));
+  const std::string index = path("run") + "/model.safetensors.index.json";
+  for (int i = 0; i < 3; ++i) {
+    const std::string resume = i == 0 ? "" : " --resume " + path("run");
+    strike(text(how + " --save-every 2" + resume), index, SIGKILL, i);
+  }
+  const Json again = json_of(launch(2, text(how + " --resume " + path("run"))));
+  EXPECT_EQ(again["weights_hash"], whole["weights_hash"]);
+}
+
+}  // namespace
+}  // namespace tenon

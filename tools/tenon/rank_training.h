@@ -1,0 +1,91 @@
+// What a rank of a divided training run does together with the others.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tenon/distributed/sharded_model.h"
+#include "tenon/lab/step_profile.h"
+#include "tenon/nn/optimizer.h"
+#include "tenon/nn/state.h"
+#include "train_task.h"
+
+namespace tenon::command {
+
+struct RankSettings {
+  std::shared_ptr<distributed::ProcessGroup> group;  // null: the run is not divided
+  distributed::Shard shard = distributed::Shard::kNothing;
+  std::uint64_t slices = 1;  // of a batch, over all ranks
+
+  // Whether this process prints what all have in common.
+  bool reports() const { return group == nullptr || group->rank() == 0; }
+};
+
+// The metadata of a saved run: a file, or a folder that ranks wrote. Throws ParseError.
+nn::Metadata load_run_metadata(const std::string& path);
+// Numbers in the model's tensors.
+std::uint64_t count_run_parameters(const std::string& path, const nn::Metadata& metadata);
+
+// Bytes of one rank. Peaks are of the first two steps, where nothing else is said.
+struct RankMemory {
+  std::uint64_t peak_bytes = 0;
+  std::array<std::uint64_t, kMemoryUses> at_peak{};
+  std::uint64_t run_peak_bytes = 0;  // of the whole run
+  std::uint64_t reserved_peak_bytes = 0;
+  std::uint64_t sent_bytes_per_step = 0;
+};
+
+// Numbers of one step over all slices.
+struct StepNumbers {
+  Score score;
+  std::uint64_t samples = 0;
+};
+
+// The rank's model, and the sums over ranks, in an order that does not depend on their number.
+// Every rank calls the same functions. Not thread-safe.
+class RankTraining {
+ public:
+  RankTraining(std::shared_ptr<nn::Module> model, const RankSettings& settings);
+
+  const std::vector<nn::NamedTensor>& parts() const { return model_->parts(); }
+
+  // A step up to its gradients: `pass` is forward and backward of a slice. `stop`: a signal that
+  // asks this rank to end.
+  StepNumbers run(const std::function<BatchResult(Slice)>& pass, int stop);
+  double gradient_norm() { return model_->gradient_norm(); }
+  void after_update();
+  // The signal that any rank was asked to end by, as of the last step; 0: none.
+  int stop_signal() const { return stop_signal_; }
+
+  // Test batches, divided among ranks.
+  Score test(std::uint64_t batches, const std::function<Score(std::uint64_t)>& score_of_batch);
+
+  // The hash that the whole model has in one process.
+  std::uint64_t weights_hash();
+  void save(const std::string& folder, std::uint64_t step, nn::Optimizer& optimizer,
+            const nn::Metadata& metadata);
+  void load(const std::string& folder, nn::Optimizer& optimizer);
+
+  RankMemory memory(const StepProfile& profile, std::uint64_t run_peak_bytes,
+                    std::uint64_t reserved_peak_bytes) const;
+  // Of all ranks.
+  std::vector<RankMemory> gather(const RankMemory& mine);
+
+ private:
+  std::vector<double> gather_rows(const std::vector<double>& mine);
+
+  const std::shared_ptr<nn::Module> whole_;
+  const std::shared_ptr<distributed::ProcessGroup> group_;
+  const std::uint64_t slices_;
+  const std::uint64_t slices_here_;
+  const std::unique_ptr<distributed::ShardedModel> model_;
+  int stop_signal_ = 0;
+  std::uint64_t sent_before_ = 0;  // the step
+  std::uint64_t sent_bytes_per_step_ = 0;
+};
+
+}  // namespace tenon::command
