@@ -304,7 +304,9 @@ TEST(SymSizesTest, OperandsOfPlainSizesGuard) {
   EXPECT_THAT(guards_of([&] { detail::unified("add", ours, ours); }), ElementsAre());
   EXPECT_THAT(guards_of([&] { t.diagonal(); }), ElementsAre(batch_is_8));
   EXPECT_THAT(guards_of([&] { t.select(0, 5); }), ElementsAre("5 < batch is true"));
-  EXPECT_THAT(guards_of([&] { t.unfold(0, 2, 2); }), ElementsAre(batch_is_8));
+  EXPECT_THAT(guards_of([&] { t.unfold(0, 2, 2); }), ElementsAre("batch < 2 is false"));
+  EXPECT_EQ(to_string(t.unfold(0, 2, 2).sym_sizes()[0]), "batch / 2");
+  EXPECT_EQ(to_string(t.unfold(0, 3, 1).sym_sizes()[0]), "batch - 2");
   EXPECT_THAT(guards_of([&] { t.split(4, 0); }), Contains(batch_is_8));
   EXPECT_THAT(guards_of([&] { t.squeeze(); }), Contains("batch == 1 is false"));
 }

@@ -216,8 +216,9 @@ Labels of_view(const Labels& base, const Tensor& view, const ViewInfo& info) {
       out.push_back({"", new_size(out.size())});
       break;
     case ViewInfo::Kind::kUnfold:
-      assume_hint(base[dim(0)].size);
-      out[dim(0)].size = new_size(dim(0));
+      static_cast<void>(base[dim(0)].size < SymInt(numbers[1]));
+      out[dim(0)].size =
+          (base[dim(0)].size - SymInt(numbers[1])) / SymInt(numbers[2]) + SymInt(1);
       out.push_back({"", new_size(out.size())});
       break;
     case ViewInfo::Kind::kReshape:

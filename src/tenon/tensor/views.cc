@@ -322,7 +322,7 @@ Tensor Tensor::expand(IntList sizes) const {
   if (sizes.size() < ndim || sizes.size() > kMaxDims) [[unlikely]]
     throw refuse(0);
   const std::size_t added = sizes.size() - ndim;
-  const Tensor expanded = make_view_of(
+  const Tensor view = make_view_of(
       sizes.size(),
       [](IntList expanded) {
         return ViewInfo{ViewInfo::Kind::kExpand, expanded};
@@ -348,8 +348,8 @@ Tensor Tensor::expand(IntList sizes) const {
           numel = checked_numel(shape.sizes());
       });
   if (is_meta() && !impl_->is_labelled()) [[unlikely]]
-    detail::label_known(expanded);
-  return expanded;
+    detail::label_known(view);
+  return view;
 }
 
 Tensor Tensor::diagonal(std::int64_t offset, std::int64_t dim1, std::int64_t dim2) const {
