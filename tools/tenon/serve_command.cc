@@ -102,7 +102,7 @@ int run_serve(const ServeArguments& arguments) {
   const StopSignal stop;
   HttpServer server(arguments.port, site);
   fmt::print("http://127.0.0.1:{}/ shows {}; Ctrl-C ends it\n", server.port(), data.name);
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)  // nobody would learn the address
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)  // the address would be lost
     throw std::system_error(errno, std::generic_category());
   server.run(stop.file());
   return kSuccess;
