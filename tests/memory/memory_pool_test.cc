@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "memory/unified_devices.h"
 #include "support/cuda_stand_in.h"
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
@@ -47,8 +48,10 @@ class MemoryPoolTest : public ::testing::TestWithParam<std::string> {
     } else {
       if (GetParam() == "cuda")
         backend_ = machine_.emplace("seed=3").backend();
-      else
+      else if (GetParam() == "sim")
         backend_ = std::make_unique<SimBackend>(sim(64 << 20));
+      else
+        backend_ = more_memories().at(GetParam())();
       upstream_ = std::make_shared<SystemAllocator>(*backend_);
     }
     made_.emplace(upstream_, kPoolSize);
@@ -73,13 +76,19 @@ class MemoryPoolTest : public ::testing::TestWithParam<std::string> {
   }
 
   std::optional<testing::StandIn> machine_;
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<Backend> backend_;
   std::shared_ptr<Allocator> upstream_;
   std::optional<MemoryPool> made_;
   MemoryPool& pool_ = *made_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, MemoryPoolTest, ::testing::Values("cpu", "host", "sim", "cuda"),
+std::vector<std::string> upstreams() {
+  std::vector<std::string> names = {"cpu", "host", "sim", "cuda"};
+  for (const auto& [name, make] : more_memories()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, MemoryPoolTest, ::testing::ValuesIn(upstreams()),
                          [](const auto& which) { return which.param; });
 
 // --- What the pool's specification asks for, case by case.

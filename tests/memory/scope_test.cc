@@ -388,6 +388,14 @@ TEST_F(Scopes, TrimForgetsThePagesAroundAnEscape) {
   for (int i = 0; i < 10'000; ++i) ASSERT_EQ(static_cast<const char*>(kept.get())[i], 2);
 }
 
+TEST_F(Scopes, ALargerChunkTakesThePlaceOfFreeOnes) {
+  const auto pool = ScopePool::make(*get_cpu_allocator());
+  for (std::uint64_t size = 70 * kMiB; size <= 80 * kMiB; size += kMiB)
+    with_scope(pool, [&](ScopeArena& arena) { EXPECT_TRUE(arena.allocate(size)); });
+  EXPECT_EQ(pool->stats().chunks, 1u);
+  EXPECT_LE(pool->stats().reserved_bytes, 82 * kMiB);
+}
+
 TEST_F(Scopes, CurrentAllocatorOfTheCpuIsTheDefaultUpstream) {
   with_scope([](ScopeArena& arena) {
     EXPECT_EQ(&arena.pool()->upstream(), get_cpu_allocator());

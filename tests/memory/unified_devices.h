@@ -27,9 +27,9 @@ inline SimOptions fake_device(std::uint64_t capacity = 64 * kGiB, std::uint64_t 
   return options;
 }
 
-// Kinds of memory that UnifiedMemories tests besides its own, by name: what makes a backend. Added
-// before main.
-inline std::map<std::string, std::function<std::shared_ptr<Backend>()>>& more_unified_memories() {
+// Kinds of memory that UnifiedMemories and MemoryPoolTest try besides their own, by name: what
+// makes a backend. Added before main.
+inline std::map<std::string, std::function<std::shared_ptr<Backend>()>>& more_memories() {
   static std::map<std::string, std::function<std::shared_ptr<Backend>()>> more;
   return more;
 }

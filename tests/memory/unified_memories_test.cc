@@ -27,8 +27,8 @@ class UnifiedMemories : public ::testing::TestWithParam<std::string> {
       backend_ = std::make_unique<SimBackend>(unified_device(64 * kGiB));
     } else if (GetParam() == "host") {
       backend_ = std::make_unique<HostBackend>();
-    } else if (const auto more = more_unified_memories().find(GetParam());
-               more != more_unified_memories().end()) {
+    } else if (const auto more = more_memories().find(GetParam());
+               more != more_memories().end()) {
       backend_ = more->second();
     } else {
       machine_ = std::make_unique<testing::StandIn>();
@@ -309,7 +309,7 @@ TEST_P(UnifiedMemories, MemoryLimitCollectsIdleHeapsButDoesNotFail) {
 
 std::vector<std::string> memories() {
   std::vector<std::string> all = {"simulated", "host", "cuda_managed"};
-  for (const auto& [name, make] : more_unified_memories()) all.push_back(name);
+  for (const auto& [name, make] : more_memories()) all.push_back(name);
   return all;
 }
 

@@ -263,7 +263,8 @@ TEST(SeedSpellingTest, MemoryModelUnifiedMemory) {
     const void* const ptr = buffer.get();
     EXPECT_EQ(allocator.getUnalignedBufferSize(ptr), 1000);
     allocator.setBufferShape(ptr, c10::IntArrayRef({10, 25}));
-    EXPECT_EQ(c10::IntArrayRef(allocator.getBufferShape(ptr)), c10::IntArrayRef({10, 25}));
+    const c10::IntArrayRef shape = allocator.getBufferShape(ptr);
+    EXPECT_EQ(shape, c10::IntArrayRef({10, 25}));
     EXPECT_NE(allocator.getBufferId(ptr), 0u);
     EXPECT_TRUE(allocator.isSharedStorageSupported() && allocator.isSharedBuffer(ptr));
     EXPECT_EQ(allocator.getSharedBufferPtr(ptr), std::pair(ptr, 1u));

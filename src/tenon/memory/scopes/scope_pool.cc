@@ -91,6 +91,8 @@ Span ScopePool::take_span(std::uint32_t stream, std::uint64_t size_bytes) {
                         std::max(options_.first_chunk_bytes, stats_.reserved_bytes));
     }
     wanted = std::max(exact, align_up(wanted, options_.escape_page_bytes));
+    // No free chunk of the stream has room, so that the new one serves in the place of them all.
+    release_free_chunks(stream);
     // As much as is sensible, else as much as is needed, else that in the place of idle chunks.
     {
       const ReclaimPause least_first;
@@ -251,12 +253,13 @@ ScopeReport ScopePool::last_report() const {
 
 // --- Giving back.
 
-std::uint64_t ScopePool::release_free_chunks() {
+std::uint64_t ScopePool::release_free_chunks(std::optional<std::uint32_t> stream) {
   std::vector<std::unique_ptr<Chunk>> free;
   std::uint64_t bytes = 0;
   {
     const std::lock_guard lock(mutex_);
     for (auto& chunk : chunks_) {
+      if (stream && chunk->stream != *stream) continue;
       if (chunk->heap.free_bytes() < chunk->size_bytes) continue;
       bytes += chunk->size_bytes;
       free.push_back(std::move(chunk));

@@ -111,6 +111,8 @@ class UnifiedAllocator final : public DeviceAllocator {
   // any other pointer.
   BufferInfo describe(const void* data, const char* call = "describe") const;
   void set_buffer_shape(const void* data, std::span<const std::int64_t> shape);
+  // As set, empty before; valid until the buffer is freed or its shape is set again.
+  std::span<const std::int64_t> buffer_shape(const void* data) const;
 
   // --- Events.
   void record_stream(const DataPtr& data, Stream stream) override;

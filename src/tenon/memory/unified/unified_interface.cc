@@ -150,6 +150,13 @@ void UnifiedAllocator::set_buffer_shape(const void* data, std::span<const std::i
   });
 }
 
+std::span<const std::int64_t> UnifiedAllocator::buffer_shape(const void* data) const {
+  return at_buffer(data, "buffer_shape", [](Lane&, const Buffer& buffer) {
+    return buffer.shape != nullptr ? std::span<const std::int64_t>(*buffer.shape)
+                                   : std::span<const std::int64_t>();
+  });
+}
+
 // --- Events.
 
 void UnifiedAllocator::record_stream(const DataPtr& data, Stream stream) {

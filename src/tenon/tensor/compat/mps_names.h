@@ -29,10 +29,8 @@ class IMPSAllocator {
   ssize_t getUnalignedBufferSize(const void* ptr) const {
     return static_cast<ssize_t>(mps_.get_unaligned_buffer_size(ptr));
   }
-  tenon::DimVector getBufferShape(const void* ptr) const {
-    const std::vector<std::int64_t> shape = mps_.get_buffer_shape(ptr);
-    return tenon::DimVector(shape.data(), shape.size());
-  }
+  // Valid until the buffer is freed or its shape is set again, as the document's is.
+  tenon::IntList getBufferShape(const void* ptr) const { return allocator_.buffer_shape(ptr); }
   id_t getBufferId(const void* ptr) const { return mps_.get_buffer_id(ptr); }
   void setBufferShape(const void* ptr, tenon::IntList shape) const {
     mps_.set_buffer_shape(ptr, {shape.begin(), shape.size()});

@@ -1,4 +1,5 @@
-// The memory of Vulkan devices, for the tests of the MPS and MLX interfaces (UnifiedMemories).
+// The memory of Vulkan devices, for the tests of the MPS and MLX interfaces (UnifiedMemories) and
+// of MemoryPool.
 #include <memory>
 #include <string>
 
@@ -19,7 +20,7 @@ const bool added = [] {
   // Not SwiftShader: its largest allocation is less than the largest heap of these tests.
   for (const auto& driver : testing::vulkan_drivers())
     if (driver.name == "lavapipe")
-      more_unified_memories()["vulkan_" + driver.name] = [name = driver.name] {
+      more_memories()["vulkan_" + driver.name] = [name = driver.name] {
         const auto made = std::make_shared<OnDriver>(name);
         return std::shared_ptr<Backend>(made, made->backend.get());
       };
