@@ -9,6 +9,8 @@
 #include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/device/host/host_backend.h"
+#include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/gpu/caching_allocator.h"
 #include "tenon/memory/host/host_allocator.h"
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/placement/size_class_pool.h"
@@ -37,19 +39,24 @@ TEST_F(MachinePressureTest, StallsGiveIdleMemoryBack) {
   stalls(2.5);
   HostBackend backend;
   HostAllocator host(backend);
+  SimBackend device;
+  CachingAllocator cache(device);
   SizeClassPool pool(*get_default_cpu_allocator());
   MachinePressure pressure(sources_);
-  pressure.add(host);
+  pressure.add(cache);
   std::uint64_t wanted = 0;
   pressure.callbacks().add([&](std::uint64_t bytes) { return wanted = bytes, std::uint64_t{0}; });
   host.allocate(20 << 20).clear();
+  cache.allocate(1 << 20).clear();
   pool.allocate(1 << 20).clear();
   EXPECT_EQ(pressure.poll().stalled_percent, 2.5);
   EXPECT_GT(host.reserved_bytes(), 0u);
+  EXPECT_GT(cache.reserved_bytes(), 0u);
   EXPECT_GT(pool.stats().free_bytes, 0u);
   stalls(12);
   EXPECT_TRUE(pressure.poll().is_pressed);
   EXPECT_EQ(host.reserved_bytes(), 0u);
+  EXPECT_EQ(cache.reserved_bytes(), 0u);
   EXPECT_EQ(pool.stats().free_bytes, 0u);
   EXPECT_EQ(wanted, Watermarks::kNoLimit);
 }

@@ -81,7 +81,7 @@ PressureReading MachinePressure::poll() {
 }
 
 void MachinePressure::relieve() {
-  reclaim_idle({.place = {}, .of_driver = false});
+  reclaim_idle({.place = {}, .of_driver = true});
   for (DeviceAllocator* allocator : allocators_)
     ignore_refusal([&] { allocator->empty_cache(); });
   callbacks_.relieve(Watermarks::kNoLimit);

@@ -30,9 +30,9 @@ struct PressureReading {
 };
 
 // Looks at the sources; pressed means that tasks stalled for at least `stalled_percent` of the last
-// ten seconds, or that the group passed a limit since the last look. Then, in this order: idle
-// memory above the host's policies is reclaimed (reclaim.h), the caches of the allocators that were
-// added are emptied, and callbacks() are asked for all they can spare.
+// ten seconds, or that the group passed a limit since the last look. Then, in this order: the idle
+// memory of the host is reclaimed (reclaim.h), above policies and in their caches; the caches of the
+// allocators that were added are emptied; callbacks() are asked for all they can spare.
 //
 // poll() looks once; watch() looks on a thread of its own. Thread-safe. Allocators are not owned
 // and must outlive this. Failure: a source that cannot be read says nothing.
@@ -46,7 +46,8 @@ class MachinePressure {
   MachinePressure(const MachinePressure&) = delete;
   MachinePressure& operator=(const MachinePressure&) = delete;
 
-  // Its empty_cache is called under pressure.
+  // Its empty_cache is called under pressure. For allocators of other devices whose memory the
+  // machine provides: those of the host need not be added.
   void add(DeviceAllocator& allocator);
   // Asked under pressure; a UnifiedAllocator's or PressureAdaptor's may be passed on to from one.
   PressureCallbacks& callbacks() { return callbacks_; }
