@@ -31,8 +31,8 @@ struct PressureReading {
 
 // Looks at the sources; pressed means that tasks stalled for at least `stalled_percent` of the last
 // ten seconds, or that the group passed a limit since the last look. Then, in this order: the idle
-// memory of the host is reclaimed (reclaim.h), above policies and in their caches; the caches of the
-// allocators that were added are emptied; callbacks() are asked for all they can spare.
+// memory of the host is reclaimed (reclaim.h), above policies and in their caches; the caches of
+// the allocators that were added are emptied; callbacks() are asked for all they can spare.
 //
 // poll() looks once; watch() looks on a thread of its own. Thread-safe. Allocators are not owned
 // and must outlive this. Failure: a source that cannot be read says nothing.
