@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""scripts/bench_distributed.py [KILLS]: prints what docs/distributed.md promises of runs over MPI, from
-the builds that scripts/test_distributed.sh makes: weights, each rank's memory, traffic, runs that are killed.
+"""scripts/bench_distributed.py [KILLS] [--only weights|memory|kills|loop]: checks what docs/distributed.md
+says of runs over MPI, with the builds of scripts/test_distributed.sh. Status 1 where a check fails.
 """
+import argparse
+import collections
 import json
 import os
 import random
+import re
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,107 +22,305 @@ LAUNCHERS = {
     "mpich": ["mpirun.mpich"],
 }
 ENVIRONMENT = dict(os.environ, TENON_NUM_THREADS="1", TENON_RANK_TIMEOUT="60")
-WIDTH, LAYERS, LENGTH = 64, 3, 16
+MODEL = ("--length", "16", "--layers", "3", "--width", "64", "--batch", "96")  # 115 steps
+SMALL_MODEL = ("--length", "16", "--layers", "2", "--width", "32", "--batch", "64")  # 173 steps
+RUN_SECONDS = 300  # for a run that nobody kills
+END_SECONDS = 10  # for the launcher, after a rank was killed
+INDEX = "model.safetensors.index.json"
+
+failed_checks = []
 
 
-def train(mpi, ranks, *options):
-    """The words of a run: 115 steps of a small GPT at a batch of 96."""
-    command = [f"{ROOT}/build-{mpi}/tenon", "train", "text", TEXT, "--length", str(LENGTH), "--layers",
-               str(LAYERS), "--width", str(WIDTH), "--batch", "96", "--epochs", "1", "--json", *options]
+def check(true, what):
+    """The word for a printed line; a false one makes the program end with status 1."""
+    if not true:
+        failed_checks.append(what)
+    return "ok" if true else "FAILED"
+
+
+def train(mpi, ranks, model, *options):
+    """The words of a run of one epoch; 0 ranks: without a launcher."""
+    command = [f"{ROOT}/build-{mpi}/tenon", "train", "text", TEXT, *model, "--epochs", "1", "--json",
+               *options]
     return (LAUNCHERS[mpi] + ["-n", str(ranks)] if ranks > 0 else []) + command
 
 
+class Run:
+    """A launcher and its ranks. `with` ends with no process of them left."""
+
+    def __init__(self, words):
+        self.mark = f"TENON_BENCH_RUN={os.getpid()}-{random.getrandbits(64):x}"
+        name, value = self.mark.split("=")
+        self.out = tempfile.TemporaryFile("w+")  # a pipe would stay open while a rank lives
+        self.err = tempfile.TemporaryFile("w+")
+        self.launcher = subprocess.Popen(words, env={**ENVIRONMENT, name: value}, stdout=self.out,
+                                         stderr=self.err, start_new_session=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes():
+            send(process, signal.SIGKILL)
+        self.launcher.wait()
+        self.out.close()
+        self.err.close()
+
+    def processes(self, program=None):
+        """Launchers put ranks into process groups of their own, so all are found by the environment."""
+        found = []
+        for process in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            try:
+                with open(f"/proc/{process}/environ", "rb") as environ:
+                    ours = self.mark.encode() + b"\0" in environ.read()
+                with open(f"/proc/{process}/comm", encoding="utf-8") as comm:
+                    name = comm.read().strip()
+            except OSError:
+                continue  # it has ended
+            if ours and program in (None, name):
+                found.append(process)
+        return found
+
+    def status(self, seconds):
+        """The launcher's; None where it has not ended by then."""
+        try:
+            return self.launcher.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    @staticmethod
+    def text(file):
+        file.seek(0)
+        return file.read()
+
+
+def send(process, number):
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        pass
+
+
 def result(words):
-    done = subprocess.run(words, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(words)}: status {done.returncode}\n{done.stderr}")
-    return json.loads(done.stdout)
+    with Run(words) as run:
+        status = run.status(RUN_SECONDS)
+        if status != 0:
+            sys.exit(f"{' '.join(words)}: status {status} (None: not ended in {RUN_SECONDS} s)\n"
+                     f"{run.text(run.err)}")
+        return json.loads(run.text(run.out))
 
 
 def compare_weights(folder):
-    print("weights after an epoch (the same hash: the same bits), and final loss")
+    print("weights after 115 steps and the last epoch's loss, against one process")
+    alone = result(train("openmpi", 0, MODEL, "--save", f"{folder}/alone.safetensors"))
+    sliced = result(train("openmpi", 1, MODEL, "--slices", "8", "--save", folder))
+    print(f"  one process: {alone['weights_hash']} {alone['final_loss']:.9f}; with --slices 8: "
+          f"{sliced['weights_hash']} {sliced['final_loss']:.9f}")
     for mpi in LAUNCHERS:
         for how in (["--slices", "8"], []):
             for ranks in (1, 2, 4, 8):
                 for shard in (0, 3):
-                    run = result(train(mpi, ranks, "--shard", str(shard), "--save", folder, *how))
-                    print(f"  {mpi:8} {ranks} ranks --shard {shard} {' '.join(how):10} "
-                          f"{run['weights_hash']} {run['final_loss']:.9f}")
+                    run = result(train(mpi, ranks, MODEL, "--shard", str(shard), "--save", folder,
+                                       *how))
+                    apart = abs(run["final_loss"] / alone["final_loss"] - 1)
+                    name = f"{mpi:8} {ranks} ranks --shard {shard} {' '.join(how):10}"
+                    same = (run["weights_hash"] == sliced["weights_hash"] if how else apart < 1e-5)
+                    print(f"  {name} {run['weights_hash']} {run['final_loss']:.9f}: "
+                          f"{'the same bits' if how else f'loss {apart:.1e} apart (limit 1e-5)'} "
+                          f"{check(same, name)}")
 
 
 def compare_memory(folder):
     print("each rank's peak in bytes, as planned and as run; sent in a step against the known optimum")
-    alone = result(train("openmpi", 0, "--plan-only", "--slices", "8", "--ranks", "1"))[0]
+    alone = result(train("openmpi", 0, MODEL, "--plan-only", "--slices", "8", "--ranks", "1"))[0]
     parameters = alone["at_peak"]["parameters"]
     for ranks in (2, 4, 8):
         for shard in (0, 1, 2, 3):
             options = ("--shard", str(shard))
-            plan = result(train("openmpi", 0, "--plan-only", "--ranks", str(ranks), *options))
-            run = result(train("openmpi", ranks, "--save", folder, *options))["ranks"]
-            known = (3 if shard == 3 else 2) * (ranks - 1) / ranks * parameters
-            same = all(a["peak_bytes"] == b["peak_bytes"] for a, b in zip(plan, run))
+            plan = result(train("openmpi", 0, MODEL, "--plan-only", "--ranks", str(ranks), *options))
+            run = result(train("openmpi", ranks, MODEL, "--save", folder, *options))["ranks"]
+            name = f"{ranks} ranks --shard {shard}"
+            planned = check([a["peak_bytes"] for a in plan] == [a["peak_bytes"] for a in run],
+                            f"{name}: peak as planned")
+            optimum = (3 if shard == 3 else 2) * (ranks - 1) / ranks * parameters
+            sent = run[0]["sent_bytes_per_step"] / optimum
             state = sum(run[0]["at_peak"][use] for use in ("parameters", "gradients", "optimiser"))
-            print(f"  {ranks} ranks --shard {shard}: {run[0]['peak_bytes']:>9} "
-                  f"{'as planned' if same else 'NOT AS PLANNED'}, of it state {state:>8}; sent "
-                  f"{run[0]['sent_bytes_per_step']:>8}, {run[0]['sent_bytes_per_step'] / known:.4f} of "
-                  "the optimum")
+            print(f"  {name}: {run[0]['peak_bytes']:>9} as planned {planned}, of it state {state:>8}; "
+                  f"sent {run[0]['sent_bytes_per_step']:>8}, {sent:.4f} of the optimum "
+                  f"{check(sent < 1.01, f'{name}: traffic')}")
 
 
-def ranks_of(mark):
-    found = []
-    for process in filter(str.isdigit, os.listdir("/proc")):
+def read_index(folder):
+    try:
+        with open(os.path.join(folder, INDEX), encoding="utf-8") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+
+
+def step_of(folder):
+    """The step of the checkpoint; 0 without one."""
+    index = read_index(folder)
+    return int(index["metadata"]["step"]) if index is not None else 0
+
+
+def is_whole(folder):
+    """Whether the files of the checkpoint hold every tensor that its index names, and all of it."""
+    index = read_index(folder)
+    if index is None:
+        return True
+    names = {**index["weight_map"], **index["optimiser_map"]}
+    held = {}
+    for name in set(names.values()):
+        path = os.path.join(folder, name)
         try:
-            with open(f"/proc/{process}/comm", encoding="utf-8") as comm:
-                program = comm.read().strip()
-            with open(f"/proc/{process}/environ", "rb") as environ:
-                ours = f"TENON_BENCH_RUN={mark}\0".encode() in environ.read()
-        except OSError:
-            continue  # it ended meanwhile
-        if program == "tenon-training" and ours:
-            found.append(int(process))
-    return found
+            with open(path, "rb") as file:
+                length, = struct.unpack("<Q", file.read(8))
+                header = json.loads(file.read(length))
+        except (OSError, struct.error, ValueError):
+            return False
+        header.pop("__metadata__", None)
+        held.update(dict.fromkeys(header, name))
+        end = max(tensor["data_offsets"][1] for tensor in header.values())
+        if os.path.getsize(path) != 8 + length + end:
+            return False
+    return held == names
+
+
+def wait_for_moment(run, folder, moment):
+    """Until a random time after the start, or after a rank has written a file of a checkpoint."""
+    if moment == "starting":
+        time.sleep(random.uniform(0, 1))
+        return
+    time.sleep(random.uniform(1, 4))
+    if moment == "checkpointing":
+        before = set(os.listdir(folder))
+        end = time.monotonic() + 20
+        while (set(os.listdir(folder)) <= before and run.launcher.poll() is None
+               and time.monotonic() < end):
+            time.sleep(0.001)
+        time.sleep(random.uniform(0, 0.02))
+
+
+def kill_one(run):
+    """Whether there was a rank to kill."""
+    ranks = run.processes("tenon-training")
+    if ranks:
+        send(random.choice(ranks), signal.SIGKILL)
+    return bool(ranks)
+
+
+def run_and_kill(words, folder, moment, count):
+    """One run, and a kill unless `moment` is None. The run's result where it came to its end."""
+    with Run(words) as run:
+        seen, killed = 0, False
+        if moment is not None:
+            wait_for_moment(run, folder, moment)
+            seen = step_of(folder)
+            killed = kill_one(run)
+        status = run.status(END_SECONDS if killed else RUN_SECONDS)
+        if killed:
+            count["kills"] += 1
+            count[moment] += 1
+            count["ranks stay"] += bool(run.processes("tenon-training"))
+            count["launcher stays"] += status is None
+        elif status != 0:
+            count["failed"] += 1
+            print(f"  status {status} without a kill: {run.text(run.err)}")
+        out = run.text(run.out)
+    count["unreadable"] += not is_whole(folder)
+    count["lost"] += step_of(folder) < seen
+    return json.loads(out) if status == 0 else None
 
 
 def kill_at_random(folder, kills):
-    print(f"{kills} kills at random moments")
-    random.seed(1)
-    options = ("--slices", "4", "--shard", "3", "--save", folder)
-    whole = result(train("openmpi", 4, *options))["weights_hash"]
-    ended = wrong = runs = done = 0
+    print(f"{kills} kills of one of 2 or 4 ranks at random moments; a checkpoint every 5 of 173 steps")
+    options = ("--slices", "4", "--save", folder)
+    whole = result(train("openmpi", 1, SMALL_MODEL, *options))["weights_hash"]
+    count = collections.Counter()
     fresh = True
-    while done < kills:
+    while count["kills"] < kills or not fresh:
         if fresh:
             for name in os.listdir(folder):
                 os.remove(os.path.join(folder, name))
-            runs += 1
-        index = os.path.exists(os.path.join(folder, "model.safetensors.index.json"))
-        more = ("--resume", folder) if index else ()
-        mark = str(random.random())
-        process = subprocess.Popen(train("openmpi", 4, *options, "--save-every", "5", *more),
-                                   env=dict(ENVIRONMENT, TENON_BENCH_RUN=mark), text=True,
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        time.sleep(random.uniform(0.3, 4))
-        ranks = ranks_of(mark)
-        if ranks and process.poll() is None:
-            os.kill(random.choice(ranks), signal.SIGKILL)
-            done += 1
-        out = process.communicate()[0]
-        fresh = process.returncode == 0
+            count["runs"] += 1
+        resume = ("--resume", folder) if step_of(folder) > 0 else ()
+        moment = random.choice(["starting", "training", "checkpointing"])
+        words = train(random.choice(list(LAUNCHERS)), random.choice((2, 4)), SMALL_MODEL, *options,
+                      "--shard", random.choice("0123"), "--save-every", "5", *resume)
+        end = run_and_kill(words, folder, moment if count["kills"] < kills else None, count)
+        count["resumed"] += bool(resume)
+        fresh = end is not None
         if fresh:
-            ended += 1
-            wrong += json.loads(out)["weights_hash"] != whole
-        elif index and process.returncode == 2:
-            sys.exit(f"a checkpoint cannot be read after {done} kills")
-    print(f"  {runs} runs, {ended} of them at their end with {ended - wrong} times the right weights; "
-          "every checkpoint could be read")
+            count["ended"] += 1
+            count["wrong"] += end["weights_hash"] != whole
+        if count["failed"] > 3 or count["unreadable"] > 0:
+            break
+    print(f"  {count['kills']} kills: {count['starting']} within 1 s of the start, "
+          f"{count['checkpointing']} within 20 ms of a checkpoint's file, {count['training']} at any "
+          f"time; {count['resumed']} resumed runs")
+    for what, found in (
+            ("checkpoints that are not whole", count["unreadable"]),
+            ("checkpoints older than the one seen before the kill", count["lost"]),
+            ("runs that failed without a kill, to resume included", count["failed"]),
+            (f"kills that left a rank alive after {END_SECONDS} s", count["ranks stay"]),
+            (f"runs with other weights at their end, of {count['ended']}", count["wrong"])):
+        print(f"  {what}: {found} {check(found == 0 and count['ended'] > 0, what)}")
+    print(f"  all ranks had ended, and mpirun had to be killed: {count['launcher stays']} times")
+
+
+def restart_loop():
+    """The shell's loop of docs/distributed.md, with a limit that this program can wait for."""
+    with open(os.path.join(ROOT, "docs/distributed.md"), encoding="utf-8") as page:
+        blocks = re.findall(r"```sh\n(.*?)```", page.read(), re.S)
+    loop, = (block for block in blocks if "until " in block)
+    for words, others in (("data/text/genesis.txt", f"{TEXT} --epochs 1 {' '.join(SMALL_MODEL)}"),
+                          ("--save-every 50", "--save-every 5"), (" 1h ", " 15s "),
+                          ("sleep 5", "sleep 0.1")):
+        if words not in loop:
+            sys.exit(f"docs/distributed.md: its restart loop has no \"{words}\"")
+        loop = loop.replace(words, others)
+    return loop
+
+
+def kill_in_loop(folder, kills):
+    print(f"{kills} kills in the restart loop of docs/distributed.md")
+    whole = result(train("openmpi", 1, SMALL_MODEL, "--slices", "8",
+                         "--save", f"{folder}/whole"))["weights_hash"]
+    for mpi, launcher in LAUNCHERS.items():
+        work = os.path.join(folder, mpi)
+        os.mkdir(work)
+        with open(os.path.join(work, "mpirun"), "w", encoding="utf-8") as script:
+            script.write(f"#!/bin/sh\nexec {' '.join(launcher)} \"$@\"\n")
+        os.chmod(script.name, 0o755)
+        path = f"{work}:{ROOT}/build-{mpi}:{os.environ['PATH']}"
+        done = 0
+        with Run(["sh", "-c", f"cd {work} && PATH={path}\n{restart_loop()}"]) as run:
+            while done < kills // len(LAUNCHERS) and run.launcher.poll() is None:
+                time.sleep(random.uniform(0.1, 4))
+                done += kill_one(run)
+            status = run.status(RUN_SECONDS)
+            steps = step_of(os.path.join(work, "run"))
+        last = result(train(mpi, 2, SMALL_MODEL, "--resume", f"{work}/run", "--save", f"{work}/run"))
+        print(f"  {mpi:8} {done} kills; the loop's status is {status} after step {steps} "
+              f"{check(status == 0 and done > 0, f'{mpi}: the loop')}; weights "
+              f"{check(last['weights_hash'] == whole, f'{mpi}: weights of the loop')}")
 
 
 def main():
-    kills = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    with tempfile.TemporaryDirectory() as folder:
-        compare_weights(folder)
-        compare_memory(folder)
-        kill_at_random(folder, kills)
+    parts = {"weights": compare_weights, "memory": compare_memory,
+             "kills": lambda folder: kill_at_random(folder, options.kills),
+             "loop": lambda folder: kill_in_loop(folder, options.kills // 10)}
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("kills", nargs="?", type=int, default=200)
+    arguments.add_argument("--only", choices=parts, help="one part")
+    options = arguments.parse_args()
+    for name, part in parts.items():
+        with tempfile.TemporaryDirectory() as folder:
+            if options.only in (None, name):
+                part(folder)
+    if failed_checks:
+        sys.exit("failed: " + "; ".join(failed_checks))
 
 
 main()
