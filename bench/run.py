@@ -19,10 +19,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 REPLAY = "data/traces/*.csv.zst --policy all --find-capacity"
 PEERS = {"libc6": "glibc", "libmimalloc2.0": "mimalloc", "libjemalloc2": "jemalloc",
          "libtcmalloc-minimal4": "tcmalloc", "libtbbmalloc2": "oneTBB", "libtorch1.13": "libtorch",
-         "libopenblas0-pthread": "OpenBLAS", "libdnnl2": "oneDNN"}
+         "libopenblas0-pthread": "OpenBLAS", "libdnnl2": "oneDNN", "mesa-vulkan-drivers": "lavapipe of Mesa"}
 HOST = ["libc6", "libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "libtbbmalloc2"]
 TORCH = ["libtorch1.13"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
+LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
 EXACT = {"replay", "snapshots", "verdict", "robson", "generated"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
@@ -68,6 +69,9 @@ PROGRAMS = {
     "library_size": ("what the stripped library of allocators consists of, in bytes",
                      "strip -o {0}/stripped.so {0}/libtenon_memory.so && size -A -d"
                      " {0}/stripped.so | sort -k2nr | head -12", []),
+    "vulkan": ("a Vulkan device without a GPU: buffers, operators, memory, products",
+               f"VK_DRIVER_FILES={LAVAPIPE} {{}}/bench/bench_vulkan",
+               ["mesa-vulkan-drivers", "libopenblas0-pthread"]),
     "fashion_mnist": ("Fashion-MNIST: the cnn, five epochs (wanted: 91 % of the test images)",
                       "{}/tenon train fashion-mnist --model cnn --epochs 5", []),
     "same_bits": ("two runs with one seed: loss, weights, memory layout",

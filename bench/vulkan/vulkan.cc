@@ -1,5 +1,6 @@
-// What a Vulkan device costs: a recycled buffer, recording an operator, memory held for programs,
-// products beside the host's. The driver is the one that VK_DRIVER_FILES names.
+// What a Vulkan device costs: a recycled buffer, recording an operator, memory held for programs
+// (beside policies with pages, on a simulated device), products beside the host's. The driver is
+// the one that VK_DRIVER_FILES names.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/parallel.h"
 #include "tenon/base/random.h"
+#include "tenon/device/sim/sim_backend.h"
 #include "tenon/device/vulkan/vulkan_backend.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/registry.h"
@@ -45,7 +47,7 @@ void print_pairs() {
     const double seconds = median_seconds([&] {
       for (int i = 0; i < kPairs; ++i) static_cast<void>(allocator.allocate(size));
     });
-    fmt::print("allocate and free {:>8} again: {:6.1f} ns (wanted 60)\n", format_byte_size(size),
+    fmt::print("allocate and free {:>8} again: {:6.1f} ns\n", format_byte_size(size),
                1e9 * seconds / kPairs);
   }
 }
@@ -64,42 +66,51 @@ void print_recording() {
     vulkan_backend(0).synchronize();
   }
   std::sort(times.begin(), times.end());
-  fmt::print("recording an operator, submissions included: {:.2f} us (wanted 1.5)\n",
+  fmt::print("recording an operator, submissions included: {:.2f} us\n",
              1e6 * times[kRuns / 2] / kCalls);
 }
 
 // Tensors of 4 KiB to 64 MiB, 10 GiB in all, at most 1 GiB of them alive.
-void print_memory() {
-  for (const char* policy : {"unified", "pool", "caching"}) {
-    VulkanBackend& backend = vulkan_backend(0);
-    const auto allocator = make_policy(policy, backend);
-    const std::uint64_t before = backend.ledger().count(DriverCall::kAllocate);
-    Random random(1);
-    std::vector<DataPtr> live;
-    std::vector<std::uint64_t> sizes;
-    std::uint64_t live_bytes = 0, made = 0;
-    while (made < 10 * kGiB) {
-      const std::uint64_t size = random.between(2048, 4096) << random.below(15);
-      while (live_bytes + size > kGiB) {
-        const std::size_t which = random.below(live.size());
-        live_bytes -= sizes[which];
-        std::swap(live[which], live.back());
-        std::swap(sizes[which], sizes.back());
-        live.pop_back();
-        sizes.pop_back();
-      }
-      live.push_back(allocator->allocate(size));
-      sizes.push_back(size);
-      live_bytes += size;
-      made += size;
+void run_program(DeviceAllocator& allocator) {
+  Random random(1);
+  std::vector<DataPtr> live;
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t live_bytes = 0, made = 0;
+  while (made < 10 * kGiB) {
+    const std::uint64_t size = random.between(2048, 4096) << random.below(15);
+    while (live_bytes + size > kGiB) {
+      const std::size_t which = random.below(live.size());
+      live_bytes -= sizes[which];
+      std::swap(live[which], live.back());
+      std::swap(sizes[which], sizes.back());
+      live.pop_back();
+      sizes.pop_back();
     }
-    const AllocatorStats stats = allocator->stats();
-    fmt::print("{:>8}: reserved / live peak {:.3f}, {} allocations for 10 GiB of tensors (wanted "
-               "1.03, 100)\n",
-               policy,
-               static_cast<double>(stats.reserved_bytes[0].peak) /
-                   static_cast<double>(stats.requested_bytes[0].peak),
-               backend.ledger().count(DriverCall::kAllocate) - before);
+    live.push_back(allocator.allocate(size));
+    sizes.push_back(size);
+    live_bytes += size;
+    made += size;
+  }
+}
+
+void print_memory(Backend& backend, const char* policy, const char* device) {
+  const auto allocator = make_policy(policy, backend);
+  const std::uint64_t before = backend.ledger().count(DriverCall::kAllocate);
+  run_program(*allocator);
+  const AllocatorStats stats = allocator->stats();
+  fmt::print("{:>10}, {}: reserved / live peak {:.3f}, {} segments for 10 GiB of tensors\n", policy,
+             device,
+             static_cast<double>(stats.reserved_bytes[0].peak) /
+                 static_cast<double>(stats.requested_bytes[0].peak),
+             backend.ledger().count(DriverCall::kAllocate) - before);
+}
+
+void print_memory() {
+  for (const char* policy : {"unified", "pool", "caching"})
+    print_memory(vulkan_backend(0), policy, "Vulkan");
+  for (const char* policy : {"unified", "pool", "caching", "expandable", "stitched"}) {
+    SimBackend simulated;
+    print_memory(simulated, policy, "simulated");
   }
 }
 
@@ -114,8 +125,8 @@ void print_products() {
       static_cast<void>(ops::matmul(there, there));
       vulkan_backend(0).synchronize();
     });
-    fmt::print("product of {} x {}: {:6.1f} GFLOP/s, the host {:6.1f}: {:.0f} % (wanted 25)\n", n,
-               n, flops / device / 1e9, flops / host / 1e9, 100 * host / device);
+    fmt::print("product of {} x {}: {:6.1f} GFLOP/s, the host {:6.1f}: {:.0f} %\n", n, n,
+               flops / device / 1e9, flops / host / 1e9, 100 * host / device);
   }
 }
 
