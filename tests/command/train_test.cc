@@ -299,6 +299,25 @@ TEST_F(TrainTest, TextIsLearntAndGenerated) {
   EXPECT_THAT(tenon_command("train text " + path("short")).err, HasSubstr("5 characters"));
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // theirs take more addresses
+TEST_F(TrainTest, EndsWhereOpenBlasCannotMapABuffer) {
+  std::ofstream(path("text")) << std::string(3000, 'a') << "b";
+  const std::string run = "train text " + path("text") +
+                          " --length 8 --layers 1 --width 32 --heads 2 --epochs 1 --save " +
+                          path("saved.safetensors");
+  int of_blas = 0;
+  for (int kib = 180'000; kib <= 420'000; kib += 60'000) {
+    const Outcome outcome = tenon_command(
+        run, "ulimit -v " + std::to_string(kib) + "; TENON_NUM_THREADS=1 timeout -s KILL 60");
+    EXPECT_THAT(outcome.status, ::testing::AnyOf(0, 1, 2)) << kib << ": " << outcome.err;
+    const bool blas = outcome.err.find("OpenBLAS") != std::string::npos;
+    if (blas) EXPECT_THAT(outcome.err, HasSubstr("raise the limit of")) << kib;
+    of_blas += blas ? 1 : 0;
+  }
+  EXPECT_GT(of_blas, 0);
+}
+#endif
+
 // --- Checkpoints that lie about their model.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr const char* kLimitAddresses = "";  // the sanitizer's own take more

@@ -114,6 +114,42 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
   EXPECT_EQ(count(many.err, "tenon: "), 1u) << many.err;
 }
 
+// A launcher's line for two ranks, the second with other variables or limits.
+Outcome launch_second(const std::string& arguments, const std::string& second) {
+  return testing::tenon_command(
+      arguments, "TENON_NUM_THREADS=1 timeout -s KILL 60 " TENON_LAUNCH " -n 1 " TENON_COMMAND " " +
+                     arguments + " : -n 1 " + second);
+}
+
+TEST_F(RanksTest, ARankWithAFullDiskEndsAllAndKeepsTheEarlierCheckpoint) {
+  const std::string run = text("--epochs 1 --save-every 4 --shard 3");
+  const std::string index = path("run") + "/model.safetensors.index.json";
+  // Rank 1 writes two files for a checkpoint, each with two calls: the file's and the folder's. So
+  // the fifth is of the second checkpoint. 28 is ENOSPC.
+  const Outcome full = launch_second(
+      run, "env LD_PRELOAD=" TENON_FAILING_CALLS_LIBRARY " TENON_FAIL_CALL=fsync:5:28");
+  EXPECT_EQ(full.status, 1) << full.err;
+  EXPECT_THAT(full.err, HasSubstr("rank 1: " + path("run") + "/"));
+  EXPECT_THAT(full.err, HasSubstr("No space left on device"));
+  EXPECT_EQ(count(full.err, "tenon: "), 1u) << full.err;
+  EXPECT_EQ(Json::parse(std::ifstream(index))["metadata"]["step"], "4");
+  EXPECT_EQ(launch(2, run + " --resume " + path("run")).status, 0);
+}
+
+TEST_F(RanksTest, ARankWithoutMemoryEndsAllAndSaysWhatNeedsLess) {
+  // Activations of more than the limit, which lets MPI start.
+  const auto start = std::chrono::steady_clock::now();
+  const Outcome run = launch_second("train text " + path("text") + " --length 256 --width 256 " +
+                                        "--batch 256 --json --save " + path("run"),
+                                    "prlimit --as=1000000000");
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("rank 1: out of memory"));
+  EXPECT_THAT(run.err, HasSubstr("(ulimit -v)"));
+  EXPECT_THAT(run.err, HasSubstr("a smaller --batch or a higher --shard"));
+  EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
+}
+
 // The processes of the run under `launcher`, without the launcher's own.
 std::vector<pid_t> ranks_of(pid_t launcher) {
   std::vector<pid_t> found;
@@ -134,13 +170,13 @@ std::vector<pid_t> ranks_of(pid_t launcher) {
 // Runs four ranks in the background and sends one of them the signal once a checkpoint is there.
 struct Ended {
   double seconds = 0;
-  std::string err;
+  std::string err;  // and standard output, where MPICH's launcher names the rank
 };
 Ended strike(const std::string& arguments, const std::string& index, int signal, int rank) {
   const testing::TemporaryFile err(".err");
   const std::string mark = std::to_string(::getpid());
   const std::string line = "TENON_TEST_RUN=" + mark + " TENON_NUM_THREADS=1 " TENON_LAUNCH
-                           " -n 4 " TENON_COMMAND " " + arguments + " >/dev/null 2>" + err.path();
+                           " -n 4 " TENON_COMMAND " " + arguments + " >" + err.path() + " 2>&1";
   std::thread launcher([&] { static_cast<void>(std::system(line.c_str())); });
   std::vector<pid_t> ranks;
   for (int i = 0; i < 600 && (ranks.size() < 4 || !std::filesystem::exists(index)); ++i) {

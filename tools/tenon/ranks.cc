@@ -42,7 +42,7 @@ Joined& joined() {
 
 // Before a failure is reported: of ranks that fail at once, the lowest does.
 void wait_for_lower_ranks() {
-  constexpr int kStepMs = 50, kMostMs = 2000;
+  constexpr int kStepMs = 500, kMostMs = 2000;
   std::this_thread::sleep_for(
       std::chrono::milliseconds(std::min(kMostMs, kStepMs * joined().rank)));
 }

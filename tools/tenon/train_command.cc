@@ -186,6 +186,17 @@ TrainOutcome train_within(TrainTask& task, TrainSettings settings) {
   }
 }
 
+// Trains this rank's part.
+TrainOutcome train_divided(TrainTask& task, const TrainSettings& settings) {
+  try {
+    return train(task, settings);
+  } catch (const OutOfMemory& error) {
+    throw std::runtime_error(fmt::format(
+        "{}; more ranks, a smaller --batch or a higher --shard need less memory on each rank",
+        error.what()));
+  }
+}
+
 // What the run writes must not be what it reads, nor both one file. (A run may be saved as the file
 // that it was resumed from.) `read`: the data.
 void check_outputs(const TrainArguments& a, std::vector<std::string> read) {
@@ -283,7 +294,7 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
   }
   if (!a.record_file.empty()) FileWriter::check(a.record_file);
   const TrainOutcome outcome =
-      ranks.group == nullptr ? train_within(task, a.settings) : train(task, a.settings);
+      ranks.group == nullptr ? train_within(task, a.settings) : train_divided(task, a.settings);
   if (outcome.stop_signal != 0) {
     if (ranks.reports())
       fmt::print(stderr, "tenon: to go on: {} --resume {}\n", resume_command,

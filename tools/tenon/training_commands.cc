@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
@@ -44,6 +45,8 @@ int become_training_program(char** argv) {
                argv[1], kTrainingProgram);
     return kFailure;
   }
+  // Products use one thread of OpenBLAS (kernels/cpu/gemm.cc); others would only map addresses.
+  ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
   ::execv(program.c_str(), argv);
   fmt::print(stderr, "tenon: {} cannot be run: {}\n", program, std::strerror(errno));
   return kFailure;

@@ -7,6 +7,7 @@
 
 #include "tenon/base/check.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/blas_buffer.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
 
 namespace tenon::ops::cpu {
@@ -101,10 +102,11 @@ void blas_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, cons
   const double scale[2] = {beta, 0};
   const float one_f[2] = {1, 0};
   const float scale_f[2] = {static_cast<float>(beta), 0};
+  if (dtype == DType::kF32 && onednn_is_faster(m, n, k))
+    return onednn_sgemm(m, n, k, a, b, beta, out, out_stride);
+  const BlasCall call(static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
   switch (dtype) {
     case DType::kF32:
-      if (onednn_is_faster(m, n, k))
-        return onednn_sgemm(m, n, k, a, b, beta, out, out_stride);
       return cblas_sgemm(CblasRowMajor, order(a), order(b), M, N, K, 1,
                          static_cast<const float*>(a.data), lda, static_cast<const float*>(b.data),
                          ldb, scale_f[0], static_cast<float*>(out), ldc);
