@@ -29,6 +29,7 @@ Subcommand add_vectors(CommandLine& app);
 Subcommand add_view(CommandLine& app);
 Subcommand add_serve(CommandLine& app);
 Subcommand add_report(CommandLine& app);
+Subcommand add_fleet(CommandLine& app);
 std::vector<Subcommand> add_train(CommandLine& app);  // one for each thing to train
 Subcommand add_generate(CommandLine& app);
 Subcommand add_plan(CommandLine& app);

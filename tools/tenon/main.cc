@@ -26,13 +26,14 @@ int run(int argc, char** argv) {
       "  tenon advise run.pickle --capacity 24GiB     which settings would have made it fit?\n"
       "  tenon view run.pickle                        what was in memory, when, and from where?\n"
       "  tenon report rank_*.pickle                   one page: verdict, causes, picture, ranks\n"
+      "  tenon fleet snapshots                        a folder: outliers, one setting for all\n"
       "  tenon train fashion-mnist                    train a cnn; where did its bytes go?\n"
       "\"tenon replay --help\" says what the figures mean.");
   const std::vector<command::Subcommand> subcommands = {
       command::add_replay(app),   command::add_explain(app),  command::add_advise(app),
       command::add_plan(app),     command::add_validate(app), command::add_diff(app),
       command::add_view(app),     command::add_serve(app),    command::add_report(app),
-      command::add_convert(app),  command::add_synthesize(app),
+      command::add_fleet(app),    command::add_convert(app),  command::add_synthesize(app),
       command::add_policies(app), command::add_info(app),
   };
   // For the help; main() has handed them on.

@@ -52,9 +52,9 @@ Snapshot load_snapshot(const std::string& path,
   try {
     return load_any(path, progress);
   } catch (const std::bad_alloc&) {
-    throw ParseError(path, 0, 0,
-                     "needs more memory than this process can get: raise its limit (ulimit -v) or "
-                     "use a machine with more");
+    throw FileTooLarge(path, 0, 0,
+                       "needs more memory than this process can get: raise its limit (ulimit -v) "
+                       "or use a machine with more");
   }
 }
 

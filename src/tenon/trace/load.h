@@ -6,14 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "tenon/base/error.h"
 #include "tenon/trace/snapshot.h"
 #include "tenon/trace/trace.h"
 
 namespace tenon {
 
+// A file that may be sound, but the process cannot get the memory to read it.
+class FileTooLarge : public ParseError {
+ public:
+  using ParseError::ParseError;
+};
+
 // Reads CSV, a log of RMM or a PyTorch snapshot, each of them compressed with zstd or not. The
 // content decides, not the name. One trace for each device with events. Throws ParseError: name,
-// line, column, reason.
+// line, column, reason. FileTooLarge where memory is what is missing.
 std::vector<Trace> load_traces(const std::string& path);
 
 // The same with everything else that a snapshot holds. Of other formats there are the trace, and

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/lab/odd_values.h"
 
 namespace tenon {
 namespace {
@@ -15,10 +16,6 @@ namespace {
 // Two ranks belong together when one holds at least this share of its peak for kinds of blocks that
 // the other holds too. Ranks of one program reach 0.9; stages of a pipeline have layers in common.
 constexpr double kCommonShare = 0.3;
-// A rank is odd when its peak differs by this share from the median, and by this many times the
-// median deviation.
-constexpr double kOddShare = 0.05;
-constexpr double kOddDeviations = 5;
 // What is named as a difference: at least this share of the rank's peak.
 constexpr double kWorthNaming = 0.02;
 constexpr std::size_t kMostCauses = 40;
@@ -177,22 +174,19 @@ class Comparer {
 
   void find_odd() {
     if (out_.compared.size() < 3) return;
-    const auto median = static_cast<double>(peak_of(ranks_[out_.median]));
-    std::vector<std::uint64_t> deviations;
+    std::vector<double> peaks;
     for (const std::size_t i : out_.compared)
-      deviations.push_back(
-          static_cast<std::uint64_t>(std::abs(static_cast<double>(peak_of(ranks_[i])) - median)));
-    const double least =
-        std::max(kOddShare * median, kOddDeviations * static_cast<double>(middle_of(deviations)));
+      peaks.push_back(static_cast<double>(peak_of(ranks_[i])));
+    const OddRule rule(peaks);
     std::size_t typical = 0;  // among those compared
     while (out_.compared[typical] != out_.median) ++typical;
     for (std::size_t at = 0; at < out_.compared.size(); ++at) {
       const std::size_t i = out_.compared[at];
       OddRank odd{i, {}};
-      const double more = static_cast<double>(peak_of(ranks_[i])) - median;
-      if (std::abs(more) > least) {
+      const double more = peaks[at] - rule.median;
+      if (rule.is_odd(peaks[at])) {
         odd.why.push_back(fmt::format("its peak is {:.1f} % {} than the median's",
-                                      100 * std::abs(more) / median,
+                                      100 * std::abs(more) / rule.median,
                                       more > 0 ? "higher" : "lower"));
         say_difference(at, typical, odd);
       }
@@ -235,7 +229,7 @@ class Comparer {
                     "above the median{}.",
                     n, format_byte_size(peak_of(high)), high.name, format_byte_size(peak_of(low)),
                     low.name, format_byte_size(peak_of(ranks_[out_.median])), 100 * imbalance,
-                    imbalance < kOddShare ? ", so the ranks are even" : ""));
+                    imbalance < OddRule::kShare ? ", so the ranks are even" : ""));
     if (!out_.failed.empty()) {
       std::string names;
       for (std::size_t i = 0; i < std::min<std::size_t>(out_.failed.size(), 8); ++i)

@@ -1,0 +1,123 @@
+#include "tenon/lab/fleet/answer_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "tenon/base/file_writer.h"
+#include "tenon/base/hash.h"
+#include "tenon/base/write_target.h"
+
+namespace tenon {
+namespace {
+
+void add_bytes(RunningHash& hash, std::string_view bytes) {
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min(sizeof(word), bytes.size() - at));
+    hash.add(word);
+  }
+}
+
+std::uint64_t hash_of(const std::string& path) {
+  RunningHash hash;
+  add_bytes(hash, path);
+  hash.add(path.size());
+  return hash.value();
+}
+
+struct Contents {
+  std::uint64_t bytes = 0;
+  std::uint64_t hash = 0;
+};
+
+// Nothing of what cannot be read: reading it for the answer says why.
+Contents contents_of(const std::string& path) {
+  Contents found;
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return found;
+  struct stat info = {};
+  if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode)) {
+    std::vector<char> piece(1 << 20);
+    RunningHash hash;
+    for (ssize_t got; (got = ::read(file, piece.data(), piece.size())) > 0;) {
+      add_bytes(hash, {piece.data(), static_cast<std::size_t>(got)});
+      found.bytes += static_cast<std::uint64_t>(got);
+    }
+    found.hash = hash.value();
+  }
+  ::close(file);
+  return found;
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw std::system_error(error, folder + ": the folder cannot be made");
+}
+
+std::string contents_at(const std::string& place) {
+  std::ifstream file(place, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void write_answer(const std::string& place, const std::string& key, const FileAnswer& answer) {
+  make_folder(folder_of(place));
+  write_whole_file(place, key + file_answer_json(answer) + "\n");
+}
+
+std::optional<FileAnswer> answer_in(std::string_view contents) {
+  const std::size_t end = contents.find('\n');
+  if (end == contents.npos) return std::nullopt;
+  return parse_file_answer(std::string(contents.substr(end + 1)));
+}
+
+}  // namespace
+
+AnswerStore::AnswerStore(std::string folder, const FileQuestion& question)
+    : folder_(std::move(folder)), question_(question) {
+  make_folder(folder_);
+  FileWriter::check(folder_ + "/answer");
+}
+
+// Writing a file reads its folder once, so each folder has few of them.
+std::string AnswerStore::place_of(const std::string& path) const {
+  const std::string name = fmt::format("{:016x}", hash_of(path));
+  return fmt::format("{}/{}/{}", folder_, name.substr(0, 2), name.substr(2));
+}
+
+std::string AnswerStore::key_of(const std::string& path) const {
+  const Contents contents = contents_of(path);
+  const std::uint64_t settings =
+      hash_of(fmt::format("{}", fmt::join(question_.settings(), ";")));
+  return fmt::format("{}; settings {:016x}; path {:016x}; {} bytes; contents {:016x}\n",
+                     question_.text(), settings, hash_of(path), contents.bytes, contents.hash);
+}
+
+void AnswerStore::answer(const std::string& path) const {
+  const std::string key = key_of(path), place = place_of(path);
+  const std::string kept = contents_at(place);
+  if (kept.starts_with(key) && answer_in(kept)) return;
+  write_answer(place, key, answer_file(path, question_));
+}
+
+void AnswerStore::fail(const std::string& path, const std::string& reason) const {
+  write_answer(place_of(path), "no answer\n", no_answer(reason));
+}
+
+std::optional<FileAnswer> AnswerStore::load(const std::string& path) const {
+  return answer_in(contents_at(place_of(path)));
+}
+
+}  // namespace tenon

@@ -1,0 +1,211 @@
+// tenon fleet: all recordings of a folder, explained, advised and compared.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <system_error>
+#include <thread>
+
+#include "arguments.h"
+#include "commands.h"
+#include "fleet_workers.h"
+#include "progress.h"
+#include "tenon/base/error.h"
+#include "tenon/base/file_writer.h"
+#include "tenon/base/printable.h"
+#include "tenon/device/host/machine_memory.h"
+#include "tenon/lab/fleet/answer_store.h"
+#include "tenon/lab/fleet/fleet.h"
+#include "tenon/lab/text_table.h"
+
+namespace tenon::command {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kHelp = R"(
+Explains and advises every file in DIR, at any depth (what tenon explain takes, compressed or not),
+and prints one report: the one setting of PyTorch's allocator that serves all, outliers, common
+causes, a line for each file, and a line for each that cannot be read. Names that begin with a dot
+are passed over, and folders whose names end in .fleet.
+
+Each file is read in a process of its own, largest files first, on all cores. A file that takes all
+memory or crashes is tried again alone, and then has a line in the report; the others go on.
+
+The answers are kept, one small file each, in a folder of results: NAME.fleet in the current folder,
+for a DIR named NAME. The same command goes on where it was interrupted, and reads again what has
+changed. The report has the same bytes for any number of jobs, and after any interruption.
+
+--json prints files, unread, one_setting, outliers, and states, causes, categories, call_sites,
+losses and changes with the number of files and bytes.
+
+Examples:
+  tenon fleet snapshots
+  tenon fleet snapshots -o report.md --results /scratch/answers
+  tenon fleet snapshots --json | jq -r .one_setting.conf
+
+Exit status: 0, 2 for bad usage or when a file cannot be read (the report has the others), 1 for a
+bug or a file that cannot be written, 128 and the signal when one ends it.)";
+
+struct FleetArguments {
+  std::string folder;
+  std::string out;
+  std::string results;
+  std::string memory;
+  std::string torch;
+  int jobs = 0;
+  bool json = false;
+  FileQuestion question;
+};
+
+// "NAME.fleet", for whatever name DIR is given by.
+std::string default_results(const std::string& folder) {
+  std::error_code missing;  // then reading the folder says so
+  const std::string name = fs::canonical(folder, missing).filename().string();
+  return (name.empty() ? "root" : name) + std::string(kResultsEnding);
+}
+
+// What is done in one run.
+class FleetRun {
+ public:
+  explicit FleetRun(const FleetArguments& arguments)
+      : arguments_(arguments),
+        results_(fs::absolute(arguments.results.empty() ? default_results(arguments.folder)
+                                                        : arguments.results)),
+        found_(find_files(arguments.folder, results_)) {
+    if (found_.files.empty())
+      throw InvalidArgument(fmt::format("{}: no files in this folder", arguments.folder));
+    if (!arguments.out.empty()) check_output();
+    store_ = std::make_unique<AnswerStore>(results_, arguments.question);
+  }
+
+  // Answers all files. Returns 0 or a signal's number.
+  int answer() {
+    order_by_size();
+    const ProgressLine line;
+    std::size_t begun = 0;
+    return run_in_processes(
+        limits(),
+        {.next = [&]() -> std::optional<std::size_t> {
+           if (begun == order_.size()) return std::nullopt;
+           return order_[begun++];
+         },
+         .work =
+             [&](std::size_t file) {
+               if (::chdir(arguments_.folder.c_str()) != 0)
+                 throw std::system_error(errno, std::generic_category(), arguments_.folder);
+               store_->answer(found_.files[file].path);
+             },
+         .ended =
+             [&](std::size_t file, const std::string& failure) {
+               if (!failure.empty()) store_->fail(found_.files[file].path, failure);
+               line.show(fmt::format("{} of {} files", ++done_, found_.files.size()));
+             }});
+  }
+
+  int say_interrupted(int signal) const {
+    fmt::print(stderr,
+               "tenon: ended by signal {}: {} of {} files are done, in {}; the same command goes "
+               "on\n",
+               signal, done_, found_.files.size(), one_line(results_));
+    return kSignalled + signal;
+  }
+
+  int report() {
+    FleetReport report{.files = {}, .left_out = found_.left_out,
+                       .question = arguments_.question, .comparison = {}};
+    for (const FoundFile& file : found_.files) {
+      report.files.push_back({file.path, file.bytes, no_answer("its answer is gone")});
+      if (auto answer = store_->load(file.path)) report.files.back().answer = std::move(*answer);
+    }
+    report.comparison = compare_fleet(report.files, arguments_.question.settings());
+    const bool json = arguments_.json;
+    if (!arguments_.out.empty()) write_whole_file(arguments_.out, fleet_text(report));
+    if (json) fmt::print("{}", fleet_json(report));
+    if (arguments_.out.empty() && !json) fmt::print("{}", fleet_text(report));
+    if (!arguments_.out.empty() && !json) fmt::print("{}\n", arguments_.out);
+    const std::size_t unread = report.comparison.unread.size() + found_.left_out.size();
+    if (unread == 0) return kSuccess;
+    fmt::print(stderr, "tenon: {} of {} files could not be read; the report names them\n",
+               grouped(unread), grouped(found_.files.size() + found_.left_out.size()));
+    return kBadInput;
+  }
+
+ private:
+  void check_output() const {
+    std::vector<std::string> inputs;
+    for (const FoundFile& file : found_.files)
+      inputs.push_back(arguments_.folder + "/" + file.path);
+    require_answer_file(arguments_.out, inputs);
+    FileWriter::check(arguments_.out);
+  }
+
+  void order_by_size() {
+    order_.resize(found_.files.size());
+    std::iota(order_.begin(), order_.end(), 0);
+    std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) {
+      return found_.files[a].bytes > found_.files[b].bytes;
+    });
+  }
+
+  WorkerLimits limits() const {
+    WorkerLimits limits;
+    limits.processes = arguments_.jobs != 0
+                           ? arguments_.jobs
+                           : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    limits.memory_bytes = arguments_.memory.empty() ? machine_memory().total_bytes
+                                                    : parse_size("--memory", arguments_.memory);
+    return limits;
+  }
+
+  const FleetArguments& arguments_;
+  const std::string results_;
+  const FoundFiles found_;
+  std::unique_ptr<AnswerStore> store_;
+  std::vector<std::size_t> order_;  // largest file first
+  std::size_t done_ = 0;
+};
+
+int run_fleet(FleetArguments& arguments) {
+  if (!arguments.torch.empty()) arguments.question.torch = parse_torch_version(arguments.torch);
+  if (!arguments.memory.empty()) parse_size("--memory", arguments.memory);  // before any work
+  FleetRun run(arguments);
+  if (const int signal = run.answer(); signal != 0) return run.say_interrupted(signal);
+  return run.report();
+}
+
+}  // namespace
+
+Subcommand add_fleet(CommandLine& app) {
+  const auto arguments = std::make_shared<FleetArguments>();
+  CommandLine& fleet = app.add_subcommand(
+      "fleet", "Explain, advise and compare all recordings of a folder, in one report");
+  fleet.footer(kHelp);
+  fleet.add_option("DIR", arguments->folder, "The folder").required().not_empty();
+  fleet.add_option("-o,--output", arguments->out, "Write the report, Markdown, to this file")
+      .not_empty();
+  fleet.add_flag("--json", arguments->json, "Print JSON; write Markdown only with -o");
+  fleet.add_option("--results", arguments->results,
+                   "The folder of answers (default: NAME.fleet in this folder)")
+      .not_empty();
+  fleet.add_option("--jobs", arguments->jobs, "Files at a time; 0: one for each core")
+      .show_default()
+      .between(0, 1024);
+  fleet.add_option("--memory", arguments->memory,
+                   "Memory that one file may take, like 8GiB (default: the machine's)")
+      .not_empty();
+  fleet.add_option("--torch", arguments->torch,
+                   "The version of PyTorch, like 2.6 (default: what each file tells; 2.1 for all)")
+      .not_empty();
+  fleet.add_option("--effort", arguments->question.effort,
+                   "Effort of the search for each file's best settings, as for tenon advise")
+      .show_default()
+      .between(0.01, 100.0);
+  return {&fleet, [arguments] { return run_fleet(*arguments); }};
+}
+
+}  // namespace tenon::command

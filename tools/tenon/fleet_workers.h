@@ -1,0 +1,34 @@
+// Pieces of work in processes of their own, so that one that takes all memory, or crashes, ends
+// alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace tenon::command {
+
+struct WorkerLimits {
+  int processes = 1;               // at a time
+  std::uint64_t memory_bytes = 0;  // that each may take
+};
+
+struct WorkerJobs {
+  std::function<std::optional<std::size_t>()> next;  // the job to begin; nothing: there are no more
+  std::function<void(std::size_t job)> work;         // in a process that ends with it
+  // In this process, once for each job; `failure` says how its process ended, or is empty.
+  std::function<void(std::size_t job, const std::string& failure)> ended;
+};
+
+// Runs jobs until `next` has no more. One whose process fails runs once more, when all others have
+// ended. Workers end with this process, however it ends. Returns 0, or SIGINT, SIGTERM or SIGHUP,
+// when one came: then the workers are ended first.
+//
+// Requires: the process has one thread. Throws std::runtime_error with the message of what `work`
+// threw, other than std::bad_alloc, after it has ended the other workers, and std::system_error
+// where no process can be started.
+int run_in_processes(const WorkerLimits& limits, const WorkerJobs& jobs);
+
+}  // namespace tenon::command
