@@ -4,7 +4,7 @@
 # PyPI's CUDA builds of the oldest and the newest PyTorch that are supported, each in a virtual
 # environment outside of the tree (some 1.5 GB to fetch, 4 GB on disk, kept for the next time). NVIDIA's libraries
 # but the CUDA runtime are stubs (tests/pytorch/stub_libraries.py). Snapshots are made over the stand-in driver
-# and opened in PyTorch's own viewers.
+# and opened in PyTorch's own viewers. The Python of the pages for PyTorch's users is run.
 #   PYTHON          the interpreter (default: python3)
 #   TORCH_VERSIONS  instead of "2.6.0" and the newest on PyPI
 set -uo pipefail
@@ -104,7 +104,7 @@ make_snapshots() {
     "$python" tests/torch/check_module.py traces_add_up "$library"
 }
 
-for needed in "$library" "$build/tests/libtenon_cuda_stand_in.so"; do
+for needed in "$library" "$build/tests/libtenon_cuda_stand_in.so" "$build/tenon"; do
   [ -f "$needed" ] || { echo "there is no $needed: make build"; exit 1; }
 done
 step 'snapshots over the stand-in driver' make_snapshots
@@ -123,6 +123,9 @@ for version in ${TORCH_VERSIONS:-2.6.0 $(newest_torch)}; do
   for case in $cases; do
     step "PyTorch $version: $case" \
       "$venv" "$tests/check_real.py" "$case" "$library" "${snapshots[@]}"
+  done
+  for page in README.md docs/quickstart.md docs/explain.md docs/pytorch.md; do
+    step "PyTorch $version: $page" "$venv" "$tests/check_pages.py" "$page" "$build/tenon"
   done
   unset PYTHONPATH
 done
