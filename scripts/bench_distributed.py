@@ -23,6 +23,8 @@ LAUNCHERS = {
 }
 ENVIRONMENT = dict(os.environ, TENON_NUM_THREADS="1", TENON_RANK_TIMEOUT="60")
 MODEL = ("--length", "16", "--layers", "3", "--width", "64", "--batch", "96")  # 115 steps
+DEEP_LAYERS = 8
+DEEP_MODEL = ("--length", "16", "--width", "128", "--batch", "32")
 SMALL_MODEL = ("--length", "16", "--layers", "2", "--width", "32", "--batch", "64")  # 173 steps
 RUN_SECONDS = 300  # for a run that nobody kills
 END_SECONDS = 10  # for the launcher, after a rank was killed
@@ -38,9 +40,9 @@ def check(true, what):
     return "ok" if true else "FAILED"
 
 
-def train(mpi, ranks, model, *options):
+def train(mpi, ranks, model, *options, text=TEXT):
     """The words of a run of one epoch; 0 ranks: without a launcher."""
-    command = [f"{ROOT}/build-{mpi}/tenon", "train", "text", TEXT, *model, "--epochs", "1", "--json",
+    command = [f"{ROOT}/build-{mpi}/tenon", "train", "text", text, *model, "--epochs", "1", "--json",
                *options]
     return (LAUNCHERS[mpi] + ["-n", str(ranks)] if ranks > 0 else []) + command
 
@@ -130,24 +132,58 @@ def compare_weights(folder):
                           f"{check(same, name)}")
 
 
+def plan(ranks, text, *options, layers=DEEP_LAYERS):
+    """Each rank's forecast."""
+    return result(train("openmpi", 0, DEEP_MODEL, "--layers", str(layers), "--plan-only", "--ranks",
+                        str(ranks), *options, text=text))
+
+
 def compare_memory(folder):
-    print("each rank's peak in bytes, as planned and as run; sent in a step against the known optimum")
-    alone = result(train("openmpi", 0, MODEL, "--plan-only", "--slices", "8", "--ranks", "1"))[0]
-    parameters = alone["at_peak"]["parameters"]
+    text = os.path.join(folder, "text")
+    with open(TEXT, encoding="utf-8") as whole, open(text, "w", encoding="utf-8") as part:
+        part.write(whole.read(4000))
+    parameters = plan(1, text)[0]["at_peak"]["parameters"]
+    layer = plan(1, text, layers=DEEP_LAYERS + 1)[0]["at_peak"]["parameters"] - parameters
+    outside = parameters - DEEP_LAYERS * layer
+    print(f"bytes of rank 0 at its peak: P = {parameters} of parameters, {DEEP_LAYERS} layers of "
+          f"{layer}, {outside} outside of layers; n ranks, one slice each; Open MPI")
     for ranks in (2, 4, 8):
-        for shard in (0, 1, 2, 3):
-            options = ("--shard", str(shard))
-            plan = result(train("openmpi", 0, MODEL, "--plan-only", "--ranks", str(ranks), *options))
-            run = result(train("openmpi", ranks, MODEL, "--save", folder, *options))["ranks"]
-            name = f"{ranks} ranks --shard {shard}"
-            planned = check([a["peak_bytes"] for a in plan] == [a["peak_bytes"] for a in run],
-                            f"{name}: peak as planned")
-            optimum = (3 if shard == 3 else 2) * (ranks - 1) / ranks * parameters
-            sent = run[0]["sent_bytes_per_step"] / optimum
-            state = sum(run[0]["at_peak"][use] for use in ("parameters", "gradients", "optimiser"))
-            print(f"  {name}: {run[0]['peak_bytes']:>9} as planned {planned}, of it state {state:>8}; "
-                  f"sent {run[0]['sent_bytes_per_step']:>8}, {sent:.4f} of the optimum "
-                  f"{check(sent < 1.01, f'{name}: traffic')}")
+        for shard, *more in (("0",), ("1",), ("2",), ("3",), ("3", "--no-prefetch")):
+            name = " ".join((f"{ranks} ranks --shard {shard}", *more))
+            options = ("--shard", shard, *more)
+            planned = plan(ranks, text, *options)
+            run = result(train("openmpi", ranks, DEEP_MODEL, "--layers", str(DEEP_LAYERS), "--save",
+                               f"{folder}/run", *options, text=text))["ranks"]
+            compare_peak(name, planned, run)
+            compare_traffic(name, run[0]["sent_bytes_per_step"], ranks, shard, parameters)
+            if shard == "3":
+                compare_state(name, run[0]["at_peak"], ranks, parameters,
+                              outside + (1 if more else 2) * layer, layer)
+
+
+def compare_peak(name, planned, run):
+    same = [a["peak_bytes"] for a in planned] == [a["peak_bytes"] for a in run]
+    print(f"  {name}: peak {run[0]['peak_bytes']}, each rank's as planned "
+          f"{check(same, f'{name}: peak')}")
+
+
+def compare_traffic(name, sent, ranks, shard, parameters):
+    factor = 3 if shard == "3" else 2
+    optimum = factor * (ranks - 1) / ranks * parameters
+    print(f"    sent in a step {sent} = {sent / optimum:.4f} of {factor} (n - 1)/n P, at most 1.01 "
+          f"{check(sent <= 1.01 * optimum, f'{name}: traffic')}")
+
+
+def compare_state(name, held, ranks, parameters, gathered, layer):
+    exact = parameters // ranks + gathered
+    print(f"    parameters {held['parameters']} = P/n + {gathered} gathered "
+          f"{check(held['parameters'] == exact, f'{name}: parameters')}")
+    known = 2 * parameters / ranks
+    print(f"    optimiser {held['optimiser']} = {held['optimiser'] / known:.4f} of 2 P/n, 1 % apart at "
+          f"most {check(abs(held['optimiser'] / known - 1) < 0.01, f'{name}: optimiser')}")
+    known = parameters / ranks + layer
+    print(f"    gradients {held['gradients']} = {held['gradients'] / known:.4f} of P/n + a layer, at "
+          f"most 1.01 {check(held['gradients'] <= 1.01 * known, f'{name}: gradients')}")
 
 
 def read_index(folder):

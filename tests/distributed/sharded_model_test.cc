@@ -33,7 +33,8 @@ constexpr Shard kShards[] = {Shard::kNothing, Shard::kOptimiser, Shard::kGradien
 // A model, divided, with its optimiser and data.
 class Training {
  public:
-  Training(std::shared_ptr<ProcessGroup> group, Shard shard, std::int64_t checkpoints = 0)
+  Training(std::shared_ptr<ProcessGroup> group, Shard shard, std::int64_t checkpoints = 0,
+           bool prefetch = true)
       : group_(group), slices_(kSlices / static_cast<std::uint64_t>(group->size())) {
     Generator generator(7);
     nn::GptOptions options;
@@ -44,7 +45,7 @@ class Training {
     options.heads = 2;
     model = std::make_shared<nn::CharGpt>(options, generator);
     model->set_checkpoints(checkpoints);
-    sharded = std::make_unique<ShardedModel>(model, group, shard, slices_);
+    sharded = std::make_unique<ShardedModel>(model, group, shard, slices_, prefetch);
     optimizer = std::make_unique<nn::Adam>(sharded->parts(), nn::AdamOptions{});
   }
 
@@ -93,11 +94,13 @@ TEST(ShardedModelTest, AnyShardOnAnyNumberOfRanksTrainsTheSame) {
   for (std::uint64_t i = 0; i < 4; ++i) norms.push_back(one.step(i));
   ASSERT_GT(norms[0], 0.5) << "nothing is clipped";
   for (const Shard shard : kShards)
-    for (const std::int64_t checkpoints : {0, 2, 3}) {
-      Training many(world, shard, checkpoints);
-      for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(many.step(i), norms[i]);
-      EXPECT_EQ(many.hash(), one.hash()) << static_cast<int>(shard) << ", " << checkpoints;
-    }
+    for (const std::int64_t checkpoints : {0, 2, 3})
+      for (const bool prefetch : {true, false}) {
+        Training many(world, shard, checkpoints, prefetch);
+        for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(many.step(i), norms[i]);
+        EXPECT_EQ(many.hash(), one.hash())
+            << static_cast<int>(shard) << ", " << checkpoints << ", " << prefetch;
+      }
 }
 
 TEST(ShardedModelTest, PartsAndTrafficAreDivided) {

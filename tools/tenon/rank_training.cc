@@ -43,7 +43,7 @@ RankTraining::RankTraining(std::shared_ptr<nn::Module> model, const RankSettings
       slices_(settings.slices),
       slices_here_(settings.slices / static_cast<std::uint64_t>(settings.group->size())),
       model_(std::make_unique<distributed::ShardedModel>(model, settings.group, settings.shard,
-                                                         slices_here_)) {}
+                                                         slices_here_, settings.prefetch)) {}
 
 // The numbers of all ranks, one rank's after another's.
 std::vector<double> RankTraining::gather_rows(const std::vector<double>& mine) {

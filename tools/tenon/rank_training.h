@@ -20,6 +20,7 @@ struct RankSettings {
   std::shared_ptr<distributed::ProcessGroup> group;  // null: the run is not divided
   distributed::Shard shard = distributed::Shard::kNothing;
   std::uint64_t slices = 1;  // of a batch, over all ranks
+  bool prefetch = true;      // gathers the next layer while one computes
 
   // Whether this process prints what all have in common.
   bool reports() const { return group == nullptr || group->rank() == 0; }

@@ -43,11 +43,12 @@ The report at the end has the peak by use and by layer, and the memory that each
 the recorded steps. Two runs with one seed give the same weights, losses and memory layout, bit for
 bit; their hashes are equal.
 
-mpirun -n 4 tenon train ... divides the run among 4 processes (a build with TENON_MPI). --shard says
-what each has a part of only. With --slices, a power of two, the gradients of so many pieces of a
-batch are added by one tree: any number of ranks up to that gives the same weights, bit for bit.
---plan-only --ranks 4 prints what each rank would need, without MPI. Ranks save a folder of
-safetensors files with an index; any number of ranks goes on with it.
+mpirun -n 4 tenon train ... divides the run among 4 processes, called ranks. It needs a build with
+TENON_MPI. --shard says what is divided. --slices S, a power of two, cuts each batch into S parts
+and adds their gradients in one fixed order: 1, 2, 4, ... S ranks give the same weights, bit for
+bit.
+--plan-only --ranks 4 prints the peak memory of each of 4 ranks, without MPI. Ranks save a folder of
+safetensors files with an index; --resume accepts it with any number of ranks.
 
 --json prints one object: test_accuracy, final_loss, samples_per_second, peak_bytes,
 reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
@@ -70,6 +71,7 @@ struct TrainArguments {
   bool json = false;
   int shard = -1;  // not given
   std::uint64_t slices = 0;
+  bool no_prefetch = false;
   bool plan_only = false;
   int plan_ranks = 1;
 };
@@ -102,17 +104,24 @@ void add_common(CommandLine& app, TrainArguments& a) {
   app.add_option("--save", a.save_file,
                  "The file of the saved run, written at the end or when interrupted")
       .not_empty();
-  app.add_option("--save-every", s.save_every, "Steps between further saves; 0: none")
+  app.add_option("--save-every", s.save_every,
+                 "Also save after every so many steps; 0: only at the end")
       .show_default();
   app.add_option("--resume", s.resume_file, "Continue a saved run");
   app.add_option("--shard", a.shard,
-                 "What ranks divide: 0 batches, 1 also the optimiser's state, 2 also gradients, 3 "
-                 "also parameters")
+                 "What is divided among the ranks: 0 each batch, 1 also the optimiser's state, 2 "
+                 "also the gradients, 3 also the parameters")
       .between(0, 3);
-  app.add_option("--slices", a.slices, "Pieces of a batch, a power of two; default: one a rank")
+  app.add_option("--slices", a.slices,
+                 "Parts of each batch, a power of two; default: one for each rank")
       .between(1, kMostBatch);
-  app.add_flag("--plan-only", a.plan_only, "Print the memory of each of --ranks, without training");
-  app.add_option("--ranks", a.plan_ranks, "For --plan-only").show_default().between(1, kMostRanks);
+  app.add_flag("--no-prefetch", a.no_prefetch,
+               "With --shard 3: gather each layer only when it is used, which needs less memory");
+  app.add_flag("--plan-only", a.plan_only,
+               "Print the peak memory of each rank; do not train. Without mpirun");
+  app.add_option("--ranks", a.plan_ranks, "The number of ranks for --plan-only")
+      .show_default()
+      .between(1, kMostRanks);
   app.add_flag("--json", a.json, "Print only one JSON object, at the end");
 }
 
@@ -224,6 +233,7 @@ void join(TrainArguments& a) {
     throw InvalidArgument("--plan-only plans for all ranks in one process: leave mpirun out");
   RankSettings& ranks = a.settings.ranks;
   ranks.shard = static_cast<distributed::Shard>(std::max(0, a.shard));
+  ranks.prefetch = !a.no_prefetch;
   ranks.group = a.plan_only ? std::make_shared<distributed::LoneGroup>(0, a.plan_ranks)
                             : join_ranks();
   if (!resumed.empty() && !of_ranks)
@@ -259,6 +269,7 @@ void compare_ranks(const TrainTask& task, const TrainArguments& a) {
   add("--learning-rate", s.learning_rate);
   add("--shard", static_cast<int>(s.ranks.shard));
   add("--slices", s.ranks.slices);
+  add("--no-prefetch", s.ranks.prefetch ? "not given" : "given");
   add("--save-every", s.save_every);
   add("--memory-limit", s.limit_bytes);
   add("--resume", s.resume_file);

@@ -68,8 +68,12 @@ class ShardedModel::Watcher final : public nn::CallWatcher {
 };
 
 ShardedModel::ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group,
-                           Shard shard, std::uint64_t slices)
-    : model_(std::move(model)), group_(std::move(group)), shard_(shard), slices_(slices) {
+                           Shard shard, std::uint64_t slices, bool prefetch)
+    : model_(std::move(model)),
+      group_(std::move(group)),
+      shard_(shard),
+      slices_(slices),
+      prefetch_(prefetch) {
   const NoGradGuard no_grad;
   // What is outside of units comes first: it stays while the others come and go.
   std::vector<std::pair<std::string, std::vector<nn::NamedTensor>>> found = {{"", {}}};
@@ -177,7 +181,7 @@ void ShardedModel::release(Unit& unit) {
 
 void ShardedModel::before_forward(std::size_t index) {
   gather(*units_[index]);
-  if (index == 0) return;
+  if (index == 0 || !prefetch_) return;
   // Backward comes through units from the last to the first.
   const std::size_t next = in_backward_ ? index - 1 : index + 1;
   if (next > 0 && next < units_.size()) start_gather(*units_[next]);

@@ -33,9 +33,10 @@ enum class Shard : std::uint8_t {
 // finish_gradients(), an optimiser's step over parts(), after_update(). Backward hands each unit's
 // gradient to the group as soon as it is whole, one unit at a time, while backward goes on.
 //
-// With kParameters, a unit is gathered before its module is called, and when backward comes to it;
-// the next one in order is gathered meanwhile. It goes after the call and when its gradient is
-// whole. What is outside of units stays from the call of the model until its gradients are whole.
+// With kParameters, a unit is gathered before its module is called, and again before its backward.
+// It is freed after the call, and when its gradient is complete. With `prefetch`, the next unit is
+// gathered meanwhile, so two units are complete at a time; without, one. Parameters outside of
+// modules of a Sequential stay from the call of the model until their gradients are complete.
 //
 // With kNothing and kOptimiser a rank adds up its slices before ranks exchange anything, so it has
 // neighbouring slices; else ranks exchange every slice's gradients, so ranks take slices in turn.
@@ -50,7 +51,7 @@ class ShardedModel {
  public:
   // Every rank gives a model of the same values. `slices`: of this rank, for each step.
   ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group, Shard shard,
-               std::uint64_t slices);
+               std::uint64_t slices, bool prefetch = true);
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -114,6 +115,7 @@ class ShardedModel {
   const std::shared_ptr<ProcessGroup> group_;
   const Shard shard_;
   const std::uint64_t slices_;
+  const bool prefetch_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<nn::NamedTensor> parts_;
   std::vector<autograd::HookHandle> hooks_;
