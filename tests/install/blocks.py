@@ -14,7 +14,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "docs/autograd.md", "docs/cuda.md", "docs/explain.md", "docs/tensors.md",
-         "docs/training.md"]
+         "docs/training.md", "docs/vulkan.md"]
 BLOCK = re.compile(r"(?:<!-- given: (.*?) -->\n\n?)?```cpp\n(.*?)```", re.DOTALL)
 FILE = re.compile(r"<!-- file: (\S+) -->\n\n```cpp\n(.*?)```", re.DOTALL)
 TOP = re.compile(r"^(#include .*|using namespace .*;)\n", re.MULTILINE)
@@ -47,7 +47,16 @@ def compile_files(compiler, page):
     return len(files)
 
 
+def untried():
+    """Pages with C++ that neither this program nor pages.sh tries: a page of whole files names them."""
+    return [page.name for page in sorted((ROOT / "docs").glob("*.md"))
+            if f"docs/{page.name}" not in PAGES and "```cpp\n" in page.read_text(encoding="utf-8")
+            and "```cpp\n// file: " not in page.read_text(encoding="utf-8")]
+
+
 def main():
+    if untried():
+        sys.exit(f"add to PAGES: {', '.join(untried())}")
     compiler = sys.argv[1] if len(sys.argv) > 1 else "c++"
     count = 0
     for page in PAGES:
