@@ -55,7 +55,7 @@ option(TENON_BUILD_TESTS "Build the tests (all components)" ${tenon_whole})
 option(TENON_BUILD_BENCH "Build the benchmarks (all components)" ${tenon_whole})
 option(TENON_SHARED "Also build shared libraries" ${PROJECT_IS_TOP_LEVEL})
 option(TENON_INSTALL "Install rules" ${PROJECT_IS_TOP_LEVEL})
-option(TENON_MPI "Let tenon train run on several processes, over MPI" OFF)
+option(TENON_MPI "Let tenon train and tenon fleet run on several processes, over MPI" OFF)
 set(TENON_SANITIZE "" CACHE STRING "Sanitizers for every target, e.g. address,undefined or thread")
 
 find_package(Threads REQUIRED)

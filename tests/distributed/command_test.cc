@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "distributed/launched.h"
 #include "support/command.h"
 #include "support/temporary.h"
 
@@ -165,23 +166,6 @@ TEST_F(RanksTest, ARankWithoutMemoryEndsAllAndSaysWhatNeedsLess) {
   EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
 }
 
-// The processes of the run under `launcher`, without the launcher's own.
-std::vector<pid_t> ranks_of(pid_t launcher) {
-  std::vector<pid_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-    const std::string name = entry.path().filename();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream comm(entry.path() / "comm"), environ(entry.path() / "environ");
-    std::string program, variables;
-    std::getline(comm, program);
-    std::getline(environ, variables, '\n');
-    if (program == "tenon-training" &&
-        variables.find("TENON_TEST_RUN=" + std::to_string(launcher)) != std::string::npos)
-      found.push_back(std::stoi(name));
-  }
-  return found;
-}
-
 // Runs four ranks in the background and sends one of them the signal once a checkpoint is there.
 struct Ended {
   double seconds = 0;
@@ -196,7 +180,7 @@ Ended strike(const std::string& arguments, const std::string& index, int signal,
   std::vector<pid_t> ranks;
   for (int i = 0; i < 600 && (ranks.size() < 4 || !std::filesystem::exists(index)); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    ranks = ranks_of(::getpid());
+    ranks = testing::ranks_of(mark);
   }
   const auto start = std::chrono::steady_clock::now();
   if (ranks.size() == 4) ::kill(ranks[static_cast<std::size_t>(rank)], signal);

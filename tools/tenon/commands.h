@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "command_line.h"
@@ -13,6 +14,8 @@ inline constexpr int kSuccess = 0;        // done
 inline constexpr int kFailure = 1;        // a run that cannot go on, or a bug in Tenon
 inline constexpr int kBadInput = 2;       // usage, or a file that cannot be read
 inline constexpr int kSignalled = 128;    // plus the signal that ended it, as shells have it
+
+class FleetRanks;
 
 // Each adds its subcommand to `app` and returns what runs it.
 struct Subcommand {
@@ -29,7 +32,8 @@ Subcommand add_vectors(CommandLine& app);
 Subcommand add_view(CommandLine& app);
 Subcommand add_serve(CommandLine& app);
 Subcommand add_report(CommandLine& app);
-Subcommand add_fleet(CommandLine& app);
+// `join`: how the processes that a launcher started find each other; none: there are no others.
+Subcommand add_fleet(CommandLine& app, std::function<std::unique_ptr<FleetRanks>()> join = {});
 std::vector<Subcommand> add_train(CommandLine& app);  // one for each thing to train
 Subcommand add_generate(CommandLine& app);
 Subcommand add_plan(CommandLine& app);

@@ -1,5 +1,6 @@
 // tenon fleet: all recordings of a folder, explained, advised and compared.
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "fleet_ranks.h"
 #include "fleet_workers.h"
 #include "progress.h"
 #include "tenon/base/error.h"
@@ -40,12 +42,16 @@ The answers are kept, one small file each, in a folder of results: NAME.fleet in
 for a DIR named NAME. The same command goes on where it was interrupted, and reads again what has
 changed. The report has the same bytes for any number of jobs, and after any interruption.
 
+Under mpirun, in a build with MPI, the files are divided among the ranks, which must all see DIR and
+the folder of results; rank 0 prints the report.
+
 --json prints files, unread, one_setting, outliers, and states, causes, categories, call_sites,
 losses and changes with the number of files and bytes.
 
 Examples:
   tenon fleet snapshots
   tenon fleet snapshots -o report.md --results /scratch/answers
+  mpirun -n 16 tenon fleet snapshots -o report.md
   tenon fleet snapshots --json | jq -r .one_setting.conf
 
 Exit status: 0, 2 for bad usage or when a file cannot be read (the report has the others), 1 for a
@@ -83,16 +89,30 @@ class FleetRun {
     store_ = std::make_unique<AnswerStore>(results_, arguments.question);
   }
 
-  // Answers all files. Returns 0 or a signal's number.
-  int answer() {
+  // What all ranks must have in common.
+  std::vector<std::pair<std::string, std::string>> setup() const {
+    std::string files;
+    for (const FoundFile& file : found_.files)
+      files += fmt::format("{}\n{}\n", file.path, file.bytes);
+    return {{"DIR", one_line(arguments_.folder)},
+            {"what DIR holds", fmt::format("{} files, hash {:x}", found_.files.size(),
+                                           std::hash<std::string>()(files))},
+            {"the folder of results", one_line(results_)},
+            {"the question", arguments_.question.text()}};
+  }
+
+  // Answers the files, or this rank's part of them. Returns 0 or a signal's number.
+  int answer(FleetRanks* ranks) {
     order_by_size();
+    if (ranks != nullptr) ranks->begin(order_.size(), setup());
     const ProgressLine line;
     std::size_t begun = 0;
     return run_in_processes(
-        limits(),
+        limits(ranks != nullptr ? 1 : std::thread::hardware_concurrency()),
         {.next = [&]() -> std::optional<std::size_t> {
-           if (begun == order_.size()) return std::nullopt;
-           return order_[begun++];
+           if (ranks == nullptr && begun == order_.size()) return std::nullopt;
+           const auto job = ranks != nullptr ? ranks->next() : std::optional(begun++);
+           return job ? std::optional(order_[*job]) : std::nullopt;
          },
          .work =
              [&](std::size_t file) {
@@ -104,7 +124,8 @@ class FleetRun {
              [&](std::size_t file, const std::string& failure) {
                if (!failure.empty()) store_->fail(found_.files[file].path, failure);
                line.show(fmt::format("{} of {} files", ++done_, found_.files.size()));
-             }});
+             },
+         .meanwhile = ranks != nullptr ? std::function([&] { ranks->serve(); }) : nullptr});
   }
 
   int say_interrupted(int signal) const {
@@ -119,8 +140,10 @@ class FleetRun {
     FleetReport report{.files = {}, .left_out = found_.left_out,
                        .question = arguments_.question, .comparison = {}};
     for (const FoundFile& file : found_.files) {
-      report.files.push_back({file.path, file.bytes, no_answer("its answer is gone")});
-      if (auto answer = store_->load(file.path)) report.files.back().answer = std::move(*answer);
+      std::optional<FileAnswer> answer = store_->load(file.path);
+      if (!answer)
+        answer = no_answer("its answer is not in the folder of results, which all ranks must see");
+      report.files.push_back({file.path, file.bytes, std::move(*answer)});
     }
     report.comparison = compare_fleet(report.files, arguments_.question.settings());
     const bool json = arguments_.json;
@@ -152,11 +175,10 @@ class FleetRun {
     });
   }
 
-  WorkerLimits limits() const {
+  WorkerLimits limits(unsigned usual_jobs) const {
     WorkerLimits limits;
-    limits.processes = arguments_.jobs != 0
-                           ? arguments_.jobs
-                           : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+    limits.processes =
+        arguments_.jobs != 0 ? arguments_.jobs : std::max(1, static_cast<int>(usual_jobs));
     limits.memory_bytes = arguments_.memory.empty() ? machine_memory().total_bytes
                                                     : parse_size("--memory", arguments_.memory);
     return limits;
@@ -170,17 +192,29 @@ class FleetRun {
   std::size_t done_ = 0;
 };
 
-int run_fleet(FleetArguments& arguments) {
+// One rank's part; rank 0 writes the report.
+int run_on_ranks(const FleetArguments& arguments, FleetRanks& ranks) {
+  FleetRun run(arguments);
+  // The launcher ends the others.
+  if (const int signal = run.answer(&ranks); signal != 0) ::raise(signal);
+  ranks.wait_for_all();
+  const int status = ranks.reports() ? run.report() : kSuccess;
+  ranks.leave();
+  return status;
+}
+
+int run_fleet(FleetArguments& arguments, const std::function<std::unique_ptr<FleetRanks>()>& join) {
   if (!arguments.torch.empty()) arguments.question.torch = parse_torch_version(arguments.torch);
   if (!arguments.memory.empty()) parse_size("--memory", arguments.memory);  // before any work
+  if (join) return run_on_ranks(arguments, *join());
   FleetRun run(arguments);
-  if (const int signal = run.answer(); signal != 0) return run.say_interrupted(signal);
+  if (const int signal = run.answer(nullptr); signal != 0) return run.say_interrupted(signal);
   return run.report();
 }
 
 }  // namespace
 
-Subcommand add_fleet(CommandLine& app) {
+Subcommand add_fleet(CommandLine& app, std::function<std::unique_ptr<FleetRanks>()> join) {
   const auto arguments = std::make_shared<FleetArguments>();
   CommandLine& fleet = app.add_subcommand(
       "fleet", "Explain, advise and compare all recordings of a folder, in one report");
@@ -192,7 +226,8 @@ Subcommand add_fleet(CommandLine& app) {
   fleet.add_option("--results", arguments->results,
                    "The folder of answers (default: NAME.fleet in this folder)")
       .not_empty();
-  fleet.add_option("--jobs", arguments->jobs, "Files at a time; 0: one for each core")
+  fleet.add_option("--jobs", arguments->jobs,
+                   "Files at a time; 0: one for each core, under mpirun one for each rank")
       .show_default()
       .between(0, 1024);
   fleet.add_option("--memory", arguments->memory,
@@ -205,7 +240,7 @@ Subcommand add_fleet(CommandLine& app) {
                    "Effort of the search for each file's best settings, as for tenon advise")
       .show_default()
       .between(0.01, 100.0);
-  return {&fleet, [arguments] { return run_fleet(*arguments); }};
+  return {&fleet, [arguments, join] { return run_fleet(*arguments, join); }};
 }
 
 }  // namespace tenon::command

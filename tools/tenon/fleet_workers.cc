@@ -52,6 +52,12 @@ class SignalWatch {
     while (signal < 0) signal = ::sigwaitinfo(&watched_, nullptr);
     return signal;
   }
+  // SIGCHLD, too, where none came for a while.
+  int wait_a_while() const {
+    const timespec while_ns = {.tv_sec = 0, .tv_nsec = 2'000'000};
+    const int signal = ::sigtimedwait(&watched_, nullptr, &while_ns);
+    return signal < 0 ? SIGCHLD : signal;
+  }
 
  private:
   sigset_t watched_ = {};
@@ -162,7 +168,9 @@ class WorkerPool {
   int wait() {
     const std::size_t before = workers_.size();
     while (workers_.size() == before) {
-      if (const int signal = signals_.wait(); signal != SIGCHLD) return signal;
+      const int signal = jobs_.meanwhile ? signals_.wait_a_while() : signals_.wait();
+      if (signal != SIGCHLD) return signal;
+      if (jobs_.meanwhile) jobs_.meanwhile();
       int status = 0;
       for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG)) > 0;) reap(process, status);
     }

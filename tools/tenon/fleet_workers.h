@@ -20,15 +20,18 @@ struct WorkerJobs {
   std::function<void(std::size_t job)> work;         // in a process that ends with it
   // In this process, once for each job; `failure` says how its process ended, or is empty.
   std::function<void(std::size_t job, const std::string& failure)> ended;
+  // Every few milliseconds while jobs run, where there is one. Other threads of this process may
+  // then take signals, as those of MPI do.
+  std::function<void()> meanwhile = {};
 };
 
 // Runs jobs until `next` has no more. One whose process fails runs once more, when all others have
 // ended. Workers end with this process, however it ends. Returns 0, or SIGINT, SIGTERM or SIGHUP,
 // when one came: then the workers are ended first.
 //
-// Requires: the process has one thread. Throws std::runtime_error with the message of what `work`
-// threw, other than std::bad_alloc, after it has ended the other workers, and std::system_error
-// where no process can be started.
+// Requires: the process has one thread, or others that hold no lock which `work` needs. Throws
+// std::runtime_error with the message of what `work` threw, other than std::bad_alloc, after it has
+// ended the other workers, and std::system_error where no process can be started.
 int run_in_processes(const WorkerLimits& limits, const WorkerJobs& jobs);
 
 }  // namespace tenon::command

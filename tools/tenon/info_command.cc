@@ -60,7 +60,7 @@ constexpr Variable kVariables[] = {
      "a size: how much memory reading one file may take; default: by the file's size"},
     {"TENON_NUM_THREADS", "tenon::tensor",
      "a number: threads of operators; default: one for each core"},
-    {"TENON_RANK_TIMEOUT", "tenon train",
+    {"TENON_RANK_TIMEOUT", "tenon-training",
      "a number of seconds: a rank that waits longer asks which others are there; default: 6"},
     {"TENON_FALLBACK", "tenon::tensor",
      "error: an operator that a device has no kernel for fails, instead of running on the host"},

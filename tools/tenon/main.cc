@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   tenon::command::prepare_process();
   return tenon::command::run_guarded([&] {
     tenon::command::require_recording_elsewhere(argc, argv);
-    if (tenon::command::names_training(argc, argv))
+    if (tenon::command::needs_training_program(argc, argv))
       return tenon::command::become_training_program(argv);
     return run(argc, argv);
   });

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "commands.h"
+#include "launcher.h"
 #include "process.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
@@ -20,15 +21,6 @@
 
 namespace tenon::command {
 namespace {
-
-// Of Open MPI, MPICH and srun: all processes, and those on this machine.
-int number_of(std::initializer_list<const char*> names) {
-  for (const char* name : names)
-    if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
-  return 1;
-}
-
-int ranks_here() { return number_of({"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}); }
 
 #if TENON_HAS_MPI
 struct Joined {
@@ -50,12 +42,8 @@ void wait_for_lower_ranks() {
 
 }  // namespace
 
-int launched_ranks() {
-  return number_of({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"});
-}
-
 std::shared_ptr<distributed::ProcessGroup> join_ranks() {
-  const int here = ranks_here();
+  const int here = launched_ranks_here();
   if (here > 1 && std::getenv("TENON_NUM_THREADS") == nullptr)
     set_num_threads(std::max(1, num_threads() / here));
 #if TENON_HAS_MPI
@@ -89,7 +77,7 @@ void require_same(distributed::ProcessGroup& group,
     for (std::size_t i = 0; i < first.size() && i < other.size(); ++i)
       if (first[i] != other[i])
         throw InvalidArgument(fmt::format(
-            "ranks must train the same: {} of rank {} is {}, of rank 0 {}",
+            "ranks must run the same: {} of rank {} is {}, of rank 0 {}",
             first[i][0].get<std::string>(), rank, other[i][1].get<std::string>(),
             first[i][1].get<std::string>()));
     throw InvalidArgument(fmt::format("rank {} is another version of tenon than rank 0", rank));

@@ -1,4 +1,4 @@
-// The processes that a training run is divided among.
+// The processes that a run is divided among.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,6 @@
 #include "tenon/distributed/process_group.h"
 
 namespace tenon::command {
-
-// How many processes the launcher started, from the variables that it sets; 1 without one.
-int launched_ranks();
 
 // Starts MPI, once, and gives all of its ranks; without a launcher, and in a build without MPI, a
 // group of this process alone. From then on messages name the rank. Throws InvalidArgument where

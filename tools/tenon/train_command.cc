@@ -10,6 +10,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "launcher.h"
 #include "ranks.h"
 #include "saved_run.h"
 #include "tenon/base/byte_size.h"

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "commands.h"
+#include "launcher.h"
 
 namespace tenon::command {
 
@@ -29,11 +30,12 @@ std::string find_training_program() {
   return "";
 }
 
-bool names_training(int argc, char** argv) {
-  return argc > 1 && std::any_of(std::begin(kTrainingCommands), std::end(kTrainingCommands),
-                                 [&](const TrainingCommand& command) {
-                                   return std::string_view(argv[1]) == command.name;
-                                 });
+bool needs_training_program(int argc, char** argv) {
+  if (argc <= 1) return false;
+  const std::string_view named = argv[1];
+  if (named == "fleet") return launched_ranks() > 1;
+  return std::any_of(std::begin(kTrainingCommands), std::end(kTrainingCommands),
+                     [&](const TrainingCommand& command) { return named == command.name; });
 }
 
 int become_training_program(char** argv) {

@@ -22,8 +22,9 @@ inline constexpr const char* kTrainingProgram = "tenon-training";
 // Empty when it is in none of them.
 std::string find_training_program();
 
-// True when the arguments name one of the commands above.
-bool names_training(int argc, char** argv);
+// True when the arguments name one of the commands above, or fleet on several ranks, which only
+// that program can join.
+bool needs_training_program(int argc, char** argv);
 
 // Replaces this process by the program, with the same arguments. Returns, with the exit status,
 // only when that fails.

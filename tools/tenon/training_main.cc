@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "fleet_ranks.h"
 #include "process.h"
 #include "ranks.h"
 #include "run_command.h"
@@ -19,7 +20,8 @@ int run(int argc, char** argv) {
                            "tenon " TENON_VERSION);
   app.require_subcommand();
   std::vector<command::Subcommand> subcommands = {command::add_vectors(app),
-                                                  command::add_generate(app)};
+                                                  command::add_generate(app),
+                                                  command::add_fleet(app, command::join_fleet)};
   for (command::Subcommand& training : command::add_train(app))
     subcommands.push_back(std::move(training));
   return command::run_named(app, subcommands, argc, argv);

@@ -37,6 +37,8 @@ class Work {
   void wait();
   // The same work, and `next` after it.
   Work then(std::function<Work()> next) &&;
+  // Whether wait() returns at once; progress() makes it so.
+  bool has_arrived() const { return transfer_ == nullptr; }
   bool is_pending() const { return transfer_ != nullptr || finish_ != nullptr; }
 
  private:

@@ -1,0 +1,142 @@
+#include "fleet_ranks.h"
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "commands.h"
+#include "ranks.h"
+#include "tenon/distributed/process_group.h"
+#include "tenon/tensor/factories.h"
+
+namespace tenon::command {
+namespace {
+
+using distributed::ProcessGroup;
+using distributed::Work;
+
+// What a rank tells rank 0, which answers kWantsJob with a job's number or kNoJob.
+constexpr std::int64_t kWantsJob = 1;
+constexpr std::int64_t kIsDone = 2;
+constexpr std::int64_t kNoJob = -1;
+
+// One number on its way.
+class Word {
+ public:
+  void receive(ProcessGroup& group, int from) { work_ = group.start_receive(place_, from); }
+  void send(ProcessGroup& group, int to, std::int64_t value) {
+    work_.wait();  // the one before
+    *place_.data_ptr<std::int64_t>() = value;
+    work_ = group.start_send(place_, to);
+  }
+  bool has_arrived() {
+    work_.progress();
+    return work_.has_arrived();
+  }
+  std::int64_t wait() {
+    work_.wait();
+    return *place_.data_ptr<std::int64_t>();
+  }
+
+ private:
+  const Tensor place_ = empty({1}, DType::kI64);
+  Work work_;
+};
+
+// Another rank, as rank 0 sees it.
+struct Peer {
+  int rank = 0;
+  bool is_done = false;
+  Word from = {};
+  Word to = {};
+};
+
+class RankedFleet final : public FleetRanks {
+ public:
+  RankedFleet() : group_(join_ranks()) {}
+
+  bool reports() const override { return group_->rank() == 0; }
+
+  void begin(std::size_t jobs,
+             const std::vector<std::pair<std::string, std::string>>& setup) override {
+    require_same(*group_, setup);
+    jobs_ = static_cast<std::int64_t>(jobs);
+    for (int rank = 1; reports() && rank < group_->size(); ++rank) {
+      peers_.push_back(std::make_unique<Peer>(Peer{.rank = rank}));
+      peers_.back()->from.receive(*group_, rank);
+    }
+  }
+
+  std::optional<std::size_t> next() override {
+    const std::int64_t job = reports() ? take() : ask();
+    if (job == kNoJob) return std::nullopt;
+    return static_cast<std::size_t>(job);
+  }
+
+  void serve() override {
+    for (const auto& peer : peers_) {
+      while (!peer->is_done && peer->from.has_arrived()) {
+        if (peer->from.wait() == kIsDone) {
+          peer->is_done = true;
+        } else {
+          peer->to.send(*group_, peer->rank, take());
+          peer->from.receive(*group_, peer->rank);
+        }
+      }
+    }
+  }
+
+  void wait_for_all() override {
+    for (const auto& peer : peers_)
+      while (!peer->is_done) {
+        pause();
+        serve();
+      }
+  }
+
+  // MPI's own end keeps a processor busy while it waits: other ranks come to it last.
+  void leave() override {
+    for (const auto& peer : peers_) {
+      peer->to.send(*group_, peer->rank, kNoJob);
+      peer->to.wait();
+    }
+    if (!reports()) wait_for_the_end();
+    peers_.clear();
+    group_.reset();
+    leave_ranks(kSuccess);
+  }
+
+ private:
+  static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
+
+  // However long the others work.
+  void wait_for_the_end() {
+    Word done, end;
+    end.receive(*group_, 0);
+    done.send(*group_, 0, kIsDone);
+    done.wait();
+    while (!end.has_arrived()) pause();
+    end.wait();
+  }
+
+  std::int64_t take() { return begun_ == jobs_ ? kNoJob : begun_++; }
+
+  std::int64_t ask() {
+    Word question, answer;
+    answer.receive(*group_, 0);
+    question.send(*group_, 0, kWantsJob);
+    question.wait();
+    return answer.wait();
+  }
+
+  std::shared_ptr<ProcessGroup> group_;
+  std::int64_t jobs_ = 0;
+  std::int64_t begun_ = 0;  // rank 0's
+  std::vector<std::unique_ptr<Peer>> peers_;
+};
+
+}  // namespace
+
+std::unique_ptr<FleetRanks> join_fleet() { return std::make_unique<RankedFleet>(); }
+
+}  // namespace tenon::command
