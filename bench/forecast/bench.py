@@ -1,4 +1,4 @@
-"""Forecasts beside what one H200 recorded (data/traces): python bench.py [NAME...]
+"""Forecasts beside what one H200 recorded (data/traces): python bench.py [NAME... | fit]
 
 For each program: live peak, reserved peak and smallest card under default and expandable settings,
 each as forecast / recorded; seconds, processor seconds and peak resident memory of the forecast's
@@ -7,6 +7,9 @@ alone (--real never): values of the host would take minutes for maskrcnn, whose 
 data. The second
 line leaves blocks that live for one kernel, which are cuDNN's workspaces for the most part, out of
 both traces: what remains of the error has other causes.
+
+Then, and with `fit` alone: the largest value that `tenon fit` names, and whether other forecasts
+at that value and the next one run through in a replay at the capacity.
 """
 
 import json
@@ -24,6 +27,12 @@ import tenon
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRAMS = HERE.parents[1] / "data" / "traces" / "programs.py"
 RECORDED = HERE.parents[1] / "data" / "traces" / "pytorch_figures.json"
+FIT = str(HERE / "fit_program.py")
+SEARCHES = [  # what varies, capacity in GiB, policy, the program's arguments
+    ("batch_size", 24, "caching", ("gpt2", "{}", "512")),
+    ("seq_len", 24, "caching", ("gpt2", "2", "{}")),
+    ("batch_size", 16, "expandable", ("resnet50", "{}", "224")),
+]
 
 TRACKER = """
 import sys, runpy, contextlib
@@ -81,9 +90,48 @@ def without_scratch(name, forecast):
     return [one / other for one, other in zip(ours, theirs)]
 
 
+def runs(arguments, value, policy, capacity):
+    """Whether a forecast at this value, saved and loaded, runs through at the capacity."""
+    given = [part.replace("{}", str(value)) for part in arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "forecast.csv")
+        run(sys.executable, "-m", "tenon.forecast", "--save", trace, FIT, "--", *given)
+        answer = tenon.load(trace).replay(policy, capacity=capacity, passes=0)
+    return not answer[policy].get("out_of_memory", False)
+
+
+def search(vary, gib, policy, arguments):
+    """Prints what `tenon fit` finds, in what time; whether the replays agree."""
+    options = ["--capacity", f"{gib}GiB", "--vary", vary]
+    options += ["--expandable"] if policy == "expandable" else []
+    command = [sys.executable, "-u", "-m", "tenon.fit", FIT, *options, "--", *arguments]
+    start = time.monotonic()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as child:
+        line = child.stdout.readline()  # the table of what-ifs follows
+        seconds = time.monotonic() - start
+        usage = pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
+        child.terminate()
+    if " is the largest " not in line:
+        sys.exit(f"tenon fit {' '.join(arguments)}: {line.strip() or 'no answer'}")
+    found = int(line.split(" = ")[1].split()[0])
+    kept = [runs(arguments, value, policy, gib << 30) for value in (found, found + 1)]
+    ticks = os.sysconf("SC_CLK_TCK")
+    print(
+        f"fit {' '.join(arguments)}, {gib} GiB, {policy}: {vary} = {found}, found in {seconds:.0f} s"
+        f" ({(int(usage[11]) + int(usage[12])) / ticks:.0f} cpu s); in a replay {found} "
+        f"{'runs' if kept[0] else 'FAILS'}, {found + 1} {'RUNS' if kept[1] else 'does not'}",
+        flush=True,
+    )
+    return kept == [True, False]
+
+
 def main():
     recorded = json.loads(RECORDED.read_text())
     names = sys.argv[1:] or list(recorded)
+    if names == ["fit"]:
+        sys.exit(not all([search(*each) for each in SEARCHES]))
     import torch
     import transformers
 
@@ -143,6 +191,8 @@ def main():
         "xMem (arXiv 2510.21048) publishes a median error 91 % below that of DNNMem, SchedTune and"
         " LLMem, on other programs."
     )
+    if not sys.argv[1:]:
+        sys.exit(not all([search(*each) for each in SEARCHES]))
 
 
 main()

@@ -184,3 +184,26 @@ def test_numbers_are_the_same_on_every_rank():
         assert whole.tolist() == [3, 5] * 4
 
     live(tenon.forecast(gather, ranks=4))
+
+
+def test_objects_by_name_and_a_distributed_checkpoint(tmp_path):
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+
+    def save():
+        dist.init_process_group("nccl")
+        found = [None] * 8
+        dist.gather_object(obj="mine", object_gather_list=found)
+        dist.all_gather_object(object_list=found, obj="mine")
+        dist.scatter_object_list(
+            scatter_object_output_list=found, scatter_object_input_list=found, src=0
+        )
+        assert found == ["mine"] * 8
+        model = nn.Linear(64, 64).cuda()
+        torch.distributed.fsdp.fully_shard(model)
+        for part in (dcp.save, dcp.load):
+            part({"model": model.state_dict()}, checkpoint_id=str(tmp_path / "checkpoint"))
+
+    found = tenon.forecast(save, ranks=8)
+    assert found.problem is None, found.problem
+    assert not (tmp_path / "checkpoint").exists()

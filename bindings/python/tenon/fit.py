@@ -102,23 +102,25 @@ class Fit:
     def _same(self, low: int, high: int) -> bool:
         return self.forecast(low).live_peak_bytes == self.forecast(high).live_peak_bytes
 
+    def _needs(self, value: int) -> int:
+        """The smallest card at a value."""
+        kind = "expandable" if self.expandable else "default"
+        forecast = self.forecast(value)
+        least = forecast.figures().get(kind, {}).get("min_capacity_bytes")
+        return int(least or forecast.live_peak_bytes)
+
     def _next(self, low: int, high: int) -> int:
-        """Where the straight line through what is known meets the capacity."""
-        points = sorted(
-            (value, answer.live_peak_bytes)
-            for (value, change), answer in self.forecasts.items()
-            if not change
-        )
-        (first, least), (last, most) = points[0], points[-1]
-        near = [point for point in points if point[0] <= low]
-        if len(near) >= 2:
-            (first, least), (last, most) = near[0], near[-1]
-        each = max((most - least) / max(last - first, 1), 1)
-        guess = int(first + (self.capacity - least) / each)
-        if high:
-            tried = {value for value, _ in points}
-            return guess if guess not in tried else guess + 1 if low >= guess else (low + high) // 2
-        return min(guess, low * 16)
+        """Where the straight line through two values' needs meets the capacity; each fourth time
+        halfway, so that a curve does not take it closer one by one."""
+        tried = sorted(value for value, change in self.forecasts if not change)
+        if high and len(tried) % 4 == 0:
+            return (low + high) // 2
+        first = low if high else max(low // 2, tried[0])
+        first = max((value for value in tried if value <= first), default=low)
+        last = high or low
+        least, most = self._needs(first), self._needs(last)
+        guess = first + (self.capacity - least) * (last - first) // max(most - least, 1)
+        return guess if high else min(max(guess, low * 2), low * 16)
 
     def what_ifs(self, value: int) -> List[Tuple[str, int, int, str]]:
         """Changes at a value: name, live peak, reserved peak, cost."""

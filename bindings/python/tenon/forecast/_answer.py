@@ -129,13 +129,14 @@ class Forecast:
             ("expandable", "reserved, expandable"),
         ):
             if name in figures:
+                found = figures[name]["min_capacity_bytes"]
                 lines.append(
                     f"  {label:20s} {size(figures[name]['reserved_peak_bytes'])}, smallest card "
-                    f"{size(figures[name]['min_capacity_bytes'])}"
+                    f"{size(found) if found is not None else 'not found'}"
                 )
         card = CARDS[self.card]["gib"] << 30
         least = [figures[name]["min_capacity_bytes"] for name in ("default", "expandable")
-                 if name in figures]
+                 if figures.get(name, {}).get("min_capacity_bytes")]
         if least and least[0] > card:
             settings = "expandable_segments:True" if least[-1] <= card else "any setting"
             verb = "fits only with" if least[-1] <= card else "does not fit with"

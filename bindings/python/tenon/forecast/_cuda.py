@@ -272,14 +272,15 @@ def _host_values(values: Any) -> List[Tuple[Any, str, Any]]:
         (FakeTensor, "__format__", formatted),
         (FakeTensor, "__array__", array),
         (FakeTensor, "item", item),
-        (FakeTensor, "__deepcopy__", _deep_copy),
+        (FakeTensor, "__deepcopy__", deep_copy),
         (torch.UntypedStorage, "data_ptr", _address),
+        (FakeTensor, "data_ptr", _address_of_first),
         (FakeTensor, "numpy", lambda self, *, force=False: values.host(self)),
         (FakeTensor, "tolist", lambda self: values.host(self).tolist()),
     ]
 
 
-def _deep_copy(self: Any, memo: Any) -> Any:
+def deep_copy(self: Any, memo: Any) -> Any:
     """copy.deepcopy of a tensor: PyTorch's own copies what makes it a fake, too."""
     if id(self) in memo:
         return memo[id(self)]
@@ -290,6 +291,8 @@ def _deep_copy(self: Any, memo: Any) -> Any:
         )
     with torch.no_grad():
         found = self.detach().clone()
+    if isinstance(self, torch.nn.Parameter) and not isinstance(self, FakeTensor):
+        found = torch.nn.Parameter(found, self.requires_grad)
     found.requires_grad_(self.requires_grad)
     memo[id(self)] = found
     if self.grad is not None:
@@ -306,6 +309,11 @@ _real_address = torch.UntypedStorage.data_ptr
 def _address(storage: Any) -> int:
     """An address that no other storage has."""
     return int(storage._cdata if storage.device.type == "meta" else _real_address(storage))
+
+
+def _address_of_first(tensor: Any) -> int:
+    offset: int = tensor.storage_offset() * tensor.element_size()
+    return _address(tensor.untyped_storage()) + offset
 
 
 def _synchronize(recorder: Any) -> Any:

@@ -15,7 +15,15 @@ from typing import Any, Callable, List, Tuple
 import torch
 
 from tenon.forecast import _files, _overlay
-from tenon.forecast._engine import ForecastError
+from tenon.forecast._engine import Ended, ForecastError
+
+
+class Exited(Ended):
+    """os._exit() or os.abort()."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
@@ -38,6 +46,12 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
     def no_fork() -> int:
         raise ForecastError("it forks, and a forecast follows one process only")
 
+    def exit_at_once(status: int) -> None:
+        raise Exited(status)
+
+    def no_other_program(*_: Any) -> None:
+        raise ForecastError("it replaces its process by another program")
+
     loader = torch.utils.data.DataLoader
     real_init = loader.__init__
 
@@ -59,6 +73,9 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
     found: List[Tuple[Any, str, Any]] = [
         (multiprocessing.process.BaseProcess, "start", no_process),
         (os, "fork", no_fork),
+        (os, "_exit", exit_at_once),
+        (os, "abort", lambda: exit_at_once(134)),
+        *[(os, name, no_other_program) for name in ("execv", "execve")],
         (loader, "__init__", init),
         (torch.jit, "save", lambda *_, **__: note("torch.jit.save was left out")),
         (subprocess.Popen, "__init__", guarded(real_popen, "it starts a process")),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import gc
 import importlib.machinery
-from typing import Any, List, Tuple
+import linecache
+import os
+import types
+from typing import Any, Dict, Iterator, List, Tuple
 
 from tenon.forecast._engine import Ended
 
@@ -19,6 +24,52 @@ def pass_on(tree: ast.Module) -> None:
             handler = ast.ExceptHandler(ast.Name(_NAME, ast.Load()), None, [ast.Raise(None, None)])
             ast.copy_location(handler, node.handlers[0])
             node.handlers.insert(0, ast.fix_missing_locations(handler))
+
+
+@contextlib.contextmanager
+def functions_pass_on() -> Iterator[None]:
+    """Functions of the program that exist already run with such handlers, until it has ended."""
+    files: Dict[str, Dict[Tuple[str, int], types.CodeType]] = {}
+    changed = []
+    for function in gc.get_objects():
+        if type(function) is not types.FunctionType:
+            continue
+        code = function.__code__
+        if code.co_filename not in files:
+            files[code.co_filename] = dict(_codes_of(code.co_filename))
+        fresh = files[code.co_filename].get((code.co_name, code.co_firstlineno))
+        if fresh is not None and _variables(fresh) == _variables(code):
+            changed.append((function, code))
+            function.__code__ = fresh
+    try:
+        yield
+    finally:
+        for function, code in changed:
+            function.__code__ = code
+
+
+def _codes_of(file: str) -> Iterator[Tuple[Tuple[str, int], types.CodeType]]:
+    """The functions of one of the program's files, with the handlers, by name and line."""
+    from tenon.forecast import _guard
+
+    if _guard.of_library(file) or file.startswith(os.path.dirname(__file__)):
+        return
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)), file)
+        pass_on(tree)
+        left = [compile(tree, file, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return
+    while left:
+        code = left.pop()
+        left += [part for part in code.co_consts if isinstance(part, types.CodeType)]
+        if not code.co_name.startswith("<"):
+            yield (code.co_name, code.co_firstlineno), code
+
+
+def _variables(code: types.CodeType) -> Tuple[Any, ...]:
+    """What differs where a file is no longer what was imported."""
+    return code.co_argcount, code.co_varnames, code.co_freevars, code.co_cellvars
 
 
 def replacements() -> List[Tuple[Any, str, Any]]:

@@ -13,7 +13,11 @@ import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tenon.forecast import _recurrent, _scratch, _values
@@ -73,6 +77,8 @@ class MemoryMode(TorchDispatchMode):
         self._hidden: Dict[str, bool] = {}
         self._plain = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for kind in types:
             if kind not in self._plain and not issubclass(kind, torch.nn.Parameter):
@@ -80,6 +86,8 @@ class MemoryMode(TorchDispatchMode):
         if self.ended is not None:
             raise self.ended  # a handler of the program has swallowed it
         kwargs = kwargs or {}
+        if isinstance(func, torch._ops.HigherOrderOperator):
+            return self._higher_order(func, args, kwargs)
         self.recorder.tick()
         if func is torch.ops.aten.record_stream.default:
             return self._record_stream(args[0], args[1])
@@ -99,6 +107,16 @@ class MemoryMode(TorchDispatchMode):
             result = (*result[:3], reserve, weights)
         self._account(func, args, kwargs, result)
         return result
+
+    def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """flex_attention and its like: what their fakes allocate, as their compiled kernels do."""
+        from torch._higher_order_ops.utils import registered_hop_fake_fns
+
+        fake = registered_hop_fake_fns.get(func)
+        if fake is None:
+            raise UnsupportedOperatorException(func)
+        with self:
+            return fake(*args, **kwargs)
 
     def _account(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         fresh = self._fresh(result)

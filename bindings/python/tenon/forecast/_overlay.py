@@ -83,7 +83,8 @@ class Overlay:
             raise FileNotFoundError(2, os.strerror(2), path)
 
     def os_open(self, path: Any, flags: int, *arguments: Any, **keywords: Any) -> Any:
-        if flags & _WRITING and not _temporary() and _by_program():
+        inside = os.path.dirname(_absolute(path)) in self._places
+        if flags & _WRITING and not _temporary() and (inside or _by_program()):
             return self._os_open(self.moved(_absolute(path)), flags, *arguments, **keywords)
         return self._look(self._os_open, path, (flags, *arguments), keywords)
 
@@ -203,12 +204,25 @@ class Overlay:
             (os, "access", self.access),
             (sqlite3, "connect", self.connect),
             (sqlite3.dbapi2, "connect", self.connect),
+            *self._of_numpy(),
             (tarfile, "bltn_open", self.open),
             (bz2, "_builtin_open", self.open),
             *[(shutil, name, lambda *_, **__: None) for name in ("copystat", "copymode")],
             (os, "utime", lambda *_, **__: None),
             *[(os, name, left_out(name)) for name in ("symlink", "link", "truncate", "chmod")],
         ]
+
+    def _of_numpy(self) -> List[Tuple[Any, str, Any]]:
+        """numpy.savetxt keeps the function that opens files without a suffix it knows."""
+        source = sys.modules.get("numpy.lib._datasource")
+        if source is None:
+            return []
+        real = source._FileOpeners.__getitem__
+
+        def opener(openers: Any, suffix: Optional[str]) -> Any:
+            return self.open if suffix is None else real(openers, suffix)
+
+        return [(source._FileOpeners, "__getitem__", opener)]
 
 
 class _Entry:

@@ -52,6 +52,25 @@ def destroy() -> None:
         dist.destroy_process_group()
 
 
+def _leave_out_checkpoints(session: Any) -> None:
+    """torch.distributed.checkpoint plans with the parts of all ranks, and this is one of them."""
+    from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
+
+    saved = []
+
+    def save(*_: Any, **__: Any) -> None:
+        session.note("torch.distributed.checkpoint was left out: what it loads stays as it is")
+        saved.append(True)
+
+    def load(state_dict: Any, storage_reader: Any, *_: Any, **__: Any) -> None:
+        if not saved:
+            storage_reader.read_metadata()  # so that a missing one is found
+            save()
+
+    session.replace(state_dict_saver, "_save_state_dict", save)
+    session.replace(state_dict_loader, "_load_state_dict", load)
+
+
 def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
     """What is replaced where: (holder, name, value)."""
     if not torch.distributed.is_available():
@@ -84,6 +103,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         keywords.pop("pg_options", None)
         keywords.pop("device_id", None)
         session.group_of = ranks
+        _leave_out_checkpoints(session)
         real_init("fake", store=FakeStore(), rank=0, world_size=ranks, **keywords)
 
     real_group = c10d.new_group
@@ -92,16 +112,21 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         kept = {name: keywords[name] for name in ("group_desc",) if name in keywords}
         return real_group(ranks, backend="fake", **kept)
 
-    def gather(found: List[Any], value: Any, group: Any = None) -> None:
-        found[:] = [value] * len(found)
+    def all_gather_object(object_list: List[Any], obj: Any, group: Any = None) -> None:
+        object_list[:] = [obj] * len(object_list)
 
-    def gather_to_one(value: Any, found: Any = None, *_: Any, **__: Any) -> None:
-        if found is not None:
-            found[:] = [value] * len(found)
+    def gather_object(obj: Any, object_gather_list: Any = None, *_: Any, **__: Any) -> None:
+        if object_gather_list is not None:
+            object_gather_list[:] = [obj] * len(object_gather_list)
 
-    def scatter(found: List[Any], values: Any, *_: Any, **__: Any) -> None:
-        if values:
-            found[0] = values[0]
+    def scatter_object_list(
+        scatter_object_output_list: List[Any],
+        scatter_object_input_list: Any = None,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        if scatter_object_input_list:
+            scatter_object_output_list[0] = scatter_object_input_list[0]
 
     def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         """The first process, in this one."""
@@ -112,10 +137,12 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
     functions = {
         "init_process_group": init_process_group,
         "new_group": new_group,
-        "all_gather_object": gather,
-        "gather_object": gather_to_one,
-        "scatter_object_list": scatter,
+        "all_gather_object": all_gather_object,
+        "gather_object": gather_object,
+        "scatter_object_list": scatter_object_list,
         "broadcast_object_list": nothing,
+        "send_object_list": nothing,
+        "recv_object_list": nothing,
         "barrier": nothing,
         "monitored_barrier": nothing,
         "is_nccl_available": lambda: True,

@@ -1,9 +1,12 @@
+# mypy: disable-error-code="import-not-found"
 """Allocations and frees of a forecast program, kept as a snapshot of PyTorch's keeps them."""
 
 from __future__ import annotations
 
 import pickle
 from typing import Any, Collection, Dict, List, Tuple
+
+import torch
 
 Frames = Tuple[Tuple[str, str, int], ...]
 """A call stack, innermost frame first: function, file, line."""
@@ -35,7 +38,7 @@ class Recorder:
         if self._waiting:
             self.complete_frees()
         if size > LARGEST:
-            raise MemoryError(f"it asks for {size:,} bytes at once")
+            raise torch.OutOfMemoryError(f"it asks for {size:,} bytes at once")
         address = self._next_address
         self._next_address += (size + 511) // 512 * 512
         stack = self._stacks.setdefault(frames, len(self._stacks))

@@ -58,9 +58,17 @@ def run_function(
     name = getattr(program, "__name__", "program")
     code = getattr(program, "__code__", None)
     file = code.co_filename if code is not None else None
+
+    def call() -> None:
+        from tenon.forecast import _caller
+
+        with _caller.as_before():
+            given, named = _caller.copied(arguments, keywords)
+            program(*given, **named)
+
     return _run(
         name,
-        lambda: program(*arguments, **keywords),
+        call,
         file,
         steps,
         card,
@@ -196,7 +204,7 @@ def _once(
     ranks: int,
     mask_share: Optional[float],
 ) -> Outcome:
-    from tenon.forecast import _changes, _scratch, _session, _values
+    from tenon.forecast import _changes, _guard, _scratch, _session, _values
 
     values = dict(CARDS[card])
     capacity = values.pop("gib") << 30
@@ -219,20 +227,21 @@ def _once(
             _time_limit(time_limit),
             contextlib.redirect_stdout(sys.stderr),
             _changes.applied(changes, session),
+            _handlers.functions_pass_on(),
         ):
             program()
         ended = f"it ran to its end, {_count(session.steps)}"
-    except _session.Stop:
-        ended = f"stopped after {_count(session.steps)}, as asked"
-    except _OverTime:
+    except _OverTime if session.mode.ended is None else ():
         ended = f"stopped after {time_limit:g} s and {_count(session.steps)}"
         problem = f"it did not end within {time_limit:g} s; --time-limit gives it more"
         complete = False
+    except (_session.Stop, _OverTime):  # the time limit, where the program swallows the stop
+        ended = f"stopped after {_count(session.steps)}, as asked"
     except _values.TooLarge:
         ended = f"stopped where the host has no memory left, {_count(session.steps)}"
         problem = "the values of its tensors do not fit in the memory that the host has"
         complete = False
-    except SystemExit as error:
+    except (SystemExit, _guard.Exited) as error:
         ended = f"the program exited, {_count(session.steps)}"
         if error.code not in (None, 0):
             problem = f"{_place(error, file)}: it exited with {error.code!r}"
@@ -288,7 +297,7 @@ def _complaint(error: BaseException) -> str:
         return f"{first} (a forecast reads the same data as the program does)"
     if isinstance(error, ForecastError):
         return first
-    if isinstance(error, getattr(torch, "AcceleratorError", ())):
+    if isinstance(error, getattr(torch, "AcceleratorError", ())) or "NVIDIA driver" in first:
         return f"it asked for CUDA itself, past the stand-ins: {first}"
     return f"{type(error).__name__}: {first}"
 

@@ -34,6 +34,25 @@ from tenon.forecast._values import Values
 _MISSING = object()
 
 
+class _Inference:
+    """torch.inference_mode() as torch.no_grad(), which allocates the same: below inference mode
+    composite operators reach a dispatch mode whole, and their parts do not."""
+
+    active = False
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+
+    def __enter__(self) -> None:
+        self._before = torch.is_grad_enabled(), _Inference.active
+        torch._C._set_grad_enabled(not self._enabled)
+        _Inference.active = self._enabled
+
+    def __exit__(self, *_: Any) -> None:
+        torch._C._set_grad_enabled(self._before[0])
+        _Inference.active = self._before[1]
+
+
 class _NoFake:
     """What libraries find that ask whether a tensor is fake, to go other ways then."""
 
@@ -87,13 +106,13 @@ class Session:
         self._steps_of: Dict[int, int] = {}
         self.state_blocks: set[int] = set()
         self._notes: List[str] = []
+        self._replaced: List[Tuple[Any, str, Any]] = []
         self.phases: List[Tuple[str, int, str]] = []
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """The program's code runs inside of this."""
         _engine.prepare()
-        replaced: List[Tuple[Any, str, Any]] = []
         multithreaded = (
             torch.autograd.is_multithreading_enabled()
             if hasattr(torch.autograd, "is_multithreading_enabled")
@@ -117,8 +136,7 @@ class Session:
                     library.impl(name, function, "AutogradCUDA")
                     library.impl(name, function, "CUDA")
             for holder, name, value in self._replacements():
-                replaced.append((holder, name, vars(holder).get(name, _MISSING)))
-                setattr(holder, name, value)
+                self.replace(holder, name, value)
             torch.autograd.set_multithreading_enabled(False)
             types = self._optimizer_types()
             for known in types:
@@ -134,7 +152,8 @@ class Session:
                     known.remove(FakeTensor)
         finally:
             torch.autograd.set_multithreading_enabled(multithreaded)
-            for holder, name, value in reversed(replaced):
+            while self._replaced:
+                holder, name, value = self._replaced.pop()
                 if value is _MISSING:
                     delattr(holder, name)
                 else:
@@ -144,6 +163,11 @@ class Session:
             self.recorder.complete_frees()
             if collecting:
                 gc.enable()
+
+    def replace(self, holder: Any, name: str, value: Any) -> None:
+        """Another value of an attribute, until the program has ended."""
+        self._replaced.append((holder, name, vars(holder).get(name, _MISSING)))
+        setattr(holder, name, value)
 
     def note(self, text: str) -> None:
         """Something that the answer says, once."""
@@ -192,6 +216,8 @@ class Session:
             (FakeTensor, "data", property(_data, _set_data)),
             (FakeTensorMode, "avoid_device_init", True),
             (torch.utils, "swap_tensors", _swap_tensors),
+            (torch._C, "_InferenceMode", _Inference),
+            (torch, "is_inference_mode_enabled", lambda: _Inference.active),
             (torch._C, "_select_conv_backend", _conv_backend),
             (torch._C, "_conv_determine_backend_memory_format", _conv_format),
             (torch._subclasses, "FakeTensor", _NoFake),
