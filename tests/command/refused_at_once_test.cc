@@ -38,6 +38,7 @@ TEST(RefusedAtOnce, NumbersThatTheOptionCannotHold) {
   expect_refused("serve " + kSnapshot + " --port 65536", "no whole number from 0 to 65535");
   expect_refused("replay " + kSnapshot + " --passes 2.5", "2.5 is no whole number");
   expect_refused("vectors none --threads -5", "not in range 1 to 4096");
+  expect_refused("plan none --effort nan", "nan is no number");
   expect_refused("advise none --capacity \"\"", "--capacity");
 }
 

@@ -188,6 +188,19 @@ TEST_F(TrainTest, ALossThatBecomesNanNamesItsOperator) {
   EXPECT_THAT(run.err, HasSubstr("in model."));
 }
 
+// The last step's update is what no further step sees.
+TEST_F(TrainTest, WeightsThatTestAsNanAreNotSaved) {
+  const TemporaryFolder folder;
+  const std::string text = folder.path() + "/a.txt", saved = folder.path() + "/n.safetensors";
+  std::ofstream(text) << std::string(600, 'a') << "bcdefgh" << std::string(600, 'b');
+  const Outcome run = tenon_command("train text " + text +
+                                    " --layers 1 --width 16 --heads 2 --length 16 --epochs 1 "
+                                    "--batch 65536 --learning-rate 1e308 --save " + saved);
+  EXPECT_EQ(run.status, 1) << run.out;
+  EXPECT_THAT(run.err, HasSubstr("the test loss is"));
+  EXPECT_FALSE(std::filesystem::exists(saved));
+}
+
 // A run that is refused after the model is built ends in a line, too.
 TEST_F(TrainTest, ARunOfOtherDataIsRefused) {
   const std::string sizes = " --layers 1 --width 8 --heads 1 --length 8 --epochs 1 --save ";
@@ -391,6 +404,18 @@ TEST_F(TrainTest, SlicesOfABatchTrainWhatTheWholeBatchDoes) {
   }
   EXPECT_EQ(tenon_command(command + " --slices 3").status, 2);
   EXPECT_EQ(tenon_command(command + " --slices 64").status, 2) << "more than the batch has";
+}
+
+TEST_F(TrainTest, APlanNeitherTrainsNorWrites) {
+  const Outcome ranks = tenon_command(images("--model mlp --ranks 4"));
+  EXPECT_EQ(ranks.status, 2);
+  EXPECT_THAT(ranks.err, HasSubstr("--ranks is for --plan-only"));
+  for (const char* option : {"--save", "--record"}) {
+    const Outcome run =
+        tenon_command(images("--model mlp --plan-only " + std::string(option) + " x.csv"));
+    EXPECT_EQ(run.status, 2);
+    EXPECT_THAT(run.err, HasSubstr(std::string("leave ") + option));
+  }
 }
 
 TEST_F(TrainTest, APlanHasEachRanksMemory) {

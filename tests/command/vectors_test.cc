@@ -1,5 +1,6 @@
 // The shipped vectors: every operator against PyTorch's results.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cstdio>
@@ -73,13 +74,36 @@ TEST(VectorsCommandTest, DamagedCasesAreNamedByTheirFile) {
   const testing::TemporaryFolder folder;
   std::filesystem::copy(kVectors, folder.path(), std::filesystem::copy_options::recursive);
   const std::string cases = folder.path() + "/cases.json";
-  for (const std::string text : {"{\"cases\": [", "{\"cases\": [{\"id\": 1}]}", "[]"}) {
+  for (const std::string text : {"{\"cases\": [", "{\"cases\": [{\"id\": 1}]}", "[]",
+                                 "{\"cases\": []}", "{\"cases\": {}}"}) {
     std::ofstream(cases, std::ios::trunc) << text;
     const Output output = run("vectors " + folder.path());
     EXPECT_EQ(WEXITSTATUS(output.status), 2) << output.text;
     EXPECT_NE(output.text.find(cases), std::string::npos) << output.text;
     EXPECT_EQ(output.text.find("json.exception"), std::string::npos) << output.text;
   }
+}
+
+TEST(VectorsCommandTest, GradientsOfMoreInputsThanThereAreAreRefused) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::copy(kVectors, folder.path(), std::filesystem::copy_options::recursive);
+  std::ifstream file(kVectors + "/cases.json");
+  std::string cases(std::istreambuf_iterator<char>(file), {});
+  const std::string list = "\"grad_in\": [";
+  ASSERT_NE(cases.find(list), std::string::npos);
+  cases.replace(cases.find(list), list.size(), list + "null, null, null, null, null, null, ");
+  std::ofstream(folder.path() + "/cases.json") << cases;
+  const Output output = run("vectors --grad " + folder.path());
+  EXPECT_EQ(WEXITSTATUS(output.status), 2) << output.text;
+  EXPECT_NE(output.text.find("gradients in grad_in for"), std::string::npos) << output.text;
+}
+
+TEST(VectorsCommandTest, AFifoIsNotWaitedFor) {
+  const testing::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder.path() + "/cases.json").c_str(), 0600), 0);
+  const Output output = run("vectors " + folder.path());
+  EXPECT_EQ(WEXITSTATUS(output.status), 2) << output.text;
+  EXPECT_NE(output.text.find("no regular file"), std::string::npos) << output.text;
 }
 
 TEST(VectorsCommandTest, ThereIsOneCpu) {

@@ -12,6 +12,7 @@
 #include "tenon/lab/planning/fit.h"
 #include "tenon/lab/planning/instance.h"
 #include "tenon/lab/planning/loop.h"
+#include "tenon/lab/planning/pack.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/workload.h"
 #include "tenon/trace/file_bytes.h"
@@ -140,6 +141,19 @@ TEST(PackTightly, IsNeverWorseThanPackAndReachesTheBoundWhereItCan) {
   const Packing tight = pack_tightly(requests, 1);
   EXPECT_EQ(tight.peak_bytes, 1000u);
   EXPECT_EQ(error_of(requests, tight.offsets, tight.peak_bytes), "");
+}
+
+// Thousands of requests that overlap at random: the greedy runs would take minutes.
+TEST(Pack, EndsEarlyWhereRequestsOverlapAtRandom) {
+  Random random(5);
+  std::vector<PlanRequest> requests;
+  for (std::uint32_t i = 0; i < 12'000; ++i) {
+    const auto begin = static_cast<std::uint32_t>(random.below(24'000));
+    const auto end = static_cast<std::uint32_t>(random.between(begin + 1, 24'001));
+    requests.push_back({random.between(1, 1 << 20), begin, end});
+  }
+  const Packing packing = pack(requests, 1, 0.05);
+  EXPECT_EQ(error_of(requests, packing.offsets, packing.peak_bytes), "");
 }
 
 TEST(FindIterations, FindsTheShortestPeriodOfTheLongestEnd) {

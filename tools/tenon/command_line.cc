@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <sstream>
 #include <system_error>
@@ -41,6 +43,13 @@ Option& Option::between(double low, double high) {
     option_->check(CLI::Range(static_cast<int>(low), static_cast<int>(high)));
   else
     option_->check(CLI::Range(low, high));
+  // CLI::Range compares "is outside", which NaN never is.
+  option_->check(CLI::Validator(
+      [](const std::string& text) {
+        const bool is_nan = text.size() >= 3 && std::isnan(std::strtod(text.c_str(), nullptr));
+        return is_nan ? fmt::format("{} is no number", text) : std::string();
+      },
+      ""));
   return *this;
 }
 

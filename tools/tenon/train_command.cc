@@ -223,6 +223,16 @@ void check_outputs(const TrainArguments& a, std::vector<std::string> read) {
     throw InvalidArgument(fmt::format("--record and --save both name {}", record));
 }
 
+// --ranks is for --plan-only, which trains and writes nothing.
+void check_plan_only(const TrainArguments& a, const CommandLine& app) {
+  if (!a.plan_only && app.was_given("--ranks"))
+    throw InvalidArgument("--ranks is for --plan-only; to train on ranks: mpirun -n RANKS tenon "
+                          "train ...");
+  for (const char* option : {"--save", "--record"})
+    if (a.plan_only && app.was_given(option))
+      throw InvalidArgument(fmt::format("--plan-only writes no file: leave {} out", option));
+}
+
 // Joins the ranks where the run is divided. A run that is not leaves settings.ranks as it was.
 void join(TrainArguments& a) {
   const std::string& resumed = a.settings.resume_file;
@@ -364,6 +374,7 @@ std::vector<Subcommand> add_train(CommandLine& app) {
   add_common(texts, *text);
 
   const auto run_images = [image, &images] {
+    check_plan_only(*image, images);
     join(*image);
     take_from_file(*image, images, "images");
     image->settings.save_at_end = !image->save_file.empty();
@@ -381,6 +392,7 @@ std::vector<Subcommand> add_train(CommandLine& app) {
                      fmt::format("tenon train fashion-mnist --data {}", image->image.folder));
   };
   const auto run_text = [text, &texts] {
+    check_plan_only(*text, texts);
     join(*text);
     take_from_file(*text, texts, "text");
     text->settings.save_at_end = true;  // tenon generate wants it

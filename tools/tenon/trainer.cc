@@ -110,6 +110,10 @@ class Trainer {
     }
     if (step_ < all_steps_) return interrupted();
     if (last_test_.counted == 0) evaluate();  // resumed at the very end
+    if (!std::isfinite(last_test_.loss_sum))
+      throw Diverged(fmt::format(
+          "after step {}: the test loss is {}, and the weights are not saved; a smaller learning "
+          "rate may help", step_, last_test_.loss_sum));
     if (settings_.save_at_end) save();
     return outcome();
   }

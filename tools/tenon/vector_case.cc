@@ -93,7 +93,9 @@ std::vector<VectorCase> load_vector_cases(const std::string& directory, Device d
   try {
     const Json document = Json::parse(file->view(), nullptr, false);
     if (document.is_discarded()) throw InvalidArgument("is no JSON text, or is cut off");
-    for (const Json& item : document.at("cases")) {
+    if (!document.at("cases").is_array() || document["cases"].empty())
+      throw InvalidArgument("\"cases\" is no list, or an empty one");
+    for (const Json& item : document["cases"]) {
       VectorCase test;
       test.id = item.at("id").get<std::int64_t>();
       test.op = item.at("op").get<std::string>();
@@ -111,6 +113,9 @@ std::vector<VectorCase> load_vector_cases(const std::string& directory, Device d
         test.output_gradients.push_back(optional(name));
       for (const Json& name : item.value("grad_in", Json::array()))
         test.input_gradients.push_back(optional(name));
+      if (test.input_gradients.size() > test.inputs.size())
+        throw InvalidArgument(fmt::format("{} gradients in grad_in for {} inputs",
+                                          test.input_gradients.size(), test.inputs.size()));
       test.rtol = item.at("rtol").get<double>();
       test.atol = item.at("atol").get<double>();
       cases.push_back(std::move(test));

@@ -35,6 +35,9 @@ constexpr std::size_t kMostRuns = 64;
 // Greedy runs of all kinds, for problems of millions of requests (requests x runs); below an effort
 // of 1, that share of the most runs there are, and at least one of each fixed order.
 constexpr std::size_t kGreedyWork = 20'000'000;
+// Ranges that the searches of all greedy runs look at (PackedIndex): some seconds. Problems in
+// which thousands of requests overlap at random need more; recorded programs at most 1/30.
+constexpr double kGreedyVisits = 1e9;
 constexpr std::size_t kFixedOrders = 3;
 constexpr std::size_t kAllRuns = kFixedOrders + kPromotions + kMostRuns;
 
@@ -104,14 +107,21 @@ std::uint64_t replay(const std::vector<PlanRequest>& requests,
   return peak;
 }
 
+// Gives up, with the highest end there is, where the peak reaches `give_up_at` or the visits are
+// used up.
 std::uint64_t greedy(const std::vector<PlanRequest>& requests, const Order& order,
-                     std::vector<std::uint64_t>& offsets, std::uint64_t give_up_at) {
+                     std::vector<std::uint64_t>& offsets, std::uint64_t give_up_at,
+                     std::uint64_t& visits_left) {
   std::uint32_t duration = 1;
   for (const PlanRequest& r : requests) duration = std::max(duration, r.end);
   PackedIndex placed(duration);
   std::uint64_t peak = 0;
   for (const std::uint32_t i : order) {
     stop_if_asked();
+    if (placed.visited() >= visits_left) {
+      visits_left = 0;
+      return UINT64_MAX;
+    }
     const PlanRequest& r = requests[i];
     const std::uint64_t offset = placed.lowest_fit(r.size, r.begin, r.end);
     placed.insert({offset, offset + r.size, r.begin, r.end});
@@ -119,6 +129,7 @@ std::uint64_t greedy(const std::vector<PlanRequest>& requests, const Order& orde
     peak = std::max(peak, offset + r.size);
     if (peak >= give_up_at) break;
   }
+  visits_left -= std::min(visits_left, placed.visited());
   return peak;
 }
 
@@ -226,6 +237,7 @@ class Packer {
       (requests[i].size <= limit ? small_ : large_).push_back(i);
     strip_ = replay(requests, moments, limit, offsets_);
     greedy_runs_left_ = std::max<std::size_t>(1, kGreedyWork / requests.size());
+    visits_left_ = static_cast<std::uint64_t>(effort * kGreedyVisits);
     const double share = effort * static_cast<double>(kAllRuns);
     if (effort < 1)
       greedy_runs_left_ = std::min(greedy_runs_left_,
@@ -278,12 +290,13 @@ class Packer {
   Packing take() { return std::move(best_); }
 
  private:
-  bool done() const { return good_enough() || greedy_runs_left_ == 0; }
+  bool done() const { return good_enough() || greedy_runs_left_ == 0 || visits_left_ == 0; }
 
   // Large requests in this order, small ones in their strip above; kept if it is the best yet.
   std::uint64_t try_order(const Order& order, std::uint64_t give_up_at) {
     --greedy_runs_left_;
-    const std::uint64_t peak = greedy(requests_, order, offsets_, give_up_at);
+    const std::uint64_t peak = greedy(requests_, order, offsets_, give_up_at, visits_left_);
+    if (visits_left_ == 0) return best_.peak_bytes;
     if (strip_ + peak >= best_.peak_bytes) return peak;
     best_.peak_bytes = strip_ + peak;
     for (const std::uint32_t i : large_) best_.offsets[i] = offsets_[i];
@@ -297,6 +310,7 @@ class Packer {
   std::vector<std::uint64_t> offsets_;  // of the try in hand; small ones from the strip's start
   std::uint64_t strip_ = 0;             // what small requests need together
   std::size_t greedy_runs_left_ = 0;
+  std::uint64_t visits_left_ = 0;  // of greedy runs
 };
 
 }  // namespace

@@ -20,8 +20,9 @@ namespace tenon {
 // Requests so small that all of them together never need more than 1/512 of the whole are replayed
 // in a strip of their own above the others. On recorded training programs the result is within a
 // few per cent of the lower bound. Deterministic. About O(n (log n + m)) for n requests of which m
-// live at once: 60,000 take about a second. An `effort` below 1 makes that share of the greedy
-// runs, and at least the three fixed orders.
+// live at once: 60,000 take about a second. Greedy runs end after some seconds where more requests
+// overlap than in programs, in proportion to `effort`; one below 1 makes that share of the runs,
+// and at least the three fixed orders.
 Packing pack(const std::vector<PlanRequest>& requests, std::uint64_t unit_bytes,
              double effort = 1);
 

@@ -104,6 +104,9 @@ class PackedIndex {
       ever_[node].add(block.offset, block.top);
   }
 
+  // Ranges and blocks that searches have looked at: what their time grows with.
+  std::uint64_t visited() const { return visited_; }
+
  private:
   static constexpr std::uint32_t kLeaf = 64;
   struct Cursor {
@@ -139,19 +142,21 @@ class PackedIndex {
   }
 
   // Moves `low` above what stands in the way of [low, low + size); whether anything did.
-  static bool climb(Cursor& cursor, std::uint64_t size, std::uint64_t& low) {
+  bool climb(Cursor& cursor, std::uint64_t size, std::uint64_t& low) {
     bool moved = false;
-    for (; cursor.at != cursor.end && cursor.at->offset < low + size; ++cursor.at) {
+    ++visited_;
+    for (; cursor.at != cursor.end && cursor.at->offset < low + size; ++cursor.at, ++visited_) {
       if (cursor.at->top <= low) continue;
       low = cursor.at->top;
       moved = true;
     }
     return moved;
   }
-  static bool climb(const std::vector<PackedBlock>& blocks, std::uint64_t size,
-                    std::uint32_t begin, std::uint32_t end, std::uint64_t& low) {
+  bool climb(const std::vector<PackedBlock>& blocks, std::uint64_t size, std::uint32_t begin,
+             std::uint32_t end, std::uint64_t& low) {
     bool moved = false;
     for (const PackedBlock& block : blocks) {
+      ++visited_;
       if (block.offset >= low + size) break;
       if (block.top <= low || block.end <= begin || end <= block.begin) continue;
       low = block.top;
@@ -166,6 +171,7 @@ class PackedIndex {
   std::vector<TakenOffsets> ever_;
   std::vector<std::vector<PackedBlock>> ends_;  // by leaf, by offset
   std::vector<Cursor> cursors_;                 // of the search in hand
+  std::uint64_t visited_ = 0;
 };
 
 }  // namespace tenon

@@ -15,7 +15,8 @@ namespace tenon {
 
 IntrusivePtr<MappedFile> MappedFile::open(const std::string& path) {
   const auto fail = [&](const char* reason) { return ParseError(path, 0, 0, reason); };
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: to open a FIFO does not wait for a writer.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) throw fail(std::strerror(errno));
   struct stat info {};
   if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
