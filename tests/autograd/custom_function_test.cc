@@ -143,6 +143,51 @@ TEST(CustomFunctionTest, MisuseIsNamed) {
               HasSubstr("wrong: backward gave 2 gradients for 1 inputs"));
 }
 
+// Its gradient is whatever the test says.
+class GivesGradient : public CustomFunction {
+ public:
+  explicit GivesGradient(Tensor gradient) : gradient_(std::move(gradient)) {}
+  const char* name() const override { return "gives"; }
+  std::vector<Tensor> forward(FunctionContext&, std::span<const Tensor> in) override {
+    return {ops::mul(in[0], 2)};
+  }
+  std::vector<Tensor> backward(FunctionContext&, std::span<const Tensor>) override {
+    return {gradient_};
+  }
+
+ private:
+  const Tensor gradient_;
+};
+
+// By a leaf or by a tensor with a history.
+Tensor gradient_given(const Tensor& gradient, bool is_leaf) {
+  const Tensor a = leaf({3}, 13);
+  const Tensor input = is_leaf ? a : ops::mul(a, 1.0);
+  backward(ops::sum(apply_function(std::make_shared<GivesGradient>(gradient), {input})[0]));
+  return a.grad();
+}
+
+TEST(CustomFunctionTest, AGradientIsMadeLikeItsInput) {
+  for (const bool is_leaf : {true, false}) {
+    const Tensor summed = gradient_given(ones({2, 3}, DType::kF32), is_leaf);
+    EXPECT_EQ(summed.sizes(), IntList({3}));
+    EXPECT_EQ(summed.dtype(), DType::kF64);
+    EXPECT_EQ(summed.const_data_ptr<double>()[1], 2);
+    const Tensor real = gradient_given(full({3}, Complex128(5, 7), DType::kC128), is_leaf);
+    EXPECT_EQ(real.dtype(), DType::kF64);
+    EXPECT_EQ(real.const_data_ptr<double>()[2], 5);
+  }
+}
+
+TEST(CustomFunctionTest, AGradientThatFitsNoInputIsRefused) {
+  for (const bool is_leaf : {true, false}) {
+    for (const Tensor& wrong : {ones({99}, DType::kF64), ones({1}, DType::kF64)})
+      EXPECT_THROW(gradient_given(wrong, is_leaf), InvalidArgument);
+    EXPECT_THROW(gradient_given(empty({3}, DType::kF64, Device{DeviceType::kMeta}), is_leaf),
+                 InvalidArgument);
+  }
+}
+
 // What backward unpacks is the tensor that was saved, with its version.
 TEST(CustomFunctionTest, SavedTensorsAreCheckedByVersion) {
   const Tensor a = ops::mul(leaf({2}, 11), 1.0), b = leaf({2}, 12);

@@ -4,27 +4,41 @@
 
 #include <algorithm>
 
+#include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/record.h"
 #include "tenon/base/error.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::autograd {
+namespace {
+
+// Whether `sizes` broadcast to `wider`, so that a gradient of these sizes can be summed to them.
+bool broadcasts_to(IntList sizes, IntList wider) {
+  if (sizes.size() > wider.size()) return false;
+  const std::size_t added = wider.size() - sizes.size();
+  for (std::size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != 1 && sizes[d] != wider[added + d]) return false;
+  return true;
+}
+
+}  // namespace
 
 class CustomNode final : public VariadicNode {
  public:
   CustomNode(std::shared_ptr<CustomFunction> function, std::span<const Tensor> inputs)
       : function_(std::move(function)) {
     make_edges(inputs.size());
-    for (std::size_t i = 0; i < inputs.size(); ++i)
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs_.push_back(Kind::of(inputs[i]));
       if (needs_grad(inputs[i])) edges()[i] = gradient_edge(inputs[i]);
+    }
   }
   const char* name() const override { return function_->name(); }
 
   // Results whose history this node becomes are saved without it, or the node would hold itself.
   void keep(FunctionContext context, const std::vector<Tensor>& results) {
     set_output_count(results.size());
-    for (const Tensor& result : results)
-      results_.push_back({result.sizes().to_vector(), result.dtype(), result.device()});
+    for (const Tensor& result : results) results_.push_back(Kind::of(result));
     context_ = std::move(context);
     const std::vector<Tensor> tensors = std::exchange(context_.to_save_, {});
     saved_ = std::vector<SavedTensor>(tensors.size());
@@ -59,22 +73,40 @@ class CustomNode final : public VariadicNode {
       throw InvalidArgument(fmt::format("{}: backward gave {} gradients for {} inputs", name(),
                                         found.size(), edges().size()));
     for (std::size_t i = 0; i < found.size(); ++i)
-      if (context.wanted_[i]) call.out[i] = found[i];
+      if (context.wanted_[i] && found[i].defined()) call.out[i] = as_input(i, found[i]);
   }
 
  private:
   static constexpr std::ptrdiff_t kNone = -1;
-  struct Result {
+  // What a gradient has in common with its tensor.
+  struct Kind {
+    static Kind of(const Tensor& t) { return {t.sizes().to_vector(), t.dtype(), t.device()}; }
+
     DimVector sizes;
     DType dtype;
     Device device;
   };
 
+  Tensor as_input(std::size_t i, const Tensor& gradient) const {
+    const auto& [sizes, dtype, device] = inputs_[i];
+    if (gradient.device() != device)
+      throw InvalidArgument(fmt::format(
+          "{}: backward gave a gradient on {} for input {}, which is on {}; move it with to()",
+          name(), to_string(gradient.device()), i, to_string(device)));
+    if (!broadcasts_to(sizes, gradient.sizes()))
+      throw InvalidArgument(fmt::format(
+          "{}: backward gave a gradient of shape {} for input {} of shape {}; it must have the "
+          "input's shape, or one that the input broadcasts to",
+          name(), to_string(gradient.sizes()), i, to_string(IntList(sizes))));
+    return match(gradient, sizes, dtype);
+  }
+
   const std::shared_ptr<CustomFunction> function_;
   FunctionContext context_;
   std::vector<SavedTensor> saved_;
   std::vector<std::ptrdiff_t> output_of_;  // of the saved ones that are results
-  std::vector<Result> results_;
+  std::vector<Kind> inputs_;
+  std::vector<Kind> results_;
 };
 
 std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,

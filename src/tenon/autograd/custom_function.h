@@ -45,7 +45,9 @@ class CustomFunction {
                                       std::span<const Tensor> inputs) = 0;
   // The inputs' gradients, an undefined tensor for one that is not wanted or is zero. `gradients`
   // has one for each result, zeros where nothing arrived. With create_graph what it computes by
-  // operators is recorded, so gradients of gradients come by themselves.
+  // operators is recorded, so gradients of gradients come by themselves. A gradient is cast to the
+  // input's dtype (a complex one to a real input's real part) and summed to the input's shape where
+  // the input broadcasts to the gradient's, as in PyTorch.
   virtual std::vector<Tensor> backward(FunctionContext& context,
                                        std::span<const Tensor> gradients) = 0;
 };
@@ -53,7 +55,7 @@ class CustomFunction {
 // Runs the function, and records it where an input requires a gradient: every result that may have
 // one gets the same node as its history, with its own output_nr. Forward mode is not followed.
 // Throws InvalidArgument for an undefined input, for a result that is an input, and in backward for
-// another number of gradients than of inputs.
+// another number of gradients than of inputs, a gradient of another device or shape.
 std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,
                                    std::span<const Tensor> inputs);
 inline std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,
