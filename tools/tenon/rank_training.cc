@@ -14,7 +14,7 @@
 namespace tenon::command {
 namespace {
 
-// A score as numbers that ranks exchange, and back.
+// A score as numbers that ranks exchange.
 constexpr std::size_t kScoreNumbers = 3;
 void append(std::vector<double>& row, const Score& score) {
   row.insert(row.end(), {score.loss_sum, static_cast<double>(score.correct),
@@ -45,7 +45,7 @@ RankTraining::RankTraining(std::shared_ptr<nn::Module> model, const RankSettings
       model_(std::make_unique<distributed::ShardedModel>(model, settings.group, settings.shard,
                                                          slices_here_, settings.prefetch)) {}
 
-// The numbers of all ranks, one rank's after another's.
+// The numbers of all ranks, in the order of ranks.
 std::vector<double> RankTraining::gather_rows(const std::vector<double>& mine) {
   const TagGuard tag({"communication", nullptr});
   const auto count = static_cast<std::int64_t>(mine.size());
@@ -76,7 +76,7 @@ StepNumbers RankTraining::run(const std::function<BatchResult(Slice)>& pass, int
   StepNumbers numbers;
   stop_signal_ = 0;
   for (const double* row : by_slice) {
-    if (row == nullptr) continue;  // of a rank that is not there: a forecast
+    if (row == nullptr) continue;  // in a forecast: a slice of another rank
     numbers.score.add(score_at(row));
     numbers.samples += static_cast<std::uint64_t>(row[kScoreNumbers]);
     stop_signal_ = std::max(stop_signal_, static_cast<int>(row[kScoreNumbers + 2]));
@@ -94,7 +94,7 @@ Score RankTraining::test(std::uint64_t batches,
   const auto ranks = static_cast<std::uint64_t>(group_->size());
   Score sum;
   for (std::uint64_t first = 0; first < batches; first += ranks) {
-    // Ranks without a batch of their own run one, too: all must gather the layers.
+    // A rank without a batch runs one nevertheless: all must gather the layers.
     const std::uint64_t mine = first + static_cast<std::uint64_t>(group_->rank());
     std::vector<double> row;
     append(row, score_of_batch(std::min(mine, batches - 1)));

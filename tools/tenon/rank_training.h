@@ -1,4 +1,4 @@
-// What a rank of a divided training run does together with the others.
+// The part of a training run that its ranks do together.
 #pragma once
 
 #include <array>
@@ -17,21 +17,21 @@
 namespace tenon::command {
 
 struct RankSettings {
-  std::shared_ptr<distributed::ProcessGroup> group;  // null: the run is not divided
+  std::shared_ptr<distributed::ProcessGroup> group;  // null: a run of one process
   distributed::Shard shard = distributed::Shard::kNothing;
   std::uint64_t slices = 1;  // of a batch, over all ranks
   bool prefetch = true;      // gathers the next layer while one computes
 
-  // Whether this process prints what all have in common.
+  // Whether this process prints the report.
   bool reports() const { return group == nullptr || group->rank() == 0; }
 };
 
-// The metadata of a saved run: a file, or a folder that ranks wrote. Throws ParseError.
+// The metadata of a saved run: a file, or a folder that ranks have written. Throws ParseError.
 nn::Metadata load_run_metadata(const std::string& path);
-// Numbers in the model's tensors.
+// The number of elements of the model's tensors.
 std::uint64_t count_run_parameters(const std::string& path, const nn::Metadata& metadata);
 
-// Bytes of one rank. Peaks are of the first two steps, where nothing else is said.
+// Bytes of one rank. Peaks are up to the end of the second step, if not stated otherwise.
 struct RankMemory {
   std::uint64_t peak_bytes = 0;
   std::array<std::uint64_t, kMemoryUses> at_peak{};
@@ -40,32 +40,32 @@ struct RankMemory {
   std::uint64_t sent_bytes_per_step = 0;
 };
 
-// Numbers of one step over all slices.
+// Sums of one step over all slices.
 struct StepNumbers {
   Score score;
   std::uint64_t samples = 0;
 };
 
-// The rank's model, and the sums over ranks, in an order that does not depend on their number.
-// Every rank calls the same functions. Not thread-safe.
+// The rank's model, and sums over the ranks in an order that does not depend on their number. All
+// ranks call the same functions. Not thread-safe.
 class RankTraining {
  public:
   RankTraining(std::shared_ptr<nn::Module> model, const RankSettings& settings);
 
   const std::vector<nn::NamedTensor>& parts() const { return model_->parts(); }
 
-  // A step up to its gradients: `pass` is forward and backward of a slice. `stop`: a signal that
-  // asks this rank to end.
+  // A step up to its gradients: `pass` is forward and backward of a slice. `stop`: the signal that
+  // asked this rank to end, or 0.
   StepNumbers run(const std::function<BatchResult(Slice)>& pass, int stop);
   double gradient_norm() { return model_->gradient_norm(); }
   void after_update();
-  // The signal that any rank was asked to end by, as of the last step; 0: none.
+  // The signal that asked any rank to end, as of the last step; 0: none.
   int stop_signal() const { return stop_signal_; }
 
-  // Test batches, divided among ranks.
+  // Divides the test batches among the ranks.
   Score test(std::uint64_t batches, const std::function<Score(std::uint64_t)>& score_of_batch);
 
-  // The hash that the whole model has in one process.
+  // The hash of the whole model, as in a run of one process.
   std::uint64_t weights_hash();
   void save(const std::string& folder, std::uint64_t step, nn::Optimizer& optimizer,
             const nn::Metadata& metadata);

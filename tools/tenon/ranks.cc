@@ -32,7 +32,7 @@ Joined& joined() {
   return all;
 }
 
-// Before a failure is reported: of ranks that fail at once, the lowest does.
+// Runs before a failure is reported, so that of several ranks that fail, only the lowest reports.
 void wait_for_lower_ranks() {
   constexpr int kStepMs = 500, kMostMs = 2000;
   std::this_thread::sleep_for(

@@ -81,13 +81,13 @@ Json read_index(const std::string& folder) {
   };
   if (!index.is_object() || !is_map("metadata") || !is_map("weight_map") ||
       !is_map("optimiser_map"))
-    throw ParseError(path, 0, 0, "it is no index that tenon train wrote");
+    throw ParseError(path, 0, 0, "it is not an index that tenon train has written");
   return index;
 }
 
-// What no index names any more.
+// Removes files of earlier checkpoints.
 void remove_others(const std::string& folder, const std::set<std::string>& named_files) {
-  std::error_code failed;  // then they stay
+  std::error_code failed;  // files that cannot be removed stay
   for (const auto& entry : fs::directory_iterator(folder, failed)) {
     const std::string name = entry.path().filename().string();
     const bool ours = (name.starts_with("model-") || name.starts_with("optimiser-")) &&
@@ -96,7 +96,7 @@ void remove_others(const std::string& folder, const std::set<std::string>& named
   }
 }
 
-// Files of a checkpoint, each opened once while its unit is read.
+// Reads tensors of a checkpoint. Keeps the last file, so that each file is read once for a unit.
 class Files {
  public:
   explicit Files(const std::string& folder) : folder_(folder), index_(read_index(folder)) {}
@@ -177,7 +177,7 @@ void save_checkpoint(const std::string& folder, const std::string& label, Sharde
         if (!others.empty()) save("optimiser", "optimiser_map", others, whole.others);
         for (const Tensor& tensor : whole.tensors) total_bytes += tensor.nbytes();
       });
-  group.barrier();  // every file is there
+  group.barrier();  // all files are written
   if (group.rank() == 0) {
     for (const auto& [key, value] : metadata) index["metadata"][key] = value;
     index["metadata"]["total_size"] = total_bytes;

@@ -1,4 +1,4 @@
-// Runs of sharded models in folders.
+// Saves training runs of sharded models in folders.
 #pragma once
 
 #include <string>
@@ -9,34 +9,34 @@
 
 namespace tenon::distributed {
 
-// The file of a folder that makes the others one run.
+// The index: it names the other files of the run.
 inline constexpr const char* kIndexName = "model.safetensors.index.json";
 
-// Writes the model and the optimiser over its parts() into `folder`, which is made at need: two
-// safetensors files for each unit, parameters by their names and "optimiser.<slot>.<name>", and an
-// index as Hugging Face has it ("weight_map": the file of each parameter), with the metadata and,
-// for the optimiser's files, "optimiser_map". Units are divided among the ranks, which write at
-// once, and hold one unit at a time.
+// Writes the model and the state of the optimiser over its parts() into `folder`, which is created
+// where it does not exist. Each unit has two safetensors files: its parameters, and
+// "optimiser.<slot>.<parameter>". The index has Hugging Face's format ("weight_map": the file of
+// each parameter), the metadata, and "optimiser_map" for the optimiser's files. The units are
+// divided among the ranks, which write at the same time, with one unit in memory.
 //
-// Files have `label` in their names and reach the disk before the index is replaced, in one step,
-// so a rank that dies, or a full disk, leaves the run that was there. What the new index does not
-// name goes after that. `label` differs from one save to the next (the step). Every rank calls it,
-// with the same arguments and a folder that all ranks see. Throws std::runtime_error with the path
-// and the reason on the ranks that fail: then the processes must end.
+// File names contain `label`, which must differ from the last save's (the step). The files are on
+// disk before the index is replaced atomically, so a rank that dies, or a full disk, leaves the
+// previous run. Then the files that the new index does not name are removed. All ranks call it with
+// the same arguments and a folder that all see. A rank that fails throws std::runtime_error with
+// the path and the reason; then all processes must end.
 void save_checkpoint(const std::string& folder, const std::string& label, ShardedModel& model,
                      nn::Optimizer& optimizer, ProcessGroup& group, const nn::Metadata& metadata);
 
-// Throws as save_checkpoint would where nothing can be written there; makes the folder.
+// Creates the folder. Throws like save_checkpoint where files cannot be written there.
 void check_checkpoint(const std::string& folder);
 
-// Whether the path is such a folder; what save_checkpoint was given. Throws ParseError for an index
-// that cannot be read.
+// Whether the path is a folder with an index; the metadata of its index. Throws ParseError where
+// the index cannot be read.
 bool is_checkpoint(const std::string& path);
 nn::Metadata load_checkpoint_metadata(const std::string& folder);
 
-// Fills a model, sharded in any way over any number of ranks, and its optimiser. Throws ParseError,
-// with the file, the tensor and both shapes, where something does not fit: then the model is not to
-// be used.
+// Loads a run into a model, with any Shard and any number of ranks, and into its optimiser. Throws
+// ParseError with the file, the tensor and both shapes where a tensor does not match; then the
+// model must not be used.
 void load_checkpoint(const std::string& folder, ShardedModel& model, nn::Optimizer& optimizer);
 
 }  // namespace tenon::distributed

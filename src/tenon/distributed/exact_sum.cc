@@ -14,7 +14,7 @@ namespace {
 constexpr int kMantissa = 52;  // bits of a double
 constexpr std::uint64_t kNotFinite = 0x7ff;
 constexpr int kBinBits = 32;
-constexpr std::int64_t kDigits = 4;  // of 32 bits, of a bin on its way: their sums fit an i64
+constexpr std::int64_t kDigits = 4;  // a bin is sent as digits of 32 bits, whose sums fit an i64
 
 }  // namespace
 

@@ -10,15 +10,16 @@ namespace tenon::distributed {
 
 class ProcessGroup;
 
-// Adds up squares in integers, one for each 32 powers of two: no order and no number of ranks
-// changes the sum. 1 KiB; exact for up to 2^43 squares. The square of an f64 is rounded first.
+// Adds squares in integers, one for each range of 32 binary exponents, so the sum depends neither
+// on the order nor on the number of ranks. 1 KiB. Exact for up to 2^43 squares; the square of an
+// f64 is rounded first.
 class SquareSum {
  public:
-  // A contiguous f32 or f64 tensor that the host reaches. O(elements), on one thread.
+  // A contiguous f32 or f64 tensor in memory that the host can read. O(elements), one thread.
   void add(const Tensor& tensor);
-  // With what every other rank has added, at every rank.
+  // Adds what the other ranks have added. All ranks call it, and all have the sum.
   void reduce(ProcessGroup& group);
-  // Rounded. Infinite where an element was infinite or NaN.
+  // The sum, rounded to a double. Infinity where an element was infinite or NaN.
   double value() const;
 
  private:

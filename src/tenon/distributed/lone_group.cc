@@ -15,7 +15,7 @@ int checked_rank(int rank, int size) {
   return rank;
 }
 
-// `bytes` at `from`, in each of `count` places; `from` may be one of them.
+// Copies `bytes` from `from` to `count` consecutive places; `from` may be one of them.
 void repeat(const void* from, void* out, std::size_t bytes, int count) {
   for (int i = 0; i < count; ++i)
     std::memmove(static_cast<char*>(out) + static_cast<std::size_t>(i) * bytes, from, bytes);

@@ -1,18 +1,18 @@
-// One rank of a group whose other ranks are not there.
+// One simulated rank of a group.
 #pragma once
 
 #include "tenon/distributed/process_group.h"
 
 namespace tenon::distributed {
 
-// Does and allocates what rank `rank` of `size` does; what would come from another rank is what
-// this one would send it. With one rank it is a whole group; with more it says what a rank's memory
-// and traffic will be, and its sums mean nothing. send() goes nowhere, receive() leaves zeros.
+// Allocates and counts what rank `rank` of `size` does. It receives copies of its own data in the
+// place of other ranks' data. With one rank it is a complete group. With more it tells a rank's
+// memory and traffic; sums are meaningless. send() does nothing, receive() gives zeros.
 class LoneGroup final : public ProcessGroup {
  public:
   // Throws InvalidArgument unless 0 <= rank < size.
   LoneGroup(int rank, int size);
-  // A group of the same kind, as if every rank gave this color.
+  // A group of the same size and rank, as if all ranks gave this color.
   std::shared_ptr<ProcessGroup> split(int color, int key) override;
 
  private:

@@ -31,9 +31,9 @@ void check(int code, const char* what) {
   throw DeviceError(fmt::format("MPI: {}: {}", what, text));
 }
 
-// Note [Roll call]. A rank whose wait lasts too long says so to the ranks that it waits for, on a
-// communicator of its own. Whoever waits sees that, and says so in turn. After a second, the ranks
-// that said nothing are those that neither wait nor compute: they hang, or are gone.
+// Note [Roll call]. A rank that waits longer than the timeout sends a message to the ranks that it
+// waits for, on a separate communicator. Each rank that waits sees the message and sends its own to
+// all. Ranks that have sent none after a second do not wait: they hang, or have ended.
 class RollCall {
  public:
   RollCall(MPI_Comm comm, double timeout_seconds) : comm_(comm), timeout_(timeout_seconds) {}
@@ -41,14 +41,14 @@ class RollCall {
   RollCall(const RollCall&) = delete;
   RollCall& operator=(const RollCall&) = delete;
 
-  // Now and then while a rank waits. `members`: ranks of the world.
+  // Called every 100 ms while a rank waits. `members`: ranks of MPI_COMM_WORLD.
   void look(const char* what, const std::vector<int>& members, Clock::time_point since) {
     const bool late = duration<double>(Clock::now() - since).count() > timeout_;
     if (late || hear()) call(what, members);
   }
 
  private:
-  // Takes a message of another rank, where there is one.
+  // Receives one message, if there is one.
   bool hear() {
     int found = 0;
     MPI_Status status;
@@ -81,8 +81,8 @@ class RollCall {
       if (!heard_.contains(member)) missing.push_back(member);
     if (missing.empty())
       throw DeviceError(fmt::format(
-          "{}: all {} ranks wait, for longer than {} s: they do not call the same functions, or "
-          "the connection is gone",
+          "{}: all {} ranks have waited for longer than {} s: they do not call the same functions, "
+          "or the connection is lost",
           what, members.size(), timeout_));
     throw DeviceError(fmt::format(
         "{}: rank {} did not come within {} s and does not answer: it hangs or is gone "
@@ -103,7 +103,7 @@ class MpiTransfer final : public Transfer {
     if (type_ != MPI_BYTE) MPI_Type_free(&type_);
   }
 
-  // `bytes` as a count of this type, which MPI has in an int.
+  // MPI counts elements in an int: sets the type so that the count of `bytes` fits.
   int count_of(std::size_t bytes) {
     constexpr std::size_t kUnit = 4096;
     if (bytes <= std::numeric_limits<int>::max()) return static_cast<int>(bytes);
@@ -125,7 +125,7 @@ class MpiTransfer final : public Transfer {
     return done != 0;
   }
 
-  // Looks without a pause at first, then seldom: ranks may have to share a processor.
+  // Polls without a pause at first, then every 50 us, because ranks may share a processor.
   void wait() override {
     constexpr int kBusyLooks = 200;
     constexpr milliseconds kBetweenRollCalls(100);
@@ -223,7 +223,7 @@ class MpiGroup final : public ProcessGroup {
 
   MPI_Comm comm_;
   const std::shared_ptr<RollCall> roll_;
-  std::vector<int> members_;  // ranks of the world
+  std::vector<int> members_;  // ranks of MPI_COMM_WORLD
 };
 
 MPI_Comm copy_of_world() {
@@ -243,8 +243,8 @@ MpiSession::MpiSession(double timeout_seconds) : exceptions_(std::uncaught_excep
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
     throw DeviceError("MPI does not start");
   if (provided < MPI_THREAD_FUNNELED)
-    throw DeviceError(fmt::format("{} was built without support for threads, which Tenon computes "
-                                  "with: take one that has MPI_THREAD_FUNNELED",
+    throw DeviceError(fmt::format("{} was built without support for threads, which Tenon needs: "
+                                  "use a build that has MPI_THREAD_FUNNELED",
                                   library()));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const auto roll = std::make_shared<RollCall>(copy_of_world(), timeout_seconds);

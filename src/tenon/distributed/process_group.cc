@@ -42,7 +42,7 @@ Tensor buffer(std::int64_t elements, DType dtype, Device device = {}) {
   return empty({elements}, dtype, device);
 }
 
-// The tensor where MPI can read it, and where it can write what belongs to it.
+// Memory that MPI can read instead of the tensor's, and memory that it can write.
 Tensor host_copy(const Tensor& tensor) {
   if (host_reaches(tensor.device())) return tensor;
   const TagGuard tag({"communication", nullptr});
@@ -55,7 +55,7 @@ void take_from(const Tensor& room, const Tensor& tensor) {
   if (!room.is_same(tensor)) copy_(tensor, to(room.view(tensor.sizes()), tensor.device()));
 }
 
-// Note [Fixed tree]: the rows of [rows, n], added into `out`.
+// Note [Fixed tree]: writes the sum of the rows of [rows, n] to `out`; changes the rows.
 void add_rows(const Tensor& rows, const Tensor& out) {
   const std::int64_t count = rows.size(0);
   if (count == 1) {
@@ -201,7 +201,7 @@ Work ProcessGroup::start_receive(const Tensor& tensor, int from) {
 }
 
 std::vector<std::string> ProcessGroup::gather_texts(const std::string& text) {
-  // First the lengths, then the texts, each in the room of the longest.
+  // First the lengths, then the texts, padded to the longest.
   const auto count = static_cast<std::size_t>(size_);
   const std::uint64_t length = text.size();
   std::vector<std::uint64_t> lengths(count);

@@ -1,4 +1,4 @@
-// What a process does together with others: collectives on tensors.
+// Process groups: collectives on tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,55 +11,55 @@
 
 namespace tenon::distributed {
 
-// Bytes on their way between processes.
+// A transfer of bytes between processes.
 class Transfer {
  public:
   virtual ~Transfer() = default;
-  // Lets them move on; true when they are there. Not again after that.
+  // Makes progress; true when it is complete. Must not be called after that.
   virtual bool test() = 0;
-  // Until they are there. Throws DeviceError where another process does not come.
+  // Until it is complete. Throws DeviceError where another process does not take part.
   virtual void wait() = 0;
 };
 
-// A collective that was started. It keeps its tensors alive; none of them may be used before
-// wait(). A default-constructed one is done. One that is dropped before wait() leaves its group
-// unusable: what remains is to end the processes. Not thread-safe.
+// A collective that was started. It keeps its tensors alive; they must not be used before wait().
+// A default-constructed one is complete. Where one is destroyed before wait(), its group is
+// unusable and the processes must end. Not thread-safe.
 class Work {
  public:
   Work() = default;
   Work(std::unique_ptr<Transfer> transfer, std::vector<Tensor> kept, std::function<Work()> finish)
       : transfer_(std::move(transfer)), kept_(std::move(kept)), finish_(std::move(finish)) {}
 
-  // Lets the bytes move while the caller computes. Frees nothing, so that the memory that a program
-  // holds does not depend on how fast they are.
+  // Makes progress while the caller computes. It frees nothing, so the memory in use does not
+  // depend on the speed of the transfer.
   void progress();
-  // The results are there afterwards. Harmless the second time. Throws DeviceError.
+  // Until the results are there. A second call does nothing. Throws DeviceError.
   void wait();
-  // The same work, and `next` after it.
+  // This work, followed by `next`.
   Work then(std::function<Work()> next) &&;
   // Whether wait() returns at once; progress() makes it so.
   bool has_arrived() const { return transfer_ == nullptr; }
   bool is_pending() const { return transfer_ != nullptr || finish_ != nullptr; }
 
  private:
-  std::unique_ptr<Transfer> transfer_;  // null: there
+  std::unique_ptr<Transfer> transfer_;  // null: complete
   std::vector<Tensor> kept_;
-  std::function<Work()> finish_;  // what is left to do with what came; may start more
+  std::function<Work()> finish_;  // runs after the transfer; may start another one
 };
 
-// The ranks 0 to size() - 1, each a process. Every rank calls the same functions in the same order,
-// with tensors of the same size and dtype. Tensors are contiguous; any dtype is moved, and any that
-// operators compute with is added. Tensors that the host does not reach go through buffers of its
-// memory. Wrong tensors throw InvalidArgument, other processes' failures DeviceError.
+// Ranks 0 to size() - 1; each is a process. All ranks call the same functions in the same order,
+// with contiguous tensors of the same size and dtype. Any dtype can be moved; sums need one that
+// operators add. Tensors in memory that the host cannot read are copied through host buffers. A
+// wrong tensor throws InvalidArgument, a failure of another process DeviceError.
 //
-// start_...() returns at once; the function without it waits, too. Memory events of the buffers
-// have the phase "communication".
+// start_...() returns at once; the function without the prefix also waits. Memory events of the
+// buffers have the phase "communication".
 //
-// Note [Fixed tree]. Sums are added by the receiver: rank 0 to rank 1, 2 to 3, then these pairs,
-// and so on, whatever order they come in. So the same ranks give the same bits under every MPI, and
-// doubling the ranks while halving what each has summed up by the same tree gives them, too.
+// Note [Fixed tree]. The receiver adds the ranks' data in a fixed order: 0 + 1, 2 + 3, ..., then
+// these pairs, and so on. So the same ranks give the same bits with every MPI. 2n ranks give the
+// bits of n ranks, where each of the n adds its two halves in the same way before.
 //
-// One thread uses a group.
+// Only one thread may use a group.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -68,24 +68,24 @@ class ProcessGroup {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  // Payload that this rank has handed over for other ranks; of a broadcast, each copy counts at its
-  // root. With n ranks and b bytes of a tensor: all_reduce 2 (n - 1) / n b, reduce_scatter and
+  // Bytes of payload from this rank to other ranks so far; the root of a broadcast counts each
+  // copy. With n ranks and a tensor of b bytes: all_reduce 2 (n - 1) / n b, reduce_scatter and
   // all_to_all (n - 1) / n of the input, all_gather n - 1 times the input.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
-  // The ranks that give the same color form a new group, in the order of key, then of rank.
+  // Ranks with the same color form a new group, ordered by key, then by rank.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key) = 0;
 
-  // The sum over all ranks, at all of them.
+  // All ranks get the sum over all ranks.
   Work start_all_reduce(const Tensor& tensor);
   // `in` is cut into size() equal pieces; rank r gets the sum of the pieces r. `out` may be that
   // piece of `in`.
   Work start_reduce_scatter(const Tensor& out, const Tensor& in);
-  // The tensors of all ranks one after another. `in` may be its own place in `out`.
+  // All ranks get the tensors of all, in the order of ranks. `in` may be its piece of `out`.
   Work start_all_gather(const Tensor& out, const Tensor& in);
   // Piece r of `in` goes to rank r; piece r of `out` comes from it.
   Work start_all_to_all(const Tensor& out, const Tensor& in);
-  // What the root has, at all ranks.
+  // All ranks get the root's tensor.
   Work start_broadcast(const Tensor& tensor, int root);
   // From one rank to another. Messages between two ranks arrive in the order in which they start.
   Work start_send(const Tensor& tensor, int to);
@@ -103,14 +103,14 @@ class ProcessGroup {
 
   // Every rank's text, at every rank. Blocks.
   std::vector<std::string> gather_texts(const std::string& text);
-  // Until every rank has come.
+  // Until all ranks have called it.
   void barrier() { gather_texts(""); }
 
  protected:
   ProcessGroup(int rank, int size) : rank_(rank), size_(size) {}
 
-  // The same on bytes; null where they are there at once. `bytes` is what goes from one rank to
-  // another; what a rank sends itself is copied, too.
+  // The same for bytes; null where it is complete at once. `bytes` go from each rank to each other
+  // one; a rank's data for itself are copied.
   virtual std::unique_ptr<Transfer> all_to_all_bytes(const void* in, void* out,
                                                      std::size_t bytes) = 0;
   virtual std::unique_ptr<Transfer> all_gather_bytes(const void* in, void* out,

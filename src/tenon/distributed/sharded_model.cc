@@ -17,7 +17,7 @@
 namespace tenon::distributed {
 namespace {
 
-// Up to the first part of the name that is a number, which is a module of a Sequential.
+// The name up to its first part that is a number: a module of a Sequential.
 std::string unit_of(const std::string& parameter) {
   std::size_t begin = 0;
   for (std::size_t end; (end = parameter.find('.', begin)) != std::string::npos; begin = end + 1)
@@ -41,11 +41,11 @@ struct ShardedModel::Unit {
   std::string name;
   std::vector<nn::NamedTensor> parameters;
   std::vector<std::int64_t> offsets;  // in elements of `flat`
-  Tensor flat;           // the parameters' storage; of no bytes while it is not gathered
+  Tensor flat;           // the parameters' storage; 0 bytes while it is not gathered
   Tensor part;           // what the rank updates
   bool gathered = true;
   Work gathering;
-  std::size_t missing = 0;  // gradients that backward has not brought yet
+  std::size_t missing = 0;  // gradients that backward has not computed yet
   Tensor gradient;          // like `flat`, while it is needed
   Tensor piece;             // the rank's piece of the gradient
   Work reducing;
@@ -55,7 +55,7 @@ struct ShardedModel::Unit {
   bool has_bytes() const { return flat.storage().nbytes() > 0; }
 };
 
-// Of a unit's module, or of the model for what is outside of units.
+// Watches the calls of a unit's module, or of the model for the first unit.
 class ShardedModel::Watcher final : public nn::CallWatcher {
  public:
   Watcher(ShardedModel& model, std::size_t index) : model_(model), index_(index) {}
@@ -75,7 +75,7 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<Pr
       slices_(slices),
       prefetch_(prefetch) {
   const NoGradGuard no_grad;
-  // What is outside of units comes first: it stays while the others come and go.
+  // The first unit: it stays gathered while the others are gathered and freed.
   std::vector<std::pair<std::string, std::vector<nn::NamedTensor>>> found = {{"", {}}};
   for (const nn::NamedTensor& parameter : model_->named_parameters()) {
     const std::string name = unit_of(parameter.name);
@@ -157,7 +157,7 @@ std::uint64_t ShardedModel::slice_number(std::uint64_t index) const {
                                    : rank * slices_ + index;
 }
 
-// --- Parameters that come and go.
+// --- Gathering and freeing parameters.
 
 void ShardedModel::start_gather(Unit& unit) {
   if (unit.gathered || unit.gathering.is_pending()) return;
@@ -182,7 +182,7 @@ void ShardedModel::release(Unit& unit) {
 void ShardedModel::before_forward(std::size_t index) {
   gather(*units_[index]);
   if (index == 0 || !prefetch_) return;
-  // Backward comes through units from the last to the first.
+  // Backward runs from the last unit to the first.
   const std::size_t next = in_backward_ ? index - 1 : index + 1;
   if (next > 0 && next < units_.size()) start_gather(*units_[next]);
 }
@@ -213,7 +213,7 @@ void ShardedModel::gradient_came(Unit& unit) {
   if (unit.missing > 0 && --unit.missing == 0) reduce(unit);
 }
 
-// The unit's gradient of this slice is whole.
+// The unit's gradient of this slice is complete.
 void ShardedModel::reduce(Unit& unit) {
   const NoGradGuard no_grad;
   release(unit);
@@ -239,7 +239,8 @@ void ShardedModel::reduce(Unit& unit) {
   reducing_ = &unit;
 }
 
-// At most one unit's gradient is on its way; what is held does not depend on how fast it is.
+// At most one unit's gradient is being reduced, so the memory in use does not depend on the speed
+// of the transfer.
 void ShardedModel::settle() {
   if (reducing_ == nullptr) return;
   Unit& unit = *std::exchange(reducing_, nullptr);
@@ -250,7 +251,7 @@ void ShardedModel::settle() {
 }
 
 void ShardedModel::end_slice() {
-  // Of parameters that no gradient came for, or not the gradients of all.
+  // Units with parameters that have no gradient.
   for (const auto& unit : units_)
     if (std::exchange(unit->missing, 0) > 0) reduce(*unit);
   in_backward_ = false;
@@ -294,7 +295,7 @@ std::uint64_t ShardedModel::part_bytes() const {
   return bytes;
 }
 
-// --- Whole values, for files and hashes.
+// --- Gathered values, for files and hashes.
 
 void ShardedModel::for_each_unit(const std::function<std::vector<Tensor>(std::size_t)>& more,
                                  const std::function<void(std::size_t, const Whole&)>& use,
@@ -336,7 +337,7 @@ void ShardedModel::with_parameter(const std::string& name, const std::function<v
     use();
     return release(*unit);
   }
-  use();  // a buffer: every rank has it
+  use();  // a buffer: each rank has it
 }
 
 }  // namespace tenon::distributed

@@ -13,53 +13,55 @@
 
 namespace tenon::distributed {
 
-// What each rank has a part of only (Rajbhandari et al. 2020, "ZeRO", stages 1 to 3).
+// What is divided among the ranks (Rajbhandari et al. 2020, "ZeRO", stages 1 to 3).
 enum class Shard : std::uint8_t {
-  kNothing,     // data parallel: every rank has all
+  kNothing,     // data parallel: each rank has everything
   kOptimiser,   // the optimiser's state
   kGradients,   // and gradients
   kParameters,  // and parameters
 };
 
-// Parameters in units: a unit is what one module of a Sequential holds (a layer, a transformer's
-// block); what is outside of them is one unit, too. A unit's parameters lie in one buffer, each at
-// a multiple of 64 bytes, which is padded so that it can be cut into equal parts, one for each
-// rank.
+// Divides parameters in units. A unit has the parameters of one module of a Sequential (a layer, a
+// block of a transformer); the parameters outside of these are the first unit. A unit is one
+// buffer. Each parameter begins at a multiple of 64 bytes, and the buffer is padded so that each
+// rank has an equal part.
 //
 //     unit "blocks.0":  | norm.weight | norm.bias | attention.weight ...          | padding |
 //     ranks:            |        0         |        1         |        2         |    3     |
 //
 // A step is: for each of the rank's slices begin_slice(), forward, backward, end_slice(); then
-// finish_gradients(), an optimiser's step over parts(), after_update(). Backward hands each unit's
-// gradient to the group as soon as it is whole, one unit at a time, while backward goes on.
+// finish_gradients(), an optimiser's step over parts(), after_update(). Backward starts to reduce a
+// unit's gradient as soon as it is complete, one unit at a time, and continues meanwhile.
 //
 // With kParameters, a unit is gathered before its module is called, and again before its backward.
 // It is freed after the call, and when its gradient is complete. With `prefetch`, the next unit is
 // gathered meanwhile, so two units are complete at a time; without, one. Parameters outside of
 // modules of a Sequential stay from the call of the model until their gradients are complete.
 //
-// With kNothing and kOptimiser a rank adds up its slices before ranks exchange anything, so it has
-// neighbouring slices; else ranks exchange every slice's gradients, so ranks take slices in turn.
-// Either way all slices are added by one tree (Note [Fixed tree]): where the number of slices is a
-// power of two and each rank has as many, the weights do not depend on the number of ranks.
+// With kNothing and kOptimiser a rank adds the gradients of its slices before the ranks exchange
+// them, so its slices are consecutive. Else the ranks exchange the gradients of each slice, so
+// slice i belongs to rank i mod n. In both cases one tree adds all slices (Note [Fixed tree]):
+// where their number is a power of two and each rank has equally many, the weights do not depend on
+// the number of ranks.
 //
-// All parameters of a unit have one floating-point dtype; else InvalidArgument. Memory events have
-// the phases "parameters", "gradients" and "communication". Not thread-safe. The model, the group
-// and the optimiser over parts() must not outlive what they were made with: the model's parameters
-// live in this object's buffers. A failure in the middle of a step leaves it unusable.
+// All parameters of a unit have the same dtype, f32 or f64; else InvalidArgument. Memory events
+// have the phases "parameters", "gradients" and "communication". Not thread-safe. The model's
+// parameters are in this object's buffers, so it must live as long as the model and the optimiser
+// over parts(). A failure during a step leaves it unusable.
 class ShardedModel {
  public:
-  // Every rank gives a model of the same values. `slices`: of this rank, for each step.
+  // All ranks give a model with the same values. `slices`: of this rank, for each step.
   ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group, Shard shard,
                std::uint64_t slices, bool prefetch = true);
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  // Which of all slices the rank's slice `index` is.
+  // The number, among the slices of all ranks, of this rank's slice `index`.
   std::uint64_t slice_number(std::uint64_t index) const;
 
-  // What the rank updates, a flat tensor for each unit: all of it with kNothing, else its part.
+  // What the rank updates: a flat tensor for each unit, the whole unit with kNothing, else its
+  // part.
   const std::vector<nn::NamedTensor>& parts() const { return parts_; }
 
   // Around forward and backward of one slice.
@@ -67,29 +69,30 @@ class ShardedModel {
   void end_slice();
   // After the last slice: the gradients of parts() are the sums over all slices.
   void finish_gradients();
-  // Their norm over all ranks. The same on any number of ranks: the squares are added exactly.
+  // Their norm over all ranks. It does not depend on the number of ranks: the squares are summed
+  // exactly.
   double gradient_norm();
-  // The values of all parameters are those that the ranks have made; gradients go.
+  // The model has the updated values of all ranks; gradients are freed.
   void after_update();
 
-  // Bytes of a rank's parts, what is gathered aside.
+  // Bytes of this rank's parts, without what is gathered.
   std::uint64_t part_bytes() const;
   std::size_t units() const { return units_.size(); }
 
-  // One unit with the values of all ranks.
+  // One gathered unit.
   struct Whole {
     std::string unit;
     std::vector<std::string> names;   // of its parameters
     std::vector<Tensor> tensors;      // the parameters, detached
     std::vector<Tensor> others;       // views of `more`, by tensor, then parameter
   };
-  // Calls `use` with each of parts(), gathered to its unit, and with what `more(i)` gives for part
-  // i: flat tensors like it, which are gathered and cut like it. What `use` writes, the same values
-  // at every rank, stays where `writes` says so. Every rank calls it.
+  // Gathers each of parts() to its unit and calls `use` with it. `more(i)` gives further flat
+  // tensors like part i, which are gathered and cut in the same way. With `writes`, what `use`
+  // writes is kept; it must write the same values on all ranks. All ranks call it.
   void for_each_unit(const std::function<std::vector<Tensor>(std::size_t)>& more,
                      const std::function<void(std::size_t, const Whole&)>& use,
                      bool writes = false);
-  // Calls `use` while the parameter of the name is whole. Every rank calls it, with the same names.
+  // Calls `use` while this parameter is gathered. All ranks call it, with the same names.
   void with_parameter(const std::string& name, const std::function<void()>& use);
 
  private:
@@ -119,7 +122,7 @@ class ShardedModel {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<nn::NamedTensor> parts_;
   std::vector<autograd::HookHandle> hooks_;
-  Unit* reducing_ = nullptr;  // whose gradient is on its way
+  Unit* reducing_ = nullptr;  // its gradient is being reduced
   bool in_backward_ = false;
   bool last_slice_ = false;
 };

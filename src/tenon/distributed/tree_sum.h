@@ -1,4 +1,4 @@
-// Sums of tensors that come one after another.
+// Sums of a sequence of tensors.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace tenon::distributed {
 
-// Adds neighbours, then pairs of neighbours, and so on: Note [Fixed tree] in process_group.h, for
-// what one rank has. Holds at most one tensor for each bit of how many came.
+// Adds pairs of consecutive tensors, then pairs of these sums, and so on: Note [Fixed tree] in
+// process_group.h, within one rank. After n tensors it holds at most log2(n) + 1.
 class TreeSum {
  public:
-  // Takes the tensor over and may write it. All have one shape and dtype.
+  // Owns the tensor from now on and may write to it. All have the same shape and dtype.
   void add(Tensor tensor);
-  // The sum of all since the last take(); undefined for none. Exact pairs where their number was a
-  // power of two; else the rest is added from the smallest on.
+  // The sum of all tensors since the last take(); undefined where there were none. Where their
+  // number is no power of two, the sums that remain are added from the shortest to the longest.
   Tensor take();
 
  private:
