@@ -196,9 +196,12 @@ Tensor max_pool_places(const Tensor& choices, IntList sizes, const ops::PoolOpti
 
 Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim) {
   const bool is_last = dim == -1 || dim == result.dim() - 1;
-  if (!is_plain(gradient) || !is_plain(result) || !is_last || !result.is_contiguous()) return {};
+  if (!is_plain_or_meta(gradient) || !is_plain_or_meta(result) || !is_last ||
+      !result.is_contiguous())
+    return {};
   const Tensor g = contiguous(gradient);
-  const Tensor out = empty(result.sizes());
+  const Tensor out = empty_like(result);
+  if (out.is_meta()) return out;
   const std::int64_t length = result.size(-1);
   const auto run = ops::cpu::training_rows().softmax;
   const auto* dy = g.const_data_ptr<float>();
@@ -213,9 +216,11 @@ Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim) {
 }
 
 Tensor gelu_tanh(const Tensor& gradient, const Tensor& a) {
-  if (!is_plain(gradient) || !is_plain(a) || !a.is_contiguous() || !gradient.is_contiguous())
+  if (!is_plain_or_meta(gradient) || !is_plain_or_meta(a) || !a.is_contiguous() ||
+      !gradient.is_contiguous())
     return {};
-  const Tensor out = can_overwrite(gradient) ? gradient : empty(a.sizes());
+  const Tensor out = can_overwrite(gradient) ? gradient : empty_like(a);
+  if (out.is_meta()) return out;
   const auto run = ops::cpu::training_rows().gelu_tanh;
   const auto* dy = gradient.const_data_ptr<float>();
   const auto* x = a.const_data_ptr<float>();

@@ -65,11 +65,16 @@ void row_backward(const T* g, const T* x, const T* weight, T* out, std::int64_t 
   }
 }
 
+// On the meta device too, where they are the whole result.
+NormGradients room_for(const Tensor& input, std::int64_t length) {
+  return {empty_like(input), empty({length}, input.dtype(), input.device()),
+          empty({length}, input.dtype(), input.device())};
+}
+
 template <typename T>
 NormGradients rows(const Tensor& gradient, const Tensor& input, const Tensor& weight,
                    std::int64_t length, double eps, bool centred) {
-  NormGradients made{empty(input.sizes(), input.dtype()), empty({length}, input.dtype()),
-                     empty({length}, input.dtype())};
+  const NormGradients made = room_for(input, length);
   const std::int64_t count = length == 0 ? 0 : input.numel() / length;
   const T* g = gradient.const_data_ptr<T>();
   const T* x = input.const_data_ptr<T>();
@@ -124,8 +129,7 @@ template <typename T>
 NormGradients channels(const Tensor& gradient, const Tensor& input, const Tensor& weight,
                        const Tensor& mean, const Tensor& variance, double eps) {
   const std::int64_t count = input.size(1), batch = input.size(0);
-  NormGradients made{empty(input.sizes(), input.dtype()), empty({count}, input.dtype()),
-                     empty({count}, input.dtype())};
+  const NormGradients made = room_for(input, count);
   const std::int64_t stretch = input.numel() == 0 ? 0 : input.numel() / (batch * count);
   const std::int64_t stride = count * stretch;
   const double elements = static_cast<double>(batch * stretch);
@@ -170,12 +174,14 @@ NormGradients channels(const Tensor& gradient, const Tensor& input, const Tensor
 
 NormGradients rows_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
                             std::int64_t length, double eps, bool centred) {
+  if (input.is_meta()) return room_for(input, length);
   return input.dtype() == DType::kF64 ? rows<double>(gradient, input, weight, length, eps, centred)
                                       : rows<float>(gradient, input, weight, length, eps, centred);
 }
 
 NormGradients channels_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
                                 const Tensor& mean, const Tensor& variance, double eps) {
+  if (input.is_meta()) return room_for(input, input.size(1));
   return input.dtype() == DType::kF64
              ? channels<double>(gradient, input, weight, mean, variance, eps)
              : channels<float>(gradient, input, weight, mean, variance, eps);

@@ -9,7 +9,10 @@ using namespace ops;
 
 Tensor wide(const Tensor& t) { return to(t, compute_dtype(t.dtype())); }
 
-bool on_host(const Tensor& t) { return t.device().type == DeviceType::kCpu && t.numel() > 0; }
+// On the host, or on the meta device, where backward needs the same memory.
+bool has_rows(const Tensor& t) {
+  return (t.device().type == DeviceType::kCpu || t.is_meta()) && t.numel() > 0;
+}
 
 DimVector last_dims(std::size_t count) {
   DimVector dims;
@@ -100,7 +103,7 @@ class NormNode : public NodeOf<3> {
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
     if constexpr (requires { F::kCentred; })
-      if (!formulas_recorded() && on_host(inputs[0])) return fast(call, inputs);
+      if (!formulas_recorded() && has_rows(inputs[0])) return fast(call, inputs);
     std::vector<Tensor> gradients =
         differentiate([this](std::span<const Tensor> in) { return how_(in[0], in[1], in[2]); },
                       inputs, call.grad(), call.wanted & 7);
@@ -183,7 +186,7 @@ class BatchNormNode final : public NodeOf<5> {
     std::vector<Tensor> inputs;
     for (const SavedTensor& t : saved_) inputs.push_back(t.get(*this));
     const bool of_statistics = call.wants(1) || call.wants(2);
-    if (!formulas_recorded() && on_host(inputs[0]) && (training_ || !of_statistics))
+    if (!formulas_recorded() && has_rows(inputs[0]) && (training_ || !of_statistics))
       return fast(call, inputs);
     std::vector<Tensor> gradients =
         differentiate([this](std::span<const Tensor> in) { return made_of(in); }, inputs,
