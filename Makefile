@@ -16,7 +16,7 @@ help:
 	@echo "make test-abi  the C interface and the exported functions against those that abi/ records"
 	@echo "make docs  the reference of the public headers and of Python, in build/docs; fails where a name has no comment"
 	@echo "make test-distributed  training on several processes, over Open MPI and over MPICH (JOBS: compilers at a time)"
-	@echo "make bench-distributed KILLS=200  its weights, memory and traffic by rank; runs that are killed"
+	@echo "make bench-distributed KILLS=200  its weights, memory and traffic by rank; runs that are killed; 1,000 recordings in one report"
 	@echo "make test-viewer  build the web viewer from its sources and test it in Chromium (needs Node)"
 	@echo "make wheel   a wheel of the Python package in dist/ (PYTHON=python3.12: another interpreter; TENSOR=ON: with tensors)"
 	@echo "make test-python  build that wheel, install it into a virtual environment, test it there"
@@ -52,6 +52,7 @@ test-distributed: setup
 
 bench-distributed: test-distributed
 	@scripts/bench_distributed.py $(KILLS)
+	@scripts/bench_fleet.py
 
 test-install: build
 	@tests/install/test_install.sh $(BUILD) --from-source

@@ -145,17 +145,27 @@ TEST(FleetTest, FilesWithoutAnAnswerCountNowhere) {
   EXPECT_EQ(found.categories[1].bytes, 25u);
 }
 
-TEST(FleetTest, OutliersAreFarFromTheMedian) {
+// Files with these live peaks; all else is equal.
+std::vector<FleetOutlier> outliers_of(const std::vector<std::uint64_t>& live_peaks) {
   std::vector<FleetFile> files;
-  for (std::uint64_t i = 0; i < 9; ++i)
-    files.push_back(file_with("x" + std::to_string(i), 1000 + 10 * i, 2000, {2000}));
-  EXPECT_TRUE(compare_fleet(files, {""}).outliers.empty());
-  files.push_back(file_with("y", 1500, 2000, {2000}));
-  const FleetComparison found = compare_fleet(files, {""});
-  ASSERT_EQ(found.outliers.size(), 1u);
-  EXPECT_EQ(found.outliers[0].file, 9u);
-  EXPECT_EQ(found.outliers[0].figure, "live peak in bytes");
-  EXPECT_EQ(found.outliers[0].value, 1500);
+  for (const std::uint64_t live : live_peaks)
+    files.push_back(file_with("x" + std::to_string(files.size()), live, 2000, {2000}));
+  return compare_fleet(files, {""}).outliers;
+}
+
+TEST(FleetTest, OutliersAreFarFromTheMedianByItAndByTheDeviations) {
+  const std::vector<std::uint64_t> wide = {1000, 1100, 1200, 1300, 1400, 1500, 1600, 1700, 1800};
+  EXPECT_TRUE(outliers_of(wide).empty());  // five times the median deviation of 200 is more
+  std::vector<std::uint64_t> one_more = wide;
+  one_more.push_back(3100);
+  const std::vector<FleetOutlier> found = outliers_of(one_more);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].file, 9u);
+  EXPECT_EQ(found[0].figure, "live peak in bytes");
+  EXPECT_EQ(found[0].value, 3100);
+  EXPECT_EQ(found[0].median, 1500);
+  EXPECT_TRUE(outliers_of({1000, 1000, 1000, 1049}).empty());  // less than a twentieth
+  EXPECT_EQ(outliers_of({1000, 1000, 1000, 1051}).size(), 1u);
 }
 
 TEST(FleetTest, NamesCannotLeaveTheirCells) {
