@@ -31,10 +31,9 @@ nn::Metadata load_run_metadata(const std::string& path) {
                                           : nn::load_metadata(path);
 }
 
-std::uint64_t count_run_parameters(const std::string& path, const nn::Metadata& metadata) {
-  return distributed::is_checkpoint(path)
-             ? metadata_number(metadata, "total_size", path) / sizeof(float)
-             : nn::count_saved_parameters(path);
+std::uint64_t count_run_parameters(const std::string& path) {
+  return distributed::is_checkpoint(path) ? distributed::count_checkpoint_parameters(path)
+                                          : nn::count_saved_parameters(path);
 }
 
 RankTraining::RankTraining(std::shared_ptr<nn::Module> model, const RankSettings& settings)

@@ -29,7 +29,7 @@ struct RankSettings {
 // The metadata of a saved run: a file, or a folder that ranks have written. Throws ParseError.
 nn::Metadata load_run_metadata(const std::string& path);
 // The number of elements of the model's tensors.
-std::uint64_t count_run_parameters(const std::string& path, const nn::Metadata& metadata);
+std::uint64_t count_run_parameters(const std::string& path);
 
 // Bytes of one rank. Peaks are up to the end of the second step, if not stated otherwise.
 struct RankMemory {

@@ -70,10 +70,14 @@ std::shared_ptr<distributed::ProcessGroup> join_ranks() {
 
 void require_same(distributed::ProcessGroup& group,
                   const std::vector<std::pair<std::string, std::string>>& setup) {
-  const std::vector<std::string> all = group.gather_texts(nlohmann::json(setup).dump());
+  // In a form for any bytes: names of files need not be UTF-8.
+  std::string mine;
+  nlohmann::json::to_cbor(setup, mine);
+  const std::vector<std::string> all = group.gather_texts(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    const auto first = nlohmann::json::parse(all[0]), other = nlohmann::json::parse(all[rank]);
+    const auto first = nlohmann::json::from_cbor(all[0]);
+    const auto other = nlohmann::json::from_cbor(all[rank]);
     for (std::size_t i = 0; i < first.size() && i < other.size(); ++i)
       if (first[i] != other[i])
         throw InvalidArgument(fmt::format(

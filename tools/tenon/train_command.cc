@@ -163,7 +163,7 @@ void take_from_file(TrainArguments& a, const CommandLine& app, const std::string
     check_same("--model", a.image.model, metadata_text(metadata, "model", path));
     a.image.model = metadata_text(metadata, "model", path);
   } else {
-    a.text.gpt = saved_gpt_options(metadata, path, count_run_parameters(path, metadata));
+    a.text.gpt = saved_gpt_options(metadata, path, count_run_parameters(path));
   }
 }
 
@@ -207,10 +207,23 @@ TrainOutcome train_divided(TrainTask& task, const TrainSettings& settings) {
   }
 }
 
+// Ranks save into a folder of its own, where files are replaced and removed.
+void require_other_folder(const std::string& folder, const std::vector<std::string>& read) {
+  for (const std::string& file : read) {
+    std::error_code missing;  // then they are not the same
+    const std::filesystem::path parent = std::filesystem::absolute(file).parent_path();
+    if (std::filesystem::equivalent(folder, parent, missing))
+      throw InvalidArgument(
+          fmt::format("--save {}: {} is there, which is read: save into another folder", folder,
+                      file));
+  }
+}
+
 // What the run writes must not be what it reads, nor both one file. (A run may be saved as the file
 // that it was resumed from.) `read`: the data.
 void check_outputs(const TrainArguments& a, std::vector<std::string> read) {
   require_other_file(a.settings.save_file, read);
+  if (a.settings.ranks.group != nullptr) require_other_folder(a.settings.save_file, read);
   const std::string& record = a.record_file;
   if (record.empty()) return;
   read.push_back(a.settings.resume_file);
@@ -284,6 +297,7 @@ void compare_ranks(const TrainTask& task, const TrainArguments& a) {
   add("--save-every", s.save_every);
   add("--memory-limit", s.limit_bytes);
   add("--resume", s.resume_file);
+  add("--save", s.save_file);
   require_same(*s.ranks.group, setup);
 }
 
@@ -308,11 +322,12 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
   if (ranks.group != nullptr) compare_ranks(task, a);
   if (!a.settings.quiet) fmt::print("{}, seed {}\n", task.title(), a.settings.seed);
   if (a.plan_only) return run_plan(task, a);
+  std::unique_ptr<distributed::CheckpointFolder> folder;      // ours until the end
   if (a.settings.save_at_end || a.settings.save_every > 0) {  // before hours of work
     if (ranks.group == nullptr)
       FileWriter::check(a.settings.save_file);
     else
-      distributed::check_checkpoint(a.settings.save_file);
+      folder = std::make_unique<distributed::CheckpointFolder>(a.settings.save_file, *ranks.group);
   }
   if (!a.record_file.empty()) FileWriter::check(a.record_file);
   const TrainOutcome outcome =

@@ -1,0 +1,217 @@
+// Folders that divided runs save: what a run may replace there, and what it may go on with.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/command.h"
+#include "support/temporary.h"
+#include "tenon/base/hash.h"
+#include "tenon/trace/file_bytes.h"
+
+namespace tenon {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::Outcome;
+using testing::tenon_command;
+using Json = nlohmann::json;
+using Contents = std::map<std::string, std::string>;
+
+class SavedFolder : public ::testing::Test {
+ protected:
+  SavedFolder() {
+    std::ofstream text(path("text"));
+    for (int i = 0; i < 300; ++i) text << "the shard " << (i * i) % 97 << " holds ";
+  }
+
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  std::string index(const std::string& run = "run") const {
+    return path(run) + "/model.safetensors.index.json";
+  }
+  Outcome train(const std::string& more, const std::string& before = "") const {
+    return tenon_command("train text " + path("text") + " --json " + more, before);
+  }
+  Outcome start(const std::string& more, const std::string& before = "") const {
+    return train("--length 16 --layers 1 --width 16 --heads 2 --batch 64 --epochs 1 --shard 0 "
+                 "--save " + path("run") + " " + more, before);
+  }
+  Outcome resume() const { return train("--resume " + path("run") + " --save " + path("other")); }
+
+  // Every file of a folder.
+  static Contents contents_of(const std::string& folder) {
+    Contents found;
+    for (const auto& entry : fs::directory_iterator(folder))
+      found[entry.path().filename()] = FileBytes(entry.path()).view();
+    return found;
+  }
+  std::string shard() const {
+    for (const auto& [name, bytes] : contents_of(path("run")))
+      if (name.starts_with("model-step")) return path("run") + "/" + name;
+    return "";
+  }
+
+  // Changes the index, with the checksum that such an index has.
+  void edit(const std::function<void(Json&)>& change) const {
+    Json json = Json::parse(std::ifstream(index()));
+    change(json);
+    json.erase("checksum");
+    RunningHash hash;
+    for (const char c : json.dump()) hash.add(static_cast<unsigned char>(c));
+    json["checksum"] = fmt::format("{:016x}", hash.value());
+    std::ofstream(index()) << json.dump();
+  }
+  void expect_refused(const std::string& reason) const {
+    const Outcome run = resume();
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr(path("run")));
+    EXPECT_THAT(run.err, HasSubstr(reason));
+  }
+
+  const testing::TemporaryFolder folder_;
+};
+
+TEST_F(SavedFolder, ASaveRemovesTheFilesOfTheEarlierOneAndNoOthers) {
+  fs::create_directory(path("run"));
+  for (const char* name : {"/model-notes.safetensors", "/optimiser-1.safetensors", "/notes"})
+    std::ofstream(path("run") + name) << "kept";
+  ASSERT_EQ(start("--seed 1").status, 0);
+  const std::string first = shard();
+  ASSERT_EQ(start("--seed 2").status, 0);
+  EXPECT_FALSE(fs::exists(first));
+  const Contents found = contents_of(path("run"));
+  EXPECT_EQ(found.size(), 3u + 4u + 1u);
+  EXPECT_EQ(found.at("model-notes.safetensors"), "kept");
+  EXPECT_EQ(found.at("optimiser-1.safetensors"), "kept");
+}
+
+TEST_F(SavedFolder, AFolderOfAnotherProgramOrOfTheDataIsRefused) {
+  fs::create_directory(path("run"));
+  fs::copy_file(path("text"), path("run") + "/model-x.safetensors");
+  const Outcome data = tenon_command("train text " + path("run") +
+                                     "/model-x.safetensors --shard 0 --save " + path("run"));
+  EXPECT_EQ(data.status, 2);
+  EXPECT_THAT(data.err, HasSubstr("model-x.safetensors is there, which is read"));
+  std::ofstream(index()) << R"({"metadata": {"total_size": 4}, "weight_map": {"a": "model-x"}})";
+  const Contents before = contents_of(path("run"));
+  const Outcome other = start("");
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.err, HasSubstr(index()));
+  EXPECT_THAT(other.err, HasSubstr("save into another folder"));
+  EXPECT_TRUE(contents_of(path("run")) == before);
+}
+
+TEST_F(SavedFolder, AFullDiskLeavesTheRunThatWasThere) {
+  ASSERT_EQ(start("--seed 1").status, 0);
+  const Contents before = contents_of(path("run"));
+  for (const int call : {2, 5, 8, 9}) {  // two a file, the fourth file's, the index's
+    const Outcome full = start("--seed 2", "LD_PRELOAD=" TENON_FAILING_CALLS_LIBRARY
+                                           " TENON_FAIL_CALL=fsync:" + std::to_string(call) +
+                                           ":28");
+    EXPECT_EQ(full.status, 1) << full.err;
+    EXPECT_THAT(full.err, HasSubstr("No space left on device"));
+    EXPECT_TRUE(contents_of(path("run")) == before) << call;
+  }
+  EXPECT_EQ(resume().status, 0);
+}
+
+TEST_F(SavedFolder, TheFolderOfAnotherRunIsRefused) {
+  fs::create_directory(path("run"));
+  const int lock = ::open(path("run").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(::flock(lock, LOCK_EX), 0);
+  const Outcome second = start("");
+  EXPECT_EQ(second.status, 2);
+  EXPECT_THAT(second.err, HasSubstr(path("run") + ": another run saves there"));
+  ::close(lock);
+  EXPECT_EQ(start("").status, 0);
+}
+
+TEST_F(SavedFolder, ANameNeedNotBeUtf8) {
+  const std::string name = path("run") + "$(printf '\\377')";
+  ASSERT_EQ(start("--save-every 1", "").status, 0);
+  const Outcome saved = train("--resume " + path("run") + " --save " + name);
+  ASSERT_EQ(saved.status, 0) << saved.err;
+  const Outcome again = train("--resume " + name + " --save " + name);
+  EXPECT_EQ(again.status, 0) << again.err;
+}
+
+TEST_F(SavedFolder, ARunThatCannotStartLeavesNoFolder) {
+  ASSERT_EQ(start("").status, 0);
+  fs::remove(shard());
+  expect_refused("there is no such file");
+  EXPECT_FALSE(fs::exists(path("other")));
+}
+
+TEST_F(SavedFolder, ADamagedFileIsNamed) {
+  ASSERT_EQ(start("").status, 0);
+  const std::string file = shard();
+  const std::string whole(FileBytes(file).view());
+  std::string changed = whole;
+  changed.back() ^= 1;
+  std::ofstream(file) << changed;
+  expect_refused("its tensors are not those that were saved");
+  std::ofstream(file) << whole << "more";
+  expect_refused("were saved");
+  fs::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  expect_refused("it is no regular file");
+}
+
+TEST_F(SavedFolder, WhatIsNoIndexIsNamed) {
+  ASSERT_EQ(start("").status, 0);
+  const std::string whole(FileBytes(index()).view());
+  std::ofstream(index()) << whole << '\0';
+  expect_refused("it is no JSON at its byte " + std::to_string(whole.size() + 1));
+  std::ofstream(index()) << whole.substr(0, 100);
+  expect_refused("it is no JSON at its byte ");
+  std::string changed = whole;
+  changed.replace(changed.find("\"batch\": \"64\""), 13, "\"batch\": \"65\"");
+  std::ofstream(index()) << changed;
+  expect_refused("it was changed after it was saved");
+  fs::resize_file(index(), 65 << 20);
+  expect_refused("at most 67108864 are read");
+  fs::remove(index());
+  fs::create_symlink(index(), index());
+  expect_refused("Too many levels of symbolic links");
+  fs::remove(index());
+  ASSERT_EQ(::mkfifo(index().c_str(), 0600), 0);
+  expect_refused("it is no regular file");
+  fs::remove(index());
+  fs::create_directory(index());
+  expect_refused("it is no regular file");
+}
+
+TEST_F(SavedFolder, AnIndexThatContradictsItsFilesIsRefused) {
+  ASSERT_EQ(start("").status, 0);
+  const std::string whole(FileBytes(index()).view());
+  const auto expect = [&](const std::string& reason, const std::function<void(Json&)>& change) {
+    std::ofstream(index()) << whole;
+    edit(change);
+    expect_refused(reason);
+  };
+  expect("its \"total_size\" is 1099511627776", [](Json& json) {
+    json["metadata"]["total_size"] = std::uint64_t{1} << 40;
+    json["metadata"]["width"] = "8192";
+  });
+  expect("its tensors hold", [](Json& json) { json["metadata"]["width"] = "8192"; });
+  expect("which \"files\" does not have", [](Json& json) {
+    json["weight_map"].front() = "../text";
+  });
+  expect("is no file of a checkpoint", [](Json& json) {
+    json["files"][std::string("model-\0.safetensors", 19)] = {{"bytes", 1}, {"hash", ""}};
+  });
+}
+
+}  // namespace
+}  // namespace tenon
