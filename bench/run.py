@@ -25,6 +25,7 @@ TORCH = ["libtorch1.13"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
+NAMED = {"forecast"}  # run only where it is named: it fetches PyTorch
 EXACT = {"replay", "snapshots", "verdict", "robson", "generated"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -77,6 +78,8 @@ PROGRAMS = {
     "same_bits": ("two runs with one seed: loss, weights, memory layout",
                   "for run in 1 2; do {}/tenon train fashion-mnist --model mlp --epochs 1 --json"
                   " | grep -E 'final_loss|_hash' | tr -d '\\n'; echo; done", []),
+    "forecast": ("forecasts of PyTorch programs beside what an H200 recorded, and `tenon fit`",
+                 "scripts/bench_forecast.sh", []),
 }
 
 
@@ -138,7 +141,7 @@ def main():
     folder = ROOT / "bench/results" if options.keep else build / "results"
     folder.mkdir(parents=True, exist_ok=True)
     failed = []
-    for name in options.names or PROGRAMS:
+    for name in options.names or [name for name in PROGRAMS if name not in NAMED]:
         status, record = run(name, build)
         if status != 0:
             failed.append(name)

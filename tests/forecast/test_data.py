@@ -186,3 +186,19 @@ def test_shares_that_make_no_sense():
     for keywords in ({"mask_share": 1.5}, {"mask_share": -1}, {"mask_share": 1, "real": "always"}):
         with pytest.raises(tenon.forecast.ForecastError, match="mask_share"):
             tenon.forecast(masked, **keywords)
+
+
+@pytest.mark.parametrize("momentum", [0, 0.9])
+def test_fused_sgd_which_has_no_fake(momentum):
+    def train(**way):
+        model = nn.Linear(256, 512).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum, **way)
+        for _ in range(3):
+            model(torch.randn(64, 256, device="cuda")).pow(2).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    fused, plain = (
+        live(tenon.forecast(train, steps=0, **{way: True})) for way in ("fused", "foreach")
+    )
+    assert 0 <= plain - fused < 2 * MIB

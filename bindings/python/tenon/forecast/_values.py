@@ -134,6 +134,8 @@ class Values:
         except (DynamicOutputShapeException, DataDependentOutputException):
             return self._by_data(func, args, kwargs, inputs)
         except UnsupportedOperatorException:
+            if not known and not func._schema.returns:  # torch._fused_sgd_ and its like
+                return self._lose(func, args)
             return self._by_data(func, args, kwargs, inputs, sized=False)
         mutable = func._schema.is_mutable
         if func.namespace == "c10d":
@@ -342,6 +344,10 @@ class Values:
         return torch.zeros((), dtype=fake.dtype).expand(tuple(fake.size()))
 
     @staticmethod
+    def _whole(fake: Any) -> Any:
+        return torch.zeros(tuple(fake.size()), dtype=fake.dtype)
+
+    @staticmethod
     def _ones(fake: Any) -> Any:
         return torch.ones((), dtype=fake.dtype).expand(tuple(fake.size()))
 
@@ -398,6 +404,8 @@ class Values:
             self.sizes[short] = self.sizes.get(short, 0) + 1
         device = next((tensor.fake_device for tensor in inputs), torch.device("cpu"))
         missing = self._zeros if self.share is None else _host.filled(name, self.share)
+        if func._schema.is_mutable:  # kernels write, and elements of stand-ins lie on each other
+            missing = self._whole
         with _disable_current_modes(), torch.no_grad():
             values = _host.run(func, self._real(args, missing), self._real(kwargs, missing))
         if sized:
