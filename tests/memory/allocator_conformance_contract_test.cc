@@ -112,6 +112,23 @@ TEST_P(AllocatorConformance, OutOfMemoryNamesWhatIsHeldIdle) {
   }
 }
 
+// Blocks are freed in stream order, while their work is queued; the end of their allocator waits.
+TEST_P(AllocatorConformance, ItsEndUnmapsNothingThatQueuedWorkUses) {
+  SimOptions options = device();
+  options.check_order = true;
+  options.lag_ns = 1'000'000'000;
+  start(options);
+  const Stream streams[] = {backend_->create_stream(), backend_->create_stream()};
+  std::uint64_t owner = 0;
+  for (const std::size_t size : {std::size_t{1000}, std::size_t{4} << 20, std::size_t{30} << 20})
+    for (const Stream stream : streams) {
+      const DataPtr block = allocator_->allocate_on(size, stream);
+      backend_->access(stream, block.get(), size, ++owner);
+    }
+  allocator_.reset();
+  EXPECT_EQ(backend_->order_violations(), std::vector<std::string>());
+}
+
 TEST_P(AllocatorConformance, LackOfMemoryMayBeAValue) {
   start(device(64 << 20));
   const std::optional<DataPtr> block = allocator_->try_allocate(1000);

@@ -51,8 +51,9 @@ class Schedule {
   void finish() {
     while (!live_.empty()) release(live_.size() - 1);
     allocator_->check_invariants();
-    EXPECT_EQ(backend_.order_violations(), std::vector<std::string>());
     EXPECT_EQ(allocator_->stats().allocation[0].current, 0);
+    allocator_.reset();
+    EXPECT_EQ(backend_.order_violations(), std::vector<std::string>());
   }
 
  private:

@@ -50,6 +50,7 @@ ExpandableAllocator::ExpandableAllocator(Backend& backend, const CachingSettings
 
 ExpandableAllocator::~ExpandableAllocator() {
   idle_cache_.end();
+  if (!ranges_.empty()) ignore_refusal([&] { backend_.synchronize(); });  // then unmap
   for (const auto& [extent, range] : ranges_) {
     std::uintptr_t address = range.addresses.base;
     for (const PageHandle pages : range.pages) {

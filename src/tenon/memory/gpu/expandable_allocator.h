@@ -25,7 +25,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   // Throws InvalidArgument when the backend has no virtual memory.
   explicit ExpandableAllocator(Backend& backend, const CachingSettings& settings = {},
                                std::uint64_t limit_bytes = 0);
-  // Gives all pages and addresses back, whatever is still in use.
+  // Waits for the device, then gives all pages and addresses back, whatever is still in use.
   ~ExpandableAllocator() override;
 
   std::string name() const override { return "expandable"; }

@@ -55,6 +55,7 @@ StitchedAllocator::StitchedAllocator(Backend& backend, const StitchedSettings& s
 
 StitchedAllocator::~StitchedAllocator() {
   idle_cache_.end();
+  if (!pages_.empty()) ignore_refusal([&] { backend_.synchronize(); });  // then unmap
   for (const auto& page : pages_) {
     for (const Mapping& mapping : page->mappings)
       ignore_refusal([&] {
