@@ -1,5 +1,6 @@
 #include "tenon/memory/standard_memory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tenon/base/align.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 
-// In front of each block: what frees it. As large as the strongest alignment that is served.
+// Right in front of each block: what frees it.
 struct alignas(kAlignment) Header {
   DataPtr data;
 };
@@ -22,13 +23,14 @@ static_assert(sizeof(Header) == kAlignment);
 
 void* detail::standard_allocate(Allocator& allocator, std::size_t size_bytes,
                                 std::size_t alignment) {
-  if (alignment > alignof(Header) || size_bytes > kMaxRequestBytes) throw std::bad_alloc();
-  DataPtr data = allocator.allocate(sizeof(Header) + size_bytes);
-  if (!is_aligned(reinterpret_cast<std::uintptr_t>(data.get()), alignof(Header)))
-    throw std::bad_alloc();
-  void* memory = data.get();
-  ::new (memory) Header{std::move(data)};
-  return static_cast<char*>(memory) + sizeof(Header);
+  if (alignment > kMaxRequestBytes || size_bytes > kMaxRequestBytes) throw std::bad_alloc();
+  alignment = std::max(alignment, alignof(Header));
+  DataPtr data = allocator.allocate(alignment + size_bytes);
+  const auto base = reinterpret_cast<std::uintptr_t>(data.get());
+  if (!is_aligned(base, alignof(Header))) throw std::bad_alloc();
+  const std::uintptr_t begin = align_up(base + sizeof(Header), alignment);
+  ::new (reinterpret_cast<void*>(begin - sizeof(Header))) Header{std::move(data)};
+  return reinterpret_cast<void*>(begin);
 }
 
 void detail::standard_deallocate(void* data) {

@@ -15,7 +15,7 @@
 namespace tenon {
 
 namespace detail {
-// A block behind a header of 64 bytes that frees it. Alignment up to 64 bytes, else std::bad_alloc.
+// A block behind a header that frees it. Any alignment.
 void* standard_allocate(Allocator& allocator, std::size_t size_bytes, std::size_t alignment);
 void standard_deallocate(void* data);
 Allocator& standard_default();
@@ -24,8 +24,9 @@ Allocator& standard_default();
 #ifdef TENON_HAS_MEMORY_RESOURCE
 
 // A standard memory resource over an allocator of the host, so that std::pmr containers use the
-// memory that tensors use. The allocator is not owned. Alignment up to 64 bytes; larger throws
-// std::bad_alloc. Thread-safe as the allocator is. Costs a header of 64 bytes for each block.
+// memory that tensors use, also as the upstream of its pool resources. The allocator is not owned
+// and aligns to 64 bytes at least, else std::bad_alloc. Thread-safe as the allocator is. Costs 64
+// bytes for each block, or its alignment where that is more.
 class AllocatorResource final : public std::pmr::memory_resource {
  public:
   explicit AllocatorResource(Allocator& allocator) : allocator_(allocator) {}
