@@ -212,6 +212,26 @@ TEST(MemoryPoolRulesTest, ArgumentsAreChecked) {
   EXPECT_THROW(pool.allocate(std::numeric_limits<std::size_t>::max()), InvalidArgument);
 }
 
+// As an allocator of someone else fails: by the standard exception.
+class FailsByBadAlloc final : public Allocator {
+ public:
+  DataPtr allocate(std::size_t size_bytes) override {
+    if (size_bytes > 3 * kPoolSize) throw std::bad_alloc();
+    return get_default_cpu_allocator()->allocate(size_bytes);
+  }
+  std::size_t alignment() const override { return 64; }
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    default_copy_data(dest, src, size_bytes);
+  }
+};
+
+TEST(MemoryPoolRulesTest, AnUpstreamThatThrowsBadAllocIsAskedForTheRequestAlone) {
+  MemoryPool pool(std::make_shared<FailsByBadAlloc>(), kPoolSize);
+  EXPECT_NE(pool.allocate(2 * kPoolSize), nullptr);  // and not for twice as much
+  EXPECT_EQ(pool.reserved_bytes(), 3 * kPoolSize);
+  EXPECT_THROW(pool.allocate(4 * kPoolSize), std::bad_alloc);
+}
+
 TEST(MemoryPoolRulesTest, TheDefaultPoolSizeIs256MiB) {
   SimBackend backend(sim(1 << 30, false));
   MemoryPool pool(std::make_shared<SystemAllocator>(backend));

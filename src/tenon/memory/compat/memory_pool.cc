@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
@@ -105,7 +106,7 @@ void MemoryPool::reset() {
 void MemoryPool::grow(std::uint64_t rounded) {
   try {
     add_chunk(std::max(pool_size_, 2 * rounded));
-  } catch (const OutOfMemory&) {
+  } catch (const std::bad_alloc&) {
     add_chunk(rounded);
   }
 }
