@@ -173,6 +173,10 @@ INSTANTIATE_TEST_SUITE_P(Both, CpuAllocatorTest,
                            return which.index == 0 ? "Default" : "Mobile";
                          });
 
+TEST_P(CpuAllocatorTest, ItsRawDeleterIgnoresNull) {
+  EXPECT_NO_THROW(cpu_.raw_deleter()(nullptr));
+}
+
 TEST(MobileCpuAllocator, GuardsAroundABlockAreReadableAndZero) {
   for (std::size_t size : {1, 64, 100, 5000}) {
     const DataPtr block = get_default_mobile_cpu_allocator()->allocate(size);

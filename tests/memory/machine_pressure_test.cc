@@ -35,6 +35,10 @@ class MachinePressureTest : public ::testing::Test {
                                  folder_.path() + "/memory.events"};
 };
 
+TEST(MachinePressureSources, NameTheGroupsFileWithoutEmptyParts) {
+  EXPECT_EQ(machine_pressure_sources().group_events.find("//"), std::string::npos);
+}
+
 TEST_F(MachinePressureTest, StallsGiveIdleMemoryBack) {
   stalls(2.5);
   HostBackend backend;

@@ -154,6 +154,18 @@ TEST_F(Reclaim, AnEscapeOutlivesTheAdaptorAndGoesBackUpstream) {
   EXPECT_EQ(caching_.stats().allocated_bytes[0].current, 0);
 }
 
+TEST_F(Reclaim, OnlyTheChunkOfAnEscapeOutlivesTheAdaptor) {
+  DataPtr escape;
+  {
+    LimitAdaptor limited(caching_, kCapacity);
+    escape = with_scope(limited, [](ScopeArena& arena) { return arena.allocate(1000); });
+    with_scope(limited, [](ScopeArena& arena) { arena.allocate(kIdle).clear(); });
+    EXPECT_GE(caching_.stats().allocated_bytes[0].current, std::int64_t{kIdle});
+  }
+  EXPECT_GT(caching_.stats().allocated_bytes[0].current, 0);
+  EXPECT_LT(caching_.stats().allocated_bytes[0].current, std::int64_t{kIdle});
+}
+
 DataPtr* held_by_callback = nullptr;
 struct LetsGo final : FreeMemoryCallback {
   bool execute() override {

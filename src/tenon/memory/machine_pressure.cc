@@ -1,5 +1,6 @@
 #include "tenon/memory/machine_pressure.h"
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -40,7 +41,8 @@ PressureSources machine_pressure_sources() {
   std::ifstream membership("/proc/self/cgroup");
   for (std::string line; std::getline(membership, line);)
     if (line.starts_with("0::/"))
-      sources.group_events = "/sys/fs/cgroup" + line.substr(3) + "/memory.events";
+      sources.group_events =
+          (std::filesystem::path("/sys/fs/cgroup") / line.substr(4) / "memory.events").string();
   return sources;
 }
 

@@ -9,6 +9,7 @@ namespace tenon {
 namespace {
 
 void free_mobile(void* data) {
+  if (data == nullptr) return;
   host_allocator().raw_deallocate(static_cast<char*>(data) - kMobileGuardBytes);
 }
 
