@@ -146,10 +146,26 @@ TEST(ResizeTest, StorageGrowsAndKeepsItsBytes) {
   EXPECT_EQ((t[3]).item<float>(), 4);
 }
 
+TEST(ResizeTest, ToItsOwnSizesChangesNothing) {
+  const Tensor t = arange(6, DType::kF32).view({2, 3}).t();
+  const std::uint32_t version = t.version();
+  t.resize_({3, 2});
+  EXPECT_EQ(t.strides(), (IntList{1, 3}));
+  EXPECT_EQ((t[{0, 1}]).item<float>(), 3);
+  EXPECT_EQ(t.version(), version);
+  EXPECT_EQ(zeros({2}).detach().resize_({2}).numel(), 2);
+}
+
+TEST(ResizeTest, LazyMemoryComesInTheNewSize) {
+  const Tensor t = empty_lazy({10}).resize_({20});
+  EXPECT_EQ(t.storage().nbytes(), 80u);
+  EXPECT_EQ((fill_(t, 3)[19]).item<float>(), 3);
+}
+
 TEST(ResizeTest, IsRefusedWhereItCannotBe) {
   float values[4] = {};
   const Tensor foreign = from_blob(values, {4}, DType::kF32);
-  EXPECT_THAT(refusal([&] { foreign.resize_({5}); }), HasSubstr("not resizable"));
+  EXPECT_THAT(refusal([&] { foreign.resize_({5}); }), HasSubstr("not resizable to 20; clone()"));
   EXPECT_EQ(foreign.resize_({2}).numel(), 2) << "what is there is enough";
   const Tensor meta = empty({2}, DType::kF32, {DeviceType::kMeta, 0}).resize_({100});
   EXPECT_EQ(meta.storage().nbytes(), 400u) << "a size, and no memory";

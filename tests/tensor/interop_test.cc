@@ -94,6 +94,9 @@ TEST(DLPackTest, ForeignTensorsAreCheckedAndTheirDeletersRunOnce) {
            [](DLManagedTensorVersioned& m) { m.dl_tensor.shape[0] = -2; },
            [](DLManagedTensorVersioned& m) { m.dl_tensor.shape[0] = INT64_MAX; },
            [](DLManagedTensorVersioned& m) { m.dl_tensor.data = nullptr; },
+           [](DLManagedTensorVersioned& m) { m.dl_tensor.byte_offset += 1; },
+           [](DLManagedTensorVersioned& m) { m.dl_tensor.device = {kDLCUDA, -5}; },
+           [](DLManagedTensorVersioned& m) { m.dl_tensor.device = {kDLCUDA, 65536}; },
            [](DLManagedTensorVersioned& m) {
              m.dl_tensor.device.device_type = static_cast<DLDeviceType>(99);
            },
@@ -106,6 +109,17 @@ TEST(DLPackTest, ForeignTensorsAreCheckedAndTheirDeletersRunOnce) {
     spoil(bad);
     EXPECT_THROW(from_dlpack(&bad), InvalidArgument);
     EXPECT_EQ(deleted, 1);
+  }
+}
+
+// The codes of float8 came with version 1.1.
+TEST(DLPackTest, TheVersionIsTheFirstThatKnowsTheDtype) {
+  for (const Tensor& t : one_of_each()) {
+    DLManagedTensorVersioned* const out = to_dlpack_versioned(t);
+    const bool is_float8 = t.dtype() == DType::kF8E4M3 || t.dtype() == DType::kF8E5M2;
+    EXPECT_EQ(out->version.major, 1u);
+    EXPECT_EQ(out->version.minor, is_float8 ? 1u : 0u) << dtype_name(t.dtype());
+    out->deleter(out);
   }
 }
 

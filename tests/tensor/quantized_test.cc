@@ -124,6 +124,24 @@ TEST(QuantizedTest, Prints) {
             "tensor([-1.0000,  0.5000], dtype=qint8, scale=0.5, zero_point=10)");
 }
 
+// Scales belong to the indices of one dimension: reading by other sizes would go past them.
+TEST(QuantizedTest, OtherSizesAreRefusedWhereThereAreChannels) {
+  const Tensor t = ones({2, 3}, DType::kF32);
+  const Tensor q = quantize_per_channel(t, tensor<double>({0.5, 1, 0.25}),
+                                        tensor<std::int64_t>({0, 0, 0}), 1);
+  const char* const wanted = "quantised per channel cannot become one of ";
+  EXPECT_THAT(refusal([&] { q.resize_({2, 9}); }), HasSubstr(wanted));
+  EXPECT_THAT(refusal([&] { q.resize_({3}); }), HasSubstr("scales belong to dimension 1"));
+  EXPECT_THAT(refusal([&] { q.set_(q.storage(), 0, {3, 2}); }), HasSubstr(wanted));
+  EXPECT_THAT(refusal([&] { q.impl()->set_sizes_contiguous({6}); }), HasSubstr(wanted));
+  q.set_(empty({2, 3}, DType::kQI8));
+  EXPECT_EQ(floats(dequantize(fill_(q, 1))), std::vector<float>(6, 1)) << "the same sizes";
+
+  const Tensor whole = quantize_per_tensor(t, 0.5, 0);
+  whole.resize_({3, 2});
+  EXPECT_EQ(floats(dequantize(whole)), std::vector<float>(6, 1));
+}
+
 TEST(QuantizedTest, WhatDoesNotFitIsNamed) {
   const Tensor t = ones({2, 3}, DType::kF32);
   const Tensor q = quantize_per_tensor(t, 0.5, 0);

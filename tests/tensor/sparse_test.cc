@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "support/refusal.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
@@ -113,6 +115,24 @@ TEST(Sparse, NothingReadsBytesThatAreNotThere) {
   EXPECT_THAT(refusal([&] { static_cast<void>(sparse_values(dense)); }), HasSubstr("strided"));
   EXPECT_THAT(refusal([&] { static_cast<void>(sparse_crow_indices(coo)); }),
               HasSubstr("sparse_csr"));
+}
+
+TEST(Sparse, NoLayoutHasViews) {
+  const Tensor dense = ones({4, 6});
+  for (const Tensor& t : {to_sparse_coo(dense), to_sparse_csr(dense), to_sparse_csc(dense),
+                          to_sparse_bsr(dense, 2, 3), to_sparse_bsc(dense, 2, 3)}) {
+    const std::function<Tensor()> views[] = {
+        [&] { return t.view({24}); },         [&] { return t.reshape({2, 12}); },
+        [&] { return t.flatten(); },          [&] { return t.unflatten(0, {2, 2}); },
+        [&] { return t.unfold(0, 2, 1); },    [&] { return t.view_dtype(DType::kI32); },
+        [&] { return t.diagonal(); },         [&] { return t.as_strided({2}, {1}); },
+        [&] { return t.split(2).front(); },   [&] { return t.transpose(0, 1).t().expand({4, 6}); },
+        [&] { return t.movedim(0, 1).t(); },  [&] { return t.unbind().front(); },
+    };
+    for (std::size_t i = 0; i < std::size(views); ++i)
+      EXPECT_THAT(refusal(views[i]), HasSubstr("no views; to_dense() has"))
+          << layout_name(t.layout()) << ", " << i;
+  }
 }
 
 TEST(Sparse, BadPartsAreNamedWithTheirPlace) {

@@ -108,7 +108,7 @@ Tensor empty_strided(IntList sizes, IntList strides, DType dtype, Device device)
 Tensor empty_lazy(IntList sizes, DType dtype, Device device) {
   const std::int64_t numel = checked_numel(sizes);
   return from_storage(make_intrusive<StorageImpl>(StorageImpl::Lazy{}, bytes_for(numel, dtype),
-                                                  device, nullptr, false),
+                                                  device, nullptr, true),
                       sizes, numel, dtype);
 }
 

@@ -21,7 +21,8 @@ namespace tenon {
 //   memory.peak({{"batch", 4096}})      in bytes
 //
 // Bytes are what tensors ask for: what an allocator adds (rounding, caches) and the host's
-// workspaces are not counted. Formulas hold for sizes for which the guards do (SymGuards).
+// workspaces are not counted. Formulas may be wrong for sizes for which the guards do not hold
+// (SymGuards), and where plain sizes choose another branch than the hints did.
 //
 // Nests: the innermost object counts. Storages may outlive it and may be released by any thread.
 // O(1) for each storage that comes or goes; the questions are O(storages so far).

@@ -249,6 +249,16 @@ void detail::share_quantizer(const Tensor& copy, const Tensor& source) {
     copy.impl()->set_followed_backend_meta(quantizer->clone());
 }
 
+void detail::check_new_sizes(const TensorImpl& tensor, IntList sizes) {
+  if (tensor.dtype() != DType::kQI8 || tensor.sizes() == sizes) return;
+  const auto& quantizer = static_cast<const Quantizer&>(*tensor.extra_meta()->backend);
+  if (quantizer.axis != kWholeTensor)
+    throw InvalidArgument(fmt::format(
+        "a tensor of shape {} that is quantised per channel cannot become one of {}: its scales "
+        "belong to dimension {}; dequantize() it first",
+        to_string(tensor.sizes()), to_string(sizes), quantizer.axis));
+}
+
 bool detail::same_quantizer(const Tensor& a, const Tensor& b) {
   const Quantizer &p = quantizer_of(a, "copy"), &q = quantizer_of(b, "copy");
   if (p.axis != q.axis || p.scales.numel() != q.scales.numel()) return false;

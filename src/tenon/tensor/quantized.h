@@ -12,7 +12,8 @@ namespace tenon {
 // stored, copied and dequantised; operators refuse it. Copies keep the parameters, and copy_ and
 // fill_ into one quantise by its own. Views keep them, too; the views that mix channels (view,
 // reshape, expand and the like, of a tensor that has several) have none, and dequantize refuses
-// them. No gradient passes.
+// them. resize_ and set_ keep the parameters; of a tensor quantised per channel they refuse other
+// sizes. No gradient passes.
 //
 // Each function throws InvalidArgument, naming what does not fit. O(elements).
 
@@ -44,6 +45,8 @@ namespace detail {
 void quantize_into(const Tensor& target, const Tensor& source);
 // `copy`, of dtype kQI8, gets the parameters of `source`, if it has some.
 void share_quantizer(const Tensor& copy, const Tensor& source);
+// Throws InvalidArgument for a tensor quantised per channel that is to have other sizes.
+void check_new_sizes(const TensorImpl& tensor, IntList sizes);
 bool same_quantizer(const Tensor& a, const Tensor& b);
 }  // namespace detail
 

@@ -7,6 +7,7 @@
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
+#include "tenon/tensor/sparse_parts.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon {
@@ -24,6 +25,7 @@ void check_ndim(IntList sizes) {
 
 // Requires: the sizes have as many elements. Undefined where it would have to copy.
 Tensor Tensor::try_view(IntList wanted) const {
+  detail::check_has_views(*this);
   auto impl = make_intrusive<TensorImpl>(*impl_, TensorImpl::Unshaped{}, wanted.size());
   SizesAndStrides& shape = impl->shape_unchecked();
   std::int64_t* const sizes_of_view = shape.sizes_data();
@@ -62,6 +64,7 @@ Tensor Tensor::reshape(IntList sizes) const {
 }
 
 Tensor Tensor::view_dtype(DType wanted) const {
+  detail::check_has_views(*this, "view_dtype");
   const auto old_bytes = static_cast<std::int64_t>(item_size());
   const auto new_bytes = static_cast<std::int64_t>(tenon::item_size(wanted));
   DimVector sizes = this->sizes().to_vector();
@@ -157,9 +160,7 @@ class Pieces {
 std::int64_t cut_dim(const Tensor& t, std::int64_t dim, const char* what) {
   if (t.dim() == 0)
     throw InvalidArgument(fmt::format("{}: a 0-d tensor has no dimension {}", what, dim));
-  if (t.layout() != Layout::kStrided)
-    throw InvalidArgument(fmt::format("{}: a {} tensor of shape {} has no views; to_dense() has",
-                                      what, layout_name(t.layout()), to_string(t.sizes())));
+  detail::check_has_views(t, what);
   return wrap_dim(dim, t.dim(), what);
 }
 

@@ -14,6 +14,12 @@
 
 namespace tenon {
 
+void detail::refuse_views(const Tensor& tensor, const char* what) {
+  throw InvalidArgument(fmt::format("{}: a {} tensor of shape {} has no views; to_dense() has",
+                                    what, layout_name(tensor.layout()),
+                                    to_string(tensor.sizes())));
+}
+
 const detail::SparseParts& detail::parts_of(const Tensor& tensor, const char* what) {
   if (!is_sparse(tensor))
     throw InvalidArgument(fmt::format("{}: a strided tensor of shape {} has no sparse parts; "

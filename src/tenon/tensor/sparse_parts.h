@@ -34,6 +34,13 @@ const SparseParts& parts_of(const Tensor& tensor, Layout layout, const char* wha
 Tensor make_sparse(Layout layout, IntList sizes, Tensor indices, Tensor plain, Tensor values,
                    bool coalesced);
 
+// Throws InvalidArgument for a tensor that is not strided: it has no views.
+[[noreturn]] void refuse_views(const Tensor& tensor, const char* what);
+inline void check_has_views(const Tensor& tensor, const char* what = "view") {
+  if (tensor.layout() != Layout::kStrided) [[unlikely]]
+    refuse_views(tensor, what);
+}
+
 // Indices as dense int64 on the host; values there, too, as many. Throw InvalidArgument.
 Tensor as_indices(const Tensor& given, const char* what);
 void check_values(const Tensor& values, std::int64_t nnz, const char* what);

@@ -133,7 +133,8 @@ void StorageImpl::set_nbytes(SymInt size_bytes) {
 void StorageImpl::resize(std::size_t size_bytes) {
   if (!resizable())
     throw InvalidArgument(
-        fmt::format("storage: it has {} bytes and is not resizable to {}", nbytes(), size_bytes));
+        fmt::format("storage: it has {} bytes and is not resizable to {}; clone() the tensor first",
+                    nbytes(), size_bytes));
   const bool emptied = (state() & kWithoutMemory) != 0;
   if ((has_bytes() || emptied) && device_type() != DeviceType::kMeta) {
     const bool empties = size_bytes == 0 && (emptied || nbytes() > 0);

@@ -97,6 +97,7 @@ void reach(const Storage& storage, DType dtype, IntList sizes, IntList strides,
 
 const Tensor& Tensor::resize_(IntList sizes) const {
   check_resizable(*this, "resize_");
+  if (sizes == this->sizes()) return *this;  // whatever its strides
   static_cast<void>(checked_numel(sizes));
   const DimVector strides = strides_for(sizes);
   reach(storage(), dtype(), sizes, strides, storage_offset());

@@ -4,6 +4,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/inference_mode.h"
+#include "tenon/tensor/quantized.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon {
@@ -135,6 +136,8 @@ std::int64_t TensorImpl::fitting_numel(IntList sizes, IntList strides, std::int6
 
 void TensorImpl::set_sizes_and_strides(IntList sizes, IntList strides, std::int64_t offset) {
   check_metadata_change("set_sizes_and_strides");
+  if ((flags_ & kBackendFollows) != 0) [[unlikely]]
+    detail::check_new_sizes(*this, sizes);
   const std::int64_t numel = fitting_numel(sizes, strides, offset);
   if (is_labelled()) [[unlikely]] {
     set_sym_sizes({});

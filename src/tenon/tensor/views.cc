@@ -6,7 +6,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/dim_labels.h"
-#include "tenon/tensor/sparse.h"
+#include "tenon/tensor/sparse_parts.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon {
@@ -19,15 +19,6 @@ inline std::size_t existing_dim(const Tensor& t, std::int64_t dim, const char* w
   if (t.dim() == 0)
     throw InvalidArgument(fmt::format("{}: a 0-d tensor has no dimension {}", what, dim));
   return at(wrap_dim(dim, t.dim(), what));
-}
-
-[[noreturn, gnu::noinline]] void refuse_layout(const Tensor& t) {
-  throw InvalidArgument(fmt::format("a {} tensor of shape {} has no views; to_dense() has",
-                                    layout_name(t.layout()), to_string(t.sizes())));
-}
-inline void check_strided(const Tensor& t) {
-  if (t.layout() != Layout::kStrided) [[unlikely]]
-    refuse_layout(t);
 }
 
 // Plain loops for few dimensions: the library's copy would be a call for each list.
@@ -66,7 +57,7 @@ inline std::uint64_t bit(std::size_t dim) { return std::uint64_t{1} << dim; }
 // Inlined into each view function: a call costs a tenth of a view.
 template <typename Info, typename Shape>
 [[gnu::always_inline]] inline Tensor Tensor::make_view(Info&& info, Shape&& shape) const {
-  check_strided(*this);
+  detail::check_has_views(*this);
   return shaped_view(make_intrusive<TensorImpl>(*impl_, TensorImpl::Alias{}), info, shape);
 }
 
@@ -74,7 +65,7 @@ template <typename Info, typename Shape>
 template <typename Info, typename Shape>
 [[gnu::always_inline]] inline Tensor Tensor::make_view_of(std::size_t ndim, Info&& info,
                                                           Shape&& shape) const {
-  check_strided(*this);
+  detail::check_has_views(*this);
   return shaped_view(make_intrusive<TensorImpl>(*impl_, TensorImpl::Unshaped{}, ndim), info, shape);
 }
 
@@ -97,7 +88,7 @@ Tensor Tensor::alias() const {
 }
 
 Tensor Tensor::as_strided(IntList sizes, IntList strides, std::int64_t from) const {
-  check_strided(*this);
+  detail::check_has_views(*this);
   const std::int64_t elements = impl_->fitting_numel(sizes, strides, from);
   return make_view_of(
       sizes.size(),

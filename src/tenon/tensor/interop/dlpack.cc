@@ -4,12 +4,14 @@
 
 #include <array>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <mutex>
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon {
 namespace {
@@ -75,6 +77,10 @@ DLDevice to_dl_device(Device device) {
 
 Device from_dl_device(DLDevice device) {
   const auto as = [&](DeviceType type) {
+    if (device.device_id < 0 || device.device_id > std::numeric_limits<std::int16_t>::max())
+      throw InvalidArgument(fmt::format("from_dlpack: index {} of {}; it is from 0 to {}",
+                                        device.device_id, device_type_name(type),
+                                        std::numeric_limits<std::int16_t>::max()));
     return Device{type, static_cast<std::int16_t>(device.device_id)};
   };
   switch (device.device_type) {
@@ -149,6 +155,15 @@ void check_shape(const DLTensor& dl) {
                                       dl.shape == nullptr ? " without a shape" : "", kMaxDims));
 }
 
+// Kernels of the host read and write whole elements.
+void check_alignment(const void* data, DType dtype, Device device) {
+  const auto alignment = visit_any_dtype(dtype, []<typename T>() { return alignof(T); });
+  if (host_reaches(device) && reinterpret_cast<std::uintptr_t>(data) % alignment != 0)
+    throw InvalidArgument(fmt::format(
+        "from_dlpack: the data at {} are not aligned to the {} bytes of {}; copy them first", data,
+        alignment, dtype_name(dtype)));
+}
+
 template <typename Managed>
 Tensor import_tensor(Owner<Managed> owner, bool read_only) {
   const DLTensor& dl = owner->dl_tensor;
@@ -168,6 +183,7 @@ Tensor import_tensor(Owner<Managed> owner, bool read_only) {
   if (__builtin_mul_overflow(static_cast<std::size_t>(elements), item_size(dtype), &bytes))
     throw InvalidArgument(fmt::format("from_dlpack: shape {} is too large", to_string(sizes)));
   void* data = dl.data == nullptr ? nullptr : static_cast<char*>(dl.data) + dl.byte_offset;
+  check_alignment(data, dtype, device);
   const DimVector own_sizes = sizes.to_vector();  // the structure may go before the tensor is made
   Managed* raw = owner.release();
   DataPtr held(
@@ -202,7 +218,8 @@ DLManagedTensor* to_dlpack(const Tensor& tensor) { return export_tensor<DLManage
 
 DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor) {
   auto* managed = export_tensor<DLManagedTensorVersioned>(tensor);
-  managed->version = {kDLPackMajor, kDLPackMinor};
+  const bool is_float8 = tensor.dtype() == DType::kF8E4M3 || tensor.dtype() == DType::kF8E5M2;
+  managed->version = {kDLPackMajor, is_float8 ? kDLPackMinorOfFloat8 : kDLPackMinor};
   managed->flags = 0;
   return managed;
 }

@@ -79,6 +79,7 @@ struct DLManagedTensorVersioned {
 
 inline constexpr std::uint32_t kDLPackMajor = 1;
 inline constexpr std::uint32_t kDLPackMinor = 0;
+inline constexpr std::uint32_t kDLPackMinorOfFloat8 = 1;
 inline constexpr std::uint64_t kDLFlagReadOnly = 1;
 inline constexpr std::uint64_t kDLFlagCopied = 2;
 inline constexpr std::uint64_t kDLFlagSubBytePadded = 4;
