@@ -113,6 +113,19 @@ TEST(ReduceTest, EveryGeometryAgreesWithPlainLoops) {
   }
 }
 
+TEST(ReduceTest, EmptyBracesMeanAllDimensions) {
+  const Tensor t = ones({3, 4}), flags = ops::gt(t, 0.0);
+  for (const Tensor& result :
+       {ops::sum(t, {}), ops::mean(t, {}), ops::prod(t, {}), ops::amax(t, {}), ops::amin(t, {}),
+        ops::any(flags, {}), ops::all(flags, {}), ops::logsumexp(t, {}), ops::norm(t, {}),
+        ops::var(t, {}), ops::std(t, {}), ops::argmax(t, {}), ops::argmin(t, {})})
+    EXPECT_EQ(result.sizes(), IntList{});
+  EXPECT_EQ(ops::sum(t, {}, true).sizes(), (IntList{1, 1}));
+  EXPECT_EQ(ops::sum(t, {1}).sizes(), (IntList{3}));
+  EXPECT_EQ(ops::sum(t, -1).sizes(), (IntList{3}));
+  EXPECT_EQ(ops::sum(t, t.dim() - 2, true).sizes(), (IntList{1, 4}));
+}
+
 TEST(ReduceTest, LongSumsKeepTheirDigitsAndAreTheSameOnAnyNumberOfThreads) {
   const int threads = num_threads();
   const Tensor a = randn({1000003});

@@ -7,6 +7,7 @@
 // threads.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 
@@ -71,8 +72,9 @@ DimVector reduced_sizes(const Tensor& a, std::uint64_t reduced_dims, bool keepdi
   inline Tensor name(const Tensor& a, IntList dims = {}, bool keepdim = false) {    \
     return op::name(a, dims, keepdim);                                              \
   }                                                                                 \
-  inline Tensor name(const Tensor& a, std::int64_t dim, bool keepdim = false) {     \
-    return op::name(a, IntList{dim}, keepdim);                                      \
+  template <std::integral Dim> /* so that {} is a list */                           \
+  Tensor name(const Tensor& a, Dim dim, bool keepdim = false) {                     \
+    return op::name(a, IntList{static_cast<std::int64_t>(dim)}, keepdim);           \
   }
 TENON_REDUCE(sum, sum)    // the sum; int64 of integers and bools
 TENON_REDUCE(mean, mean)  // sum / count; floating point or complex; NaN of no elements
