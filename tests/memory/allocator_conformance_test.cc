@@ -124,6 +124,8 @@ TEST_P(AllocatorConformance, CloneCopiesThroughTheDevice) {
   const DataPtr copy = allocator_->clone(original.get(), 3000);
   EXPECT_NE(copy.get(), original.get());
   EXPECT_TRUE(block_is_intact(copy.get(), 3000, 77));
+  char host[2] = {};  // the device copies nothing between addresses of others; the host would
+  EXPECT_THROW(allocator_->copy_data(host, host + 1, 1), DeviceError);
 }
 
 TEST_P(AllocatorConformance, StatisticsFollowTheBlocks) {
