@@ -5,7 +5,8 @@
 docs/public_headers.txt lists the headers. Fails, and names the place, for a public class, function,
 type or macro without a comment, in Python too, and for whatever else Doxygen finds wrong in one. Fields and
 enumerators may go without, and so may what is defaulted, deleted or overrides. A class's comment
-describes its constructors, too.
+describes its constructors, too. Fails as well for a header that does not state its thread safety and
+its errors (header_contracts.py).
 """
 import os
 import re
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 
+import header_contracts
 import python_reference
 from comment_filter import filtered
 
@@ -77,7 +79,8 @@ STRIP_FROM_INC_PATH = "{headers}"
 """
     run = subprocess.run(["doxygen", "-"], input=settings, text=True, capture_output=True, check=False)
     warnings = [line.replace(headers, "src") for line in run.stderr.splitlines() if line.strip()]
-    gaps = python_reference.write(ROOT, out) + unlisted_headers() + sorted({line for line in warnings if needs_comment(line)})
+    gaps = (python_reference.write(ROOT, out) + unlisted_headers() + header_contracts.gaps() +
+            sorted({line for line in warnings if needs_comment(line)}))
     for line in gaps:
         print(line, file=sys.stderr)
     if gaps or run.returncode:

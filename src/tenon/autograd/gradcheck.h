@@ -1,4 +1,7 @@
-// Are derivatives right? Compared with differences.
+// Are derivatives right? Compared with differences. Runs f on the calling thread, and writes only
+// its own copies of the inputs. Throws InvalidArgument for an input that requires a gradient and is
+// neither f64 nor c128 and for a number of outputs that changes between runs, and whatever f
+// throws.
 #pragma once
 
 #include <functional>

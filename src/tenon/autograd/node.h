@@ -1,4 +1,5 @@
-// The graph that recorded calls make: nodes, and edges to where gradients go next.
+// The graph that recorded calls make: nodes, and edges to where gradients go next. Errors: what the
+// operators of a derivative throw, and std::bad_alloc for a node.
 #pragma once
 
 #include <atomic>

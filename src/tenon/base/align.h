@@ -1,4 +1,4 @@
-// Alignment arithmetic. Every alignment is a power of two.
+// Alignment arithmetic. Every alignment is a power of two. Thread-safe, O(1), and nothing throws.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Byte sizes as people write them, both ways.
+// Byte sizes as people write them, both ways. Thread-safe. O(length of the text).
 #pragma once
 
 #include <cstdint>

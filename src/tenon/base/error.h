@@ -1,6 +1,8 @@
 // The exception types of Tenon. Failure is a value inside the library and is thrown once, at the
 // outermost call; what is thrown derives from the standard types, so that a caller who knows only
 // those still catches it.
+//
+// An exception is a value: thread-safe while no thread writes it.
 #pragma once
 
 #include <cstddef>

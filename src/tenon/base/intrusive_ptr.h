@@ -1,4 +1,6 @@
-// Reference counting inside the object.
+// Reference counting inside the object. Counts are atomic: threads may copy and drop handles of one
+// object at the same time, each thread its own handle. O(1). Nothing throws except make_intrusive
+// (std::bad_alloc, and what T's constructor throws).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// A small seeded generator for simulation and tests: the same numbers on every machine.
+// A small seeded generator for simulation and tests: the same numbers on every machine. Not
+// thread-safe: a generator belongs to one thread. O(1), and nothing throws.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What an allocator has asked of a driver, and what it cost.
+// What an allocator has asked of a driver, and what it cost. Plain data: thread-safe while no
+// thread writes it. O(1), and nothing throws.
 #pragma once
 
 #include <array>

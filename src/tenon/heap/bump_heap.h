@@ -1,4 +1,5 @@
-// A pointer that only moves up, over extents that count who still lives in them.
+// A pointer that only moves up, over extents that count who still lives in them. A call against a
+// requirement throws InternalError; lack of memory for an extent or a mark is std::bad_alloc.
 #pragma once
 
 #include <array>

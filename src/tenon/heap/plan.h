@@ -1,4 +1,5 @@
-// Where every allocation of a recorded program will go.
+// Where every allocation of a recorded program will go. Thread-safe while no thread calls
+// set_stream or set_shared. Setting a stream is O(slots), finding one O(log streams).
 #pragma once
 
 #include <cstdint>

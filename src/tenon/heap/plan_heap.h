@@ -1,4 +1,6 @@
-// Serves blocks at planned offsets, and notices when the program leaves the plan.
+// Serves blocks at planned offsets, and notices when the program leaves the plan. A request that
+// the plan does not have is an empty handle. Lack of memory (std::bad_alloc) is possible when the
+// heap is made and when skipped slots are looked through.
 #pragma once
 
 #include <cstdint>

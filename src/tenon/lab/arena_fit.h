@@ -1,4 +1,5 @@
-// How large the chunks of a scope's arena should be for a step that was recorded.
+// How large the chunks of a scope's arena should be for a step that was recorded. Thread-safe.
+// Throws OutOfMemory where the host has too little memory for the blocks.
 #pragma once
 
 #include <cstdint>

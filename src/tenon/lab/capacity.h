@@ -1,4 +1,7 @@
-// The smallest device that a workload fits on.
+// The smallest device that a workload fits on. Thread-safe as far as `fits` is. Throws what `fits`
+// throws; find_min_capacity throws InvalidArgument for a policy or a setting that does not exist,
+// and Interrupted where the thread's work is asked to stop. At most ceil(log2((high - low) / step))
+// tries, of O(events) each.
 #pragma once
 
 #include <cstdint>

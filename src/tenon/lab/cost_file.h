@@ -1,4 +1,4 @@
-// What a driver's calls cost, from a file.
+// What a driver's calls cost, from a file. Thread-safe. O(size of the file).
 #pragma once
 
 #include <string>

@@ -1,5 +1,8 @@
 // Checks a plan against the recording that it was made for, and a packing against its problem.
 // Shares no code with any planner.
+//
+// Thread-safe: pure functions of their arguments. What is wrong with a plan is the result; the only
+// error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstdint>

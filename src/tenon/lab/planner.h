@@ -1,4 +1,7 @@
-// Works out offsets for a recorded program: the static side of the policy `plan`.
+// Works out offsets for a recorded program: the static side of the policy `plan`. Thread-safe: pure
+// functions of their arguments. Throws Interrupted where the thread's work is asked to stop
+// (base/interruption.h), and std::bad_alloc. Each request is compared with the requests that live
+// at the same time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Survey results as JSON for programs and as a table for people.
+// Survey results as JSON for programs and as a table for people. Thread-safe: pure functions of
+// their arguments. O(results).
 #pragma once
 
 #include <string>

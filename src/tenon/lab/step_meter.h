@@ -1,4 +1,5 @@
-// Watches the tensors of a training run, whatever serves them.
+// Watches the tensors of a training run, whatever serves them. Failure: that of the allocator in
+// use, and std::bad_alloc for a record.
 #pragma once
 
 #include <chrono>

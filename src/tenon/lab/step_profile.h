@@ -1,4 +1,5 @@
-// Where the bytes of a training run are: by layer and by what they are for.
+// Where the bytes of a training run are: by layer and by what they are for. Thread-safe: pure
+// functions of their arguments. The only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <array>

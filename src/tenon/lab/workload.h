@@ -1,4 +1,5 @@
-// A trace, decoded for replay.
+// A trace, decoded for replay. Errors: std::bad_alloc, and what the planner throws at the first
+// plan(). Made in O(events).
 #pragma once
 
 #include <cstdint>

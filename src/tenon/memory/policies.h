@@ -1,4 +1,5 @@
-// The policies by name: what the command's --policy means.
+// The policies by name: what the command's --policy means. Thread-safe: the table is constant. A
+// search by name is O(policies).
 #pragma once
 
 #include <functional>

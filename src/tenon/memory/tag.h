@@ -1,4 +1,5 @@
-// What the calling thread is doing, for observers of its allocations.
+// What the calling thread is doing, for observers of its allocations. Each thread has a tag of its
+// own. Nothing here throws.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Attention, and the block of a transformer.
+// Attention, and the block of a transformer. Threads: as Module. The work is O(N L width (L +
+// width)).
 #pragma once
 
 #include "tenon/nn/layers.h"

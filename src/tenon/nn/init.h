@@ -1,4 +1,5 @@
-// How parameters begin.
+// How parameters begin. Thread-safe while no other thread uses the weight or the generator.
+// O(elements).
 #pragma once
 
 #include "tenon/tensor/random.h"

@@ -1,4 +1,5 @@
-// The keys and values of places that a model has seen, so that each is computed once.
+// The keys and values of places that a model has seen, so that each is computed once. Not
+// thread-safe. A layer grows, and fails, as GrowableTensor says (growable_tensor.h).
 #pragma once
 
 #include <memory>

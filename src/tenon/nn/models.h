@@ -1,4 +1,4 @@
-// The models that the command trains.
+// The models that the command trains. Threads: as Module.
 #pragma once
 
 #include "tenon/nn/attention.h"

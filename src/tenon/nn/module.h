@@ -22,6 +22,7 @@ struct NamedTensor {
 class CallWatcher {
  public:
   virtual ~CallWatcher() = default;
+  // Before forward(), and after it with its result. On the calling thread.
   virtual void before_call() = 0;
   virtual void after_call(const Tensor& output) = 0;
 };

@@ -1,4 +1,6 @@
-// Normalisation layers.
+// Normalisation layers. Threads: as Module. Throws InvalidArgument, with the shapes, for an input
+// that does not fit, and OutOfMemory. O(elements). 16-bit floats are computed in f32, statistics in
+// f64.
 #pragma once
 
 #include "tenon/nn/module.h"

@@ -1,4 +1,4 @@
-// How the learning rate goes.
+// How the learning rate goes. Thread-safe: a schedule is a pure function, O(1) for each step.
 #pragma once
 
 #include <cstdint>

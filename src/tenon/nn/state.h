@@ -1,4 +1,4 @@
-// Models and training runs in files.
+// Models and training runs in files. Thread-safe while no thread writes the model.
 #pragma once
 
 #include <map>
@@ -38,7 +38,9 @@ Metadata load_state(const std::string& path, const Module& model, Optimizer* opt
 // The hash below, of tensors that come one after another. O(bytes).
 class StateHash {
  public:
+  // Counts a tensor in. The order of tensors counts.
   void add(const NamedTensor& part);
+  // The hash of all so far.
   std::uint64_t value() const { return hash_.value(); }
 
  private:

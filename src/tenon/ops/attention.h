@@ -1,4 +1,4 @@
-// Attention.
+// Attention. Thread-safe unless a thread writes an argument.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// The signs of arithmetic for tensors, and one header for all operators.
+// The signs of arithmetic for tensors, and one header for all operators. Throws what the function
+// throws; thread-safe unless a thread writes an argument. O(elements).
 #pragma once
 
 #include "tenon/ops/attention.h"

@@ -1,4 +1,4 @@
-// Softmax along a dimension.
+// Softmax along a dimension. Thread-safe unless a thread writes the argument.
 #pragma once
 
 #include "tenon/ops/dispatch.h"

@@ -1,4 +1,6 @@
-// Moving values between tensors of any shape, dtype and order.
+// Moving values between tensors of any shape, dtype and order. Thread-safe unless a thread writes
+// an argument. O(elements); a lazy_clone is O(1) until one side is written. Throws OutOfMemory for
+// a copy that has no room.
 #pragma once
 
 #include "tenon/tensor/tensor.h"

@@ -42,6 +42,7 @@ struct Label {
   std::string name;  // "": none
   SymInt size;
 };
+// One for each dimension.
 using Labels = std::vector<Label>;
 
 // The calling thread neither checks nor hands on names while it lives. Nests.

@@ -1,4 +1,4 @@
-// The element types.
+// The element types. Thread-safe: pure functions of values. O(1), except parse_dtype (O(names)).
 #pragma once
 
 #include <bit>

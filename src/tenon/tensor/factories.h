@@ -1,4 +1,4 @@
-// Fresh tensors.
+// Fresh tensors. Thread-safe. O(elements) where elements are written, else O(dimensions).
 #pragma once
 
 #include <initializer_list>

@@ -1,4 +1,4 @@
-// Arithmetic on sizes and strides, without any tensor.
+// Arithmetic on sizes and strides, without any tensor. Thread-safe: pure functions of numbers.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
-// What may stand in t[{...}].
+// What may stand in t[{...}]. Thread-safe unless a thread writes an argument. What cannot index a
+// tensor is refused where it is used: InvalidArgument, with the index and the shape. Views are
+// O(1), copies O(elements of the result).
 #pragma once
 
 #include <concepts>

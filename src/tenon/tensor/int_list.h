@@ -1,4 +1,6 @@
-// Lists of sizes, strides and dimensions: one to own, one to pass.
+// Lists of sizes, strides and dimensions: one to own, one to pass. A view: thread-safe while no
+// thread writes the numbers. O(1) except for copies and comparisons; the only error is lack of
+// memory for a copy.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// Tensors as text.
+// Tensors as text. Thread-safe unless a thread writes the tensor. O(elements printed). Throws
+// InvalidArgument for a quantised tensor of a view that has lost its scales.
 #pragma once
 
 #include <iosfwd>

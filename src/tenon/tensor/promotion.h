@@ -1,4 +1,5 @@
-// Which dtype an operation on several dtypes computes in: PyTorch's rules.
+// Which dtype an operation on several dtypes computes in: PyTorch's rules. Thread-safe; a
+// ResultType belongs to one thread. The default dtype is the process's, an atomic value.
 #pragma once
 
 #include "tenon/tensor/dtype.h"

@@ -1,4 +1,5 @@
-// int8 tensors with a scale and a zero point: a quarter of float32's bytes.
+// int8 tensors with a scale and a zero point: a quarter of float32's bytes. Thread-safe unless a
+// thread writes an argument.
 #pragma once
 
 #include "tenon/tensor/tensor.h"

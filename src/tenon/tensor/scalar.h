@@ -1,4 +1,5 @@
-// A number of any kind.
+// A number of any kind. A value: thread-safe while no thread writes it. O(1), and nothing throws:
+// conversions follow convert_element (dtype.h).
 #pragma once
 
 #include <complex>

@@ -1,5 +1,7 @@
 // Tensors most of whose elements are zero: coordinates (COO), compressed rows or columns (CSR,
 // CSC), and the same of dense blocks (BSR, BSC).
+//
+// Thread-safe unless a thread writes an argument.
 #pragma once
 
 #include "tenon/tensor/tensor.h"

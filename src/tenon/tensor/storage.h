@@ -1,4 +1,6 @@
-// A handle on a StorageImpl.
+// A handle on a StorageImpl. Threads: as IntrusivePtr for the handle; the bytes are the program's
+// to order. O(1), except resize_ and bytes that come at the first access. Throws OutOfMemory where
+// memory is made.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,5 @@
-// The tensor that programs hold.
+// The tensor that programs hold. Threads may read one tensor at the same time and use handles of
+// their own. A thread that writes elements, shape or gradient needs the tensor to itself.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // A call stack, read for people: which line of the program asked for memory, through what.
+// Thread-safe once made. Throws std::out_of_range for a number that is not there.
 #pragma once
 
 #include <cstdint>

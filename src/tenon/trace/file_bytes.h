@@ -1,4 +1,5 @@
-// A file's contents, decompressed if need be.
+// A file's contents, decompressed if need be. Thread-safe. O(bytes) where a file is decompressed or
+// written, else O(1): pages come when they are read.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A trace from a file of any format that Tenon reads.
+// A trace from a file of any format that Tenon reads. Thread-safe. O(bytes).
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@ namespace tenon {
 // A file that may be sound, but the process cannot get the memory to read it.
 class FileTooLarge : public ParseError {
  public:
+  // As a ParseError is made.
   using ParseError::ParseError;
 };
 

@@ -1,4 +1,5 @@
-// Traces for Perfetto (ui.perfetto.dev) and chrome://tracing.
+// Traces for Perfetto (ui.perfetto.dev) and chrome://tracing. Thread-safe: pure functions of their
+// arguments. The only error is lack of memory (std::bad_alloc). O(events).
 #pragma once
 
 #include <span>

@@ -1,4 +1,5 @@
-// Records what allocators do, as traces: cheap enough to leave on.
+// Records what allocators do, as traces: cheap enough to leave on. Lack of memory for a trace
+// throws std::bad_alloc; an event that cannot be kept fails no allocation (observer.h).
 #pragma once
 
 #include <chrono>

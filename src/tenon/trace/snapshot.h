@@ -1,4 +1,5 @@
-// PyTorch's memory snapshots: what torch.cuda.memory._dump_snapshot writes.
+// PyTorch's memory snapshots: what torch.cuda.memory._dump_snapshot writes. Thread-safe: pure
+// functions of their arguments. The hooks are called on the calling thread. O(bytes).
 #pragma once
 
 #include <cstdint>

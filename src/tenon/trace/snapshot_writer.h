@@ -1,4 +1,6 @@
-// Writes PyTorch's snapshot format.
+// Writes PyTorch's snapshot format. Thread-safe: pure functions of their arguments. The only error
+// is lack of memory (std::bad_alloc). O(events log live blocks) for a trace without addresses, else
+// O(events).
 #pragma once
 
 #include <span>

@@ -1,4 +1,6 @@
-// What a program asked of its allocator, when, and from where.
+// What a program asked of its allocator, when, and from where. Plain data: thread-safe while no
+// thread writes it. The only error is lack of memory (std::bad_alloc). Figures over all events are
+// O(events).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// Makes a Trace out of events that name their blocks by any number: an id, or an address.
+// Makes a Trace out of events that name their blocks by any number: an id, or an address. Faults
+// are values; the only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstdint>

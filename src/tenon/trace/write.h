@@ -1,4 +1,5 @@
-// Traces to files of any format that others read.
+// Traces to files of any format that others read. Thread-safe while no two threads write one path.
+// O(events).
 #pragma once
 
 #include <span>

@@ -1,4 +1,5 @@
-// What derivative formulas have in common.
+// What derivative formulas have in common. Thread-safe while no thread writes an argument. Throws
+// what the operators throw that a function calls. O(elements), unless said otherwise.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// The machine's own memory.
+// The machine's own memory. Errors: as Backend says (backend.h). Memory beyond the limit is an
+// empty result; any other failure is a DeviceError.
 #pragma once
 
 #include <cstdint>

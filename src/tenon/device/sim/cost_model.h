@@ -1,4 +1,5 @@
-// What a driver's calls cost, as a function of their size.
+// What a driver's calls cost, as a function of their size. Plain data: thread-safe while no thread
+// writes it. A cost takes O(points of its curve), and nothing throws.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What sleeping memory tells those who listen: recorders, logs.
+// What sleeping memory tells those who listen: recorders, logs. The only error is lack of memory
+// when a listener is added (std::bad_alloc). A report takes O(listeners).
 #pragma once
 
 #include <cstdint>

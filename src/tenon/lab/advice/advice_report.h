@@ -1,4 +1,5 @@
-// Advice as JSON for programs and as words for people: what `tenon advise` prints.
+// Advice as JSON for programs and as words for people: what `tenon advise` prints. Thread-safe:
+// pure functions of their arguments. The only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
 // Memory of the card that PyTorch's allocator does not have: the CUDA context and NCCL.
+// Thread-safe: pure functions of their arguments. O(cards).
 #pragma once
 
 #include <cstddef>

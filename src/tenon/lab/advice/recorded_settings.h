@@ -1,4 +1,6 @@
-// What a recording says of the settings that it ran with.
+// What a recording says of the settings that it ran with. Thread-safe: pure functions of their
+// arguments. The only error is lack of memory (std::bad_alloc). Settings that cannot be parsed
+// become a warning. O(segments + marks).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Which allocator settings which PyTorch has, and how exactly a replay follows them.
+// Which allocator settings which PyTorch has, and how exactly a replay follows them. Thread-safe:
+// pure functions of their arguments. O(keys of the settings).
 #pragma once
 
 #include <compare>

@@ -1,4 +1,5 @@
-// The places of a program that a report speaks of.
+// The places of a program that a report speaks of. Thread-safe once made. Throws std::out_of_range
+// for a number that is not there.
 #pragma once
 
 #include <cstdint>

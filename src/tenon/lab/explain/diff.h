@@ -1,4 +1,5 @@
-// Two recordings side by side: what grew, what is new.
+// Two recordings side by side: what grew, what is new. Thread-safe: pure functions of their
+// arguments. The only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstdint>

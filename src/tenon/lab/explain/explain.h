@@ -1,4 +1,7 @@
 // From a recording to an answer: what was live, where the rest of the memory was, why it ran out.
+// Thread-safe: pure functions of their arguments. Throws Interrupted where the thread's work is
+// asked to stop (base/interruption.h), and std::bad_alloc. A recording that no policy can follow
+// gives no figures of replays.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Why more is reserved than requested, by cause.
+// Why more is reserved than requested, by cause. Thread-safe: pure functions of their arguments.
+// The only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Call sites whose live bytes grow from iteration to iteration.
+// Call sites whose live bytes grow from iteration to iteration. Thread-safe: pure functions of
+// their arguments. The only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// When each block of a trace came and went.
+// When each block of a trace came and went. Thread-safe: pure functions of their arguments. The
+// only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstddef>

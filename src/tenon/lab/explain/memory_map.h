@@ -1,4 +1,5 @@
-// Segments and blocks as they lay at a moment of a recording.
+// Segments and blocks as they lay at a moment of a recording. Thread-safe: pure functions of their
+// arguments. The only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstddef>

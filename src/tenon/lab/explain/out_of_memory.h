@@ -1,4 +1,6 @@
-// Why an allocation failed, and what would have let it pass.
+// Why an allocation failed, and what would have let it pass. Thread-safe: pure functions of their
+// arguments. Throws Interrupted where the thread's work is asked to stop, and std::bad_alloc. A
+// remedy whose replay fails says so. O(events) for each failure and remedy.
 #pragma once
 
 #include <cstdint>

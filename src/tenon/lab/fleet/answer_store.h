@@ -1,4 +1,5 @@
-// Answers about files, kept in a folder, so that each file is answered once.
+// Answers about files, kept in a folder, so that each file is answered once. Thread-safe while no
+// two threads answer one path.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
 // Many recordings side by side: which are unlike the others, what they have in common, and the
-// settings of PyTorch's allocator that serve all.
+// settings of PyTorch's allocator that serve all. Thread-safe: pure functions of their arguments.
+// The only error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstddef>

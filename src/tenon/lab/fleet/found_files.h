@@ -1,4 +1,4 @@
-// The files of a folder, at any depth.
+// The files of a folder, at any depth. Thread-safe. O(files log files).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// A packing within a capacity, by many short searches.
+// A packing within a capacity, by many short searches. What does not fit is a result. The only
+// error is lack of memory (std::bad_alloc). Thread-safe: each call starts its own threads.
 #pragma once
 
 #include <cstdint>

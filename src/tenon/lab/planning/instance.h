@@ -1,4 +1,5 @@
 // Static-planning problems as files: `id,lower,upper,size`, the format of google/minimalloc.
+// Thread-safe: pure functions of their arguments.
 #pragma once
 
 #include <cstdint>

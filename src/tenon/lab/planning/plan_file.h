@@ -1,4 +1,4 @@
-// Plans as files.
+// Plans as files. Thread-safe: pure functions of their arguments. O(slots).
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// A plan as JSON for programs and as words for people: what `tenon plan` prints.
+// A plan as JSON for programs and as words for people: what `tenon plan` prints. Thread-safe: pure
+// functions of their arguments. O(requests) beside plan_program.
 #pragma once
 
 #include <cstdint>

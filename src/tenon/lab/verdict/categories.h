@@ -1,4 +1,5 @@
-// A category for every block of a trace.
+// A category for every block of a trace. Thread-safe: pure functions of their arguments. The only
+// error is lack of memory (std::bad_alloc).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What a block of memory is for.
+// What a block of memory is for. Plain data and constant functions: thread-safe. O(1), and nothing
+// throws.
 #pragma once
 
 #include <array>

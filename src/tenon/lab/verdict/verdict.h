@@ -1,4 +1,6 @@
 // The answer in a few sentences: what fills the memory, what to change, and what that saves.
+// Thread-safe: pure functions of their arguments. Throws Interrupted where the thread's work is
+// asked to stop, and std::bad_alloc. A change that cannot be measured is left out.
 #pragma once
 
 #include <cstdint>

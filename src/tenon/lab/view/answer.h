@@ -1,4 +1,5 @@
-// The verdict, as the viewer shows it.
+// The verdict, as the viewer shows it. Thread-safe: pure functions of their arguments. The only
+// error is lack of memory (std::bad_alloc). O(blocks).
 #pragma once
 
 #include "tenon/lab/explain/explain.h"

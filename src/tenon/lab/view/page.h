@@ -1,4 +1,5 @@
-// The page: the viewer with its data put in.
+// The page: the viewer with its data put in. Thread-safe: pure functions of their arguments. O(size
+// of the page).
 #pragma once
 
 #include <string>

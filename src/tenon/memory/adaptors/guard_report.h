@@ -1,4 +1,5 @@
-// What a message says of a block that was used wrongly.
+// What a message says of a block that was used wrongly. Plain data: thread-safe while no thread
+// writes it. The only error is lack of memory for a text (std::bad_alloc).
 #pragma once
 
 #include <cstdint>

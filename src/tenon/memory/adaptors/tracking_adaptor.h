@@ -1,4 +1,5 @@
-// Knows every block that is alive, and where it was made.
+// Knows every block that is alive, and where it was made. Failure: the upstream's, and
+// std::bad_alloc for a record.
 #pragma once
 
 #include <cstdint>

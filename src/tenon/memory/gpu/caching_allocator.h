@@ -1,4 +1,5 @@
-// PyTorch's CUDA caching allocator, by its rules.
+// PyTorch's CUDA caching allocator, by its rules. Thread safety and failure: as DeviceAllocator
+// (device_allocator.h).
 #pragma once
 
 #include "tenon/memory/gpu/stream_ordered_allocator.h"

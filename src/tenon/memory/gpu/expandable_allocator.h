@@ -1,4 +1,5 @@
-// PyTorch's expandable segments, by its rules.
+// PyTorch's expandable segments, by its rules. Thread safety and failure: as DeviceAllocator
+// (device_allocator.h). A request that free memory serves is O(log free blocks).
 #pragma once
 
 #include <exception>

@@ -1,5 +1,7 @@
 // PyTorch's rules: how its CUDA caching allocator rounds, pools, cuts and grows, by its settings
 // (PYTORCH_ALLOC_CONF). Policies and explanations alike go by these.
+//
+// Thread-safe: pure functions of their arguments. Parsing is O(length of the text), the rest O(1).
 #pragma once
 
 #include <array>

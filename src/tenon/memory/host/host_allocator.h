@@ -1,4 +1,5 @@
-// The allocator for host memory: bins of small blocks for each thread, over large extents.
+// The allocator for host memory: bins of small blocks for each thread, over large extents. Failure:
+// as DeviceAllocator (device_allocator.h).
 #pragma once
 
 #include <cstdint>

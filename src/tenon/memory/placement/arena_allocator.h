@@ -1,4 +1,5 @@
-// The policy `arena`: buffers of fixed size classes, straight from the driver, reused.
+// The policy `arena`: buffers of fixed size classes, straight from the driver, reused. Thread
+// safety and failure: as ChunkedAllocator (chunked_allocator.h).
 #pragma once
 
 #include "tenon/memory/placement/arena_placement.h"

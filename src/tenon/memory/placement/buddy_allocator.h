@@ -1,4 +1,5 @@
-// The policy `buddy`: binary buddies over chunks, one instance per stream.
+// The policy `buddy`: binary buddies over chunks, one instance per stream. Thread safety and
+// failure: as ChunkedAllocator (chunked_allocator.h). allocate and free: O(log size).
 #pragma once
 
 #include <algorithm>

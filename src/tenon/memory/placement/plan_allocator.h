@@ -1,4 +1,5 @@
-// The policy `plan`: offsets worked out from a recording, checked as they are used.
+// The policy `plan`: offsets worked out from a recording, checked as they are used. Thread safety
+// and failure: as ChunkedAllocator (chunked_allocator.h). A request as planned is O(1) amortised.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // The policy `pool`: best fit, splitting and coalescing over growing chunks, one pool per stream.
+// Thread safety and failure: as ChunkedAllocator (chunked_allocator.h). allocate and free: O(log
+// free blocks).
 #pragma once
 
 #include <algorithm>

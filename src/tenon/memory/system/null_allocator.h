@@ -1,4 +1,5 @@
-// The allocator that does nothing: the floor under every figure in ns.
+// The allocator that does nothing: the floor under every figure in ns. Thread-safe: it has no
+// state. O(1). Throws InvalidArgument for a size or a stream that no allocator takes.
 #pragma once
 
 #include "tenon/memory/device_allocator.h"

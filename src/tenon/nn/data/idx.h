@@ -1,4 +1,4 @@
-// IDX files: how MNIST and its relatives come.
+// IDX files: how MNIST and its relatives come. Thread-safe. O(bytes).
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Labelled images, in batches.
+// Labelled images, in batches. Thread-safe while no thread writes the tensors. Filling a batch is
+// O(pixels of the batch).
 #pragma once
 
 #include <cstdint>

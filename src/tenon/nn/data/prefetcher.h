@@ -1,4 +1,5 @@
-// Batches made ahead of the program, in a thread of their own.
+// Batches made ahead of the program, in a thread of their own. Throws std::runtime_error where no
+// thread can be started.
 #pragma once
 
 #include <condition_variable>

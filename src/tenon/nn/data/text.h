@@ -1,4 +1,4 @@
-// Text, by characters.
+// Text, by characters. Thread-safe while no thread writes the tensors. O(characters).
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// A file's bytes in memory.
+// A file's bytes in memory. Thread-safe, except that writes of one page are the program's to order.
+// O(1): pages come when they are read.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,6 @@
-// Hugging Face's safetensors: named tensors in one file.
+// Hugging Face's safetensors: named tensors in one file. Thread-safe while no thread writes a
+// tensor or the file. O(bytes). A file that cannot be written throws std::runtime_error with the
+// path.
 #pragma once
 
 #include <map>
