@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -153,6 +154,33 @@ TEST_F(SavedFolder, ARunThatCannotStartLeavesNoFolder) {
   EXPECT_FALSE(fs::exists(path("other")));
 }
 
+TEST_F(SavedFolder, OtherDataOfTheSameLengthAreRefused) {
+  ASSERT_EQ(start("").status, 0);
+  ASSERT_EQ(resume().status, 0);
+  ASSERT_EQ(tenon_command("train text " + path("text") + " --length 16 --layers 1 --width 16 " +
+                          "--heads 2 --epochs 1 --save " + path("file")).status, 0);
+  std::string text(FileBytes(path("text")).view());
+  std::reverse(text.begin(), text.end());
+  std::ofstream(path("text")) << text;
+  expect_refused("its \"data_hash\" is not that of these data");
+  const Outcome file = train("--resume " + path("file") + " --save " + path("file"));
+  EXPECT_EQ(file.status, 2);
+  EXPECT_THAT(file.err, HasSubstr("its \"data_hash\" is not that of these data"));
+}
+
+TEST_F(SavedFolder, MessagesSayWhatToDoInstead) {
+  ASSERT_EQ(start("").status, 0);
+  const Outcome text = tenon_command("generate " + path("run"));
+  EXPECT_EQ(text.status, 2);
+  EXPECT_THAT(text.err, HasSubstr("it is a folder that a divided run saved"));
+  EXPECT_THAT(start("--memory-limit 100KiB").err, HasSubstr("--plan-only --ranks 1 instead"));
+  EXPECT_THAT(start("--slices 3").err, HasSubstr("--slices 3 for 1 rank:"));
+  const Outcome file = tenon_command("train text " + path("text") + " --shard 0 --save " +
+                                     path("text") + "/run");
+  EXPECT_EQ(file.status, 1);
+  EXPECT_THAT(file.err, HasSubstr(path("text") + "/run: the folder cannot be made: Not a dir"));
+}
+
 TEST_F(SavedFolder, ADamagedFileIsNamed) {
   ASSERT_EQ(start("").status, 0);
   const std::string file = shard();
@@ -205,6 +233,11 @@ TEST_F(SavedFolder, AnIndexThatContradictsItsFilesIsRefused) {
     json["metadata"]["width"] = "8192";
   });
   expect("its tensors hold", [](Json& json) { json["metadata"]["width"] = "8192"; });
+  expect("its optimiser after 9", [](Json& json) { json["metadata"]["optimiser_updates"] = 9; });
+  for (const auto& [key, value] : {std::pair("epoch_correct", "18446744073709551615"),
+                                   std::pair("epoch_counted", "18446744073709551615"),
+                                   std::pair("epoch_loss_sum", "-0x1p+1000")})
+    expect("its epoch has a loss of", [&](Json& json) { json["metadata"][key] = value; });
   expect("which \"files\" does not have", [](Json& json) {
     json["weight_map"].front() = "../text";
   });

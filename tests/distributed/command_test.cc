@@ -124,6 +124,12 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
     EXPECT_THAT(run.err, HasSubstr(c.words));
     EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
   }
+  const Outcome folder = testing::tenon_command(
+      text("", "one"),
+      "TENON_NUM_THREADS=1 " TENON_LAUNCH " -n 1 " TENON_COMMAND " " + text("", "two") + " : -n 1");
+  EXPECT_EQ(folder.status, 2) << folder.err;
+  EXPECT_THAT(folder.err, HasSubstr("--save of rank 1 is " + path("one")));
+  EXPECT_FALSE(std::filesystem::exists(path("two")));
   const Outcome many = launch(4, text("") + " --slices 2");
   EXPECT_EQ(many.status, 2);
   EXPECT_THAT(many.err, HasSubstr("--slices 2 for 4 ranks"));

@@ -173,6 +173,39 @@ TEST(ShardedModelTest, CheckpointsGoOnWithAnotherNumberOfRanks) {
   }
 }
 
+TEST(ShardedModelTest, RanksThatDoNotSeeOneFolderSaveNothing) {
+  if (world->size() == 1) GTEST_SKIP() << "of several ranks";
+  const tenon::testing::TemporaryFolder mine;
+  Training run(world, Shard::kParameters);
+  try {
+    save_checkpoint(mine.path(), "step0", *run.sharded, *run.optimizer, *world, {});
+    ADD_FAILURE() << "saved";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("all ranks must see one folder"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(mine.path()));
+  if (world->rank() != 0) std::filesystem::remove(mine.path());
+  const std::string missing = mine.path() + "/run";
+  if (world->rank() == 0)
+    CheckpointFolder(missing, *world);
+  else
+    EXPECT_THROW(CheckpointFolder(missing, *world), std::runtime_error);
+  EXPECT_FALSE(std::filesystem::exists(missing));
+}
+
+TEST(ShardedModelTest, AFolderHasOneRunAtATime) {
+  const tenon::testing::TemporaryFolder mine;
+  LoneGroup alone(0, 1);
+  {
+    const CheckpointFolder first(mine.path() + "/run", alone);
+    EXPECT_THROW(CheckpointFolder(mine.path() + "/run", alone), InvalidArgument);
+    EXPECT_TRUE(std::filesystem::exists(mine.path() + "/run"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(mine.path() + "/run")) << "nobody wrote to it";
+  const CheckpointFolder second(mine.path() + "/run", alone);
+}
+
 TEST(ShardedModelTest, ACheckpointOfAnotherModelIsRefused) {
   const tenon::testing::TemporaryFolder mine;
   const std::string folder = world->gather_texts(mine.path() + "/run")[0];

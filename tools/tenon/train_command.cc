@@ -202,8 +202,9 @@ TrainOutcome train_divided(TrainTask& task, const TrainSettings& settings) {
     return train(task, settings);
   } catch (const OutOfMemory& error) {
     throw std::runtime_error(fmt::format(
-        "{}; more ranks, a smaller --batch or a higher --shard need less memory on each rank",
-        error.what()));
+        "{}; more ranks, a smaller --batch or a higher --shard need less memory on each rank; "
+        "--plan-only --ranks {} instead of --memory-limit prints what each rank needs",
+        error.what(), settings.ranks.group->size()));
   }
 }
 
@@ -267,9 +268,9 @@ void join(TrainArguments& a) {
   const auto size = static_cast<std::uint64_t>(ranks.group->size());
   ranks.slices = a.slices > 0 ? a.slices : size;
   if (a.slices > 0 && (!std::has_single_bit(a.slices) || a.slices % size != 0))
-    throw InvalidArgument(fmt::format("--slices {} for {} ranks: it must be a power of two that "
-                                      "the ranks divide",
-                                      a.slices, size));
+    throw InvalidArgument(fmt::format("--slices {} for {} rank{}: it must be a power of two "
+                                      "that the number of ranks divides",
+                                      a.slices, size, size == 1 ? "" : "s"));
 }
 
 // Every rank must train the same run; throws on all of them where one does not.

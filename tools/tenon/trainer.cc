@@ -67,6 +67,8 @@ double seconds_since(Clock::time_point start) {
 }
 
 constexpr double kClipNorm = 5;
+constexpr const char* kDataHash = "data_hash";
+constexpr std::uint64_t kMostCounted = std::uint64_t{1} << 53;  // which a double holds exactly
 
 class Trainer {
  public:
@@ -152,10 +154,9 @@ class Trainer {
     const std::string& path = settings_.resume_file;
     const nn::Metadata metadata = load_run_metadata(path);
     for (const auto& [key, value] : task_.metadata())
-      if (metadata_text(metadata, key, path) != value)
-        throw ParseError(path, 0, 0,
-                         fmt::format("its \"{}\" is not that of these data: resume it with the "
-                                     "data that it was started with", key));
+      if (metadata_text(metadata, key, path) != value) refuse_data(key);
+    const auto saved_hash = metadata.find(kDataHash);
+    if (saved_hash != metadata.end() && saved_hash->second != data_hash()) refuse_data(kDataHash);
     const auto number = [&](const char* key) { return metadata_number(metadata, key, path); };
     step_ = number("step");
     if (step_ > all_steps_)
@@ -164,14 +165,38 @@ class Trainer {
     generator_.set_offset(number("generator"));
     epoch_score_ = {metadata_real(metadata, "epoch_loss_sum", path), number("epoch_correct"),
                     number("epoch_counted")};
-    if (ranks_ == nullptr)
+    if (epoch_score_.loss_sum < 0 || epoch_score_.correct > epoch_score_.counted ||
+        epoch_score_.counted > kMostCounted)
+      throw ParseError(path, 0, 0,
+                       fmt::format("its epoch has a loss of {} and {} of {} correct",
+                                   epoch_score_.loss_sum, epoch_score_.correct,
+                                   epoch_score_.counted));
+    if (ranks_ == nullptr) {
       nn::load_state(path, *model_, optimizer_.get());
-    else
+    } else {
+      if (number("optimiser_updates") != step_)
+        throw ParseError(path, 0, 0,
+                         fmt::format("it was saved after step {}, its optimiser after {}", step_,
+                                     number("optimiser_updates")));
       ranks_->load(path, *optimizer_);
+    }
   }
 
-  void save() const {
+  [[noreturn]] void refuse_data(const std::string& key) const {
+    throw ParseError(settings_.resume_file, 0, 0,
+                     fmt::format("its \"{}\" is not that of these data: resume it with the data "
+                                 "that it was started with", key));
+  }
+
+  // O(bytes of the data), once.
+  const std::string& data_hash() {
+    if (data_hash_.empty()) data_hash_ = fmt::format("{:016x}", task_.data_hash());
+    return data_hash_;
+  }
+
+  void save() {
     nn::Metadata metadata = task_.metadata();
+    metadata[kDataHash] = data_hash();
     metadata["step"] = std::to_string(step_);
     metadata["seed"] = std::to_string(settings_.seed);
     metadata["epochs"] = std::to_string(settings_.epochs);
@@ -384,6 +409,7 @@ class Trainer {
   std::unique_ptr<RankTraining> ranks_;  // null: trains alone
   std::unique_ptr<nn::Optimizer> optimizer_;
   nn::Schedule schedule_;
+  std::string data_hash_;  // empty: not computed yet
   std::uint64_t all_steps_ = 0;
   std::uint64_t step_ = 0;  // done
   Score epoch_score_, last_test_;
