@@ -33,6 +33,7 @@ CONSTANTS = [
     ("window: undo and wait", "memory/gpu/window.cc", "kUndoWait = @;", "128", "512", "stitched"),
     ("stale mappings of a page", "memory/gpu/stitched_pages.cc", "kMaxMappings = @;", "32", "128", "stitched"),
     ("page, at most", "memory/gpu/stitched_allocator.cc", "kLargestPage = @;", "8 * kMiB", "32 * kMiB", "stitched"),
+    ("pages of a small program", "memory/gpu/stitched_allocator.cc", "kFewPages = @;", "192", "768", "stitched"),
     ("pages of a small device", "memory/gpu/stitched_allocator.cc", "kLeastPages = @;", "256", "1024", "stitched"),
     ("peak board: drift", "memory/front/peak_board.h", "kDriftBytes = @;", "1 << 19", "1 << 21",
      "caching,stitched"),

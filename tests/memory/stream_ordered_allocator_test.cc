@@ -416,6 +416,37 @@ TEST(StitchedAllocator, LeavesFreePagesWhole) {
   EXPECT_EQ(allocator.reserved_bytes(), 64 * kMiB);
 }
 
+// A small block that its pool has no room for goes where the large pool has some, before small
+// pages are made.
+TEST(StitchedAllocator, SmallBlocksUseWhatIsFreeOfLargePages) {
+  SimBackend backend;
+  StitchedAllocator allocator(backend);
+  const DataPtr large = allocator.allocate(14 * kMiB);
+  std::vector<DataPtr> small;
+  for (int i = 0; i < 2; ++i) small.push_back(allocator.allocate(kMiB));
+  EXPECT_EQ(allocator.reserved_bytes(), 16 * kMiB);
+  small.push_back(allocator.allocate(kMiB));
+  EXPECT_EQ(allocator.reserved_bytes(), 18 * kMiB) << "nothing was free: a small page";
+  small.erase(small.begin());
+  small.push_back(allocator.allocate(kMiB));
+  small.push_back(allocator.allocate(kMiB));
+  EXPECT_EQ(allocator.reserved_bytes(), 18 * kMiB);
+  allocator.check_invariants();
+}
+
+// In a large program a small block keeps no large page in use.
+TEST(StitchedAllocator, SmallBlocksOfLargeProgramsKeepToSmallPages) {
+  SimBackend backend;
+  StitchedAllocator allocator(backend);
+  const DataPtr large = allocator.allocate(6 * kGiB - 2 * kMiB);
+  const DataPtr small = allocator.allocate(kMiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 6 * kGiB);
+  const DataPtr more = allocator.allocate(14 * kMiB);  // 384 pages are passed
+  std::vector<DataPtr> others;
+  for (int i = 0; i < 2; ++i) others.push_back(allocator.allocate(kMiB));
+  EXPECT_EQ(allocator.reserved_bytes(), 6 * kGiB + 18 * kMiB);
+}
+
 // Pages for small blocks are of another size and cannot move to large ones: they are released.
 TEST(StitchedAllocator, IdleSmallPagesMakeRoomWhenMemoryIsShort) {
   SimBackend backend({.capacity_bytes = 64 * kMiB});

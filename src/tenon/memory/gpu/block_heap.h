@@ -22,6 +22,8 @@ struct PoolRules {
   std::uint64_t oversize = UINT64_MAX;      // from here on, blocks do not serve smaller requests
   std::uint64_t max_rounding = UINT64_MAX;  // how much larger such a block may be than its request
   bool spare_tails = true;  // blocks that could grow are used last
+  // What fits nowhere in the pool goes into free memory of the large one, before either grows.
+  bool borrows_of_large = false;
   // Pages, each this large, counted from the extent's base, are worth sparing: a block goes to that
   // end of its free block where it enters fewer of those that are wholly free. Note [Low islands]
   std::uint64_t page_bytes = UINT64_MAX;
@@ -71,7 +73,11 @@ class BlockHeap final : public StreamHeap {
   // new one from it.
   Block* place(std::size_t size_bytes, bool grown) {
     const std::uint64_t rounded = sizes_.round(size_bytes);
-    return place_in(state_of(sizes_.pool_for(rounded)), size_bytes, rounded, grown);
+    PoolState& own = state_of(sizes_.pool_for(rounded));
+    Block* block = place_in(own, size_bytes, rounded, grown);
+    if (block == nullptr && own.rules.borrows_of_large) [[unlikely]]
+      block = place_in(state_of(Pool::kLarge), size_bytes, rounded, grown);
+    return block;
   }
   Block* place_fast(std::size_t size_bytes) { return place(size_bytes, false); }
   // Frees the block: it is reusable on this stream at once, unless other streams use it.

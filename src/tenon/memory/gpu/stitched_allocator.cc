@@ -22,6 +22,9 @@ constexpr std::uint64_t kRangeTimesMemory = 4;
 constexpr std::uint64_t kLeastPages = 512;
 constexpr std::uint64_t kLargestPage = 16 * kMiB;
 
+// Note [Small blocks]
+constexpr std::uint64_t kFewPages = 384;
+
 StitchedSettings with_page_size(StitchedSettings stitched, const Backend& backend,
                                 std::uint64_t limit_bytes) {
   if (stitched.page_bytes != 0) return stitched;
@@ -73,6 +76,7 @@ PoolRules StitchedAllocator::pool_rules(Pool pool) const {
   PoolRules rules;
   rules.page_bytes = page_bytes(pool);
   rules.spare_tails = false;  // any addresses can be given pages
+  rules.borrows_of_large = pool == Pool::kSmall;  // Note [Small blocks]
   return rules;
 }
 
@@ -124,6 +128,7 @@ bool StitchedAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t roun
 // Gives pages to the cheapest window. False when memory is short.
 bool StitchedAllocator::back_window(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   const BiasedGuard lock(heap.lock);
+  heap.rules(Pool::kSmall).borrows_of_large = holds_few_pages();
   PageRange* range = range_of(heap, pool);
   if (range == nullptr) return false;
   ++epoch_;
@@ -154,6 +159,11 @@ void StitchedAllocator::note_highest_live(const BlockHeap& heap, std::uint64_t r
 bool StitchedAllocator::within_slack(std::uint64_t more) const {
   return static_cast<double>(held_by_this_thread() + more) <=
          (1 + stitched_.slack) * static_cast<double>(highest_live_);
+}
+
+// Note [Small blocks]
+bool StitchedAllocator::holds_few_pages() const {
+  return static_cast<std::uint64_t>(highest_live_) < kFewPages * stitched_.page_bytes;
 }
 
 // Bytes of the pages that belong to its streams, and of those that belong to no stream.
