@@ -19,6 +19,8 @@ using scopes::Span;
 
 namespace {
 
+bool is_free(const Chunk& chunk) { return chunk.heap.free_bytes() == chunk.size_bytes; }
+
 ScopeOptions checked(ScopeOptions options, const Allocator& upstream) {
   if (options.alignment == 0)
     options.alignment = std::clamp<std::uint64_t>(upstream.alignment(), 64, 4096);
@@ -91,8 +93,9 @@ Span ScopePool::take_span(std::uint32_t stream, std::uint64_t size_bytes) {
                         std::max(options_.first_chunk_bytes, stats_.reserved_bytes));
     }
     wanted = std::max(exact, align_up(wanted, options_.escape_page_bytes));
-    // No free chunk of the stream has room, so that the new one serves in the place of them all.
-    release_free_chunks(stream);
+    // Where all chunks of the stream are free, none has room, so the new one serves in their place.
+    // Else a scope uses them, and it needs the free ones again.
+    if (all_free(stream)) release_free_chunks(stream);
     // As much as is sensible, else as much as is needed, else that in the place of idle chunks.
     {
       const ReclaimPause least_first;
@@ -253,6 +256,13 @@ ScopeReport ScopePool::last_report() const {
 
 // --- Giving back.
 
+bool ScopePool::all_free(std::uint32_t stream) {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(chunks_.begin(), chunks_.end(), [&](const auto& chunk) {
+    return chunk->stream != stream || is_free(*chunk);
+  });
+}
+
 std::uint64_t ScopePool::release_free_chunks(std::optional<std::uint32_t> stream) {
   std::vector<std::unique_ptr<Chunk>> free;
   std::uint64_t bytes = 0;
@@ -260,7 +270,7 @@ std::uint64_t ScopePool::release_free_chunks(std::optional<std::uint32_t> stream
     const std::lock_guard lock(mutex_);
     for (auto& chunk : chunks_) {
       if (stream && chunk->stream != *stream) continue;
-      if (chunk->heap.free_bytes() < chunk->size_bytes) continue;
+      if (!is_free(*chunk)) continue;
       bytes += chunk->size_bytes;
       free.push_back(std::move(chunk));
     }

@@ -82,11 +82,11 @@ struct Span {
 // one before finds everything in the same chunks, at the same places, and the upstream is called no
 // more: whatever was newly made for a request the last time is still free when it comes again.
 //
-// A chunk is kept until trim(), the end of the pool, until memory is short (reclaim.h), or until it
-// is free and a larger one takes its place: scopes that grow hold their largest chunk, not the sum.
-// The pool is held by its users, by open scopes, and by escapes. Requires: the upstream outlives
-// all three, except that a pool made by scope_pool_of() may see its upstream go first; where that
-// is an adaptor, escapes need what it stands on.
+// A chunk is kept until trim(), the end of the pool, until memory is short (reclaim.h), or until
+// all are free and a larger one takes their place: scopes that grow hold their largest chunk, not
+// the sum. The pool is held by its users, by open scopes, and by escapes. Requires: the upstream
+// outlives all three, except that a pool made by scope_pool_of() may see its upstream go first;
+// where that is an adaptor, escapes need what it stands on.
 //
 // Thread safety: one mutex, taken for spans and escapes, never for a block; not held during calls
 // of the upstream. Taking a span: O(chunks).
@@ -150,6 +150,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   DataPtr from_upstream(std::uint32_t stream, std::uint64_t size_bytes);
   bool try_add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
   void add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
+  bool all_free(std::uint32_t stream);
   // Of one stream, else of all. Returns bytes.
   std::uint64_t release_free_chunks(std::optional<std::uint32_t> stream = {});
   std::uint64_t layout_offset(const DataPtr& data) const;
