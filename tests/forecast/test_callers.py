@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import pytest
@@ -188,3 +189,19 @@ def test_what_an_earlier_forecast_left_does_not_count():
 
     kept = []
     assert tenon.forecast(make).live_peak_bytes == tenon.forecast(make).live_peak_bytes == 4 * MIB
+
+
+def test_threads_of_the_program_use_the_card():
+    def work(count):
+        assert torch.cuda.current_stream().cuda_stream == 0
+        return torch.ones(count, MIB, dtype=torch.uint8, device="cuda")
+
+    def program():
+        with torch.cuda.stream(torch.cuda.Stream()), ThreadPoolExecutor(4) as pool:
+            kept = list(pool.map(work, [1, 2, 3, 4] * 5))
+            assert torch.cuda.current_stream().cuda_stream != 0
+        assert sum(part.nbytes for part in kept) == 50 * MIB
+
+    found = tenon.forecast(program)
+    assert found.problem is None and found.live_peak_bytes == 50 * MIB
+    assert any("threads" in note for note in found.notes)

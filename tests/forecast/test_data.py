@@ -202,3 +202,16 @@ def test_fused_sgd_which_has_no_fake(momentum):
         live(tenon.forecast(train, steps=0, **{way: True})) for way in ("fused", "foreach")
     )
     assert 0 <= plain - fused < 2 * MIB
+
+
+def test_an_operator_of_the_program_without_a_fake():
+    def call(kinds):
+        @torch.library.custom_op("tenon_test::twice", mutates_args=(), device_types=kinds)
+        def twice(x: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x, x])
+
+        assert twice(torch.randn(MIB, device="cuda")).shape == (2 * MIB,)
+
+    assert live(tenon.forecast(call, None)) == 12 * MIB
+    problem = tenon.forecast(call, "cuda").problem
+    assert "the operator tenon_test.twice.default has no fake" in problem

@@ -9,6 +9,7 @@ current stream; the end of a storage is its free. What kernels allocate inside c
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -21,6 +22,7 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tenon.forecast import _recurrent, _scratch, _values
+from tenon.forecast._engine import Ended
 from tenon.forecast._recorder import Frames, Recorder
 
 _HIDDEN = (
@@ -63,9 +65,13 @@ class MemoryMode(TorchDispatchMode):
         super().__init__()
         self.recorder = recorder
         self.fake_mode = fake_mode
-        self.stream = 0
+        self.lock = threading.RLock()
+        self._thread, self._streams = threading.get_ident(), threading.local()
+        self.in_threads = False
+        """Whether a thread that the program started has called an operator."""
         self.ended: Any = None
         """What has ended the program."""
+        self.over = False
         self.tensor_peak_bytes = self._tensor_bytes = 0
         self.values = values
         self._card = card
@@ -80,9 +86,26 @@ class MemoryMode(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with self.lock:
+            if threading.get_ident() != self._thread:
+                self.in_threads = True
+            return self._dispatch(func, types, args, kwargs)
+
+    @property
+    def stream(self) -> int:
+        """The current stream, of each thread its own."""
+        return int(getattr(self._streams, "number", 0))
+
+    @stream.setter
+    def stream(self, number: int) -> None:
+        self._streams.number = number
+
+    def _dispatch(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         for kind in types:
             if kind not in self._plain and not issubclass(kind, torch.nn.Parameter):
                 return NotImplemented  # DTensor and its like: their parts come here
+        if self.over:
+            raise Ended  # a thread outlives the forecast
         if self.ended is not None:
             raise self.ended  # a handler of the program has swallowed it
         kwargs = kwargs or {}
@@ -278,7 +301,7 @@ def _called_by_engine() -> bool:
     """No Python stands between the engine and this operator."""
     if torch._C._current_graph_task_id() == -1:
         return False
-    frame: Optional[Any] = sys._getframe(2)
+    frame: Optional[Any] = sys._getframe(3)  # behind this, _dispatch, __torch_dispatch__
     while frame is not None and frame.f_code.co_filename.endswith(
         ("/_compile.py", "/eval_frame.py")
     ):

@@ -26,6 +26,7 @@ from tenon.forecast import (
     _ranks,
     _recurrent,
     _scratch,
+    _threads,
 )
 from tenon.forecast._engine import Ended
 from tenon.forecast._recorder import Recorder
@@ -146,6 +147,7 @@ class Session:
                 with _ranks.environment(self.ranks), self.fake_mode, self.mode:
                     yield
             finally:
+                self.mode.over = True
                 _ranks.destroy()
                 hook()
                 for known in types:
@@ -176,7 +178,8 @@ class Session:
 
     def notes(self) -> List[str]:
         """What was left out, a line each."""
-        return list(self._notes)
+        threads = ["threads of the program used the card: the order of their allocations may differ"]
+        return self._notes + (threads if self.mode.in_threads else [])
 
     def _attend(
         self,
@@ -209,6 +212,7 @@ class Session:
         found += _guard.replacements(self.note)
         found += _handlers.replacements()
         found += _graphs.replacements(self.note)
+        found += _threads.replacements(self)
         found += _ranks.replacements(self)
 
         found += [

@@ -137,6 +137,10 @@ class Values:
             if not known and not func._schema.returns:  # torch._fused_sgd_ and its like
                 return self._lose(func, args)
             return self._by_data(func, args, kwargs, inputs, sized=False)
+        except RuntimeError as error:
+            if "no fake impl registered" not in str(error):
+                raise
+            return self._custom(func, args, kwargs, inputs)
         mutable = func._schema.is_mutable
         if func.namespace == "c10d":
             self._collect(name, args)
@@ -161,6 +165,14 @@ class Values:
         elif mutable and name not in _KEEPS_VALUES:
             self._lose(func, args)
         return result
+
+    def _custom(self, func: Any, args: Any, kwargs: Any, inputs: List[Any]) -> Any:
+        """torch.library.custom_op without register_fake: the program's function on the host says
+        what it returns."""
+        try:
+            return self._by_data(func, args, kwargs, inputs, sized=False)
+        except (RuntimeError, NotImplementedError):
+            raise UnsupportedOperatorException(func) from None
 
     def _collect(self, name: str, args: Any) -> None:
         """A collective, as if every rank had what this one has."""
