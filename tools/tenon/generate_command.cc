@@ -9,6 +9,7 @@
 #include "saved_run.h"
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
+#include "tenon/distributed/checkpoint.h"
 #include "tenon/memory/scopes/with_scope.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -51,6 +52,10 @@ int run_generate(const GenerateArguments& a) {
     throw InvalidArgument(fmt::format("--temperature {}: it may be 0 to 100", a.temperature));
   if (a.prompt.empty()) throw InvalidArgument("--prompt: it needs at least one character");
   const Device device = parse_model_device(a.device);
+  if (distributed::is_checkpoint(a.file))
+    throw ParseError(a.file, 0, 0,
+                     "it is a folder that a divided run saved; text is generated from the file of "
+                     "a run in one process, without --shard, --slices and mpirun");
   const TextModel text = load_text_model(a.file);
   text.model->to(device);
   std::vector<std::uint8_t> ids = text.vocabulary.encode(a.prompt);

@@ -8,7 +8,6 @@
 
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
-#include "tenon/distributed/checkpoint.h"
 
 namespace tenon::command {
 namespace {
@@ -105,10 +104,6 @@ nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string
 }
 
 TextModel load_text_model(const std::string& path) {
-  if (distributed::is_checkpoint(path))
-    throw ParseError(path, 0, 0,
-                     "it is a folder that a divided run saved; text is generated from the file of "
-                     "a run in one process, without --shard, --slices and mpirun");
   const nn::Metadata metadata = nn::load_metadata(path);
   if (metadata_text(metadata, "task", path) != "text")
     throw ParseError(path, 0, 0, "it holds no model of a text: train one with tenon train text");
