@@ -1,4 +1,4 @@
-// Each public header states its thread safety and its errors: scripts/header_contracts.py.
+// Each public header states its contracts: scripts/header_contracts.py.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 namespace tenon {
 namespace {
 
-TEST(HeaderContracts, EachPublicHeaderStatesThreadSafetyAndErrors) {
+TEST(HeaderContracts, EachPublicHeaderStatesThreadSafetyErrorsAndComplexity) {
   if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no python3";
   FILE* pipe = ::popen("python3 " TENON_SOURCE_DIR "/scripts/header_contracts.py", "r");
   ASSERT_NE(pipe, nullptr);

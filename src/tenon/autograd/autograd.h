@@ -45,8 +45,8 @@ struct GradOptions {
 // it may be left out for a root of one element. Runs on the calling thread, with its stream and
 // allocator; concurrent calls are safe, also where graphs share nodes or leaves. Nodes run from the
 // newest to the oldest; what they saved is freed as they pass. O(nodes and edges), no recursion.
-// Throws InvalidArgument where root requires no gradient, a shape does not fit, a saved tensor was
-// changed in place (naming operator and both versions), or the graph was used up.
+// Throws InvalidArgument if root requires no gradient, a shape does not fit, or the graph was used
+// up. It also throws if a saved tensor was changed in place (with the operator and both versions).
 void backward(const Tensor& root, const Tensor& gradient = {}, BackwardOptions options = {});
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients = {},
               BackwardOptions options = {});
@@ -80,8 +80,8 @@ bool retains_grad(const Tensor& tensor);
 // Sets the grad; undefined takes it away. Throws InvalidArgument for another shape or dtype.
 void set_grad(const Tensor& tensor, const Tensor& gradient);
 inline void clear_grad(const Tensor& tensor) { set_grad(tensor, {}); }
-// A tensor without gradient whose views must become differentiable when values that need one are
-// written through them (`copy_(buffer.select(0, i), x)`); call it before the views are made.
+// For a tensor without gradient: its views become differentiable when values that need a gradient
+// are written through them (`copy_(buffer.select(0, i), x)`). Call it before the views are made.
 void watch_views(const Tensor& base);
 
 // --- Hooks. They run on the thread of backward; what they throw ends it.
@@ -127,10 +127,10 @@ Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& f,
 std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
                                std::span<const Tensor> inputs);
 
-// What happens to each tensor that a node saves on this thread while the guard lives: `pack` makes
-// something of it, `unpack` a tensor of the same values from that. Leaves are not packed: they
-// stay anyway. Guards nest; the innermost counts. Unpacking may happen on any thread, any number
-// of times.
+// While the guard lives, `pack` replaces each tensor that a node saves on this thread. `unpack`
+// makes a tensor of the same values from what `pack` returned. Leaves are not packed: they stay
+// anyway. Guards nest; the innermost counts. Unpacking may happen on any thread, any number of
+// times.
 class SavedTensorHooks {
  public:
   // What a hook keeps in a tensor's place, and the two hooks.
@@ -143,9 +143,9 @@ class SavedTensorHooks {
   SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
 };
 
-// Moves what nodes save into memory of `target` (of the tensor's kind of device, such as a pool
-// over mapped files or slower memory) and back when backward needs it. Tensors below `min_bytes`
-// stay. `target` must outlive the graph.
+// Moves what nodes save into memory of `target`, and back when backward needs it. `target` is of
+// the tensor's kind of device, such as a pool over mapped files or slower memory. Tensors below
+// `min_bytes` stay. `target` must outlive the graph.
 class OffloadSaved {
  public:
   explicit OffloadSaved(Allocator& target, std::size_t min_bytes = 0);
@@ -154,9 +154,9 @@ class OffloadSaved {
   SavedTensorHooks hooks_;
 };
 
-// While it lives on this thread, a node that needs the result of a call which is cheap to make
-// again (gelu, silu, layer_norm, rms_norm) does not keep it: backward makes it again, the same
-// bits, from what that call saved itself. Results that were changed in place are kept as always.
+// While it lives on this thread, nodes do not keep results that are cheap to compute again (gelu,
+// silu, layer_norm, rms_norm). Backward computes them again, the same bits, from what that call
+// saved itself. Results that were changed in place are kept as always.
 class RecomputeCheap {
  public:
   explicit RecomputeCheap(bool on = true);
@@ -174,8 +174,8 @@ Tensor offload(const std::function<Tensor(std::span<const Tensor>)>& f,
 
 // --- Finding mistakes.
 
-// While it lives on this thread, recorded calls remember where they were made, and backward checks
-// every gradient: the first NaN throws InvalidArgument, naming the operator and the place of its
+// While it lives on this thread, recorded calls keep the place of the call, and backward checks
+// every gradient. The first NaN throws InvalidArgument with the operator and the place of its
 // forward call. With check_forward the results of recorded calls are checked, too, so the first
 // operator that makes a NaN is named at once. Slow.
 class AnomalyMode {

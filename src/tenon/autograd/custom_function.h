@@ -45,17 +45,17 @@ class CustomFunction {
                                       std::span<const Tensor> inputs) = 0;
   // The inputs' gradients, an undefined tensor for one that is not wanted or is zero. `gradients`
   // has one for each result, zeros where nothing arrived. With create_graph what it computes by
-  // operators is recorded, so gradients of gradients come by themselves. A gradient is cast to the
-  // input's dtype (a complex one to a real input's real part) and summed to the input's shape where
-  // the input broadcasts to the gradient's, as in PyTorch.
+  // operators is recorded, so gradients of gradients come by themselves. As in PyTorch, a gradient
+  // is cast to the input's dtype (a complex one to a real input's real part). It is summed to the
+  // input's shape where the input broadcasts to the gradient's.
   virtual std::vector<Tensor> backward(FunctionContext& context,
                                        std::span<const Tensor> gradients) = 0;
 };
 
-// Runs the function, and records it where an input requires a gradient: every result that may have
-// one gets the same node as its history, with its own output_nr. Forward mode is not followed.
-// Throws InvalidArgument for an undefined input, for a result that is an input, and in backward for
-// another number of gradients than of inputs, a gradient of another device or shape.
+// Runs the function, and records it if an input requires a gradient. Every result that may have a
+// gradient gets the same node as its history, with its own output_nr. Forward mode is not followed.
+// Throws InvalidArgument for an undefined input and for a result that is an input. Backward throws
+// it for another number of gradients than of inputs, and for a gradient of another device or shape.
 std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,
                                    std::span<const Tensor> inputs);
 inline std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,

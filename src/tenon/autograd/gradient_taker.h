@@ -10,11 +10,11 @@ namespace tenon::autograd {
 
 // Takes what backward finds for a leaf, instead of leaving it in the leaf's grad.
 //
-// A matrix's gradient comes in pieces while it is computed, so that the whole is never there:
-// begin(), take() for disjoint pieces that cover it (from several threads at once), finish(). That
-// needs a leaf that one call alone used, by an operator that knows how (linear), a backward that
-// keeps no graph, and nothing else that wants to see the gradient: no hooks, no grad already there.
-// Else, or for other leaves, take_whole() is called when the leaf's grad is whole, after its hooks.
+// Takes a matrix's gradient in pieces while it is computed, so the whole gradient is never stored:
+// begin(), take() for disjoint pieces that cover it (from several threads at once), finish().
+// Requires a leaf that one call alone used, by an operator that supports it (linear). Backward must
+// keep no graph, and nothing else may use the gradient: no hooks, no grad already there. Else, or
+// for other leaves, take_whole() is called when the leaf's grad is whole, after its hooks.
 //
 // What it throws ends backward; pieces taken before stay taken. Calls for one leaf come from the
 // thread of the backward, but for take().
@@ -22,8 +22,8 @@ class GradientTaker {
  public:
   virtual ~GradientTaker() = default;
 
-  // Whether the leaf keeps its values until finish(): then pieces may come while backward still
-  // reads them, and what else it saved for them can go before.
+  // Whether the leaf keeps its values until finish(). Then pieces may come while backward still
+  // reads them, and what else it saved for them can be freed before.
   virtual bool keeps_leaf_until_finish() const = 0;
   virtual void begin() = 0;
   // `count` elements of the gradient from element `first` on, dense, in the leaf's dtype.

@@ -78,8 +78,8 @@ class Node : public IntrusiveTarget {
   // Where the gradients go; its number among this thread's, newest highest.
   std::span<Edge> edges() const { return {edges_, edge_count_}; }
   std::uint64_t sequence() const { return sequence_; }
-  // The call site of memory events (memory/tag.h) when the call was made: backward allocates under
-  // the same, so that a profile can say which layer its gradients are of.
+  // The call site of memory events (memory/tag.h) when the call was made. Backward allocates under
+  // the same site, so a profile can name the layer of its gradients.
   const char* call_site() const { return call_site_; }
   NodeExtra* extra() const { return extra_.get(); }
   NodeExtra& ensure_extra();
@@ -212,8 +212,8 @@ struct NodeExtra {
   std::string made_at;  // anomaly mode: the forward call's stack
 };
 
-// Lets a reference to a node go. The last one frees the node, and those that only it holds one
-// after the other: the depth of the calls does not grow with the graph.
+// Lets a reference to a node go. The last one frees the node, then the nodes that only it holds,
+// one after the other. The depth of the calls does not grow with the graph.
 void drop_last(Node* node);
 inline void drop_node(NodePtr&& node) {
   if (node.use_count() > 1)

@@ -1,6 +1,6 @@
 // The exception types of Tenon. Failure is a value inside the library and is thrown once, at the
-// outermost call; what is thrown derives from the standard types, so that a caller who knows only
-// those still catches it.
+// outermost call. The exceptions derive from the standard types, so a caller who knows only those
+// still catches them.
 //
 // An exception is a value: thread-safe while no thread writes it.
 #pragma once

@@ -20,12 +20,12 @@ void run_parallel(std::int64_t begin, std::int64_t end, std::int64_t grain, Loop
 
 }  // namespace detail
 
-// Calls body(from, to) on pieces that together cover [begin, end) once each. Every piece but the
-// last has `grain` elements or a multiple of it, so that work which is split by grains does the
-// same arithmetic on every number of threads. Up to one grain, and inside another parallel loop,
-// the body runs on the calling thread. The first exception that a body throws is thrown here once
-// all are done. Bodies must not wait for each other. Cost of waking the workers: some microseconds,
-// so a grain should be worth more.
+// Calls body(from, to) on pieces that together cover [begin, end) once each. Every piece except the
+// last has a multiple of `grain` elements. So work that is split by grains does the same arithmetic
+// on every number of threads. Up to one grain, and inside another parallel loop, the body runs on
+// the calling thread. The first exception that a body throws is thrown here once all are done.
+// Bodies must not wait for each other. Cost of waking the workers: some microseconds, so a grain
+// should be worth more.
 template <typename Body>
 void parallel_for(std::int64_t begin, std::int64_t end, std::int64_t grain, Body&& body) {
   if (end <= begin) return;

@@ -21,8 +21,8 @@ enum class MemoryKind : std::uint8_t {
   kShared,   // one memory for host and device
 };
 
-// A piece of memory straight from a driver. `base` is the device address (it may be fake on a
-// simulated device, and null where a driver has handles only); `host` is null when the host cannot
+// A piece of memory straight from a driver. `base` is the device address. It may be fake on a
+// simulated device, and null where a driver has handles only. `host` is null when the host cannot
 // reach it.
 struct Segment {
   void* base = nullptr;
@@ -72,10 +72,10 @@ struct BackendMemory {
 
 // One device's driver.
 //
-// Failure: lack of memory is a value (std::nullopt, or false from map); anything else that goes
-// wrong throws DeviceError with the call, its arguments and the driver's text. A failed call
-// changes nothing.
+// Failure: lack of memory is a value (std::nullopt, or false from map). Any other failure throws
+// DeviceError with the call, its arguments and the driver's text. A failed call changes nothing.
 // A capability that limits() denies throws DeviceError when used all the same.
+// Complexity: the driver's.
 // Thread safety: every function may be called from any thread.
 class Backend {
  public:
@@ -125,7 +125,7 @@ class Backend {
   virtual PageHandle import_pages(std::int64_t token, std::uint64_t size_bytes);
 
   // --- Idle memory. A backend that gives nothing back by itself does nothing here.
-  // The contents of this part of a segment are not needed any more: whole pages inside it may go
+  // The contents of this part of a segment are not needed any more. Whole pages inside it may go
   // back to the system until they are touched again. A hint.
   virtual void purge(void*, std::uint64_t) {}
   // Gives back what the backend itself keeps for reuse. Returns how much that was.
@@ -163,8 +163,8 @@ class Backend {
   virtual void set_purpose(DriverPurpose) {}
 };
 
-// Makes a driver call of a destructor, which has no caller to tell: what the driver refuses to take
-// stays with it, and the rest still goes.
+// Makes a driver call of a destructor, which cannot report an error. What the driver refuses to
+// take stays with it, and the rest still goes.
 template <typename Call>
 void ignore_refusal(Call&& call) {
   try {

@@ -28,7 +28,7 @@ namespace tenon {
 //
 // place, release, split, back, unback: O(log n). Deterministic: the same calls give the same
 // offsets. Not thread-safe. Metadata of each block, apart from the memory it describes: a Block of
-// 64 bytes, and 128 bytes reserved for the index, which are untouched until a bin holds dozens.
+// 64 bytes, and 128 bytes reserved for the index. Those are untouched until a bin holds dozens.
 //
 // release allocates nothing: what a free block may need was reserved when the block was made. Cuts
 // and placements of backed blocks throw std::bad_alloc with nothing changed, and changes of backing
@@ -58,10 +58,10 @@ class BestFitHeap {
   void remove_extent(Block* block);
 
   // The best-fitting backed block, cut to `size`: a rest of at least `min_rest` bytes stays free, a
-  // smaller one stays with the block. Null when nothing fits. Where the smallest block that is
-  // large enough cannot hold the size aligned, the smallest that can wherever it lies is taken,
-  // and only failing that are the sizes in between tried one by one (so null means null).
-  // Requires: size > 0; alignment is a power of two.
+  // smaller one stays with the block. Null when nothing fits. If the smallest block that is large
+  // enough cannot hold the size aligned, takes the smallest that can at any address. Without one,
+  // tries the sizes in between one by one, so null means that none fits. Requires: size > 0;
+  // alignment is a power of two.
   Block* place(std::uint64_t size, std::uint64_t alignment = 1, std::uint64_t min_rest = 1);
 
   // Makes a used block free (backed) and merges it with its neighbours; returns the result, whose

@@ -45,8 +45,8 @@ static_assert(sizeof(BuddyBlock) == 64);
 // Invariants (check_invariants):
 //   1. A split block's halves tile it; every leaf is free or used.
 //   2. No two halves of one block are both free: they would have joined.
-//   3. Exactly the free leaves are in the lists of their orders; free_bytes() is their sum; a bit
-//      of the mask is set where a list is not empty.
+//   3. Exactly the free leaves are in the lists of their orders, and free_bytes() is their sum. A
+//      bit of the mask is set where a list is not empty.
 //
 // place, release: O(log(extent / minimum block)), no search. Metadata: 64 bytes a leaf and as much
 // for each split, whatever the extent's size. Not thread-safe.

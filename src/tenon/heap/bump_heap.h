@@ -43,10 +43,10 @@ struct BumpExtent {
 //   extent:  | a | b | (c) | d |..............|      (c) released: its bytes come back when a, b
 //                              ^ bump pointer         and d are gone too
 //
-// Scopes: mark() remembers the pointer and rewind() goes back to it. What was placed in between and
-// is still resident (it escaped from the scope) is kept: the pointer then stays where it is, and
-// returns when the last escaped block is released, if nothing was placed behind it meanwhile.
-// Marks nest and are rewound innermost first.
+// Scopes: mark() remembers the pointer and rewind() goes back to it. Keeps blocks placed in between
+// that are still resident (they escaped from the scope). Then the pointer stays, and returns when
+// the last escaped block is released, if nothing was placed behind it meanwhile. Marks nest and are
+// rewound innermost first.
 //
 // Invariants (check_invariants):
 //   1. The pointer is inside its extent; an extent without residents and open scopes is rewound.
@@ -55,8 +55,8 @@ struct BumpExtent {
 //   3. Open regions of an extent are ordered: each begins at or above the outer one.
 //
 // place, release, mark, rewind: O(1) (rewind: and the extents that the scope opened). When the
-// current extent is full the next one comes from a list of empty ones by size class: one that is
-// surely large enough, or the first of the request's own class. Not thread-safe.
+// current extent is full, the next one comes from the lists of empty ones by size class. It is one
+// that is surely large enough, or the first of the request's own class. Not thread-safe.
 class BumpHeap {
  public:
   // A block.

@@ -14,8 +14,8 @@ struct PlanSlot {
   std::uint64_t size = 0;  // a multiple of the plan's unit
 };
 
-// One stream's part: its i-th allocation (requests of zero bytes do not count) takes slots[i], and
-// after the last slot come those from loop_begin on again, for ever.
+// One stream's part: its i-th allocation (requests of zero bytes do not count) takes slots[i].
+// After the last slot come those from loop_begin on again, any number of times.
 struct StreamPlan {
   std::vector<PlanSlot> slots;
   std::uint64_t size_bytes = 0;  // memory that the slots need: the highest end
@@ -29,9 +29,9 @@ struct StreamPlan {
   }
 };
 
-// Offsets computed from a recording, by stream. Plain data: what serves from a plan checks each
-// request against it (PlanHeap), and a validator that shares no code with any planner (lab/) checks
-// it against the recording. Sizes are rounded up to `unit` bytes, offsets are multiples of it.
+// Offsets computed from a recording, by stream. Plain data. PlanHeap checks each request against
+// the plan. A validator that shares no code with any planner (lab/) checks the plan against the
+// recording. Sizes are rounded up to `unit` bytes, offsets are multiples of it.
 //
 // Each stream has memory of its own, or all of them share one range. Streams that share must be
 // made to wait for each other where one takes over what another has left.

@@ -40,8 +40,8 @@ enum class Divergence : std::uint8_t {
   kOccupied,   // the planned range, or a part of it, is still in use
 };
 
-// Hands out a stream's slots in the order of the plan; after the last one comes the first of the
-// plan's loop again, so a program that repeats itself is served for ever. Each request is checked
+// Hands out a stream's slots in the order of the plan. After the last one comes the first of the
+// plan's loop again, so a program may repeat itself any number of times. Each request is checked
 // before it is served: its size, and that nothing in its range is in use. A request that fails the
 // check gets nothing and changes nothing; the caller serves it elsewhere and may move the cursor
 // (seek).

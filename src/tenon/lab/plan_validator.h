@@ -14,11 +14,11 @@
 
 namespace tenon {
 
-// What is wrong with the plan, in one line with the stream, the allocation and the numbers; empty
-// when nothing is: every allocation of the trace has a slot, large enough and on its unit, no two
-// blocks that live at the same time on one stream overlap (on any stream, where streams share), and
-// the plan's size holds them all. A plan with a loop is followed around it.
-// Replays the trace over a map of occupied ranges: O(n log n).
+// What is wrong with the plan, in one line with the stream, the allocation and the numbers. Empty
+// if the plan is valid: every allocation of the trace has a slot, large enough and on its unit. No
+// two blocks that live at the same time on one stream overlap (on any stream, where streams share).
+// The plan's size holds them all. A plan with a loop is followed around it. Replays the trace over
+// a map of occupied ranges: O(n log n).
 std::string find_plan_error(const Plan& plan, const Trace& trace);
 
 // A buffer that lives in [lower, upper), and where it was put.
@@ -29,9 +29,9 @@ struct PlacedBuffer {
   std::uint64_t offset = 0;
 };
 
-// What is wrong with a packing, in one line with the buffers' numbers (from 0) and places; empty
-// when nothing is: all end within the capacity, and no two that live at the same time overlap.
-// Sweeps through time over a map of occupied ranges: O(n log n).
+// What is wrong with a packing, in one line with the buffers' numbers (from 0) and places. Empty if
+// it is valid: all end within the capacity, and no two that live at the same time overlap. Sweeps
+// through time over a map of occupied ranges: O(n log n).
 std::string find_packing_error(const std::vector<PlacedBuffer>& buffers,
                                std::uint64_t capacity_bytes);
 

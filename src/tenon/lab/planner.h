@@ -1,7 +1,7 @@
 // Works out offsets for a recorded program: the static side of the policy `plan`. Thread-safe: pure
 // functions of their arguments. Throws Interrupted where the thread's work is asked to stop
-// (base/interruption.h), and std::bad_alloc. Each request is compared with the requests that live
-// at the same time.
+// (base/interruption.h), and std::bad_alloc. About O(n (log n + m)) for n requests of which m live
+// at a time (planning/pack.h).
 #pragma once
 
 #include <cstdint>
@@ -42,12 +42,12 @@ struct PlanResult {
 // the block back (free_completed).
 //
 // Streams get memory of their own unless the sum of their peaks is larger than the peak of the sum
-// by more than 1/512: then they share one range, packed in the order of the recording.
+// by more than 1/512. Then they share one range, packed in the order of the recording.
 //
 // A loop begins where the fewest bytes are live in an iteration. Its slots live as long as in the
-// iteration where they live longest; what survives into the next iteration is given its place for
-// the whole of one. A loop is planned where that costs at most 1/200 above the live peak, or no
-// more than a plan of the whole recording.
+// iteration where they live longest. A block that survives into the next iteration has its place
+// for a whole iteration. A loop is planned where that costs at most 1/200 above the live peak, or
+// no more than a plan of the whole recording.
 PlanResult plan_program(std::span<const ReplayOp> ops, const PlanOptions& options = {});
 
 // The plan alone, of the whole recording: what the policy `plan` is given in a replay.

@@ -51,15 +51,15 @@ SimOptions replay_device(const ReplaySetup& setup);
 PolicyOptions replay_options(const Workload& workload, const ReplaySetup& setup);
 
 // One policy on a fresh simulated device, and the slots that hold the trace's blocks.
-// Not thread-safe; several may run side by side.
+// Not thread-safe; several may run side by side. A replay is O(events) calls of the policy.
 class Replayer {
  public:
   // Throws what make_policy throws.
   Replayer(const Workload& workload, const ReplaySetup& setup);
   ~Replayer();
 
-  // One replay with the device's clock following the trace's: before each event the clock advances
-  // to the event's time; work is queued on the block's stream after an alloc and before a free.
+  // One replay in which the device's clock follows the trace's: it advances to each event's time
+  // before the event. Work is queued on the block's stream after an alloc and before a free.
   ReplayFigures run();
   // The same without keeping figures: whether it completed.
   bool completes();
@@ -97,9 +97,9 @@ std::optional<std::uint64_t> reserved_peak(const Workload& workload, const Repla
 // Whether the workload completes within the setup's capacity.
 bool fits(const Workload& workload, const ReplaySetup& setup);
 
-// Nanoseconds per event (alloc or free), warm: the median over `passes` replays, after one that is
-// not counted, on one instance without capacity limit or lag. Short traces are replayed more often.
-// Empty for a trace without events, or one that no memory would be enough for.
+// Nanoseconds per event (alloc or free), warm: the median over `passes` replays on one instance
+// without capacity limit or lag. The first replay is not counted. Short traces are replayed more
+// often. Empty for a trace without events, or one that no memory would be enough for.
 std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup setup, int passes);
 
 }  // namespace tenon

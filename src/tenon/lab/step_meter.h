@@ -16,8 +16,8 @@
 
 namespace tenon {
 
-// Stands before the allocator in use, which may change between blocks (a policy outside a step, a
-// scope's arena inside), and counts every block as a program's tensors ask for it. While it
+// Stands before the allocator in use and counts every block that a program's tensors request. That
+// allocator may change between blocks (a policy outside a step, a scope's arena inside). While it
 // records, it keeps each event with its tag. Unlike an observer of the policy it sees into arenas.
 //
 // A block goes back to where it came from. Thread-safe; costs one short spin lock and a record of

@@ -25,9 +25,9 @@ struct StepEvent {
   std::int64_t time_us = 0;
 };
 
-// What a block is for. A block of the forward pass that is there when the pass ends is an
-// activation, one of the backward pass that is there when that ends a gradient; others of either
-// are temporary. The rest follows from the phase.
+// What a block is for. A block of the forward pass that is live when the pass ends is an
+// activation. One of the backward pass that is live when that ends is a gradient. All others are
+// temporary. The rest follows from the phase.
 enum class MemoryUse : std::uint8_t {
   kParameters,
   kGradients,
@@ -65,8 +65,8 @@ StepProfile profile_step(std::span<const StepEvent> events);
 // The same events as a trace, to be replayed over any policy.
 Trace trace_of(std::span<const StepEvent> events, const std::string& name);
 
-// The bytes of temporaries that a bump allocator needs for the events: every block of at least one
-// byte that is allocated, rounded up to `alignment` (a power of two), one after another.
+// The bytes of temporaries that a bump allocator needs for the events. Each allocated block of at
+// least one byte is rounded up to `alignment` (a power of two) and follows the one before.
 std::uint64_t bump_bytes(std::span<const StepEvent> events, std::uint64_t alignment);
 
 }  // namespace tenon

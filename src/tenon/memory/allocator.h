@@ -21,17 +21,17 @@ class AllocatorAttachment {
   virtual void before_end(DataPtr (*unwrap)(DataPtr)) { static_cast<void>(unwrap); }
 };
 
-// Hands out memory on one device. A custom allocator overrides allocate and copy_data, and
-// raw_deleter if its memory can be freed by the data pointer alone (examples/ has one in ten
-// lines).
+// Hands out memory on one device. A custom allocator overrides allocate and copy_data (examples/
+// has one in ten lines). It overrides raw_deleter if its memory can be freed by the data pointer
+// alone.
 //
 // Zero bytes is a valid request: a null pointer that keeps its device. A request that cannot be met
 // throws OutOfMemory; a size above kMaxRequestBytes throws InvalidArgument.
 //
 // Thread safety: Tenon's own allocators may be called from any thread, and a block may be freed on
-// any thread; a custom allocator says what it allows. Blocks must not outlive their allocator.
+// any thread. A custom allocator states its own rules. Blocks must not outlive their allocator.
 // Alignment: 64 bytes on the host, 16 or more for `unified`, 256 for the other policies over a
-// simulated or real GPU. AlignedAdaptor gives more; a custom allocator says its own.
+// simulated or real GPU. AlignedAdaptor gives more. Complexity: each allocator's own.
 class Allocator {
  public:
   Allocator() = default;
@@ -47,8 +47,8 @@ class Allocator {
   // The same with lack of memory as a value. What else is wrong with a request still throws.
   std::optional<DataPtr> try_allocate(std::size_t size_bytes);
 
-  // The bytes from the first of a block on that its owner may use: as many as were asked for or
-  // more, so that a container grows in place before it moves. 0: the allocator does not say.
+  // The bytes of a block that its owner may use, from the first on: at least as many as were asked
+  // for. So a container grows in place before it moves. 0: the allocator does not say.
   virtual std::size_t usable_size(const DataPtr& data) const {
     static_cast<void>(data);
     return 0;

@@ -36,8 +36,8 @@ struct SegmentInfo {
   std::vector<BlockInfo> blocks;
 };
 
-// An allocator over one Backend, in stream order: a block freed on a stream may be handed out
-// again on that stream at once, because whatever uses it next is queued behind what used it before.
+// An allocator over one Backend, in stream order: a block freed on a stream may be handed out again
+// on that stream at once. Its next use is queued behind the earlier ones.
 //
 // Thread safety: every function may be called from any thread. A DataPtr may be dropped on any
 // thread and, like the memory it owns, must not outlive its allocator.
@@ -61,9 +61,9 @@ class DeviceAllocator : public Allocator {
   virtual DataPtr allocate_on(std::size_t size_bytes, Stream stream) = 0;
 
   // The same by bare pointer, for callers that cannot keep a DataPtr. The block's record is found
-  // in a PointerMap (its memory budget is stated there), which blocks held by DataPtr never enter;
-  // `host` has a way of its own.
-  // Freeing a pointer that is not held throws InvalidPointer and changes nothing; null is ignored.
+  // in a PointerMap (its memory budget is stated there), which blocks held by DataPtr never enter.
+  // `host` uses a PageMap. Freeing a pointer that is not held throws InvalidPointer and changes
+  // nothing; null is ignored.
   void* raw_allocate(std::size_t size_bytes) override;
   void raw_deallocate(void* data) override;
   virtual void* raw_allocate_on(std::size_t size_bytes, Stream stream);
@@ -80,11 +80,11 @@ class DeviceAllocator : public Allocator {
   // The default knows no streams but the block's own and throws InvalidArgument for others.
   virtual void record_stream(const DataPtr& data, Stream stream);
 
-  // Makes a block larger where it is, for work on its own stream, when what lies behind it is free:
-  // pool always; caching, expandable, stitched, private pools up to 1 MiB or from above 1 MiB on;
-  // buddy where the block is a lower half. False: the block is as it was; move it. The default, and
-  // adaptors, grow a block within usable_size(). Observers hear of a free and a recycled block.
-  // Throws InvalidPointer for a block of another allocator.
+  // Makes a block larger in place, for work on its own stream, if the memory behind it is free.
+  // `pool` always can. caching, expandable, stitched and private pools can up to 1 MiB or from
+  // above 1 MiB on, and buddy where the block is a lower half. False: the block is as it was; move
+  // it. The default, and adaptors, grow a block within usable_size(). Observers hear of a free and
+  // a recycled block. Throws InvalidPointer for a block of another allocator.
   virtual bool try_grow(DataPtr& data, std::size_t size_bytes) {
     return size_bytes <= usable_size(data);
   }

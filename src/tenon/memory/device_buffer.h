@@ -16,7 +16,7 @@ namespace tenon {
 // stream's order, so no function waits. The memory goes when the buffer does, in the order of the
 // stream it then has.
 //
-// One owner; not thread-safe. Failure: OutOfMemory, with the buffer unchanged.
+// One owner; not thread-safe. Failure: OutOfMemory, buffer unchanged. Growth copies: O(size) bytes.
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(DeviceAllocator& allocator) : DeviceBuffer(0, Stream{}, allocator) {}

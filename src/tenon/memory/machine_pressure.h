@@ -29,10 +29,10 @@ struct PressureReading {
   bool is_pressed = false;
 };
 
-// Looks at the sources; pressed means that tasks stalled for at least `stalled_percent` of the last
-// ten seconds, or that the group passed a limit since the last look. Then, in this order: the idle
-// memory of the host is reclaimed (reclaim.h), above policies and in their caches; the caches of
-// the allocators that were added are emptied; callbacks() are asked for all they can spare.
+// Reads the sources. Pressed means that tasks stalled for at least `stalled_percent` of the last
+// ten seconds, or that the group passed a limit since the last call. Then it reclaims the idle
+// memory of the host (reclaim.h), above policies and in their caches. Next it empties the caches of
+// the allocators that were added. Last it asks callbacks() for all they can spare.
 //
 // poll() looks once; watch() looks on a thread of its own. Thread-safe. Allocators are not owned
 // and must outlive this. Failure: a source that cannot be read says nothing.

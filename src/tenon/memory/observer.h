@@ -32,9 +32,9 @@ struct MemoryEventInfo {
   Tag tag;                        // of the thread that caused it
 };
 
-// Called on the thread that allocates or frees, after the allocator's state is whole again and
-// while no lock of it is held, so an observer may allocate. An exception that leaves the observer
-// is swallowed and counted (ObserverList::errors): an allocation does not fail because its log did.
+// Called on the thread that allocates or frees, after the allocator's state is consistent again and
+// without its locks. So an observer may allocate. An exception that leaves the observer is
+// swallowed and counted (ObserverList::errors): an allocation does not fail because its log did.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -55,10 +55,10 @@ class ObserverList {
   // The observer must outlive its watching.
   void add(Observer* observer);
   void remove(Observer* observer);  // nothing happens when it is not there
-  // For an allocator behind another, whose observer passes events on to `front`: both lists need
-  // one lock, or a thread that comes from the front and one that comes from behind could wait for
-  // each other. Requires: no other thread uses this list now.
-  // From then on observers of all allocators watch the front one alone.
+  // For an allocator behind another, whose observer passes events on to `front`. Both lists need
+  // one lock: otherwise a thread that comes from the front and one from behind could wait for each
+  // other. Requires: no other thread uses this list now. From then on observers of all allocators
+  // watch the front one alone.
   void share_lock(ObserverList& front);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 

@@ -70,7 +70,7 @@ void reclaimers_before_fork();
 void reclaimers_after_fork();
 
 // Enrols a reclaimer until end(). A class declares it as its last member, so that the reclaimer is
-// whole whenever it is asked; a destructor that does more than its members' calls end() first.
+// complete whenever it is asked. A destructor that does more than its members' calls end() first.
 class ReclaimEnrolment {
  public:
   // `owner`: an allocator that does not ask this reclaimer; may be null.
@@ -112,7 +112,7 @@ void end_idle_cache_of(const Allocator& allocator);
 class FreeMemoryCallback {
  public:
   virtual ~FreeMemoryCallback() = default;
-  // Lets memory go; returns whether it did. Asked once for each request that finds no memory: the
+  // Lets memory go; returns whether it did. Asked once for each request that finds no memory. The
   // request is then tried once more, so give all that can be done without, whatever its size. Also
   // asked when the machine runs short (MachinePressure). Called with no lock of an allocator held:
   // it may free, and what it allocates asks nobody. An exception is swallowed.
@@ -123,11 +123,11 @@ class FreeMemoryCallback {
 void add_free_memory_callback(std::string_view name, std::unique_ptr<FreeMemoryCallback> callback);
 void remove_free_memory_callback(std::string_view name);  // nothing happens when it is not there
 
-// What an allocator does before it says out of memory, with no lock of its own held: asks who holds
-// idle memory that helps, each once. First what was allocated from allocators, the latest enrolled
-// first, so that a pool gives back before the pool it stands on; then the callbacks; then, where
-// the driver is short, the caches of policies. True: something may have come back, so the request
-// is worth another try. A reclaim that starts inside a reclaim of the same thread, or while a
+// Allocators call this before they throw OutOfMemory, without locks of their own. Asks each holder
+// of idle memory that helps, once. First the holders of memory from allocators, the latest enrolled
+// first, so that a pool gives back before the pool it stands on. Then the callbacks; then, if the
+// driver is short, the caches of policies. True: something may have come back, so the request is
+// worth another try. A reclaim that starts inside a reclaim of the same thread, or while a
 // ReclaimPause lives, does nothing.
 bool reclaim_idle(const Shortage& shortage);
 

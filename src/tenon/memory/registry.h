@@ -15,9 +15,9 @@ namespace tenon {
 //   3. set_allocator: what the program registered for the device's kind
 //   4. Tenon's own: get_default_cpu_allocator() (cpu/), cuda_allocator(index) (cuda/)
 //
-// Nothing else changes the answer; making a tensor does not. Throws InvalidArgument, saying how to
-// register one, for a kind of device that Tenon has no allocator for, and DeviceError where there
-// is no such CUDA device. Thread-safe. O(devices with a guard on this thread), two atomic loads.
+// Nothing else changes the answer; making a tensor does not. Throws InvalidArgument with the remedy
+// (register one) for a kind of device without an allocator of Tenon's, and DeviceError if there is
+// no such CUDA device. Thread-safe. O(devices with a guard on this thread), two atomic loads.
 Allocator* current_allocator(Device device);
 
 // The first step alone; null without a guard. For handing a thread's choice on to the threads that
@@ -45,7 +45,7 @@ class AllocatorGuard {
 // --- Registration. Allocators are not owned and must stay alive while they are registered. Code
 // that has the earlier allocator keeps using it. Thread-safe, also during static initialisation.
 
-// Registers `allocator` for every device of a kind, unless one of higher priority is registered: an
+// Registers `allocator` for every device of a kind, unless one of higher priority is registered. An
 // equal or a higher priority replaces, a lower one changes nothing. Throws InvalidArgument for null
 // or a kind that does not exist.
 void set_allocator(DeviceType type, Allocator* allocator, std::uint8_t priority = 0);

@@ -23,10 +23,10 @@ Allocator& standard_default();
 
 #ifdef TENON_HAS_MEMORY_RESOURCE
 
-// A standard memory resource over an allocator of the host, so that std::pmr containers use the
-// memory that tensors use, also as the upstream of its pool resources. The allocator is not owned
-// and aligns to 64 bytes at least, else std::bad_alloc. Thread-safe as the allocator is. Costs 64
-// bytes for each block, or its alignment where that is more.
+// A standard memory resource over an allocator of the host. So std::pmr containers and pool
+// resources use the memory that tensors use. The allocator is not owned and aligns to 64 bytes at
+// least, else std::bad_alloc. Thread-safe as the allocator is. Costs 64 bytes for each block, or
+// its alignment where that is more.
 class AllocatorResource final : public std::pmr::memory_resource {
  public:
   explicit AllocatorResource(Allocator& allocator) : allocator_(allocator) {}
@@ -48,7 +48,7 @@ class AllocatorResource final : public std::pmr::memory_resource {
 
 // The other way: an allocator of host memory over a standard memory resource, which is not owned.
 // Blocks are aligned to 64 bytes. Failure: OutOfMemory where the resource throws std::bad_alloc.
-// Thread-safe as the resource is. Costs a record for each block.
+// Thread-safe as the resource is. O(1) beside the resource, and a record for each block.
 class ResourceAllocator final : public Allocator {
  public:
   explicit ResourceAllocator(std::pmr::memory_resource& resource) : resource_(resource) {}

@@ -1,8 +1,8 @@
 // What an allocator knows about itself, under PyTorch's names.
 //
-// Current values and totals are exact. Peaks are exact where one stream is used. With several,
-// streams publish when they have drifted by 1 MiB or 1/64 of the peak, so a peak over all of them
-// may miss that much of each stream.
+// Current values and totals are exact. Peaks are exact where one stream is used. With several, each
+// publishes after a change of 1 MiB or 1/64 of the peak. So a peak over all of them may miss that
+// much of each stream.
 //
 // Plain data: thread-safe while no thread writes it. O(1), except named(), and nothing throws
 // except named() (std::bad_alloc).

@@ -14,8 +14,8 @@ struct AttentionOptions {
   std::int64_t heads = 1;
   bool causal = false;  // place i sees places up to i
   double dropout = 0;   // of what comes out
-  // Backward of a block makes the results of norms and of gelu again instead of keeping them: the
-  // same bits, five eighths of the activations, some percent more time.
+  // Backward of a block computes the results of norms and of gelu again instead of keeping them.
+  // The bits are the same; activations are five eighths, time some percent more.
   bool recompute = true;
 };
 
@@ -26,9 +26,9 @@ class SelfAttention final : public Module {
   explicit SelfAttention(const AttentionOptions& options,
                          Generator& generator = default_generator());
   Tensor forward(const Tensor& input) override;
-  // The same for the next places of one sequence, [1, n, width], causal, without gradients: `cache`
-  // has the keys and values of the places before and takes theirs. Throws InvalidArgument for
-  // another shape.
+  // The same for the next places of one sequence, [1, n, width], causal, without gradients. `cache`
+  // has the keys and values of earlier places; theirs are added. Throws InvalidArgument for another
+  // shape.
   Tensor step(const Tensor& input, GrowableTensor& cache);
 
  private:

@@ -12,8 +12,8 @@ namespace tenon::nn {
 using Loss = std::function<Tensor(const Tensor& output, const Tensor& target)>;
 
 // The mean of log(sum_c exp(x[c])) - x[target] over logits [N, C, ...] and integer classes [N,
-// ...], without those that are ops::kIgnoreIndex; `label_smoothing` (0 to 1) gives that share of
-// each target to all classes alike. All of these throw what the operator of ops/loss.h throws.
+// ...], without those that are ops::kIgnoreIndex. `label_smoothing` (0 to 1) divides that share of
+// each target equally among all classes. All of these throw what the operator of ops/loss.h throws.
 inline Loss cross_entropy_loss(double label_smoothing = 0) {
   return [=](const Tensor& logits, const Tensor& target) {
     return ops::cross_entropy(logits, target, ops::Reduction::kMean, ops::kIgnoreIndex,

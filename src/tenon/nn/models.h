@@ -39,11 +39,11 @@ class CharGpt final : public Module {
   explicit CharGpt(const GptOptions& options, Generator& generator = default_generator());
   // Throws InvalidArgument for sequences longer than `length`.
   Tensor forward(const Tensor& index) override;
-  // The logits of the next places of one sequence, [1, n] -> [1, n, vocabulary], without gradients:
-  // what forward() says of them behind the places in the cache, up to rounding. First any number of
-  // places, then one at a time. Throws InvalidArgument for another shape, for a cache of another
-  // model's sizes, and beyond `length` places: then the sequence has moved on, and every place with
-  // it.
+  // The logits of the next places of one sequence, [1, n] -> [1, n, vocabulary], without gradients.
+  // Equal to those of forward() over the places in the cache and these, up to rounding. First any
+  // number of places, then one at a time.
+  // Throws InvalidArgument for another shape, for a cache of another model's sizes, and beyond
+  // `length` places: earlier places would then have to move.
   Tensor step(const Tensor& index, KeyValueCache& cache);
   // An empty cache for a sequence, and the sizes that the model was made with.
   KeyValueCache make_cache() const { return {options_.layers, options_.length, options_.width}; }

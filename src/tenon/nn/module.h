@@ -37,7 +37,7 @@ class CallWatcher {
 //   };
 //
 // Calling a module runs forward() with the module's path as the call site of memory events
-// (memory/tag.h), so that a profile can say which layer asked for what.
+// (memory/tag.h). So a profile can name the layer of each allocation.
 //
 // Not copyable: parameters are shared handles. Threads: a module may be called from several threads
 // while it is not changed; batch normalisation in training does change itself.

@@ -18,7 +18,7 @@ struct NanFinding {
   std::string text() const;
 };
 
-// Looks at every operator that this thread calls until the guard ends, and keeps the first whose
+// Checks every operator that this thread calls until the guard ends. Keeps the first one whose
 // result has a NaN although no operand had one. Derivatives that are no calls of operators are not
 // seen: autograd::AnomalyMode names those. Slow: every operand is read. Meant for running a step
 // again that went wrong.

@@ -89,12 +89,12 @@ class Optimizer {
   std::vector<std::uint64_t> updates_;
 };
 
-// While it lives, each backward updates every parameter as soon as its gradient is whole and lets
-// the gradient go: at most one gradient is there at a time. Of a matrix that one linear() uses, not
-// even that one: its gradient is computed in pieces of rows, and each is used up while it is in the
-// caches; where the state alone says how the parameter moves (SGD with momentum but Nesterov's,
-// Adam), that happens before the gradient of the input is computed, whose place the input then
-// leaves. The weights are the same, to the bit, as with step() after backward.
+// While it lives, each backward updates every parameter as soon as its gradient is complete and
+// frees the gradient. At most one gradient exists at a time. For a matrix that one linear() uses,
+// the full gradient is never stored: it is computed in pieces of rows, and each is used while it is
+// in the caches. If the state alone determines the update (Adam, SGD with momentum without
+// Nesterov), that happens before the gradient of the input is computed, so the input is freed
+// before. The weights are the same, to the bit, as with step() after backward.
 //
 // Not for what needs all gradients at once or several backwards to a step: clipping by the norm of
 // all, accumulation. With retain_graph, a second backward refuses a parameter that has changed;

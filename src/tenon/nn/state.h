@@ -13,10 +13,10 @@ namespace tenon::nn {
 // What a program keeps beside the tensors, by name.
 using Metadata = std::map<std::string, std::string>;
 
-// A safetensors file with the model's parameters and buffers as "model.<name>" and, where one is
-// given, the optimiser's state as "optimiser.<name>" and its numbers of updates as
-// "optimiser.updates". With `metadata` besides, it is all that an exact resume needs: what the
-// program keeps there (the step, seeds, the vocabulary) comes back from load_state.
+// A safetensors file with the model's parameters and buffers as "model.<name>". With an optimiser,
+// also its state as "optimiser.<name>" and its numbers of updates as "optimiser.updates". With
+// `metadata` besides, it is all that an exact resume needs: what the program keeps there (the step,
+// seeds, the vocabulary) comes back from load_state.
 //
 // The file is written beside its name and renamed: when the disk is full, or the program dies, an
 // earlier file stays as it was. Throws std::runtime_error with the path and the reason.
@@ -31,8 +31,8 @@ Metadata load_metadata(const std::string& path);
 std::uint64_t count_saved_parameters(const std::string& path);
 
 // Fills a model (and an optimiser) made alike with what save_state wrote, and returns the metadata.
-// Throws ParseError, with the path, the tensor and both shapes, where something is missing, left
-// over or of another shape or dtype; then nothing has been changed.
+// Throws ParseError, with the path, the tensor and both shapes, if a tensor is missing, left over
+// or of another shape or dtype. Then nothing is changed.
 Metadata load_state(const std::string& path, const Module& model, Optimizer* optimizer = nullptr);
 
 // The hash below, of tensors that come one after another. O(bytes).

@@ -21,8 +21,8 @@ inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, co
 }
 
 // softmax(query key^T * scale + mask) value, for query [..., L, E], key [..., S, E], value [..., S,
-// V]. The scale is 1 / sqrt(E) unless given. A mask of bools says what is seen, one of numbers is
-// added; either broadcasts to [..., L, S]. is_causal shows place i the keys up to i, and then there
+// V]. The scale is 1 / sqrt(E) unless given. A mask of bools selects the keys, one of numbers is
+// added. Either broadcasts to [..., L, S]. is_causal shows place i the keys up to i, and then there
 // is no mask. A query that sees nothing gets NaN. The result is [..., L, V]; leading dimensions
 // broadcast. Vaswani et al. 2017.
 //

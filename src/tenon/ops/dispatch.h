@@ -19,14 +19,14 @@ namespace tenon::ops {
 
 // Note [Dispatch]
 //
-// A call gathers the key sets of its tensor arguments, adds the keys that the thread includes,
-// takes away those it excludes, and runs the kernel of the highest key that has one.
+// A call unites the key sets of its tensor arguments, adds the keys that the thread includes, and
+// removes those it excludes. It runs the kernel of the highest key that has one.
 //   - A device's key: a kernel for that device alone.
 //   - No kernel for the device's key: the common kernel, which every operator of Tenon has. It
-//   checks
-//     arguments, computes the result's shape and dtype, allocates the result from the current
-//     allocator, and leaves the arithmetic to the host's loops; on the meta device it stops after
-//     the allocation. So each operator's shape rule is written once and serves all devices.
+//     checks arguments, computes the result's shape and dtype, and allocates the result from the
+//     current allocator. On the meta device it stops there. Otherwise it leaves the arithmetic to
+//     the host's loops.
+//     So each operator's shape rule is written once and serves all devices.
 //   - kLabels is in tensors with names or symbolic sizes. Its kernel is the operator's label rule
 //     (ops/labels.h) around the kernel below.
 //   - kAutograd is in every tensor but inference ones. The autograd layer sets kernels for it,
@@ -57,8 +57,8 @@ inline DispatchKeySet keys_of(std::span<const Tensor> tensors) {
   return keys;
 }
 
-// One call of an operator on tensors with labels: the shapes it was given, and its result's labels,
-// which the rule says before anything is computed.
+// One call of an operator on tensors with labels: the shapes it was given, and its result's labels.
+// The rule gives those before anything is computed.
 class LabelledCall {
  public:
   template <typename T>
@@ -212,10 +212,10 @@ inline std::span<const Tensor* const> as_span(std::initializer_list<const Tensor
 
 }  // namespace detail
 
-// Throws InvalidArgument, naming the operator, unless all tensors are strided, of dtypes that are
-// computed with, and on one device (0-d ones on the host go with any) that common kernels serve:
-// the host, meta, or one whose memory the host reaches (Note [Fallback]). Undefined ones are
-// skipped. Returns that device.
+// Throws InvalidArgument, naming the operator, unless all tensors are strided, of dtypes with
+// arithmetic, and on one device (0-d ones on the host go with any). Common kernels must serve that
+// device: the host, meta, or one whose memory the host reaches (Note [Fallback]). Undefined ones
+// are skipped. Returns that device.
 inline Device common_device(const char* what, std::span<const Tensor* const> tensors) {
   return detail::device_of_all_or_host(what, tensors, detail::Work::kComputes);
 }

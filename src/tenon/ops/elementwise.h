@@ -32,10 +32,10 @@ struct ElementwisePlan {
 // Runs a plan over `out` and the inputs, which broadcast to it: on the device of `out` where it has
 // a kernel for that, else on the host; nothing on meta.
 //
-// Operands that are dense and of the right dtype are used in place. Others, strided, broadcast or
-// of another dtype, pass in blocks of some hundred elements through buffers in the first-level
-// cache, so no operand is ever copied as a whole. Large loops use several threads; each element is
-// computed by itself, so results are the same on any number of them.
+// Operands that are dense and of the right dtype are used in place. Others (strided, broadcast or
+// of another dtype) pass in blocks of some hundred elements through buffers in the first-level
+// cache. No operand is copied as a whole. Large loops use several threads; each element is computed
+// by itself, so results are the same on any number of them.
 void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
                      std::initializer_list<const Tensor*> inputs);
 

@@ -12,7 +12,7 @@ namespace tenon::ops {
 namespace detail {
 
 // While it lives, requests of this thread for exactly as many bytes as `out` has are served by
-// out's memory, one at a time; all others by whatever was current before.
+// out's memory, one at a time. The allocator that was current before serves all others.
 class OutputMemory {
  public:
   // With `may_lend` false it only remembers `out`.

@@ -29,10 +29,10 @@ inline constinit ProductSumOperator linear("linear", &detail::linear, &labels::l
 }  // namespace op
 
 // [..., m, k] by [..., k, n]: [..., m, n], as in PyTorch and NumPy. Leading dimensions are a batch
-// and broadcast; a vector is a row on the left and a column on the right, and the result has no
+// and broadcast. A vector is a row on the left and a column on the right, and the result has no
 // dimension for it. A matrix is used where it is, transposed or not, if one of its last two strides
-// is 1; others are copied.
-// The first may be a sparse matrix (tensor/sparse.h), the second then a vector or a matrix.
+// is 1; others are copied. The first may be a sparse matrix (tensor/sparse.h), the second then a
+// vector or a matrix.
 inline Tensor matmul(const Tensor& a, const Tensor& b) { return op::matmul(a, b); }
 // [n, p, k] by [n, k, q]: [n, p, q]. Both have three dimensions and the same batch.
 inline Tensor bmm(const Tensor& a, const Tensor& b) { return op::bmm(a, b); }

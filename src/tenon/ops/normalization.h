@@ -51,7 +51,7 @@ inline Tensor group_norm(const Tensor& a, std::int64_t groups, const Tensor& wei
   return op::group_norm(a, groups, weight, bias, eps);
 }
 // (x - mean) / sqrt(variance + eps) * weight + bias by channel (dimension 1 of [N, C, ...]); all
-// parameters are [C]. Training: mean and variance are the batch's own, and the running ones, where
+// parameters are [C]. Training: mean and variance are the batch's own. The running ones, where
 // given, become (1 - momentum) running + momentum batch in place, with the unbiased variance
 // (divided by count - 1). Otherwise they are the running ones, and InvalidArgument is thrown
 // without them. Ioffe and Szegedy 2015.

@@ -15,9 +15,9 @@
 
 namespace tenon::ops {
 
-// Which elements of a matrix are there, row by row: those of row r are numbers
-// [crow[r], crow[r + 1]); number i lies in column col[i] and is element order[i] of the values
-// (undefined: i). A pair of rows and columns may come twice.
+// The stored elements of a matrix, row by row. Those of row r are numbers [crow[r], crow[r + 1]).
+// Number i lies in column col[i] and is element order[i] of the values (undefined: i). A pair of
+// rows and columns may come twice.
 struct SparsePattern {
   std::int64_t rows = 0;
   std::int64_t columns = 0;

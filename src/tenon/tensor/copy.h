@@ -9,9 +9,9 @@ namespace tenon {
 
 // Writes the values of `source`, broadcast and converted (convert_element in dtype.h), into
 // `target`, and bumps its version. Overlapping operands are copied as if through a buffer. To meta
-// tensors nothing moves. Throws InvalidArgument where the shapes do not broadcast, `target` has
-// elements that share an address, the source alone is on meta, or memory other than the host's
-// would need more than a plain copy of a block.
+// tensors nothing moves. Throws InvalidArgument if the shapes do not broadcast, `target` has
+// elements that share an address, or the source alone is on meta. Also if memory other than the
+// host's would need more than a plain copy of a block.
 const Tensor& copy_(const Tensor& target, const Tensor& source);
 
 // Every element becomes `value`; the version is bumped.

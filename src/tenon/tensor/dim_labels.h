@@ -11,11 +11,11 @@
 
 // Note [Labels of dimensions]
 //
-// A label is a dimension's name and its size, which may be symbolic. Both follow the same rules, of
-// which there is one for each view (dim_labels.cc) and each operator (ops/labels.h): a dimension of
-// the result is kept from an operand, joined from several (equal names, or one of them without;
-// equal sizes, or 1), computed (a convolution's height), or new. Names follow PyTorch's rules for
-// named tensors where it has one.
+// A label is a dimension's name and its size, which may be symbolic. Both follow the same rules,
+// one for each view (dim_labels.cc) and each operator (ops/labels.h). A dimension of the result is
+// kept from an operand, joined from several (equal names, or one of them without; equal sizes, or
+// 1), computed (a convolution's height), or new. Names follow PyTorch's rules for named tensors
+// where it has one.
 //
 //   - A comparison of sizes that a symbol decides goes to the thread's SymGuards.
 //   - An operator without a rule guards every symbol of its operands at its hint, and its results
@@ -24,8 +24,8 @@
 //   - An output that is written in place must unify with the result, and takes what it has not.
 //
 // What an operator computes inside itself, and backward, go without names (NoNames) and with
-// symbols. There sizes are often plain numbers, asked of a tensor or saved by a node: on the meta
-// device, a shape that equals one of the call's operands or its result has that one's symbols
+// symbols. There sizes are often plain numbers, asked of a tensor or saved by a node. On the meta
+// device, a shape that equals that of an operand of the call or its result has its symbols
 // (KnownShapes). Two that are equal by their hints alone are told apart by nothing: their symbols
 // are guarded.
 //

@@ -8,13 +8,13 @@
 
 namespace tenon {
 
-// [length, rest...] over a GrowableBuffer: append writes behind what is there, at an address that
-// never changes, so tensors that were taken before stay valid and show the same bytes.
+// [length, rest...] over a GrowableBuffer. append writes behind the rows that are there, at an
+// address that never changes. So tensors that were taken before stay valid and show the same bytes.
 //
 //   length 3   | row | row | row | reserved addresses ....... |   most rows
 //
 // Tensors share the buffer: its memory goes with the last of them. Their storage is as long as the
-// rows at the time; each has a version counter of its own, so a change through one is not noticed
+// rows at the time. Each has a version counter of its own, so a change through one is not noticed
 // by a graph that saved another.
 //
 // Threads: as Tensor for append and truncate; commit() from any thread (GrowableBuffer).

@@ -10,7 +10,7 @@ namespace tenon {
 namespace detail {
 
 // IEEE 754 binary16 from binary32, rounding to nearest even; overflow gives infinity. Works on the
-// bits: a normal half has 13 mantissa bits fewer and an exponent bias smaller by 112; for subnormal
+// bits: a normal half has 13 mantissa bits fewer and an exponent bias smaller by 112. For subnormal
 // results, adding a float whose unit in the last place is 2^-24 lets the hardware round.
 constexpr std::uint16_t half_bits_from_float(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);

@@ -18,8 +18,8 @@ struct PrintOptions {
 };
 
 // As PyTorch prints: columns of one width, whole numbers without digits ("2."), scientific notation
-// where the magnitudes differ much, "..." for the middle of long dimensions; dtype and device where
-// they are not the usual ones, the shape where it cannot be seen.
+// where the magnitudes differ much, "..." for the middle of long dimensions. Also dtype and device
+// where they are not the defaults, and the shape where it cannot be seen.
 //
 //   tensor([[ 1.0000, -2.5000],
 //           [ 0.0000,  4.0000]])

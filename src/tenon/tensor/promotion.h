@@ -15,8 +15,8 @@ class Scalar;
 // 8-bit floats with nothing, as in PyTorch: else InvalidArgument. O(1).
 DType promote_types(DType a, DType b);
 
-// True when a result of dtype `from` may be stored in a tensor of dtype `to`: a kind never falls
-// (floating point does not go into integers, nothing but bool into bool).
+// True when a result of dtype `from` may be stored in a tensor of dtype `to`. A kind never falls:
+// floating point does not go into integers, and only bool into bool.
 bool can_cast(DType from, DType to);
 
 // The dtype that plain C++ numbers become: f32 unless set otherwise.
@@ -24,9 +24,9 @@ DType default_dtype();
 // Throws InvalidArgument unless it is a real floating-point dtype.
 void set_default_dtype(DType dtype);
 
-// Collects operands. Those with dimensions decide; 0-d tensors count only where their kind is
-// higher (bool < integer < floating < complex), and wrapped numbers (a tensor made from a C++
-// number, or a Scalar) only where theirs is higher still.
+// Collects operands. Those with dimensions decide. 0-d tensors count only where their kind is
+// higher (bool < integer < floating < complex). Wrapped numbers (a tensor made from a C++ number,
+// or a Scalar) count only where theirs is higher still.
 class ResultType {
  public:
   // Counts an operand in; returns itself.

@@ -11,10 +11,10 @@ namespace tenon {
 //
 // A quantised tensor is a Tensor of dtype kQI8 with bytes, strides and views as any other. It is
 // stored, copied and dequantised; operators refuse it. Copies keep the parameters, and copy_ and
-// fill_ into one quantise by its own. Views keep them, too; the views that mix channels (view,
-// reshape, expand and the like, of a tensor that has several) have none, and dequantize refuses
-// them. resize_ and set_ keep the parameters; of a tensor quantised per channel they refuse other
-// sizes. No gradient passes.
+// fill_ into one quantise by its own. Views keep them, too. Views that mix channels (view, reshape,
+// expand and the like, of a tensor that has several) have none, and dequantize refuses them.
+// resize_ and set_ keep the parameters; of a tensor quantised per channel they refuse other sizes.
+// No gradient passes.
 //
 // Each function throws InvalidArgument, naming what does not fit. O(elements).
 

@@ -16,8 +16,8 @@ std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);
 
 // A stream of random numbers: a seed and how far it was used. Each tensor takes a range of counters
-// of its own, so what it gets depends on the seed and on what was asked before, and on nothing
-// else. Thread-safe; with several threads, who comes first gets the earlier range.
+// of its own, so its values depend only on the seed and on the earlier requests. Thread-safe; with
+// several threads, who comes first gets the earlier range.
 class Generator {
  public:
   explicit Generator(std::uint64_t seed = 0x74656e6f6eULL) : seed_(seed) {}

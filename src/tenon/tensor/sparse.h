@@ -22,8 +22,8 @@ namespace tenon {
 //
 // The parts are shared with who gave them, not copied; do not change indices afterwards. Sparse
 // tensors are made on the host. Gradients go through the values: where they require one, the
-// results of conversions and of ops/sparse.h do, and the gradient has an element for each value
-// and none besides.
+// results of conversions and of ops/sparse.h do. The gradient has exactly one element for each
+// value.
 
 // Throws InvalidArgument, with the place, where an index is out of range or shapes do not fit;
 // O(nnz). `indices` and the like may be any integers; others than int64 are converted.

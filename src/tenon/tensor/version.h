@@ -14,13 +14,13 @@ namespace tenon {
 // Autograd records the version of a tensor that it saves, and compares it at backward. So whatever
 // can change the same values must share a counter:
 //   - views share their base's, detach() shares its source's;
-//   - set_data() gives the tensor a new one, and data() makes a tensor with one of its own: those
-//     two are the ways to change values behind autograd's back;
+//   - set_data() gives the tensor a new one, and data() makes a tensor with one of its own. Only
+//     through those two can values change unnoticed by autograd;
 //   - inference tensors have none.
 // In nearly every program a storage therefore has exactly one counter. It lives inside the
 // StorageImpl: no allocation, and a view needs one atomic increment (of the storage) instead of
 // two. Only a tensor that must not share (set_data, data) has a VersionCounter on the heap. The
-// counter is part of every tensor rather than of the autograd metadata: tensors that need no
+// counter is part of every tensor rather than of the autograd metadata. Tensors that need no
 // gradient are saved, too, and making it lazily would be a race between forward threads.
 struct VersionCounter final : IntrusiveTarget {
   std::atomic<std::uint32_t> value{0};

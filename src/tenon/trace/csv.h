@@ -13,14 +13,14 @@ namespace tenon {
 // The first line names the columns, in any order: time_us, op (alloc, free_requested,
 // free_completed), id, size, stream. Sizes and streams of frees are those of the block. A size of 0
 // is a valid request. Further columns: thread (a number or a name), device ("0", "sim:1"; each has
-// ids of its own and becomes a trace), tag (any text without commas); others are ignored.
-// Memory that falls asleep or wakes has the ops sleep_to_host, sleep_dropped and wake: id is its
-// address, size what left the device or came back, tag the tag that sleeps. They become marks.
+// ids of its own and becomes a trace), tag (any text without commas). Others are ignored. Memory
+// that falls asleep or wakes has the ops sleep_to_host, sleep_dropped and wake: marks. Then
+// id is its address, size the bytes that left the device or came back, tag the tag that sleeps.
 //
-// Throws ParseError with line and column (in bytes, from 1) for: missing or repeated columns, a
-// line with too few or too many fields, an unknown op, numbers that are none, negative or too
-// large, an id allocated while it is live, frees of ids that are unknown or free already.
-// Times that run backwards are a warning. One pass, O(bytes).
+// Throws ParseError with line and column (in bytes, from 1) for missing or repeated columns, a line
+// with too few or too many fields, and an unknown op. Also for numbers that are malformed, negative
+// or too large, an id allocated while it is live, and frees of ids that are unknown or free
+// already. Times that run backwards are a warning. One pass, O(bytes).
 std::vector<Trace> parse_csv_devices(std::string_view bytes, const std::string& path);
 // The same of a file with one device.
 Trace parse_csv(std::string_view bytes, const std::string& path);

@@ -12,8 +12,8 @@ namespace tenon {
 // gzip data (by content, not by name). Immutable; valid for as long as it lives.
 class FileBytes {
  public:
-  // Throws ParseError, with the path and the system's reason, when the file cannot be read, is a
-  // directory or a device, is empty, or is a truncated or damaged zstd or gzip file.
+  // Throws ParseError, with the path and the system's reason, if the file cannot be read, is empty,
+  // is a directory or a device, or is truncated or damaged zstd or gzip.
   explicit FileBytes(const std::string& path);
   ~FileBytes();
   FileBytes(const FileBytes&) = delete;

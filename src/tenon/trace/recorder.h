@@ -41,13 +41,13 @@ struct RecorderOptions {
 //
 // Events go into a ring buffer as they come; traces are made of them, and stacks get their names,
 // when they are asked for. One recorder may watch any number of allocators and devices
-// (RecordingScope watches all); each device becomes a trace. To see memory sleep, it must listen
-// (add_sleep_listener; RecordingScope does): blocks that sleep are freed, and allocated when they
-// wake (trace.h); what the allocator does with them meanwhile is left out.
+// (RecordingScope watches all); each device becomes a trace. To record sleep, it must listen
+// (add_sleep_listener; RecordingScope does). Blocks that sleep are freed, and allocated when they
+// wake (trace.h). What the allocator does with them meanwhile is left out.
 //
-// Thread-safe: one mutex. Events reach observers after the allocator's locks are released, so a
-// block's next use on another thread may be reported before its free; the free is then put
-// before the use. O(1) for an event: tens of nanoseconds without stacks (bench_recorder says).
+// Thread-safe: one mutex. Events reach observers after the allocator's locks are released. So a
+// block's next use on another thread may be reported before its free. The free is then put before
+// the use. O(1) for an event: tens of nanoseconds without stacks (bench_recorder says).
 class Recorder final : public Observer, public SleepListener {
  public:
   explicit Recorder(std::string name, RecorderOptions options = {});

@@ -86,13 +86,13 @@ struct ReadHooks {
 
 // Builds traces from `device_traces`. Addresses become blocks. alloc, free_requested and
 // free_completed become events, all other entries and the external annotations marks. A block that
-// was live before the recording began (its free has no alloc, or `segments` shows it in use and no
-// event names it) is allocated at the beginning. Where entries contradict each other (a ring buffer
-// that lost some), the trace goes on and a warning says how often. Frames may be missing.
+// was live before the recording began is allocated at the beginning. Its free has no alloc, or
+// `segments` shows it in use and no event names it. Where entries contradict each other (a ring
+// buffer that lost some), the trace goes on and a warning says how often. Frames may be missing.
 //
 // The trace is named after the file; with events on several devices, "name:0", "name:1".
-// A file of any size is read in one pass with memory for its result and for one batch of entries:
-// nothing of the pickle is kept.
+// A file of any size is read in one pass, with memory for its result and for one batch of entries.
+// Nothing of the pickle is kept.
 //
 // Throws ParseError for what is not such a snapshot, or has neither events nor blocks in use (it
 // says how to record them).

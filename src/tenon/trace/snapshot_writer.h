@@ -11,8 +11,8 @@
 
 namespace tenon {
 
-// A pickle of protocol 4 with the opcodes that PyTorch's viewer knows: segments, device_traces
-// (each trace at its device's place; where two share an index, at the next free one),
+// A pickle of protocol 4 with the opcodes that PyTorch's viewer knows. It has segments,
+// device_traces (each trace at its device's place; where two share an index, at the next free one),
 // allocator_settings and external_annotations. What parse_snapshot read comes back the same.
 //
 // A trace without addresses gets some: best fit in one range for each stream. Where `segments` has

@@ -74,10 +74,10 @@ struct TraceMark {
   static constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
 };
 
-// One device's recording. A block whose memory sleeps takes none of the device's: it is freed just
-// before the mark that says so, and another block is allocated just after the mark of its waking,
-// at the same address. Readers check what they read, so that in every Trace a block is allocated
-// once, freed at most once and afterwards, and sizes and their sums fit (kMaxRequestBytes).
+// One device's recording. A block whose memory sleeps takes none of the device's. It is freed just
+// before the mark of its sleep. Another block is allocated just after the mark of its waking, at
+// the same address. Readers check their input. So in every Trace a block is allocated once, freed
+// at most once and afterwards, and sizes and their sums fit (kMaxRequestBytes).
 struct Trace {
   std::string name;
   std::vector<TraceEvent> events;

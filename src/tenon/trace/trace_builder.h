@@ -23,10 +23,10 @@ enum class TraceFault : std::uint8_t {
   kTooMuch,         // more live bytes, blocks or streams than can be counted
 };
 
-// Checks events as they come and gives each allocation a block number of its own, so that a key may
-// be used again once its block was freed. Streams become dense numbers in order of first use.
-// The caller decides what a fault means: an error in a CSV file, a block from before the
-// recording in a snapshot (live_from_start). O(1) per event. Not thread-safe.
+// Checks events as they come and gives each allocation a block number of its own. So a key may be
+// used again once its block was freed. Streams become dense numbers in order of first use. The
+// caller decides what a fault means: an error in a CSV file, a block from before the recording in a
+// snapshot (live_from_start). O(1) per event. Not thread-safe.
 class TraceBuilder {
  public:
   // What the keys of events are.

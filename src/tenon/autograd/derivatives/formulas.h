@@ -16,9 +16,9 @@ namespace tenon::autograd {
 
 // Note [Complex gradients]
 //
-// PyTorch's convention. The gradient of a real number L by z = x + iy is dL/dx + i dL/dy: the
-// direction in which L grows fastest, so that gradient descent needs no change. A complex number
-// counts as two real ones, and backward is the transpose of the real-linear derivative.
+// PyTorch's convention. The gradient of a real number L by z = x + iy is dL/dx + i dL/dy. In that
+// direction L grows fastest, so gradient descent needs no change. A complex number counts as two
+// real ones, and backward is the transpose of the real-linear derivative.
 //   - Where that derivative is multiplication by f'(z) (the function is holomorphic), its transpose
 //     is multiplication by conj(f'(z)). Formulas are written as g f'(z), for tangents and for real
 //     gradients; `conjugated` makes the other of them: conj(conj(g) f'(z)).
@@ -66,8 +66,8 @@ inline bool is_exclusive(const Tensor& t) {
          t.is_non_overlapping_and_dense();
 }
 
-// The gradients of f at `inputs` by differentiating f itself: for operators whose derivative is
-// easiest said by what they are made of, and for second derivatives. wanted: bit i for inputs[i].
+// The gradients of f at `inputs` by differentiating f itself. For second derivatives, and for
+// operators whose derivative is simplest as that of their parts. wanted: bit i for inputs[i].
 // Undefined inputs are passed on as they are. Recorded where grad_enabled().
 std::vector<Tensor> differentiate(const std::function<Tensor(std::span<const Tensor>)>& f,
                                   std::span<const Tensor> inputs, const Tensor& gradient,

@@ -22,14 +22,14 @@ struct CudaIpcSegment {
 };
 
 // Device cuda:i by the driver API, in the device's primary context, which PyTorch and the CUDA
-// runtime use too; the calling thread's current context is left as it was.
+// runtime use too. The calling thread's current context is left as it was.
 //
 // Segments: device memory, pinned host memory, or managed memory. Virtual memory: pages are device
 // memory, mapped whole, readable and writable by this device and by peers that allow_peer() let in.
-// What is asked of the driver is checked first, against books of addresses and mappings, so misuse
-// is named instead of undefined. copy and fill take any address that the driver knows; those of
-// this backend's own segments and ranges are checked to their ends.
-// export_pages returns a file descriptor that is the caller's to close.
+// Arguments are first checked against tables of addresses and mappings, so misuse is an error and
+// not undefined behaviour. Addresses given to copy and fill may be any that the driver knows. Those
+// of this backend's own segments and ranges are checked to their ends. The caller closes the file
+// descriptor that export_pages returns.
 //
 // Errors: CudaError with call, arguments and the driver's text. When is_device_lost(), every later
 // request fails too, and what is given back is forgotten without complaint.
@@ -61,8 +61,8 @@ class CudaBackend final : public Backend {
   cu::Stream stream_handle(Stream stream) const;
   // The device of a stream made elsewhere. Requires: it lives, and is not the default stream.
   int device_of_stream(cu::Stream handle) const;
-  // Captures may be under way on streams that are not known here, from now on (+1), or one of them
-  // is over (-1): meanwhile nothing waits for the whole device.
+  // From now on captures may be under way on streams that are not known here (+1), or one of them
+  // is over (-1). Meanwhile nothing waits for the whole device.
   void expect_captures(int change);
   // Whether a graph is captured from the stream now.
   bool is_capturing(Stream stream) const;

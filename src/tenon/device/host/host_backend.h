@@ -28,11 +28,11 @@ struct HostOptions {
 // ask for them. Page handles are files in memory, each with a descriptor of its own, so they can
 // be mapped twice and passed to another process.
 //
-// Giving back: a freed segment is kept for reuse until it is decay_ns old (looked at whenever
-// memory is asked for or freed), the cache is over its bound, memory is short, or trim() is called.
-// Limit: segments, cache and pages together; beyond it, lack of memory. They count when they
-// are handed out, although the system backs them only when touched.
-// Streams are always done. export_pages returns a new descriptor that is the caller's to close;
+// Giving back: a freed segment is kept for reuse until it is decay_ns old, the cache is over its
+// bound, memory is short, or trim() is called. Ages are checked at each request and free.
+// Limit: segments, cache and pages together; beyond it, lack of memory. They count when they are
+// handed out, although the system backs them only when touched.
+// Streams are always done. export_pages returns a new descriptor, which the caller closes.
 // import_pages makes its own copy of the one that it is given.
 // Thread-safe (one mutex); copy and fill do not take it while they move bytes.
 class HostBackend final : public Backend {

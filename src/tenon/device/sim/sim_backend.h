@@ -19,16 +19,16 @@ class SimFailures;
 class StreamTable;
 
 // The simulated device: a Backend with a capacity, streams that lag behind the host, a clock that
-// driver calls move on, and failures on demand. Addresses are fake unless real_memory is set; each
-// new segment or address range lies below all earlier ones and no address is used twice, as
-// NVIDIA's driver mostly does. The same calls give the same addresses, times and failures in every
+// driver calls move on, and failures on demand. Addresses are fake unless real_memory is set. As
+// mostly with NVIDIA's driver, each new segment or address range lies below all earlier ones, and
+// no address is used twice. The same calls give the same addresses, times and failures in every
 // run.
 //
 // Time: now_ns() is the program's time (advance_to) plus every stall so far. Work queued on a
 // stream at time t is finished at t + lag_ns. Host waits and free_segment stall until the work is
-// finished. A call that fails is counted and takes no time. copy and fill queue no work: with real
-// memory they are done at once, with fake addresses they only check that the range is accessible.
-// Thread-safe (one lock).
+// finished. A call that fails is counted and takes no time. Copies and fills queue no work. With
+// real memory they are done at once; with fake addresses they only check that the range is
+// accessible. Thread-safe (one lock).
 class SimBackend final : public Backend {
  public:
   explicit SimBackend(const SimOptions& options = {});
@@ -47,8 +47,8 @@ class SimBackend final : public Backend {
   void reset_ledger();
   void set_capacity(std::uint64_t capacity_bytes);
 
-  // --- Failures. The n-th call from now of that kind (1 is the next) fails as if memory were short
-  // (allocate, create, map, set_access, reserve_address) or with DeviceError (the others).
+  // --- Failures. The n-th call from now of that kind (1 is the next) fails: as if memory were
+  // short (allocate, create, map, set_access, reserve_address), or with DeviceError (the others).
   void fail_call(DriverCall call, std::uint64_t nth);
   // Every call that allocates fails with this probability, by the seed.
   void set_failure_rate(double probability);

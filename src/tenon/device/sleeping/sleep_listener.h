@@ -34,7 +34,7 @@ struct SleepChange {
   std::vector<Piece> pieces;  // by address; neighbours are joined
 };
 
-// Called on the thread that made the change, after it and without the memory's lock; for kGone and
+// Called on the thread that made the change, after it and without the memory's lock. For kGone and
 // changes without memory, the allocator's locks may be held. So it must not allocate from memory
 // that sleeps, nor make, end or put to sleep any. An exception is swallowed.
 class SleepListener {

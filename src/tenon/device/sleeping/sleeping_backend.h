@@ -12,10 +12,10 @@
 
 namespace tenon {
 
-// Stands before another backend and keeps a table of the pages that are mapped through it, so that
-// any policy can be put to sleep as a whole: what serving engines call sleep mode. A segment is
-// pages at addresses of its own. One object for each tag; while one sleeps, others over the same
-// driver work.
+// Stands before another backend and keeps a table of the pages that are mapped through it. So any
+// policy can be put to sleep as a whole, which serving engines call sleep mode. A segment is pages
+// at addresses of its own. One object for each tag; while one sleeps, others over the same driver
+// work.
 //
 //   awake    addresses -> pages        sleep()   waits for the device, copies, unmaps, releases
 //   asleep   addresses -> nothing      wake()    creates, maps, copies back; the same addresses
@@ -26,15 +26,15 @@ namespace tenon {
 // Pages that are mapped nowhere lose their contents. Pages cannot be exported: another process
 // would keep them.
 //
-// Failure: sleep() throws DeviceError with the pages awake that the driver refused; wake() throws
-// OutOfMemory where the driver has too little left, with pages that are awake awake and the others
-// asleep, and may be called again. Thread-safe: one mutex, held during driver calls. The destructor
+// Failure: sleep() throws DeviceError if the driver refuses pages, and those stay awake. wake()
+// throws OutOfMemory if the driver has too little left. Each page is then either awake or asleep,
+// and wake() may be called again. Thread-safe: one mutex, held during driver calls. The destructor
 // waits for the functions by tag of other threads. Listeners (sleep_listener.h) hear of both.
 class SleepingBackend final : public ForwardingBackend {
  public:
-  // Requires: `driver` outlives it. Throws InvalidArgument for an empty tag or without virtual
-  // memory, and for memory that the host cannot copy (a simulated device without real memory may
-  // sleep by kDrop alone).
+  // Requires: `driver` outlives it. Throws InvalidArgument for an empty tag, without virtual
+  // memory, and for memory that the host cannot copy. A simulated device without real memory may
+  // sleep by kDrop alone.
   SleepingBackend(Backend& driver, std::string tag);
   ~SleepingBackend() override;
   SleepingBackend(const SleepingBackend&) = delete;

@@ -15,8 +15,8 @@
 namespace tenon {
 
 // A program for the device, as SPIR-V with the entry "main", and the values of its specialisation
-// constants 0 to 3. Two are the same kernel if their code lies at the same place and the constants
-// are equal; the code stays there as long as the backend lives.
+// constants 0 to 3. Two are the same kernel if their code has the same address and the constants
+// are equal. The code must stay there as long as the backend lives.
 struct VulkanKernel {
   std::span<const std::uint32_t> code;
   std::array<std::uint32_t, 4> constants = {};
@@ -46,7 +46,7 @@ struct VulkanOptions {
 // the bytes, and the device at most the segments, that the driver allows: beyond them memory is
 // short.
 //
-// Streams are timeline semaphores over the device's queues; work is submitted in batches (class
+// Streams are timeline semaphores over the device's queues. Work is submitted in batches (class
 // VulkanStreams). copy to host memory returns when the bytes are there; copy from host memory when
 // they may change. There is no virtual memory.
 //

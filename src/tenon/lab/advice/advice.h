@@ -93,9 +93,9 @@ struct Advice {
   SettingsFigures recorded;           // each program's own settings; `conf` of the first
   SettingsFigures defaults;
   std::optional<SettingsFigures> expandable;  // where that PyTorch has it
-  // The one recommendation; the recording's own settings where nothing is needed. Never worse for
-  // any program than what it ran with, in either figure (in the smallest device alone where the
-  // recording's settings do not fit into the capacity).
+  // The one recommendation; the recording's own settings where nothing is needed. For no program
+  // worse than what it ran with, in either figure. Where the recording's settings do not fit into
+  // the capacity, only the smallest device is compared.
   SettingsFigures best;
   std::size_t settings_tried = 0;
   // A recording failed, and its replay with the settings that it ran with does not.
@@ -105,11 +105,13 @@ struct Advice {
 // Called between pieces of work, one call at a time.
 using AdviceProgress = std::function<void(std::string_view step)>;
 
-// Replays the programs over PyTorch's settings, by the rules that gave PyTorch's own figures, on
-// several threads: a coarse list first, then from the best of it step by step. A replay ends as
+// Replays the programs over PyTorch's settings on several threads, by the rules that gave PyTorch's
+// own figures. It tries a coarse list, then goes from the best of it step by step. A replay ends as
 // soon as it is worse than what is to be beaten. What is tried depends on the traces and `effort`
-// alone, so the advice is the same on every machine. Requires: at least one program. Throws
-// InvalidArgument for a card that has no more than what is outside PyTorch's allocator.
+// alone, so the advice is the same on every machine. O(events) for each replay, with
+// `settings_tried` settings and the steps of a capacity search for each. Requires: at least one
+// program. Throws InvalidArgument for a card that has no more than what is outside PyTorch's
+// allocator.
 Advice advise(const std::vector<AdvisedProgram>& programs, const AdviceOptions& options,
               const AdviceProgress& progress = {});
 // Of one program whose settings are not known.

@@ -22,16 +22,16 @@ struct RecordedSettings {
   std::string warning;  // settings that no replay can follow; empty where there are none
 };
 
-// From allocator_settings: the text that was set, or where there is none the values themselves;
-// without either from the segments, which say whether they are expandable.
+// From allocator_settings: the text that was set, or if there is none the values themselves.
+// Without either, from the segments, which say whether they are expandable.
 RecordedSettings recorded_settings(const Snapshot& snapshot);
 
-// The oldest PyTorch that writes a snapshot with these fields and settings; nothing where the file
-// is no snapshot of PyTorch's, or holds no segments to tell by.
+// The oldest PyTorch that writes a snapshot with these fields and settings. Empty if the file is no
+// snapshot of PyTorch's, or holds no segments to tell by.
 std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 
 // What PyTorch held on the trace's device when a mark was made, by its number in the trace: what it
-// held at the end, and the marks between undone. Nothing where the file has no segments.
+// held at the end, with the marks between undone. Nothing where the file has no segments.
 std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, const Trace& trace,
                                                   std::size_t mark);
 

@@ -42,9 +42,8 @@ struct TraceDiff {
   std::vector<DiffRow> phases;  // the same, by the phase of allocation
 };
 
-// Sites are the same when they are called the same (call_sites.h), wherever their tables put them;
-// with `without_lines` also where the line numbers differ, as between two versions of a program.
-// O(events).
+// Sites are the same when their names are the same (call_sites.h), whatever their numbers. With
+// `without_lines` the line numbers may differ, as between two versions of a program. O(events).
 TraceDiff diff(const Trace& before, const Trace& after, bool without_lines = false);
 
 // All devices of two recordings, each with the same device of the other, or with a recording of

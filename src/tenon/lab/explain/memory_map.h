@@ -12,10 +12,10 @@
 namespace tenon {
 
 // The segments of one device, by address, tiled by blocks. `end` are the snapshot's own segments
-// (of all devices), which say exactly what was there when it was taken. For an earlier moment the
-// segments are what undoing the marks from number `marks` on leaves, and the blocks those that were
-// live after `events` events, each as large as PyTorch's rules make it under these settings.
-// Blocks that lie in no segment are left out. O((events + marks) log segments).
+// (of all devices), which say exactly what was there when it was taken. For an earlier moment, the
+// segments are those left after the marks from number `marks` on are undone. The blocks are those
+// live after `events` events, of the sizes that PyTorch's rules give under these settings. Blocks
+// that lie in no segment are left out. O((events + marks) log segments).
 std::vector<SnapshotSegment> memory_map(const Trace& trace, const std::vector<Lifetime>& lives,
                                         const std::vector<SnapshotSegment>& end,
                                         std::size_t events, std::size_t marks,

@@ -52,8 +52,8 @@ struct OutOfMemoryReport {
 
 // One for each `oom` mark, at most `limit` (the first ones). `end`: the snapshot's segments,
 // `settings`: those that it was recorded under.
-// Remedies of another policy are replays of the events so far and of the failing request on a
-// device of that capacity, several policies in turn; with `replay` false these are left out.
+// Remedies of another policy come from replays of the events so far and of the failing request on a
+// device of that capacity, several policies in turn. With `replay` false these are left out.
 std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
                                                 const std::vector<SnapshotSegment>& end,
                                                 const CachingSettings& settings,

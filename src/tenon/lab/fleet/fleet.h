@@ -64,8 +64,8 @@ struct FleetComparison {
   std::size_t for_all = 0;             // in `settings`: the one that serves all
 };
 
-// Settings in all within this share of the least are taken for equal: of those the one with fewest
-// keys serves all, then the one with least in all, then the first by its text.
+// Settings whose total is within this share of the least count as equal. Of those the one with
+// fewest keys serves all, then the one with the least total, then the first by its text.
 inline constexpr double kEqualTotals = 0.005;
 
 // `settings`: FileQuestion::settings() of the answers. Figures do not depend on the order of work.

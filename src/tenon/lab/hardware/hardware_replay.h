@@ -37,9 +37,9 @@ struct HardwareResult {
   std::string error;                                // why there are no figures; usually empty
 };
 
-// The trace's allocations and frees on a fresh context's worth of memory, as fast as they go, no
-// kernels: what the allocator and the driver alone cost. `passes` further replays are timed; 0:
-// none. Running out of memory is a result. Throws CudaError.
+// The trace's allocations and frees on a fresh context's memory, without delays and kernels: the
+// cost of the allocator and the driver alone. `passes` further replays are timed; 0: none. Running
+// out of memory is a result. Throws CudaError.
 HardwareFigures replay_on_hardware(const std::shared_ptr<const CudaDriver>& driver, int index,
                                    const Workload& workload, const ReplaySetup& setup, int passes);
 

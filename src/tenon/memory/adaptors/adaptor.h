@@ -26,13 +26,13 @@
 //   LimitAdaptor limited(caching_allocator, 1 << 30);         // LimitAdaptor<DeviceAllocator>
 //   LoggingAdaptor logged(limited, std::cerr);                // they compose
 //
-// Each block that passes gets a record, which owns the upstream's DataPtr and is the context of
-// the one handed out: a free finds its adaptor, on whatever thread, and the upstream's own context
-// is there for record_stream and the like. A request of zero bytes passes through as the null
-// pointer it is and has no record.
+// Each block that passes gets a record, which owns the upstream's DataPtr and is the context of the
+// one handed out. So a free finds its adaptor on any thread, and the upstream's own context is
+// there for record_stream and the like. A request of zero bytes passes through as the null pointer
+// it is and has no record.
 //
 // An adaptor owns neither its upstream, which must outlive it, nor the blocks: they must be gone
-// before it goes. Observers and statistics are the upstream's.
+// before it goes. Observers and statistics are the upstream's. O(1) beside it, and one record.
 namespace tenon {
 
 // (Constructors take std::type_identity_t<Base>, so that the deduction guides alone decide.)
@@ -208,8 +208,8 @@ class Adaptor<Allocator> : public AdaptorCore<Allocator> {
   mutable RawTable raw_table_;
 };
 
-// Over a DeviceAllocator: everything that is not about one block is the upstream's affair (with
-// several upstreams, the sum of theirs; peaks are then upper bounds).
+// Over a DeviceAllocator: forwards everything that is not about one block to the upstream. With
+// several upstreams, sums theirs; peaks are then upper bounds.
 template <>
 class Adaptor<DeviceAllocator> : public AdaptorCore<DeviceAllocator> {
  public:

@@ -7,12 +7,12 @@
 
 namespace tenon {
 
-// Every block starts at a multiple of `alignment`, whatever the upstream does: each request is made
+// Every block starts at a multiple of `alignment`, over any upstream. Each request is made
 // alignment - 1 bytes larger, and the block begins at the first multiple inside.
 //
 //   upstream's block:  | ..... |<- aligned: size_bytes ->| ... |
 //
-// The upstream's statistics and observers count the larger requests. Thread-safe without a lock.
+// The upstream counts the larger requests. Thread-safe without a lock. O(1) beside the upstream.
 template <typename Base>
 class AlignedAdaptor final : public Adaptor<Base> {
  public:

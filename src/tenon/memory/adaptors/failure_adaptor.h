@@ -19,9 +19,9 @@ struct FailurePlan {
   std::uint64_t above_bytes = std::numeric_limits<std::uint64_t>::max();  // larger ones
 };
 
-// Requests chosen by the plan throw OutOfMemory, whose advice says that the failure was asked for
-// and which request it was; the upstream does not hear of them. Requests of zero bytes neither fail
-// nor count. The same plan and the same requests fail alike in every run. Thread-safe.
+// Requests chosen by the plan throw OutOfMemory. Its advice says that the failure was asked for and
+// which request it was. The upstream does not receive them. Requests of zero bytes neither fail nor
+// count. The same plan and requests fail alike in every run. Thread-safe. O(1) beside the upstream.
 template <typename Base>
 class FailureAdaptor final : public Adaptor<Base> {
  public:

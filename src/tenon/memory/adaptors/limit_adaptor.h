@@ -8,8 +8,8 @@
 
 namespace tenon {
 
-// Requests that would bring the bytes in use through this adaptor (as asked for) above the limit
-// throw OutOfMemory before the upstream hears of them. Frees give back. Thread-safe without a lock.
+// Counts the bytes in use through it, as asked for. A request that would exceed the limit throws
+// OutOfMemory and does not reach the upstream. Thread-safe without a lock. O(1) beside it.
 template <typename Base>
 class LimitAdaptor final : public UsageAdaptor<Base> {
  public:

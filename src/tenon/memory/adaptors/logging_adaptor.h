@@ -19,7 +19,7 @@ namespace tenon {
 // On a device with streams, "on sim:0 stream 3".
 //
 // Thread-safe: the sink is called by one thread at a time and may use the allocator. What it throws
-// is swallowed: an allocation does not fail because its log did.
+// is ignored, so an allocation does not fail because its log did. O(1) beside upstream and sink.
 template <typename Base>
 class LoggingAdaptor final : public Adaptor<Base> {
  public:

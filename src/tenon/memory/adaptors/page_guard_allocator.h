@@ -19,20 +19,20 @@ struct PageGuardOptions {
   int stack_depth = 12;
 };
 
-// Every block has pages of its own and ends where they end; the page behind it is inaccessible, and
+// Every block has pages of its own and ends where they end. The page behind it is inaccessible, and
 // so are all of them once it is freed (an idea of Electric Fence, Perens 1987).
 //
 //   | zone fb fb ... | data as asked for | < alignment: zone fd | page that faults |
 //
 // So reads and writes past the end, and any use of a freed block, end the program (SIGSEGV, as
-// without the guard) after a report to stderr: which block, which byte, where the block was made
-// and freed, and where the access is. Writes into the zones, which no page can stop, are reported
-// when the block is freed and end the program by SIGABRT, as does a second free while the block is
-// in quarantine. A debugging tool: two pages and two mappings for each block, a few microseconds
-// for each pair, and some 30,000 blocks at most (vm.max_map_count).
+// without the guard). Before that it reports to stderr: which block, which byte, where the block
+// was made and freed, and where the access is. Writes into the zones, which no page can stop, are
+// reported when the block is freed and end the program by SIGABRT. So does a second free while the
+// block is in quarantine. A debugging tool: two pages and two mappings for each block, and some
+// 30,000 blocks at most (vm.max_map_count). A pair takes a few microseconds, O(log blocks).
 //
-// A SIGSEGV handler is installed with the first of these allocators and gives way to what stood
-// there before, after its report and for any fault that is not about a block. Failure: OutOfMemory.
+// The first of these allocators installs a SIGSEGV handler. After its report, and for any fault
+// that is not about a block, it calls the handler that was there before. Failure: OutOfMemory.
 // Thread-safe (one mutex).
 class PageGuardAllocator final : public Allocator {
  public:

@@ -16,7 +16,7 @@ namespace tenon {
 //   upstream has none     the callbacks are asked, and the request is made again for as long as
 //                         they free memory: RMM's failure callback
 //
-// A callback may free and allocate here (PressureCallbacks). Thread-safe without a lock of its own.
+// A callback may free and allocate here (PressureCallbacks). Thread-safe, no lock; O(1) beside.
 template <typename Base>
 class PressureAdaptor final : public UsageAdaptor<Base> {
  public:

@@ -32,8 +32,8 @@ struct TrackedSite {
 };
 
 // Keeps each live block's size, tag, and the call stack of its request. Ask for the leaks where
-// there should be none: after a step, at the end. Thread-safe (one mutex); a request costs about a
-// microsecond for each frame of `stack_depth`.
+// there should be none: after a step, at the end. Thread-safe (one mutex). A request is
+// O(stack_depth), about a microsecond a frame; reports are O(n log n) for n live blocks.
 template <typename Base>
 class TrackingAdaptor final : public Adaptor<Base> {
  public:

@@ -29,9 +29,9 @@ struct MemoryPoolStats {
   std::uint64_t num_device_allocations = 0;  // chunks taken from upstream
 };
 
-// Reserves memory from `upstream` in chunks and serves requests from them: best fit (the smallest
-// free block that is large enough, the lowest among equals), split if 256 bytes or more are left,
-// neighbours merged at once when freed, never across the border of two chunks.
+// Reserves memory from `upstream` in chunks and serves requests from them by best fit: the smallest
+// free block that is large enough, the lowest among equals. Splits a block if 256 bytes or more are
+// left. Merges free neighbours at once, never across the border of two chunks.
 //
 //   chunk 1 | used | free |  used  |  free   |      a request that fits nowhere adds a chunk of
 //   chunk 2 |    used   |       free         |      max(pool size, 2 x request)
@@ -42,8 +42,8 @@ struct MemoryPoolStats {
 // Thread safety: all functions may be called from any thread. A spin lock is held for one
 // placement; upstream is called outside of it, by one thread at a time.
 // Ownership: chunks belong to the pool and go back when it is destroyed. The pool shares upstream.
-// Not stream-ordered: on a GPU, free a block only when no queued work uses it (or use the policy
-// `pool`, pool_allocator.h, which has the same rules in stream order).
+// Not stream-ordered: on a GPU, free a block only when no queued work uses it. The policy `pool`
+// (pool_allocator.h) has the same rules in stream order.
 class MemoryPool {
  public:
   static constexpr std::size_t kDefaultPoolBytes = 256 * kMiB;

@@ -34,9 +34,9 @@ struct PinnedPlace {
 inline constexpr int kMaxGpus = 64;
 
 // The driver of a GPU that is not the CUDA device of its number: a simulated device, another
-// vendor's. Null takes it away: the place is the CUDA device again. An allocator that stands on the
-// earlier backend ends with it; throws InvalidArgument while blocks of it are in use, or for an id
-// out of 0 to 63. No other thread may use that place meanwhile.
+// vendor's. Null takes it away: the place is the CUDA device again. An allocator over the earlier
+// backend ends with it. Throws InvalidArgument while blocks of it are in use, or for an id out of 0
+// to 63. No other thread may use that place meanwhile.
 void set_gpu_backend(GpuPlace place, std::shared_ptr<Backend> backend);
 // GPUs that can be used: those given a backend, and the CUDA devices that the driver counts.
 int gpu_count();
@@ -80,7 +80,7 @@ void copy(CpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t s
 void copy(GpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t size_bytes);
 void copy(CpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
 void copy(GpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
-// Between a GPU and its own pinned memory: queued on the GPU's current stream, not waited for; wait
+// Between a GPU and its own pinned memory: queued on the GPU's current stream, without a wait. Wait
 // for that stream before the host reads or writes the bytes. Throws InvalidArgument where the
 // pinned memory is another GPU's.
 void copy(GpuPlace to, void* dest, PinnedPlace from, const void* src, std::size_t size_bytes);

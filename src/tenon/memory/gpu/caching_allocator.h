@@ -6,14 +6,14 @@
 
 namespace tenon {
 
-// Fixed segments from the driver, cut by best fit and cached when free, with PyTorch's constants,
-// settings and order of last resorts; so its reserved bytes are PyTorch's to the byte. Memory is
+// Fixed segments from the driver, cut by best fit and cached when free. Constants, settings and the
+// order of last resorts are PyTorch's, so its reserved bytes are PyTorch's to the byte. Memory is
 // stranded per stream and per pool, as there.
 //
-// On a miss: garbage collection if a threshold is set; a new segment; release of cached oversize
-// blocks, and again; release of every wholly free segment, and again; out of memory.
-// Fast path O(log free blocks). Source: the rules in PyTorch's documentation of memory management
-// and the behaviour recorded in data/traces/pytorch_figures.json.
+// On a miss, in this order: garbage collection if a threshold is set, a new segment, release of
+// cached oversize blocks, release of every wholly free segment, out of memory. After each release
+// it asks the driver again. Fast path O(log free blocks). Source: PyTorch's documentation of memory
+// management, and the behaviour recorded in data/traces/pytorch_figures.json.
 class CachingAllocator final : public StreamOrderedAllocator {
  public:
   explicit CachingAllocator(Backend& backend, const CachingSettings& settings = {},

@@ -11,8 +11,8 @@
 
 namespace tenon {
 
-// One growable address range per (pool, stream), with pages mapped behind its end in handles of
-// 2 MiB (small) or 20 MiB (large); so its reserved bytes are PyTorch's to the byte.
+// One growable address range per (pool, stream), with pages mapped behind its end in handles of 2
+// MiB (small) or 20 MiB (large). So its reserved bytes are PyTorch's to the byte.
 //
 //   range:  | used | free | used | free ......|  unbacked addresses  ... |
 //           |<--- handles of one size, mapped --->|

@@ -14,15 +14,15 @@ namespace tenon {
 
 // Blocks of a backend's pinned memory for copies to and from the device.
 //
-// The host writes a block as soon as it has it, so no order of streams protects it: a freed block
-// is used again only when the streams it was used on (the one it was allocated for, and those of
-// record_stream) have finished what was queued before the free. An event per stream covers all the
+// The host writes a block as soon as it has it, so no order of streams protects it. A freed block
+// is used again only when its streams have finished what was queued before the free. Its streams
+// are the one it was allocated for and those of record_stream. An event per stream covers all the
 // frees since the last look, not one per free.
 //
-// Sizes are rounded up to 512 bytes and no further. Blocks of up to 1 MiB share segments of 2 MiB;
-// larger ones have segments rounded to 4 KiB of their own, which later requests may share. Whole
-// free segments go back to the system by empty_cache() and when pinned memory runs out.
-// Best fit by (size, address), O(log n). Thread-safe: one mutex.
+// Sizes are rounded up to 512 bytes and no further. Blocks of up to 1 MiB share segments of 2 MiB.
+// Larger ones have segments of their own, rounded to 4 KiB, which later requests may share. Whole
+// free segments go back to the system by empty_cache() and when pinned memory runs out. Best fit by
+// (size, address), O(log n). Thread-safe: one mutex.
 class PinnedAllocator final : public DeviceAllocator {
  public:
   // `limit_bytes`: most pinned memory to hold; 0: none.

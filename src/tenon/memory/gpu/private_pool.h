@@ -9,12 +9,12 @@
 
 namespace tenon {
 
-// A graph that is captured from a stream keeps the addresses of all that it touched, and touches
-// them again whenever it is launched, also where the blocks have long been freed. So memory of a
-// pool that serves a capture is its own: a freed block goes to the pool's next request and to
-// no other, no page moves, and nothing is given back until allow_release().
+// A graph that is captured from a stream keeps the addresses of all that it used. It uses them
+// again whenever it is launched, also after the blocks were freed. So memory of a pool that serves
+// a capture is its own. A freed block goes to the pool's next request and to no other, no page
+// moves, and nothing is given back until allow_release().
 //
-// A graph may be launched on any stream, and its launches go on when the graph is destroyed
+// A graph may be launched on any stream. Its launches go on when the graph is destroyed
 // (cuGraphExecDestroy frees an executable graph in flight on its completion). So what goes back to
 // the driver does so after a wait for the whole device; during a capture nothing goes back.
 //
@@ -22,7 +22,7 @@ namespace tenon {
 // else by the request rounded up to pages. With virtual memory no growth waits for the device, as a
 // capture demands.
 //
-// Thread safety and failure: as StreamOrderedAllocator.
+// Thread safety and failure: as StreamOrderedAllocator. Fast path O(log free blocks).
 class PrivatePool final : public StreamOrderedAllocator {
  public:
   // What the pool is made of. Pages come and go without a wait; only whole segments of the driver

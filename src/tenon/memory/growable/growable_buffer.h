@@ -20,13 +20,13 @@ namespace tenon {
 //        |<------- committed ------->|
 //
 // Growth within what is committed is one store. commit() from another thread keeps driver calls off
-// the path that grows. What a shrinking buffer leaves goes back to the pool when the work that was
-// queued until then is over: at the next call that looks (resize, give_back), or at the end, which
-// waits.
+// the path that grows. Pages that a shrinking buffer leaves go back to the pool when the work
+// queued until then is over: at the next resize or give_back, or at the end, which waits.
 //
 // Streams: the buffer belongs to the stream it was made for; record_stream names others.
 // Thread safety: commit, give_back and the questions from any thread; resize and the buffer's
-// contents are one owner's. Failure: OutOfMemory, with the buffer unchanged.
+// contents are one owner's. Failure: OutOfMemory, with the buffer unchanged. resize is O(1) within
+// what is committed, else O(pages that are mapped or unmapped).
 class GrowableBuffer {
  public:
   // Reserves addresses for `most_bytes`, rounded up to pages, and no memory. Throws DeviceError

@@ -19,7 +19,7 @@ inline constexpr std::size_t kMobileGuardBytes = 64;  // readable before and aft
 //
 // Failure: OutOfMemory when there is no memory, InvalidArgument above kMaxRequestBytes. Freeing a
 // pointer that is no block in use throws InvalidPointer and changes nothing.
-// Thread-safe. Never destroyed. Cost: host_allocator()'s.
+// Thread-safe. Never destroyed. Complexity: host_allocator()'s.
 class CpuAllocator final : public Allocator {
  public:
   CpuAllocator(const CpuAllocator&) = delete;
@@ -58,7 +58,7 @@ void set_cpu_allocator(Allocator* allocator, std::uint8_t priority = 0);
 
 // --- The two that come with Tenon. They live as long as the program.
 CpuAllocator* get_default_cpu_allocator();
-// For vector code that loads whole registers and so reads past both ends of its operands:
+// For vector code that loads whole registers and so reads past both ends of its operands.
 // kMobileGuardBytes before and after every block may be read, and are zero at first.
 CpuAllocator* get_default_mobile_cpu_allocator();
 

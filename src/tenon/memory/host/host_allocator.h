@@ -16,8 +16,8 @@
 namespace tenon {
 
 // Requests up to 64 KiB come from size classes (eight to the octave) in spans that belong to the
-// calling thread; larger ones, and the spans, from large extents by best fit. The idea of
-// mimalloc's pages (Leijen, Zorn, de Moura 2019), with the records out of line: the allocator never
+// calling thread. Larger ones, and the spans, come from large extents by best fit. The idea of
+// mimalloc's pages (Leijen, Zorn, de Moura 2019), with the records out of line. The allocator never
 // reads or writes what it places, so the same code runs on simulated devices.
 //
 //   thread 1:  bins of spans --+
@@ -26,20 +26,20 @@ namespace tenon {
 //
 // Streams: a block freed on a stream is reused on that stream only; where the backend has no
 // streams, anywhere. Memory goes back to the driver in whole extents: by empty_cache, when memory
-// is short, and when an extent has not been used for long (ExtentStore::kDecayOperations).
+// is short, and when an extent was unused for ExtentStore::kDecayOperations.
 //
 // Threads: a cached pair executes no atomic read-modify-write; the heap's lock is biased to its
 // thread (BiasedLock). A block freed by another thread goes onto its heap's list, which the owner
 // drains. empty_cache trims the heaps of all threads at once.
 //
-// By bare pointer: the block is found through a PageMap (its memory budget is stated there), which
-// spans and large blocks enter when a block of theirs is first held that way.
+// By bare pointer: the block is found through a PageMap (its memory budget is stated there). Spans
+// and large blocks enter it when a block of theirs is first held that way.
 //
 // Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a
-// thread of the allocator's looks around once in that time, and what has been idle for one to two
-// of them goes back to the system, in whole huge pages. empty_cache and trim do so at once. Free
-// pages beyond what was ever in use do not wait for that: Note [close fit] (extent_store.h). On
-// such a backend, and after an idle second only, a placement may so depend on the clock.
+// thread of the allocator runs once in that time. It returns what was idle for one to two of these
+// periods to the system, in whole huge pages. empty_cache and trim do so at once. Free pages beyond
+// what was ever in use do not wait for that: Note [close fit] (extent_store.h). On such a backend,
+// and after an idle second only, a placement may so depend on the clock.
 //
 // fork: the child has the whole allocator. What other threads were about to do happens not at all
 // or wholly; their heaps are adopted by the child's next threads.

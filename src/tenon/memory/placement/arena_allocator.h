@@ -7,15 +7,15 @@
 
 namespace tenon {
 
-// The size-class half of the arena (scopes are the other): a request is rounded up by less than an
-// eighth, and every stream keeps up to `max_per_size` free buffers of each size. Nothing is split
-// or merged, so it is as fast as an allocator gets and holds the most memory: for programs that
-// ask for the same sizes over and over. When a request fails, every free buffer goes back first.
+// The size-class half of the arena (scopes are the other). A request is rounded up by less than an
+// eighth. Every stream keeps up to `max_per_size` free buffers of each size. Nothing is split or
+// merged, so requests are fast, and it holds the most memory. For programs that ask for the same
+// sizes over and over. When a request fails, every free buffer goes back first.
 //
-// Streams: a buffer is reused on its own stream only, at once. One that record_stream names for
-// another stream is given up to its own stream's order at the free: that stream waits for the
-// other. allocate and free: O(1). A block's layout offset is its number among the buffers that its
-// stream made. Everything else is ChunkedAllocator's.
+// Streams: a buffer is reused on its own stream only, at once. For a block that record_stream names
+// for another stream, its own stream waits for the other at the free. allocate and free: O(1). A
+// block's layout offset is its number among the buffers that its stream made. Everything else is
+// ChunkedAllocator's.
 class ArenaAllocator final : public ChunkedAllocator<ArenaPlacement> {
  public:
   // Throws InvalidArgument for a `max_per_size` of 0.

@@ -18,8 +18,8 @@ struct BuddyConfig {
   std::uint64_t max_pool_bytes = std::uint64_t{1} << 62;  // of all chunks of one stream
 };
 
-// Binary buddies. A chunk is a power of two: the initial pool size or, for larger requests,
-// the request rounded up; where the driver has no room for that, the smallest that would do.
+// Binary buddies. A chunk is a power of two: the initial pool size or, for larger requests, the
+// request rounded up. Where the driver has no room for that, it is the smallest that would do.
 class BuddyPlacement {
  public:
   // As Placement asks (chunk_heap.h).
@@ -78,12 +78,12 @@ class BuddyPlacement {
   BuddyHeap heap_;
 };
 
-// Buddies over chunks from a system allocator's device, and that allocator behind them: it serves,
-// unrounded, what would take the pool beyond its maximum or what the device has no chunk for.
-// Blocks are aligned to their own size, rounded up to a power of two, up to the device's alignment
-// (512 bytes and more on GPUs), and never less than to 256 bytes; metadata is out of line, so the
-// memory may be one that the host cannot touch. Bytes in use: stats().allocated_bytes.
-// Everything else is ChunkedAllocator's.
+// Buddies over chunks from a system allocator's device. That allocator itself serves, unrounded,
+// requests that would take the pool beyond its maximum or that the device has no chunk for. Blocks
+// are aligned to their own size, rounded up to a power of two, up to the device's alignment (512
+// bytes and more on GPUs), and at least to 256 bytes. Metadata is out of line, so the memory may be
+// one that the host cannot touch. Bytes in use: stats().allocated_bytes. Everything else is
+// ChunkedAllocator's.
 class BuddyAllocator final : public ChunkedAllocator<BuddyPlacement> {
  public:
   // Pool sizes are rounded up to powers of two (initial) or taken as they are (maximum, 0: no pool,

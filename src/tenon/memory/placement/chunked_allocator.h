@@ -12,8 +12,8 @@
 namespace tenon {
 
 // Serves each stream from a placement of its own. A heap that has no room grows by a chunk from the
-// driver. When the driver has none left, chunks in which nothing lives go back to it and it is
-// asked again; then the fallback, if there is one, is asked for the block alone.
+// driver. When the driver has none left, empty chunks go back to it and it is asked again. Then the
+// fallback, if there is one, is asked for the block alone.
 //
 // Thread safety and failure: as StreamFront. Complexity: the placement's.
 template <Placement P>

@@ -11,13 +11,13 @@
 namespace tenon {
 
 // Bump allocation in spans of a ScopePool. A block that is freed while the scope is open releases
-// nothing by itself; once all blocks of a span are gone and its room is wanted, it is filled anew.
-// At the end everything goes together, and blocks that are still held become escapes: they stay
-// valid for as long as they are held, keep their own pages of the chunk and nothing else.
+// nothing by itself. A span whose blocks are all free is filled anew when room is needed. At the
+// end everything goes together, and blocks that are still held become escapes. They stay valid
+// while they are held, and keep only their own pages of the chunk.
 //
-// Streams: every stream has spans of its own, filled in stream order. A block that another stream
-// uses must be named by record_stream while the scope is open; the room then changes hands only
-// after that stream's work.
+// Streams: every stream has spans of its own, filled in stream order. If another stream uses a
+// block, name it by record_stream while the scope is open. The memory is then reused only after
+// that stream's work.
 //
 // Thread safety: any thread may allocate (one spin lock) and drop blocks (no lock while the scope
 // is open). allocate: O(1) but for a new span. Must not be used after its scope has ended.

@@ -79,14 +79,14 @@ struct Span {
 //                                            escapes of ended scopes
 //
 // A span is taken from the oldest chunk that has room. So a scope that repeats the requests of the
-// one before finds everything in the same chunks, at the same places, and the upstream is called no
-// more: whatever was newly made for a request the last time is still free when it comes again.
+// one before finds everything at the same addresses, without calls of the upstream. A chunk that
+// was made for a request the last time is still free when the request comes again.
 //
-// A chunk is kept until trim(), the end of the pool, until memory is short (reclaim.h), or until
-// all are free and a larger one takes their place: scopes that grow hold their largest chunk, not
+// A chunk is kept until trim(), the end of the pool, or a lack of memory (reclaim.h), or until all
+// are free and a larger one takes their place. So scopes that grow hold their largest chunk, not
 // the sum. The pool is held by its users, by open scopes, and by escapes. Requires: the upstream
-// outlives all three, except that a pool made by scope_pool_of() may see its upstream go first;
-// where that is an adaptor, escapes need what it stands on.
+// outlives all three. The exception: the upstream of a pool made by scope_pool_of() may end first.
+// If that is an adaptor, escapes need its upstream.
 //
 // Thread safety: one mutex, taken for spans and escapes, never for a block; not held during calls
 // of the upstream. Taking a span: O(chunks).

@@ -32,9 +32,9 @@ class Scope {
 // The pool behind the thread's current allocator: of the scope around, or of that allocator itself.
 std::shared_ptr<ScopePool> current_scope_pool(Device device);
 
-// Runs f, as f(arena) or as f(), and returns what it returns. What f allocates through the arena or
-// the thread's current allocator is temporary; what f returns, or other code still holds, stays
-// valid until it is freed, and is counted as an escape (pool->last_report()).
+// Runs f, as f(arena) or as f(), and returns what it returns. Blocks that f allocates through the
+// arena or the thread's current allocator are temporary. Those that f returns, or other code still
+// holds, stay valid until they are freed, and count as escapes (pool->last_report()).
 template <typename F>
 decltype(auto) with_scope(std::shared_ptr<ScopePool> pool, F&& f) {
   Scope scope(std::move(pool));

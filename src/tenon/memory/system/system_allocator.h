@@ -11,14 +11,14 @@
 namespace tenon {
 
 // One driver segment for each block, given back as soon as the block is freed. Slow, and waits for
-// the device at every free, as cudaMalloc and cudaFree do; but it never holds a byte that is not in
-// use, beyond the driver's own rounding. The fallback allocator of the pools and buddies. Under a
+// the device at every free, as cudaMalloc and cudaFree do. It holds no byte that is not in use,
+// except for the driver's own rounding. The fallback allocator of the pools and buddies. Under a
 // limit, a segment that the driver rounds up beyond it is given back at once.
 //
 // Thread safety: one mutex, not held during driver calls. O(1) besides the driver.
-// Failure: when the driver refuses to take a segment back, the free throws DeviceError, the block
-// counts as freed and its memory as reserved; empty_cache tries again, and so does the destructor.
-// Frees may come by DataPtr or, through raw memory, by bare pointer (deallocate).
+// Failure: when the driver refuses to take a segment back, the free throws DeviceError. The block
+// counts as freed and its memory as reserved. empty_cache and the destructor try again. Frees may
+// come by DataPtr or, through raw memory, by bare pointer (deallocate).
 class SystemAllocator final : public DeviceAllocator {
  public:
   // `limit_bytes`: most bytes to hold from the driver; 0: no limit except the device's.

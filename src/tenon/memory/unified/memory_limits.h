@@ -16,9 +16,9 @@ namespace tenon::unified {
 //   soft: the low watermark, and the memory limit (a guideline, as in MLX)
 //   hard: the high watermark, and the limit that the policy was made with
 //
-// Besides, what is cached may not exceed the cache limit, and neither soft limits nor the cache
-// limit push what is held below the wired limit. Any thread may call any function; each limit is
-// one atomic.
+// Cached memory may not exceed the cache limit. Neither soft limits nor the cache limit reduce the
+// held memory below the wired limit.
+// Any thread may call any function; each limit is one atomic.
 class MemoryLimits {
  public:
   static constexpr std::uint64_t kNoLimit = Watermarks::kNoLimit;

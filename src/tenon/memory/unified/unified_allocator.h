@@ -26,7 +26,7 @@ namespace tenon {
 struct UnifiedOptions {
   std::optional<unified::Storage> storage;  // of allocate(); default: shared where memory is one
   // What shared buffers are made of. Default: kShared where host and device have one memory, else
-  // none are made. kManaged and kPinned bring them to a device with memory of its own.
+  // none are made. With kManaged and kPinned a device with memory of its own has them.
   std::optional<MemoryKind> shared_memory;
   std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least
   // A cached buffer serves a smaller request whole when it is at most so much larger; a larger one
@@ -56,23 +56,23 @@ struct BufferInfo {
 //      dedicated   the rest, rounded to 2 MiB
 //   scalars of up to 8 bytes have heaps of their own
 //
-// Reuse: the smallest cached buffer of the stream between the request and what options accept;
-// else a new buffer from the stream's free room; else all its cached buffers are merged with
-// that room; else what another stream can spare, ordered by an event if need be, so no memory is
-// stranded with a stream; and only then a new heap. Streams that other threads use are asked when
-// memory is short: before growth beyond a soft limit, and when there is no growth. Growth beyond a
-// soft limit gives idle heaps back first, growth beyond a hard one fails (MemoryLimits). When a
-// request fails, everything idle goes back, then registered callbacks and pressure callbacks are
-// asked, then it is OutOfMemory.
+// Reuse, in this order: the smallest cached buffer of the stream between the request and what
+// options accept; a new buffer from the stream's free room; all its cached buffers, merged with
+// that room. Then memory that another stream can spare, ordered by an event if need be, so no
+// stream keeps unused memory from others. Last a new heap. Streams that other threads use are asked
+// when memory is short: before growth beyond a soft limit, and when there is no growth. Growth
+// beyond a soft limit gives idle heaps back first, growth beyond a hard one fails (MemoryLimits).
+// When a request fails, everything idle goes back, then registered callbacks and pressure callbacks
+// are asked, then it is OutOfMemory.
 //
 // The stream rule: a buffer belongs to the stream that allocated it until it is freed, plus those
 // that record_stream and record_events name. Its own stream may have it again at once. A stream
 // that takes over what another left is made to wait for that stream's work. The host is a stream of
 // its own: before it touches the bytes of a shared buffer directly it must wait_for_events().
 //
-// Thread safety: what a stream has is enough for most requests, and needs the lock of its lane
-// alone, which costs its owner next to nothing (Lane, BiasedLock). All else takes every lane's lock
-// (AllLanesLock): growth, other streams' memory, events, figures. No lock is held while
+// Thread safety: most requests are served by the stream's own memory, under the lock of its lane
+// alone. That lock costs its owner two plain stores (Lane, BiasedLock). All else takes every lane's
+// lock (AllLanesLock): growth, other streams' memory, events, figures. No lock is held while
 // callbacks and observers run. Peaks over several streams are as exact as PeakBoard keeps them.
 // allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees)
 // throws InvalidPointer and changes nothing.

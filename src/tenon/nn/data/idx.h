@@ -12,9 +12,9 @@ namespace tenon::nn {
 // type, a count of dimensions, their sizes as big-endian 32-bit numbers, then the elements,
 // big-endian. Compressed with gzip or not: the content decides. Types: u8, i8, i16, i32, f32, f64.
 //
-// The file is taken for hostile: what is truncated, has bytes left over, an unknown type, or sizes
-// that overflow throws ParseError with the path and the numbers. Memory is asked for as the header
-// says, up to 4 GiB.
+// The file is not trusted. Throws ParseError with the path and the numbers if it is truncated, has
+// bytes left over, an unknown type, or sizes that overflow. Memory is asked for as the header says,
+// up to 4 GiB.
 Tensor load_idx(const std::string& path);
 
 // The same from bytes; `name` is for the messages.

@@ -6,9 +6,9 @@
 
 namespace tenon::nn {
 
-// Every example once an epoch, in an order drawn from the seed and the epoch's number alone: a
-// resumed run finds its place again without having drawn what came before. The last batch of an
-// epoch may be smaller.
+// Every example once an epoch, in an order drawn from the seed and the epoch's number alone. So a
+// resumed run finds its place again without the draws of earlier epochs. The last batch of an epoch
+// may be smaller.
 class BatchOrder {
  public:
   // Throws InvalidArgument for no examples or batches of none.

@@ -6,10 +6,10 @@
 
 namespace tenon {
 
-// The number by which DLPack knows a kind of device that was registered at run time
-// (register_device_type), such as 12 (kDLExtDev) or 16 (Hexagon): from then on its tensors go out
-// and come in. The data pointer is handed on as it is. Throws InvalidArgument for a kind that Tenon
-// knows itself, for a number that is one of theirs, and where either has another partner already.
+// Sets DLPack's number for a kind of device that was registered at run time (register_device_type),
+// such as 12 (kDLExtDev) or 16 (Hexagon). From then on its tensors can be exported and imported.
+// The data pointer is handed on as it is. Throws InvalidArgument for a kind that Tenon knows
+// itself, for a number that is one of theirs, and where either has another partner already.
 // Thread-safe.
 void set_dlpack_device_type(DeviceType type, std::int32_t dlpack_type);
 
@@ -24,9 +24,9 @@ DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
 // structure is refused. Strides of any sign of zero or more; null strides mean contiguous. A
 // read-only tensor is copied with its strides, byte for byte, so that writing cannot reach the
 // producer's memory.
-// Throws InvalidArgument for what Tenon cannot hold (lanes, sub-byte types, negative strides, other
+// Throws InvalidArgument for what Tenon cannot hold: lanes, sub-byte types, negative strides, other
 // devices, sizes that overflow, data that the host reaches and that are not aligned for their
-// dtype) and for another major version, of which nothing but the deleter is touched.
+// dtype. Also for another major version, of which only the deleter is used.
 Tensor from_dlpack(DLManagedTensor* managed);
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 

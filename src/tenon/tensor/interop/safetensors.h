@@ -17,11 +17,11 @@ struct SafeTensors {
   std::map<std::string, std::string> metadata;
 };
 
-// Reads a file by mapping it: tensors are views of its pages (private: writing to them does not
-// reach the file) and keep the mapping alive. One whose bytes are not aligned for its dtype is
-// copied. The file is taken for hostile: header length, JSON, dtypes, shapes and offsets are
-// checked for overflow, overlap, gaps, duplicates and truncation. Throws ParseError naming the
-// file, the tensor and what is wrong.
+// Reads a file by mapping it. Tensors are views of its pages and keep the mapping alive. The
+// mapping is private: writes to the tensors do not reach the file. One whose bytes are not aligned
+// for its dtype is copied. The file is taken for hostile: header length, JSON, dtypes, shapes and
+// offsets are checked for overflow, overlap, gaps, duplicates and truncation. Throws ParseError
+// naming the file, the tensor and what is wrong.
 SafeTensors load_safetensors(const std::string& path);
 
 // The same from bytes in memory, which are copied; `name` is for the messages.
