@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/refusal.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/autograd/gradcheck.h"
 #include "tenon/base/error.h"
@@ -117,7 +118,7 @@ class Wrong : public CustomFunction {
   const char* name() const override { return "wrong"; }
   std::vector<Tensor> forward(FunctionContext& context, std::span<const Tensor> in) override {
     context.save_for_backward({in[0]});
-    if (in.size() == 2) return {in[0]};
+    if (in.size() == 2) return {in[0], Tensor()};
     return {ops::mul(in[0], 2)};
   }
   std::vector<Tensor> backward(FunctionContext&, std::span<const Tensor> g) override {
@@ -137,10 +138,81 @@ TEST(CustomFunctionTest, MisuseIsNamed) {
   const auto wrong = std::make_shared<Wrong>();
   const Tensor a = leaf({2}, 10);
   EXPECT_THAT(message([&] { apply_function(wrong, {Tensor()}); }), HasSubstr("undefined"));
-  EXPECT_THAT(message([&] { apply_function(wrong, {a, a}); }), HasSubstr("return a clone"));
+  EXPECT_THAT(message([&] { apply_function(wrong, {a, a}); }),
+              HasSubstr("wrong: forward returned an undefined tensor as result 1"));
   const Tensor out = apply_function(wrong, {a})[0];
   EXPECT_THAT(message([&] { backward(ops::sum(out)); }),
               HasSubstr("wrong: backward gave 2 gradients for 1 inputs"));
+}
+
+// Returns its input in one of several ways; the gradient is three times what arrives.
+class ReturnsInput : public CustomFunction {
+ public:
+  using Way = std::vector<Tensor> (*)(const Tensor&);
+  explicit ReturnsInput(Way way) : way_(way) {}
+  const char* name() const override { return "returns_input"; }
+  std::vector<Tensor> forward(FunctionContext&, std::span<const Tensor> in) override {
+    return way_(in[0]);
+  }
+  std::vector<Tensor> backward(FunctionContext&, std::span<const Tensor> g) override {
+    Tensor sum = ops::mul(g[0].reshape({4}), 3.0);
+    if (g.size() == 2) sum = ops::add(sum, ops::mul(g[1].reshape({4}), 30.0));
+    return {sum, ones({1}, DType::kF64)};
+  }
+
+ private:
+  const Way way_;
+};
+
+constexpr ReturnsInput::Way kWays[] = {
+    [](const Tensor& t) { return std::vector{t}; },
+    [](const Tensor& t) { return std::vector{t, t}; },
+    [](const Tensor& t) { return std::vector{t.view({2, 2})}; },
+    [](const Tensor& t) { return std::vector{t.detach()}; },
+};
+
+// By the function's derivative, and not by that of a view; the input keeps its own history.
+TEST(CustomFunctionTest, AnInputMayComeBackAsItIsOrAsAView) {
+  for (const ReturnsInput::Way way : kWays) {
+    const Tensor a = leaf({4}, 20), x = ops::mul(a, 2.0), other = leaf({1}, 21);
+    const auto function = std::make_shared<ReturnsInput>(way);
+    const std::vector<Tensor> out = apply_function(function, {x, other});
+    EXPECT_STREQ(node_name(grad_fn(out[0])), "returns_input");
+    EXPECT_STREQ(node_name(grad_fn(x)), "mul");
+    EXPECT_TRUE(out[0].is_alias_of(x)) << "no copy";
+    Tensor loss = ops::sum(out[0]);
+    if (out.size() == 2) loss = ops::add(loss, ops::sum(out[1]));
+    backward(loss);
+    EXPECT_EQ(a.grad().const_data_ptr<double>()[3], out.size() == 2 ? 66 : 6);
+    EXPECT_EQ(other.grad().item<double>(), 1);
+  }
+}
+
+TEST(CustomFunctionTest, ALeafThatComesBackStaysALeaf) {
+  const Tensor a = leaf({4}, 22);
+  const Tensor out = apply_function(std::make_shared<ReturnsInput>(kWays[0]), {a})[0];
+  EXPECT_TRUE(is_leaf(a));
+  EXPECT_FALSE(is_leaf(out));
+  const NoGradGuard no_grad;
+  const Tensor free = apply_function(std::make_shared<ReturnsInput>(kWays[0]), {a})[0];
+  EXPECT_FALSE(free.requires_grad());
+}
+
+// Whether the input needs a gradient itself or only its neighbour does.
+TEST(CustomFunctionTest, WhatSharesMemoryWithAnInputIsNotChangedInPlace) {
+  for (const ReturnsInput::Way way : kWays)
+    for (const Tensor& x : {ops::mul(leaf({4}, 23), 2.0), ones({4}, DType::kF64)}) {
+      const std::vector<Tensor> out =
+          apply_function(std::make_shared<ReturnsInput>(way), {x, leaf({1}, 24)});
+      for (const Tensor& result : out) {
+        const std::uint32_t version = x.version();
+        EXPECT_THAT(testing::refusal([&] { ops::add_(result, 1.0); }),
+                    HasSubstr("was returned by returns_input and shares memory"));
+        EXPECT_EQ(x.version(), version) << "nothing happened";
+      }
+      const NoGradGuard no_grad;
+      ops::add_(out[0], 1.0);
+    }
 }
 
 // Its gradient is whatever the test says.

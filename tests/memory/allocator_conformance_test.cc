@@ -202,6 +202,10 @@ TEST_P(AllocatorConformance, OutOfMemoryHasTheNumbersAndIsRecoverable) {
   const std::size_t fitted = blocks.size();
   blocks.clear();
   for (std::size_t i = 0; i < fitted; ++i) blocks.push_back(allocator_->allocate(size));
+  // What is idle serves a request that no block of it could hold.
+  blocks.clear();
+  const std::size_t large = capacity / 2;
+  fill_block(allocator_->allocate(large).get(), large, 1);
 }
 
 TEST_P(AllocatorConformance, LayoutIsTheSameInEveryRunAtAnyAddress) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "support/refusal.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
@@ -13,6 +15,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -29,9 +32,15 @@ TEST(DimNamesTest, AreCheckedWhenTheyAreSet) {
   EXPECT_THAT(refusal([&] { t.set_names({"n", "c", "n"}); }),
               HasSubstr("\"n\" names dimensions 0 and 2"));
   EXPECT_THAT(refusal([&] { t.set_names({"n"}); }), HasSubstr("1 names for shape"));
+  for (const char* bad : {"1x", "a b", "a-b", " ", "é", "**"})
+    EXPECT_THAT(refusal([&] { t.set_names({"n", bad, "w"}); }),
+                AllOf(HasSubstr(std::string("\"") + bad + "\" is no name"),
+                      HasSubstr("does not begin with a digit")));
   EXPECT_THAT(t.names(), ElementsAre("n", "c", "w")) << "as before";
   t.set_names({"", "c", ""});
   EXPECT_THAT(t.names(), ElementsAre("", "c", ""));
+  t.set_names({"*", "_x1", "*"});
+  EXPECT_THAT(t.names(), ElementsAre("", "_x1", ""));
   t.set_names({});
   EXPECT_FALSE(t.impl()->is_labelled());
 }
@@ -122,7 +131,15 @@ TEST(StaleMetadataTest, AStorageClaimsNoMoreThanItHas) {
               HasSubstr("17 bytes of a storage that has 16; resize() brings more memory"));
   EXPECT_EQ(t.storage().nbytes(), 16u);
   t.storage().set_nbytes(8);
-  EXPECT_THAT(refusal([&] { t.storage().set_nbytes(64); }), HasSubstr("has 8"));
+  t.storage().set_nbytes(4);
+  EXPECT_THAT(refusal([&] { t.storage().set_nbytes(17); }), HasSubstr("has 16"));
+  const void* const address = t.storage().data();
+  t.storage().set_nbytes(16);
+  EXPECT_EQ(t.storage().data(), address);
+  EXPECT_EQ(t.select(0, 3).item<float>(), 0);
+  const Tensor lazy = empty_lazy({4});
+  lazy.storage().set_nbytes(64);
+  std::memset(lazy.storage().mutable_data(), 1, 64);
   // Whoever puts memory in its place says how large it is.
   static_cast<void>(t.storage().impl()->set_data_ptr(current_allocator({})->allocate(64)));
   t.storage().set_nbytes(64);

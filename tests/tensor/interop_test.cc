@@ -56,10 +56,22 @@ TEST(DLPackTest, GoesOutAndComesBackWithoutCopying) {
 }
 
 TEST(DLPackTest, TheExportKeepsTheBytesUntilItsDeleterRuns) {
-  DLManagedTensor* managed = to_dlpack(full({4}, 3));
-  EXPECT_EQ(static_cast<float*>(managed->dl_tensor.data)[3], 3);
-  ASSERT_NE(managed->dl_tensor.strides, nullptr);
-  managed->deleter(managed);
+  const auto check = [](auto&& export_tensor) {
+    float values[4] = {3, 3, 3, 3};
+    int freed = 0;
+    Tensor t = from_blob(
+        DataPtr::with_deleter(values, [&](void*) { ++freed; }, Device()), 16, {4}, {1},
+        DType::kF32);
+    auto* const managed = export_tensor(t);
+    t = Tensor();
+    EXPECT_EQ(freed, 0);
+    EXPECT_EQ(managed->dl_tensor.data, values);
+    ASSERT_NE(managed->dl_tensor.strides, nullptr);
+    managed->deleter(managed);
+    EXPECT_EQ(freed, 1);
+  };
+  check(&to_dlpack);
+  check(&to_dlpack_versioned);
 }
 
 int deleted = 0;

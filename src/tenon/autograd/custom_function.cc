@@ -21,6 +21,38 @@ bool broadcasts_to(IntList sizes, IntList wider) {
   return true;
 }
 
+bool is_among(const Tensor& t, std::span<const Tensor> tensors) {
+  return std::ranges::any_of(tensors, [&](const Tensor& one) { return one.is_same(t); });
+}
+
+// A tensor with a history, or that comes back twice, comes back as an alias: each result gets a
+// history of its own.
+void take_aliases(const CustomFunction& function, std::span<Tensor> results,
+                  std::span<const Tensor> inputs) {
+  const NoGradGuard unrecorded;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].defined())
+      throw InvalidArgument(
+          fmt::format("{}: forward returned an undefined tensor as result {}", function.name(), i));
+    if (is_among(results[i], inputs) || is_among(results[i], results.first(i)) ||
+        needs_grad(results[i]))
+      results[i] = results[i].alias();
+  }
+}
+
+// A change of one in place would reach tensors whose history knows nothing of it: check_in_place
+// refuses it by this mark.
+void refuse_changes_of_shared(std::span<const Tensor> results, std::span<const Tensor> inputs) {
+  for (const Tensor& result : results) {
+    const auto shares = [&](const Tensor& t) {
+      return !t.is_same(result) && t.storage().is_alias_of(result.storage());
+    };
+    if (needs_grad(result) &&
+        (std::ranges::any_of(inputs, shares) || std::ranges::any_of(results, shares)))
+      meta_of(result)->made_without_grad_ = true;
+  }
+}
+
 }  // namespace
 
 class CustomNode final : public VariadicNode {
@@ -123,12 +155,7 @@ std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,
     const NoGradGuard unrecorded;
     results = function->forward(context, inputs);
   }
-  for (const Tensor& result : results)
-    for (const Tensor& input : inputs)
-      if (result.is_same(input))
-        throw InvalidArgument(fmt::format(
-            "{}: forward returned an input; return a clone, so that it can have a history",
-            function->name()));
+  take_aliases(*function, results, inputs);
   if (!needed || results.empty()) return results;
   auto node = make_intrusive<CustomNode>(std::move(function), inputs);
   const std::vector<std::size_t> without = context.without_gradient_;
@@ -136,6 +163,7 @@ std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,
   for (std::size_t i = 0; i < results.size(); ++i)
     if (std::find(without.begin(), without.end(), i) == without.end())
       attach_history(results[i], node, static_cast<std::uint32_t>(i));
+  refuse_changes_of_shared(results, inputs);
   return results;
 }
 

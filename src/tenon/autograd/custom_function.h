@@ -40,7 +40,7 @@ class CustomFunction {
   virtual ~CustomFunction() = default;
   virtual const char* name() const = 0;  // as long as the program
 
-  // Runs without recording. What it returns must be fresh: no input and no view of one.
+  // Runs without recording. A result may be an input or a view of one: see apply_function.
   virtual std::vector<Tensor> forward(FunctionContext& context,
                                       std::span<const Tensor> inputs) = 0;
   // The inputs' gradients, an undefined tensor for one that is not wanted or is zero. `gradients`
@@ -54,8 +54,11 @@ class CustomFunction {
 
 // Runs the function, and records it if an input requires a gradient. Every result that may have a
 // gradient gets the same node as its history, with its own output_nr. Forward mode is not followed.
-// Throws InvalidArgument for an undefined input and for a result that is an input. Backward throws
-// it for another number of gradients than of inputs, and for a gradient of another device or shape.
+// As in PyTorch, an input that forward returns comes back as a view of it with that history. A
+// result that shares memory with an input or another result refuses recorded in-place changes:
+// their gradients would bypass the function. Throws InvalidArgument for an undefined input or
+// result. Backward throws it for another number of gradients than of inputs, and for a gradient of
+// another device or shape.
 std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,
                                    std::span<const Tensor> inputs);
 inline std::vector<Tensor> apply_function(std::shared_ptr<CustomFunction> function,

@@ -65,6 +65,11 @@ void check_in_place(const char* what, const Tensor& target) {
           what, described(target)));
     return;
   }
+  if (meta->made_without_grad_ && meta->grad_fn_)
+    throw InvalidArgument(fmt::format(
+        "{}: the target of {} was returned by {} and shares memory with its input or another of "
+        "its results; let its forward return a clone, or change it under NoGradGuard",
+        what, described(target), meta->grad_fn_->name()));
   if (meta->made_without_grad_)
     throw InvalidArgument(fmt::format(
         "{}: the target of {} is a view that was made while no gradients were recorded; make the "

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <mutex>
 
 #include "tenon/base/error.h"
@@ -31,6 +32,14 @@ void check_size(const SymInt& size_bytes) {
   if (size_bytes.hint() < 0)
     throw InvalidArgument(fmt::format("storage: {} bytes is no size", to_string(size_bytes)));
 }
+
+// The context of a block whose storage was told that it is smaller: set_nbytes may grow it again.
+struct SizedBlock {
+  DataPtr block;
+  std::size_t size_bytes;
+
+  static void release(void* context) { delete static_cast<SizedBlock*>(context); }
+};
 
 }  // namespace
 
@@ -120,11 +129,22 @@ DataPtr StorageImpl::set_data_ptr(DataPtr data) {
 
 void StorageImpl::set_nbytes(SymInt size_bytes) {
   check_size(size_bytes);
-  const bool has_memory = data_ != nullptr || !has_bytes();
-  if (has_memory && (flags_ & kUnknownSize) == 0 && size_bytes.hint() > size_bytes_.hint())
-    throw InvalidArgument(
-        fmt::format("set_nbytes: {} bytes of a storage that has {}; resize() brings more memory",
-                    to_string(size_bytes), nbytes()));
+  const bool is_given = data_ != nullptr || (state() & kWithoutMemory) != 0;
+  if (is_given && (flags_ & kUnknownSize) == 0) {
+    const auto* sized = data_.cast_context<SizedBlock>(&SizedBlock::release);
+    const std::size_t whole = sized != nullptr ? sized->size_bytes : nbytes();
+    const auto wanted = static_cast<std::size_t>(size_bytes.hint());
+    if (wanted > whole)
+      throw InvalidArgument(
+          fmt::format("set_nbytes: {} bytes of a storage that has {}; resize() brings more memory",
+                      to_string(size_bytes), whole));
+    if (wanted < whole && sized == nullptr && !is_copy_on_write()) {
+      void* const data = data_.get();
+      const Device on = device();
+      auto block = std::make_unique<SizedBlock>(SizedBlock{std::move(data_), whole});
+      data_ = DataPtr(data, block.release(), &SizedBlock::release, on);
+    }
+  }
   flags_ &= kResizable;
   size_bytes_ = std::move(size_bytes);
   detail::meta_block_resized(data_, size_bytes_);

@@ -134,10 +134,31 @@ std::vector<std::string> Tensor::names() const {
   return extra->names;
 }
 
+namespace {
+
+// A letter or an underscore, then those and digits: what PyTorch takes for a name.
+bool is_identifier(const std::string& name) {
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  return !name.empty() && is_letter(name[0]) &&
+         std::ranges::all_of(name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+}
+
+}  // namespace
+
 void Tensor::set_names(std::vector<std::string> names) const {
   if (names.size() != static_cast<std::size_t>(dim()) && !names.empty())
     throw InvalidArgument(
         fmt::format("set_names: {} names for shape {}", names.size(), to_string(sizes())));
+  for (std::string& name : names) {
+    if (name == "*") name.clear();
+    if (!name.empty() && !is_identifier(name))
+      throw InvalidArgument(fmt::format(
+          "set_names: \"{}\" is no name of a dimension; a name has letters, digits and underscores "
+          "and does not begin with a digit; \"\" or \"*\" is none",
+          name));
+  }
   for (std::size_t d = 0; d < names.size(); ++d)
     for (std::size_t e = d + 1; e < names.size(); ++e)
       if (!names[d].empty() && names[d] == names[e])
