@@ -213,7 +213,7 @@ HookHandle set_gradient_taker(const Tensor& leaf, std::shared_ptr<GradientTaker>
   std::shared_ptr<GradientTaker>& place = edge.node->ensure_extra().taker;
   if (place != nullptr)
     throw InvalidArgument(
-        "set_gradient_taker: somebody takes this leaf's gradients already; remove them first");
+        "set_gradient_taker: this leaf has a taker already; remove it first");
   const GradientTaker* const ours = taker.get();
   place = std::move(taker);
   keep_accumulator(*meta_of(leaf), edge.node);

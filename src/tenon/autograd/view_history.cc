@@ -59,9 +59,9 @@ void check_in_place(const char* what, const Tensor& target) {
   if (meta == nullptr) {
     if (target.storage().use_count() > 1)
       throw InvalidArgument(fmt::format(
-          "{}: values that need a gradient would go into a tensor of {} whose memory other tensors "
-          "share without their gradients knowing; call autograd::watch_views on the whole tensor "
-          "before its views are made, or clone the target",
+          "{}: values that need a gradient would go into a tensor of {}, and tensors that share "
+          "its memory would get no gradient; call autograd::watch_views on the whole tensor before "
+          "its views are made, or clone the target",
           what, described(target)));
     return;
   }

@@ -117,7 +117,7 @@ std::string shown_by_nvidia_smi(const Advice& advice) {
 
 std::string nothing_needed_verdict(const Advice& advice) {
   if (advice.capacity_bytes != 0)
-    return fmt::format("nothing is needed: with what it ran with it fits into {}.",
+    return fmt::format("nothing is needed: with the recorded settings it fits into {}.",
                        of_card(advice));
   return fmt::format(
              "nothing is needed: none of the {} settings tried saves more than 1 % of what it "
@@ -256,15 +256,15 @@ std::string advice_verdict(const Advice& advice) {
     case AdviceOutcome::kNothingFits:
       return fmt::format(
           "no settings that were tried fit into {}: the best, {}, need {}. The live peak is {}, "
-          "so the difference is lost to fragmentation: less variation in sizes, or a smaller "
-          "batch, is what is left.",
+          "so the difference is lost to fragmentation: vary the sizes less, or make the batch "
+          "smaller.",
           of_card(advice), named(advice.best.conf),
           bytes(advice.best.at_worst().min_capacity_bytes),
           bytes(advice.live_peak_bytes));
     case AdviceOutcome::kSet: break;
   }
   if (advice.capacity_bytes != 0)
-    return fmt::format("with {} it fits into {}; with what it ran with it does not. It {}.",
+    return fmt::format("with {} it fits into {}; with the recorded settings it does not. It {}.",
                        named(advice.best.conf), of_card(advice), savings(advice));
   return fmt::format("with {} it {}.", named(advice.best.conf), savings(advice));
 }
@@ -282,13 +282,13 @@ std::string advice_text(const Advice& advice, std::optional<double> seconds) {
                        any_failed(advice) ? " --serve-failed" : "");
   }
   if (advice.failure_not_replayed)
-    out += "It failed when it was recorded, and its replay with the same settings does not (what "
-           "was live before the recording began may lie elsewhere then). Leave a margin.\n";
+    out += "The recording failed, and its replay with the same settings does not: blocks from "
+           "before the recording may have other addresses. Leave a margin.\n";
   out += "\n" + comparison(advice);
   if (advice.programs.size() > 1) out += "\n" + rank_table(advice);
   out += shown_by_nvidia_smi(advice);
   const std::string note = fidelity_note(advice.recorded.conf);
-  if (!note.empty()) out += "what it ran with is not replayed exactly: " + note;
+  if (!note.empty()) out += "the recorded settings are not replayed exactly: " + note;
   return out + fmt::format("{} settings tried{}.\n", grouped(advice.settings_tried),
                            seconds ? fmt::format(" in {:.1f} s", *seconds) : "");
 }

@@ -127,8 +127,8 @@ class FleetWriter {
 
   void write_outliers() {
     line("\n## Outliers");
-    line("\nA file is an outlier in a figure that differs from the median of all files by more "
-         "than {:.0f} % and by more than {:.0f} times the median absolute deviation.",
+    line("\nA file is an outlier in a figure that differs from the median of all files. The "
+         "difference is more than {:.0f} % and {:.0f} times the median absolute deviation.",
          100 * OddRule::kShare, OddRule::kDeviations);
     if (found_.outliers.empty()) {
       line("\nThere are none.");

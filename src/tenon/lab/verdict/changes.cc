@@ -375,7 +375,7 @@ class Finder {
           "not use";
       change.peak_bytes = replay(workload, setup).reserved_peak_bytes;
       change.saves_bytes = before - std::min(before, change.peak_bytes);
-      change.measured = "replay: reserved memory, with what it ran with and with this";
+      change.measured = "replay: reserved memory, with the recorded settings and with this";
       if (change.saves_bytes * 100 > before) changes_.push_back(std::move(change));
     } catch (const std::bad_alloc&) {
       throw;  // this process has too little memory, and a figure left out would not say so

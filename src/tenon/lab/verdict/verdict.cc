@@ -158,9 +158,9 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
       early += input.facts.lives[block].size_bytes;
   if (has_no_history(trace)) {
     out.cannot_tell.emplace_back(
-        "Without history the peaks, the lives of blocks and the iterations are not known: reserved "
-        "memory is shown as it was when the snapshot was taken, and only blocks with a call stack "
-        "have a category. Call torch.cuda.memory._record_memory_history() before the model is "
+        "Without history the peaks, the lives of blocks and the iterations are not known. Reserved "
+        "memory is as it was when the snapshot was taken. Only blocks with a call stack have a "
+        "category. Call torch.cuda.memory._record_memory_history() before the model is "
         "built.");
   } else if (early * 20 > out.peak_bytes) {
     out.cannot_tell.push_back(
