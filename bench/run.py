@@ -35,7 +35,7 @@ PROGRAMS = {
     "snapshots": ("PyTorch's allocators and `stitched` on the shipped snapshots",
                   "{}/tenon replay data/snapshots/*.pickle --policy caching,expandable,stitched"
                   " --find-capacity --passes 0", []),
-    "fidelity": ("`caching` and `expandable` beside PyTorch 2.11, to the byte",
+    "fidelity": ("`caching` and `expandable` beside PyTorch 2.11, to the byte (ns/event of PyTorch: on another host, that of the H200)",
                  "{}/bench/bench_peers", []),
     "targets": ("`stitched` on each trace and by page size, a hot pair, the steady state",
                 "{}/bench/bench_targets", []),

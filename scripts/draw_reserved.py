@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
-"""Draws what each policy held, relative to the live peak, as an SVG.
-
-Usage: draw_reserved.py REPLAY.json OUT.svg, where REPLAY.json comes from `tenon replay --json-file`.
+"""What each policy held, relative to the live peak, as an SVG: docs/reserved.svg, which
+scripts/results.py draws from the record `replay`.
 """
-import json
-import sys
+import re
 from xml.sax.saxutils import escape
 
 SHOWN = ["caching", "expandable", "stitched"]
@@ -17,11 +15,23 @@ DARK = ("<style>@media (prefers-color-scheme: dark) {"
 LEFT, TOP, ROW, BAR, WIDTH, LIMIT = 180, 64, 62, 14, 560, 2.0
 
 
-def main(source, target):
-    with open(source) as f:
-        rows = json.load(f)
-    ratio = {(r["trace"], r["policy"]): r["reserved_peak_bytes"] / r["live_peak_bytes"] for r in rows}
-    traces = sorted({r["trace"] for r in rows})
+def ratios(output):
+    """(trace, policy) -> reserved peak over live peak, from what `tenon replay` printed."""
+    found, trace = {}, None
+    for line in output:
+        if title := re.match(r"(\S+): [\d,]+ events", line):
+            trace = title[1]
+        elif line.startswith("geometric means"):
+            break
+        elif (row := line.split()) and row[0] in SHOWN:
+            found[trace, row[0]] = float(row[3])
+    return found
+
+
+def drawn(output):
+    """The picture of a record's output."""
+    ratio = ratios(output)
+    traces = sorted({trace for trace, _ in ratio})
     height = TOP + ROW * len(traces) + 40
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 90}" height="{height}" '
            'font-family="system-ui, sans-serif" font-size="13">',
@@ -48,11 +58,4 @@ def main(source, target):
     out.append(f'<text x="{LEFT}" y="{height - 14}" font-size="12" fill="#374151">'
                '1.0: the live peak; no allocator can hold less. Bars end at 2.0. Lag 5 ms, no limit.</text>')
     out.append("</svg>")
-    with open(target, "w") as f:
-        f.write("\n".join(out) + "\n")
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2])
+    return "\n".join(out) + "\n"

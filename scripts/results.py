@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""results.py: makes docs/results.md of bench/results/*.json, and brings cited figures up to date.
+"""results.py: makes docs/results.md and its picture of bench/results/*.json, and brings cited figures up to date.
 
 A page cites a figure by a comment right behind it: `1.022<!--=replay/geometric means/stitched/1-->`.
 The first part names the record. Each further part but the last leads to the next line of its output
@@ -10,6 +10,8 @@ import json
 import pathlib
 import re
 import sys
+
+import draw_reserved
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
@@ -96,6 +98,7 @@ def page(found):
 def main():
     found = records()
     PAGE.write_text(page(found), encoding="utf-8")
+    (ROOT / "docs/reserved.svg").write_text(draw_reserved.drawn(found["replay"]["output"]), encoding="utf-8")
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = path.read_text(encoding="utf-8")
         new = refreshed(path.relative_to(ROOT), text, found)
