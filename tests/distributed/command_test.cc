@@ -34,10 +34,12 @@ class RanksTest : public ::testing::Test {
   std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
 
   // The command's arguments; `more` goes behind them.
-  std::string text(const std::string& more, const std::string& save = "run") const {
-    return "train text " + path("text") +
-           " --length 16 --layers 2 --width 32 --batch 64 --json --save " + path(save) + " " +
+  std::string unsaved(const std::string& more) const {
+    return "train text " + path("text") + " --length 16 --layers 2 --width 32 --batch 64 --json " +
            more;
+  }
+  std::string text(const std::string& more, const std::string& save = "run") const {
+    return unsaved("--save " + path(save) + " " + more);
   }
   // As `ranks` processes, one thread each; `before`: variables.
   static Outcome launch(int ranks, const std::string& arguments, const std::string& before = "") {
@@ -74,11 +76,11 @@ TEST_F(RanksTest, WeightsDoNotDependOnTheNumberOfRanks) {
 
 TEST_F(RanksTest, ThePlanSaysWhatTheRunHolds) {
   for (const int shard : {0, 2, 3}) {
-    const std::string how = text("--epochs 1 --slices 4 --shard " + std::to_string(shard));
-    const Outcome plan = testing::tenon_command(how + " --plan-only --ranks 4");
+    const std::string how = "--epochs 1 --slices 4 --shard " + std::to_string(shard);
+    const Outcome plan = testing::tenon_command(unsaved(how + " --plan-only --ranks 4"));
     ASSERT_EQ(plan.status, 0) << plan.err;
     const Json foreseen = Json::parse(plan.out);
-    const Json held = json_of(launch(4, how))["ranks"];
+    const Json held = json_of(launch(4, text(how)))["ranks"];
     ASSERT_EQ(foreseen.size(), 4u);
     for (std::size_t i = 0; i < 4; ++i)
       for (const char* key : {"peak_bytes", "at_peak", "sent_bytes_per_step"})

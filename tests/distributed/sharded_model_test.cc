@@ -7,10 +7,14 @@
 
 #include "support/temporary.h"
 #include "tenon/base/error.h"
+#include "tenon/device/devices.h"
 #include "tenon/distributed/checkpoint.h"
 #include "tenon/distributed/exact_sum.h"
 #include "tenon/distributed/lone_group.h"
 #include "tenon/distributed/sharded_model.h"
+#include "tenon/lab/step_meter.h"
+#include "tenon/memory/policies.h"
+#include "tenon/memory/registry.h"
 #include "tenon/nn/models.h"
 #include "tenon/nn/optimizer.h"
 #include "tenon/ops/binary.h"
@@ -30,22 +34,26 @@ constexpr std::uint64_t kSlices = 4;
 constexpr Shard kShards[] = {Shard::kNothing, Shard::kOptimiser, Shard::kGradients,
                              Shard::kParameters};
 
+std::shared_ptr<nn::CharGpt> make_model() {
+  Generator generator(7);
+  nn::GptOptions options;
+  options.vocabulary = 13;
+  options.length = 8;
+  options.layers = 3;
+  options.width = 20;  // so that units need padding
+  options.heads = 2;
+  return std::make_shared<nn::CharGpt>(options, generator);
+}
+
 // A model, divided, with its optimiser and data.
 class Training {
  public:
   Training(std::shared_ptr<ProcessGroup> group, Shard shard, std::int64_t checkpoints = 0,
            bool prefetch = true)
       : group_(group), slices_(kSlices / static_cast<std::uint64_t>(group->size())) {
-    Generator generator(7);
-    nn::GptOptions options;
-    options.vocabulary = 13;
-    options.length = 8;
-    options.layers = 3;
-    options.width = 20;  // so that units need padding
-    options.heads = 2;
-    model = std::make_shared<nn::CharGpt>(options, generator);
+    const auto build = [&] { return model = make_model(); };
+    sharded = std::make_unique<ShardedModel>(build, group, shard, slices_, prefetch);
     model->set_checkpoints(checkpoints);
-    sharded = std::make_unique<ShardedModel>(model, group, shard, slices_, prefetch);
     optimizer = std::make_unique<nn::Adam>(sharded->parts(), nn::AdamOptions{});
   }
 
@@ -101,6 +109,41 @@ TEST(ShardedModelTest, AnyShardOnAnyNumberOfRanksTrainsTheSame) {
         EXPECT_EQ(many.hash(), one.hash())
             << static_cast<int>(shard) << ", " << checkpoints << ", " << prefetch;
       }
+}
+
+// Filled one layer after another it has the values of a model that is filled as a whole.
+TEST(ShardedModelTest, ALayerAtATimeGetsTheSameValues) {
+  const std::uint64_t whole = nn::state_hash(make_model()->named_state());
+  for (const Shard shard : kShards) {
+    EXPECT_EQ(Training(world, shard).hash(), whole) << static_cast<int>(shard);
+    Training eager(world, shard);
+    eager.model = make_model();
+    eager.sharded = std::make_unique<ShardedModel>(eager.model, world, shard, 1);
+    EXPECT_EQ(eager.hash(), whole) << static_cast<int>(shard);
+  }
+}
+
+TEST(ShardedModelTest, TheFirstPeakIsThePartsAndOneLayer) {
+  nn::GptOptions options;
+  options.vocabulary = 16;
+  options.width = 32;  // so that no unit needs padding
+  options.layers = 6;
+  const auto build = [&] { return std::make_shared<nn::CharGpt>(options); };
+  std::uint64_t all = 0, block = 0;
+  for (const nn::NamedTensor& p : build()->named_parameters()) {
+    all += p.tensor.nbytes();
+    if (p.name.starts_with("blocks.0.")) block += p.tensor.nbytes();
+  }
+  const auto policy = make_policy("system", *own_backend({}), {});
+  for (const int ranks : {1, 2, 8})
+    for (const Shard shard : kShards) {
+      StepMeter meter(*policy);
+      const AllocatorGuard guard({}, meter);
+      const ShardedModel model(build, std::make_shared<LoneGroup>(0, ranks), shard, 1);
+      const bool divided = shard == Shard::kParameters;
+      EXPECT_EQ(meter.peak_bytes(), divided ? all / static_cast<unsigned>(ranks) + block : all)
+          << ranks << ", " << static_cast<int>(shard);
+    }
 }
 
 TEST(ShardedModelTest, PartsAndTrafficAreDivided) {

@@ -53,6 +53,42 @@ TEST(Module, NamesItsParametersByPath) {
   EXPECT_THAT(names(norm.named_buffers()), ElementsAre("running_mean", "running_var"));
 }
 
+// A deferred fill gives the elements that the constructor would have made, in any order of calls.
+TEST(DeferredFills, GiveTheSameElementsLater) {
+  struct All : Module {
+    explicit All(Generator& g) {
+      register_module("cnn", make_cnn({8, 8, 3}, g));
+      register_module("line", std::make_shared<Conv1d>(2, 3, 3, ops::ConvOptions{}, true, g));
+      register_module("groups", std::make_shared<GroupNorm>(2, 4));
+      register_module("root", std::make_shared<RMSNorm>(IntList{4}));
+      register_module("batch", std::make_shared<BatchNorm>(4));
+      GptOptions gpt;
+      gpt.vocabulary = 5;
+      gpt.layers = 2;
+      gpt.width = 8;
+      register_module("gpt", std::make_shared<CharGpt>(gpt, g));
+      register_parameter("own", randn({3}, DType::kF32, g));
+    }
+    Tensor forward(const Tensor& x) override { return x; }
+  };
+  Generator first(5), second(5);
+  const All made(first);
+  const DeferredFills fills;
+  const All deferred(second);
+  EXPECT_EQ(second.offset(), first.offset());
+  const auto wanted = made.named_parameters();
+  const auto later = deferred.named_parameters();
+  for (std::size_t i = wanted.size(); i-- > 0;) {
+    const Tensor place = zeros(wanted[i].tensor.sizes());
+    const bool own = wanted[i].name == "own";
+    EXPECT_EQ(later[i].tensor.is_meta(), !own) << wanted[i].name;
+    EXPECT_EQ(fills.fill(later[i].tensor, place), !own) << wanted[i].name;
+    EXPECT_FALSE(fills.fill(wanted[i].tensor, place));
+    const Tensor& result = own ? later[i].tensor : place;
+    EXPECT_EQ(largest_difference(result, wanted[i].tensor), 0) << wanted[i].name;
+  }
+}
+
 TEST(Module, RefusesNamesThatAreTaken) {
   struct Twice : Module {
     Twice(const char* first, const char* second) {

@@ -36,12 +36,12 @@ std::uint64_t count_run_parameters(const std::string& path) {
                                           : nn::count_saved_parameters(path);
 }
 
-RankTraining::RankTraining(std::shared_ptr<nn::Module> model, const RankSettings& settings)
-    : whole_(model),
-      group_(settings.group),
+RankTraining::RankTraining(const distributed::ShardedModel::Builder& build,
+                           const RankSettings& settings)
+    : group_(settings.group),
       slices_(settings.slices),
       slices_here_(settings.slices / static_cast<std::uint64_t>(settings.group->size())),
-      model_(std::make_unique<distributed::ShardedModel>(model, settings.group, settings.shard,
+      model_(std::make_unique<distributed::ShardedModel>(build, settings.group, settings.shard,
                                                          slices_here_, settings.prefetch)) {}
 
 // The numbers of all ranks, in the order of ranks.
@@ -106,7 +106,7 @@ Score RankTraining::test(std::uint64_t batches,
 
 std::uint64_t RankTraining::weights_hash() {
   nn::StateHash hash;
-  for (const nn::NamedTensor& part : whole_->named_state())
+  for (const nn::NamedTensor& part : model()->named_state())
     model_->with_parameter(part.name, [&] { hash.add(part); });
   return hash.value();
 }

@@ -50,8 +50,10 @@ struct StepNumbers {
 // ranks call the same functions. Not thread-safe.
 class RankTraining {
  public:
-  RankTraining(std::shared_ptr<nn::Module> model, const RankSettings& settings);
+  // As ShardedModel's.
+  RankTraining(const distributed::ShardedModel::Builder& build, const RankSettings& settings);
 
+  const std::shared_ptr<nn::Module>& model() const { return model_->model(); }
   const std::vector<nn::NamedTensor>& parts() const { return model_->parts(); }
 
   // A step up to its gradients: `pass` is forward and backward of a slice. `stop`: the signal that
@@ -79,7 +81,6 @@ class RankTraining {
  private:
   std::vector<double> gather_rows(const std::vector<double>& mine);
 
-  const std::shared_ptr<nn::Module> whole_;
   const std::shared_ptr<distributed::ProcessGroup> group_;
   const std::uint64_t slices_;
   const std::uint64_t slices_here_;

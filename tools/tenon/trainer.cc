@@ -79,17 +79,9 @@ class Trainer {
                 settings.ranks.group == nullptr),
         guard_(settings.device, memory_.meter()),
         generator_(settings.seed) {
-    {
-      const TagGuard tag({"parameters", nullptr});
-      model_ = task.build(generator_);
-      model_->to(settings.device);
-    }
-    model_->set_path("model");
-    if (settings.checkpoints) task.use_checkpoints();
+    make_model();
     nn::AdamOptions adam;
     adam.learning_rate = base_rate();
-    if (settings.ranks.group != nullptr)
-      ranks_ = std::make_unique<RankTraining>(model_, settings.ranks);
     optimizer_ = std::make_unique<nn::Adam>(
         ranks_ != nullptr ? ranks_->parts() : model_->named_parameters(), adam);
     all_steps_ = settings.epochs * task.steps_per_epoch();
@@ -146,6 +138,28 @@ class Trainer {
   }
 
  private:
+  // Ranks fill the model while they divide it. On another device it is filled before.
+  void make_model() {
+    const auto build = [this] {
+      const TagGuard tag({"parameters", nullptr});
+      std::shared_ptr<nn::Module> model = task_.build(generator_);
+      model->set_path("model");
+      return model;
+    };
+    const bool divided = settings_.ranks.group != nullptr;
+    if (!divided || settings_.device != Device{}) {
+      model_ = build();
+      const TagGuard tag({"parameters", nullptr});
+      model_->to(settings_.device);
+    }
+    if (divided) {
+      ranks_ = std::make_unique<RankTraining>([&] { return model_ != nullptr ? model_ : build(); },
+                                              settings_.ranks);
+      model_ = ranks_->model();
+    }
+    if (settings_.checkpoints) task_.use_checkpoints();
+  }
+
   double base_rate() const {
     return settings_.learning_rate > 0 ? settings_.learning_rate : task_.learning_rate();
   }

@@ -67,13 +67,26 @@ class ShardedModel::Watcher final : public nn::CallWatcher {
   const std::size_t index_;
 };
 
+ShardedModel::ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std::uint64_t slices,
+                           bool prefetch)
+    : group_(std::move(group)), shard_(shard), slices_(slices), prefetch_(prefetch) {}
+
 ShardedModel::ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group,
                            Shard shard, std::uint64_t slices, bool prefetch)
-    : model_(std::move(model)),
-      group_(std::move(group)),
-      shard_(shard),
-      slices_(slices),
-      prefetch_(prefetch) {
+    : ShardedModel(std::move(group), shard, slices, prefetch) {
+  model_ = std::move(model);
+  divide(nn::DeferredFills());
+}
+
+ShardedModel::ShardedModel(const Builder& build, std::shared_ptr<ProcessGroup> group, Shard shard,
+                           std::uint64_t slices, bool prefetch)
+    : ShardedModel(std::move(group), shard, slices, prefetch) {
+  const nn::DeferredFills fills;
+  model_ = build();
+  divide(fills);
+}
+
+void ShardedModel::divide(const nn::DeferredFills& fills) {
   const NoGradGuard no_grad;
   // The first unit: it stays gathered while the others are gathered and freed.
   std::vector<std::pair<std::string, std::vector<nn::NamedTensor>>> found = {{"", {}}};
@@ -83,7 +96,7 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<Pr
     if (unit == found.end()) unit = found.insert(found.end(), {name, {}});
     unit->second.push_back(parameter);
   }
-  for (auto& [name, parameters] : found) add_unit(name, std::move(parameters));
+  for (auto& [name, parameters] : found) add_unit(name, std::move(parameters), fills);
 }
 
 ShardedModel::~ShardedModel() {
@@ -92,7 +105,8 @@ ShardedModel::~ShardedModel() {
     if (nn::Module* module = model_->find(unit->name)) module->set_call_watcher(nullptr);
 }
 
-void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters) {
+void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters,
+                            const nn::DeferredFills& fills) {
   constexpr std::int64_t kAlignmentBytes = 64;
   auto unit = std::make_unique<Unit>();
   unit->name = name;
@@ -111,13 +125,16 @@ void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor
   const std::size_t index = units_.size();
   watch(*unit, index);
   if (elements > 0) {
-    const Tensor like = unit->parameters.front().tensor.detach();
+    const Tensor& first = unit->parameters.front().tensor;
+    const Tensor like =
+        empty({0}, first.dtype(), first.is_meta() ? Device{} : first.device());
     unit->flat = tagged_empty("parameters", round_up(elements, group_->size()), like);
     zero_(unit->flat);
     const std::vector<Tensor> places = cut(*unit, unit->flat);
     for (std::size_t i = 0; i < places.size(); ++i) {
-      copy_(places[i], unit->parameters[i].tensor.detach());
-      unit->parameters[i].tensor.set_data(places[i]);
+      const Tensor& parameter = unit->parameters[i].tensor;
+      if (!fills.fill(parameter, places[i])) copy_(places[i], parameter.detach());
+      parameter.set_data(places[i]);
     }
     const std::int64_t piece = unit->elements() / group_->size();
     const Tensor mine = unit->flat.narrow(0, piece * group_->rank(), piece);

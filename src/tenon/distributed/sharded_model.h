@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "tenon/autograd/autograd.h"
 #include "tenon/distributed/process_group.h"
 #include "tenon/distributed/tree_sum.h"
+#include "tenon/nn/init.h"
 #include "tenon/nn/module.h"
 
 namespace tenon::distributed {
@@ -53,12 +55,20 @@ class ShardedModel {
   // All ranks give a model with the same values. `slices`: of this rank, for each step.
   ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group, Shard shard,
                std::uint64_t slices, bool prefetch = true);
+  // The model that `build` makes, with the same values. Its layers are filled one after another,
+  // and with kParameters each is freed before the next, so at most the parts and one unit are in
+  // memory (Note [Deferred fills] in nn/init.h). The model is on the host.
+  using Builder = std::function<std::shared_ptr<nn::Module>()>;
+  ShardedModel(const Builder& build, std::shared_ptr<ProcessGroup> group, Shard shard,
+               std::uint64_t slices, bool prefetch = true);
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
   // The number, among the slices of all ranks, of this rank's slice `index`.
   std::uint64_t slice_number(std::uint64_t index) const;
+
+  const std::shared_ptr<nn::Module>& model() const { return model_; }
 
   // What the rank updates: a flat tensor for each unit, the whole unit with kNothing, else its
   // part.
@@ -99,7 +109,11 @@ class ShardedModel {
   struct Unit;
   class Watcher;
 
-  void add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters);
+  ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std::uint64_t slices,
+               bool prefetch);
+  void divide(const nn::DeferredFills& fills);
+  void add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters,
+                const nn::DeferredFills& fills);
   void watch(Unit& unit, std::size_t index);
   bool shards(Shard least) const { return shard_ >= least; }
   void start_gather(Unit& unit);
@@ -114,7 +128,7 @@ class ShardedModel {
   void settle();
   std::vector<Tensor> cut(const Unit& unit, const Tensor& flat) const;
 
-  const std::shared_ptr<nn::Module> model_;
+  std::shared_ptr<nn::Module> model_;
   const std::shared_ptr<ProcessGroup> group_;
   const Shard shard_;
   const std::uint64_t slices_;

@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "tenon/base/error.h"
 
 namespace tenon::nn {
+namespace {
+
+thread_local DeferredFills* deferred_fills = nullptr;
+
+}  // namespace
 
 std::int64_t fan_in(const Tensor& weight) {
   if (weight.dim() < 2 || weight.size(0) == 0)
@@ -32,6 +38,36 @@ const Tensor& xavier_uniform_(const Tensor& weight, double gain, Generator& gene
   const double fans = static_cast<double>(weight.size(0) + weight.size(1)) * receptive;
   const double bound = gain * std::sqrt(6.0 / fans);
   return uniform_(weight, -bound, bound, generator);
+}
+
+Tensor make_parameter(IntList sizes, Fill fill, Generator& generator) {
+  const Device device = deferred_fills == nullptr ? Device{} : Device{DeviceType::kMeta};
+  Tensor parameter = empty(sizes, DType::kF32, device);
+  refill_parameter(parameter, std::move(fill), generator);
+  return parameter;
+}
+
+void refill_parameter(const Tensor& parameter, Fill fill, Generator& generator) {
+  const std::uint64_t offset = generator.offset();
+  fill(parameter.detach(), generator);
+  if (deferred_fills != nullptr)
+    deferred_fills->fills_[parameter.impl()].push_back(
+        {std::move(fill), generator.seed(), offset});
+}
+
+DeferredFills::DeferredFills() : outer_(deferred_fills) { deferred_fills = this; }
+
+DeferredFills::~DeferredFills() { deferred_fills = outer_; }
+
+bool DeferredFills::fill(const Tensor& parameter, const Tensor& place) const {
+  const auto found = fills_.find(parameter.impl());
+  if (found == fills_.end()) return false;
+  for (const Deferred& deferred : found->second) {
+    Generator generator(deferred.seed);
+    generator.set_offset(deferred.offset);
+    deferred.fill(place, generator);
+  }
+  return true;
 }
 
 }  // namespace tenon::nn

@@ -2,6 +2,10 @@
 // O(elements).
 #pragma once
 
+#include <functional>
+#include <map>
+#include <vector>
+
 #include "tenon/tensor/random.h"
 
 namespace tenon::nn {
@@ -19,5 +23,43 @@ const Tensor& kaiming_uniform_(const Tensor& weight, double gain,
 // Uniform within +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010).
 const Tensor& xavier_uniform_(const Tensor& weight, double gain = 1,
                               Generator& generator = default_generator());
+
+// Writes the first elements of a parameter, with numbers from the generator. It may run after the
+// layer's constructor has ended.
+using Fill = std::function<void(const Tensor& target, Generator& generator)>;
+
+// A parameter of f32 that `fill` has filled. Its layer registers it.
+Tensor make_parameter(IntList sizes, Fill fill, Generator& generator = default_generator());
+// Fills it once more.
+void refill_parameter(const Tensor& parameter, Fill fill,
+                      Generator& generator = default_generator());
+
+// Note [Deferred fills]: while one lives, make_parameter() makes tensors of the meta device on this
+// thread, and the generator's counters are taken as if they had been filled. fill() writes their
+// elements later, bit for bit those that they would have had. So a model's layers can be filled one
+// at a time. Several nest. Not thread-safe.
+class DeferredFills {
+ public:
+  DeferredFills();
+  ~DeferredFills();
+  DeferredFills(const DeferredFills&) = delete;
+  DeferredFills& operator=(const DeferredFills&) = delete;
+
+  // Fills `place`, of the parameter's shape and dtype. False for a parameter that was not made
+  // here: it has its elements. O(log of the number of parameters) and what the fill takes.
+  bool fill(const Tensor& parameter, const Tensor& place) const;
+
+ private:
+  friend Tensor make_parameter(IntList sizes, Fill fill, Generator& generator);
+  friend void refill_parameter(const Tensor& parameter, Fill fill, Generator& generator);
+
+  struct Deferred {
+    Fill fill;
+    std::uint64_t seed, offset;  // of the generator
+  };
+
+  std::map<const TensorImpl*, std::vector<Deferred>> fills_;
+  DeferredFills* const outer_;
+};
 
 }  // namespace tenon::nn

@@ -26,9 +26,16 @@ void require_positive(const char* what, std::initializer_list<std::int64_t> size
       throw InvalidArgument(fmt::format("{}: a size of {}; take 1 or more", what, size));
 }
 
-Tensor bias_for(const Tensor& weight, Generator& generator) {
+Tensor make_weight(IntList sizes, Generator& generator) {
+  return make_parameter(
+      sizes, [](const Tensor& t, Generator& g) { kaiming_uniform_(t, kTorchGain, g); }, generator);
+}
+
+Tensor make_bias(const Tensor& weight, Generator& generator) {
   const double bound = 1 / std::sqrt(static_cast<double>(fan_in(weight)));
-  return uniform_(empty({weight.size(0)}), -bound, bound, generator);
+  return make_parameter(
+      {weight.size(0)}, [=](const Tensor& t, Generator& g) { uniform_(t, -bound, bound, g); },
+      generator);
 }
 
 // Only the caller can see the elements: no other tensor, node or checkpoint holds them. (A
@@ -50,9 +57,8 @@ void check_groups(const char* what, std::int64_t channels, std::int64_t filters,
 
 Linear::Linear(std::int64_t inputs, std::int64_t outputs, bool with_bias, Generator& generator) {
   require_positive("Linear", {inputs, outputs});
-  weight = register_parameter("weight",
-                              kaiming_uniform_(empty({outputs, inputs}), kTorchGain, generator));
-  if (with_bias) bias = register_parameter("bias", bias_for(weight, generator));
+  weight = register_parameter("weight", make_weight({outputs, inputs}, generator));
+  if (with_bias) bias = register_parameter("bias", make_bias(weight, generator));
 }
 
 Tensor Linear::forward(const Tensor& input) { return ops::linear(input, weight, bias); }
@@ -62,9 +68,10 @@ Conv2d::Conv2d(std::int64_t channels, std::int64_t filters, ops::Pair kernel,
     : options_(options) {
   check_groups("Conv2d", channels, filters, options.groups);
   require_positive("Conv2d", {kernel.height, kernel.width});
-  const Tensor fresh = empty({filters, channels / options.groups, kernel.height, kernel.width});
-  weight = register_parameter("weight", kaiming_uniform_(fresh, kTorchGain, generator));
-  if (with_bias) bias = register_parameter("bias", bias_for(weight, generator));
+  weight = register_parameter(
+      "weight",
+      make_weight({filters, channels / options.groups, kernel.height, kernel.width}, generator));
+  if (with_bias) bias = register_parameter("bias", make_bias(weight, generator));
 }
 
 Tensor Conv2d::forward(const Tensor& input) { return ops::conv2d(input, weight, bias, options_); }
@@ -74,16 +81,19 @@ Conv1d::Conv1d(std::int64_t channels, std::int64_t filters, std::int64_t kernel,
     : options_(options) {
   check_groups("Conv1d", channels, filters, options.groups);
   require_positive("Conv1d", {kernel});
-  const Tensor fresh = empty({filters, channels / options.groups, kernel});
-  weight = register_parameter("weight", kaiming_uniform_(fresh, kTorchGain, generator));
-  if (with_bias) bias = register_parameter("bias", bias_for(weight, generator));
+  weight = register_parameter(
+      "weight", make_weight({filters, channels / options.groups, kernel}, generator));
+  if (with_bias) bias = register_parameter("bias", make_bias(weight, generator));
 }
 
 Tensor Conv1d::forward(const Tensor& input) { return ops::conv1d(input, weight, bias, options_); }
 
 Embedding::Embedding(std::int64_t rows, std::int64_t width, Generator& generator) {
   require_positive("Embedding", {rows, width});
-  weight = register_parameter("weight", normal_(empty({rows, width}), 0, 1, generator));
+  weight = register_parameter(
+      "weight",
+      make_parameter(
+          {rows, width}, [](const Tensor& t, Generator& g) { normal_(t, 0, 1, g); }, generator));
 }
 
 Tensor Embedding::forward(const Tensor& index) { return ops::embedding(index, weight); }

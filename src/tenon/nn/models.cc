@@ -4,8 +4,8 @@
 
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/error.h"
+#include "tenon/nn/init.h"
 #include "tenon/ops/binary.h"
-#include "tenon/tensor/factories.h"
 
 namespace tenon::nn {
 
@@ -57,10 +57,11 @@ CharGpt::CharGpt(const GptOptions& options, Generator& generator)
       norm_(std::make_shared<LayerNorm>(IntList{options.width})),
       head_(std::make_shared<Linear>(options.width, options.vocabulary, false, generator)) {
   constexpr double kDeviation = 0.02;  // of embeddings, as GPT-2 has it
-  normal_(tokens_->weight.detach(), 0, kDeviation, generator);
+  const Fill small = [](const Tensor& t, Generator& g) { normal_(t, 0, kDeviation, g); };
+  refill_parameter(tokens_->weight, small, generator);
   register_module("tokens", tokens_);
   places_ = register_parameter(
-      "places", normal_(empty({options.length, options.width}), 0, kDeviation, generator));
+      "places", make_parameter({options.length, options.width}, small, generator));
   const AttentionOptions attention{options.width, options.heads, true, options.dropout,
                                    options.recompute};
   for (std::int64_t i = 0; i < options.layers; ++i) {

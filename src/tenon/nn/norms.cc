@@ -1,15 +1,24 @@
 #include "tenon/nn/norms.h"
 
+#include "tenon/nn/init.h"
 #include "tenon/ops/normalization.h"
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::nn {
+namespace {
+
+Tensor make_filled(IntList sizes, double value) {
+  return make_parameter(sizes, [=](const Tensor& t, Generator&) { fill_(t, value); });
+}
+
+}  // namespace
 
 LayerNorm::LayerNorm(IntList shape, double eps, bool affine)
     : shape_(shape.to_vector()), eps_(eps) {
   if (!affine) return;
-  weight = register_parameter("weight", ones(shape));
-  bias = register_parameter("bias", zeros(shape));
+  weight = register_parameter("weight", make_filled(shape, 1));
+  bias = register_parameter("bias", make_filled(shape, 0));
 }
 
 Tensor LayerNorm::forward(const Tensor& input) {
@@ -17,7 +26,7 @@ Tensor LayerNorm::forward(const Tensor& input) {
 }
 
 RMSNorm::RMSNorm(IntList shape, double eps, bool affine) : shape_(shape.to_vector()), eps_(eps) {
-  if (affine) weight = register_parameter("weight", ones(shape));
+  if (affine) weight = register_parameter("weight", make_filled(shape, 1));
 }
 
 Tensor RMSNorm::forward(const Tensor& input) {
@@ -27,8 +36,8 @@ Tensor RMSNorm::forward(const Tensor& input) {
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, double eps, bool affine)
     : groups_(groups), eps_(eps) {
   if (!affine) return;
-  weight = register_parameter("weight", ones({channels}));
-  bias = register_parameter("bias", zeros({channels}));
+  weight = register_parameter("weight", make_filled({channels}, 1));
+  bias = register_parameter("bias", make_filled({channels}, 0));
 }
 
 Tensor GroupNorm::forward(const Tensor& input) {
@@ -38,8 +47,8 @@ Tensor GroupNorm::forward(const Tensor& input) {
 BatchNorm::BatchNorm(std::int64_t channels, double eps, double momentum, bool affine)
     : eps_(eps), momentum_(momentum) {
   if (affine) {
-    weight = register_parameter("weight", ones({channels}));
-    bias = register_parameter("bias", zeros({channels}));
+    weight = register_parameter("weight", make_filled({channels}, 1));
+    bias = register_parameter("bias", make_filled({channels}, 0));
   }
   running_mean = register_buffer("running_mean", zeros({channels}));
   running_var = register_buffer("running_var", ones({channels}));

@@ -22,12 +22,17 @@ double to_unit64(std::uint32_t high, std::uint32_t low) {
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }
 
-// Two numbers for each counter. make(four, out) writes them; element i comes from counter
+// Two numbers for each counter.
+std::uint64_t counters(std::int64_t numbers) {
+  return static_cast<std::uint64_t>((numbers + 1) / 2);
+}
+
+// make(four, out) writes them; element i comes from counter
 // start + i / 2 whatever the threads.
 template <typename T, typename Make>
 void generate(T* out, std::int64_t count, Generator& generator, Make&& make) {
   const std::int64_t pairs = (count + 1) / 2;
-  const std::uint64_t start = generator.take(static_cast<std::uint64_t>(pairs));
+  const std::uint64_t start = generator.take(counters(count));
   const std::array<std::uint32_t, 2> key = {static_cast<std::uint32_t>(generator.seed()),
                                             static_cast<std::uint32_t>(generator.seed() >> 32)};
   parallel_for(0, pairs, 8192, [&](std::int64_t begin, std::int64_t end) {
@@ -49,6 +54,7 @@ const Tensor& fill_random(const Tensor& target, Generator& generator, Make&& mak
   if (!host_reaches(target.device()) && !target.is_meta())
     throw InvalidArgument(
         fmt::format("random numbers are made on the cpu, not on {}", to_string(target.device())));
+  if (target.is_meta()) generator.take(counters(target.numel()));
   if (target.is_meta() || target.numel() == 0) return target;
   if (target.device() != Device{}) note_fallback("random numbers", target.device());
   const Tensor dense = target.is_contiguous() ? target : empty(target.sizes(), target.dtype());

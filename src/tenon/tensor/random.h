@@ -54,7 +54,8 @@ Tensor randint(std::int64_t low, std::int64_t high, IntList sizes, DType dtype =
 // A permutation of 0 .. n - 1.
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
-// In place. Throws InvalidArgument unless floating point.
+// In place. On the meta device the generator's counters are taken, and nothing is written. Throws
+// InvalidArgument unless floating point.
 const Tensor& uniform_(const Tensor& target, double low = 0, double high = 1,
                        Generator& generator = default_generator());
 const Tensor& normal_(const Tensor& target, double mean = 0, double deviation = 1,
