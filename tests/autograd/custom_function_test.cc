@@ -169,6 +169,7 @@ constexpr ReturnsInput::Way kWays[] = {
     [](const Tensor& t) { return std::vector{t, t}; },
     [](const Tensor& t) { return std::vector{t.view({2, 2})}; },
     [](const Tensor& t) { return std::vector{t.detach()}; },
+    [](const Tensor& t) { return std::vector<Tensor>(2, t.view({2, 2})); },
 };
 
 // By the function's derivative, and not by that of a view; the input keeps its own history.
@@ -196,6 +197,43 @@ TEST(CustomFunctionTest, ALeafThatComesBackStaysALeaf) {
   const NoGradGuard no_grad;
   const Tensor free = apply_function(std::make_shared<ReturnsInput>(kWays[0]), {a})[0];
   EXPECT_FALSE(free.requires_grad());
+}
+
+// Returns a tensor of its own, with what history it has; perhaps without a gradient.
+class ReturnsCaptured : public CustomFunction {
+ public:
+  ReturnsCaptured(Tensor captured, bool is_differentiable)
+      : captured_(std::move(captured)), is_differentiable_(is_differentiable) {}
+  const char* name() const override { return "returns_captured"; }
+  std::vector<Tensor> forward(FunctionContext& context, std::span<const Tensor>) override {
+    if (!is_differentiable_) context.mark_non_differentiable(0);
+    return {captured_};
+  }
+  std::vector<Tensor> backward(FunctionContext&, std::span<const Tensor> g) override {
+    return {g[0]};
+  }
+
+ private:
+  const Tensor captured_;
+  const bool is_differentiable_;
+};
+
+TEST(CustomFunctionTest, WhatComesBackKeepsItsOwnHistory) {
+  const Tensor a = leaf({4}, 25), x = ops::mul(a, 2.0), view = x.view({2, 2});
+  const Tensor out = apply_function(std::make_shared<ReturnsCaptured>(view, true), {a})[0];
+  EXPECT_STREQ(node_name(grad_fn(out)), "returns_captured");
+  EXPECT_STREQ(node_name(grad_fn(view)), "reshape");
+  for (const Tensor& input : {a, x, view}) {
+    const auto constant = std::make_shared<ReturnsCaptured>(input, false);
+    EXPECT_FALSE(apply_function(constant, {input})[0].requires_grad());
+    EXPECT_TRUE(input.requires_grad());
+  }
+  const Tensor unrecorded = [&] {
+    const NoGradGuard no_grad;
+    return a.view({2, 2});
+  }();
+  static_cast<void>(apply_function(std::make_shared<ReturnsInput>(kWays[0]), {unrecorded, x}));
+  EXPECT_FALSE(unrecorded.requires_grad());
 }
 
 // Whether the input needs a gradient itself or only its neighbour does.
@@ -254,9 +292,11 @@ TEST(CustomFunctionTest, AGradientIsMadeLikeItsInput) {
 TEST(CustomFunctionTest, AGradientThatFitsNoInputIsRefused) {
   for (const bool is_leaf : {true, false}) {
     for (const Tensor& wrong : {ones({99}, DType::kF64), ones({1}, DType::kF64)})
-      EXPECT_THROW(gradient_given(wrong, is_leaf), InvalidArgument);
-    EXPECT_THROW(gradient_given(empty({3}, DType::kF64, Device{DeviceType::kMeta}), is_leaf),
-                 InvalidArgument);
+      EXPECT_THAT(testing::refusal([&] { gradient_given(wrong, is_leaf); }),
+                  HasSubstr("gives: backward gave a gradient of shape"));
+    const Tensor elsewhere = empty({3}, DType::kF64, Device{DeviceType::kMeta});
+    EXPECT_THAT(testing::refusal([&] { gradient_given(elsewhere, is_leaf); }),
+                HasSubstr("gives: backward gave a gradient on meta"));
   }
 }
 

@@ -70,6 +70,22 @@ TEST_P(CudaPolicies, KeepContentsOverSeveralThreads) {
   allocator->check_invariants();
 }
 
+// Blocks are freed in stream order, while their work is queued; the end of their policy waits.
+TEST_P(CudaPolicies, TheirEndUnmapsNothingThatQueuedWorkUses) {
+  const StandIn machine("lazy=1");
+  const auto backend = machine.backend();
+  auto allocator = make_policy(GetParam(), *backend);
+  const Stream streams[] = {backend->create_stream(), backend->create_stream()};
+  for (const std::size_t size : {std::size_t{1000}, 4 * kMiB, 30 * kMiB})
+    for (const Stream stream : streams)
+      backend->fill(allocator->allocate_on(size, stream).get(), 7, size, stream);
+  if (GetParam() != "system") {  // whose frees wait
+    EXPECT_GT(machine.pending(), 0u);
+  }
+  allocator.reset();
+  EXPECT_NO_THROW(backend->synchronize()) << "the device is lost where work finds nothing";
+}
+
 // Each driver call in turn lacks memory or fails; the policy goes on, whole, and leaks nothing.
 TEST_P(CudaPolicies, SurviveEveryFailureOfTheDriver) {
   for (const char* function : {"cuMemAlloc_v2", "cuMemAddressReserve", "cuMemCreate", "cuMemMap",

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "memory/logging_allocator.h"
+#include "tenon/base/error.h"
 #include "tenon/base/intrusive_ptr.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/compat/memory_pool.h"
@@ -69,6 +70,28 @@ TEST(SeedExamples, ALoggingAllocatorWrapsAnother) {
   EXPECT_EQ(std::memcmp(block.get(), copy.get(), 1024), 0);
   logging.raw_deallocate(logging.raw_allocate(64));
   EXPECT_EQ(log.str(), "allocate 1024\nallocate 1024\ncopy 1024\nallocate 64\n");
+}
+
+// A bare pointer says no device: what it cannot tell apart is refused, and nothing is mixed up.
+TEST(SeedExamples, RawBlocksOfTwoDevicesWithTheSameAddressesAreRefusedWhereTheyAreAmbiguous) {
+  SimBackend device({.capacity_bytes = 64 << 20}), other({.capacity_bytes = 64 << 20});
+  CachingAllocator a(device), b(other);
+  const auto live = [](const DeviceAllocator& allocator) {
+    return allocator.stats().allocation[0].current;
+  };
+  std::ostringstream log;
+  LoggingAllocator log_a(&a, log), log_b(&b, log);
+  void* const block = log_a.raw_allocate(1000);
+  ASSERT_EQ(b.allocate(1000).get(), block) << "the same address";
+  EXPECT_THROW(log_b.raw_allocate(1000), InvalidArgument);
+  EXPECT_EQ(live(b), 0) << "nothing is lost";
+  ASSERT_EQ(b.raw_allocate(1000), block);
+  EXPECT_THROW(log_a.raw_deallocate(block), InvalidPointer);
+  EXPECT_EQ(live(a) + live(b), 2) << "whose it is, is not guessed";
+  b.raw_deallocate(block);
+  EXPECT_EQ(live(b), 0);
+  log_a.raw_deallocate(block);
+  EXPECT_EQ(live(a), 0);
 }
 
 // The least that a storage is: counted, and the owner of its bytes.

@@ -126,12 +126,18 @@ std::int64_t peak_on_the_host(const std::function<Tensor(const Tensor&)>& f) {
 TEST(SymbolicMemory, BackwardOnMetaNeedsWhatItNeedsOnTheHost) {
   const std::map<std::string, std::function<Tensor(const Tensor&)>> functions = {
       {"softmax", [](const Tensor& x) { return ops::softmax(x, -1); }},
+      {"linear", [](const Tensor& x) { return ops::linear(x, x); }},
+      {"matmul of every other column",
+       [](const Tensor& x) {
+         const Tensor half = x.slice(1, 0, 512, 2);
+         return ops::matmul(half, half.t());
+       }},
       {"gelu", [](const Tensor& x) { return ops::gelu(x, true); }},
       {"layer_norm", [](const Tensor& x) { return ops::layer_norm(x, {512}); }},
       {"rms_norm", [](const Tensor& x) { return ops::rms_norm(x, {512}); }},
       {"batch_norm", [](const Tensor& x) { return ops::batch_norm(x, {}, {}, {}, {}, true); }}};
   for (const auto& [name, f] : functions)
-    EXPECT_NEAR(peak_on_meta(f), peak_on_the_host(f), 8192) << name;  // of about 786,000
+    EXPECT_NEAR(peak_on_meta(f), peak_on_the_host(f), 8192) << name;  // of 589,000 or more
 }
 
 }  // namespace

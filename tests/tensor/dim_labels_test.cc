@@ -317,6 +317,10 @@ TEST(SymSizesTest, SlicesFollowAndGuard) {
   EXPECT_TRUE(guards.hold({{"batch", 19}}));
   EXPECT_FALSE(guards.hold({{"batch", 20 + 1}})) << "then [0:20] is 20";
   EXPECT_FALSE(guards.hold({{"batch", 5}})) << "then [6:] begins elsewhere";
+  const SymGuards of_ends;
+  EXPECT_EQ(first(t.slice(0, 6, -1)), "batch - 7");
+  EXPECT_TRUE(of_ends.hold({{"batch", 7}}));
+  EXPECT_FALSE(of_ends.hold({{"batch", 6}})) << "then [6:-1] ends before it begins";
 }
 
 TEST(SymSizesTest, OperandsOfPlainSizesGuard) {

@@ -226,11 +226,12 @@ Tensor detail::conv2d_weight_gradient(const Tensor& gradient, const Tensor& a, I
                                       const ConvOptions& o) {
   const DType compute = compute_dtype(a.dtype());
   const Tensor out = zeros(sizes, compute, a.device());
-  if (!out.is_meta() && gradient.numel() > 0) {
+  if (gradient.numel() > 0) {
     const Window w{sizes[1], a.size(2), a.size(3),        sizes[2],
                    sizes[3], gradient.size(2), gradient.size(3), o};
     const Tensor image = contiguous(to(a, compute));
     const Tensor from = contiguous(to(gradient, compute));
+    if (out.is_meta()) return to(out, a.dtype());
     if (vulkan::holds(out)) {
       if (correlate_on_device(out, from, image, w.on_device(), o.groups)) return to(out, a.dtype());
       note_fallback("conv2d's weight gradient", out.device());
@@ -257,10 +258,11 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
   const Tensor out = empty({a.size(0), weight.size(0), height, width}, compute, device);
   const Window w{weight.size(1), a.size(2), a.size(3), weight.size(2),
                  weight.size(3), height,    width,     o};
-  if (!out.is_meta() && out.numel() > 0) {
+  if (out.numel() > 0) {
     const Tensor image = contiguous(to(a, compute));
     const Tensor filter = contiguous(to(weight, compute));
     const Tensor offset = bias.defined() ? contiguous(to(bias, compute)) : bias;
+    if (out.is_meta()) return to(out, a.dtype());
     if (vulkan::holds(out)) {
       if (convolve_on_device(out, image, filter, offset, w.on_device(), o.groups))
         return to(out, a.dtype());

@@ -80,18 +80,21 @@ bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, dou
   return false;
 }
 
-// out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches.
+// out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches. On meta it
+// makes the copies that the host makes, so that formulas count them.
 void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
-  if (out.is_meta() || out.numel() == 0) return;
+  if (out.numel() == 0) return;
   const std::int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
   if (k == 0) {
-    if (beta == 0) zero_(out);
+    if (beta == 0 && !out.is_meta()) zero_(out);
     return;
   }
-  if (out.device().type != DeviceType::kCpu && multiply_on_device(out, a, b, beta)) return;
+  const bool by_host = out.device().type == DeviceType::kCpu || out.is_meta();
+  if (!by_host && multiply_on_device(out, a, b, beta)) return;
   cpu::Matrix left, right;
   const Tensor ready_a = prepared(a, left);
   const Tensor ready_b = prepared(b, right);
+  if (out.is_meta()) return;
   const auto item = static_cast<std::int64_t>(out.item_size());
   const auto* from_a = static_cast<const char*>(ready_a.const_data_ptr());
   const auto* from_b = static_cast<const char*>(ready_b.const_data_ptr());
