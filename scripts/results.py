@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""results.py: makes docs/results.md and its picture of bench/results/*.json, and brings cited figures up to date.
+"""results.py [--check]: makes docs/results.md and pictures of bench/results/*.json, brings
+cited figures up to date, and draws the layers. With --check it writes nothing, names what is stale, and then exits with 1.
 
 A page cites a figure by a comment right behind it: `1.022<!--=replay/geometric means/stitched/1-->`.
 The first part names the record. Each further part but the last leads to the next line of its output
@@ -11,6 +12,8 @@ import pathlib
 import re
 import sys
 
+import draw_house
+import draw_lags
 import draw_reserved
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -95,17 +98,24 @@ def page(found):
     return "\n".join(out)
 
 
-def main():
+def main(check):
     found = records()
-    PAGE.write_text(page(found), encoding="utf-8")
-    (ROOT / "docs/reserved.svg").write_text(draw_reserved.drawn(found["replay"]["output"]), encoding="utf-8")
+    made = {PAGE: page(found),
+            ROOT / "docs/reserved.svg": draw_reserved.drawn(found["replay"]["output"]),
+            ROOT / "docs/house.svg":
+                draw_house.drawn((ROOT / "docs/architecture.md").read_text(encoding="utf-8")),
+            ROOT / "docs/stitched_by_lag.svg": draw_lags.drawn(found["generated"]["output"])}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
-        text = path.read_text(encoding="utf-8")
-        new = refreshed(path.relative_to(ROOT), text, found)
-        if new != text:
-            path.write_text(new, encoding="utf-8")
-            print(f"changed: {path.relative_to(ROOT)}")
+        if path != PAGE:
+            made[path] = refreshed(path.relative_to(ROOT), path.read_text(encoding="utf-8"), found)
+    changed = [path for path, text in made.items()
+               if not path.exists() or path.read_text(encoding="utf-8") != text]
+    for path in changed:
+        if not check:
+            path.write_text(made[path], encoding="utf-8")
+        print(f"{'stale' if check else 'changed'}: {path.relative_to(ROOT)}")
+    return bool(check and changed)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main("--check" in sys.argv[1:]))

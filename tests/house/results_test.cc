@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -124,21 +125,9 @@ TEST(Results, ThePageHasEachRecordWithItsConditions) {
   }
 }
 
-// Its bars are labelled with ratios to the live peak, by trace and policy.
-TEST(Results, ThePictureShowsTheRecord) {
-  const auto all = records();
-  const std::string picture = text_of(kRoot / "docs/reserved.svg");
-  const std::regex traces("text-anchor=\"end\">([^<]+)<");
-  std::vector<std::string> wanted;
-  for (std::sregex_iterator at(picture.begin(), picture.end(), traces), end; at != end; ++at)
-    for (const char* policy : {"caching", "expandable", "stitched"})
-      wanted.push_back(cited(all, "replay/" + (*at)[1].str() + ":/" + policy + "/3"));
-  std::vector<std::string> shown;
-  const std::regex labels(R"(font-size="11">(\d\.\d{3})[ <])");
-  for (std::sregex_iterator at(picture.begin(), picture.end(), labels), end; at != end; ++at)
-    shown.push_back((*at)[1]);
-  EXPECT_EQ(shown, wanted) << "run scripts/results.py";
-  EXPECT_EQ(shown.size(), 21u);
+TEST(Results, PageAndPicturesAreWhatTheScriptMakesOfTheRecords) {
+  if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no python3";
+  EXPECT_EQ(std::system("python3 -B " TENON_SOURCE_DIR "/scripts/results.py --check"), 0);
 }
 
 // The README's figures are cited, and few. Outside of code, a number with a decimal point is one.

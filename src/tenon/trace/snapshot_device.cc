@@ -199,7 +199,8 @@ void SnapshotDevice::warn() {
   if (early_ > 0)
     builder_.warn(fmt::format("{}: {} blocks were live before the recording began", path_, early_));
   if (ooms_ > 0)
-    builder_.warn(fmt::format("{}: PyTorch ran out of memory {} times, first {}", path_, ooms_,
+    builder_.warn(fmt::format("{}: PyTorch ran out of memory {}{}", path_,
+                              ooms_ == 1 ? "" : fmt::format("{} times, first ", ooms_),
                               first_oom_));
   if (mended_ > 0)
     builder_.warn(

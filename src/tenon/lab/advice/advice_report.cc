@@ -64,10 +64,9 @@ std::string savings(const Advice& advice) {
 
 std::string of_card(const Advice& advice) {
   if (advice.card_bytes == 0)
-    return fmt::format("{} (what PyTorch held and what was free when the recording failed)",
+    return fmt::format("{} (reserved and free bytes when the recording failed)",
                        bytes(advice.capacity_bytes));
-  return fmt::format("{} (of the card's {}, {} are kept for what PyTorch's allocator does not "
-                     "have)",
+  return fmt::format("{} (of the card's {}, {} are for memory outside of PyTorch's allocator)",
                      bytes(advice.capacity_bytes), bytes(advice.card_bytes),
                      bytes(advice.outside.total()));
 }
@@ -187,7 +186,7 @@ std::string title(const Advice& advice) {
       text += fmt::format("; PyTorch held {} ({} bytes) when it was recorded",
                           bytes(*program.recorded_peak_bytes),
                           grouped(*program.recorded_peak_bytes));
-    if (program.failed) text += "; it ran out of memory, and what failed is served here";
+    if (program.failed) text += "; it ran out of memory, and replays serve the failed request";
     text += '\n';
   }
   return text + "recorded with: " + recorded_with(advice) + "\n";
