@@ -25,7 +25,7 @@ TORCH = ["libtorch1.13"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
-NAMED = {"forecast"}  # run only where it is named: it fetches PyTorch
+NAMED = {"forecast", "fsdp"}  # run only where they are named: they need PyTorch
 EXACT = {"replay", "snapshots", "verdict", "robson", "generated"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -78,6 +78,8 @@ PROGRAMS = {
     "same_bits": ("two runs with one seed: loss, weights, memory layout",
                   "for run in 1 2; do {}/tenon train fashion-mnist --model mlp --epochs 1 --json"
                   " | grep -E 'final_loss|_hash' | tr -d '\\n'; echo; done", []),
+    "fsdp": ("`tenon train --shard 3` beside PyTorch's FSDP2: peak bytes of a rank",
+             "python3 bench/fsdp/compare.py {}/tenon", []),
     "forecast": ("forecasts of PyTorch programs beside what an H200 recorded, and `tenon fit`",
                  "scripts/bench_forecast.sh", []),
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""scripts/bench_distributed.py [KILLS] [--only weights|memory|kills|loop]: checks what docs/distributed.md
-says of runs over MPI, with the builds of scripts/test_distributed.sh. Status 1 where a check fails.
+"""scripts/bench_distributed.py [KILLS] [--only weights|memory|fsdp|kills|loop]: checks what
+docs/distributed.md says of runs over MPI, with the builds of scripts/test_distributed.sh. Status 1
+where a check fails.
 """
 import argparse
 import collections
@@ -157,8 +158,8 @@ def compare_memory(folder):
             compare_peak(name, planned, run)
             compare_traffic(name, run[0]["sent_bytes_per_step"], ranks, shard, parameters)
             if shard == "3":
-                compare_state(name, run[0]["at_peak"], ranks, parameters,
-                              outside + (1 if more else 2) * layer, layer)
+                compare_state(name, run[0]["at_peak"], ranks, parameters, outside, layer,
+                              1 if more else 2)
 
 
 def compare_peak(name, planned, run):
@@ -174,7 +175,8 @@ def compare_traffic(name, sent, ranks, shard, parameters):
           f"{check(sent <= 1.01 * optimum, f'{name}: traffic')}")
 
 
-def compare_state(name, held, ranks, parameters, gathered, layer):
+def compare_state(name, held, ranks, parameters, outside, layer, layers_gathered):
+    gathered = outside + layers_gathered * layer
     exact = parameters // ranks + gathered
     print(f"    parameters {held['parameters']} = P/n + {gathered} gathered "
           f"{check(held['parameters'] == exact, f'{name}: parameters')}")
@@ -184,6 +186,24 @@ def compare_state(name, held, ranks, parameters, gathered, layer):
     known = parameters / ranks + layer
     print(f"    gradients {held['gradients']} = {held['gradients'] / known:.4f} of P/n + a layer, at "
           f"most 1.01 {check(held['gradients'] <= 1.01 * known, f'{name}: gradients')}")
+    # The peak is where backward has the last layer's gradient.
+    known = 4 * parameters // ranks + layer
+    rest = {"parameters outside of layers": outside,
+            "the layer that is prefetched": (layers_gathered - 1) * layer,
+            "that layer's gradient": layer,
+            "the buffer that receives its pieces": layer,
+            "parts of the other layers' gradients, not computed yet": (layer - parameters) // ranks}
+    state = sum(held[use] for use in ("parameters", "gradients", "optimiser", "communication"))
+    apart = state - known - sum(rest.values())
+    print(f"    state {state} = {state / known:.4f} of 4 P/n + a layer; the rest is "
+          + ", ".join(f"{bytes_:+} {what}" for what, bytes_ in rest.items() if bytes_ != 0)
+          + f", and {apart:+}, 1 % at most {check(abs(apart) < 0.01 * known, f'{name}: state')}")
+
+
+def compare_fsdp(_):
+    ended = subprocess.run([sys.executable, os.path.join(ROOT, "bench/fsdp/compare.py"),
+                            f"{ROOT}/build-openmpi/tenon"], check=False)
+    check(ended.returncode == 0, "bench/fsdp/compare.py")
 
 
 def read_index(folder):
@@ -344,7 +364,7 @@ def kill_in_loop(folder, kills):
 
 
 def main():
-    parts = {"weights": compare_weights, "memory": compare_memory,
+    parts = {"weights": compare_weights, "memory": compare_memory, "fsdp": compare_fsdp,
              "kills": lambda folder: kill_at_random(folder, options.kills),
              "loop": lambda folder: kill_in_loop(folder, options.kills // 10)}
     arguments = argparse.ArgumentParser(description=__doc__)
