@@ -42,7 +42,7 @@ Examples:
   tenon advise run.pickle --capacity 24GiB --torch 2.6
   tenon advise rank0.pickle rank1.pickle --json
 
-Exit status: 0 when there is an answer, also if no setting helps; 2 for bad usage or a file that
+Exit status: 0 when there is an answer, also if no setting helps. 2 for bad usage or a file that
 cannot be read.)";
 
 struct AdviseArguments {

@@ -30,10 +30,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kHelp = R"(
-Explains and advises every file in DIR, at any depth (what tenon explain takes, compressed or not),
-and prints one report: the one setting of PyTorch's allocator that serves all, outliers, common
-causes, a line for each file, and a line for each that cannot be read. Names that begin with a dot
-are passed over, and folders whose names end in .fleet.
+Explains and advises every file in DIR, at any depth (what tenon explain takes, compressed or not).
+Prints one report: one setting of PyTorch's allocator for all files, outliers, common causes, and a
+line for each file, also for those that cannot be read. Skips names that begin with a dot, and
+folders whose names end in .fleet.
 
 Each file is read in a process of its own, largest files first, on all cores. A file that takes all
 memory or crashes is tried again alone, and then has a line in the report; the others go on.
@@ -42,8 +42,8 @@ The answers are kept, one small file each, in a folder of results: NAME.fleet in
 for a DIR named NAME. The same command goes on where it was interrupted, and reads again what has
 changed. The report has the same bytes for any number of jobs, and after any interruption.
 
-Under mpirun, in a build with MPI, the files are divided among the ranks, which must all see DIR and
-the folder of results; rank 0 prints the report.
+Under mpirun, in a build with MPI, the files are divided among the ranks. All must see DIR and the
+folder of results. Rank 0 prints the report.
 
 --json prints files, unread, one_setting, outliers, and states, causes, categories, call_sites,
 losses and changes with the number of files and bytes.
@@ -54,8 +54,8 @@ Examples:
   mpirun -n 16 tenon fleet snapshots -o report.md
   tenon fleet snapshots --json | jq -r .one_setting.conf
 
-Exit status: 0, 2 for bad usage or when a file cannot be read (the report has the others), 1 for a
-bug or a file that cannot be written, 128 and the signal when one ends it.)";
+Exit status: 0. 1 for a bug or a file that cannot be written. 2 for bad usage, or when a file cannot
+be read (the report has the others). 128 + the signal when one ends it.)";
 
 struct FleetArguments {
   std::string folder;

@@ -24,8 +24,8 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-The file is a recorded trace or a PyTorch snapshot (as for tenon replay), or a static-planning
-problem in google/minimalloc's format: a CSV file with the columns id,lower,upper,size (upper is
+The file is a recorded trace, a PyTorch snapshot (as for tenon replay), or a static-planning problem
+in google/minimalloc's format. That is a CSV file with the columns id,lower,upper,size (upper is
 exclusive).
 
 For a trace, plan computes an offset for each allocation. If the end of the recording repeats
@@ -45,7 +45,7 @@ Examples:
   tenon plan problem.csv --capacity 1048576 -o solution.csv
   tenon plan run.pickle --json
 
-Exit status: 0 when a plan was made, within the capacity or not; 2 for bad usage or a file that
+Exit status: 0 when a plan was made, within the capacity or not. 2 for bad usage or a file that
 cannot be read.)";
 
 struct PlanArguments {

@@ -50,7 +50,7 @@ PyTorch's defaults, the recorded settings of a snapshot, and expandable_segments
 docs/replay.md says which settings are replayed to the byte.
 With --capacity, calls, stalls and layout are of the run within that capacity. The capacity is that
 of the device. Policies that follow PyTorch use it as their own limit, like PyTorch's memory
-fraction; expandable may then exceed it by less than one page handle, as PyTorch does.
+fraction. As in PyTorch, expandable may exceed it by less than one page handle.
 
 With --device cuda the allocator runs on the GPU with its driver calls, without kernels. Times are
 measured; "simulated" is the simulation's figure for the same replay without lag.
@@ -61,8 +61,8 @@ Examples:
   tenon replay data/traces/*.csv.zst --policy caching,stitched --find-capacity
   tenon replay run.csv --capacity 12GiB --conf 'max_split_size_mb:128' --json
 
-Exit status: 0 when every trace was replayed (running out of memory is a result), 2 for bad usage
-or a file that cannot be read (the others are still replayed), 1 for a bug.)";
+Exit status: 0 when every trace was replayed (running out of memory is a result). 1 for a bug. 2 for
+bad usage or a file that cannot be read (the others are still replayed).)";
 
 struct ReplayArguments {
   std::vector<std::string> files;

@@ -17,10 +17,10 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-One web page with the verdict, what fills the peak, what to change, allocator settings (as tenon
-advise finds them, with less effort), a picture, failures and call sites. Give one snapshot of each
-rank to compare ranks: how even their peaks are, which rank is odd and why, and which causes they
-have in common. The page has no script and makes no requests.
+One web page with the verdict, what fills the peak, what to change, a picture, failures and call
+sites. It also has allocator settings, which tenon advise finds with more effort. With one snapshot
+of each rank, the report compares ranks: how even their peaks are, which rank is odd and why, and
+their common causes. The page has no script and makes no requests.
 
 The number in which the files' names differ is the rank. The report has one sentence for a file that
 cannot be read, and for a rank that does not belong to the others.
@@ -30,8 +30,8 @@ Examples:
   tenon report run/rank_*.pickle -o ranks.html    one page for all ranks
   tenon report rank_*.pickle --json               the comparison as JSON, no page
 
-Exit status: 0, 2 for bad usage or when a file cannot be read (the report has the others), 1 for a
-bug or a page that cannot be written.)";
+Exit status: 0. 1 for a bug or a page that cannot be written. 2 for bad usage, or when a file cannot
+be read (the report has the others).)";
 
 struct ReportArguments {
   std::vector<std::string> files;

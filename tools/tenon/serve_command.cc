@@ -29,8 +29,8 @@ every account on it can. Ctrl-C ends the server.
 Example:
   tenon serve huge.pickle                   prints the address to open
 
-Exit status: 0 after Ctrl-C, 2 for bad usage or a file that cannot be read, 1 for a port that
-is taken or a bug.)";
+Exit status: 0 after Ctrl-C. 1 for a port that is taken, or a bug. 2 for bad usage or a file that
+cannot be read.)";
 
 struct ServeArguments {
   ViewInput input;

@@ -57,9 +57,9 @@ reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
 Ctrl-C, SIGTERM and SIGHUP save the run after the current step and print how to resume it. A resumed
 run ends with the same weights as a run without the interruption.
 
-Exit status: 0, 128 + the signal when interrupted and saved (130 for Ctrl-C, 143 for SIGTERM), 2 for
-bad usage or data that cannot be read, 1 for a limit that is too small, a loss that is no number, a
-file that cannot be written, or a bug.)";
+Exit status: 0. 1 for a limit that is too small, a loss that is no number, a file that cannot be
+written, or a bug. 2 for bad usage or data that cannot be read. 128 + the signal when interrupted
+and saved (130 for Ctrl-C, 143 for SIGTERM).)";
 
 struct TrainArguments {
   ImageTaskOptions image;

@@ -26,8 +26,8 @@ Examples:
   tenon view run.pickle --json                     the figures that the page shows, no page
 For traces of many millions of events see tenon serve.
 
-Exit status: 0 when the page is written, 2 for bad usage or a file that cannot be read, 1 for a bug
-or a page that cannot be written.)";
+Exit status: 0 when the page is written. 1 for a bug or a page that cannot be written. 2 for bad
+usage or a file that cannot be read.)";
 
 struct ViewArguments {
   ViewInput input;
