@@ -116,7 +116,8 @@ TEST_F(SavedFolder, AFolderOfAnotherProgramOrOfTheDataIsRefused) {
 TEST_F(SavedFolder, AFullDiskLeavesTheRunThatWasThere) {
   ASSERT_EQ(start("--seed 1").status, 0);
   const Contents before = contents_of(path("run"));
-  for (const int call : {2, 5, 8, 9}) {  // two a file, the fourth file's, the index's
+  // Two a file: of the note that a save is under way, the first file, the fourth, the index.
+  for (const int call : {1, 2, 4, 7, 10, 11}) {
     const Outcome full = start("--seed 2", "LD_PRELOAD=" TENON_FAILING_CALLS_LIBRARY
                                            " TENON_FAIL_CALL=fsync:" + std::to_string(call) +
                                            ":28");
@@ -125,6 +126,45 @@ TEST_F(SavedFolder, AFullDiskLeavesTheRunThatWasThere) {
     EXPECT_TRUE(contents_of(path("run")) == before) << call;
   }
   EXPECT_EQ(resume().status, 0);
+}
+
+// The first save of a run, and one that replaces another, end at any file or at the index.
+TEST_F(SavedFolder, WhatAKilledSaveLeavesIsRemovedByTheNextRun) {
+  const std::string kept = path("run") + "/model-step1-00001-of-00002-0123456789abcdef.safetensors";
+  fs::create_directory(path("run"));
+  std::ofstream(kept) << "of an index that is elsewhere";
+  for (const char* earlier : {"", "--seed 1"}) {
+    if (*earlier != 0) {
+      ASSERT_EQ(start(earlier).status, 0);
+    }
+    const std::size_t whole = contents_of(path("run")).size();
+    for (const int call : {1, 2, 4, 7, 10, 11}) {
+      const Outcome killed = start("--seed 2", "LD_PRELOAD=" TENON_FAILING_CALLS_LIBRARY
+                                               " TENON_FAIL_CALL=fsync:" + std::to_string(call) +
+                                               ":0");
+      EXPECT_NE(killed.status, 0);
+      if (call > 4) {
+        EXPECT_GT(contents_of(path("run")).size(), whole) << call;
+      }
+    }
+    ASSERT_EQ(start("--seed 3").status, 0);
+    const Contents found = contents_of(path("run"));
+    EXPECT_EQ(found.size(), 1u + 4u + 1u);
+    EXPECT_TRUE(found.contains(fs::path(kept).filename()));
+    EXPECT_EQ(resume().status, 0);
+  }
+}
+
+TEST_F(SavedFolder, ANoteOfAnotherProgramRemovesNothing) {
+  ASSERT_EQ(start("").status, 0);
+  const std::string other =
+      path("run") + "/model-step9-00001-of-00002-0123456789abcdef.safetensors";
+  std::ofstream(other) << "of another run";
+  for (const char* note : {"{", "[]", "{}", R"({"kept": 1})", R"({"kept": {}})"}) {
+    std::ofstream(path("run") + "/model.safetensors.saving.json") << note;
+    ASSERT_EQ(start("--seed 2").status, 0) << note;
+    EXPECT_TRUE(fs::exists(other)) << note;
+  }
 }
 
 TEST_F(SavedFolder, TheFolderOfAnotherRunIsRefused) {
@@ -168,12 +208,29 @@ TEST_F(SavedFolder, OtherDataOfTheSameLengthAreRefused) {
   EXPECT_THAT(file.err, HasSubstr("its \"data_hash\" is not that of these data"));
 }
 
+TEST_F(SavedFolder, AFileWhoseOptimiserIsOfAnotherStepIsRefused) {
+  const std::string file = path("file");
+  ASSERT_EQ(tenon_command("train text " + path("text") + " --length 16 --layers 1 --width 16 " +
+                          "--heads 2 --epochs 1 --save " + file).status, 0);
+  std::string bytes(FileBytes(file).view());
+  const std::size_t step = bytes.find("\"step\":\"") + 8;
+  ASSERT_GT(step, 8u);
+  bytes[step] = '0';
+  std::ofstream(file) << bytes;
+  const Outcome run = train("--resume " + file + " --save " + file);
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.err, HasSubstr(file + ": it was saved after step 0"));
+}
+
 TEST_F(SavedFolder, MessagesSayWhatToDoInstead) {
   ASSERT_EQ(start("").status, 0);
   const Outcome text = tenon_command("generate " + path("run"));
   EXPECT_EQ(text.status, 2);
   EXPECT_THAT(text.err, HasSubstr("it is a folder that a divided run saved"));
-  EXPECT_THAT(start("--memory-limit 100KiB").err, HasSubstr("--plan-only --ranks 1 instead"));
+  const std::string small = start("--memory-limit 100KiB").err;
+  EXPECT_THAT(small, HasSubstr("--memory-limit 100 KiB: this rank needs 2 MiB under caching"));
+  EXPECT_THAT(small, HasSubstr("--plan-only --ranks 1 instead"));
+  EXPECT_EQ(start("--memory-limit 2MiB").status, 0);
   EXPECT_THAT(start("--slices 3").err, HasSubstr("--slices 3 for 1 rank:"));
   const Outcome file = tenon_command("train text " + path("text") + " --shard 0 --save " +
                                      path("text") + "/run");
@@ -238,6 +295,14 @@ TEST_F(SavedFolder, AnIndexThatContradictsItsFilesIsRefused) {
                                    std::pair("epoch_counted", "18446744073709551615"),
                                    std::pair("epoch_loss_sum", "-0x1p+1000")})
     expect("its epoch has a loss of", [&](Json& json) { json["metadata"][key] = value; });
+  expect("its \"learning_rate\" is \"-0x1p-10\"",
+         [](Json& json) { json["metadata"]["learning_rate"] = "-0x1p-10"; });
+  for (const char* rate : {"nan", "inf", "", "1e", "1 "})
+    expect("no number", [&](Json& json) { json["metadata"]["learning_rate"] = rate; });
+  for (const auto& [key, value] : {std::pair("epochs", "0"), std::pair("epochs", "1000001"),
+                                   std::pair("batch", "0"), std::pair("batch", "65537")})
+    expect(fmt::format("its \"{}\" is {}; it may be", key, value),
+           [&](Json& json) { json["metadata"][key] = value; });
   expect("which \"files\" does not have", [](Json& json) {
     json["weight_map"].front() = "../text";
   });

@@ -109,7 +109,7 @@ TEST(VectorsCommandTest, AFifoIsNotWaitedFor) {
 TEST(VectorsCommandTest, ThereIsOneCpu) {
   const Output output = run("vectors --device cpu:1 " + kVectors);
   EXPECT_EQ(WEXITSTATUS(output.status), 2) << output.text;
-  EXPECT_NE(output.text.find("cpu:1 is not here"), std::string::npos) << output.text;
+  EXPECT_NE(output.text.find("--device cpu:1: there is one cpu"), std::string::npos) << output.text;
 }
 
 TEST(VectorsCommandTest, MissingDirectoriesAreNamed) {

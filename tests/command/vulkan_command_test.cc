@@ -68,13 +68,13 @@ TEST_F(VulkanTrainCommand, TrainsToTheHostsLossAndWritesTheSameText) {
 TEST_F(VulkanTrainCommand, SaysWhatADeviceLacks) {
   const auto refusal = [&](const std::string& more) {
     const testing::Outcome run = train(more);
-    EXPECT_NE(run.status, 0) << more;
+    EXPECT_EQ(run.status, 2) << more;
     EXPECT_EQ(run.out, "") << more;
     return run.err;
   };
   EXPECT_THAT(refusal("--json --device vulkan:99"), HasSubstr("there is no vulkan:99"));
   EXPECT_THAT(refusal("--json --device meta"),
-              HasSubstr("--device meta: models run on cpu and on Vulkan devices"));
+              HasSubstr("--device meta: tensors are computed on cpu and on Vulkan"));
   EXPECT_THAT(refusal("--json --device vulkan:0 --allocator stitched"),
               HasSubstr("virtual memory"));
   EXPECT_THAT(refusal("--json --device nothing"), HasSubstr("\"nothing\" is no device"));

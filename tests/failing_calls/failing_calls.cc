@@ -1,5 +1,6 @@
 // A library to preload: one call of the system fails, once. TENON_FAIL_CALL=write:3:28 makes the
-// third write() of the process fail with errno 28; TENON_FAIL_MARK names a file that is made then.
+// third write() of the process fail with errno 28; with 0 the process is killed there instead.
+// TENON_FAIL_MARK names a file that is made then.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,6 +13,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +53,7 @@ bool fails(const char* call) {
   if (!g_counts || std::strcmp(call, plan().call) != 0 || ++count != plan().nth) return false;
   if (const char* mark = std::getenv("TENON_FAIL_MARK"))
     ::syscall(SYS_close, ::syscall(SYS_openat, AT_FDCWD, mark, O_CREAT | O_WRONLY, 0600));
+  if (plan().error == 0) ::kill(::getpid(), SIGKILL);
   errno = plan().error;
   return true;
 }

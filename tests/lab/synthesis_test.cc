@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/hash.h"
+#include "tenon/base/interruption.h"
 #include "tenon/lab/planning/iterations_in_trace.h"
 
 namespace tenon {
@@ -114,6 +116,24 @@ TEST(SynthesisTest, StreamsAreThoseAskedFor) {
     if (streams == 1) {
       EXPECT_EQ(waits(TraceOp::kFreeRequested), waits(TraceOp::kFreeCompleted));
     }
+  }
+}
+
+TEST(SynthesisTest, EachStepIsReportedAndMayBeTheLast) {
+  for (const char* kind : {"convolution", "serve"}) {
+    SynthesisOptions options = small(kind);
+    options.steps = 5;
+    std::vector<std::uint32_t> done;
+    options.on_step = [&](std::uint32_t step, std::uint32_t all) {
+      EXPECT_EQ(all, 5u);
+      done.push_back(step);
+    };
+    synthesize(options);
+    EXPECT_THAT(done, ::testing::ElementsAre(1, 2, 3, 4, 5)) << kind;
+    std::atomic<bool> stop = false;
+    const StopScope scope(&stop);
+    options.on_step = [&](std::uint32_t step, std::uint32_t) { stop = step == 2; };
+    EXPECT_THROW(synthesize(options), Interrupted) << kind;
   }
 }
 

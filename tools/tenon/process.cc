@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -43,6 +44,27 @@ void on_bus_error(int) {
   [[maybe_unused]] const ssize_t written =
       ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
   ::_exit(kBadInput);
+}
+
+// Note [Reserves]. nlohmann-json's destructors allocate; an exception there ends the process. So
+// two blocks of memory are kept for them. The first failed request gets the first block, whoever
+// makes it. The second one is for the time when an exception is on its way and destructors run.
+constexpr std::size_t kReserveBytes = 4 << 20;
+std::atomic<void*> first_reserve{nullptr};
+std::atomic<void*> second_reserve{nullptr};
+
+void find_memory() {
+  void* reserve = first_reserve.exchange(nullptr);
+  if (reserve == nullptr && std::uncaught_exceptions() > 0)
+    reserve = second_reserve.exchange(nullptr);
+  if (reserve == nullptr) throw std::bad_alloc();
+  std::free(reserve);
+}
+
+void keep_reserves() {
+  first_reserve = std::malloc(kReserveBytes);
+  second_reserve = std::malloc(kReserveBytes);
+  std::set_new_handler(find_memory);
 }
 
 struct Reporting {
@@ -134,6 +156,7 @@ void set_reporting(const std::string& prefix, std::function<void()> before) {
 
 void prepare_process() {
   fill_closed_descriptors();
+  keep_reserves();
   // A limit on file sizes is met like a full disk: by an error, and the earlier file stays.
   std::signal(SIGXFSZ, SIG_IGN);
   std::signal(SIGBUS, on_bus_error);

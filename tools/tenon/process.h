@@ -8,7 +8,8 @@
 namespace tenon::command {
 
 // Makes failures of the surroundings errors that are reported: a limit on file sizes, a file that
-// is shortened while it is mapped, a standard descriptor that the caller closed.
+// is shortened while it is mapped, a standard descriptor that the caller closed, memory that runs
+// out where a destructor needs some.
 void prepare_process();
 
 // Throws InvalidArgument where TENON_RECORD names a file that is among the arguments.

@@ -6,6 +6,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "progress.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/synthesis/synthesis.h"
@@ -71,12 +72,20 @@ SynthesisOptions options_of(const SynthesizeArguments& arguments) {
 
 int run_synthesize(const SynthesizeArguments& arguments) {
   if (!arguments.output.empty()) traces_format(arguments.output);  // before any work
-  const Trace trace = synthesize(options_of(arguments));
+  ProgressLine progress;
+  SynthesisOptions options = options_of(arguments);
+  options.on_step = [&](std::uint32_t done, std::uint32_t all) {
+    progress.show([&] { return fmt::format("step {}/{} {}", done, all, progress_bar(done, all)); });
+  };
+  const Trace trace = synthesize(options);
+  progress.clear();
   fmt::print("{}: {} events, {} streams, {} live at the peak, {:.2f} s\n", trace.name,
              trace.replayed_events(), trace.streams.size(),
              format_byte_size(trace.live_peak_bytes()),
              static_cast<double>(trace.duration_us()) / 1e6);
-  if (!arguments.output.empty()) write_traces({&trace, 1}, arguments.output);
+  if (arguments.output.empty()) return kSuccess;
+  progress.show("writing " + arguments.output);
+  write_traces({&trace, 1}, arguments.output);
   return kSuccess;
 }
 

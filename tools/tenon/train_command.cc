@@ -201,10 +201,20 @@ TrainOutcome train_divided(TrainTask& task, const TrainSettings& settings) {
   try {
     return train(task, settings);
   } catch (const OutOfMemory& error) {
+    constexpr const char* kRemedy =
+        "more ranks, a smaller --batch or a higher --shard need less memory on each rank";
+    if (settings.limit_bytes == 0)
+      throw std::runtime_error(fmt::format("{}; {}", error.what(), kRemedy));
+    const distributed::ProcessGroup& group = *settings.ranks.group;
+    if (group.size() > 1)  // ranks that wait for this one may end all before it is measured
+      fmt::print(stderr, "tenon: rank {}: --memory-limit {} is too little\n", group.rank(),
+                 format_byte_size(settings.limit_bytes));
+    const std::uint64_t needed = measure_need(task, settings);
     throw std::runtime_error(fmt::format(
-        "{}; more ranks, a smaller --batch or a higher --shard need less memory on each rank; "
-        "--plan-only --ranks {} instead of --memory-limit prints what each rank needs",
-        error.what(), settings.ranks.group->size()));
+        "--memory-limit {}: this rank needs {} under {}, {} more; {}; --plan-only --ranks {} "
+        "instead of --memory-limit prints what each rank needs",
+        format_byte_size(settings.limit_bytes), format_byte_size(needed), settings.allocator,
+        format_byte_size(needed - std::min(needed, settings.limit_bytes)), kRemedy, group.size()));
   }
 }
 

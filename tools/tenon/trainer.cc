@@ -15,6 +15,7 @@
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/distributed/lone_group.h"
 #include "tenon/memory/tag.h"
 #include "tenon/nn/nan_watch.h"
 #include "tenon/tensor/factories.h"
@@ -125,6 +126,7 @@ class Trainer {
 
   // Reserved after two steps and a test, all of them block by block.
   std::uint64_t need() {
+    planning_ = ranks_ != nullptr;
     const std::uint64_t steps = std::min<std::uint64_t>(2, all_steps_);
     task_.start(0, steps);
     for (; step_ < steps; ++step_) {
@@ -188,12 +190,13 @@ class Trainer {
     if (ranks_ == nullptr) {
       nn::load_state(path, *model_, optimizer_.get());
     } else {
-      if (number("optimiser_updates") != step_)
-        throw ParseError(path, 0, 0,
-                         fmt::format("it was saved after step {}, its optimiser after {}", step_,
-                                     number("optimiser_updates")));
       ranks_->load(path, *optimizer_);
     }
+    for (const std::uint64_t updates : optimizer_->updates())
+      if (updates != step_)
+        throw ParseError(path, 0, 0,
+                         fmt::format("it was saved after step {}, its optimiser after {}", step_,
+                                     updates));
   }
 
   [[noreturn]] void refuse_data(const std::string& key) const {
@@ -439,6 +442,9 @@ class Trainer {
 std::uint64_t measure_need(TrainTask& task, TrainSettings settings) {
   settings.limit_bytes = 0;
   settings.resume_file.clear();
+  if (settings.ranks.group != nullptr)  // other ranks go on, or have failed as well
+    settings.ranks.group = std::make_shared<distributed::LoneGroup>(settings.ranks.group->rank(),
+                                                                    settings.ranks.group->size());
   return Trainer(task, settings).need();
 }
 

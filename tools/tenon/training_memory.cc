@@ -42,12 +42,17 @@ std::unique_ptr<HostBackend> make_host(Device device, std::uint64_t limit_bytes)
 
 Device parse_model_device(const std::string& name) {
   const Device device = parse_device(name);
-  if (!host_reaches(device))
-    throw InvalidArgument(
-        fmt::format("--device {}: models run on cpu and on Vulkan devices that share the host's "
-                    "memory; tenon info lists the devices",
-                    name));
-  return device;
+  if (device.type == DeviceType::kCpu && device.index != 0)
+    throw InvalidArgument(fmt::format("--device {}: there is one cpu, cpu:0", name));
+  try {
+    if (host_reaches(device)) return device;
+  } catch (const DeviceError& error) {
+    throw InvalidArgument(fmt::format("--device {}: {}", name, error.what()));
+  }
+  throw InvalidArgument(
+      fmt::format("--device {}: tensors are computed on cpu and on Vulkan devices that share the "
+                  "host's memory; tenon info lists the devices",
+                  name));
 }
 
 TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_bytes, Device device,

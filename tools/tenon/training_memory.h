@@ -15,7 +15,7 @@
 namespace tenon::command {
 
 // The device that --device names, on which models run: the host, or one that shares its memory.
-// Throws InvalidArgument for another, DeviceError where there is none.
+// Throws InvalidArgument for another, and where there is none.
 Device parse_model_device(const std::string& name);
 
 // A policy on the device's memory, a meter before it, and what serves the inside of a step: at

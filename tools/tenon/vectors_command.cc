@@ -7,8 +7,8 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/device/device.h"
-#include "tenon/tensor/host_access.h"
 #include "training_commands.h"
+#include "training_memory.h"
 #include "vector_case.h"
 
 namespace tenon::command {
@@ -38,14 +38,8 @@ VectorOutcome run(const VectorCase& test, bool gradients) {
 }
 
 int run_vectors(const Options& options) {
-  const Device device = parse_device(options.device);
-  if (device.type == DeviceType::kCpu && device.index != 0)
-    throw InvalidArgument(fmt::format("vectors: {} is not here; there is one cpu, cpu:0",
-                                      to_string(device)));
-  if (!host_reaches(device) && device.type != DeviceType::kMeta)
-    throw InvalidArgument(
-        fmt::format("vectors: operators run on cpu, meta and Vulkan devices that share the "
-                        "host's memory, not on {}", to_string(device)));
+  Device device = parse_device(options.device);
+  if (device.type != DeviceType::kMeta) device = parse_model_device(options.device);
   if (options.threads > 0) set_num_threads(options.threads);
   int passed = 0;
   int failed = 0;

@@ -31,11 +31,22 @@ using Json = nlohmann::json;
 constexpr const char* kUpdates = "optimiser_updates";
 constexpr const char* kTotalSize = "total_size";
 constexpr const char* kChecksum = "checksum";
+constexpr const char* kKept = "kept";
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::uintmax_t kMostIndexBytes = 64 << 20;
 
 std::string index_path(const std::string& folder) {
   return (fs::path(folder) / kIndexName).string();
+}
+
+// Is there while a save is under way.
+fs::path saving_path(const std::string& folder) {
+  return fs::path(folder) / "model.safetensors.saving.json";
+}
+
+void end_save(const std::string& folder) {
+  std::error_code failed;  // then the next run removes it
+  fs::remove(saving_path(folder), failed);
 }
 
 // The optimiser's state for part i: its flat tensors, and their slots' names.
@@ -267,6 +278,7 @@ class Shards {
     if (first == failures.end()) return;
     remove_new();
     group.barrier();
+    if (group.rank() == 0) end_save(folder_.string());
     const auto rank = first - failures.begin();
     throw std::runtime_error(rank == group.rank() ? *first
                                                   : fmt::format("rank {}: {}", rank, *first));
@@ -311,6 +323,54 @@ void require_files(const std::string& folder, const Json& index) {
   }
 }
 
+// Whether a folder's file has a name with the hash of its contents, or was being written under such
+// a name; `shard` is that name.
+bool is_written_shard(const fs::directory_entry& entry, std::string& shard) {
+  constexpr std::size_t kHashDigits = 16;
+  const std::string name = entry.path().filename().string();
+  const std::size_t end = name.find(kSuffix);
+  if (end == std::string::npos || end < kHashDigits + 1 || entry.is_symlink()) return false;
+  shard = name.substr(0, end + kSuffix.size());
+  const std::string_view hash = std::string_view(name).substr(end - kHashDigits, kHashDigits);
+  return is_shard_name(shard) && name[end - kHashDigits - 1] == '-' &&
+         hash.find_first_not_of("0123456789abcdef") == hash.npos &&
+         (name == shard || name.ends_with(".tenon-tmp")) && entry.is_regular_file();
+}
+
+// Note [Saves that were killed]. Files that no index names could also be a user's, whose index is
+// elsewhere. So a save first writes which of them are there. What comes to them until it ends is
+// its own, or was named by the index that it replaced; the next run that saves there removes those.
+void begin_save(const std::string& folder) {
+  const Json earlier = earlier_index(folder);
+  Json kept = Json::array();
+  std::string shard;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_written_shard(entry, shard) && (earlier.is_null() || !earlier["files"].contains(shard)))
+      kept.push_back(shard);
+  write_whole_file(saving_path(folder).string(), Json{{kKept, kept}}.dump());
+}
+
+// Requires: no save is under way. `index`: the folder's, null where there is none.
+void remove_unfinished(const std::string& folder, const Json& index) {
+  Json saving;
+  try {
+    saving = Json::parse(read_regular_file(saving_path(folder).string(), kMostIndexBytes));
+    if (!saving.at(kKept).is_array()) return;
+  } catch (const ParseError&) {  // there is none
+    return;
+  } catch (const Json::exception&) {  // another program's
+    return;
+  }
+  std::set<Json> named(saving[kKept].begin(), saving[kKept].end());
+  if (!index.is_null())
+    for (const auto& [name, file] : index["files"].items()) named.insert(name);
+  std::error_code failed;  // then they stay
+  std::string shard;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_written_shard(entry, shard) && !named.contains(shard)) fs::remove(entry.path(), failed);
+  end_save(folder);
+}
+
 // Replaces the folder's index. Files that only the earlier one named go.
 void replace_index(const std::string& folder, Json index) {
   const Json earlier = earlier_index(folder);
@@ -349,7 +409,7 @@ void CheckpointFolder::take(const std::string& path) {
   if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw InvalidArgument(fmt::format("{}: another run saves there; give each run its own folder",
                                       path));
-  earlier_index(path);
+  remove_unfinished(path, earlier_index(path));
 }
 
 CheckpointFolder::~CheckpointFolder() {
@@ -362,7 +422,11 @@ bool is_checkpoint(const std::string& path) { return has_index(path); }
 void save_checkpoint(const std::string& folder, const std::string& label, ShardedModel& model,
                      nn::Optimizer& optimizer, ProcessGroup& group, const nn::Metadata& metadata) {
   Shards mine(folder, label, model.parts().size());
-  mine.attempt([&] { fs::create_directories(folder); });
+  mine.attempt([&] {
+    fs::create_directories(folder);
+    if (group.rank() == 0) begin_save(folder);
+  });
+  group.barrier();
   std::uint64_t total_bytes = 0;
   model.for_each_unit(
       [&](std::size_t i) { return state_of_part(optimizer, i).flats; },
@@ -386,6 +450,7 @@ void save_checkpoint(const std::string& folder, const std::string& label, Sharde
     mine.attempt([&] { replace_index(folder, std::move(index)); });
   }
   mine.fail_together(group);
+  if (group.rank() == 0) end_save(folder);
 }
 
 nn::Metadata load_checkpoint_metadata(const std::string& folder) {

@@ -22,16 +22,18 @@ inline constexpr const char* kIndexName = "model.safetensors.index.json";
 // File names contain `label` (the step) and a hash of the contents, so that no file is replaced by
 // another one. The files are on disk before the index is replaced atomically, so a rank that dies
 // leaves the previous checkpoint. Then the files that only the previous index named are removed; no
-// others are. All ranks call it with the same arguments and a folder that all see. Where a rank
-// fails, all remove the files that they wrote and throw std::runtime_error with the rank, the path
-// and the reason; the previous checkpoint stays.
+// others are. What a killed save leaves, the next CheckpointFolder removes. All ranks call it with
+// the same arguments and a folder that all see. Where a rank fails, all remove the files that they
+// wrote and throw std::runtime_error with the rank, the path and the reason; the previous
+// checkpoint stays.
 void save_checkpoint(const std::string& folder, const std::string& label, ShardedModel& model,
                      nn::Optimizer& optimizer, ProcessGroup& group, const nn::Metadata& metadata);
 
 // A folder for checkpoints, for the time of a run: rank 0 creates it where it does not exist, and
 // locks it (flock, where the file system has it). All ranks construct one. Throws InvalidArgument
 // where another run has the lock, or the folder has an index that save_checkpoint did not write;
-// std::runtime_error where files cannot be written, or a rank does not see the folder. The
+// std::runtime_error where files cannot be written, or a rank does not see the folder. Files that a
+// killed save left, which no index names, are removed: Note [Saves that were killed]. The
 // destructor removes a folder that it created and that is empty. Not thread-safe.
 class CheckpointFolder {
  public:

@@ -27,11 +27,8 @@ class Generation {
 
   void run() {
     for (std::uint32_t step = 0; step < recipe_.steps; ++step) {
-      const Phase phase(program_, "step");
-      for (std::uint32_t stream = 0; stream < workers_.size(); ++stream) {
-        const OnStream scope(program_, stream);
-        grows_ ? grow(workers_[stream]) : serve(workers_[stream]);
-      }
+      generate();
+      program_.end_step(step + 1, recipe_.steps);
     }
   }
 
@@ -45,6 +42,14 @@ class Generation {
   struct Worker {
     std::vector<Request> requests;
   };
+
+  void generate() {
+    const Phase phase(program_, "step");
+    for (std::uint32_t stream = 0; stream < workers_.size(); ++stream) {
+      const OnStream scope(program_, stream);
+      grows_ ? grow(workers_[stream]) : serve(workers_[stream]);
+    }
+  }
 
   Request new_request() {
     Request request;

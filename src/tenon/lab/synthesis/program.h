@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <string_view>
 
+#include "tenon/base/interruption.h"
 #include "tenon/trace/trace_builder.h"
 
 namespace tenon::synthesis {
@@ -42,8 +44,9 @@ using StoragePtr = std::shared_ptr<Storage>;
 class Program {
  public:
   // A device that is `slowdown` times slower than the fastest.
-  Program(std::string name, std::uint64_t slowdown)
-      : builder_(std::move(name)), slowdown_(slowdown) {}
+  Program(std::string name, std::uint64_t slowdown,
+          std::function<void(std::uint32_t done, std::uint32_t all)> on_step = nullptr)
+      : builder_(std::move(name)), slowdown_(slowdown), on_step_(std::move(on_step)) {}
 
   // Null for zero bytes. What is allocated is counted for the current stream.
   StoragePtr allocate(std::uint64_t size_bytes);
@@ -62,6 +65,12 @@ class Program {
   std::uint64_t live_bytes() const { return live_bytes_; }
   std::uint64_t peak_bytes() const { return peak_bytes_; }
 
+  // A step has ended. Throws Interrupted where the program was asked to stop.
+  void end_step(std::uint32_t done, std::uint32_t all) const {
+    stop_if_asked();
+    if (on_step_) on_step_(done, all);
+  }
+
   // Ends the trace: what is freed afterwards stays live in it.
   Trace finish();
 
@@ -76,6 +85,7 @@ class Program {
   TraceBuilder builder_;
   SiteTable sites_;
   const std::uint64_t slowdown_;
+  const std::function<void(std::uint32_t done, std::uint32_t all)> on_step_;
   std::uint64_t now_ns_ = 0;
   std::uint64_t next_key_ = 0;
   std::uint32_t stream_ = 0;

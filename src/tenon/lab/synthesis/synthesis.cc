@@ -166,7 +166,8 @@ Trace synthesize(const SynthesisOptions& options) {
   fit(recipe, options.live_bytes.has_value());
   recipe.steps = options.steps ? *options.steps : steps_within(recipe, options.most_events);
   if (options.steps) require_room_for_events(recipe);
-  Program program(fmt::format("{}-{}", kind_name(recipe.kind), recipe.seed), recipe.slowdown);
+  Program program(fmt::format("{}-{}", kind_name(recipe.kind), recipe.seed), recipe.slowdown,
+                  options.on_step);
   return synthesis::run_program(program, recipe);
 }
 

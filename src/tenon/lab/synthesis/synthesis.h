@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct SynthesisOptions {
   std::optional<std::uint32_t> steps;        // 1 to 100,000
   std::optional<std::uint32_t> streams;      // 1 to 8
   std::uint32_t most_events = 40'000;        // about, where the steps follow from the seed
+  // Called after each step of the program, with how many are done and how many there are.
+  std::function<void(std::uint32_t done, std::uint32_t all)> on_step;
 };
 
 // "transformer", "experts" and so on.

@@ -30,6 +30,7 @@ class Training {
     for (std::uint32_t step = 0; step < recipe_.steps; ++step) {
       train();
       if (recipe_.evaluate_every != 0 && (step + 1) % recipe_.evaluate_every == 0) evaluate();
+      program_.end_step(step + 1, recipe_.steps);
     }
   }
 
