@@ -2,7 +2,8 @@
 # A virtual environment with PyTorch, the libraries of data/traces/programs.py and this package:
 # scripts/forecast_environment.sh prints its interpreter. It lies outside of the tree and is kept.
 #
-# PyTorch's CUDA build from PyPI; NVIDIA's libraries but the CUDA runtime and CUPTI are stubs.
+# PyTorch's CUDA build from PyPI; of NVIDIA's libraries the CUDA runtime and CUPTI, and cuDNN with
+# cuBLAS, which forecasts ask for workspaces. The others are stubs.
 #   PYTHON         the interpreter (default: python3)
 #   TORCH_VERSION  2.11.0 (default), or another one, then without the programs' libraries
 set -euo pipefail
@@ -37,6 +38,16 @@ PY
       packaging aiohttp xxhash pyparsing httpx typer >&2
   fi
   touch "$folder/complete"
+fi
+if [ -z "$("$python" -m pip list 2>/dev/null | grep -i '^nvidia-cudnn')" ]; then
+  "$python" - <<'PY' | xargs "$python" -m pip install --quiet >&2
+import importlib.metadata, re
+for line in importlib.metadata.requires("torch"):
+    if found := re.match(r"(nvidia-cu(?:dnn|blas)-cu\d+) ?\(?(==[\d.]+)", line):
+        print(found[1] + found[2])
+    if found := re.match(r"cuda-toolkit\[.*\]==([\d.]+)", line):
+        print(f"cuda-toolkit[cublas]=={found[1]}")
+PY
 fi
 rm -rf "$folder/wheel"
 "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir "$folder/wheel" \

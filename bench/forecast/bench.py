@@ -16,6 +16,7 @@ import json
 import os
 import pathlib
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -88,6 +89,35 @@ def without_scratch(name, forecast):
         ours = lasting(tenon.load(forecast), folder)
         theirs = lasting(tenon.load(PROGRAMS.parent / f"{name}.csv.zst"), folder)
     return [one / other for one, other in zip(ours, theirs)]
+
+
+def partial_sums():
+    """Prints how often the forecast's rule for partial sums is cuDNN's own, without a GPU."""
+    import torch
+    from tenon.forecast import _cudnn, _scratch
+
+    numbers = random.Random(0)
+    asked = same = 0
+    for _ in range(100):
+        batch, size = numbers.randrange(1, 65), numbers.randrange(7, 57)
+        kernel = numbers.choice((1, 3))
+        inner, outer = (numbers.choice((32, 64, 96, 128, 192, 256, 512)) for _ in range(2))
+        shapes = [
+            (batch, inner, size, size), (batch, outer, size, size), (outer, inner, kernel, kernel)
+        ]
+        tensors = [torch.empty(shape, device="meta") for shape in shapes]
+        for operation in ("forward", "input", "weight"):
+            place = [kernel // 2] * 2, [1, 1], [1, 1], _scratch.Card()
+            _cudnn.workspace(operation, *tensors, *place)
+            found = next(reversed(_cudnn.LIBRARY._known.values()))
+            if found is None or found["knobs"].get(_cudnn._NOT_DIVIDED) != 0:
+                continue
+            rule = _cudnn._partial_sums(
+                _cudnn._WITHOUT_GPU, found["knobs"], operation, shapes
+            ) + _cudnn.transposed_bytes(shapes)
+            asked += 1
+            same += abs(found["bytes"] - rule) < 4096
+    print(f"partial sums of cuDNN's kernels: {same} of {asked} workspaces by the rule within 4 KiB")
 
 
 def runs(arguments, value, policy, capacity):
@@ -191,6 +221,7 @@ def main():
         "xMem (arXiv 2510.21048) publishes a median error 91 % below that of DNNMem, SchedTune and"
         " LLMem, on other programs."
     )
+    partial_sums()
     if not sys.argv[1:]:
         sys.exit(not all([search(*each) for each in SEARCHES]))
 

@@ -159,8 +159,10 @@ class MemoryMode(TorchDispatchMode):
             fresh.sort(key=lambda storage: plan.order_of(storage, result))
         for size in plan.before:
             temporary.append(self.recorder.allocate(size, self.stream, frames))
-        for storage in fresh:
+        for place, storage in enumerate(fresh):
             self._allocate(storage, frames)
+            if place < len(plan.behind):
+                self._for_a_moment(plan.behind[place], frames)
         for size in plan.after:
             temporary.append(self.recorder.allocate(size, self.stream, frames))
         for name, size in plan.kept:
@@ -168,9 +170,13 @@ class MemoryMode(TorchDispatchMode):
             if key not in self._workspaces:
                 self._workspaces[key] = self.recorder.allocate(size, self.stream, frames)
         for size in plan.alone:
-            self.recorder.free(self.recorder.allocate(size, self.stream, frames))
+            self._for_a_moment(size, frames)
         for address in reversed(temporary):
             self.recorder.free(address)
+
+    def _for_a_moment(self, size: int, frames: Frames) -> None:
+        if size:
+            self.recorder.free(self.recorder.allocate(size, self.stream, frames))
 
     def _fresh(self, result: Any) -> List[Any]:
         """Storages on the fake device that no operator has returned before."""

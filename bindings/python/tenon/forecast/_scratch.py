@@ -2,8 +2,9 @@
 """What CUDA kernels and libraries allocate beside their results: one table, with sources.
 
 Each rule names the place in PyTorch's sources that allocates (paths below aten/src/ATen). Sizes
-are bytes as asked for. A rule returns a Plan: memory taken before the results, behind them, alone
-(taken and given back at once), and kept (a workspace of a library handle).
+are bytes as asked for. A rule returns a Plan: memory taken before the results, after them, alone
+(taken and given back at once), behind each result (the same, just after it), and kept (a workspace
+of a library handle).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from tenon.forecast import _reduce
+from tenon.forecast import _cudnn, _reduce
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -43,6 +44,7 @@ class Plan:
     before: Sequence[int] = ()
     after: Sequence[int] = ()
     alone: Sequence[int] = ()
+    behind: Sequence[int] = ()
     kept: Sequence[Tuple[str, int]] = ()
     order: Sequence[int] = ()
 
@@ -185,35 +187,59 @@ def _norm(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
 
 
 def _convolution(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
-    """native/cudnn/Conv_v8.cpp: cuDNN's workspace, which is a model.
+    """native/cudnn/Conv_v8.cpp: the workspace of cuDNN's kernel, as cuDNN says (`_cudnn`).
 
-    Kernels for tensor cores want channels last, and whole vectors of 16 bytes of channels in half
-    precision. For tensors in another order cuDNN keeps transposed copies of all three operands in
-    its workspace, for other numbers of channels padded copies of the input and the weight. A
-    convolution of single points needs none: it is a product of matrices in either order.
+    Where it cannot be asked, a model: kernels for tensor cores want channels last, and whole
+    vectors of 16 bytes of channels in half precision. For tensors in another order cuDNN keeps
+    transposed copies of all three operands in its workspace, for other numbers of channels padded
+    copies of the input and the weight. A convolution of single points needs none: it is a product
+    of matrices in either order.
     """
-    if not _on_cuda(result):
+    source, weight, _, stride, padding, dilation, transposed = args[:7]
+    if not _on_cuda(result) or _own_kernel(source, weight, dilation, transposed, args[8]):
         return None
-    size = _workspace(args[0], args[1], result)
+    operands = ("input", result, source) if transposed else ("forward", source, result)
+    size = _cudnn.workspace(*operands, weight, padding, stride, dilation, card)
+    if size is None:
+        size = _workspace(source, weight, result)
     return Plan(alone=[size]) if size else None
 
 
 def _convolution_backward(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
-    """The same for the gradients of the input and of the weight, one behind the other."""
-    gradient, source, weight = args[:3]
-    if not _on_cuda(gradient):
+    """The same for the gradients of the input and of the weight, each behind its result
+    (native/cudnn/ConvShared.cpp: cudnn_convolution_backward)."""
+    gradient, source, weight, _, stride, padding, dilation, transposed = args[:8]
+    if not _on_cuda(gradient) or _own_kernel(source, weight, dilation, transposed, args[9]):
         return None
-    size = _workspace(source, weight, gradient)
-    mask = args[-1] if args else kwargs["output_mask"]
-    return Plan(alone=[size for wanted in mask[:2] if wanted]) if size else None
+    if transposed:
+        asked = [("forward", gradient, source), ("weight", gradient, source)]
+    else:
+        asked = [("input", source, gradient), ("weight", source, gradient)]
+    behind = []
+    for wanted, operands in zip(args[10], asked):
+        if wanted:
+            size = _cudnn.workspace(*operands, weight, padding, stride, dilation, card)
+            behind.append(_workspace(source, weight, gradient) if size is None else size)
+    return Plan(behind=behind) if any(behind) else None
+
+
+def _own_kernel(source: Any, weight: Any, dilation: Any, transposed: bool, groups: int) -> bool:
+    """Whether PyTorch takes a kernel of its own, without a workspace.
+
+    native/Convolution.cpp: is_depthwise, use_cudnn_depthwise; half precision goes to cuDNN for
+    shapes in a list, which is not followed.
+    """
+    return bool(
+        not transposed
+        and weight.dim() in (4, 5)
+        and 1 < groups == source.size(1)
+        and source.element_size() != 2
+        and not _cudnn.channels_last(source, weight)
+    )
 
 
 def _workspace(source: Any, weight: Any, result: Any) -> int:
-    kind = {4: torch.channels_last, 5: torch.channels_last_3d}.get(weight.dim())
-    if kind is not None and any(
-        tensor.is_contiguous(memory_format=kind) and not tensor.is_contiguous()
-        for tensor in (source, weight)
-    ):
+    if _cudnn.channels_last(source, weight):
         channels: int = weight.size(1)
         padded = -(-channels // 8) * 8
         if source.element_size() != 2 or padded == channels:

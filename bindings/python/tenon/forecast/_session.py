@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from tenon.forecast import (
     _attention,
     _cuda,
+    _cudnn,
     _engine,
     _fakes,
     _graphs,
@@ -179,7 +180,12 @@ class Session:
     def notes(self) -> List[str]:
         """What was left out, a line each."""
         threads = ["threads of the program used the card: the order of their allocations may differ"]
-        return self._notes + (threads if self.mode.in_threads else [])
+        model = ["cuDNN 9.8 or later could not be asked: workspaces of convolutions are by a model"]
+        return (
+            self._notes
+            + (threads if self.mode.in_threads else [])
+            + (model if _cudnn.LIBRARY.missing else [])
+        )
 
     def _attend(
         self,
@@ -226,6 +232,13 @@ class Session:
             (torch._C, "_conv_determine_backend_memory_format", _conv_format),
             (torch._subclasses, "FakeTensor", _NoFake),
             (fake_tensor, "init_gpu_context", lambda device: None),
+            *[
+                (kind, "__torch_dispatch__", getattr(wrapped, "__wrapped__", wrapped))
+                for kind, wrapped in (
+                    (kind, vars(kind)["__torch_dispatch__"])
+                    for kind in (FakeTensorMode, _mode.MemoryMode)
+                )
+            ],
         ]
         return found
 
@@ -305,13 +318,6 @@ def _conv_backend(input: Any, weight: Any, *_: Any, **__: Any) -> Any:
 
 
 def _conv_format(input: Any, weight: Any, backend: Any) -> Any:
-    """native/ConvUtils.h: cudnn_conv_suggest_memory_format."""
-    last = torch.channels_last_3d if weight.dim() == 5 else torch.channels_last
-    for tensor in (input, weight):
-        if tensor.dim() in (4, 5) and _suggests(tensor, last):
-            return last
-    return torch.contiguous_format
-
-
-def _suggests(tensor: Any, last: Any) -> bool:
-    return bool(tensor.is_contiguous(memory_format=last) and not tensor.is_contiguous())
+    if not _cudnn.channels_last(input, weight):
+        return torch.contiguous_format
+    return torch.channels_last_3d if weight.dim() == 5 else torch.channels_last
