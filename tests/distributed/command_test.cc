@@ -74,6 +74,31 @@ TEST_F(RanksTest, WeightsDoNotDependOnTheNumberOfRanks) {
     }
 }
 
+// IDX files of `count` images of 8 x 8, in three classes.
+void write_images(const std::string& prefix, int count) {
+  const auto number = [](int n) {
+    return std::string({0, 0, static_cast<char>(n >> 8), static_cast<char>(n)});
+  };
+  std::string images = number(0x803) + number(count) + number(8) + number(8);
+  std::string labels = number(0x801) + number(count);
+  for (int i = 0; i < 64 * count; ++i) images += static_cast<char>(i * i % 251);
+  for (int i = 0; i < count; ++i) labels += static_cast<char>(i * i % 7 % 3);
+  std::ofstream(prefix + "-images-idx3-ubyte", std::ios::binary) << images;
+  std::ofstream(prefix + "-labels-idx1-ubyte", std::ios::binary) << labels;
+}
+
+TEST_F(RanksTest, SlicesOfUnevenBatchesTrainTheSame) {
+  std::filesystem::create_directory(path("images"));
+  write_images(path("images") + "/train", 130);
+  write_images(path("images") + "/t10k", 40);
+  // The last batch has four examples for eight slices.
+  const std::string run = "train fashion-mnist --data " + path("images") +
+                          " --epochs 2 --batch 21 --slices 8 --json --shard ";
+  const Json one = json_of(launch(1, run + "0"));
+  for (const char* shard : {"0", "3"})
+    EXPECT_EQ(json_of(launch(4, run + shard))["weights_hash"], one["weights_hash"]) << shard;
+}
+
 TEST_F(RanksTest, ThePlanSaysWhatTheRunHolds) {
   for (const int shard : {0, 2, 3}) {
     const std::string how = "--epochs 1 --slices 4 --shard " + std::to_string(shard);
@@ -89,18 +114,23 @@ TEST_F(RanksTest, ThePlanSaysWhatTheRunHolds) {
 }
 
 TEST_F(RanksTest, ShardedParametersAreAPartAndTheLayersThatAreGathered) {
-  const auto parameters = [&](const std::string& how) {
+  const auto held = [&](const std::string& how, const char* use) {
     const Outcome plan = testing::tenon_command(
         "train text " + path("text") + " --length 16 --width 32 --json --plan-only " + how);
     EXPECT_EQ(plan.status, 0) << plan.err;
-    return Json::parse(plan.out)[0]["at_peak"]["parameters"].get<std::uint64_t>();
+    return Json::parse(plan.out)[0]["at_peak"][use].get<std::uint64_t>();
   };
+  const auto parameters = [&](const std::string& how) { return held(how, "parameters"); };
   const std::uint64_t all = parameters("--layers 4");
   const std::uint64_t layer = parameters("--layers 5") - all;
   const std::uint64_t outside = all - 4 * layer;
   const std::string how = "--layers 4 --shard 3 --ranks 4";
   EXPECT_EQ(parameters(how), all / 4 + outside + 2 * layer);
   EXPECT_EQ(parameters(how + " --no-prefetch"), all / 4 + outside + layer);
+  // Room for three batches to train with, of which a rank has its slices, and one to test with.
+  const std::uint64_t room = held("", "data") / 4;
+  EXPECT_EQ(held("--ranks 4", "data"), 3 * room / 4 + room);
+  EXPECT_EQ(held("--ranks 4 --slices 8 --shard 2", "data"), 3 * room / 4 + room);
 }
 
 TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {

@@ -271,6 +271,14 @@ TEST(Text, TargetsAreTheNextCharacters) {
   EXPECT_NE(std::memcmp(before.const_data_ptr(), batch.input.const_data_ptr(), before.nbytes()), 0);
   fill_text_batch(text, 3, 8, batch);
   EXPECT_EQ(std::memcmp(before.const_data_ptr(), batch.input.const_data_ptr(), before.nbytes()), 0);
+  const TextBatch some = make_text_batch(2, 10);
+  const std::vector<std::int64_t> pieces = {3, 1};
+  fill_text_batch(text, 3, 8, some, &pieces);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    const std::int64_t same = pieces[static_cast<std::size_t>(i / 10)] * 10 + i % 10;
+    EXPECT_EQ(some.input.const_data_ptr<std::int64_t>()[i], input[same]);
+    EXPECT_EQ(some.target.const_data_ptr<std::int64_t>()[i], target[same]);
+  }
   EXPECT_THROW(fill_text_batch({1, 2}, 1, 1, batch), InvalidArgument);
 }
 

@@ -54,6 +54,13 @@ std::vector<double> RankTraining::gather_rows(const std::vector<double>& mine) {
   return {data, data + all.numel()};
 }
 
+std::vector<Slice> RankTraining::own_slices() const {
+  std::vector<Slice> own;
+  for (std::uint64_t i = 0; i < slices_here_; ++i)
+    own.push_back({model_->slice_number(i), slices_});
+  return own;
+}
+
 StepNumbers RankTraining::run(const std::function<BatchResult(Slice)>& pass, int stop) {
   constexpr std::size_t kRow = kScoreNumbers + 3;  // and samples, the slice's number, the signal
   sent_before_ = group_->bytes_sent();

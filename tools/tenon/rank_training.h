@@ -56,6 +56,8 @@ class RankTraining {
   const std::shared_ptr<nn::Module>& model() const { return model_->model(); }
   const std::vector<nn::NamedTensor>& parts() const { return model_->parts(); }
 
+  // The slices of each batch that this rank runs.
+  std::vector<Slice> own_slices() const;
   // A step up to its gradients: `pass` is forward and backward of a slice. `stop`: the signal that
   // asked this rank to end, or 0.
   StepNumbers run(const std::function<BatchResult(Slice)>& pass, int stop);

@@ -50,22 +50,24 @@ class TextTask final : public TrainTask {
     model_->set_checkpoints(std::max<std::int64_t>(2, gpt_.layers));
   }
 
-  void make_room() override {
+  void make_room(const OwnRows& rows) override {
+    rows_ = rows;
     for (int i = 0; i < kSlots; ++i)
-      rooms_.push_back(nn::make_text_batch(options_.batch, gpt_.length));
+      rooms_.push_back(nn::make_text_batch(rows.most(options_.batch), gpt_.length));
     test_room_ = nn::make_text_batch(options_.batch, gpt_.length);
   }
   void start(std::uint64_t first, std::uint64_t end) override {
     prefetcher_ = std::make_unique<nn::Prefetcher<nn::TextBatch>>(
         rooms_, first, end, [this](std::uint64_t number, nn::TextBatch& room) {
-          nn::fill_text_batch(train_, options_.seed, number, room);
+          const std::vector<std::int64_t> own = rows_.of(options_.batch);
+          nn::fill_text_batch(train_, options_.seed, number, room, &own);
           return room;
         });
   }
   void next() override { batch_ = prefetcher_->next(); }
 
   BatchResult run(Slice slice) override {
-    const SliceRows of(slice, options_.batch);
+    const SliceRows of = rows_.of(slice, options_.batch);
     const auto [logits, targets] =
         logits_of({batch_->input.narrow(0, of.first, of.rows),
                    batch_->target.narrow(0, of.first, of.rows)});
@@ -131,6 +133,7 @@ class TextTask final : public TrainTask {
   const nn::GptOptions gpt_;
   std::vector<std::uint8_t> train_, test_;
   std::shared_ptr<nn::CharGpt> model_;
+  OwnRows rows_;
   std::vector<nn::TextBatch> rooms_;
   nn::TextBatch test_room_;
   std::unique_ptr<nn::Prefetcher<nn::TextBatch>> prefetcher_;

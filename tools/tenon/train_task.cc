@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "tenon/autograd/autograd.h"
+#include "tenon/base/check.h"
 #include "tenon/base/error.h"
 #include "tenon/nn/data/order.h"
 #include "tenon/nn/data/prefetcher.h"
@@ -38,6 +39,39 @@ SliceRows::SliceRows(Slice slice, std::int64_t batch) {
   rows = std::max<std::int64_t>(counted, 1);
   first = std::min(first, batch - rows);
   share = static_cast<double>(counted) / static_cast<double>(batch);
+}
+
+std::int64_t OwnRows::most(std::int64_t batch) const {
+  std::int64_t rows = 0;
+  for (const Slice& slice : slices_) {
+    const auto count = static_cast<std::int64_t>(slice.count);
+    rows += (batch + count - 1) / count;
+  }
+  return rows;
+}
+
+std::vector<std::int64_t> OwnRows::of(std::int64_t batch) const {
+  std::vector<std::int64_t> numbers;
+  for (const Slice& slice : slices_) {
+    const SliceRows rows(slice, batch);
+    for (std::int64_t i = 0; i < rows.rows; ++i) numbers.push_back(rows.first + i);
+  }
+  return numbers;
+}
+
+SliceRows OwnRows::of(Slice slice, std::int64_t batch) const {
+  std::int64_t before = 0;
+  for (const Slice& own : slices_) {
+    SliceRows rows(own, batch);
+    if (own.number != slice.number) {
+      before += rows.rows;
+      continue;
+    }
+    rows.first = before;
+    return rows;
+  }
+  TENON_CHECK(false, "slice {} is of another rank", slice.number);
+  return {slice, batch};
 }
 
 namespace {
@@ -73,23 +107,28 @@ class ImageTask final : public TrainTask {
         static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(model_->size())))));
   }
 
-  void make_room() override {
+  void make_room(const OwnRows& rows) override {
+    rows_ = rows;
     for (int i = 0; i < kSlots; ++i)
-      rooms_.push_back(nn::make_image_batch(data_.train, options_.batch));
+      rooms_.push_back({nn::make_image_batch(data_.train, rows.most(options_.batch))});
     test_room_ = nn::make_image_batch(data_.test, options_.batch);
   }
   void start(std::uint64_t first, std::uint64_t end) override {
-    prefetcher_ = std::make_unique<nn::Prefetcher<nn::ImageBatch>>(
-        rooms_, first, end, [this](std::uint64_t number, nn::ImageBatch& room) {
-          return nn::fill_image_batch(data_.train, statistics_, order_.examples_of(number), room);
+    prefetcher_ = std::make_unique<nn::Prefetcher<Batch>>(
+        rooms_, first, end, [this](std::uint64_t number, Batch& room) {
+          const std::vector<std::int64_t> all = order_.examples_of(number);
+          std::vector<std::int64_t> own = rows_.of(static_cast<std::int64_t>(all.size()));
+          for (std::int64_t& row : own) row = all[static_cast<std::size_t>(row)];
+          return Batch{nn::fill_image_batch(data_.train, statistics_, own, room.own),
+                       static_cast<std::int64_t>(all.size())};
         });
   }
   void next() override { batch_ = prefetcher_->next(); }
   BatchResult run(Slice slice) override {
-    const SliceRows of(slice, batch_->labels.numel());
-    const Tensor labels = batch_->labels.narrow(0, of.first, of.rows);
+    const SliceRows of = rows_.of(slice, batch_->examples);
+    const Tensor labels = batch_->own.labels.narrow(0, of.first, of.rows);
     const Tensor logits =
-        (*model_)(to(batch_->images.narrow(0, of.first, of.rows), options_.device));
+        (*model_)(to(batch_->own.images.narrow(0, of.first, of.rows), options_.device));
     BatchResult result{ops::cross_entropy(logits, to(labels, options_.device)),
                        score_of(logits, labels), static_cast<std::uint64_t>(of.counted), of.share};
     if (of.counted == 0) result.score = {};
@@ -129,15 +168,21 @@ class ImageTask final : public TrainTask {
  private:
   static constexpr int kSlots = 3;
 
+  struct Batch {
+    nn::ImageBatch own;         // rows_ of it
+    std::int64_t examples = 0;  // in the whole batch
+  };
+
   const ImageTaskOptions options_;
   const nn::ImageData data_;
   const nn::PixelStatistics statistics_;
   nn::BatchOrder order_;
   std::shared_ptr<nn::Sequential> model_;
-  std::vector<nn::ImageBatch> rooms_;
+  OwnRows rows_;
+  std::vector<Batch> rooms_;
   nn::ImageBatch test_room_;
-  std::unique_ptr<nn::Prefetcher<nn::ImageBatch>> prefetcher_;
-  const nn::ImageBatch* batch_ = nullptr;
+  std::unique_ptr<nn::Prefetcher<Batch>> prefetcher_;
+  const Batch* batch_ = nullptr;
 };
 
 }  // namespace

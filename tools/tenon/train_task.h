@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tenon/nn/data/images.h"
@@ -52,6 +53,21 @@ struct SliceRows {
   double share = 1;         // of the batch
 };
 
+// What this process makes of each batch: the rows of its slices, one slice after another.
+class OwnRows {
+ public:
+  explicit OwnRows(std::vector<Slice> slices = {Slice{}}) : slices_(std::move(slices)) {}
+  // The most rows that it has of a batch of up to `batch` examples.
+  std::int64_t most(std::int64_t batch) const;
+  // The rows' numbers in a batch.
+  std::vector<std::int64_t> of(std::int64_t batch) const;
+  // A slice's rows; `first` is counted among the rows here. Requires: one of the slices.
+  SliceRows of(Slice slice, std::int64_t batch) const;
+
+ private:
+  std::vector<Slice> slices_;
+};
+
 // One training run's model and data. The trainer calls build, make_room and start once, in this
 // order, then next and run for every step.
 class TrainTask {
@@ -65,10 +81,10 @@ class TrainTask {
   virtual std::shared_ptr<nn::Module> build(Generator& generator) = 0;
   // Backward computes again what a checkpointed part made.
   virtual void use_checkpoints() = 0;
-  // Memory for batches, made once; a thread fills it from step `first` up to `end`.
-  virtual void make_room() = 0;
+  // Memory for these rows of batches, made once; a thread fills it from step `first` up to `end`.
+  virtual void make_room(const OwnRows& rows) = 0;
   virtual void start(std::uint64_t first, std::uint64_t end) = 0;
-  // The next batch; the same one can be run again.
+  // The next batch; the same one can be run again, by slices of the rows that there is room for.
   virtual void next() = 0;
   virtual BatchResult run(Slice slice) = 0;
   // Number of test batches, and the score of one of them.

@@ -89,7 +89,7 @@ class Trainer {
     schedule_ = nn::one_cycle_schedule(all_steps_);
     if (!settings.resume_file.empty()) resume();
     const TagGuard tag({"data", nullptr});
-    task.make_room();
+    task.make_room(ranks_ != nullptr ? OwnRows(ranks_->own_slices()) : OwnRows());
   }
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "tenon/base/error.h"
 #include "tenon/base/hash.h"
@@ -58,17 +59,24 @@ TextBatch make_text_batch(std::int64_t size, std::int64_t length) {
 }
 
 void fill_text_batch(const std::vector<std::uint8_t>& text, std::uint64_t seed,
-                     std::uint64_t number, const TextBatch& room) {
+                     std::uint64_t number, const TextBatch& room,
+                     const std::vector<std::int64_t>* pieces) {
   const std::int64_t length = room.input.size(1);
   const auto places = static_cast<std::int64_t>(text.size()) - length;
   if (places < 1)
     throw InvalidArgument(fmt::format("a text of {} characters for pieces of {} and the next one",
                                       text.size(), length));
+  std::vector<std::int64_t> all(static_cast<std::size_t>(room.input.size(0)));
+  std::iota(all.begin(), all.end(), 0);
+  if (pieces == nullptr) pieces = &all;
   Random random(mix64(seed) ^ mix64(number + 1));
+  std::vector<std::uint64_t> starts;
   auto* input = room.input.data_ptr<std::int64_t>();
   auto* target = room.target.data_ptr<std::int64_t>();
-  for (std::int64_t piece = 0; piece < room.input.size(0); ++piece) {
-    const std::uint8_t* from = text.data() + random.below(static_cast<std::uint64_t>(places));
+  for (const std::int64_t piece : *pieces) {
+    while (starts.size() <= static_cast<std::size_t>(piece))
+      starts.push_back(random.below(static_cast<std::uint64_t>(places)));
+    const std::uint8_t* from = text.data() + starts[static_cast<std::size_t>(piece)];
     for (std::int64_t i = 0; i < length; ++i) {
       *input++ = from[i];
       *target++ = from[i + 1];

@@ -39,10 +39,12 @@ struct TextBatch {
 };
 // Room for `size` pieces of `length` characters.
 TextBatch make_text_batch(std::int64_t size, std::int64_t length);
-// Pieces that begin at places drawn from the seed and the batch's number. Throws InvalidArgument
-// where the text is shorter than a piece and the character after it.
+// Pieces that begin at places drawn from the seed and the batch's number. `pieces`: which of the
+// batch's, at most as many as there is room for; null: from the first, as many as there is room
+// for. Throws InvalidArgument where the text is shorter than a piece and the character after it.
 void fill_text_batch(const std::vector<std::uint8_t>& text, std::uint64_t seed,
-                     std::uint64_t number, const TextBatch& room);
+                     std::uint64_t number, const TextBatch& room,
+                     const std::vector<std::int64_t>* pieces = nullptr);
 
 // A file's bytes. Throws ParseError, with the path, for one that is missing, unreadable or empty.
 std::string read_text(const std::string& path);
