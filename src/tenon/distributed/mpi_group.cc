@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <mpi.h>
+#include <signal.h>
 
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <limits>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "tenon/base/error.h"
 #include "tenon/base/parse_real.h"
@@ -31,6 +35,67 @@ void check(int code, const char* what) {
   throw DeviceError(fmt::format("MPI: {}: {}", what, text));
 }
 
+// Note [Progress]. MPI moves most data only while the process calls it. So a thread calls it while
+// transfers are under way and the group's thread computes. calls() is held for every call to MPI,
+// which MPI_THREAD_SERIALIZED asks for.
+class Progress {
+ public:
+  explicit Progress(MPI_Comm comm) : comm_(comm) {
+    sigset_t all, before;  // signals are for the program's own threads
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~Progress() {
+    change([&] { stopped_ = true; });
+    thread_.join();
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  std::unique_lock<std::mutex> calls() { return std::unique_lock(calls_); }
+  // A transfer is under way; nobody waits for it yet.
+  void begin() {
+    change([&] { ++under_way_; });
+  }
+  void end() {
+    change([&] { --under_way_; });
+  }
+
+ private:
+  template <typename Change>
+  void change(Change&& make) {
+    const std::lock_guard lock(state_);
+    make();
+    changed_.notify_one();
+  }
+
+  void run() {
+    constexpr std::chrono::microseconds kBetweenCalls(100);
+    constexpr int kTagOfNoMessage = 1;
+    for (std::unique_lock lock(state_);;) {
+      changed_.wait(lock, [&] { return stopped_ || under_way_ > 0; });
+      if (stopped_) return;
+      lock.unlock();
+      std::this_thread::sleep_for(kBetweenCalls);
+      {
+        const auto calling = calls();
+        int found = 0;  // a failure is found by who waits
+        MPI_Iprobe(MPI_ANY_SOURCE, kTagOfNoMessage, comm_, &found, MPI_STATUS_IGNORE);
+      }
+      lock.lock();
+    }
+  }
+
+  const MPI_Comm comm_;
+  std::mutex calls_, state_;
+  std::condition_variable changed_;
+  int under_way_ = 0;
+  bool stopped_ = false;
+  std::thread thread_;
+};
+
 // Note [Roll call]. A rank that waits longer than the timeout sends a message to the ranks that it
 // waits for, on a separate communicator. Each rank that waits sees the message and sends its own to
 // all. Ranks that have sent none after a second do not wait: they hang, or have ended.
@@ -40,6 +105,8 @@ class RollCall {
   ~RollCall() { MPI_Comm_free(&comm_); }
   RollCall(const RollCall&) = delete;
   RollCall& operator=(const RollCall&) = delete;
+
+  MPI_Comm comm() const { return comm_; }
 
   // Called every 100 ms while a rank waits. `members`: ranks of MPI_COMM_WORLD.
   void look(const char* what, const std::vector<int>& members, Clock::time_point since) {
@@ -95,11 +162,24 @@ class RollCall {
   std::set<int> heard_;
 };
 
+// What all groups of a session share.
+struct Shared {
+  Shared(MPI_Comm comm, double timeout_seconds)
+      : roll(comm, timeout_seconds), progress(roll.comm()) {}
+
+  RollCall roll;
+  Progress progress;
+};
+
 class MpiTransfer final : public Transfer {
  public:
-  MpiTransfer(const char* what, std::shared_ptr<RollCall> roll, const std::vector<int>& members)
-      : what_(what), roll_(std::move(roll)), members_(members) {}
+  MpiTransfer(const char* what, std::shared_ptr<Shared> shared, const std::vector<int>& members)
+      : what_(what), shared_(std::move(shared)), members_(members) {
+    shared_->progress.begin();
+  }
   ~MpiTransfer() override {
+    leave_background();
+    const auto calling = shared_->progress.calls();
     if (type_ != MPI_BYTE) MPI_Type_free(&type_);
   }
 
@@ -120,6 +200,7 @@ class MpiTransfer final : public Transfer {
   const char* what() const { return what_; }
 
   bool test() override {
+    const auto calling = shared_->progress.calls();
     int done = 0;
     check(MPI_Test(&request_, &done, MPI_STATUS_IGNORE), what_);
     return done != 0;
@@ -131,21 +212,28 @@ class MpiTransfer final : public Transfer {
     constexpr milliseconds kBetweenRollCalls(100);
     const Clock::time_point start = Clock::now();
     Clock::time_point next = start + kBetweenRollCalls;
+    leave_background();
     for (int looks = 1; !test(); ++looks) {
       if (looks < kBusyLooks) continue;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       if (Clock::now() < next) continue;
-      roll_->look(what_, members_, start);
+      const auto calling = shared_->progress.calls();
+      shared_->roll.look(what_, members_, start);
       next += kBetweenRollCalls;
     }
   }
 
  private:
+  void leave_background() {
+    if (std::exchange(in_background_, false)) shared_->progress.end();
+  }
+
   const char* const what_;
-  const std::shared_ptr<RollCall> roll_;
+  const std::shared_ptr<Shared> shared_;
   const std::vector<int> members_;
   MPI_Datatype type_ = MPI_BYTE;
   MPI_Request request_ = MPI_REQUEST_NULL;
+  bool in_background_ = true;
 };
 
 int rank_in(MPI_Comm comm) {
@@ -161,9 +249,9 @@ int size_of(MPI_Comm comm) {
 
 class MpiGroup final : public ProcessGroup {
  public:
-  // Owns the communicator.
-  MpiGroup(MPI_Comm comm, std::shared_ptr<RollCall> roll)
-      : ProcessGroup(rank_in(comm), size_of(comm)), comm_(comm), roll_(std::move(roll)) {
+  // Owns the communicator. Requires: no other thread calls MPI meanwhile.
+  MpiGroup(MPI_Comm comm, std::shared_ptr<Shared> shared)
+      : ProcessGroup(rank_in(comm), size_of(comm)), comm_(comm), shared_(std::move(shared)) {
     MPI_Group mine, world;
     MPI_Comm_group(comm_, &mine);
     MPI_Comm_group(MPI_COMM_WORLD, &world);
@@ -174,18 +262,23 @@ class MpiGroup final : public ProcessGroup {
     MPI_Group_free(&mine);
     MPI_Group_free(&world);
   }
-  ~MpiGroup() override { MPI_Comm_free(&comm_); }
+  ~MpiGroup() override {
+    const auto calling = shared_->progress.calls();
+    MPI_Comm_free(&comm_);
+  }
 
   std::shared_ptr<ProcessGroup> split(int color, int key) override {
+    const auto calling = shared_->progress.calls();
     MPI_Comm part;
     check(MPI_Comm_split(comm_, color, key, &part), "split");
-    return std::make_shared<MpiGroup>(part, roll_);
+    return std::make_shared<MpiGroup>(part, shared_);
   }
 
  private:
   template <typename Start>
   std::unique_ptr<Transfer> start(const char* what, std::size_t bytes, Start&& call) {
-    auto transfer = std::make_unique<MpiTransfer>(what, roll_, members_);
+    auto transfer = std::make_unique<MpiTransfer>(what, shared_, members_);
+    const auto calling = shared_->progress.calls();
     const int count = transfer->count_of(bytes);
     check(call(count, transfer->type(), transfer->request()), what);
     return transfer;
@@ -222,7 +315,7 @@ class MpiGroup final : public ProcessGroup {
   }
 
   MPI_Comm comm_;
-  const std::shared_ptr<RollCall> roll_;
+  const std::shared_ptr<Shared> shared_;
   std::vector<int> members_;  // ranks of MPI_COMM_WORLD
 };
 
@@ -239,16 +332,19 @@ MpiSession::MpiSession(double timeout_seconds) : exceptions_(std::uncaught_excep
   if (!(timeout_seconds > 0) || std::isinf(timeout_seconds))
     throw InvalidArgument(
         fmt::format("a timeout of {} s between ranks; it must be above 0", timeout_seconds));
+  // Open MPI's TCP puts large messages in pieces that wait for each other: a third of a 100 Mbit/s
+  // link was unused. Bit 0 is for sends alone. Another value of the variable stays.
+  ::setenv("OMPI_MCA_btl_tcp_flags", "1", 0);
   int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
     throw DeviceError("MPI does not start");
-  if (provided < MPI_THREAD_FUNNELED)
+  if (provided < MPI_THREAD_SERIALIZED)
     throw DeviceError(fmt::format("{} was built without support for threads, which Tenon needs: "
-                                  "use a build that has MPI_THREAD_FUNNELED",
+                                  "use a build that has MPI_THREAD_SERIALIZED",
                                   library()));
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  const auto roll = std::make_shared<RollCall>(copy_of_world(), timeout_seconds);
-  world_ = std::make_shared<MpiGroup>(copy_of_world(), roll);
+  world_ = std::make_shared<MpiGroup>(
+      copy_of_world(), std::make_shared<Shared>(copy_of_world(), timeout_seconds));
 }
 
 MpiSession::~MpiSession() {

@@ -9,7 +9,8 @@
 namespace tenon::distributed {
 
 // MPI_Init to MPI_Finalize: at most one in a process. The thread that makes it is the one that uses
-// its groups; other threads may compute meanwhile.
+// its groups; other threads may compute meanwhile. A thread of the session lets MPI move data while
+// they do.
 //
 // A rank that waits longer than the timeout asks the other ranks whether they wait too. DeviceError
 // names the ranks that do not answer. So the timeout must be longer than the time by which one rank

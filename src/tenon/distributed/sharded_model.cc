@@ -44,7 +44,7 @@ struct ShardedModel::Unit {
   Tensor flat;           // the parameters' storage; 0 bytes while it is not gathered
   Tensor part;           // what the rank updates
   bool gathered = true;
-  Work gathering;
+  Work gathering;  // of `flat`; with kNothing, of `gradient`
   std::size_t missing = 0;  // gradients that backward has not computed yet
   Tensor gradient;          // like `flat`, while it is needed
   Tensor piece;             // the rank's piece of the gradient
@@ -208,7 +208,9 @@ void ShardedModel::after_forward(std::size_t index, const Tensor& output) {
   const autograd::NodePtr node = output.requires_grad() ? autograd::grad_fn(output) : nullptr;
   if (node != nullptr)
     autograd::register_pre_hook(node, [this, index](std::span<Tensor>) { before_backward(index); });
-  const bool stays = in_backward_ || (index == 0 && grad_enabled());
+  // Backward begins with the last unit.
+  const bool stays =
+      in_backward_ || (grad_enabled() && (index == 0 || index + 1 == units_.size()));
   if (!stays) release(*units_[index]);
 }
 
@@ -226,7 +228,6 @@ void ShardedModel::begin_slice(std::uint64_t index) {
 
 void ShardedModel::gradient_came(Unit& unit) {
   in_backward_ = true;
-  if (reducing_ != nullptr) reducing_->reducing.progress();
   if (unit.missing > 0 && --unit.missing == 0) reduce(unit);
 }
 
@@ -262,6 +263,8 @@ void ShardedModel::settle() {
   if (reducing_ == nullptr) return;
   Unit& unit = *std::exchange(reducing_, nullptr);
   unit.reducing.wait();
+  if (!shards(Shard::kOptimiser))
+    unit.gathering = group_->start_all_gather(unit.gradient, unit.piece);
   if (!shards(Shard::kGradients)) return;
   unit.gradient = Tensor();
   unit.sum.add(std::exchange(unit.piece, Tensor()));
@@ -280,7 +283,7 @@ void ShardedModel::finish_gradients() {
   for (const auto& unit : units_) {
     if (unit->parameters.empty()) continue;
     if (shards(Shard::kGradients)) unit->piece = unit->sum.take();
-    if (!shards(Shard::kOptimiser)) group_->all_gather(unit->gradient, unit->piece);
+    unit->gathering.wait();
     autograd::set_grad(unit->part, shards(Shard::kOptimiser) ? unit->piece : unit->gradient);
   }
 }
