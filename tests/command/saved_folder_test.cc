@@ -80,6 +80,15 @@ class SavedFolder : public ::testing::Test {
     EXPECT_THAT(run.err, HasSubstr(reason));
   }
 
+  // By what goes on with the run, and by what generates text from it.
+  void expect_unreadable(const std::string& reason) const {
+    expect_refused(reason);
+    const Outcome text = tenon_command("generate " + path("run"));
+    EXPECT_EQ(text.status, 2) << text.err;
+    EXPECT_THAT(text.err, HasSubstr(reason));
+    EXPECT_EQ(text.out, "");
+  }
+
   const testing::TemporaryFolder folder_;
 };
 
@@ -224,9 +233,6 @@ TEST_F(SavedFolder, AFileWhoseOptimiserIsOfAnotherStepIsRefused) {
 
 TEST_F(SavedFolder, MessagesSayWhatToDoInstead) {
   ASSERT_EQ(start("").status, 0);
-  const Outcome text = tenon_command("generate " + path("run"));
-  EXPECT_EQ(text.status, 2);
-  EXPECT_THAT(text.err, HasSubstr("it is a folder that a divided run saved"));
   const std::string small = start("--memory-limit 100KiB").err;
   EXPECT_THAT(small, HasSubstr("--memory-limit 100 KiB: this rank needs 2 MiB under caching"));
   EXPECT_THAT(small, HasSubstr("--plan-only --ranks 1 instead"));
@@ -238,6 +244,23 @@ TEST_F(SavedFolder, MessagesSayWhatToDoInstead) {
   EXPECT_THAT(file.err, HasSubstr(path("text") + "/run: the folder cannot be made: Not a dir"));
 }
 
+TEST_F(SavedFolder, TextIsGeneratedAsFromTheFileOfTheSameRun) {
+  const std::string how =
+      "--length 16 --layers 1 --width 16 --heads 2 --batch 64 --epochs 2 --seed 3 --save ";
+  const Outcome alone = train(how + path("file"));
+  const Outcome divided = train(how + path("run") + " --shard 3 --slices 1");
+  const auto hash = [](const Outcome& run) {
+    return Json::parse(run.out)["weights_hash"].get<std::string>();
+  };
+  ASSERT_EQ(hash(divided), hash(alone));
+  const auto text = [&](const char* name) {
+    return tenon_command("generate --count 50 --temperature 0 --prompt the " + path(name));
+  };
+  EXPECT_EQ(text("run").status, 0) << text("run").err;
+  EXPECT_EQ(text("run").out, text("file").out);
+  EXPECT_EQ(text("run").out.size(), 3u + 50u + 1u);
+}
+
 TEST_F(SavedFolder, ADamagedFileIsNamed) {
   ASSERT_EQ(start("").status, 0);
   const std::string file = shard();
@@ -245,36 +268,36 @@ TEST_F(SavedFolder, ADamagedFileIsNamed) {
   std::string changed = whole;
   changed.back() ^= 1;
   std::ofstream(file) << changed;
-  expect_refused("its tensors are not those that were saved");
+  expect_unreadable("its tensors are not those that were saved");
   std::ofstream(file) << whole << "more";
-  expect_refused("were saved");
+  expect_unreadable("were saved");
   fs::remove(file);
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
-  expect_refused("it is no regular file");
+  expect_unreadable("it is no regular file");
 }
 
 TEST_F(SavedFolder, WhatIsNoIndexIsNamed) {
   ASSERT_EQ(start("").status, 0);
   const std::string whole(FileBytes(index()).view());
   std::ofstream(index()) << whole << '\0';
-  expect_refused("it is no JSON at its byte " + std::to_string(whole.size() + 1));
+  expect_unreadable("it is no JSON at its byte " + std::to_string(whole.size() + 1));
   std::ofstream(index()) << whole.substr(0, 100);
-  expect_refused("it is no JSON at its byte ");
+  expect_unreadable("it is no JSON at its byte ");
   std::string changed = whole;
   changed.replace(changed.find("\"batch\": \"64\""), 13, "\"batch\": \"65\"");
   std::ofstream(index()) << changed;
-  expect_refused("it was changed after it was saved");
+  expect_unreadable("it was changed after it was saved");
   fs::resize_file(index(), 65 << 20);
-  expect_refused("at most 67108864 are read");
+  expect_unreadable("at most 67108864 are read");
   fs::remove(index());
   fs::create_symlink(index(), index());
-  expect_refused("Too many levels of symbolic links");
+  expect_unreadable("Too many levels of symbolic links");
   fs::remove(index());
   ASSERT_EQ(::mkfifo(index().c_str(), 0600), 0);
-  expect_refused("it is no regular file");
+  expect_unreadable("it is no regular file");
   fs::remove(index());
   fs::create_directory(index());
-  expect_refused("it is no regular file");
+  expect_unreadable("it is no regular file");
 }
 
 TEST_F(SavedFolder, AnIndexThatContradictsItsFilesIsRefused) {

@@ -168,6 +168,21 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
   EXPECT_EQ(count(many.err, "tenon: "), 1u) << many.err;
 }
 
+TEST_F(RanksTest, AMistakeInTheOptionsIsToldOnce) {
+  for (const char* mistake : {"--no-such-option", "--batch many", "--ranks 2", "--shard 7"}) {
+    const Outcome run = launch(3, text(mistake));
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("tenon: rank 0: "));
+    EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
+  }
+  const Outcome second = testing::tenon_command(
+      text(""), "TENON_NUM_THREADS=1 " TENON_LAUNCH " -n 1 " TENON_COMMAND " " +
+                    text("--no-such-option") + " : -n 2");
+  EXPECT_NE(second.status, 0);
+  EXPECT_THAT(second.err, HasSubstr("no-such-option"));
+  EXPECT_EQ(count(second.err, "tenon: "), 1u) << second.err;
+}
+
 // A launcher's line for two ranks, the second with other variables or limits.
 Outcome launch_second(const std::string& arguments, const std::string& second) {
   return testing::tenon_command(

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "commands.h"
+#include "tenon/base/error.h"
 
 namespace tenon::command {
 
@@ -159,13 +160,10 @@ CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
     std::string names;
     for (const auto& subcommand : subcommands_)
       names += (names.empty() ? "" : ", ") + subcommand->name();
-    fmt::print(stderr, "tenon: \"{}\" is no subcommand: there are {}\n", argv[1], names);
-    return {false, kBadInput};
+    throw InvalidArgument(fmt::format("\"{}\" is no subcommand: there are {}", argv[1], names));
   }
-  if (const std::string complaint = misread_argument(argc, argv); !complaint.empty()) {
-    fmt::print(stderr, "tenon: {}\n", complaint);
-    return {false, kBadInput};
-  }
+  if (const std::string complaint = misread_argument(argc, argv); !complaint.empty())
+    throw InvalidArgument(complaint);
   try {
     app_->parse(argc, argv);
   } catch (const CLI::Success& success) {  // --help, --version
@@ -179,8 +177,7 @@ CommandLine::Parsed CommandLine::parse(int argc, char** argv) {
       at = at->get_subcommands().front();  // of those that were given
       command += " " + at->get_name();
     }
-    fmt::print(stderr, "tenon: {}; see {} --help\n", error.what(), command);
-    return {false, kBadInput};
+    throw InvalidArgument(fmt::format("{}; see {} --help", error.what(), command));
   }
   return {};
 }

@@ -47,16 +47,21 @@ std::uint8_t draw(const float* logits, std::int64_t classes, double temperature,
   return static_cast<std::uint8_t>(best - logits);
 }
 
+// Of a file, or of a folder that ranks have written.
+TextModel load_run(const std::string& path) {
+  if (!distributed::is_checkpoint(path)) return load_text_model(path);
+  const nn::Metadata metadata = distributed::load_checkpoint_metadata(path);
+  return load_text_model(
+      path, metadata, distributed::count_checkpoint_parameters(path),
+      [&](nn::Module& model) { distributed::load_checkpoint_weights(path, model); });
+}
+
 int run_generate(const GenerateArguments& a) {
   if (!(a.temperature >= 0 && a.temperature <= 100))
     throw InvalidArgument(fmt::format("--temperature {}: it may be 0 to 100", a.temperature));
   if (a.prompt.empty()) throw InvalidArgument("--prompt: it needs at least one character");
   const Device device = parse_model_device(a.device);
-  if (distributed::is_checkpoint(a.file))
-    throw ParseError(a.file, 0, 0,
-                     "it is a folder that a divided run saved; text is generated from the file of "
-                     "a run in one process, without --shard, --slices and mpirun");
-  const TextModel text = load_text_model(a.file);
+  const TextModel text = load_run(a.file);
   text.model->to(device);
   std::vector<std::uint8_t> ids = text.vocabulary.encode(a.prompt);
   const InferenceMode inference;
@@ -91,7 +96,7 @@ int run_generate(const GenerateArguments& a) {
 Subcommand add_generate(CommandLine& app) {
   const auto arguments = std::make_shared<GenerateArguments>();
   CommandLine& generate = app.add_subcommand(kGenerate.name, kGenerate.about);
-  generate.add_option("FILE", arguments->file, "The saved run").show_default();
+  generate.add_option("FILE", arguments->file, "The saved run: a file, or a folder").show_default();
   generate.add_option("--prompt", arguments->prompt, "The text to continue");
   generate.add_option("--count", arguments->count, "Characters to write").show_default();
   generate

@@ -47,6 +47,7 @@ std::shared_ptr<distributed::ProcessGroup> join_ranks() {
   if (here > 1 && std::getenv("TENON_NUM_THREADS") == nullptr)
     set_num_threads(std::max(1, num_threads() / here));
 #if TENON_HAS_MPI
+  if (joined().session != nullptr) return joined().session->world();
   if (launched_ranks() > 1) {
     joined().session = std::make_unique<distributed::MpiSession>(
         distributed::MpiSession::timeout_from_environment());
@@ -66,6 +67,24 @@ std::shared_ptr<distributed::ProcessGroup> join_ranks() {
                                       launched_ranks()));
 #endif
   return std::make_shared<distributed::LoneGroup>(0, 1);
+}
+
+void join_to_report() {
+#if TENON_HAS_MPI
+  if (launched_ranks() == 1) return;
+  try {
+    join_ranks();
+  } catch (const std::exception&) {  // then each reports its own
+  }
+#endif
+}
+
+double rank_timeout_seconds() {
+#if TENON_HAS_MPI
+  return distributed::MpiSession::timeout_from_environment();
+#else
+  return 0;  // there are no other ranks
+#endif
 }
 
 void require_same(distributed::ProcessGroup& group,

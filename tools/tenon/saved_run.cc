@@ -105,14 +105,21 @@ nn::GptOptions saved_gpt_options(const nn::Metadata& metadata, const std::string
 
 TextModel load_text_model(const std::string& path) {
   const nn::Metadata metadata = nn::load_metadata(path);
+  return load_text_model(path, metadata, nn::count_saved_parameters(path),
+                         [&](nn::Module& model) { nn::load_state(path, model); });
+}
+
+TextModel load_text_model(const std::string& path, const nn::Metadata& metadata,
+                          std::uint64_t saved_parameters,
+                          const std::function<void(nn::Module&)>& load) {
   if (metadata_text(metadata, "task", path) != "text")
     throw ParseError(path, 0, 0, "it holds no model of a text: train one with tenon train text");
   nn::Vocabulary vocabulary = saved_vocabulary(metadata, path);
-  nn::GptOptions gpt = saved_gpt_options(metadata, path, nn::count_saved_parameters(path));
+  nn::GptOptions gpt = saved_gpt_options(metadata, path, saved_parameters);
   gpt.vocabulary = vocabulary.size();
   Generator generator;
   auto model = std::make_shared<nn::CharGpt>(gpt, generator);
-  nn::load_state(path, *model);
+  load(*model);
   model->eval();
   return {std::move(model), std::move(vocabulary)};
 }

@@ -8,6 +8,7 @@
 #include "process.h"
 #include "ranks.h"
 #include "run_command.h"
+#include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/base/version.h"
 
@@ -32,8 +33,13 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   tenon::command::prepare_process();
   return tenon::command::leave_ranks(tenon::command::run_guarded([&] {
-    tenon::command::require_recording_elsewhere(argc, argv);
-    num_threads();  // refuses a TENON_NUM_THREADS that is no number before work begins
-    return run(argc, argv);
+    try {
+      tenon::command::require_recording_elsewhere(argc, argv);
+      num_threads();  // refuses a TENON_NUM_THREADS that is no number before work begins
+      return run(argc, argv);
+    } catch (const tenon::InvalidArgument&) {
+      tenon::command::join_to_report();
+      throw;
+    }
   }));
 }

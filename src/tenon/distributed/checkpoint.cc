@@ -497,4 +497,12 @@ void load_checkpoint(const std::string& folder, ShardedModel& model, nn::Optimiz
   optimizer.set_updates(updates);
 }
 
+void load_checkpoint_weights(const std::string& folder, nn::Module& model) {
+  const NoGradGuard no_grad;
+  const Json index = read_index(folder);
+  Files weights(folder, index);
+  for (const nn::NamedTensor& parameter : model.named_parameters())
+    weights.read("weight_map", parameter.name, parameter.tensor.detach());
+}
+
 }  // namespace tenon::distributed

@@ -63,5 +63,7 @@ std::uint64_t count_checkpoint_parameters(const std::string& folder);
 // ParseError with the file, the tensor and both shapes where a tensor does not match, or with the
 // file where its contents are not those that were saved; then the model must not be used.
 void load_checkpoint(const std::string& folder, ShardedModel& model, nn::Optimizer& optimizer);
+// The same for the parameters alone, into a model that is not divided.
+void load_checkpoint_weights(const std::string& folder, nn::Module& model);
 
 }  // namespace tenon::distributed
