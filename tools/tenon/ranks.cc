@@ -79,14 +79,6 @@ void join_to_report() {
 #endif
 }
 
-double rank_timeout_seconds() {
-#if TENON_HAS_MPI
-  return distributed::MpiSession::timeout_from_environment();
-#else
-  return 0;  // there are no other ranks
-#endif
-}
-
 void require_same(distributed::ProcessGroup& group,
                   const std::vector<std::pair<std::string, std::string>>& setup) {
   // In a form for any bytes: names of files need not be UTF-8.

@@ -11,17 +11,14 @@
 namespace tenon::command {
 
 // Starts MPI, once, and returns the group of all ranks. Without a launcher, and in a build without
-// MPI, it is a group of this process alone. A later call returns the same group. From then on messages name the rank. Throws
-// InvalidArgument for several processes in a build without MPI, and where TENON_RANK_TIMEOUT is not
-// a number of seconds.
+// MPI, it is a group of this process alone. A later call returns the same group. From then on
+// messages name the rank. Throws InvalidArgument for several processes in a build without MPI, and
+// where TENON_RANK_TIMEOUT is not a number of seconds.
 std::shared_ptr<distributed::ProcessGroup> join_ranks();
 
-// Before a failure is reported: joins the ranks that a launcher started, so that one of them reports
-// it and ends the others. Nothing where this build or this process cannot.
+// Before a failure is reported: joins the ranks that a launcher started, so that one of them
+// reports it and ends the others. Does nothing where this build or this process cannot.
 void join_to_report();
-
-// How long a rank may be silent: TENON_RANK_TIMEOUT in seconds.
-double rank_timeout_seconds();
 
 // Throws InvalidArgument, the same on all ranks, where an entry of a rank differs from rank 0's.
 // The message names the first such entry and both values.
