@@ -1,7 +1,6 @@
 // Are derivatives right? Compared with differences. Runs f on the calling thread, and writes only
 // its own copies of the inputs. Throws InvalidArgument for an input that requires a gradient and is
-// neither f64 nor c128 and for a number of outputs that changes between runs, and whatever f
-// throws.
+// neither f64 nor c128. Also for a number of outputs that changes between runs, and what f throws.
 #pragma once
 
 #include <functional>
@@ -22,9 +21,9 @@ struct GradcheckOptions {
 };
 
 // Differentiates f at `inputs` (f64 or c128; those that require a gradient) backward and forward,
-// element by element, and compares with central differences of f. f's outputs that require no
-// gradient are left out. Returns what is wrong first, or an empty string. O(elements of inputs and
-// outputs) runs of f: for small tensors.
+// element by element. Compares with central differences of f. f's outputs that require no gradient
+// are left out. Returns what is wrong first, or an empty string. O(elements of inputs and outputs)
+// runs of f: for small tensors.
 using CheckedFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 std::string gradcheck(const CheckedFunction& f, std::span<const Tensor> inputs,
                       const GradcheckOptions& options = {});

@@ -10,8 +10,8 @@ namespace tenon::autograd {
 
 // Takes what backward finds for a leaf, instead of leaving it in the leaf's grad.
 //
-// Takes a matrix's gradient in pieces while it is computed, so the whole gradient is never stored:
-// begin(), take() for disjoint pieces that cover it (from several threads at once), finish().
+// Takes a matrix's gradient in pieces while it is computed, so the whole gradient is never stored.
+// The calls: begin(), take() for disjoint pieces that cover it (on several threads), finish().
 // Requires a leaf that one call alone used, by an operator that supports it (linear). Backward must
 // keep no graph, and nothing else may use the gradient: no hooks, no grad already there. Else, or
 // for other leaves, take_whole() is called when the leaf's grad is whole, after its hooks.

@@ -82,7 +82,7 @@ class DeviceAllocator : public Allocator {
 
   // Makes a block larger in place, for work on its own stream, if the memory behind it is free.
   // `pool` always can. caching, expandable, stitched and private pools can up to 1 MiB or from
-  // above 1 MiB on, and buddy where the block is a lower half. False: the block is as it was; move
+  // above 1 MiB on. buddy can where the block is a lower half. False: the block is as it was; move
   // it. The default, and adaptors, grow a block within usable_size(). Observers hear of a free and
   // a recycled block. Throws InvalidPointer for a block of another allocator.
   virtual bool try_grow(DataPtr& data, std::size_t size_bytes) {

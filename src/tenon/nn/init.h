@@ -35,9 +35,9 @@ void refill_parameter(const Tensor& parameter, Fill fill,
                       Generator& generator = default_generator());
 
 // Note [Deferred fills]: while one lives, make_parameter() makes tensors of the meta device on this
-// thread, and the generator's counters are taken as if they had been filled. fill() writes their
-// elements later, bit for bit those that they would have had. So a model's layers can be filled one
-// at a time. Several nest. Not thread-safe.
+// thread. The generator's counters advance as if they had been filled. fill() writes their elements
+// later, bit for bit those that they would have had. So a model's layers can be filled one at a
+// time. Several nest. Not thread-safe.
 class DeferredFills {
  public:
   DeferredFills();

@@ -91,7 +91,7 @@ class Optimizer {
 
 // While it lives, each backward updates every parameter as soon as its gradient is complete and
 // frees the gradient. At most one gradient exists at a time. For a matrix that one linear() uses,
-// the full gradient is never stored: it is computed in pieces of rows, and each is used while it is
+// the full gradient is never stored. It is computed in pieces of rows, and each is used while it is
 // in the caches. If the state alone determines the update (Adam, SGD with momentum without
 // Nesterov), that happens before the gradient of the input is computed, so the input is freed
 // before. The weights are the same, to the bit, as with step() after backward.

@@ -9,9 +9,9 @@
 
 namespace tenon {
 
-// Note [Fallback]. If a device that shares its memory with the host has no kernel for an operator,
-// the host computes it in place, after a wait for queued work. That is right and may be slow, so it
-// is counted by operator. TENON_FALLBACK=error forbids it. Copies and fills count as operators.
+// Note [Fallback]. A device that shares its memory with the host may have no kernel for an
+// operator. Then the host computes it in place, after a wait for queued work. That may be slow, so
+// it is counted by operator. TENON_FALLBACK=error forbids it. Copies and fills count as operators.
 struct HostFallback {
   std::string name;  // of the operator
   std::uint64_t calls = 0;

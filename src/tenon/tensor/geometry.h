@@ -57,9 +57,9 @@ bool is_contiguous(IntList sizes, IntList strides);
 bool is_channels_last_contiguous(IntList sizes, IntList strides);
 // The same in five dimensions.
 bool is_channels_last_3d_contiguous(IntList sizes, IntList strides);
-// True for 4-d tensors whose dimensions have increasing strides in the order C, W, H, N, dense or
-// not, unless it is also contiguous as NCHW (such as N11W). A hint which format results should
-// have.
+// True for 4-d tensors whose strides increase in the order C, W, H, N, dense or not.
+// False for those that are also contiguous as NCHW (such as N11W).
+// A hint which format results should have.
 bool is_channels_last(IntList sizes, IntList strides);
 bool is_channels_last_3d(IntList sizes, IntList strides);
 // Some order of the dimensions makes the strides contiguous: each address between the first and

@@ -68,8 +68,8 @@ std::vector<Tensor> nonzero_positions(const Tensor& mask);
 
 namespace detail {
 
-// One step of a walk over chosen elements: how far the chosen place is from the tensor's first
-// element, in elements, for each element of the broadcast indices.
+// One step of a walk over chosen elements. For each element of the broadcast indices: how far the
+// chosen place is from the tensor's first element, in elements.
 std::vector<std::int64_t> chosen_offsets(const Tensor& source, std::span<const Tensor> indices,
                                          IntList index_sizes);
 

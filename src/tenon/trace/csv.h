@@ -17,10 +17,10 @@ namespace tenon {
 // that falls asleep or wakes has the ops sleep_to_host, sleep_dropped and wake: marks. Then
 // id is its address, size the bytes that left the device or came back, tag the tag that sleeps.
 //
-// Throws ParseError with line and column (in bytes, from 1) for missing or repeated columns, a line
-// with too few or too many fields, and an unknown op. Also for numbers that are malformed, negative
-// or too large, an id allocated while it is live, and frees of ids that are unknown or free
-// already. Times that run backwards are a warning. One pass, O(bytes).
+// Throws ParseError with line and column (in bytes, from 1) for missing or repeated columns, and a
+// line with too few or too many fields. Also for an unknown op, and numbers that are malformed,
+// negative or too large. Also for an id allocated while it is live, and frees of ids that are
+// unknown or free already. Times that run backwards are a warning. One pass, O(bytes).
 std::vector<Trace> parse_csv_devices(std::string_view bytes, const std::string& path);
 // The same of a file with one device.
 Trace parse_csv(std::string_view bytes, const std::string& path);

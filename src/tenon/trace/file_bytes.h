@@ -13,7 +13,7 @@ namespace tenon {
 class FileBytes {
  public:
   // Throws ParseError, with the path and the system's reason, if the file cannot be read, is empty,
-  // is a directory or a device, or is truncated or damaged zstd or gzip.
+  // or is a directory or a device. Also for truncated or damaged zstd and gzip.
   explicit FileBytes(const std::string& path);
   ~FileBytes();
   FileBytes(const FileBytes&) = delete;

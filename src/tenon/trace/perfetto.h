@@ -9,10 +9,10 @@
 
 namespace tenon {
 
-// The JSON trace event format: one process for each trace, with counters of live and reserved
-// bytes, a track of phases, instants for what ran out of memory, and each block of at least a
-// thousandth of the live peak as a stretch from its allocation to its free, named by call site.
-// Open ends last to the end of the recording.
+// The JSON trace event format. One process for each trace, with counters of live and reserved
+// bytes, a track of phases, and instants for failures. Each block of at least a thousandth of the
+// live peak is a stretch from its allocation to its free, named by call site. Open ends last to the
+// end of the recording.
 std::string format_perfetto(std::span<const Trace> traces);
 
 }  // namespace tenon

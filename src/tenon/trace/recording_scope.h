@@ -10,8 +10,8 @@ namespace tenon {
 
 // From here to its end, records all allocators of the process, also those made meanwhile. Then
 // writes the file: .csv or .csv.zst (for `tenon replay`, with columns thread, device and tag),
-// .json (for Perfetto or chrome://tracing), or .pickle (PyTorch's snapshot format, with call
-// stacks). Without options of your own, stacks are taken for .pickle only.
+// .json or .pickle. The last two are for Perfetto or chrome://tracing, and PyTorch's snapshot
+// format with call stacks. Without options of your own, stacks are taken for .pickle only.
 //
 //   {
 //     RecordingScope recording("step.csv.zst");

@@ -28,8 +28,8 @@ struct HostOptions {
 // ask for them. Page handles are files in memory, each with a descriptor of its own, so they can
 // be mapped twice and passed to another process.
 //
-// Giving back: a freed segment is kept for reuse until it is decay_ns old, the cache is over its
-// bound, memory is short, or trim() is called. Ages are checked at each request and free.
+// Giving back: a freed segment is kept until it is decay_ns old, the cache is over its bound,
+// memory is short, or trim() is called. Ages are checked at each request and free.
 // Limit: segments, cache and pages together; beyond it, lack of memory. They count when they are
 // handed out, although the system backs them only when touched.
 // Streams are always done. export_pages returns a new descriptor, which the caller closes.

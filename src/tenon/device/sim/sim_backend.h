@@ -47,8 +47,8 @@ class SimBackend final : public Backend {
   void reset_ledger();
   void set_capacity(std::uint64_t capacity_bytes);
 
-  // --- Failures. The n-th call from now of that kind (1 is the next) fails: as if memory were
-  // short (allocate, create, map, set_access, reserve_address), or with DeviceError (the others).
+  // --- Failures. The n-th call from now of that kind (1 is the next) fails. allocate, create, map,
+  // set_access and reserve_address fail as if memory were short, the others with DeviceError.
   void fail_call(DriverCall call, std::uint64_t nth);
   // Every call that allocates fails with this probability, by the seed.
   void set_failure_rate(double probability);

@@ -40,8 +40,8 @@ struct VulkanDriverOptions {
 // thread-safe. A forked child must not use what its parent opened.
 class VulkanDriver {
  public:
-  // Throws DeviceError with the remedy if there is no loader or device, the loader is older than
-  // Vulkan 1.2, or validation is asked for without its layer installed.
+  // Throws DeviceError with the remedy if there is no loader or device, or the loader is older than
+  // Vulkan 1.2. Also if validation is asked for without its layer installed.
   static std::shared_ptr<const VulkanDriver> open(const VulkanDriverOptions& options);
   // The process's: the library that TENON_VULKAN_LOADER names, else libvulkan.so.1, with
   // validation where TENON_VULKAN_VALIDATION is 1. Opened once; a failure is thrown again at every

@@ -30,8 +30,8 @@ RecordedSettings recorded_settings(const Snapshot& snapshot);
 // snapshot of PyTorch's, or holds no segments to tell by.
 std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 
-// What PyTorch held on the trace's device when a mark was made, by its number in the trace: what it
-// held at the end, with the marks between undone. Nothing where the file has no segments.
+// What PyTorch held on the trace's device when a mark was made, by its number in the trace. Found
+// from the end, with the marks between undone. Nothing where the file has no segments.
 std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, const Trace& trace,
                                                   std::size_t mark);
 

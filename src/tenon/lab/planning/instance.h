@@ -34,8 +34,8 @@ bool looks_like_instance(std::string_view bytes);
 // The first line names the columns, in any order: id, lower (or begin), upper (or end), size, and
 // for a solution offset. Throws ParseError with line and column for missing, repeated or unknown
 // columns (a constraint that is not understood must not be ignored). Also for lines with too few or
-// too many fields, numbers that are malformed or too large, a size of 0, a life that ends before it
-// begins, and repeated ids. O(n log n).
+// too many fields, and numbers that are malformed or too large. Also for a size of 0, a life that
+// ends before it begins, and repeated ids. O(n log n).
 Instance parse_instance(std::string_view bytes, const std::string& path);
 
 // With the column `offset`. Requires: an offset for each buffer.

@@ -13,8 +13,8 @@ namespace tenon {
 std::string format_plan(const Plan& plan);
 
 // Reads that format and nothing else. Throws ParseError with the line and the reason: another
-// version, a line that the format does not have, numbers that are too large, or more slots than
-// lines. Also for slots that overflow, a wrong hash, and data after the end.
+// version, a line that the format does not have, or numbers that are too large. Also for more slots
+// than lines, slots that overflow, a wrong hash, and data after the end.
 Plan parse_plan(std::string_view bytes, const std::string& path);
 
 // Whether the file begins like a plan of any version.

@@ -29,9 +29,9 @@ struct MemoryPoolStats {
   std::uint64_t num_device_allocations = 0;  // chunks taken from upstream
 };
 
-// Reserves memory from `upstream` in chunks and serves requests from them by best fit: the smallest
-// free block that is large enough, the lowest among equals. Splits a block if 256 bytes or more are
-// left. Merges free neighbours at once, never across the border of two chunks.
+// Reserves memory from `upstream` in chunks and serves requests from them by best fit. That is the
+// smallest free block that is large enough, the lowest among equals. Splits a block if 256 bytes or
+// more are left. Merges free neighbours at once, never across the border of two chunks.
 //
 //   chunk 1 | used | free |  used  |  free   |      a request that fits nowhere adds a chunk of
 //   chunk 2 |    used   |       free         |      max(pool size, 2 x request)

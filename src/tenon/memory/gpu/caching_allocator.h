@@ -11,9 +11,9 @@ namespace tenon {
 // stranded per stream and per pool, as there.
 //
 // On a miss, in this order: garbage collection if a threshold is set, a new segment, release of
-// cached oversize blocks, release of every wholly free segment, out of memory. After each release
-// it asks the driver again. Fast path O(log free blocks). Source: PyTorch's documentation of memory
-// management, and the behaviour recorded in data/traces/pytorch_figures.json.
+// cached oversize blocks, release of every wholly free segment. After each release it asks the
+// driver again. Fast path O(log free blocks). Source: PyTorch's documentation of memory management,
+// and the behaviour recorded in data/traces/pytorch_figures.json.
 class CachingAllocator final : public StreamOrderedAllocator {
  public:
   explicit CachingAllocator(Backend& backend, const CachingSettings& settings = {},

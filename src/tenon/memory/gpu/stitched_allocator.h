@@ -31,7 +31,7 @@ struct StitchedSettings {
 //
 // On a miss (grow), it finds the window of free addresses that lacks the fewest pages. For what it
 // lacks it takes, in this order: pages whose earlier mapping there still stands, spare pages, new
-// ones while slack allows, idle ones from elsewhere (the same range, the same stream, other
+// ones while slack allows. Then idle ones from elsewhere (the same range, the same stream, other
 // streams), and new ones. O(free blocks + pages).
 //
 // Note [Stale mappings]. A page that moves keeps its old mapping. To undo it would cost as much as
@@ -49,11 +49,11 @@ struct StitchedSettings {
 // allocator's limit if that is less. Larger pages save little time and waste more.
 //
 // Note [Small blocks]. Blocks of up to 1 MiB lie in small pages of their own. The exception: while
-// the streams of the thread have held less than 384 large pages, free memory of the large pages is
-// used before small pages are added: the ends of pages in use, then idle pages. A small program
-// holds less that way and makes few small pages, each of which costs the driver as much time as a
-// large one. In a larger program this saves little, and each small block that lives long may keep a
-// large page in use. With a capacity of 1.02 x live, one shipped trace would not complete.
+// the streams of the thread have held less than 384 large pages, they use free memory of the large
+// pages first. They take the ends of pages in use, then idle pages. A small program holds less that
+// way and makes few small pages, each of which costs the driver as much time as a large one. In a
+// larger program this saves little, and each small block that lives long may keep a large page in
+// use. With a capacity of 1.02 x live, one shipped trace would not complete.
 //
 // Note [Threads apart]. Pages move between the streams of one thread as they do within a stream.
 // Threads do not take each other's. Two programs that grow and shrink at once would take the same

@@ -21,7 +21,7 @@ namespace tenon {
 //
 // Growth within what is committed is one store. commit() from another thread keeps driver calls off
 // the path that grows. Pages that a shrinking buffer leaves go back to the pool when the work
-// queued until then is over: at the next resize or give_back, or at the end, which waits.
+// queued until then is over. That is at the next resize or give_back, or at the end, which waits.
 //
 // Streams: the buffer belongs to the stream it was made for; record_stream names others.
 // Thread safety: commit, give_back and the questions from any thread; resize and the buffer's

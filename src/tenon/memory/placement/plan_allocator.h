@@ -11,11 +11,11 @@ namespace tenon {
 
 // Serves each stream from one segment of exactly the planned size. A request costs a comparison and
 // a look at the few slots that its range was last used by.
-// Requests that the plan lacks (another size, a block that lives too long, a stream that was not
-// recorded) are noticed before any two blocks overlap, and counted. A caching allocator over the
-// same backend serves them. PlanPlacement finds the program's place in the plan again.
-// Stream n of the plan is the device's stream with id n. Where the plan lets streams share, there
-// is one segment for all. A stream that takes over memory of another one waits for it
+// The plan may lack a request (another size, a block that lives too long, a stream that was not
+// recorded). Such requests are noticed before any two blocks overlap, and counted. A caching
+// allocator over the same backend serves them. PlanPlacement finds the program's place in the plan
+// again. Stream n of the plan is the device's stream with id n. Where the plan lets streams share,
+// there is one segment for all. A stream that takes over memory of another one waits for it
 // (SharedRange). Everything else is ChunkedAllocator's.
 class PlanAllocator final : public ChunkedAllocator<PlanPlacement> {
  public:

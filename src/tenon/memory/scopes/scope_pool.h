@@ -82,11 +82,11 @@ struct Span {
 // one before finds everything at the same addresses, without calls of the upstream. A chunk that
 // was made for a request the last time is still free when the request comes again.
 //
-// A chunk is kept until trim(), the end of the pool, or a lack of memory (reclaim.h), or until all
-// are free and a larger one takes their place. So scopes that grow hold their largest chunk, not
-// the sum. The pool is held by its users, by open scopes, and by escapes. Requires: the upstream
-// outlives all three. The exception: the upstream of a pool made by scope_pool_of() may end first.
-// If that is an adaptor, escapes need its upstream.
+// A chunk is kept until trim(), the end of the pool, or a lack of memory (reclaim.h). It also goes
+// when all are free and a larger one takes their place. So scopes that grow hold their largest
+// chunk, not the sum. The pool is held by its users, by open scopes, and by escapes. Requires: the
+// upstream outlives all three. The exception: the upstream of a pool made by scope_pool_of() may
+// end first. If that is an adaptor, escapes need its upstream.
 //
 // Thread safety: one mutex, taken for spans and escapes, never for a block; not held during calls
 // of the upstream. Taking a span: O(chunks).

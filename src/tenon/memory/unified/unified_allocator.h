@@ -57,8 +57,8 @@ struct BufferInfo {
 //   scalars of up to 8 bytes have heaps of their own
 //
 // Reuse, in this order: the smallest cached buffer of the stream between the request and what
-// options accept; a new buffer from the stream's free room; all its cached buffers, merged with
-// that room. Then memory that another stream can spare, ordered by an event if need be, so no
+// options accept, a new buffer from the stream's free room. Then all its cached buffers, merged
+// with that room. Then memory that another stream can spare, ordered by an event if need be, so no
 // stream keeps unused memory from others. Last a new heap. Streams that other threads use are asked
 // when memory is short: before growth beyond a soft limit, and when there is no growth. Growth
 // beyond a soft limit gives idle heaps back first, growth beyond a hard one fails (MemoryLimits).

@@ -25,8 +25,8 @@ DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor);
 // read-only tensor is copied with its strides, byte for byte, so that writing cannot reach the
 // producer's memory.
 // Throws InvalidArgument for what Tenon cannot hold: lanes, sub-byte types, negative strides, other
-// devices, sizes that overflow, data that the host reaches and that are not aligned for their
-// dtype. Also for another major version, of which only the deleter is used.
+// devices, sizes that overflow, host data that are not aligned for their dtype. Also for another
+// major version, of which only the deleter is used.
 Tensor from_dlpack(DLManagedTensor* managed);
 Tensor from_dlpack(DLManagedTensorVersioned* managed);
 
