@@ -1,4 +1,4 @@
-// Who asks for memory: call stacks, by numbers that somebody else knows the meaning of.
+// The call stack of a request for memory, by a number that the stack source gives it.
 #pragma once
 
 #include <atomic>

@@ -363,7 +363,7 @@ TENON_TORCH_API int tenon_torch_pool_users(int index, unsigned long long first,
       [&] { process().answer = fmt::format("{}", device(index).pool_users({first, second})); });
 }
 
-// From now on the source gives a number to whoever asks for memory; the snapshot has it as "stack".
+// From now on the source numbers the stack of each request. The snapshot has it as "stack".
 TENON_TORCH_API void tenon_torch_stack_source(StackSource source) {
   AskingStack::set_source(source);
 }

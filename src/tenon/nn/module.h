@@ -74,7 +74,7 @@ class Module {
   // The module whose parameters have names that begin with the path, "blocks.0"; this one for "".
   // Null where there is none.
   Module* find(std::string_view path);
-  // From now on; null: nobody.
+  // Sees each call from now on; null: none does.
   void set_call_watcher(std::shared_ptr<CallWatcher> watcher) { watcher_ = std::move(watcher); }
 
   // Moves parameters, buffers and gradients to the device; the handles stay. Before an optimiser is

@@ -17,8 +17,8 @@ namespace tenon::host {
 // What one thread has changed since the shared accounts were updated last; under the lock of the
 // thread's heap. Levels count from that update, so they may be negative.
 //
-// What an allocation or a free writes comes first, to lie on one cache line with the lock: a store
-// to another line than the one before takes three times as long.
+// The fields that an allocation or a free writes come first, on one cache line with the lock. A
+// store that switches cache lines takes three times as long.
 class LocalAccount {
  public:
   // With several threads: how far a level may drift before the shared accounts are updated, or 1/64

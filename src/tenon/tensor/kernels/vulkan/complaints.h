@@ -8,8 +8,8 @@
 namespace tenon::vulkan {
 
 // Note [Complaints]. Only a kernel sees the indices that it is given, and it cannot throw. It
-// writes the first one that is out of range into five words of memory, and whoever waits for the
-// device next throws InvalidArgument: the operator, the index, the size.
+// writes the first one that is out of range into five words of memory. The next wait for the
+// device throws InvalidArgument with the operator, the index and the size.
 
 // The words of a device, for the kernel; made at the first call. Throws DeviceError.
 std::uint64_t complaint_address(VulkanBackend& backend);
