@@ -26,7 +26,7 @@ BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
 NAMED = {"forecast", "fsdp"}  # run only where they are named: they need PyTorch
-EXACT = {"replay", "snapshots", "verdict", "robson", "generated"}  # what they print depends on no machine and no load
+EXACT = {"replay", "snapshots", "verdict", "robson", "generated", "pages"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
     "replay": ("every policy on the shipped traces: reserved memory, smallest capacity",
@@ -41,6 +41,8 @@ PROGRAMS = {
                 "{}/bench/bench_targets", []),
     "generated": ("policies at five lags on shipped traces and on programs from seeds",
                   "{}/bench/bench_generated", []),
+    "pages": ("what pages allow `stitched`, and where its bytes are, on generated programs",
+              "{}/bench/bench_pages", []),
     "host_peers": ("the host allocator beside others", "{}/bench/bench_host_peers", HOST),
     "host_pairs": ("pairs of calls on the host: one size, two in turn, nested, as recorded",
                    "{}/bench/bench_host_pairs", HOST),

@@ -17,14 +17,12 @@
 #include <string>
 #include <vector>
 
-#include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/capacity.h"
 #include "tenon/lab/jobs.h"
 #include "tenon/lab/replayer.h"
 #include "tenon/lab/synthesis/synthesis.h"
 #include "tenon/lab/text_table.h"
-#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/load.h"
 
 namespace {
@@ -43,8 +41,6 @@ constexpr double kStall = 1.5, kStallWorst = 2, kNegligible = 0.003;
 constexpr double kMoreThanExpandable = 1.002;
 constexpr double kCapacity = 1.01, kCapacityWorst = 1.02;
 constexpr double kTightStall = 0.03;
-
-constexpr std::uint64_t kUsualPage = 16 * kMiB, kSmallPage = 2 * kMiB;  // of `stitched`
 
 struct Options {
   std::size_t programs = 100;
@@ -268,94 +264,6 @@ void print_figures(const Set& set, Verdicts& verdicts) {
 }
 
 // ------------------------------------------------------------------------------------------------
-// What pages allow
-
-// Live bytes of one stream, in blocks that may lie in small pages and in others.
-struct StreamLive {
-  std::uint64_t small = 0, large = 0;
-
-  // The fewest bytes of pages that hold them.
-  std::uint64_t page_bytes(std::uint64_t page) const {
-    const std::uint64_t large_pages = round_up(large, page);
-    const std::uint64_t rest = large_pages - large;
-    return large_pages + (small <= rest ? 0 : round_up(small - rest, kSmallPage));
-  }
-};
-
-// What the pages of `page` bytes and the small ones come to at least, wherever blocks are placed
-// and however pages move, where a page holds blocks of one stream: a peak over the trace.
-std::uint64_t least_bytes(const Workload& workload, std::uint64_t page) {
-  std::vector<StreamLive> streams(workload.streams());
-  std::vector<std::uint64_t> sizes(workload.slots());
-  std::uint64_t held = 0, peak = 0;
-  for (const ReplayOp& op : workload.ops()) {
-    if (op.alloc) sizes[op.slot] = round_up(op.size_bytes, kMinBlockSize);
-    const std::uint64_t size = sizes[op.slot];
-    StreamLive& stream = streams[op.stream];
-    std::uint64_t& live = size <= kSmallSize ? stream.small : stream.large;
-    held -= stream.page_bytes(page);
-    live = op.alloc ? live + size : live - size;
-    held += stream.page_bytes(page);
-    peak = std::max(peak, held);
-  }
-  return peak;
-}
-
-// A replay of `stitched` or a bound, over a set.
-struct OfPages {
-  double mean = 0, worst_large = 0, worst_small = 0, stall = 0;
-  std::size_t above = 0;  // programs above what is aimed at
-
-  void add(const Workload& workload, std::uint64_t bytes, std::size_t count) {
-    const auto live = static_cast<double>(workload.live_peak_bytes());
-    const double reserved = static_cast<double>(bytes) / live;
-    const bool is_large = live >= kGiB;
-    mean += std::log(reserved) / static_cast<double>(count);
-    double& worst = is_large ? worst_large : worst_small;
-    worst = std::max(worst, reserved);
-    above += reserved > (is_large ? kReservedLarge : kReservedSmall);
-  }
-  void add_to(TextTable& table, const std::string& name) const {
-    const auto show = [](double value) {
-      return value == 0 ? std::string("-") : fmt::format("{:.4f}", value);
-    };
-    table.add({name, show(std::exp(mean)), show(worst_large), show(worst_small),
-               fmt::format("{}", above),
-               stall == 0 ? "-" : fmt::format("{:.2f}", std::exp(stall))});
-  }
-};
-
-// What `stitched` holds beside the least that its pages allow, with its pages and with the smallest
-// ones: the difference to the bound is what its placement wastes.
-void print_bounds(const Set& set) {
-  const std::size_t count = set.workloads.size();
-  TextTable table({"lag 5 ms", "reserved/live", "worst >= 1 GiB", "worst below",
-                   "above what is aimed at", "stall/expandable's"});
-  for (const std::uint64_t page : {kUsualPage, kSmallPage}) {
-    std::vector<std::array<ReplayFigures, 2>> figures(count);
-    run_jobs(2 * count, 0, [&](std::size_t job) {
-      ReplaySetup setup;
-      setup.policy = job % 2 == 0 ? "stitched" : "expandable";
-      if (job % 2 == 0) setup.options.page_bytes = page;
-      figures[job / 2][job % 2] = replay(set.workloads[job / 2], setup);
-    });
-    OfPages held, least;
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto& [stitched, expandable] = figures[i];
-      held.add(set.workloads[i], stitched.reserved_peak_bytes, count);
-      held.stall += std::log(ratio(static_cast<double>(stitched.ledger.stall_ns),
-                                   static_cast<double>(expandable.ledger.stall_ns))) /
-                    static_cast<double>(count);
-      least.add(set.workloads[i], least_bytes(set.workloads[i], page), count);
-    }
-    const std::string pages = fmt::format("pages of {}", format_byte_size(page));
-    held.add_to(table, "stitched, " + pages);
-    least.add_to(table, "bound, " + pages);
-  }
-  fmt::print("{}: {} programs, what pages allow\n{}\n", set.name, count, table.format());
-}
-
-// ------------------------------------------------------------------------------------------------
 // With little memory
 
 struct Tight {
@@ -436,7 +344,6 @@ int run(const Options& options) {
   for (Set& set : sets) {
     for (const Trace& trace : set.traces) set.workloads.emplace_back(trace);
     print_figures(set, verdicts);
-    print_bounds(set);
     print_tight(set, verdicts);
   }
   fmt::print("aimed at: reserved {} x live, {} worst from 1 GiB on, {} below; stall {} x, worst {} "
