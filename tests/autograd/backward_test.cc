@@ -10,6 +10,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/indexing.h"
+#include "tenon/tensor/interop/dlpack.h"
 #include "tenon/tensor/random.h"
 
 namespace tenon::autograd {
@@ -194,6 +195,13 @@ TEST(BackwardTest, IndexingByTensors) {
   backward(ops::sum(y * y));
   EXPECT_EQ(values(x.grad()), (Values{0, 0, 6}));
   EXPECT_EQ(values(v.grad()), (Values{56, 64}));
+}
+
+TEST(BackwardTest, DLPackTakesNoTensorThatNeedsAGradient) {
+  const Tensor x = ones({2}).set_requires_grad(true);
+  EXPECT_THROW(to_dlpack(x), InvalidArgument);
+  DLManagedTensor* const managed = to_dlpack(x.detach());
+  managed->deleter(managed);
 }
 
 TEST(BackwardTest, HooksSeeAndChangeGradients) {

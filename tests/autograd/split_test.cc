@@ -87,6 +87,17 @@ TEST(SplitTest, DerivativesAreRightTwiceAndForward) {
   EXPECT_EQ(gradgradcheck(f, inputs), "");
 }
 
+// A piece that is saved, and whose base may still change, keeps its number.
+TEST(SplitTest, SavedPiecesKeepTheirPlace) {
+  const auto f = [](std::span<const Tensor> in) {
+    const std::vector<Tensor> rows = ops::mul(in[0], 1.0).unbind(0);
+    return std::vector<Tensor>{ops::mul(ops::square(rows[1]), rows[2])};
+  };
+  const std::vector<Tensor> inputs = {leaf({3, 2}, 5)};
+  EXPECT_EQ(gradcheck(f, inputs), "");
+  EXPECT_EQ(gradgradcheck(f, inputs), "");
+}
+
 TEST(SplitTest, APieceOfAPieceIsFollowed) {
   const auto f = [](std::span<const Tensor> in) {
     const Tensor middle = in[0].chunk(3)[1].unbind(1)[2];

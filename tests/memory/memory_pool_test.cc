@@ -244,7 +244,7 @@ TEST(MemoryPoolRulesTest, TellsAllEightStatistics) {
   void* const first = pool.allocate(1024);
   pool.allocate(4096);
   pool.deallocate(first);
-  pool.allocate(2 * kPoolSize);  // a chunk of its own
+  void* const large = pool.allocate(2 * kPoolSize);  // a chunk of its own
   const MemoryPoolStats stats = pool.statistics();
   EXPECT_EQ(stats.total_allocated, 1024 + 4096 + 2 * kPoolSize);
   EXPECT_EQ(stats.total_freed, 1024u);
@@ -254,6 +254,9 @@ TEST(MemoryPoolRulesTest, TellsAllEightStatistics) {
   EXPECT_EQ(stats.num_deallocations, 1u);
   EXPECT_EQ(stats.num_pool_allocations, 3u);
   EXPECT_EQ(stats.num_device_allocations, 2u);
+  pool.deallocate(large);
+  pool.allocate(1024);
+  EXPECT_EQ(pool.statistics().peak_usage, 4096 + 2 * kPoolSize) << "as it was";
 }
 
 TEST(MemoryPoolRulesTest, ChunksGoBackWhenThePoolEnds) {

@@ -461,6 +461,26 @@ TEST(ScopesOnStreams, RoomThatAnotherStreamUsesChangesHandsAfterItsWork) {
   });
 }
 
+TEST(ScopesOnStreams, RoomThatIsFreeAgainInTheScopeIsOrderedBehindItsUsers) {
+  SimOptions options;
+  options.lag_ns = kLagNs;
+  SimBackend backend(options);
+  UnifiedAllocator upstream(backend);
+  const auto pool = ScopePool::make(upstream, {.first_chunk_bytes = 64 * kKiB});
+  const Stream other = backend.create_stream();
+  with_scope(pool, [&](ScopeArena& arena) {
+    DataPtr used = arena.allocate(40 * kKiB);
+    arena.record_stream(used, other);
+    backend.queue_work(other);
+    std::vector<DataPtr> more;
+    more.push_back(arena.allocate(40 * kKiB));
+    used.clear();
+    EXPECT_EQ(backend.ledger().count(DriverCall::kStreamWait), 0u);
+    while (more.size() < 20) more.push_back(arena.allocate(40 * kKiB));
+    EXPECT_EQ(backend.ledger().count(DriverCall::kStreamWait), 1u);
+  });
+}
+
 TEST(ScopesOnStreams, WithoutAnEventTheHostWaits) {
   SimOptions options;
   options.lag_ns = kLagNs;

@@ -170,9 +170,11 @@ TEST_P(UnifiedMemories, SharedBuffersAreTheHostsToo) {
   ASSERT_NE(shared.host, nullptr);
   EXPECT_EQ(shared.retain_count, 1u);
   EXPECT_EQ(shared.offset_bytes, 112u) << "behind the first buffer";
+  backend().fill(first.get(), 0x11, 100, current_stream(backend().device()));
   backend().fill(block.get(), 0x5a, 256, current_stream(backend().device()));
   backend().synchronize();
-  EXPECT_EQ(static_cast<const unsigned char*>(shared.host)[255], 0x5a);
+  const auto* const bytes = static_cast<const unsigned char*>(shared.host);
+  EXPECT_TRUE(bytes[0] == 0x5a && bytes[255] == 0x5a);
 
   const DataPtr own = allocator.allocate_buffer(256, current_stream(backend().device()),
                                                 Storage::kPrivate);

@@ -180,6 +180,13 @@ TEST(VersionTest, AHoldOutlivesTheTensorWithoutItsBytes) {
   EXPECT_THROW(static_cast<void>(VariableVersion().current_version()), InvalidArgument);
 }
 
+TEST(VersionTest, ACounterIsBumpedUnlessThereIsNone) {
+  const Tensor t = zeros({4});
+  t.version_counter().bump();
+  EXPECT_EQ(t.version(), 1u);
+  EXPECT_THROW(VariableVersion().bump(), InvalidArgument);
+}
+
 TEST(VersionTest, InferenceTensorsHaveNone) {
   const Tensor normal = zeros({4});
   Tensor made;

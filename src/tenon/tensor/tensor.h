@@ -111,9 +111,9 @@ class Tensor {
   // The same of a tensor of the same dtype: from then on they share bytes.
   const Tensor& set_(const Tensor& source) const;
 
-  // --- Names of dimensions, "" for none, and sizes that may be symbolic: Note [Labels of
+  // --- Names of dimensions, "" or "*" for none, and sizes that may be symbolic: Note [Labels of
   // dimensions] in dim_labels.h. An empty list takes all names away. Throws InvalidArgument for
-  // another number of names and for one that comes twice.
+  // another number of names, for one that comes twice, and for one that is no identifier.
   std::vector<SymInt> sym_sizes() const;
   std::vector<std::string> names() const;
   void set_names(std::vector<std::string> names) const;
