@@ -30,6 +30,12 @@ using testing::tenon_command;
 using Json = nlohmann::json;
 using Contents = std::map<std::string, std::string>;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMayPreload = false;  // sanitizers want to be loaded first
+#else
+constexpr bool kMayPreload = true;
+#endif
+
 class SavedFolder : public ::testing::Test {
  protected:
   SavedFolder() {
@@ -123,6 +129,7 @@ TEST_F(SavedFolder, AFolderOfAnotherProgramOrOfTheDataIsRefused) {
 }
 
 TEST_F(SavedFolder, AFullDiskLeavesTheRunThatWasThere) {
+  if (!kMayPreload) GTEST_SKIP() << "not under a sanitizer";
   ASSERT_EQ(start("--seed 1").status, 0);
   const Contents before = contents_of(path("run"));
   // Two a file: of the note that a save is under way, the first file, the fourth, the index.
@@ -139,6 +146,7 @@ TEST_F(SavedFolder, AFullDiskLeavesTheRunThatWasThere) {
 
 // The first save of a run, and one that replaces another, end at any file or at the index.
 TEST_F(SavedFolder, WhatAKilledSaveLeavesIsRemovedByTheNextRun) {
+  if (!kMayPreload) GTEST_SKIP() << "not under a sanitizer";
   const std::string kept = path("run") + "/model-step1-00001-of-00002-0123456789abcdef.safetensors";
   fs::create_directory(path("run"));
   std::ofstream(kept) << "of an index that is elsewhere";
