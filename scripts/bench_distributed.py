@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""scripts/bench_distributed.py [KILLS] [--only weights|memory|fsdp|kills|loop]: checks what
-docs/distributed.md says of runs over MPI, with the builds of scripts/test_distributed.sh. Status 1
-where a check fails.
+"""scripts/bench_distributed.py [KILLS] [--only weights|memory|fsdp|network|kills|loop]: checks
+what docs/distributed.md says of runs over MPI, with the builds of scripts/test_distributed.sh.
+Status 1 where a check fails.
 """
 import argparse
 import collections
@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from rank_network import HEADER_BYTES, Network, why_not
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TEXT = os.path.join(ROOT, "data/text/genesis.txt")
 LAUNCHERS = {
@@ -27,6 +29,8 @@ MODEL = ("--length", "16", "--layers", "3", "--width", "64", "--batch", "96")  #
 DEEP_LAYERS = 8
 DEEP_MODEL = ("--length", "16", "--width", "128", "--batch", "32")
 SMALL_MODEL = ("--length", "16", "--layers", "2", "--width", "32", "--batch", "64")  # 173 steps
+WIDE_MODEL = ("--length", "16", "--layers", "16", "--width", "256", "--batch", "256")
+SEGMENT_BYTES = 1448  # of payload in a packet of 1,500 bytes
 RUN_SECONDS = 300  # for a run that nobody kills
 END_SECONDS = 10  # for the launcher, after a rank was killed
 INDEX = "model.safetensors.index.json"
@@ -206,6 +210,92 @@ def compare_fsdp(_):
     check(ended.returncode == 0, "bench/fsdp/compare.py")
 
 
+def compare_network(folder):
+    """Ranks in namespaces of their own: what their links carry, what is hidden, a link that fails."""
+    reason = why_not()
+    if reason:
+        print(f"network: skipped: {reason}")
+        return
+    print("network: each rank in a namespace with one link, TCP alone")
+    text = os.path.join(folder, "text")
+    with open(TEXT, encoding="utf-8") as whole, open(text, "w", encoding="utf-8") as part:
+        part.write(whole.read(20000))
+    for mpi, ranks in (("openmpi", 2), ("openmpi", 4), ("mpich", 2)):  # docs/limits.md says why
+        for shard in ("0", "3"):
+            count_on_links(mpi, ranks, shard, text, folder)
+    for shard, times in (("0", 0.5), ("0", 1.5), ("3", 1.5)):
+        measure_overlap(shard, times, text, folder)
+    for mpi in LAUNCHERS:
+        cut_link(mpi, folder)
+
+
+def count_on_links(mpi, ranks, shard, text, folder):
+    name = f"{mpi:8} {ranks} ranks --shard {shard}"
+    with Network(ranks) as network:
+        words = train(mpi, 0, DEEP_MODEL, "--layers", "8", "--shard", shard, "--save",
+                      f"{folder}/{mpi}{ranks}{shard}", text=text)
+        run = result(network.launcher(mpi) + words)["ranks"]
+        carried = network.payload_bytes()
+    apart = max(abs(link / rank["sent_bytes"] - 1) for (link, _), rank in zip(carried, run))
+    print(f"  {name}: rank 0 counts {run[0]['sent_bytes']} bytes, its link {carried[0][0]} and "
+          f"{carried[0][1]} of headers; ranks differ by {100 * apart:.2f} % at most "
+          f"{check(apart < 0.01, f'{name}: bytes on the link')}")
+
+
+def measure_overlap(shard, times, text, folder):
+    """Hidden: computing alone (the same run, links without a limit), and transfer alone (bytes by
+    the link's rate), less the time of both, by the smaller of the two."""
+    def step(megabits):
+        with Network(2, megabits) as network:
+            words = train("openmpi", 0, WIDE_MODEL, "--shard", shard, "--save", f"{folder}/wide",
+                          text=text)
+            run = result(network.launcher("openmpi") + words)
+        return 256 / run["samples_per_second"], run["ranks"][0]["sent_bytes_per_step"]
+    computing, sent = step(None)
+    bits = 8 * sent * (1 + HEADER_BYTES / SEGMENT_BYTES)
+    megabits = round(bits / 1e6 / (times * computing))
+    transfer = bits / 1e6 / megabits
+    both, _ = step(megabits)
+    hidden = (computing + transfer - both) / min(computing, transfer)
+    print(f"  openmpi 2 ranks --shard {shard}, {megabits} Mbit/s: computing {computing:.2f} s, "
+          f"transfer {transfer:.2f} s, both {both:.2f} s a step: {100 * hidden:.0f} % of the "
+          f"smaller is hidden ({'reached' if hidden >= 0.8 else 'not reached'}: 80 %)")
+
+
+def rank_of(process):
+    """By the launcher's variable; None where the process has ended."""
+    try:
+        with open(f"/proc/{process}/environ", encoding="utf-8", errors="replace") as environ:
+            found = re.search("(?:^|\0)(?:OMPI_COMM_WORLD|PMI)_RANK=([0-9]+)", environ.read())
+    except OSError:
+        return None
+    return int(found.group(1)) if found else None
+
+
+def cut_link(mpi, folder):
+    """The link of rank 1 of 3 goes down during training."""
+    save = f"{folder}/cut{mpi}"
+    with Network(3) as network:
+        words = train(mpi, 0, SMALL_MODEL, "--save", save, "--save-every", "5")
+        words[words.index("--epochs") + 1] = "1000"
+        with Run(["env", "-u", "TENON_RANK_TIMEOUT", *network.launcher(mpi), *words]) as run:
+            end = time.monotonic() + 60
+            while step_of(save) < 10 and time.monotonic() < end:
+                time.sleep(0.05)
+            network.cut(2)
+            start = time.monotonic()
+            while (any(rank_of(p) in (0, 2) for p in run.processes("tenon-training"))
+                   and time.monotonic() < start + 60):
+                time.sleep(0.1)
+            seconds = time.monotonic() - start
+            run.status(END_SECONDS)
+            said = [line for line in run.text(run.err).splitlines() if line.startswith("tenon: ")]
+    named = len(said) > 0 and "rank 1 did not come" in said[0]
+    print(f"  {mpi:8} a link goes down: the others ended after {seconds:.1f} s "
+          f"{check(seconds < END_SECONDS, f'{mpi}: a link that is cut')}; rank 1 is named "
+          f"{check(named, f'{mpi}: the rank whose link is cut')}: {said[0] if said else ''}")
+
+
 def read_index(folder):
     try:
         with open(os.path.join(folder, INDEX), encoding="utf-8") as file:
@@ -365,6 +455,7 @@ def kill_in_loop(folder, kills):
 
 def main():
     parts = {"weights": compare_weights, "memory": compare_memory, "fsdp": compare_fsdp,
+             "network": compare_network,
              "kills": lambda folder: kill_at_random(folder, options.kills),
              "loop": lambda folder: kill_in_loop(folder, options.kills // 10)}
     arguments = argparse.ArgumentParser(description=__doc__)

@@ -250,11 +250,14 @@ class Workers : public ::testing::Test {
  protected:
   // How each job ended.
   std::map<std::size_t, std::string> run(std::size_t count, int processes,
-                                         const std::function<void(std::size_t)>& work) {
+                                         const std::function<void(std::size_t)>& work,
+                                         double seconds = 0) {
     std::map<std::size_t, std::string> ended;
     std::size_t begun = 0;
     EXPECT_EQ(command::run_in_processes(
-                  {.processes = processes, .memory_bytes = std::uint64_t{1} << 40},
+                  {.processes = processes,
+                   .memory_bytes = std::uint64_t{1} << 40,
+                   .seconds = seconds},
                   {.next = [&]() -> std::optional<std::size_t> {
                      if (begun == count) return std::nullopt;
                      return begun++;
@@ -283,6 +286,14 @@ TEST_F(Workers, OneThatCrashesEndsAlone) {
     EXPECT_EQ(failure.empty(), expected == words.end()) << job;
     EXPECT_THAT(failure, HasSubstr(expected == words.end() ? "" : expected->second)) << job;
   }
+}
+
+TEST_F(Workers, OneThatTakesTooLongEndsAlone) {
+  const auto ended = run(
+      4, 2, [](std::size_t job) { while (job == 1) ::sleep(60); }, 3);
+  EXPECT_EQ(ended.size(), 4u);
+  for (const auto& [job, failure] : ended)
+    EXPECT_EQ(failure, job == 1 ? "it takes longer than 3 s (--time-limit)" : "") << job;
 }
 
 TEST_F(Workers, OneThatFailsRunsAgainAlone) {

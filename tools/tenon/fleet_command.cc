@@ -36,7 +36,8 @@ line for each file, also for those that cannot be read. Skips names that begin w
 folders whose names end in .fleet.
 
 Each file is read in a process of its own, largest files first, on all cores. A file that takes all
-memory or crashes is tried again alone, and then has a line in the report; the others go on.
+memory or crashes is tried again alone, and then has a line in the report; the others go on. So has
+one that takes too long (--time-limit).
 
 The answers are kept, one small file each, in a folder of results: NAME.fleet in the current folder,
 for a DIR named NAME. The same command goes on where it was interrupted, and reads again what has
@@ -64,6 +65,7 @@ struct FleetArguments {
   std::string memory;
   std::string torch;
   int jobs = 0;
+  double seconds = 3600;
   bool json = false;
   FileQuestion question;
 };
@@ -181,6 +183,7 @@ class FleetRun {
         arguments_.jobs != 0 ? arguments_.jobs : std::max(1, static_cast<int>(usual_jobs));
     limits.memory_bytes = arguments_.memory.empty() ? machine_memory().total_bytes
                                                     : parse_size("--memory", arguments_.memory);
+    limits.seconds = arguments_.seconds;
     return limits;
   }
 
@@ -233,6 +236,10 @@ Subcommand add_fleet(CommandLine& app, std::function<std::unique_ptr<FleetRanks>
   fleet.add_option("--memory", arguments->memory,
                    "Memory that one file may take, like 8GiB (default: the machine's)")
       .not_empty();
+  fleet.add_option("--time-limit", arguments->seconds,
+                   "Seconds that one file may take, and then has a line in the report; 0: no limit")
+      .show_default()
+      .between(0, 1e9);
   fleet.add_option("--torch", arguments->torch,
                    "The version of PyTorch, like 2.6 (default: what each file tells; 2.1 for all)")
       .not_empty();

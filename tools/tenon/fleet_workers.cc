@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <new>
@@ -52,10 +53,10 @@ class SignalWatch {
     while (signal < 0) signal = ::sigwaitinfo(&watched_, nullptr);
     return signal;
   }
-  // SIGCHLD, too, where none came for a while.
-  int wait_a_while() const {
-    const timespec while_ns = {.tv_sec = 0, .tv_nsec = 2'000'000};
-    const int signal = ::sigtimedwait(&watched_, nullptr, &while_ns);
+  // SIGCHLD, too, where none came for that long.
+  int wait_for(std::chrono::milliseconds time) const {
+    const timespec time_ns = {.tv_sec = 0, .tv_nsec = time.count() * 1'000'000};
+    const int signal = ::sigtimedwait(&watched_, nullptr, &time_ns);
     return signal < 0 ? SIGCHLD : signal;
   }
 
@@ -102,6 +103,8 @@ void limit_worker(std::uint64_t memory_bytes) {
 struct Worker {
   std::size_t job = 0;
   int messages = -1;  // to read
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  bool is_late = false;
 };
 
 class WorkerPool {
@@ -161,20 +164,37 @@ class WorkerPool {
       be_worker(limits_, jobs_, job, pipe[1]);
     }
     ::close(pipe[1]);
-    workers_[process] = {job, pipe[0]};
+    workers_[process] = {.job = job, .messages = pipe[0]};
   }
 
   // Until a worker has ended, or a signal has come.
   int wait() {
     const std::size_t before = workers_.size();
     while (workers_.size() == before) {
-      const int signal = jobs_.meanwhile ? signals_.wait_a_while() : signals_.wait();
+      const int signal = wait_for_signal();
       if (signal != SIGCHLD) return signal;
       if (jobs_.meanwhile) jobs_.meanwhile();
+      end_late_workers();
       int status = 0;
       for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG)) > 0;) reap(process, status);
     }
     return 0;
+  }
+
+  int wait_for_signal() const {
+    if (jobs_.meanwhile) return signals_.wait_for(std::chrono::milliseconds(2));
+    if (limits_.seconds > 0) return signals_.wait_for(std::chrono::milliseconds(100));
+    return signals_.wait();
+  }
+
+  void end_late_workers() {
+    const std::chrono::duration<double> limit(limits_.seconds);
+    const auto now = std::chrono::steady_clock::now();
+    for (auto& [process, worker] : workers_) {
+      if (limits_.seconds <= 0 || worker.is_late || now - worker.start <= limit) continue;
+      worker.is_late = true;
+      ::kill(process, SIGKILL);
+    }
   }
 
   void reap(pid_t process, int status) {
@@ -189,6 +209,9 @@ class WorkerPool {
     if (WIFEXITED(status) && WEXITSTATUS(status) == kRunFails)
       throw std::runtime_error(
           std::string(text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))));
+    if (worker.is_late)
+      return jobs_.ended(worker.job, fmt::format("it takes longer than {} s (--time-limit)",
+                                                 limits_.seconds));
     if (is_last_try_) return jobs_.ended(worker.job, failure_of(status));
     failed_.push_back(worker.job);
   }

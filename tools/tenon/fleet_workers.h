@@ -13,6 +13,7 @@ namespace tenon::command {
 struct WorkerLimits {
   int processes = 1;               // at a time
   std::uint64_t memory_bytes = 0;  // that each may take
+  double seconds = 0;              // the same; 0: no limit
 };
 
 struct WorkerJobs {
@@ -26,8 +27,8 @@ struct WorkerJobs {
 };
 
 // Runs jobs until `next` has no more. One whose process fails runs once more, when all others have
-// ended. Workers end with this process, however it ends. Returns 0, or SIGINT, SIGTERM or SIGHUP,
-// when one came: then the workers are ended first.
+// ended, except one that takes too long. Workers end with this process, however it ends. Returns 0,
+// or SIGINT, SIGTERM or SIGHUP, when one came: then the workers are ended first.
 //
 // Requires: the process has one thread, or others that hold no lock which `work` needs. Throws
 // std::runtime_error with the message of what `work` threw, other than std::bad_alloc, after it has

@@ -131,16 +131,18 @@ void RankTraining::load(const std::string& folder, nn::Optimizer& optimizer) {
 RankMemory RankTraining::memory(const StepProfile& profile, std::uint64_t run_peak_bytes,
                                 std::uint64_t reserved_peak_bytes) const {
   return {profile.peak_bytes, profile.at_peak, run_peak_bytes, reserved_peak_bytes,
-          sent_bytes_per_step_};
+          sent_bytes_per_step_, group_->bytes_sent()};
 }
 
 std::vector<RankMemory> RankTraining::gather(const RankMemory& mine) {
   const nlohmann::json row = {mine.peak_bytes, mine.at_peak, mine.run_peak_bytes,
-                              mine.reserved_peak_bytes, mine.sent_bytes_per_step};
+                              mine.reserved_peak_bytes, mine.sent_bytes_per_step,
+                              mine.sent_bytes};
   std::vector<RankMemory> all;
   for (const std::string& text : group_->gather_texts(row.dump())) {
     const nlohmann::json other = nlohmann::json::parse(text);
-    all.push_back({other[0], other[1].get<decltype(mine.at_peak)>(), other[2], other[3], other[4]});
+    all.push_back({other[0], other[1].get<decltype(mine.at_peak)>(), other[2], other[3], other[4],
+                   other[5]});
   }
   return all;
 }

@@ -38,6 +38,7 @@ struct RankMemory {
   std::uint64_t run_peak_bytes = 0;  // of the whole run
   std::uint64_t reserved_peak_bytes = 0;
   std::uint64_t sent_bytes_per_step = 0;
+  std::uint64_t sent_bytes = 0;  // so far
 };
 
 // Sums of one step over all slices.

@@ -101,7 +101,8 @@ nlohmann::ordered_json ranks_json(const std::vector<RankMemory>& ranks) {
                    {"at_peak", uses_json(rank)},
                    {"run_peak_bytes", rank.run_peak_bytes},
                    {"reserved_peak_bytes", rank.reserved_peak_bytes},
-                   {"sent_bytes_per_step", rank.sent_bytes_per_step}});
+                   {"sent_bytes_per_step", rank.sent_bytes_per_step},
+                   {"sent_bytes", rank.sent_bytes}});
   return all;
 }
 
