@@ -9,6 +9,7 @@
 #include "tenon/autograd/variable.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/registry.h"
+#include "tenon/ops/into.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/random.h"
@@ -347,6 +348,34 @@ TEST(ForwardModeTest, NothingLivesOnWhenALevelEnds) {
   }
   EXPECT_TRUE(value.expired());
   EXPECT_TRUE(tangent.expired());
+}
+
+// Tensors that share memory without a link would keep no tangent: refused, or followed.
+TEST(ForwardModeTest, BuffersTakeValuesThatHaveTangents) {
+  const std::vector<Tensor> x = {tensor<double>({1, 2}, {2})};
+  const std::vector<Tensor> one = {ones({2}, DType::kF64)};
+  const auto tangent = [&](auto&& f) {
+    return values(jvp([&](auto in) { return std::vector<Tensor>{f(in[0])}; }, x, one).second[0]);
+  };
+  const auto fill_part = [](const Tensor& in, bool watched, bool adds) {
+    const Tensor buffer = zeros({4}, DType::kF64);
+    if (watched) watch_views(buffer);
+    const Tensor part = buffer.slice(0, 1, 3);
+    adds ? ops::add_(part, in) : copy_(part, in);
+    return buffer * buffer;
+  };
+  for (const bool adds : {false, true}) {
+    EXPECT_EQ(tangent([&](const Tensor& in) { return fill_part(in, true, adds); }),
+              (Values{0, 2, 4, 0}));
+    EXPECT_THROW(tangent([&](const Tensor& in) { return fill_part(in, false, adds); }),
+                 InvalidArgument);
+  }
+  EXPECT_EQ(tangent([](const Tensor& in) {
+              Tensor out = empty({2}, DType::kF64);
+              ops::into(out, ops::op::mul, in, in);
+              return out;
+            }),
+            (Values{2, 4}));
 }
 
 TEST(ForwardModeTest, TangentsMustFit) {

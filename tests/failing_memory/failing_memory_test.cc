@@ -19,6 +19,7 @@
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/heap/plan.h"
 #include "tenon/memory/gpu/pinned_allocator.h"
+#include "tenon/memory/growable/growable_buffer.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/gpu/private_pool.h"
 
@@ -312,6 +313,27 @@ TEST_P(FailingMemory, AFreeAllocatesNothing) {
   refuse_nothing();
   for (int round = 0; round < 4; ++round) run_steps(subject, 0, live, &freed);
   EXPECT_FALSE(freed);
+}
+
+TEST(FailingMemoryTest, AGrowableBufferEndsWithoutMemory) {
+  if (!kCanRefuse) GTEST_SKIP() << "the sanitizer's allocator refuses nothing";
+  SimBackend device({.capacity_bytes = 64 * kMiB});
+  SparedBackend spared(device);
+  const auto pool = PagePool::make(spared);
+  auto buffer = std::make_unique<GrowableBuffer>(pool, 64 * kMiB);
+  buffer->resize(40 * kMiB);
+  pool->trim();
+  refuse(1, UINT64_MAX);
+  {
+    const Counted counted;
+    EXPECT_THROW(buffer->resize(0), std::bad_alloc) << "no place for its event";
+    EXPECT_EQ(buffer->size(), 40 * kMiB);
+    buffer.reset();
+  }
+  refuse_nothing();
+  EXPECT_EQ(pool->stats().pages_in_use, 0u);
+  pool->trim();
+  EXPECT_EQ(device.used_bytes(), 0u);
 }
 
 TEST_P(FailingMemory, FourThreadsMayBeRefusedAnything) {

@@ -63,7 +63,7 @@ TEST(DeviceBufferStreams, GoInTheOrderOfTheirLastStream) {
     const Stream stream{backend->device(), 0}, other = backend->create_stream();
     {
       DeviceBuffer buffer(4096, other, allocator);
-      buffer.set_stream(stream);
+      seed % 2 == 0 ? buffer.set_stream(stream) : buffer.reserve(10, stream);
       backend->fill(buffer.data(), 9, 4096, stream);
     }
     const DeviceBuffer next(4096, other, allocator);
@@ -91,6 +91,8 @@ TEST_F(DeviceBuffers, VectorsOfElements) {
   EXPECT_EQ(numbers.size(), 200u);
   EXPECT_EQ(numbers.element(50, stream_), 150);
   EXPECT_EQ(numbers.front_element(stream_), 0);
+  numbers.set_element(1, 7, Stream{});  // the device's default stream
+  EXPECT_EQ(numbers.element(1, Stream{}), 7);
   numbers.resize(100, stream_);
   EXPECT_EQ(numbers.back_element(stream_), 297);
   EXPECT_EQ(numbers.element_ptr(1) - numbers.data(), 1);

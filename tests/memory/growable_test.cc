@@ -283,6 +283,87 @@ TEST_P(SleepingMemory, IsRefusedWithTheReasonWhereMemoryCannotMove) {
 }
 
 // The physical memory is the driver's again: what did not fit before fits meanwhile.
+SimOptions small_device() {
+  SimOptions options;
+  options.capacity_bytes = 16 << 20;  // eight pages
+  options.lag_ns = 1000;
+  options.check_order = true;
+  return options;
+}
+
+TEST(GrowableBufferTest, StaysAsItWasWhereNoEventCanBeRecorded) {
+  for (std::uint64_t nth = 1; nth <= 2; ++nth) {  // the buffer's stream, and the second user
+    SimBackend device(small_device());
+    const std::uint64_t page = device.limits().page_granularity;
+    const Stream other = device.create_stream();
+    const auto pool = PagePool::make(device);
+    GrowableBuffer buffer(pool, 8 * page);
+    buffer.resize(4 * page);
+    buffer.record_stream(other);
+    device.queue_work(other);
+    device.fail_call(DriverCall::kEventRecord, nth);
+    EXPECT_THROW(buffer.resize(page), DeviceError);
+    EXPECT_EQ(buffer.size(), 4 * page);
+    EXPECT_EQ(buffer.committed(), 4 * page);
+    EXPECT_EQ(buffer.give_back(true), 0u);
+    buffer.resize(page);
+    buffer.give_back(true);
+    EXPECT_EQ(pool->stats().pages_in_use, 1u);
+    EXPECT_TRUE(device.order_violations().empty());
+  }
+}
+
+TEST(GrowableBufferTest, IsWholeWhereTheDriverUnmapsNothing) {
+  SimBackend device(small_device());
+  const std::uint64_t page = device.limits().page_granularity;
+  const auto pool = PagePool::make(device);
+  {
+    GrowableBuffer buffer(pool, 8 * page);
+    buffer.resize(4 * page);
+    device.fail_call(DriverCall::kUnmap, 2);
+    EXPECT_THROW(buffer.resize(0), DeviceError);
+    EXPECT_EQ(buffer.size(), 0u);
+    buffer.resize(4 * page);
+    EXPECT_EQ(buffer.give_back(true), 0u) << "all in use again";
+    device.fail_call(DriverCall::kUnmap, 2);
+  }
+  EXPECT_EQ(pool->stats().pages_idle, 3u) << "the others come back at the end";
+}
+
+TEST(GrowableBufferTest, LeftPagesServeOthersWhenMemoryIsShort) {
+  SimBackend device(small_device());
+  const std::uint64_t page = device.limits().page_granularity;
+  const auto pool = PagePool::make(device);
+  GrowableBuffer buffer(pool, 8 * page), second(pool, 8 * page);
+  buffer.resize(7 * page);
+  device.queue_work({device.device(), 0});
+  buffer.resize(page);
+  EXPECT_EQ(pool->stats().pages_idle, 0u);
+  device.advance_to(device.now_ns() + 1'000'000);
+  second.resize(3 * page);  // of the same pool
+  second.resize(0);
+  device.advance_to(device.now_ns() + 1'000'000);
+  const auto policy = make_policy("caching", device);
+  EXPECT_NO_THROW(policy->allocate(5 * page)) << "and of another allocator";
+}
+
+TEST(SleepingMemoryTest, WaitsForQueuedWorkBeforeItUnmaps) {
+  for (const bool frees : {false, true}) {
+    SimBackend device(small_device());
+    SleepingBackend weights(device, "weights");
+    const auto segment = weights.allocate_segment(2 << 20, MemoryKind::kDevice);
+    ASSERT_TRUE(segment);
+    const Stream stream = weights.create_stream();
+    device.queue_work(stream);
+    device.access(stream, segment->base, 2 << 20, 1);
+    if (frees)
+      weights.free_segment(*segment);
+    else
+      weights.sleep(SleepLevel::kDrop);
+    EXPECT_TRUE(device.order_violations().empty());
+  }
+}
+
 TEST(SleepingMemoryTest, GivesItsMemoryToOthersMeanwhile) {
   SimBackend device({.capacity_bytes = 64 << 20, .real_memory = true});
   SleepingBackend weights(device, "weights");

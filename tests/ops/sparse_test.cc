@@ -32,6 +32,15 @@ void expect_equal(const Tensor& a, const Tensor& b) {
     ASSERT_EQ(left.const_data_ptr<double>()[i], right.const_data_ptr<double>()[i]) << "at " << i;
 }
 
+TEST(SparseTensor, ItsPartsGoWithTheLastHandle) {
+  const Tensor values = ones({3});
+  Tensor sparse = sparse_coo_tensor(arange(3).view({1, 3}), values, {3});
+  const std::size_t held = values.storage().use_count();
+  const WeakIntrusivePtr<TensorImpl> weak(sparse.impl_ptr());
+  sparse = Tensor();
+  EXPECT_LT(values.storage().use_count(), held) << "while weak ones remain";
+}
+
 TEST(SparseProduct, EqualsTheDenseOne) {
   std::uint64_t seed = 1;
   for (const auto& [m, k, n] : std::vector<std::array<std::int64_t, 3>>{

@@ -4,6 +4,7 @@
 
 #include "support/cuda_stand_in.h"
 #include "tenon/device/host/host_backend.h"
+#include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/registry.h"
 #include "tenon/tensor/copy.h"
@@ -87,6 +88,54 @@ TEST(GrowableTensorTest, RefusalsLeaveItAsItWas) {
   EXPECT_THROW(cache.truncate(10), InvalidArgument);
   EXPECT_EQ(cache.length(), 9);
   EXPECT_THROW(GrowableTensor(pool, 0, {4}, DType::kF32), InvalidArgument);
+}
+
+TEST(GrowableTensorTest, ItsTensorsAreViewsOfOneStorage) {
+  HostBackend host;
+  GrowableTensor cache(PagePool::make(host), 100'000, {3}, DType::kF32);
+  cache.append(to(arange(9).view({3, 3}), DType::kF32));
+  const Tensor all = cache.tensor();
+  EXPECT_TRUE(cache.rows(1, 2).is_alias_of(all));
+  copy_(cache.tensor(), all.t());  // operands that overlap
+  for (int row = 0; row < 3; ++row)
+    for (int column = 0; column < 3; ++column)
+      EXPECT_EQ(all.select(0, row).select(0, column).item<float>(),
+                static_cast<float>(3 * column + row));
+  EXPECT_THROW(cache.tensor().as_strided({10'000, 3}, {3, 1}), InvalidArgument)
+      << "no further than the memory goes";
+}
+
+TEST(GrowableTensorTest, AppendingChangesNoVersionAndTruncatingDoes) {
+  HostBackend host;
+  GrowableTensor cache(PagePool::make(host), 100, {3}, DType::kF32);
+  cache.append(ones({3, 3}));
+  const Tensor early = cache.tensor();
+  const auto version = early.version();
+  cache.append(ones({1, 3}));
+  static_cast<void>(cache.extend(2));
+  EXPECT_EQ(early.version(), version);
+  cache.truncate(2);
+  EXPECT_GT(early.version(), version);
+}
+
+TEST(GrowableTensorTest, GivesPagesBackInTheOrderOfTheCurrentStream) {
+  SimOptions options;
+  options.capacity_bytes = 256 << 20;
+  options.lag_ns = 1'000'000'000;
+  options.check_order = true;
+  SimBackend sim(options);
+  const Stream stream = sim.create_stream();
+  const auto pool = PagePool::make(sim);
+  GrowableTensor cache(pool, 64, {1 << 19}, DType::kF32);
+  {
+    const StreamGuard guard(stream);
+    const Tensor rows = cache.extend(4);
+    sim.queue_work(stream);
+    sim.access(stream, rows.const_data_ptr(), 1 << 21, 1);
+  }
+  cache.truncate(0);
+  EXPECT_EQ(pool->stats().pages_idle, 0u) << "the work on them is not over";
+  EXPECT_TRUE(sim.order_violations().empty());
 }
 
 TEST(GrowableTensorTest, GrowsOnAGpu) {

@@ -264,6 +264,13 @@ TEST(SymIntTest, ComputesWithHintsAndEvaluatesWithValues) {
   EXPECT_THROW(SymInt::symbol("", 1), InvalidArgument);
 }
 
+TEST(SymIntTest, ANameHasOneHint) {
+  const SymInt batch = SymInt::symbol("batch", 37), other = SymInt::symbol("batch", 5);
+  EXPECT_THROW(batch + other, InvalidArgument);
+  EXPECT_THROW(batch * 2 - other, InvalidArgument);
+  EXPECT_EQ((batch + SymInt::symbol("batch", 37)).hint(), 74);
+}
+
 TEST(SymIntTest, RefusesWhatDoesNotFit) {
   const std::int64_t largest = INT64_MAX >> 1;
   EXPECT_EQ(SymInt(largest).hint(), largest);

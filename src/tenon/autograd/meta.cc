@@ -249,6 +249,8 @@ void AutogradMeta::indexed(const Tensor& source, Tensor& result, std::span<const
 void AutogradMeta::check_writable(const Tensor& target, const Tensor& source) {
   if (recording() && (detail::is_watched(target) || autograd::needs_grad(source)))
     check_in_place("an in-place write", target);
+  else if (!recording_suspended() && has_tangent(source))
+    check_views_are_watched("an in-place write", target);
 }
 
 void AutogradMeta::written(Tensor& target, const Tensor& source) {

@@ -120,6 +120,8 @@ Edge gradient_edge(const Tensor& t);
 // would be wrong: of a leaf that requires a gradient, of a view of one, of a view made while
 // nothing was recorded, of a tensor whose memory others see without a link to it.
 void check_in_place(const char* what, const Tensor& target);
+// Throws for the last of these alone: what a change that only has tangents needs.
+void check_views_are_watched(const char* what, const Tensor& target);
 // `target` was changed in place, once: `node` made its values. Its base's other views follow.
 void rebase_history(const Tensor& target, NodePtr node);
 

@@ -243,7 +243,10 @@ struct IntoKernel<op, NodeT> {
       return op(out, arguments...);
     }
     detail::check_dtypes<NodeT>(op.name(), out, arguments...);
-    if (needs.grads != 0 || detail::is_watched(out)) check_in_place(op.name(), out);
+    if (needs.grads != 0 || detail::is_watched(out))
+      check_in_place(op.name(), out);
+    else if (needs.tangents != 0)
+      check_views_are_watched(op.name(), out);
     auto node = make_intrusive<NodeT>();
     detail::connect(*node, needs.grads, arguments...);
     if constexpr (detail::SavesInputs<NodeT>) {

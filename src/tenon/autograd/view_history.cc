@@ -54,17 +54,19 @@ std::string described(const Tensor& t) { return fmt::format("shape {}", to_strin
 
 }  // namespace
 
+void check_views_are_watched(const char* what, const Tensor& target) {
+  if (meta_of(target) == nullptr && target.storage().use_count() > 1)
+    throw InvalidArgument(fmt::format(
+        "{}: values with a gradient or a tangent would go into a tensor of {}, and tensors that "
+        "share its memory would get neither; call autograd::watch_views on the whole tensor before "
+        "its views are made, or clone the target",
+        what, described(target)));
+}
+
 void check_in_place(const char* what, const Tensor& target) {
+  check_views_are_watched(what, target);
   const AutogradMeta* meta = meta_of(target);
-  if (meta == nullptr) {
-    if (target.storage().use_count() > 1)
-      throw InvalidArgument(fmt::format(
-          "{}: values that need a gradient would go into a tensor of {}, and tensors that share "
-          "its memory would get no gradient; call autograd::watch_views on the whole tensor before "
-          "its views are made, or clone the target",
-          what, described(target)));
-    return;
-  }
+  if (meta == nullptr) return;
   if (meta->made_without_grad_ && meta->grad_fn_)
     throw InvalidArgument(fmt::format(
         "{}: the target of {} was returned by {} and shares memory with its input or another of "

@@ -55,11 +55,24 @@ void DeviceBuffer::resize(std::size_t size_bytes, Stream stream) {
 }
 
 void DeviceBuffer::reserve(std::size_t capacity_bytes, Stream stream) {
-  if (capacity_bytes > capacity_bytes_) move_to(capacity_bytes, stream);
+  if (capacity_bytes > capacity_bytes_)
+    move_to(capacity_bytes, stream);
+  else
+    set_stream(stream);
 }
 
 void DeviceBuffer::shrink_to_fit(Stream stream) {
-  if (size_bytes_ < capacity_bytes_) move_to(size_bytes_, stream);
+  if (size_bytes_ < capacity_bytes_)
+    move_to(size_bytes_, stream);
+  else
+    set_stream(stream);
+}
+
+void DeviceBuffer::copy_and_wait(void* dest, const void* source, std::size_t size_bytes,
+                                 Stream stream) const {
+  const Stream on = on_device(stream, *allocator_);
+  allocator_->backend().copy(dest, source, size_bytes, on);
+  allocator_->backend().synchronize(on);
 }
 
 void DeviceBuffer::set_stream(Stream stream) {

@@ -49,11 +49,16 @@ class DeviceBuffer {
   void resize(std::size_t size_bytes, Stream stream);
   void reserve(std::size_t capacity_bytes, Stream stream);
   void shrink_to_fit(Stream stream);
-  // The stream of the next call and of the end. The caller orders the two streams' work.
+  // The stream of the next call and of the end; resize, reserve and shrink_to_fit set it, too. The
+  // caller orders the two streams' work. Throws InvalidArgument where the allocator refuses
+  // record_stream (pool, buddy, plan): there a buffer stays on its stream.
   void set_stream(Stream stream);
 
  private:
+  template <typename T>
+  friend class DeviceUvector;
   void move_to(std::size_t capacity_bytes, Stream stream);
+  void copy_and_wait(void* dest, const void* source, std::size_t size_bytes, Stream stream) const;
 
   DeviceAllocator* allocator_;
   Stream stream_;
@@ -88,16 +93,12 @@ class DeviceUvector {
 
   // Waits for the stream, since `value` and the result are the host's.
   void set_element(std::size_t index, const T& value, Stream stream) {
-    Backend& backend = buffer_.memory_resource().backend();
-    backend.copy(element_ptr(index), &value, sizeof(T), stream);
-    backend.synchronize(stream);
+    buffer_.copy_and_wait(element_ptr(index), &value, sizeof(T), stream);
   }
   // Likewise.
   T element(std::size_t index, Stream stream) const {
     T value;
-    Backend& backend = buffer_.memory_resource().backend();
-    backend.copy(&value, element_ptr(index), sizeof(T), stream);
-    backend.synchronize(stream);
+    buffer_.copy_and_wait(&value, element_ptr(index), sizeof(T), stream);
     return value;
   }
   // The first and the last. Require: not empty.

@@ -121,7 +121,9 @@ class FreeMemoryCallback {
 
 // Throws InvalidArgument for null or a name that is taken.
 void add_free_memory_callback(std::string_view name, std::unique_ptr<FreeMemoryCallback> callback);
-void remove_free_memory_callback(std::string_view name);  // nothing happens when it is not there
+// Nothing happens when it is not there. A call on another thread may still run when this returns;
+// the callback is destroyed after it.
+void remove_free_memory_callback(std::string_view name);
 
 // Allocators call this before they throw OutOfMemory, without locks of their own. Asks each holder
 // of idle memory that helps, once. First the holders of memory from allocators, the latest enrolled

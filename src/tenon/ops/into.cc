@@ -73,12 +73,19 @@ void OutputMemory::finish(const char* what, const Tensor& result) {
         "{}: a result in a given tensor has no gradient; give tensors that need none, or compute "
         "without into()",
         what));
-  const bool in_place = lender_ != nullptr && result.is_contiguous() &&
+  const bool has_tangent = result.impl()->autograd_meta() != nullptr;  // which copy_ takes along
+  const bool in_place = lender_ != nullptr && result.is_contiguous() && !has_tangent &&
                         result.const_data_ptr() == out_.const_data_ptr();
   if (in_place)
     out_.impl()->bump_version();
   else
-    copy_(out_, result);
+    copy_(out_, result.detach());
+  AutogradMetaInterface* meta = out_.impl()->autograd_meta();
+  if (meta == nullptr) meta = result.impl()->autograd_meta();
+  if (meta == nullptr) [[likely]]
+    return;
+  Tensor written = out_;
+  meta->written(written, result);  // its tangents
 }
 
 }  // namespace tenon::ops::detail

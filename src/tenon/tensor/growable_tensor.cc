@@ -23,6 +23,15 @@ std::uint64_t checked_row_bytes(std::int64_t most_rows, IntList row_sizes, DType
   return static_cast<std::uint64_t>(elements / most_rows) * item_size(dtype);
 }
 
+// Of the whole range, since set_nbytes takes no more than a storage is made with; then empty.
+Storage storage_over(const std::shared_ptr<GrowableBuffer>& buffer) {
+  DataPtr data = DataPtr::with_deleter(buffer->data(), [kept = buffer](void*) {},
+                                       buffer->stream().device);
+  Storage storage(buffer->reserved(), std::move(data));
+  storage.set_nbytes(0);
+  return storage;
+}
+
 }  // namespace
 
 GrowableTensor::GrowableTensor(std::shared_ptr<PagePool> pool, std::int64_t most_rows,
@@ -32,23 +41,26 @@ GrowableTensor::GrowableTensor(std::shared_ptr<PagePool> pool, std::int64_t most
       dtype_(dtype),
       row_bytes_(checked_row_bytes(most_rows, row_sizes, dtype)),
       buffer_(std::make_shared<GrowableBuffer>(
-          std::move(pool), static_cast<std::uint64_t>(most_rows) * row_bytes_)) {}
+          std::move(pool), static_cast<std::uint64_t>(most_rows) * row_bytes_)),
+      storage_(storage_over(buffer_)) {}
 
 Tensor GrowableTensor::rows(std::int64_t begin, std::int64_t end) const {
   if (begin < 0 || end < begin || end > length_)
     throw InvalidArgument(
         fmt::format("growable tensor: rows {} to {} of {}", begin, end, length_));
-  auto* const first = static_cast<char*>(buffer_->data()) + bytes_of(begin);
-  const Device device = buffer_->stream().device;
-  DataPtr data = DataPtr::with_deleter(first, [kept = buffer_](void*) {}, device);
   const DimVector sizes = with_rows(end - begin, row_sizes_);
-  return from_blob(std::move(data), bytes_of(end - begin), sizes, strides_for(sizes), dtype_);
+  const auto offset = static_cast<std::int64_t>(bytes_of(begin) / item_size(dtype_));
+  return Tensor(make_intrusive<TensorImpl>(storage_, dtype_, sizes, strides_for(sizes), offset));
 }
 
-// Pages are given back only where no tensor can touch them.
-void GrowableTensor::reach(std::int64_t rows) {
-  const bool alone = buffer_.use_count() == 1;
-  if (alone || bytes_of(rows) > buffer_->size()) buffer_->resize(bytes_of(rows));
+void GrowableTensor::set_buffer_size(std::uint64_t size_bytes) {
+  buffer_->resize(size_bytes);
+  storage_.set_nbytes(size_bytes);
+}
+
+void GrowableTensor::use_current_stream() {
+  const Stream stream = current_stream(buffer_->stream().device);
+  if (stream != buffer_->stream()) buffer_->record_stream(stream);
 }
 
 Tensor GrowableTensor::extend(std::int64_t count) {
@@ -56,9 +68,11 @@ Tensor GrowableTensor::extend(std::int64_t count) {
     throw InvalidArgument(fmt::format(
         "growable tensor: {} more rows behind {}; {} were reserved when it was made", count,
         length_, most_rows_));
-  reach(length_ + count);
+  use_current_stream();
+  const std::uint64_t size_bytes = bytes_of(length_ + count);
+  if (size_bytes > buffer_->size()) set_buffer_size(size_bytes);
   length_ += count;
-  return rows(length_ - count, length_);
+  return rows(length_ - count, length_).data();
 }
 
 void GrowableTensor::append(const Tensor& rows) {
@@ -81,8 +95,11 @@ void GrowableTensor::truncate(std::int64_t length) {
   if (length < 0 || length > length_)
     throw InvalidArgument(fmt::format("growable tensor: truncate to {} of {} rows", length,
                                       length_));
-  reach(length);
+  use_current_stream();
+  if (length < length_) rows(0, 0).impl()->bump_version();
   length_ = length;
+  const bool alone = storage_.use_count() == 1;  // pages go back only where no tensor uses them
+  if (alone && bytes_of(length) < buffer_->size()) set_buffer_size(bytes_of(length));
 }
 
 }  // namespace tenon

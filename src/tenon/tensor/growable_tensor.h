@@ -13,11 +13,14 @@ namespace tenon {
 //
 //   length 3   | row | row | row | reserved addresses ....... |   most rows
 //
-// Tensors share the buffer: its memory goes with the last of them. Their storage is as long as the
-// rows at the time. Each has a version counter of its own, so a change through one is not noticed
-// by a graph that saved another.
+// Tensors are views of one storage, which is as long as the buffer: its memory goes with the last
+// of them, and a change through one counts in the version of all. append and extend fill rows that
+// no tensor has, so they count as no change. truncate does: later rows may replace those beyond.
 //
-// Threads: as Tensor for append and truncate; commit() from any thread (GrowableBuffer).
+// Streams: append, extend and truncate use the buffer on the current stream. Call record_stream for
+// any other stream whose work reads or writes the tensors.
+// Threads: append, extend and truncate change the storage, so meanwhile other threads may read the
+// bytes of its tensors and nothing else; commit() from any thread (GrowableBuffer).
 class GrowableTensor {
  public:
   // Room for `most_rows` rows of the shape `row_sizes`; no memory yet. Throws InvalidArgument where
@@ -44,11 +47,15 @@ class GrowableTensor {
   // Memory for so many rows ahead of need. From any thread.
   void commit(std::int64_t rows) { buffer_->commit(bytes_of(rows)); }
 
+  // Work queued on that stream uses the rows, too.
+  void record_stream(Stream stream) { buffer_->record_stream(stream); }
+
   // What its rows lie in.
   const GrowableBuffer& buffer() const { return *buffer_; }
 
  private:
-  void reach(std::int64_t rows);
+  void set_buffer_size(std::uint64_t size_bytes);
+  void use_current_stream();
   std::uint64_t bytes_of(std::int64_t rows) const {
     return static_cast<std::uint64_t>(rows) * row_bytes_;
   }
@@ -58,6 +65,7 @@ class GrowableTensor {
   const DType dtype_;
   const std::uint64_t row_bytes_;
   const std::shared_ptr<GrowableBuffer> buffer_;
+  const Storage storage_;  // of all tensors
   std::int64_t length_ = 0;
 };
 

@@ -61,9 +61,19 @@ std::int64_t evaluate_node(const SymNode& node, const std::map<std::string, std:
   return sum;
 }
 
+bool is_same_atom(const SymNode& a, const SymNode& b) {
+  if (a.text != b.text) return false;
+  if (a.value != b.value)
+    throw InvalidArgument(fmt::format(
+        "symbolic size \"{}\" has the value {} in one operand and {} in the other; give a symbol the "
+        "same hint everywhere, or two sizes two names",
+        a.text, a.value, b.value));
+  return true;
+}
+
 bool has_same_atoms(const Term& a, const Term& b) {
   return std::ranges::equal(a.atoms, b.atoms,
-                            [](const auto& x, const auto& y) { return x->text == y->text; });
+                            [](const auto& x, const auto& y) { return is_same_atom(*x, *y); });
 }
 
 // "batch * width * 4", without the factor's sign.

@@ -66,7 +66,8 @@ class SymInt {
   }
 
   // A named size. Throws InvalidArgument for an empty name or a negative hint. Choose a hint that
-  // no other size of the program has: reshape tells sizes apart by it.
+  // no other size of the program has: reshape tells sizes apart by it. Sums and products of one
+  // name with two hints throw InvalidArgument.
   static SymInt symbol(std::string_view name, std::int64_t hint);
 
   // Whether it is an expression.

@@ -171,6 +171,7 @@ class TensorImpl : public IntrusiveTarget {
   // When the last handle goes while weak ones remain: bytes and gradient go at once.
   void release_resources() override {
     autograd_.reset();
+    extra_.reset();  // the parts of a sparse tensor
     storage_ = Storage();
   }
 

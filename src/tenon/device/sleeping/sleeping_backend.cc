@@ -344,13 +344,13 @@ void SleepingBackend::put_to_sleep(Pages& pages, SleepLevel level) {
   try {
     for (; unmapped < pages.addresses.size(); ++unmapped)
       driver_.unmap(pages.addresses[unmapped], pages.driver);
+    if (!pages.released) driver_.release_pages(pages.driver);
   } catch (...) {
     ignore_refusal([&] { map_again(pages, pages.driver, unmapped); });
     throw;
   }
   pages.contents = std::move(contents);
-  const PageHandle gone = std::exchange(pages.driver, {});
-  if (!pages.released) driver_.release_pages(gone);
+  pages.driver = {};
 }
 
 // Memory behind the pages' addresses, with their contents. False: out of memory, and they sleep on.

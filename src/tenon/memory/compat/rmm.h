@@ -20,7 +20,7 @@
 // Names alone. A resource is made over a Backend or an upstream as its class here says; blocks are
 // DataPtrs, or bare pointers by raw_allocate_on and raw_deallocate. binning_memory_resource has no
 // counterpart: caching and arena have size classes of their own. Each stream of the pool has chunks
-// of its own and takes none from others.
+// of its own and takes none from others, and a device_buffer over it stays on its stream.
 namespace rmm {
 
 using cuda_stream_view = tenon::Stream;

@@ -12,7 +12,10 @@ namespace {
 AddressRange reserve(const PagePool& pool, std::uint64_t most_bytes) {
   if (most_bytes == 0) throw InvalidArgument("growable buffer: 0 bytes to reserve; give the most");
   const std::uint64_t page = pool.page_bytes();
-  const auto range = pool.backend().reserve_address((most_bytes + page - 1) / page * page);
+  const std::uint64_t pages = most_bytes / page + (most_bytes % page != 0 ? 1 : 0);
+  std::uint64_t bytes = 0;
+  const bool too_many = __builtin_mul_overflow(pages, page, &bytes);
+  const auto range = too_many ? std::nullopt : pool.backend().reserve_address(bytes);
   if (!range)
     throw DeviceError(fmt::format("growable buffer: {} has no addresses for {}; reserve less",
                                   to_string(pool.backend().device()),
@@ -32,23 +35,32 @@ GrowableBuffer::GrowableBuffer(std::shared_ptr<PagePool> pool, std::uint64_t mos
       backend_(pool_->backend()),
       stream_(on_device(stream, backend_)),
       range_(reserve(*pool_, most_bytes)),
-      users_{stream_} {}
+      users_{stream_} {
+  try {
+    pool_->enter(this);
+  } catch (...) {
+    ignore_refusal([&] { backend_.release_address(range_); });
+    throw;
+  }
+}
 
 GrowableBuffer::~GrowableBuffer() {
-  change_pages([&] {
-    ignore_refusal([&] {
-      for (const Stream user : users_) backend_.synchronize(user);
-    });
+  pool_->leave(this);
+  change_pages(std::unique_lock(mutex_), [&] {
+    for (const Stream user : users_) ignore_refusal([&] { backend_.synchronize(user); });
     ignore_refusal([&] { forget_events(); });
-    ignore_refusal([&] { unmap_from(0); });
+    while (!pages_.empty()) {
+      const std::uint64_t before = pages_.size();
+      ignore_refusal([&] { unmap_from(before - 1); });
+      if (pages_.size() == before) pages_.pop_back();  // it stays mapped
+    }
   });
   ignore_refusal([&] { backend_.release_address(range_); });
 }
 
 // Under the mutex; calls observers with the added or removed pages after it is released.
 template <typename Change>
-void GrowableBuffer::change_pages(Change&& change) {
-  std::unique_lock lock(mutex_);
+void GrowableBuffer::change_pages(std::unique_lock<std::mutex> lock, Change&& change) {
   const std::uint64_t before = pages_.size();
   try {
     change();
@@ -87,31 +99,45 @@ void GrowableBuffer::resize(std::uint64_t size_bytes) {
   }
   check_reach(size_bytes, "resize");
   const std::uint64_t pages = pages_for(size_bytes);
-  change_pages([&] {
-    if (size_bytes < size_bytes_) {
+  change_pages(std::unique_lock(mutex_), [&] {
+    const bool shrinks = size_bytes < size_bytes_;
+    if (shrinks)
       retire_from(pages);
-      if (work_is_over(false)) unmap_from(wanted_pages_);
-    } else {
+    else
       map_until(pages);
-    }
+    size_bytes_ = size_bytes;
+    if (shrinks && work_is_over(false)) unmap_from(wanted_pages_);
   });
-  size_bytes_ = size_bytes;
 }
 
 void GrowableBuffer::commit(std::uint64_t size_bytes) {
   check_reach(size_bytes, "commit");
-  change_pages([&] { map_until(pages_for(size_bytes)); });
+  change_pages(std::unique_lock(mutex_), [&] { map_until(pages_for(size_bytes)); });
 }
 
-std::uint64_t GrowableBuffer::give_back(bool wait) {
+std::uint64_t GrowableBuffer::give_back(std::unique_lock<std::mutex> lock, bool wait) {
   std::uint64_t pages = 0;
-  change_pages([&] {
+  change_pages(std::move(lock), [&] {
     const std::uint64_t before = pages_.size();
     if (before == wanted_pages_ || !work_is_over(wait)) return;
     unmap_from(wanted_pages_);
     pages = before - pages_.size();
   });
   return pages * pool_->page_bytes();
+}
+
+std::uint64_t GrowableBuffer::give_back(bool wait) {
+  return give_back(std::unique_lock(mutex_), wait);
+}
+
+std::uint64_t GrowableBuffer::try_give_back() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() ? give_back(std::move(lock), false) : 0;
+}
+
+std::uint64_t GrowableBuffer::left_bytes() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() ? (pages_.size() - wanted_pages_) * pool_->page_bytes() : 0;
 }
 
 void GrowableBuffer::record_stream(Stream stream) {
@@ -131,41 +157,57 @@ void GrowableBuffer::refuse(const char* call, std::uint64_t bytes) const {
   throw OutOfMemory(std::move(details));
 }
 
+void GrowableBuffer::map_next() {
+  const PageHandle handle = pool_->take(this);
+  bool mapped = false;
+  try {
+    mapped = backend_.map(range_.base + pages_.size() * pool_->page_bytes(), handle);
+  } catch (...) {
+    pool_->give(handle);
+    throw;
+  }
+  if (!mapped) {
+    pool_->give(handle);
+    refuse("map", (pages_.size() + 1) * pool_->page_bytes());
+  }
+  pages_.push_back(handle);
+}
+
 // Retired pages that are still mapped serve again as they are.
 void GrowableBuffer::map_until(std::uint64_t pages) {
   const std::uint64_t page = pool_->page_bytes();
   const std::uint64_t first = pages_.size();
-  if (pages > first) {
+  if (pages > open_pages_) {
     pages_.reserve(pages);
     try {
-      while (pages_.size() < pages) {
-        const PageHandle handle = pool_->take();
-        if (!backend_.map(range_.base + pages_.size() * page, handle)) {
-          pool_->give(handle);
-          refuse("map", pages * page);
-        }
-        pages_.push_back(handle);
-      }
-      if (!backend_.set_access(range_.base + first * page, (pages - first) * page))
+      while (pages_.size() < pages) map_next();
+      if (!backend_.set_access(range_.base + open_pages_ * page, (pages - open_pages_) * page))
         refuse("open", pages * page);
     } catch (...) {
-      unmap_from(first);
+      ignore_refusal([&] { unmap_from(first); });
       throw;
     }
+    open_pages_ = pages;
   }
   wanted_pages_ = std::max(wanted_pages_, pages);
   committed_bytes_.store(wanted_pages_ * page, std::memory_order_release);
 }
 
+// The events of an earlier call are before the new ones on the same streams, so those replace them.
 void GrowableBuffer::retire_from(std::uint64_t pages) {
   if (pages >= wanted_pages_) return;
+  std::vector<Event> events;
+  events.reserve(users_.size());
+  try {
+    for (const Stream user : users_) events.push_back(backend_.record(user));
+  } catch (...) {
+    for (const Event event : events) ignore_refusal([&] { backend_.destroy_event(event); });
+    throw;
+  }
+  events_.swap(events);
+  for (const Event event : events) ignore_refusal([&] { backend_.destroy_event(event); });
   wanted_pages_ = pages;
   committed_bytes_.store(pages * pool_->page_bytes(), std::memory_order_release);
-  forget_events();
-  for (const Stream user : users_) {
-    events_.reserve(events_.size() + 1);
-    events_.push_back(backend_.record(user));
-  }
 }
 
 bool GrowableBuffer::work_is_over(bool wait) {
@@ -184,6 +226,7 @@ void GrowableBuffer::unmap_from(std::uint64_t pages) {
     const PageHandle handle = pages_.back();
     backend_.unmap(range_.base + (pages_.size() - 1) * pool_->page_bytes(), handle);
     pages_.pop_back();
+    open_pages_ = std::min<std::uint64_t>(open_pages_, pages_.size());
     pool_->give(handle);
   }
 }

@@ -25,8 +25,10 @@ namespace tenon {
 //
 // Streams: the buffer belongs to the stream it was made for; record_stream names others.
 // Thread safety: commit, give_back and the questions from any thread; resize and the buffer's
-// contents are one owner's. Failure: OutOfMemory, with the buffer unchanged. resize is O(1) within
-// what is committed, else O(pages that are mapped or unmapped).
+// contents are one owner's. Failure: OutOfMemory, with the buffer unchanged. Where the driver
+// refuses to record an event, the buffer is unchanged, too; where it refuses to unmap, it is
+// smaller, and the pages stay for the next give_back. resize is O(1) within what is committed, else
+// O(pages that are mapped or unmapped).
 class GrowableBuffer {
  public:
   // Reserves addresses for `most_bytes`, rounded up to pages, and no memory. Throws DeviceError
@@ -55,15 +57,23 @@ class GrowableBuffer {
   void record_stream(Stream stream);
 
  private:
+  friend class PagePool;
+  // For the pool, in a shortage: give_back(false), and the most that it may return. 0 while another
+  // call is under way.
+  std::uint64_t try_give_back();
+  std::uint64_t left_bytes();
+
   std::uint64_t pages_for(std::uint64_t bytes) const {
     return (bytes + pool_->page_bytes() - 1) / pool_->page_bytes();
   }
   template <typename Change>
-  void change_pages(Change&& change);
+  void change_pages(std::unique_lock<std::mutex> lock, Change&& change);
+  std::uint64_t give_back(std::unique_lock<std::mutex> lock, bool wait);
   void report(std::uint64_t before, std::uint64_t after);
   void check_reach(std::uint64_t bytes, const char* what) const;
   [[noreturn]] void refuse(const char* call, std::uint64_t bytes) const;
   // --- Under mutex_.
+  void map_next();
   void map_until(std::uint64_t pages);
   void retire_from(std::uint64_t pages);
   bool work_is_over(bool wait);
@@ -78,6 +88,7 @@ class GrowableBuffer {
   std::atomic<std::uint64_t> committed_bytes_{0};
   std::mutex mutex_;                // all below, and the mapping
   std::vector<PageHandle> pages_;   // mapped, from the beginning on
+  std::uint64_t open_pages_ = 0;    // those with access
   std::uint64_t wanted_pages_ = 0;  // those beyond are retired
   std::vector<Event> events_;       // when work on the retired ones is over
   std::vector<Stream> users_;

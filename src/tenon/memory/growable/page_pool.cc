@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tenon/base/byte_size.h"
-#include "tenon/base/reserve.h"
+#include "tenon/memory/growable/growable_buffer.h"
 
 namespace tenon {
 namespace {
@@ -45,7 +47,7 @@ bool PagePool::try_create(PageHandle* page, Shortage* shortage) {
     const std::lock_guard lock(mutex_);
     shortage->of_driver = limit_bytes_ == 0 || (held_ + 1) * page_bytes_ <= limit_bytes_;
     if (!shortage->of_driver) return false;
-    reserve_more(idle_);  // give() must not fail
+    if (idle_.capacity() <= held_) idle_.reserve(2 * held_ + 1);  // give() must not fail
     ++held_;
   }
   std::optional<PageHandle> made;
@@ -66,11 +68,13 @@ bool PagePool::try_create(PageHandle* page, Shortage* shortage) {
   return true;
 }
 
-PageHandle PagePool::create() {
+PageHandle PagePool::create(GrowableBuffer* asker) {
   PageHandle page;
   Shortage shortage{.place = {backend_.device(), &backend_}, .self = this};
-  if (try_create(&page, &shortage) || (reclaim_idle(shortage) && try_create(&page, &shortage)))
-    return page;
+  if (try_create(&page, &shortage)) return page;
+  if (collect_left_pages(asker))
+    if (const auto left = take_idle()) return *left;
+  if (reclaim_idle(shortage) && try_create(&page, &shortage)) return page;
   OutOfMemoryDetails details;
   details.allocator = "page pool";
   details.device = to_string(backend_.device());
@@ -84,36 +88,66 @@ PageHandle PagePool::create() {
   throw OutOfMemory(std::move(details));
 }
 
-PageHandle PagePool::take() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!idle_.empty()) {
-      const PageHandle page = idle_.back();
-      idle_.pop_back();
-      return page;
-    }
-  }
-  return create();
+std::optional<PageHandle> PagePool::take_idle() {
+  const std::lock_guard lock(mutex_);
+  if (idle_.empty()) return std::nullopt;
+  const PageHandle page = idle_.back();
+  idle_.pop_back();
+  return page;
 }
 
-void PagePool::give(PageHandle page) {
+PageHandle PagePool::take(GrowableBuffer* asker) {
+  const auto idle = take_idle();
+  return idle ? *idle : create(asker);
+}
+
+void PagePool::give(PageHandle page) noexcept {
   const std::lock_guard lock(mutex_);
   idle_.push_back(page);
 }
 
 void PagePool::prepare(std::uint64_t pages) {
-  while (stats().pages_idle < pages) give(create());
+  while (stats().pages_idle < pages) give(create(nullptr));
 }
 
+// One after another, since a list of them would need memory.
 void PagePool::trim() {
-  std::vector<PageHandle> pages;
-  {
+  for (std::uint64_t left = stats().pages_idle; left > 0; --left) {
+    const auto page = take_idle();
+    if (!page) return;
+    try {
+      backend_.release_pages(*page);
+    } catch (...) {
+      give(*page);
+      throw;
+    }
     const std::lock_guard lock(mutex_);
-    pages.swap(idle_);
-    idle_.reserve(pages.size());
-    held_ -= pages.size();
+    --held_;
   }
-  for (const PageHandle page : pages) backend_.release_pages(page);
+}
+
+void PagePool::reclaim() {
+  collect_left_pages(nullptr);
+  trim();
+}
+
+void PagePool::enter(GrowableBuffer* buffer) {
+  const std::lock_guard lock(buffers_mutex_);
+  buffers_.push_back(buffer);
+}
+
+void PagePool::leave(GrowableBuffer* buffer) {
+  const std::lock_guard lock(buffers_mutex_);
+  std::erase(buffers_, buffer);
+}
+
+// Whether any came.
+bool PagePool::collect_left_pages(GrowableBuffer* except) {
+  const std::lock_guard lock(buffers_mutex_);
+  std::uint64_t bytes = 0;
+  for (GrowableBuffer* const buffer : buffers_)
+    if (buffer != except) ignore_refusal([&] { bytes += buffer->try_give_back(); });
+  return bytes > 0;
 }
 
 PagePoolStats PagePool::stats() const {
@@ -121,6 +155,11 @@ PagePoolStats PagePool::stats() const {
   return {page_bytes_, held_ - idle_.size(), idle_.size(), created_};
 }
 
-std::uint64_t PagePool::idle_bytes() const { return stats().pages_idle * page_bytes_; }
+std::uint64_t PagePool::idle_bytes() const {
+  const std::lock_guard lock(buffers_mutex_);
+  std::uint64_t bytes = stats().pages_idle * page_bytes_;
+  for (GrowableBuffer* const buffer : buffers_) bytes += buffer->left_bytes();
+  return bytes;
+}
 
 }  // namespace tenon
