@@ -18,6 +18,7 @@
 #include "progress.h"
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
+#include "tenon/base/hash.h"
 #include "tenon/base/printable.h"
 #include "tenon/device/host/machine_memory.h"
 #include "tenon/lab/fleet/answer_store.h"
@@ -98,7 +99,7 @@ class FleetRun {
       files += fmt::format("{}\n{}\n", file.path, file.bytes);
     return {{"DIR", one_line(arguments_.folder)},
             {"what DIR holds", fmt::format("{} files, hash {:x}", found_.files.size(),
-                                           std::hash<std::string>()(files))},
+                                           hash_of_text(files))},
             {"the folder of results", one_line(results_)},
             {"the question", arguments_.question.text()}};
   }

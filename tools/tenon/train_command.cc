@@ -358,7 +358,7 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
   return kSuccess;
 }
 
-// Where a run is saved when nobody says it.
+// Where a run is saved without --save.
 std::string save_place(const TrainArguments& a, const std::string& name) {
   if (!a.save_file.empty()) return a.save_file;
   return a.settings.ranks.group == nullptr ? name + ".safetensors" : name;

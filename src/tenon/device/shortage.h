@@ -11,8 +11,8 @@ namespace tenon {
 // What the layers above do when a driver is short. `memory/` installs it (memory/reclaim.cc).
 class ShortageHandler {
  public:
-  // Asks for idle memory of `driver` to come back; true: some may have. Called with no lock of the
-  // driver held, since what comes back is freed through it.
+  // Asks the holders of idle memory of `driver` to free it; true: some may have. Called with no
+  // lock of the driver held, since they free through it.
   virtual bool relieve(const Backend& driver) = 0;
   // Who still holds idle memory of `driver`, for the message of OutOfMemory.
   virtual std::vector<IdleHolder> holders(const Backend& driver) = 0;

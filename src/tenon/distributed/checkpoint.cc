@@ -92,9 +92,7 @@ std::string hash_of(const NamedTensors& tensors) {
 // Of an index, whatever its own "checksum" is.
 std::string checksum_of(Json index) {
   index.erase(kChecksum);
-  RunningHash hash;
-  for (const char c : index.dump()) hash.add(static_cast<unsigned char>(c));
-  return fmt::format("{:016x}", hash.value());
+  return fmt::format("{:016x}", hash_of_text(index.dump()));
 }
 
 std::string read_regular_file(const std::string& path, std::uintmax_t most_bytes) {

@@ -40,7 +40,7 @@ void DeviceAllocator::refuse_request(std::size_t size_bytes, Stream stream) cons
                                     size_bytes, format_byte_size(kMaxRequestBytes)));
 }
 
-// What the device has that is neither free nor this allocator's. Empty: nothing, or nobody knows.
+// What the device has that is neither free nor this allocator's. Empty: none, or unknown.
 std::string DeviceAllocator::held_elsewhere(std::uint64_t reserved_bytes) const {
   std::string text;
   if (device_.type == DeviceType::kCpu) return text;

@@ -30,7 +30,7 @@ ReclaimPlace reclaim_place_of(Allocator& allocator);
 // A request that finds no memory: where, whose, and what refused it.
 struct Shortage {
   ReclaimPlace place;
-  const Allocator* asker = nullptr;  // whose own cache is not asked; null: nobody's
+  const Allocator* asker = nullptr;  // its own cache is not asked; null: no allocator
   // The driver refused, so whatever goes back to it helps. False: a limit of the asker's own, which
   // only memory that was allocated from the asker brings down.
   bool of_driver = true;
@@ -115,7 +115,7 @@ class FreeMemoryCallback {
   // Lets memory go; returns whether it did. Asked once for each request that finds no memory. The
   // request is then tried once more, so give all that can be done without, whatever its size. Also
   // asked when the machine runs short (MachinePressure). Called with no lock of an allocator held:
-  // it may free, and what it allocates asks nobody. An exception is swallowed.
+  // it may free, and what it allocates asks no reclaimer. An exception is swallowed.
   virtual bool execute() = 0;
 };
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tenon/base/error.h"
 #include "tenon/tensor/copy.h"
@@ -91,20 +90,16 @@ Metadata load_state(const std::string& path, const Module& model, Optimizer* opt
   return file.metadata;
 }
 
-void StateHash::add_bytes(const char* bytes, std::size_t count) {
-  hash_.add(count);
-  for (std::size_t i = 0; i < count; i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes + i, std::min<std::size_t>(8, count - i));
-    hash_.add(word);
-  }
+void StateHash::add_bytes(std::string_view bytes) {
+  hash_.add(bytes.size());
+  hash_.add_bytes(bytes);
 }
 
 void StateHash::add(const NamedTensor& part) {
-  add_bytes(part.name.data(), part.name.size());
+  add_bytes(part.name);
   for (const std::int64_t size : part.tensor.sizes()) hash_.add(static_cast<std::uint64_t>(size));
   const Tensor dense = contiguous(part.tensor.detach());
-  add_bytes(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes());
+  add_bytes({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
 }
 
 std::uint64_t state_hash(std::span<const NamedTensor> state) {

@@ -44,7 +44,7 @@ class StateHash {
   std::uint64_t value() const { return hash_.value(); }
 
  private:
-  void add_bytes(const char* bytes, std::size_t count);
+  void add_bytes(std::string_view bytes);
   RunningHash hash_;
 };
 

@@ -6,8 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -21,21 +19,6 @@
 
 namespace tenon {
 namespace {
-
-void add_bytes(RunningHash& hash, std::string_view bytes) {
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min(sizeof(word), bytes.size() - at));
-    hash.add(word);
-  }
-}
-
-std::uint64_t hash_of(const std::string& path) {
-  RunningHash hash;
-  add_bytes(hash, path);
-  hash.add(path.size());
-  return hash.value();
-}
 
 struct Contents {
   std::uint64_t bytes = 0;
@@ -52,7 +35,7 @@ Contents contents_of(const std::string& path) {
     std::vector<char> piece(1 << 20);
     RunningHash hash;
     for (ssize_t got; (got = ::read(file, piece.data(), piece.size())) > 0;) {
-      add_bytes(hash, {piece.data(), static_cast<std::size_t>(got)});
+      hash.add_bytes({piece.data(), static_cast<std::size_t>(got)});
       found.bytes += static_cast<std::uint64_t>(got);
     }
     found.hash = hash.value();
@@ -93,16 +76,16 @@ AnswerStore::AnswerStore(std::string folder, const FileQuestion& question)
 
 // Writing a file reads its folder once, so each folder has few of them.
 std::string AnswerStore::place_of(const std::string& path) const {
-  const std::string name = fmt::format("{:016x}", hash_of(path));
+  const std::string name = fmt::format("{:016x}", hash_of_text(path));
   return fmt::format("{}/{}/{}", folder_, name.substr(0, 2), name.substr(2));
 }
 
 std::string AnswerStore::key_of(const std::string& path) const {
   const Contents contents = contents_of(path);
   const std::uint64_t settings =
-      hash_of(fmt::format("{}", fmt::join(question_.settings(), ";")));
+      hash_of_text(fmt::format("{}", fmt::join(question_.settings(), ";")));
   return fmt::format("{}; settings {:016x}; path {:016x}; {} bytes; contents {:016x}\n",
-                     question_.text(), settings, hash_of(path), contents.bytes, contents.hash);
+                     question_.text(), settings, hash_of_text(path), contents.bytes, contents.hash);
 }
 
 void AnswerStore::answer(const std::string& path) const {

@@ -17,12 +17,6 @@ constexpr std::string_view kMagic = "tenon-plan ";
 constexpr std::uint64_t kVersion = 1;
 constexpr std::uint64_t kMostStreams = 4096;
 
-std::uint64_t hash_of(std::string_view text) {
-  RunningHash hash;
-  for (const char c : text) hash.add(static_cast<unsigned char>(c));
-  return hash.value();
-}
-
 class PlanReader {
  public:
   PlanReader(std::string_view bytes, const std::string& path)
@@ -118,7 +112,7 @@ class PlanReader {
   void read_end() {
     const std::string_view before = all_.substr(0, all_.size() - rest_.size());
     next_line();
-    const std::string expected = fmt::format("end {:016x}", hash_of(before));
+    const std::string expected = fmt::format("end {:016x}", hash_of_text(before));
     if (text_ != expected)
       fail("the hash in the last line is another one: the file was damaged or changed");
     if (!rest_.empty()) fail("something follows the end of the plan");
@@ -142,7 +136,7 @@ std::string format_plan(const Plan& plan) {
     for (const PlanSlot& slot : stream.slots)
       out += fmt::format("{} {}\n", slot.offset / unit, slot.size / unit);
   }
-  return out + fmt::format("end {:016x}\n", hash_of(out));
+  return out + fmt::format("end {:016x}\n", hash_of_text(out));
 }
 
 Plan parse_plan(std::string_view bytes, const std::string& path) {

@@ -13,12 +13,6 @@
 namespace tenon {
 namespace {
 
-std::uint64_t hash_of(std::string_view text) {
-  RunningHash hash;
-  for (const char c : text) hash.add(static_cast<unsigned char>(c));
-  return hash.value();
-}
-
 bool has_stacks(const Trace& trace) {
   return std::any_of(trace.events.begin(), trace.events.end(), [&](const TraceEvent& event) {
     return event.op == TraceOp::kAlloc && trace.sites->site(event.site).stack != 0;
@@ -33,7 +27,7 @@ std::vector<SignatureEntry> signature_of(const TraceFacts& facts, const DeviceEx
     if (!life.live_after(device.live_peak.events)) continue;
     const std::uint32_t group = facts.sites.group(life.site);
     if (by_site && group == 0) continue;  // blocks without a stack say nothing
-    bytes[by_site ? hash_of(facts.sites.name(group)) : life.size_bytes] += life.size_bytes;
+    bytes[by_site ? hash_of_text(facts.sites.name(group)) : life.size_bytes] += life.size_bytes;
   }
   std::vector<SignatureEntry> signature;
   for (const auto& [key, sum] : bytes) signature.push_back({key, sum});

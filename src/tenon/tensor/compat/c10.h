@@ -37,7 +37,7 @@ class Device : public tenon::Device {
   Device(DeviceType type, std::int16_t index = 0)
       : tenon::Device{static_cast<tenon::DeviceType>(type), index} {}
   Device(tenon::Device device) : tenon::Device(device) {}
-  // "cuda:1". Throws InvalidArgument for a kind that nobody knows.
+  // "cuda:1". Throws InvalidArgument for an unknown kind.
   explicit Device(const std::string& text) : tenon::Device(tenon::parse_device(text)) {}
 
   DeviceType type() const { return static_cast<DeviceType>(tenon::Device::type); }
