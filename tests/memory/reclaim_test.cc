@@ -53,10 +53,13 @@ TEST_F(Reclaim, AnyAllocatorsCacheMayBeEnrolled) {
     explicit Counts(int& asked) : asked_(asked) {}
     std::string reclaim_name() const override { return "the program's cache"; }
     std::uint64_t idle_bytes() const override { return 1; }
-    void reclaim() override { ++asked_; }
+    void reclaim() override {
+      ++asked_;
+      throw asked_;  // swallowed, whatever it is
+    }
     int& asked_;
   } counts(asked);
-  ReclaimEnrolment enrolment({backend_.device(), &backend_}, counts);
+  ReclaimEnrolment enrolment({{backend_.device(), &backend_}, {}}, counts);
   EXPECT_THROW(system_.allocate(2 * kCapacity), OutOfMemory);
   EXPECT_EQ(asked, 1);
   limited.set_limit(0);
