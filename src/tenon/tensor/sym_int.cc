@@ -65,8 +65,8 @@ bool is_same_atom(const SymNode& a, const SymNode& b) {
   if (a.text != b.text) return false;
   if (a.value != b.value)
     throw InvalidArgument(fmt::format(
-        "symbolic size \"{}\" has the value {} in one operand and {} in the other; give a symbol the "
-        "same hint everywhere, or two sizes two names",
+        "symbolic size \"{}\" has the value {} in one operand and {} in the other; give a symbol "
+        "the same hint everywhere, or two sizes two names",
         a.text, a.value, b.value));
   return true;
 }

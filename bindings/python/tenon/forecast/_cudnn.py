@@ -171,8 +171,8 @@ def channels_last(source: Any, weight: Any) -> bool:
 
 
 def _is_product(w: Any, padding: Sequence[int], stride: Sequence[int]) -> bool:
-    """Single points at every place: a product of matrices as they lie, which on a GPU cuDNN gives
-    to cuBLASLt (CUDNN_BEHAVIOR_NOTE_CUBLASLT_DEPENDENCY); without one it proposes other kernels."""
+    """Single points at every place: a product of matrices as they lie. Recordings show no workspace
+    for it; without a GPU cuDNN proposes kernels that need one."""
     return _product(w.shape[2:]) == 1 and not any(padding) and all(step == 1 for step in stride)
 
 
