@@ -445,10 +445,12 @@ void save_checkpoint(const std::string& folder, const std::string& label, Sharde
     for (const std::string& part : all) index.update(Json::parse(part), true);
     index["metadata"][kTotalSize] = total_bytes;
     index["metadata"][kUpdates] = optimizer.updates().front();
-    mine.attempt([&] { replace_index(folder, std::move(index)); });
+    mine.attempt([&] {
+      replace_index(folder, std::move(index));
+      end_save(folder);
+    });
   }
   mine.fail_together(group);
-  if (group.rank() == 0) end_save(folder);
 }
 
 nn::Metadata load_checkpoint_metadata(const std::string& folder) {
