@@ -100,7 +100,7 @@ def partial_sums():
     asked = same = 0
     for _ in range(100):
         batch, size = numbers.randrange(1, 65), numbers.randrange(7, 57)
-        kernel = numbers.choice((1, 3))
+        kernel = numbers.choice((3, 5))  # the forecast asks for no single points
         inner, outer = (numbers.choice((32, 64, 96, 128, 192, 256, 512)) for _ in range(2))
         shapes = [
             (batch, inner, size, size), (batch, outer, size, size), (outer, inner, kernel, kernel)
