@@ -47,8 +47,8 @@ void on_bus_error(int) {
 }
 
 // Note [Reserves]. nlohmann-json's destructors allocate; an exception there ends the process. So
-// two blocks of memory are kept for them. The first failed request gets the first block, whoever
-// makes it. The second one is for the time when an exception is on its way and destructors run.
+// two blocks of memory are kept for them. The first request that fails gets the first block. The
+// second one is for requests that fail while an exception unwinds the stack.
 constexpr std::size_t kReserveBytes = 4 << 20;
 std::atomic<void*> first_reserve{nullptr};
 std::atomic<void*> second_reserve{nullptr};

@@ -55,7 +55,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   std::unique_lock<std::mutex> calls() { return std::unique_lock(calls_); }
-  // A transfer is under way; nobody waits for it yet.
+  // A transfer is under way, and wait() was not called yet.
   void begin() {
     change([&] { ++under_way_; });
   }
@@ -81,7 +81,7 @@ class Progress {
       std::this_thread::sleep_for(kBetweenCalls);
       {
         const auto calling = calls();
-        int found = 0;  // a failure is found by who waits
+        int found = 0;  // wait() finds a failure
         MPI_Iprobe(MPI_ANY_SOURCE, kTagOfNoMessage, comm_, &found, MPI_STATUS_IGNORE);
       }
       lock.lock();

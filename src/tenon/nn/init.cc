@@ -52,7 +52,7 @@ void refill_parameter(const Tensor& parameter, Fill fill, Generator& generator) 
   fill(parameter.detach(), generator);
   if (deferred_fills != nullptr)
     deferred_fills->fills_[parameter.impl()].push_back(
-        {std::move(fill), generator.seed(), offset});
+        {parameter, std::move(fill), generator.seed(), offset});
 }
 
 DeferredFills::DeferredFills() : outer_(deferred_fills) { deferred_fills = this; }

@@ -54,6 +54,7 @@ class DeferredFills {
   friend void refill_parameter(const Tensor& parameter, Fill fill, Generator& generator);
 
   struct Deferred {
+    Tensor parameter;  // kept, so that no other tensor gets its address
     Fill fill;
     std::uint64_t seed, offset;  // of the generator
   };

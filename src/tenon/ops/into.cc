@@ -73,8 +73,7 @@ void OutputMemory::finish(const char* what, const Tensor& result) {
         "{}: a result in a given tensor has no gradient; give tensors that need none, or compute "
         "without into()",
         what));
-  const bool has_tangent = result.impl()->autograd_meta() != nullptr;  // which copy_ takes along
-  const bool in_place = lender_ != nullptr && result.is_contiguous() && !has_tangent &&
+  const bool in_place = lender_ != nullptr && result.is_contiguous() &&
                         result.const_data_ptr() == out_.const_data_ptr();
   if (in_place)
     out_.impl()->bump_version();
