@@ -220,6 +220,20 @@ TEST_F(FailingCallsTest, MemoryOfACommand) {
 }
 
 // Memory ends at any place of a command that builds JSON, and there is none from there on.
+TEST_F(FailingCallsTest, MemoryToStartIn) {
+  int refused = 0;
+  for (int kib = 8'000;; kib += 20) {
+    const Outcome run = tenon_command("policies", "ulimit -v " + std::to_string(kib) + ";");
+    if (run.status == 0) break;
+    if (run.status == 127) continue;  // the loader's: a shared library has no room
+    SCOPED_TRACE(std::to_string(kib) + " KiB");
+    EXPECT_EQ(run.status, 2);
+    EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+    ++refused;
+  }
+  EXPECT_GE(refused, 3);
+}
+
 TEST_F(FailingCallsTest, MemoryThatHasEnded) {
   const std::string snapshot = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
   for (const std::string& arguments : {"explain --json " + snapshot, "view --json " + snapshot}) {
@@ -230,7 +244,7 @@ TEST_F(FailingCallsTest, MemoryThatHasEnded) {
     int least = 9'000;  // to start the program in
     while (in_kib("policies", least).status != 0) least += 100;
     int failed = 0;
-    for (int kib = least + 500;; kib += 100) {
+    for (int kib = least;; kib += 100) {
       const Outcome run = in_kib(arguments, kib);
       if (run.status == 0) break;
       SCOPED_TRACE(arguments + " in " + std::to_string(kib) + " KiB");

@@ -37,13 +37,25 @@ void fill_closed_descriptors() {
       ::open("/dev/null", wanted == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+// Ends the process where neither memory nor stdio can be used.
+[[noreturn]] void end_with(std::string_view line) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  ::_exit(kBadInput);
+}
+
 // Reading a mapped file beyond its end.
 void on_bus_error(int) {
-  static constexpr std::string_view kMessage =
-      "tenon: a file became shorter while it was read; run the command again\n";
-  [[maybe_unused]] const ssize_t written =
-      ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
-  ::_exit(kBadInput);
+  end_with("tenon: a file became shorter while it was read; run the command again\n");
+}
+
+// An exception takes memory itself. Where there is none, a throw ends the process with SIGABRT.
+// This runs before the constructors of static objects, which allocate.
+[[gnu::constructor(101)]] void require_memory_for_exceptions() {
+  constexpr std::size_t kLeast = 256 << 10;
+  void* memory = std::malloc(kLeast);
+  if (memory == nullptr)
+    end_with("tenon: not enough memory to start: raise this process's limit (ulimit -v)\n");
+  std::free(memory);
 }
 
 // Note [Reserves]. nlohmann-json's destructors allocate; an exception there ends the process. So
