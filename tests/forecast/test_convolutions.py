@@ -1,8 +1,14 @@
 """Workspaces of convolutions: cuDNN's own answer, and the model where it cannot be asked."""
 
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
 import pytest
 import torch
-from test_forecast import live
+from test_forecast import live, run
 from torch import nn
 
 import tenon
@@ -123,3 +129,36 @@ def test_a_library_that_ends_is_done_without(library):
     library._process.kill()
     library._process.wait()
     assert any("by a model" in note for note in tenon.forecast(convolve).notes)
+
+
+def test_a_library_that_is_silent_is_done_without(library, monkeypatch):
+    asleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}
+    monkeypatch.setattr(_cudnn, "_start", lambda: _cudnn._Process(asleep, **pipes))
+    monkeypatch.setattr(_cudnn, "_PATIENCE", 0.2)
+    assert any("by a model" in note for note in tenon.forecast(convolve).notes)
+    assert library.missing and library._process is None  # it is not waited for
+
+
+def test_a_question_that_is_interrupted_leaves_no_answer(library, monkeypatch):
+    expected = asked("forward", 8, (64, 64), 56, 3, 1, 1)
+    read = library._read
+    monkeypatch.setattr(library, "_read", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        asked("forward", 8, (64, 128), 56, 5, 1, 2)
+    monkeypatch.setattr(library, "_read", read)
+    library._known.clear()
+    assert asked("forward", 8, (64, 64), 56, 3, 1, 1) == expected
+
+
+def test_a_package_beside_the_script_asks_too(tmp_path):
+    """As from a source tree: what is no installed library's is not the program's for that."""
+    package = pathlib.Path(tenon.__file__).parent
+    shutil.copytree(package, tmp_path / "tenon", ignore=shutil.ignore_patterns("__pycache__"))
+    script = """
+    import torch
+    with torch.no_grad():
+        torch.nn.Conv2d(64, 64, 3).cuda()(torch.empty(8, 64, 56, 56, device="cuda"))
+    """
+    answer = json.loads(run(tmp_path, script, options=["--json"]).stdout)
+    assert answer["problem"] is None and not answer["notes"]

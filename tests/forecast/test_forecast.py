@@ -188,6 +188,19 @@ def test_script_with_arguments_stops_after_three_steps(tmp_path):
             4,
             "starts a process",
         ),
+        *[
+            (
+                f"import torch\nx = torch.ones(9, device='cuda')\nimport os, subprocess\n{call}\n",
+                4,
+                "starts a process",
+            )
+            for call in (
+                "os.system('true')",
+                "os.posix_spawn('/bin/true', ['true'], {})",
+                "subprocess.Popen('true')",
+                "subprocess.run(['true'])",
+            )
+        ],
     ],
 )
 def test_what_ends_a_script(tmp_path, text, line, word):
@@ -224,6 +237,20 @@ def test_nothing_is_written_over(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "model.pt").read_text() == "mine"
     assert (tmp_path / "log.txt").read_text() == "mine"
+
+
+def test_devices_are_no_files(tmp_path):
+    done = run(
+        tmp_path,
+        """
+        import os, torch
+        x = torch.ones(9, device="cuda")
+        os.write(os.open(os.devnull, os.O_RDWR), b"nothing")
+        with open("/dev/stderr", "w") as out: out.write("heard")
+    """,
+    )
+    assert done.returncode == 0 and "heard" in done.stderr, done.stdout + done.stderr
+    assert "files" not in done.stdout
 
 
 def test_bad_use(tmp_path):

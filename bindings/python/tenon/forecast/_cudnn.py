@@ -16,6 +16,7 @@ import atexit
 import glob
 import json
 import os
+import select
 import subprocess
 import sys
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -36,6 +37,7 @@ _TILES = {
 _TILE, _NOT_DIVIDED, _CLUSTER_ROWS, _CLUSTER_COLUMNS = "2", "25", "27", "28"  # knobs
 _WITHOUT_GPU = 18  # multiprocessors
 _STEP, _LEAST_STEPS = 32, 8  # of the inner dimension, in float32
+_PATIENCE = 60  # seconds for one answer
 _SHARED = {7: 98304, 8: 166912, 9: 232448, 10: 232448}
 
 
@@ -71,7 +73,10 @@ class Library:
             assert self._process.stdin is not None
             self._process.stdin.write(f"{text}\n".encode())
             found = self._read()
-        except (OSError, ValueError):
+        except BaseException as error:
+            self._end()  # an answer that still comes would be taken for that of the next question
+            if not isinstance(error, (OSError, ValueError)):
+                raise
             self.missing = True
             return None
         return None if "error" in found else found
@@ -81,10 +86,19 @@ class Library:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
             self._process = None
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self.close()
 
     def _read(self) -> Dict[str, Any]:
         assert self._process is not None and self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], _PATIENCE)[0]:
+            raise OSError(f"no answer within {_PATIENCE} s")
         found: Dict[str, Any] = json.loads(self._process.stdout.readline())
         if "version" not in found and not self._known and "error" in found:
             raise OSError(found["error"])

@@ -72,15 +72,17 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
 
     found: List[Tuple[Any, str, Any]] = [
         (multiprocessing.process.BaseProcess, "start", no_process),
-        (os, "fork", no_fork),
+        *[(os, name, no_fork) for name in ("fork", "forkpty")],
         (os, "_exit", exit_at_once),
         (os, "abort", lambda: exit_at_once(134)),
         *[(os, name, no_other_program) for name in ("execv", "execve")],
         (loader, "__init__", init),
         (torch.jit, "save", lambda *_, **__: note("torch.jit.save was left out")),
         (subprocess.Popen, "__init__", guarded(real_popen, "it starts a process")),
-        (os, "system", guarded(os.system, "it starts a process")),
-        (os, "posix_spawn", guarded(os.posix_spawn, "it starts a process")),
+        *[
+            (os, name, guarded(getattr(os, name), "it starts a process"))
+            for name in ("system", "posix_spawn", "posix_spawnp")
+        ],
     ]
     overlay = _overlay.Overlay(note)
     found += overlay.replacements()
@@ -89,24 +91,38 @@ def replacements(note: Callable[[str], None]) -> List[Tuple[Any, str, Any]]:
 
 
 _LOADER = tuple(inspect.signature(torch.utils.data.DataLoader.__init__).parameters)[1:]
-_LIBRARIES = tuple(
-    path for path in sysconfig.get_paths().values() if path.endswith(("site-packages", "python"))
-) + (os.path.dirname(os.__file__),)
+_HERE = os.path.dirname(__file__) + os.sep
+_LIBRARIES = (
+    *[
+        path
+        for path in sysconfig.get_paths().values()
+        if path.endswith(("site-packages", "dist-packages", "python"))
+    ],
+    os.path.dirname(os.__file__),
+    "<frozen",
+)
+
+
+def _installed(file: str) -> bool:
+    """Whether a source file is an installed library's, or of this package, wherever it lies."""
+    return "site-packages" in file or "dist-packages" in file or file.startswith(_HERE)
 
 
 def of_library(file: str) -> bool:
     """Whether a source file is an installed library's or Python's own."""
-    return "site-packages" in file or file.startswith((*_LIBRARIES, "<frozen"))
+    return _installed(file) or file.startswith(_LIBRARIES)
 
 
 def by_program() -> bool:
     """Whether the program's own code asks, also by way of the standard library."""
-    frame = sys._getframe(3)
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename in (__file__, _overlay.__file__):
+        frame = frame.f_back  # type: ignore[assignment]
     while frame is not None:
         file = frame.f_code.co_filename
-        if os.path.basename(file) == "tempfile.py" or "site-packages" in file:
+        if os.path.basename(file) == "tempfile.py" or _installed(file):
             return False
-        if not file.startswith(_LIBRARIES) and not file.startswith("<frozen"):
+        if not file.startswith(_LIBRARIES):
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False

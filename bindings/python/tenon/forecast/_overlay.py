@@ -12,6 +12,7 @@ import io
 import os
 import shutil
 import sqlite3
+import stat
 import sys
 import tarfile
 import tempfile
@@ -64,9 +65,8 @@ class Overlay:
         return fresh
 
     def open(self, file: Any, mode: str = "r", *arguments: Any, **keywords: Any) -> Any:
-        if isinstance(file, int) or os.fspath(file) == os.devnull or _temporary():
+        if isinstance(file, int) or _temporary() or self._device(path := _absolute(file)):
             return self._open(file, mode, *arguments, **keywords)
-        path = _absolute(file)
         if any(letter in mode for letter in "wax+"):
             if "r" not in mode:
                 self._expect_folder(path)
@@ -76,6 +76,13 @@ class Overlay:
             raise FileNotFoundError(2, os.strerror(2), os.fspath(file))
         return self._open(file if there == path else there, mode, *arguments, **keywords)
 
+    def _device(self, path: str) -> bool:
+        """Whether it is no file but a device or a pipe, such as /dev/null or /dev/stderr."""
+        try:
+            return path not in self._places and not _is_file_or_folder(self._stat(path).st_mode)
+        except OSError:
+            return False
+
     def _expect_folder(self, path: str) -> None:
         folder = os.path.dirname(path)
         there = self.place(folder)
@@ -83,9 +90,11 @@ class Overlay:
             raise FileNotFoundError(2, os.strerror(2), path)
 
     def os_open(self, path: Any, flags: int, *arguments: Any, **keywords: Any) -> Any:
-        inside = os.path.dirname(_absolute(path)) in self._places
-        if flags & _WRITING and not _temporary() and (inside or _by_program()):
-            return self._os_open(self.moved(_absolute(path)), flags, *arguments, **keywords)
+        if flags & _WRITING and not _temporary():
+            whole = _absolute(path)
+            inside = os.path.dirname(whole) in self._places
+            if (inside or _by_program()) and not self._device(whole):
+                return self._os_open(self.moved(whole), flags, *arguments, **keywords)
         return self._look(self._os_open, path, (flags, *arguments), keywords)
 
     def stat(self, path: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -275,6 +284,10 @@ def _file_of(uri: str) -> Optional[str]:
     if "memory" in urllib.parse.parse_qs(parts.query).get("mode", ()):
         return None
     return urllib.parse.unquote(parts.path)
+
+
+def _is_file_or_folder(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
 
 
 def _absolute(path: Any) -> str:
