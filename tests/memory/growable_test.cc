@@ -257,13 +257,14 @@ TEST_P(SleepingMemory, PartsMaySleep) {
 
 TEST_P(SleepingMemory, IsRefusedWithTheReasonWhereMemoryCannotMove) {
   EXPECT_THROW(SleepingBackend(backend(), ""), InvalidArgument);
+  SleepingBackend weights(backend(), "weights");
+  const SleepingBackend cache(backend(), "cache"), more(backend(), "cache");
   try {
-    sleep("nobody's", SleepLevel::kDrop);
+    sleep("gradients", SleepLevel::kDrop);
     FAIL();
   } catch (const InvalidArgument& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no memory has this tag"));
+    EXPECT_THAT(error.what(), HasSubstr("no memory has this tag; the tags are: cache, weights"));
   }
-  SleepingBackend weights(backend(), "weights");
   EXPECT_THROW(static_cast<void>(weights.allocate_segment(1, MemoryKind::kPinned)), DeviceError);
   const auto pages = weights.create_pages(page_);
   try {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <iterator>
+#include <set>
 #include <utility>
 
 #include "tenon/base/align.h"
@@ -38,14 +39,15 @@ std::vector<SleepingBackend*> backends_of(const std::string& tag) {
   Backends& known = backends();
   const std::lock_guard lock(known.mutex);
   std::vector<SleepingBackend*> wanted;
-  std::string tags;
+  std::set<std::string> tags;  // several backends may have one tag
   for (const Entry& entry : known.all) {
-    tags += (tags.empty() ? "" : ", ") + entry.backend->tag();
+    tags.insert(entry.backend->tag());
     if (entry.backend->tag() == tag) wanted.push_back(entry.backend);
   }
+  if (tags.empty()) tags.insert("none");
   if (wanted.empty())
     throw InvalidArgument(fmt::format("\"{}\": no memory has this tag; the tags are: {}", tag,
-                                      tags.empty() ? "none" : tags));
+                                      fmt::join(tags, ", ")));
   return wanted;
 }
 
