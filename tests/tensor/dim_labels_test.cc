@@ -186,6 +186,13 @@ TEST(ResizeTest, IsRefusedWhereItCannotBe) {
   EXPECT_EQ(foreign.resize_({2}).numel(), 2) << "what is there is enough";
   const Tensor meta = empty({2}, DType::kF32, {DeviceType::kMeta, 0}).resize_({100});
   EXPECT_EQ(meta.storage().nbytes(), 400u) << "a size, and no memory";
+  const Tensor with_names = named();
+  EXPECT_THAT(refusal([&] { with_names.resize_({4, 3, 2}); }),
+              AllOf(HasSubstr("[2, 3, 4] with names cannot get shape [4, 3, 2]"),
+                    HasSubstr("set_names({}) first")));
+  EXPECT_EQ(with_names.resize_({2, 3, 4}).names().front(), "n") << "its own sizes";
+  with_names.set_names({});
+  EXPECT_EQ(with_names.resize_({4, 3, 2}).size(0), 4);
   EXPECT_THROW(zeros({2}).resize_({-1}), InvalidArgument);
   EXPECT_THROW(zeros({2}).detach().resize_({1}), InvalidArgument) << "fixed metadata";
 }

@@ -92,6 +92,12 @@ TEST(QuantizedTest, ViewsKeepTheirScales) {
   same([](const Tensor& x) { return x.select(0, 1).unsqueeze(0); });
   same([](const Tensor& x) { return x.chunk(2, 2)[1]; });
   same([](const Tensor& x) { return x.unbind(1)[2]; });
+  same([](const Tensor& x) { return x.slice(0, 1, 2).squeeze(0); });
+  same([](const Tensor& x) { return x.slice(0, 1, 2).squeeze(); });
+  same([](const Tensor& x) { return x.slice(2, 1, 2).unsqueeze(1).squeeze(); });
+  same([](const Tensor& x) { return x.slice(2, 1, 2).unsqueeze(1).squeeze(-1); });
+  same([](const Tensor& x) { return x.slice(1, 1, 2).squeeze(1); });
+  EXPECT_EQ(q_scale(q.slice(1, 1, 2).squeeze()), 1) << "one channel is left";
   EXPECT_THAT(refusal([&] { dequantize(q.view({24})); }), HasSubstr("mixes channels"));
   const Tensor per_tensor = quantize_per_tensor(t, 0.5, 1);
   EXPECT_EQ(floats(dequantize(per_tensor.view({24}).slice(0, 3, 9))),

@@ -33,11 +33,15 @@ struct Quantizer final : BackendMeta {
   const std::int64_t axis;
 };
 
-IntrusivePtr<BackendMeta> Quantizer::of_view(const Tensor&, const Tensor& view,
+IntrusivePtr<BackendMeta> Quantizer::of_view(const Tensor& base, const Tensor& view,
                                              const ViewInfo& info) const {
   using Kind = ViewInfo::Kind;
   const auto& [a, b, c, asked_start, asked_end] = info.numbers;
   const auto moved_to = [&](std::int64_t to) { return with(scales, zero_points, to); };
+  const auto of_channel = [&](std::int64_t channel) {
+    return with(scales.slice(0, channel, channel + 1), zero_points.slice(0, channel, channel + 1),
+                kWholeTensor);
+  };
   if (axis == kWholeTensor || info.kind == Kind::kAlias) return clone();
   switch (info.kind) {
     case Kind::kSlice: {
@@ -48,13 +52,23 @@ IntrusivePtr<BackendMeta> Quantizer::of_view(const Tensor&, const Tensor& view,
     }
     case Kind::kSelect:
       if (a != axis) return moved_to(axis - (a < axis ? 1 : 0));
-      return with(scales.slice(0, b, b + 1), zero_points.slice(0, b, b + 1), kWholeTensor);
+      return of_channel(b);
     case Kind::kPermute:
       for (std::size_t d = 0; d < info.sizes.size(); ++d)
         if (info.sizes[d] == axis) return moved_to(static_cast<std::int64_t>(d));
       return {};
     case Kind::kUnsqueeze:
       return moved_to(axis + (a <= axis ? 1 : 0));
+    case Kind::kSqueeze: {
+      const bool one_dimension = b == 1;
+      const auto goes = [&](std::int64_t d) {
+        return base.size(d) == 1 && (!one_dimension || d == a);
+      };
+      if (goes(axis)) return of_channel(0);
+      std::int64_t before = 0;
+      for (std::int64_t d = 0; d < axis; ++d) before += goes(d) ? 1 : 0;
+      return moved_to(axis - before);
+    }
     default:
       return {};
   }

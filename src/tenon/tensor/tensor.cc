@@ -98,6 +98,10 @@ void reach(const Storage& storage, DType dtype, IntList sizes, IntList strides,
 const Tensor& Tensor::resize_(IntList sizes) const {
   check_resizable(*this, "resize_");
   if (sizes == this->sizes()) return *this;  // whatever its strides
+  if (const ExtraMeta* extra = impl_->extra_meta(); extra != nullptr && !extra->names.empty())
+    throw InvalidArgument(fmt::format(
+        "resize_: a tensor of shape {} with names cannot get shape {}; set_names({{}}) first",
+        to_string(this->sizes()), to_string(sizes)));
   static_cast<void>(checked_numel(sizes));
   const DimVector strides = strides_for(sizes);
   reach(storage(), dtype(), sizes, strides, storage_offset());
