@@ -240,6 +240,11 @@ TEST(BackwardTest, RefusalsSayWhatToDo) {
             std::string::npos);
   EXPECT_NE(refusal([&] { (a * 2).set_requires_grad(false); }).find("detach"), std::string::npos);
   EXPECT_NE(refusal([&] { set_grad(a, ones({3}, DType::kF64)); }).find("[3]"), std::string::npos);
+  const NodePtr none = grad_fn(a);
+  EXPECT_NE(refusal([&] { register_pre_hook(none, {}); }).find("null"), std::string::npos);
+  EXPECT_NE(refusal([&] { register_post_hook(none, {}); }).find("null"), std::string::npos);
+  EXPECT_NE(refusal([&] { node_name(none); }).find("null"), std::string::npos);
+  EXPECT_NE(refusal([&] { next_nodes(none); }).find("null"), std::string::npos);
 }
 
 TEST(BackwardTest, ThreadsMayPassSharedGraphsAtOnce) {

@@ -223,19 +223,32 @@ HookHandle set_gradient_taker(const Tensor& leaf, std::shared_ptr<GradientTaker>
   });
 }
 
+namespace {
+
+const NodePtr& required_node(const char* what, const NodePtr& node) {
+  if (!node)
+    throw InvalidArgument(fmt::format(
+        "{}: the node is null: grad_fn() of a leaf and of a tensor without gradient is", what));
+  return node;
+}
+
+}  // namespace
+
 HookHandle register_pre_hook(const NodePtr& node, NodePreHook hook) {
-  return add_entry(node, &NodeExtra::pre_hooks, std::move(hook));
+  return add_entry(required_node("register_pre_hook", node), &NodeExtra::pre_hooks,
+                   std::move(hook));
 }
 
 HookHandle register_post_hook(const NodePtr& node, NodePostHook hook) {
-  return add_entry(node, &NodeExtra::post_hooks, std::move(hook));
+  return add_entry(required_node("register_post_hook", node), &NodeExtra::post_hooks,
+                   std::move(hook));
 }
 
-const char* node_name(const NodePtr& node) { return node->name(); }
+const char* node_name(const NodePtr& node) { return required_node("node_name", node)->name(); }
 
 std::vector<NodePtr> next_nodes(const NodePtr& node) {
   std::vector<NodePtr> next;
-  for (const Edge& edge : node->edges()) next.push_back(edge.node);
+  for (const Edge& edge : required_node("next_nodes", node)->edges()) next.push_back(edge.node);
   return next;
 }
 
