@@ -13,3 +13,4 @@ trap 'rm -rf "$folder"' EXIT
 "$build/tenon" view data/snapshots/gpt2.pickle -o "$folder/gpt2.html" >"$folder/log"
 node viewer/test/picture.mjs "$folder/gpt2.html" docs/view.png light
 node viewer/test/picture.mjs "$folder/gpt2.html" docs/view-dark.png dark
+scripts/picture_stamp.py "$folder/gpt2.html" docs/view.png docs/view-dark.png

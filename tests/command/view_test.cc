@@ -165,6 +165,19 @@ TEST(ViewCommand, ShipsThePageThatItsSourcesBuildTo) {
       << "viewer/dist/viewer.html is not built from viewer/src: run npm run build in viewer/";
 }
 
+// scripts/view_picture.sh wrote into each picture what it was drawn from.
+TEST(ViewCommand, ThePicturesOfThePageAreOfToday) {
+  if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no python3";
+  const TemporaryFile page(".html");
+  const std::string root = TENON_SOURCE_DIR;
+  ASSERT_EQ(tenon_command("view data/snapshots/gpt2.pickle -o " + page.path(), "cd " + root + ";")
+                .status, 0);
+  const TemporaryFile stale(".txt");
+  std::system(("cd " + root + " && python3 scripts/picture_stamp.py --check " + page.path() +
+               " docs/view.png docs/view-dark.png >" + stale.path() + " 2>&1").c_str());
+  EXPECT_EQ(stale.contents(), "");
+}
+
 // A `tenon serve` that is running.
 class Served {
  public:
