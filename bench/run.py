@@ -26,7 +26,7 @@ BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
 NAMED = {"forecast", "fsdp"}  # run only where they are named: they need PyTorch
-EXACT = {"replay", "snapshots", "verdict", "robson", "generated", "pages"}  # what they print depends on no machine and no load
+EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
     "replay": ("every policy on the shipped traces: reserved memory, smallest capacity",
@@ -35,6 +35,9 @@ PROGRAMS = {
     "snapshots": ("PyTorch's allocators and `stitched` on the shipped snapshots",
                   "{}/tenon replay data/snapshots/*.pickle --policy caching,expandable,stitched"
                   " --find-capacity --passes 0", []),
+    "small_program": ("PyTorch's allocators and `stitched` on a program of a few MiB",
+                      "{}/tenon train fashion-mnist --model mlp --epochs 1"
+                      " | grep -E '^(which|  policy|  (caching|expandable|stitched)) '", []),
     "fidelity": ("`caching` and `expandable` beside PyTorch 2.11, to the byte (ns/event of PyTorch: on another host, that of the H200)",
                  "{}/bench/bench_peers", []),
     "targets": ("`stitched` on each trace and by page size, a hot pair, the steady state",

@@ -19,7 +19,7 @@ import draw_reserved
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
 PAGE = ROOT / "docs/results.md"
-ORDER = ["replay", "snapshots", "generated", "pages", "fidelity", "targets", "constants", "robson", "instructions", "planning",
+ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "constants", "robson", "instructions", "planning",
          "host_peers", "host_pairs", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
          "viewer", "lab_peers", "python", "operators", "vulkan", "training", "training_memory", "gpt_losses",
          "fsdp"]
