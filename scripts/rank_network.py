@@ -61,6 +61,9 @@ class Network:
             ip("-n", space, "address", "add", f"{SUBNET}.{host}/24", "dev", LINK)
             for link in ("lo", LINK):
                 ip("-n", space, "link", "set", link, "up")
+            # BBR, the default of some hosts, leaves a part of a short queue's rate unused.
+            subprocess.run(["ip", "netns", "exec", space, "sysctl", "-qw",
+                            "net.ipv4.tcp_congestion_control=reno"], check=True)
         if self.megabits is not None:
             self.limit(self.megabits)
         # In the place of ssh: options, the host, the command.

@@ -1,9 +1,11 @@
 // Training divided among ranks gives what one rank gives, to the bit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "support/temporary.h"
 #include "tenon/base/error.h"
@@ -185,6 +187,61 @@ TEST(ShardedModelTest, ParametersAreThereOnlyWhileTheyAreUsed) {
       held += p.tensor.storage().nbytes() > 0 ? 1 : 0;
   });
   EXPECT_EQ(held, 12u) << "one block's parameters";
+}
+
+// One rank of two. Its gathers are complete when they are waited for, not before.
+class SlowGroup final : public ProcessGroup {
+ public:
+  SlowGroup() : ProcessGroup(0, 2) {}
+  std::shared_ptr<ProcessGroup> split(int, int) override { return nullptr; }
+
+  std::function<void()> at_start = [] {};  // of a gather
+  int in_flight = 0;                       // gathers
+  int beside_another = 0;                  // gathers that started while one was in flight
+
+ private:
+  struct Slow final : Transfer {
+    explicit Slow(SlowGroup& owner) : group(owner) {}
+    bool test() override { return false; }
+    void wait() override { --group.in_flight; }
+    SlowGroup& group;
+  };
+  std::unique_ptr<Transfer> all_gather_bytes(const void* in, void* out,
+                                             std::size_t bytes) override {
+    for (std::size_t i = 0; i < 2; ++i)
+      std::memmove(static_cast<char*>(out) + i * bytes, in, bytes);
+    beside_another += in_flight++ > 0 ? 1 : 0;
+    at_start();
+    return std::make_unique<Slow>(*this);
+  }
+  std::unique_ptr<Transfer> all_to_all_bytes(const void* in, void* out,
+                                             std::size_t bytes) override {
+    std::memmove(out, in, 2 * bytes);
+    return nullptr;
+  }
+  std::unique_ptr<Transfer> broadcast_bytes(void*, std::size_t, int) override { return nullptr; }
+  std::unique_ptr<Transfer> send_bytes(const void*, std::size_t, int) override { return nullptr; }
+  std::unique_ptr<Transfer> receive_bytes(void*, std::size_t, int) override { return nullptr; }
+};
+
+// A link that is slower than computing always has a gather to carry, and memory has two layers.
+TEST(ShardedModelTest, TheNextGatherStartsBeforeTheLastIsWaitedFor) {
+  for (const bool prefetch : {true, false}) {
+    const auto group = std::make_shared<SlowGroup>();
+    Training run(group, Shard::kParameters, 0, prefetch);
+    std::size_t most_layers = 0;
+    group->at_start = [&] {
+      std::size_t layers = 0;
+      for (const nn::NamedTensor& p : run.model->named_parameters())
+        layers += p.name.ends_with(".norm1.weight") && p.tensor.storage().nbytes() > 0 ? 1 : 0;
+      most_layers = std::max(most_layers, layers);
+    };
+    run.step(0);
+    // Of three layers: the last in forward, the first in backward.
+    EXPECT_EQ(group->beside_another, prefetch ? 2 * (static_cast<int>(kSlices) / 2) : 0);
+    EXPECT_EQ(most_layers, prefetch ? 2u : 1u);
+    EXPECT_EQ(group->in_flight, 0);
+  }
 }
 
 // Saved by all ranks; read by all ranks with another shard, and by each rank alone.

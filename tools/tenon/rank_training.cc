@@ -64,6 +64,7 @@ std::vector<Slice> RankTraining::own_slices() const {
 StepNumbers RankTraining::run(const std::function<BatchResult(Slice)>& pass, int stop) {
   constexpr std::size_t kRow = kScoreNumbers + 3;  // and samples, the slice's number, the signal
   sent_before_ = group_->bytes_sent();
+  waited_before_ = group_->waited_seconds();
   std::vector<double> mine;
   for (std::uint64_t i = 0; i < slices_here_; ++i) {
     const std::uint64_t number = model_->slice_number(i);
@@ -93,6 +94,8 @@ StepNumbers RankTraining::run(const std::function<BatchResult(Slice)>& pass, int
 void RankTraining::after_update() {
   model_->after_update();
   sent_bytes_per_step_ = group_->bytes_sent() - sent_before_;
+  waited_seconds_ += group_->waited_seconds() - waited_before_;
+  ++steps_;
 }
 
 Score RankTraining::test(std::uint64_t batches,
@@ -131,18 +134,19 @@ void RankTraining::load(const std::string& folder, nn::Optimizer& optimizer) {
 RankMemory RankTraining::memory(const StepProfile& profile, std::uint64_t run_peak_bytes,
                                 std::uint64_t reserved_peak_bytes) const {
   return {profile.peak_bytes, profile.at_peak, run_peak_bytes, reserved_peak_bytes,
-          sent_bytes_per_step_, group_->bytes_sent()};
+          sent_bytes_per_step_, group_->bytes_sent(),
+          waited_seconds_ / static_cast<double>(std::max<std::uint64_t>(steps_, 1))};
 }
 
 std::vector<RankMemory> RankTraining::gather(const RankMemory& mine) {
   const nlohmann::json row = {mine.peak_bytes, mine.at_peak, mine.run_peak_bytes,
                               mine.reserved_peak_bytes, mine.sent_bytes_per_step,
-                              mine.sent_bytes};
+                              mine.sent_bytes, mine.waited_seconds_per_step};
   std::vector<RankMemory> all;
   for (const std::string& text : group_->gather_texts(row.dump())) {
     const nlohmann::json other = nlohmann::json::parse(text);
     all.push_back({other[0], other[1].get<decltype(mine.at_peak)>(), other[2], other[3], other[4],
-                   other[5]});
+                   other[5], other[6]});
   }
   return all;
 }

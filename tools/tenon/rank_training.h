@@ -39,6 +39,7 @@ struct RankMemory {
   std::uint64_t reserved_peak_bytes = 0;
   std::uint64_t sent_bytes_per_step = 0;
   std::uint64_t sent_bytes = 0;  // so far
+  double waited_seconds_per_step = 0;  // for other ranks and for the network; the mean
 };
 
 // Sums of one step over all slices.
@@ -91,6 +92,9 @@ class RankTraining {
   int stop_signal_ = 0;
   std::uint64_t sent_before_ = 0;  // the step
   std::uint64_t sent_bytes_per_step_ = 0;
+  double waited_before_ = 0;   // the step
+  double waited_seconds_ = 0;  // in steps
+  std::uint64_t steps_ = 0;
 };
 
 }  // namespace tenon::command

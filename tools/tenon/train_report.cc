@@ -102,7 +102,8 @@ nlohmann::ordered_json ranks_json(const std::vector<RankMemory>& ranks) {
                    {"run_peak_bytes", rank.run_peak_bytes},
                    {"reserved_peak_bytes", rank.reserved_peak_bytes},
                    {"sent_bytes_per_step", rank.sent_bytes_per_step},
-                   {"sent_bytes", rank.sent_bytes}});
+                   {"sent_bytes", rank.sent_bytes},
+                   {"waited_seconds_per_step", rank.waited_seconds_per_step}});
   return all;
 }
 
@@ -116,12 +117,16 @@ std::string ranks_report(const std::vector<RankMemory>& ranks) {
     head.push_back(std::string(memory_use_name(static_cast<MemoryUse>(i))));
   }
   head.push_back("sent in a step");
+  const bool waits = std::any_of(ranks.begin(), ranks.end(),
+                                 [](auto& r) { return r.waited_seconds_per_step > 0; });
+  if (waits) head.push_back("waited in a step");
   TextTable table(head);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     std::vector<std::string> row = {std::to_string(i), bytes(ranks[i].peak_bytes),
                                     grouped(ranks[i].peak_bytes)};
     for (const std::size_t use : uses) row.push_back(bytes(ranks[i].at_peak[use]));
     row.push_back(bytes(ranks[i].sent_bytes_per_step));
+    if (waits) row.push_back(fmt::format("{:.3f} s", ranks[i].waited_seconds_per_step));
     table.add(row);
   }
   return fmt::format("\nmemory by rank, at its peak of the first two steps\n{}", table.format());

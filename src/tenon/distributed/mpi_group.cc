@@ -169,6 +169,7 @@ struct Shared {
 
   RollCall roll;
   Progress progress;
+  Clock::duration waited{};  // by the thread that uses the groups
 };
 
 class MpiTransfer final : public Transfer {
@@ -221,6 +222,7 @@ class MpiTransfer final : public Transfer {
       shared_->roll.look(what_, members_, start);
       next += kBetweenRollCalls;
     }
+    shared_->waited += Clock::now() - start;
   }
 
  private:
@@ -266,6 +268,8 @@ class MpiGroup final : public ProcessGroup {
     const auto calling = shared_->progress.calls();
     MPI_Comm_free(&comm_);
   }
+
+  double waited_seconds() const override { return duration<double>(shared_->waited).count(); }
 
   std::shared_ptr<ProcessGroup> split(int color, int key) override {
     const auto calling = shared_->progress.calls();

@@ -72,6 +72,8 @@ class ProcessGroup {
   // copy. With n ranks and a tensor of b bytes: all_reduce 2 (n - 1) / n b, reduce_scatter and
   // all_to_all (n - 1) / n of the input, all_gather n - 1 times the input.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
+  // Seconds that wait() of transfers has taken in this process so far, of all groups.
+  virtual double waited_seconds() const { return 0; }
 
   // Ranks with the same color form a new group, ordered by key, then by rank.
   virtual std::shared_ptr<ProcessGroup> split(int color, int key) = 0;

@@ -38,6 +38,7 @@ Tensor tagged_empty(const char* phase, std::int64_t elements, const Tensor& like
 }  // namespace
 
 struct ShardedModel::Unit {
+  std::size_t index = 0;  // in units_
   std::string name;
   std::vector<nn::NamedTensor> parameters;
   std::vector<std::int64_t> offsets;  // in elements of `flat`
@@ -122,8 +123,8 @@ void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor
                          kAlignmentBytes / static_cast<std::int64_t>(item_size(dtype)));
   }
   unit->parameters = std::move(parameters);
-  const std::size_t index = units_.size();
-  watch(*unit, index);
+  unit->index = units_.size();
+  watch(*unit);
   if (elements > 0) {
     const Tensor& first = unit->parameters.front().tensor;
     const Tensor like =
@@ -150,13 +151,14 @@ void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor
   units_.push_back(std::move(unit));
 }
 
-void ShardedModel::watch(Unit& unit, std::size_t index) {
+void ShardedModel::watch(Unit& unit) {
   for (const nn::NamedTensor& parameter : unit.parameters)
     hooks_.push_back(autograd::register_post_accumulate_hook(
         parameter.tensor, [this, &unit](const Tensor&) { gradient_came(unit); }));
   nn::Module* const module = model_->find(unit.name);
   TENON_CHECK(module != nullptr, "no module is called {}", unit.name);
-  if (shards(Shard::kParameters)) module->set_call_watcher(std::make_shared<Watcher>(*this, index));
+  if (shards(Shard::kParameters))
+    module->set_call_watcher(std::make_shared<Watcher>(*this, unit.index));
 }
 
 std::vector<Tensor> ShardedModel::cut(const Unit& unit, const Tensor& flat) const {
@@ -196,12 +198,19 @@ void ShardedModel::release(Unit& unit) {
   unit.gathered = false;
 }
 
+// The unit that is used `ahead` units after this one. Backward runs from the last to the first.
+void ShardedModel::prefetch(const Unit& unit, std::size_t ahead) {
+  if (!prefetch_ || !shards(Shard::kParameters) || unit.index == 0) return;
+  if (in_backward_ && unit.index <= ahead) return;
+  const std::size_t next = in_backward_ ? unit.index - ahead : unit.index + ahead;
+  if (next >= units_.size()) return;
+  const bool is_used = !in_backward_ || units_[next]->missing > 0;
+  if (is_used) start_gather(*units_[next]);
+}
+
 void ShardedModel::before_forward(std::size_t index) {
   gather(*units_[index]);
-  if (index == 0 || !prefetch_) return;
-  // Backward runs from the last unit to the first.
-  const std::size_t next = in_backward_ ? index - 1 : index + 1;
-  if (next > 0 && next < units_.size()) start_gather(*units_[next]);
+  prefetch(*units_[index], 1);
 }
 
 void ShardedModel::after_forward(std::size_t index, const Tensor& output) {
@@ -211,7 +220,9 @@ void ShardedModel::after_forward(std::size_t index, const Tensor& output) {
   // Backward begins with the last unit.
   const bool stays =
       in_backward_ || (grad_enabled() && (index == 0 || index + 1 == units_.size()));
-  if (!stays) release(*units_[index]);
+  if (stays) return;
+  release(*units_[index]);
+  prefetch(*units_[index], 2);
 }
 
 void ShardedModel::before_backward(std::size_t index) {
@@ -255,6 +266,7 @@ void ShardedModel::reduce(Unit& unit) {
                                          : whole.narrow(0, piece * group_->rank(), piece);
   unit.reducing = group_->start_reduce_scatter(unit.piece, whole);
   reducing_ = &unit;
+  prefetch(unit, 2);
 }
 
 // At most one unit's gradient is being reduced, so the memory in use does not depend on the speed

@@ -37,8 +37,10 @@ enum class Shard : std::uint8_t {
 //
 // With kParameters, a unit is gathered before its module is called, and again before its backward.
 // It is freed after the call, and when its gradient is complete. With `prefetch`, the next unit is
-// gathered meanwhile, so two units are complete at a time; without, one. Parameters outside of
-// modules of a Sequential stay from the call of the model until their gradients are complete.
+// gathered meanwhile, so two units are in memory at a time; without, one. Where the next one has
+// not arrived when a unit is freed, the one after it is gathered at the same time, so a slow link
+// is not idle. Parameters outside of modules of a Sequential stay from the call of the model until
+// their gradients are complete.
 //
 // With kNothing and kOptimiser a rank adds the gradients of its slices before the ranks exchange
 // them, so its slices are consecutive. Else the ranks exchange the gradients of each slice, so
@@ -114,11 +116,12 @@ class ShardedModel {
   void divide(const nn::DeferredFills& fills);
   void add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters,
                 const nn::DeferredFills& fills);
-  void watch(Unit& unit, std::size_t index);
+  void watch(Unit& unit);
   bool shards(Shard least) const { return shard_ >= least; }
   void start_gather(Unit& unit);
   void gather(Unit& unit);
   void release(Unit& unit);
+  void prefetch(const Unit& unit, std::size_t ahead);
   void share_parts();
   void before_forward(std::size_t index);
   void after_forward(std::size_t index, const Tensor& output);
