@@ -77,7 +77,7 @@ bool is_leaf(const Tensor& tensor);
 // requires no gradient.
 void retain_grad(const Tensor& tensor);
 bool retains_grad(const Tensor& tensor);
-// Sets the grad; undefined takes it away. Throws InvalidArgument for another shape or dtype.
+// Sets the grad; undefined takes it away. Throws InvalidArgument for another shape, dtype, device.
 void set_grad(const Tensor& tensor, const Tensor& gradient);
 inline void clear_grad(const Tensor& tensor) { set_grad(tensor, {}); }
 // For a tensor without gradient: its views become differentiable when values that need a gradient
@@ -86,7 +86,7 @@ void watch_views(const Tensor& base);
 
 // --- Hooks. They run on the thread of backward; what they throw ends it.
 
-// Stands for a hook that was registered.
+// Stands for a hook. Registering is O(1); meanwhile no backward may pass the node.
 class HookHandle {
  public:
   HookHandle() = default;
@@ -103,17 +103,17 @@ class HookHandle {
 // Gets the whole gradient of the tensor; what it returns, if defined, takes its place.
 using TensorHook = std::function<Tensor(const Tensor& gradient)>;
 HookHandle register_hook(const Tensor& tensor, TensorHook hook);
-// After a leaf's grad was added to.
+// After a leaf's grad was added to. Both throw InvalidArgument where no gradient is required.
 using AccumulateHook = std::function<void(const Tensor& leaf)>;
 HookHandle register_post_accumulate_hook(const Tensor& leaf, AccumulateHook hook);
-// Before a node runs: may change the gradients of its outputs.
+// Before a node runs: may change its outputs' gradients. A null node throws InvalidArgument.
 using NodePreHook = std::function<void(std::span<Tensor> grad_outputs)>;
 HookHandle register_pre_hook(const NodePtr& node, NodePreHook hook);
 // After it ran: may change the gradients of its inputs.
 using NodePostHook =
     std::function<void(std::span<Tensor> grad_inputs, std::span<const Tensor> grad_outputs)>;
 HookHandle register_post_hook(const NodePtr& node, NodePostHook hook);
-// The operator that a node stands for, and where its gradients go (null where none is needed).
+// A node's operator, and where gradients go (null: not needed). A null node throws InvalidArgument.
 const char* node_name(const NodePtr& node);
 std::vector<NodePtr> next_nodes(const NodePtr& node);
 

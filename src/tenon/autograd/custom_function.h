@@ -1,4 +1,4 @@
-// Functions of one's own with their derivative: any number of inputs and of results.
+// Functions of one's own with their derivative. Thread-safe if they are. O(inputs + results) more.
 #pragma once
 
 #include <memory>

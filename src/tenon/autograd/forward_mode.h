@@ -1,4 +1,4 @@
-// Forward mode: tangents that travel with the values.
+// Forward mode: tangents that travel with the values. A call with tangents does O(levels) more.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Gradients that are used up as they come.
+// Gradients that are used up as they come. O(1) beside what the taker does.
 #pragma once
 
 #include <cstdint>

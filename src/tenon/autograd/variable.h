@@ -1,4 +1,4 @@
-// A tensor with its gradient, and the pool that its backward works in.
+// A tensor with its gradient, and the pool that its backward works in. O(1), except backward().
 #pragma once
 
 #include <memory>

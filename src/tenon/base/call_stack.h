@@ -1,5 +1,5 @@
 // Where in the program something happened. Thread-safe: a capture reads the calling thread's stack,
-// and a CallStack is a value. The only error is lack of memory for a text (std::bad_alloc).
+// and a CallStack is a value. O(frames). The only error: no memory for a text (std::bad_alloc).
 #pragma once
 
 #include <array>

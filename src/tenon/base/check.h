@@ -1,7 +1,7 @@
 // Checks for what must be true. TENON_CHECK stays in every build and throws InternalError with the
 // place and a message; TENON_DCHECK disappears from release builds and may stand on hot paths.
 //
-// Thread-safe. A check that holds costs one branch.
+// Thread-safe. O(1): a check that holds costs one branch.
 #pragma once
 
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 // outermost call. The exceptions derive from the standard types, so a caller who knows only those
 // still catches them.
 //
-// An exception is a value: thread-safe while no thread writes it.
+// An exception is a value: thread-safe while no thread writes it. O(length of the message).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Long work that can be asked to stop.
+// Long work that can be asked to stop. O(1).
 #pragma once
 
 #include <atomic>

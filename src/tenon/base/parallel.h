@@ -1,4 +1,4 @@
-// Work on several cores, with results that do not depend on how many.
+// Work on several cores, with results that do not depend on how many. O(threads) beside the work.
 #pragma once
 
 #include <cstdint>

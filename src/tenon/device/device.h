@@ -1,4 +1,4 @@
-// Which device, and which of its streams.
+// Which device, and which of its streams. O(1), and O(devices) while a StreamGuard lives.
 #pragma once
 
 #include <compare>

@@ -1,4 +1,4 @@
-// How a driver that is short of memory asks the layers above for it.
+// How a driver that is short of memory asks the layers above for it. O(holders).
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// What every heap can do.
+// What every heap can do. Complexity: each heap's own.
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,4 @@
-// Independent pieces of work on several threads.
+// Independent pieces of work on several threads. O(count) beside the work.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // Watches the tensors of a training run, whatever serves them. Failure: that of the allocator in
-// use, and std::bad_alloc for a record.
+// use, and std::bad_alloc for a record. O(1) beside that allocator.
 #pragma once
 
 #include <chrono>

@@ -45,7 +45,7 @@ std::string_view memory_use_name(MemoryUse use);
 // The bytes of one layer.
 struct LayerBytes {
   std::string layer;         // empty: none was named
-  std::uint64_t at_peak = 0;  // of this layer, when most was live in all
+  std::uint64_t at_peak = 0;  // bytes of this layer, when most was live in all
   std::uint64_t largest = 0;  // most of this layer at any one time
 };
 

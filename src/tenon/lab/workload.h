@@ -1,5 +1,5 @@
 // A trace, decoded for replay. Errors: std::bad_alloc, and what the planner throws at the first
-// plan(). Made in O(events).
+// plan(). Made in O(events). Thread-safe once made.
 #pragma once
 
 #include <cstdint>

@@ -30,8 +30,8 @@ class AllocatorAttachment {
 //
 // Thread safety: Tenon's own allocators may be called from any thread, and a block may be freed on
 // any thread. A custom allocator states its own rules. Blocks must not outlive their allocator.
-// Alignment: 64 bytes on the host, 16 or more for `unified`, 256 for the other policies over a
-// simulated or real GPU. AlignedAdaptor gives more. Complexity: each allocator's own.
+// Alignment: alignment(), in bytes: 16 or more for `unified` and PageGuardAllocator, 64 for `host`
+// and the CPU's allocators, 256 or more for other policies. Complexity: each allocator's own.
 class Allocator {
  public:
   Allocator() = default;

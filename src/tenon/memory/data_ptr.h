@@ -1,4 +1,4 @@
-// A pointer to memory that knows how to free it, and where it lives.
+// A pointer to memory that knows how to free it, and where it lives. O(1) beside the deleter.
 #pragma once
 
 #include <cstddef>

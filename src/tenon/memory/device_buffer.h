@@ -105,7 +105,7 @@ class DeviceUvector {
   T front_element(Stream stream) const { return element(0, stream); }
   T back_element(Stream stream) const { return element(size() - 1, stream); }
 
-  // As DeviceBuffer's.
+  // As DeviceBuffer's; `size` and `capacity` in elements.
   void resize(std::size_t size, Stream stream) { buffer_.resize(bytes(size), stream); }
   void reserve(std::size_t capacity, Stream stream) { buffer_.reserve(bytes(capacity), stream); }
   void shrink_to_fit(Stream stream) { buffer_.shrink_to_fit(stream); }

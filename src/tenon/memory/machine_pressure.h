@@ -1,4 +1,4 @@
-// When the whole machine, or the control group, is short of memory.
+// When the whole machine, or the control group, is short of memory. poll: O(allocators).
 #pragma once
 
 #include <chrono>

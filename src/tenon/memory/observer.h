@@ -44,7 +44,7 @@ class Observer {
 
 // The observers of one allocator. Adding and removing is rare and locks; with none, reporting is
 // one relaxed load and a branch. Remove waits until no call into the observer is in progress on
-// another thread.
+// another thread. A report is O(observers).
 class ObserverList {
  public:
   ObserverList();

@@ -1,5 +1,5 @@
 // Idle memory, of policies and above them: who holds it, and how it is reclaimed when memory is
-// short.
+// short. Thread-safe. A shortage takes O(holders of idle memory).
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ namespace tenon {
 // One quantity over time. `freed` is what was ever taken away: allocated - current.
 struct Stat {
   std::int64_t current = 0;
-  std::int64_t peak = 0;
+  std::int64_t peak = 0;  // in the unit of the quantity
   std::int64_t allocated = 0;
 
   // Ever taken away.

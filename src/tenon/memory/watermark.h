@@ -1,4 +1,4 @@
-// When memory counts as short, and who is asked to give some back.
+// When memory counts as short, and who is asked to give some back. O(1), relieve O(callbacks).
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // The keys and values of places that a model has seen, so that each is computed once. Not
-// thread-safe. A layer grows, and fails, as GrowableTensor says (growable_tensor.h).
+// thread-safe. A layer grows, and fails, as GrowableTensor says (growable_tensor.h). O(layers).
 #pragma once
 
 #include <memory>
@@ -19,12 +19,12 @@ class KeyValueCache {
   KeyValueCache(std::int64_t layers, std::int64_t most_places, std::int64_t width,
                 DType dtype = DType::kF32, std::shared_ptr<PagePool> pool = nullptr);
 
-  // Places that all layers have, and that there may be.
+  // Places that all layers have, and that there may be; a layer (std::out_of_range beyond them).
   std::int64_t length() const { return layers_.back()->length(); }
   std::int64_t most_places() const { return layers_.back()->most_rows(); }
   GrowableTensor& layer(std::size_t i) { return *layers_.at(i); }
   std::size_t layers() const { return layers_.size(); }
-  // Forgets all but the first places.
+  // Forgets all but the first places. Throws InvalidArgument for more than there are.
   void truncate(std::int64_t length);
 
  private:

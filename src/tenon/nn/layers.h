@@ -1,4 +1,4 @@
-// Layers with weights, and those that have none.
+// Layers with weights, and those that have none. Threads: as Module. Complexity: as the operator.
 #pragma once
 
 #include <functional>
@@ -65,8 +65,8 @@ class Embedding final : public Module {
   Tensor weight;  // [rows, width]
 };
 
-// In training, each element is 0 with the given probability and otherwise divided by its
-// complement. Masks come from `generator`, which must outlive the layer.
+// In training, each element is 0 with the given probability, in [0, 1), and otherwise divided by
+// its complement. Masks come from `generator`, which must outlive the layer.
 class Dropout final : public Module {
  public:
   explicit Dropout(double probability, Generator& generator = default_generator());

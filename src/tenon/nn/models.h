@@ -1,4 +1,4 @@
-// The models that the command trains. Threads: as Module.
+// The models that the command trains. Threads: as Module. Complexity: as their layers.
 #pragma once
 
 #include "tenon/nn/attention.h"
@@ -6,7 +6,7 @@
 
 namespace tenon::nn {
 
-// What a classifier of images sees.
+// What a classifier of images sees. Sizes are 1 or more, else InvalidArgument is thrown.
 struct ImageShape {
   std::int64_t height = 28;
   std::int64_t width = 28;

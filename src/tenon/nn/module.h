@@ -1,4 +1,4 @@
-// What models are made of: parameters by name, and a forward function.
+// What models are made of: parameters by name, and a forward function. Lists are O(parameters).
 #pragma once
 
 #include <memory>

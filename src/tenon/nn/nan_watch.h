@@ -1,5 +1,5 @@
 // Which operator made the first NaN. Each guard watches its own thread. Nothing throws except by
-// lack of memory; the operators throw what they always throw.
+// lack of memory; the operators throw what they always throw. O(elements).
 #pragma once
 
 #include <optional>

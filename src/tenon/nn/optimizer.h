@@ -1,4 +1,4 @@
-// What all optimisers have in common.
+// What all optimisers have in common. A step is O(elements of the parameters).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace tenon::nn {
 // State is made at construction, zeroed, from the current allocator; memory events have the phase
 // "optimiser".
 //
-// Parameters are float32 or float64, dense, on the host or a device that shares its memory (there
-// by one kernel each); others throw InvalidArgument. Results are
+// Parameters are contiguous, float32 or float64, on the host or a device that shares its memory
+// (there by one kernel each). Others throw InvalidArgument, as do numbers out of range. Results are
 // the same on any number of threads. Not thread-safe.
 class Optimizer {
  public:
@@ -180,7 +180,7 @@ class AdamW final : public Adam {
 double gradient_norm(std::span<const NamedTensor> parameters);
 
 // What gradients must be multiplied with so that their norm is at most `limit`: step's argument. At
-// most 1; NaN for a norm that is no number.
+// most 1; NaN for a norm that is no number. Requires: limit >= 0.
 double clip_factor(double norm, double limit);
 
 }  // namespace tenon::nn

@@ -7,7 +7,7 @@
 namespace tenon::nn {
 
 // The factor of the base learning rate at a step, counted from 0. A pure function, so that a
-// resumed run goes on exactly where it was.
+// resumed run goes on exactly where it was. Of 0 `steps`: where it would end.
 using Schedule = std::function<double(std::uint64_t step)>;
 
 // 1 all the time.

@@ -23,11 +23,11 @@ inline constinit Operator<Tensor(const Tensor&, const Tensor&, const Tensor&, co
 // softmax(query key^T * scale + mask) value, for query [..., L, E], key [..., S, E], value [..., S,
 // V]. The scale is 1 / sqrt(E) unless given. A mask of bools selects the keys, one of numbers is
 // added. Either broadcasts to [..., L, S]. is_causal shows place i the keys up to i, and then there
-// is no mask. A query that sees nothing gets NaN. The result is [..., L, V]; leading dimensions
-// broadcast. Vaswani et al. 2017.
+// is no mask. A query that sees nothing gets NaN. The result is [..., L, V] in query's dtype;
+// 16-bit floats are computed in f32. Leading dimensions broadcast. Vaswani et al. 2017.
 //
-// Throws InvalidArgument for shapes that do not fit, no floating point, and a mask beside
-// is_causal. Keeps the scores: O(L S) memory, O(L S (E + V)) work for each batch.
+// Throws InvalidArgument for shapes that do not fit, no floating point, a mask beside is_causal;
+// OutOfMemory. Keeps the scores: O(L S) memory, O(L S (E + V)) work for each batch.
 inline Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key,
                                            const Tensor& value, const Tensor& mask = {},
                                            bool is_causal = false,

@@ -46,7 +46,7 @@ enum class Binary : std::uint8_t {
 // Operands broadcast and promote as in PyTorch. div and atan2 of integers give the default
 // floating-point dtype; comparisons and logical operators give bool. fmod has the sign of the
 // dividend, remainder that of the divisor; floor_divide rounds down. maximum and minimum pass NaN
-// on. Throws InvalidArgument where the shapes do not broadcast or the dtype has no such operation.
+// on. Of integers, x / 0 is 0 except for div, and a negative power is cut to an integer.
 using BinaryOperator = Operator<Tensor(const Tensor&, const Tensor&)>;
 // Writes into the first argument, which must have the result's shape and a dtype that can take it,
 // and returns it. In place: the output is an operand, too. Bumps the output's version.

@@ -1,6 +1,6 @@
 // The parts of complex numbers. A real tensor is its own conjugate and real part. Results are
 // contiguous and share no memory with a complex argument. Gradients follow the convention of
-// docs/autograd.md. Throws InvalidArgument for what does not fit; O(elements).
+// docs/autograd.md. Throws InvalidArgument for what does not fit; OutOfMemory. O(elements).
 //
 // Thread-safe unless a thread writes an argument.
 #pragma once

@@ -1,4 +1,4 @@
-// Convolutions of one floating-point dtype; 16-bit floats are computed in f32. Throws
+// Convolutions of one real floating-point dtype; 16-bit floats are computed in f32. Throws
 // InvalidArgument, with the shapes, where channels, groups, dtypes or options do not fit;
 // OutOfMemory. Thread-safe unless a thread writes an argument. The result is the same on any number
 // of threads.
@@ -61,7 +61,7 @@ inline Tensor conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias =
   return op::conv2d(a, weight, bias, options);
 }
 // [N, C, L] by weight [out, C / groups, k]: [N, out, L'], with L' as W' of conv2d; the widths of
-// the options count.
+// the options count. O(N out L' C / groups k).
 inline Tensor conv1d(const Tensor& a, const Tensor& weight, const Tensor& bias = {},
                      const ConvOptions& options = {}) {
   return op::conv1d(a, weight, bias, options);
@@ -72,7 +72,7 @@ inline Tensor conv1d(const Tensor& a, const Tensor& weight, const Tensor& bias =
 //     H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1
 //
 // and W' alike. Throws InvalidArgument where that is below 1, or an output_padding is not smaller
-// than the larger of stride and dilation.
+// than the larger of stride and dilation. O(N C H W out / groups kh kw).
 inline Tensor conv_transpose2d(const Tensor& a, const Tensor& weight, const Tensor& bias = {},
                                const ConvOptions& options = {}) {
   return op::conv_transpose2d(a, weight, bias, options);

@@ -1,4 +1,4 @@
-// Operators, and how a call finds its kernel.
+// Operators, and how a call finds its kernel. A call adds O(arguments) to the kernel's work.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The loop under all element-wise operators.
+// The loop under all element-wise operators. Thread-safe unless a thread writes an argument.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct ElementwisePlan {
 };
 
 // Runs a plan over `out` and the inputs, which broadcast to it: on the device of `out` where it has
-// a kernel for that, else on the host. Nothing on meta.
+// a kernel for that, else on the host. Nothing on meta. Requires: they broadcast. O(elements).
 //
 // Operands that are dense and of the right dtype are used in place. Others (strided, broadcast or
 // of another dtype) pass in blocks of some hundred elements through buffers in the first-level

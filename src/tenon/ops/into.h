@@ -1,4 +1,4 @@
-// Any operator's result in a tensor that exists: the out= form of all of them.
+// Any operator's out= form. Thread-safe unless a thread writes an argument. Complexity: the call's.
 #pragma once
 
 #include <memory>

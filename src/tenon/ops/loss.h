@@ -1,6 +1,6 @@
-// Losses. With Reduction::kNone the result has a loss for each target or element; kMean and kSum
-// give a 0-d tensor. The dtype is the input's. Thread-safe unless a thread writes an argument.
-// O(elements). Throws InvalidArgument for shapes, dtypes and numbers that do not fit; OutOfMemory.
+// Losses: with Reduction::kNone one for each target or element, else a 0-d tensor. Dtypes promote.
+// The mean of integers is refused. Thread-safe unless a thread writes an argument. O(elements).
+// Throws InvalidArgument for shapes, dtypes and numbers that do not fit; OutOfMemory.
 #pragma once
 
 #include "tenon/ops/dispatch.h"

@@ -36,7 +36,7 @@ inline constinit ProductSumOperator linear("linear", &detail::linear, &labels::l
 inline Tensor matmul(const Tensor& a, const Tensor& b) { return op::matmul(a, b); }
 // [n, p, k] by [n, k, q]: [n, p, q]. Both have three dimensions and the same batch.
 inline Tensor bmm(const Tensor& a, const Tensor& b) { return op::bmm(a, b); }
-// bias + a b, of [m, k] by [k, n]: [m, n], to which the bias broadcasts.
+// bias + a b, of [m, k] by [k, n]: [m, n], to which the bias broadcasts, converted to their dtype.
 inline Tensor addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
   return op::addmm(bias, a, b);
 }

@@ -53,8 +53,8 @@ inline Tensor group_norm(const Tensor& a, std::int64_t groups, const Tensor& wei
 // (x - mean) / sqrt(variance + eps) * weight + bias by channel (dimension 1 of [N, C, ...]); all
 // parameters are [C]. Training: mean and variance are the batch's own. The running ones, where
 // given, become (1 - momentum) running + momentum batch in place, with the unbiased variance
-// (divided by count - 1). Otherwise they are the running ones, and InvalidArgument is thrown
-// without them. Ioffe and Szegedy 2015.
+// (divided by count - 1: NaN for one element a channel). Otherwise they are the running ones, and
+// InvalidArgument is thrown without them. Ioffe and Szegedy 2015.
 inline Tensor batch_norm(const Tensor& a, const Tensor& running_mean, const Tensor& running_var,
                          const Tensor& weight = {}, const Tensor& bias = {}, bool training = false,
                          double momentum = 0.1, double eps = 1e-5) {

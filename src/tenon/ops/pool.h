@@ -43,7 +43,7 @@ inline Tensor max_pool2d(const Tensor& a, const PoolOptions& o) { return op::max
 // count_padding, not at all.
 inline Tensor avg_pool2d(const Tensor& a, const PoolOptions& o) { return op::avg_pool2d(a, o); }
 // To a size: place i of n averages elements floor(i H / n) to ceil((i + 1) H / n) - 1 of each
-// dimension. The result has the given height and width.
+// dimension. The result has the given height and width, 1 or more each. O(H W) for each channel.
 inline Tensor adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   return op::adaptive_avg_pool2d(a, size);
 }

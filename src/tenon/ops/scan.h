@@ -1,6 +1,6 @@
-// Running sums, and order along a dimension (negative: from the end). Shapes are the input's.
-// Throws InvalidArgument for a dimension out of range, and for sorting complex numbers;
-// OutOfMemory. Thread-safe unless a thread writes the argument.
+// Running sums, and order along a dimension (negative: from the end). Shapes are the input's, and
+// the dtype of sorted values. Throws InvalidArgument for a dimension out of range, and for sorting
+// complex numbers; OutOfMemory. Thread-safe unless a thread writes the argument.
 #pragma once
 
 #include <utility>

@@ -8,7 +8,7 @@
 //   neg(sparse)
 //   sum(sparse, dims)          dense
 //
-// Other operators refuse sparse tensors. Errors and promotion are those of the dense operators.
+// Others refuse sparse tensors. Shapes, dtypes, errors and thread safety: as the dense operators.
 #pragma once
 
 #include "tenon/ops/dispatch.h"
@@ -23,7 +23,7 @@ struct SparsePattern {
   std::int64_t columns = 0;
   Tensor crow, col, order;  // int64
 };
-// Of a sparse matrix of any layout, for its values as one row. O(nnz + rows); of CSR O(1).
+// Of a sparse matrix, else InvalidArgument, for its values as one row. O(nnz + rows); of CSR O(1).
 SparsePattern pattern_of(const Tensor& sparse);
 // Of the transposed matrix with the same values. O(nnz + columns).
 SparsePattern transposed(const SparsePattern& pattern);

@@ -2,8 +2,8 @@
 // tensor of a's shape; name_(self) writes in place; name_out(out, a) writes into `out`, which has
 // a's shape and a dtype that can take the result, and returns it. The last two bump the version.
 //
-// Functions of the group "floating point" turn integers and bools into the default floating-point
-// dtype and compute 16-bit floats in f32. Throws InvalidArgument, with the operator's name, for a
+// Where Unary says so, integers and bools become the default floating-point dtype; 16-bit floats
+// are computed in f32. Throws InvalidArgument, with the operator's name, for a
 // dtype that has no such operation and for an `out` that does not fit; OutOfMemory. Thread-safe
 // unless a thread writes an argument. O(elements); the result is the same on any number of threads.
 #pragma once

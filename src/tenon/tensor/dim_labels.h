@@ -1,4 +1,4 @@
-// What dimensions carry besides their size: names and symbolic sizes, and how they go along.
+// What dimensions carry besides their size: names and symbolic sizes. O(dimensions) for each call.
 #pragma once
 
 #include <optional>

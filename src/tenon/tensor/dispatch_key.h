@@ -1,4 +1,4 @@
-// What decides which kernel of an operator runs. Plain values: O(1), and nothing throws.
+// What decides which kernel of an operator runs. Plain values: thread-safe, O(1), nothing throws.
 #pragma once
 
 #include <bit>

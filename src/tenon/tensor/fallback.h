@@ -1,4 +1,4 @@
-// Operators of a device's tensors that the host computes.
+// Operators of a device's tensors that the host computes. O(operators).
 #pragma once
 
 #include <cstdint>

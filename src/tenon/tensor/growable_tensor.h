@@ -1,4 +1,4 @@
-// A tensor that grows along its first dimension without a copy.
+// A tensor that grows along its first dimension without a copy. O(elements written + pages).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Which tensors the host reads and writes where they are.
+// Which tensors the host reads and writes where they are. O(1) beside the wait.
 #pragma once
 
 #include "tenon/device/device.h"

@@ -19,8 +19,8 @@ namespace tenon {
 // Each function throws InvalidArgument, naming what does not fit. O(elements).
 
 // The nearest of the 256 values, ties to even; what lies beyond takes the last one, and NaN the
-// smallest. Of any real floating-point dtype, computed in f32. `scale` is positive and finite;
-// `zero_point` is in [-128, 127].
+// smallest. Of a strided host tensor of real floating point, in f32. `scale` is positive; float32
+// holds it and its inverse; `zero_point` is in [-128, 127].
 Tensor quantize_per_tensor(const Tensor& t, double scale, std::int64_t zero_point);
 // `scales` and `zero_points` have an element for each index of dimension `axis`.
 Tensor quantize_per_channel(const Tensor& t, const Tensor& scales, const Tensor& zero_points,

@@ -1,4 +1,4 @@
-// Random tensors: the same numbers in every run and on any number of threads.
+// Random tensors: the same numbers in every run and on any number of threads. O(elements).
 #pragma once
 
 #include <array>
@@ -55,12 +55,12 @@ Tensor randint(std::int64_t low, std::int64_t high, IntList sizes, DType dtype =
 Tensor randperm(std::int64_t n, Generator& generator = default_generator());
 
 // In place. On the meta device the generator's counters are taken, and nothing is written. Throws
-// InvalidArgument unless floating point.
+// InvalidArgument unless real floating point.
 const Tensor& uniform_(const Tensor& target, double low = 0, double high = 1,
                        Generator& generator = default_generator());
 const Tensor& normal_(const Tensor& target, double mean = 0, double deviation = 1,
                       Generator& generator = default_generator());
-// True with the given probability, as 0 and 1 of the target's dtype.
+// 1 with the given probability, else 0, in any dtype. Throws InvalidArgument for one beyond [0, 1].
 const Tensor& bernoulli_(const Tensor& target, double probability,
                          Generator& generator = default_generator());
 

@@ -103,7 +103,7 @@ class Tensor {
 
   // --- Other storage and geometry, in place. Storage that is too small grows where it is resizable
   // (what factories make is); what stays in reach keeps its bytes. The version is bumped. Throw
-  // InvalidArgument for a tensor that requires a gradient and for storage that is not resizable.
+  // InvalidArgument for one with a gradient or (resize_) names, and storage that is not resizable.
   const Tensor& resize_(IntList sizes) const;
   // Takes over a storage of the same device; no strides: contiguous.
   const Tensor& set_(Storage source, std::int64_t offset, IntList sizes,

@@ -1,4 +1,4 @@
-// How often a tensor's values were changed in place.
+// How often a tensor's values were changed in place. O(1).
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Traces as comma-separated values.
+// Traces as comma-separated values. Thread-safe while no two threads write one path.
 #pragma once
 
 #include <span>

@@ -21,7 +21,7 @@ namespace tenon {
 
 // What is kept, and what it costs.
 struct RecorderOptions {
-  // The newest so many events are kept, 56 bytes each; of those before, what they left live.
+  // The newest so many events are kept, 48 bytes each; of those before, what they left live.
   std::size_t capacity_events = std::size_t{1} << 20;
   // Frames of a call stack, for allocations of at least so many bytes; 0: none. A stack costs about
   // a microsecond to walk; small blocks seldom fill a memory.

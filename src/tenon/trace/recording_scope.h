@@ -1,4 +1,4 @@
-// Records everything that a program allocates, by a scope or by the environment.
+// Records everything that a program allocates, by a scope or by the environment. O(events).
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Logs of RMM, the RAPIDS memory manager.
+// Logs of RMM, the RAPIDS memory manager. Thread-safe: pure functions. O(bytes).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // The machine's own memory. Errors: as Backend says (backend.h). Memory beyond the limit is an
-// empty result; any other failure is a DeviceError.
+// empty result; any other failure is a DeviceError. A call is O(log n) beside the system.
 #pragma once
 
 #include <cstdint>

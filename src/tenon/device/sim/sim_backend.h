@@ -1,4 +1,4 @@
-// A device that is not there: for replaying what happened on one that was, and for tests.
+// A simulated device, for replays and tests. A call is O(log n) in segments and mappings.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ namespace tenon {
 // Failure: sleep() throws DeviceError if the driver refuses pages, and those stay awake. wake()
 // throws OutOfMemory if the driver has too little left. Each page is then either awake or asleep,
 // and wake() may be called again. Thread-safe: one mutex, held during driver calls. The destructor
-// waits for the functions by tag of other threads. Listeners (sleep_listener.h) hear of both.
+// waits for the functions by tag of other threads. Listeners hear of both. O(pages) for both.
 class SleepingBackend final : public ForwardingBackend {
  public:
   // Requires: `driver` outlives it. Throws InvalidArgument for an empty tag, without virtual

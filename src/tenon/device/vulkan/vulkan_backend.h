@@ -1,4 +1,4 @@
-// One device of Vulkan: a GPU of any vendor, or a driver that computes on the host.
+// One device of Vulkan: any GPU, or a driver that computes on the host. O(log segments) beside it.
 #pragma once
 
 #include <array>

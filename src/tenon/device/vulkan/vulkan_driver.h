@@ -1,4 +1,4 @@
-// Vulkan's loader and the devices it finds.
+// Vulkan's loader and the devices it finds. O(devices).
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Advice as JSON for programs and as words for people: what `tenon advise` prints. Thread-safe:
-// pure functions of their arguments. The only error is lack of memory (std::bad_alloc).
+// pure functions of their arguments. The only error: no memory (std::bad_alloc). O(programs).
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// What a report over many recordings needs of one of them.
+// What a report over many recordings needs of one of them. Thread-safe. O(events) for each replay.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Replays a workload on a real GPU, beside what the simulation says of it. Replays of several
-// threads on one GPU disturb each other's times. Each further pass is O(events).
+// Replays a workload on a real GPU, beside what the simulation says of it. Thread-safe, but replays
+// of several threads on one GPU disturb each other's times. Each further pass is O(events).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // A report of one snapshot, or of one for each rank, as a web page without scripts. Thread-safe
 // while no thread writes the report. add_advice throws Interrupted where the thread's work is asked
-// to stop (base/interruption.h).
+// to stop (base/interruption.h). O(size of the page), except add_advice (advice.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // What a message says of a block that was used wrongly. Plain data: thread-safe while no thread
-// writes it. The only error is lack of memory for a text (std::bad_alloc).
+// writes it. The only error: no memory for a text (std::bad_alloc). O(frames).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A unified allocator by the names of MLX.
+// A unified allocator by the names of MLX. Complexity: as UnifiedAllocator.
 #pragma once
 
 #include <cstdint>

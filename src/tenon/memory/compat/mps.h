@@ -1,4 +1,4 @@
-// A unified allocator by the names of PyTorch's MPS allocator.
+// A unified allocator by the names of PyTorch's MPS allocator. Complexity: as UnifiedAllocator.
 #pragma once
 
 #include <cstddef>

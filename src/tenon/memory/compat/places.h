@@ -1,4 +1,4 @@
-// Memory by place: on the host or on the n-th GPU, by bare pointer.
+// Memory by place: on the host or on the n-th GPU, by bare pointer. Complexity: BuddyAllocator's.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The process's memory on a GPU, by Tenon's default policy.
+// The process's memory on a GPU, by Tenon's default policy. O(1) after the first call.
 #pragma once
 
 #include "tenon/memory/device_allocator.h"

@@ -1,6 +1,6 @@
 // with_scope(f): memory that goes when f is done, except for what f gives away. Throws what f
 // throws, what the pool's upstream throws for the scope's memory, and std::bad_alloc. A scope
-// belongs to the thread that began it.
+// belongs to the thread that began it. O(chunks + blocks) beside f.
 #pragma once
 
 #include <memory>

@@ -18,7 +18,7 @@ namespace tenon::unified {
 //
 // Cached memory may not exceed the cache limit. Neither soft limits nor the cache limit reduce the
 // held memory below the wired limit.
-// Any thread may call any function; each limit is one atomic.
+// Any thread may call any function; each limit is one atomic. O(1).
 class MemoryLimits {
  public:
   static constexpr std::uint64_t kNoLimit = Watermarks::kNoLimit;

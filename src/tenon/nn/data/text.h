@@ -22,7 +22,7 @@ class Vocabulary {
   // How many there are, and which, in order.
   std::int64_t size() const { return static_cast<std::int64_t>(characters_.size()); }
   const std::string& characters() const { return characters_; }
-  // Throws InvalidArgument for a byte that the text did not have.
+  // Throw InvalidArgument for a byte that the text did not have, std::out_of_range for another id.
   std::vector<std::uint8_t> encode(std::string_view text) const;
   std::string decode(const std::vector<std::uint8_t>& ids) const;
   char character(std::int64_t id) const { return characters_.at(static_cast<std::size_t>(id)); }

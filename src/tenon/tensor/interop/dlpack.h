@@ -1,4 +1,4 @@
-// Tensors to and from other libraries, without copying.
+// Tensors to and from other libraries, uncopied: O(dimensions). Thread-safe while none is written.
 #pragma once
 
 #include "tenon/tensor/interop/dlpack_abi.h"
