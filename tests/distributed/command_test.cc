@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -61,6 +62,29 @@ std::size_t count(const std::string& text, const std::string& words) {
   return found;
 }
 
+// Runs four ranks in the background and sends one of them the signal once a checkpoint is there.
+struct Ended {
+  double seconds = 0;
+  std::string err;  // and standard output, where MPICH's launcher names the rank
+};
+Ended strike(const std::string& arguments, const std::string& index, int signal, int rank) {
+  const testing::TemporaryFile err(".err");
+  const std::string mark = std::to_string(::getpid());
+  const std::string line = "TENON_TEST_RUN=" + mark + " TENON_NUM_THREADS=1 " TENON_LAUNCH
+                           " -n 4 " TENON_COMMAND " " + arguments + " >" + err.path() + " 2>&1";
+  std::thread launcher([&] { static_cast<void>(std::system(line.c_str())); });
+  std::vector<pid_t> ranks;
+  for (int i = 0; i < 600 && (ranks.size() < 4 || !std::filesystem::exists(index)); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ranks = testing::ranks_of(mark);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  if (ranks.size() == 4) ::kill(ranks[static_cast<std::size_t>(rank)], signal);
+  launcher.join();
+  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+          err.contents()};
+}
+
 TEST_F(RanksTest, WeightsDoNotDependOnTheNumberOfRanks) {
   const Json one = json_of(launch(1, text("--epochs 1 --slices 4")));
   const Json plain = json_of(launch(1, text("--epochs 1", "plain")));
@@ -100,8 +124,11 @@ TEST_F(RanksTest, SlicesOfUnevenBatchesTrainTheSame) {
 }
 
 TEST_F(RanksTest, ThePlanSaysWhatTheRunHolds) {
-  for (const int shard : {0, 2, 3}) {
-    const std::string how = "--epochs 1 --slices 4 --shard " + std::to_string(shard);
+  for (const char* options :
+       {"--slices 4 --shard 0", "--slices 4 --shard 2", "--slices 4 --shard 3",
+        "--slices 8 --shard 0 --precision bf16", "--shard 1 --precision bf16",
+        "--shard 2 --precision f16", "--shard 3 --precision bf16"}) {
+    const std::string how = std::string("--epochs 1 ") + options;
     const Outcome plan = testing::tenon_command(unsaved(how + " --plan-only --ranks 4"));
     ASSERT_EQ(plan.status, 0) << plan.err;
     const Json foreseen = Json::parse(plan.out);
@@ -109,8 +136,45 @@ TEST_F(RanksTest, ThePlanSaysWhatTheRunHolds) {
     ASSERT_EQ(foreseen.size(), 4u);
     for (std::size_t i = 0; i < 4; ++i)
       for (const char* key : {"peak_bytes", "at_peak", "sent_bytes_per_step"})
-        EXPECT_EQ(foreseen[i][key], held[i][key]) << "rank " << i << ", " << key;
+        EXPECT_EQ(foreseen[i][key], held[i][key]) << how << ", rank " << i << ", " << key;
   }
+}
+
+TEST_F(RanksTest, MixedPrecisionTrainsTheSameOnAnyNumberOfRanksAndGoesOn) {
+  const Json exact = json_of(launch(1, text("--epochs 2 --slices 4")));
+  for (const std::string precision : {"bf16", "f16"}) {
+    const std::string how = "--epochs 2 --slices 4 --precision " + precision;
+    const Json one = json_of(launch(1, text(how, "one" + precision)));
+    EXPECT_NEAR(one["final_loss"], exact["final_loss"], 0.01 * exact["final_loss"].get<double>());
+    EXPECT_NE(one["weights_hash"], exact["weights_hash"]);
+    EXPECT_EQ(json_of(launch(4, text(how + " --shard 3")))["weights_hash"], one["weights_hash"]);
+    std::filesystem::remove_all(path("run"));
+    strike(text(how + " --shard 2 --save-every 2"), path("run") + "/model.safetensors.index.json",
+           SIGKILL, 1);
+    const Json again =
+        json_of(launch(2, text("--slices 4 --shard 3 --resume " + path("run"), "again")));
+    EXPECT_EQ(again["weights_hash"], one["weights_hash"]) << precision;
+    const Outcome other = launch(2, text("--precision f32 --resume " + path("run")));
+    EXPECT_EQ(other.status, 2);
+    EXPECT_THAT(other.err, HasSubstr("was saved with " + precision));
+    EXPECT_EQ(count(other.err, "tenon: "), 1u) << other.err;
+  }
+}
+
+// Gradients of the head have elements above 1; times 65536 they are no f16.
+TEST_F(RanksTest, AnOverflowOfF16SkipsTheStepOnAllRanks) {
+  std::ofstream text(path("short"));
+  for (int i = 0; i < 200; ++i) text << (i * i) % 97 << " of these";
+  text.close();
+  const std::string run = "train text " + path("short") +
+                          " --length 4 --batch 4 --layers 1 --width 32 --epochs 1 --json "
+                          "--slices 4 --precision f16 --save ";
+  const Json one = json_of(launch(1, run + path("one")));
+  EXPECT_GT(one["skipped_steps"], 0);
+  EXPECT_EQ(one["loss_scale"], std::ldexp(65536, -one["skipped_steps"].get<int>()));
+  const Json many = json_of(launch(2, run + path("many") + " --shard 3"));
+  EXPECT_EQ(many["weights_hash"], one["weights_hash"]);
+  EXPECT_EQ(many["skipped_steps"], one["skipped_steps"]);
 }
 
 TEST_F(RanksTest, ShardedParametersAreAPartAndTheLayersThatAreGathered) {
@@ -149,6 +213,7 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
   const std::string same = "train text " + path("text") + " --length 16 --layers 2 --width 32";
   for (const Case& c :
        {Case{same + " --seed 9", "--seed of rank 1"},
+        Case{same + " --precision bf16", "--precision of rank 1 is"},
         Case{"train text " + path("other") + " --length 16 --layers 2 --width 32", "of rank 1"},
         Case{"train text " + path("text") + " --length 16 --layers 3 --width 32", "of rank 1"}}) {
     const Outcome run = different(same, c.other);
@@ -169,7 +234,9 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
 }
 
 TEST_F(RanksTest, AMistakeInTheOptionsIsToldOnce) {
-  for (const char* mistake : {"--no-such-option", "--batch many", "--ranks 2", "--shard 7"}) {
+  for (const char* mistake : {"--no-such-option", "--batch many", "--ranks 2", "--shard 7",
+                              "--precision int8", "--precision f64",
+                              "--precision bf16 --device vulkan"}) {
     const Outcome run = launch(3, text(mistake));
     EXPECT_EQ(run.status, 2) << run.err;
     EXPECT_THAT(run.err, HasSubstr("tenon: rank 0: "));
@@ -217,29 +284,6 @@ TEST_F(RanksTest, ARankWithoutMemoryEndsAllAndSaysWhatNeedsLess) {
   EXPECT_THAT(run.err, HasSubstr("(ulimit -v)"));
   EXPECT_THAT(run.err, HasSubstr("a smaller --batch or a higher --shard"));
   EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
-}
-
-// Runs four ranks in the background and sends one of them the signal once a checkpoint is there.
-struct Ended {
-  double seconds = 0;
-  std::string err;  // and standard output, where MPICH's launcher names the rank
-};
-Ended strike(const std::string& arguments, const std::string& index, int signal, int rank) {
-  const testing::TemporaryFile err(".err");
-  const std::string mark = std::to_string(::getpid());
-  const std::string line = "TENON_TEST_RUN=" + mark + " TENON_NUM_THREADS=1 " TENON_LAUNCH
-                           " -n 4 " TENON_COMMAND " " + arguments + " >" + err.path() + " 2>&1";
-  std::thread launcher([&] { static_cast<void>(std::system(line.c_str())); });
-  std::vector<pid_t> ranks;
-  for (int i = 0; i < 600 && (ranks.size() < 4 || !std::filesystem::exists(index)); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    ranks = testing::ranks_of(mark);
-  }
-  const auto start = std::chrono::steady_clock::now();
-  if (ranks.size() == 4) ::kill(ranks[static_cast<std::size_t>(rank)], signal);
-  launcher.join();
-  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
-          err.contents()};
 }
 
 TEST_F(RanksTest, ARankThatDiesOrHangsEndsTheOthersAndIsNamed) {

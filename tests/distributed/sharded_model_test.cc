@@ -33,6 +33,8 @@ using testing::world;
 
 constexpr std::int64_t kBatch = 8;
 constexpr std::uint64_t kSlices = 4;
+using Compute = std::optional<DType>;
+constexpr Compute kComputes[] = {std::nullopt, DType::kBF16, DType::kF16};
 constexpr Shard kShards[] = {Shard::kNothing, Shard::kOptimiser, Shard::kGradients,
                              Shard::kParameters};
 
@@ -51,15 +53,17 @@ std::shared_ptr<nn::CharGpt> make_model() {
 class Training {
  public:
   Training(std::shared_ptr<ProcessGroup> group, Shard shard, std::int64_t checkpoints = 0,
-           bool prefetch = true)
+           bool prefetch = true, Compute compute = {})
       : group_(group), slices_(kSlices / static_cast<std::uint64_t>(group->size())) {
     const auto build = [&] { return model = make_model(); };
-    sharded = std::make_unique<ShardedModel>(build, group, shard, slices_, prefetch);
+    sharded = std::make_unique<ShardedModel>(build, group, shard, slices_, prefetch, compute);
     model->set_checkpoints(checkpoints);
     optimizer = std::make_unique<nn::Adam>(sharded->parts(), nn::AdamOptions{});
   }
 
-  double step(std::uint64_t number) {
+  // The loss is multiplied by `scale`, the gradients divided by it.
+  double step(std::uint64_t number, double scale = 1) {
+    loss = 0;
     Generator generator(1000 + number);
     const Tensor batch = randint(0, 13, {kBatch, 9}, DType::kI64, generator);
     for (std::uint64_t i = 0; i < slices_; ++i) {
@@ -67,15 +71,16 @@ class Training {
       const Tensor mine = batch.narrow(
           0, static_cast<std::int64_t>(sharded->slice_number(i)) * rows, rows);
       sharded->begin_slice(i);
-      const Tensor loss =
-          ops::cross_entropy((*model)(mine.narrow(1, 0, 8)).view({-1, 13}),
-                             contiguous(mine.narrow(1, 1, 8)).view({-1}));
-      autograd::backward(loss, full({}, 1.0 / static_cast<double>(kSlices)));
+      const Tensor logits = to((*model)(mine.narrow(1, 0, 8)), DType::kF32).view({-1, 13});
+      const Tensor mean =
+          ops::cross_entropy(logits, contiguous(mine.narrow(1, 1, 8)).view({-1}));
+      autograd::backward(mean, full({}, scale / static_cast<double>(kSlices)));
+      loss += mean.item<double>() / static_cast<double>(slices_);
       sharded->end_slice();
     }
     sharded->finish_gradients();
-    const double norm = sharded->gradient_norm();
-    optimizer->step(nn::clip_factor(norm, 0.5));
+    const double norm = sharded->gradient_norm() / scale;
+    optimizer->step(nn::clip_factor(norm, 0.5) / scale);
     sharded->after_update();
     return norm;
   }
@@ -83,34 +88,75 @@ class Training {
   std::uint64_t hash() {
     nn::StateHash hash;
     for (const nn::NamedTensor& part : model->named_state())
-      sharded->with_parameter(part.name, [&] { hash.add(part); });
+      sharded->with_parameter(part, [&](const Tensor& all) { hash.add({part.name, all}); });
     return hash.value();
   }
 
   std::shared_ptr<nn::CharGpt> model;
   std::unique_ptr<ShardedModel> sharded;
   std::unique_ptr<nn::Adam> optimizer;
+  double loss = 0;  // of the last step, the mean over this rank's slices
 
  private:
   const std::shared_ptr<ProcessGroup> group_;
   const std::uint64_t slices_;
 };
 
-Training alone() { return {std::make_shared<LoneGroup>(0, 1), Shard::kNothing}; }
+Training alone(Compute compute = {}) {
+  return {std::make_shared<LoneGroup>(0, 1), Shard::kNothing, 0, true, compute};
+}
 
-TEST(ShardedModelTest, AnyShardOnAnyNumberOfRanksTrainsTheSame) {
-  Training one = alone();
+void train_the_same(Compute compute) {
+  Training one = alone(compute);
   std::vector<double> norms;
   for (std::uint64_t i = 0; i < 4; ++i) norms.push_back(one.step(i));
   ASSERT_GT(norms[0], 0.5) << "nothing is clipped";
   for (const Shard shard : kShards)
     for (const std::int64_t checkpoints : {0, 2, 3})
       for (const bool prefetch : {true, false}) {
-        Training many(world, shard, checkpoints, prefetch);
+        Training many(world, shard, checkpoints, prefetch, compute);
         for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(many.step(i), norms[i]);
         EXPECT_EQ(many.hash(), one.hash())
             << static_cast<int>(shard) << ", " << checkpoints << ", " << prefetch;
       }
+}
+
+TEST(ShardedModelTest, AnyShardOnAnyNumberOfRanksTrainsTheSame) {
+  for (const Compute compute : kComputes) train_the_same(compute);
+}
+
+TEST(ShardedModelTest, MixedPrecisionLearnsAsF32Does) {
+  for (const DType compute : {DType::kBF16, DType::kF16}) {
+    Training exactly = alone(), mixed = alone(compute);
+    const double scale = compute == DType::kF16 ? 1024 : 1;
+    double first = 0, last = 0;
+    for (std::uint64_t i = 0; i < 60; ++i) {  // six batches, again and again
+      exactly.step(i % 6);
+      mixed.step(i % 6, scale);
+      EXPECT_NEAR(mixed.loss, exactly.loss, 0.02 * exactly.loss) << i;
+      if (i == 0) first = mixed.loss;
+      last = mixed.loss;
+    }
+    EXPECT_LT(last, 0.8 * first);
+    EXPECT_NE(mixed.hash(), exactly.hash());
+    for (const nn::NamedTensor& p : mixed.model->named_parameters())
+      EXPECT_EQ(p.tensor.dtype(), compute) << p.name;
+    for (const nn::NamedTensor& p : mixed.sharded->parts())
+      EXPECT_EQ(p.tensor.dtype(), DType::kF32) << p.name;
+  }
+}
+
+TEST(ShardedModelTest, AnOverflowIsSeenByAllRanks) {
+  for (const Shard shard : kShards) {
+    Training run(world, shard, 0, true, DType::kF16);
+    EXPECT_TRUE(std::isfinite(run.step(0, 1024))) << static_cast<int>(shard);
+    EXPECT_TRUE(std::isinf(run.step(1, 0x1p30))) << static_cast<int>(shard);
+  }
+}
+
+TEST(ShardedModelTest, MixedPrecisionIsOf16Bits) {
+  for (const DType dtype : {DType::kI32, DType::kF64, DType::kF32, DType::kF8E4M3})
+    EXPECT_THROW(alone(dtype), InvalidArgument) << dtype_name(dtype);
 }
 
 // Filled one layer after another it has the values of a model that is filled as a whole.
@@ -138,42 +184,52 @@ TEST(ShardedModelTest, TheFirstPeakIsThePartsAndOneLayer) {
   }
   const auto policy = make_policy("system", *own_backend({}), {});
   for (const int ranks : {1, 2, 8})
-    for (const Shard shard : kShards) {
-      StepMeter meter(*policy);
-      const AllocatorGuard guard({}, meter);
-      const ShardedModel model(build, std::make_shared<LoneGroup>(0, ranks), shard, 1);
-      const bool divided = shard == Shard::kParameters;
-      EXPECT_EQ(meter.peak_bytes(), divided ? all / static_cast<unsigned>(ranks) + block : all)
-          << ranks << ", " << static_cast<int>(shard);
-    }
+    for (const Shard shard : kShards)
+      for (const Compute compute : kComputes) {
+        StepMeter meter(*policy);
+        const AllocatorGuard guard({}, meter);
+        const ShardedModel model(build, std::make_shared<LoneGroup>(0, ranks), shard, 1, true,
+                                 compute);
+        const std::uint64_t part = all / static_cast<unsigned>(ranks);
+        std::uint64_t peak = shard == Shard::kParameters ? part + block : all;
+        if (compute && shard == Shard::kNothing) peak = all + all / 2;
+        if (compute && (shard == Shard::kOptimiser || shard == Shard::kGradients))
+          peak = all / 2 + part + block;
+        EXPECT_EQ(meter.peak_bytes(), peak) << ranks << ", " << static_cast<int>(shard);
+      }
+}
+
+void check_division(Shard shard, Compute compute) {
+  const auto ranks = static_cast<std::uint64_t>(world->size());
+  Training run(world, shard, 0, true, compute);
+  std::uint64_t parameters = 0, last = 0;
+  for (const nn::NamedTensor& p : run.model->named_parameters()) {
+    const std::uint64_t bytes = static_cast<std::uint64_t>(p.tensor.numel()) * sizeof(float);
+    parameters += bytes;
+    if (p.name.starts_with("blocks.2")) last += bytes;
+  }
+  const std::uint64_t wanted = shard == Shard::kNothing ? parameters : parameters / ranks;
+  EXPECT_NEAR(run.sharded->part_bytes(), wanted, 8192);  // padding: 64 or 128 bytes a parameter
+
+  // docs/distributed.md has the factors. Besides, digits of the norm are exchanged.
+  const auto here = static_cast<double>(kSlices / ranks);
+  const double narrow = compute ? 0.5 : 1;
+  const double sums = compute && here == 1 ? 0.5 : 1;  // of one slice they have 16 bits
+  const double factors[] = {sums + 1, sums + narrow, narrow * (1 + here), narrow * 3 * here};
+  const std::uint64_t before = world->bytes_sent();
+  run.step(0);
+  const auto sent = static_cast<double>(world->bytes_sent() - before);
+  // The last layer stays gathered from forward to backward.
+  const double kept = shard == Shard::kParameters ? narrow * here * static_cast<double>(last) : 0;
+  const double known =
+      static_cast<double>(ranks - 1) / static_cast<double>(ranks) *
+      (factors[static_cast<int>(shard)] * static_cast<double>(parameters) - kept);
+  EXPECT_NEAR(sent, known, 0.1 * known + 5000) << static_cast<int>(shard);
 }
 
 TEST(ShardedModelTest, PartsAndTrafficAreDivided) {
-  const auto ranks = static_cast<std::uint64_t>(world->size());
-  for (const Shard shard : kShards) {
-    Training run(world, shard);
-    std::uint64_t parameters = 0, last = 0;
-    for (const nn::NamedTensor& p : run.model->named_parameters()) {
-      const std::uint64_t bytes = static_cast<std::uint64_t>(p.tensor.numel()) * sizeof(float);
-      parameters += bytes;
-      if (p.name.starts_with("blocks.2")) last += bytes;
-    }
-    const std::uint64_t wanted = shard == Shard::kNothing ? parameters : parameters / ranks;
-    EXPECT_NEAR(run.sharded->part_bytes(), wanted, 4096);  // padding: 64 bytes a parameter
-
-    // docs/distributed.md has the factors. Besides, digits of the norm are exchanged.
-    const std::uint64_t here = kSlices / ranks;
-    const std::uint64_t factors[] = {2, 2, 1 + here, 3 * here};
-    const std::uint64_t before = world->bytes_sent();
-    run.step(0);
-    const auto sent = static_cast<double>(world->bytes_sent() - before);
-    // The last layer stays gathered from forward to backward.
-    const std::uint64_t kept = shard == Shard::kParameters ? here * last : 0;
-    const double known =
-        static_cast<double>(ranks - 1) / static_cast<double>(ranks) *
-        static_cast<double>(factors[static_cast<int>(shard)] * parameters - kept);
-    EXPECT_NEAR(sent, known, 0.06 * known + 5000) << static_cast<int>(shard);
-  }
+  for (const Shard shard : kShards)
+    for (const Compute compute : kComputes) check_division(shard, compute);
 }
 
 TEST(ShardedModelTest, ParametersAreThereOnlyWhileTheyAreUsed) {
@@ -182,7 +238,7 @@ TEST(ShardedModelTest, ParametersAreThereOnlyWhileTheyAreUsed) {
   for (const nn::NamedTensor& p : run.model->named_parameters())
     EXPECT_EQ(p.tensor.storage().nbytes(), 0u) << p.name;
   std::size_t held = 0;
-  run.sharded->with_parameter("blocks.1.norm1.weight", [&] {
+  run.sharded->with_parameter({"blocks.1.norm1.weight", {}}, [&](const Tensor&) {
     for (const nn::NamedTensor& p : run.model->named_parameters())
       held += p.tensor.storage().nbytes() > 0 ? 1 : 0;
   });
@@ -248,12 +304,15 @@ TEST(ShardedModelTest, TheNextGatherStartsBeforeTheLastIsWaitedFor) {
 TEST(ShardedModelTest, CheckpointsGoOnWithAnotherNumberOfRanks) {
   const tenon::testing::TemporaryFolder mine;
   const std::string folder = world->gather_texts(mine.path() + "/run")[0];
-  Training one = alone();
-  for (std::uint64_t i = 0; i < 2; ++i) one.step(i);
-  for (const Shard shard : {Shard::kParameters, Shard::kNothing}) {
-    Training run(world, shard);
+  int number = 0;
+  for (const auto& [shard, compute] : std::vector<std::pair<Shard, Compute>>{
+           {Shard::kParameters, {}}, {Shard::kNothing, {}}, {Shard::kParameters, DType::kBF16},
+           {Shard::kGradients, DType::kBF16}, {Shard::kNothing, DType::kBF16}}) {
+    Training one = alone(compute);
+    for (std::uint64_t i = 0; i < 2; ++i) one.step(i);
+    Training run(world, shard, 0, true, compute);
     for (std::uint64_t i = 0; i < 2; ++i) run.step(i);
-    const std::string label = "step" + std::to_string(static_cast<int>(shard));
+    const std::string label = "step" + std::to_string(number++);
     save_checkpoint(folder, label, *run.sharded, *run.optimizer, *world, {{"step", "2"}});
     EXPECT_TRUE(is_checkpoint(folder));
     EXPECT_EQ(load_checkpoint_metadata(folder).at("step"), "2");
@@ -265,12 +324,16 @@ TEST(ShardedModelTest, CheckpointsGoOnWithAnotherNumberOfRanks) {
           << entry.path() << " is of an earlier save";
     }
     EXPECT_EQ(files, 9u);  // two for each of four units, and the index
-    Training again(world, Shard::kGradients), single = alone();
+    Training again(world, Shard::kGradients, 0, true, compute), single = alone(compute);
     load_checkpoint(folder, *again.sharded, *again.optimizer);
     load_checkpoint(folder, *single.sharded, *single.optimizer);
     world->barrier();  // before the next save replaces the files
     EXPECT_EQ(again.hash(), one.hash());
-    Training further = alone();
+    const auto whole = make_model();  // of f32: what files have
+    load_checkpoint_weights(folder, *whole);
+    EXPECT_EQ(nn::state_hash(whole->named_state()), one.hash());
+    world->barrier();
+    Training further = alone(compute);
     for (std::uint64_t i = 0; i < 3; ++i) further.step(i);
     again.step(2);
     single.step(2);

@@ -114,6 +114,22 @@ TEST(DirectDerivatives, OfPackedAttention) {
   EXPECT_THROW(nn::packed_attention(zeros({3, 7, 10}), 2, true), InvalidArgument);
 }
 
+// Of 16-bit floats they are computed in f32 and rounded once.
+TEST(DirectDerivatives, Of16BitFloats) {
+  const auto differ = [](const Function& f, const Tensor& x, DType dtype) {
+    const Tensor narrow = gradients(f, {to(x, dtype)}, dtype)[0];
+    const Tensor exact = gradients(f, {to(to(x, dtype), DType::kF64)}, DType::kF64)[0];
+    const Tensor error = ops::sub(to(narrow, DType::kF64), exact);
+    return (ops::amax(ops::abs(error)).item<double>()) / ops::amax(ops::abs(exact)).item<double>();
+  };
+  const Function attention = [](const Inputs& in) { return nn::packed_attention(in[0], 2, true); };
+  const Function gelu = [](const Inputs& in) { return ops::gelu(in[0], true); };
+  for (const auto& [dtype, most] : {std::pair(DType::kBF16, 0.02), std::pair(DType::kF16, 0.003)}) {
+    EXPECT_LE(differ(attention, randn({3, 7, 3 * 2 * 5}), dtype), most) << dtype_name(dtype);
+    EXPECT_LE(differ(gelu, randn({3, 1500}), dtype), most) << dtype_name(dtype);
+  }
+}
+
 TEST(DirectDerivatives, OfDerivativesComeFromTheFormulas) {
   const Tensor x = randn({2, 4, 12});
   x.set_requires_grad(true);

@@ -26,6 +26,16 @@ Score score_at(const double* row) {
 
 }  // namespace
 
+std::string precision_name(std::optional<DType> compute) {
+  if (!compute) return "f32";
+  return *compute == DType::kF16 ? "f16" : "bf16";
+}
+
+std::optional<DType> precision_of(const std::string& name) {
+  if (name == "f32") return std::nullopt;
+  return name == "f16" ? DType::kF16 : DType::kBF16;
+}
+
 nn::Metadata load_run_metadata(const std::string& path) {
   return distributed::is_checkpoint(path) ? distributed::load_checkpoint_metadata(path)
                                           : nn::load_metadata(path);
@@ -42,7 +52,8 @@ RankTraining::RankTraining(const distributed::ShardedModel::Builder& build,
       slices_(settings.slices),
       slices_here_(settings.slices / static_cast<std::uint64_t>(settings.group->size())),
       model_(std::make_unique<distributed::ShardedModel>(build, settings.group, settings.shard,
-                                                         slices_here_, settings.prefetch)) {}
+                                                         slices_here_, settings.prefetch,
+                                                         settings.compute)) {}
 
 // The numbers of all ranks, in the order of ranks.
 std::vector<double> RankTraining::gather_rows(const std::vector<double>& mine) {
@@ -117,7 +128,7 @@ Score RankTraining::test(std::uint64_t batches,
 std::uint64_t RankTraining::weights_hash() {
   nn::StateHash hash;
   for (const nn::NamedTensor& part : model()->named_state())
-    model_->with_parameter(part.name, [&] { hash.add(part); });
+    model_->with_parameter(part, [&](const Tensor& all) { hash.add({part.name, all}); });
   return hash.value();
 }
 

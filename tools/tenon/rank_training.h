@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,15 @@ struct RankSettings {
   distributed::Shard shard = distributed::Shard::kNothing;
   std::uint64_t slices = 1;  // of a batch, over all ranks
   bool prefetch = true;      // gathers the next layer while one computes
+  std::optional<DType> compute;  // of mixed precision: Note [Mixed precision]
 
   // Whether this process prints the report.
   bool reports() const { return group == nullptr || group->rank() == 0; }
 };
+
+// The names of --precision; none is "f32". Requires: one of the names.
+std::string precision_name(std::optional<DType> compute);
+std::optional<DType> precision_of(const std::string& name);
 
 // The metadata of a saved run: a file, or a folder that ranks have written. Throws ParseError.
 nn::Metadata load_run_metadata(const std::string& path);

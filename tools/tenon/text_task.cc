@@ -50,6 +50,8 @@ class TextTask final : public TrainTask {
     model_->set_checkpoints(std::max<std::int64_t>(2, gpt_.layers));
   }
 
+  void compute_in(DType) override {}  // the embedding's dtype is that of what follows
+
   void make_room(const OwnRows& rows) override {
     rows_ = rows;
     for (int i = 0; i < kSlots; ++i)
@@ -124,7 +126,8 @@ class TextTask final : public TrainTask {
     Tensor targets;  // [n * length]
   };
   Pair logits_of(const nn::TextBatch& batch) {
-    return {(*model_)(to(batch.input, options_.device)).view({-1, gpt_.vocabulary}),
+    const Tensor logits = to((*model_)(to(batch.input, options_.device)), DType::kF32);
+    return {logits.view({-1, gpt_.vocabulary}),
             to(batch.target, options_.device).view({-1})};
   }
 

@@ -31,6 +31,7 @@ namespace {
 constexpr int kMostEpochs = 1'000'000;
 constexpr int kMostBatch = 65'536;
 constexpr int kMostRanks = 4096;
+constexpr const char* kPrecisions[] = {"f32", "bf16", "f16"};
 constexpr const char* kFashionMnist = "/usr/share/datasets/fashion-mnist";
 
 constexpr const char* kHelp = R"(
@@ -51,8 +52,13 @@ bit.
 --plan-only --ranks 4 prints the peak memory of each of 4 ranks, without MPI. Ranks save a folder of
 safetensors files with an index; --resume accepts it with any number of ranks.
 
+--precision bf16 or f16 runs forward and backward in 16 bit, on the cpu, as a run of one rank or of
+several: it saves a folder, too. f16 multiplies the loss by a scale, and skips steps whose gradients
+are not finite.
+
 --json prints one object: test_accuracy, final_loss, samples_per_second, peak_bytes,
-reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash.
+reserved_peak_bytes, driver_calls_after_step_2, weights_hash, layout_hash. With --precision f16 also
+skipped_steps and loss_scale.
 
 Ctrl-C, SIGTERM and SIGHUP save the run after the current step and print how to resume it. A resumed
 run ends with the same weights as a run without the interruption.
@@ -73,6 +79,7 @@ struct TrainArguments {
   int shard = -1;  // not given
   std::uint64_t slices = 0;
   bool no_prefetch = false;
+  std::string precision = "f32";
   bool plan_only = false;
   int plan_ranks = 1;
 };
@@ -118,6 +125,11 @@ void add_common(CommandLine& app, TrainArguments& a) {
       .between(1, kMostBatch);
   app.add_flag("--no-prefetch", a.no_prefetch,
                "With --shard 3: gather each layer only when it is used, which needs less memory");
+  app.add_option("--precision", a.precision,
+                 "What forward and backward compute in: f32, bf16 or f16. With the latter two, the "
+                 "optimiser keeps f32 weights")
+      .show_default()
+      .one_of({std::begin(kPrecisions), std::end(kPrecisions)});
   app.add_flag("--plan-only", a.plan_only,
                "Print the peak memory of each rank; do not train. Without mpirun");
   app.add_option("--ranks", a.plan_ranks, "The number of ranks for --plan-only")
@@ -152,6 +164,12 @@ void take_from_file(TrainArguments& a, const CommandLine& app, const std::string
   check_same("--epochs", std::to_string(a.settings.epochs), std::to_string(number("epochs")));
   check_same("--batch", std::to_string(a.settings.batch), std::to_string(number("batch")));
   check_same("--seed", std::to_string(a.settings.seed), std::to_string(number("seed")));
+  const auto precision = metadata.find("precision");  // older runs have none
+  const std::string saved = precision == metadata.end() ? "f32" : precision->second;
+  if (std::find(std::begin(kPrecisions), std::end(kPrecisions), saved) == std::end(kPrecisions))
+    throw ParseError(path, 0, 0, fmt::format("its \"precision\" is \"{}\"", saved));
+  check_same("--precision", a.precision, saved);
+  a.settings.ranks.compute = precision_of(saved);
   a.settings.epochs = number_to("epochs", kMostEpochs);
   a.settings.learning_rate = metadata_real(metadata, "learning_rate", path);
   if (a.settings.learning_rate < 0)
@@ -261,16 +279,21 @@ void check_plan_only(const TrainArguments& a, const CommandLine& app) {
 void join(TrainArguments& a) {
   const std::string& resumed = a.settings.resume_file;
   const bool of_ranks = !resumed.empty() && distributed::is_checkpoint(resumed);
+  const std::optional<DType> compute = precision_of(a.precision);
   const bool divided =
-      a.shard >= 0 || a.slices > 0 || a.plan_only || of_ranks || launched_ranks() > 1;
+      a.shard >= 0 || a.slices > 0 || a.plan_only || of_ranks || compute || launched_ranks() > 1;
   if (!divided) return;
   if (a.plan_only && launched_ranks() > 1)
     throw InvalidArgument("--plan-only plans for all ranks in one process: leave mpirun out");
   RankSettings& ranks = a.settings.ranks;
   ranks.shard = static_cast<distributed::Shard>(std::max(0, a.shard));
   ranks.prefetch = !a.no_prefetch;
+  ranks.compute = compute;
   ranks.group = a.plan_only ? std::make_shared<distributed::LoneGroup>(0, a.plan_ranks)
                             : join_ranks();
+  if (compute && a.device != "cpu")
+    throw InvalidArgument(
+        fmt::format("--precision {} computes on the cpu: leave --device out", a.precision));
   if (!resumed.empty() && !of_ranks)
     throw InvalidArgument(fmt::format("--resume {}: a divided run goes on with a folder that one "
                                       "has saved, with {} in it",
@@ -304,6 +327,7 @@ void compare_ranks(const TrainTask& task, const TrainArguments& a) {
   add("--learning-rate", s.learning_rate);
   add("--shard", static_cast<int>(s.ranks.shard));
   add("--slices", s.ranks.slices);
+  add("--precision", precision_name(s.ranks.compute));
   add("--no-prefetch", s.ranks.prefetch ? "not given" : "given");
   add("--save-every", s.save_every);
   add("--memory-limit", s.limit_bytes);

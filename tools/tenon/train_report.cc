@@ -90,6 +90,10 @@ std::string train_json(const TrainOutcome& o) {
                                        {"driver_calls_after_step_2", o.driver_calls_after_step_2},
                                        {"weights_hash", fmt::format("{:016x}", o.weights_hash)},
                                        {"layout_hash", fmt::format("{:016x}", o.layout_hash)}};
+  if (o.loss_scale) {
+    json["skipped_steps"] = o.loss_scale->skipped;
+    json["loss_scale"] = o.loss_scale->value;
+  }
   if (!o.ranks.empty()) json["ranks"] = ranks_json(o.ranks);
   return json.dump(2) + "\n";
 }

@@ -11,7 +11,8 @@ namespace tenon::command {
 
 // One object with the keys test_accuracy, final_loss, samples_per_second, peak_bytes,
 // reserved_peak_bytes, driver_calls_after_step_2, weights_hash and layout_hash (16 hexadecimal
-// digits each); of a divided run also ranks, as ranks_json.
+// digits each); with f16 also skipped_steps and loss_scale; of a divided run also ranks, as
+// ranks_json.
 std::string train_json(const TrainOutcome& outcome);
 
 // For people: accuracy and speed, the peak by use and by layer, allocator calls, what the arena

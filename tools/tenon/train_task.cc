@@ -107,6 +107,8 @@ class ImageTask final : public TrainTask {
         static_cast<std::int64_t>(std::lround(std::sqrt(static_cast<double>(model_->size())))));
   }
 
+  void compute_in(DType dtype) override { compute_ = dtype; }
+
   void make_room(const OwnRows& rows) override {
     rows_ = rows;
     for (int i = 0; i < kSlots; ++i)
@@ -127,8 +129,7 @@ class ImageTask final : public TrainTask {
   BatchResult run(Slice slice) override {
     const SliceRows of = rows_.of(slice, batch_->examples);
     const Tensor labels = batch_->own.labels.narrow(0, of.first, of.rows);
-    const Tensor logits =
-        (*model_)(to(batch_->own.images.narrow(0, of.first, of.rows), options_.device));
+    const Tensor logits = logits_of(batch_->own.images.narrow(0, of.first, of.rows));
     BatchResult result{ops::cross_entropy(logits, to(labels, options_.device)),
                        score_of(logits, labels), static_cast<std::uint64_t>(of.counted), of.share};
     if (of.counted == 0) result.score = {};
@@ -144,7 +145,7 @@ class ImageTask final : public TrainTask {
         static_cast<std::size_t>(std::min(options_.batch, data_.test.count() - begin)));
     std::iota(numbers.begin(), numbers.end(), begin);
     const nn::ImageBatch batch = nn::fill_image_batch(data_.test, statistics_, numbers, test_room_);
-    const Tensor logits = (*model_)(to(batch.images, options_.device));
+    const Tensor logits = logits_of(batch.images);
     const Tensor labels = to(batch.labels, options_.device);
     Score score = score_of(logits, labels);
     score.loss_sum = ops::cross_entropy(logits, labels, ops::Reduction::kSum).item<double>();
@@ -173,7 +174,12 @@ class ImageTask final : public TrainTask {
     std::int64_t examples = 0;  // in the whole batch
   };
 
+  Tensor logits_of(const Tensor& images) {
+    return to((*model_)(to(to(images, options_.device), compute_)), DType::kF32);
+  }
+
   const ImageTaskOptions options_;
+  DType compute_ = DType::kF32;
   const nn::ImageData data_;
   const nn::PixelStatistics statistics_;
   nn::BatchOrder order_;

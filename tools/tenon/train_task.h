@@ -81,6 +81,8 @@ class TrainTask {
   virtual std::shared_ptr<nn::Module> build(Generator& generator) = 0;
   // Backward computes again what a checkpointed part made.
   virtual void use_checkpoints() = 0;
+  // The model's parameters are of this dtype; losses and scores are computed in f32 in any case.
+  virtual void compute_in(DType dtype) = 0;
   // Memory for these rows of batches, made once; a thread fills it from step `first` up to `end`.
   virtual void make_room(const OwnRows& rows) = 0;
   virtual void start(std::uint64_t first, std::uint64_t end) = 0;

@@ -17,6 +17,7 @@
 #include "tenon/base/error.h"
 #include "tenon/distributed/lone_group.h"
 #include "tenon/memory/tag.h"
+#include "tenon/nn/loss_scale.h"
 #include "tenon/nn/nan_watch.h"
 #include "tenon/tensor/factories.h"
 #include "training_memory.h"
@@ -160,6 +161,9 @@ class Trainer {
       model_ = ranks_->model();
     }
     if (settings_.checkpoints) task_.use_checkpoints();
+    const std::optional<DType> compute = settings_.ranks.compute;
+    if (compute) task_.compute_in(*compute);
+    if (compute == DType::kF16) loss_scale_.emplace();
   }
 
   double base_rate() const {
@@ -192,8 +196,13 @@ class Trainer {
     } else {
       ranks_->load(path, *optimizer_);
     }
+    if (loss_scale_)
+      loss_scale_.emplace(nn::LossScale::State{metadata_real(metadata, "loss_scale", path),
+                                               number("loss_scale_steps"),
+                                               number("skipped_steps")});
+    const std::uint64_t skipped = loss_scale_ ? loss_scale_->state().skipped : 0;
     for (const std::uint64_t updates : optimizer_->updates())
-      if (updates != step_)
+      if (updates + skipped != step_)
         throw ParseError(path, 0, 0,
                          fmt::format("it was saved after step {}, its optimiser after {}", step_,
                                      updates));
@@ -224,6 +233,12 @@ class Trainer {
     metadata["epoch_correct"] = std::to_string(epoch_score_.correct);
     metadata["epoch_counted"] = std::to_string(epoch_score_.counted);
     metadata["generator"] = std::to_string(generator_.offset());
+    metadata["precision"] = precision_name(settings_.ranks.compute);
+    if (loss_scale_) {
+      metadata["loss_scale"] = fmt::format("{:a}", loss_scale_->value());
+      metadata["loss_scale_steps"] = std::to_string(loss_scale_->state().good_steps);
+      metadata["skipped_steps"] = std::to_string(loss_scale_->state().skipped);
+    }
     if (ranks_ == nullptr)
       nn::save_state(settings_.save_file, *model_, optimizer_.get(), metadata);
     else
@@ -266,21 +281,26 @@ class Trainer {
     seconds_ += seconds_since(start);
   }
 
+  StepNumbers gradients() {
+    if (ranks_ != nullptr)
+      return ranks_->run([&](Slice slice) { return forward_and_backward(slice); }, stop_wanted);
+    const BatchResult result = forward_and_backward({});
+    return {result.score, result.samples};
+  }
+
   // Forward, backward, update. What it allocates is gone when it ends.
   StepNumbers one_step() {
-    StepNumbers numbers;
-    if (ranks_ != nullptr) {
-      numbers = ranks_->run([&](Slice slice) { return forward_and_backward(slice); }, stop_wanted);
-    } else {
-      const BatchResult result = forward_and_backward({});
-      numbers = {result.score, result.samples};
-    }
-    const double norm = ranks_ != nullptr ? ranks_->gradient_norm()
-                                          : nn::gradient_norm(optimizer_->parameters());
+    const StepNumbers numbers = gradients();
+    const double scale = loss_scale();
+    const double norm = (ranks_ != nullptr ? ranks_->gradient_norm()
+                                           : nn::gradient_norm(optimizer_->parameters())) /
+                        scale;
     const double loss = numbers.score.loss_sum / static_cast<double>(numbers.score.counted);
-    if (!planning_ && (!std::isfinite(loss) || !std::isfinite(norm))) explain(loss);
+    const bool finite = planning_ || std::isfinite(norm);
+    const bool goes_on = loss_scale_ ? loss_scale_->update(finite) : finite;
+    if (!goes_on || (!planning_ && !std::isfinite(loss))) explain(loss);
     optimizer_->set_learning_rate(base_rate() * schedule_(step_));
-    optimizer_->step(nn::clip_factor(norm, kClipNorm));
+    if (finite) optimizer_->step(nn::clip_factor(norm, kClipNorm) / scale);
     if (ranks_ != nullptr) ranks_->after_update();
     optimizer_->zero_grad();
     return numbers;
@@ -295,29 +315,32 @@ class Trainer {
     memory_.meter().mark(StepEvent::Kind::kForwardEnds);
     {
       const TagGuard tag({"backward", nullptr});
-      if (slice.count == 1)
+      const double factor = (slice.count == 1 ? 1 : result.share) * loss_scale();
+      if (factor == 1)
         autograd::backward(result.loss);
       else
-        autograd::backward(result.loss, full(result.loss.sizes(), result.share,
-                                             result.loss.dtype(), result.loss.device()));
+        autograd::backward(result.loss, full(result.loss.sizes(), factor, result.loss.dtype(),
+                                             result.loss.device()));
     }
     memory_.meter().mark(StepEvent::Kind::kBackwardEnds);
     result.score.loss_sum = result.loss.item<double>() * static_cast<double>(result.score.counted);
     return result;
   }
 
+  double loss_scale() const { return loss_scale_ ? loss_scale_->value() : 1; }
+
   // Runs the step again under a watch.
   [[noreturn]] void explain(double loss) {
     progress_.clear();
     optimizer_->zero_grad();
     std::string cause = "no operator made one when the step was run again";
-    if (ranks_ != nullptr) {
+    if (ranks_ != nullptr && settings_.ranks.group->size() > 1) {
       cause = "run it in one process to see which operator made it";
     } else {
       const nn::NanWatch watch;
       const autograd::AnomalyMode anomaly;  // throws where a derivative makes one
       try {
-        forward_and_backward({});
+        gradients();
       } catch (const InvalidArgument& error) {
         cause = error.what();
       }
@@ -395,6 +418,7 @@ class Trainer {
     }
     result.has_arena = memory_.has_arena();
     result.checkpoints = settings_.checkpoints;
+    if (loss_scale_) result.loss_scale = loss_scale_->state();
     result.allocations_per_step = memory_.allocations_per_step();
     result.predicted_bytes = memory_.predicted_bytes();
     result.arena_bytes = memory_.arena_bytes();
@@ -426,6 +450,7 @@ class Trainer {
   std::unique_ptr<RankTraining> ranks_;  // null: trains alone
   std::unique_ptr<nn::Optimizer> optimizer_;
   nn::Schedule schedule_;
+  std::optional<nn::LossScale> loss_scale_;  // with f16
   std::string data_hash_;  // empty: not computed yet
   std::uint64_t all_steps_ = 0;
   std::uint64_t step_ = 0;  // done

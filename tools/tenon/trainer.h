@@ -7,6 +7,7 @@
 
 #include "rank_training.h"
 #include "tenon/lab/step_profile.h"
+#include "tenon/nn/loss_scale.h"
 #include "train_task.h"
 
 namespace tenon::command {
@@ -55,6 +56,7 @@ struct TrainOutcome {
   std::uint64_t larger_steps = 0;
   std::string plan_report;
   std::vector<RankMemory> ranks;  // of all, in order
+  std::optional<nn::LossScale::State> loss_scale;  // at the end; with f16
 };
 
 // Trains until the epochs are over or the program is asked to stop (SIGINT, SIGTERM, SIGHUP), in

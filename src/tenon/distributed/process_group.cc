@@ -8,6 +8,7 @@
 
 #include "tenon/autograd/grad_mode.h"
 #include "tenon/base/error.h"
+#include "tenon/distributed/tree_sum.h"
 #include "tenon/memory/tag.h"
 #include "tenon/ops/binary.h"
 #include "tenon/tensor/copy.h"
@@ -24,11 +25,15 @@ void check_contiguous(const char* what, const Tensor& tensor) {
                                       what, to_string(tensor.sizes())));
 }
 
-// `whole` has `count` times the elements of `piece`.
-void check_pieces(const char* what, const Tensor& whole, const Tensor& piece, int count) {
+// `whole` has `count` times the elements of `piece`, and its dtype or, with `widens`, 16 bit where
+// `piece` has f32.
+void check_pieces(const char* what, const Tensor& whole, const Tensor& piece, int count,
+                  bool widens = false) {
   check_contiguous(what, whole);
   check_contiguous(what, piece);
-  if (whole.dtype() != piece.dtype() || whole.device() != piece.device() ||
+  const bool widened = widens && piece.dtype() == DType::kF32 &&
+                       (whole.dtype() == DType::kF16 || whole.dtype() == DType::kBF16);
+  if ((whole.dtype() != piece.dtype() && !widened) || whole.device() != piece.device() ||
       whole.numel() != piece.numel() * count)
     throw InvalidArgument(fmt::format(
         "{}: {} elements of {} on {} and {} of {} on {}; with {} ranks the first must be {} times "
@@ -58,6 +63,12 @@ void take_from(const Tensor& room, const Tensor& tensor) {
 // Note [Fixed tree]: writes the sum of the rows of [rows, n] to `out`; changes the rows.
 void add_rows(const Tensor& rows, const Tensor& out) {
   const std::int64_t count = rows.size(0);
+  if (rows.dtype() != out.dtype()) {
+    TreeSum sum;
+    for (std::int64_t i = 0; i < count; ++i) sum.add(to(rows[i], out.dtype()));
+    copy_(out, sum.take());
+    return;
+  }
   if (count == 1) {
     copy_(out, rows[0]);
     return;
@@ -117,20 +128,24 @@ Work ProcessGroup::start_all_to_all(const Tensor& out, const Tensor& in) {
 }
 
 Work ProcessGroup::start_reduce_scatter(const Tensor& out, const Tensor& in) {
-  check_pieces("reduce_scatter", in, out, size_);
+  check_pieces("reduce_scatter", in, out, size_, true);
   const Tensor from = host_copy(in);
   const Tensor came = buffer(in.numel(), in.dtype());
-  bytes_sent_ += others() * out.nbytes();
-  return {all_to_all_bytes(from.const_data_ptr(), came.data_ptr(), out.nbytes()), {from, came},
+  const std::size_t bytes = in.nbytes() / static_cast<std::size_t>(size_);
+  bytes_sent_ += others() * bytes;
+  return {all_to_all_bytes(from.const_data_ptr(), came.data_ptr(), bytes), {from, came},
           [came, out, count = size_] {
             const NoGradGuard no_grad;
+            const TagGuard tag({"communication", nullptr});
             const Tensor rows = came.view({count, out.numel()});
             const Tensor flat = out.view({-1});
             if (host_reaches(out.device())) {
               add_rows(rows, flat);
             } else {
-              add_rows(rows, rows[0]);
-              copy_(flat, to(rows[0], out.device()));
+              const bool converts = rows.dtype() != out.dtype();
+              const Tensor sum = converts ? buffer(out.numel(), out.dtype()) : rows[0];
+              add_rows(rows, sum);
+              copy_(flat, to(sum, out.device()));
             }
             return Work();
           }};

@@ -81,7 +81,7 @@ class ProcessGroup {
   // All ranks get the sum over all ranks.
   Work start_all_reduce(const Tensor& tensor);
   // `in` is cut into size() equal pieces; rank r gets the sum of the pieces r. `out` may be that
-  // piece of `in`.
+  // piece of `in`. Where `in` is f16 or bf16, `out` may be f32: the sums are of f32 then.
   Work start_reduce_scatter(const Tensor& out, const Tensor& in);
   // All ranks get the tensors of all, in the order of ranks. `in` may be its piece of `out`.
   Work start_all_gather(const Tensor& out, const Tensor& in);

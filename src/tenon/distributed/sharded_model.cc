@@ -30,10 +30,15 @@ std::string unit_of(const std::string& parameter) {
 
 std::int64_t round_up(std::int64_t number, std::int64_t to) { return (number + to - 1) / to * to; }
 
-Tensor tagged_empty(const char* phase, std::int64_t elements, const Tensor& like) {
+Tensor tagged_empty(const char* phase, std::int64_t elements, DType dtype, Device device) {
   const TagGuard tag({phase, nullptr});
-  return empty({elements}, like.dtype(), like.device());
+  return empty({elements}, dtype, device);
 }
+Tensor tagged_empty(const char* phase, std::int64_t elements, const Tensor& like) {
+  return tagged_empty(phase, elements, like.dtype(), like.device());
+}
+
+bool is_16_bit(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
 }  // namespace
 
@@ -43,11 +48,11 @@ struct ShardedModel::Unit {
   std::vector<nn::NamedTensor> parameters;
   std::vector<std::int64_t> offsets;  // in elements of `flat`
   Tensor flat;           // the parameters' storage; 0 bytes while it is not gathered
-  Tensor part;           // what the rank updates
+  Tensor part;           // what the rank updates; in mixed precision wider than `flat`
   bool gathered = true;
   Work gathering;  // of `flat`; with kNothing, of `gradient`
   std::size_t missing = 0;  // gradients that backward has not computed yet
-  Tensor gradient;          // like `flat`, while it is needed
+  Tensor gradient;          // all of it, while it is needed; with kGradients never
   Tensor piece;             // the rank's piece of the gradient
   Work reducing;
   TreeSum sum;  // over slices
@@ -69,19 +74,28 @@ class ShardedModel::Watcher final : public nn::CallWatcher {
 };
 
 ShardedModel::ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std::uint64_t slices,
-                           bool prefetch)
-    : group_(std::move(group)), shard_(shard), slices_(slices), prefetch_(prefetch) {}
+                           bool prefetch, std::optional<DType> compute)
+    : group_(std::move(group)),
+      shard_(shard),
+      slices_(slices),
+      prefetch_(prefetch),
+      compute_(compute) {
+  if (compute && !is_16_bit(*compute))
+    throw InvalidArgument(fmt::format("mixed precision computes in float16 or bfloat16, not in {}",
+                                      dtype_name(*compute)));
+}
 
 ShardedModel::ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group,
-                           Shard shard, std::uint64_t slices, bool prefetch)
-    : ShardedModel(std::move(group), shard, slices, prefetch) {
+                           Shard shard, std::uint64_t slices, bool prefetch,
+                           std::optional<DType> compute)
+    : ShardedModel(std::move(group), shard, slices, prefetch, compute) {
   model_ = std::move(model);
   divide(nn::DeferredFills());
 }
 
 ShardedModel::ShardedModel(const Builder& build, std::shared_ptr<ProcessGroup> group, Shard shard,
-                           std::uint64_t slices, bool prefetch)
-    : ShardedModel(std::move(group), shard, slices, prefetch) {
+                           std::uint64_t slices, bool prefetch, std::optional<DType> compute)
+    : ShardedModel(std::move(group), shard, slices, prefetch, compute) {
   const nn::DeferredFills fills;
   model_ = build();
   divide(fills);
@@ -119,36 +133,52 @@ void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor
                                         parameter.name, dtype_name(parameter.tensor.dtype()),
                                         dtype == DType::kF64 ? "float64" : "float32"));
     unit->offsets.push_back(elements);
-    elements += round_up(parameter.tensor.numel(),
-                         kAlignmentBytes / static_cast<std::int64_t>(item_size(dtype)));
+    const auto item = static_cast<std::int64_t>(item_size(compute_.value_or(dtype)));
+    elements += round_up(parameter.tensor.numel(), kAlignmentBytes / item);
   }
   unit->parameters = std::move(parameters);
   unit->index = units_.size();
   watch(*unit);
   if (elements > 0) {
-    const Tensor& first = unit->parameters.front().tensor;
-    const Tensor like =
-        empty({0}, first.dtype(), first.is_meta() ? Device{} : first.device());
-    unit->flat = tagged_empty("parameters", round_up(elements, group_->size()), like);
-    zero_(unit->flat);
-    const std::vector<Tensor> places = cut(*unit, unit->flat);
-    for (std::size_t i = 0; i < places.size(); ++i) {
-      const Tensor& parameter = unit->parameters[i].tensor;
-      if (!fills.fill(parameter, places[i])) copy_(places[i], parameter.detach());
-      parameter.set_data(places[i]);
-    }
-    const std::int64_t piece = unit->elements() / group_->size();
-    const Tensor mine = unit->flat.narrow(0, piece * group_->rank(), piece);
-    unit->part = (shards(Shard::kOptimiser) ? mine : unit->flat).detach();
-    if (shards(Shard::kParameters)) {
-      unit->part = tagged_empty("parameters", piece, like);
-      copy_(unit->part, mine);
-      release(*unit);
-    }
+    make_flats(*unit, round_up(elements, group_->size()), fills);
     unit->part.set_requires_grad(true);
     parts_.push_back({name.empty() ? "outside" : name, unit->part});
   }
   units_.push_back(std::move(unit));
+}
+
+// The unit's `flat` and `part`, with the values of its parameters, which get places in `flat`.
+void ShardedModel::make_flats(Unit& unit, std::int64_t elements, const nn::DeferredFills& fills) {
+  const Tensor& first = unit.parameters.front().tensor;
+  const Device device = first.is_meta() ? Device{} : first.device();
+  if (compute_) unit.flat = tagged_empty("parameters", elements, *compute_, device);
+  if (compute_) release(unit);
+  const Tensor full = tagged_empty("parameters", elements, first.dtype(), device);
+  zero_(full);
+  if (!compute_) unit.flat = full;
+  const std::vector<Tensor> from = cut(unit, full), places = cut(unit, unit.flat);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Tensor& parameter = unit.parameters[i].tensor;
+    if (!fills.fill(parameter, from[i])) copy_(from[i], parameter.detach());
+    parameter.set_data(places[i]);
+  }
+  const Tensor mine = own_piece(full);
+  unit.part = mine.detach();
+  if (shards(Shard::kParameters) || (compute_ && shards(Shard::kOptimiser))) {
+    unit.part = tagged_empty("parameters", mine.numel(), full);
+    copy_(unit.part, mine);
+  }
+  if (shards(Shard::kParameters))
+    release(unit);
+  else if (compute_)
+    copy_(unit.flat, full);
+}
+
+// What this rank updates of a unit; with kNothing all of it.
+Tensor ShardedModel::own_piece(const Tensor& flat) const {
+  if (!shards(Shard::kOptimiser)) return flat;
+  const std::int64_t piece = flat.numel() / group_->size();
+  return flat.narrow(0, piece * group_->rank(), piece);
 }
 
 void ShardedModel::watch(Unit& unit) {
@@ -182,7 +212,9 @@ void ShardedModel::start_gather(Unit& unit) {
   if (unit.gathered || unit.gathering.is_pending()) return;
   const TagGuard tag({"parameters", nullptr});
   unit.flat.storage().resize_(unit.flat.nbytes());
-  unit.gathering = group_->start_all_gather(unit.flat, unit.part.detach());
+  const Tensor mine = compute_ ? own_piece(unit.flat) : unit.part.detach();
+  if (compute_) copy_(mine, unit.part.detach());
+  unit.gathering = group_->start_all_gather(unit.flat, mine);
 }
 
 void ShardedModel::gather(Unit& unit) {
@@ -246,7 +278,8 @@ void ShardedModel::gradient_came(Unit& unit) {
 void ShardedModel::reduce(Unit& unit) {
   const NoGradGuard no_grad;
   release(unit);
-  Tensor whole = tagged_empty("gradients", unit.elements(), unit.flat);
+  const bool adds_here = !shards(Shard::kGradients) && slices_ > 1;
+  Tensor whole = tagged_empty("gradients", unit.elements(), adds_here ? unit.part : unit.flat);
   zero_(whole);
   const std::vector<Tensor> places = cut(unit, whole);
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -261,9 +294,13 @@ void ShardedModel::reduce(Unit& unit) {
   }
   settle();
   const std::int64_t piece = unit.elements() / group_->size();
-  unit.gradient = whole;
-  unit.piece = shards(Shard::kGradients) ? tagged_empty("gradients", piece, unit.flat)
-                                         : whole.narrow(0, piece * group_->rank(), piece);
+  const bool is_wide = whole.dtype() == unit.part.dtype();
+  if (shards(Shard::kGradients) || (shards(Shard::kOptimiser) && !is_wide)) {
+    unit.piece = tagged_empty("gradients", piece, unit.part);
+  } else {
+    unit.gradient = is_wide ? whole : tagged_empty("gradients", unit.elements(), unit.part);
+    unit.piece = unit.gradient.narrow(0, piece * group_->rank(), piece);
+  }
   unit.reducing = group_->start_reduce_scatter(unit.piece, whole);
   reducing_ = &unit;
   prefetch(unit, 2);
@@ -277,9 +314,7 @@ void ShardedModel::settle() {
   unit.reducing.wait();
   if (!shards(Shard::kOptimiser))
     unit.gathering = group_->start_all_gather(unit.gradient, unit.piece);
-  if (!shards(Shard::kGradients)) return;
-  unit.gradient = Tensor();
-  unit.sum.add(std::exchange(unit.piece, Tensor()));
+  if (shards(Shard::kGradients)) unit.sum.add(std::exchange(unit.piece, Tensor()));
 }
 
 void ShardedModel::end_slice() {
@@ -316,9 +351,14 @@ void ShardedModel::after_update() {
 }
 
 void ShardedModel::share_parts() {
-  if (!shards(Shard::kOptimiser) || shards(Shard::kParameters)) return;
-  for (const auto& unit : units_)
-    if (unit->part.defined()) group_->all_gather(unit->flat, unit->part.detach());
+  const NoGradGuard no_grad;
+  if (shards(Shard::kParameters)) return;
+  for (const auto& unit : units_) {
+    if (!unit->part.defined()) continue;
+    const Tensor mine = own_piece(unit->flat);
+    if (compute_) copy_(mine, unit->part.detach());
+    if (shards(Shard::kOptimiser)) group_->all_gather(unit->flat, mine);
+  }
 }
 
 std::uint64_t ShardedModel::part_bytes() const {
@@ -329,6 +369,18 @@ std::uint64_t ShardedModel::part_bytes() const {
 
 // --- Gathered values, for files and hashes.
 
+// All of a unit's parameters in the dtype of its part: `flat`, or a tensor of their own.
+Tensor ShardedModel::gather_full(Unit& unit) {
+  if (!compute_) {
+    gather(unit);
+    return unit.flat;
+  }
+  if (!shards(Shard::kOptimiser)) return unit.part.detach();
+  const Tensor full = tagged_empty("communication", unit.elements(), unit.part);
+  group_->all_gather(full, unit.part.detach());
+  return full;
+}
+
 void ShardedModel::for_each_unit(const std::function<std::vector<Tensor>(std::size_t)>& more,
                                  const std::function<void(std::size_t, const Whole&)>& use,
                                  bool writes) {
@@ -336,40 +388,42 @@ void ShardedModel::for_each_unit(const std::function<std::vector<Tensor>(std::si
   std::size_t number = 0;
   for (const auto& unit : units_) {
     if (unit->parameters.empty()) continue;
-    gather(*unit);
-    const std::int64_t piece = unit->elements() / group_->size();
-    const auto mine = [&](const Tensor& flat) {
-      return flat.narrow(0, piece * group_->rank(), piece);
-    };
-    Whole whole{unit->name, {}, cut(*unit, unit->flat), {}};
+    const Tensor full = gather_full(*unit);
+    Whole whole{unit->name, {}, cut(*unit, full), {}};
     for (const nn::NamedTensor& parameter : unit->parameters) whole.names.push_back(parameter.name);
     const std::vector<Tensor> parts = more(number);
     std::vector<Tensor> flats = parts;
     for (Tensor& flat : flats) {
       if (shards(Shard::kOptimiser)) {
         const Tensor part = flat;
-        flat = tagged_empty("communication", unit->elements(), unit->flat);
+        flat = tagged_empty("communication", unit->elements(), full);
         group_->all_gather(flat, part);
       }
       for (Tensor& tensor : cut(*unit, flat)) whole.others.push_back(std::move(tensor));
     }
     use(number++, whole);
-    if (writes && shards(Shard::kParameters)) copy_(unit->part.detach(), mine(unit->flat));
-    for (std::size_t i = 0; writes && shards(Shard::kOptimiser) && i < parts.size(); ++i)
-      copy_(parts[i], mine(flats[i]));
+    if (writes) {
+      if (compute_ || shards(Shard::kParameters)) copy_(unit->part.detach(), own_piece(full));
+      if (compute_ && !shards(Shard::kParameters)) copy_(unit->flat, full);
+      for (std::size_t i = 0; shards(Shard::kOptimiser) && i < parts.size(); ++i)
+        copy_(parts[i], own_piece(flats[i]));
+    }
     release(*unit);
   }
 }
 
-void ShardedModel::with_parameter(const std::string& name, const std::function<void()>& use) {
+void ShardedModel::with_parameter(const nn::NamedTensor& part,
+                                  const std::function<void(const Tensor&)>& use) {
   for (const auto& unit : units_) {
     const auto& all = unit->parameters;
-    if (std::none_of(all.begin(), all.end(), [&](auto& p) { return p.name == name; })) continue;
-    gather(*unit);
-    use();
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](auto& p) { return p.name == part.name; });
+    if (found == all.end()) continue;
+    const std::vector<Tensor> full = cut(*unit, gather_full(*unit));
+    use(full[static_cast<std::size_t>(found - all.begin())]);
     return release(*unit);
   }
-  use();  // a buffer: each rank has it
+  use(part.tensor);  // a buffer: each rank has it
 }
 
 }  // namespace tenon::distributed

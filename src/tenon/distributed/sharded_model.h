@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,21 +49,31 @@ enum class Shard : std::uint8_t {
 // where their number is a power of two and each rank has equally many, the weights do not depend on
 // the number of ranks.
 //
-// All parameters of a unit have the same dtype, f32 or f64; else InvalidArgument. Memory events
-// have the phases "parameters", "gradients" and "communication". Not thread-safe. The model's
-// parameters are in this object's buffers, so it must live as long as the model and the optimiser
-// over parts(). A failure during a step leaves it unusable.
+// All parameters of a unit have the same dtype, f32 or f64; else InvalidArgument.
+//
+// Note [Mixed precision]. With `compute` (f16, bf16; else InvalidArgument) the model's parameters,
+// and so activations and gradients of a slice, have that dtype. parts() have the dtype that the
+// parameters were made with: the optimiser updates these, and after_update() rounds them for the
+// model. Units are gathered in 16 bit. Gradients of one slice are sent in 16 bit and added in the
+// dtype of parts(), which rounds nothing. Sums over a rank's slices (kNothing, kOptimiser) are sent
+// in that dtype. So here, too, the weights do not depend on the number of ranks.
+//
+// Memory events have the phases "parameters", "gradients" and "communication". Not thread-safe. The
+// model's parameters are in this object's buffers, so it must live as long as the model and the
+// optimiser over parts(). A failure during a step leaves it unusable.
 class ShardedModel {
  public:
   // All ranks give a model with the same values. `slices`: of this rank, for each step.
   ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group, Shard shard,
-               std::uint64_t slices, bool prefetch = true);
+               std::uint64_t slices, bool prefetch = true,
+               std::optional<DType> compute = {});
   // The model that `build` makes, with the same values. Its layers are filled one after another,
   // and with kParameters each is freed before the next, so at most the parts and one unit are in
   // memory (Note [Deferred fills] in nn/init.h). The model is on the host.
   using Builder = std::function<std::shared_ptr<nn::Module>()>;
   ShardedModel(const Builder& build, std::shared_ptr<ProcessGroup> group, Shard shard,
-               std::uint64_t slices, bool prefetch = true);
+               std::uint64_t slices, bool prefetch = true,
+               std::optional<DType> compute = {});
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -95,7 +106,7 @@ class ShardedModel {
   struct Whole {
     std::string unit;
     std::vector<std::string> names;   // of its parameters
-    std::vector<Tensor> tensors;      // the parameters, detached
+    std::vector<Tensor> tensors;      // the parameters, detached, in the dtype of parts()
     std::vector<Tensor> others;       // views of `more`, by tensor, then parameter
   };
   // Gathers each of parts() to its unit and calls `use` with it. `more(i)` gives further flat
@@ -104,20 +115,24 @@ class ShardedModel {
   void for_each_unit(const std::function<std::vector<Tensor>(std::size_t)>& more,
                      const std::function<void(std::size_t, const Whole&)>& use,
                      bool writes = false);
-  // Calls `use` while this parameter is gathered. All ranks call it, with the same names.
-  void with_parameter(const std::string& name, const std::function<void()>& use);
+  // Calls `use` with this parameter, gathered, in the dtype of parts(), or with this buffer. All
+  // ranks call it, with the same names.
+  void with_parameter(const nn::NamedTensor& part, const std::function<void(const Tensor&)>& use);
 
  private:
   struct Unit;
   class Watcher;
 
   ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std::uint64_t slices,
-               bool prefetch);
+               bool prefetch, std::optional<DType> compute);
   void divide(const nn::DeferredFills& fills);
   void add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters,
                 const nn::DeferredFills& fills);
   void watch(Unit& unit);
+  void make_flats(Unit& unit, std::int64_t elements, const nn::DeferredFills& fills);
   bool shards(Shard least) const { return shard_ >= least; }
+  Tensor own_piece(const Tensor& flat) const;
+  Tensor gather_full(Unit& unit);
   void start_gather(Unit& unit);
   void gather(Unit& unit);
   void release(Unit& unit);
@@ -136,6 +151,7 @@ class ShardedModel {
   const Shard shard_;
   const std::uint64_t slices_;
   const bool prefetch_;
+  const std::optional<DType> compute_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<nn::NamedTensor> parts_;
   std::vector<autograd::HookHandle> hooks_;

@@ -9,6 +9,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/attention.h"
+#include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
 #include "tenon/ops/kernels/cpu/training_rows.h"
@@ -74,7 +75,10 @@ std::size_t square_bytes(const Heads& h) {
   return static_cast<std::size_t>(h.length * h.length) * sizeof(float);
 }
 
+// 16-bit floats are computed in f32, as by all operators.
 Tensor forward(const Tensor& given, std::int64_t heads, bool causal) {
+  if (given.dtype() != DType::kF32)
+    return tenon::to(forward(tenon::to(given, DType::kF32), heads, causal), given.dtype());
   const Tensor qkv = contiguous(given);
   const Heads h(qkv, heads);
   const Tensor out = empty({h.batch, h.length, h.width});
@@ -99,6 +103,10 @@ Tensor forward(const Tensor& given, std::int64_t heads, bool causal) {
 // With p the shares and o = p v:  dv = p^T do,  dp = do v^T,  ds = p (dp - rowsum(dp p)) scale,
 // dq = ds k,  dk = ds^T q.
 Tensor backward(const Tensor& given, const Tensor& gradient, std::int64_t heads, bool causal) {
+  if (given.dtype() != DType::kF32)
+    return tenon::to(backward(tenon::to(given, DType::kF32), tenon::to(gradient, DType::kF32),
+                              heads, causal),
+                     given.dtype());
   const Tensor qkv = contiguous(given);
   const Tensor g = contiguous(gradient);
   const Heads h(qkv, heads);
@@ -174,7 +182,8 @@ Tensor packed_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
         fmt::format("packed_attention: shape {} with {} heads; it takes "
                     "[N, L, 3 * heads * size]",
                     to_string(qkv.sizes()), heads));
-  if (qkv.dtype() != DType::kF32 || qkv.device() != Device{}) return composed(qkv, heads, causal);
+  if (ops::compute_dtype(qkv.dtype()) != DType::kF32 || qkv.device() != Device{})
+    return composed(qkv, heads, causal);
   return attention(qkv, heads, causal);
 }
 
