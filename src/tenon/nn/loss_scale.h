@@ -8,7 +8,7 @@ namespace tenon::nn {
 // Dynamic loss scaling (Micikevicius et al. 2018, "Mixed precision training", section 3.2). A step
 // multiplies the loss by value(), and divides the gradients by it before it uses them. Where they
 // are not finite the step is skipped and the scale halved; after kStepsToGrow steps without that it
-// is doubled. Scales are powers of two, so no product rounds. Not thread-safe.
+// is doubled. Scales are powers of two, so no product rounds. Not thread-safe. O(1).
 class LossScale {
  public:
   static constexpr double kFirst = 65536, kMost = 0x1p40;
