@@ -85,7 +85,7 @@ PROGRAMS = {
                   " | grep -E 'final_loss|_hash' | tr -d '\\n'; echo; done", []),
     "fsdp": ("`tenon train --shard 3` beside PyTorch's FSDP2: peak bytes of a rank",
              "python3 bench/fsdp/compare.py {}/tenon", []),
-    "forecast": ("forecasts of PyTorch programs beside what an H200 recorded, and `tenon fit`",
+    "forecast": ("forecasts of PyTorch programs beside what an H200 recorded, and `tenon.fit`",
                  "scripts/bench_forecast.sh", []),
 }
 

@@ -8,7 +8,7 @@ data. The second
 line leaves blocks that live for one kernel, which are cuDNN's workspaces for the most part, out of
 both traces: what remains of the error has other causes.
 
-Then, and with `fit` alone: the largest value that `tenon fit` names, and whether other forecasts
+Then, and with `fit` alone: the largest value that `tenon.fit` names, and whether other forecasts
 at that value and the next one run through in a replay at the capacity.
 """
 
@@ -131,7 +131,7 @@ def runs(arguments, value, policy, capacity):
 
 
 def search(vary, gib, policy, arguments):
-    """Prints what `tenon fit` finds, in what time; whether the replays agree."""
+    """Prints what `tenon.fit` finds, in what time; whether the replays agree."""
     options = ["--capacity", f"{gib}GiB", "--vary", vary]
     options += ["--expandable"] if policy == "expandable" else []
     command = [sys.executable, "-u", "-m", "tenon.fit", FIT, *options, "--", *arguments]
@@ -144,7 +144,7 @@ def search(vary, gib, policy, arguments):
         usage = pathlib.Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
         child.terminate()
     if " is the largest " not in line:
-        sys.exit(f"tenon fit {' '.join(arguments)}: {line.strip() or 'no answer'}")
+        sys.exit(f"tenon.fit {' '.join(arguments)}: {line.strip() or 'no answer'}")
     found = int(line.split(" = ")[1].split()[0])
     kept = [runs(arguments, value, policy, gib << 30) for value in (found, found + 1)]
     ticks = os.sysconf("SC_CLK_TCK")

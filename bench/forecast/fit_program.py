@@ -1,4 +1,4 @@
-"""Programs whose batch or length varies, for `tenon fit`: fit_program.py NAME BATCH LENGTH"""
+"""Programs whose batch or length varies, for `tenon.fit`: fit_program.py NAME BATCH LENGTH"""
 
 import sys
 

@@ -1,10 +1,13 @@
 // The commands of README.md and of the pages in docs: each is run. Where a page shows what a
 // command prints (blocks whose commands begin with "$ "), that is compared. A line "..." of the
 // page stands for any number of lines, and one that ends in " ..." is how a printed one begins.
+// Commands under mpirun or srun, and those inside a sentence, are looked up with their options.
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <map>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -28,11 +31,13 @@ struct Command {
   std::string arguments;
   std::vector<std::string> shown;  // what the page says it prints
   bool compared = false;
+  bool launched = false;  // by a launcher of ranks
 };
 
 // Lines of code, fenced or indented.
 std::vector<Command> commands_of(const fs::path& page) {
-  static const std::regex kCommand(R"(^ *(\$ )?(?:build/)?tenon (.*)$)");
+  static const std::regex kCommand(
+      R"re(^ *(\$ )?((?:mpirun|srun) .*|run=")?(?:build/)?tenon ([^"]*)"?$)re");
   std::ifstream in(page);
   std::vector<Command> found;
   bool fenced = false, output = false;
@@ -48,8 +53,8 @@ std::vector<Command> commands_of(const fs::path& page) {
     std::smatch match;
     if (std::regex_match(line, match, kCommand)) {
       output = match[1].matched;
-      found.push_back({page.filename().string() + ":" + std::to_string(number), match[2], {},
-                       output});
+      found.push_back({page.filename().string() + ":" + std::to_string(number), match[3], {},
+                       output, match[2].matched});
     } else if (output && line.starts_with("$ ")) {
       output = false;
     } else if (output) {
@@ -84,15 +89,23 @@ bool only_looked_up(const std::string& arguments) {
   return std::regex_search(arguments, std::regex("^(train|generate|serve|vectors) |recycling|DIR"));
 }
 
-void look_up(const Command& command) {
-  const std::string name = command.arguments.substr(0, command.arguments.find(' '));
+// What a subcommand says of itself; empty where there is none of that name.
+const std::string& help_of(const std::string& name) {
+  static std::map<std::string, std::string> known;
+  const auto [entry, fresh] = known.try_emplace(name);
+  if (!fresh) return entry->second;
   const Outcome help = tenon_command(name + " --help");
-  EXPECT_EQ(help.status, 0) << command.where;
+  if (help.status == 0) entry->second = help.out;
+  for (const char* inner : {"fashion-mnist", "text"})
+    if (name == "train") entry->second += tenon_command(name + " " + inner + " --help").out;
+  return entry->second;
+}
+
+void look_up(const Command& command) {
+  const std::string& all = help_of(command.arguments.substr(0, command.arguments.find(' ')));
+  EXPECT_FALSE(all.empty()) << command.where << ": there is no tenon " << command.arguments;
   static const std::regex kOption("--[a-z][a-z-]*");
   const std::string& text = command.arguments;
-  std::string all = help.out;
-  for (const char* inner : {"fashion-mnist", "text"})
-    if (name == "train") all += tenon_command(name + " " + inner + " --help").out;
   for (std::sregex_iterator at(text.begin(), text.end(), kOption), end; at != end; ++at)
     EXPECT_NE(all.find(at->str()), std::string::npos) << command.where << " " << at->str();
 }
@@ -128,19 +141,56 @@ void compare(const Command& command, const std::string& printed) {
   EXPECT_TRUE(any || at == lines.size()) << command.where << " prints more than the page shows";
 }
 
-TEST(Pages, EveryCommandWorksAndPrintsWhatThePageShows) {
+std::vector<fs::path> written_pages() {
   std::vector<fs::path> pages = {kRoot / "README.md", kRoot / "CONTRIBUTING.md"};
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "docs"))
     if (entry.path().extension() == ".md" && entry.path().filename() != "reference.md" &&
         entry.path().filename() != "results.md")
       pages.push_back(entry.path());
+  return pages;
+}
+
+std::string text_of(const fs::path& page) {
+  std::ifstream in(page);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Pages, EveryCommandInASentenceIsThereWithItsOptions) {
+  static const std::regex kInline(R"(`(?:build/)?tenon\s+([a-z][^`]*)`)");
+  std::size_t count = 0;
+  for (const fs::path& page : written_pages()) {
+    const std::string text = text_of(page);
+    for (std::sregex_iterator at(text.begin(), text.end(), kInline), end; at != end; ++at, ++count)
+      look_up({page.filename().string(),
+               std::regex_replace((*at)[1].str(), std::regex("\\s+"), " ")});
+  }
+  EXPECT_GT(count, 50u) << "the test finds no commands";
+}
+
+// A block that begins like a trace is one.
+TEST(Pages, EveryTraceOnAPageCanBeReplayed) {
+  static const std::regex kTrace("\n```\n(time_us,[^`]*)```");
+  std::size_t count = 0;
+  for (const fs::path& page : written_pages()) {
+    const std::string text = text_of(page);
+    for (std::sregex_iterator at(text.begin(), text.end(), kTrace), end; at != end; ++at, ++count) {
+      const TemporaryFolder folder;
+      std::ofstream(folder.path() + "/page.csv") << (*at)[1];
+      const Outcome outcome = tenon_command("replay --passes 0 " + folder.path() + "/page.csv");
+      EXPECT_EQ(outcome.status, 0) << page << outcome.err;
+    }
+  }
+  EXPECT_GT(count, 0u);
+}
+
+TEST(Pages, EveryCommandWorksAndPrintsWhatThePageShows) {
   const std::regex kComment("\\s+#.*$");
   std::size_t run = 0, compared = 0;
-  for (const fs::path& page : pages) {
+  for (const fs::path& page : written_pages()) {
     const TemporaryFolder folder;
     fill(folder.path());
     for (const Command& command : commands_of(page)) {
-      if (only_looked_up(command.arguments)) {
+      if (command.launched || only_looked_up(command.arguments)) {
         look_up(command);
         continue;
       }
