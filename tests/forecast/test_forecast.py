@@ -81,6 +81,34 @@ def test_the_same_trace_twice(tmp_path):
     assert texts[0] == texts[1]
 
 
+def test_the_same_trace_in_two_processes(tmp_path):
+    """Autocast's copies of biases end in the order of their addresses' hashes."""
+    text = """
+        import torch
+        from torch import nn
+        model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(32))).cuda()
+        with torch.autocast("cuda"): loss = model(torch.ones(8, 64, device="cuda")).sum()
+        loss.backward()
+    """
+    for number in range(3):
+        assert not run(tmp_path, text, options=["--save", f"{number}.csv"]).returncode
+    assert len({(tmp_path / f"{number}.csv").read_bytes() for number in range(3)}) == 1
+
+
+def test_generators_of_the_card():
+    def draw():
+        generator = torch.Generator(device="cuda").manual_seed(1)
+        assert generator.device.type == "cuda" and isinstance(generator, torch.Generator)
+        assert torch.Generator().device.type == "cpu" and torch.cuda.default_generators
+        same = torch.rand(4, device="cuda", generator=generator)
+        assert same.is_cuda and torch.randperm(9, device="cuda", generator=generator).shape == (9,)
+        torch.nn.init.normal_(torch.empty(MIB, device="cuda"), generator=generator)
+
+    assert live(tenon.forecast(draw)) == 4 * MIB + 16
+    assert live(tenon.forecast(draw, real="always")) == 4 * MIB + 16
+    assert torch.Generator is torch._C.Generator
+
+
 def test_other_answers_apply():
     forecast = tenon.forecast(linear)
     assert "live peak" in forecast.recording.explain().text.lower()

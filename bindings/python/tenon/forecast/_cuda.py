@@ -83,6 +83,19 @@ class Event:
         pass
 
 
+class Generator(torch.Generator):
+    """torch.Generator("cuda"): the host's random numbers under the card's name."""
+
+    def __new__(cls, device: Any = "cpu") -> Any:
+        if torch.device(device).type != "cuda":
+            return torch._C.Generator(device)
+        return super().__new__(cls)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cuda", 0)
+
+
 def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
     """What is replaced where: (holder, name, value)."""
     mode, card, capacity = session.mode, session.card, session.capacity
@@ -241,6 +254,17 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         (torch.Tensor, "record_stream", lambda self, stream: mode._record_stream(self, stream)),
     ]
     found += _host_values(mode.values)
+    clear_cache = torch.clear_autocast_cache
+
+    def clear() -> None:
+        with recorder.oldest_first():
+            clear_cache()
+
+    found += [
+        (torch, "clear_autocast_cache", clear),
+        (torch, "Generator", Generator),
+        (torch.cuda, "default_generators", (Generator("cuda"),)),
+    ]
     found += [
         (torch.backends.cudnn, "is_acceptable", lambda tensor: False),
         (torch.backends.cudnn, "version", lambda: card.cudnn),

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
-from typing import Any, Collection, Dict, List, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -56,6 +57,13 @@ class Recorder:
             self._waiting.append(address)
         else:
             self._complete(address)
+
+    @contextlib.contextmanager
+    def oldest_first(self) -> Iterator[None]:
+        """Nothing but frees, whose order PyTorch leaves to the addresses of its objects."""
+        start = len(self.actions)
+        yield
+        self.actions[start:] = sorted(self.actions[start:], key=lambda action: action[1])
 
     def complete_frees(self) -> None:
         """Other streams are done with what was given back."""

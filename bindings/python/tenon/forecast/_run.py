@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 import types
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
 
 from tenon.forecast import _engine, _handlers
 from tenon.forecast._answer import CARDS, Forecast
@@ -35,6 +35,7 @@ class Outcome:
     complete: bool
     """False where the time or the host's memory ended it."""
     seconds: float
+    processor_seconds: float
 
 
 class _OverTime(Ended):
@@ -159,9 +160,12 @@ def _run(
 
     start = time.monotonic()
 
-    def once(way: str, limit: float, host_bytes: int = 1 << 62) -> Outcome:
+    def once(
+        way: str, limit: float, host_bytes: int = 1 << 62, processor_limit: float = 0
+    ) -> Outcome:
+        limits = limit, processor_limit
         return _once(
-            program, file, steps, card, limit, changes, way, host_bytes, ranks, mask_share
+            program, file, steps, card, limits, changes, way, host_bytes, ranks, mask_share
         )
 
     if real == "always":
@@ -197,7 +201,7 @@ def _once(
     file: Optional[str],
     steps: int,
     card: str,
-    time_limit: float,
+    time_limits: Tuple[float, float],
     changes: Sequence[str],
     way: str,
     host_bytes: int,
@@ -219,12 +223,13 @@ def _once(
     )
     problem: Optional[str] = None
     complete = True
-    start = time.monotonic()
+    start, processor_start = time.monotonic(), time.process_time()
+    time_limit = time_limits[0]
     try:
         with (
             _modules_as_they_are(),
             session.running(),
-            _time_limit(time_limit),
+            _time_limit(*time_limits),
             contextlib.redirect_stdout(sys.stderr),
             _changes.applied(changes, session),
             _handlers.functions_pass_on(),
@@ -250,7 +255,11 @@ def _once(
     except BaseException as error:  # the program's own; the part that ran is the answer
         ended = f"it failed, {_count(session.steps)}"
         problem = f"{_place(error, file)}: {_complaint(error)}"
-    return Outcome(session, ended, problem, complete, time.monotonic() - start)
+    seconds, processor_seconds = (
+        time.monotonic() - start,
+        time.process_time() - processor_start,
+    )
+    return Outcome(session, ended, problem, complete, seconds, processor_seconds)
 
 
 @contextlib.contextmanager
@@ -303,21 +312,31 @@ def _complaint(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread() or seconds <= 0:
-        yield
-        return
+def _time_limit(seconds: float, processor_seconds: float = 0) -> Iterator[None]:
+    """0: no limit."""
+    timers = [
+        (number, timer, limit)
+        for number, timer, limit in (
+            (signal.SIGALRM, signal.ITIMER_REAL, seconds),
+            (signal.SIGPROF, signal.ITIMER_PROF, processor_seconds),
+        )
+        if limit > 0
+    ]
+    if threading.current_thread() is not threading.main_thread():
+        timers = []
 
     def end(*_: Any) -> None:
         raise _OverTime
 
-    before = signal.signal(signal.SIGALRM, end)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # again where it was swallowed
+    before = [signal.signal(number, end) for number, _, _ in timers]
+    for _, timer, limit in timers:
+        signal.setitimer(timer, limit, 1)  # again where it was swallowed
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for (number, timer, _), handler in zip(timers, before):
+            signal.setitimer(timer, 0)
+            signal.signal(number, handler)
 
 
 def _assign(tree: ast.Module, script: str, name: str, value: int) -> None:
