@@ -216,6 +216,19 @@ def test_script_with_arguments_stops_after_three_steps(tmp_path):
             4,
             "starts a process",
         ),
+        (
+            (
+                "import torch\nx = torch.ones(9, device='cuda')\nimport signal\n"
+                "signal.raise_signal(signal.SIGINT)\n"
+            ),
+            4,
+            "was interrupted",
+        ),
+        (
+            "import torch\nx = torch.ones(9, device='cuda')\nx.to_sparse()\n",
+            3,
+            "_to_sparse.default has no fake",
+        ),
         *[
             (
                 f"import torch\nx = torch.ones(9, device='cuda')\nimport os, subprocess\n{call}\n",
@@ -237,6 +250,12 @@ def test_what_ends_a_script(tmp_path, text, line, word):
     assert done.returncode == 1
     assert f"train.py:{line}: " in answer["problem"] and word in answer["problem"]
     assert answer["live_peak_bytes"] == 36  # the part that ran
+
+
+def test_a_crash_names_the_line(tmp_path):
+    text = "import ctypes, torch\nx = torch.ones(9, device='cuda')\nctypes.string_at(0)\n"
+    done = run(tmp_path, text)
+    assert done.returncode < 0 and 'train.py", line 3' in done.stderr
 
 
 def test_an_endless_script_ends(tmp_path):
@@ -288,6 +307,9 @@ def test_bad_use(tmp_path):
         text=True,
     )
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and "none.py" in done.stderr
+    done = run(tmp_path, "import torch; torch.ones(9).cuda()", options=["--save", "no/where.csv"])
+    assert done.returncode == 2 and "36 B" in done.stdout
+    assert done.stderr.count("\n") == 1 and "no/where.csv" in done.stderr
     with pytest.raises(tenon.forecast.ForecastError, match="card"):
         tenon.forecast(linear, card="Voodoo")
 

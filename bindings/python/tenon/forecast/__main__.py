@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 from typing import List, Optional
 
@@ -55,6 +56,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--explain", action="store_true", help="say what fills the memory")
     given = sys.argv[1:] if arguments is None else list(arguments)
     cut = given.index("--") if "--" in given else len(given)
+    faulthandler.enable()  # where a library of the script's ends the process: the line
     options, theirs = parser.parse_args(given[:cut]), given[cut + 1:]
     try:
         answer = forecast_script(
@@ -72,8 +74,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
         print(f"tenon.forecast: {error}", file=sys.stderr)
         return 2
     print(answer.json if options.json else answer.text, end="\n" if options.json else "")
-    if options.save:
-        answer.recording.save(options.save)
+    try:
+        if options.save:
+            answer.recording.save(options.save)
+    except OSError as error:
+        print(f"tenon.forecast: {error}", file=sys.stderr)
+        return 2
     if options.explain:
         print(answer.recording.explain())
     return 1 if answer.problem else 0

@@ -45,7 +45,11 @@ def settle(
     if most.complete and not values.sizes and not values.integers:
         return _either(least, most)
     bounded = most.complete and not most.problem and not values.integers
-    found, why_not = _for_real(least, once, seconds - most.seconds)
+    found, why_not = (
+        (None, "it was interrupted")
+        if most.interrupted
+        else _for_real(least, once, seconds - most.seconds)
+    )
     if found is not None:
         return Answer(found, "real", real_notes(found))
     size = _core.format_bytes

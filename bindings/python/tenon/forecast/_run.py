@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -36,10 +37,15 @@ class Outcome:
     """False where the time or the host's memory ended it."""
     seconds: float
     processor_seconds: float
+    interrupted: bool = False
 
 
 class _OverTime(Ended):
     """The time limit."""
+
+
+class _Interrupted(Ended):
+    """Control-C while a script runs: the answer is for the part that ran."""
 
 
 def run_function(
@@ -107,7 +113,8 @@ def run_script(
         _handlers.pass_on(tree)
         code = compile(tree, script, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
-        raise ForecastError(f"{script}:{getattr(error, 'lineno', 0)}: {error}") from None
+        line = getattr(error, "lineno", None) or 1
+        raise ForecastError(f"{script}:{line}: {error}") from None
 
     def program() -> None:
         module = types.ModuleType("__main__")
@@ -119,6 +126,8 @@ def run_script(
         sys.modules["__main__"] = module
         try:
             exec(code, module.__dict__)
+        except KeyboardInterrupt as error:
+            raise _Interrupted().with_traceback(error.__traceback__) from None
         finally:
             sys.argv, sys.path[:], sys.modules["__main__"] = kept
 
@@ -222,7 +231,7 @@ def _once(
         share=mask_share,
     )
     problem: Optional[str] = None
-    complete = True
+    complete, interrupted = True, False
     start, processor_start = time.monotonic(), time.process_time()
     time_limit = time_limits[0]
     try:
@@ -250,6 +259,10 @@ def _once(
         ended = f"the program exited, {_count(session.steps)}"
         if error.code not in (None, 0):
             problem = f"{_place(error, file)}: it exited with {error.code!r}"
+    except _Interrupted as error:
+        ended = f"interrupted, {_count(session.steps)}"
+        problem = f"{_place(error, file)}: it was interrupted"
+        complete, interrupted = False, True
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # the program's own; the part that ran is the answer
@@ -259,7 +272,7 @@ def _once(
         time.monotonic() - start,
         time.process_time() - processor_start,
     )
-    return Outcome(session, ended, problem, complete, seconds, processor_seconds)
+    return Outcome(session, ended, problem, complete, seconds, processor_seconds, interrupted)
 
 
 @contextlib.contextmanager
@@ -290,6 +303,10 @@ def _place(error: BaseException, file: Optional[str]) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else (file or "the program")
 
 
+def _in_file(error: BaseException, file: str) -> bool:
+    return any(frame.filename == file for frame in traceback.extract_tb(error.__traceback__))
+
+
 def _complaint(error: BaseException) -> str:
     import torch
     from torch._subclasses import fake_tensor
@@ -300,8 +317,10 @@ def _complaint(error: BaseException) -> str:
         fake_tensor.DataDependentOutputException,
     )
     if isinstance(error, unsupported):
-        return f"the operator {getattr(error, 'func', error)} has no fake"
+        return f"the operator {getattr(error, 'func', error)} has no fake for such tensors"
     first = str(error).strip().split("\n")[0]
+    if isinstance(error, FileNotFoundError) and _in_file(error, subprocess.__file__):
+        return f"{first} (a library starts a process where the forecast has left out a folder)"
     if isinstance(error, FileNotFoundError):
         return f"{first} (a forecast reads the same data as the program does)"
     if isinstance(error, ForecastError):
