@@ -25,7 +25,7 @@ TORCH = ["libtorch1.13"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
-NAMED = {"forecast", "fsdp"}  # run only where they are named: they need PyTorch
+NAMED = {"forecast", "fsdp", "ranks", "overlap"}  # run only where they are named: they need PyTorch, or MPI and root
 EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -85,6 +85,10 @@ PROGRAMS = {
                   " | grep -E 'final_loss|_hash' | tr -d '\\n'; echo; done", []),
     "fsdp": ("`tenon train --shard 3` beside PyTorch's FSDP2: peak bytes of a rank",
              "python3 bench/fsdp/compare.py {}/tenon", []),
+    "ranks": ("what training on several ranks costs: the α–β model beside runs, and up to 4,096 ranks",
+              "scripts/bench_distributed.py --only model", []),
+    "overlap": ("what of computing and transfer is at the same time, with 2 ranks",
+                "scripts/bench_distributed.py --only overlap", []),
     "forecast": ("forecasts of PyTorch programs beside what an H200 recorded, and `tenon.fit`",
                  "scripts/bench_forecast.sh", []),
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/bench_distributed.py [KILLS] [--only weights|memory|fsdp|network|overlap|kills|loop]: checks
+"""scripts/bench_distributed.py [KILLS] [--only weights|memory|fsdp|network|overlap|model|kills|loop]: checks
 what docs/distributed.md says of runs over MPI, with the builds of scripts/test_distributed.sh.
 Status 1 where a check fails.
 """
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 
+import rank_model
 from rank_network import HEADER_BYTES, Network, why_not
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -31,6 +32,7 @@ DEEP_MODEL = ("--length", "16", "--width", "128", "--batch", "32")
 SMALL_MODEL = ("--length", "16", "--layers", "2", "--width", "32", "--batch", "64")  # 173 steps
 WIDE_LAYERS = 16
 WIDE_MODEL = ("--length", "16", "--layers", str(WIDE_LAYERS), "--width", "256", "--batch", "256")
+MODEL_MEGABITS = 100
 SEGMENT_BYTES = 1448  # of payload in a packet of 1,500 bytes
 RUN_SECONDS = 300  # for a run that nobody kills
 END_SECONDS = 10  # for the launcher, after a rank was killed
@@ -260,55 +262,6 @@ def step_of_ranks(shard, megabits, text, folder):
     return 256 / run["samples_per_second"], waited, 8 * sent * (1 + HEADER_BYTES / SEGMENT_BYTES)
 
 
-def least_wait(shard, computing, transfer, layers):
-    """Of the schedule in sharded_model.h over a link that is never late: equal layers, backward
-    twice as long as forward, transfers one after another. Seconds."""
-    forward, backward = computing / layers / 3, 2 * computing / layers / 3
-    each = transfer / (3 * layers - 1 if shard == "3" else 2 * layers)
-    now = link = waited = 0
-
-    def start():
-        nonlocal link
-        link = max(link, now) + each
-        return link
-
-    def wait(end):
-        nonlocal now, waited
-        waited += max(0, end - now)
-        now = max(now, end)
-
-    reducing = 0
-    if shard == "3":
-        gathered = [start()]
-        for i in range(layers):
-            wait(gathered[i])
-            if i == 0 and layers > 1:
-                gathered.append(start())
-            now += forward
-            if i + 2 < layers:
-                gathered.append(start())
-        gathered = [now, start()]
-        for i in range(layers):
-            wait(gathered[i])
-            now += backward
-            wait(reducing)
-            reducing = start()
-            if i + 2 < layers:
-                gathered.append(start())
-    else:
-        now += computing / 3
-        for i in range(layers):
-            now += backward
-            wait(reducing)
-            if i > 0:
-                start()  # the sum of the layer before is gathered
-            reducing = start()
-        wait(reducing)
-        start()
-    wait(link)
-    return waited
-
-
 def compare_overlap(folder):
     """How much of computing and of transfer is at the same time."""
     if skipped("overlap"):
@@ -328,13 +281,81 @@ def measure_overlap(shard, times, text, folder):
     computing, transfer = step - waited, bits / 1e6 / megabits
     smaller = min(computing, transfer)
     hidden = (transfer - waited) / smaller
-    ideal = (transfer - least_wait(shard, computing, transfer, WIDE_LAYERS)) / smaller
+    least = rank_model.least_wait(int(shard), computing, transfer, WIDE_LAYERS)
+    ideal = (transfer - least) / smaller
     name = f"--shard {shard}, {megabits} Mbit/s"
     # What the schedule itself cannot hide is no fault of the run.
     enough = hidden >= min(0.8, ideal - 0.1)
     print(f"  {name}: computing {computing:.2f} s, transfer {transfer:.2f} s, step {step:.2f} s, "
           f"{waited:.2f} s of it waiting: {100 * hidden:.0f} % of the smaller is hidden; the "
           f"schedule's most is {100 * ideal:.0f} % {check(enough, f'{name}: hidden')}")
+
+
+def measure_link(mpi, ranks, megabits):
+    """What bench_link prints, over links of that rate; None: ranks on this machine."""
+    words = [f"{ROOT}/build-{mpi}/bench/bench_link"]
+    if megabits is None:
+        return rows_of(LAUNCHERS[mpi] + ["-n", str(ranks)] + words)
+    with Network(ranks, megabits) as network:
+        return rows_of(network.launcher(mpi) + words)
+
+
+def rows_of(words):
+    with Run(words) as run:
+        if run.status(RUN_SECONDS) != 0:
+            sys.exit(f"{' '.join(words)}: {run.text(run.err)}")
+        return [json.loads(line) for line in run.text(run.out).splitlines()]
+
+
+def compare_model(folder):
+    """The α–β model: its constants, its error, and what it says of up to 4,096 ranks."""
+    if skipped("model"):
+        return
+    print("model: alpha seconds for a message, beta for a byte; each rank with a link of its own\n"
+          f"links of {MODEL_MEGABITS} Mbit/s: namespaces, TCP alone; memory: ranks of one machine")
+    constants = {}
+    for mpi, way in (("openmpi", "links"), ("openmpi", "memory"), ("mpich", "memory")):
+        rows = measure_link(mpi, 2, MODEL_MEGABITS if way == "links" else None)
+        alpha, beta = constants[mpi, way] = rank_model.fit(rows)
+        print(f"  {mpi:8} {way:6} alpha {1e6 * alpha:.1f} us, 1/beta {1e-6 / beta:.1f} MB/s; "
+              f"error on these: {100 * rank_model.median_error(rows, alpha, beta):.0f} % (median)")
+    alpha, beta = constants["openmpi", "links"]
+    for ranks in (4, 8):
+        rows = measure_link("openmpi", ranks, MODEL_MEGABITS)
+        print(f"  openmpi  links  {ranks} ranks, the constants of 2: error "
+              f"{100 * rank_model.median_error(rows, alpha, beta):.0f} % (median of "
+              f"{len(rows)} sizes and operations)")
+    compare_model_steps(folder, alpha, beta)
+    for way in ("links", "memory"):
+        print(f"seconds of communication in a step, openmpi, {way}, by ranks (a model)")
+        for name, shape in rank_model.MODELS.items():
+            elements = rank_model.units(*shape)
+            for shard in (0, 3):
+                seconds = {ranks: rank_model.step_seconds(elements, shard, ranks,
+                                                          *constants["openmpi", way])
+                           for ranks in rank_model.RANKS}
+                print(f"  {way} {name}, --shard {shard}: "
+                      + " ".join(f"{ranks}:{time:.3g}" for ranks, time in seconds.items()))
+
+
+def compare_model_steps(folder, alpha, beta):
+    """Steps that compute little: one row for each of 8 ranks."""
+    text = part_of_text(folder, 1800)
+    options = ("--length", "16", "--width", "128", "--batch", "8")
+    whole, longer = (plan(1, text, layers=layers)[0]["at_peak"]["parameters"]
+                     for layers in (DEEP_LAYERS, DEEP_LAYERS + 1))
+    layer = (longer - whole) // rank_model.ITEM
+    elements = [whole // rank_model.ITEM - DEEP_LAYERS * layer] + [layer] * DEEP_LAYERS
+    for ranks in (2, 4, 8):
+        for shard in ("0", "3"):
+            with Network(ranks, MODEL_MEGABITS) as network:
+                run = result(network.launcher("openmpi") + train(
+                    "openmpi", 0, options, "--layers", str(DEEP_LAYERS), "--shard", shard, "--save",
+                    f"{folder}/model", text=text))
+            step = 8 / run["samples_per_second"]
+            said = rank_model.step_seconds(elements, int(shard), ranks, alpha, beta)
+            print(f"  a step, {ranks} ranks --shard {shard}: model {said:.3f} s, measured {step:.3f} s, "
+                  f"error {100 * (said / step - 1):+.0f} %")
 
 
 def rank_of(process):
@@ -531,6 +552,7 @@ def kill_in_loop(folder, kills):
 def main():
     parts = {"weights": compare_weights, "memory": compare_memory, "fsdp": compare_fsdp,
              "network": compare_network, "overlap": compare_overlap,
+             "model": compare_model,
              "kills": lambda folder: kill_at_random(folder, options.kills),
              "loop": lambda folder: kill_in_loop(folder, options.kills // 10)}
     arguments = argparse.ArgumentParser(description=__doc__)

@@ -66,10 +66,12 @@ class Network:
                             "net.ipv4.tcp_congestion_control=reno"], check=True)
         if self.megabits is not None:
             self.limit(self.megabits)
-        # In the place of ssh: options, the host, the command.
+        # In the place of ssh: options, the host, the command. Open MPI's daemons make folders in
+        # TMPDIR, and fail where two make the same one.
         with open(self.agent, "w", encoding="utf-8") as script:
             script.write("#!/bin/sh\nwhile [ \"${1#-}\" != \"$1\" ]; do shift; done\nhost=${1##*.}\n"
-                         f"shift\nexec ip netns exec {self.name}-$host sh -c \"$*\"\n")
+                         f"shift\nexport TMPDIR={self.folder.name}/$host\nmkdir -p $TMPDIR\n"
+                         f"exec ip netns exec {self.name}-$host sh -c \"$*\"\n")
         os.chmod(self.agent, 0o755)
 
     def __exit__(self, *_):

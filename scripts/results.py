@@ -14,6 +14,7 @@ import sys
 
 import draw_house
 import draw_lags
+import draw_ranks
 import draw_reserved
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -22,7 +23,7 @@ PAGE = ROOT / "docs/results.md"
 ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "constants", "robson", "instructions", "planning",
          "host_peers", "host_pairs", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
          "viewer", "lab_peers", "python", "operators", "vulkan", "training", "training_memory", "gpt_losses",
-         "fsdp"]
+         "fsdp", "overlap", "ranks"]
 
 
 def records():
@@ -105,7 +106,8 @@ def main(check):
             ROOT / "docs/reserved.svg": draw_reserved.drawn(found["replay"]["output"]),
             ROOT / "docs/house.svg":
                 draw_house.drawn((ROOT / "docs/architecture.md").read_text(encoding="utf-8")),
-            ROOT / "docs/stitched_by_lag.svg": draw_lags.drawn(found["generated"]["output"])}
+            ROOT / "docs/stitched_by_lag.svg": draw_lags.drawn(found["generated"]["output"]),
+            ROOT / "docs/ranks.svg": draw_ranks.drawn(found["ranks"]["output"])}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         if path != PAGE:
             made[path] = refreshed(path.relative_to(ROOT), path.read_text(encoding="utf-8"), found)
