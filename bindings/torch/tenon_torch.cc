@@ -172,7 +172,7 @@ void require_streams(const std::string& policy) {
   find_policy(policy);
   for (const char* known : {"stitched", "caching", "expandable", "unified"})
     if (policy == known) return;
-  throw InvalidArgument(fmt::format("policy \"{}\" knows no stream but a block's own, so PyTorch "
+  throw InvalidArgument(fmt::format("policy \"{}\" supports only a block's own stream, so PyTorch "
                                     "cannot use it safely: take stitched, caching, expandable or "
                                     "unified",
                                     policy));
