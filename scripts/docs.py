@@ -5,8 +5,8 @@
 docs/public_headers.txt lists the headers. Fails, and names the place, for a public class, function,
 type or macro without a comment, in Python too, and for whatever else Doxygen finds wrong in one. Fields and
 enumerators may go without, and so may what is defaulted, deleted or overrides. A class's comment
-describes its constructors, too. Fails as well for a header that does not state its thread safety,
-errors or complexity (header_contracts.py).
+describes its constructors, too. Fails as well for a header that leaves out its thread safety, errors,
+complexity or units (header_contracts.py).
 """
 import os
 import re

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ops/reference.h"
+#include "support/refusal.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/operators.h"
@@ -196,6 +197,8 @@ TEST(PoolTest, LooksAtTheRightElements) {
   EXPECT_EQ(values(ops::avg_pool2d(a, {2, 2, 1, false}))[1], 1.5);
   EXPECT_EQ(values(ops::adaptive_avg_pool2d(a, 1)), (std::vector<double>{7.5}));
   EXPECT_EQ(ops::adaptive_avg_pool2d(a, {3, 2}).sizes(), (IntList{1, 1, 3, 2}));
+  EXPECT_NE(testing::refusal([&] { ops::adaptive_avg_pool2d(a, {0, 2}); }).find("a size of 0 x 2"),
+            std::string::npos);
   EXPECT_THROW(ops::max_pool2d(a, {2, 1, 2}), InvalidArgument);
   EXPECT_THROW(ops::max_pool2d(a, {9}), InvalidArgument);
   EXPECT_TRUE(std::isnan(values(ops::max_pool2d(full({1, 2, 2}, NAN), {2}))[0]));

@@ -136,6 +136,9 @@ Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {
 
 Tensor detail::adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   check_planes("adaptive_avg_pool2d", a);
+  if (size.height <= 0 || size.width <= 0)
+    throw InvalidArgument(fmt::format("adaptive_avg_pool2d: a size of {} x {}; each is 1 or more",
+                                      size.height, size.width));
   return pool("adaptive_avg_pool2d", vulkan::WindowWork::kAverage, a, size.height, size.width,
               AdaptiveWindows(size), average(false));
 }
