@@ -23,7 +23,7 @@ class LossScale {
   LossScale() = default;
   // Throws InvalidArgument for a value that is no power of two from 1 to kMost.
   explicit LossScale(const State& state);
-
+  // The factor of the next step, and what a saved run keeps.
   double value() const { return state_.value; }
   const State& state() const { return state_; }
   // After each step, with whether its gradients were finite. False where a scale of 1 was too
