@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # pages.sh BUILD PAGE...: does what a page says, in an empty folder and against an installed Tenon: code
-# blocks that begin with "// file: NAME" become files, and blocks marked sh are run in their order.
+# blocks that begin with "// file: NAME" or "# file: NAME" become files, and blocks marked sh are run in
+# their order.
 set -euo pipefail
 build=$(cd "$1" && pwd)
 shift
@@ -11,13 +12,14 @@ trap 'rm -rf "$work"' EXIT
 cmake --install "$build" --prefix "$work/tree" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 libraries=$(dirname "$(find "$work/tree" -name libtenon_memory.a)")
 export LD_LIBRARY_PATH=$libraries PKG_CONFIG_PATH=$libraries/pkgconfig PATH=$work/tree/bin:$PATH
+export CMAKE_PREFIX_PATH=$work/tree
 for page in "${pages[@]}"; do
   mkdir "$work/folder"
   cd "$work/folder"
   awk '
     /^```/ && !inside { inside = 1; kind = substr($0, 4); out = kind == "sh" ? "commands.sh" : ""; next }
     /^```/            { inside = 0; next }
-    inside && out == "" && /^\/\/ file: / { out = $3; next }
+    inside && out == "" && /^(\/\/|#) file: / { out = $3; next }
     inside && out != "" { print > out }' "$page"
   [ -s commands.sh ] || { echo "$page has no commands"; exit 1; }
   echo "-- $page: $(ls | tr '\n' ' ')"
