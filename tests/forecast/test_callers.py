@@ -1,6 +1,7 @@
 """What a function finds that its caller has already, and what it leaves behind."""
 
 import os
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -79,9 +80,12 @@ def test_a_stop_that_is_swallowed_is_no_problem():
                 net(torch.ones(4, 8, device="cuda")).sum().backward()
                 optimizer.step()
             finally:
+                left.append(signal.getitimer(signal.ITIMER_REAL)[0])
                 continue  # noqa: B012
 
-    found = tenon.forecast(program, steps=2, time_limit=3)
+    left = []
+    found = tenon.forecast(program, steps=2, time_limit=600)
+    assert max(left) > 300 and min(left) <= 2  # the limit, and what is left of it after the stop
     assert found.problem is None and found.ended.startswith("stopped after 2 steps")
 
 

@@ -26,6 +26,9 @@ REAL = ("auto", "never", "always")
 """When a program runs with real values, on the host."""
 
 
+_GRACE = 2  # seconds for the script's own `finally:` after the last step
+
+
 @dataclasses.dataclass
 class Outcome:
     """One run of a program: how far it came."""
@@ -238,7 +241,7 @@ def _once(
         with (
             _modules_as_they_are(),
             session.running(),
-            _time_limit(*time_limits),
+            _time_limit(*time_limits) as session.end_soon,
             contextlib.redirect_stdout(sys.stderr),
             _changes.applied(changes, session),
             _handlers.functions_pass_on(),
@@ -331,29 +334,23 @@ def _complaint(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: float, processor_seconds: float = 0) -> Iterator[None]:
-    """0: no limit."""
-    timers = [
-        (number, timer, limit)
-        for number, timer, limit in (
-            (signal.SIGALRM, signal.ITIMER_REAL, seconds),
-            (signal.SIGPROF, signal.ITIMER_PROF, processor_seconds),
-        )
-        if limit > 0
-    ]
+def _time_limit(seconds: float, processor_seconds: float = 0) -> Iterator[Callable[[], Any]]:
+    """Ends the program; 0: never. Gives a function that ends it soon."""
     if threading.current_thread() is not threading.main_thread():
-        timers = []
+        yield lambda: None
+        return
 
     def end(*_: Any) -> None:
         raise _OverTime
 
-    before = [signal.signal(number, end) for number, _, _ in timers]
-    for _, timer, limit in timers:
-        signal.setitimer(timer, limit, 1)  # again where it was swallowed
+    timers = [(signal.SIGALRM, signal.ITIMER_REAL), (signal.SIGPROF, signal.ITIMER_PROF)]
+    before = [signal.signal(number, end) for number, _ in timers]
+    for (_, timer), limit in zip(timers, (seconds, processor_seconds)):
+        signal.setitimer(timer, max(limit, 0), 1)  # again where it was swallowed
     try:
-        yield
+        yield lambda: signal.setitimer(signal.ITIMER_REAL, _GRACE, 1)
     finally:
-        for (number, timer, _), handler in zip(timers, before):
+        for (number, timer), handler in zip(timers, before):
             signal.setitimer(timer, 0)
             signal.signal(number, handler)
 

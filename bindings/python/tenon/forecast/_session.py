@@ -105,6 +105,7 @@ class Session:
         self.mode = _mode.MemoryMode(self.fake_mode, self.recorder, card, self.values)
         self.steps_wanted = steps
         self.steps = 0
+        self.end_soon: Callable[[], Any] = lambda: None  # where the program swallows the stop
         self._steps_of: Dict[int, int] = {}
         self.state_blocks: set[int] = set()
         self._notes: List[str] = []
@@ -266,6 +267,7 @@ class Session:
             self.state_blocks |= self.mode.blocks_of(optimizer.state)
             if self.steps_wanted and self.steps >= self.steps_wanted:
                 self.mode.ended = Stop
+                self.end_soon()
                 self.note(
                     "what the program does after these steps (validation, saving) is not in the "
                     "figures: --steps 0 runs it to its end"
