@@ -213,6 +213,7 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
   const std::string same = "train text " + path("text") + " --length 16 --layers 2 --width 32";
   for (const Case& c :
        {Case{same + " --seed 9", "--seed of rank 1"},
+        Case{same + " --allocator system", "--allocator of rank 1"},
         Case{same + " --precision bf16", "--precision of rank 1 is"},
         Case{"train text " + path("other") + " --length 16 --layers 2 --width 32", "of rank 1"},
         Case{"train text " + path("text") + " --length 16 --layers 3 --width 32", "of rank 1"}}) {
@@ -221,6 +222,11 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
     EXPECT_THAT(run.err, HasSubstr(c.words));
     EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
   }
+  const Outcome commands = testing::tenon_command(
+      "fleet " + folder_.path(),
+      "TENON_NUM_THREADS=1 " TENON_LAUNCH " -n 1 " TENON_COMMAND " " + text("") + " : -n 1");
+  EXPECT_THAT(commands.err, HasSubstr("the subcommand of rank 1 is fleet, of rank 0 train"));
+  EXPECT_EQ(count(commands.err, "tenon: "), 1u) << commands.err;
   const Outcome folder = testing::tenon_command(
       text("", "one"),
       "TENON_NUM_THREADS=1 " TENON_LAUNCH " -n 1 " TENON_COMMAND " " + text("", "two") + " : -n 1");
@@ -240,6 +246,21 @@ TEST_F(RanksTest, AMistakeInTheOptionsIsToldOnce) {
     const Outcome run = launch(3, text(mistake));
     EXPECT_EQ(run.status, 2) << run.err;
     EXPECT_THAT(run.err, HasSubstr("tenon: rank 0: "));
+    EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
+  }
+  for (const char* mistake : {"trian", "replay --no-such-option", "train", "fleet --jobs many .",
+                              "--no-such-option"}) {
+    const Outcome run = launch(4, mistake);
+    EXPECT_EQ(run.status, 2) << run.err;
+    EXPECT_THAT(run.err, HasSubstr("tenon: rank 0: "));
+    EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
+  }
+  for (const char* before : {"TENON_RANK_TIMEOUT=soon", "LD_PRELOAD=" TENON_NO_THREADS_LIBRARY}) {
+    const Outcome run = testing::tenon_command(
+        text(""), std::string("TENON_NUM_THREADS=1 " TENON_LAUNCH " -n 3 env ") + before);
+    EXPECT_NE(run.status, 0);
+    EXPECT_THAT(run.err, ::testing::AnyOf(HasSubstr("TENON_RANK_TIMEOUT=soon: it must be"),
+                                          HasSubstr("without support for threads")));
     EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
   }
   const Outcome second = testing::tenon_command(

@@ -113,5 +113,26 @@ TEST_F(FleetRanksTest, ARankThatIsKilledEndsTheOthersAndTheNextRunGoesOn) {
   }
 }
 
+TEST_F(FleetRanksTest, ARankThatIsStoppedEndsTheOthersAndIsNamed) {
+  make(24);
+  const std::string mark = std::to_string(::getpid());
+  Outcome run;
+  std::thread launcher([&] {
+    run = launch(3, arguments("results") + " --effort 0.3",
+                 "TENON_RANK_TIMEOUT=2 TENON_TEST_RUN=" + mark);
+  });
+  std::vector<pid_t> ranks;
+  for (int i = 0; i < 2000 && (ranks.size() < 3 || answers() < 3); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ranks = testing::ranks_of(mark);
+  }
+  std::sort(ranks.begin(), ranks.end());
+  if (ranks.size() == 3) ::kill(ranks[1], SIGSTOP);
+  launcher.join();
+  ASSERT_EQ(ranks.size(), 3u);
+  EXPECT_THAT(run.err, HasSubstr("it hangs or is gone"));
+  EXPECT_EQ(run.err.find("tenon: "), run.err.rfind("tenon: ")) << run.err;
+}
+
 }  // namespace
 }  // namespace tenon

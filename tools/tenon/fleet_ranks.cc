@@ -1,11 +1,15 @@
 #include "fleet_ranks.h"
 
+#include <fmt/format.h>
+
 #include <chrono>
 #include <cstdint>
 #include <thread>
+#include <utility>
 
 #include "commands.h"
 #include "ranks.h"
+#include "tenon/base/error.h"
 #include "tenon/distributed/process_group.h"
 #include "tenon/tensor/factories.h"
 
@@ -15,10 +19,15 @@ namespace {
 using distributed::ProcessGroup;
 using distributed::Work;
 
-// What a rank tells rank 0, which answers kWantsJob with a job's number or kNoJob.
+using Clock = std::chrono::steady_clock;
+
+// What a rank tells rank 0, which answers kWantsJob with a job's number or kNoJob. While its files
+// are read it says each second that it is there.
 constexpr std::int64_t kWantsJob = 1;
 constexpr std::int64_t kIsDone = 2;
+constexpr std::int64_t kIsThere = 3;
 constexpr std::int64_t kNoJob = -1;
+constexpr std::chrono::seconds kBeat(1);
 
 // One number on its way.
 class Word {
@@ -47,6 +56,7 @@ class Word {
 struct Peer {
   int rank = 0;
   bool is_done = false;
+  Clock::time_point heard = Clock::now();
   Word from = {};
   Word to = {};
 };
@@ -59,7 +69,7 @@ class RankedFleet final : public FleetRanks {
 
   void begin(std::size_t jobs,
              const std::vector<std::pair<std::string, std::string>>& setup) override {
-    require_same(*group_, setup);
+    require_same(*group_, "fleet", setup);
     jobs_ = static_cast<std::int64_t>(jobs);
     for (int rank = 1; reports() && rank < group_->size(); ++rank) {
       peers_.push_back(std::make_unique<Peer>(Peer{.rank = rank}));
@@ -74,15 +84,19 @@ class RankedFleet final : public FleetRanks {
   }
 
   void serve() override {
+    const Clock::time_point now = Clock::now(), before = std::exchange(served_, now);
+    if (!reports() && now - told_ > kBeat) {
+      there_.send(*group_, 0, kIsThere);
+      told_ = now;
+    }
     for (const auto& peer : peers_) {
-      while (!peer->is_done && peer->from.has_arrived()) {
-        if (peer->from.wait() == kIsDone) {
-          peer->is_done = true;
-        } else {
-          peer->to.send(*group_, peer->rank, take());
-          peer->from.receive(*group_, peer->rank);
-        }
-      }
+      if (now - before > kBeat) peer->heard = now;  // this rank did not listen
+      while (!peer->is_done && peer->from.has_arrived()) hear(*peer);
+      if (!peer->is_done && now - peer->heard > std::chrono::duration<double>(timeout_))
+        throw DeviceError(fmt::format(
+            "rank {} reads files and has not been heard of for {} s: it hangs or is gone "
+            "(TENON_RANK_TIMEOUT sets the seconds)",
+            peer->rank, timeout_));
     }
   }
 
@@ -102,6 +116,7 @@ class RankedFleet final : public FleetRanks {
     }
     if (!reports()) wait_for_the_end();
     peers_.clear();
+    there_.wait();
     group_.reset();
     leave_ranks(kSuccess);
   }
@@ -119,6 +134,14 @@ class RankedFleet final : public FleetRanks {
     end.wait();
   }
 
+  void hear(Peer& peer) {
+    const std::int64_t word = peer.from.wait();
+    peer.heard = Clock::now();
+    peer.is_done = word == kIsDone;
+    if (word == kWantsJob) peer.to.send(*group_, peer.rank, take());
+    if (!peer.is_done) peer.from.receive(*group_, peer.rank);
+  }
+
   std::int64_t take() { return begun_ == jobs_ ? kNoJob : begun_++; }
 
   std::int64_t ask() {
@@ -130,6 +153,9 @@ class RankedFleet final : public FleetRanks {
   }
 
   std::shared_ptr<ProcessGroup> group_;
+  const double timeout_ = rank_timeout();
+  Clock::time_point served_ = Clock::now(), told_ = served_;
+  Word there_;
   std::int64_t jobs_ = 0;
   std::int64_t begun_ = 0;  // rank 0's
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "commands.h"
+#include "launcher.h"
 #include "process.h"
 #include "run_command.h"
 #include "tenon/base/version.h"
@@ -39,13 +40,15 @@ int run(int argc, char** argv) {
   // For the help; main() has handed them on.
   for (const command::TrainingCommand& training : command::kTrainingCommands)
     app.add_subcommand(training.name, training.about);
-  return command::run_named(app, subcommands, argc, argv);
+  return command::run_named(app, subcommands, argc, argv, command::report_misuse_once);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   tenon::command::prepare_process();
+  if (tenon::command::launched_ranks() > 1)
+    tenon::command::report_as_rank(tenon::command::launched_rank());
   return tenon::command::run_guarded([&] {
     tenon::command::require_recording_elsewhere(argc, argv);
     if (tenon::command::needs_training_program(argc, argv))

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "process.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
+#include "tenon/base/version.h"
 #include "tenon/distributed/lone_group.h"
 #if TENON_HAS_MPI
 #include "tenon/distributed/mpi_group.h"
@@ -23,20 +25,9 @@ namespace tenon::command {
 namespace {
 
 #if TENON_HAS_MPI
-struct Joined {
-  std::unique_ptr<distributed::MpiSession> session;
-  int rank = 0;
-};
-Joined& joined() {
-  static auto& all = *new Joined;
-  return all;
-}
-
-// Runs before a failure is reported, so that of several ranks that fail, only the lowest reports.
-void wait_for_lower_ranks() {
-  constexpr int kStepMs = 500, kMostMs = 2000;
-  std::this_thread::sleep_for(
-      std::chrono::milliseconds(std::min(kMostMs, kStepMs * joined().rank)));
+std::unique_ptr<distributed::MpiSession>& session() {
+  static auto& joined = *new std::unique_ptr<distributed::MpiSession>;
+  return joined;
 }
 #endif
 
@@ -47,46 +38,65 @@ std::shared_ptr<distributed::ProcessGroup> join_ranks() {
   if (here > 1 && std::getenv("TENON_NUM_THREADS") == nullptr)
     set_num_threads(std::max(1, num_threads() / here));
 #if TENON_HAS_MPI
-  if (joined().session != nullptr) return joined().session->world();
+  if (session() != nullptr) return session()->world();
   if (launched_ranks() > 1) {
-    joined().session = std::make_unique<distributed::MpiSession>(
-        distributed::MpiSession::timeout_from_environment());
-    std::shared_ptr<distributed::ProcessGroup> world = joined().session->world();
-    joined().rank = world->rank();
-    if (world->size() != launched_ranks())
+    std::string mistake;  // told when the ranks have joined
+    double timeout = 1;
+    try {
+      timeout = rank_timeout();
+    } catch (const InvalidArgument& error) {
+      mistake = error.what();
+    }
+    session() = std::make_unique<distributed::MpiSession>(timeout);
+    std::shared_ptr<distributed::ProcessGroup> world = session()->world();
+    if (world->size() != launched_ranks()) {
+      report_as_first_rank();
       throw InvalidArgument(fmt::format(
           "{} processes were started, and {} sees {}: start them by the mpirun of that MPI",
           launched_ranks(), distributed::MpiSession::library(), world->size()));
-    set_reporting(fmt::format("rank {}: ", world->rank()), wait_for_lower_ranks);
+    }
+    report_as_rank(world->rank());
+    if (!mistake.empty()) throw InvalidArgument(mistake);
     return world;
   }
 #else
-  if (launched_ranks() > 1)
+  if (launched_ranks() > 1) {
+    report_as_first_rank();
     throw InvalidArgument(fmt::format("{} processes were started, and this tenon was built without "
                                       "MPI: configure it with -DTENON_MPI=ON",
                                       launched_ranks()));
+  }
 #endif
   return std::make_shared<distributed::LoneGroup>(0, 1);
 }
 
-void join_to_report() {
+double rank_timeout() {
 #if TENON_HAS_MPI
-  if (launched_ranks() == 1) return;
-  try {
-    join_ranks();
-  } catch (const std::exception&) {  // then each reports its own
-  }
+  return distributed::MpiSession::timeout_from_environment();
+#else
+  return std::numeric_limits<double>::infinity();
 #endif
 }
 
-void require_same(distributed::ProcessGroup& group,
-                  const std::vector<std::pair<std::string, std::string>>& setup) {
+void join_to_report() {
+  if (launched_ranks() == 1) return;
+  try {
+    join_ranks();
+  } catch (const std::exception&) {  // then each reports its own, or the first one does
+  }
+}
+
+void require_same(distributed::ProcessGroup& group, const std::string& subcommand,
+                  std::vector<std::pair<std::string, std::string>> setup) {
+  setup.insert(setup.begin(), {{"tenon", TENON_VERSION}, {"the subcommand", subcommand}});
   // In a form for any bytes: names of files need not be UTF-8.
   std::string mine;
   nlohmann::json::to_cbor(setup, mine);
   const std::vector<std::string> all = group.gather_texts(mine);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
+    // All find it, and rank 0 reports it and ends the others, which may take a while.
+    if (group.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
     const auto first = nlohmann::json::from_cbor(all[0]);
     const auto other = nlohmann::json::from_cbor(all[rank]);
     for (std::size_t i = 0; i < first.size() && i < other.size(); ++i)
@@ -101,12 +111,12 @@ void require_same(distributed::ProcessGroup& group,
 
 int leave_ranks(int status) {
 #if TENON_HAS_MPI
-  if (joined().session == nullptr) return status;
+  if (!distributed::MpiSession::is_underway()) return status;
   if (status != kSuccess && status < kSignalled) {
     std::fflush(nullptr);
     distributed::MpiSession::abort(status);
   }
-  joined().session.reset();
+  session().reset();
 #endif
   return status;
 }

@@ -16,14 +16,18 @@ namespace tenon::command {
 // where TENON_RANK_TIMEOUT is not a number of seconds.
 std::shared_ptr<distributed::ProcessGroup> join_ranks();
 
+// After how many seconds a rank that is not heard of counts as hanging: TENON_RANK_TIMEOUT. Throws
+// InvalidArgument where that is not a number of seconds.
+double rank_timeout();
+
 // Before a failure is reported: joins the ranks that a launcher started, so that one of them
 // reports it and ends the others. Does nothing where this build or this process cannot.
 void join_to_report();
 
-// Throws InvalidArgument, the same on all ranks, where an entry of a rank differs from rank 0's.
-// The message names the first such entry and both values.
-void require_same(distributed::ProcessGroup& group,
-                  const std::vector<std::pair<std::string, std::string>>& setup);
+// Throws InvalidArgument, the same on all ranks, where a rank's version, subcommand or an entry of
+// its setup is not rank 0's. The message names the first that differs, and both values.
+void require_same(distributed::ProcessGroup& group, const std::string& subcommand,
+                  std::vector<std::pair<std::string, std::string>> setup);
 
 // The end of the process: finalises MPI, or, where this rank has failed, ends the others. Returns
 // the status.

@@ -16,7 +16,6 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
-#include "tenon/base/version.h"
 #include "tenon/distributed/checkpoint.h"
 #include "tenon/distributed/lone_group.h"
 #include "tenon/trace/csv.h"
@@ -313,14 +312,15 @@ void compare_ranks(const TrainTask& task, const TrainArguments& a) {
     throw InvalidArgument(fmt::format("--batch {}: {} slices need as many examples at least; give "
                                       "a larger batch or fewer ranks",
                                       s.batch, s.ranks.slices));
-  std::vector<std::pair<std::string, std::string>> setup = {{"tenon", TENON_VERSION},
-                                                            {"the model and its data",
-                                                             task.title()}};
+  std::vector<std::pair<std::string, std::string>> setup = {
+      {"the model and its data", task.title()}};
   for (const auto& [key, value] : task.metadata()) setup.push_back({"\"" + key + "\"", value});
   const auto add = [&](const char* name, const auto& value) {
     setup.push_back({name, fmt::format("{}", value)});
   };
   add("the data's hash", fmt::format("{:016x}", task.data_hash()));
+  add("--device", a.device);
+  add("--allocator", s.allocator);
   add("--seed", s.seed);
   add("--epochs", s.epochs);
   add("--batch", s.batch);
@@ -333,7 +333,7 @@ void compare_ranks(const TrainTask& task, const TrainArguments& a) {
   add("--memory-limit", s.limit_bytes);
   add("--resume", s.resume_file);
   add("--save", s.save_file);
-  require_same(*s.ranks.group, setup);
+  require_same(*s.ranks.group, "train", std::move(setup));
 }
 
 // --plan-only: one rank after another, alone.

@@ -38,6 +38,12 @@ bool needs_training_program(int argc, char** argv) {
                      [&](const TrainingCommand& command) { return named == command.name; });
 }
 
+void report_misuse_once(const std::string& message) {
+  const std::string program = find_training_program();
+  if (launched_ranks() == 1 || program.empty()) return;
+  ::execl(program.c_str(), kTrainingProgram, kReportMisuse, message.c_str(), nullptr);
+}
+
 int become_training_program(char** argv) {
   const std::string program = find_training_program();
   if (program.empty()) {

@@ -1,16 +1,19 @@
 // tenon-training: the subcommands of `tenon` that compute with tensors.
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "commands.h"
 #include "fleet_ranks.h"
+#include "launcher.h"
 #include "process.h"
 #include "ranks.h"
 #include "run_command.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/base/version.h"
+#include "training_commands.h"
 
 namespace {
 
@@ -32,9 +35,13 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tenon::command::prepare_process();
+  if (tenon::command::launched_ranks() > 1)
+    tenon::command::report_as_rank(tenon::command::launched_rank());
   return tenon::command::leave_ranks(tenon::command::run_guarded([&] {
     try {
       tenon::command::require_recording_elsewhere(argc, argv);
+      if (argc == 3 && argv[1] == std::string_view(command::kReportMisuse))
+        throw tenon::InvalidArgument(argv[2]);
       num_threads();  // refuses a TENON_NUM_THREADS that is no number before work begins
       return run(argc, argv);
     } catch (const tenon::InvalidArgument&) {

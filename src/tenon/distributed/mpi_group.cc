@@ -357,6 +357,13 @@ MpiSession::~MpiSession() {
   MPI_Finalize();
 }
 
+bool MpiSession::is_underway() {
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  return started != 0 && ended == 0;
+}
+
 double MpiSession::timeout_from_environment() {
   constexpr double kDefault = 6;
   const char* text = std::getenv("TENON_RANK_TIMEOUT");

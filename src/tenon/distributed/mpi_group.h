@@ -32,6 +32,8 @@ class MpiSession {
   static double timeout_from_environment();
   // Name and version of the MPI implementation, as it reports them: one line.
   static std::string library();
+  // Whether MPI has been started, also by a session whose construction failed, and not finalised.
+  static bool is_underway();
   // Ends all processes, this one with the status.
   [[noreturn]] static void abort(int status);
 
