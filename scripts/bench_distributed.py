@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/bench_distributed.py [KILLS] [--only weights|memory|fsdp|network|overlap|model|kills|loop]: checks
+"""scripts/bench_distributed.py [KILLS] [--only weights|memory|fsdp|network|overlap|model|finalize|kills|loop]: checks
 what docs/distributed.md says of runs over MPI, with the builds of scripts/test_distributed.sh.
 Status 1 where a check fails.
 """
@@ -392,6 +392,21 @@ def cut_link(mpi, folder):
           f"{check(named, f'{mpi}: the rank whose link is cut')}: {said[0] if said else ''}")
 
 
+def count_finalize(folder):
+    """Not a check: a program without Tenon, whose MPI_Finalize should return."""
+    if skipped("finalize"):
+        return
+    program, times, ended = f"{folder}/mpich_finalize", 10, 0
+    subprocess.run(["mpicc.mpich", "-o", program, f"{ROOT}/bench/distributed/mpich_finalize.c"],
+                   check=True)
+    with Network(4) as network:
+        for _ in range(times):
+            with Run([*network.launcher("mpich"), program]) as run:
+                ended += run.status(20) == 0
+    print(f"finalize: MPICH over TCP, 4 ranks, a program without Tenon: MPI_Finalize has returned "
+          f"within 20 s in {ended} of {times} runs")
+
+
 def read_index(folder):
     try:
         with open(os.path.join(folder, INDEX), encoding="utf-8") as file:
@@ -552,7 +567,7 @@ def kill_in_loop(folder, kills):
 def main():
     parts = {"weights": compare_weights, "memory": compare_memory, "fsdp": compare_fsdp,
              "network": compare_network, "overlap": compare_overlap,
-             "model": compare_model,
+             "model": compare_model, "finalize": count_finalize,
              "kills": lambda folder: kill_at_random(folder, options.kills),
              "loop": lambda folder: kill_in_loop(folder, options.kills // 10)}
     arguments = argparse.ArgumentParser(description=__doc__)

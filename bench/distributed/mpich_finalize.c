@@ -1,0 +1,22 @@
+// Whether MPI_Finalize returns, after collectives and without Tenon:
+// scripts/bench_distributed.py --only finalize runs it with MPICH over TCP.
+#include <mpi.h>
+#include <stdlib.h>
+
+int main(int argc, char** argv) {
+  enum { kBytes = 100000 };
+  int ranks = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  char* in = calloc(ranks, kBytes);
+  char* out = calloc(ranks, kBytes);
+  for (int i = 0; i < 20; ++i) {
+    MPI_Request request;
+    MPI_Ialltoall(in, kBytes, MPI_BYTE, out, kBytes, MPI_BYTE, MPI_COMM_WORLD, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  }
+  MPI_Finalize();
+  free(in);
+  free(out);
+  return 0;
+}
