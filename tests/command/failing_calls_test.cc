@@ -219,7 +219,6 @@ TEST_F(FailingCallsTest, MemoryOfACommand) {
   }
 }
 
-// Memory ends at any place of a command that builds JSON, and there is none from there on.
 TEST_F(FailingCallsTest, MemoryToStartIn) {
   int refused = 0;
   for (int kib = 8'000;; kib += 20) {
@@ -234,9 +233,12 @@ TEST_F(FailingCallsTest, MemoryToStartIn) {
   EXPECT_GE(refused, 3);
 }
 
+// Memory ends at any place of a command that builds JSON, or whose destructors write events, and
+// there is none from there on.
 TEST_F(FailingCallsTest, MemoryThatHasEnded) {
   const std::string snapshot = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
-  for (const std::string& arguments : {"explain --json " + snapshot, "view --json " + snapshot}) {
+  for (const std::string& arguments : {"explain --json " + snapshot, "view --json " + snapshot,
+                                       std::string("synthesize graph:1")}) {
     const std::string wanted = tenon_command(arguments).out;
     const auto in_kib = [](const std::string& command, int kib) {
       return tenon_command(command, "ulimit -v " + std::to_string(kib) + ";");

@@ -1,6 +1,7 @@
 #include "tenon/lab/synthesis/program.h"
 
 #include <algorithm>
+#include <new>
 #include <vector>
 
 #include "tenon/base/check.h"
@@ -21,16 +22,16 @@ constexpr std::uint64_t kOtherStreamNs = 400'000;
 Storage::~Storage() { program_.drop(key_, used_elsewhere_); }
 
 StoragePtr Program::allocate(std::uint64_t size_bytes) {
+  require_memory();
   if (size_bytes == 0) return nullptr;
   complete_due();
   const std::uint64_t key = next_key_++;
-  auto made = std::make_shared<Storage>(*this, key, stream_);
   const TraceFault fault = builder_.alloc(key, time_us(), size_bytes, stream_);
   TENON_CHECK(fault == TraceFault::kNone, "a block of {} bytes exceeds a trace", size_bytes);
   sizes_.emplace(key, size_bytes);
   live_bytes_ += size_bytes;
   peak_bytes_ = std::max(peak_bytes_, live_bytes_);
-  return made;
+  return std::make_shared<Storage>(*this, key, stream_);
 }
 
 void Program::run(std::uint64_t bytes, std::uint64_t operations) {
@@ -39,14 +40,26 @@ void Program::run(std::uint64_t bytes, std::uint64_t operations) {
   now_ns_ += std::max(kLaunchNs, device_ns);
 }
 
-void Program::drop(std::uint64_t key, bool used_elsewhere) {
-  if (finished_) return;
+void Program::drop(std::uint64_t key, bool used_elsewhere) noexcept try {
+  if (finished_ || out_of_memory_) return;
   now_ns_ += kFreeNs;
   builder_.free(TraceOp::kFreeRequested, key, time_us());
   if (used_elsewhere)
     due_.emplace(now_ns_ + slowdown_ * kOtherStreamNs, key);
   else
     complete(key);
+} catch (const std::bad_alloc&) {
+  out_of_memory_ = true;
+}
+
+void Program::end_phase(std::string_view name) noexcept try {
+  mark(MarkKind::kPhaseEnd, name);
+} catch (const std::bad_alloc&) {
+  out_of_memory_ = true;
+}
+
+void Program::require_memory() const {
+  if (out_of_memory_) throw std::bad_alloc();
 }
 
 void Program::complete(std::uint64_t key) {
@@ -73,6 +86,7 @@ void Program::mark(MarkKind kind, std::string_view name) {
 }
 
 Trace Program::finish() {
+  require_memory();
   finished_ = true;
   return builder_.finish(std::make_shared<const SiteTable>(std::move(sites_)));
 }

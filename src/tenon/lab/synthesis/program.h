@@ -40,7 +40,8 @@ using StoragePtr = std::shared_ptr<Storage>;
 // whichever is longer, as in a program whose queue of launched work is full. Integers only, so that
 // the trace is the same on every machine.
 //
-// Must outlive its storages. Not thread-safe.
+// Must outlive its storages. Not thread-safe. Storages and phases end in destructors, which cannot
+// throw: where memory for that has run out, the next allocate() or finish() throws std::bad_alloc.
 class Program {
  public:
   // A device that is `slowdown` times slower than the fastest.
@@ -59,7 +60,7 @@ class Program {
   void set_stream(std::uint32_t stream) { stream_ = stream; }
 
   void begin_phase(std::string_view name) { mark(MarkKind::kPhaseBegin, name); }
-  void end_phase(std::string_view name) { mark(MarkKind::kPhaseEnd, name); }
+  void end_phase(std::string_view name) noexcept;
 
   std::size_t events() const { return builder_.events(); }
   std::uint64_t live_bytes() const { return live_bytes_; }
@@ -76,7 +77,8 @@ class Program {
 
  private:
   friend class Storage;
-  void drop(std::uint64_t key, bool used_elsewhere);
+  void drop(std::uint64_t key, bool used_elsewhere) noexcept;
+  void require_memory() const;
   void complete(std::uint64_t key);
   void complete_due();
   void mark(MarkKind kind, std::string_view name);
@@ -94,6 +96,7 @@ class Program {
   std::uint64_t live_bytes_ = 0;
   std::uint64_t peak_bytes_ = 0;
   bool finished_ = false;
+  bool out_of_memory_ = false;
 };
 
 // A scope in which a program works on another stream.
