@@ -206,6 +206,17 @@ TEST_F(FleetCommand, AFileThatTakesAllMemoryIsTriedAgainNextTime) {
   EXPECT_THAT(again.out, HasSubstr("4 explained"));
 }
 
+TEST_F(FleetCommand, FoldersInFoldersTakeNoMoreDescriptors) {
+  std::string inner = "deep";
+  for (int depth = 0; depth < 40; ++depth) inner += "/f";
+  fs::create_directories(in(inner));
+  std::ofstream(in(inner + "/run.csv")) << "time_us,op,id,size,stream\n0,alloc,1,512,0\n";
+  const Outcome run = tenon_command("fleet " + path("in") + " --json --results " + path("results"),
+                                    "ulimit -n 16;");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(Json::parse(run.out)["files"].size(), 1U) << run.out;
+}
+
 TEST_F(FleetCommand, SaysInALineWhatItCannotDo) {
   const auto expect = [&](const std::string& arguments, int status, const std::string& words) {
     const Outcome run = tenon_command("fleet " + arguments);

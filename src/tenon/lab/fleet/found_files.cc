@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "tenon/base/error.h"
 
@@ -32,6 +34,7 @@ class FileFinder {
     if (!seen_.insert({info.st_dev, info.st_ino}).second)
       refuse("the results cannot be in the folder itself");
     if (const int reason = read(""); reason != 0) refuse(std::strerror(reason));
+    read_all();
   }
 
   FoundFiles take() {
@@ -46,16 +49,24 @@ class FileFinder {
     throw InvalidArgument(fmt::format("{}: {}", root_, reason));
   }
 
+  // In order: of two links to a folder the first is followed. One folder is open at a time.
+  void read_all() {
+    while (!left_.empty()) {
+      const std::string path = std::move(left_.back());
+      left_.pop_back();
+      add(path);
+    }
+  }
+
   // The system's error, or 0. `inside` is empty or ends with a slash.
   int read(const std::string& inside) {
     const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir((root_ + "/" + inside).c_str()),
                                                      &::closedir);
     if (folder == nullptr) return errno;
-    std::vector<std::string> names;  // in order: of two links to a folder the first is followed
+    const auto first = static_cast<std::ptrdiff_t>(left_.size());
     while (const dirent* entry = ::readdir(folder.get()))
-      if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
-    std::sort(names.begin(), names.end());
-    for (const std::string& name : names) add(inside + name);
+      if (entry->d_name[0] != '.') left_.push_back(inside + entry->d_name);
+    std::sort(left_.begin() + first, left_.end(), std::greater<>());
     return 0;
   }
 
@@ -90,6 +101,7 @@ class FileFinder {
 
   const std::string root_;
   std::set<std::pair<dev_t, ino_t>> seen_;  // folders
+  std::vector<std::string> left_;           // to add, the next one last
   FoundFiles found_;
 };
 
