@@ -37,9 +37,20 @@ TEST(RefusedAtOnce, NumbersThatTheOptionCannotHold) {
   expect_refused("generate none --count 18446744073709551616", "is no whole number from 0");
   expect_refused("serve " + kSnapshot + " --port 65536", "no whole number from 0 to 65535");
   expect_refused("replay " + kSnapshot + " --passes 2.5", "2.5 is no whole number");
-  expect_refused("vectors none --threads -5", "not in range 1 to 4096");
-  expect_refused("plan none --effort nan", "nan is no number");
+  expect_refused("vectors none --threads -5", "-5 is no number from 1 to 4096");
+  expect_refused("plan none --effort nan", "nan is no number from 0.01 to 1000");
+  expect_refused("fleet none --time-limit 1e10", "1e10 is no number from 0 to 1000000000");
+  expect_refused("fleet none --time-limit 0.5", "none: No such file or directory");
   expect_refused("advise none --capacity \"\"", "--capacity");
+}
+
+TEST(RefusedAtOnce, AnArgumentTooLongToBeShownWhole) {
+  const Outcome run = tenon_command("plan none --effort " + std::string(100'000, 'a'));
+  EXPECT_EQ(run.status, 2);
+  EXPECT_LT(run.err.size(), 10'000U);
+  EXPECT_THAT(run.err, ::testing::StartsWith("tenon: --effort: aaa"));
+  EXPECT_THAT(run.err, ::testing::EndsWith(
+                           "a is no number from 0.01 to 1000; see tenon plan --help\n"));
 }
 
 TEST(RefusedAtOnce, ThreadsThatAreNoNumber) {

@@ -39,18 +39,18 @@ Option& Option::take_one() {
 }
 
 Option& Option::between(double low, double high) {
-  // Whole borders are shown as whole numbers.
-  if (low == static_cast<int>(low) && high == static_cast<int>(high))
-    option_->check(CLI::Range(static_cast<int>(low), static_cast<int>(high)));
-  else
-    option_->check(CLI::Range(low, high));
-  // CLI::Range compares "is outside", which NaN never is.
+  const bool whole = low == std::floor(low) && high == std::floor(high);
+  const std::string from = whole ? fmt::format("{:.0f}", low) : fmt::format("{}", low);
+  const std::string to = whole ? fmt::format("{:.0f}", high) : fmt::format("{}", high);
   option_->check(CLI::Validator(
-      [](const std::string& text) {
-        const bool is_nan = text.size() >= 3 && std::isnan(std::strtod(text.c_str(), nullptr));
-        return is_nan ? fmt::format("{} is no number", text) : std::string();
+      [=](const std::string& text) {
+        char* end = nullptr;
+        const double number = std::strtod(text.c_str(), &end);
+        const bool inside = !text.empty() && *end == '\0' && number >= low && number <= high;
+        if (inside) return std::string();
+        return fmt::format("{} is no number from {} to {}", text, from, to);
       },
-      ""));
+      fmt::format("{} in [{} - {}]", whole ? "INT" : "FLOAT", from, to)));
   return *this;
 }
 

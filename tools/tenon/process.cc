@@ -88,13 +88,21 @@ Reporting& reporting() {
   return how;
 }
 
+// A file or an argument may put megabytes into a message: its beginning and end are shown.
+std::string shortened(std::string_view line) {
+  constexpr std::size_t kMost = 8 << 10;  // room for two paths
+  constexpr std::size_t kEnd = 1 << 10;
+  if (line.size() <= kMost) return std::string(line);
+  return fmt::format("{} [...] {}", line.substr(0, kMost - kEnd), line.substr(line.size() - kEnd));
+}
+
 int report(int status, std::string_view message) {
   if (reporting().before) reporting().before();
   // The message goes alone: what a broken standard error refuses cannot be said elsewhere.
   std::string line = "tenon: " + reporting().prefix;
   for (std::size_t at = 0; at <= message.size();) {  // names in it may hold what a terminal obeys
     const std::size_t end = std::min(message.find('\n', at), message.size());
-    line += one_line(message.substr(at, end - at)) + "\n";
+    line += one_line(shortened(message.substr(at, end - at))) + "\n";
     at = end + 1;
   }
   std::fwrite(line.data(), 1, line.size(), stderr);
