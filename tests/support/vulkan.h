@@ -1,6 +1,7 @@
 // Real drivers of Vulkan that need no GPU, under Khronos' validation layer.
 #pragma once
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -39,6 +40,15 @@ inline void choose_process_device() {
   ::setenv("TENON_VULKAN_VALIDATION", "1", 1);
 }
 
+// LeakSanitizer knows a driver's leaks by its file (lsan_suppressions.txt) while that is loaded.
+inline void keep_drivers_loaded() {
+#ifdef __SANITIZE_ADDRESS__
+  for (const char* name :
+       {"libvulkan_lvp.so", "libvk_swiftshader.so", "libVkLayer_khronos_validation.so"})
+    ::dlopen(name, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+#endif
+}
+
 // One such driver, checked at its end: the layer has said nothing. What was made by it goes first.
 class Vulkan {
  public:
@@ -53,6 +63,7 @@ class Vulkan {
       if (messages_.size() < 5) messages_.push_back(message);
     };
     driver_ = VulkanDriver::open(options);
+    keep_drivers_loaded();
   }
   ~Vulkan() {
     driver_.reset();

@@ -85,6 +85,13 @@ TEST(Csv, TakesColumnsInAnyOrderAndIgnoresOthers) {
   EXPECT_THAT(trace.streams, ElementsAre(3u));
 }
 
+TEST(Csv, DevicesThatAreWrittenAlikeAreOneDevice) {
+  const auto traces = parse_csv_devices(
+      "time_us,op,id,size,stream,device,tag\n1,alloc,1,5,0,a b,\n2,alloc,2,5,0,a\rb,\n", "t.csv");
+  ASSERT_EQ(traces.size(), 1u);
+  EXPECT_EQ(traces[0].blocks, 2u);
+}
+
 TEST(Csv, AnEmptyDeviceIsDeviceZero) {
   const std::string text = "time_us,op,id,size,stream,device\n"
                            "0,alloc,0,8,0,\n"

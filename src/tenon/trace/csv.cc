@@ -29,6 +29,18 @@ constexpr int kIgnored = -1;
 constexpr std::size_t kMaxDevices = 1024;
 constexpr std::int64_t kMaxTimeUs = std::int64_t{1} << 53;  // 285 years
 
+// A name as a field: without what would end the field or the line.
+std::string field_of(std::string_view name) {
+  std::string field(name);
+  for (char& c : field)
+    if (c == ',') {
+      c = ';';
+    } else if (c == '\n' || c == '\r') {
+      c = ' ';
+    }
+  return field;
+}
+
 // One device's part of a file.
 struct DevicePart {
   std::string name;  // as the column says; empty without one
@@ -159,9 +171,11 @@ class CsvReader {
     return false;
   }
 
-  // The usual case is one device, or the same as in the line before.
+  // The usual case is one device, or the same as in the line before. Names that are written alike
+  // are one device.
   DevicePart& part_of(std::string_view name) {
     if (!parts_.empty() && parts_[last_part_].name == name) [[likely]] return parts_[last_part_];
+    if (name.find('\r') != std::string_view::npos) return part_of(field_of(name));
     for (last_part_ = 0; last_part_ < parts_.size(); ++last_part_)
       if (parts_[last_part_].name == name) return parts_[last_part_];
     if (parts_.size() == kMaxDevices)
@@ -241,18 +255,6 @@ class CsvReader {
 
 bool is_in_csv(const TraceMark& mark) {
   return is_sleep(mark.kind) || mark.kind == MarkKind::kWake;
-}
-
-// A tag as a field: without what would end the field or the line.
-std::string field_of(std::string_view tag) {
-  std::string field(tag);
-  for (char& c : field)
-    if (c == ',') {
-      c = ';';
-    } else if (c == '\n' || c == '\r') {
-      c = ' ';
-    }
-  return field;
 }
 
 }  // namespace

@@ -35,7 +35,9 @@ class VulkanFailures : public ::testing::TestWithParam<std::string> {
   static std::shared_ptr<const VulkanDriver> open() {
     VulkanDriverOptions options;
     options.loader = TENON_VULKAN_FAILING_LOADER;
-    return VulkanDriver::open(options);
+    auto driver = VulkanDriver::open(options);
+    testing::keep_drivers_loaded();
+    return driver;
   }
   // Runs the step with the nth call failing, for every n that it makes. Returns what failed.
   template <typename Step>
