@@ -114,6 +114,8 @@ int leave_ranks(int status) {
   if (!distributed::MpiSession::is_underway()) return status;
   if (status != kSuccess && status < kSignalled) {
     std::fflush(nullptr);
+    // MPICH's launcher may drop lines that it has not passed on.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     distributed::MpiSession::abort(status);
   }
   session().reset();

@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -379,8 +380,10 @@ std::string MpiSession::library() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
   MPI_Get_library_version(text, &length);
-  const std::string all = text;
-  return all.substr(0, all.find_first_of("\n,"));
+  std::string all = text;  // of MPICH: "MPICH Version:\t4.0.2\nMPICH Release date: ..."
+  all = all.substr(0, all.find_first_of("\n,"));
+  std::replace(all.begin(), all.end(), '\t', ' ');
+  return all;
 }
 
 void MpiSession::abort(int status) {
