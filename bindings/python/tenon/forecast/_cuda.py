@@ -83,7 +83,7 @@ class Event:
         pass
 
 
-class Generator(torch.Generator):
+class Generator(torch.Generator):  # type: ignore[misc, unused-ignore]
     """torch.Generator("cuda"): the host's random numbers under the card's name."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
