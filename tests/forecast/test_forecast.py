@@ -171,6 +171,15 @@ def run(tmp_path, text, *arguments, options=()):
     )
 
 
+def test_termination_keeps_the_answer(tmp_path):
+    lines = ("import signal, torch", "x = torch.ones(1 << 20, device='cuda')",
+             "signal.raise_signal(signal.SIGTERM)")
+    done = run(tmp_path, "\n".join(lines))
+    assert done.returncode == 1
+    assert "live peak" in done.stdout and " 4 MiB" in done.stdout
+    assert "train.py:3: it was interrupted" in done.stdout
+
+
 LOOP = """
     import sys, torch
     layer = torch.nn.Linear(1024, 1024).cuda()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import signal
 import sys
 from typing import List, Optional
 
@@ -57,6 +58,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     cut = given.index("--") if "--" in given else len(given)
     faulthandler.enable()  # where a library of the script's ends the process: the line
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # keeps the answer like Control-C
     options, theirs = parser.parse_args(given[:cut]), given[cut + 1:]
     try:
         answer = forecast_script(
