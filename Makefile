@@ -57,7 +57,7 @@ bench-distributed: test-distributed
 test-install: build
 	@tests/install/test_install.sh $(BUILD) --from-source
 	@tests/install/blocks.py
-	@tests/install/pages.sh $(BUILD) docs/embed.md docs/c.md docs/cpu_pytorch.md
+	@tests/install/pages.sh $(BUILD) docs/embed.md docs/c.md docs/cpu_pytorch.md docs/extend/backend.md
 
 package: setup
 	@scripts/setup.sh packages-package.txt

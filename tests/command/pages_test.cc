@@ -183,6 +183,27 @@ TEST(Pages, EveryTraceOnAPageCanBeReplayed) {
   EXPECT_GT(count, 0u);
 }
 
+// `TENON_RECORD=FILE ./program`, here with a command of Tenon as the program.
+TEST(Pages, EveryProgramThatIsRecordedWritesAFileThatCanBeExplained) {
+  static const std::regex kRecorded(R"(TENON_RECORD=(\S+) \./program)");
+  std::size_t count = 0;
+  for (const fs::path& page : written_pages()) {
+    const std::string text = text_of(page);
+    for (std::sregex_iterator at(text.begin(), text.end(), kRecorded), end; at != end; ++at) {
+      const TemporaryFolder folder;
+      const std::string before = "cd " + folder.path() + "; TENON_RECORD=" + (*at)[1].str();
+      const fs::path trace = kRoot / "data/traces/gnn_sampled.csv.zst";
+      const std::string replay = "replay --passes 0 --policy caching ";
+      const Outcome run = tenon_command(replay + trace.string(), before);
+      EXPECT_EQ(run.status, 0) << page << run.err;
+      const Outcome read = tenon_command("explain " + folder.path() + "/" + (*at)[1].str());
+      EXPECT_EQ(read.status, 0) << page << " " << (*at)[0] << "\n" << read.err;
+      ++count;
+    }
+  }
+  EXPECT_GT(count, 1u);
+}
+
 TEST(Pages, EveryCommandWorksAndPrintsWhatThePageShows) {
   const std::regex kComment("\\s+#.*$");
   std::size_t run = 0, compared = 0;

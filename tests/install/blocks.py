@@ -13,8 +13,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/autograd.md", "docs/cuda.md", "docs/explain.md", "docs/tensors.md",
-         "docs/training.md", "docs/vulkan.md"]
+PAGES = ["README.md", "docs/autograd.md", "docs/cuda.md", "docs/explain.md", "docs/plan.md",
+         "docs/tensors.md", "docs/training.md", "docs/vulkan.md"]
 BLOCK = re.compile(r"(?:<!-- given: (.*?) -->\n\n?)?```cpp\n(.*?)```", re.DOTALL)
 FILE = re.compile(r"<!-- file: (\S+) -->\n\n```cpp\n(.*?)```", re.DOTALL)
 TOP = re.compile(r"^(#include .*|using namespace .*;)\n", re.MULTILINE)
