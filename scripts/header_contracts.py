@@ -2,8 +2,9 @@
 """header_contracts.py: what the comments of public headers leave out.
 
 Each header of docs/public_headers.txt that declares functions states thread safety, errors and
-complexity in its comments, or names the class whose contract it has. Headers of ops/ that take
-tensors state shapes and dtypes, too. A public parameter or field that is a limit, a capacity, a
+complexity in its comments, or names the class whose contract it has. For each operator of ops/, the
+header's first comment, the function's own one, or that of a function which it names, states the
+result's shape, dtypes, errors and complexity. A public parameter or field that is a limit, a capacity, a
 time or a peak has its unit in its name (limit_bytes, lag_ns), or a comment on its line, or the
 header's comments explain it (`limit`).
 Prints the gaps, one to a line, and then exits with 1.
@@ -14,7 +15,6 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CALL = re.compile(r"\w\(")
-TENSOR_CALL = re.compile(r"^inline Tensor \w+\(|^Tensor \w+\(", re.M)
 CONTRACTS = {
     "thread safety": re.compile(
         r"[Tt]hread-safe|[Tt]hread safety|Threads( and| may|:)|\b([Tt]his|[Oo]ne|[Ee]ach|[Aa]ny) thread\b"
@@ -22,10 +22,17 @@ CONTRACTS = {
     "errors": re.compile(r"\b([Tt]hrows?|[Ff]ailure|[Ee]rrors?|bad_alloc|InvalidArgument|OutOfMemory|\w+Error)\b"),
     "complexity": re.compile(r"\bO\(|[Cc]omplexity:|[Cc]omplexity[^.]* as "),
 }
-OF_TENSORS = {
-    "shapes": re.compile(r"\[[A-Z.\w]+, |[Ss]hapes?\b"),
-    "dtypes": re.compile(r"\bdtypes?\b"),
+OF_OPERATORS = {
+    "the result's shape": re.compile(
+        r"\[[A-Z.\w]*(?:, [^\]]*)?\]|\b[01]-d\b|[Bb]roadcast|flattened|tensor itself|result has"
+        r"|'s (?:size|shape)|\b(?:their|one|given|its|other) (?:shape|dimensions)"
+        r"|[Ss]hapes (?:is|are)|size \w+ becomes|size of dimension \w becomes"),
+    "dtypes": re.compile(r"\bdtypes?\b|\bint64\b|[Ff]loating[- ]point|\bbool"),
+    "errors": CONTRACTS["errors"],
+    "complexity": CONTRACTS["complexity"],
 }
+OPERATOR = re.compile(r"(?:inline )?(?:Tensor|SortResult) (\w+)\(")
+NOT_OPERATORS = {"ops/dispatch.h", "ops/elementwise.h"}  # what operators are made of
 QUANTITY = re.compile(r"\b(?:std::u?int(?:32|64)_t|std::size_t|double) (?:\w+_)?"
                       r"((?:capacity|limit|lag|stall|duration|elapsed|interval|timeout|peak)(?:_\w+)?)\b"
                       r"(?= ?[,)=;{])")
@@ -41,6 +48,40 @@ def comments_and_code(text):
         if not before.startswith("#"):
             code.append(before)
     return " ".join(" ".join(comments).split()), "\n".join(code)
+
+
+def operators(text):
+    """(line number, name, its own comment) of each function that calls an operator. One without a
+    comment shares that of the function right above it."""
+    depth, inner, comment, above = 0, 0, [], ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("//"):
+            comment.append(line[2:])
+            continue
+        if not line:
+            above = ""
+        if not inner and re.match(r"namespace (op|detail) \{", line):
+            inner = depth + 1
+        function = OPERATOR.match(line)
+        if function and not inner:
+            above = " ".join(" ".join(comment).split()) or above
+            yield number, function[1], above
+        comment = []
+        code = line.partition("//")[0]
+        depth += code.count("{") - code.count("}")
+        if depth < inner:
+            inner = 0
+
+
+def without_contracts(text):
+    """(line number, name, what is missing) of each operator whose contract has a gap."""
+    first = " ".join(line[2:] for line in text.split("#pragma once")[0].splitlines())
+    found = list(operators(text))
+    for number, name, own in found:
+        stated = first + own + "".join(other for _, named, other in found if re.search(rf"\b{named}\b", own))
+        missing = [what for what, states in OF_OPERATORS.items() if not states.search(stated)]
+        if missing:
+            yield number, name, missing
 
 
 def without_units(text):
@@ -60,12 +101,13 @@ def gaps():
     for name in (ROOT / "docs/public_headers.txt").read_text(encoding="utf-8").split():
         text = (ROOT / "src/tenon" / name).read_text(encoding="utf-8")
         comments, code = comments_and_code(text)
-        wanted = dict(CONTRACTS if CALL.search(code) else {})
-        if name.startswith("ops/") and TENSOR_CALL.search(code):
-            wanted.update(OF_TENSORS)
+        wanted = CONTRACTS if CALL.search(code) else {}
         missing = [what for what, stated in wanted.items() if not stated.search(comments)]
         if missing:
             found.append(f"src/tenon/{name}:1: no comment states {' and '.join(missing)}")
+        if name.startswith("ops/") and name not in NOT_OPERATORS:
+            found += [f"src/tenon/{name}:{number}: no comment states {' and '.join(what)} of {function}"
+                      for number, function, what in without_contracts(text)]
         found += [f"src/tenon/{name}:{number}: {quantity} has no unit"
                   for number, quantity in without_units(text)]
     return found

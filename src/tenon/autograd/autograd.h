@@ -41,10 +41,10 @@ struct GradOptions {
   Allocator* allocator = nullptr;
 };
 
-// Adds to the grad of every leaf that `root` depends on. `gradient` is that of root, of its shape;
-// it may be left out for a root of one element. Runs on the calling thread, with its stream and
-// allocator; concurrent calls are safe, also where graphs share nodes or leaves. Nodes run from the
-// newest to the oldest; what they saved is freed as they pass. O(nodes and edges), no recursion.
+// Adds to the grad of every leaf that `root` depends on. `gradient` is that of root, of its shape.
+// It may be left out for a root of one element. Runs on the calling thread, with its stream and
+// allocator. Concurrent calls are safe, also where graphs share nodes or leaves. Nodes run from the
+// newest to the oldest and then free what they saved. O(nodes and edges), no recursion.
 // Throws InvalidArgument if root requires no gradient, a shape does not fit, or the graph was used
 // up. It also throws if a saved tensor was changed in place (with the operator and both versions).
 void backward(const Tensor& root, const Tensor& gradient = {}, BackwardOptions options = {});
@@ -119,9 +119,9 @@ std::vector<NodePtr> next_nodes(const NodePtr& node);
 
 // --- Memory.
 
-// Runs f without keeping what its nodes save; backward runs f again when it needs that. `inputs`
+// Runs f without keeping what its nodes save. Backward runs f again when it needs that. `inputs`
 // and what f captures may require gradients. f must do the same the second time; the default
-// generator's state is restored for it. Nests; works with grad() and create_graph.
+// generator's state is restored for it. Nests. Works with grad() and create_graph.
 Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& f,
                   std::span<const Tensor> inputs);
 std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,

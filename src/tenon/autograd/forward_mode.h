@@ -38,8 +38,8 @@ Tensor make_dual(const Tensor& primal, const Tensor& tangent, const ForwardLevel
 // The tangent of a tensor at a level. Undefined stands for zero.
 Tensor fw_grad(const Tensor& tensor, const ForwardLevel& level);
 
-// f(inputs) and its derivative along `tangents`, which may have undefined ones for zero; undefined
-// results likewise. Costs about twice f for most operators; those without a formula of their own
+// f(inputs) and its derivative along `tangents`. An undefined tangent, of an input or of a result,
+// is zero. Costs about twice f for most operators. Those without a formula of their own
 // differentiate their backward (Node::tangent).
 using VectorFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 std::pair<std::vector<Tensor>, std::vector<Tensor>> jvp(const VectorFunction& f,

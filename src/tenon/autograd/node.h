@@ -48,8 +48,8 @@ struct BackwardCall {
 // One recorded call. Subclasses hold what its derivative needs and compute that. Allocated from
 // caches of blocks for each thread; edges lie inside the node.
 //
-// Threads: a node may be passed by several backwards at once; what it saved is read and released
-// under its lock. Its scratch fields belong to the backward that claimed it first; others keep
+// Threads: several backwards may pass a node at once. What it saved is read and released under its
+// lock. Its scratch fields belong to the backward that claimed it first. Other backwards keep
 // theirs in a map.
 // Destruction never recurses from node to node (drop_node), so graphs may be of any depth.
 class Node : public IntrusiveTarget {

@@ -38,8 +38,8 @@ class Variable {
   explicit Variable(const Tensor& data, bool requires_grad = true,
                     std::shared_ptr<MemoryPool> pool = nullptr);
 
-  // The tensor; its gradient, undefined where there is none; whether it needs one; lets the
-  // gradient go.
+  // The tensor, its gradient (undefined where there is none), whether it needs one. zero_grad
+  // frees the gradient.
   const Tensor& data() const { return data_; }
   operator const Tensor&() const { return data_; }
   const Tensor& grad() const { return data_.grad(); }

@@ -17,8 +17,8 @@ namespace tenon {
 // happen to be adjacent.
 //
 // A free block is either backed (memory behind all of it: State::kFree) or unbacked (addresses
-// only: State::kUnbacked); neighbours merge only when they are alike. Where the pages are is what
-// the policy says through add_extent, back and unback; the heap touches no memory.
+// only: State::kUnbacked). Neighbours merge only when they are alike. The policy says where the
+// pages are (add_extent, back, unback), and the heap touches no memory.
 //
 // Invariants (check_invariants):
 //   1. An extent's blocks tile it: each ends where its `next` begins.

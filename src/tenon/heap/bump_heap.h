@@ -49,8 +49,8 @@ struct BumpExtent {
 // rewound innermost first.
 //
 // Invariants (check_invariants):
-//   1. The pointer is inside its extent; an extent without residents and open scopes is rewound.
-//   2. Empty extents, and only they, are in the lists; a bit of the mask says which lists are not
+//   1. The pointer is inside its extent. An extent without residents and open scopes is rewound.
+//   2. Empty extents, and only they, are in the lists. A bit of the mask says which lists are not
 //      empty.
 //   3. Open regions of an extent are ordered: each begins at or above the outer one.
 //

@@ -62,8 +62,8 @@ struct SurveyResult {
 using SurveyProgress = std::function<void(std::size_t done, std::size_t all, std::string_view trace,
                                           std::string_view policy, std::string_view step)>;
 
-// All traces over all policies or rows; results by trace, then policy, in the order given. Untimed
-// replays run on several threads; timed ones run after them, alone. A policy that throws (a bug)
+// All traces over all policies or rows. Results are by trace, then policy, in that order. Untimed
+// replays run on several threads, and then timed ones, alone. A policy that throws (a bug)
 // spoils its own result only. O(events) for each trace, policy and pass. Throws InvalidArgument for
 // unknown policies or settings, before any work.
 std::vector<SurveyResult> survey(const std::vector<Workload>& workloads,

@@ -39,8 +39,8 @@ class Workload {
   // The number of an op's event in the trace, from 1.
   std::uint64_t event_number(std::size_t op) const { return events_[op]; }
 
-  // How many slots and streams a replay needs; most requested bytes live at once; how long the
-  // recording took.
+  // How many slots and streams a replay needs, the most requested bytes live at one time, and how
+  // long the recording took.
   std::uint32_t slots() const { return slots_; }
   std::uint32_t streams() const { return streams_; }
   std::uint64_t live_peak_bytes() const { return live_peak_bytes_; }

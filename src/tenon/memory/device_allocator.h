@@ -22,7 +22,7 @@ struct BlockInfo {
   std::uintptr_t address = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t requested_bytes = 0;
-  // In use; freed while other streams still use it; free.
+  // In use, freed while other streams still use it, free.
   enum class State : std::uint8_t { kActive, kPendingFree, kInactive } state = State::kInactive;
 };
 

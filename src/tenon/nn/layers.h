@@ -94,7 +94,7 @@ std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> funct
 // layer has just made it. What other code holds too (a node that saved it, a checkpoint) it does
 // not touch.
 std::shared_ptr<Module> relu(bool in_place = false);
-// x Phi(x), by erf; the dimensions from `start_dim` on joined to one; ops::max_pool2d.
+// x Phi(x) by erf, the dimensions from `start_dim` on joined to one, ops::max_pool2d.
 std::shared_ptr<Module> gelu();
 std::shared_ptr<Module> flatten(std::int64_t start_dim = 1);
 std::shared_ptr<Module> max_pool2d(ops::Pair kernel, ops::Pair stride = 0);

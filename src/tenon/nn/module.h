@@ -77,9 +77,9 @@ class Module {
   // Sees each call from now on; null: none does.
   void set_call_watcher(std::shared_ptr<CallWatcher> watcher) { watcher_ = std::move(watcher); }
 
-  // Moves parameters, buffers and gradients to the device; the handles stay. Before an optimiser is
-  // made, which keeps state beside them. Throws what tenon::to throws; what was moved until then
-  // stays there.
+  // Moves parameters, buffers and gradients to the device. The handles stay. Call it before an
+  // optimiser is made, which keeps state beside them. Throws what tenon::to throws. What was moved
+  // until then stays there.
   void to(Device device) const;
 
   // Lets gradients go, so that the next ones take no addition.

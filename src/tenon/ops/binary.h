@@ -1,6 +1,6 @@
-// Element-wise operators of two tensors. Each has three forms: name(a, b), where one operand may be
-// a number; name_(self, b) in place; name_out(out, a, b) into `out`, which has the result's shape
-// and a dtype that can take it. The last two bump the output's version and return it.
+// Element-wise operators of two tensors, in three forms. name(a, b): one operand may be a number.
+// name_(self, b): in place. name_out(out, a, b): into `out`, which has the result's shape and a
+// dtype that can take it. The last two bump the output's version and return it.
 //
 // Operands broadcast and promote as in PyTorch: shapes are aligned at the last dimension, sizes of
 // 1 stretch. Throws InvalidArgument where shapes do not broadcast, the dtype has no such operation,
@@ -44,8 +44,8 @@ enum class Binary : std::uint8_t {
 };
 
 // Operands broadcast and promote as in PyTorch. div and atan2 of integers give the default
-// floating-point dtype; comparisons and logical operators give bool. fmod has the sign of the
-// dividend, remainder that of the divisor; floor_divide rounds down. maximum and minimum pass NaN
+// floating-point dtype. Comparisons and logical operators give bool. fmod has the sign of the
+// dividend, remainder that of the divisor. floor_divide rounds down. maximum and minimum pass NaN
 // on. Of integers, x / 0 is 0 except for div, and a negative power is cut to an integer.
 using BinaryOperator = Operator<Tensor(const Tensor&, const Tensor&)>;
 // Writes into the first argument, which must have the result's shape and a dtype that can take it,

@@ -31,7 +31,7 @@ inline Tensor conj(const Tensor& a) { return is_complex(a.dtype()) ? op::conj(a)
 inline Tensor real(const Tensor& a) { return is_complex(a.dtype()) ? op::real(a) : a; }
 // y of x + iy, in the real dtype. Refuses real tensors.
 inline Tensor imag(const Tensor& a) { return op::imag(a); }
-// x + iy of two tensors of one shape, both float32 or both float64.
+// x + iy of two tensors of one shape and dtype (float32 or float64), in the complex dtype.
 inline Tensor complex(const Tensor& real, const Tensor& imaginary) {
   return op::complex(real, imaginary);
 }

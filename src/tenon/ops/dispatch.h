@@ -108,8 +108,8 @@ template <typename Signature>
 class Operator;
 
 // One operator: a name, the common kernel, and a table of kernels by key. Constant-initialised, so
-// it can be called from static initialisers; one object for the whole program. Calling is
-// thread-safe; a kernel may be set at any time, and calls that begin later find it.
+// it can be called from static initialisers. One object serves the whole program. Calling is
+// thread-safe. A kernel may be set at any time, and calls that begin later find it.
 template <typename Result, typename... Arguments>
 class Operator<Result(Arguments...)> {
  public:

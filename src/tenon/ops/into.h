@@ -54,7 +54,7 @@ bool shares_memory(const Tensor&, const T&) {
 //
 // `out` has the result's shape, dtype and device, or InvalidArgument says what they should be.
 // Where it is contiguous and no argument shares its memory, the operator's kernel writes straight
-// into it; else the result is copied. Its version is bumped; after an error its values are
+// into it. Else the result is copied. Its version is bumped. After an error its values are
 // unspecified. No gradient is recorded: throws InvalidArgument where one would be needed. Tangents
 // of forward mode go along.
 template <typename Result, typename... Parameters, typename... Arguments>

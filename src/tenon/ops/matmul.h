@@ -1,6 +1,6 @@
-// Matrix products. Both operands have one dtype, any but bool; 16-bit floats are multiplied in f32.
-// Throws InvalidArgument, with both shapes and dtypes, where they do not fit; OutOfMemory.
-// Thread-safe unless a thread writes an argument. O(m n k) for each product of a batch; the result
+// Matrix products. Both operands have one dtype, any except bool. 16-bit floats are multiplied in
+// f32. Throws InvalidArgument, with both shapes and dtypes, where they do not fit, and OutOfMemory.
+// Thread-safe unless a thread writes an argument. O(m n k) for each product of a batch. The result
 // is the same on any number of threads.
 #pragma once
 

@@ -1,7 +1,7 @@
 // Layer, batch, group and root-mean-square normalisation. Inputs are floating point, results have
-// their shape and dtype; 16-bit floats are computed in f32, statistics in f64. Undefined weight or
-// bias: none. Throws InvalidArgument for other dtypes and for shapes or parameters that do not fit;
-// OutOfMemory. Thread-safe unless a thread writes an argument. O(elements).
+// their shape and dtype. 16-bit floats are computed in f32, statistics in f64. Undefined weight or
+// bias: none. Throws InvalidArgument for other dtypes, shapes or parameters, and OutOfMemory.
+// Thread-safe unless a thread writes an argument. O(elements).
 #pragma once
 
 #include "tenon/ops/dispatch.h"

@@ -2,9 +2,9 @@
 // result has the other dimensions, or with `keepdim` also the reduced ones as 1.
 //
 // Throws InvalidArgument for a dimension that is out of range or comes twice and for a dtype that
-// the reduction is not defined for; OutOfMemory. Thread-safe unless a thread writes the argument.
-// O(elements); 16-bit floats and f32 are gathered in f64; the result is the same on any number of
-// threads.
+// the reduction is not defined for, and OutOfMemory. Thread-safe unless a thread writes the
+// argument. O(elements). 16-bit floats and f32 are gathered in f64. The result is the same on any
+// number of threads.
 #pragma once
 
 #include <concepts>

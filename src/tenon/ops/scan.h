@@ -1,6 +1,6 @@
 // Running sums, and order along a dimension (negative: from the end). Shapes are the input's, and
-// the dtype of sorted values. Throws InvalidArgument for a dimension out of range, and for sorting
-// complex numbers; OutOfMemory. Thread-safe unless a thread writes the argument.
+// so is the dtype of sorted values. Throws InvalidArgument for a dimension out of range or sorting
+// complex numbers, and OutOfMemory. Thread-safe unless a thread writes the argument.
 #pragma once
 
 #include <utility>
@@ -45,7 +45,7 @@ inline Tensor argsort(const Tensor& a, std::int64_t dim = -1, bool descending = 
   return op::sort(a, dim, descending).second;
 }
 // The k largest (or smallest) along the dimension, best first; among equals the first comes first.
-// That dimension has size k. Throws InvalidArgument unless k is 0 to the size.
+// That dimension has size k. Throws InvalidArgument unless k is 0 to the size. O(n log k) a row.
 inline SortResult topk(const Tensor& a, std::int64_t k, std::int64_t dim = -1,
                        bool largest = true) {
   return op::topk(a, k, dim, largest);

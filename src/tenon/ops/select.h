@@ -76,8 +76,8 @@ inline Tensor index_add(const Tensor& a, std::int64_t dim, const Tensor& index,
 inline Tensor embedding(const Tensor& index, const Tensor& weight) {
   return op::embedding(index, weight);
 }
-// int64: 1 at each index of a new last dimension of `classes`, or of the largest index + 1 if
-// negative; 0 elsewhere. Throws InvalidArgument if negative for no elements.
+// [..., classes] of int64 for an index [...]: 1 at each index, 0 elsewhere. Negative `classes`: the
+// largest index + 1. Throws InvalidArgument if that is asked of no elements.
 inline Tensor one_hot(const Tensor& index, std::int64_t classes = -1) {
   return op::one_hot(index, classes);
 }

@@ -1,7 +1,7 @@
-// Operators that put elements in other places, and so copy: the result shares no memory with its
-// arguments. A dimension may be negative (from the end). Throws InvalidArgument, with the shapes,
-// for arguments that do not fit; OutOfMemory. Thread-safe unless a thread writes an argument.
-// O(elements of the result).
+// Operators that put elements in other places, and so copy. The result shares no memory with its
+// arguments and has their dtype. A dimension may be negative (from the end). Throws InvalidArgument
+// (with the shapes) for arguments that do not fit, and OutOfMemory. Thread-safe unless a thread
+// writes an argument. O(elements of the result).
 #pragma once
 
 #include <span>
@@ -42,41 +42,41 @@ inline constinit Operator<Tensor(const Tensor&, std::int64_t)> triu("triu", &det
                                                                     &labels::like);
 }  // namespace op
 
-// Side by side along a dimension, in which alone the shapes may differ; dtypes promote. 1-d tensors
-// without elements are skipped. Throws InvalidArgument for no tensors and for 0-d ones.
+// Side by side along `dim`, in which alone the shapes may differ: the result has the sum of their
+// sizes. Dtypes promote. Skips 1-d tensors without elements. Throws for no tensors and 0-d ones.
 inline Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0) {
   return op::cat(tensors, dim);
 }
-// The same, for a list in braces.
+// The same as cat(span), for a list in braces.
 inline Tensor cat(std::initializer_list<Tensor> tensors, std::int64_t dim = 0) {
   return op::cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim);
 }
-// Side by side along a new dimension; all have one shape, dtypes promote. Throws InvalidArgument
-// for no tensors.
+// Side by side along a new dimension at `dim`. All have one shape, dtypes promote. Throws
+// InvalidArgument for no tensors.
 inline Tensor stack(std::span<const Tensor> tensors, std::int64_t dim = 0) {
   return op::stack(tensors, dim);
 }
-// The same, for a list in braces.
+// The same as stack(span), for a list in braces.
 inline Tensor stack(std::initializer_list<Tensor> tensors, std::int64_t dim = 0) {
   return op::stack(std::span<const Tensor>(tensors.begin(), tensors.size()), dim);
 }
-// The order along those dimensions reversed. No dimension may come twice.
+// The order along those dimensions reversed, in a's shape. No dimension may come twice.
 inline Tensor flip(const Tensor& a, IntList dims) { return op::flip(a, dims); }
 // Element i goes to place i + shift, modulo the size: a shift for each of `dims`. With one shift
-// and no dimensions, of the flattened tensor.
+// and no dimensions, of the flattened tensor. The result has a's shape.
 inline Tensor roll(const Tensor& a, IntList shifts, IntList dims = {}) {
   return op::roll(a, shifts, dims);
 }
-// As tiles: size i becomes size times repeats[i]. More repeats than dimensions add dimensions in
-// front; fewer throw InvalidArgument.
+// As tiles: the size of dimension i becomes repeats[i] times as large. More repeats than dimensions
+// add dimensions in front. Fewer throw InvalidArgument.
 inline Tensor repeat(const Tensor& a, IntList repeats) { return op::repeat(a, repeats); }
 // Filled with `value` around. `pad` has a pair (before, after) for each dimension from the last one
-// on; negative ones crop.
+// on: size n becomes n + before + after. Negative ones crop; throws for a size below 0.
 inline Tensor pad(const Tensor& a, IntList pad, const Scalar& value = 0) {
   return op::pad(a, pad, value);
 }
-// What lies below (above) and on a diagonal of the last two dimensions; zero elsewhere. Diagonal 0
-// is the main one, 1 the one above it.
+// What lies below (above) and on a diagonal of the last two dimensions, zero elsewhere. The result
+// has a's shape. Diagonal 0 is the main one, 1 the one above it.
 inline Tensor tril(const Tensor& a, std::int64_t diagonal = 0) { return op::tril(a, diagonal); }
 inline Tensor triu(const Tensor& a, std::int64_t diagonal = 0) { return op::triu(a, diagonal); }
 

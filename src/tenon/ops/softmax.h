@@ -19,8 +19,8 @@ inline constinit Operator<Tensor(const Tensor&, std::int64_t)> log_softmax(
 }  // namespace op
 
 // exp(x) / sum(exp(x)) along `dim` (negative: from the end), and its logarithm, computed without
-// overflow. Shape and dtype are a's; a row of nothing but -inf becomes NaN. Throws InvalidArgument
-// unless `a` is floating point and `dim` in range. O(elements).
+// overflow. The result has a's shape and dtype. A row of -inf alone becomes NaN. Throws
+// InvalidArgument unless `a` is floating point and `dim` in range. O(elements).
 inline Tensor softmax(const Tensor& a, std::int64_t dim) { return op::softmax(a, dim); }
 inline Tensor log_softmax(const Tensor& a, std::int64_t dim) { return op::log_softmax(a, dim); }
 

@@ -25,7 +25,7 @@ struct SparsePattern {
 };
 // Of a sparse matrix, else InvalidArgument, for its values as one row. O(nnz + rows); of CSR O(1).
 SparsePattern pattern_of(const Tensor& sparse);
-// Of the transposed matrix with the same values. O(nnz + columns).
+// Of the transposed matrix with the same values. Throws std::bad_alloc. O(nnz + columns).
 SparsePattern transposed(const SparsePattern& pattern);
 
 namespace detail {
@@ -41,14 +41,14 @@ inline constinit SparseOperator sparse_product("matmul of a sparse matrix",
 inline constinit SparseOperator sampled_product("sampled_product", &detail::sampled_product);
 }  // namespace op
 
-// The matrix of that pattern with `values` [nnz], by dense [columns, n]: dense [rows, n]. Dtypes
-// are equal and not bool; 16-bit floats are multiplied in f32. O(nnz n); rows of the result are
-// split over the threads, each computed in one order, so results are the same on any number.
+// The matrix of that pattern with `values` [nnz], by dense [columns, n]: dense [rows, n]. Requires:
+// those shapes, equal dtypes, not bool (matmul checks them). 16-bit floats are multiplied in f32.
+// Throws OutOfMemory. O(nnz n). Each row is computed in one order: threads do not change it.
 inline Tensor sparse_product(const SparsePattern& pattern, const Tensor& values,
                              const Tensor& dense) {
   return op::sparse_product(pattern, values, dense);
 }
-// The elements of x yᵀ (x [rows, n], y [columns, n]) that the pattern has: values [nnz]. O(nnz n).
+// Elements of x yᵀ (x [rows, n], y [columns, n]) that the pattern has: [nnz]. As sparse_product.
 inline Tensor sampled_product(const SparsePattern& pattern, const Tensor& x, const Tensor& y) {
   return op::sampled_product(pattern, x, y);
 }

@@ -1,11 +1,11 @@
-// Element-wise operators of one tensor of any shape. Each has three forms: name(a) gives a new
-// tensor of a's shape; name_(self) writes in place; name_out(out, a) writes into `out`, which has
+// Element-wise operators of one tensor of any shape. Each has three forms. name(a) gives a new
+// tensor of a's shape. name_(self) writes in place. name_out(out, a) writes into `out`, which has
 // a's shape and a dtype that can take the result, and returns it. The last two bump the version.
 //
-// Where Unary says so, integers and bools become the default floating-point dtype; 16-bit floats
-// are computed in f32. Throws InvalidArgument, with the operator's name, for a
-// dtype that has no such operation and for an `out` that does not fit; OutOfMemory. Thread-safe
-// unless a thread writes an argument. O(elements); the result is the same on any number of threads.
+// Where Unary says so, integers and bools become the default floating-point dtype. 16-bit floats
+// are computed in f32. Throws InvalidArgument, with the operator's name, for a dtype that has no
+// such operation and for an `out` that does not fit, and OutOfMemory. Thread-safe unless a thread
+// writes an argument. O(elements). The result is the same on any number of threads.
 #pragma once
 
 #include <cstdint>

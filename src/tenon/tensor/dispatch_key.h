@@ -46,7 +46,7 @@ class DispatchKeySet {
   constexpr DispatchKey highest() const {
     return static_cast<DispatchKey>(31 - std::countl_zero(bits_));
   }
-  // In either; in both; in this one alone.
+  // In either, in both, in this one alone.
   constexpr DispatchKeySet operator|(DispatchKeySet o) const { return from_bits(bits_ | o.bits_); }
   constexpr DispatchKeySet operator&(DispatchKeySet o) const { return from_bits(bits_ & o.bits_); }
   constexpr DispatchKeySet operator-(DispatchKeySet o) const { return from_bits(bits_ & ~o.bits_); }

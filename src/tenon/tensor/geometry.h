@@ -87,8 +87,8 @@ inline std::int64_t wrap_dim(std::int64_t dim, std::int64_t ndim, const char* wh
 void infer_sizes(IntList sizes, std::int64_t numel, std::int64_t* result);
 DimVector infer_sizes(IntList sizes, std::int64_t numel);
 
-// Writes strides with which the same memory has the new sizes; false if it would have to be copied.
-// Requires: the same number of elements; room for new_sizes.size() values. O(ndim).
+// Writes strides with which the same memory has the new sizes. False if it would have to be copied.
+// Requires: the same number of elements, and room for new_sizes.size() values. O(ndim).
 bool view_strides(IntList sizes, IntList strides, IntList new_sizes, std::int64_t* result);
 
 // The sizes that both broadcast to. Throws InvalidArgument showing both and the first dimension

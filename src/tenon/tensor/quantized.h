@@ -10,7 +10,7 @@ namespace tenon {
 // and zero point for the whole tensor, or one for each index of a dimension (a channel).
 //
 // A quantised tensor is a Tensor of dtype kQI8 with bytes, strides and views as any other. It is
-// stored, copied and dequantised; operators refuse it. Copies keep the parameters, and copy_ and
+// stored, copied and dequantised. Operators refuse it. Copies keep the parameters, and copy_ and
 // fill_ into one quantise by its own. Views keep them, too. Views that mix channels (view, reshape,
 // expand and the like, of a tensor that has several) have none, and dequantize refuses them.
 // resize_ and set_ keep the parameters; of a tensor quantised per channel they refuse other sizes.
@@ -18,9 +18,9 @@ namespace tenon {
 //
 // Each function throws InvalidArgument, naming what does not fit. O(elements).
 
-// The nearest of the 256 values, ties to even; what lies beyond takes the last one, and NaN the
-// smallest. Of a strided host tensor of real floating point, in f32. `scale` is positive; float32
-// holds it and its inverse; `zero_point` is in [-128, 127].
+// The nearest of the 256 values, ties to even. What lies beyond takes the last one, and NaN the
+// smallest. Of a strided host tensor of real floating point, in f32. `scale` is positive, and
+// float32 holds it and its inverse. `zero_point` is in [-128, 127].
 Tensor quantize_per_tensor(const Tensor& t, double scale, std::int64_t zero_point);
 // `scales` and `zero_points` have an element for each index of dimension `axis`.
 Tensor quantize_per_channel(const Tensor& t, const Tensor& scales, const Tensor& zero_points,

@@ -25,7 +25,7 @@ namespace tenon {
 // results of conversions and of ops/sparse.h do. The gradient has exactly one element for each
 // value.
 
-// Throws InvalidArgument, with the place, where an index is out of range or shapes do not fit;
+// Throws InvalidArgument, with the place, where an index is out of range or shapes do not fit.
 // O(nnz). `indices` and the like may be any integers; others than int64 are converted.
 Tensor sparse_coo_tensor(const Tensor& indices, const Tensor& values, IntList sizes);
 Tensor sparse_csr_tensor(const Tensor& crow_indices, const Tensor& col_indices,
@@ -38,7 +38,7 @@ Tensor sparse_bsc_tensor(const Tensor& ccol_indices, const Tensor& row_indices,
                          const Tensor& values, IntList sizes);
 
 // What is not zero (NaN is not) of a strided or sparse tensor. `sparse_dim` leading dimensions are
-// sparse, the others stay dense in `values`; -1: all. From strided O(numel), else O(nnz); from CSC,
+// sparse, the others stay dense in `values` (-1: all). From strided O(numel), else O(nnz). Of CSC,
 // BSR and BSC in their order, which coalesce() sorts, and with the zeros of their blocks.
 Tensor to_sparse_coo(const Tensor& source, std::int64_t sparse_dim = -1);
 // Of a matrix. From sparse ones O(nnz log nnz) at most.

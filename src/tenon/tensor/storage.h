@@ -39,7 +39,7 @@ class Storage {
   void set_nbytes(std::size_t size_bytes) const {
     impl_->set_nbytes(static_cast<std::int64_t>(size_bytes));
   }
-  // Whether there is an allocator to grow by; where the bytes are; the allocator, or null.
+  // Whether there is an allocator to grow by, where the bytes are, and the allocator or null.
   bool resizable() const { return impl_->resizable(); }
   // Another size with the same leading bytes: StorageImpl::resize.
   void resize_(std::size_t size_bytes) const { impl_->resize(size_bytes); }

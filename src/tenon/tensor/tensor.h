@@ -28,7 +28,7 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(IntrusivePtr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
-  // Whether there is a tensor; what it is; how many handles; whether two are one tensor.
+  // Whether there is a tensor, the tensor, how many handles it has, whether two are one tensor.
   bool defined() const { return impl_.defined(); }
   TensorImpl* impl() const { return impl_.get(); }
   const IntrusivePtr<TensorImpl>& impl_ptr() const { return impl_; }
@@ -93,7 +93,7 @@ class Tensor {
     return *this;
   }
   const Tensor& grad() const;  // undefined where there is none
-  // Without gradient; storage and version shared; its metadata cannot be changed.
+  // Without gradient. Storage and version are shared, and its metadata cannot be changed.
   Tensor detach() const { return Tensor(impl_->shallow_copy(true, false)); }
   // The same with a version of its own: autograd does not see what is done through it.
   Tensor data() const { return Tensor(impl_->shallow_copy(false, false)); }

@@ -32,13 +32,13 @@ struct CallSite {
 };
 
 // Reads stacks of one table, each once: O(frames) in all, a few bytes a frame and 150 a stack.
-// Numbers of call sites are dense; two stacks that mean the same to people have the same number;
-// number 0 is the stack without frames. Reads the table only while it is being built.
+// Numbers of call sites are dense. Two stacks that mean the same to people have the same number.
+// Number 0 is the stack without frames. Reads the table only while it is being built.
 class CallSiteTable {
  public:
   explicit CallSiteTable(const SiteTable& sites);
 
-  // How many call sites there are; that of a stack, by its number in the table; one by its own.
+  // How many call sites there are, that of a stack (by its number in the table), one by its own.
   std::size_t size() const { return sites_.size(); }
   std::uint32_t of_stack(std::uint32_t stack) const { return of_stack_.at(stack); }
   const CallSite& call_site(std::uint32_t number) const { return sites_.at(number); }

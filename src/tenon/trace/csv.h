@@ -25,8 +25,8 @@ std::vector<Trace> parse_csv_devices(std::string_view bytes, const std::string& 
 // The same of a file with one device.
 Trace parse_csv(std::string_view bytes, const std::string& path);
 
-// Whole traces in that format; block numbers become the ids. The further columns are written where
-// something is in them; commas in tags become semicolons.
+// Whole traces in that format. Block numbers become the ids. The further columns are written where
+// something is in them. Commas in tags become semicolons.
 std::string format_csv(std::span<const Trace> traces);
 std::string format_csv(const Trace& trace);
 

@@ -23,8 +23,8 @@ namespace tenon {
 struct RecorderOptions {
   // The newest so many events are kept, 48 bytes each; of those before, what they left live.
   std::size_t capacity_events = std::size_t{1} << 20;
-  // Frames of a call stack, for allocations of at least so many bytes; 0: none. A stack costs about
-  // a microsecond to walk; small blocks seldom fill a memory.
+  // Frames of a call stack (0: none), for allocations of at least so many bytes. A stack costs a
+  // microsecond or so to walk, and small blocks seldom fill a memory.
   int stack_depth = 0;
   std::uint64_t stack_min_bytes = std::uint64_t{1} << 20;
   // Where to write the recording when an allocation fails, once; empty: nowhere.
@@ -39,9 +39,9 @@ struct RecorderOptions {
 //   ...
 //   write_csv(recorder.take(), "my_model.csv.zst");
 //
-// Events go into a ring buffer as they come; traces are made of them, and stacks get their names,
-// when they are asked for. One recorder may watch any number of allocators and devices
-// (RecordingScope watches all); each device becomes a trace. To record sleep, it must listen
+// Events go into a ring buffer as they come. A request for traces makes them of the events and
+// finds the names of stacks. One recorder may watch any number of allocators and devices
+// (RecordingScope watches all). Each device becomes a trace. To record sleep, it must listen
 // (add_sleep_listener; RecordingScope does). Blocks that sleep are freed, and allocated when they
 // wake (trace.h). What the allocator does with them meanwhile is left out.
 //

@@ -73,8 +73,8 @@ std::vector<Tensor> differentiate(const std::function<Tensor(std::span<const Ten
                                   std::span<const Tensor> inputs, const Tensor& gradient,
                                   std::uint64_t wanted);
 
-// apply(t) for a linear function whose transpose is `transpose`; recorded where t needs it. `apply`
-// may be any computation; `transpose` is made of recorded operators.
+// apply(t) for a linear function whose transpose is `transpose`. Recorded where t needs it. `apply`
+// may be any computation, and `transpose` is made of recorded operators.
 using TensorFunction = std::function<Tensor(const Tensor&)>;
 Tensor linear_call(const char* name, const Tensor& t, const TensorFunction& apply,
                    const TensorFunction& transpose);

@@ -30,8 +30,8 @@ struct HostOptions {
 //
 // Giving back: a freed segment is kept until it is decay_ns old, the cache is over its bound,
 // memory is short, or trim() is called. Ages are checked at each request and free.
-// Limit: segments, cache and pages together; beyond it, lack of memory. They count when they are
-// handed out, although the system backs them only when touched.
+// Limit: segments, cache and pages together. A request beyond it is lack of memory. They count when
+// they are handed out, although the system backs them only when touched.
 // Streams are always done. export_pages returns a new descriptor, which the caller closes.
 // import_pages makes its own copy of the one that it is given.
 // Thread-safe (one mutex); copy and fill do not take it while they move bytes.

@@ -20,7 +20,7 @@ struct DiffRow {
   std::uint64_t before_count = 0;  // allocations
   std::uint64_t after_count = 0;
 
-  // Only in the second recording; only in the first; bytes at the peak more than before.
+  // Only in the second recording, only in the first, bytes at the peak more than before.
   bool is_new() const { return before_count == 0 && after_count > 0; }
   bool is_gone() const { return before_count > 0 && after_count == 0; }
   // Negative where it shrank.

@@ -9,9 +9,9 @@
 
 namespace tenon {
 
-// Asks the first; when it throws OutOfMemory, the second. Each block goes back to the one it came
-// from. When both fail, what the second said is thrown (on a device with the bytes of both).
-// Statistics are the sum of both; observers of the first see what happens in the second too.
+// Asks the first, and the second when the first throws OutOfMemory. Each block goes back to the one
+// it came from. When both fail, the second's error is thrown (on a device with the bytes of both).
+// Statistics are the sum of both. Observers of the first see what happens in the second too.
 // Thread-safe when both are, without a lock. O(1) beside the two.
 template <typename Base>
 class FallbackAdaptor final : public Adaptor<Base> {

@@ -41,7 +41,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
     AddressRange addresses;
     std::uint64_t handle_size = 0;
     // By position; id 0 where nothing is mapped. Pages may also lie at unbacked addresses, where
-    // the driver refused to undo what another failure had broken off; no block has used those.
+    // the driver refused to undo what another failure had broken off. No block has used those.
     std::vector<PageHandle> pages;
   };
 

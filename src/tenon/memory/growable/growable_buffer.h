@@ -23,11 +23,11 @@ namespace tenon {
 // the path that grows. Pages that a shrinking buffer leaves go back to the pool when the work
 // queued until then is over. That is at the next resize or give_back, or at the end, which waits.
 //
-// Streams: the buffer belongs to the stream it was made for; record_stream names others.
-// Thread safety: commit, give_back and the questions from any thread; resize and the buffer's
-// contents are one owner's. Failure: OutOfMemory, with the buffer unchanged. Where the driver
-// refuses to record an event, the buffer is unchanged, too; where it refuses to unmap, it is
-// smaller, and the pages stay for the next give_back. resize is O(1) within what is committed, else
+// Streams: the buffer belongs to the stream it was made for. record_stream names others.
+// Thread safety: any thread may call commit, give_back and the const functions. resize and the
+// buffer's contents are one owner's. Failure: OutOfMemory, with the buffer unchanged. So it is
+// where the driver refuses to record an event. Where it refuses to unmap, the buffer is smaller,
+// and the pages stay for the next give_back. resize is O(1) within what is committed, else
 // O(pages that are mapped or unmapped).
 class GrowableBuffer {
  public:
@@ -38,7 +38,7 @@ class GrowableBuffer {
   GrowableBuffer(const GrowableBuffer&) = delete;
   GrowableBuffer& operator=(const GrowableBuffer&) = delete;
 
-  // Where it is; bytes in use, with memory behind them, and with addresses; what serves it.
+  // Its address, the bytes in use, with memory behind them and with addresses, and what serves it.
   void* data() const { return reinterpret_cast<void*>(range_.base); }
   std::uint64_t size() const { return size_bytes_; }
   std::uint64_t committed() const { return committed_bytes_.load(std::memory_order_acquire); }

@@ -33,8 +33,8 @@ class GrowableBuffer;
 // take in a shortage O(buffers); prepare and trim: O(pages).
 class PagePool final : private Reclaimer {
  public:
-  // `page_bytes`: a multiple of the backend's granularity; 0: the granularity. `limit_bytes`: most
-  // to hold; 0: none. Throws InvalidArgument without virtual memory and for another page size.
+  // `page_bytes`: a multiple of the backend's granularity (0: the granularity). `limit_bytes`: most
+  // to hold (0: no limit). Throws InvalidArgument without virtual memory or for another page size.
   static std::shared_ptr<PagePool> make(Backend& backend, std::uint64_t page_bytes = 0,
                                         std::uint64_t limit_bytes = 0);
   ~PagePool() override;

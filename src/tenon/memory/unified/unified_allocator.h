@@ -29,8 +29,8 @@ struct UnifiedOptions {
   // none are made. With kManaged and kPinned a device with memory of its own has them.
   std::optional<MemoryKind> shared_memory;
   std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least
-  // A cached buffer serves a smaller request whole when it is at most so much larger; a larger one
-  // is cut. The bytes are MPS's bound, the factor MLX's; the lower one counts.
+  // A cached buffer serves a smaller request whole when it is at most so much larger. A larger one
+  // is cut. The bytes are MPS's bound, the factor is MLX's. The lower one counts.
   std::uint64_t max_oversize_bytes = 32 * kMiB;
   double max_oversize_factor = 2;
   std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
