@@ -37,8 +37,9 @@ void check(int code, const char* what) {
 }
 
 // Note [Progress]. MPI moves most data only while the process calls it. So a thread calls it while
-// transfers are under way and the group's thread computes. calls() is held for every call to MPI,
-// which MPI_THREAD_SERIALIZED asks for.
+// transfers are under way and the group's thread computes: every 100 us at first, then less often,
+// so a message that comes after seconds costs little. calls() is held for every call to MPI, which
+// MPI_THREAD_SERIALIZED asks for.
 class Progress {
  public:
   explicit Progress(MPI_Comm comm) : comm_(comm) {
@@ -58,7 +59,10 @@ class Progress {
   std::unique_lock<std::mutex> calls() { return std::unique_lock(calls_); }
   // A transfer is under way, and wait() was not called yet.
   void begin() {
-    change([&] { ++under_way_; });
+    change([&] {
+      ++under_way_;
+      last_begin_ = Clock::now();
+    });
   }
   void end() {
     change([&] { --under_way_; });
@@ -73,13 +77,14 @@ class Progress {
   }
 
   void run() {
-    constexpr std::chrono::microseconds kBetweenCalls(100);
+    constexpr Clock::duration kLeast = std::chrono::microseconds(100), kMost = milliseconds(2);
     constexpr int kTagOfNoMessage = 1;
     for (std::unique_lock lock(state_);;) {
       changed_.wait(lock, [&] { return stopped_ || under_way_ > 0; });
       if (stopped_) return;
+      const Clock::duration pause = (Clock::now() - last_begin_) / 1000;
       lock.unlock();
-      std::this_thread::sleep_for(kBetweenCalls);
+      std::this_thread::sleep_for(std::clamp(pause, kLeast, kMost));
       {
         const auto calling = calls();
         int found = 0;  // wait() finds a failure
@@ -93,6 +98,7 @@ class Progress {
   std::mutex calls_, state_;
   std::condition_variable changed_;
   int under_way_ = 0;
+  Clock::time_point last_begin_;
   bool stopped_ = false;
   std::thread thread_;
 };
