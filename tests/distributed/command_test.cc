@@ -9,6 +9,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -17,6 +18,8 @@
 #include "distributed/launched.h"
 #include "support/command.h"
 #include "support/temporary.h"
+#include "support/vulkan.h"
+#include "tenon/base/version.h"
 
 namespace tenon {
 namespace {
@@ -197,6 +200,24 @@ TEST_F(RanksTest, ShardedParametersAreAPartAndTheLayersThatAreGathered) {
   EXPECT_EQ(held("--ranks 4 --slices 8 --shard 2", "data"), 3 * room / 4 + room);
 }
 
+TEST_F(RanksTest, AVulkanDeviceOfEachRankTrainsTheSame) {
+  const auto drivers = testing::vulkan_drivers();
+  ASSERT_FALSE(drivers.empty()) << "install mesa-vulkan-drivers (make setup does)";
+  const std::string driver = "LP_NUM_THREADS=1 VK_DRIVER_FILES=" + drivers.front().file;
+  std::ofstream(path("text")) << std::ifstream(TENON_SOURCE_DIR "/README.md").rdbuf();
+  std::filesystem::resize_file(path("text"), 3000);
+  const std::string how = " --epochs 1 --slices 2 --device vulkan:0 --shard ";
+  const Json one = json_of(launch(1, text(how + "0"), driver));
+  for (const char* shard : {"0", "3"}) {
+    const Json two = json_of(launch(2, text(how + shard), driver));
+    EXPECT_EQ(two["weights_hash"], one["weights_hash"]) << shard;
+    const Outcome plan = testing::tenon_command(
+        unsaved(how + shard + " --plan-only --ranks 2"), "TENON_NUM_THREADS=1 " + driver);
+    ASSERT_EQ(plan.status, 0) << plan.err;
+    EXPECT_EQ(Json::parse(plan.out)[1]["at_peak"], two["ranks"][1]["at_peak"]) << shard;
+  }
+}
+
 TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
   std::ofstream(path("other")) << std::ifstream(path("text")).rdbuf() << "more";
   const std::string save = " --json --save " + path("run");
@@ -237,6 +258,27 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
   EXPECT_EQ(many.status, 2);
   EXPECT_THAT(many.err, HasSubstr("--slices 2 for 4 ranks"));
   EXPECT_EQ(count(many.err, "tenon: "), 1u) << many.err;
+}
+
+// A copy of the two programs, with another version.
+TEST_F(RanksTest, AnotherVersionOfTenonIsToldOnceAndNamed) {
+  const std::filesystem::path command = TENON_COMMAND;
+  std::ifstream file(command.parent_path() / "tenon-training", std::ios::binary);
+  std::string program(std::istreambuf_iterator<char>(file), {});
+  const std::string mark = std::string(1, '\0') + TENON_VERSION + '\0';
+  const std::size_t at = program.find(mark);
+  ASSERT_NE(at, std::string::npos) << "the version is no text of its own in the program";
+  program[at + mark.size() - 2] = '~';
+  std::filesystem::copy(command, path("tenon"));
+  std::ofstream(path("tenon-training"), std::ios::binary) << program;
+  std::filesystem::permissions(path("tenon-training"), std::filesystem::perms::owner_all);
+  const Outcome run = testing::tenon_command(
+      text(""), "TENON_NUM_THREADS=1 " TENON_LAUNCH " -n 1 " TENON_COMMAND " " + text("") +
+                    " : -n 2 env TENON_NUM_THREADS=1 " + path("tenon") + " " + text("") +
+                    " : -n 1");
+  EXPECT_EQ(run.status, 2) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("ranks must run the same: tenon of rank 1 is "));
+  EXPECT_EQ(count(run.err, "tenon: "), 1u) << run.err;
 }
 
 TEST_F(RanksTest, AMistakeInTheOptionsIsToldOnce) {

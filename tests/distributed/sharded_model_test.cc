@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "support/temporary.h"
+#include "support/vulkan.h"
 #include "tenon/base/error.h"
 #include "tenon/device/devices.h"
 #include "tenon/distributed/checkpoint.h"
@@ -171,32 +172,46 @@ TEST(ShardedModelTest, ALayerAtATimeGetsTheSameValues) {
   }
 }
 
-TEST(ShardedModelTest, TheFirstPeakIsThePartsAndOneLayer) {
+// Six layers, of a width at which no unit needs padding.
+std::shared_ptr<nn::CharGpt> make_even_model() {
   nn::GptOptions options;
   options.vocabulary = 16;
-  options.width = 32;  // so that no unit needs padding
+  options.width = 32;
   options.layers = 6;
-  const auto build = [&] { return std::make_shared<nn::CharGpt>(options); };
+  return std::make_shared<nn::CharGpt>(options);
+}
+
+// The most bytes in the memory of `at` while a rank makes its model on `device`.
+std::uint64_t first_peak(Device at, Device device, int ranks, Shard shard, Compute compute = {}) {
+  const auto policy = make_policy("system", *own_backend(at), {});
+  StepMeter meter(*policy);
+  const AllocatorGuard guard(at, meter);
+  const ShardedModel model(make_even_model, std::make_shared<LoneGroup>(0, ranks), shard, 1, true,
+                           compute, device);
+  return meter.peak_bytes();
+}
+
+TEST(ShardedModelTest, TheFirstPeakIsThePartsAndOneLayer) {
   std::uint64_t all = 0, block = 0;
-  for (const nn::NamedTensor& p : build()->named_parameters()) {
+  for (const nn::NamedTensor& p : make_even_model()->named_parameters()) {
     all += p.tensor.nbytes();
     if (p.name.starts_with("blocks.0.")) block += p.tensor.nbytes();
   }
-  const auto policy = make_policy("system", *own_backend({}), {});
   for (const int ranks : {1, 2, 8})
     for (const Shard shard : kShards)
       for (const Compute compute : kComputes) {
-        StepMeter meter(*policy);
-        const AllocatorGuard guard({}, meter);
-        const ShardedModel model(build, std::make_shared<LoneGroup>(0, ranks), shard, 1, true,
-                                 compute);
         const std::uint64_t part = all / static_cast<unsigned>(ranks);
         std::uint64_t peak = shard == Shard::kParameters ? part + block : all;
         if (compute && shard == Shard::kNothing) peak = all + all / 2;
         if (compute && (shard == Shard::kOptimiser || shard == Shard::kGradients))
           peak = all / 2 + part + block;
-        EXPECT_EQ(meter.peak_bytes(), peak) << ranks << ", " << static_cast<int>(shard);
+        EXPECT_EQ(first_peak({}, {}, ranks, shard, compute), peak)
+            << ranks << ", " << static_cast<int>(shard);
       }
+  tenon::testing::choose_process_device();
+  const Device vulkan{DeviceType::kVulkan, 0};
+  EXPECT_EQ(first_peak(vulkan, vulkan, 8, Shard::kParameters), all / 8 + block);
+  EXPECT_EQ(first_peak({}, vulkan, 8, Shard::kParameters), block);
 }
 
 void check_division(Shard shard, Compute compute) {

@@ -47,13 +47,13 @@ std::uint64_t count_run_parameters(const std::string& path) {
 }
 
 RankTraining::RankTraining(const distributed::ShardedModel::Builder& build,
-                           const RankSettings& settings)
+                           const RankSettings& settings, Device device)
     : group_(settings.group),
       slices_(settings.slices),
       slices_here_(settings.slices / static_cast<std::uint64_t>(settings.group->size())),
       model_(std::make_unique<distributed::ShardedModel>(build, settings.group, settings.shard,
                                                          slices_here_, settings.prefetch,
-                                                         settings.compute)) {}
+                                                         settings.compute, device)) {}
 
 // The numbers of all ranks, in the order of ranks.
 std::vector<double> RankTraining::gather_rows(const std::vector<double>& mine) {

@@ -59,7 +59,8 @@ struct StepNumbers {
 class RankTraining {
  public:
   // As ShardedModel's.
-  RankTraining(const distributed::ShardedModel::Builder& build, const RankSettings& settings);
+  RankTraining(const distributed::ShardedModel::Builder& build, const RankSettings& settings,
+               Device device);
 
   const std::shared_ptr<nn::Module>& model() const { return model_->model(); }
   const std::vector<nn::NamedTensor>& parts() const { return model_->parts(); }

@@ -141,25 +141,21 @@ class Trainer {
   }
 
  private:
-  // Ranks fill the model while they divide it. On another device it is filled before.
+  // Ranks fill the model while they divide it.
   void make_model() {
     const auto build = [this] {
-      const TagGuard tag({"parameters", nullptr});
       std::shared_ptr<nn::Module> model = task_.build(generator_);
       model->set_path("model");
       return model;
     };
-    const bool divided = settings_.ranks.group != nullptr;
-    if (!divided || settings_.device != Device{}) {
+    const TagGuard tag({"parameters", nullptr});
+    if (settings_.ranks.group == nullptr) {
       model_ = build();
-      const TagGuard tag({"parameters", nullptr});
-      model_->to(settings_.device);
-    }
-    if (divided) {
-      ranks_ = std::make_unique<RankTraining>([&] { return model_ != nullptr ? model_ : build(); },
-                                              settings_.ranks);
+    } else {
+      ranks_ = std::make_unique<RankTraining>(build, settings_.ranks, settings_.device);
       model_ = ranks_->model();
     }
+    model_->to(settings_.device);
     if (settings_.checkpoints) task_.use_checkpoints();
     const std::optional<DType> compute = settings_.ranks.compute;
     if (compute) task_.compute_in(*compute);

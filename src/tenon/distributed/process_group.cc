@@ -139,7 +139,7 @@ Work ProcessGroup::start_reduce_scatter(const Tensor& out, const Tensor& in) {
             const TagGuard tag({"communication", nullptr});
             const Tensor rows = came.view({count, out.numel()});
             const Tensor flat = out.view({-1});
-            if (host_reaches(out.device())) {
+            if (out.device() == rows.device()) {
               add_rows(rows, flat);
             } else {
               const bool converts = rows.dtype() != out.dtype();

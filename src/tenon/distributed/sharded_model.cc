@@ -74,12 +74,14 @@ class ShardedModel::Watcher final : public nn::CallWatcher {
 };
 
 ShardedModel::ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std::uint64_t slices,
-                           bool prefetch, std::optional<DType> compute)
+                           bool prefetch, std::optional<DType> compute,
+                           std::optional<Device> device)
     : group_(std::move(group)),
       shard_(shard),
       slices_(slices),
       prefetch_(prefetch),
-      compute_(compute) {
+      compute_(compute),
+      device_(device) {
   if (compute && !is_16_bit(*compute))
     throw InvalidArgument(fmt::format("mixed precision computes in float16 or bfloat16, not in {}",
                                       dtype_name(*compute)));
@@ -88,14 +90,15 @@ ShardedModel::ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std
 ShardedModel::ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group,
                            Shard shard, std::uint64_t slices, bool prefetch,
                            std::optional<DType> compute)
-    : ShardedModel(std::move(group), shard, slices, prefetch, compute) {
+    : ShardedModel(std::move(group), shard, slices, prefetch, compute, std::nullopt) {
   model_ = std::move(model);
   divide(nn::DeferredFills());
 }
 
 ShardedModel::ShardedModel(const Builder& build, std::shared_ptr<ProcessGroup> group, Shard shard,
-                           std::uint64_t slices, bool prefetch, std::optional<DType> compute)
-    : ShardedModel(std::move(group), shard, slices, prefetch, compute) {
+                           std::uint64_t slices, bool prefetch, std::optional<DType> compute,
+                           Device device)
+    : ShardedModel(std::move(group), shard, slices, prefetch, compute, device) {
   const nn::DeferredFills fills;
   model_ = build();
   divide(fills);
@@ -150,18 +153,24 @@ void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor
 // The unit's `flat` and `part`, with the values of its parameters, which get places in `flat`.
 void ShardedModel::make_flats(Unit& unit, std::int64_t elements, const nn::DeferredFills& fills) {
   const Tensor& first = unit.parameters.front().tensor;
-  const Device device = first.is_meta() ? Device{} : first.device();
+  const Device source = first.is_meta() ? Device{} : first.device();
+  const Device device = device_.value_or(source);
   if (compute_) unit.flat = tagged_empty("parameters", elements, *compute_, device);
   if (compute_) release(unit);
-  const Tensor full = tagged_empty("parameters", elements, first.dtype(), device);
+  Tensor full = tagged_empty("parameters", elements, first.dtype(), source);
   zero_(full);
-  if (!compute_) unit.flat = full;
-  const std::vector<Tensor> from = cut(unit, full), places = cut(unit, unit.flat);
-  for (std::size_t i = 0; i < places.size(); ++i) {
+  const std::vector<Tensor> from = cut(unit, full);
+  for (std::size_t i = 0; i < from.size(); ++i) {
     const Tensor& parameter = unit.parameters[i].tensor;
     if (!fills.fill(parameter, from[i])) copy_(from[i], parameter.detach());
-    parameter.set_data(places[i]);
   }
+  if (device != source) {
+    const TagGuard tag({"parameters", nullptr});
+    full = to(full, device);
+  }
+  if (!compute_) unit.flat = full;
+  const std::vector<Tensor> places = cut(unit, unit.flat);
+  for (std::size_t i = 0; i < places.size(); ++i) unit.parameters[i].tensor.set_data(places[i]);
   const Tensor mine = own_piece(full);
   unit.part = mine.detach();
   if (shards(Shard::kParameters) || (compute_ && shards(Shard::kOptimiser))) {

@@ -67,13 +67,14 @@ class ShardedModel {
   ShardedModel(std::shared_ptr<nn::Module> model, std::shared_ptr<ProcessGroup> group, Shard shard,
                std::uint64_t slices, bool prefetch = true,
                std::optional<DType> compute = {});
-  // The model that `build` makes, with the same values. Its layers are filled one after another,
-  // and with kParameters each is freed before the next, so at most the parts and one unit are in
-  // memory (Note [Deferred fills] in nn/init.h). The model is on the host.
+  // The model that `build` makes on the host, with the same values, its parameters on `device`. Its
+  // layers are filled one after another, and with kParameters each is freed before the next, so at
+  // most the parts and one unit are in memory (Note [Deferred fills] in nn/init.h). A unit for
+  // another device is filled on the host first.
   using Builder = std::function<std::shared_ptr<nn::Module>()>;
   ShardedModel(const Builder& build, std::shared_ptr<ProcessGroup> group, Shard shard,
-               std::uint64_t slices, bool prefetch = true,
-               std::optional<DType> compute = {});
+               std::uint64_t slices, bool prefetch = true, std::optional<DType> compute = {},
+               Device device = {});
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -124,7 +125,7 @@ class ShardedModel {
   class Watcher;
 
   ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std::uint64_t slices,
-               bool prefetch, std::optional<DType> compute);
+               bool prefetch, std::optional<DType> compute, std::optional<Device> device);
   void divide(const nn::DeferredFills& fills);
   void add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters,
                 const nn::DeferredFills& fills);
@@ -152,6 +153,7 @@ class ShardedModel {
   const std::uint64_t slices_;
   const bool prefetch_;
   const std::optional<DType> compute_;
+  const std::optional<Device> device_;  // null: each parameter's own
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<nn::NamedTensor> parts_;
   std::vector<autograd::HookHandle> hooks_;
