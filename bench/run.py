@@ -25,7 +25,7 @@ TORCH = ["libtorch1.13"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
-NAMED = {"forecast", "fsdp", "ranks", "overlap"}  # run only where they are named: they need PyTorch, or MPI and root
+NAMED = {"forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
 EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -89,6 +89,15 @@ PROGRAMS = {
               "scripts/bench_distributed.py --only model", []),
     "overlap": ("what of computing and transfer is at the same time, with 2 ranks",
                 "scripts/bench_distributed.py --only overlap", []),
+    "rank_weights": ("weights after 115 steps on 1, 2, 4 and 8 ranks, over Open MPI and MPICH",
+                     "scripts/bench_distributed.py --only weights", []),
+    "rank_memory": ("memory and traffic of a rank beside their formulas, and the forecast",
+                    "scripts/bench_distributed.py --only memory", []),
+    "rank_network": ("what the links of network namespaces carry, and a link that goes down",
+                     "scripts/bench_distributed.py --only network", []),
+    "kills": ("runs on several ranks that are killed at random moments, and resumed",
+              "scripts/bench_distributed.py 200 --only kills", []),
+    "fleet": ("`tenon fleet` over 1,000 recordings: jobs, kills, ranks", "scripts/bench_fleet.py", []),
     "forecast": ("forecasts of PyTorch programs beside what an H200 recorded, and `tenon.fit`",
                  "scripts/bench_forecast.sh", []),
 }
