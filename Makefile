@@ -124,6 +124,10 @@ benchmarks: build
 
 bench:
 	@scripts/setup.sh packages-bench.txt || echo "going on without the peers that are not here"
+	@$(MAKE) build
+	@python=$$(scripts/pytorch_environment.sh) && cmake -B $(BUILD) -DTENON_PYTORCH=$$($$python -c \
+	  'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])') >/dev/null \
+	  || echo "going on with Debian's libtorch, or none: PyTorch of PyPI is not to be had"
 	@$(MAKE) benchmarks
 	@bench/run.py $(BUILD)
 

@@ -22,7 +22,7 @@ CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
 PAGE = ROOT / "docs/results.md"
 ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "constants", "robson", "instructions", "planning",
          "host_peers", "host_pairs", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
-         "viewer", "lab_peers", "python", "operators", "vulkan", "training", "training_memory", "gpt_losses",
+         "viewer", "lab_peers", "python", "metadata", "operators", "vulkan", "gradients", "training", "gpt_losses",
          "fsdp", "overlap", "ranks"]
 
 

@@ -48,30 +48,6 @@ newest_torch() {
   "$python" -m pip index versions torch 2>/dev/null | sed -n 's/^torch (\(.*\))$/\1/p'
 }
 
-# An environment with this PyTorch: $venv. Complete ones are marked, so that a broken one is made anew.
-make_environment() {
-  local version=$1 folder=$cache/pytorch-$1 site
-  venv=$folder/bin/python
-  [ -f "$folder/complete" ] && return 0
-  echo "         PyTorch $version goes into $folder"
-  rm -rf "$folder"
-  "$python" -m venv "$folder" &&
-    "$venv" -m pip install --quiet typing_extensions filelock sympy networkx jinja2 fsspec &&
-    "$venv" -m pip install --quiet --no-deps "torch==$version" || return 1
-  site=$("$venv" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
-  "$venv" -m pip install --quiet --no-deps "$("$venv" - <<'PY'
-import importlib.metadata, re
-for line in importlib.metadata.requires("torch"):
-    if found := re.match(r"(nvidia-cuda-runtime\S*) ?\(?(==[\d.]+)", line):
-        print(found[1] + found[2])
-        break
-    if found := re.match(r"cuda-toolkit\[.*\]==(\d+\.\d+)", line):
-        print(f"nvidia-cuda-runtime=={found[1]}.*")
-        break
-PY
-)" && "$venv" "$tests/stub_libraries.py" "$site" && touch "$folder/complete"
-}
-
 # PyTorch's MemoryViz.js: no wheel ships it, Debian's sources of PyTorch do. $viewer, or nothing.
 find_viewer() {
   local folder=$cache/memory_viz archive
@@ -111,7 +87,7 @@ step 'snapshots over the stand-in driver' make_snapshots
 snapshots=("$work"/*.pickle)
 
 for version in ${TORCH_VERSIONS:-2.6.0 $(newest_torch)}; do
-  if ! make_environment "$version"; then
+  if ! venv=$(scripts/pytorch_environment.sh "$version"); then
     failed=$((failed + 1))
     echo "FAILED   PyTorch $version: it could not be installed"
     continue

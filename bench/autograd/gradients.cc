@@ -1,9 +1,9 @@
-// What recording and backward cost where the arithmetic is small, beside libtorch.
+// What recording and backward cost where the arithmetic is small, beside PyTorch, on one thread and
+// on two.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "../ops/peer.h"
+#include "../torch_name.h"
 #include "peer_steps.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/parallel.h"
@@ -16,9 +16,12 @@ namespace {
 
 using namespace autograd;
 
-void print(const std::string& what, double ours, double theirs, double target) {
-  fmt::print("{:<34} {:>10.0f} {:>10.0f} {:>8} {:>6}\n", what, ours, theirs,
+// A ratio is PyTorch's time over ours.
+void print(WorstRatio& worst, const std::string& what, double ours, double theirs, double target) {
+  fmt::print("{:<34} {:>10.0f} {:>10} {:>8} {:>6}\n", what, ours,
+             theirs == 0 ? "-" : fmt::format("{:.0f}", theirs),
              theirs == 0 ? "-" : fmt::format("{:.2f}x", theirs / ours), target);
+  worst.add(what, ours, theirs);
 }
 
 double chain_ns(int length, int elements) {
@@ -57,19 +60,30 @@ double step_ns(int inputs, int hidden, int outputs, int batch) {
   });
 }
 
+void run(int threads) {
+  set_num_threads(threads);
+  fmt::print("\n{:<34} {:>10} {:>10} {:>8} {:>6}\n",
+             fmt::format("nanoseconds, {} thread{}", threads, threads == 1 ? "" : "s"), "tenon",
+             "PyTorch", "ratio", "target");
+  WorstRatio worst;
+  const auto chain = [&](const char* what, int elements) {
+    print(worst, what, chain_ns(100, elements), torch_chain_ns(threads, 100, elements), 5);
+  };
+  chain("100 adds of 1, forward + backward", 1);
+  chain("100 adds of 64, forward + backward", 64);
+  chain("100 adds of 4096", 4096);
+  fmt::print("{:<34} {:>10.0f}\n", "  of it the additions themselves", additions_ns(100, 4096));
+  print(worst, "training step of a 2-8-1 net", step_ns(2, 8, 1, 4),
+        torch_step_ns(threads, 2, 8, 1, 4), 5);
+  print(worst, "the same of 784-256-10, batch 64", step_ns(784, 256, 10, 64),
+        torch_step_ns(threads, 784, 256, 10, 64), 1.25);
+  worst.print(threads);
+}
+
 }  // namespace
 }  // namespace tenon::bench
 
 int main() {
-  using namespace tenon::bench;
-  tenon::set_num_threads(1);
-  fmt::print("{:<34} {:>10} {:>10} {:>8} {:>6}\n", "nanoseconds, one thread", "tenon", "libtorch",
-             "ratio", "target");
-  print("100 adds of 1, forward + backward", chain_ns(100, 1), torch_chain_ns(100, 1), 5);
-  print("100 adds of 64, forward + backward", chain_ns(100, 64), torch_chain_ns(100, 64), 5);
-  print("100 adds of 4096", chain_ns(100, 4096), torch_chain_ns(100, 4096), 5);
-  fmt::print("{:<34} {:>10.0f}\n", "  of it the additions themselves", additions_ns(100, 4096));
-  print("training step of a 2-8-1 net", step_ns(2, 8, 1, 4), torch_step_ns(2, 8, 1, 4), 5);
-  print("the same of 784-256-10, batch 64", step_ns(784, 256, 10, 64),
-        torch_step_ns(784, 256, 10, 64), 1.25);
+  tenon::bench::print_torch();
+  for (const int threads : {1, 2}) tenon::bench::run(threads);
 }

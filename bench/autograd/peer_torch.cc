@@ -1,15 +1,13 @@
-// libtorch's side of bench_gradients, in a file apart since its headers define macros for
+// PyTorch's side of bench_gradients, in a file apart since its headers define macros for
 // everything.
-#include <ATen/Parallel.h>
-#include <torch/torch.h>
-
 #include "../ops/peer.h"
+#include "../torch_peer.h"
 #include "peer_steps.h"
 
 namespace tenon::bench {
 
-double torch_chain_ns(int length, int elements) {
-  at::set_num_threads(1);
+double torch_chain_ns(int threads, int length, int elements) {
+  set_torch_threads(threads);
   const torch::Tensor x = torch::rand({elements}).set_requires_grad(true);
   const torch::Tensor one = torch::rand({elements});
   return measure_ns([&] {
@@ -20,8 +18,8 @@ double torch_chain_ns(int length, int elements) {
   });
 }
 
-double torch_step_ns(int inputs, int hidden, int outputs, int batch) {
-  at::set_num_threads(1);
+double torch_step_ns(int threads, int inputs, int hidden, int outputs, int batch) {
+  set_torch_threads(threads);
   torch::nn::Linear first(inputs, hidden), second(hidden, outputs);
   std::vector<torch::Tensor> parameters = {first->weight, first->bias, second->weight,
                                            second->bias};

@@ -27,7 +27,7 @@ class Peer {
   virtual double step(const Tensor& input, const Tensor& target) = 0;
 };
 
-// Null where the build has no libtorch.
+// Null where the build has no PyTorch.
 std::unique_ptr<Peer> make_peer(const Case& what, const std::vector<nn::NamedTensor>& weights,
                                 int threads);
 

@@ -1,8 +1,11 @@
-// Where the build found no libtorch.
+// Where the build found no PyTorch.
 #include "peer.h"
+
+#include "../torch_name.h"
 
 namespace tenon::bench {
 
+std::string torch_name() { return {}; }
 std::unique_ptr<Peer> make_peer(const Case&, const std::vector<nn::NamedTensor>&, int) {
   return nullptr;
 }

@@ -1,7 +1,7 @@
-// The same models in libtorch, written as its users write them. Built where CMake finds it.
-#include <ATen/Parallel.h>
+// The same models in PyTorch, written as its users write them. Built where CMake finds it.
+#include "../torch_peer.h"
+
 #include <malloc.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <map>
@@ -14,7 +14,14 @@ namespace {
 // Counts the bytes of tensors, as the C library has rounded them.
 class CountingAllocator final : public c10::Allocator {
  public:
+#if TORCH_VERSION_MAJOR < 2
   c10::DataPtr allocate(std::size_t bytes) const override {
+#else
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+  c10::DataPtr allocate(std::size_t bytes) override {
+#endif
     void* const data = inner_->raw_allocate(bytes);
     live_ += malloc_usable_size(data);
     peak_ = std::max(peak_, live_);
@@ -48,7 +55,8 @@ torch::Tensor borrowed(const Tensor& t) {
 
 class TorchPeer final : public Peer {
  public:
-  TorchPeer(const Case& what, const std::vector<nn::NamedTensor>& weights) : what_(what) {
+  TorchPeer(const Case& what, const std::vector<nn::NamedTensor>& weights, int threads)
+      : what_(what), threads_(threads) {
     std::vector<torch::Tensor> parameters;
     for (const nn::NamedTensor& weight : weights) {
       weights_[weight.name] = borrowed(weight.tensor).clone().set_requires_grad(true);
@@ -63,6 +71,7 @@ class TorchPeer final : public Peer {
   }
 
   double step(const Tensor& input, const Tensor& target) override {
+    set_torch_threads(threads_);
     double loss_value = 0;
     {
       const torch::Tensor x = borrowed(input);
@@ -124,6 +133,7 @@ class TorchPeer final : public Peer {
   }
 
   const Case what_;
+  const int threads_;
   std::map<std::string, torch::Tensor> weights_;
   torch::Tensor hidden_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
@@ -133,8 +143,7 @@ class TorchPeer final : public Peer {
 
 std::unique_ptr<Peer> make_peer(const Case& what, const std::vector<nn::NamedTensor>& weights,
                                 int threads) {
-  at::set_num_threads(threads);
-  return std::make_unique<TorchPeer>(what, weights);
+  return std::make_unique<TorchPeer>(what, weights, threads);
 }
 
 std::uint64_t peer_peak_of(const Case& what, const std::vector<nn::NamedTensor>& weights,

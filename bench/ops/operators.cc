@@ -1,6 +1,7 @@
-// How long operators take, beside libtorch (where the build found it), OpenBLAS and oneDNN: one
+// How long operators take, beside PyTorch (where the build found it), OpenBLAS and oneDNN: one
 // process, the same inputs, on one thread and on two.
 //   bench_operators [--threads N] [--filter TEXT] [--section figures|products|functions|choices]
+//                   [--rows N]       functions are of N x 1024 numbers (1024)
 #include "tenon/ops/operators.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../torch_name.h"
 #include "peer.h"
 #include "tenon/base/parallel.h"
 #include "tenon/tensor/copy.h"
@@ -24,6 +26,7 @@ struct Options {
   int threads = 0;  // 0: one, then two
   std::string filter;
   std::string section;
+  std::int64_t rows = 1024;
 };
 
 struct Peers {
@@ -37,11 +40,13 @@ class Runner {
   Runner(const Options& options, int threads) : filter_(options.filter), threads_(threads) {
     set_num_threads(threads);
     set_peer_threads(threads);
-    fmt::print("\n{} thread{}; times in us; the ratio is to the fastest of the others\n", threads,
-               threads == 1 ? "" : "s");
-    fmt::print("{:<30} {:>11} {:>11} {:>11} {:>11} {:>6}   GB/s or GFLOP/s\n", "operator", "tenon",
-               "libtorch", "OpenBLAS", "oneDNN", "ratio");
+    fmt::print(
+        "\n{} thread{}; times in us; ours over PyTorch's, and over the fastest of the others\n",
+        threads, threads == 1 ? "" : "s");
+    fmt::print("{:<30} {:>11} {:>11} {:>11} {:>11} {:>6} {:>7}   GB/s or GFLOP/s\n", "operator",
+               "tenon", "PyTorch", "OpenBLAS", "oneDNN", "ratio", "fastest");
   }
+  ~Runner() { worst_.print(threads_); }
 
   // `work`: bytes moved or operations done by one call, for the last column.
   void run(const std::string& name, double work, const std::function<Tensor()>& ours,
@@ -60,8 +65,11 @@ class Runner {
       if (ns[i] > 0 && (fastest == 0 || ns[i] < fastest)) fastest = ns[i];
       line += ns[i] > 0 ? fmt::format(" {:>11.2f}", ns[i] / 1e3) : fmt::format(" {:>11}", "-");
     }
-    fmt::print("{} {:>6}   {:.1f}\n", line,
-               fastest > 0 ? fmt::format("{:.2f}", ns[0] / fastest) : "-", work / ns[0]);
+    const auto over = [&](double other) {
+      return other > 0 ? fmt::format("{:.2f}", ns[0] / other) : "-";
+    };
+    fmt::print("{} {:>6} {:>7}   {:.1f}\n", line, over(ns[1]), over(fastest), work / ns[0]);
+    worst_.add(name, ns[0], ns[1]);
     std::fflush(stdout);
   }
 
@@ -69,6 +77,7 @@ class Runner {
   static void keep(const Tensor& made) { asm volatile("" : : "r"(made.impl()) : "memory"); }
   const std::string filter_;
   const int threads_;
+  WorstRatio worst_;
 };
 
 // What the work of element-wise operators on large tensors is: bytes.
@@ -109,14 +118,11 @@ void matrix_products(Runner& r, DType dtype) {
     const Tensor a = to(randn({n, n}), dtype), b = to(randn({n, n}), dtype);
     const double flops =
         2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
-    // libtorch 1.13 needs minutes for these without instructions for bfloat16.
-    if (dtype == DType::kBF16 && n > 512) {
-      r.run(fmt::format("matmul bf16 {}", n), flops, [&] { return ops::matmul(a, b); },
-            {"", {a, b}, true});
-      continue;
-    }
+    // PyTorch 1.13 needs minutes for these without instructions for bfloat16.
+    const bool too_slow =
+        dtype == DType::kBF16 && n > 512 && torch_name().starts_with("PyTorch 1.");
     r.run(fmt::format("matmul {}{}", dtype == DType::kBF16 ? "bf16 " : "", n), flops,
-          [&] { return ops::matmul(a, b); }, {"matmul", {a, b}, true});
+          [&] { return ops::matmul(a, b); }, {too_slow ? "" : "matmul", {a, b}, true});
   }
 }
 
@@ -142,8 +148,8 @@ void convolutions(Runner& r) {
 }
 
 // Every function of one number and of two, on positive operands, which all are defined for.
-void functions(Runner& r) {
-  const Tensor a = ops::add(rand({1024, 1024}), 0.01), b = ops::add(rand({1024, 1024}), 0.01);
+void functions(Runner& r, std::int64_t rows) {
+  const Tensor a = ops::add(rand({rows, 1024}), 0.01), b = ops::add(rand({rows, 1024}), 0.01);
   const auto bytes = static_cast<double>(a.nbytes());
 #define TENON_RUN(name) r.run(#name, 2 * bytes, [&] { return ops::name(a); }, {#name, {a}});
   TENON_RUN(exp)
@@ -163,6 +169,13 @@ void functions(Runner& r) {
 #undef TENON_RUN
                                               r.run("pow(2)", 2 * bytes,
                                                     [&] { return ops::pow(a, 2); }, {"pow2", {a}});
+  const Tensor twice = to(a, DType::kF64), exponents = to(b, DType::kF64);
+#define TENON_RUN(name) \
+  r.run(#name " f64", 4 * bytes, [&] { return ops::name(twice); }, {#name, {twice}});
+  TENON_RUN(exp) TENON_RUN(log) TENON_RUN(tanh) TENON_RUN(erf) TENON_RUN(erfc) TENON_RUN(gelu)
+#undef TENON_RUN
+  r.run("pow f64", 6 * bytes, [&] { return ops::pow(twice, exponents); },
+        {"pow", {twice, exponents}});
   const Tensor low = to(a, DType::kBF16), other = to(b, DType::kBF16);
   r.run("add bf16", 1.5 * bytes, [&] { return ops::add(low, other); }, {"add", {low, other}});
   r.run("exp bf16", bytes, [&] { return ops::exp(low); }, {"exp", {low}});
@@ -205,7 +218,7 @@ void run_all(const Options& options, int threads) {
     matrix_products(runner, DType::kBF16);
     convolutions(runner);
   }
-  if (wanted("functions")) functions(runner);
+  if (wanted("functions")) functions(runner, options.rows);
   if (wanted("choices")) choices(runner);
 }
 
@@ -215,7 +228,9 @@ int run(int argc, char** argv) {
     if (std::strcmp(argv[i], "--threads") == 0) options.threads = std::atoi(argv[i + 1]);
     if (std::strcmp(argv[i], "--filter") == 0) options.filter = argv[i + 1];
     if (std::strcmp(argv[i], "--section") == 0) options.section = argv[i + 1];
+    if (std::strcmp(argv[i], "--rows") == 0) options.rows = std::max(1, std::atoi(argv[i + 1]));
   }
+  print_torch();
   if (options.threads > 0) {
     run_all(options, options.threads);
   } else {

@@ -46,7 +46,7 @@ inline std::vector<double> measure_together(const std::vector<Call>& bodies) {
 }
 inline double measure_ns(const Call& body) { return measure_together({body})[0]; }
 
-// libtorch's operator of that name on the same memory; empty where the build has no libtorch.
+// PyTorch's operator of that name on the same memory; empty where the build has no PyTorch.
 Call peer_call(const std::string& name, const std::vector<Tensor>& inputs);
 void set_peer_threads(int threads);
 

@@ -1,15 +1,11 @@
-// libtorch on our tensors' memory. Built where CMake finds libtorch; a file apart from ours, since
-// its headers define macros for everything.
-#include <ATen/Parallel.h>
-#include <cblas.h>
-#include <torch/torch.h>
+// PyTorch on our tensors' memory. Built where CMake finds it; a file apart from ours, since its
+// headers define macros for everything.
+#include "../torch_peer.h"
 
 #include <map>
 #include <sstream>
 
 #include "peer.h"
-
-extern "C" void omp_set_num_threads(int threads);
 
 namespace tenon::bench {
 namespace {
@@ -18,6 +14,8 @@ torch::ScalarType dtype_of(const Tensor& t) {
   switch (t.dtype()) {
     case DType::kF32:
       return torch::kFloat32;
+    case DType::kF64:
+      return torch::kFloat64;
     case DType::kBF16:
       return torch::kBFloat16;
     case DType::kI64:
@@ -129,12 +127,11 @@ const std::map<std::string, Function>& functions() {
 #undef BINARY
 #undef ACTIVATION
 
+int threads_of_peer = 1;
+
 }  // namespace
 
-void set_peer_threads(int threads) {
-  at::set_num_threads(threads);
-  omp_set_num_threads(threads);
-}
+void set_peer_threads(int threads) { threads_of_peer = threads; }
 
 Call peer_call(const std::string& text, const std::vector<Tensor>& inputs) {
   std::istringstream words(text);
@@ -150,9 +147,7 @@ Call peer_call(const std::string& text, const std::vector<Tensor>& inputs) {
   }
   return [=] {
     const c10::InferenceMode inference;
-    // Its matrix products are OpenBLAS's, whose number of threads ours has changed.
-    if (openblas_get_num_threads() != at::get_num_threads())
-      openblas_set_num_threads(at::get_num_threads());
+    set_torch_threads(threads_of_peer);
     const torch::Tensor made = function(in, numbers);
     asm volatile("" : : "r"(made.unsafeGetTensorImpl()) : "memory");
   };
