@@ -46,7 +46,7 @@ VulkanDevice::VulkanDevice(std::shared_ptr<const VulkanDriver> driver, int index
   properties_ = properties.properties;
   most_bytes_at_once_ = most.maxMemoryAllocationSize;
   if ((subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
-      (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT) != 0)
+      (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0)
     abilities_.lanes = subgroup.subgroupSize;
   VkPhysicalDeviceMemoryProperties2 memory = {};
   memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;

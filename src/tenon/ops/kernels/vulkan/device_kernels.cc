@@ -59,7 +59,7 @@ bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t
   if (!a_by_depth && !has_pairs(u.a, u.m, u.a_row, u.a_column, u.a_batch)) return false;
   if (!b_by_depth && !has_pairs(u.b, u.n, u.b_column, u.b_row, u.b_batch)) return false;
   launch(backend, {kLanesCode, {a_by_depth ? 0u : 1u, b_by_depth ? 0u : 1u, u.beta}}, u,
-         {groups_for(u.n, kLanesTile), groups_for(u.m, kLanesTile),
+         {groups_for(u.m, kLanesTile), groups_for(u.n, kLanesTile),
           static_cast<std::uint32_t>(batch)});
   return true;
 }

@@ -1,10 +1,11 @@
 // matmul.comp in f32 for subgroups of 8 lanes, where a load costs as much as dozens of sums: drivers
 // that compute on the host load lane by lane. A subgroup makes 32 by 32 elements. It loads two
-// neighbours at once, and each lane gets the other lanes' rows of a from their registers.
+// neighbours at once, and each lane gets the other lanes' rows of a from their registers: by a
+// shuffle with a constant lane, since lavapipe searches for an active lane in each broadcast.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#extension GL_KHR_shader_subgroup_ballot : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "numbers.glsl"
 
 layout(local_size_x = 8) in;
@@ -42,7 +43,8 @@ uint column_of(uint j, uint lane) {
 
 void main() {
   const uint lane = gl_LocalInvocationID.x, batch = gl_WorkGroupID.z;
-  const uint row0 = gl_WorkGroupID.y * 32, column0 = gl_WorkGroupID.x * 32;
+  // Groups that follow each other have the same columns of b, so caches keep these.
+  const uint row0 = gl_WorkGroupID.x * 32, column0 = gl_WorkGroupID.y * 32;
   // Beyond the border the last row or column is computed again and not written.
   uint at_a[kEach], at_b[kEach];
   [[unroll]] for (uint i = 0; i < kEach; ++i) {
@@ -80,7 +82,7 @@ void main() {
     [[unroll]] for (uint q = 0; q < 2; ++q)
       [[unroll]] for (uint i = 0; i < kEach; ++i)
         [[unroll]] for (uint l = 0; l < 8; ++l) {
-          const float x = subgroupBroadcast(left[q][i], l);
+          const float x = subgroupShuffle(left[q][i], l);
           [[unroll]] for (uint j = 0; j < kEach; ++j) sums[8 * i + l][j] += x * right[q][j];
         }
   }
