@@ -17,16 +17,11 @@ import tempfile
 import time
 
 import rank_model
-from rank_checkpoint import INDEX, is_whole, step_of, weights_of
+from rank_checkpoint import is_whole, step_of, weights_of
 from rank_network import HEADER_BYTES, Network, why_not
+from rank_runs import LAUNCHERS, ROOT, RUN_SECONDS, Run, check, checked, failed_checks, result, send
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TEXT = os.path.join(ROOT, "data/text/genesis.txt")
-LAUNCHERS = {
-    "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"],
-    "mpich": ["mpirun.mpich"],
-}
-ENVIRONMENT = dict(os.environ, TENON_NUM_THREADS="1", TENON_RANK_TIMEOUT="60")
 MODEL = ("--length", "16", "--layers", "2", "--width", "32", "--batch", "96")  # 115 steps
 DEEP_LAYERS = 8
 DEEP_MODEL = ("--length", "16", "--width", "128", "--batch", "32")
@@ -35,13 +30,12 @@ WIDE_LAYERS = 16
 WIDE_MODEL = ("--length", "16", "--layers", str(WIDE_LAYERS), "--width", "256", "--batch", "256")
 MODEL_MEGABITS = 100
 SEGMENT_BYTES = 1448  # of payload in a packet of 1,500 bytes
-RUN_SECONDS = 300  # for a run that nobody kills
 END_SECONDS = 10  # for the launcher, after a rank was killed
 TARGETS = {  # each part prints whether its checks hold
     "weights": "1. weights after 100 steps and more equal those of one process: to the bit with --slices, 1e-5 "
                "apart at most without",
-    "memory": "2. ZeRO 3's state is its formula's, 1 % apart at most, and each peak the forecast's, to the byte; "
-              "3. bytes that a rank sends are 1 % over the optimum at most",
+    "memory": "2. ZeRO 3's state is (parameters + gradients + optimiser) / n + a layer and the terms printed, 1 % "
+              "apart at most; each peak is the forecast's, to the byte; 3. bytes sent are 1 % over the optimum at most",
     "fsdp": "2. beside PyTorch's FSDP2",
     "network": "3. links carry the bytes that ranks count, 1 % apart at most",
     "overlap": "3. 80 % of the smaller of computing and transfer are hidden over a slow link",
@@ -49,88 +43,12 @@ TARGETS = {  # each part prints whether its checks hold
     "loop": "5. the restart loop of docs/distributed.md ends with the same weights",
 }
 
-checked = []
-failed_checks = []
-
-
-def check(true, what):
-    """The word for a printed line; a false one makes the program end with status 1."""
-    checked.append(what)
-    if not true:
-        failed_checks.append(what)
-    return "ok" if true else "FAILED"
-
 
 def train(mpi, ranks, model, *options, text=TEXT):
     """The words of a run of one epoch; 0 ranks: without a launcher."""
     command = [f"{ROOT}/build-{mpi}/tenon", "train", "text", text, *model, "--epochs", "1", "--json",
                *options]
     return (LAUNCHERS[mpi] + ["-n", str(ranks)] if ranks > 0 else []) + command
-
-
-class Run:
-    """A launcher and its ranks. `with` ends with no process of them left."""
-
-    def __init__(self, words):
-        self.mark = f"TENON_BENCH_RUN={os.getpid()}-{random.getrandbits(64):x}"
-        name, value = self.mark.split("=")
-        self.out = tempfile.TemporaryFile("w+")  # a pipe would stay open while a rank lives
-        self.err = tempfile.TemporaryFile("w+")
-        self.launcher = subprocess.Popen(words, env={**ENVIRONMENT, name: value}, stdout=self.out,
-                                         stderr=self.err, start_new_session=True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for process in self.processes():
-            send(process, signal.SIGKILL)
-        self.launcher.wait()
-        self.out.close()
-        self.err.close()
-
-    def processes(self, program=None):
-        """Launchers put ranks into process groups of their own, so all are found by the environment."""
-        found = []
-        for process in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            try:
-                with open(f"/proc/{process}/environ", "rb") as environ:
-                    ours = self.mark.encode() + b"\0" in environ.read()
-                with open(f"/proc/{process}/comm", encoding="utf-8") as comm:
-                    name = comm.read().strip()
-            except OSError:
-                continue  # it has ended
-            if ours and program in (None, name):
-                found.append(process)
-        return found
-
-    def status(self, seconds):
-        """The launcher's; None where it has not ended by then."""
-        try:
-            return self.launcher.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-
-    @staticmethod
-    def text(file):
-        file.seek(0)
-        return file.read()
-
-
-def send(process, number):
-    try:
-        os.kill(process, number)
-    except ProcessLookupError:
-        pass
-
-
-def result(words):
-    with Run(words) as run:
-        status = run.status(RUN_SECONDS)
-        if status != 0:
-            sys.exit(f"{' '.join(words)}: status {status} (None: not ended in {RUN_SECONDS} s)\n"
-                     f"{run.text(run.err)}")
-        return json.loads(run.text(run.out))
 
 
 def is_key_bias(name, index, count):
@@ -169,7 +87,7 @@ def compare_weights(folder):
                     else:
                         apart, with_keys = distance(weights, weights_of(folder))
                         same, words = apart < 1e-5, f"{apart:.1e} ({with_keys:.1e}) apart"
-                    print(f"  {name} {run['weights_hash']}: {words} {check(same, name)}", flush=True)
+                    print(f"  {name} {run['weights_hash']}: {words} {check(same, name)}")
 
 
 def part_of_text(folder, size):
@@ -191,15 +109,17 @@ def compare_memory(folder):
     layer = plan(1, text, layers=DEEP_LAYERS + 1)[0]["at_peak"]["parameters"] - parameters
     outside = parameters - DEEP_LAYERS * layer
     print(f"bytes of rank 0 at its peak: P = {parameters} of parameters, {DEEP_LAYERS} layers of "
-          f"{layer}, {outside} outside of layers; n ranks, one slice each; Open MPI")
+          f"{layer}, {outside} outside of layers; n ranks, one slice each")
     for ranks in (2, 4, 8):
         for shard, *more in (("0",), ("1",), ("2",), ("3",), ("3", "--no-prefetch")):
             name = " ".join((f"{ranks} ranks --shard {shard}", *more))
             options = ("--shard", shard, *more)
             planned = plan(ranks, text, *options)
-            run = result(train("openmpi", ranks, DEEP_MODEL, "--layers", str(DEEP_LAYERS), "--save",
-                               f"{folder}/run", *options, text=text))["ranks"]
-            compare_peak(name, planned, run)
+            run = None
+            for mpi in LAUNCHERS:
+                run = result(train(mpi, ranks, DEEP_MODEL, "--layers", str(DEEP_LAYERS), "--save",
+                                   f"{folder}/run", *options, text=text))["ranks"]
+                compare_peak(f"{mpi:8} {name}", planned, run)
             compare_traffic(name, run[0]["sent_bytes_per_step"], ranks, shard, parameters)
             if shard == "3":
                 compare_state(name, run[0], ranks, parameters, outside, layer,
@@ -207,8 +127,9 @@ def compare_memory(folder):
 
 
 def compare_peak(name, planned, run):
-    same = [a["peak_bytes"] for a in planned] == [a["peak_bytes"] for a in run]
-    print(f"  {name}: peak {run[0]['peak_bytes']}, each rank's as planned "
+    keys = ("peak_bytes", "at_peak", "sent_bytes_per_step")
+    same = all(a[key] == b[key] for a, b in zip(planned, run, strict=True) for key in keys)
+    print(f"  {name}: peak {run[0]['peak_bytes']}, each rank's, its uses and traffic as planned "
           f"{check(same, f'{name}: peak')}")
 
 
@@ -573,8 +494,7 @@ def run_part(name, part):
     count, bad = len(checked) - before, len(failed_checks) - failed
     if name in TARGETS:
         verdict = "NOT CHECKED" if count == 0 else f"{count} checks, {bad} FAILED" if bad else f"{count} checks, ok"
-        print(f"target {TARGETS[name]}: {verdict}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
-              flush=True)
+        print(f"target {TARGETS[name]}: {verdict}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 def main():
@@ -587,6 +507,7 @@ def main():
     arguments.add_argument("kills", nargs="?", type=int, default=200)
     arguments.add_argument("--only", choices=parts, help="one part")
     options = arguments.parse_args()
+    sys.stdout.reconfigure(line_buffering=True)
     for name, part in parts.items():
         if options.only in (None, name):
             run_part(name, part)

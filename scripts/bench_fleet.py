@@ -16,24 +16,13 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LAUNCHERS = {
-    "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"],
-    "mpich": ["mpirun.mpich"],
-}
+from rank_runs import LAUNCHERS, ROOT, check, failed_checks
+
 KINDS = ("transformer experts long-context lora convolution detection diffusion recommender graph speech generate "
          "serve").split()
 FORMATS = ("pickle", "csv", "csv.zst", "pickle.zst")
 
-
-failed_checks, left_out = [], []
-
-
-def check(true, what):
-    """The word for a printed line; a false one makes the program end with status 1."""
-    if not true:
-        failed_checks.append(what)
-    return "ok" if true else "FAILED"
+left_out = []
 
 
 def check_speed_up(found, jobs, runs, what):

@@ -23,7 +23,7 @@ PAGE = ROOT / "docs/results.md"
 ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "constants", "robson", "instructions", "planning",
          "host_peers", "host_pairs", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
          "viewer", "lab_peers", "python", "metadata", "operators", "vulkan", "gradients", "training", "gpt_losses",
-         "fsdp", "overlap", "ranks"]
+         "fsdp", "rank_weights", "rank_memory", "rank_network", "overlap", "ranks", "kills", "fleet"]
 
 
 def records():
