@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--keep] [BUILD] [NAME...]: runs the benchmarks, or those named, and prints what they print.
+"""run.py [--keep] [--arguments TEXT --peers TEXT] [BUILD] [NAME...]: runs the benchmarks, or those named, and prints what they print.
 
 Writes one record for each to BUILD/results/NAME.json, with --keep to bench/results/ instead:
 title, command, conditions, and the lines that the program printed. `scripts/results.py` makes
@@ -18,10 +18,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 REPLAY = "data/traces/*.csv.zst --policy all --find-capacity"
 PEERS = {"libc6": "glibc", "libmimalloc2.0": "mimalloc", "libjemalloc2": "jemalloc",
-         "libtcmalloc-minimal4": "tcmalloc", "libtbbmalloc2": "oneTBB", "libtorch1.13": "libtorch",
+         "libtcmalloc-minimal4": "tcmalloc", "libtbbmalloc2": "oneTBB",
          "libopenblas0-pthread": "OpenBLAS", "libdnnl2": "oneDNN", "mesa-vulkan-drivers": "lavapipe of Mesa"}
 HOST = ["libc6", "libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "libtbbmalloc2"]
-TORCH = ["libtorch1.13"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
@@ -65,11 +64,11 @@ PROGRAMS = {
     "recorder": ("what leaving a recorder on costs", "{}/bench/bench_recorder", []),
     "metadata": ("tensors: what making, viewing and copying a handle costs",
                  "{}/bench/bench_metadata", []),
-    "operators": ("operators beside libtorch, OpenBLAS and oneDNN",
-                  "{}/bench/bench_operators", TORCH + BLAS),
-    "gradients": ("chains of additions and small steps, forward and backward",
-                  "{}/bench/bench_gradients", TORCH),
-    "training": ("training steps, peak memory and losses", "{}/bench/bench_training", TORCH + BLAS),
+    "operators": ("operators beside PyTorch, OpenBLAS and oneDNN",
+                  "{}/bench/bench_operators", BLAS),
+    "gradients": ("chains of additions and small steps, forward and backward, beside PyTorch",
+                  "{}/bench/bench_gradients", []),
+    "training": ("training steps, peak memory and losses, beside PyTorch", "{}/bench/bench_training", BLAS),
     "lab_peers": ("`tenon explain` beside Mosaic and memory_viz",
                   "python3 bench/lab_peers/compare.py {}/tenon", []),
     "library_size": ("what the stripped library of allocators consists of, in bytes",
@@ -126,12 +125,16 @@ def conditions(name, packages):
     return {**record, "peers": peers} if peers else record
 
 
-def run(name, build):
+def run(name, build, arguments="", peers=""):
     """Prints what the program prints; its status and its record."""
     title, command, packages = PROGRAMS[name]
+    command = f"{command} {arguments}".rstrip()
     print(f"\n== {title}\n\n$ {command.format('build')}", flush=True)
     record = {"title": title, "command": command.format("build"),
               "conditions": conditions(name, packages)}
+    if peers:
+        known = record["conditions"].get("peers")
+        record["conditions"]["peers"] = f"{known}, {peers}" if known else peers
     # Room for the thread-local data of libraries that are loaded later (jemalloc).
     environment = {**os.environ, "GLIBC_TUNABLES": "glibc.rtld.optional_static_tls=16384"}
     lines = []
@@ -151,6 +154,8 @@ def run(name, build):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--keep", action="store_true", help="write to bench/results")
+    parser.add_argument("--arguments", default="", help="for the programs: --peer, --minimalloc")
+    parser.add_argument("--peers", default="", help="what those are, with versions, for the record")
     parser.add_argument("build", nargs="?", default="build")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROGRAMS))
     options = parser.parse_args()
@@ -162,7 +167,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in options.names or [name for name in PROGRAMS if name not in NAMED]:
-        status, record = run(name, build)
+        status, record = run(name, build, options.arguments, options.peers)
         if status != 0:
             failed.append(name)
             continue

@@ -1,15 +1,22 @@
 // Static planning and advice beside what was promised: bench_planning [--traces-only |
-// --plans-only] [FOLDER]. Plans every problem of data/plans at its capacity and every shipped
-// trace, checks each with the validator, and asks for advice on each trace.
+// --plans-only] [--minimalloc PROGRAM] [FOLDER]. Plans every problem of data/plans at its capacity,
+// generated ones and every shipped trace, checks each with the validator, and asks for advice on
+// each trace. With google/minimalloc's program at hand, its times are beside ours.
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
 #include <filesystem>
+#include <fstream>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
+#include "rigs/perfect_packing.h"
 #include "tenon/lab/advice/advice.h"
 #include "tenon/lab/capacity.h"
 #include "tenon/lab/plan_validator.h"
@@ -27,7 +34,7 @@ using namespace tenon;
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kCapacity = 1'048'576;    // of every problem in data/plans
-constexpr double kMostSeconds = 28;               // allowed for all eight
+constexpr double kMostSeconds = 28;               // allowed for the eight, and for the generated
 constexpr double kMostAboveLivePeak = 1.005;
 constexpr std::size_t kManyEvents = 250'000;
 constexpr double kSecondsForManyEvents = 10;
@@ -45,31 +52,144 @@ std::vector<fs::path> files_in(const fs::path& folder, const std::string& ending
   return files;
 }
 
-bool solve_problems(const fs::path& folder) {
-  TextTable table({"problem", "buffers", "solved at its capacity", "validated", "seconds"});
-  bool all = true;
-  double sum = 0;
+// A problem, and what is known of its solution by either side. Times are of processor, of all
+// threads: other programs do not count.
+struct Problem {
+  std::string name;
+  std::vector<PlanRequest> requests;
+  std::string csv;
+  double seconds = 0;
+  std::string packing_error;
+  std::optional<double> peer_seconds;  // where minimalloc is at hand and solved it
+};
+
+double cpu_seconds(int who) {
+  rusage used = {};
+  getrusage(who, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+void solve(Problem& problem) {
+  const double before = cpu_seconds(RUSAGE_SELF);
+  const FitResult found = fit_within(problem.requests, kCapacity, 20'000'000);
+  problem.seconds = cpu_seconds(RUSAGE_SELF) - before;
+  problem.packing_error = "no packing";
+  if (found.fit != Fit::kFits) return;
+  std::vector<PlacedBuffer> placed;
+  for (std::size_t i = 0; i < found.offsets.size(); ++i) {
+    const PlanRequest& r = problem.requests[i];
+    placed.push_back({r.begin, r.end, r.size, found.offsets[i]});
+  }
+  problem.packing_error = find_packing_error(placed, kCapacity);
+}
+
+// google/minimalloc's program on the same problem, for a minute at most.
+void solve_by_peer(Problem& problem, const std::string& program) {
+  const fs::path input = fs::temp_directory_path() / fmt::format("tenon_problem_{}.csv", getpid());
+  std::ofstream(input) << problem.csv;
+  const std::vector<std::string> words = {program, fmt::format("--capacity={}", kCapacity),
+                                          "--input=" + input.string(), "--output=/dev/null",
+                                          "--timeout=60s"};
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  const double before = cpu_seconds(RUSAGE_CHILDREN);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (std::freopen("/dev/null", "w", stderr) != nullptr)
+      execvp(program.c_str(), arguments.data());
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  fs::remove(input);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+    throw std::runtime_error(fmt::format(
+        "--minimalloc: '{}' cannot be run; build github.com/google/minimalloc", program));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    problem.peer_seconds = cpu_seconds(RUSAGE_CHILDREN) - before;
+}
+
+std::vector<Problem> shipped_problems(const fs::path& folder) {
+  std::vector<Problem> problems;
   for (const fs::path& file : files_in(folder, ".csv")) {
     const FileBytes bytes(file.string());
     const Instance instance = parse_instance(bytes.view(), file.string());
-    const auto start = std::chrono::steady_clock::now();
-    const FitResult found = fit_within(requests_of(instance), kCapacity, 20'000'000);
-    const double seconds = seconds_since(start);
-    sum += seconds;
-    std::vector<PlacedBuffer> placed;
-    for (std::size_t i = 0; i < found.offsets.size(); ++i) {
-      const InstanceBuffer& b = instance.buffers[i];
-      placed.push_back({b.lower, b.upper, b.size, found.offsets[i]});
-    }
-    const bool solved = found.fit == Fit::kFits;
-    const bool valid = solved && find_packing_error(placed, kCapacity).empty();
-    all &= valid;
-    table.add({instance.name, grouped(instance.buffers.size()), solved ? "yes" : "NO",
-               valid ? "yes" : "NO", fmt::format("{:.2f}", seconds)});
+    problems.push_back({.name = instance.name,
+                        .requests = requests_of(instance),
+                        .csv = std::string(bytes.view())});
   }
-  fmt::print("{}all: {:.2f} s; at most {:.0f} s are allowed for the eight shipped: {}\n\n",
-             table.format(), sum, kMostSeconds, sum <= kMostSeconds ? "kept" : "NOT");
-  return all && sum <= kMostSeconds;
+  return problems;
+}
+
+// Packings without a free byte, of 50 to 100 buffers.
+std::vector<Problem> generated_problems() {
+  std::vector<Problem> problems;
+  for (std::uint64_t seed = 1000; seed < 1100; ++seed) {
+    Random random(seed);
+    Problem problem{.name = fmt::format("seed {}", seed)};
+    problem.requests =
+        rigs::cut_rectangle(random, kCapacity, 200, 50 + (seed - 1000) / 2).requests;
+    problem.csv = "id,lower,upper,size\n";
+    for (const PlanRequest& r : problem.requests)
+      problem.csv += fmt::format("{},{},{},{}\n", &r - problem.requests.data(), r.begin, r.end,
+                                 r.size);
+    problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
+// Solves all by both sides; whether ours kept what was promised.
+bool solve_problems(const std::string& what, std::vector<Problem> problems,
+                    const std::string& peer, bool each) {
+  TextTable table({"problem", "buffers", "solved at its capacity", "validated", "seconds",
+                   "minimalloc's", "ratio"});
+  std::size_t solved = 0, solved_by_peer = 0;
+  double sum = 0, peer_sum = 0, worst = 0;
+  for (Problem& problem : problems) {
+    solve(problem);
+    if (!peer.empty()) solve_by_peer(problem, peer);
+    sum += problem.seconds;
+    const bool valid = problem.packing_error.empty();
+    solved += valid;
+    solved_by_peer += problem.peer_seconds.has_value();
+    std::string theirs = "-", ratio = "-";
+    if (problem.peer_seconds) {
+      peer_sum += *problem.peer_seconds;
+      // Starting a program takes some milliseconds: below ten, times are not compared.
+      const double floor = 0.01;
+      const double times =
+          std::max(problem.seconds, floor) / std::max(*problem.peer_seconds, floor);
+      worst = std::max(worst, times);
+      theirs = fmt::format("{:.2f}", *problem.peer_seconds);
+      ratio = fmt::format("{:.2f}", times);
+    }
+    table.add({problem.name, grouped(problem.requests.size()),
+               problem.packing_error == "no packing" ? "NO" : "yes", valid ? "yes" : "NO",
+               fmt::format("{:.2f}", problem.seconds), theirs, ratio});
+  }
+  if (each) fmt::print("{}", table.format());
+  fmt::print("{}: {} of {} solved, {:.2f} s of processor time, {:.0f} allowed: {}", what, solved,
+             problems.size(), sum, kMostSeconds, sum <= kMostSeconds ? "kept" : "NOT");
+  if (peer.empty())
+    fmt::print("; minimalloc: - (--minimalloc PROGRAM, built of github.com/google/minimalloc)\n");
+  else
+    fmt::print("\n  minimalloc: {} solved in a minute, {:.2f} s for these; ours at most as long: "
+               "{}; worst problem {:.2f} x its time, wanted at most 3: {}\n",
+               solved_by_peer, peer_sum, sum <= peer_sum ? "kept" : "NOT", worst,
+               worst <= 3 ? "kept" : "NOT");
+  return solved == problems.size() && sum <= kMostSeconds;
+}
+
+bool solve_all(const fs::path& folder, const std::string& peer) {
+  bool kept = solve_problems("shipped", shipped_problems(folder), peer, true);
+  kept &= solve_problems("generated, 50 to 100 buffers without a free byte", generated_problems(),
+                         peer, false);
+  fmt::print("\n");
+  return kept;
 }
 
 // A trace again and again until it has that many events that a replay performs.
@@ -180,14 +300,21 @@ bool advise_on(const std::vector<fs::path>& files) {
 
 int main(int argc, char** argv) {
   try {
-    const std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::vector<std::string> arguments(argv + 1, argv + argc);
+    std::string peer;
+    if (const auto at = std::find(arguments.begin(), arguments.end(), "--minimalloc");
+        at != arguments.end()) {
+      if (at + 1 == arguments.end()) throw std::runtime_error("--minimalloc takes a program");
+      peer = at[1];
+      arguments.erase(at, at + 2);
+    }
     const auto asked = [&](const char* flag) {
       return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
     };
     fs::path data = TENON_SOURCE_DIR "/data";
     if (!arguments.empty() && !arguments.back().starts_with("--")) data = arguments.back();
     bool kept = true;
-    if (!asked("--traces-only")) kept &= solve_problems(data / "plans");
+    if (!asked("--traces-only")) kept &= solve_all(data / "plans", peer);
     if (!asked("--plans-only")) {
       const std::vector<fs::path> traces = files_in(data / "traces", ".csv.zst");
       kept &= plan_traces(traces);

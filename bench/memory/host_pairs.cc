@@ -1,6 +1,6 @@
 // What an allocation and a free cost on the host by the pattern of calls, beside other allocators
 // that people use. Nothing is touched.
-//   bench_host_pairs [passes]
+//   bench_host_pairs [PASSES] [--peer NAME=LIBRARY]...
 //
 //   same      a pair of one size, again and again
 //   two       pairs of two sizes in turn
@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -143,18 +144,20 @@ std::vector<double> by_peer(const std::vector<Peer>& all, int passes, Pattern&& 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int passes = argc > 1 ? std::max(1, std::atoi(argv[1])) : 15;
-  const std::vector<Peer> all = peers();
+  const auto [passes, all] = peer_options(argc, argv);
   // With only one thread ever started, glibc skips its atomics: that would be no comparison.
   std::thread([] {}).join();
   fmt::print("an allocation and its free; ns of processor time, medians of {} passes\n", passes);
   print_head(all, "pattern", 28);
   fmt::print(" {:>10} {:>10}\n", "large", "cached");
+  std::map<std::string, double> worst;  // of ours, by pattern
   for (const std::size_t size : {std::size_t{256}, std::size_t{16384}, std::size_t{262144}}) {
-    const auto row = [&](const char* name, auto pattern) {
-      print_row(fmt::format("{} {}", name, format_byte_size(size)),
-                by_peer(all, passes, [&](const Peer& peer) { return pattern(peer, size); }));
+    const auto row = [&, &all = all, passes = passes](const char* name, auto pattern) {
+      const std::vector<double> ns =
+          by_peer(all, passes, [&](const Peer& peer) { return pattern(peer, size); });
+      print_row(fmt::format("{} {}", name, format_byte_size(size)), ns);
       fmt::print("\n");
+      worst[name] = std::max(worst[name], ns[0]);
     };
     row("same", same_again);
     row("two", two_in_turn);
@@ -169,12 +172,18 @@ int main(int argc, char** argv) {
   for (const std::filesystem::path& file : files) {
     const Workload workload(load_traces(file.string()).at(0));
     std::vector<void*> blocks(workload.slots());
-    print_row(file.stem().stem().string(), by_peer(all, passes, [&](const Peer& p) {
-      return as_recorded(p, workload, blocks);
-    }));
+    const std::vector<double> ns = by_peer(
+        all, passes, [&](const Peer& peer) { return as_recorded(peer, workload, blocks); });
+    print_row(file.stem().stem().string(), ns);
+    worst["a trace"] = std::max(worst["a trace"], ns[0] / 2);
     const LargeShare share = share_of_large(workload);
     fmt::print(" {:>10} {:>10}\n", percent(share.large, share.requests),
                percent(share.hits, share.large));
   }
+  fmt::print("\n");
+  print_verdict("same, worst size", worst["same"], 4, " ns");
+  print_verdict("two, worst size", worst["two"], 8, " ns");
+  print_verdict("nested, worst size", worst["nested"], 8, " ns");
+  print_verdict("a trace, worst, an event (half of a pair)", worst["a trace"], 25, " ns");
   return 0;
 }

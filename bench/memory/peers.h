@@ -24,52 +24,89 @@ using AllocateFn = void* (*)(std::size_t alignment, std::size_t size);
 using FreeFn = void (*)(void*);
 
 struct Peer {
+  void* allocate(std::size_t alignment, std::size_t size) const {
+    return size_first ? aligned(size, alignment) : aligned(alignment, size);
+  }
+
   std::string name;
-  AllocateFn allocate = nullptr;
+  AllocateFn aligned = nullptr;
   FreeFn free = nullptr;
+  bool size_first = false;  // mimalloc's and oneTBB's functions take the size first
 };
 
 inline HostAllocator& host = *new HostAllocator(host_backend());
 inline void* host_allocate(std::size_t, std::size_t size) { return host.raw_allocate(size); }
 inline void host_free(void* data) { host.raw_deallocate(data); }
 
-// mimalloc and oneTBB take the size first.
-inline void* (*mi_aligned)(std::size_t, std::size_t) = nullptr;
-inline void* mi_allocate(std::size_t alignment, std::size_t size) {
-  return mi_aligned(size, alignment);
-}
-inline void* (*tbb_aligned)(std::size_t, std::size_t) = nullptr;
-inline void* tbb_allocate(std::size_t alignment, std::size_t size) {
-  return tbb_aligned(size, alignment);
+// The functions that allocators export, those of their own first.
+struct PeerSymbols {
+  const char* allocate;
+  const char* free;
+  bool size_first;
+};
+inline constexpr PeerSymbols kPeerSymbols[] = {
+    {"mi_malloc_aligned", "mi_free", true},
+    {"scalable_aligned_malloc", "scalable_aligned_free", true},
+    {"tc_memalign", "tc_free", false},
+    {"aligned_alloc", "free", false},
+};
+
+// The allocator in a library, which replaces no malloc. One that is not there, or exports no
+// functions that are known, is left out with a line that says so.
+inline void add_peer(std::vector<Peer>& all, const std::string& name, const std::string& file) {
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    fmt::print("{} is left out: {}\n", name, dlerror());
+    return;
+  }
+  for (const PeerSymbols& names : kPeerSymbols) {
+    const auto allocate = reinterpret_cast<AllocateFn>(dlsym(library, names.allocate));
+    const auto free = reinterpret_cast<FreeFn>(dlsym(library, names.free));
+    if (allocate == nullptr || free == nullptr) continue;
+    all.push_back({name, allocate, free, names.size_first});
+    return;
+  }
+  fmt::print("{} is left out: {} exports no aligned allocation that is known\n", name, file);
 }
 
-template <typename Fn>
-Fn symbol(void* library, const char* name) {
-  return library == nullptr ? nullptr : reinterpret_cast<Fn>(dlsym(library, name));
-}
+struct PeerOptions {
+  int passes = 15;
+  std::vector<Peer> peers;  // the first is ours, the second the C library
+};
 
-// Loaded beside each other: none replaces malloc. Those that are not installed are left out.
-inline std::vector<Peer> peers() {
-  std::vector<Peer> all = {{"host", &host_allocate, &host_free},
-                           {"glibc", &std::aligned_alloc, &std::free}};
-  const auto add = [&](const char* name, const char* file, const char* allocate, const char* free,
-                       void* (**size_first)(std::size_t, std::size_t), AllocateFn wrapper) {
-    void* library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    auto found = symbol<AllocateFn>(library, allocate);
-    const auto release = symbol<FreeFn>(library, free);
-    if (found == nullptr || release == nullptr) {
-      fmt::print("{} is not here ({})\n", name, library == nullptr ? dlerror() : "no such symbols");
-      return;
+// Of [PASSES] [--peer NAME=LIBRARY]...: Debian's packages, and the libraries that are named.
+// Exits with 2 for anything else.
+inline PeerOptions peer_options(int argc, char** argv) {
+  PeerOptions options;
+  std::vector<Peer>& all = options.peers;
+  all = {{"host", &host_allocate, &host_free}, {"glibc", &std::aligned_alloc, &std::free}};
+  add_peer(all, "mimalloc", "libmimalloc.so.2");
+  add_peer(all, "jemalloc", "libjemalloc.so.2");
+  add_peer(all, "tcmalloc", "libtcmalloc_minimal.so.4");
+  add_peer(all, "tbb", "libtbbmalloc.so.2");
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::string named = i + 1 < argc ? argv[i + 1] : "";
+    const std::size_t equals = named.find('=');
+    if (argument == "--peer" && equals != std::string::npos && equals > 0) {
+      add_peer(all, named.substr(0, equals), named.substr(equals + 1));
+      ++i;
+    } else if (const int passes = std::atoi(argv[i]); passes > 0) {
+      options.passes = passes;
+    } else {
+      fmt::print(stderr, "{}: '{}' is not understood: [PASSES] [--peer NAME=LIBRARY]...\n", argv[0],
+                 argument);
+      std::exit(2);
     }
-    if (size_first != nullptr) *size_first = found;
-    all.push_back({name, size_first != nullptr ? wrapper : found, release});
-  };
-  add("mimalloc", "libmimalloc.so.2", "mi_malloc_aligned", "mi_free", &mi_aligned, &mi_allocate);
-  add("jemalloc", "libjemalloc.so.2", "aligned_alloc", "free", nullptr, nullptr);
-  add("tcmalloc", "libtcmalloc_minimal.so.4", "tc_memalign", "tc_free", nullptr, nullptr);
-  add("tbb", "libtbbmalloc.so.2", "scalable_aligned_malloc", "scalable_aligned_free", &tbb_aligned,
-      &tbb_allocate);
-  return all;
+  }
+  return options;
+}
+
+// "same: 9.7 ns; wanted: at most 4 ns: NOT", at the end of a program's output.
+inline void print_verdict(const std::string& what, double worst, double wanted,
+                          const std::string& unit) {
+  fmt::print("{}: {:.2f}{}; wanted: at most {}{}: {}\n", what, worst, unit, wanted, unit,
+             worst <= wanted ? "kept" : "NOT");
 }
 
 inline double thread_ns() {

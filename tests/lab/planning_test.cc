@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "lab/traces.h"
+#include "rigs/perfect_packing.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/plan_validator.h"
 #include "tenon/lab/planner.h"
@@ -34,32 +35,16 @@ std::string error_of(const std::vector<PlanRequest>& requests,
   return find_packing_error(placed, capacity);
 }
 
-// Rectangles cut out of [0, capacity) x [0, duration): they fit exactly, with nothing left over.
-std::vector<PlanRequest> cut_up(Random& random, std::uint64_t capacity, std::uint32_t duration,
-                                int cuts) {
-  std::vector<PlanRequest> pieces = {{capacity, 0, duration}};
-  for (int i = 0; i < cuts; ++i) {
-    PlanRequest& piece = pieces[random.below(pieces.size())];
-    PlanRequest rest = piece;
-    if (random.chance(0.5) && piece.size > 1) {
-      rest.size = random.between(1, piece.size - 1);
-      piece.size -= rest.size;
-    } else if (piece.end - piece.begin > 1) {
-      rest.begin = piece.end = static_cast<std::uint32_t>(
-          random.between(piece.begin + 1, piece.end - 1));
-    } else {
-      continue;
-    }
-    pieces.push_back(rest);
-  }
-  return pieces;
-}
-
 TEST(FitWithin, FindsPackingsThatLeaveNoByteFree) {
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE(seed);
     Random random(seed);
-    const std::vector<PlanRequest> requests = cut_up(random, 64, 30, 24);
+    const rigs::PerfectPacking perfect = rigs::cut_rectangle(random, 64, 30, 24);
+    const std::vector<PlanRequest>& requests = perfect.requests;
+    ASSERT_EQ(error_of(requests, perfect.offsets, 64), "");
+    std::uint64_t area = 0;
+    for (const PlanRequest& r : requests) area += r.size * (r.end - r.begin);
+    ASSERT_EQ(area, 64 * 30);
     const FitResult found = fit_within(requests, 64, 200'000);
     ASSERT_EQ(found.fit, Fit::kFits);
     EXPECT_EQ(error_of(requests, found.offsets, 64), "");
@@ -122,7 +107,8 @@ TEST(FitWithin, ProvesThatTheBoundCannotAlwaysBeReached) {
 TEST(FitWithin, SaysWhenItGaveUpAndTakesNothing) {
   EXPECT_EQ(fit_within({}, 0, 10).fit, Fit::kFits);
   Random random(5);
-  EXPECT_EQ(fit_within(cut_up(random, 1 << 20, 1000, 300), 1 << 20, 50).fit, Fit::kUnknown);
+  EXPECT_EQ(fit_within(rigs::cut_rectangle(random, 1 << 20, 1000, 300).requests, 1 << 20, 50).fit,
+            Fit::kUnknown);
 }
 
 TEST(PackTightly, SolvesAPublishedProblemThatNoGreedyOrderDoes) {
@@ -137,7 +123,8 @@ TEST(PackTightly, SolvesAPublishedProblemThatNoGreedyOrderDoes) {
 
 TEST(PackTightly, IsNeverWorseThanPackAndReachesTheBoundWhereItCan) {
   Random random(9);
-  const std::vector<PlanRequest> requests = cut_up(random, 1000, 60, 60);
+  const std::vector<PlanRequest> requests =
+      rigs::cut_rectangle(random, 1000, 60, 60).requests;
   const Packing tight = pack_tightly(requests, 1);
   EXPECT_EQ(tight.peak_bytes, 1000u);
   EXPECT_EQ(error_of(requests, tight.offsets, tight.peak_bytes), "");

@@ -75,6 +75,77 @@ TEST(VectorForms, OfOneNumberAgreeWithTheCLibrary) {
     }
 }
 
+// Units in the last place of `wanted`, as a T.
+template <typename T>
+double ulps_between(T got, long double wanted) {
+  const T size = std::abs(static_cast<T>(wanted));
+  const long double unit =
+      static_cast<long double>(std::nextafter(size, std::numeric_limits<T>::infinity())) - size;
+  return static_cast<double>(std::abs(static_cast<long double>(got) - wanted) / unit);
+}
+
+struct OfErf {
+  const char* name;
+  Tensor (*run)(const Tensor&);
+  long double (*wanted)(long double);
+  double low, high, ulps;
+};
+
+template <typename T>
+void expect_within(const std::vector<OfErf>& cases) {
+  for (const OfErf& c : cases) {
+    const Tensor x = linspace(c.low, c.high, 100'003, static_cast<DType>(kDTypeOf<T>));
+    const Tensor y = c.run(x);
+    double worst = 0;
+    for (std::int64_t i = 0; i < x.numel(); ++i)
+      worst = std::max(worst, ulps_between(y.const_data_ptr<T>()[i],
+                                           c.wanted(x.const_data_ptr<T>()[i])));
+    EXPECT_LE(worst, c.ulps) << c.name << " from " << c.low << " to " << c.high;
+    EXPECT_GT(worst, 0.1) << "no rounding at all: nothing was computed";
+  }
+}
+
+long double exact_gelu(long double x) {
+  return x * std::erfc(-x / std::sqrt(2.0L)) / 2;
+}
+Tensor gelu_by_erf(const Tensor& x) { return ops::gelu(x); }
+
+TEST(VectorForms, ErfErfcAndGeluAgreeWithLongDouble) {
+  expect_within<float>({{"erf", ops::erf, std::erf, -6, 6, 2.5},
+                        {"erfc", ops::erfc, std::erfc, -6, 9, 6},
+                        {"gelu", gelu_by_erf, exact_gelu, -1, 40, 6}});
+  expect_within<double>({{"erf", ops::erf, std::erf, -7, 7, 3.5},
+                         {"erfc", ops::erfc, std::erfc, -7, 26, 9},
+                         {"gelu", gelu_by_erf, exact_gelu, -36, 36, 9}});
+  // Below -1 gelu of f32 is right to a part of its argument.
+  const Tensor x = linspace(-40, -1, 10'001);
+  const std::vector<double> in = values(x), got = values(ops::gelu(x));
+  for (std::size_t i = 0; i < in.size(); ++i)
+    EXPECT_LE(std::abs(got[i] - static_cast<double>(exact_gelu(in[i]))), 1.5e-7 * -in[i]) << in[i];
+}
+
+TEST(VectorForms, ErfErfcAndGeluHoldAtTheEnds) {
+  for (const DType dtype : {DType::kF32, DType::kF64}) {
+    const Tensor x =
+        to(tensor<double>({0, -0.0, kInf, -kInf, NAN, 9.5, 12, 26.8, 30, -1000}), dtype);
+    const std::vector<double> in = values(x), erf = values(ops::erf(x)),
+                              erfc = values(ops::erfc(x));
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      expect_near(erf[i], std::erf(in[i]), 4, dtype == DType::kF32, "erf");
+      const double wanted = dtype == DType::kF32
+                                ? static_cast<double>(std::erfc(static_cast<float>(in[i])))
+                                : std::erfc(in[i]);
+      expect_near(erfc[i], wanted, 4, dtype == DType::kF32, fmt::format("erfc({})", in[i]));
+    }
+    const std::vector<double> gelu = values(ops::gelu(x));
+    EXPECT_EQ(gelu[0], 0);
+    EXPECT_EQ(gelu[2], kInf);
+    EXPECT_TRUE(std::isnan(gelu[4]));
+    EXPECT_EQ(gelu[8], 30);
+    EXPECT_EQ(gelu[9], 0);
+  }
+}
+
 struct Binary {
   const char* name;
   Tensor (*run)(const Tensor&, const Tensor&);

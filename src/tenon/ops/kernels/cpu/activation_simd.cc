@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+#include "tenon/ops/kernels/cpu/elementary-inl.h"
 // clang-format on
 
 #include <cmath>
@@ -26,12 +27,19 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct Sigmoid {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    const V one = hn::Set(d, hn::TFromD<D>(1));
-    return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(x))));
+    using T = hn::TFromD<D>;
+    const V one = hn::Set(d, T(1));
+    V shrunk;
+    if constexpr (sizeof(T) == 4)
+      shrunk = short_exp(d, hn::Neg(x));
+    else
+      shrunk = hn::Exp(d, hn::Neg(x));
+    return hn::Div(one, hn::Add(one, shrunk));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
-    return hn::Le(hn::Abs(x), hn::Set(d, kExpLimit<hn::TFromD<D>>));
+    using T = hn::TFromD<D>;
+    return hn::Le(hn::Abs(x), hn::Set(d, sizeof(T) == 4 ? T(kShortExpLimit) : kExpLimit<T>));
   }
   template <typename T>
   static T scalar(T x) {
@@ -73,50 +81,6 @@ struct GeluTanh {
   static T scalar(T x) {
     return scalar::gelu_tanh(x);
   }
-};
-
-// Of f32 alone. Below 1 a polynomial in x^2, times x; above it 1 - exp of a polynomial in |x|,
-// where from 4 on the difference from 1 cannot be seen. Coefficients: weighted least squares on
-// Chebyshev nodes, reweighted towards the least largest relative error (1.2e-9 and 1.1e-9).
-struct Erf {
-  template <class D, class V>
-  static HWY_INLINE V polynomial(D d, V x, const float (&c)[7]) {
-    V sum = hn::Set(d, c[6]);
-    for (int i = 5; i >= 0; --i) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
-    return sum;
-  }
-  template <class D, class V>
-  static HWY_INLINE V apply(D d, V x) {
-    static constexpr float kSmall[7] = {1.1283791F,    -0.37612626F,  0.11283585F,
-                                        -0.026853811F, 0.0051883249F, -0.00080101681F,
-                                        7.8537763e-05F};
-    static constexpr float kLarge[7] = {-0.00034127955F, -1.1270902F,  -0.63814312F,
-                                        -0.10310831F,    0.021838831F, -0.0029478562F,
-                                        0.00018639999F};
-    const V size = hn::Abs(x);
-    const V small = hn::Mul(x, polynomial(d, hn::Mul(x, x), kSmall));
-    const V reach = hn::Min(size, hn::Set(d, 4.0F));
-    const V large = hn::Sub(hn::Set(d, 1.0F), hn::Exp(d, polynomial(d, reach, kLarge)));
-    return hn::IfThenElse(hn::Lt(size, hn::Set(d, 1.0F)), small, hn::CopySign(large, x));
-  }
-  template <class D, class V>
-  static HWY_INLINE hn::Mask<D> holds(D, V x) {
-    return hn::Eq(x, x);  // false for NaN
-  }
-  static float scalar(float x) { return std::erf(x); }
-};
-struct Gelu {
-  template <class D, class V>
-  static HWY_INLINE V apply(D d, V x) {
-    const V half = hn::Mul(hn::Set(d, 0.5F), x);
-    const V scaled = hn::Mul(x, hn::Set(d, static_cast<float>(std::numbers::sqrt2 / 2)));
-    return hn::MulAdd(half, Erf::apply(d, scaled), half);
-  }
-  template <class D, class V>
-  static HWY_INLINE hn::Mask<D> holds(D d, V x) {
-    return hn::Le(hn::Abs(x), hn::Set(d, std::numeric_limits<float>::max()));
-  }
-  static float scalar(float x) { return scalar::gelu(x); }
 };
 
 // log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)).
@@ -227,10 +191,6 @@ BlockFunction activation_simd(Unary kind, DType compute) {
       return block_for<Softplus>(compute);
     case Unary::kGeluTanh:
       return block_for<GeluTanh>(compute);
-    case Unary::kErf:
-      return compute == DType::kF32 ? &run_vectors<Erf, float> : nullptr;
-    case Unary::kGelu:
-      return compute == DType::kF32 ? &run_vectors<Gelu, float> : nullptr;
     default:
       return nullptr;
   }

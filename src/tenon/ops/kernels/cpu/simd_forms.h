@@ -10,6 +10,7 @@ namespace tenon::ops::cpu {
 // For f32 and f64; null where there is no vector form.
 BlockFunction unary_simd(Unary kind, DType compute);
 BlockFunction activation_simd(Unary kind, DType compute);
+BlockFunction erf_simd(Unary kind, DType compute);
 BlockFunction binary_simd(Binary kind, DType compute);
 
 }  // namespace tenon::ops::cpu

@@ -165,7 +165,7 @@ TENON_FUNCTION(Hardsigmoid, kIsFloat<T>, {
   return y < 0 ? T(0) : y > 1 ? T(1) : y;
 })
 TENON_FUNCTION(Hardswish, kIsFloat<T>, {
-  const T y = x / 6 + T(0.5);
+  const T y = x * T(1.0 / 6) + T(0.5);
   return x * (y < 0 ? T(0) : y > 1 ? T(1) : y);
 })
 TENON_FUNCTION(IsNan, true, return x != x;)

@@ -10,6 +10,7 @@
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+#include "tenon/ops/kernels/cpu/elementary-inl.h"
 // clang-format on
 
 #include <cmath>
@@ -28,7 +29,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct Exp {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Exp(d, x);
+    if constexpr (sizeof(hn::TFromD<D>) == 4) {
+      const auto is_short = hn::Le(hn::Abs(x), hn::Set(d, kShortExpLimit));
+      const V usual = short_exp(d, x);
+      if (HWY_LIKELY(hn::AllTrue(d, is_short))) return usual;
+      return hn::IfThenElse(is_short, usual, hn::Exp(d, x));
+    } else {
+      return hn::Exp(d, x);
+    }
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -194,6 +202,7 @@ struct Exp2 {
     const V shifter = hn::Set(d, T(1.5) * static_cast<T>(Bits{1} << kMantissa));
     const V shifted = hn::Add(x, shifter);
     const V rest = hn::Sub(x, hn::Sub(shifted, shifter));
+    if constexpr (sizeof(T) == 4) return power_of_two(d, shifted, rest);
     const auto exponent = hn::Add(hn::BitCast(bits, shifted), hn::Set(bits, Bits{kBias}));
     const V power = hn::BitCast(d, hn::ShiftLeft<kMantissa>(exponent));
     return hn::Mul(hn::Exp(d, hn::Mul(rest, hn::Set(d, T(std::numbers::ln2)))), power);
@@ -343,6 +352,7 @@ HWY_EXPORT(unary_simd);
 
 BlockFunction cpu::unary_simd(Unary kind, DType compute) {
   if (const BlockFunction activation = activation_simd(kind, compute)) return activation;
+  if (const BlockFunction of_erf = erf_simd(kind, compute)) return of_erf;
   return HWY_DYNAMIC_DISPATCH(unary_simd)(kind, compute);
 }
 

@@ -1,0 +1,61 @@
+// Polynomials and powers of two for vector forms. Included once for each instruction set, so
+// without a plain include guard.
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+#if defined(TENON_OPS_ELEMENTARY_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TENON_OPS_ELEMENTARY_INL_H
+#undef TENON_OPS_ELEMENTARY_INL_H
+#else
+#define TENON_OPS_ELEMENTARY_INL_H
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace tenon::ops::HWY_NAMESPACE {
+namespace {  // several files have types of one name here
+
+// c[0] + c[1] x + c[2] x^2 + ...
+template <class D, class V, typename T, std::size_t N>
+HWY_INLINE V polynomial(D d, V x, const T (&c)[N]) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  V sum = hn::Set(d, c[N - 1]);
+  for (std::size_t i = N - 1; i-- > 0;) sum = hn::MulAdd(sum, x, hn::Set(d, c[i]));
+  return sum;
+}
+
+// f32: adding it leaves the nearest integer in the lowest bits.
+constexpr float kToInteger = 1.5F * 8388608;
+
+// f32: 2^(n + rest), where `shifted` = n + kToInteger and |rest| <= 1/2. Relative error of the
+// polynomial: 1.9e-9. Requires: a result that is a normal number.
+template <class D, class V>
+HWY_INLINE V power_of_two(D d, V shifted, V rest) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  static constexpr float kPower[] = {1.0F,           0.69314718F,   0.24022646F,  0.055503286F,
+                                     0.0096184891F, 0.0013399931F, 0.00015345706F};
+  const hn::RebindToUnsigned<D> bits;
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted));
+  return hn::BitCast(d, hn::Add(hn::BitCast(bits, polynomial(d, rest, kPower)), exponent));
+}
+
+// f32: exp(x) to 1 unit in the last place or so. Requires: |x| <= kShortExpLimit.
+constexpr float kShortExpLimit = 87;
+template <class D, class V>
+HWY_INLINE V short_exp(D d, V x) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V log2e = hn::Set(d, 1.44269502F);        // and what f32 leaves off
+  const V log2e_rest = hn::Set(d, 1.92596303e-8F);
+  const V shifter = hn::Set(d, kToInteger);
+  const V shifted = hn::MulAdd(x, log2e, shifter);
+  const V whole = hn::Sub(shifted, shifter);
+  return power_of_two(d, shifted,
+                      hn::MulAdd(x, log2e_rest, hn::MulSub(x, log2e, whole)));
+}
+
+}  // namespace
+}  // namespace tenon::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
