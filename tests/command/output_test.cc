@@ -115,6 +115,17 @@ TEST_F(OutputTest, DevicesPipesAndDescriptorsAreWrittenTo) {
   EXPECT_EQ(full.err, "tenon: /dev/full: cannot be written: No space left on device\n");
 }
 
+// Written at the end, when the command has its answer.
+TEST_F(OutputTest, ALostRecordingOfTheCommandFailsIt) {
+  fs::create_symlink("/dev/full", in("full.csv"));
+  const Outcome run =
+      shell("TENON_RECORD=" + in("full.csv") + " $T replay --policy caching " + small());
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.out, HasSubstr("caching"));
+  EXPECT_EQ(run.err, "tenon: TENON_RECORD: " + in("full.csv") +
+                         ": cannot be written: No space left on device\n");
+}
+
 TEST_F(OutputTest, AFileKeepsItsModeAndALinkItsPlace) {
   std::ofstream(in("kept.json")) << "old";
   ::chmod(in("kept.json").c_str(), 0600);

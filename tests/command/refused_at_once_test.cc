@@ -21,9 +21,9 @@ using testing::TemporaryFile;
 const std::string kSnapshot = TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle";
 
 void expect_refused(const std::string& arguments, const std::string& message,
-                    const std::string& before = "") {
+                    const std::string& before = "", int status = 2) {
   const Outcome run = tenon_command(arguments, before);
-  EXPECT_EQ(run.status, 2) << before << " " << arguments;
+  EXPECT_EQ(run.status, status) << before << " " << arguments;
   EXPECT_EQ(run.out, "") << before << " " << arguments;
   EXPECT_THAT(run.err, HasSubstr(message));
   EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
@@ -57,10 +57,47 @@ TEST(RefusedAtOnce, ThreadsThatAreNoNumber) {
   const std::string vectors = TENON_SOURCE_DIR "/data/vectors";
   for (const char* bad : {"bad", "0", "-1", "2x", "4097", "99999999999999999999"})
     expect_refused("vectors " + vectors,
-                   std::string("TENON_NUM_THREADS: \"") + bad + "\" is no whole number from 1",
+                   std::string("TENON_NUM_THREADS: \"") + bad + "\" is not allowed",
                    std::string("TENON_NUM_THREADS=") + bad);
   const TemporaryFile text(".txt", "the quick brown fox");
   expect_refused("train text " + text.path(), "TENON_NUM_THREADS", "TENON_NUM_THREADS=bad");
+}
+
+TEST(RefusedAtOnce, EnvironmentVariablesThatAreNotAllowed) {
+  for (const std::string variable : {"TENON_FALLBACK", "TENON_NUM_THREADS", "TENON_RANK_TIMEOUT",
+                                     "TENON_READ_LIMIT", "TENON_VULKAN_VALIDATION"}) {
+    expect_refused("policies", variable + ": \"x\uFFFDy\" is not allowed: give ",
+                   variable + "=\"$(printf 'x\\033y')\"");
+    expect_refused("generate none", variable + ": \"-1\" is not allowed: give ",
+                   variable + "=-1");
+    EXPECT_EQ(tenon_command("policies", variable + "=").status, 0);
+  }
+  for (const std::string good : {"TENON_FALLBACK=error", "TENON_NUM_THREADS=4096",
+                                 "TENON_RANK_TIMEOUT=0.5", "TENON_READ_LIMIT=8GiB",
+                                 "TENON_VULKAN_VALIDATION=0"})
+    EXPECT_EQ(tenon_command("policies", good).status, 0) << good;
+}
+
+TEST(RefusedAtOnce, ARecordingOfTheCommandThatCannotBegin) {
+  for (const char* command : {"policies", "train text none"})
+    for (const char* name : {"/none/x\033y.csv", "x\033y"})
+      expect_refused(command, "TENON_RECORD: ",
+                     fmt::format("TENON_RECORD=\"$(printf '{}')\"", name), 1);
+  EXPECT_THAT(tenon_command("policies", "TENON_RECORD=\"$(printf '/none/x\\033y.csv')\"").err,
+              HasSubstr("/none/x\uFFFDy.csv"));
+}
+
+// Lavapipe does not check its requests for memory.
+TEST(RefusedAtOnce, DriversWithoutRoom) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more addresses than that";
+#endif
+  for (int kibibytes = 26'000; kibibytes < 70'000; kibibytes += 1'000) {
+    const Outcome run = tenon_command("info", fmt::format("ulimit -d {};", kibibytes));
+    EXPECT_EQ(run.status, 0) << kibibytes << " KiB of data: " << run.err;
+    EXPECT_THAT(run.out, HasSubstr("vulkan    none: "));
+  }
+  EXPECT_EQ(tenon_command("info", "ulimit -v 275000;").status, 0);
 }
 
 // A kilobyte that asks for 50 TiB: what the replays keep of its pages fits into 1 GiB of addresses.

@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const fs::path kRoot = TENON_SOURCE_DIR;
-const fs::path kTable = kRoot / "tools/tenon/info_command.cc";
+const fs::path kTable = kRoot / "src/tenon/base/environment.cc";
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file);
@@ -36,6 +36,7 @@ TEST(Environment, TheTableHasEveryVariableThatIsRead) {
   for (const char* folder : {"src", "bindings/c", "bindings/preload", "bindings/torch"})
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kRoot / folder)) {
       const std::string kind = entry.path().extension().string();
+      if (entry.path() == kTable) continue;
       if (kind == ".cc" || kind == ".h" || kind == ".py") add_variables(entry.path(), read);
     }
   std::set<std::string> in_table;

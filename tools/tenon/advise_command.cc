@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
+#include "process.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/advice/advice_report.h"
@@ -70,7 +71,7 @@ RecordedPrograms load(const AdviseArguments& arguments, const ProgressLine& line
   if (recorded.programs.empty() && !recorded.warnings.empty())
     throw InvalidArgument(recorded.warnings.front());
   for (const std::string& warning : recorded.warnings)
-    fmt::print(stderr, "tenon: warning: {}\n", warning);
+    tell(fmt::format("warning: {}", warning));
   return recorded;
 }
 

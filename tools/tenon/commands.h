@@ -11,7 +11,7 @@ namespace tenon::command {
 
 // What the command's process ends with.
 inline constexpr int kSuccess = 0;        // done
-inline constexpr int kFailure = 1;        // a run that cannot go on, or a bug in Tenon
+inline constexpr int kFailure = 1;        // a run that cannot go on, lost output, or a bug in Tenon
 inline constexpr int kBadInput = 2;       // usage, or a file that cannot be read
 inline constexpr int kSignalled = 128;    // plus the signal that ended it, as shells have it
 

@@ -6,6 +6,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
+#include "process.h"
 #include "tenon/trace/write.h"
 
 namespace tenon::command {
@@ -45,7 +46,7 @@ int run_convert(const ConvertArguments& arguments) {
   }
   for (const Trace& trace : snapshot.traces)
     for (const std::string& warning : trace.warnings)
-      fmt::print(stderr, "tenon: warning: {}\n", warning);
+      tell(fmt::format("warning: {}", warning));
   return kSuccess;
 }
 

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "load_file.h"
+#include "process.h"
 #include "tenon/lab/explain/diff.h"
 #include "tenon/trace/load.h"
 
@@ -40,7 +41,7 @@ std::vector<Trace> load(const std::string& path) {
   }
   for (const Trace& trace : traces)
     for (const std::string& warning : trace.warnings)
-      fmt::print(stderr, "tenon: warning: {}\n", warning);
+      tell(fmt::format("warning: {}", warning));
   return traces;
 }
 

@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "fleet_ranks.h"
 #include "fleet_workers.h"
+#include "process.h"
 #include "progress.h"
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
@@ -132,10 +133,9 @@ class FleetRun {
   }
 
   int say_interrupted(int signal) const {
-    fmt::print(stderr,
-               "tenon: ended by signal {}: {} of {} files are done, in {}; the same command goes "
-               "on\n",
-               signal, done_, found_.files.size(), one_line(results_));
+    tell(fmt::format("ended by signal {}: {} of {} files are done, in {}; the same command goes "
+                     "on",
+                     signal, done_, found_.files.size(), one_line(results_)));
     return kSignalled + signal;
   }
 
@@ -156,8 +156,8 @@ class FleetRun {
     if (!arguments_.out.empty() && !json) fmt::print("{}\n", arguments_.out);
     const std::size_t unread = report.comparison.unread.size() + found_.left_out.size();
     if (unread == 0) return kSuccess;
-    fmt::print(stderr, "tenon: {} of {} files could not be read; the report names them\n",
-               grouped(unread), grouped(found_.files.size() + found_.left_out.size()));
+    tell(fmt::format("{} of {} files could not be read; the report names them",
+                     grouped(unread), grouped(found_.files.size() + found_.left_out.size())));
     return kBadInput;
   }
 

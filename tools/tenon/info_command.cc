@@ -8,6 +8,8 @@
 #include "commands.h"
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/base/environment.h"
+#include "tenon/base/printable.h"
 #include "tenon/base/version.h"
 #include "tenon/device/devices.h"
 #include "tenon/device/sim/sim_backend.h"
@@ -22,7 +24,7 @@ void print_devices() {
     fmt::print("  {:<8}  {}\n", to_string(info.device), info.line);
   for (const auto& [kind, reason] : {std::pair{"cuda", why_no_cuda()},
                                      std::pair{"vulkan", why_no_vulkan()}})
-    if (!reason.empty()) fmt::print("  {:<8}  none: {}\n", kind, reason);
+    if (!reason.empty()) fmt::print("  {:<8}  none: {}\n", kind, one_line(reason));
 }
 
 void print_limits() {
@@ -47,40 +49,11 @@ void print_build() {
   fmt::print("  threads   {} in hardware\n", std::thread::hardware_concurrency());
 }
 
-// Every environment variable that Tenon reads; tests/house compares it with the sources.
-struct Variable {
-  const char* name;
-  const char* read_by;
-  const char* meaning;
-};
-constexpr Variable kVariables[] = {
-    {"TENON_RECORD", "tenon::lab",
-     "a path: all allocators of the process are recorded into it, by its ending"},
-    {"TENON_READ_LIMIT", "tenon::lab",
-     "a size: how much memory reading one file may take; default: by the file's size"},
-    {"TENON_NUM_THREADS", "tenon::tensor",
-     "a number: threads of operators; default: one for each core"},
-    {"TENON_RANK_TIMEOUT", "tenon-training",
-     "a number of seconds: a rank that waits longer asks which others are there; default: 6"},
-    {"TENON_FALLBACK", "tenon::tensor",
-     "error: an operator that a device has no kernel for fails, instead of running on the host"},
-    {"TENON_CUDA_DRIVER", "tenon::memory",
-     "a path: the CUDA driver's library; default: libcuda.so.1"},
-    {"TENON_VULKAN_LOADER", "tenon::memory",
-     "a path: Vulkan's loader; default: libvulkan.so.1"},
-    {"TENON_VULKAN_VALIDATION", "tenon::memory",
-     "1: Khronos' validation layer checks Vulkan's calls; its messages go to standard error"},
-    {"TENON_PRELOAD_STATISTICS", "libtenon_preload",
-     "1, or a path: a line of statistics at the process's end, on standard error or there"},
-    {"TENON_TORCH_IN_USE", "libtenon_torch",
-     "set by the library itself, to refuse a second copy in one process"},
-};
-
 void print_environment() {
-  for (const Variable& variable : kVariables) {
+  for (const EnvironmentVariable& variable : environment_variables()) {
     const char* value = std::getenv(variable.name);
     fmt::print("{:<24}  {:<16}  {}{}\n", variable.name, variable.read_by, variable.meaning,
-               value == nullptr ? "" : fmt::format("; it is \"{}\"", value));
+               value == nullptr ? "" : fmt::format("; it is \"{}\"", one_line(value)));
   }
 }
 

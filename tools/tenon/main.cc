@@ -5,6 +5,7 @@
 #include "launcher.h"
 #include "process.h"
 #include "run_command.h"
+#include "tenon/base/environment.h"
 #include "tenon/base/version.h"
 #include "training_commands.h"
 
@@ -53,6 +54,7 @@ int main(int argc, char** argv) {
     tenon::command::require_recording_elsewhere(argc, argv);
     if (tenon::command::needs_training_program(argc, argv))
       return tenon::command::become_training_program(argv);
+    tenon::check_environment();
     return run(argc, argv);
   });
 }

@@ -9,6 +9,7 @@
 
 #include "arguments.h"
 #include "commands.h"
+#include "process.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/plan_validator.h"
@@ -135,10 +136,10 @@ int run_trace(const PlanArguments& arguments) {
   const std::vector<Trace> traces = load_traces(arguments.file);
   const Trace& trace = trace_of_device(traces, arguments.device, arguments.file);
   for (const std::string& warning : trace.warnings)
-    fmt::print(stderr, "tenon: warning: {}\n", warning);
+    tell(fmt::format("warning: {}", warning));
   if (traces.size() > 1)
-    fmt::print(stderr, "tenon: {} has events of {} devices; this plan is of device {} (--device)\n",
-               arguments.file, traces.size(), trace.device);
+    tell(fmt::format("{} has events of {} devices; this plan is of device {} (--device)",
+                     arguments.file, traces.size(), trace.device));
   PlanOptions options;
   options.find_loops = !arguments.whole;
   options.share_streams = !arguments.own_memory;

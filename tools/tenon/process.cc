@@ -23,6 +23,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/printable.h"
+#include "tenon/trace/recording_scope.h"
 
 namespace tenon::command {
 namespace {
@@ -98,14 +99,7 @@ std::string shortened(std::string_view line) {
 
 int report(int status, std::string_view message) {
   if (reporting().before) reporting().before();
-  // The message goes alone: what a broken standard error refuses cannot be said elsewhere.
-  std::string line = "tenon: " + reporting().prefix;
-  for (std::size_t at = 0; at <= message.size();) {  // names in it may hold what a terminal obeys
-    const std::size_t end = std::min(message.find('\n', at), message.size());
-    line += one_line(shortened(message.substr(at, end - at))) + "\n";
-    at = end + 1;
-  }
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  tell(fmt::format("{}{}", reporting().prefix, message));
   return status;
 }
 
@@ -157,6 +151,17 @@ int run_catching(const std::function<int()>& run) {
 
 }  // namespace
 
+void tell(std::string_view message) {
+  std::string line = "tenon: ";
+  for (std::size_t at = 0; at <= message.size();) {
+    const std::size_t end = std::min(message.find('\n', at), message.size());
+    line += one_line(shortened(message.substr(at, end - at))) + "\n";
+    at = end + 1;
+  }
+  // Unchecked: what a broken standard error refuses cannot be said elsewhere.
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 // The recording is written at the end, over what the command reads.
 void require_recording_elsewhere(int argc, char** argv) {
   const char* recording = std::getenv("TENON_RECORD");
@@ -183,11 +188,13 @@ void prepare_process() {
 }
 
 int run_guarded(const std::function<int()>& run) {
+  if (recording_of_environment_is_lost()) return kFailure;
   const int status = run_catching(run);
   const bool failed_before = std::ferror(stdout) != 0;
   errno = 0;
   const bool flushed = std::fflush(stdout) == 0;
-  if (flushed && !failed_before) return status;
+  if (flushed && !failed_before)
+    return status == kSuccess && !keep_recording_of_environment() ? kFailure : status;
   // The command's own failure was reported and says more.
   return status != kSuccess ? status : output_failed(errno);
 }

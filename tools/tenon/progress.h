@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "tenon/base/printable.h"
+
 namespace tenon::command {
 
 class ProgressLine {
@@ -18,7 +20,7 @@ class ProgressLine {
   ProgressLine& operator=(const ProgressLine&) = delete;
 
   void show(const std::string& text) const {
-    if (shown_) fmt::print(stderr, "\r\033[K{}", text);
+    if (shown_) fmt::print(stderr, "\r\033[K{}", one_line(text));
   }
   // At most ten times a second; the text is made only then.
   template <typename Make>

@@ -8,6 +8,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
+#include "process.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/device/devices.h"
@@ -105,16 +106,15 @@ bool load_all(const ReplayArguments& arguments, std::optional<std::uint32_t> dev
         recordings.settings.push_back(settings);
         progress.clear();
         for (const std::string& warning : trace.warnings)
-          fmt::print(stderr, "tenon: warning: {}\n", warning);
+          tell(fmt::format("warning: {}", warning));
         if (!arguments.serve_failed && has_failed_requests(trace))
-          fmt::print(stderr,
-                     "tenon: warning: {}: the request that failed is not in these figures; "
-                     "--serve-failed counts it\n",
-                     trace.name);
+          tell(fmt::format("warning: {}: the request that failed is not in these figures; "
+                           "--serve-failed counts it",
+                           trace.name));
       }
     } catch (const ParseError& error) {
       progress.clear();
-      fmt::print(stderr, "tenon: {}\n", error.what());
+      tell(error.what());
       all_read = false;
     }
   }
@@ -163,7 +163,7 @@ int run_on_hardware(const ReplayArguments& arguments, Device device,
       survey_hardware(CudaDriver::standard(), device.index, workloads, arguments.survey);
   for (const HardwareResult& result : results)
     if (!result.error.empty()) {
-      fmt::print(stderr, "tenon: {} over {}: {}\n", result.trace, result.policy, result.error);
+      tell(fmt::format("{} over {}: {}", result.trace, result.policy, result.error));
       if (status == kSuccess) status = kFailure;
     }
   fmt::print("{}", arguments.json ? report_hardware_json(results)
@@ -194,11 +194,10 @@ Device replay_on(const std::string& text) {
 void warn_of_small_capacity(const std::vector<Workload>& workloads, std::uint64_t capacity_bytes) {
   for (const Workload& workload : workloads)
     if (capacity_bytes != 0 && capacity_bytes < workload.live_peak_bytes())
-      fmt::print(stderr,
-                 "tenon: warning: {}: the capacity, {}, is smaller than the live peak, {}: no "
-                 "allocator can fit it\n",
-                 workload.name(), format_byte_size(capacity_bytes),
-                 format_byte_size(workload.live_peak_bytes()));
+      tell(fmt::format("warning: {}: the capacity, {}, is smaller than the live peak, {}: no "
+                       "allocator can fit it",
+                       workload.name(), format_byte_size(capacity_bytes),
+                       format_byte_size(workload.live_peak_bytes())));
 }
 
 int run_simulated(const ReplayArguments& arguments, const Recordings& recordings, int status) {
@@ -214,7 +213,7 @@ int run_simulated(const ReplayArguments& arguments, const Recordings& recordings
   }
   for (const SurveyResult& result : results)
     if (!result.error.empty()) {
-      fmt::print(stderr, "tenon: {} over {}: {}\n", result.trace, result.policy, result.error);
+      tell(fmt::format("{} over {}: {}", result.trace, result.policy, result.error));
       if (status == kSuccess) status = kFailure;
     }
   if (arguments.json) {

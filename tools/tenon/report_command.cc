@@ -7,6 +7,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "load_file.h"
+#include "process.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/jobs.h"
@@ -82,13 +83,13 @@ int run_report(const ReportArguments& arguments) {
   }
   if (arguments.files.size() == 1 && !report.unread.empty())
     throw InvalidArgument(report.unread[0].reason);
-  for (const UnreadRank& unread : report.unread) fmt::print(stderr, "tenon: {}\n", unread.reason);
+  for (const UnreadRank& unread : report.unread) tell(unread.reason);
   if (report.ranks.empty())
     throw InvalidArgument("none of these files could be read: there is nothing to report");
   name_ranks(report.ranks);
   report.comparison = compare_ranks(report.ranks);
   for (const std::string& sentence : report.comparison.apart)
-    fmt::print(stderr, "tenon: warning: {}\n", sentence);
+    tell(fmt::format("warning: {}", sentence));
   const bool writes_page = !arguments.json || !arguments.out.empty();
   if (writes_page && !arguments.no_advice)  // of a rank whose file is read again
     add_advice(report, load_snapshot(report.ranks[report.comparison.highest].path));

@@ -11,6 +11,7 @@
 #include "arguments.h"
 #include "commands.h"
 #include "launcher.h"
+#include "process.h"
 #include "ranks.h"
 #include "saved_run.h"
 #include "tenon/base/byte_size.h"
@@ -190,9 +191,8 @@ TrainOutcome train_within(TrainTask& task, TrainSettings settings) {
     return train(task, settings);
   } catch (const OutOfMemory& error) {
     if (settings.limit_bytes == 0) throw;
-    fmt::print(stderr,
-               "tenon: {} is too little to keep all activations: trying again with checkpoints\n",
-               format_byte_size(settings.limit_bytes));
+    tell(fmt::format("{} is too little to keep all activations: trying again with checkpoints",
+                     format_byte_size(settings.limit_bytes)));
   }
   TrainSettings with_checkpoints = settings;
   with_checkpoints.checkpoints = true;
@@ -224,8 +224,8 @@ TrainOutcome train_divided(TrainTask& task, const TrainSettings& settings) {
       throw std::runtime_error(fmt::format("{}; {}", error.what(), kRemedy));
     const distributed::ProcessGroup& group = *settings.ranks.group;
     if (group.size() > 1)  // ranks that wait for this one may end all before it is measured
-      fmt::print(stderr, "tenon: rank {}: --memory-limit {} is too little\n", group.rank(),
-                 format_byte_size(settings.limit_bytes));
+      tell(fmt::format("rank {}: --memory-limit {} is too little", group.rank(),
+                       format_byte_size(settings.limit_bytes)));
     const std::uint64_t needed = measure_need(task, settings);
     throw std::runtime_error(fmt::format(
         "--memory-limit {}: this rank needs {} under {}, {} more; {}; --plan-only --ranks {} "
@@ -369,8 +369,8 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
       ranks.group == nullptr ? train_within(task, a.settings) : train_divided(task, a.settings);
   if (outcome.stop_signal != 0) {
     if (ranks.reports())
-      fmt::print(stderr, "tenon: to go on: {} --resume {}\n", resume_command,
-                 a.settings.save_file);
+      tell(fmt::format("to go on: {} --resume {}", resume_command,
+                       a.settings.save_file));
     return kSignalled + outcome.stop_signal;
   }
   if (!ranks.reports()) return kSuccess;

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "process.h"
 #include "progress.h"
 #include "saved_run.h"
 #include "tenon/autograd/autograd.h"
@@ -385,8 +386,8 @@ class Trainer {
   TrainOutcome interrupted() {
     save();
     if (settings_.ranks.reports())
-      fmt::print(stderr, "tenon: interrupted after step {} of {}; saved as {}\n", step_,
-                 all_steps_, settings_.save_file);
+      tell(fmt::format("interrupted after step {} of {}; saved as {}", step_,
+                       all_steps_, settings_.save_file));
     TrainOutcome result = outcome();
     result.stop_signal = stop();
     return result;

@@ -13,6 +13,7 @@
 
 #include "commands.h"
 #include "launcher.h"
+#include "process.h"
 
 namespace tenon::command {
 
@@ -47,16 +48,15 @@ void report_misuse_once(const std::string& message) {
 int become_training_program(char** argv) {
   const std::string program = find_training_program();
   if (program.empty()) {
-    fmt::print(stderr,
-               "tenon: \"{}\" needs the program {}, which is not beside this one nor in "
-               "../libexec/tenon or ../lib/tenon: install it, or build the component tensor\n",
-               argv[1], kTrainingProgram);
+    tell(fmt::format("\"{}\" needs the program {}, which is not beside this one nor in "
+                     "../libexec/tenon or ../lib/tenon: install it, or build the component tensor",
+                     argv[1], kTrainingProgram));
     return kFailure;
   }
   // Products use one thread of OpenBLAS (kernels/cpu/gemm.cc); others would only map addresses.
   ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
   ::execv(program.c_str(), argv);
-  fmt::print(stderr, "tenon: {} cannot be run: {}\n", program, std::strerror(errno));
+  tell(fmt::format("{} cannot be run: {}", program, std::strerror(errno)));
   return kFailure;
 }
 

@@ -10,8 +10,8 @@
 #include "process.h"
 #include "ranks.h"
 #include "run_command.h"
+#include "tenon/base/environment.h"
 #include "tenon/base/error.h"
-#include "tenon/base/parallel.h"
 #include "tenon/base/version.h"
 #include "training_commands.h"
 
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
       tenon::command::require_recording_elsewhere(argc, argv);
       if (argc == 3 && argv[1] == std::string_view(command::kReportMisuse))
         throw tenon::InvalidArgument(argv[2]);
-      num_threads();  // refuses a TENON_NUM_THREADS that is no number before work begins
+      tenon::check_environment();
       return run(argc, argv);
     } catch (const tenon::InvalidArgument&) {
       tenon::command::join_to_report();

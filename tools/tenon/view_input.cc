@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "arguments.h"
+#include "process.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/lab/failed_requests.h"
@@ -33,10 +34,9 @@ Trace& choose_trace(std::vector<Trace>& traces, const ViewInput& input) {
                                            return a.live_peak_bytes() < b.live_peak_bytes();
                                          });
   if (traces.size() > 1)
-    fmt::print(stderr,
-               "tenon: {} has {} devices with events: this is device {}, with the highest live "
-               "peak; --device takes another\n",
-               input.file, traces.size(), trace.device);
+    tell(fmt::format("{} has {} devices with events: this is device {}, with the highest live "
+                     "peak; --device takes another",
+                     input.file, traces.size(), trace.device));
   return trace;
 }
 
@@ -70,7 +70,7 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
   Snapshot recording = load_snapshot(input.file);
   Trace trace = std::move(choose_trace(recording.traces, input));
   for (const std::string& warning : trace.warnings)
-    fmt::print(stderr, "tenon: warning: {}\n", warning);
+    tell(fmt::format("warning: {}", warning));
   {
     const TraceFacts facts(trace);
     // Settings are tried by replay where a request failed: whether one serves it is the answer.

@@ -6,15 +6,14 @@
 #include <atomic>
 #include <charconv>
 #include <condition_variable>
-#include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <mutex>
-#include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "tenon/base/environment.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -25,15 +24,10 @@ constexpr int kMostThreads = 4096;
 thread_local bool inside_loop = false;
 
 int initial_threads() {
-  if (const char* wanted = std::getenv("TENON_NUM_THREADS"); wanted != nullptr && *wanted != 0) {
-    const char* const end = wanted + std::strlen(wanted);
-    int threads = 0;
-    const auto [stop, error] = std::from_chars(wanted, end, threads);
-    if (error != std::errc() || stop != end || threads < 1 || threads > kMostThreads)
-      throw InvalidArgument(fmt::format("TENON_NUM_THREADS: \"{}\" is no whole number from 1 to {}",
-                                        wanted, kMostThreads));
-    return threads;
-  }
+  const std::string_view wanted = environment_value("TENON_NUM_THREADS");
+  int threads = 0;
+  std::from_chars(wanted.data(), wanted.data() + wanted.size(), threads);
+  if (threads > 0) return threads;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <limits>
+#include <string_view>
 
 #include "tenon/base/byte_size.h"
-#include "tenon/base/error.h"
+#include "tenon/base/environment.h"
 
 namespace tenon {
 namespace {
@@ -16,19 +16,15 @@ namespace {
 constexpr const char* kVariable = "TENON_READ_LIMIT";
 
 std::uint64_t limit_or(std::uint64_t factor, std::uint64_t file_bytes, std::uint64_t more) {
-  const char* text = std::getenv(kVariable);
-  if (text == nullptr || *text == '\0') {
+  const std::string_view text = environment_value(kVariable);
+  if (text.empty()) {
     std::uint64_t limit = 0;
     if (__builtin_mul_overflow(factor, file_bytes, &limit) ||
         __builtin_add_overflow(limit, more, &limit))
       return std::numeric_limits<std::uint64_t>::max();
     return limit;
   }
-  try {
-    return parse_byte_size(text);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("{}: {}", kVariable, error.what()));
-  }
+  return parse_byte_size(text);
 }
 
 }  // namespace

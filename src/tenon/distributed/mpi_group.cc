@@ -13,11 +13,11 @@
 #include <exception>
 #include <limits>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "tenon/base/environment.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parse_real.h"
 
@@ -373,13 +373,7 @@ bool MpiSession::is_underway() {
 
 double MpiSession::timeout_from_environment() {
   constexpr double kDefault = 6;
-  const char* text = std::getenv("TENON_RANK_TIMEOUT");
-  if (text == nullptr || *text == '\0') return kDefault;
-  const std::optional<double> seconds = parse_real(text);
-  if (!seconds || !(*seconds > 0))
-    throw InvalidArgument(
-        fmt::format("TENON_RANK_TIMEOUT={}: it must be a number of seconds above 0", text));
-  return *seconds;
+  return parse_real(environment_value("TENON_RANK_TIMEOUT")).value_or(kDefault);
 }
 
 std::string MpiSession::library() {

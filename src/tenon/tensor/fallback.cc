@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <map>
 #include <mutex>
 
+#include "tenon/base/environment.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -21,14 +20,7 @@ std::map<std::string, std::uint64_t>& counts() {
 }
 
 bool is_forbidden() {
-  static const bool forbidden = [] {
-    const char* chosen = std::getenv("TENON_FALLBACK");
-    if (chosen == nullptr || *chosen == '\0') return false;
-    if (std::strcmp(chosen, "error") != 0)
-      throw InvalidArgument(fmt::format("TENON_FALLBACK: \"{}\" is not known; \"error\" forbids "
-                                        "the host, and unset it is allowed", chosen));
-    return true;
-  }();
+  static const bool forbidden = environment_value("TENON_FALLBACK") == "error";
   return forbidden;
 }
 

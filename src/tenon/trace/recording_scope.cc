@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tenon/base/environment.h"
 #include "tenon/base/file_writer.h"
+#include "tenon/base/printable.h"
 #include "tenon/trace/write.h"
 
 namespace tenon {
@@ -22,7 +24,28 @@ std::string failure_path(const std::string& path) {
 
 // What goes wrong, on standard error if that is open: some programs close it before they end, and
 // fmt::print throws then.
-void complain(const std::string& line) { std::fputs(("tenon: " + line + "\n").c_str(), stderr); }
+void complain(const std::string& line) {
+  std::fputs(("tenon: " + one_line(line) + "\n").c_str(), stderr);
+}
+
+// The recording that TENON_RECORD asks for. Not destroyed but finished: static allocators may still
+// be watched by it.
+RecordingScope* of_environment = nullptr;
+bool of_environment_is_lost = false;
+
+void lose_recording(const std::exception& error) {
+  complain(fmt::format("TENON_RECORD: {}", error.what()));
+  of_environment_is_lost = true;
+}
+
+void finish_recording_of_environment() {
+  if (of_environment == nullptr) return;
+  try {
+    of_environment->finish_unless_empty();
+  } catch (const std::exception& error) {
+    lose_recording(error);
+  }
+}
 
 }  // namespace
 
@@ -73,29 +96,28 @@ RecordingScope::~RecordingScope() {
   }
 }
 
+bool keep_recording_of_environment() {
+  finish_recording_of_environment();
+  return !of_environment_is_lost;
+}
+
+bool recording_of_environment_is_lost() { return of_environment_is_lost; }
+
 }  // namespace tenon
 
-// The recording that TENON_RECORD asks for. The name is one that the build tells every program's
-// linker to look for (CMakeLists.txt), or programs that do not record by themselves would not have
-// it.
+// Begins the recording that TENON_RECORD asks for. The name is one that the build tells every
+// program's linker to look for (CMakeLists.txt), or programs that do not record by themselves would
+// not have it.
 extern "C" {
 extern const bool tenon_recording_from_environment;
 const bool tenon_recording_from_environment = [] {
-  const char* path = std::getenv("TENON_RECORD");
-  if (path == nullptr || *path == '\0') return false;
   try {
-    // Not destroyed but finished: static allocators may still be watched by it.
-    static auto& recording = *new tenon::RecordingScope(path);
-    return std::atexit([] {
-             try {
-               recording.finish_unless_empty();
-             } catch (const std::exception& error) {
-               tenon::complain(fmt::format("TENON_RECORD: {}", error.what()));
-             }
-           }) == 0;
+    const std::string path(tenon::environment_value("TENON_RECORD"));
+    if (path.empty()) return false;
+    tenon::of_environment = new tenon::RecordingScope(path);
+    return std::atexit(tenon::finish_recording_of_environment) == 0;
   } catch (const std::exception& error) {
-    tenon::complain(fmt::format("TENON_RECORD: {}", error.what()));
-    ::unsetenv("TENON_RECORD");  // a program that this one starts in its place would say it again
+    tenon::lose_recording(error);
     return false;
   }
 }();

@@ -50,4 +50,10 @@ class RecordingScope {
 // What RecordingScope(path) records.
 RecorderOptions recording_options(const std::string& path);
 
+// For a program that must not end with success while the recording that TENON_RECORD asks for is
+// lost. A line on standard error has said why; without this call too.
+bool recording_of_environment_is_lost();
+// Writes that recording now instead of at exit. False: it is lost.
+bool keep_recording_of_environment();
+
 }  // namespace tenon

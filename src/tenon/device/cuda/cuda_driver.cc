@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <exception>
+#include <string_view>
 
+#include "tenon/base/environment.h"
+#include "tenon/base/printable.h"
 #include "tenon/device/os/forks.h"
 
 namespace tenon {
@@ -44,8 +46,9 @@ std::shared_ptr<const CudaDriver> CudaDriver::open(const std::string& library) {
   void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
     throw DeviceError(fmt::format(
-        "no NVIDIA driver: {}; install it, or make the container see it (nvidia-container-toolkit)",
-        ::dlerror()));
+        "no NVIDIA driver: {}; install it, make the container see it (nvidia-container-toolkit), "
+        "or correct TENON_CUDA_DRIVER if it is set",
+        one_line(::dlerror())));
   // Never closed: a driver has threads of its own.
   const std::shared_ptr<CudaDriver> driver(new CudaDriver());
   driver->library_ = library;
@@ -104,9 +107,9 @@ std::shared_ptr<const CudaDriver> CudaDriver::standard() {
   };
   static const Opened* const opened = [] {
     auto* result = new Opened();  // never destroyed: backends may outlive static objects
-    const char* chosen = std::getenv("TENON_CUDA_DRIVER");
+    const std::string_view chosen = environment_value("TENON_CUDA_DRIVER");
     try {
-      result->driver = open(chosen != nullptr && *chosen != '\0' ? chosen : "libcuda.so.1");
+      result->driver = open(chosen.empty() ? "libcuda.so.1" : std::string(chosen));
     } catch (...) {
       result->failure = std::current_exception();
     }

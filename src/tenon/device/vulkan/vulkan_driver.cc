@@ -2,12 +2,16 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <string_view>
 
+#include "tenon/base/byte_size.h"
+#include "tenon/base/environment.h"
+#include "tenon/base/printable.h"
 #include "tenon/device/os/forks.h"
 #include "tenon/device/vulkan/vulkan_calls.h"
 
@@ -120,13 +124,33 @@ std::shared_ptr<const VulkanDriver> VulkanDriver::open(const VulkanDriverOptions
   return std::shared_ptr<const VulkanDriver>(new VulkanDriver(options));
 }
 
+namespace {
+
+// Drivers do not check all their requests. lavapipe 22.3 ends the process if a limit leaves it less
+// than 300 MiB of addresses, or 70 MiB of data, on two cores; it has up to 16 threads. This tests
+// the limits and not the machine's free memory, since nothing is written.
+void require_room_for_drivers() {
+  constexpr std::size_t kBytes = kGiB;
+  void* const room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    throw DeviceError(fmt::format("Vulkan's drivers may need {}, which this process's limits do "
+                                  "not leave: raise them (ulimit -v, ulimit -d)",
+                                  format_byte_size(kBytes)));
+  ::munmap(room, kBytes);
+}
+
+}  // namespace
+
 VulkanDriver::VulkanDriver(const VulkanDriverOptions& options)
     : options_(options), functions_(std::make_unique<VulkanInstanceFunctions>()) {
+  require_room_for_drivers();
   void* library = ::dlopen(options_.loader.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     throw DeviceError(fmt::format("no Vulkan loader: {}; install it (on Debian, libvulkan1) and a "
-                                  "driver (mesa-vulkan-drivers has one for every machine)",
-                                  ::dlerror()));
+                                  "driver (mesa-vulkan-drivers has one for every machine), or "
+                                  "correct TENON_VULKAN_LOADER if it is set",
+                                  one_line(::dlerror())));
   // Never closed: drivers have threads of their own.
   get_address_ = ::dlsym(library, "vkGetInstanceProcAddr");
   if (get_address_ == nullptr)
@@ -231,11 +255,10 @@ std::shared_ptr<const VulkanDriver> VulkanDriver::standard() {
   static const Opened* const opened = [] {
     auto* result = new Opened();  // never destroyed: backends may outlive static objects
     VulkanDriverOptions options;
-    const char* chosen = std::getenv("TENON_VULKAN_LOADER");
-    if (chosen != nullptr && *chosen != '\0') options.loader = chosen;
-    const char* validate = std::getenv("TENON_VULKAN_VALIDATION");
-    options.validate = validate != nullptr && std::strcmp(validate, "1") == 0;
     try {
+      const std::string_view chosen = environment_value("TENON_VULKAN_LOADER");
+      if (!chosen.empty()) options.loader = chosen;
+      options.validate = environment_value("TENON_VULKAN_VALIDATION") == "1";
       result->driver = open(options);
     } catch (...) {
       result->failure = std::current_exception();
