@@ -169,7 +169,7 @@ TEST(Command, SaysInOneLineWhatIsWrongWithItsArguments) {
   expect_refused("replay", "TRACE");
   expect_refused("replay --no-such-flag " + trace.path(), "--no-such-flag");
   expect_refused("replay --policy fast " + trace.path(), "the policies are null, system");
-  expect_refused("replay --policy '' " + trace.path(), "the policies are");
+  expect_refused("replay --policy '' " + trace.path(), "--policy: the value is empty");
   expect_refused("replay --capacity lots " + trace.path(), "lots");
   expect_refused("replay --capacity 0 " + trace.path(), "at least one byte");
   for (const char* command : {"replay", "plan", "view", "advise"})
@@ -184,7 +184,7 @@ TEST(Command, SaysInOneLineWhatIsWrongWithItsArguments) {
   expect_refused("replay --passes -1 " + trace.path(), "--passes");
   expect_refused("replay --policy caching --conf nonsense:3 " + trace.path(), "nonsense");
   expect_refused("replay --page 0 " + trace.path(), "--page 0");
-  expect_refused("replay --policy stitched --page 3MiB " + trace.path(), "3 MiB");
+  expect_refused("replay --policy stitched --page 3MiB " + trace.path(), "multiple of 2 MiB");
 }
 
 TEST(Command, RefusesPicklesThatWouldRunCode) {
@@ -210,7 +210,11 @@ TEST(Command, ReportsAJsonFileThatCannotBeWritten) {
                                        trace.path());
   EXPECT_NE(replay.status, 0);
   EXPECT_THAT(replay.err, HasSubstr("/no/dir/x"));
-  EXPECT_THAT(replay.out, Not(IsEmpty()));  // the table is not lost
+  EXPECT_THAT(replay.out, IsEmpty());  // found before any work
+  const Outcome full = tenon_command("replay --passes 0 --policy system --json-file /dev/full " +
+                                     trace.path());
+  EXPECT_EQ(full.status, 1);
+  EXPECT_THAT(full.out, Not(IsEmpty()));  // the table is not lost
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST_F(InputsKept, AnOptionWithoutItsValueTakesNoArgument) {
   expect_refused("report --output= " + both_, "--output has no value");
   expect_refused("replay --json-file= " + both_, "--json-file has no value");
   expect_refused("view -o= " + first_.path(), "-o=: write -o");
-  expect_refused("plan --output '' " + first_.path(), "the name is empty");
+  expect_refused("plan --output '' " + first_.path(), "--output: the value is empty");
 }
 
 TEST_F(InputsKept, AListOfRecordingsBehindTheOption) {

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "support/command.h"
 #include "support/temporary.h"
+#include "tenon/base/byte_size.h"
+#include "tenon/base/read_limit.h"
 
 namespace tenon {
 namespace {
@@ -37,11 +40,64 @@ TEST(RefusedAtOnce, NumbersThatTheOptionCannotHold) {
   expect_refused("generate none --count 18446744073709551616", "is no whole number from 0");
   expect_refused("serve " + kSnapshot + " --port 65536", "no whole number from 0 to 65535");
   expect_refused("replay " + kSnapshot + " --passes 2.5", "2.5 is no whole number");
-  expect_refused("vectors none --threads -5", "-5 is no number from 1 to 4096");
+  expect_refused("vectors none --threads -5", "--threads: -5 is no whole number from 1 to 4096");
   expect_refused("plan none --effort nan", "nan is no number from 0.01 to 1000");
   expect_refused("fleet none --time-limit 1e10", "1e10 is no number from 0 to 1000000000");
   expect_refused("fleet none --time-limit 0.5", "none: No such file or directory");
   expect_refused("advise none --capacity \"\"", "--capacity");
+}
+
+TEST(RefusedAtOnce, ValuesThatTheOptionDoesNotTake) {
+  const std::string replay = "replay " + kSnapshot, advise = "advise " + kSnapshot;
+  const TemporaryFile text(".txt", std::string(1000, 'a') + "b");
+  const std::string train = "train text " + text.path();
+  const std::pair<std::string, std::string> cases[] = {
+      {replay + " --lag 5", "--lag: \"5\" is no duration: write a number with ns"},
+      {advise + " --lag x", "--lag: \"x\" is no duration"},
+      {"view " + kSnapshot + " --lag x", "--lag: \"x\" is no duration"},
+      {replay + " --policy x", "--policy: \"x\" is no policy: the policies are null"},
+      {"view " + kSnapshot + " --policy x", "--policy: \"x\" is no policy"},
+      {replay + " --conf x", "--conf: \"x\" is no allocator setting; known are backend"},
+      {"view " + kSnapshot + " --conf max_split_size_mb:x",
+       "--conf: allocator setting max_split_size_mb: \"x\" is not accepted"},
+      {replay + " --device x", "--device: \"x\" is no device: the kinds known are cpu"},
+      {replay + " --page 3MiB", "--page 3MiB: the size of a page must be a multiple of 2 MiB"},
+      {replay + " --passes x", "--passes: x is no whole number from 0 to 100000"},
+      {replay + " --json-file /none/x.json", "/none/x.json: cannot be written"},
+      {"synthesize 1 --steps 0", "--steps: 0 is no whole number from 1 to 100000"},
+      {"synthesize 1 --streams 9", "--streams: 9 is no whole number from 1 to 8"},
+      {"synthesize lora:x", "PROGRAM: \"x\" is no seed"},
+      {"fleet none --jobs x", "--jobs: x is no whole number from 0 to 1024"},
+      {"generate none --temperature x", "--temperature: x is no number from 0 to 100"},
+      {"generate none --device x", "--device: \"x\" is no device"},
+      {"vectors none --device x", "--device: \"x\" is no device"},
+      {train + " --device x", "--device: \"x\" is no device"},
+      {train + " --allocator x", "--allocator: \"x\" is no policy"},
+      {train + " --heads 3", "--heads 3: the number must divide --width 128"},
+      {train + " --learning-rate 1e999", "--learning-rate: 1e999 is no number from 0 on"},
+      {train + " --precision x", "--precision: x is none of f32, bf16, f16"},
+  };
+  for (const auto& [arguments, message] : cases)
+    expect_refused(arguments, message, "", message.starts_with("/none") ? 1 : 2);
+}
+
+TEST(RefusedAtOnce, NamesThatAreNoFiles) {
+  for (const char* arguments :
+       {"replay {}", "explain {}", "advise {}", "plan {}", "validate {}", "view {}", "serve {}",
+        "report {}", "fleet {}", "convert {} x.csv", "generate {}", "train text {}", "vectors {}",
+        "synthesize 1 -o {}", "replay x --json-file {}", "train text x --save {}"}) {
+    expect_refused(fmt::format(fmt::runtime(arguments), "''"), ": the value is empty; see tenon ");
+    expect_refused(fmt::format(fmt::runtime(arguments), "-"),
+                   ": - stands for no file: standard input is /dev/stdin");
+  }
+}
+
+// One that has no size of its own and no end.
+TEST(RefusedAtOnce, AnEndlessInput) {
+  expect_refused("explain /proc/self/pagemap",
+                 "gave more than 1 MiB: write it to a file first, or TENON_READ_LIMIT=1GiB",
+                 "TENON_READ_LIMIT=1MiB");
+  EXPECT_EQ(stream_limit_bytes(), kGiB);
 }
 
 TEST(RefusedAtOnce, AnArgumentTooLongToBeShownWhole) {

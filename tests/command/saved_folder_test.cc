@@ -284,6 +284,17 @@ TEST_F(SavedFolder, ADamagedFileIsNamed) {
   expect_unreadable("it is no regular file");
 }
 
+TEST_F(SavedFolder, ADeepIndexTakesLittleMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more memory than that";
+#endif
+  ASSERT_EQ(start("").status, 0);
+  std::ofstream(index()) << std::string(3 << 20, '[') << std::string(3 << 20, ']');
+  const Outcome run = tenon_command("generate " + path("run"), "ulimit -d 200000;");
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.err, HasSubstr("it is no index"));
+}
+
 TEST_F(SavedFolder, WhatIsNoIndexIsNamed) {
   ASSERT_EQ(start("").status, 0);
   const std::string whole(FileBytes(index()).view());

@@ -91,7 +91,7 @@ AdviceOptions options_for(const AdviseArguments& arguments, const RecordedProgra
     throw InvalidArgument(fmt::format("--card {} has {}: --capacity {} is more; give one of them",
                                       arguments.card, format_byte_size(card.memory_bytes),
                                       arguments.capacity));
-  options.lag_ns = parse_duration_ns(arguments.lag);
+  options.lag_ns = parse_duration_ns("--lag", arguments.lag);
   return options;
 }
 
@@ -118,12 +118,12 @@ Subcommand add_advise(CommandLine& app) {
   CommandLine& advise = app.add_subcommand("advise", "Search the allocator settings that fit best");
   advise.footer(kHelp);
   advise.add_option("FILE", arguments->files, "PyTorch snapshots or recorded traces").required();
-  advise.add_option("--capacity", arguments->capacity, "The card's memory, like 24GiB").not_empty();
+  advise.add_option("--capacity", arguments->capacity, "The card's memory, like 24GiB");
   advise.add_option("--card", arguments->card,
                     "rtx3090, rtx6000ada or other: its memory and its CUDA context");
   advise.add_option("--reserve-for-context", arguments->reserve,
                     "Memory for the CUDA context, NCCL and other processes, like 600MiB");
-  advise.add_option("--torch", arguments->torch, "The version of PyTorch, like 2.6").not_empty();
+  advise.add_option("--torch", arguments->torch, "The version of PyTorch, like 2.6");
   advise.add_option("--device", arguments->device,
                     "Only this device of a snapshot, by the number that tenon explain prints")
       .not_negative();

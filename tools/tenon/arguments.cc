@@ -20,12 +20,7 @@ std::uint64_t parse_size(std::string_view option, const std::string& text) {
   const std::size_t last = text.find_last_not_of(" \t");
   const bool no_unit = last != std::string::npos && text.find_first_not_of(" \t0123456789.") ==
                                                         std::string::npos;
-  std::uint64_t size_bytes = 0;
-  try {
-    size_bytes = parse_byte_size(text);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument(fmt::format("{}: {}", option, error.what()));
-  }
+  const std::uint64_t size_bytes = read_option(option, [&] { return parse_byte_size(text); });
   if (size_bytes == 0)
     throw InvalidArgument(fmt::format("{} {}: give at least one byte, like 24GiB", option, text));
   if (no_unit)
@@ -53,7 +48,7 @@ const Trace& trace_of_device(const std::vector<Trace>& traces, std::int64_t devi
                                     fmt::join(known, ", ")));
 }
 
-std::uint64_t parse_duration_ns(std::string_view text) {
+std::uint64_t parse_duration_ns(std::string_view option, std::string_view text) {
   constexpr double kLongestNs = 3600e9;
   static constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
       {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}};
@@ -68,7 +63,8 @@ std::uint64_t parse_duration_ns(std::string_view text) {
   const double nanoseconds = number * scale;
   if (scale == 0 || !(nanoseconds >= 0 && nanoseconds <= kLongestNs))
     throw InvalidArgument(fmt::format(
-        "\"{}\" is no duration: write a number with ns, us, ms or s, from 0 to 3600s", text));
+        "{}: \"{}\" is no duration: write a number with ns, us, ms or s, from 0 to 3600s", option,
+        text));
   return static_cast<std::uint64_t>(std::llround(nanoseconds));
 }
 
@@ -85,7 +81,7 @@ std::vector<std::string> parse_policies(const std::vector<std::string>& lists) {
       if (name == "all") {
         for (const Policy& policy : policies()) add(policy.name);
       } else {
-        add(find_policy(name).name);
+        add(read_option("--policy", [&] { return find_policy(name).name; }));
       }
     }
   }

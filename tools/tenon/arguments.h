@@ -6,11 +6,23 @@
 #include <string_view>
 #include <vector>
 
+#include "tenon/base/error.h"
+
 namespace tenon {
 struct Trace;
 }
 
 namespace tenon::command {
+
+// What `read` returns. An InvalidArgument that it throws gets the option in front, "--conf: ...".
+template <typename Read>
+auto read_option(std::string_view option, Read&& read) {
+  try {
+    return read();
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(std::string(option) + ": " + error.what());
+  }
+}
 
 // "24GiB", "1.5 GB", "4096 B": a size as the value of `option`. Throws InvalidArgument naming the
 // option for a number without a unit, for 0, and for what is no size.
@@ -34,12 +46,12 @@ inline constexpr std::int64_t kAnyDevice = -1;
 const Trace& trace_of_device(const std::vector<Trace>& traces, std::int64_t device,
                              const std::string& file);
 
-// "5ms", "20 ms", "500us", "1.5s", "100ns", "0". Throws InvalidArgument for anything else, and for
-// more than an hour.
-std::uint64_t parse_duration_ns(std::string_view text);
+// "5ms", "20 ms", "500us", "1.5s", "100ns", "0", as the value of `option`. Throws InvalidArgument
+// naming it for anything else, and for more than an hour.
+std::uint64_t parse_duration_ns(std::string_view option, std::string_view text);
 
 // "caching,null" -> {"caching", "null"}, "all" -> every policy. Each once, in the order given.
-// Throws InvalidArgument, listing the known policies.
+// Throws InvalidArgument naming --policy and the known policies.
 std::vector<std::string> parse_policies(const std::vector<std::string>& lists);
 
 }  // namespace tenon::command

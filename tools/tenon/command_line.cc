@@ -1,6 +1,7 @@
 #include "command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,14 +10,23 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <type_traits>
 
 #include "commands.h"
 #include "tenon/base/error.h"
+#include "tenon/base/parse_real.h"
 
 namespace tenon::command {
+namespace {
+
+// Names of checks that a later call may turn off.
+constexpr const char* kIsInteger = "is an integer";
+constexpr const char* kIsGiven = "is given";
+
+}  // namespace
 
 Option& Option::required() {
   option_->required();
@@ -42,38 +52,44 @@ Option& Option::between(double low, double high) {
   const bool whole = low == std::floor(low) && high == std::floor(high);
   const std::string from = whole ? fmt::format("{:.0f}", low) : fmt::format("{}", low);
   const std::string to = whole ? fmt::format("{:.0f}", high) : fmt::format("{}", high);
+  const char* const kind = is_integer_ ? "whole number" : "number";
+  if (is_integer_) option_->get_validator(kIsInteger)->active(false);  // these limits say more
   option_->check(CLI::Validator(
-      [=](const std::string& text) {
+      [=, digits = is_integer_](const std::string& text) {
         char* end = nullptr;
         const double number = std::strtod(text.c_str(), &end);
-        const bool inside = !text.empty() && *end == '\0' && number >= low && number <= high;
+        const bool inside = !text.empty() && *end == '\0' && number >= low && number <= high &&
+                            !(digits && number != std::floor(number));
         if (inside) return std::string();
-        return fmt::format("{} is no number from {} to {}", text, from, to);
+        return fmt::format("{} is no {} from {} to {}", text, kind, from, to);
       },
-      fmt::format("{} in [{} - {}]", whole ? "INT" : "FLOAT", from, to)));
+      fmt::format("{} in [{} - {}]", is_integer_ ? "INT" : "FLOAT", from, to)));
   return *this;
 }
 
 Option& Option::not_negative() {
   option_->check(CLI::Validator(
       [](const std::string& text) {
-        const bool number = !text.empty() && text.find_first_not_of("0123456789.eE+") ==
-                                                 std::string::npos;
-        return number ? std::string() : fmt::format("{} is no number from 0 on", text);
+        const std::optional<double> number = parse_real(text);
+        return number && *number >= 0 ? std::string()
+                                      : fmt::format("{} is no number from 0 on", text);
       },
       "NONNEGATIVE"));
   return *this;
 }
 
-Option& Option::not_empty() {
-  option_->check(CLI::Validator(
-      [](const std::string& text) { return text.empty() ? "the name is empty" : std::string(); },
-      ""));
+Option& Option::may_be_empty() {
+  option_->get_validator(kIsGiven)->active(false);
   return *this;
 }
 
 Option& Option::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
+  option_->check(CLI::Validator(
+      [=](const std::string& text) {
+        if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
+        return fmt::format("{} is none of {}", text, fmt::join(words, ", "));
+      },
+      fmt::format("{{{}}}", fmt::join(words, ","))));
   return *this;
 }
 
@@ -111,13 +127,23 @@ std::string complaint_of_integer(const std::string& text) {
                      std::numeric_limits<T>::max());
 }
 
+std::string complaint_of_text(const std::string& text) {
+  if (text.empty()) return "the value is empty";
+  if (text != "-") return {};
+  return "- stands for no file: standard input is /dev/stdin, standard output /dev/stdout, a file "
+         "of that name ./-";
+}
+
 }  // namespace
 
 template <typename T>
 Option CommandLine::add_option(const std::string& names, T& value, const std::string& help) {
   CLI::Option* const option = app_->add_option(names, value, help);
-  if constexpr (std::is_integral_v<T>) option->check(complaint_of_integer<T>);
-  return Option(option);
+  if constexpr (std::is_integral_v<T>)
+    option->check(CLI::Validator(complaint_of_integer<T>, "", kIsInteger));
+  else if constexpr (!std::is_floating_point_v<T>)
+    option->check(CLI::Validator(complaint_of_text, "", kIsGiven));
+  return Option(option, std::is_integral_v<T>);
 }
 
 template Option CommandLine::add_option(const std::string&, std::string&, const std::string&);

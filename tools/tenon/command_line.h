@@ -16,18 +16,19 @@ namespace tenon::command {
 // An option or argument; each function returns this one, to go on with.
 class Option {
  public:
-  explicit Option(CLI::Option* option) : option_(option) {}
+  Option(CLI::Option* option, bool is_integer) : option_(option), is_integer_(is_integer) {}
   Option& required();
   Option& show_default();                           // in the help: the value it has now
   Option& set_default(const std::string& text);
   Option& take_one();                               // of a list: what follows is something else
   Option& between(double low, double high);         // refuses other numbers
   Option& not_negative();
-  Option& not_empty();
+  Option& may_be_empty();                           // text that is no name of a file
   Option& one_of(const std::vector<std::string>& words);
 
  private:
   CLI::Option* option_;
+  bool is_integer_;
 };
 
 // A command with its options and subcommands. Values are written to the variables given, which must
@@ -51,7 +52,8 @@ class CommandLine {
   void footer(const std::string& text);
 
   // For std::string, lists of them, double, and integers of 16 bits and more. `names`:
-  // "-o,--output", or "FILE" for an argument by its place.
+  // "-o,--output", or "FILE" for an argument by its place. Text must not be empty, nor "-", which
+  // stands for no file.
   template <typename T>
   Option add_option(const std::string& names, T& value, const std::string& help);
   void add_flag(const std::string& names, bool& value, const std::string& help);

@@ -84,8 +84,7 @@ Subcommand add_explain(CommandLine& app) {
   explain.footer(kHelp);
   explain.add_option("SNAPSHOT", arguments->file, "A snapshot or trace").required();
   explain.add_flag("--json", arguments->json, "Print JSON instead of text");
-  explain.add_option("--json-file", arguments->json_file, "Write the JSON to this file too")
-      .not_empty();
+  explain.add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
   explain.add_option("--rows", arguments->rows, "Longest list")
       .show_default()
       .between(1, 100000);

@@ -223,27 +223,23 @@ Subcommand add_fleet(CommandLine& app, std::function<std::unique_ptr<FleetRanks>
   CommandLine& fleet = app.add_subcommand(
       "fleet", "Explain, advise and compare all recordings of a folder, in one report");
   fleet.footer(kHelp);
-  fleet.add_option("DIR", arguments->folder, "The folder").required().not_empty();
-  fleet.add_option("-o,--output", arguments->out, "Write the report, Markdown, to this file")
-      .not_empty();
+  fleet.add_option("DIR", arguments->folder, "The folder").required();
+  fleet.add_option("-o,--output", arguments->out, "Write the report, Markdown, to this file");
   fleet.add_flag("--json", arguments->json, "Print JSON; write Markdown only with -o");
   fleet.add_option("--results", arguments->results,
-                   "The folder of answers (default: NAME.fleet in this folder)")
-      .not_empty();
+                   "The folder of answers (default: NAME.fleet in this folder)");
   fleet.add_option("--jobs", arguments->jobs,
                    "Files at a time; 0: one for each core, under mpirun one for each rank")
       .show_default()
       .between(0, 1024);
   fleet.add_option("--memory", arguments->memory,
-                   "Memory that one file may take, like 8GiB (default: the machine's)")
-      .not_empty();
+                   "Memory that one file may take, like 8GiB (default: the machine's)");
   fleet.add_option("--time-limit", arguments->seconds,
                    "Seconds that one file may take, and then has a line in the report; 0: no limit")
       .show_default()
       .between(0, 1e9);
   fleet.add_option("--torch", arguments->torch,
-                   "The version of PyTorch, like 2.6 (default: what each file tells; 2.1 for all)")
-      .not_empty();
+                   "The version of PyTorch, like 2.6 (default: what each file tells; 2.1 for all)");
   fleet.add_option("--effort", arguments->question.effort,
                    "Effort of the search for each file's best settings, as for tenon advise")
       .show_default()

@@ -57,8 +57,6 @@ TextModel load_run(const std::string& path) {
 }
 
 int run_generate(const GenerateArguments& a) {
-  if (!(a.temperature >= 0 && a.temperature <= 100))
-    throw InvalidArgument(fmt::format("--temperature {}: it may be 0 to 100", a.temperature));
   if (a.prompt.empty()) throw InvalidArgument("--prompt: it needs at least one character");
   const Device device = parse_model_device(a.device);
   const TextModel text = load_run(a.file);
@@ -97,12 +95,13 @@ Subcommand add_generate(CommandLine& app) {
   const auto arguments = std::make_shared<GenerateArguments>();
   CommandLine& generate = app.add_subcommand(kGenerate.name, kGenerate.about);
   generate.add_option("FILE", arguments->file, "The saved run: a file, or a folder").show_default();
-  generate.add_option("--prompt", arguments->prompt, "The text to continue");
+  generate.add_option("--prompt", arguments->prompt, "The text to continue").may_be_empty();
   generate.add_option("--count", arguments->count, "Characters to write").show_default();
   generate
       .add_option("--temperature", arguments->temperature,
                   "0: always the most likely character; higher: more random")
-      .show_default();
+      .show_default()
+      .between(0, 100);
   generate
       .add_option("--device", arguments->device,
                   "cpu, or a Vulkan device that shares the host's memory")

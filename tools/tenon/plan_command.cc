@@ -174,11 +174,9 @@ Subcommand add_plan(CommandLine& app) {
   plan.add_option("FILE", arguments->file, "A trace, a snapshot, or id,lower,upper,size")
       .required();
   plan.add_option("-o,--output", arguments->output,
-                  "Write the plan (or the solved problem) to this file; .zst compresses")
-      .not_empty();
+                  "Write the plan (or the solved problem) to this file; .zst compresses");
   plan.add_option("--capacity", arguments->capacity,
-                  "The limit, like 24GiB; for a problem, in its own unit")
-      .not_empty();
+                  "The limit, like 24GiB; for a problem, in its own unit");
   plan.add_option("--device", arguments->device,
                   "Only this device of a snapshot, by the number that tenon explain prints")
       .not_negative();

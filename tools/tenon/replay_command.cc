@@ -11,7 +11,9 @@
 #include "process.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/file_writer.h"
 #include "tenon/device/devices.h"
+#include "tenon/device/sim/sim_backend.h"
 #include "tenon/heap/plan.h"
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/advice/torch_settings.h"
@@ -183,7 +185,7 @@ std::optional<std::uint32_t> recorded_device(std::string& device) {
 }
 
 Device replay_on(const std::string& text) {
-  const Device device = parse_device(text);
+  const Device device = read_option("--device", [&] { return parse_device(text); });
   if (device.type != DeviceType::kSim && device.type != DeviceType::kCuda)
     throw InvalidArgument(fmt::format("--device {}: traces are replayed on sim or on cuda", text));
   if (device.type == DeviceType::kCuda && !why_no_cuda().empty())
@@ -227,22 +229,32 @@ int run_simulated(const ReplayArguments& arguments, const Recordings& recordings
   return status;
 }
 
+std::uint64_t parse_page(const std::string& text) {
+  const std::uint64_t page_bytes = parse_size("--page", text);
+  const std::uint64_t granularity = SimBackend().limits().page_granularity;
+  if (page_bytes % granularity != 0)
+    throw InvalidArgument(fmt::format("--page {}: the size of a page must be a multiple of {}",
+                                      text, format_byte_size(granularity)));
+  return page_bytes;
+}
+
 int run_replay(ReplayArguments& arguments) {
   if (!arguments.json_file.empty()) {
     std::vector<std::string> inputs = arguments.files;
     inputs.push_back(arguments.plan_file);
     require_answer_file(arguments.json_file, inputs);
+    FileWriter::check(arguments.json_file);
   }
   SurveyOptions& options = arguments.survey;
   if (arguments.all) arguments.policies = {"all"};
   options.policies = parse_policies(arguments.policies);
-  parse_caching_settings(options.conf);
+  read_option("--conf", [&] { return parse_caching_settings(options.conf); });
   if (!arguments.capacity.empty())
     options.capacity_bytes = parse_size("--capacity", arguments.capacity);
-  options.lag_ns = parse_duration_ns(arguments.lag);
+  options.lag_ns = parse_duration_ns("--lag", arguments.lag);
   const std::optional<std::uint32_t> recorded = recorded_device(arguments.device);
   const Device device = replay_on(arguments.device);
-  if (!arguments.page.empty()) options.page_bytes = parse_size("--page", arguments.page);
+  if (!arguments.page.empty()) options.page_bytes = parse_page(arguments.page);
 
   Plan plan;
   if (!arguments.plan_file.empty()) {
@@ -280,18 +292,17 @@ Subcommand add_replay(CommandLine& app) {
                     "number: only this device of a snapshot, as tenon explain prints it")
       .show_default();
   replay.add_option("--capacity,--limit", arguments->capacity,
-                    "Also replay on a device of this size, like 12GiB, and say whether it fits")
-      .not_empty();
+                    "Also replay on a device of this size, like 12GiB, and say whether it fits");
   replay.add_flag("--serve-failed", arguments->serve_failed,
                   "Serve requests that failed in the recording, and free them immediately");
   replay.add_flag("--find-capacity", arguments->survey.find_capacity,
                   "Search the smallest device for each policy");
   replay.add_option("--conf", arguments->survey.conf,
-                    "PyTorch's allocator settings, 'key:value,key:value'");
+                    "PyTorch's allocator settings, 'key:value,key:value'")
+      .may_be_empty();
   replay.add_option("--page", arguments->page,
                     "Page size of stitched, like 8MiB: smaller pages reserve less memory and "
-                    "cost more driver time")
-      .not_empty();
+                    "cost more driver time");
   replay.add_option("--plan", arguments->plan_file,
                     "The plan of the policy plan: a file of tenon plan -o; without it, a plan is "
                     "made from each trace");
@@ -307,8 +318,7 @@ Subcommand add_replay(CommandLine& app) {
       .show_default()
       .between(0, 256);
   replay.add_flag("--json", arguments->json, "Print JSON instead of the table");
-  replay.add_option("--json-file", arguments->json_file, "Write the JSON to this file too")
-      .not_empty();
+  replay.add_option("--json-file", arguments->json_file, "Write the JSON to this file too");
   return {&replay, [arguments] { return run_replay(*arguments); }};
 }
 

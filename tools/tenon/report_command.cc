@@ -115,11 +115,9 @@ Subcommand add_report(CommandLine& app) {
   report.footer(kHelp);
   report.add_option("SNAPSHOT", arguments->files, "A snapshot, or one of each rank").required();
   report.add_option("-o,--output", arguments->out,
-                    "The page (default: the snapshot's name with .report.html, in this folder)")
-      .not_empty();
+                    "The page (default: the snapshot's name with .report.html, in this folder)");
   report.add_option("--capacity", arguments->capacity,
-                    "The device's memory, like 24GiB: drawn as a line")
-      .not_empty();
+                    "The device's memory, like 24GiB: drawn as a line");
   report.add_flag("--json", arguments->json,
                   "Print the comparison as JSON; write a page only with -o");
   report.add_flag("--no-replay", arguments->no_replay,

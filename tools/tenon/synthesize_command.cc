@@ -49,7 +49,7 @@ std::uint64_t parse_seed(const std::string& text) {
                       std::all_of(text.begin(), text.end(),
                                   [](char c) { return c >= '0' && c <= '9'; });
   if (!digits)
-    throw InvalidArgument(fmt::format("synthesize: \"{}\" is no seed; take a number of up to 18 "
+    throw InvalidArgument(fmt::format("PROGRAM: \"{}\" is no seed; take a number of up to 18 "
                                       "digits", text));
   return std::stoull(text);
 }
@@ -98,11 +98,10 @@ Subcommand add_synthesize(CommandLine& app) {
   line.footer(kHelp);
   line.add_option("PROGRAM", arguments->program, "A seed, or a kind of program").required();
   line.add_option("-o,--output", arguments->output,
-                  "The file to write; its ending chooses the format, as for tenon convert")
-      .not_empty();
+                  "The file to write; its ending chooses the format, as for tenon convert");
   line.add_option("--live", arguments->live, "Approximate live peak: 64MiB to 128GiB");
-  line.add_option("--steps", arguments->steps, "Steps, or tokens: 1 to 100000");
-  line.add_option("--streams", arguments->streams, "Streams: 1 to 8");
+  line.add_option("--steps", arguments->steps, "Steps, or tokens").between(1, 100'000);
+  line.add_option("--streams", arguments->streams, "Streams").between(1, 8);
   return {&line, [arguments, &line] {
             arguments->has_steps = line.was_given("--steps");
             arguments->has_streams = line.was_given("--streams");

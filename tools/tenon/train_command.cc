@@ -19,6 +19,7 @@
 #include "tenon/base/file_writer.h"
 #include "tenon/distributed/checkpoint.h"
 #include "tenon/distributed/lone_group.h"
+#include "tenon/memory/policies.h"
 #include "tenon/trace/csv.h"
 #include "train_report.h"
 #include "trainer.h"
@@ -104,14 +105,11 @@ void add_common(CommandLine& app, TrainArguments& a) {
       .show_default();
   app.add_option("--allocator", s.allocator, "The policy (see tenon policies)").show_default();
   app.add_option("--memory-limit", a.limit,
-                 "The most memory that the policy may reserve, like 64MiB")
-      .not_empty();
+                 "The most memory that the policy may reserve, like 64MiB");
   app.add_option("--record", a.record_file,
-                 "Write the allocations of the first two steps as a trace, .csv or .csv.zst")
-      .not_empty();
+                 "Write the allocations of the first two steps as a trace, .csv or .csv.zst");
   app.add_option("--save", a.save_file,
-                 "The file of the saved run, written at the end or when interrupted")
-      .not_empty();
+                 "The file of the saved run, written at the end or when interrupted");
   app.add_option("--save-every", s.save_every,
                  "Also save after every so many steps; 0: only at the end")
       .show_default();
@@ -354,6 +352,7 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
   if (!a.limit.empty()) {
     a.settings.limit_bytes = parse_size("--memory-limit", a.limit);
   }
+  read_option("--allocator", [&] { find_policy(a.settings.allocator); });
   if (ranks.group != nullptr) compare_ranks(task, a);
   if (!a.settings.quiet) fmt::print("{}, seed {}\n", task.title(), a.settings.seed);
   if (a.plan_only) return run_plan(task, a);
@@ -451,6 +450,10 @@ std::vector<Subcommand> add_train(CommandLine& app) {
     text->text.batch = text->settings.batch;
     text->text.seed = text->settings.seed;
     text->text.device = text->settings.device = parse_model_device(text->device);
+    const nn::GptOptions& gpt = text->text.gpt;
+    if (gpt.width % gpt.heads != 0)
+      throw InvalidArgument(fmt::format("--heads {}: the number must divide --width {}", gpt.heads,
+                                        gpt.width));
     const auto task = make_text_task(text->text);
     return run_train(*task, *text, fmt::format("tenon train text {}", text->text.file));
   };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "arguments.h"
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
 #include "tenon/device/devices.h"
@@ -41,7 +42,7 @@ std::unique_ptr<HostBackend> make_host(Device device, std::uint64_t limit_bytes)
 }  // namespace
 
 Device parse_model_device(const std::string& name) {
-  const Device device = parse_device(name);
+  const Device device = read_option("--device", [&] { return parse_device(name); });
   if (device.type == DeviceType::kCpu && device.index != 0)
     throw InvalidArgument(fmt::format("--device {}: there is one cpu, cpu:0", name));
   try {

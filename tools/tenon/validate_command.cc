@@ -132,7 +132,7 @@ Subcommand add_validate(CommandLine& app) {
   validate.footer(kHelp);
   validate.add_option("PLAN", arguments->plan, "A plan, or a solved problem").required();
   validate.add_option("AGAINST", arguments->against, "The trace or problem of the plan");
-  validate.add_option("--capacity", arguments->capacity, "The limit of the packing").not_empty();
+  validate.add_option("--capacity", arguments->capacity, "The limit of the packing");
   validate.add_option("--device", arguments->device,
                       "Only this device of a snapshot, by the number that tenon explain prints")
       .not_negative();

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "arguments.h"
 #include "commands.h"
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
@@ -38,7 +39,7 @@ VectorOutcome run(const VectorCase& test, bool gradients) {
 }
 
 int run_vectors(const Options& options) {
-  Device device = parse_device(options.device);
+  Device device = read_option("--device", [&] { return parse_device(options.device); });
   if (device.type != DeviceType::kMeta) device = parse_model_device(options.device);
   if (options.threads > 0) set_num_threads(options.threads);
   int passed = 0;

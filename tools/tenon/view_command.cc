@@ -57,8 +57,7 @@ Subcommand add_view(CommandLine& app) {
   view.footer(kHelp);
   add_view_input(view, arguments->input);
   view.add_option("-o,--output", arguments->out,
-                  "The page (default: the trace's name with .html, in this folder)")
-      .not_empty();
+                  "The page (default: the trace's name with .html, in this folder)");
   view.add_flag("--json", arguments->json,
                 "Print the figures as JSON; write a page only with -o");
   return {&view, [arguments] { return run_view(*arguments); }};

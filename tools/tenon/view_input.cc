@@ -10,6 +10,7 @@
 #include "tenon/base/error.h"
 #include "tenon/lab/failed_requests.h"
 #include "tenon/lab/view/answer.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/load.h"
 
 namespace tenon::command {
@@ -48,10 +49,10 @@ void add_view_input(CommandLine& app, ViewInput& input) {
                  "Policies to compare, comma-separated, all or none (see tenon policies)")
       .take_one()  // what follows is a trace
       .show_default();
-  app.add_option("--capacity", input.capacity, "Replay on a device of this size, like 24GiB")
-      .not_empty();
+  app.add_option("--capacity", input.capacity, "Replay on a device of this size, like 24GiB");
   app.add_option("--conf", input.conf,
-                 "PyTorch's allocator settings for caching and expandable, key:value,key:value");
+                 "PyTorch's allocator settings for caching and expandable, key:value,key:value")
+      .may_be_empty();
   app.add_option("--lag", input.lag, "A stream's work ends this long after it was queued")
       .show_default();
   app.add_option("--device", input.device, "Of a snapshot with several devices").not_negative();
@@ -62,7 +63,8 @@ ViewData read_view(const ViewInput& input, ColumnsAt columns_at) {
   if (input.policies != std::vector<std::string>{"none"})
     options.policies = parse_policies(input.policies);
   options.conf = input.conf;
-  options.lag_ns = parse_duration_ns(input.lag);
+  read_option("--conf", [&] { return parse_caching_settings(input.conf); });
+  options.lag_ns = parse_duration_ns("--lag", input.lag);
   options.file = input.file;
   if (!input.capacity.empty()) {
     options.capacity_bytes = parse_size("--capacity", input.capacity);

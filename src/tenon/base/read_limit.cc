@@ -37,6 +37,8 @@ std::uint64_t unpack_limit_bytes(std::uint64_t packed_bytes) {
   return limit_or(40, packed_bytes, 64 * kMiB);
 }
 
+std::uint64_t stream_limit_bytes() { return limit_or(0, 0, kGiB); }
+
 std::string how_to_raise(std::uint64_t limit_bytes) {
   const std::uint64_t gibibytes =
       std::bit_ceil(std::min(limit_bytes, std::uint64_t{1} << 61) / kGiB + 1);

@@ -112,6 +112,16 @@ std::string read_regular_file(const std::string& path, std::uintmax_t most_bytes
   return text;
 }
 
+// JSON without the objects and arrays inside more than `levels` others: each byte of a deep file
+// would take dozens of bytes. Throws Json::exception.
+Json parse_levels(const std::string& text, int levels) {
+  return Json::parse(text, [levels](int depth, Json::parse_event_t event, const Json&) {
+    const bool begins = event == Json::parse_event_t::object_start ||
+                        event == Json::parse_event_t::array_start;
+    return !begins || depth <= levels;
+  });
+}
+
 // A name that save_checkpoint gives: nothing that leads out of the folder.
 bool is_shard_name(const std::string& name) {
   const auto plain = [](char c) {
@@ -158,7 +168,7 @@ Json read_index(const std::string& folder) {
   if (zero != std::string::npos) fail(fmt::format("it is no JSON at its byte {}", zero + 1));
   Json index;
   try {
-    index = Json::parse(text);
+    index = parse_levels(text, 2);
   } catch (const Json::exception& error) {
     const auto* place = dynamic_cast<const Json::parse_error*>(&error);
     fail(fmt::format("it is no JSON at its byte {}", place == nullptr ? 0 : place->byte));
@@ -352,7 +362,7 @@ void begin_save(const std::string& folder) {
 void remove_unfinished(const std::string& folder, const Json& index) {
   Json saving;
   try {
-    saving = Json::parse(read_regular_file(saving_path(folder).string(), kMostIndexBytes));
+    saving = parse_levels(read_regular_file(saving_path(folder).string(), kMostIndexBytes), 1);
     if (!saving.at(kKept).is_array()) return;
   } catch (const ParseError&) {  // there is none
     return;

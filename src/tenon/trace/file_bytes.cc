@@ -26,7 +26,6 @@ namespace tenon {
 namespace {
 
 constexpr std::string_view kZstdMagic = "\x28\xB5\x2F\xFD";
-constexpr std::uint64_t kMaxPipeBytes = 8 * kGiB;  // what has no size of its own
 
 class OpenFile {
  public:
@@ -47,6 +46,7 @@ class OpenFile {
 }  // namespace
 
 FileBytes::FileBytes(const std::string& path) {
+  if (path.empty()) throw ParseError("\"\"", 0, 0, "is no name of a file");
   const OpenFile file(path);
   if (file.fd < 0) cannot_read(path, errno);
   struct stat info = {};
@@ -91,7 +91,7 @@ void FileBytes::forget_before(std::size_t offset) const {
 
 // Pipes, and whatever else cannot be mapped.
 void FileBytes::read_all(int file, const std::string& path) {
-  const std::uint64_t limit_bytes = read_limit_bytes(kMaxPipeBytes / 16);
+  const std::uint64_t limit_bytes = stream_limit_bytes();
   std::vector<char> buffer(std::size_t{1} << 20);
   for (;;) {
     const ssize_t got = ::read(file, buffer.data(), buffer.size());
@@ -100,8 +100,8 @@ void FileBytes::read_all(int file, const std::string& path) {
     if (got == 0) return;
     if (owned_.size() + static_cast<std::size_t>(got) > limit_bytes)
       throw ParseError(path, 0, 0,
-                       fmt::format("is a pipe that gave more than {}: write it to a file first, or "
-                                   "{}",
+                       fmt::format("has no size of its own, as a pipe, and gave more than {}: "
+                                   "write it to a file first, or {}",
                                    format_byte_size(limit_bytes), how_to_raise(limit_bytes)));
     owned_.append(buffer.data(), static_cast<std::size_t>(got));
   }
