@@ -201,6 +201,40 @@ TEST(VectorForms, OfTwoNumbersAgreeWithTheCLibrary) {
   }
 }
 
+TEST(VectorForms, PowOfF64AgreesWithLongDouble) {
+  Random random(13);
+  const auto between = [&](double low, double high) {
+    return low + (high - low) * static_cast<double>(random.next() >> 11) * 0x1.0p-53;
+  };
+  std::vector<double> bases, exponents;
+  for (int i = 0; i < 30'000; ++i) {
+    bases.push_back(i % 3 == 0 ? std::exp2(between(-1000, 1000)) : between(0.5, 2));
+    exponents.push_back(i % 3 == 0 ? between(-1, 1) : between(-900, 900));
+    if (i % 5 == 0) bases.back() = -bases.back(), exponents.back() = std::round(exponents.back());
+  }
+  for (const double x : {0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 1e300, 5e-324, kInf, -kInf, double{NAN}})
+    for (const double y : {0.0, 1.0, -1.0, 3.0, 0.5, 2000.0, -2000.0, kInf, -kInf, double{NAN}}) {
+      bases.push_back(x);
+      exponents.push_back(y);
+    }
+  const Tensor result = ops::pow(tensor<double>(bases, {static_cast<std::int64_t>(bases.size())}),
+                                 tensor<double>(exponents,
+                                                {static_cast<std::int64_t>(bases.size())}));
+  for (std::size_t i = 0; i < bases.size(); ++i) {
+    const double got = result.const_data_ptr<double>()[i];
+    const double nearest = std::pow(bases[i], exponents[i]);
+    const std::string what = fmt::format("{} ^ {} is {}", bases[i], exponents[i], got);
+    if (!std::isfinite(nearest) || std::abs(nearest) < std::numeric_limits<double>::min()) {
+      expect_near(got, nearest, 4, false, what);
+      continue;
+    }
+    const long double wanted = std::pow(static_cast<long double>(bases[i]),
+                                        static_cast<long double>(exponents[i]));
+    EXPECT_LE(ulps_between(got, wanted), 2) << what;
+    EXPECT_EQ(std::signbit(got), std::signbit(nearest)) << what;
+  }
+}
+
 TEST(VectorForms, FloorDivideCountsHowOftenTheDivisorGoesIn) {
   // 1 / 0.1 rounds to 10, but 0.1 is a little more than a tenth.
   EXPECT_EQ(ops::floor_divide(tensor<float>({1}), tensor<float>({0.1F})).item<float>(), 9);

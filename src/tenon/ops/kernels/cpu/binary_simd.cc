@@ -1,4 +1,4 @@
-// Functions of two dense blocks of f32 (and atan2 of f64), with Highway.
+// Functions of two dense blocks of f32 (pow and atan2 also of f64), with Highway.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/binary_simd.cc"
 #include "tenon/ops/kernels/cpu/simd_targets.h"
@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+#include "tenon/ops/kernels/cpu/power-inl.h"
 // clang-format on
 
 #include <cmath>
@@ -45,37 +46,52 @@ HWY_INLINE hn::Mask<D> is_within(D d, V x, float low, float high) {
   return hn::And(hn::Ge(x, hn::Set(d, low)), hn::Le(x, hn::Set(d, high)));
 }
 
-// |x|^y = exp(y log |x|), negated for negative x and odd y. A power of zero and what overflows or
-// underflows is left to the C library, as are exponents above 2^24, where odd and even end.
+// |x|^y, negated for negative x and odd y. A power of zero and what overflows or underflows is left
+// to the C library.
 struct Pow {
   template <class D, class V>
-  static HWY_INLINE V apply(D d, V x, V y) {
-    const V size = in_f64(d, hn::Abs(x), y, [](auto wide, auto a, auto b) {
-      return hn::Exp(wide, hn::Mul(b, hn::Log(wide, a)));
-    });
-    const V zero = hn::Zero(d);
-    const V half = hn::Mul(y, hn::Set(d, 0.5F));
-    const auto is_whole = hn::Eq(hn::Trunc(y), y);
-    const auto is_even = hn::Eq(hn::Trunc(half), half);
-    const V nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
-    const V of_negative =
-        hn::IfThenElse(is_whole, hn::IfThenElse(is_even, size, hn::Neg(size)), nan);
-    return hn::IfThenElse(hn::Lt(x, zero), of_negative, size);
+  static HWY_INLINE V of_size(D d, V x, V y) {
+    if constexpr (sizeof(hn::TFromD<D>) == 4)
+      return in_f64(d, x, y,
+                    [](auto wide, auto a, auto b) { return short_power(wide, a, b); });
+    else
+      return power(d, x, y);
   }
   template <class D, class V>
-  static HWY_INLINE hn::Mask<D> holds(D d, V x, V y) {
-    constexpr float kSmallest = std::numeric_limits<float>::min();
-    constexpr float kLargest = std::numeric_limits<float>::max();
-    const auto usual = hn::And(is_within(d, hn::Abs(x), kSmallest, kLargest),
-                               hn::Le(hn::Abs(y), hn::Set(d, 16777216.0F)));
-    // |log2 |x|| is at most the distance of x's exponent from 0, plus one.
-    const hn::RebindToSigned<D> di;
-    const auto biased = hn::ShiftRight<23>(hn::BitCast(di, hn::Abs(x)));
-    const V reach = hn::Abs(hn::ConvertTo(d, hn::Sub(biased, hn::Set(di, 127))));
-    const V exponent = hn::Mul(hn::Abs(y), hn::Add(reach, hn::Set(d, 1.0F)));
-    return hn::And(usual, hn::Le(exponent, hn::Set(d, 125.0F)));
+  static HWY_INLINE V apply(D d, V x, V y) {
+    using T = hn::TFromD<D>;
+    const V size = of_size(d, hn::Abs(x), y);
+    const auto is_negative = hn::Lt(x, hn::Zero(d));
+    if (HWY_LIKELY(hn::AllFalse(d, is_negative))) return size;
+    const V half = hn::Mul(y, hn::Set(d, T(0.5)));
+    const auto is_whole = hn::Eq(hn::Trunc(y), y);
+    const auto is_even = hn::Eq(hn::Trunc(half), half);
+    const V nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
+    const V of_negative =
+        hn::IfThenElse(is_whole, hn::IfThenElse(is_even, size, hn::Neg(size)), nan);
+    return hn::IfThenElse(is_negative, of_negative, size);
   }
-  static float scalar(float x, float y) { return std::pow(x, y); }
+  // |log2 |x|| is at most the distance of x's exponent from 0, plus one.
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V x, V y) {
+    using T = hn::TFromD<D>;
+    constexpr int kMantissa = sizeof(T) == 4 ? 23 : 52;
+    constexpr int kBias = sizeof(T) == 4 ? 127 : 1023;
+    using Limits = std::numeric_limits<T>;
+    const V size = hn::Abs(x);
+    const auto usual = hn::And(hn::Ge(size, hn::Set(d, Limits::min())),
+                               hn::Le(size, hn::Set(d, Limits::max())));
+    const hn::RebindToSigned<D> di;
+    using Bits = hn::TFromD<hn::RebindToSigned<D>>;
+    const auto biased = hn::ShiftRight<kMantissa>(hn::BitCast(di, size));
+    const V reach = hn::Abs(hn::ConvertTo(d, hn::Sub(biased, hn::Set(di, Bits{kBias}))));
+    const V exponent = hn::Mul(hn::Abs(y), hn::Add(reach, hn::Set(d, T(1))));
+    return hn::And(usual, hn::Le(exponent, hn::Set(d, T(kBias - 2))));
+  }
+  template <typename T>
+  static T scalar(T x, T y) {
+    return std::pow(x, y);
+  }
 };
 
 // The angle in the first octant by the smaller over the larger, turned to where it belongs.
@@ -167,7 +183,11 @@ BlockFunction f32_block(DType compute) {
 BlockFunction binary_simd(Binary kind, DType compute) {
   switch (kind) {
     case Binary::kPow:
-      return f32_block<Pow>(compute);
+#if HWY_NATIVE_FMA  // without it the C library is faster
+      return compute == DType::kF64 ? &run_vector_pairs<Pow, double> : f32_block<Pow>(compute);
+#else
+      return nullptr;
+#endif
     case Binary::kFmod:
       return f32_block<Fmod>(compute);
     case Binary::kRemainder:

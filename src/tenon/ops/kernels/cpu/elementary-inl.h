@@ -25,6 +25,28 @@ HWY_INLINE V polynomial(D d, V x, const T (&c)[N]) {
   return sum;
 }
 
+// a b less the rounded product, as it is where neither overflows nor underflows.
+template <class D, class V>
+HWY_INLINE V product_rest(D d, V a, V b) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const V product = hn::Mul(a, b);
+#if HWY_NATIVE_FMA
+  static_cast<void>(d);
+  return hn::MulSub(a, b, product);
+#else  // Dekker: by halves of both, whose products are exact
+  using T = hn::TFromD<D>;
+  const V splitter = hn::Set(d, sizeof(T) == 4 ? T(4097) : T(134217729));
+  const auto upper = [&](V x) {
+    const V scaled = hn::Mul(splitter, x);
+    return hn::Sub(scaled, hn::Sub(scaled, x));
+  };
+  const V a_high = upper(a), a_low = hn::Sub(a, a_high);
+  const V b_high = upper(b), b_low = hn::Sub(b, b_high);
+  const V rest = hn::Add(hn::Sub(hn::Mul(a_high, b_high), product), hn::Mul(a_high, b_low));
+  return hn::Add(hn::Add(rest, hn::Mul(a_low, b_high)), hn::Mul(a_low, b_low));
+#endif
+}
+
 // f32: adding it leaves the nearest integer in the lowest bits.
 constexpr float kToInteger = 1.5F * 8388608;
 

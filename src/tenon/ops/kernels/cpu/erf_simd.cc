@@ -69,7 +69,7 @@ template <class D, class V>
 HWY_INLINE V exp_of_square(D d, V x, double scale) {
   const V factor = hn::Set(d, static_cast<hn::TFromD<D>>(-scale));
   const V square = hn::Mul(x, x);
-  const V rest = hn::Mul(hn::MulSub(x, x, square), factor);
+  const V rest = hn::Mul(product_rest(d, x, x), factor);
   const V power = hn::Exp(d, hn::Mul(square, factor));
   return hn::MulAdd(power, rest, power);
 }
