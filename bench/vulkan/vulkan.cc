@@ -7,6 +7,7 @@
 #include <chrono>
 #include <ctime>
 #include <functional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,9 @@
 #include "tenon/base/random.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/device/vulkan/vulkan_backend.h"
+#include "tenon/heap/best_fit_heap.h"
+#include "tenon/lab/planner.h"
+#include "tenon/lab/workload.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/registry.h"
 #include "tenon/ops/conv.h"
@@ -28,7 +32,6 @@ namespace tenon {
 namespace {
 
 constexpr Device kVulkan{DeviceType::kVulkan, 0};
-constexpr int kRuns = 7;
 constexpr int kTries = 25;
 
 double seconds_of(const std::function<void()>& run) {
@@ -37,92 +40,7 @@ double seconds_of(const std::function<void()>& run) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Of all runs but the first.
-double median_of_warm(std::vector<double> times) {
-  times.erase(times.begin());
-  const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), middle, times.end());
-  return *middle;
-}
-
-double median_seconds(const std::function<void()>& run) {
-  std::vector<double> times;
-  for (int i = 0; i <= kRuns; ++i) times.push_back(seconds_of(run));
-  return median_of_warm(std::move(times));
-}
-
-void print_pairs() {
-  constexpr int kPairs = 100000;
-  Allocator& allocator = *current_allocator(kVulkan);
-  for (const std::size_t size : {std::size_t{1000}, std::size_t{1} << 20, std::size_t{8} << 20}) {
-    const double seconds = median_seconds([&] {
-      for (int i = 0; i < kPairs; ++i) static_cast<void>(allocator.allocate(size));
-    });
-    fmt::print("allocate and free {:>8} again: {:6.1f} ns\n", format_byte_size(size),
-               1e9 * seconds / kPairs);
-  }
-}
-
-// The host's time alone: the device works on tensors of one element, and is waited for between
-// runs.
-void print_recording() {
-  constexpr int kCalls = 2000;
-  const Tensor a = to(ones({1}, DType::kF32), kVulkan);
-  std::vector<double> times;
-  for (int run = 0; run <= kRuns; ++run) {
-    times.push_back(seconds_of([&] {
-      for (int i = 0; i < kCalls; ++i) ops::add_(a, a);
-    }));
-    vulkan_backend(0).synchronize();
-  }
-  fmt::print("recording an operator, submissions included: {:.2f} us\n",
-             1e6 * median_of_warm(times) / kCalls);
-}
-
-// Tensors of 4 KiB to 64 MiB, 10 GiB in all, at most 1 GiB of them alive.
-void run_program(DeviceAllocator& allocator) {
-  Random random(1);
-  std::vector<DataPtr> live;
-  std::vector<std::uint64_t> sizes;
-  std::uint64_t live_bytes = 0, made = 0;
-  while (made < 10 * kGiB) {
-    const std::uint64_t size = random.between(2048, 4096) << random.below(15);
-    while (live_bytes + size > kGiB) {
-      const std::size_t which = random.below(live.size());
-      live_bytes -= sizes[which];
-      std::swap(live[which], live.back());
-      std::swap(sizes[which], sizes.back());
-      live.pop_back();
-      sizes.pop_back();
-    }
-    live.push_back(allocator.allocate(size));
-    sizes.push_back(size);
-    live_bytes += size;
-    made += size;
-  }
-}
-
-void print_memory(Backend& backend, const char* policy, const char* device) {
-  const auto allocator = make_policy(policy, backend);
-  const std::uint64_t before = backend.ledger().count(DriverCall::kAllocate);
-  run_program(*allocator);
-  const AllocatorStats stats = allocator->stats();
-  fmt::print("{:>10}, {}: reserved / live peak {:.3f}, {} segments for 10 GiB of tensors\n", policy,
-             device,
-             static_cast<double>(stats.reserved_bytes[0].peak) /
-                 static_cast<double>(stats.requested_bytes[0].peak),
-             backend.ledger().count(DriverCall::kAllocate) - before);
-}
-
-void print_memory() {
-  for (const char* policy : {"unified", "pool", "caching"})
-    print_memory(vulkan_backend(0), policy, "Vulkan");
-  for (const char* policy : {"unified", "pool", "caching", "expandable", "stitched"}) {
-    SimBackend simulated;
-    print_memory(simulated, policy, "simulated");
-  }
-}
-
+// The least of many runs, since other programs disturb most of them.
 struct Least {
   double seconds = 1e9;
   double of_cores = 1e9;  // seconds that the process computed, all threads together
@@ -138,9 +56,124 @@ Least least_of(const std::function<void()>& run) {
   return least;
 }
 
-// The least of many runs, since other programs disturb most of them; by the clock and by the time
-// that cores computed for this process. One side after the other: the host's idle threads spin for
-// a while.
+void print_pairs() {
+  constexpr int kPairs = 100000;
+  Allocator& allocator = *current_allocator(kVulkan);
+  for (const std::size_t size : {std::size_t{1000}, std::size_t{1} << 20, std::size_t{8} << 20}) {
+    const double seconds = least_of([&] {
+      for (int i = 0; i < kPairs; ++i) static_cast<void>(allocator.allocate(size));
+    }).seconds;
+    fmt::print("allocate and free {:>8} again: {:6.1f} ns\n", format_byte_size(size),
+               1e9 * seconds / kPairs);
+  }
+}
+
+// The host's time alone: the device works on tensors of one element, and is waited for between
+// runs.
+void print_recording() {
+  constexpr int kCalls = 2000;
+  const Tensor a = to(ones({1}, DType::kF32), kVulkan);
+  double least = 1e9;
+  for (int run = 0; run < kTries; ++run) {
+    least = std::min(least, seconds_of([&] {
+                       for (int i = 0; i < kCalls; ++i) ops::add_(a, a);
+                     }));
+    vulkan_backend(0).synchronize();
+  }
+  fmt::print("recording an operator, submissions included: {:.2f} us\n",
+             1e6 * least / kCalls);
+}
+
+// Tensors of 4 KiB to 64 MiB, 10 GiB in all, at most 1 GiB of them alive, freed in no order.
+std::vector<ReplayOp> make_program() {
+  Random random(1);
+  std::vector<ReplayOp> program, live;
+  std::vector<std::uint32_t> free_slots;
+  std::uint32_t slots = 0;
+  std::uint64_t live_bytes = 0, made = 0;
+  while (made < 10 * kGiB) {
+    const std::uint64_t size = random.between(2048, 4096) << random.below(15);
+    while (live_bytes + size > kGiB) {
+      std::swap(live[random.below(live.size())], live.back());
+      const ReplayOp gone = live.back();
+      live.pop_back();
+      live_bytes -= gone.size_bytes;
+      free_slots.push_back(gone.slot);
+      program.push_back({.size_bytes = gone.size_bytes, .slot = gone.slot});
+    }
+    if (free_slots.empty()) free_slots.push_back(slots++);
+    live.push_back({.size_bytes = size, .slot = free_slots.back(), .alloc = true});
+    free_slots.pop_back();
+    program.push_back(live.back());
+    live_bytes += size;
+    made += size;
+  }
+  return program;
+}
+
+// Runs the program with blocks that `allocate` makes and `free` gives back.
+template <typename Handle>
+void run_program(std::span<const ReplayOp> program,
+                 const std::function<Handle(std::uint64_t)>& allocate,
+                 const std::function<void(Handle)>& free) {
+  std::vector<Handle> blocks;
+  for (const ReplayOp& op : program) {
+    if (op.slot >= blocks.size()) blocks.resize(op.slot + 1);
+    if (op.alloc)
+      blocks[op.slot] = allocate(op.size_bytes);
+    else
+      free(std::move(blocks[op.slot]));
+  }
+}
+
+// What the program needs at least: by the blocks' lives, and where nothing moves.
+void print_bounds(std::span<const ReplayOp> program) {
+  const PlanResult plan = plan_program(program);
+  BestFitHeap heap;
+  heap.add_extent(0, 1024 * kGiB);
+  std::uint64_t end = 0;
+  run_program<Block*>(
+      program,
+      [&](std::uint64_t size) {
+        Block* block = heap.place(size, 256, 256);
+        end = std::max(end, block->offset + block->size);
+        return block;
+      },
+      [&](Block* block) { heap.release(block); });
+  const auto live = static_cast<double>(plan.live_peak_bytes);
+  fmt::print("without segments: end of the addresses used / live peak {:.3f} by best fit, {:.3f} "
+             "by a plan that knows all requests\n",
+             static_cast<double>(end) / live,
+             static_cast<double>(plan.plan.total_bytes()) / live);
+}
+
+void print_memory(std::span<const ReplayOp> program, Backend& backend, const char* policy,
+                  const char* device) {
+  const auto allocator = make_policy(policy, backend);
+  const std::uint64_t before = backend.ledger().count(DriverCall::kAllocate);
+  run_program<DataPtr>(
+      program, [&](std::uint64_t size) { return allocator->allocate(size); }, [](DataPtr) {});
+  const AllocatorStats stats = allocator->stats();
+  fmt::print("{:>10}, {}: reserved / live peak {:.3f}, {} segments for 10 GiB of tensors\n", policy,
+             device,
+             static_cast<double>(stats.reserved_bytes[0].peak) /
+                 static_cast<double>(stats.requested_bytes[0].peak),
+             backend.ledger().count(DriverCall::kAllocate) - before);
+}
+
+void print_memory() {
+  const std::vector<ReplayOp> program = make_program();
+  for (const char* policy : {"unified", "pool", "caching"})
+    print_memory(program, vulkan_backend(0), policy, "Vulkan");
+  for (const char* policy : {"unified", "pool", "caching", "expandable", "stitched"}) {
+    SimBackend simulated;
+    print_memory(program, simulated, policy, "simulated");
+  }
+  print_bounds(program);
+}
+
+// By the clock and by the time that cores computed for this process. One side after the other: the
+// host's idle threads spin for a while.
 void print_beside_host(const std::string& what, double flops, const std::function<void()>& on_host,
                        const std::function<void()>& on_device) {
   const Least host = least_of(on_host);
@@ -176,9 +209,8 @@ void print_products() {
 }
 
 void run() {
-  fmt::print("{}\n{} threads of the host; medians of {} runs; products and convolutions: the "
-             "least time of {}\n\n",
-             vulkan_backend(0).description(), num_threads(), kRuns, kTries);
+  fmt::print("{}\n{} threads of the host; the least time of {} runs\n\n",
+             vulkan_backend(0).description(), num_threads(), kTries);
   print_pairs();
   print_recording();
   print_memory();

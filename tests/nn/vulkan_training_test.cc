@@ -20,7 +20,7 @@ namespace tenon::nn {
 namespace {
 
 constexpr Device kVulkan{DeviceType::kVulkan, 0};
-constexpr int kSteps = 30;
+constexpr int kSteps = 100;
 
 using Step = std::function<Tensor()>;
 

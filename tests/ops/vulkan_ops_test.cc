@@ -10,6 +10,7 @@
 #include "ops/reference.h"
 #include "support/vulkan.h"
 #include "tenon/autograd/autograd.h"
+#include "tenon/autograd/gradcheck.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/host_access.h"
@@ -343,6 +344,27 @@ TEST_F(VulkanOps, GradientsFlow) {
     return weight.grad();
   };
   expect_near(gradient(kVulkan), gradient(Device{}), 1e-5, "gradient");
+}
+
+TEST_F(VulkanOps, GradientsAreDifferencesOfTheDevicesResults) {
+  if (!vulkan_backend(0).abilities().f64) GTEST_SKIP() << "the device has no float64";
+  Random random(5);
+  const auto leaf = [&](std::initializer_list<std::int64_t> sizes) {
+    const Tensor dense = contiguous(testing::random_floats(random, sizes, DType::kF64));
+    return moved(dense).set_requires_grad(true);
+  };
+  const auto check = [](const autograd::CheckedFunction& f, const std::vector<Tensor>& inputs) {
+    const std::uint64_t before = fallback_calls();
+    EXPECT_EQ(autograd::gradcheck(f, inputs), "");
+    EXPECT_EQ(autograd::gradgradcheck(f, inputs), "");
+    EXPECT_EQ(fallback_calls(), before);
+  };
+  check([](auto in) { return std::vector{ops::softmax(ops::matmul(in[0], ops::tanh(in[1])), 1)}; },
+        {leaf({3, 4}), leaf({4, 5})});
+  check([](auto in) { return std::vector{ops::conv2d(in[0], in[1], in[2], {.padding = 1})}; },
+        {leaf({2, 2, 4, 3}), leaf({3, 2, 3, 3}), leaf({3})});
+  check([](auto in) { return std::vector{ops::layer_norm(in[0], {4}, in[1], in[2])}; },
+        {leaf({3, 4}), leaf({4}), leaf({4})});
 }
 
 }  // namespace

@@ -73,14 +73,14 @@ Matrix by_differences(const CheckedFunction& f, std::vector<Tensor>& inputs,
   Matrix jacobian;
   for (const Tensor& input : inputs) {
     if (!input.defined() || !input.requires_grad()) continue;
-    double* data = data_of(input);  // clones are dense
     for (std::int64_t i = 0; i < count_of(input); ++i) {
-      const double value = data[i];
-      data[i] = value + step;
+      // Clones are dense; a device's pointer is good until it computes.
+      const double value = data_of(input)[i];
+      data_of(input)[i] = value + step;
       std::vector<double> column = values_of(f, inputs, counted);
-      data[i] = value - step;
+      data_of(input)[i] = value - step;
       const std::vector<double> below = values_of(f, inputs, counted);
-      data[i] = value;
+      data_of(input)[i] = value;
       for (std::size_t j = 0; j < column.size(); ++j) column[j] = (column[j] - below[j]) / 2 / step;
       jacobian.push_back(std::move(column));
     }
@@ -90,7 +90,7 @@ Matrix by_differences(const CheckedFunction& f, std::vector<Tensor>& inputs,
 
 // A tensor of zeros like `like` with a 1, or with i: of all its numbers the one at `at`.
 Tensor unit(const Tensor& like, std::int64_t at) {
-  Tensor one = zeros(like.sizes(), like.dtype());
+  Tensor one = zeros(like.sizes(), like.dtype(), like.device());
   data_of(one)[at] = 1;
   return one;
 }
@@ -150,10 +150,11 @@ Matrix forward_jacobian(const CheckedFunction& f, std::span<const Tensor> inputs
 }
 
 Tensor random_like(const Tensor& t, Generator& generator) {
-  if (!is_complex(t.dtype())) return randn(t.sizes(), DType::kF64, generator);
+  if (!is_complex(t.dtype())) return to(randn(t.sizes(), DType::kF64, generator), t.device());
   DimVector parts = t.sizes().to_vector();
   parts.push_back(2);
-  return randn(parts, DType::kF64, generator).view_dtype(DType::kC128).squeeze(-1);
+  const Tensor numbers = to(randn(parts, DType::kF64, generator), t.device());
+  return numbers.view_dtype(DType::kC128).squeeze(-1);
 }
 
 std::string compare(const char* what, const Matrix& found, const Matrix& differences,

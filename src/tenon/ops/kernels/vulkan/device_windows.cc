@@ -58,7 +58,9 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
   arguments.target = address_to_write(backend, target);
   arguments.source = address_to_read(backend, source);
   arguments.count = static_cast<std::uint32_t>(
-      work == WindowWork::kToImage ? images * channels * w.height * w.width : target.numel());
+      work == WindowWork::kToImage     ? images * channels * w.height * w.width
+      : work == WindowWork::kToColumns ? images * channels * w.out_height * w.out_width
+                                       : target.numel());
   arguments.images = static_cast<std::int32_t>(images);
   arguments.all_channels = static_cast<std::int32_t>(all_channels);
   arguments.first_channel = static_cast<std::int32_t>(first_channel);

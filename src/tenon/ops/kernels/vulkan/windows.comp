@@ -12,7 +12,7 @@ layout(constant_id = 2) const uint kCountPadding = 0;
 
 layout(push_constant, std430) uniform Arguments {
   uvec2 target, source;
-  uint count;  // elements of the target
+  uint count;  // elements of the target; of columns, its channels' places
   int images, all_channels;
   int first_channel, channels;  // that the columns are of
   int height, width;
@@ -30,7 +30,7 @@ NUMBER at(int i) {
   return packDouble2x32(Pairs(source).at[i]);
 #endif
 }
-void put(uint i, NUMBER x) {
+void put(int i, NUMBER x) {
 #if CLASS == 0
   Words(target).at[i] = floatBitsToUint(x);
 #else
@@ -38,18 +38,25 @@ void put(uint i, NUMBER x) {
 #endif
 }
 
-// columns[channel, ky, kx; image, y, x].
+// columns[channel, ky, kx; image, y, x]: the elements of one channel that place i looks at, since a
+// division costs as much as several of them.
 void to_columns(uint i) {
-  const int x = int(i) % out_width, y = int(i) / out_width % out_height;
-  const int places = out_height * out_width;
-  const int image = int(i) / places % images, row = int(i) / places / images;
-  const int kx = row % kernel_width, ky = row / kernel_width % kernel_height;
-  const int channel = first_channel + row / kernel_width / kernel_height;
-  const int from_y = y * stride_height + ky * dilation_height - padding_height;
-  const int from_x = x * stride_width + kx * dilation_width - padding_width;
-  const bool inside = from_y >= 0 && from_y < height && from_x >= 0 && from_x < width;
-  put(i, inside ? at(((image * all_channels + channel) * height + from_y) * width + from_x)
-                : L(0.0lf));
+  const int line = int(i) / out_width, x = int(i) - line * out_width;
+  const int plane = line / out_height, y = line - plane * out_height;
+  const int channel = plane / images, image = plane - channel * images;
+  const int row_length = images * out_height * out_width;
+  const int from = (image * all_channels + first_channel + channel) * height * width;
+  const int up = y * stride_height - padding_height, left = x * stride_width - padding_width;
+  int to = int(i) + channel * (kernel_height * kernel_width - 1) * row_length;
+  for (int ky = 0; ky < kernel_height; ++ky) {
+    const int from_y = up + ky * dilation_height;
+    for (int kx = 0; kx < kernel_width; ++kx) {
+      const int from_x = left + kx * dilation_width;
+      const bool inside = from_y >= 0 && from_y < height && from_x >= 0 && from_x < width;
+      put(to, inside ? at(from + from_y * width + from_x) : L(0.0lf));
+      to += row_length;
+    }
+  }
 }
 
 // The sum of what came from each element of the group's channels, in the columns' order.
@@ -69,7 +76,7 @@ void to_image(uint i) {
                 across / stride_width);
     }
   }
-  put(uint(((image * all_channels + first_channel + channel) * height + y) * width + x), sum);
+  put(((image * all_channels + first_channel + channel) * height + y) * width + x, sum);
 }
 
 struct Span {
@@ -113,7 +120,7 @@ void pool(uint i) {
   if (kWork == 3)
     Pairs(target).at[i] = uvec2(best, 0);
   else
-    put(i, kWork == 4 ? held / divisor(y, x) : held);
+    put(int(i), kWork == 4 ? held / divisor(y, x) : held);
 }
 
 // The places that look at an element, from `first` on.
@@ -140,7 +147,7 @@ void spread(uint i) {
         sum += at(plane + r * out_width + c) / divisor(rows, columns);
     }
   }
-  put(i, sum);
+  put(int(i), sum);
 }
 
 void main() {
