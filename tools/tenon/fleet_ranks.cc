@@ -89,6 +89,7 @@ class RankedFleet final : public FleetRanks {
       there_.send(*group_, 0, kIsThere);
       told_ = now;
     }
+    there_.has_arrived();  // lets MPI move it
     for (const auto& peer : peers_) {
       if (now - before > kBeat) peer->heard = now;  // this rank did not listen
       while (!peer->is_done && peer->from.has_arrived()) hear(*peer);

@@ -37,9 +37,9 @@ void check(int code, const char* what) {
 }
 
 // Note [Progress]. MPI moves most data only while the process calls it. So a thread calls it while
-// transfers are under way and the group's thread computes: every 100 us at first, then less often,
-// so a message that comes after seconds costs little. calls() is held for every call to MPI, which
-// MPI_THREAD_SERIALIZED asks for.
+// transfers are under way and the group's thread computes. Small transfers cost less than its calls
+// and are left to wait(). calls() is held for every call to MPI, which MPI_THREAD_SERIALIZED asks
+// for.
 class Progress {
  public:
   explicit Progress(MPI_Comm comm) : comm_(comm) {
@@ -59,10 +59,7 @@ class Progress {
   std::unique_lock<std::mutex> calls() { return std::unique_lock(calls_); }
   // A transfer is under way, and wait() was not called yet.
   void begin() {
-    change([&] {
-      ++under_way_;
-      last_begin_ = Clock::now();
-    });
+    change([&] { ++under_way_; });
   }
   void end() {
     change([&] { --under_way_; });
@@ -77,14 +74,13 @@ class Progress {
   }
 
   void run() {
-    constexpr Clock::duration kLeast = std::chrono::microseconds(100), kMost = milliseconds(2);
+    constexpr std::chrono::microseconds kBetweenCalls(100);
     constexpr int kTagOfNoMessage = 1;
     for (std::unique_lock lock(state_);;) {
       changed_.wait(lock, [&] { return stopped_ || under_way_ > 0; });
       if (stopped_) return;
-      const Clock::duration pause = (Clock::now() - last_begin_) / 1000;
       lock.unlock();
-      std::this_thread::sleep_for(std::clamp(pause, kLeast, kMost));
+      std::this_thread::sleep_for(kBetweenCalls);
       {
         const auto calling = calls();
         int found = 0;  // wait() finds a failure
@@ -98,7 +94,6 @@ class Progress {
   std::mutex calls_, state_;
   std::condition_variable changed_;
   int under_way_ = 0;
-  Clock::time_point last_begin_;
   bool stopped_ = false;
   std::thread thread_;
 };
@@ -181,9 +176,13 @@ struct Shared {
 
 class MpiTransfer final : public Transfer {
  public:
-  MpiTransfer(const char* what, std::shared_ptr<Shared> shared, const std::vector<int>& members)
-      : what_(what), shared_(std::move(shared)), members_(members) {
-    shared_->progress.begin();
+  MpiTransfer(const char* what, std::shared_ptr<Shared> shared, const std::vector<int>& members,
+              std::size_t bytes)
+      : what_(what),
+        shared_(std::move(shared)),
+        members_(members),
+        in_background_(bytes >= kLeastInBackground) {
+    if (in_background_) shared_->progress.begin();
   }
   ~MpiTransfer() override {
     leave_background();
@@ -233,6 +232,8 @@ class MpiTransfer final : public Transfer {
   }
 
  private:
+  static constexpr std::size_t kLeastInBackground = 4096;
+
   void leave_background() {
     if (std::exchange(in_background_, false)) shared_->progress.end();
   }
@@ -242,7 +243,7 @@ class MpiTransfer final : public Transfer {
   const std::vector<int> members_;
   MPI_Datatype type_ = MPI_BYTE;
   MPI_Request request_ = MPI_REQUEST_NULL;
-  bool in_background_ = true;
+  bool in_background_;
 };
 
 int rank_in(MPI_Comm comm) {
@@ -288,7 +289,7 @@ class MpiGroup final : public ProcessGroup {
  private:
   template <typename Start>
   std::unique_ptr<Transfer> start(const char* what, std::size_t bytes, Start&& call) {
-    auto transfer = std::make_unique<MpiTransfer>(what, shared_, members_);
+    auto transfer = std::make_unique<MpiTransfer>(what, shared_, members_, bytes);
     const auto calling = shared_->progress.calls();
     const int count = transfer->count_of(bytes);
     check(call(count, transfer->type(), transfer->request()), what);
