@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "large_blocks.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/base/printable.h"
 #include "tenon/memory/host/host_allocator.h"
 
 namespace {
@@ -39,19 +41,19 @@ void write_statistics(const char* where) {
       ::getpid(), stats.allocation[0].allocated, bytes(stats.requested_bytes[0].allocated),
       bytes(stats.requested_bytes[0].peak), bytes(stats.reserved_bytes[0].peak),
       bytes(stats.requested_bytes[0].current), stats.num_device_alloc + stats.num_device_free);
-  int file = STDERR_FILENO;
-  if (std::strcmp(where, "1") != 0) {
-    file = ::open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (file < 0) {
-      const std::string error = fmt::format("tenon: TENON_PRELOAD_STATISTICS: {} cannot be written\n",
-                                            where);
-      if (is_standard_error_still_open())
-        static_cast<void>(!::write(STDERR_FILENO, error.data(), error.size()));
-      return;
-    }
-  }
-  static_cast<void>(!::write(file, line.data(), line.size()));
-  if (file != STDERR_FILENO) ::close(file);
+  const bool to_file = std::strcmp(where, "1") != 0;
+  // O_NONBLOCK: the program's end does not wait for the reader of a FIFO.
+  constexpr int kHow = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
+  const int file = to_file ? ::open(where, kHow, 0666) : STDERR_FILENO;
+  const ssize_t wrote = file < 0 ? -1 : ::write(file, line.data(), line.size());
+  const bool written = wrote == static_cast<ssize_t>(line.size());
+  const int reason = wrote < 0 ? errno : ENOSPC;
+  if (to_file && file >= 0) ::close(file);
+  if (written || !to_file || !is_standard_error_still_open()) return;
+  const std::string error =
+      fmt::format("tenon: TENON_PRELOAD_STATISTICS: {} cannot be written: {}\n",
+                  tenon::one_line(where), std::strerror(reason));
+  static_cast<void>(!::write(STDERR_FILENO, error.data(), error.size()));
 }
 
 __attribute__((constructor)) void begin() {

@@ -14,6 +14,15 @@ env LD_PRELOAD="$preload" TENON_PRELOAD_STATISTICS="$work/file" "$program" borde
 [ ! -s "$work/errors" ] && grep -q '2 requests' "$work/file" || fail "no statistics in the file"
 env LD_PRELOAD="$preload" TENON_PRELOAD_STATISTICS=/no/such/file "$program" border 2>"$work/errors"
 grep -q '/no/such/file cannot be written' "$work/errors" || fail "no complaint: $(cat "$work/errors")"
+full="$work/$(printf 'x\033y')"
+ln -s /dev/full "$full"
+mkfifo "$work/fifo"
+for lost in "$full" "$work/fifo"; do
+  env LD_PRELOAD="$preload" TENON_PRELOAD_STATISTICS="$lost" timeout 20 "$program" border 2>"$work/errors" ||
+    fail "$lost: ended with $?"
+  grep -q 'cannot be written: No ' "$work/errors" || fail "no complaint: $(cat "$work/errors")"
+  ! grep -q "$(printf '\033')" "$work/errors" || fail "an escape sequence in a message"
+done
 env LD_PRELOAD="$preload" "$program" border 2>"$work/errors"
 [ ! -s "$work/errors" ] || fail "it says something unasked: $(cat "$work/errors")"
 
