@@ -174,6 +174,27 @@ TEST_F(VulkanOps, ProductsAgreeWithTheHost) {
   EXPECT_EQ(fallback_calls(), before);
 }
 
+TEST_F(VulkanOps, ConvolutionsAgreeWithTheHost) {
+  Random random(6);
+  const std::uint64_t before = fallback_calls();
+  const auto compare = [&](const std::vector<std::int64_t>& image,
+                           const std::vector<std::int64_t>& filter, const ops::ConvOptions& o) {
+    const Tensor a = contiguous(testing::random_floats(random, image, DType::kF32));
+    const Tensor weight = contiguous(testing::random_floats(random, filter, DType::kF32));
+    const Tensor bias = testing::random_floats(random, {filter[0]}, DType::kF32);
+    expect_near(ops::conv2d(moved(a), moved(weight), moved(bias), o),
+                ops::conv2d(a, weight, bias, o), 1e-5, to_string(a.sizes()));
+  };
+  // Small, and large with and without columns; borders within a tile.
+  compare({2, 3, 5, 6}, {4, 3, 3, 3}, {.padding = 1});
+  compare({3, 8, 17, 19}, {40, 8, 3, 3}, {.padding = {1, 2}});
+  compare({3, 8, 29, 31}, {40, 8, 3, 2}, {.stride = {2, 1}, .padding = {0, 1}, .dilation = {2, 3}});
+  compare({5, 12, 13, 14}, {70, 12, 1, 5}, {});
+  compare({3, 7, 21, 20}, {40, 7, 3, 3}, {.padding = 2});
+  compare({3, 8, 17, 19}, {80, 4, 3, 3}, {.padding = 1, .groups = 2});
+  EXPECT_EQ(fallback_calls(), before);
+}
+
 TEST_F(VulkanOps, TheHostWaitsForWhatItReads) {
   Tensor t = to(ones({1 << 16}, DType::kF32), kVulkan);
   const std::uint64_t before = vulkan_backend(0).submissions();

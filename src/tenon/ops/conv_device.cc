@@ -56,10 +56,18 @@ Tensor as_matrix(const Tensor& weight, std::int64_t group, std::int64_t first, s
   return weight.narrow(0, group * first, first).reshape({first, rows});
 }
 
+void add_bias(const Tensor& out, const Tensor& bias) {
+  if (bias.defined()) detail::binary_into(Binary::kAdd, out, out, bias.view({1, -1, 1, 1}));
+}
+
 }  // namespace
 
 bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight,
                         const Tensor& bias, const vulkan::Windows& w, std::int64_t groups) {
+  if (groups == 1 && weight.is_contiguous() && vulkan::convolve(out, weight, a, w)) {
+    add_bias(out, bias);
+    return true;
+  }
   const Columns columns(w, a.size(1), groups);
   const std::int64_t filters = weight.size(0) / groups;
   const std::int64_t step = columns.images_at_once(a.item_size());
@@ -98,7 +106,7 @@ bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Ten
       if (!columns.add_up(out.narrow(0, first, count), matrix, group)) return false;
     }
   }
-  if (bias.defined()) detail::binary_into(Binary::kAdd, out, out, bias.view({1, -1, 1, 1}));
+  add_bias(out, bias);
   return true;
 }
 

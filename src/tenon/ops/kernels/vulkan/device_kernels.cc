@@ -1,5 +1,6 @@
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 
+#include <array>
 #include <limits>
 #include <span>
 
@@ -31,6 +32,10 @@ struct MatmulArguments {
   std::uint32_t a_row, a_column, b_row, b_column;
   std::uint32_t a_batch, b_batch;
   std::uint32_t beta;  // 0 or 1
+  // Of windows, by matmul_lanes.comp alone.
+  std::int32_t height, width, out_width;
+  std::int32_t kernel[2], stride[2], padding[2], dilation[2];
+  std::int32_t filling;  // C++ rounds to the alignment of the addresses
 };
 
 std::uint32_t groups_for(std::int64_t size, std::int64_t tile) {
@@ -48,19 +53,26 @@ bool has_pairs(std::uint64_t address, std::int64_t along, std::int64_t along_str
          address % 8 == 0;
 }
 
-// Launches matmul_lanes.comp; false where it does not fit, or does not pay.
-bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
+// Whether matmul_lanes.comp computes it, and pays.
+bool takes_lanes(const VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
   constexpr std::int64_t kLeastWork = 1 << 20;  // its pipeline takes long to make
-  if (backend.abilities().lanes != 8 || !backend.abilities().integers || u.k % 2 != 0 ||
-      std::int64_t{u.m} * u.n * u.k * batch < kLeastWork)
-    return false;
+  return backend.abilities().lanes == 8 && backend.abilities().integers && u.k % 2 == 0 &&
+         std::int64_t{u.m} * u.n * u.k * batch >= kLeastWork;
+}
+
+std::array<std::uint32_t, 3> lanes_groups(const MatmulArguments& u, std::int64_t batch) {
+  return {groups_for(u.m, kLanesTile), groups_for(u.n, kLanesTile),
+          static_cast<std::uint32_t>(batch)};
+}
+
+bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
+  if (!takes_lanes(backend, u, batch)) return false;
   const bool a_by_depth = has_pairs(u.a, u.k, u.a_column, u.a_row, u.a_batch);
   const bool b_by_depth = has_pairs(u.b, u.k, u.b_row, u.b_column, u.b_batch);
   if (!a_by_depth && !has_pairs(u.a, u.m, u.a_row, u.a_column, u.a_batch)) return false;
   if (!b_by_depth && !has_pairs(u.b, u.n, u.b_column, u.b_row, u.b_batch)) return false;
   launch(backend, {kLanesCode, {a_by_depth ? 0u : 1u, b_by_depth ? 0u : 1u, u.beta}}, u,
-         {groups_for(u.m, kLanesTile), groups_for(u.n, kLanesTile),
-          static_cast<std::uint32_t>(batch)});
+         lanes_groups(u, batch));
   return true;
 }
 
@@ -110,6 +122,46 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   arguments.beta = beta == 0 ? 0 : 1;
   if (target.dtype() == DType::kF32 && launch_lanes(backend, arguments, batch)) return true;
   launch(backend, {code, {}}, arguments, {groups_for(n, kTile), groups_for(m, kTile), word(batch)});
+  return true;
+}
+
+bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w) {
+  VulkanBackend& backend = vulkan_backend(target.device().index);
+  const std::int64_t batch = images.size(0), filters = weight.size(0);
+  constexpr std::int64_t kMostGroups = 65535;  // in a dimension, on every device
+  if (target.dtype() != DType::kF32 || target.numel() == 0 || weight.device() != target.device() ||
+      !is_small(target.numel()) || !is_small(images.numel()) || !is_small(weight.numel()) ||
+      w.out_height * w.out_width > kMostGroups * kLanesTile || batch > kMostGroups ||
+      filters > kMostGroups * kLanesTile)
+    return false;
+  const auto number = [](std::int64_t n) { return static_cast<std::int32_t>(n); };
+  const auto set = [&](std::int32_t (&to)[2], std::int64_t height, std::int64_t width) {
+    if (!is_small(height) || !is_small(width)) return false;
+    to[0] = number(height);
+    to[1] = number(width);
+    return true;
+  };
+  MatmulArguments u = {};
+  u.m = static_cast<std::uint32_t>(filters);
+  u.n = static_cast<std::uint32_t>(w.out_height * w.out_width);
+  u.k = static_cast<std::uint32_t>(weight.numel() / filters);
+  u.a_row = u.k;
+  u.a_column = 1;
+  u.b_batch = static_cast<std::uint32_t>(images.numel() / batch);
+  u.height = number(w.height);
+  u.width = number(w.width);
+  u.out_width = number(w.out_width);
+  if (!takes_lanes(backend, u, batch) ||
+      !set(u.kernel, w.kernel.height * w.dilation.height, w.kernel.width * w.dilation.width) ||
+      !set(u.stride, w.stride.height, w.stride.width) ||
+      !set(u.padding, w.padding.height, w.padding.width) ||
+      !set(u.dilation, w.dilation.height, w.dilation.width))
+    return false;
+  u.a = address_to_read(backend, weight);
+  if (!has_pairs(u.a, u.k, 1, u.a_row, 0)) return false;
+  u.b = address_to_read(backend, images);
+  u.target = address_to_write(backend, target);
+  launch(backend, {kLanesCode, {0, 0, 0, 1}}, u, lanes_groups(u, batch));
   return true;
 }
 

@@ -89,6 +89,11 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
              std::int64_t images, std::int64_t all_channels = 1, std::int64_t first_channel = 0,
              std::int64_t channels = 1);
 
+// target [images, filters, places] = the convolution of dense images [images, channels, height,
+// width] with a dense weight [filters, channels, kernel places]; f32. Only where columns, which it
+// does not make, would cost more.
+bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w);
+
 // A step of an optimiser over dense tensors of one dtype, f32 or f64. The numbers are those that
 // update.comp names, nine at most; state that the kind has none of is undefined.
 enum class UpdateKind : std::uint32_t { kSgd, kMomentum, kNesterov, kAdam };

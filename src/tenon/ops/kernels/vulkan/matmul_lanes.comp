@@ -10,10 +10,12 @@
 
 layout(local_size_x = 8) in;
 
-// 1: neighbours in a's memory are in one column, in b's in one row; the target is added.
+// 1: neighbours in a's memory are in one column, in b's in one row; the target is added; b's columns
+// are what windows of images see [channels, kernel rows, kernel columns], and its batch the images.
 layout(constant_id = 0) const uint kRowsOfA = 0;
 layout(constant_id = 1) const uint kColumnsOfB = 0;
 layout(constant_id = 2) const uint kBeta = 0;
+layout(constant_id = 3) const uint kWindows = 0;
 
 const uint kEach = 4;
 
@@ -29,6 +31,12 @@ layout(push_constant, std430) uniform Arguments {
   uint m, n, k;  // even, as far as neighbours lie along them, and k
   uint a_row, a_column, b_row, b_column;  // strides in elements, even but for the one that is 1
   uint a_batch, b_batch;
+  uint unused;
+  int height, width, out_width;  // of windows
+  int kernel_height, kernel_width;  // times the dilation
+  int stride_height, stride_width;
+  int padding_height, padding_width;
+  int dilation_height, dilation_width;
 };
 
 vec2 pair(Source source, uint i) { return uintBitsToFloat(unpackUint2x32(source.at[i >> 1])); }
@@ -41,18 +49,45 @@ uint column_of(uint j, uint lane) {
   return kColumnsOfB != 0 ? 16 * (j >> 1) + 2 * lane + (j & 1) : 8 * j + lane;
 }
 
+// A place of the kernel, times the dilation, and where its channel begins.
+struct Tap {
+  int y, x, channel;
+};
+void step(inout Tap tap) {
+  tap.x += dilation_width;
+  if (tap.x < kernel_width) return;
+  tap.x = 0;
+  tap.y += dilation_height;
+  if (tap.y < kernel_height) return;
+  tap.y = 0;
+  tap.channel += height * width;
+}
+// What a window that begins at `corner` of an image sees there.
+float seen(uint image, ivec2 corner, Tap tap) {
+  const int y = corner.y + tap.y, x = corner.x + tap.x;
+  const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+  const float found =
+      Target(uint64_t(b)).at[image + (inside ? uint(tap.channel + y * width + x) : 0)];
+  return inside ? found : 0.0;
+}
+
 void main() {
   const uint lane = gl_LocalInvocationID.x, batch = gl_WorkGroupID.z;
   // Groups that follow each other have the same columns of b, so caches keep these.
   const uint row0 = gl_WorkGroupID.x * 32, column0 = gl_WorkGroupID.y * 32;
   // Beyond the border the last row or column is computed again and not written.
   uint at_a[kEach], at_b[kEach];
+  ivec2 corners[kEach];
   [[unroll]] for (uint i = 0; i < kEach; ++i) {
     const uint row = row0 + row_of(i, lane), column = column0 + column_of(i, lane);
     const uint first = 1 - (i & 1);  // of a pair
     at_a[i] = batch * a_batch + min(row, m - 1 - kRowsOfA * first) * a_row;
     at_b[i] = batch * b_batch + min(column, n - 1 - kColumnsOfB * first) * b_column;
+    const int place = int(min(column, n - 1)), y = kWindows != 0 ? place / out_width : 0;
+    corners[i] = ivec2((place - y * out_width) * stride_width - padding_width,
+                       y * stride_height - padding_height);
   }
+  Tap tap = Tap(0, 0, 0);
   float sums[8 * kEach][kEach];
   [[unroll]] for (uint i = 0; i < 8 * kEach; ++i)
     [[unroll]] for (uint j = 0; j < kEach; ++j) sums[i][j] = 0.0;
@@ -69,7 +104,12 @@ void main() {
         left[q][i - q] = x.x;
         left[q][i - q + 1] = x.y;
       }
-      if (kColumnsOfB == 0) {
+      if (kWindows != 0) {
+        Tap at = tap;
+        right[0][i] = seen(batch * b_batch, corners[i], at);
+        step(at);
+        right[1][i] = seen(batch * b_batch, corners[i], at);
+      } else if (kColumnsOfB == 0) {
         const vec2 x = pair(b, at_b[i] + depth);
         right[0][i] = x.x;
         right[1][i] = x.y;
@@ -79,6 +119,8 @@ void main() {
         right[q][i - q + 1] = x.y;
       }
     }
+    step(tap);
+    step(tap);
     [[unroll]] for (uint q = 0; q < 2; ++q)
       [[unroll]] for (uint i = 0; i < kEach; ++i)
         [[unroll]] for (uint l = 0; l < 8; ++l) {
