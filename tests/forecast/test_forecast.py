@@ -228,6 +228,8 @@ def test_script_with_arguments_stops_after_three_steps(tmp_path):
         (
             (
                 "import torch\nx = torch.ones(9, device='cuda')\nimport signal\n"
+                # a shell's background job would ignore it
+                "signal.signal(signal.SIGINT, signal.default_int_handler); "
                 "signal.raise_signal(signal.SIGINT)\n"
             ),
             4,
