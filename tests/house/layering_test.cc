@@ -91,12 +91,12 @@ const std::map<std::string, std::set<std::string>>& allowed_rooms() {
       {"gpu", {"front"}},
       {"placement", {"front", "gpu", "system"}},
       {"unified", {"front"}},
-      {"system", {}},
+      {"system", {"front"}},
       {"host", {"front"}},
       {"adaptors", {}},
       {"scopes", {"front"}},
       {"compat", {"placement", "gpu", "scopes", "unified", "adaptors", "system"}},
-      {"growable", {}},
+      {"growable", {"front"}},
   };
   return kAllowed;
 }

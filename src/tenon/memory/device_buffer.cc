@@ -47,10 +47,7 @@ void DeviceBuffer::move_to(std::size_t capacity_bytes, Stream stream) {
 }
 
 void DeviceBuffer::resize(std::size_t size_bytes, Stream stream) {
-  if (size_bytes > capacity_bytes_)
-    move_to(size_bytes, stream);
-  else
-    set_stream(stream);
+  reserve(size_bytes, stream);
   size_bytes_ = size_bytes;
 }
 

@@ -22,17 +22,15 @@ namespace {
 
 using Made = std::unique_ptr<DeviceAllocator>;
 
-Made make_caching(Backend& backend, const PolicyOptions& options) {
-  const CachingSettings settings = parse_caching_settings(options.conf);
-  if (settings.expandable_segments)
-    return std::make_unique<ExpandableAllocator>(backend, settings, options.limit_bytes);
-  return std::make_unique<CachingAllocator>(backend, settings, options.limit_bytes);
+Made make_expandable(Backend& backend, const PolicyOptions& options) {
+  return std::make_unique<ExpandableAllocator>(backend, parse_caching_settings(options.conf),
+                                               options.limit_bytes);
 }
 
-Made make_expandable(Backend& backend, const PolicyOptions& options) {
-  CachingSettings settings = parse_caching_settings(options.conf);
-  settings.expandable_segments = true;
-  return std::make_unique<ExpandableAllocator>(backend, settings, options.limit_bytes);
+Made make_caching(Backend& backend, const PolicyOptions& options) {
+  const CachingSettings settings = parse_caching_settings(options.conf);
+  if (settings.expandable_segments) return make_expandable(backend, options);
+  return std::make_unique<CachingAllocator>(backend, settings, options.limit_bytes);
 }
 
 // An option: who uses it, whether it is given, and how to take it back.

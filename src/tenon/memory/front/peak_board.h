@@ -22,7 +22,7 @@ namespace tenon {
 // cache lines.
 class alignas(64) PeakBoard {
  public:
-  static constexpr std::int64_t kDriftBytes = 1 << 20;
+  static constexpr std::int64_t kDriftBytes = 1 << 20;  // any small value: how exact peaks are
   static constexpr std::size_t kPairs = 8;
   // Blocks and bytes in use of all kinds, of small and of large ones; of the active ones of each;
   // requested bytes of all (and 0); of small and of large ones. The bytes of the first pair decide

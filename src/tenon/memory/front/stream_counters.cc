@@ -1,6 +1,28 @@
 #include "tenon/memory/front/stream_counters.h"
 
 namespace tenon {
+namespace {
+
+void change(PoolStats& stats, StatPool pool, std::int64_t amount) {
+  for (const StatPool p : {StatPool::kAll, pool}) {
+    Stat& stat = stats[static_cast<std::size_t>(p)];
+    if (amount > 0)
+      stat.increase(amount);
+    else
+      stat.decrease(-amount);
+  }
+}
+
+}  // namespace
+
+void count_reserved(AllocatorStats& stats, StatPool pool, std::int64_t bytes) {
+  change(stats.reserved_bytes, pool, bytes);
+}
+
+void count_segment(AllocatorStats& stats, StatPool pool, int pieces) {
+  change(stats.segment, pool, pieces);
+  (pieces > 0 ? stats.num_device_alloc : stats.num_device_free) += 1;
+}
 
 void Counts::add_to(AllocatorStats& out, StatPool pool) const {
   const auto p = static_cast<std::size_t>(pool);
@@ -46,10 +68,12 @@ void StreamCounters::add_to(AllocatorStats& out) const {
 
 void StreamCounters::reset_peaks() {
   all_.reset_peaks();
-  if (!has_kinds()) return;
-  for (Counts* kind : kinds_) kind->reset_peaks();
-  all_.split.peak = kinds_[0]->split.current + kinds_[1]->split.current;
-  all_.split_bytes.peak = kinds_[0]->split_bytes.current + kinds_[1]->split_bytes.current;
+  if (has_kinds()) {
+    for (Counts* kind : kinds_) kind->reset_peaks();
+    all_.split.peak = kinds_[0]->split.current + kinds_[1]->split.current;
+    all_.split_bytes.peak = kinds_[0]->split_bytes.current + kinds_[1]->split_bytes.current;
+  }
+  publish();
 }
 
 // The order of PeakBoard::Levels.

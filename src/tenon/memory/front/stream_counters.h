@@ -29,6 +29,11 @@ struct Counts {
   void add_to(AllocatorStats& out, StatPool pool) const;
 };
 
+// Counts driver memory, of all pools and of one: bytes more, or fewer; pieces more, or fewer, each
+// by one call of the driver.
+void count_reserved(AllocatorStats& stats, StatPool pool, std::int64_t bytes);
+void count_segment(AllocatorStats& stats, StatPool pool, int change);
+
 // Plain integers under the lock of the stream's heap. A heap with two kinds of blocks (PyTorch's
 // small and large pool) counts each kind and both together, so that all peaks are exact; a heap of
 // one kind counts it alone. Once there are several streams their peaks are joined by a PeakBoard,
@@ -121,7 +126,7 @@ class StreamCounters {
   void join(PeakBoard* board);
   void publish();
   PeakBoard::Levels peaks() const;
-  void reset_peaks();
+  void reset_peaks();  // and publishes
   // Adds currents and totals; peaks are this stream's own.
   void add_to(AllocatorStats& out) const;
 

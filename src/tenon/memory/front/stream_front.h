@@ -109,8 +109,6 @@ class StreamFront : public DeviceAllocator {
   virtual std::string advice() const { return {}; }
 
   // --- For policies, with growth_mutex_ held.
-  void add_reserved(StatPool pool, std::int64_t bytes);
-  void count_segment(StatPool pool, int change);
   // True when `more` bytes would pass the allocator's own limit.
   bool exceeds_limit(std::uint64_t more) {
     return refused_by_limit_ = limit_bytes_ != 0 && reserved_now() + more > limit_bytes_;
@@ -140,7 +138,6 @@ class StreamFront : public DeviceAllocator {
   // The block behind a DataPtr that this front handed out; null: another allocator did.
   Handle find_block(const DataPtr& data) const;
   Handle block_of(const DataPtr& data, const char* caller) const;
-  const DeviceAllocator* fallback() const { return fallback_ ? &fallback_->allocator() : nullptr; }
 
   mutable std::mutex growth_mutex_;  // growth, release, new heaps, and what follows
   AllocatorStats device_stats_;      // segments, reserved bytes and the num_ counters

@@ -330,40 +330,13 @@ std::uint64_t StreamFront<H>::layout_offset(const DataPtr& data) const {
 // Accounts
 
 template <typename H>
-void StreamFront<H>::add_reserved(StatPool pool, std::int64_t bytes) {
-  for (const StatPool p : {StatPool::kAll, pool}) {
-    Stat& stat = device_stats_.reserved_bytes[static_cast<std::size_t>(p)];
-    if (bytes > 0)
-      stat.increase(bytes);
-    else
-      stat.decrease(-bytes);
-  }
-}
-
-template <typename H>
-void StreamFront<H>::count_segment(StatPool pool, int change) {
-  for (const StatPool p : {StatPool::kAll, pool}) {
-    Stat& stat = device_stats_.segment[static_cast<std::size_t>(p)];
-    if (change > 0)
-      stat.increase(change);
-    else
-      stat.decrease(-change);
-  }
-  (change > 0 ? device_stats_.num_device_alloc : device_stats_.num_device_free) += 1;
-}
-
-template <typename H>
 AllocatorStats StreamFront<H>::stats() const {
   AllocatorStats out;
   {
     const std::lock_guard growth(growth_mutex_);
     out = device_stats_;
-    int heaps = 0;
-    for_each_locked_heap([&](H& heap) {
-      StreamTotals::add_share(out, heap.counters);
-      ++heaps;
-    });
-    if (heaps > 1) totals_.set_peaks(out);
+    for_each_locked_heap([&](H& heap) { StreamTotals::add_share(out, heap.counters); });
+    totals_.set_peaks(out);
   }
   if (fallback_ == nullptr) return out;
   const std::int64_t ooms = out.num_ooms;
@@ -377,10 +350,7 @@ void StreamFront<H>::reset_peak_stats() {
   if (fallback_ != nullptr) fallback_->allocator().reset_peak_stats();
   const std::lock_guard growth(growth_mutex_);
   reset_peaks(device_stats_);
-  for_each_locked_heap([](H& heap) {
-    heap.counters.reset_peaks();
-    heap.counters.publish();
-  });
+  for_each_locked_heap([](H& heap) { heap.counters.reset_peaks(); });
   totals_.reset_peaks();
 }
 

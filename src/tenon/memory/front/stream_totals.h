@@ -33,8 +33,10 @@ class StreamTotals {
     counters.publish();
     counters.add_to(out);
   }
-  // Peaks over all streams, once all shares are added; `out` has those of one stream.
-  void set_peaks(AllocatorStats& out) const { board_.set_peaks(out); }
+  // Peaks over all streams, once all shares are added. Those of one stream are right as they are.
+  void set_peaks(AllocatorStats& out) const {
+    if (heaps_ > 1) board_.set_peaks(out);
+  }
   // After each stream has reset its own.
   void reset_peaks() { board_.reset_peaks(); }
 

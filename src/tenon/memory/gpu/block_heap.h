@@ -42,11 +42,10 @@ struct SizeRules {
     return is_plain ? align_up(size_bytes, kMinBlockSize) : settings->round_size(size_bytes);
   }
   Pool pool_for(std::uint64_t rounded) const {
-    return rounded <= small_limit ? Pool::kSmall : Pool::kLarge;
+    return rounded <= kSmallSize ? Pool::kSmall : Pool::kLarge;
   }
 
   const CachingSettings* settings = nullptr;
-  std::uint64_t small_limit = kSmallSize;  // larger blocks come from the large pool
   bool is_plain = true;                    // sizes are rounded to 512 bytes and no finer
 };
 
@@ -88,9 +87,7 @@ class BlockHeap final : public StreamHeap {
   bool has_pending() const { return !pending_.empty(); }
   void process_pending(bool wait);
   static constexpr bool has_surplus() { return false; }
-  static const Extent* extent_of(const Block* block) {
-    return static_cast<const Extent*>(block->owner);
-  }
+  static Extent* extent_of(const Block* block) { return static_cast<Extent*>(block->owner); }
   static BlockHeap& heap_of(const Block* block) { return *extent_of(block)->heap; }
   static void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
   static std::uint64_t requested_of(const Block* block) { return block->requested; }
@@ -113,6 +110,14 @@ class BlockHeap final : public StreamHeap {
   static bool is_whole_extent(const Block* block) {
     return block->prev == nullptr && block->next == nullptr;
   }
+  // Those of the pool that no block lives in, by the size of their free block.
+  std::vector<Extent*> free_extents(Pool pool) const {
+    std::vector<Extent*> free;
+    heap(pool).for_each_free([&](Block* block) {
+      if (is_whole_extent(block)) free.push_back(extent_of(block));
+    });
+    return free;
+  }
 
   // --- Numbers for what the stream has done.
   // Rises with every place and release. Needs no lock.
@@ -130,7 +135,7 @@ class BlockHeap final : public StreamHeap {
     Counts counts;
   };
   PoolState& state_of(const Block* block) {
-    return state_of(static_cast<const Extent*>(block->owner)->pool);
+    return state_of(extent_of(block)->pool);
   }
   PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
   const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
@@ -223,8 +228,7 @@ inline Block* BlockHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rou
 //   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
 inline bool BlockHeap::back_spares_pages(const PoolRules& rules, const Block* block,
                                           std::uint64_t size) {
-  const auto base = reinterpret_cast<std::uintptr_t>(
-      static_cast<const Extent*>(block->owner)->segment.base);
+  const auto base = reinterpret_cast<std::uintptr_t>(extent_of(block)->segment.base);
   // What is left of the used pages at either end.
   const std::uint64_t after_first = rules.over_page(block->offset - base);
   const std::uint64_t front = after_first == 0 ? 0 : rules.page_bytes - after_first;

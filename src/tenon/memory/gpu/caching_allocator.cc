@@ -7,11 +7,6 @@
 #include "tenon/base/error.h"
 
 namespace tenon {
-namespace {
-
-Extent* extent_of(Block* block) { return static_cast<Extent*>(block->owner); }
-
-}  // namespace
 
 CachingAllocator::CachingAllocator(Backend& backend, const CachingSettings& settings,
                                    std::uint64_t limit_bytes)
@@ -63,16 +58,11 @@ bool CachingAllocator::release_cached() {
   bool released = false;
   for (const Pool pool : {Pool::kLarge, Pool::kSmall})
     for_each_heap([&](BlockHeap& heap) {
-      std::vector<Extent*> whole;
-      {
-        const BiasedGuard lock(heap.lock);
-        heap.heap(pool).for_each_free([&](Block* block) {
-          if (BlockHeap::is_whole_extent(block)) whole.push_back(extent_of(block));
-        });
-        // Leave the heap before the driver calls, so that no thread gets one during the calls.
-        for (Extent* extent : whole) release_segment(heap, extent);
+      const BiasedGuard lock(heap.lock);
+      for (Extent* extent : heap.free_extents(pool)) {
+        release_segment(heap, extent);
+        released = true;
       }
-      released |= !whole.empty();
     });
   return released;
 }
@@ -86,18 +76,16 @@ bool CachingAllocator::release_oversize(BlockHeap& heap, std::uint64_t rounded) 
   const BestFitHeap& blocks = heap.heap(Pool::kLarge);
   if (Block* enough = blocks.find(wanted)) {
     if (!BlockHeap::is_whole_extent(enough)) return false;
-    release_segment(heap, extent_of(enough));
+    release_segment(heap, BlockHeap::extent_of(enough));
     return true;
   }
-  std::vector<Block*> oversize;
-  blocks.for_each_free([&](Block* block) {
-    if (block->size >= settings_.max_split_size && BlockHeap::is_whole_extent(block))
-      oversize.push_back(block);
-  });
+  const std::vector<Extent*> free = heap.free_extents(Pool::kLarge);
   std::uint64_t released = 0;
-  for (auto it = oversize.rbegin(); it != oversize.rend() && released < wanted; ++it) {
-    released += (*it)->size;
-    release_segment(heap, extent_of(*it));
+  for (auto it = free.rbegin(); it != free.rend() && released < wanted; ++it) {
+    const std::uint64_t size = (*it)->segment.size_bytes;
+    if (size < settings_.max_split_size) break;
+    released += size;
+    release_segment(heap, *it);
   }
   return released >= wanted;
 }
@@ -120,11 +108,10 @@ void CachingAllocator::collect_garbage() {
   double total_age = 0;
   for_each_heap([&](BlockHeap& heap) {
     const BiasedGuard lock(heap.lock);
-    heap.heap(Pool::kLarge).for_each_free([&](Block* block) {
-      if (!BlockHeap::is_whole_extent(block)) return;
-      idle.push_back({&heap, extent_of(block), heap.sequence() - block->requested});
+    for (Extent* extent : heap.free_extents(Pool::kLarge)) {
+      idle.push_back({&heap, extent, heap.sequence() - extent->first->requested});
       total_age += static_cast<double>(idle.back().age);
-    });
+    }
   });
   std::uint64_t reclaimed = 0;
   while (reclaimed < target && !idle.empty()) {

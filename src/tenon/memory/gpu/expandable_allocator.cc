@@ -15,8 +15,6 @@ namespace {
 // More addresses than any device has memory, and few enough for many streams to have their own.
 constexpr std::uint64_t kMaxRangeBytes = kTiB;
 
-Extent* extent_of(Block* block) { return static_cast<Extent*>(block->owner); }
-
 bool is_free(const Block* block) {
   return block != nullptr && block->state != Block::State::kUsed;
 }
@@ -130,7 +128,7 @@ Block* ExpandableAllocator::add_range(BlockHeap& heap, Pool pool, std::uint64_t 
 // Gives pages to at least the first `bytes` of an unbacked block; returns the free block that they
 // end up in, or null when memory is short.
 Block* ExpandableAllocator::map_front(BlockHeap& heap, Block* block, std::uint64_t bytes) {
-  Extent* extent = extent_of(block);
+  Extent* extent = BlockHeap::extent_of(block);
   Range& range = ranges_.at(extent);
   bytes = round_up(bytes, range.handle_size);
   BestFitHeap& blocks = heap.heap(extent->pool);
@@ -253,7 +251,7 @@ bool ExpandableAllocator::release_cached() {
 // Unmaps the handles wholly inside a free block; the rest before and after stays free. Releases a
 // range without any mapped handle. Returns the unmapped bytes.
 std::uint64_t ExpandableAllocator::unmap_inside(BlockHeap& heap, Block* block) {
-  Extent* extent = extent_of(block);
+  Extent* extent = BlockHeap::extent_of(block);
   Range& range = ranges_.at(extent);
   const std::uint64_t base = range.addresses.base;
   const std::uint64_t begin = base + round_up(block->offset - base, range.handle_size);

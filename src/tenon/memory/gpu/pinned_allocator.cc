@@ -21,13 +21,6 @@ constexpr std::uint64_t kPage = 4 * kKiB;
 
 std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(value); }
 
-void count(PoolStats& stat, std::int64_t amount) {
-  if (amount > 0)
-    stat[0].increase(amount);
-  else
-    stat[0].decrease(-amount);
-}
-
 }  // namespace
 
 PinnedAllocator::~PinnedAllocator() {
@@ -77,10 +70,7 @@ Block* PinnedAllocator::obtain(std::uint64_t rounded, std::uint64_t size_bytes, 
     throw;
   }
   block->requested = size_bytes;
-  for (PoolStats* stat : {&stats_.allocation, &stats_.active}) count(*stat, 1);
-  for (PoolStats* stat : {&stats_.allocated_bytes, &stats_.active_bytes})
-    count(*stat, as_signed(block->size));
-  count(stats_.requested_bytes, as_signed(size_bytes));
+  counters_.count_placed(block->size, size_bytes);
   return block;
 }
 
@@ -119,9 +109,8 @@ bool PinnedAllocator::grow(std::uint64_t rounded, Growth* growth) {
     throw;
   }
   layout_end_ += segment->size_bytes;
-  count(stats_.reserved_bytes, as_signed(segment->size_bytes));
-  count(stats_.segment, 1);
-  ++stats_.num_device_alloc;
+  count_reserved(stats_, StatPool::kLarge, as_signed(segment->size_bytes));
+  count_segment(stats_, StatPool::kLarge, +1);
   return true;
 }
 
@@ -135,10 +124,7 @@ void PinnedAllocator::free_block(void* context) {
     const std::lock_guard lock(self.mutex_);
     stream = PendingFrees::first_stream(block);
     self.pending_.add(block);
-    for (PoolStats* stat : {&self.stats_.allocation, &self.stats_.active}) count(*stat, -1);
-    for (PoolStats* stat : {&self.stats_.allocated_bytes, &self.stats_.active_bytes})
-      count(*stat, -as_signed(block->size));
-    count(self.stats_.requested_bytes, -as_signed(requested));
+    self.counters_.count_released(block->size, requested);
   }
   self.observers_.report(MemoryEvent::kFreed, data, requested, stream);
 }
@@ -168,9 +154,8 @@ bool PinnedAllocator::release_whole() {
   for (Block* block : whole) {
     auto* extent = static_cast<Extent*>(block->owner);
     backend_.free_segment(extent->segment);
-    count(stats_.reserved_bytes, -as_signed(extent->segment.size_bytes));
-    count(stats_.segment, -1);
-    ++stats_.num_device_free;
+    count_reserved(stats_, StatPool::kLarge, -as_signed(extent->segment.size_bytes));
+    count_segment(stats_, StatPool::kLarge, -1);
     heap_.remove_extent(block);
     extents_.erase(std::find_if(extents_.begin(), extents_.end(),
                                 [&](const auto& held) { return held.get() == extent; }));
@@ -197,12 +182,15 @@ Block* PinnedAllocator::block_of(const DataPtr& data, const char* caller) const 
 
 AllocatorStats PinnedAllocator::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  AllocatorStats out = stats_;
+  counters_.add_to(out);
+  return out;
 }
 
 void PinnedAllocator::reset_peak_stats() {
   const std::lock_guard lock(mutex_);
   reset_peaks(stats_);
+  counters_.reset_peaks();
 }
 
 std::uint64_t PinnedAllocator::largest_free_bytes() const {

@@ -9,6 +9,7 @@
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/front/pending_frees.h"
+#include "tenon/memory/front/stream_counters.h"
 
 namespace tenon {
 
@@ -69,7 +70,8 @@ class PinnedAllocator final : public DeviceAllocator {
   BestFitHeap heap_;
   std::vector<std::unique_ptr<Extent>> extents_;
   PendingFrees pending_;  // every block is used by the stream that it was allocated for
-  AllocatorStats stats_;
+  StreamCounters counters_;  // of blocks
+  AllocatorStats stats_;     // of segments, and the num_ counters
   std::uint64_t layout_end_ = 0;
   IdleCache idle_cache_{*this};  // last
 };

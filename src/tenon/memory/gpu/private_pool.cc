@@ -133,14 +133,11 @@ bool PrivatePool::release_cached() {
   bool released = false;
   for_each_heap([&](BlockHeap& heap) {
     const BiasedGuard lock(heap.lock);
-    std::vector<std::pair<Pool, Extent*>> whole;
-    for (const Pool pool : {Pool::kLarge, Pool::kSmall})
-      heap.heap(pool).for_each_free([&](Block* block) {
-        if (BlockHeap::is_whole_extent(block))
-          whole.emplace_back(pool, static_cast<Extent*>(block->owner));
-      });
-    if (!whole.empty()) backend_.synchronize();  // unmapping waits for no stream
-    for (const auto& [pool, extent] : whole) {
+    std::vector<Extent*> free = heap.free_extents(Pool::kLarge);
+    for (Extent* extent : heap.free_extents(Pool::kSmall)) free.push_back(extent);
+    if (!free.empty()) backend_.synchronize();  // unmapping waits for no stream
+    for (Extent* extent : free) {
+      const Pool pool = extent->pool;
       release_piece(pieces_.at(extent));
       pieces_.erase(extent);
       const Segment segment = heap.remove_extent(extent);

@@ -149,10 +149,7 @@ const std::map<std::string_view, Parser>& parsers() {
          s.per_process_memory_fraction = parse_fraction(key, value, true);
        }},
       {"expandable_segments",
-       [](auto key, auto value, auto& s) {
-         s.expandable_segments = parse_flag(key, value);
-         s.has_expandable_segments = true;
-       }},
+       [](auto key, auto value, auto& s) { s.expandable_segments = parse_flag(key, value); }},
       {"backend",
        [](auto key, auto value, auto& s) {
          if (value != "native" && value != "cudaMallocAsync")

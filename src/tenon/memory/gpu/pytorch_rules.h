@@ -47,7 +47,6 @@ struct CachingSettings {
   double garbage_collection_threshold = 0;             // 0: off
   double per_process_memory_fraction = 1;
   bool expandable_segments = false;
-  bool has_expandable_segments = false;                // the key was given
   std::string backend = "native";
 
   // The size of the block that serves a request of `size_bytes` > 0.

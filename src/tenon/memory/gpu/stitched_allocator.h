@@ -38,8 +38,8 @@ struct StitchedSettings {
 // the new one, and must wait until the stream is done there. Nothing is placed at the old addresses
 // while the page is elsewhere. When it is idle again, it can come back without any driver call. So
 // a program that goes back and forth between layouts finds them mapped. Stale mappings are undone,
-// once settled, when they stand in the way, when a page has too many, and when its memory is
-// released. Where they stand in the way and are not settled, addresses that were never mapped are
+// once settled, when they stand in the way, and when the page's memory is released. At each address
+// there is one mapping at most, so a range's addresses bound the page table. Where they stand in the way and are not settled, addresses that were never mapped are
 // taken instead: a wait is the last resort.
 //
 // Note [Page size]. Partly used pages waste a few pages, whatever the size of the memory. So pages
@@ -122,7 +122,6 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   void move_out(Page* page);
   void set_idle_block(PageRange& range, Block* block, std::uint32_t first = 0);
   void undo_mapping(Page* page, Mapping mapping);
-  void undo_oldest_mapping(Page* page);
   void order_after_last_use(const Page* page, const BlockHeap& heap);
   bool release_idle(std::uint64_t growth);
   void release_page(Page* page);

@@ -6,19 +6,12 @@
 #include "tenon/memory/gpu/stitched_allocator.h"
 
 namespace tenon {
-namespace {
-
-// More mappings than this, and a page's oldest one is undone: a bound on the page table.
-constexpr std::size_t kMaxMappings = 64;
-
-}  // namespace
 
 // Maps a page without a home at a slot where nothing is mapped. False when the driver is short of
 // memory.
 bool StitchedAllocator::map_at(PageRange& range, Page* page, std::uint32_t slot) {
   std::optional<MovingScope> moving;
   if (!page->mappings.empty()) moving.emplace(backend_);
-  if (page->mappings.size() >= kMaxMappings) undo_oldest_mapping(page);
   const std::uintptr_t address = range.address_of(slot);
   range.reserve(page, slot);
   if (!backend_.map(address, page->handle)) return false;
@@ -96,16 +89,6 @@ void StitchedAllocator::order_after_last_use(const Page* page, const BlockHeap& 
   if (&last == &heap) return;
   last.completion().settled();  // often known to be complete by now: then no stream waits
   last.completion().order_before(heap.stream(), page->home.stamp);
-}
-
-// The oldest that is settled; if none is, the oldest of all, after a wait.
-void StitchedAllocator::undo_oldest_mapping(Page* page) {
-  for (const Mapping& mapping : page->mappings) {
-    if (mapping.stamp > mapping.slot.range->heap().completion().settled()) continue;
-    undo_mapping(page, mapping);
-    return;
-  }
-  if (page->mappings.size() >= 2 * kMaxMappings) undo_mapping(page, page->mappings.front());
 }
 
 // Requires: the mapping is stale. Waits until the stream is done there.

@@ -19,11 +19,10 @@ bool is_plain(const CachingSettings& settings) {
 template class StreamFront<BlockHeap>;
 
 StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
-                                               std::uint64_t limit_bytes,
-                                               std::uint64_t small_limit)
+                                               std::uint64_t limit_bytes)
     : StreamFront(backend, limit_bytes),
       settings_(settings),
-      sizes_{&settings_, small_limit, is_plain(settings)} {
+      sizes_{&settings_, is_plain(settings)} {
   if (settings.per_process_memory_fraction < 1)
     set_memory_fraction(settings.per_process_memory_fraction);
 }

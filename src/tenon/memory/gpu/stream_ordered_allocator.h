@@ -27,7 +27,7 @@ class StreamOrderedAllocator : public StreamFront<BlockHeap> {
  protected:
   // `limit_bytes`: 0 for none but the device's own.
   StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
-                         std::uint64_t limit_bytes, std::uint64_t small_limit = kSmallSize);
+                         std::uint64_t limit_bytes);
 
   // --- What a policy does, besides release_cached and advice.
   // Makes room for a block of `rounded` bytes in the stream's pool; false when that cannot be.
@@ -41,10 +41,12 @@ class StreamOrderedAllocator : public StreamFront<BlockHeap> {
     return {cut, settings_.max_split_size, settings_.max_non_split_rounding};
   }
 
-  using StreamFront::add_reserved;
-  using StreamFront::count_segment;
-  void add_reserved(Pool pool, std::int64_t bytes) { add_reserved(stat_pool(pool), bytes); }
-  void count_segment(Pool pool, int change) { count_segment(stat_pool(pool), change); }
+  void add_reserved(Pool pool, std::int64_t bytes) {
+    count_reserved(device_stats_, stat_pool(pool), bytes);
+  }
+  void count_segment(Pool pool, int change) {
+    tenon::count_segment(device_stats_, stat_pool(pool), change);
+  }
 
   const CachingSettings settings_;
 

@@ -12,7 +12,7 @@ BuddyConfig checked(std::uint64_t initial_pool_bytes, std::uint64_t max_pool_byt
   if (initial_pool_bytes == 0 || initial_pool_bytes > kMaxRequestBytes)
     throw InvalidArgument(fmt::format("buddy: an initial pool of {} bytes is not from 1 to {}",
                                       initial_pool_bytes, kMaxRequestBytes));
-  return {std::max(std::bit_ceil(initial_pool_bytes), BuddyPlacement::kMinBlockBytes),
+  return {std::max(std::bit_ceil(initial_pool_bytes), kChunkStepBytes),
           max_pool_bytes};
 }
 

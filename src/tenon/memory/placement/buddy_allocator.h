@@ -26,10 +26,9 @@ class BuddyPlacement {
   using Config = BuddyConfig;
   using Handle = BuddyBlock*;
   using Extent = BuddyBlock;
-  static constexpr std::uint64_t kMinBlockBytes = 256;
 
   BuddyPlacement(const Config& config, Stream, StreamHeap&)
-      : config_(config), heap_(kMinBlockBytes) {}
+      : config_(config), heap_(kChunkStepBytes) {}
 
   // As Placement asks (chunk_heap.h).
   static std::uint64_t offset_of(Handle block) { return block->offset; }

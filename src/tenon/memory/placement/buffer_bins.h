@@ -41,7 +41,7 @@ static_assert(sizeof(PooledBuffer) == 64);
 // `max_per_size`. take and put: O(1), no branch on size. Not thread-safe.
 class BufferBins {
  public:
-  explicit BufferBins(std::uint32_t max_per_size) : max_per_size_(max_per_size) {
+  explicit BufferBins(std::uint32_t max_per_size) {
     for (std::uint32_t c = 0; c < kClasses; ++c)
       bins_[c] = {nullptr, max_per_size};
   }
@@ -119,7 +119,6 @@ class BufferBins {
   }
 
   const std::vector<PooledBuffer*>& all() const { return all_; }
-  std::uint32_t max_per_size() const { return max_per_size_; }
 
  private:
   struct Bin {
@@ -127,7 +126,6 @@ class BufferBins {
     std::uint32_t room = 0;    // for so many more
   };
 
-  const std::uint32_t max_per_size_;
   std::uint32_t made_ = 0;
   std::array<Bin, kClasses> bins_;
   Slab<PooledBuffer> records_;

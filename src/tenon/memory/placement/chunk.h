@@ -9,6 +9,9 @@ namespace tenon {
 
 class StreamHeap;
 
+// Blocks in chunks begin at multiples of it, so none is smaller.
+inline constexpr std::uint64_t kChunkStepBytes = 256;
+
 // The `owner` of every block in it. Stable in memory while any block lives.
 //
 // Heaps place by numbers that rise with each chunk of a stream, not by addresses; so the layout is

@@ -22,9 +22,7 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
   // The placement's.
   using Config = typename P::Config;
 
-  static constexpr std::uint64_t kStepBytes = 256;  // what every placement keeps to, at least
-
-  std::size_t alignment() const override { return this->alignment_of_steps(kStepBytes); }
+  std::size_t alignment() const override { return this->alignment_of_steps(kChunkStepBytes); }
   // Gives all memory back to the driver; blocks that still live must not be used any more.
   ~ChunkedAllocator() override;
   void check_invariants() const override;
@@ -108,8 +106,9 @@ bool ChunkedAllocator<P>::add_chunk(Heap& heap, std::uint64_t size_bytes) {
       throw;
     }
   }
-  this->add_reserved(StatPool::kLarge, static_cast<std::int64_t>(segment->size_bytes));
-  this->count_segment(StatPool::kLarge, +1);
+  count_reserved(this->device_stats_, StatPool::kLarge,
+                 static_cast<std::int64_t>(segment->size_bytes));
+  count_segment(this->device_stats_, StatPool::kLarge, +1);
   return true;
 }
 
@@ -145,8 +144,9 @@ bool ChunkedAllocator<P>::release_if_free(Heap& heap, Chunk& chunk) {
     const BiasedGuard lock(heap.lock);
     heap.forget(chunk);
   }
-  this->add_reserved(StatPool::kLarge, -static_cast<std::int64_t>(segment.size_bytes));
-  this->count_segment(StatPool::kLarge, -1);
+  count_reserved(this->device_stats_, StatPool::kLarge,
+                 -static_cast<std::int64_t>(segment.size_bytes));
+  count_segment(this->device_stats_, StatPool::kLarge, -1);
   this->note(MemoryEvent::kReleased, segment.base, segment.size_bytes, heap.stream());
   return true;
 }

@@ -102,7 +102,7 @@ class PlanPlacement {
   const PlanAdherence& report() const { return report_; }
 
  private:
-  static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan
+  static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan: any few
   using Sizes = std::array<std::uint64_t, kMemory>;
 
   bool has_memory() const {

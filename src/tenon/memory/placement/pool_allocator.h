@@ -26,8 +26,6 @@ class PoolPlacement {
   using Config = PoolConfig;
   using Handle = Block*;
   using Extent = Block;
-  static constexpr std::uint64_t kAlignment = 256;
-  static constexpr std::uint64_t kMinBlockBytes = 256;
 
   PoolPlacement(const Config& config, Stream, StreamHeap&) : config_(config) {}
 
@@ -38,24 +36,24 @@ class PoolPlacement {
 
   // As Placement asks (chunk_heap.h).
   Handle place(std::uint64_t size) {
-    return heap_.place(align_up(size, kAlignment), 1, kMinBlockBytes);
+    return heap_.place(align_up(size, kChunkStepBytes), 1, kChunkStepBytes);
   }
   // As Placement asks (chunk_heap.h).
   void release(Handle block) { heap_.release(block); }
   // With the free block above; null where that is too small.
   Handle extend(Handle block, std::uint64_t size_bytes) {
-    const std::uint64_t size = align_up(size_bytes, kAlignment);
+    const std::uint64_t size = align_up(size_bytes, kChunkStepBytes);
     const std::uint64_t room = block->size + BestFitHeap::free_above(block);
     if (size > room) return nullptr;
-    heap_.extend(block, room - size >= kMinBlockBytes ? size : room);
+    heap_.extend(block, room - size >= kChunkStepBytes ? size : room);
     return block;
   }
 
   // As Placement asks (chunk_heap.h).
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t) const {
-    const std::uint64_t rounded = align_up(size, kAlignment);
+    const std::uint64_t rounded = align_up(size, kChunkStepBytes);
     if (choice == 0)
-      return align_up(std::max(config_.pool_bytes, 2 * rounded), kAlignment);
+      return align_up(std::max(config_.pool_bytes, 2 * rounded), kChunkStepBytes);
     return choice == 1 ? rounded : 0;
   }
   // As Placement asks (chunk_heap.h).

@@ -25,7 +25,7 @@ struct ScopeOptions {
   std::uint64_t escape_page_bytes = 4096;     // an escape keeps whole pages of this size
 };
 
-// What one scope did, told at its end.
+// What one scope did, known at its end.
 struct ScopeReport {
   std::uint64_t allocations = 0;
   std::uint64_t bytes = 0;           // asked for, over the scope's whole life

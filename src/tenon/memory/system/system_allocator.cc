@@ -19,7 +19,7 @@ bool SystemAllocator::hold(std::uint64_t size_bytes) {
   return true;
 }
 
-void SystemAllocator::let_go(std::uint64_t size_bytes) {
+void SystemAllocator::cancel_hold(std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   held_bytes_ -= size_bytes;
 }
@@ -33,11 +33,11 @@ std::optional<Segment> SystemAllocator::take_segment(std::uint64_t size_bytes, G
   try {
     segment = backend_.allocate_segment(size_bytes, kind_);
   } catch (...) {
-    let_go(size_bytes);
+    cancel_hold(size_bytes);
     throw;
   }
   if (segment && hold(segment->size_bytes - size_bytes)) return segment;
-  let_go(size_bytes);
+  cancel_hold(size_bytes);
   if (!segment) return std::nullopt;
   growth->of_driver = false;
   ignore_refusal([&] { backend_.free_segment(*segment); });
@@ -73,12 +73,9 @@ DataPtr SystemAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
       throw;
     }
     ++serials_[stream.id];
-    for (auto* pools : {&stats_.allocation, &stats_.active, &stats_.segment})
-      (*pools)[0].increase(1);
-    for (auto* pools : {&stats_.allocated_bytes, &stats_.active_bytes, &stats_.reserved_bytes})
-      (*pools)[0].increase(static_cast<std::int64_t>(segment->size_bytes));
-    stats_.requested_bytes[0].increase(static_cast<std::int64_t>(size_bytes));
-    ++stats_.num_device_alloc;
+    counters_.count_placed(segment->size_bytes, size_bytes);
+    count_segment(stats_, StatPool::kLarge, +1);
+    count_reserved(stats_, StatPool::kLarge, static_cast<std::int64_t>(segment->size_bytes));
   }
   observers_.report(MemoryEvent::kAllocated, segment->base, size_bytes, stream);
   return DataPtr(segment->base, block, &free_block, device_);
@@ -90,11 +87,7 @@ void SystemAllocator::free_block(void* context) {
   const Block freed = *block;
   {
     const std::lock_guard lock(self.mutex_);
-    AllocatorStats& stats = self.stats_;
-    for (auto* pools : {&stats.allocation, &stats.active}) (*pools)[0].decrease(1);
-    for (auto* pools : {&stats.allocated_bytes, &stats.active_bytes})
-      (*pools)[0].decrease(static_cast<std::int64_t>(freed.segment.size_bytes));
-    stats.requested_bytes[0].decrease(static_cast<std::int64_t>(freed.requested_bytes));
+    self.counters_.count_released(freed.segment.size_bytes, freed.requested_bytes);
     self.live_.take(freed.segment.base);
     self.blocks_.destroy(block);
   }
@@ -114,9 +107,8 @@ void SystemAllocator::release(const Segment& segment) {
   backend_.free_segment(segment);
   const std::lock_guard lock(mutex_);
   held_bytes_ -= segment.size_bytes;
-  stats_.segment[0].decrease(1);
-  stats_.reserved_bytes[0].decrease(static_cast<std::int64_t>(segment.size_bytes));
-  ++stats_.num_device_free;
+  count_segment(stats_, StatPool::kLarge, -1);
+  count_reserved(stats_, StatPool::kLarge, -static_cast<std::int64_t>(segment.size_bytes));
 }
 
 void SystemAllocator::empty_cache() {
@@ -139,12 +131,15 @@ void SystemAllocator::empty_cache() {
 
 AllocatorStats SystemAllocator::stats() const {
   const std::lock_guard lock(mutex_);
-  return stats_;
+  AllocatorStats out = stats_;
+  counters_.add_to(out);
+  return out;
 }
 
 void SystemAllocator::reset_peak_stats() {
   const std::lock_guard lock(mutex_);
   reset_peaks(stats_);
+  counters_.reset_peaks();
 }
 
 // Every block is a segment of its own, so its place is its number.
@@ -154,8 +149,8 @@ std::uint64_t SystemAllocator::layout_offset(const DataPtr& data) const {
 
 void SystemAllocator::check_invariants() const {
   const std::lock_guard lock(mutex_);
-  TENON_CHECK(stats_.allocation[0].current == static_cast<std::int64_t>(live_.size()),
-              "{} blocks counted, {} held", stats_.allocation[0].current, live_.size());
+  TENON_CHECK(counters_.blocks() == static_cast<std::int64_t>(live_.size()),
+              "{} blocks counted, {} held", counters_.blocks(), live_.size());
 }
 
 }  // namespace tenon

@@ -7,6 +7,7 @@
 #include "tenon/base/pointer_map.h"
 #include "tenon/base/slab.h"
 #include "tenon/memory/device_allocator.h"
+#include "tenon/memory/front/stream_counters.h"
 
 namespace tenon {
 
@@ -58,7 +59,7 @@ class SystemAllocator final : public DeviceAllocator {
   static void free_block(void* context);
   std::optional<Segment> take_segment(std::uint64_t size_bytes, Growth* growth);
   bool hold(std::uint64_t size_bytes);
-  void let_go(std::uint64_t size_bytes);
+  void cancel_hold(std::uint64_t size_bytes);
   void release(const Segment& segment);
 
   const MemoryKind kind_;
@@ -69,7 +70,8 @@ class SystemAllocator final : public DeviceAllocator {
   std::vector<std::uint64_t> serials_;  // by stream id
   std::vector<Segment> unreleased_;     // freed, but the driver refused to take them back
   std::uint64_t held_bytes_ = 0;        // segments, and requests that the driver is serving
-  AllocatorStats stats_;
+  StreamCounters counters_;             // of blocks
+  AllocatorStats stats_;                // of segments, and the num_ counters
 };
 
 }  // namespace tenon

@@ -23,7 +23,8 @@ enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
 //   room             of no buffer: cut into new ones, best fit, neighbours merged within a heap
 //
 // Cached buffers and room are free for the pool's own stream at once. Another stream may have them
-// after merged_point() or the buffer's own `freed` point; the allocator sees to that.
+// after the buffer's `freed` point: of room, the latest free of any buffer that became room. The
+// allocator sees to that.
 //
 // Invariants (check_invariants):
 //   1. Every used block of the placement belongs to exactly one buffer, and the other way round.
@@ -58,8 +59,6 @@ class BufferPool {
 
   std::vector<Buffer*>& pending() { return pending_; }
   const std::vector<Buffer*>& pending() const { return pending_; }
-  // The latest free, by the pool's stream, of any buffer that became room.
-  Ticket merged_point() const { return merged_; }
 
   // Takes over a segment as room. The record must stay where it is.
   void add_heap(BufferHeap* heap);
@@ -67,7 +66,6 @@ class BufferPool {
   void remove_heap(BufferHeap* heap);
 
   std::uint64_t cached_bytes() const { return cached_.bytes(); }
-  std::uint64_t cached_buffers() const { return cached_.count(); }
   std::uint64_t largest_free_bytes() const;
   void check_invariants(const std::vector<BufferHeap*>& heaps) const;
 
@@ -88,7 +86,7 @@ class BufferPool {
   BestFitHeap places_;
   BufferCache cached_;
   std::vector<Buffer*> pending_;
-  Ticket merged_;
+  Ticket merged_;  // the latest free of any buffer that became room
   std::uint64_t end_offset_ = 0;  // of the last heap; offsets are never used twice
 };
 

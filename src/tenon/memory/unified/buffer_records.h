@@ -53,7 +53,6 @@ class BufferRecords {
 
   // Null for a pointer that is no buffer's first byte.
   Buffer* find(const void* data) const { return by_address_.find(data); }
-  std::size_t size() const { return by_address_.size(); }
 
   // The buffer may have to wait for other streams when it is freed: reserves what that takes, one
   // use more and a place among the pool's `pending`.

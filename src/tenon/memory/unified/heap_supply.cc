@@ -34,12 +34,8 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
   heaps_.push_back(heap.release());
   released_.push_back({segment->base, segment->size_bytes, pool.stream(), true});
   reserved_bytes_ += segment->size_bytes;
-  ++stats_.num_device_alloc;
-  for (const StatPool p : {StatPool::kAll, stat_pool(pool)}) {
-    const auto i = static_cast<std::size_t>(p);
-    stats_.segment[i].increase(1);
-    stats_.reserved_bytes[i].increase(static_cast<std::int64_t>(segment->size_bytes));
-  }
+  count_segment(stats_, stat_pool(pool), +1);
+  count_reserved(stats_, stat_pool(pool), static_cast<std::int64_t>(segment->size_bytes));
   return true;
 }
 
@@ -52,12 +48,8 @@ void HeapSupply::release(BufferHeap* heap) {
   pool.lane().idle.remove(heap);
   heaps_.erase(std::find(heaps_.begin(), heaps_.end(), heap));
   reserved_bytes_ -= size_bytes;
-  ++stats_.num_device_free;
-  for (const StatPool p : {StatPool::kAll, stat_pool(pool)}) {
-    const auto i = static_cast<std::size_t>(p);
-    stats_.segment[i].decrease(1);
-    stats_.reserved_bytes[i].decrease(static_cast<std::int64_t>(size_bytes));
-  }
+  count_segment(stats_, stat_pool(pool), -1);
+  count_reserved(stats_, stat_pool(pool), -static_cast<std::int64_t>(size_bytes));
   released_.push_back({heap->segment.base, size_bytes, pool.stream(), false});
   delete heap;
 }

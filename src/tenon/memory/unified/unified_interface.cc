@@ -218,22 +218,15 @@ AllocatorStats UnifiedAllocator::stats() const {
 // With all lanes locked.
 AllocatorStats UnifiedAllocator::totals() const {
   AllocatorStats out = stats_;
-  int lanes = 0;
-  lanes_.for_each([&](Lane& lane) {
-    StreamTotals::add_share(out, lane.counters);
-    ++lanes;
-  });
-  if (lanes > 1) totals_.set_peaks(out);
+  lanes_.for_each([&](Lane& lane) { StreamTotals::add_share(out, lane.counters); });
+  totals_.set_peaks(out);
   return out;
 }
 
 void UnifiedAllocator::reset_peak_stats() {
   const AllLanesLock all(*this);
   reset_peaks(stats_);
-  lanes_.for_each([](Lane& lane) {
-    lane.counters.reset_peaks();
-    lane.counters.publish();
-  });
+  lanes_.for_each([](Lane& lane) { lane.counters.reset_peaks(); });
   totals_.reset_peaks();
 }
 
@@ -279,8 +272,7 @@ std::vector<SegmentInfo> UnifiedAllocator::snapshot() const {
 std::uint64_t UnifiedAllocator::layout_offset(const DataPtr& data) const {
   const auto* buffer = static_cast<const Buffer*>(data.get_context());
   const BufferPool& pool = *buffer->heap->pool;
-  const auto kind = static_cast<std::uint64_t>(pool.storage()) * 3 +
-                    static_cast<std::uint64_t>(pool.size_class());
+  const std::uint64_t kind = Lane::pool_index(pool.storage(), pool.size_class());
   return kind << 60 | buffer->place->offset;
 }
 
