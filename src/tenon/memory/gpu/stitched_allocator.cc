@@ -66,10 +66,9 @@ StitchedAllocator::~StitchedAllocator() {
       });
     ignore_refusal([&] { backend_.release_pages(page->handle); });
   }
-  for (const auto& [id, stream] : streams_)
-    for (const auto& range : stream.ranges)
-      if (range != nullptr)
-        ignore_refusal([&] { backend_.release_address(range->addresses()); });
+  for_each_range([&](const PageRange& range) {
+    ignore_refusal([&] { backend_.release_address(range.addresses()); });
+  });
 }
 
 PoolRules StitchedAllocator::pool_rules(Pool pool) const {
@@ -170,9 +169,9 @@ bool StitchedAllocator::holds_few_pages() const {
 std::uint64_t StitchedAllocator::held_by_this_thread() const {
   std::uint64_t held = 0;
   for (const Page* page : spare_) held += page->handle.size_bytes;
-  for (const auto& [id, stream] : streams_)
-    for (const auto& range : stream.ranges)
-      if (range != nullptr && is_own(range->heap())) held += range->home_bytes();
+  for_each_range([&](const PageRange& range) {
+    if (is_own(range.heap())) held += range.home_bytes();
+  });
   return held;
 }
 
@@ -186,6 +185,14 @@ void StitchedAllocator::find_idle(PageRange& range, std::vector<Page*>* idle) {
       idle->push_back(page);
     });
   });
+}
+
+// The same without marks, for pages whose heap is locked for a moment only.
+std::vector<Page*> StitchedAllocator::idle_pages(PageRange& range) {
+  std::vector<Page*> idle;
+  find_idle(range, &idle);
+  for (Page* page : idle) page->idle_epoch = 0;
+  return idle;
 }
 
 // Brings back the idle pages whose earlier mapping in the window still stands, and undoes the
@@ -265,7 +272,7 @@ Page* StitchedAllocator::steal(PageRange& range, const Window& window) {
   }
 }
 
-// In order of stream id. The marks go before the lock does: they would be out of date.
+// In order of stream id.
 Page* StitchedAllocator::steal_from_other_streams(const PageRange& range, Of whose) {
   for (const auto& [id, stream] : streams_) {
     if (id == range.heap().stream().id) continue;
@@ -274,11 +281,10 @@ Page* StitchedAllocator::steal_from_other_streams(const PageRange& range, Of who
       if (is_own(other->heap()) != (whose == Of::kThisThread)) continue;
       const BiasedGuard lock(other->heap().lock);
       BlockHeap::drain_remote_frees(other->heap());
-      std::vector<Page*> idle;
-      find_idle(*other, &idle);
-      if (!idle.empty()) move_out(idle.front());
-      for (Page* page : idle) page->idle_epoch = 0;
-      if (!idle.empty()) return idle.front();
+      const std::vector<Page*> idle = idle_pages(*other);
+      if (idle.empty()) continue;
+      move_out(idle.front());
+      return idle.front();
     }
   }
   return nullptr;
@@ -295,16 +301,12 @@ bool StitchedAllocator::release_other_sizes(const PageRange& range) {
     release_page(page);
   };
   for (Page* page : std::vector<Page*>(spare_)) release(page);
-  for (const auto& [id, stream] : streams_)
-    for (const auto& other : stream.ranges) {
-      if (other == nullptr || other->page_bytes() == range.page_bytes()) continue;
-      std::optional<BiasedGuard> lock;
-      if (&other->heap() != &range.heap()) lock.emplace(other->heap().lock);
-      std::vector<Page*> idle;
-      find_idle(*other, &idle);
-      for (Page* page : idle) page->idle_epoch = 0;
-      for (Page* page : idle) release(page);
-    }
+  for_each_range([&](PageRange& other) {
+    if (other.page_bytes() == range.page_bytes()) return;
+    std::optional<BiasedGuard> lock;
+    if (&other.heap() != &range.heap()) lock.emplace(other.heap().lock);
+    for (Page* page : idle_pages(other)) release(page);
+  });
   return released != 0;
 }
 
@@ -324,20 +326,17 @@ void StitchedAllocator::check_invariants() const {
   }
   TENON_CHECK(bytes == reserved_now(), "pages hold {} bytes, reserved are {}", bytes,
               reserved_now());
-  for (const auto& [id, stream] : streams_)
-    for (const auto& range : stream.ranges) {
-      if (range == nullptr) continue;
-      const BiasedGuard lock(range->heap().lock);
-      TENON_CHECK(homes[range.get()] * range->page_bytes() == range->home_bytes(),
-                  "{} pages live in a range, counted {} bytes", homes[range.get()],
-                  range->home_bytes());
-      for (const Block* block : blocks_of(*range).unbacked()) {
-        const std::uint32_t end =
-            std::min(range->slots_used(), range->slot_at(block->offset + block->size));
-        for (std::uint32_t slot = range->slot_at(block->offset); slot < end; ++slot)
-          TENON_CHECK(!range->is_backed(slot), "slot {} is backed, its block is not", slot);
-      }
+  for_each_range([&](const PageRange& range) {
+    const BiasedGuard lock(range.heap().lock);
+    TENON_CHECK(homes[&range] * range.page_bytes() == range.home_bytes(),
+                "{} pages live in a range, counted {} bytes", homes[&range], range.home_bytes());
+    for (const Block* block : blocks_of(range).unbacked()) {
+      const std::uint32_t end =
+          std::min(range.slots_used(), range.slot_at(block->offset + block->size));
+      for (std::uint32_t slot = range.slot_at(block->offset); slot < end; ++slot)
+        TENON_CHECK(!range.is_backed(slot), "slot {} is backed, its block is not", slot);
     }
+  });
 }
 
 }  // namespace tenon

@@ -97,6 +97,13 @@ class StitchedAllocator final : public StreamOrderedAllocator {
   // --- The steps of grow. The heap that grows is locked throughout back_window.
   bool back_window(BlockHeap& heap, Pool pool, std::uint64_t rounded);
   void find_idle(PageRange& range, std::vector<Page*>* idle);
+  std::vector<Page*> idle_pages(PageRange& range);
+  template <typename Visit>
+  void for_each_range(Visit&& visit) const {  // in order of stream id
+    for (const auto& [id, stream] : streams_)
+      for (const auto& range : stream.ranges)
+        if (range != nullptr) visit(*range);
+  }
   void readopt(PageRange& range, const Window& window);
   bool fill(PageRange& range, const Window& window);
   Page* obtain(PageRange& range, const Window& window);

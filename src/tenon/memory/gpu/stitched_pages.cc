@@ -121,16 +121,11 @@ bool StitchedAllocator::release_cached() {
 // are done with them.
 bool StitchedAllocator::release_idle(std::uint64_t growth) {
   ++epoch_;
-  for (const auto& [id, stream] : streams_)
-    for (const auto& range : stream.ranges) {
-      if (range == nullptr) continue;
-      const BiasedGuard lock(range->heap().lock);
-      std::vector<Page*> idle;
-      find_idle(*range, &idle);
-      for (Page* page : idle)
-        if (page->made >= growth) move_out(page);
-      for (Page* page : idle) page->idle_epoch = 0;
-    }
+  for_each_range([&](PageRange& range) {
+    const BiasedGuard lock(range.heap().lock);
+    for (Page* page : idle_pages(range))
+      if (page->made >= growth) move_out(page);
+  });
   bool released = false;
   for (Page* page : std::vector<Page*>(spare_)) {
     if (page->made < growth) continue;

@@ -34,9 +34,9 @@ GrowableBuffer::GrowableBuffer(std::shared_ptr<PagePool> pool, std::uint64_t mos
     : pool_(std::move(pool)),
       backend_(pool_->backend()),
       stream_(on_device(stream, backend_)),
-      range_(reserve(*pool_, most_bytes)),
-      users_{stream_} {
+      range_(reserve(*pool_, most_bytes)) {
   try {
+    add_user(stream_);
     pool_->enter(this);
   } catch (...) {
     ignore_refusal([&] { backend_.release_address(range_); });
@@ -47,8 +47,7 @@ GrowableBuffer::GrowableBuffer(std::shared_ptr<PagePool> pool, std::uint64_t mos
 GrowableBuffer::~GrowableBuffer() {
   pool_->leave(this);
   change_pages(std::unique_lock(mutex_), [&] {
-    for (const Stream user : users_) ignore_refusal([&] { backend_.synchronize(user); });
-    ignore_refusal([&] { forget_events(); });
+    for (const auto& user : users_) ignore_refusal([&] { backend_.synchronize(user->stream()); });
     while (!pages_.empty()) {
       const std::uint64_t before = pages_.size();
       ignore_refusal([&] { unmap_from(before - 1); });
@@ -145,7 +144,13 @@ void GrowableBuffer::record_stream(Stream stream) {
     throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
                                       to_string(backend_.device())));
   const std::lock_guard lock(mutex_);
-  if (std::find(users_.begin(), users_.end(), stream) == users_.end()) users_.push_back(stream);
+  for (const auto& user : users_)
+    if (user->stream() == stream) return;
+  add_user(stream);
+}
+
+void GrowableBuffer::add_user(Stream stream) {
+  users_.push_back(std::make_unique<Completion>(backend_, stream, 1));
 }
 
 void GrowableBuffer::refuse(const char* call, std::uint64_t bytes) const {
@@ -193,31 +198,22 @@ void GrowableBuffer::map_until(std::uint64_t pages) {
   committed_bytes_.store(wanted_pages_ * page, std::memory_order_release);
 }
 
-// The events of an earlier call are before the new ones on the same streams, so those replace them.
+// An event of an earlier call is before the new one on the same stream, which replaces it.
 void GrowableBuffer::retire_from(std::uint64_t pages) {
   if (pages >= wanted_pages_) return;
-  std::vector<Event> events;
-  events.reserve(users_.size());
-  try {
-    for (const Stream user : users_) events.push_back(backend_.record(user));
-  } catch (...) {
-    for (const Event event : events) ignore_refusal([&] { backend_.destroy_event(event); });
-    throw;
+  for (const auto& user : users_) {
+    user->advance();
+    user->record();
   }
-  events_.swap(events);
-  for (const Event event : events) ignore_refusal([&] { backend_.destroy_event(event); });
   wanted_pages_ = pages;
   committed_bytes_.store(pages * pool_->page_bytes(), std::memory_order_release);
 }
 
 bool GrowableBuffer::work_is_over(bool wait) {
-  for (const Event event : events_) {
-    if (wait)
-      backend_.wait(event);
-    else if (!backend_.query(event))
-      return false;
+  for (const auto& user : users_) {
+    if (wait) user->wait(user->now());
+    if (user->settled() < user->now()) return false;
   }
-  forget_events();
   return true;
 }
 
@@ -228,13 +224,6 @@ void GrowableBuffer::unmap_from(std::uint64_t pages) {
     pages_.pop_back();
     open_pages_ = std::min<std::uint64_t>(open_pages_, pages_.size());
     pool_->give(handle);
-  }
-}
-
-void GrowableBuffer::forget_events() {
-  while (!events_.empty()) {
-    backend_.destroy_event(events_.back());
-    events_.pop_back();
   }
 }
 

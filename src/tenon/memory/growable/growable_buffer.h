@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "tenon/memory/front/completion.h"
 #include "tenon/memory/growable/page_pool.h"
 
 namespace tenon {
@@ -78,7 +79,7 @@ class GrowableBuffer {
   void retire_from(std::uint64_t pages);
   bool work_is_over(bool wait);
   void unmap_from(std::uint64_t pages);
-  void forget_events();
+  void add_user(Stream stream);
 
   const std::shared_ptr<PagePool> pool_;
   Backend& backend_;
@@ -90,8 +91,7 @@ class GrowableBuffer {
   std::vector<PageHandle> pages_;   // mapped, from the beginning on
   std::uint64_t open_pages_ = 0;    // those with access
   std::uint64_t wanted_pages_ = 0;  // those beyond are retired
-  std::vector<Event> events_;       // when work on the retired ones is over
-  std::vector<Stream> users_;
+  std::vector<std::unique_ptr<Completion>> users_;  // of the retired pages, by their latest numbers
 };
 
 }  // namespace tenon

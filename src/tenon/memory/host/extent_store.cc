@@ -163,10 +163,7 @@ void ExtentStore::give_back_old_extents(std::uint64_t until, std::vector<Release
     Block* whole = extents_[i]->whole;
     if (whole == nullptr || whole->requested > until) continue;
     try {
-      const Segment segment = extents_[i]->segment;
-      reserve_more(released);
-      give_back(i);
-      released.push_back({segment, stream_});
+      give_back(i, released);
     } catch (const DeviceError&) {
       whole->requested = operations_;  // nothing may fail for that; it decays again
     } catch (const std::bad_alloc&) {
@@ -205,18 +202,14 @@ void ExtentStore::purge_freed(std::uint64_t after, std::uint64_t until) {
 
 void ExtentStore::release_free_extents(std::vector<Released>& released) {
   const std::lock_guard lock(lock_);
-  for (std::size_t i = extents_.size(); i-- > 0;) {
-    if (extents_[i]->whole == nullptr) continue;
-    const Segment segment = extents_[i]->segment;
-    reserve_more(released);
-    give_back(i);
-    released.push_back({segment, stream_});
-  }
+  for (std::size_t i = extents_.size(); i-- > 0;)
+    if (extents_[i]->whole != nullptr) give_back(i, released);
 }
 
-// Requires: the extent is wholly free. Throws DeviceError, with nothing changed.
-void ExtentStore::give_back(std::size_t index) {
+// Requires: the extent is wholly free. Throws DeviceError or std::bad_alloc, with nothing changed.
+void ExtentStore::give_back(std::size_t index, std::vector<Released>& released) {
   const Segment segment = extents_[index]->segment;
+  reserve_more(released);
   {
     const LongLock::Stay stay(lock_);
     backend_.free_segment(segment);
@@ -231,6 +224,7 @@ void ExtentStore::give_back(std::size_t index) {
     stats.reserved_bytes[0].decrease(static_cast<std::int64_t>(segment.size_bytes));
     ++stats.num_device_free;
   });
+  released.push_back({segment, stream_});
 }
 
 void* ExtentStore::address_of(const Block* block) {

@@ -138,7 +138,7 @@ class ExtentStore {
   void fit_closely();
   std::vector<const Block*> free_blocks_from_the_end() const;
   void set_resident(Extent& extent, std::uint64_t page, bool now);
-  void give_back(std::size_t index);
+  void give_back(std::size_t index, std::vector<Released>& released);
   void give_back_old_extents(std::uint64_t until, std::vector<Released>& released);
   void purge_freed(std::uint64_t after, std::uint64_t until);
 

@@ -80,12 +80,11 @@ class BufferCache {
       Group* group = static_cast<Group*>(node->owner);
       index_.erase(node);
       group->indexed = false;
-      for (std::uint64_t left = group->buffers; left > 0 && group->newest != nullptr; --left) {
-        Buffer* buffer = group->newest;
+      for (Buffer *buffer = group->newest, *next; buffer != nullptr; buffer = next) {
+        next = buffer->below;
         remove(buffer);
         leave(buffer);  // ends the group too where it was the last
         visit(buffer);
-        if (left == 1) break;
       }
     }
   }
