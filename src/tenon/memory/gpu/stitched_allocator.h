@@ -37,10 +37,10 @@ struct StitchedSettings {
 // Note [Stale mappings]. A page that moves keeps its old mapping. To undo it would cost as much as
 // the new one, and must wait until the stream is done there. Nothing is placed at the old addresses
 // while the page is elsewhere. When it is idle again, it can come back without any driver call. So
-// a program that goes back and forth between layouts finds them mapped. Stale mappings are undone,
-// once settled, when they stand in the way, and when the page's memory is released. At each address
-// there is one mapping at most, so a range's addresses bound the page table. Where they stand in the way and are not settled, addresses that were never mapped are
-// taken instead: a wait is the last resort.
+// a program that goes back and forth between layouts finds them mapped. An address has one mapping
+// at most, so the addresses bound the page table. Stale mappings are undone, once settled, when
+// they stand in the way and when the page's memory is released. Where they are not settled,
+// addresses that were never mapped are taken instead: a wait is the last resort.
 //
 // Note [Page size]. Partly used pages waste a few pages, whatever the size of the memory. So pages
 // must be small where memory is small, or the waste keeps a program from fitting. And there driver

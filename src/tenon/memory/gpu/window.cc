@@ -5,7 +5,7 @@
 namespace tenon {
 namespace {
 
-// Costs of a slot, in pages. An order of preference: kReadopt may be anything well below a page, and
+// Costs of a slot, in pages. An order of preference: kReadopt may be anything well below a page,
 // kUndoWait anything above the pages of a window.
 constexpr double kFresh = 1;         // more, where nothing was ever mapped: blocks would spread
 constexpr double kNew = 1;           // a page is needed
