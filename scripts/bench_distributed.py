@@ -426,9 +426,12 @@ def kill_at_random(folder, kills):
             count["runs"] += 1
         resume = ("--resume", folder) if step_of(folder) > 0 else ()
         moment = random.choice(["starting", "training", "checkpointing"])
-        words = train(random.choice(list(LAUNCHERS)), random.choice((2, 4)), SMALL_MODEL, *options,
-                      "--shard", random.choice("0123"), "--save-every", "5", *resume)
+        mpi = random.choice(list(LAUNCHERS))
+        words = train(mpi, random.choice((2, 4)), SMALL_MODEL, *options, "--shard",
+                      random.choice("0123"), "--save-every", "5", *resume)
+        before = count["kills"]
         end = run_and_kill(words, folder, moment if count["kills"] < kills else None, count)
+        count[mpi] += count["kills"] - before
         count["resumed"] += bool(resume)
         fresh = end is not None
         if fresh:
@@ -436,7 +439,8 @@ def kill_at_random(folder, kills):
             count["wrong"] += end["weights_hash"] != whole
         if count["failed"] > 3 or count["unreadable"] > 0:
             break
-    print(f"  {count['kills']} kills: {count['starting']} within 1 s of the start, "
+    print(f"  {count['kills']} kills, {count['openmpi']} over Open MPI and {count['mpich']} over MPICH: "
+          f"{count['starting']} within 1 s of the start, "
           f"{count['checkpointing']} within 20 ms of a checkpoint's file, {count['training']} at any "
           f"time; {count['resumed']} resumed runs")
     for what, found in (
