@@ -1,7 +1,9 @@
 #include "tenon/lab/capacity.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <fstream>
 #include <vector>
 
 #include "lab/traces.h"
@@ -59,6 +61,30 @@ TEST(CapacitySearch, FindsACapacityThatFits) {
   EXPECT_LE(found, reserved);
   setup.capacity_bytes = found;
   EXPECT_TRUE(fits(load, setup));
+}
+
+// What the process holds of the machine's memory.
+std::uint64_t resident_bytes() {
+  std::uint64_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+TEST(CapacitySearch, LeavesNoMemoryOfManyStreamsBehind) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer keeps freed memory";
+#endif
+  testing::TraceMaker maker;
+  for (int i = 0; i < 2048; ++i)
+    maker.alloc(static_cast<std::uint64_t>(i), i, 1024, static_cast<std::uint64_t>(i));
+  const Workload load(maker.make());
+  ReplaySetup setup;
+  setup.policy = "caching";
+  const std::uint64_t before = resident_bytes();
+  replay(load, setup);
+  setup.capacity_bytes = kGiB;
+  EXPECT_FALSE(fits(load, setup));
+  EXPECT_LT(resident_bytes(), before + 16 * kMiB);  // each replay takes 56 MiB
 }
 
 // PyTorch's own figures for the shipped traces, to the byte.

@@ -1,8 +1,13 @@
 #include "tenon/lab/replayer.h"
 
 #include <time.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 #include <new>
 
 #include "tenon/base/byte_size.h"
@@ -197,7 +202,55 @@ std::uint64_t Replayer::timed_pass() {
   return elapsed_ns;
 }
 
+namespace {
+
+// A replay with many streams. The heap of a stream has 100 KiB, of which a replay touches 28. The
+// memory goes back to the system at the end: a later replay would get it at other places and touch
+// the rest. Replays on several threads have at most kMostAtOnce such streams together.
+class ManyStreams {
+ public:
+  explicit ManyStreams(const Workload& workload)
+      : streams_(workload.streams() > kFew ? workload.streams() : 0) {
+    if (streams_ == 0) return;
+    Shared& all = shared();
+    std::unique_lock lock(all.mutex);
+    all.changed.wait(lock, [&] {
+      return all.streams == 0 || all.streams + streams_ <= kMostAtOnce;
+    });
+    all.streams += streams_;
+  }
+  ~ManyStreams() {
+    if (streams_ == 0) return;
+#ifdef __GLIBC__
+    ::malloc_trim(0);
+#endif
+    Shared& all = shared();
+    const std::lock_guard lock(all.mutex);
+    all.streams -= streams_;
+    all.changed.notify_all();
+  }
+  ManyStreams(const ManyStreams&) = delete;
+  ManyStreams& operator=(const ManyStreams&) = delete;
+
+ private:
+  static constexpr std::uint32_t kFew = 256, kMostAtOnce = 8192;
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::uint32_t streams = 0;
+  };
+  static Shared& shared() {
+    static auto& all = *new Shared;
+    return all;
+  }
+
+  const std::uint32_t streams_;
+};
+
+}  // namespace
+
 ReplayFigures replay(const Workload& workload, const ReplaySetup& setup) {
+  const ManyStreams streams(workload);
   try {
     return Replayer(workload, setup).run();
   } catch (const OutOfMemory& error) {  // already when the policy was made
@@ -209,6 +262,7 @@ ReplayFigures replay(const Workload& workload, const ReplaySetup& setup) {
 
 std::optional<std::uint64_t> reserved_peak(const Workload& workload, const ReplaySetup& setup,
                                            std::uint64_t stop_above_bytes) {
+  const ManyStreams streams(workload);
   try {
     return Replayer(workload, setup).reserved_peak(stop_above_bytes);
   } catch (const OutOfMemory&) {
@@ -217,6 +271,7 @@ std::optional<std::uint64_t> reserved_peak(const Workload& workload, const Repla
 }
 
 bool fits(const Workload& workload, const ReplaySetup& setup) {
+  const ManyStreams streams(workload);
   try {
     return Replayer(workload, setup).completes();
   } catch (const OutOfMemory&) {
@@ -236,6 +291,7 @@ std::optional<double> measure_ns_per_event(const Workload& workload, ReplaySetup
   setup.lag_ns = 0;
   const auto asked = static_cast<std::uint64_t>(std::max(passes, 1));
   const std::uint64_t most = std::max(asked, std::min(kMostPasses, kLeastEvents / events));
+  const ManyStreams streams(workload);
   try {
     Replayer replayer(workload, setup);
     replayer.timed_pass();
