@@ -25,6 +25,12 @@ namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Of lanes that short_exp is not for. Apart, so that the loop around the usual case stays small.
+template <class D, class V>
+HWY_NOINLINE V long_exp(D d, V x) {
+  return hn::Exp(d, x);
+}
+
 // Each: the vector form, where it holds, and the scalar form.
 struct Exp {
   template <class D, class V>
@@ -33,7 +39,7 @@ struct Exp {
       const auto is_short = hn::Le(hn::Abs(x), hn::Set(d, kShortExpLimit));
       const V usual = short_exp(d, x);
       if (HWY_LIKELY(hn::AllTrue(d, is_short))) return usual;
-      return hn::IfThenElse(is_short, usual, hn::Exp(d, x));
+      return hn::IfThenElse(is_short, usual, long_exp(d, x));
     } else {
       return hn::Exp(d, x);
     }
