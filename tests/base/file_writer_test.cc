@@ -178,6 +178,7 @@ TEST_F(FileWriterTest, TheNextWriterRemovesWhatAKilledOneLeft) {
   make(in("file.1-0.tenon-tmp"), "left over");
   make(in("file.txt"), "another file");
   make(in("other.1-0.tenon-tmp"), "of another file");
+  make(in("file.my-notes.tenon-tmp"), "not a writer's");
   make(in("file.2-0.tenon-tmp"), "held");
   const int held = ::open(in("file.2-0.tenon-tmp").c_str(), O_RDONLY);
   ASSERT_EQ(::flock(held, LOCK_EX), 0);
@@ -185,6 +186,7 @@ TEST_F(FileWriterTest, TheNextWriterRemovesWhatAKilledOneLeft) {
   EXPECT_FALSE(fs::exists(in("file.1-0.tenon-tmp")));
   EXPECT_TRUE(fs::exists(in("file.txt")));
   EXPECT_TRUE(fs::exists(in("other.1-0.tenon-tmp")));
+  EXPECT_TRUE(fs::exists(in("file.my-notes.tenon-tmp")));
   EXPECT_TRUE(fs::exists(in("file.2-0.tenon-tmp")));
   ::close(held);
   write_whole_file(in("file"), "text");

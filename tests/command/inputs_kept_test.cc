@@ -65,6 +65,14 @@ TEST_F(InputsKept, TheOutputIsNoInput) {
 TEST_F(InputsKept, NorIsTheRecordingOfTheCommandItself) {
   expect_refused("replay " + first_.path(), "TENON_RECORD would write over",
                  "TENON_RECORD=" + first_.path());
+  // Nor an output of it, which need not exist.
+  const std::string output = first_.path() + ".json";
+  for (const char* option : {" --json-file ", " --json-file="}) {
+    std::filesystem::remove(output);
+    expect_refused("replay " + first_.path() + option + output, "TENON_RECORD would write over",
+                   "TENON_RECORD=" + output);
+  }
+  std::filesystem::remove(output);
 }
 
 TEST_F(InputsKept, AnEmptyRecordingReplacesNothing) {

@@ -128,6 +128,17 @@ void require_stack() {
                                     format_byte_size(limit.rlim_cur), format_byte_size(kLeast)));
 }
 
+// Whether two names are those of one file, which need not exist yet.
+bool are_one_file(const std::filesystem::path& one, const std::filesystem::path& other) {
+  std::error_code failed;
+  if (std::filesystem::equivalent(one, other, failed)) return true;
+  const auto resolved = [&](const std::filesystem::path& name) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(name, failed), failed);
+  };
+  const std::filesystem::path first = resolved(one);
+  return !failed && first == resolved(other) && !failed;
+}
+
 int run_catching(const std::function<int()>& run) {
   try {
     require_stack();
@@ -162,16 +173,17 @@ void tell(std::string_view message) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// The recording is written at the end, over what the command reads.
+// The recording is written at the end, over what the command reads and what it wrote.
 void require_recording_elsewhere(int argc, char** argv) {
   const char* recording = std::getenv("TENON_RECORD");
   if (recording == nullptr || *recording == '\0') return;
   for (int i = 1; i < argc; ++i) {
-    std::error_code missing;
-    if (std::filesystem::equivalent(recording, argv[i], missing))
+    std::string_view name = argv[i];
+    if (name.starts_with("--")) name.remove_prefix(name.find('=') + 1);  // --option=FILE
+    if (are_one_file(recording, name))
       throw InvalidArgument(fmt::format(
           "TENON_RECORD would write over {}, which this command names: unset it, or give another "
-          "file", argv[i]));
+          "file", name));
   }
 }
 

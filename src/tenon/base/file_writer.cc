@@ -34,6 +34,19 @@ std::string temporary_name(const std::string& folder, const std::string& target)
                      kEnding);
 }
 
+// "<beginning><pid>-<n>.tenon-tmp", as temporary_name makes it.
+bool is_temporary(std::string_view name, std::string_view beginning) {
+  if (!name.starts_with(beginning) || !name.ends_with(kEnding)) return false;
+  name.remove_prefix(beginning.size());
+  if (name.size() < kEnding.size()) return false;
+  name.remove_suffix(kEnding.size());
+  const std::size_t dash = name.find('-');
+  constexpr std::string_view kDigits = "0123456789";
+  return dash != 0 && dash != name.npos && dash + 1 < name.size() &&
+         name.substr(0, dash).find_first_not_of(kDigits) == name.npos &&
+         name.substr(dash + 1).find_first_not_of(kDigits) == name.npos;
+}
+
 bool lock(int file) { return ::flock(file, LOCK_EX | LOCK_NB) == 0; }
 
 // Removes what killed writers of this target left: names whose lock is free.
@@ -42,8 +55,7 @@ void remove_leftovers(const std::string& folder, const std::string& target) {
   if (entries == nullptr) return;
   const std::string beginning = temporary_beginning(target);
   while (const dirent* entry = ::readdir(entries.get())) {
-    const std::string_view name = entry->d_name;
-    if (!name.starts_with(beginning) || !name.ends_with(kEnding)) continue;
+    if (!is_temporary(entry->d_name, beginning)) continue;
     const int file = ::openat(::dirfd(entries.get()), entry->d_name,
                               O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (file < 0) continue;
