@@ -164,9 +164,9 @@ void say_what_is_open(const VerdictInput& input, Verdict& out) {
         "built.");
   } else if (early * 20 > out.peak_bytes) {
     out.cannot_tell.push_back(
-        fmt::format("{} of the peak are older than the recording: their call sites are not "
-                    "known, their categories follow from their sizes. Begin to record before the "
-                    "model is built.",
+        fmt::format("{} of the peak are older than the recording. Those without a call stack have "
+                    "a category that follows from their sizes. Begin to record before the model "
+                    "is built, with a max_entries that holds all events.",
                     size(early)));
   }
   if (!input.facts.categories.passes.by_stack && !has_no_history(trace))
