@@ -256,7 +256,7 @@ void bind_answers(nb::module_& module) {
   module.def("parse_bytes", [](const std::string& text) { return parse_byte_size(text); });
   module.def("format_bytes", &format_byte_size);
   module.def("parse_duration_ns",
-             [](const std::string& text) { return command::parse_duration_ns(text); });
+             [](const std::string& text) { return command::parse_duration_ns("lag", text); });
 }
 
 }  // namespace tenon::python
