@@ -316,6 +316,7 @@ int traced = 0;
 
 TEST(DispatchTest, KernelsOfHigherKeysComeFirstAndMayCallOn) {
   const Tensor a = ones({2});
+  const auto before = ops::op::add.kernel(DispatchKey::kAutograd);
   ops::op::add.set_kernel(DispatchKey::kAutograd, [](const Tensor& x, const Tensor& y) {
     ++traced;
     const ops::KeyGuard below(DispatchKey::kAutograd);
@@ -329,7 +330,7 @@ TEST(DispatchTest, KernelsOfHigherKeysComeFirstAndMayCallOn) {
     EXPECT_EQ(values(a + a)[0], 2);
   }
   EXPECT_EQ(traced, 1);
-  ops::op::add.set_kernel(DispatchKey::kAutograd, nullptr);
+  ops::op::add.set_kernel(DispatchKey::kAutograd, before);
   EXPECT_EQ(values(a + a)[0], 2);
   EXPECT_EQ(traced, 1);
 }
