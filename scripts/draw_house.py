@@ -4,7 +4,7 @@ scripts/results.py draws from the table of layers in docs/architecture.md.
 import re
 from xml.sax.saxutils import escape
 
-from draw_reserved import DARK
+from picture import opening
 
 # Library, its layers from the lowest, column of each: -1 is the whole width.
 LIBRARIES = [("tenon::memory", ["base", "device", "heap", "memory"], -1, "#0072b2"),
@@ -36,9 +36,7 @@ def drawn(table):
     columns = {-1: 0, 0: len(LIBRARIES[0][1]), 1: len(LIBRARIES[0][1])}
     rows = len(LIBRARIES[0][1]) + sum(len(layers) for _, layers, column, _ in LIBRARIES if column == 1)
     bottom = TOP + rows * (ROW + GAP)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 130}" height="{bottom + 34}" '
-           'font-family="system-ui, sans-serif" font-size="12">',
-           DARK, '<rect class="ground" width="100%" height="100%" fill="#ffffff"/>']
+    out = opening(LEFT + WIDTH + 130, bottom + 34, 12)
     half = (WIDTH - GAP) / 2
     for library, layers, column, colour in LIBRARIES:
         x, width = (LEFT, WIDTH) if column < 0 else (LEFT + column * (half + GAP), half)

@@ -3,7 +3,8 @@ docs/stitched_by_lag.svg, which scripts/results.py draws from the record `genera
 """
 import re
 
-from draw_reserved import COLOURS, DARK
+from draw_reserved import COLOURS
+from picture import opening
 
 GROUPS = {"shipped: 7 programs, unlimited memory": ("7 recorded programs", ""),
           "generated, seeds from 1,000 on (reported): 100 programs, unlimited memory":
@@ -54,9 +55,7 @@ def drawn(output):
     """The picture of a record's output."""
     found = points(output)
     width, height = LEFT + 2 * WIDTH + GAP + 30, TOP + HEIGHT + 66
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-           'font-family="system-ui, sans-serif" font-size="11">',
-           DARK, '<rect class="ground" width="100%" height="100%" fill="#ffffff"/>']
+    out = opening(width, height, 11)
     for i, policy in enumerate(COLOURS):
         out.append(f'<rect x="{LEFT + i * 110}" y="18" width="12" height="12" fill="{COLOURS[policy]}"/>')
         out.append(f'<text x="{LEFT + i * 110 + 17}" y="28">{policy}</text>')

@@ -4,7 +4,7 @@ docs/ranks.svg, which scripts/results.py draws from the record `ranks`.
 import math
 import re
 
-from draw_reserved import DARK
+from picture import opening
 
 COLOURS = ("#047857", "#ca8a04", "#c2410c")  # by model
 DASHES = {"0": "", "3": ' stroke-dasharray="6 4"'}
@@ -60,9 +60,7 @@ def drawn(output):
     """The picture of a record's output."""
     found = curves(output)
     width, height = LEFT + 2 * WIDTH + GAP + 30, TOP + HEIGHT + 70
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-           'font-family="system-ui, sans-serif" font-size="11">',
-           DARK, '<rect class="ground" width="100%" height="100%" fill="#ffffff"/>']
+    out = opening(width, height, 11)
     for i, model in enumerate(dict.fromkeys(model for _, model, _ in found)):
         x = LEFT + i * 200
         out.append(f'<rect x="{x}" y="18" width="12" height="12" fill="{COLOURS[i]}"/>')

@@ -5,13 +5,12 @@ scripts/results.py draws from the record `replay`.
 import re
 from xml.sax.saxutils import escape
 
+from picture import opening
+
 SHOWN = ["caching", "expandable", "stitched"]
 COLOURS = {"caching": "#c2410c", "expandable": "#ca8a04", "stitched": "#047857"}
 NAMES = {"caching": "caching (PyTorch's default)",
          "expandable": "expandable (PyTorch's expandable_segments)", "stitched": "stitched (Tenon)"}
-# In the dark the ground, words and grid change; what the colours of data mean does not.
-DARK = ("<style>@media (prefers-color-scheme: dark) {"
-        " .ground { fill: #0d1117 } text { fill: #d1d5db } .grid { stroke: #30363d } }</style>")
 LEFT, TOP, ROW, BAR, WIDTH, LIMIT = 180, 64, 62, 14, 560, 2.0
 
 
@@ -33,9 +32,7 @@ def drawn(output):
     ratio = ratios(output)
     traces = sorted({trace for trace, _ in ratio})
     height = TOP + ROW * len(traces) + 40
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 90}" height="{height}" '
-           'font-family="system-ui, sans-serif" font-size="13">',
-           DARK, '<rect class="ground" width="100%" height="100%" fill="#ffffff"/>',
+    out = [*opening(LEFT + WIDTH + 90, height, 13),
            f'<text x="{LEFT}" y="22" font-size="15" font-weight="600">'
            'Memory held beyond what was live (reserved peak / live peak)</text>']
     for i, policy in enumerate(SHOWN):

@@ -14,9 +14,8 @@ import subprocess
 import sys
 from xml.sax.saxutils import escape
 
-# In the dark the ground, words and grid change; what the colours of data mean does not.
-DARK = ("<style>@media (prefers-color-scheme: dark) {"
-        " .ground { fill: #0d1117 } text { fill: #d1d5db } .grid { stroke: #30363d } }</style>")
+from picture import opening
+
 PAGES = [2, 4, 8, 16, 32, 64]
 DEFAULT = 16
 COLUMNS, WIDTH, HEIGHT, GAP, LEFT, TOP = 3, 250, 190, 60, 60, 70
@@ -70,9 +69,7 @@ def main(build, target):
     rows = -(-len(traces) // COLUMNS)
     width = LEFT + COLUMNS * (WIDTH + GAP)
     height = TOP + rows * (HEIGHT + GAP)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-           'font-family="system-ui, sans-serif">',
-           DARK, '<rect class="ground" width="100%" height="100%" fill="#ffffff"/>',
+    out = [*opening(width, height),
            text(LEFT, 22, "stitched: reserved peak / live peak (up) against driver stall as a "
                 "multiple of expandable's (across)", 14, "start", "#111827"),
            text(LEFT, 40, f"A point is a page size in MiB; the large one, {DEFAULT}, is the default. "
