@@ -1,4 +1,4 @@
-// The environment variables that Tenon reads. Thread-safe while nobody changes the environment.
+// The environment variables that Tenon reads. Thread-safe while no thread changes it.
 #pragma once
 
 #include <span>
