@@ -188,6 +188,14 @@ TEST_F(TrainTest, ALossThatBecomesNanNamesItsOperator) {
   EXPECT_THAT(run.err, HasSubstr("in model."));
 }
 
+TEST_F(TrainTest, AGradientThatBecomesNanIsToldInOneLine) {
+  const Outcome run = tenon_command("train text " TENON_SOURCE_DIR "/LICENSE --layers 1 "
+                                    "--width 16 --heads 2 --epochs 1 --learning-rate 1e39");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("cross_entropy gave a gradient with NaN"));
+  EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), 1) << run.err;
+}
+
 // The last step's update is what no further step sees.
 TEST_F(TrainTest, WeightsThatTestAsNanAreNotSaved) {
   const TemporaryFolder folder;

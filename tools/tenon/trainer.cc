@@ -339,7 +339,8 @@ class Trainer {
       try {
         gradients();
       } catch (const InvalidArgument& error) {
-        cause = error.what();
+        cause = error.what();  // without the stack: the operator's call is Tenon's own
+        cause.resize(std::min(cause.size(), cause.find(". The forward call:")));
       }
       if (watch.finding()) cause = watch.finding()->text();
     }
