@@ -104,6 +104,7 @@ function(tenon_add_shader file shader)
   set(numbers ${PROJECT_BINARY_DIR}/shaders/${name}.spv.inc)
   set(shared ${TENON_SOURCE_DIR}/tensor/kernels/vulkan)
   add_custom_command(OUTPUT ${numbers} DEPENDS ${source} ${shared}/numbers.glsl
+                     ${shared}/sine.glsl
     COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/shaders
     COMMAND ${TENON_GLSLC} --target-env=vulkan1.2 -mfmt=c -I ${shared} ${ARGN} ${source}
             -o ${numbers})
@@ -239,6 +240,7 @@ if("tensor" IN_LIST TENON_COMPONENTS)
     foreach(variant f32_plain f64)
       tenon_add_shader(ops/kernels/vulkan/device_windows.cc windows ${variant} ${${variant}})
       tenon_add_shader(ops/kernels/vulkan/device_windows.cc update ${variant} ${${variant}})
+      tenon_add_shader(tensor/kernels/vulkan/random_numbers.cc random ${variant} ${${variant}})
     endforeach()
     foreach(variant f32_plain f64 i64)
       tenon_add_shader(ops/kernels/vulkan/device_lines.cc rows ${variant} ${${variant}})

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "ops/reference.h"
 #include "support/vulkan.h"
@@ -15,6 +16,7 @@
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/print.h"
+#include "tenon/tensor/random.h"
 
 namespace tenon {
 namespace {
@@ -350,6 +352,39 @@ TEST_F(VulkanOps, IndicesOutOfRangeAreToldWhenTheHostWaits) {
     EXPECT_STREQ(error.what(), "index_select: index -7 for a dimension of size 4");
   }
   EXPECT_EQ(rows.select(0, 0).select(0, 2).item<float>(), 5.0f) << "told once";
+}
+
+TEST_F(VulkanOps, RandomNumbersAreTheHosts) {
+  if (!vulkan_backend(0).abilities().f64) GTEST_SKIP() << "the device has no float64";
+  using Make = std::function<void(const Tensor&, Generator&)>;
+  const auto check = [](DType dtype, double tolerance, const Make& make) {
+    const std::uint64_t before = fallback_calls();
+    Generator here(9), there(9);
+    here.set_offset(0xfffffff0u);  // the low word of the counters overflows
+    there.set_offset(0xfffffff0u);
+    for (const DimVector& sizes : {DimVector{1}, DimVector{40003}, DimVector{7, 9}}) {
+      Tensor a = empty(sizes, dtype), b = empty(sizes, dtype, kVulkan);
+      if (sizes.size() == 2) {
+        a = a.t();
+        b = b.t();
+      }
+      make(a, here);
+      make(b, there);
+      expect_near(b, a, tolerance, std::string(dtype_name(dtype)));
+      EXPECT_EQ(here.offset(), there.offset());
+    }
+    EXPECT_EQ(fallback_calls(), before);
+  };
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
+    check(dtype, 0, [](const Tensor& t, Generator& g) { uniform_(t, 0, 1, g); });
+    check(dtype, 0, [](const Tensor& t, Generator& g) { uniform_(t, -0.3, 1.1, g); });
+  }
+  // One rounding, where the device's logarithm and sine differ in the last place.
+  check(DType::kF32, 1e-7, [](const Tensor& t, Generator& g) { normal_(t, 0.5, 2, g); });
+  check(DType::kF64, 1e-14, [](const Tensor& t, Generator& g) { normal_(t, 0.5, 2, g); });
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBool, DType::kI64})
+    for (const double p : {0.0, 0.3, 0.999999, 1.0})
+      check(dtype, 0, [p](const Tensor& t, Generator& g) { bernoulli_(t, p, g); });
 }
 
 TEST_F(VulkanOps, GradientsFlow) {

@@ -94,8 +94,13 @@ void Optimizer::step_parameter(std::size_t index, double gradient_scale) {
   ++updates_[index];
   const Update whole{gradient.dtype(),       gradient.numel(), nullptr, nullptr, {},
                      updates_[index], gradient_scale,   UpdatePart::kBoth};
+  const auto next = [this, index, whole] {
+    Update later = whole;
+    later.number = ++updates_[index];
+    return later;
+  };
   if (!vulkan::holds(parameter.tensor) ||
-      !update_on_device(whole, parameter.tensor, gradient, state_[index])) {
+      !update_on_device(whole, parameter.tensor, gradient, state_[index], next)) {
     if (vulkan::holds(parameter.tensor)) note_fallback(name_, parameter.tensor.device());
     update_elements(index, 0, gradient.numel(), gradient.const_data_ptr(), UpdatePart::kBoth,
                     gradient_scale);
@@ -212,19 +217,22 @@ void Sgd::update(const Update& u) const {
 }
 
 bool Sgd::update_on_device(const Update& u, const Tensor& parameter, const Tensor& gradient,
-                           std::span<const Tensor> state) const {
+                           std::span<const Tensor> state, const NextUpdate& next) const {
   using vulkan::UpdateKind;
-  const bool is_first = u.number == 1;
-  const double numbers[] = {u.scale,
-                            options_.weight_decay,
-                            learning_rate(),
-                            is_first ? 0 : options_.momentum,
-                            is_first ? 1 : 1 - options_.dampening,
-                            options_.momentum};
+  const auto numbers = [this](const Update& of) {
+    const bool is_first = of.number == 1;
+    return vulkan::UpdateNumbers{of.scale,
+                                 options_.weight_decay,
+                                 learning_rate(),
+                                 is_first ? 0 : options_.momentum,
+                                 is_first ? 1 : 1 - options_.dampening,
+                                 options_.momentum};
+  };
   return vulkan::update(state.empty()       ? UpdateKind::kSgd
                         : options_.nesterov ? UpdateKind::kNesterov
                                             : UpdateKind::kMomentum,
-                        parameter, gradient, state.empty() ? Tensor() : state[0], {}, numbers);
+                        parameter, gradient, state.empty() ? Tensor() : state[0], {}, numbers(u),
+                        [numbers, next] { return numbers(next()); });
 }
 
 // --- Adam.
@@ -260,19 +268,21 @@ void Adam::update(const Update& u) const {
 }
 
 bool Adam::update_on_device(const Update& u, const Tensor& parameter, const Tensor& gradient,
-                            std::span<const Tensor> state) const {
-  const AdamNumbers n = numbers_of(u);
-  const double numbers[] = {n.scale,
-                            n.gradient_decay,
-                            n.parameter_factor,
-                            n.beta1,
-                            1 - n.beta1,
-                            n.beta2,
-                            1 - n.beta2,
-                            n.eps * n.root_correction,
-                            n.step * n.root_correction};
+                            std::span<const Tensor> state, const NextUpdate& next) const {
+  const auto numbers = [this](const Update& of) {
+    const AdamNumbers n = numbers_of(of);
+    return vulkan::UpdateNumbers{n.scale,
+                                 n.gradient_decay,
+                                 n.parameter_factor,
+                                 n.beta1,
+                                 1 - n.beta1,
+                                 n.beta2,
+                                 1 - n.beta2,
+                                 n.eps * n.root_correction,
+                                 n.step * n.root_correction};
+  };
   return vulkan::update(vulkan::UpdateKind::kAdam, parameter, gradient, state[0], state[1],
-                        numbers);
+                        numbers(u), [numbers, next] { return numbers(next()); });
 }
 
 // --- Clipping.

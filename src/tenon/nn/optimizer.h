@@ -68,10 +68,12 @@ class Optimizer {
   // The formula. Called on several threads, for elements that no other call has.
   virtual void update(const Update& update) const = 0;
   // The same for a whole parameter by a kernel of its device, which takes no addresses from
-  // `update`; false where there is none.
+  // `update`; false where there is none. `next` gives the updates of later runs where the step is
+  // captured.
+  using NextUpdate = std::function<Update()>;
   virtual bool update_on_device(const Update& update, const Tensor& parameter,
-                                const Tensor& gradient,
-                                std::span<const Tensor> state) const = 0;
+                                const Tensor& gradient, std::span<const Tensor> state,
+                                const NextUpdate& next) const = 0;
   // Whether kState and then kParameter do the same, to the bit, as kBoth.
   virtual bool updates_in_parts() const { return false; }
 
@@ -131,7 +133,7 @@ class Sgd final : public Optimizer {
  private:
   void update(const Update& update) const override;
   bool update_on_device(const Update& update, const Tensor& parameter, const Tensor& gradient,
-                        std::span<const Tensor> state) const override;
+                        std::span<const Tensor> state, const NextUpdate& next) const override;
   bool updates_in_parts() const override { return options_.momentum != 0 && !options_.nesterov; }
   const SgdOptions options_;
 };
@@ -159,7 +161,7 @@ class Adam : public Optimizer {
  private:
   void update(const Update& update) const override;
   bool update_on_device(const Update& update, const Tensor& parameter, const Tensor& gradient,
-                        std::span<const Tensor> state) const override;
+                        std::span<const Tensor> state, const NextUpdate& next) const override;
   AdamNumbers numbers_of(const Update& update) const;
   bool updates_in_parts() const override { return true; }
   const AdamOptions options_;

@@ -10,6 +10,8 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
+#include "tenon/tensor/kernels/vulkan/random_numbers.h"
 
 namespace tenon {
 namespace {
@@ -30,11 +32,10 @@ std::uint64_t counters(std::int64_t numbers) {
 // make(four, out) writes them; element i comes from counter
 // start + i / 2 whatever the threads.
 template <typename T, typename Make>
-void generate(T* out, std::int64_t count, Generator& generator, Make&& make) {
+void generate(T* out, std::int64_t count, std::uint64_t seed, std::uint64_t start, Make&& make) {
   const std::int64_t pairs = (count + 1) / 2;
-  const std::uint64_t start = generator.take(counters(count));
-  const std::array<std::uint32_t, 2> key = {static_cast<std::uint32_t>(generator.seed()),
-                                            static_cast<std::uint32_t>(generator.seed() >> 32)};
+  const std::array<std::uint32_t, 2> key = {static_cast<std::uint32_t>(seed),
+                                            static_cast<std::uint32_t>(seed >> 32)};
   parallel_for(0, pairs, 8192, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::uint64_t at = start + static_cast<std::uint64_t>(i);
@@ -48,24 +49,33 @@ void generate(T* out, std::int64_t count, Generator& generator, Make&& make) {
   });
 }
 
-// Fills a tensor of any geometry by way of a contiguous one.
+using vulkan::RandomKind;
+
+// Fills a tensor of any geometry by way of a contiguous one, on the host by make(four, two).
 template <typename Make>
-const Tensor& fill_random(const Tensor& target, Generator& generator, Make&& make) {
-  if (!host_reaches(target.device()) && !target.is_meta())
+const Tensor& fill_random(const Tensor& target, Generator& generator, RandomKind kind,
+                          double first, double second, Make&& make) {
+  const Device device = target.device();
+  if (!host_reaches(device) && !target.is_meta())
     throw InvalidArgument(
-        fmt::format("random numbers are made on the cpu, not on {}", to_string(target.device())));
-  if (target.is_meta()) generator.take(counters(target.numel()));
+        fmt::format("random numbers are made on the cpu, not on {}", to_string(device)));
+  const std::uint64_t start = generator.take(counters(target.numel()));
   if (target.is_meta() || target.numel() == 0) return target;
-  if (target.device() != Device{}) note_fallback("random numbers", target.device());
-  const Tensor dense = target.is_contiguous() ? target : empty(target.sizes(), target.dtype());
-  visit_dtype(target.dtype(), [&]<typename T>() {
-    generate(dense.data_ptr<T>(), dense.numel(), generator, [&](const Four& four, T* two) {
-      double values[2];
-      make(four, values);
-      two[0] = convert_element<T>(values[0]);
-      two[1] = convert_element<T>(values[1]);
+  const Tensor dense =
+      target.is_contiguous() ? target : empty(target.sizes(), target.dtype(), device);
+  if (!vulkan::holds(target) ||
+      !vulkan::random_numbers(kind, first, second, dense, generator, start)) {
+    if (vulkan::holds(target)) note_fallback("random numbers", device);
+    visit_dtype(target.dtype(), [&]<typename T>() {
+      generate(dense.data_ptr<T>(), dense.numel(), generator.seed(), start,
+               [&](const Four& four, T* two) {
+                 double values[2];
+                 make(four, values);
+                 two[0] = convert_element<T>(values[0]);
+                 two[1] = convert_element<T>(values[1]);
+               });
     });
-  });
+  }
   if (!dense.is_same(target)) return copy_(target, dense);
   target.impl()->bump_version();
   return target;
@@ -114,30 +124,33 @@ Generator& default_generator() {
 const Tensor& uniform_(const Tensor& target, double low, double high, Generator& generator) {
   check_real(target, "uniform_");
   const DType dtype = target.dtype();
-  return fill_random(target, generator, [=](const Four& four, double* two) {
+  const auto make = [=](const Four& four, double* two) {
     two[0] = low + (high - low) * below_one(to_unit64(four[0], four[1]), dtype);
     two[1] = low + (high - low) * below_one(to_unit64(four[2], four[3]), dtype);
-  });
+  };
+  return fill_random(target, generator, RandomKind::kUniform, low, high, make);
 }
 
 const Tensor& normal_(const Tensor& target, double mean, double deviation, Generator& generator) {
   check_real(target, "normal_");
-  return fill_random(target, generator, [=](const Four& four, double* two) {
+  const auto make = [=](const Four& four, double* two) {
     const double radius =
         deviation * std::sqrt(-2 * std::log(1 - to_unit64(four[0], four[1])));  // never log(0)
     const double angle = 2 * std::numbers::pi * to_unit64(four[2], four[3]);
     two[0] = mean + radius * std::cos(angle);
     two[1] = mean + radius * std::sin(angle);
-  });
+  };
+  return fill_random(target, generator, RandomKind::kNormal, mean, deviation, make);
 }
 
 const Tensor& bernoulli_(const Tensor& target, double probability, Generator& generator) {
   if (!(probability >= 0 && probability <= 1))
     throw InvalidArgument(fmt::format("bernoulli_: {} is no probability", probability));
-  return fill_random(target, generator, [=](const Four& four, double* two) {
+  const auto make = [=](const Four& four, double* two) {
     two[0] = to_unit64(four[0], four[1]) < probability ? 1 : 0;
     two[1] = to_unit64(four[2], four[3]) < probability ? 1 : 0;
-  });
+  };
+  return fill_random(target, generator, RandomKind::kBernoulli, probability, 0, make);
 }
 
 Tensor rand(IntList sizes, DType dtype, Generator& generator) {
@@ -155,7 +168,8 @@ Tensor randint(std::int64_t low, std::int64_t high, IntList sizes, DType dtype,
   const auto range = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   Tensor whole = empty(sizes, DType::kI64);
   if (whole.numel() > 0)
-    generate(whole.data_ptr<std::int64_t>(), whole.numel(), generator,
+    generate(whole.data_ptr<std::int64_t>(), whole.numel(), generator.seed(),
+             generator.take(counters(whole.numel())),
              [=](const Four& four, std::int64_t* two) {
                for (std::size_t i = 0; i < 2; ++i) {
                  const std::uint64_t bits =

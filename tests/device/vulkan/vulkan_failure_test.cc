@@ -87,8 +87,20 @@ bool attempt(Call&& call) {
   return false;
 }
 
+// Captures a fill of 100 bytes and runs it twice. Whether all of it was done.
+bool use_capture(VulkanBackend& backend, void* data, Stream stream) {
+  if (!attempt([&] { backend.begin_capture(stream); })) return false;
+  bool done = attempt([&] { backend.fill(data, 7, 100, stream); });
+  std::uint64_t capture = 0;
+  done &= attempt([&] { capture = backend.end_capture(stream); });
+  if (capture == 0) return false;
+  for (int i = 0; i < 2; ++i) done &= attempt([&] { backend.run_capture(capture); });
+  backend.drop_capture(capture);
+  return done;
+}
+
 // Work on two streams through an allocator. Whether all of it was done.
-bool use(Backend& backend, DeviceAllocator& allocator) {
+bool use(VulkanBackend& backend, DeviceAllocator& allocator) {
   std::vector<Stream> streams = {Stream{backend.device(), 0}};
   bool done = attempt([&] { streams.push_back(backend.create_stream()); });
   const Stream stream = streams.back();
@@ -104,6 +116,7 @@ bool use(Backend& backend, DeviceAllocator& allocator) {
       backend.wait(event);
       backend.destroy_event(event);
     });
+    done &= use_capture(backend, blocks.back().get(), stream);
     char text[100] = {};
     done &= attempt([&] { backend.copy(text, blocks.back().get(), 100, stream); });
   }

@@ -53,6 +53,8 @@ struct VulkanBackend::State {
   VulkanStreams streams;
   VulkanContents contents;
   VulkanKernels kernels;
+  std::map<std::uint64_t, std::pair<Stream, std::vector<VkCommandBuffer>>> captures;
+  std::uint64_t captures_made = 0;
   DriverPurpose purpose = DriverPurpose::kGrowth;
   DriverLedger ledger;
 };
@@ -257,6 +259,33 @@ void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte
   const VkPipeline pipeline = state.kernels.pipeline_of(kernel);
   state.kernels.record(state.streams.begin_command("launch", stream), pipeline, arguments, groups);
   state.streams.end_command(stream, std::uint64_t{groups[0]} * groups[1] * groups[2]);
+}
+
+void VulkanBackend::begin_capture(Stream stream) {
+  state_->vulkan.driver().require_same_process();
+  const std::lock_guard lock(state_->mutex);
+  state_->streams.begin_capture(stream);
+}
+
+std::uint64_t VulkanBackend::end_capture(Stream stream) {
+  const std::lock_guard lock(state_->mutex);
+  state_->captures.emplace(++state_->captures_made,
+                           std::pair(stream, state_->streams.end_capture(stream)));
+  return state_->captures_made;
+}
+
+void VulkanBackend::run_capture(std::uint64_t capture) {
+  state_->vulkan.driver().require_same_process();
+  const std::lock_guard lock(state_->mutex);
+  const auto& [stream, batches] = state_->captures.at(capture);
+  state_->streams.submit_again(stream, batches);
+}
+
+void VulkanBackend::drop_capture(std::uint64_t capture) {
+  const std::lock_guard lock(state_->mutex);
+  const auto found = state_->captures.find(capture);
+  state_->streams.forget(found->second.first, found->second.second);
+  state_->captures.erase(found);
 }
 
 const VulkanAbilities& VulkanBackend::abilities() const { return state_->vulkan.abilities(); }

@@ -69,6 +69,15 @@ class VulkanBackend final : public Backend {
   // the bytes that it reaches stay until the stream is done with them.
   void launch(const VulkanKernel& kernel, std::span<const std::byte> arguments,
               std::array<std::uint32_t, 3> groups, Stream stream);
+  // Captures what follows on the stream instead of running it: kernels, fills, and copies within
+  // the device. Until end_capture, DeviceError refuses what waits for the stream, records events or
+  // copies to or from the host there. end_capture returns the capture's number; run_capture queues
+  // its work on its stream again, by one submission for each batch (VulkanStreams). drop_capture
+  // lets it go when the device is done. Requires: the bytes that it reaches stay until then.
+  void begin_capture(Stream stream);
+  std::uint64_t end_capture(Stream stream);
+  void run_capture(std::uint64_t capture);
+  void drop_capture(std::uint64_t capture);
   // What kernels may use.
   const VulkanAbilities& abilities() const;
   // Pipelines made so far.

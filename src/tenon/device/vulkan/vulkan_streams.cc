@@ -83,7 +83,7 @@ Stream VulkanStreams::create() {
 }
 
 void VulkanStreams::destroy(Stream stream) {
-  StreamState& state = find("destroy_stream", stream);
+  StreamState& state = find_queued("destroy_stream", stream);
   if (stream.id == 0)
     throw DeviceError(
         fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
@@ -97,6 +97,15 @@ VulkanStreams::StreamState& VulkanStreams::find(const char* call, Stream stream)
     return streams_[stream.id];
   throw DeviceError(fmt::format("{}({}): {} has no such stream (any more)", call,
                                 to_string(stream), to_string(device_)));
+}
+
+VulkanStreams::StreamState& VulkanStreams::find_queued(const char* call, Stream stream) const {
+  StreamState& state = find(call, stream);
+  if (state.is_captured) [[unlikely]]
+    throw DeviceError(fmt::format("{}({}): a capture records the stream, so nothing runs there "
+                                  "that the host could wait for; do it before or after it",
+                                  call, to_string(stream)));
+  return state;
 }
 
 // --- Commands.
@@ -127,7 +136,8 @@ void VulkanStreams::begin_batch(StreamState& stream) {
   }
   VkCommandBufferBeginInfo begin = {};
   begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-  begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+  begin.flags = stream.is_captured ? VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT
+                                   : VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
   call_vulkan(vk.BeginCommandBuffer, to_string(device_), stream.spare.back(), &begin);
   stream.open = stream.spare.back();
   stream.spare.pop_back();
@@ -139,6 +149,7 @@ void VulkanStreams::begin_batch(StreamState& stream) {
 VkCommandBuffer VulkanStreams::begin_command(const char* call, Stream stream) {
   StreamState& state = find(call, stream);
   const bool is_full = state.commands >= kMostCommands || state.groups >= kMostGroups;
+  if (state.is_captured && is_full) close_captured(state);
   if (state.open != nullptr && (state.ended || is_full)) submit(state);
   if (state.open == nullptr) begin_batch(state);
   const VkMemoryBarrier all =
@@ -174,8 +185,20 @@ void VulkanStreams::end_batch(StreamState& stream) {
 
 // Gives the open batch to the queue; without one, what must be waited for alone.
 void VulkanStreams::submit(StreamState& stream) {
-  const VulkanDeviceFunctions& vk = vulkan_.functions();
   if (stream.open != nullptr && !stream.ended) end_batch(stream);
+  if (stream.open != nullptr) stream.in_flight.emplace_back(stream.submitted + 1, stream.open);
+  try {
+    submit_buffer(stream, stream.open);
+  } catch (...) {
+    if (stream.open != nullptr) stream.in_flight.pop_back();
+    throw;
+  }
+  stream.open = nullptr;
+}
+
+// Behind what the stream waits for, which may be all.
+void VulkanStreams::submit_buffer(StreamState& stream, VkCommandBuffer commands) {
+  const VulkanDeviceFunctions& vk = vulkan_.functions();
   std::vector<VkSemaphore> semaphores;
   std::vector<std::uint64_t> values;
   for (const VulkanPoint& point : stream.waits) {
@@ -197,20 +220,14 @@ void VulkanStreams::submit(StreamState& stream) {
   info.waitSemaphoreCount = static_cast<std::uint32_t>(semaphores.size());
   info.pWaitSemaphores = semaphores.data();
   info.pWaitDstStageMask = stages.data();
-  info.commandBufferCount = stream.open != nullptr ? 1 : 0;
-  info.pCommandBuffers = &stream.open;
+  info.commandBufferCount = commands != nullptr ? 1 : 0;
+  info.pCommandBuffers = &commands;
   info.signalSemaphoreCount = 1;
   info.pSignalSemaphores = &stream.timeline;
-  if (stream.open != nullptr) stream.in_flight.emplace_back(reached, stream.open);
-  const VkResult result =
-      vk.QueueSubmit(stream.queue, 1u, &info, static_cast<VkFence>(VK_NULL_HANDLE));
-  if (result != VK_SUCCESS) {
-    if (stream.open != nullptr) stream.in_flight.pop_back();
-    fail_vulkan(vk.QueueSubmit.name, to_string(device_), result);
-  }
+  call_vulkan(vk.QueueSubmit, to_string(device_), stream.queue, 1u, &info,
+              static_cast<VkFence>(VK_NULL_HANDLE));
   ++submissions_;
   stream.submitted = reached;
-  stream.open = nullptr;
   stream.waits.clear();
 }
 
@@ -225,13 +242,55 @@ bool VulkanStreams::has_reached(StreamState& stream, std::uint64_t value) {
   return value <= stream.done;
 }
 
-bool VulkanStreams::is_idle(Stream stream) {
+// --- Captures.
+
+void VulkanStreams::begin_capture(Stream stream) {
+  StreamState& state = find_queued("begin_capture", stream);
+  submit_up_to(state, state.end());
+  state.is_captured = true;
+}
+
+// The next command begins another batch.
+void VulkanStreams::close_captured(StreamState& stream) {
+  if (stream.open == nullptr) return;
+  reserve_more(stream.captured);
+  end_batch(stream);
+  stream.captured.push_back(std::exchange(stream.open, nullptr));
+}
+
+std::vector<VkCommandBuffer> VulkanStreams::end_capture(Stream stream) {
+  StreamState& state = find("end_capture", stream);
+  state.is_captured = false;
+  try {
+    close_captured(state);
+  } catch (...) {
+    forget(stream, std::exchange(state.captured, {}));
+    throw;
+  }
+  return std::exchange(state.captured, {});
+}
+
+void VulkanStreams::submit_again(Stream stream, std::span<const VkCommandBuffer> batches) {
+  StreamState& state = find_queued("run of a capture", stream);
+  submit_up_to(state, state.end());
+  for (const VkCommandBuffer batch : batches) submit_buffer(state, batch);
+}
+
+// They are used again once the stream is done with what it has; those of a destroyed stream go with
+// its pool.
+void VulkanStreams::forget(Stream stream, std::span<const VkCommandBuffer> batches) {
   StreamState& state = streams_[stream.id];
+  if (!state.exists) return;
+  for (const VkCommandBuffer batch : batches) state.in_flight.emplace_back(state.submitted, batch);
+}
+
+bool VulkanStreams::is_idle(Stream stream) {
+  StreamState& state = find_queued("copy", stream);
   return state.end() <= state.submitted && has_reached(state, state.submitted);
 }
 
 VulkanPoint VulkanStreams::submitted_end(const char* call, Stream stream) {
-  StreamState& state = find(call, stream);
+  StreamState& state = find_queued(call, stream);
   submit_up_to(state, state.end());
   return {state.timeline, state.submitted};
 }
@@ -265,7 +324,7 @@ void VulkanStreams::wait(const VulkanDevice& vulkan, const std::vector<VulkanPoi
 // --- Events.
 
 Event VulkanStreams::record(Stream stream) {
-  StreamState& state = find("record", stream);
+  StreamState& state = find_queued("record", stream);
   if (free_events_.empty()) {
     reserve_more(free_events_);
     events_.emplace_back();
@@ -305,7 +364,7 @@ VulkanPoint VulkanStreams::point_of(const char* call, Event event) {
 }
 
 void VulkanStreams::stream_wait(Stream stream, Event event) {
-  StreamState& later = find("stream_wait", stream);
+  StreamState& later = find_queued("stream_wait", stream);
   const VulkanPoint point = point_of("stream_wait", event);
   if (point.timeline == VK_NULL_HANDLE || point.timeline == later.timeline) return;
   if (later.open != nullptr) submit(later);  // what it has does not wait

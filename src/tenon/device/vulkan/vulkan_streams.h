@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,9 @@ struct VulkanPoint {
 //
 //   record:     copy, kernel, kernel | fill, copy |      a batch each
 //   timeline:                        7            8      an event is a stream and a value
+//
+// While a stream is captured, its commands go into batches that are not submitted. end_capture
+// gives them to the caller, and submit_again queues them as often as wanted.
 //
 // Within a stream each command waits for the one before. Streams share queues, so a batch is
 // submitted only when all that it waits for has been submitted: then no queue waits for itself.
@@ -55,6 +59,15 @@ class VulkanStreams {
   void end_command(Stream stream, std::uint64_t groups = 0);
   // Whether all work of the stream is done, as far as is known without asking the driver much.
   bool is_idle(Stream stream);
+
+  // From now on commands of the stream are captured. What waits for its work or records events is
+  // refused with DeviceError until end_capture.
+  void begin_capture(Stream stream);
+  // The captured batches. Throws VulkanError; the capture is over then too.
+  std::vector<VkCommandBuffer> end_capture(Stream stream);
+  void submit_again(Stream stream, std::span<const VkCommandBuffer> batches);
+  // Nothing submits them any more.
+  void forget(Stream stream, std::span<const VkCommandBuffer> batches);
 
   // The end of all work that the stream has now; submitted.
   VulkanPoint submitted_end(const char* call, Stream stream);
@@ -90,10 +103,12 @@ class VulkanStreams {
     std::deque<std::pair<std::uint64_t, VkCommandBuffer>> in_flight;
     std::vector<VkCommandBuffer> spare;
     bool exists = true;
+    bool is_captured = false;
+    std::vector<VkCommandBuffer> captured;  // batches that are complete
 
     // What all work until now, and every event, ends with.
     std::uint64_t end() const {
-      const bool has_work = open != nullptr || !waits.empty();
+      const bool has_work = (open != nullptr && !is_captured) || !waits.empty();
       return has_work ? submitted + 1 : std::max(submitted, promised);
     }
   };
@@ -107,10 +122,13 @@ class VulkanStreams {
 
   StreamState make_stream();
   StreamState& find(const char* call, Stream stream) const;
+  StreamState& find_queued(const char* call, Stream stream) const;  // and not captured
   EventState& find(const char* call, Event event);
   void begin_batch(StreamState& stream);
   void end_batch(StreamState& stream);
   void submit(StreamState& stream);
+  void close_captured(StreamState& stream);
+  void submit_buffer(StreamState& stream, VkCommandBuffer commands);
   void submit_up_to(StreamState& stream, std::uint64_t value);
   bool has_reached(StreamState& stream, std::uint64_t value);
   void recycle(StreamState& stream);

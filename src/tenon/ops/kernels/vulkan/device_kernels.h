@@ -6,9 +6,10 @@
 // inputs.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <span>
 
 #include "tenon/ops/conv.h"
 #include "tenon/ops/reduce.h"
@@ -95,9 +96,12 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w);
 
 // A step of an optimiser over dense tensors of one dtype, f32 or f64. The numbers are those that
-// update.comp names, nine at most; state that the kind has none of is undefined.
+// update.comp names, 0 behind them; state that the kind has none of is undefined. `next` gives the
+// numbers of later runs where the step is captured.
 enum class UpdateKind : std::uint32_t { kSgd, kMomentum, kNesterov, kAdam };
+using UpdateNumbers = std::array<double, 9>;
 bool update(UpdateKind kind, const Tensor& parameter, const Tensor& gradient, const Tensor& first,
-            const Tensor& second, std::span<const double> numbers);
+            const Tensor& second, const UpdateNumbers& numbers,
+            const std::function<UpdateNumbers()>& next);
 
 }  // namespace tenon::vulkan

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/tensor/kernels/vulkan/capturing.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::vulkan {
@@ -100,7 +101,8 @@ struct UpdateArguments {
 }  // namespace
 
 bool update(UpdateKind kind, const Tensor& parameter, const Tensor& gradient, const Tensor& first,
-            const Tensor& second, std::span<const double> numbers) {
+            const Tensor& second, const UpdateNumbers& numbers,
+            const std::function<UpdateNumbers()>& next) {
   VulkanBackend& backend = vulkan_backend(parameter.device().index);
   const VulkanAbilities& has = backend.abilities();
   const bool in_f64 = parameter.dtype() == DType::kF64;
@@ -112,14 +114,21 @@ bool update(UpdateKind kind, const Tensor& parameter, const Tensor& gradient, co
   arguments.gradient = address_to_read(backend, gradient);
   if (first.defined()) arguments.first_state = address_to_write(backend, first);
   if (second.defined()) arguments.second_state = address_to_write(backend, second);
-  for (std::size_t i = 0; i < numbers.size(); ++i)
-    arguments.numbers[i] = in_f64 ? std::bit_cast<std::uint64_t>(numbers[i])
-                                  : std::bit_cast<std::uint32_t>(static_cast<float>(numbers[i]));
+  const auto put = [in_f64](const UpdateNumbers& from, std::span<std::uint64_t> to) {
+    for (std::size_t i = 0; i < from.size(); ++i)
+      to[i] = in_f64 ? std::bit_cast<std::uint64_t>(from[i])
+                     : std::bit_cast<std::uint32_t>(static_cast<float>(from[i]));
+  };
+  put(numbers, arguments.numbers);
+  const bool changes = is_captured(parameter.device());
+  if (changes)
+    arguments.numbers[0] =
+        changing_numbers(arguments.numbers, [put, next](auto to) { put(next(), to); });
   arguments.count = static_cast<std::uint32_t>(parameter.numel());
   const std::uint32_t groups = (arguments.count + kInvocations - 1) / kInvocations;
   launch(backend,
          {in_f64 ? std::span<const std::uint32_t>(kUpdateF64Code) : kUpdateF32Code,
-          {static_cast<std::uint32_t>(kind)}},
+          {static_cast<std::uint32_t>(kind), changes ? 1u : 0u}},
          arguments, {std::min(groups, kMostGroups), 1, 1});
   return true;
 }

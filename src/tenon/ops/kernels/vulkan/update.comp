@@ -7,6 +7,7 @@
 layout(local_size_x = 64) in;
 
 layout(constant_id = 0) const uint kKind = 0;  // UpdateKind in device_kernels.h
+layout(constant_id = 1) const uint kChanges = 0;  // whether numbers[0] is their address
 
 layout(push_constant, std430) uniform Arguments {
   uvec2 parameter, gradient, first_state, second_state;
@@ -15,10 +16,11 @@ layout(push_constant, std430) uniform Arguments {
 };
 
 NUMBER n(int i) {
+  const uvec2 bits = kChanges == 0 ? numbers[i] : Pairs(numbers[0]).at[i];
 #if CLASS == 0
-  return uintBitsToFloat(numbers[i].x);
+  return uintBitsToFloat(bits.x);
 #else
-  return packDouble2x32(numbers[i]);
+  return packDouble2x32(bits);
 #endif
 }
 NUMBER at(uvec2 base, uint i) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "tenon/tensor/kernels/vulkan/capturing.h"
 #include "tenon/tensor/strided_loop.h"
 
 namespace tenon::vulkan {
@@ -139,6 +140,15 @@ std::uint64_t bits_of(const Tensor& number, DType compute, Way way) {
   return bits_of(number.item<double>(), way);
 }
 
+// Where its storage begins, in stream order.
+void* base_of(const Tensor& t, bool writes) {
+  StorageImpl& storage = *t.storage().impl();
+  void* base = writes ? storage.mutable_data_in_stream()
+                      : const_cast<void*>(storage.data_in_stream());
+  note_use(storage, base, writes);
+  return base;
+}
+
 // Walks operands together; the first is written. False for what the kernel has no room for.
 class Walk {
  public:
@@ -148,10 +158,8 @@ class Walk {
       const Tensor& t = *tensors[i];
       const auto item = static_cast<std::int64_t>(t.item_size());
       items_[i] = item;
-      void* base = i == 0 ? t.storage().impl()->mutable_data_in_stream()
-                          : const_cast<void*>(t.storage().impl()->data_in_stream());
-      operands[i] = {static_cast<char*>(base) + t.storage_offset() * item, t.sizes(), t.strides(),
-                     item};
+      operands[i] = {static_cast<char*>(base_of(t, i == 0)) + t.storage_offset() * item,
+                     t.sizes(), t.strides(), item};
     }
     loop_.emplace(tensors[0]->sizes(), operands.data(), tensors.size());
     count_ = tensors.size();
@@ -309,10 +317,10 @@ bool triangle(const Tensor& target, const Tensor& source, bool is_lower, std::in
 }
 
 std::uint64_t address_to_write(VulkanBackend& backend, const Tensor& t) {
-  return address(backend, t, t.storage().impl()->mutable_data_in_stream());
+  return address(backend, t, base_of(t, true));
 }
 std::uint64_t address_to_read(VulkanBackend& backend, const Tensor& t) {
-  return address(backend, t, t.storage().impl()->data_in_stream());
+  return address(backend, t, base_of(t, false));
 }
 
 }  // namespace tenon::vulkan

@@ -1,0 +1,67 @@
+// A step on a Vulkan device that is recorded once and run many times. A run is O(submissions), and
+// O(numbers that change).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "tenon/device/device.h"
+
+namespace tenon {
+
+namespace vulkan {
+struct CaptureState;
+}
+
+// What a function queues on the calling thread's current stream of a device, kept to be queued
+// again without the function:
+//
+//   Capture step({DeviceType::kVulkan, 0}, [&] {       // runs once
+//     model.zero_grad();
+//     loss = ops::cross_entropy(model(images), classes);
+//     autograd::backward(loss);
+//     adam.step();
+//   });
+//   for (...) {
+//     copy_(images, next_images);                      // other values, same tensors
+//     step.run();
+//     loss.item<float>();                              // of this run
+//   }
+//
+// A run gives the same bits as the function would. It makes no memory and no pipeline. Numbers of
+// optimisers (the number of the step, the learning rate) and the random numbers of dropout advance
+// from run to run; versions of the tensors that it writes, too.
+//
+// Memory: while the function runs, tensors come from a pool of the capture, whose blocks serve
+// nothing else. Tensors that the function leaves (the loss, gradients) are there, and the pool
+// stays until they are gone. Tensors from before that it uses stay alive in the capture.
+//
+// The function may not read or write values on the host, so every operator in it needs a kernel of
+// the device. Numbers that the host gives to operators stay those of the first run. Shapes do too.
+// Optimisers and generators that the function uses must outlive the capture.
+//
+// Not thread-safe; while the function runs, no other thread uses the stream.
+class Capture {
+ public:
+  // Throws InvalidArgument for a device other than Vulkan's, within another capture, and where the
+  // function needs the host. Then, as with DeviceError, OutOfMemory and what the function throws,
+  // nothing of it has run on the device: what it was to write has no values.
+  Capture(Device device, const std::function<void()>& step);
+  // Waits for the device.
+  ~Capture();
+  Capture(const Capture&) = delete;
+  Capture& operator=(const Capture&) = delete;
+
+  // Queues the step again. Throws InvalidArgument where a tensor that the function used was freed
+  // since, or has other memory; DeviceError.
+  void run();
+
+  // What its tensors take.
+  std::uint64_t reserved_bytes() const;
+
+ private:
+  const std::unique_ptr<vulkan::CaptureState> state_;
+};
+
+}  // namespace tenon

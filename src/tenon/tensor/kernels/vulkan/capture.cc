@@ -1,0 +1,205 @@
+#include "tenon/tensor/capture.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tenon/base/error.h"
+#include "tenon/device/vulkan/vulkan_backend.h"
+#include "tenon/memory/gpu/private_pool.h"
+#include "tenon/memory/registry.h"
+#include "tenon/tensor/kernels/vulkan/capturing.h"
+
+namespace tenon {
+namespace {
+
+// Where a pool has memory.
+class PoolRanges final : public Observer {
+ public:
+  void on_memory_event(const MemoryEventInfo& info) override {
+    if (info.event == MemoryEvent::kMapped)
+      ranges_.emplace_back(static_cast<const char*>(info.data), info.size_bytes);
+  }
+  bool contain(const void* data) const {
+    return std::any_of(ranges_.begin(), ranges_.end(), [&](const auto& range) {
+      return data >= range.first && data < range.first + range.second;
+    });
+  }
+
+ private:
+  std::vector<std::pair<const char*, std::uint64_t>> ranges_;
+};
+
+// Ends the pools of captures that are gone, once no tensor is left there.
+void retire(std::unique_ptr<PrivatePool> pool) {
+  static std::mutex mutex;
+  static auto& retired = *new std::vector<std::unique_ptr<PrivatePool>>();
+  const std::lock_guard lock(mutex);
+  retired.push_back(std::move(pool));
+  std::erase_if(retired, [](const auto& each) { return each->stats().allocation[0].current == 0; });
+}
+
+}  // namespace
+
+struct vulkan::CaptureState {
+  // A storage from before.
+  struct Use {
+    IntrusivePtr<StorageImpl> storage;
+    const void* data = nullptr;
+    bool is_written = false;
+  };
+  // Memory for numbers that kernels read, and what a run copies there.
+  struct Numbers {
+    static constexpr std::size_t kMost = 4096;
+    DataPtr there;
+    std::vector<std::uint64_t> here;
+  };
+  struct Changing {
+    std::span<std::uint64_t> numbers;
+    Renew renew;
+  };
+
+  explicit CaptureState(Device device)
+      : backend(vulkan_backend(device.index)),
+        stream(current_stream(device)),
+        pool(std::make_unique<PrivatePool>(backend, std::function<void()>(),
+                                           PrivatePool::Made::kOfSegments)) {
+    pool->observers().add(&ranges);
+  }
+  ~CaptureState() {
+    ignore_refusal([&] { backend.synchronize(); });
+    if (number != 0) backend.drop_capture(number);
+    numbers.clear();
+    uses.clear();
+    pool->observers().remove(&ranges);
+    retire(std::move(pool));
+  }
+  CaptureState(const CaptureState&) = delete;
+  CaptureState& operator=(const CaptureState&) = delete;
+
+  void record(const std::function<void()>& step);
+  void check_uses() const;
+  void submit();
+
+  VulkanBackend& backend;
+  const Stream stream;
+  PoolRanges ranges;
+  std::unique_ptr<PrivatePool> pool;
+  std::unordered_map<StorageImpl*, Use> uses;
+  std::deque<Numbers> numbers;
+  std::vector<Changing> changing;  // in the order of the step
+  std::uint64_t number = 0;        // the backend's; 0: there is none yet
+};
+
+namespace {
+thread_local vulkan::CaptureState* recording = nullptr;
+}
+
+void vulkan::CaptureState::record(const std::function<void()>& step) {
+  backend.begin_capture(stream);
+  recording = this;
+  try {
+    const AllocatorGuard guard(backend.device(), *pool);
+    step();
+  } catch (...) {
+    recording = nullptr;
+    ignore_refusal([&] { backend.drop_capture(backend.end_capture(stream)); });
+    throw;
+  }
+  recording = nullptr;
+  number = backend.end_capture(stream);
+}
+
+void vulkan::CaptureState::check_uses() const {
+  for (const auto& [storage, use] : uses) {
+    if (use.storage.use_count() == 1)
+      throw InvalidArgument(fmt::format("Capture: a tensor of {} bytes that the step uses was "
+                                        "freed since; keep it, or capture the step again",
+                                        storage->nbytes()));
+    if (storage->data_in_stream() != use.data)
+      throw InvalidArgument(fmt::format("Capture: a tensor that the step uses has other memory "
+                                        "now, of {} bytes; capture the step again",
+                                        storage->nbytes()));
+  }
+}
+
+void vulkan::CaptureState::submit() {
+  for (const Numbers& each : numbers)
+    backend.copy(each.there.get(), each.here.data(), each.here.size() * sizeof(std::uint64_t),
+                 stream);
+  backend.run_capture(number);
+}
+
+Capture::Capture(Device device, const std::function<void()>& step)
+    : state_([&] {
+        if (device.type != DeviceType::kVulkan)
+          throw InvalidArgument(fmt::format("Capture: it records the work of a Vulkan device, not "
+                                            "of {}",
+                                            to_string(device)));
+        if (recording != nullptr)
+          throw InvalidArgument("Capture: a step that is captured cannot capture another one");
+        return std::make_unique<vulkan::CaptureState>(device);
+      }()) {
+  state_->record(step);
+  state_->submit();
+}
+
+Capture::~Capture() = default;
+
+void Capture::run() {
+  state_->check_uses();
+  for (auto& each : state_->changing) each.renew(each.numbers);
+  state_->submit();
+  for (const auto& [storage, use] : state_->uses)
+    if (use.is_written) ++storage->version();
+}
+
+std::uint64_t Capture::reserved_bytes() const { return state_->pool->reserved_bytes(); }
+
+// --- What kernels tell.
+
+namespace vulkan {
+
+bool is_captured(Device device) {
+  return recording != nullptr && recording->backend.device() == device;
+}
+
+void note_use(StorageImpl& storage, const void* data, bool writes) {
+  if (recording == nullptr || recording->ranges.contain(data)) return;
+  auto& use = recording->uses[&storage];
+  if (use.data != nullptr && use.data != data)
+    throw InvalidArgument(fmt::format("Capture: the step gives a tensor of {} bytes other memory; "
+                                      "clone() it before the capture",
+                                      storage.nbytes()));
+  if (use.data == nullptr) use = {IntrusivePtr<StorageImpl>::retain_copy(&storage), data, false};
+  use.is_written |= writes;
+}
+
+std::uint64_t changing_numbers(std::span<const std::uint64_t> given, Renew renew) {
+  CaptureState& state = *recording;
+  using Numbers = CaptureState::Numbers;
+  if (state.numbers.empty() || state.numbers.back().here.size() + given.size() > Numbers::kMost) {
+    state.numbers.push_back({state.pool->allocate(Numbers::kMost * sizeof(std::uint64_t)), {}});
+    state.numbers.back().here.reserve(Numbers::kMost);
+  }
+  Numbers& place = state.numbers.back();
+  const std::size_t first = place.here.size();
+  place.here.insert(place.here.end(), given.begin(), given.end());
+  state.changing.push_back({std::span(place.here).subspan(first), std::move(renew)});
+  return state.backend.device_address(place.there.get()) + first * sizeof(std::uint64_t);
+}
+
+void refuse_host_in_capture(Device device, const char* what) {
+  if (!is_captured(device)) return;
+  throw InvalidArgument(fmt::format("Capture: the step needs the host for {}, which later runs "
+                                    "would not repeat; do it outside the step",
+                                    what));
+}
+
+}  // namespace vulkan
+}  // namespace tenon

@@ -1,0 +1,30 @@
+// What kernels tell the capture (tensor/capture.h) that records them. O(1).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "tenon/device/device.h"
+#include "tenon/tensor/storage_impl.h"
+
+namespace tenon::vulkan {
+
+// Whether the calling thread captures work of the device.
+bool is_captured(Device device);
+
+// A kernel reads or writes the storage, whose bytes are at `data`. Nothing happens where no capture
+// records.
+void note_use(StorageImpl& storage, const void* data, bool writes);
+
+// Puts the numbers of the next run in place of those of this one.
+using Renew = std::function<void(std::span<std::uint64_t>)>;
+// Where a captured kernel finds `numbers`, and in each later run what `renew` makes of them. A run
+// renews all numbers in the order of these calls. Requires: the calling thread captures.
+std::uint64_t changing_numbers(std::span<const std::uint64_t> numbers, Renew renew);
+
+// Throws InvalidArgument where the calling thread captures work of the device: the host is needed
+// for `what`.
+void refuse_host_in_capture(Device device, const char* what);
+
+}  // namespace tenon::vulkan

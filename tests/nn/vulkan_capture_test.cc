@@ -1,0 +1,244 @@
+// Steps on a Vulkan device that are captured once and run again, beside the same steps without.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "support/vulkan.h"
+#include "tenon/autograd/autograd.h"
+#include "tenon/memory/unified/vulkan_allocator.h"
+#include "tenon/nn/layers.h"
+#include "tenon/nn/models.h"
+#include "tenon/nn/optimizer.h"
+#include "tenon/ops/loss.h"
+#include "tenon/ops/operators.h"
+#include "tenon/tensor/capture.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/print.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon::nn {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr Device kVulkan{DeviceType::kVulkan, 0};
+constexpr int kSteps = 12;
+
+class VulkanCapture : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { testing::choose_process_device(); }
+  void SetUp() override {
+    if (!vulkan_backend(0).abilities().integers) GTEST_SKIP() << "the host computes i64 here";
+  }
+  void TearDown() override { EXPECT_EQ(VulkanDriver::standard()->validation_messages(), 0u); }
+};
+
+// A classifier with dropout, its optimiser and the tensors of a batch.
+struct Training {
+  explicit Training(bool with_adam) {
+    model->add(make_mlp({12, 12, 10}, generator));
+    model->add(std::make_shared<Dropout>(0.25, generator));
+    model->to(kVulkan);
+    const auto parameters = model->named_parameters();
+    if (with_adam)
+      optimizer = std::make_unique<Adam>(parameters, AdamOptions{.learning_rate = 3e-3});
+    else
+      optimizer = std::make_unique<Sgd>(parameters, SgdOptions{.momentum = 0.9});
+    for (std::int64_t i = 0; i < 16; ++i) next_classes.data_ptr<std::int64_t>()[i] = i * i % 10;
+  }
+  void next_batch() {
+    copy_(images, randn({16, 1, 12, 12}, DType::kF32, data));
+    copy_(classes, next_classes);
+  }
+  void step() {
+    model->zero_grad();
+    loss = ops::cross_entropy((*model)(images), classes);
+    autograd::backward(loss);
+    optimizer->step();
+  }
+  // Everything that training leaves: the bytes of tensors, then numbers.
+  std::string results() const {
+    std::string all;
+    const auto add = [&](const Tensor& t) {
+      all.append(static_cast<const char*>(t.const_data_ptr()), t.nbytes());
+    };
+    add(loss);
+    for (const NamedTensor& each : model->named_parameters()) {
+      add(each.tensor);
+      add(each.tensor.grad());
+    }
+    for (const NamedTensor& each : optimizer->named_state()) add(each.tensor);
+    return all + std::to_string(generator.offset()) + " " +
+           std::to_string(optimizer->updates()[0]);
+  }
+
+  Generator generator{5}, data{6};
+  std::shared_ptr<Sequential> model = std::make_shared<Sequential>();
+  std::unique_ptr<Optimizer> optimizer;
+  Tensor images = empty({16, 1, 12, 12}, DType::kF32, kVulkan);
+  Tensor classes = empty({16}, DType::kI64, kVulkan);
+  Tensor next_classes = empty({16}, DType::kI64);
+  Tensor loss;
+};
+
+TEST_F(VulkanCapture, RunsGiveTheBitsOfTheStep) {
+  for (const bool with_adam : {true, false}) {
+    Training plain(with_adam), captured(with_adam);
+    std::unique_ptr<Capture> capture;
+    for (int i = 0; i < kSteps; ++i) {
+      if (i == kSteps / 2) {  // as a schedule does
+        plain.optimizer->set_learning_rate(1e-3);
+        captured.optimizer->set_learning_rate(1e-3);
+      }
+      plain.next_batch();
+      plain.step();
+      captured.next_batch();
+      if (capture == nullptr)
+        capture = std::make_unique<Capture>(kVulkan, [&] { captured.step(); });
+      else
+        capture->run();
+      ASSERT_TRUE(captured.results() == plain.results()) << "step " << i;
+    }
+  }
+}
+
+TEST_F(VulkanCapture, RunsMakeNeitherMemoryNorPipelinesAndFewSubmissions) {
+  Training training(true);
+  training.next_batch();
+  Capture capture(kVulkan, [&] { training.step(); });
+  VulkanBackend& backend = vulkan_backend(0);
+  backend.synchronize();
+  const DeviceAllocator& allocator = vulkan_allocator(0);
+  const auto made = allocator.stats().allocation[0].allocated;
+  const std::uint64_t segments = backend.ledger().count(DriverCall::kAllocate);
+  const std::uint64_t reserved = capture.reserved_bytes();
+  const std::uint64_t pipelines = backend.pipelines();
+  const std::uint64_t submissions = backend.submissions();
+  for (int i = 0; i < kSteps; ++i) capture.run();  // without a wait between them
+  backend.synchronize();
+  EXPECT_LE(backend.submissions() - submissions, 2u * kSteps) << "the step, its numbers";
+  EXPECT_EQ(backend.pipelines(), pipelines);
+  EXPECT_EQ(backend.ledger().count(DriverCall::kAllocate), segments);
+  EXPECT_EQ(allocator.stats().allocation[0].allocated, made);
+  EXPECT_EQ(capture.reserved_bytes(), reserved);
+  // They are in order although none waited for the one before.
+  Training plain(true);
+  plain.next_batch();
+  for (int i = 0; i <= kSteps; ++i) plain.step();
+  EXPECT_TRUE(training.results() == plain.results());
+}
+
+TEST_F(VulkanCapture, VersionsTellWhatARunWrites) {
+  const Tensor weight = to(ones({3}, DType::kF32), kVulkan);
+  Capture capture(kVulkan, [&] { ops::mul_(weight, 2.0); });
+  const Tensor x = to(ones({3}, DType::kF32), kVulkan).set_requires_grad(true);
+  const Tensor product = ops::sum(ops::mul(x, weight));
+  capture.run();
+  EXPECT_EQ(weight.select(0, 2).item<float>(), 4.0f);
+  EXPECT_THROW(autograd::backward(product), InvalidArgument) << "it saved other values";
+}
+
+TEST_F(VulkanCapture, MemoryOfTheCaptureServesNothingElse) {
+  const Tensor x = to(arange(1000, DType::kF32), kVulkan);
+  Tensor result;
+  auto capture = std::make_unique<Capture>(kVulkan, [&] {
+    result = ops::add(ops::mul(x, 3.0), 1.0);  // the product is freed
+  });
+  std::vector<Tensor> others;
+  for (int i = 0; i < 20; ++i) others.push_back(full({1000}, 7, DType::kF32, kVulkan));
+  fill_(x, 2);
+  capture->run();
+  EXPECT_EQ(result.select(0, 999).item<float>(), 7.0f);
+  for (const Tensor& other : others) EXPECT_EQ(other.select(0, 500).item<float>(), 7.0f);
+  // What the step left outlives the capture.
+  fill_(result, 5);
+  capture.reset();
+  const Capture next(kVulkan, [&] { ops::add_(x, 1.0); });
+  EXPECT_EQ(result.select(0, 0).item<float>(), 5.0f);
+  EXPECT_EQ(x.select(0, 0).item<float>(), 3.0f);
+}
+
+TEST_F(VulkanCapture, LargeStepsAreCutIntoSubmissions) {
+  const Tensor x = to(ones({64}, DType::kF32), kVulkan);
+  Capture capture(kVulkan, [&] {
+    for (int i = 0; i < 300; ++i) ops::add_(x, 1.0);
+  });
+  const std::uint64_t before = vulkan_backend(0).submissions();
+  capture.run();
+  EXPECT_EQ(vulkan_backend(0).submissions() - before, 3u);
+  EXPECT_EQ(x.select(0, 0).item<float>(), 601.0f);
+}
+
+template <typename Call>
+std::string message_of(Call&& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+TEST_F(VulkanCapture, MisuseIsToldAndTheDeviceWorksOn) {
+  const Tensor x = to(ones({4}, DType::kF32), kVulkan);
+  const auto capture = [](const std::function<void()>& step) {
+    return message_of([&] { Capture(kVulkan, step); });
+  };
+  const char* const values = "Capture: the step needs the host for a tensor's values, which later "
+                             "runs would not repeat; do it outside the step";
+  EXPECT_EQ(capture([&] { ops::add_(x, ops::sum(x).item<float>()); }), values);
+  EXPECT_EQ(capture([&] { static_cast<void>(to_string(x)); }), values);
+  EXPECT_EQ(capture([&] { copy_(x, zeros({4}, DType::kF32)); }), values);
+  EXPECT_EQ(capture([&] { static_cast<void>(to(x, Device{})); }), values);
+  EXPECT_THAT(capture([&] { ops::add(x, to(ones({4}, DType::kC64), kVulkan)); }),
+              HasSubstr("Capture: the step needs the host"));
+  EXPECT_THAT(capture([&] { vulkan_backend(0).synchronize(Stream{kVulkan, 0}); }),
+              HasSubstr("synchronize(vulkan:0 stream 0): a capture records the stream"));
+  EXPECT_THAT(capture([&] { vulkan_backend(0).record(Stream{kVulkan, 0}); }),
+              HasSubstr("a capture records the stream"));
+  EXPECT_EQ(capture([&] { Capture(kVulkan, [] {}); }),
+            "Capture: a step that is captured cannot capture another one");
+  EXPECT_EQ(message_of([] { Capture(Device{}, [] {}); }),
+            "Capture: it records the work of a Vulkan device, not of cpu:0");
+  EXPECT_EQ(capture([] { throw InvalidArgument("the program's own"); }), "the program's own");
+  EXPECT_EQ(ops::add(x, x).select(0, 3).item<float>(), 2.0f) << "no step ran";
+}
+
+TEST_F(VulkanCapture, ATensorThatIsGoneOrMovedIsTold) {
+  Tensor x = to(ones({4}, DType::kF32), kVulkan);
+  const Tensor y = to(ones({4}, DType::kF32), kVulkan);
+  Capture capture(kVulkan, [&] { ops::add_(y, x); });
+  EXPECT_THAT(message_of([&] { copy_(x, zeros({5}, DType::kF32)); }),
+              HasSubstr("do not broadcast"))
+      << "another shape";
+  x = Tensor();
+  EXPECT_EQ(message_of([&] { capture.run(); }),
+            "Capture: a tensor of 16 bytes that the step uses was freed since; keep it, or capture "
+            "the step again");
+  Capture other(kVulkan, [&] { ops::mul_(y, y); });
+  static_cast<void>(y.storage().impl()->set_data_ptr(vulkan_allocator(0).allocate(16)));
+  EXPECT_THAT(message_of([&] { other.run(); }), HasSubstr("has other memory now"));
+}
+
+TEST_F(VulkanCapture, OtherThreadsUseOtherStreamsMeanwhile) {
+  const Tensor x = to(ones({4}, DType::kF32), kVulkan);
+  const Tensor y = to(ones({4}, DType::kF32), kVulkan);
+  Capture capture(kVulkan, [&] {
+    ops::add_(x, 1.0);
+    std::thread([&] {
+      const Stream stream = vulkan_backend(0).create_stream();
+      const StreamGuard guard(stream);
+      EXPECT_EQ(ops::add(y, y).select(0, 0).item<float>(), 2.0f);
+    }).join();
+    ops::add_(x, 1.0);
+  });
+  capture.run();
+  EXPECT_EQ(x.select(0, 0).item<float>(), 5.0f);
+}
+
+}  // namespace
+}  // namespace tenon::nn
