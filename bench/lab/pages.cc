@@ -2,8 +2,9 @@
 //
 //   bench_pages [--programs N] [--first SEED]    default: 100 generated programs, seeds from 1,000
 //
-// A bound for every placement, replays with pages of one size and with pages in proportion to the
-// program's live peak (which no allocator knows in advance), and the reserved peak by parts.
+// A bound for every placement, replays with pages of one size, with pages in proportion to the
+// program's live peak and with the best size for each program (which no allocator knows in
+// advance), and the reserved peak by parts.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -31,6 +32,7 @@ using namespace tenon;
 
 constexpr std::uint64_t kUsualPage = 16 * kMiB, kSmallPage = 2 * kMiB;  // of `stitched`
 constexpr std::uint64_t kLargestPage = 128 * kMiB;  // in proportion to the live peak
+constexpr double kStall = 1.5;  // aimed at, geometric mean over `expandable`'s
 
 bool is_large(const Workload& workload) { return workload.live_peak_bytes() >= kGiB; }
 
@@ -114,6 +116,32 @@ std::vector<ReplayFigures> replay_all(const std::vector<Workload>& workloads,
   return figures;
 }
 
+// For each program, the page size that is best with hindsight. A program's stall is worth `weight`
+// times its memory (both as logarithms), and `weight` is the least at which the geometric mean of
+// the stall is at most kStall times `expandable`'s. So no choice of page sizes by program reserves
+// less at that weight.
+Summary best_page_sizes(const std::vector<Workload>& workloads,
+                        const std::vector<ReplayFigures>& expandable) {
+  std::vector<std::vector<ReplayFigures>> by_size;
+  for (std::uint64_t page = kSmallPage; page <= kLargestPage; page *= 2)
+    by_size.push_back(replay_all(workloads, "stitched", [=](const Workload&) { return page; }));
+  const auto cost = [](const ReplayFigures& figures, double weight) {
+    return std::log(static_cast<double>(figures.reserved_peak_bytes)) +
+           weight * std::log(static_cast<double>(figures.ledger.stall_ns));
+  };
+  for (double weight = 0;; weight += 0.0005) {
+    Summary best;
+    for (std::size_t i = 0; i < workloads.size(); ++i) {
+      const ReplayFigures* least = &by_size.front()[i];
+      for (const auto& figures : by_size)
+        if (cost(figures[i], weight) < cost(*least, weight)) least = &figures[i];
+      best.add(workloads[i], least->reserved_peak_bytes, expandable[i]);
+      best.add_stall(*least, expandable[i]);
+    }
+    if (std::exp(best.stall / static_cast<double>(workloads.size())) <= kStall) return best;
+  }
+}
+
 // What `stitched` holds, and beside one page size for all programs the least that it allows: the
 // difference is what placement wastes.
 void print_page_sizes(const std::vector<Workload>& workloads) {
@@ -143,6 +171,7 @@ void print_page_sizes(const std::vector<Workload>& workloads) {
       const std::uint64_t page = round_up(workload.live_peak_bytes() / parts, kSmallPage);
       return std::clamp(page, kSmallPage, kLargestPage);
     });
+  best_page_sizes(workloads, expandable).add_to(table, "stitched, best page for each", count);
   fmt::print("{} programs, what pages allow\n{}\n", count, table.format());
 }
 
