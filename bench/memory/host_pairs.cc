@@ -117,8 +117,8 @@ LargeShare share_of_large(const Workload& workload) {
       }
     } else if (Block* freed = std::exchange(block, nullptr)) {
       if (freed->size > host::LargeCache::kLargestBytes) continue;
-      if (!cache.has_room(freed)) cache.evict_for(freed, [](Block*) {});
-      cache.push(freed);
+      if (!cache.has_room(freed->size)) cache.evict_for(freed->size, [](Block*) {});
+      cache.push(freed, freed->size);
     }
   }
   return share;

@@ -18,7 +18,8 @@ namespace tenon::host {
 // thread's heap. Levels count from that update, so they may be negative.
 //
 // The fields that an allocation or a free writes come first, on one cache line with the lock. A
-// store that switches cache lines takes three times as long.
+// store that switches cache lines takes three times as long. Allocations write other fields than
+// frees: a pair that changes a field twice waits for the store of the first change.
 class LocalAccount {
  public:
   // With several threads: how far a level may drift before the shared accounts are updated, or 1/64
@@ -27,48 +28,44 @@ class LocalAccount {
 
   // --- Fast path: false, without effect, where a level rises above its peak or has drifted.
   bool count_allocated_fast(std::uint64_t bytes, std::uint64_t requested) {
-    const Pair size = as_pair(bytes, requested);
-    const Pair room = bytes_room_ - size;
-    const std::int64_t blocks_room = blocks_room_ - 1;
-    if (any_negative(room) || blocks_room < 0) [[unlikely]] return false;
-    bytes_room_ = room;
-    blocks_room_ = blocks_room;
-    allocated_bytes_ += size;
-    ++allocated_;
+    const Pair allocated_bytes = allocated_bytes_ + as_pair(bytes, requested);
+    const std::int64_t allocated = allocated_ + 1;
+    if (any_negative(bytes_bound_ - allocated_bytes) || allocated > bound_) [[unlikely]]
+      return false;
+    allocated_bytes_ = allocated_bytes;
+    allocated_ = allocated;
     return true;
   }
   bool count_freed_fast(std::uint64_t bytes, std::uint64_t requested) {
-    const Pair room = bytes_room_ + as_pair(bytes, requested);
+    const Pair bound = bytes_bound_ + as_pair(bytes, requested);
+    const Pair room = bound - allocated_bytes_;  // whole: half of a store is not forwarded at once
     if (room[0] - bytes_peak_[0] >= flush_bytes_.load(std::memory_order_relaxed)) [[unlikely]]
       return false;
-    bytes_room_ = room;
-    ++blocks_room_;
+    bytes_bound_ = bound;
+    ++bound_;
     return true;
   }
 
   // --- Slow path.
   void count_allocated(std::uint64_t bytes, std::uint64_t requested) {
-    const Pair size = as_pair(bytes, requested);
-    bytes_room_ -= size;
-    blocks_room_ -= 1;
-    allocated_bytes_ += size;
+    allocated_bytes_ += as_pair(bytes, requested);
     ++allocated_;
     for (std::size_t i = 0; i < 2; ++i)
-      if (const std::int64_t room = bytes_room_[i]; room < 0) {
-        bytes_peak_[i] -= room;
-        bytes_room_[i] = 0;
+      if (const std::int64_t beyond = allocated_bytes_[i] - bytes_bound_[i]; beyond > 0) {
+        bytes_peak_[i] += beyond;
+        bytes_bound_[i] = allocated_bytes_[i];
       }
-    if (blocks_room_ < 0) {
-      blocks_peak_ -= blocks_room_;
-      blocks_room_ = 0;
+    if (allocated_ > bound_) {
+      blocks_peak_ += allocated_ - bound_;
+      bound_ = allocated_;
     }
   }
   void count_freed(std::uint64_t bytes, std::uint64_t requested) {
-    bytes_room_ += as_pair(bytes, requested);
-    blocks_room_ += 1;
+    bytes_bound_ += as_pair(bytes, requested);
+    ++bound_;
   }
   bool is_due() const {
-    return std::abs(bytes_peak_[0] - bytes_room_[0]) >=
+    return std::abs(bytes_peak_[0] - bytes_room()[0]) >=
            flush_bytes_.load(std::memory_order_relaxed);
   }
   std::int64_t allocations() const { return allocated_; }  // ever
@@ -83,11 +80,15 @@ class LocalAccount {
     return Pair{static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
   }
 
-  // Note [room under the peak] in front/level.h: bytes of blocks, bytes requested; blocks.
-  Pair bytes_room_ = {};
-  Pair allocated_bytes_ = {};  // ever
-  std::int64_t blocks_room_ = 0;
-  std::int64_t allocated_ = 0;  // ever
+  Pair bytes_room() const { return bytes_bound_ - allocated_bytes_; }
+  std::int64_t blocks_room() const { return bound_ - allocated_; }
+
+  // Bytes of blocks, bytes requested; blocks. Note [room under the peak] in front/level.h: the room
+  // is what was freed ever, and the peak, less what was allocated ever.
+  Pair allocated_bytes_ = {};
+  std::int64_t allocated_ = 0;
+  std::int64_t bound_ = 0;  // freed, and the peak
+  Pair bytes_bound_ = {};
 
   Pair bytes_peak_ = {};
   std::int64_t blocks_peak_ = 0;
@@ -103,16 +104,16 @@ class Accounts {
  public:
   void flush(LocalAccount& account) {
     const std::lock_guard lock(lock_);
-    flush(stats_.allocation[0], account.blocks_peak_, account.blocks_room_,
+    flush(stats_.allocation[0], account.blocks_peak_, account.blocks_room(),
           account.allocated_ - account.published_);
     const std::array<Stat*, 2> bytes = {&stats_.allocated_bytes[0], &stats_.requested_bytes[0]};
     for (std::size_t i = 0; i < 2; ++i)
-      flush(*bytes[i], account.bytes_peak_[i], account.bytes_room_[i],
+      flush(*bytes[i], account.bytes_peak_[i], account.bytes_room()[i],
             account.allocated_bytes_[i] - account.published_bytes_[i]);
-    account.blocks_peak_ = account.blocks_room_ = 0;
-    account.bytes_peak_ = account.bytes_room_ = Pair{};
-    account.published_ = account.allocated_;
-    account.published_bytes_ = account.allocated_bytes_;
+    account.blocks_peak_ = 0;
+    account.bytes_peak_ = Pair{};
+    account.published_ = account.bound_ = account.allocated_;
+    account.published_bytes_ = account.bytes_bound_ = account.allocated_bytes_;
     if (account.publishes())
       account.flush_bytes_.store(
           std::max(LocalAccount::kFlushBytes, stats_.allocated_bytes[0].current / 64),

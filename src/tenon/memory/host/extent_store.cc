@@ -227,11 +227,6 @@ void ExtentStore::give_back(std::size_t index, std::vector<Released>& released) 
   released.push_back({segment, stream_});
 }
 
-void* ExtentStore::address_of(const Block* block) {
-  const auto* extent = static_cast<const Extent*>(block->owner);
-  return static_cast<char*>(extent->segment.base) + (block->offset - extent->offset);
-}
-
 std::uint64_t ExtentStore::largest_free_bytes() const {
   const std::lock_guard lock(lock_);
   return heap_.largest_free();

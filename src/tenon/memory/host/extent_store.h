@@ -100,7 +100,10 @@ class ExtentStore {
   // The same with all that is free, at once; and what was in use before is forgotten.
   void purge();
 
-  static void* address_of(const Block* block);
+  static void* address_of(const Block* block) {
+    const auto* extent = static_cast<const Extent*>(block->owner);
+    return static_cast<char*>(extent->segment.base) + (block->offset - extent->offset);
+  }
   HostAllocator& allocator() const { return allocator_; }
   Stream stream() const { return stream_; }
   std::uint64_t largest_free_bytes() const;

@@ -21,6 +21,7 @@ using host::large_block_of;
 using host::LocalHeap;
 using host::Released;
 using host::Slot;
+using host::Span;
 namespace header = host::header;
 
 namespace {
@@ -71,15 +72,20 @@ inline Slot* HostAllocator::place_small_fast(std::size_t size_bytes, std::uintpt
   return guard ? heap.place_small_fast(size_bytes, how) : nullptr;
 }
 
-inline Held HostAllocator::place_fast(std::size_t size_bytes, std::uintptr_t how,
-                                      std::uint64_t key) {
-  if (Slot* slot = place_small_fast(size_bytes, how, key)) [[likely]] return held(slot);
+inline Held HostAllocator::place_large_fast(std::size_t size_bytes, std::uintptr_t how,
+                                            std::uint64_t key) {
   if (size_bytes <= host::kLargestClass || size_bytes > host::LargeCache::kLargestBytes ||
       !HostThread::has_own_heap(key) || !observers_.empty())
     return {};
   LocalHeap& heap = HostThread::own_heap();
   const OwnerGuard guard(heap.lock, KnownOwner{});
   return guard ? heap.place_large_fast(size_bytes, how) : Held();
+}
+
+inline Held HostAllocator::place_fast(std::size_t size_bytes, std::uintptr_t how,
+                                      std::uint64_t key) {
+  if (Slot* slot = place_small_fast(size_bytes, how, key)) [[likely]] return held(slot);
+  return place_large_fast(size_bytes, how, key);
 }
 
 // From bins, store and driver; and once more when all that is idle has been given back.
@@ -194,25 +200,27 @@ void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
 // --- Frees.
 
 // The common case: the thread's own block. False, without effect, in all others.
-inline bool HostAllocator::release_small_fast(Slot* slot) {
-  LocalHeap& heap = *slot->span->heap;
-  if (!HostThread::is_own_heap(heap) || !observers_.empty()) [[unlikely]] return false;
+inline bool HostAllocator::release_small_fast(Slot* slot, Span* span) {
+  if (!HostThread::is_own_heap(*span->heap) || !observers_.empty()) [[unlikely]] return false;
+  LocalHeap& heap = HostThread::own_heap();
   const OwnerGuard guard(heap.lock, KnownOwner{});
-  return guard && heap.release_small_fast(slot);
+  return guard && heap.release_small_fast(slot, span);
 }
 
 inline bool HostAllocator::release_large_fast(Block* block) {
-  LocalHeap& heap = heap_of(block);
-  if (!HostThread::is_own_heap(heap) || !observers_.empty()) [[unlikely]] return false;
+  if (!HostThread::is_own_heap(heap_of(block)) || !observers_.empty()) [[unlikely]] return false;
+  LocalHeap& heap = HostThread::own_heap();
   const OwnerGuard guard(heap.lock, KnownOwner{});
   return guard && heap.release_large_fast(block);
 }
 
 void HostAllocator::free_slow(void* context) {
-  if (Block* block = large_block_of(context))
-    free_large(block);
-  else
-    free_small(static_cast<Slot*>(context));
+  if (Block* block = large_block_of(context)) {
+    heap_of(block).store().allocator().free_large(block);
+  } else {
+    auto* slot = static_cast<Slot*>(context);
+    slot->span->heap->store().allocator().free_small(slot);
+  }
 }
 
 void HostAllocator::free_small(Slot* slot) {
@@ -222,7 +230,7 @@ void HostAllocator::free_small(Slot* slot) {
   if (heap.is_callers()) {
     const std::lock_guard lock(heap.lock);
     heap.account.count_freed(slot->span->block_bytes, requested);
-    heap.put(slot);
+    heap.put(slot, slot->span);
     if (heap.account.is_due()) accounts_.flush(heap.account);
   } else {
     count_freed(slot->span->block_bytes, requested);
@@ -262,13 +270,14 @@ void HostAllocator::count_freed(std::uint64_t bytes, std::uint64_t requested) {
 // --- By DataPtr.
 
 DataPtr HostAllocator::allocate(std::size_t size_bytes) {
-  const Held taken = place_fast(size_bytes, header::kOwned, streamless_key_);
-  if (taken.data != nullptr) [[likely]]
-    return DataPtr(taken.data, taken.context, &free_block, device_);
+  if (Slot* slot = place_small_fast(size_bytes, header::kOwned, streamless_key_)) [[likely]]
+    return DataPtr(slot->data, slot, &free_block, device_);
   return allocate_on_current(size_bytes);
 }
 
 DataPtr HostAllocator::allocate_on_current(std::size_t size_bytes) {
+  const Held taken = place_large_fast(size_bytes, header::kOwned, streamless_key_);
+  if (taken.data != nullptr) return DataPtr(taken.data, taken.context, &free_block, device_);
   return allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
 }
 
@@ -287,16 +296,15 @@ DataPtr HostAllocator::allocate_slow(std::size_t size_bytes, Stream stream) {
 }
 
 void HostAllocator::free_block(void* context) {
-  HostAllocator* self = nullptr;
-  if (Block* block = large_block_of(context)) {
-    self = &heap_of(block).store().allocator();
-    if (self->release_large_fast(block)) return;
-  } else {
-    auto* slot = static_cast<Slot*>(context);
-    self = &slot->span->heap->store().allocator();
-    if (self->release_small_fast(slot)) [[likely]] return;
-  }
-  self->free_slow(context);
+  if (Block* block = large_block_of(context)) return free_large_block(block);
+  auto* slot = static_cast<Slot*>(context);
+  Span* span = slot->span;
+  if (!span->heap->store().allocator().release_small_fast(slot, span)) [[unlikely]]
+    free_slow(context);
+}
+
+void HostAllocator::free_large_block(Block* block) {
+  if (!heap_of(block).store().allocator().release_large_fast(block)) free_slow(context_of(block));
 }
 
 // --- By bare pointer.
@@ -309,6 +317,11 @@ void* HostAllocator::raw_allocate(std::size_t size_bytes) {
 }
 
 void* HostAllocator::raw_allocate_on_current(std::size_t size_bytes) {
+  const Held taken = place_large_fast(size_bytes, header::kRaw, streamless_key_);
+  if (taken.data != nullptr)
+    return raw_blocks_.entry_of(taken.data) == taken.context
+               ? taken.data
+               : enter(taken, size_bytes, {device_, 0});
   return raw_allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
 }
 
@@ -335,11 +348,16 @@ void* HostAllocator::enter(const Held& taken, std::size_t size_bytes, Stream str
 }
 
 void HostAllocator::raw_deallocate(void* data) {
-  Slot* slot = raw_blocks_.find_small(data);
-  if (slot == nullptr || !release_small_fast(slot)) [[unlikely]] raw_deallocate_slow(data);
+  void* const entry = raw_blocks_.entry_of(data);
+  if (entry == nullptr || host::is_large(entry)) [[unlikely]] return raw_deallocate_other(data);
+  // Not the slot's own pointer to its span, which would be known later.
+  auto* span = static_cast<Span*>(entry);
+  Slot* slot = host::RawBlocks::slot_of(data, span);
+  if (slot == nullptr || !release_small_fast(slot, span)) [[unlikely]] raw_deallocate_other(data);
 }
 
-void HostAllocator::raw_deallocate_slow(void* data) {
+// Large blocks, and small ones that the above has not freed.
+void HostAllocator::raw_deallocate_other(void* data) {
   if (Slot* slot = raw_blocks_.find_small(data)) return free_small(slot);
   Block* block = raw_blocks_.find_large(data);
   if (block == nullptr) return DeviceAllocator::raw_deallocate(data);  // in no map, or no block

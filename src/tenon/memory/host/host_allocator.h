@@ -86,8 +86,9 @@ class HostAllocator final : public DeviceAllocator {
   enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
 
   // --- Allocation: bins, store, driver, in this order. `header` is the request (held.h).
-  host::Held place_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
   host::Slot* place_small_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
+  host::Held place_large_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
+  host::Held place_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
   [[gnu::noinline]] DataPtr allocate_on_current(std::size_t size_bytes);
   [[gnu::noinline]] DataPtr allocate_slow(std::size_t size_bytes, Stream stream);
   [[gnu::noinline]] void* raw_allocate_on_current(std::size_t size_bytes);
@@ -103,10 +104,11 @@ class HostAllocator final : public DeviceAllocator {
 
   // --- Frees.
   static void free_block(void* context);
-  bool release_small_fast(host::Slot* slot);
+  bool release_small_fast(host::Slot* slot, host::Span* span);
   bool release_large_fast(Block* block);
-  [[gnu::noinline]] void free_slow(void* context);
-  [[gnu::noinline]] void raw_deallocate_slow(void* data);
+  [[gnu::noinline]] static void free_large_block(Block* block);
+  [[gnu::noinline]] static void free_slow(void* context);
+  [[gnu::noinline]] void raw_deallocate_other(void* data);
   void free_small(host::Slot* slot);
   void free_large(Block* block);
   void count_freed(std::uint64_t bytes, std::uint64_t requested);

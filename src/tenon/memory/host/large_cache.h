@@ -38,23 +38,23 @@ class LargeCache {
   }
 
   // Whether push needs no eviction before it.
-  bool has_room(const Block* block) const {
-    const Block* set = sets_[set_of(block->size)];
-    return (set == nullptr || set->size == block->size) && bytes_ + block->size <= kBytes;
+  bool has_room(std::uint64_t size_bytes) const {
+    const Block* set = sets_[set_of(size_bytes)];
+    return (set == nullptr || set->size == size_bytes) && bytes_ + size_bytes <= kBytes;
   }
-  // Requires: has_room, and at most kLargestBytes.
-  void push(Block* block) {
-    Block*& set = sets_[set_of(block->size)];
+  // Requires: has_room, and at most kLargestBytes. `size_bytes` is the block's.
+  void push(Block* block, std::uint64_t size_bytes) {
+    Block*& set = sets_[set_of(size_bytes)];
     set_header(block, reinterpret_cast<std::uintptr_t>(set));
     set = block;
-    bytes_ += block->size;
+    bytes_ += size_bytes;
   }
 
   // Makes room: `release` is called for each block that leaves.
   template <typename Release>
-  void evict_for(const Block* block, Release&& release) {
-    if (bytes_ + block->size > kBytes) return clear(release);
-    clear_set(sets_[set_of(block->size)], release);
+  void evict_for(std::uint64_t size_bytes, Release&& release) {
+    if (bytes_ + size_bytes > kBytes) return clear(release);
+    clear_set(sets_[set_of(size_bytes)], release);
   }
   template <typename Release>
   void clear(Release&& release) {

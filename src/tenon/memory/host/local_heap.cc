@@ -50,7 +50,7 @@ void LocalHeap::drain() {
   Slot* slot = remote_.exchange(nullptr, std::memory_order_acquire);
   while (slot != nullptr) {
     Slot* next = slot->next();
-    put(slot);
+    put(slot, slot->span);
     slot = next;
   }
 }
@@ -91,9 +91,9 @@ void LocalHeap::release_large(Block* block, std::vector<Released>& released) {
 
 void LocalHeap::put_large(Block* block, std::vector<Released>& released) {
   if (block->size > LargeCache::kLargestBytes) return release_large(block, released);
-  if (!large_.has_room(block))
-    large_.evict_for(block, [&](Block* evicted) { release_large(evicted, released); });
-  large_.push(block);
+  if (!large_.has_room(block->size))
+    large_.evict_for(block->size, [&](Block* evicted) { release_large(evicted, released); });
+  large_.push(block, block->size);
 }
 
 void LargeCache::check_invariants() const {
@@ -113,7 +113,7 @@ void LocalHeap::trim(std::vector<Released>& released) {
   drain();
   large_.clear([&](Block* block) { release_large(block, released); });
   for (std::size_t i = spans_.size(); i-- > 0;)
-    if (spans_[i]->used == 0) release_span(spans_[i].get(), released);
+    if (spans_[i]->used() == 0) release_span(spans_[i].get(), released);
 }
 
 void LocalHeap::check_invariants() const {
@@ -126,8 +126,8 @@ void LocalHeap::check_invariants() const {
       TENON_CHECK(slot->span == &span, "a slot is in another span's list");
       TENON_CHECK(++free <= span.linked, "the free list of span {} has a cycle", i);
     }
-    TENON_CHECK(free + span.used == span.linked, "span {}: {} free and {} used of {} slots", i,
-                free, span.used, span.linked);
+    TENON_CHECK(free + span.used() == span.linked, "span {}: {} free and {} used of {} slots", i,
+                free, span.used(), span.linked);
     TENON_CHECK(span.listed || (free == 0 && span.linked == span.capacity),
                 "span {} has room but is in no list", i);
   }

@@ -55,11 +55,10 @@ class LocalHeap {
     if (!account.count_allocated_fast(span->block_bytes, size_bytes)) [[unlikely]] return nullptr;
     return take_from(span, header::make(size_bytes, how));
   }
-  bool release_small_fast(Slot* slot) {
-    if (!account.count_freed_fast(slot->span->block_bytes, header::requested(slot->header)))
-        [[unlikely]]
+  bool release_small_fast(Slot* slot, Span* span) {
+    if (!account.count_freed_fast(span->block_bytes, header::requested(slot->header))) [[unlikely]]
       return false;
-    put(slot);
+    put(slot, span);
     return true;
   }
   // A large block that waits in the cache.
@@ -72,9 +71,10 @@ class LocalHeap {
     return {ExtentStore::address_of(block), context_of(block)};
   }
   bool release_large_fast(Block* block) {
-    if (block->size > LargeCache::kLargestBytes || !large_.has_room(block)) return false;
-    if (!account.count_freed_fast(block->size, header::requested(header_of(block)))) return false;
-    large_.push(block);
+    const std::uint64_t bytes = block->size;
+    if (bytes > LargeCache::kLargestBytes || !large_.has_room(bytes)) return false;
+    if (!account.count_freed_fast(bytes, header::requested(header_of(block)))) return false;
+    large_.push(block, bytes);
     return true;
   }
 
@@ -84,11 +84,10 @@ class LocalHeap {
     Span* span = find_room(size_class_of(header::requested(header)));
     return span == nullptr ? nullptr : take_from(span, header);
   }
-  void put(Slot* slot) {
-    Span* span = slot->span;
+  void put(Slot* slot, Span* span) {
     slot->set_next(span->free);
     span->free = slot;
-    --span->used;
+    ++span->returned;
     if (!span->listed) [[unlikely]] bins_[span->size_class].push_back(span);
   }
 
@@ -140,7 +139,7 @@ class LocalHeap {
   static Slot* take_from(Span* span, std::uintptr_t header) {
     Slot* slot = span->free;
     span->free = slot->next();
-    ++span->used;
+    ++span->taken;
     slot->header = header;
     return slot;
   }

@@ -42,11 +42,4 @@ void RawBlocks::leave(Block* block) {
   if (pages_.get(data) == context_of(block)) pages_.set(data, nullptr);
 }
 
-Block* RawBlocks::find_large(const void* data) const {
-  Block* block = large_block_of(pages_.get(data));
-  const bool is_held = block != nullptr && ExtentStore::address_of(block) == data &&
-                       header::is_raw(header_of(block));
-  return is_held ? block : nullptr;
-}
-
 }  // namespace tenon::host

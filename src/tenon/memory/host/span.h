@@ -40,13 +40,17 @@ struct Span {
 
   // The owner's, who writes it all the time: on a line of its own.
   alignas(64) Slot* free = nullptr;  // freed last first
-  std::uint32_t used = 0;            // slots handed out (those freed elsewhere until drained)
+  std::uint32_t taken = 0;           // slots handed out, modulo 2^32, and
+  std::uint32_t returned = 0;        //   put back: two counts, as in LocalAccount
   std::uint32_t linked = 0;          // slots that were ever in the free list
   bool listed = false;               // in its bin's list of spans with room
   bool mapped = false;               // in the allocator's page map
   Span* prev = nullptr;              // in that list
   Span* next = nullptr;
   std::size_t index = 0;             // among its heap's spans
+
+  // Slots in use (those freed elsewhere until drained).
+  std::uint32_t used() const { return taken - returned; }
 
   // The number of the block that begins at the address; kNone when none does. Requires: the address
   // is inside the span. Division by a multiplication: exact below 2^21 bytes and 2^18 a block.
