@@ -364,7 +364,7 @@ TEST_P(FailingMemory, FourThreadsMayBeRefusedAnything) {
 INSTANTIATE_TEST_SUITE_P(Policies, FailingMemory,
                          ::testing::Values("caching", "expandable", "stitched", "private pool",
                                            "pinned", "pool", "buddy", "arena", "plan", "unified",
-                                           "system"),
+                                           "system", "host"),
                          [](const auto& which) {
                            std::string name = which.param;
                            for (char& c : name)
