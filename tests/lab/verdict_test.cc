@@ -253,6 +253,53 @@ TEST(EarlyBlocks, AreWorkspacesOnlyWhereThereAreFewOfTheSize) {
   EXPECT_EQ(bytes_of(many, "weights"), 97 * 32 * kMiB);
 }
 
+// Eight iterations, each of which keeps 64 KiB. 200 older blocks are live, of `older` bytes each.
+Verdict leak_with_a_full_ring(std::uint64_t older) {
+  const std::string keeps = frames({{"note", "train.py"}});
+  std::vector<std::string> entries;
+  std::uint64_t now = 1;
+  for (std::uint64_t step = 0; step < 8; ++step) {
+    for (std::uint64_t i = 0; i < 5; ++i)
+      entries.push_back(request(i << 30, kMiB + 512 * i, now++, kForward));
+    entries.push_back(request((10 + step) << 30, 64 * kKiB, now++, keeps));
+    for (std::uint64_t i = 0; i < 5; ++i)
+      entries.push_back(entry("free_completed", i << 30, kMiB + 512 * i, now++));
+  }
+  const std::string bytes = pickled::snapshot(old_segments(200, older, keeps), {entries});
+  return explained(bytes).devices.at(0).verdict;
+}
+
+TEST(VerdictTest, FindsALeakMostOfWhichIsOlderThanTheRecording) {
+  const Verdict leak = leak_with_a_full_ring(64 * kKiB);
+  EXPECT_FALSE(leak.nothing_needed);
+  ASSERT_THAT(leak.sentences, SizeIs(::testing::Gt(1u)));
+  EXPECT_THAT(leak.sentences[1], HasSubstr("Memory grows: note train.py:7"));
+  EXPECT_THAT(leak.sentences[1], HasSubstr("12.50 MiB are older than the recording"));
+  ASSERT_THAT(leak.changes, Not(IsEmpty()));
+  EXPECT_THAT(leak.changes[0].what, HasSubstr("keep nothing of earlier iterations"));
+  EXPECT_EQ(leak.changes[0].saves_bytes, 207 * 64 * kKiB) << "all but the last iteration's";
+  EXPECT_FALSE(leak.changes[0].guess);
+  const Verdict other = leak_with_a_full_ring(96 * kKiB);  // no size that an iteration keeps
+  for (const std::string& sentence : other.sentences)
+    EXPECT_THAT(sentence, Not(HasSubstr("Memory grows")));
+}
+
+TEST(VerdictTest, MarksSavingsThatRestOnGuesses) {
+  const std::vector<std::string> entries = {request(1, 4096, 1, kForward),
+                                            request(8192, 512, 2, kForward)};
+  const auto halved = [&](const std::string& stack) {
+    const Explanation all =
+        explained(pickled::snapshot(old_segments(97, 32 * kMiB, stack), {entries}));
+    const Verdict& found = all.devices.at(0).verdict;
+    EXPECT_EQ(found.changes.at(0).what, "load the weights in half the bytes");
+    EXPECT_EQ(explanation_text(all).find("a guess, as the categories") != std::string::npos,
+              found.changes.at(0).guess);
+    return found.changes.at(0).guess;
+  };
+  EXPECT_TRUE(halved("")) << "a category by size alone";
+  EXPECT_FALSE(halved(kWeight));
+}
+
 TEST(EarlyBlocks, FollowTheStackOfTheirRequest) {
   const std::vector<std::string> entries = {request(1, 4096, 1, kForward),
                                             request(8192, 512, 2, kForward)};

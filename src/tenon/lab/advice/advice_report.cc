@@ -179,9 +179,10 @@ std::string rank_table(const Advice& advice) {
 std::string title(const Advice& advice) {
   std::string text;
   for (const ProgramFacts& program : advice.programs) {
-    text += fmt::format("{}: {} events, live peak {} ({} bytes)", program.name,
+    text += fmt::format("{}: {} events, live peak {} ({} bytes{})", program.name,
                         grouped(program.events), bytes(program.live_peak_bytes),
-                        grouped(program.live_peak_bytes));
+                        grouped(program.live_peak_bytes),
+                        program.failed ? ", with the failed request" : "");
     if (program.recorded_peak_bytes)
       text += fmt::format("; PyTorch held {} ({} bytes) when it was recorded",
                           bytes(*program.recorded_peak_bytes),

@@ -94,6 +94,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
   out.name = trace.name;
   out.device = trace.device;
   out.events = trace.events.size();
+  out.replayed_events = trace.replayed_events();
   out.duration_us = trace.duration_us();
   out.has_times = facts.has_times;
   out.has_history = !has_no_history(trace);

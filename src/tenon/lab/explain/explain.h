@@ -30,7 +30,8 @@ struct MemoryAt {
 struct DeviceExplanation {
   std::string name;
   std::uint32_t device = 0;
-  std::uint64_t events = 0;
+  std::uint64_t events = 0;           // with requests to free; "event n" counts these
+  std::uint64_t replayed_events = 0;  // allocations and completed frees
   std::uint64_t duration_us = 0;
   bool has_times = true;           // PyTorch before 2.2 recorded none
   bool has_history = true;         // else only what was live when the snapshot was taken

@@ -53,6 +53,7 @@ Json of(const Verdict& verdict) {
                        {"saves_bytes", change.saves_bytes},
                        {"peak_bytes", change.peak_bytes},
                        {"lets_pass", change.lets_pass},
+                       {"guess", change.guess},
                        {"of", change.reserved ? "reserved" : "live"},
                        {"measured", change.measured}});
   return {{"state", verdict_state_name(verdict.state)},
@@ -124,6 +125,7 @@ Json of(const Growth& growth) {
   for (const GrowingSite& site : growth.suspects)
     suspects.push_back({{"name", site.name},
                         {"first_bytes", site.first_bytes},
+                        {"older_bytes", site.older_bytes},
                         {"last_bytes", site.last_bytes},
                         {"first_blocks", site.first_blocks},
                         {"last_blocks", site.last_blocks},
@@ -166,6 +168,7 @@ Json of(const DeviceExplanation& device) {
   return {{"name", device.name},
           {"device", device.device},
           {"events", device.events},
+          {"replayed_events", device.replayed_events},
           {"duration_us", device.duration_us},
           {"has_times", device.has_times},
           {"has_history", device.has_history},

@@ -64,15 +64,14 @@ class Report {
   }
 
   void write_briefly(const DeviceExplanation& device) {
-    line("\nDevice {} ({}): {} events; --device {} tells more. {}", device.device,
-         one_line(device.name), grouped(device.events), device.device,
+    line("\nDevice {} ({}): {}; --device {} tells more. {}", device.device,
+         one_line(device.name), events(device), device.device,
          device.verdict.sentences.empty() ? "" : device.verdict.sentences.front());
   }
 
   void write_device(const DeviceExplanation& device) {
     timed_ = device.has_times;
-    line("\nDevice {} ({}): {} events{}", device.device, one_line(device.name),
-         grouped(device.events),
+    line("\nDevice {} ({}): {}{}", device.device, one_line(device.name), events(device),
          timed_ ? " in " + time(static_cast<std::int64_t>(device.duration_us)) : ", without times");
     write_verdict(device.verdict);
     for (const std::string& warning : device.warnings) line("  note: {}", one_line(warning));
@@ -92,10 +91,18 @@ class Report {
     if (device.has_history) write_growth(device.growth);
   }
 
+  // "9 events (6 allocations and frees)": the others are requests to free, which no replay counts.
+  static std::string events(const DeviceExplanation& device) {
+    const std::string all = grouped(device.events) + " events";
+    if (device.events == device.replayed_events) return all;
+    return fmt::format("{} ({} allocations and frees)", all, grouped(device.replayed_events));
+  }
+
   void write_peaks(const DeviceExplanation& device) {
-    line("\nLive peak: {} ({} bytes){}, at event {}", size(device.live_peak.bytes),
-         grouped(device.live_peak.bytes), after(device.live_peak.time_us),
-         grouped(device.live_peak.events));
+    line("\nLive peak: {} ({} bytes{}){}, at event {}", size(device.live_peak.bytes),
+         grouped(device.live_peak.bytes),
+         device.failures.empty() ? "" : ", without the failed request",
+         after(device.live_peak.time_us), grouped(device.live_peak.events));
     if (device.early_blocks > 0)
       line("  of blocks that the recording saw allocated: {}; {} blocks are older",
            size(device.traced_peak_bytes), grouped(device.early_blocks));

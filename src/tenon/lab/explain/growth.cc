@@ -1,6 +1,7 @@
 #include "tenon/lab/explain/growth.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "tenon/lab/planning/iterations_in_trace.h"
@@ -32,11 +33,31 @@ bool grows(const Series& series) {
   return rises >= 3 && 2 * rises >= series.bytes.size() - 1;
 }
 
+// By group: bytes of early blocks that are live at the end of the last iteration, of sizes that the
+// iterations after the first boundary leave at the same call site.
+std::vector<std::uint64_t> older_bytes(const Trace& trace, const std::vector<Lifetime>& lives,
+                                       const CallSites& sites,
+                                       const std::vector<std::size_t>& boundaries) {
+  std::vector<std::uint64_t> older(sites.size());
+  std::set<std::pair<std::uint32_t, std::uint64_t>> left;  // group, size of a block
+  for (std::uint32_t block = trace.blocks; block-- > 0;) {
+    const Lifetime& life = lives[block];
+    if (!life.live_after(boundaries.back())) continue;
+    const std::pair kind(sites.group(life.site), life.size_bytes);
+    if (block < trace.early_blocks) {
+      if (left.contains(kind)) older[kind.first] += life.size_bytes;
+    } else if (life.alloc >= boundaries.front()) {
+      left.insert(kind);
+    }
+  }
+  return older;
+}
+
 }  // namespace
 
 bool matters(const Growth& growth, std::uint64_t bytes) {
   std::uint64_t grown = 0;
-  for (const GrowingSite& site : growth.suspects) grown += site.last_bytes - site.first_bytes;
+  for (const GrowingSite& site : growth.suspects) grown += site.grown_bytes();
   return grown > 0 && grown * 10 >= bytes;
 }
 
@@ -77,18 +98,20 @@ Growth growth(const Trace& trace, const std::vector<Lifetime>& lives, const Call
       series_of[group].blocks.push_back(blocks[group]);
     }
   }
+  const std::vector<std::uint64_t> older =
+      older_bytes(trace, lives, sites, result.boundaries);
   for (std::uint32_t group = 0; group < sites.size(); ++group) {
     const Series& series = series_of[group];
     if (!grows(series)) continue;
     result.suspects.push_back(
-        {sites.name(group), series.bytes.front(), series.bytes.back(),
+        {sites.name(group), series.bytes.front(), series.bytes.back(), older[group],
          series.blocks.front(), series.blocks.back(),
          static_cast<double>(series.bytes.back() - series.bytes.front()) /
              static_cast<double>(std::max<std::size_t>(1, iterations - 2))});
   }
   std::stable_sort(result.suspects.begin(), result.suspects.end(),
                    [](const GrowingSite& a, const GrowingSite& b) {
-                     return a.last_bytes - a.first_bytes > b.last_bytes - b.first_bytes;
+                     return a.grown_bytes() > b.grown_bytes();
                    });
   return result;
 }

@@ -17,9 +17,14 @@ struct GrowingSite {
   std::string name;
   std::uint64_t first_bytes = 0;  // live at the first boundary looked at
   std::uint64_t last_bytes = 0;   // and at the last
+  // Of these, in blocks older than the recording, of sizes that the recorded iterations leave, too.
+  std::uint64_t older_bytes = 0;
   std::uint64_t first_blocks = 0;
   std::uint64_t last_blocks = 0;
   double bytes_per_iteration = 0;
+
+  // What the iterations left, as far as it is known.
+  std::uint64_t grown_bytes() const { return last_bytes - first_bytes + older_bytes; }
 };
 
 // What rises over the iterations of a program.
@@ -33,7 +38,7 @@ struct Growth {
   std::vector<GrowingSite> suspects;     // most growth first
 };
 
-// Whether what grows has come to a tenth of `bytes` or more.
+// Whether what grows has come to a tenth of `bytes` or more, with what is older than the recording.
 bool matters(const Growth& growth, std::uint64_t bytes);
 
 // Iterations are find_iterations_in()'s. With kFewest or more, growth is judged: the first is left

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostSites = 12;
 // Raised when the answer to the same question changes.
-constexpr int kAnswerFormat = 1;
+constexpr int kAnswerFormat = 2;
 
 const DeviceExplanation& fullest(const Explanation& explanation) {
   return *std::max_element(explanation.devices.begin(), explanation.devices.end(),
@@ -56,7 +56,7 @@ void find_cause(const DeviceExplanation& device, FileAnswer& answer) {
   } else if (matters(device.growth, device.live_peak.bytes)) {
     answer.cause = "memory that grows with every iteration";
     for (const GrowingSite& site : device.growth.suspects)
-      answer.cause_bytes += site.last_bytes - site.first_bytes;
+      answer.cause_bytes += site.grown_bytes();
   } else if (!device.at_peak.by_category.empty()) {
     answer.cause = one_line(device.at_peak.by_category.front().name);
     answer.cause_bytes = device.at_peak.by_category.front().bytes;

@@ -184,7 +184,8 @@ TraceIterations by_proof(const Trace& trace) {
   TraceIterations found;
   const std::size_t count = trace.events.size();
   const auto run = find_iterations(tokens_of(trace));
-  if (!run || 2 * (count - run->begin) < count || !returns(trace, run->period)) return found;
+  const std::size_t recorded = count - trace.early_blocks;  // older blocks come first
+  if (!run || 2 * (count - run->begin) < recorded || !returns(trace, run->period)) return found;
   for (std::size_t end = lowest_end(trace, run->period); end >= run->begin + run->period;
        end -= run->period)
     found.ends.push_back(end);

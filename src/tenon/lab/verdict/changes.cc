@@ -85,6 +85,15 @@ class Finder {
     Change change;
     change.peak_bytes = live_peak_if(trace_, events_, request_bytes_, size_of);
     change.saves_bytes = peak_ - std::min(peak_, change.peak_bytes);
+    std::uint64_t saved = 0, guessed = 0;
+    for (std::uint32_t block = 0; block < trace_.blocks; ++block) {
+      if (!live(block)) continue;
+      const std::uint64_t size = lives_[block].size_bytes;
+      const std::uint64_t less = size - size_of(block, size);
+      saved += less;
+      if (blocks_[block].confidence == Confidence::kGuess) guessed += less;
+    }
+    change.guess = 2 * guessed > saved;
     change.what = std::move(what);
     change.how = std::move(how);
     change.measured = "what-if: the recorded events with these blocks smaller or gone";
@@ -303,6 +312,7 @@ class Finder {
           return grows[sites.group(life.site)] && outlives(life) ? 0 : bytes;
         });
     Change change = std::move(changes_.back());
+    change.guess = false;  // whatever their category, they stay
     changes_.pop_back();
     changes_.insert(changes_.begin(), std::move(change));
   }

@@ -131,11 +131,15 @@ void say_contents(const LiveSet& live, Verdict& out) {
 bool say_growth(const Growth& growth, Verdict& out) {
   if (!matters(growth, out.peak_bytes)) return false;
   const GrowingSite& most = growth.suspects.front();
+  std::string older;
+  if (most.older_bytes > 0)
+    older = fmt::format(" Of these, {} are older than the recording, in blocks of the same sizes.",
+                        size(most.older_bytes));
   out.sentences.push_back(fmt::format(
       "Memory grows: {} held {} after its second iteration and {} after the last of {}, {} more "
-      "each time. What an iteration leaves behind fills any card in the end.",
+      "each time.{} What an iteration leaves behind fills any card in the end.",
       most.name, size(most.first_bytes), size(most.last_bytes), growth.iterations,
-      size(static_cast<std::uint64_t>(most.bytes_per_iteration))));
+      size(static_cast<std::uint64_t>(most.bytes_per_iteration)), older));
   return true;
 }
 
@@ -199,10 +203,12 @@ void say_changes(const OutOfMemoryReport* failure, bool grows, Verdict& out) {
       continue;
     }
     out.sentences.push_back(fmt::format(
-        "To save {}{}: {} (then {}{}{}).{}{}", size(change.saves_bytes),
+        "To save {}{}: {} (then {}{}{}{}).{}{}", size(change.saves_bytes),
         change.reserved ? " of reserved memory" : "", change.what, size(change.peak_bytes),
         change.reserved ? " reserved" : "",
-        puts_off ? ", until growth fills it" : fits(change, failure), change.reserved ? " " : "",
+        puts_off ? ", until growth fills it" : fits(change, failure),
+        change.guess ? "; a guess, as the categories of these blocks are" : "",
+        change.reserved ? " " : "",
         change.reserved ? kCompared : ""));
   }
 }

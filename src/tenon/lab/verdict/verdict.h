@@ -21,6 +21,7 @@ struct Change {
   std::uint64_t peak_bytes = 0;  // then
   bool reserved = false;         // both figures are of reserved memory, not of live bytes
   bool lets_pass = false;        // the request that failed is served with it, by replay
+  bool guess = false;            // most bytes are of blocks whose category is a guess
   std::string measured;          // "what-if: the trace without these bytes"
 };
 
