@@ -25,7 +25,7 @@ BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
 NAMED = {"forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
-EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages"}  # what they print depends on no machine and no load
+EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages", "tradeoff"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
     "replay": ("every policy on the shipped traces: reserved memory, smallest capacity",
@@ -41,6 +41,8 @@ PROGRAMS = {
                  "{}/bench/bench_peers", []),
     "targets": ("`stitched` on each trace and by page size, a hot pair, the steady state",
                 "{}/bench/bench_targets", []),
+    "tradeoff": ("`stitched` by page size, for each shipped trace",
+                 "scripts/draw_tradeoff.py {}", []),
     "generated": ("policies at five lags on shipped traces and on programs from seeds",
                   "{}/bench/bench_generated", []),
     "pages": ("what pages allow `stitched`, and where its bytes are, on generated programs",

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Draws what `stitched` holds against what it costs, for each shipped trace, as an SVG.
+"""What `stitched` holds against what it costs, by page size, for each shipped trace.
 
-Usage: draw_tradeoff.py BUILD_DIR OUT.svg
+Usage: draw_tradeoff.py BUILD_DIR
 
-Replays data/traces with pages of 2 to 64 MiB. A point is one page size; across: the whole driver
-stall as a multiple of expandable's on the same trace (the cost model, lag 5 ms); up: reserved peak
-over live peak.
+Replays data/traces with pages of 2 to 64 MiB, at a lag of 5 ms. Prints reserved peak / live peak and
+driver stall / expandable's on the same trace (the cost model). scripts/results.py draws
+docs/stitched_tradeoff.svg from the record `tradeoff` of this output.
 """
 import glob
 import json
@@ -18,8 +18,8 @@ from picture import opening
 
 PAGES = [2, 4, 8, 16, 32, 64]
 DEFAULT = 16
-COLUMNS, WIDTH, HEIGHT, GAP, LEFT, TOP = 3, 250, 190, 60, 60, 70
-STALL, RATIO = (0.5, 32), (1.0, 1.16)  # the ranges of the axes
+COLUMNS, WIDTH, HEIGHT, GAP, LEFT, TOP = 3, 250, 190, 60, 60, 88
+STALL, RATIO = (0.25, 32), (1.0, 1.16)  # the ranges of the axes
 
 
 def replay(build, policy, page):
@@ -44,7 +44,7 @@ def panel(left, top, trace, points):
 
     out = [f'<rect x="{left}" y="{top}" width="{WIDTH}" height="{HEIGHT}" fill="none" '
            'stroke="#9ca3af"/>', text(left + WIDTH / 2, top - 8, trace, 13, colour="#111827")]
-    for stall in (0.5, 1, 2, 4, 8, 16, 32):
+    for stall in (0.25, 0.5, 1, 2, 4, 8, 16, 32):
         out.append(text(x(stall), top + HEIGHT + 14, f"{stall:g}×", 10))
         look = 'stroke="#fca5a5"' if stall == 2 else 'class="grid" stroke="#f3f4f6"'
         out.append(f'<line x1="{x(stall):.1f}" y1="{top}" x2="{x(stall):.1f}" '
@@ -62,31 +62,43 @@ def panel(left, top, trace, points):
     return out
 
 
-def main(build, target):
-    expandable = replay(build, "expandable", DEFAULT)
-    stitched = {page: replay(build, "stitched", page) for page in PAGES}
-    traces = sorted(expandable)
-    rows = -(-len(traces) // COLUMNS)
-    width = LEFT + COLUMNS * (WIDTH + GAP)
-    height = TOP + rows * (HEIGHT + GAP)
-    out = [*opening(width, height),
+def points_of(output):
+    """trace -> (page size in MiB, stall, ratio), from what main() printed."""
+    found = {}
+    for line in output[1:]:
+        trace, page, ratio, stall = line.split()
+        found.setdefault(trace, []).append((int(page), float(stall), float(ratio)))
+    return found
+
+
+def drawn(output):
+    """The picture of a record's output."""
+    found = points_of(output)
+    rows = -(-len(found) // COLUMNS)
+    out = [*opening(LEFT + COLUMNS * (WIDTH + GAP), TOP + rows * (HEIGHT + GAP)),
            text(LEFT, 22, "stitched: reserved peak / live peak (up) against driver stall as a "
                 "multiple of expandable's (across)", 14, "start", "#111827"),
            text(LEFT, 40, f"A point is a page size in MiB; the large one, {DEFAULT}, is the default. "
-                "The red line: twice expandable's stall.", 11, "start")]
-    for i, trace in enumerate(traces):
-        points = [(page, stitched[page][trace][0] / expandable[trace][0], stitched[page][trace][1])
-                  for page in PAGES]
+                "The red line: twice expandable's stall.", 11, "start"),
+           text(LEFT, 56, "Simulated device without a capacity limit, cost model of one H200, lag 5 ms. "
+                "1.0: the live peak.", 11, "start")]
+    for i, (trace, points) in enumerate(found.items()):
         out += panel(LEFT + i % COLUMNS * (WIDTH + GAP), TOP + i // COLUMNS * (HEIGHT + GAP), trace,
                      points)
-        print(f"{trace:22}" + "".join(f"  {page}: {ratio:.3f} {stall:.1f}x"
-                                      for page, stall, ratio in points))
-    out.append("</svg>")
-    with open(target, "w") as f:
-        f.write("\n".join(out) + "\n")
+    return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def main(build):
+    expandable = replay(build, "expandable", DEFAULT)
+    stitched = {page: replay(build, "stitched", page) for page in PAGES}
+    print("  trace                 pages of, MiB  reserved/live  stall/expandable's")
+    for trace in sorted(expandable):
+        for page in PAGES:
+            stall, ratio = stitched[page][trace]
+            print(f"  {trace:20}  {page:13}  {ratio:13.4f}  {stall / expandable[trace][0]:18.2f}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1])

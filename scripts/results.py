@@ -16,11 +16,12 @@ import draw_house
 import draw_lags
 import draw_ranks
 import draw_reserved
+import draw_tradeoff
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
 PAGE = ROOT / "docs/results.md"
-ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "constants", "robson", "instructions", "planning",
+ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "tradeoff", "constants", "robson", "instructions", "planning",
          "host_peers", "host_pairs", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
          "viewer", "lab_peers", "python", "metadata", "operators", "vulkan", "gradients", "training", "gpt_losses",
          "fsdp", "rank_weights", "rank_memory", "rank_network", "overlap", "ranks", "kills", "fleet"]
@@ -107,6 +108,7 @@ def main(check):
             ROOT / "docs/house.svg":
                 draw_house.drawn((ROOT / "docs/architecture.md").read_text(encoding="utf-8")),
             ROOT / "docs/stitched_by_lag.svg": draw_lags.drawn(found["generated"]["output"]),
+            ROOT / "docs/stitched_tradeoff.svg": draw_tradeoff.drawn(found["tradeoff"]["output"]),
             ROOT / "docs/ranks.svg": draw_ranks.drawn(found["ranks"]["output"])}
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         if path != PAGE:
