@@ -51,7 +51,7 @@ void add_view_input(CommandLine& app, ViewInput& input) {
       .show_default();
   app.add_option("--capacity", input.capacity, "Replay on a device of this size, like 24GiB");
   app.add_option("--conf", input.conf,
-                 "PyTorch's allocator settings for caching and expandable, key:value,key:value")
+                 "PyTorch's settings for caching, expandable and stitched, key:value,key:value")
       .may_be_empty();
   app.add_option("--lag", input.lag, "A stream's work ends this long after it was queued")
       .show_default();
