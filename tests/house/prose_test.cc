@@ -1,11 +1,14 @@
-// The prose of pages and of public headers: at most one semicolon in a paragraph. Code, tables,
-// drawings and what stands between backquotes do not count.
+// The prose of pages and of public headers: at most one semicolon in a paragraph, and in pages at
+// most 30 words in a sentence. Code, tables, drawings and what stands between backquotes do not
+// count; a quoted name is one word.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -52,7 +55,8 @@ Paragraphs prose_of_page(const fs::path& page) {
     ++number;
     if (line.starts_with("```")) fenced = !fenced;
     indented = line.starts_with("    ") && (indented || after_empty);
-    const bool prose = !fenced && !indented && !line.starts_with("|") && !line.starts_with("```");
+    const bool table = line.find('|') == line.find_first_not_of(' ') && !line.empty();
+    const bool prose = !fenced && !indented && !table && !line.starts_with("```");
     paragraphs.add(number, prose ? line : "", begins_item(line));
   }
   return paragraphs;
@@ -85,13 +89,42 @@ void expect_few_semicolons(const fs::path& file, const Paragraphs& paragraphs) {
   }
 }
 
-TEST(Prose, ParagraphsOfPagesHaveAtMostOneSemicolon) {
+// Sentences end at ".", "?", "!" or ":" before a space.
+void expect_short_sentences(const fs::path& file, const Paragraphs& paragraphs) {
+  constexpr int kMostWords = 30;
+  static const std::regex kLeftOut("<!--.*?-->|<[^>]*>|\\]\\([^)]*\\)");
+  static const std::regex kName("`[^`]*`");
+  for (const Paragraph& paragraph : paragraphs.found()) {
+    std::istringstream words(
+        std::regex_replace(std::regex_replace(paragraph.text, kLeftOut, ""), kName, "x"));
+    int count = 0;
+    std::string sentence;
+    for (std::string word; words >> word;) {
+      count += std::any_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c); });
+      sentence += word + " ";
+      if (std::string(".?!:").find(word.back()) == std::string::npos) continue;
+      EXPECT_LE(count, kMostWords) << file.string() << ":" << paragraph.line << ": " << sentence;
+      count = 0;
+      sentence.clear();
+    }
+  }
+}
+
+std::vector<fs::path> pages_of_prose() {
   std::vector<fs::path> pages = {kRoot / "README.md", kRoot / "CONTRIBUTING.md",
                                  kRoot / "CHANGELOG.md", kRoot / "SECURITY.md"};
   for (const auto& entry : fs::recursive_directory_iterator(kRoot / "docs"))
     if (entry.path().extension() == ".md" && entry.path().filename() != "results.md")
       pages.push_back(entry.path());  // results.md lists conditions
-  for (const fs::path& page : pages) expect_few_semicolons(page, prose_of_page(page));
+  return pages;
+}
+
+TEST(Prose, ParagraphsOfPagesHaveAtMostOneSemicolon) {
+  for (const fs::path& page : pages_of_prose()) expect_few_semicolons(page, prose_of_page(page));
+}
+
+TEST(Prose, SentencesOfPagesAreShort) {
+  for (const fs::path& page : pages_of_prose()) expect_short_sentences(page, prose_of_page(page));
 }
 
 TEST(Prose, ParagraphsOfPublicHeadersHaveAtMostOneSemicolon) {
