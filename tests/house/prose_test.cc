@@ -100,7 +100,8 @@ void expect_short_sentences(const fs::path& file, const Paragraphs& paragraphs) 
     int count = 0;
     std::string sentence;
     for (std::string word; words >> word;) {
-      count += std::any_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c); });
+      if (std::any_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c); }))
+        ++count;
       sentence += word + " ";
       if (std::string(".?!:").find(word.back()) == std::string::npos) continue;
       EXPECT_LE(count, kMostWords) << file.string() << ":" << paragraph.line << ": " << sentence;
