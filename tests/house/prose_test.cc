@@ -128,6 +128,20 @@ TEST(Prose, SentencesOfPagesAreShort) {
   for (const fs::path& page : pages_of_prose()) expect_short_sentences(page, prose_of_page(page));
 }
 
+TEST(Prose, RowsOfTablesStandOnOneLine) {
+  static const std::regex kCutRow(R"(^ *\|.*[^|\s]\s*$)");
+  for (const fs::path& page : pages_of_prose()) {
+    std::ifstream in(page);
+    bool fenced = false;
+    std::size_t number = 0;
+    for (std::string line; std::getline(in, line);) {
+      ++number;
+      if (line.starts_with("```")) fenced = !fenced;
+      EXPECT_TRUE(fenced || !std::regex_match(line, kCutRow)) << page << ":" << number;
+    }
+  }
+}
+
 TEST(Prose, ParagraphsOfPublicHeadersHaveAtMostOneSemicolon) {
   std::ifstream list(kRoot / "docs/public_headers.txt");
   std::size_t count = 0, paragraphs = 0;
