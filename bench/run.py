@@ -19,12 +19,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 REPLAY = "data/traces/*.csv.zst --policy all --find-capacity"
 PEERS = {"libc6": "glibc", "libmimalloc2.0": "mimalloc", "libjemalloc2": "jemalloc",
          "libtcmalloc-minimal4": "tcmalloc", "libtbbmalloc2": "oneTBB",
-         "libopenblas0-pthread": "OpenBLAS", "libdnnl2": "oneDNN", "mesa-vulkan-drivers": "lavapipe of Mesa"}
+         "libopenblas0-pthread": "OpenBLAS", "libdnnl2": "oneDNN", "mesa-vulkan-drivers": "lavapipe of Mesa",
+         "python3-torch": "PyTorch", "python3-numpy": "NumPy"}
 HOST = ["libc6", "libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "libtbbmalloc2"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
 
-NAMED = {"forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
+NAMED = {"preload", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
 EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages", "tradeoff"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -76,6 +77,9 @@ PROGRAMS = {
     "library_size": ("what the stripped library of allocators consists of, in bytes",
                      "strip -o {0}/stripped.so {0}/libtenon_memory.so && size -A -d"
                      " {0}/stripped.so | sort -k2nr | head -12", []),
+    "preload": ("programs of PyTorch and NumPy on the CPU over preloaded allocators: a step, and the process's processor time, resident peak and page faults",
+                "python3 bench/preload/compare.py {}/libtenon_preload.so --rounds 3",
+                ["libc6", *HOST[1:4], "python3-torch", "python3-numpy"]),
     "vulkan": ("a Vulkan device without a GPU: buffers, operators, memory, products",
                f"VK_DRIVER_FILES={LAVAPIPE} {{}}/bench/bench_vulkan",
                ["mesa-vulkan-drivers", "libopenblas0-pthread"]),

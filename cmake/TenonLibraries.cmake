@@ -144,8 +144,8 @@ elseif(NOT TENON_GLSLC)
 endif()
 
 set(tenon_memory_small base device cuda guards names adaptors growth seldom)
-set(tenon_memory_small_base base/byte_size base/error base/file_writer base/parse_real base/printable
-    base/read_limit base/write_target)
+set(tenon_memory_small_base base/byte_size base/environment base/error base/file_writer
+    base/parse_real base/pointer_map base/printable base/read_limit base/write_target)
 set(tenon_memory_small_device device/backend device/device device/devices device/driver_ledger
     device/host/machine_memory device/sim/cost_model)
 set(tenon_memory_small_cuda device/cuda/cuda_backend device/cuda/cuda_driver device/cuda/cuda_sharing

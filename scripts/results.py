@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
 PAGE = ROOT / "docs/results.md"
 ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "tradeoff", "constants", "robson", "instructions", "planning",
-         "host_peers", "host_pairs", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
+         "host_peers", "host_pairs", "preload", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
          "viewer", "lab_peers", "python", "metadata", "operators", "vulkan", "gradients", "training", "gpt_losses",
          "fsdp", "rank_weights", "rank_memory", "rank_network", "overlap", "ranks", "kills", "fleet"]
 

@@ -15,36 +15,34 @@ namespace tenon {
 // Memory budget: at most 64 bytes for each pointer held at the peak (16-byte slots, between 1/4
 // and 3/4 full). O(1) expected. Not thread-safe. Linear probing with backward-shift deletion
 // (Knuth, TAOCP 3, 6.4 R), so no tombstones accumulate.
-template <typename Value>
-class PointerMap {
+class PointerTable {
  public:
-  // Requires: key is not null and not in the map.
-  void insert(const void* key, Value* value) {
-    if ((size_ + 1) * 4 > slots_.size() * 3) grow();
-    std::size_t i = home(key);
-    while (slots_[i].key != nullptr) i = (i + 1) & (slots_.size() - 1);
-    slots_[i] = {key, value};
+  // Requires: key is not null and not in the table.
+  void insert(const void* key, void* value) {
+    if ((size_ + 1) * 4 > slots_.size() * 3) [[unlikely]] grow();
+    slots_[slot_of(key)] = {key, value};
     ++size_;
   }
 
-  Value* find(const void* key) const {
+  void* find(const void* key) const {
     const std::size_t i = locate(key);
     return i == kNone ? nullptr : slots_[i].value;
   }
 
   // Takes the entry out and returns its value; nullptr when there is none.
-  Value* take(const void* key) {
+  void* take(const void* key) {
     std::size_t hole = locate(key);
     if (hole == kNone) return nullptr;
-    Value* value = slots_[hole].value;
+    Slot* const slots = slots_.data();
+    void* value = slots[hole].value;
     const std::size_t mask = slots_.size() - 1;
-    for (std::size_t i = (hole + 1) & mask; slots_[i].key != nullptr; i = (i + 1) & mask) {
+    for (std::size_t i = (hole + 1) & mask; slots[i].key != nullptr; i = (i + 1) & mask) {
       // Slot i may fill the hole unless its home lies cyclically in (hole, i].
-      if (((i - home(slots_[i].key)) & mask) < ((i - hole) & mask)) continue;
-      slots_[hole] = slots_[i];
+      if (((i - hash(slots[i].key)) & mask) < ((i - hole) & mask)) continue;
+      slots[hole] = slots[i];
       hole = i;
     }
-    slots_[hole] = {};
+    slots[hole] = {};
     --size_;
     return value;
   }
@@ -66,32 +64,51 @@ class PointerMap {
  private:
   struct Slot {
     const void* key = nullptr;
-    Value* value = nullptr;
+    void* value = nullptr;
   };
   static constexpr std::size_t kNone = ~std::size_t{0};
 
-  std::size_t home(const void* key) const {
-    return mix64(reinterpret_cast<std::uintptr_t>(key)) & (slots_.size() - 1);
+  static std::size_t hash(const void* key) {
+    return mix64(reinterpret_cast<std::uintptr_t>(key));
+  }
+
+  // The slot of the key, or the free one where it belongs. Requires: the table has slots.
+  std::size_t slot_of(const void* key) const {
+    const std::size_t mask = slots_.size() - 1;
+    std::size_t i = hash(key) & mask;
+    while (slots_[i].key != nullptr && slots_[i].key != key) i = (i + 1) & mask;
+    return i;
   }
 
   std::size_t locate(const void* key) const {
     if (slots_.empty() || key == nullptr) return kNone;
-    for (std::size_t i = home(key);; i = (i + 1) & (slots_.size() - 1)) {
-      if (slots_[i].key == key) return i;
-      if (slots_[i].key == nullptr) return kNone;
-    }
+    const std::size_t i = slot_of(key);
+    return slots_[i].key == key ? i : kNone;
   }
 
-  void grow() {
-    std::vector<Slot> old(slots_.empty() ? 16 : slots_.size() * 2);
-    old.swap(slots_);
-    size_ = 0;
-    for (const Slot& slot : old)
-      if (slot.key != nullptr) insert(slot.key, slot.value);
-  }
+  [[gnu::cold]] void grow();
 
   std::vector<Slot> slots_;  // a power of two of them
   std::size_t size_ = 0;
+};
+
+// The same with values of one type.
+template <typename Value>
+class PointerMap {
+ public:
+  void insert(const void* key, Value* value) { table_.insert(key, value); }
+  Value* find(const void* key) const { return static_cast<Value*>(table_.find(key)); }
+  Value* take(const void* key) { return static_cast<Value*>(table_.take(key)); }
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    table_.for_each([&](const void* key, void* value) { visit(key, static_cast<Value*>(value)); });
+  }
+  void clear() { table_.clear(); }
+  std::size_t size() const { return table_.size(); }
+  std::size_t memory_bytes() const { return table_.memory_bytes(); }
+
+ private:
+  PointerTable table_;
 };
 
 }  // namespace tenon

@@ -118,7 +118,7 @@ class Slab {
       fresh_ = static_cast<Node*>(chunk.begin());
       fresh_end_ = fresh_ + chunk.bytes() / sizeof(Node);
     }
-    Node* end = fresh_ + std::min<std::size_t>(kBatchNodes, fresh_end_ - fresh_);
+    Node* end = fresh_ + std::min(kBatchNodes, static_cast<std::size_t>(fresh_end_ - fresh_));
     for (Node* node = end; node-- > fresh_;) {
       node->next = free_;
       free_ = node;

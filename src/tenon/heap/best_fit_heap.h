@@ -127,7 +127,7 @@ class BestFitHeap {
     for (; block != nullptr; block = block->next) visit(block);
   }
   // Throws InternalError, naming the invariant that does not hold. O(blocks).
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
   // Bytes of metadata held now.
   std::uint64_t metadata_bytes() const {
     return slab_.capacity_bytes() + index_.metadata_bytes();

@@ -102,7 +102,7 @@ class BuddyHeap {
     for_each_leaf(block->next + 1, visit);
   }
   // Throws InternalError, naming the invariant that does not hold. O(blocks).
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
   struct Halves {

@@ -104,7 +104,7 @@ class BumpHeap {
   // Room ahead of the bump pointer, and all empty extents.
   std::uint64_t free_bytes() const;
   std::uint64_t largest_free() const;
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
   static int class_of(std::uint64_t size);

@@ -122,10 +122,10 @@ class PlanHeap {
   std::uint64_t free_bytes() const { return size_bytes_ - used_bytes(); }
   // The next slot's size if that may be served now, else 0.
   std::uint64_t largest_free() const;
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
-  void sweep();
+  [[gnu::cold]] void sweep();
   void skip_to(std::size_t index);
   std::uint64_t rounded(std::uint64_t size) const { return align_up(size, unit_bytes_); }
   bool range_is_free(const PlanBlock& block) const;

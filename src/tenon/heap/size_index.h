@@ -1,7 +1,6 @@
 // Free blocks ordered by (size, address), for best fit.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstdint>
 
@@ -76,9 +75,9 @@ class SizeIndex {
   }
 
   // Throws InternalError when a link, an order, a priority or a bit is wrong. O(n).
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
   // Steps of the longest way from a bin to a block. O(n).
-  int depth() const;
+  [[gnu::cold]] int depth() const;
   std::uint64_t metadata_bytes() const { return trees_.metadata_bytes(); }
 
  private:
@@ -152,8 +151,8 @@ class SizeIndex {
   }
   // Of bins whose bit is set; the others' are never read. So they are not written at the start
   // either, and an index costs the pages of the bins that it has used, not all 32 KiB.
-  std::array<Block*, kBins> roots_;
-  std::array<std::uint64_t, kWords> bits_ = {};
+  Block* roots_[kBins];
+  std::uint64_t bits_[kWords] = {};
   std::uint64_t summary_ = 0;  // bit w: bits_[w] != 0
   SizeTrees trees_;
 };

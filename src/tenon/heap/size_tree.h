@@ -111,7 +111,7 @@ class SizeTrees {
   // Visits all blocks in order. The visitor may use the block's links.
   static void for_each(const SizeNode* tree, BlockVisitor visit);
   // Throws InternalError when a link or an order is wrong. O(n).
-  static void check_invariants(const SizeNode* tree);
+  [[gnu::cold]] static void check_invariants(const SizeNode* tree);
 
   std::uint64_t metadata_bytes() const { return nodes_.capacity_bytes(); }
 

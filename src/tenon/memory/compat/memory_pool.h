@@ -68,7 +68,7 @@ class MemoryPool {
 
   // Frees every block: each chunk is one free block again, of its own size. Pointers that were
   // handed out are void. Chunks and the counts of the past are kept.
-  void reset();
+  [[gnu::cold]] void reset();
 
   std::size_t alignment() const { return alignment_; }  // of every block
 
@@ -90,7 +90,7 @@ class MemoryPool {
 
   void* place(std::uint64_t rounded);
   void count_freed(const Block& block);
-  void add_chunk(std::uint64_t size_bytes);
+  [[gnu::cold]] void add_chunk(std::uint64_t size_bytes);
   void grow(std::uint64_t rounded);
 
   const std::shared_ptr<Allocator> upstream_;

@@ -57,7 +57,7 @@ class alignas(64) PeakBoard {
       stat.peak = std::max(peak, stat.current);
     };
     const std::int64_t requested[] = {peaks_[6][0], peaks_[7][0], peaks_[7][1]};
-    for (const std::size_t pool : {0, 1, 2}) {
+    for (std::size_t pool = 0; pool < 3; ++pool) {
       set(out.allocation[pool], peaks_[pool][0]);
       set(out.allocated_bytes[pool], peaks_[pool][1]);
       set(out.active[pool], peaks_[3 + pool][0]);

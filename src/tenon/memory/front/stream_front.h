@@ -83,7 +83,7 @@ class StreamFront : public DeviceAllocator {
   [[gnu::cold]] AllocatorStats stats() const override;
   [[gnu::cold]] void reset_peak_stats() override;
   std::uint64_t reserved_bytes() const override;
-  std::uint64_t largest_free_bytes() const override;
+  [[gnu::cold]] std::uint64_t largest_free_bytes() const override;
   [[gnu::cold]] std::vector<SegmentInfo> snapshot() const override;
   std::uint64_t layout_offset(const DataPtr& data) const override;
   [[gnu::cold]] void check_invariants() const override;
@@ -91,8 +91,8 @@ class StreamFront : public DeviceAllocator {
  protected:
   // `limit_bytes`: most bytes to hold from the driver; 0: no limit but the device's. `fallback`
   // serves, over the same backend, what the heaps cannot; null: there is none.
-  StreamFront(Backend& backend, std::uint64_t limit_bytes,
-              std::unique_ptr<DeviceAllocator>&& fallback = nullptr);
+  [[gnu::cold]] StreamFront(Backend& backend, std::uint64_t limit_bytes,
+                            std::unique_ptr<DeviceAllocator>&& fallback = nullptr);
 
   // --- What a policy does. All are called with growth_mutex_ held and no heap locked.
   virtual std::unique_ptr<H> make_heap(Stream stream) = 0;
@@ -132,7 +132,7 @@ class StreamFront : public DeviceAllocator {
     });
   }
   // An event for the observers, who learn of it once no lock is held.
-  void note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
+  [[gnu::cold]] void note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
   // Takes in what other threads freed, and waits for what other streams use.
   void finish_pending_frees();
   // The block behind a DataPtr that this front handed out; null: another allocator did.
@@ -150,14 +150,15 @@ class StreamFront : public DeviceAllocator {
   [[gnu::cold]] H& add_heap(Stream stream);
   Handle place(H& heap, std::size_t size_bytes, bool grown, bool* has_surplus);
   void trim(H& heap) noexcept;
-  Handle grow_and_place(H& heap, std::size_t size_bytes, Growth* growth);
-  [[gnu::noinline]] DataPtr allocate_when_short(H& heap, std::size_t size_bytes, Stream stream,
-                                                Growth growth);
-  DataPtr allocate_again(H& heap, std::size_t size_bytes, Stream stream, Growth* growth);
+  [[gnu::cold]] Handle grow_and_place(H& heap, std::size_t size_bytes, Growth* growth);
+  [[gnu::noinline, gnu::cold]] DataPtr allocate_when_short(H& heap, std::size_t size_bytes,
+                                                           Stream stream, Growth growth);
+  [[gnu::cold]] DataPtr allocate_again(H& heap, std::size_t size_bytes, Stream stream,
+                                       Growth* growth);
   DataPtr hand_out(Handle block, bool grown, std::size_t size_bytes, Stream stream);
-  DataPtr ask_fallback(std::size_t size_bytes, Stream stream, Growth* growth);
-  [[noreturn]] void give_up(std::size_t size_bytes, Stream stream, bool of_driver);
-  void report_notes();
+  [[gnu::cold]] DataPtr ask_fallback(std::size_t size_bytes, Stream stream, Growth* growth);
+  [[noreturn, gnu::cold]] void give_up(std::size_t size_bytes, Stream stream, bool of_driver);
+  [[gnu::cold]] void report_notes();
 
   std::uint64_t limit_bytes_;
   bool refused_by_limit_ = false;  // the growth under way, when it was last tested

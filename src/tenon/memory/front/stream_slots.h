@@ -23,7 +23,7 @@ class StreamSlots {
   StreamSlots() = default;
   StreamSlots(const StreamSlots&) = delete;
   StreamSlots& operator=(const StreamSlots&) = delete;
-  ~StreamSlots() {
+  [[gnu::cold]] ~StreamSlots() {
     for (std::uint32_t id = 0; id < end_.load(); ++id) delete slots_[id].load();
   }
 
@@ -33,7 +33,7 @@ class StreamSlots {
   }
 
   // Throws InvalidArgument for an id that no backend hands out.
-  static void check(Stream stream) {
+  [[gnu::cold]] static void check(Stream stream) {
     if (stream.id >= kMost)
       throw InvalidArgument(
           fmt::format("{}: stream ids go up to {}", to_string(stream), kMost - 1));

@@ -95,9 +95,9 @@ class BlockHeap final : public StreamHeap {
   static Block*& link_of(Block* block) { return block->link; }
   std::uint64_t largest_free() const;
   // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
-  void add_snapshot(std::vector<SegmentInfo>& out) const;
+  [[gnu::cold]] void add_snapshot(std::vector<SegmentInfo>& out) const;
   static std::uint64_t layout_offset(const Block* block);
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
   // --- Extents.
   // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are

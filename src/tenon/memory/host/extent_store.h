@@ -107,7 +107,7 @@ class ExtentStore {
   HostAllocator& allocator() const { return allocator_; }
   Stream stream() const { return stream_; }
   std::uint64_t largest_free_bytes() const;
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
   // Around fork(2).
   void before_fork() {
@@ -139,7 +139,7 @@ class ExtentStore {
   void add_extent(std::unique_ptr<Extent> extent);
   void use(const Block* block);
   void fit_closely();
-  std::vector<const Block*> free_blocks_from_the_end() const;
+  [[gnu::cold]] std::vector<const Block*> free_blocks_from_the_end() const;
   void set_resident(Extent& extent, std::uint64_t page, bool now);
   void give_back(std::size_t index, std::vector<Released>& released);
   void give_back_old_extents(std::uint64_t until, std::vector<Released>& released);

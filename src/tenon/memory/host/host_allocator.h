@@ -70,7 +70,7 @@ class HostAllocator final : public DeviceAllocator {
   void reset_peak_stats() override;
   std::uint64_t largest_free_bytes() const override;
   std::uint64_t layout_offset(const DataPtr& data) const override;
-  void check_invariants() const override;
+  [[gnu::cold]] void check_invariants() const override;
 
  private:
   friend class HostThread;  // hands heaps back when a thread ends, and prepares forks

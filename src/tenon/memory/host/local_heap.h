@@ -1,7 +1,6 @@
 // The free blocks of one thread (on one stream).
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -151,7 +150,7 @@ class LocalHeap {
 
   std::int64_t allocations_when_asked_ = 0;
   LargeCache large_;
-  std::array<SpanList, kClasses> bins_;
+  SpanList bins_[kClasses];
   std::vector<std::unique_ptr<Span>> spans_;  // all, in no order; Span::index says where
   // Other threads write here.
   alignas(64) std::atomic<Slot*> remote_{nullptr};

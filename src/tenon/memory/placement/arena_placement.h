@@ -66,7 +66,7 @@ class ArenaPlacement {
     visit(buffer, buffer->in_use);
   }
   std::uint64_t largest_free() const;
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
   bool order_after_users(Handle buffer);

@@ -91,7 +91,8 @@ class BuddyAllocator final : public ChunkedAllocator<BuddyPlacement> {
   BuddyAllocator(std::unique_ptr<DeviceAllocator> system, std::uint64_t initial_pool_bytes,
                  std::uint64_t max_pool_bytes, std::uint64_t limit_bytes = 0);
   // The same over a SystemAllocator, with the policy's own sizes.
-  explicit BuddyAllocator(Backend& backend, BuddyConfig config = {}, std::uint64_t limit_bytes = 0);
+  [[gnu::cold]] explicit BuddyAllocator(Backend& backend, BuddyConfig config = {},
+                                        std::uint64_t limit_bytes = 0);
 
   std::string name() const override { return "buddy"; }
 

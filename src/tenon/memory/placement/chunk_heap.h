@@ -142,12 +142,12 @@ class ChunkHeap final : public StreamHeap {
   static Handle& link_of(Handle block) { return P::link_of(block); }
   static std::uint64_t layout_offset(Handle block) { return P::offset_of(block); }
   std::uint64_t largest_free() const { return placement.largest_free(); }
-  void add_snapshot(std::vector<SegmentInfo>& out) const;
-  void check_invariants() const;
+  [[gnu::cold]] void add_snapshot(std::vector<SegmentInfo>& out) const;
+  [[gnu::cold]] void check_invariants() const;
 
   // --- Chunks. Only the holder of the growth mutex changes the list.
   // Takes a new chunk of at least `size_bytes`. Throws std::bad_alloc; then nothing has changed.
-  void add_chunk(const Segment& segment, std::uint64_t size_bytes);
+  [[gnu::cold]] void add_chunk(const Segment& segment, std::uint64_t size_bytes);
   // Takes the chunk out of the placement, if it is wholly free.
   bool withdraw(Chunk& chunk);
   // The driver would not take it back.

@@ -24,8 +24,8 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
 
   std::size_t alignment() const override { return this->alignment_of_steps(kChunkStepBytes); }
   // Gives all memory back to the driver; blocks that still live must not be used any more.
-  ~ChunkedAllocator() override;
-  void check_invariants() const override;
+  [[gnu::cold]] ~ChunkedAllocator() override;
+  [[gnu::cold]] void check_invariants() const override;
 
  protected:
   // What the front keeps for each stream.
@@ -38,16 +38,16 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
 
   // As it was made with.
   const Config& config() const { return config_; }
-  bool release_cached() override;
+  [[gnu::cold]] bool release_cached() override;
   std::string advice() const override {
     return "free what is no longer needed; other streams' free blocks are not shared";
   }
   // Gives the chunk back if nothing lives in it. Requires: growth_mutex_ held, the heap not locked.
   // A driver that refuses the chunk leaves it where it was.
-  bool release_if_free(Heap& heap, Chunk& chunk);
+  [[gnu::cold]] bool release_if_free(Heap& heap, Chunk& chunk);
 
  private:
-  std::unique_ptr<Heap> make_heap(Stream stream) override {
+  [[gnu::cold]] std::unique_ptr<Heap> make_heap(Stream stream) override {
     return std::make_unique<Heap>(*this, stream, config_);
   }
   bool may_grow(Heap& heap, std::size_t size_bytes) override {
@@ -55,8 +55,8 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
     return heap.can_borrow_chunk() ||
            heap.placement.chunk_bytes(size_bytes, 0, heap.chunk_bytes()) != 0;
   }
-  bool grow(Heap& heap, std::size_t size_bytes) override;
-  bool add_chunk(Heap& heap, std::uint64_t size_bytes);
+  [[gnu::cold]] bool grow(Heap& heap, std::size_t size_bytes) override;
+  [[gnu::cold]] bool add_chunk(Heap& heap, std::uint64_t size_bytes);
 
   const Config config_;
 };

@@ -25,12 +25,12 @@ class PlanAllocator final : public ChunkedAllocator<PlanPlacement> {
   std::string name() const override { return "plan"; }
   std::size_t alignment() const override;
 
-  std::vector<SegmentInfo> snapshot() const override;
+  [[gnu::cold]] std::vector<SegmentInfo> snapshot() const override;
 
   // Over all streams, since the start.
   PlanAdherence report() const;
   // In words, for a log: "35,000 of 35,283 requests as planned, 283 diverged (...)".
-  std::string report_text() const;
+  [[gnu::cold]] std::string report_text() const;
 
  private:
   IdleCache idle_cache_{*this};  // last

@@ -98,7 +98,7 @@ class PlanPlacement {
     for (PlanBlock* block : heap_->in_use_by_offset()) visit(block, true);
   }
   std::uint64_t largest_free() const { return has_memory() ? heap_->largest_free() : 0; }
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
   const PlanAdherence& report() const { return report_; }
 
  private:
@@ -115,7 +115,7 @@ class PlanPlacement {
   Handle refuse_without_memory();
   Handle place_off_plan(std::uint64_t size);
   std::optional<std::size_t> find_program() const;
-  void index_sequences();
+  [[gnu::cold]] void index_sequences();
 
   std::optional<PlanHeap> heap_;  // none: the plan does not know the stream
   const Stream stream_;

@@ -40,7 +40,7 @@ class SharedRange {
     std::uint32_t end = 0;
   };
 
-  SharedRange(Backend& backend, const Plan& plan);
+  [[gnu::cold]] SharedRange(Backend& backend, const Plan& plan);
   // Requires: both ends are those of slots of the plan. O(log n).
   Span span_of(std::uint64_t offset, std::uint64_t size) const;
 
@@ -61,7 +61,7 @@ class SharedRange {
   void take_away();
 
   // Throws InternalError when the pieces do not agree with what was claimed.
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
   static constexpr std::uint32_t kNobody = ~std::uint32_t{0};

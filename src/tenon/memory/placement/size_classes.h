@@ -20,8 +20,8 @@ inline constexpr int kClassBits = 3;
 constexpr std::uint32_t size_class_of(std::uint64_t size_bytes) {
   const std::uint64_t units = (size_bytes - 1) / kClassUnitBytes;  // 0-based: n units give n - 1
   if (units < (1u << kClassBits)) return static_cast<std::uint32_t>(units);
-  const int shift = 63 - std::countl_zero(units) - kClassBits;
-  return static_cast<std::uint32_t>((shift << kClassBits) + (units >> shift));
+  const auto shift = static_cast<std::uint32_t>(63 - std::countl_zero(units) - kClassBits);
+  return (shift << kClassBits) + static_cast<std::uint32_t>(units >> shift);
 }
 
 constexpr std::uint64_t size_class_bytes(std::uint32_t size_class) {

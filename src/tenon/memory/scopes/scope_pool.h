@@ -110,7 +110,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   Device device() const { return device_; }
   const ScopeOptions& options() const { return options_; }
   // Throws InternalError where the books are not whole. O(blocks).
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
   friend class ScopeArena;
@@ -142,17 +142,17 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   void outlive(DataPtr (*unwrap)(DataPtr));
 
   // --- When memory is short.
-  std::string reclaim_name() const override;
+  [[gnu::cold]] std::string reclaim_name() const override;
   std::uint64_t idle_bytes() const override;
   void reclaim() override { release_free_chunks(); }
 
   scopes::Span span_in(scopes::Chunk& chunk, std::uint64_t size_bytes);
   DataPtr from_upstream(std::uint32_t stream, std::uint64_t size_bytes);
   bool try_add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
-  void add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
+  [[gnu::cold]] void add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
   bool all_free(std::uint32_t stream);
   // Of one stream, else of all. Returns bytes.
-  std::uint64_t release_free_chunks(std::optional<std::uint32_t> stream = {});
+  [[gnu::cold]] std::uint64_t release_free_chunks(std::optional<std::uint32_t> stream = {});
   std::uint64_t layout_offset(const DataPtr& data) const;
 
   Allocator& upstream_;

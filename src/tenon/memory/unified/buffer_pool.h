@@ -53,7 +53,7 @@ class BufferPool {
   // Keeps a freed buffer for reuse. Requires: its uses on other streams are over or ordered.
   void cache(Buffer* buffer);
   // All cached buffers become room.
-  void merge_cached();
+  [[gnu::cold]] void merge_cached();
   // The largest request that merging every cached buffer could possibly serve.
   std::uint64_t mergeable_bytes() const { return cached_.bytes() + places_.free_bytes(); }
 
@@ -63,7 +63,7 @@ class BufferPool {
   // Takes over a segment as room. The record must stay where it is.
   void add_heap(BufferHeap* heap);
   // Requires: no buffer of the heap is in use or pending.
-  void remove_heap(BufferHeap* heap);
+  [[gnu::cold]] void remove_heap(BufferHeap* heap);
 
   std::uint64_t cached_bytes() const { return cached_.bytes(); }
   std::uint64_t largest_free_bytes() const;

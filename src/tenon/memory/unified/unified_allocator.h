@@ -137,9 +137,9 @@ class UnifiedAllocator final : public DeviceAllocator {
   void reset_peak_stats() override;
   std::uint64_t reserved_bytes() const override;
   std::uint64_t largest_free_bytes() const override;
-  std::vector<SegmentInfo> snapshot() const override;
+  [[gnu::cold]] std::vector<SegmentInfo> snapshot() const override;
   std::uint64_t layout_offset(const DataPtr& data) const override;
-  void check_invariants() const override;
+  [[gnu::cold]] void check_invariants() const override;
 
  private:
   struct Request {
