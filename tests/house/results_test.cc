@@ -1,6 +1,7 @@
 // Measured figures stand in bench/results; pages cite them, by the rule of scripts/results.py.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +22,7 @@ using nlohmann::json;
 
 const fs::path kRoot = TENON_SOURCE_DIR;
 constexpr std::size_t kMostInReadme = 20;
+constexpr std::ptrdiff_t kMostLinesInReadme = 100;
 
 std::string text_of(const fs::path& file) {
   std::ifstream in(file);
@@ -128,6 +130,11 @@ TEST(Results, ThePageHasEachRecordWithItsConditions) {
 TEST(Results, PageAndPicturesAreWhatTheScriptMakesOfTheRecords) {
   if (std::system("python3 -c '' >/dev/null 2>&1") != 0) GTEST_SKIP() << "there is no python3";
   EXPECT_EQ(std::system("python3 -B " TENON_SOURCE_DIR "/scripts/results.py --check"), 0);
+}
+
+TEST(Results, TheReadmeIsOneScreenAndAHalf) {
+  const std::string text = text_of(kRoot / "README.md");
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), kMostLinesInReadme);
 }
 
 // The README's figures are cited, and few. Outside of code, a number with a decimal point is one.
