@@ -7,6 +7,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
 
 #include "large_blocks.h"
 #include "tenon/base/byte_size.h"
@@ -27,6 +30,22 @@ bool is_standard_error_still_open() {
          now.st_dev == g_standard_error.st_dev && now.st_ino == g_standard_error.st_ino;
 }
 
+void complain(const char* where, const char* reason) {
+  if (!is_standard_error_still_open()) return;
+  const std::string error = fmt::format("tenon: TENON_PRELOAD_STATISTICS: {} cannot be written: {}\n",
+                                        tenon::one_line(where), reason);
+  static_cast<void>(!::write(STDERR_FILENO, error.data(), error.size()));
+}
+
+// Whether the recording is written there, which a line would damage.
+bool is_recording(const char* where) {
+  const char* const recording = std::getenv("TENON_RECORD");
+  if (recording == nullptr) return false;
+  std::error_code missing;
+  return std::strcmp(where, recording) == 0 ||
+         std::filesystem::equivalent(where, recording, missing);
+}
+
 // "1": standard error; otherwise a file, which lines are added to.
 void write_statistics(const char* where) {
   const tenon::HostAllocator* const allocator = LargeBlocks::allocator();
@@ -42,6 +61,8 @@ void write_statistics(const char* where) {
       bytes(stats.requested_bytes[0].peak), bytes(stats.reserved_bytes[0].peak),
       bytes(stats.requested_bytes[0].current), stats.num_device_alloc + stats.num_device_free);
   const bool to_file = std::strcmp(where, "1") != 0;
+  if (to_file && is_recording(where))
+    return complain(where, "TENON_RECORD names it too: give another file");
   // O_NONBLOCK: the program's end does not wait for the reader of a FIFO.
   constexpr int kHow = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
   const int file = to_file ? ::open(where, kHow, 0666) : STDERR_FILENO;
@@ -49,11 +70,7 @@ void write_statistics(const char* where) {
   const bool written = wrote == static_cast<ssize_t>(line.size());
   const int reason = wrote < 0 ? errno : ENOSPC;
   if (to_file && file >= 0) ::close(file);
-  if (written || !to_file || !is_standard_error_still_open()) return;
-  const std::string error =
-      fmt::format("tenon: TENON_PRELOAD_STATISTICS: {} cannot be written: {}\n",
-                  tenon::one_line(where), std::strerror(reason));
-  static_cast<void>(!::write(STDERR_FILENO, error.data(), error.size()));
+  if (!written && to_file) complain(where, std::strerror(reason));
 }
 
 __attribute__((constructor)) void begin() {

@@ -98,6 +98,26 @@ TEST(Recording, IsAskedForByTheEnvironment) {
   EXPECT_EQ(again.status, 0) << again.err;
 }
 
+// The first begins before the second and ends after it.
+TEST(Recording, OfTwoProcessesWithOneNameKeepsBoth) {
+  const testing::TemporaryFolder folder;
+  const int status = std::system(
+      ("cd " + folder.path() + R"(; exec 2>errors; export TENON_RECORD=run.csv; mkfifo fifo
+tenon() { )" TENON_COMMAND R"( replay --passes 0 --policy system "$@" >out; }
+printf 'time_us,op,id,size,stream\n0,alloc,0,1000,0\n' >trace.csv
+tenon fifo & first=$!
+exec 3>fifo && tenon trace.csv && cp run.csv seconds.csv || exit 3
+sed s/1000/3000/ trace.csv >&3; exec 3>&-; wait $first || exit 4
+cmp run.csv seconds.csv && mv run.[0-9]*.csv firsts.csv)").c_str());
+  std::ifstream in(folder.path() + "/errors");
+  const std::string errors(std::istreambuf_iterator<char>(in), {});
+  EXPECT_EQ(status, 0) << errors;
+  EXPECT_THAT(errors, HasSubstr("tenon: TENON_RECORD: run.csv is by another process: this one's "
+                                "recording is run."));
+  EXPECT_EQ(load_traces(folder.path() + "/seconds.csv").at(0).live_peak_bytes(), 1000u);
+  EXPECT_EQ(load_traces(folder.path() + "/firsts.csv").at(0).live_peak_bytes(), 3000u);
+}
+
 TEST(ExplainCommand, TellsOneDeviceWhereAskedTo) {
   const TemporaryFile two(".pickle",
                           testing::pickled::snapshot(

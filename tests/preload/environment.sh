@@ -32,6 +32,21 @@ env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv.zst" "$program" reallocate
 env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv" "$program" border
 [ "$(grep -c ',alloc,' "$work/run.csv")" = 2 ] || fail "events: $(cat "$work/run.csv")"
 
+# A forked child's recording does not replace its parent's. "%p" is a process's number.
+(cd "$work" && env LD_PRELOAD="$preload" TENON_RECORD=two.csv "$program" family) 2>"$work/errors"
+[ "$(grep -c ',alloc,' "$work/two.csv")" = 2 ] || fail "parent: $(cat "$work/two.csv")"
+[ "$(grep -c ',alloc,' "$work"/two.[0-9]*.csv)" = 3 ] || fail "child: $(ls "$work")"
+grep -q 'two.csv is by another process' "$work/errors" || fail "unsaid: $(cat "$work/errors")"
+env LD_PRELOAD="$preload" TENON_RECORD="$work/%p.csv" "$program" border & wait
+"$tenon" replay "$work/$!.csv" --policy null >"$work/replay" || fail "no $!.csv: $(ls "$work")"
+
+# A line of statistics would damage a recording.
+env LD_PRELOAD="$preload" TENON_RECORD="$work/both.csv" TENON_PRELOAD_STATISTICS="$work/both.csv" \
+  "$program" border 2>"$work/errors"
+grep -q 'both.csv cannot be written: TENON_RECORD names it' "$work/errors" ||
+  fail "unsaid: $(cat "$work/errors")"
+"$tenon" replay "$work/both.csv" --policy null >"$work/replay" || fail "the recording is damaged"
+
 # A program that records nothing leaves the recording, and one whose recording cannot be written
 # ends as it would: rmdir closes standard error before it ends.
 env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv" true

@@ -357,6 +357,19 @@ static void random_use(void) {
   for (int i = 0; i < kBlocks; ++i) free(blocks[i]);
 }
 
+/* Parent and child both end as programs do. */
+static void family(void) {
+  free(malloc(500000));
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    free(malloc(700000));
+    return;
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
@@ -364,7 +377,7 @@ int main(int argc, char** argv) {
   } cases[] = {{"border", border}, {"aligned", aligned}, {"reallocate", reallocate},
                {"zeroed", zeroed}, {"threads", threads}, {"forks", forks},
                {"late", late},     {"plugin", plugin},   {"random", random_use},
-               {"churn", churns}};
+               {"churn", churns},   {"family", family}};
   *(void**)&serves = dlsym(RTLD_DEFAULT, "tenon_preload_serves");
   if (serves == NULL) {
     fprintf(stderr, "libtenon_preload.so is not preloaded\n");

@@ -38,8 +38,8 @@ bool is_switch(std::string_view text) { return text == "0" || text == "1"; }
 
 constexpr EnvironmentVariable kVariables[] = {
     {"TENON_RECORD", "tenon::lab",
-     "a path: all allocators of the process are recorded into it, by its ending; a command whose "
-     "recording is lost fails",
+     "a path: all allocators of the process are recorded into it, by its ending; %p in it is the "
+     "process's number; a command whose recording is lost fails",
      "", nullptr},
     {"TENON_READ_LIMIT", "tenon::lab",
      "a size: how much memory reading one file may take; default: by the file's size",

@@ -9,18 +9,11 @@
 #include "tenon/base/environment.h"
 #include "tenon/base/file_writer.h"
 #include "tenon/base/printable.h"
+#include "tenon/trace/recording_place.h"
 #include "tenon/trace/write.h"
 
 namespace tenon {
 namespace {
-
-// "run.csv.zst" -> "run.oom.csv.zst"
-std::string failure_path(const std::string& path) {
-  const std::size_t name = path.find_last_of('/') + 1;  // npos + 1 is 0
-  const std::size_t dot = path.find('.', name == path.size() ? name : name + 1);
-  const std::size_t at = dot == std::string::npos ? path.size() : dot;
-  return path.substr(0, at) + ".oom" + path.substr(at);
-}
 
 // What goes wrong, on standard error if that is open: some programs close it before they end, and
 // fmt::print throws then.
@@ -30,7 +23,11 @@ void complain(const std::string& line) {
 
 // The recording that TENON_RECORD asks for. Not destroyed but finished: static allocators may still
 // be watched by it.
-RecordingScope* of_environment = nullptr;
+struct OfEnvironment {
+  const RecordingPlace place{environment_value("TENON_RECORD")};
+  RecordingScope scope{place.path()};
+};
+OfEnvironment* of_environment = nullptr;
 bool of_environment_is_lost = false;
 
 void lose_recording(const std::exception& error) {
@@ -40,8 +37,15 @@ void lose_recording(const std::exception& error) {
 
 void finish_recording_of_environment() {
   if (of_environment == nullptr) return;
+  RecordingScope& scope = of_environment->scope;
+  const RecordingPlace& place = of_environment->place;
   try {
-    of_environment->finish_unless_empty();
+    const RecordingPlace::Turn turn(place);
+    const bool anothers = place.is_anothers();
+    const std::string own = anothers ? place.own_path() : place.path();
+    if (scope.finish_unless_empty(own) && anothers)
+      complain(fmt::format("TENON_RECORD: {} is by another process: this one's recording is {}",
+                           place.path(), own));
   } catch (const std::exception& error) {
     lose_recording(error);
   }
@@ -52,7 +56,7 @@ void finish_recording_of_environment() {
 RecorderOptions recording_options(const std::string& path) {
   RecorderOptions options;
   if (traces_format(path) == TraceFormat::kSnapshot) options.stack_depth = 24;
-  options.out_of_memory_path = failure_path(path);
+  options.out_of_memory_path = with_inner_ending(path, "oom");
   return options;
 }
 
@@ -79,13 +83,13 @@ void RecordingScope::finish() {
   write_traces(recorder_.take_all(), path_);
 }
 
-void RecordingScope::finish_unless_empty() {
+bool RecordingScope::finish_unless_empty(const std::string& path) {
+  if (!watching_) return false;
+  stop_watching();
   std::error_code missing;
-  if (watching_ && recorder_.is_empty() && std::filesystem::exists(path_, missing)) {
-    stop_watching();
-    return;
-  }
-  finish();
+  if (recorder_.is_empty() && std::filesystem::exists(path_, missing)) return false;
+  write_traces(recorder_.take_all(), path);
+  return true;
 }
 
 RecordingScope::~RecordingScope() {
@@ -112,9 +116,8 @@ extern "C" {
 extern const bool tenon_recording_from_environment;
 const bool tenon_recording_from_environment = [] {
   try {
-    const std::string path(tenon::environment_value("TENON_RECORD"));
-    if (path.empty()) return false;
-    tenon::of_environment = new tenon::RecordingScope(path);
+    if (tenon::environment_value("TENON_RECORD").empty()) return false;
+    tenon::of_environment = new tenon::OfEnvironment;
     return std::atexit(tenon::finish_recording_of_environment) == 0;
   } catch (const std::exception& error) {
     tenon::lose_recording(error);

@@ -19,7 +19,8 @@ namespace tenon {
 //   }
 //
 // The same for a whole program: TENON_RECORD=run.csv.zst in its environment. Where an allocation
-// fails, what was recorded until then is written at once, beside it: run.oom.csv.zst.
+// fails, what was recorded until then is written at once, beside it: run.oom.csv.zst. Several
+// processes with one such name keep each other's files (RecordingPlace).
 //
 // What with_scope places inside an arena's chunk is seen as the chunk. Thread-safe as Recorder is;
 // scopes nest.
@@ -35,9 +36,9 @@ class RecordingScope {
 
   // Ends the recording and writes now. Throws std::runtime_error when the file cannot be written.
   void finish();
-  // The same, but a recording without events replaces no file: a program's helpers, which record
-  // nothing, would write over what the program recorded.
-  void finish_unless_empty();
+  // The same into `path`, but a recording without events replaces no file: a program's helpers,
+  // which record nothing, would write over what the program recorded. Returns whether it wrote.
+  bool finish_unless_empty(const std::string& path);
 
  private:
   void stop_watching();

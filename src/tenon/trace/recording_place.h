@@ -1,0 +1,56 @@
+// The file of a recording that several processes may have been asked for by one name.
+#pragma once
+
+#include <sys/types.h>
+#include <time.h>
+
+#include <string>
+#include <string_view>
+
+namespace tenon {
+
+// "run.csv.zst", "oom" -> "run.oom.csv.zst".
+std::string with_inner_ending(std::string_view path, std::string_view inner);
+
+// A process replaces the file that was there when it began. What another process wrote there
+// meanwhile stays: the recording then goes to a name with the process's number. "%p" in the path
+// stands for that number from the beginning. Not thread-safe. O(length of the path).
+class RecordingPlace {
+ public:
+  explicit RecordingPlace(std::string_view path);
+
+  const std::string& path() const { return path_; }
+  // Whether another process wrote there since the constructor, or may yet: the one that this one
+  // was forked from.
+  bool is_anothers() const;
+  // "run.4711.csv.zst".
+  std::string own_path() const;
+
+  // While one lives, no other process that writes a recording into the folder looks or writes.
+  // It waits for one second at most: another program may hold such a lock for as long as it runs.
+  class Turn {
+   public:
+    explicit Turn(const RecordingPlace& place);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    int folder_ = -1;
+  };
+
+ private:
+  // A file's identity and time of change; all zero where there is none, or it is no regular file.
+  struct Found {
+    dev_t device = 0;
+    ino_t inode = 0;
+    timespec changed = {};
+  };
+  Found look() const;
+
+  const std::string path_;
+  const pid_t process_;
+  const Found found_;
+};
+
+}  // namespace tenon
