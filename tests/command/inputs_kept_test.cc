@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 
 #include "support/command.h"
 #include "support/temporary.h"
@@ -73,6 +75,24 @@ TEST_F(InputsKept, NorIsTheRecordingOfTheCommandItself) {
                    "TENON_RECORD=" + output);
   }
   std::filesystem::remove(output);
+}
+
+TEST_F(InputsKept, NorDoesAPageOfTheStandardNameReplaceAnothersFile) {
+  const testing::TemporaryFolder folder;
+  const std::string there = "cd " + folder.path() + ";";
+  const std::string snapshot = TENON_SOURCE_DIR "/data/snapshots/gpt2.pickle";
+  for (const auto& [command, name] :
+       {std::pair{"view --policy caching ", "gpt2.html"},
+        std::pair{"report --no-replay --no-advice ", "gpt2.report.html"}}) {
+    SCOPED_TRACE(command);
+    const std::string page = folder.path() + "/" + name;
+    std::ofstream(page) << "notes of my own";
+    const std::string reason = std::string(name) + " exists and is no page of tenon";
+    expect_refused(command + snapshot, reason, there);
+    EXPECT_EQ(read(page), "notes of my own");
+    EXPECT_EQ(tenon_command(command + snapshot + " -o " + name, there).status, 0);
+    EXPECT_EQ(tenon_command(command + snapshot, there).status, 0);  // over its own page
+  }
 }
 
 TEST_F(InputsKept, AnEmptyRecordingReplacesNothing) {

@@ -340,6 +340,17 @@ TEST(ServeCommand, LackOfDescriptorsDropsTheSilent) {
   EXPECT_EQ(served.stop(), 0);
 }
 
+TEST(ServeCommand, NeedsADescriptorForAConnection) {
+  const Outcome run = tenon_command("serve --policy caching " + kSnapshot, "ulimit -n 6;");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_EQ(run.err,
+            "tenon: no connection can be accepted, since this process may open no more files: "
+            "raise that limit (ulimit -n)\n");
+  Served served(kSnapshot, "ulimit -n 7; ");
+  ASSERT_NE(served.port(), 0);
+  EXPECT_THAT(served.get("/columns/size/0"), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
 // Each in turn: a stack of 256 KiB holds no recursion over the requests that came at once.
 TEST(ServeCommand, AnswersManyRequestsThatComeAtOnce) {
   Served served(kSnapshot, "ulimit -s 256; ");

@@ -4,10 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
@@ -15,6 +16,12 @@
 #include "tenon/trace/trace.h"
 
 namespace tenon::command {
+namespace {
+
+// Every page that tenon writes has a mark, <meta name="tenon-...">, in so many bytes.
+constexpr std::size_t kPageMarkWithin = 1024;
+
+}  // namespace
 
 std::uint64_t parse_size(std::string_view option, const std::string& text) {
   const std::size_t last = text.find_last_not_of(" \t");
@@ -103,6 +110,19 @@ void require_answer_file(const std::string& output, const std::vector<std::strin
     if (output.ends_with(ending))
       throw InvalidArgument(fmt::format(
           "the output, {}, has the ending of a recording or plan: give another name", output));
+}
+
+std::string page_file(const std::string& given, const std::string& standard,
+                      const std::vector<std::string>& inputs) {
+  const std::string& page = given.empty() ? standard : given;
+  require_answer_file(page, inputs);
+  if (!given.empty() || !std::filesystem::is_regular_file(page)) return page;
+  std::string beginning(kPageMarkWithin, '\0');
+  std::ifstream(page).read(beginning.data(), kPageMarkWithin);
+  if (beginning.find("<meta name=\"tenon-") == beginning.npos)
+    throw InvalidArgument(fmt::format(
+        "{} exists and is no page of tenon: move it away, or name the page with -o", page));
+  return page;
 }
 
 }  // namespace tenon::command

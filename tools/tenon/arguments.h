@@ -38,6 +38,11 @@ void require_other_file(const std::string& output, const std::vector<std::string
 // one of a list of files may have slipped behind the option.
 void require_answer_file(const std::string& output, const std::vector<std::string>& inputs);
 
+// The name of a page: `given`, or the standard one where that is empty, checked as above. Throws
+// InvalidArgument where a file has the standard name that is no page of tenon.
+std::string page_file(const std::string& given, const std::string& standard,
+                      const std::vector<std::string>& inputs);
+
 // What stands for "no device was asked for".
 inline constexpr std::int64_t kAnyDevice = -1;
 

@@ -49,6 +49,19 @@ HttpServer::HttpServer(std::uint16_t port, HttpHandler handler) : handler_(std::
     throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1:{}: {}", port, why));
   }
   port_ = ntohs(address.sin_port);
+  require_descriptor();
+}
+
+// One at least for a connection, or no request would ever be accepted.
+void HttpServer::require_descriptor() {
+  const int spare = ::fcntl(socket_, F_DUPFD_CLOEXEC, 0);
+  if (spare >= 0) {
+    ::close(spare);
+    return;
+  }
+  ::close(socket_);
+  throw std::runtime_error("no connection can be accepted, since this process may open no more "
+                           "files: raise that limit (ulimit -n)");
 }
 
 HttpServer::~HttpServer() {

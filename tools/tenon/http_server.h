@@ -13,7 +13,8 @@ namespace tenon::command {
 // longest when there are more than 64, or no descriptor is left for a new one.
 class HttpServer {
  public:
-  // Listens at once. Port 0: any that is free. Throws std::runtime_error with the system's reason.
+  // Listens at once. Port 0: any that is free. Throws std::runtime_error with the system's reason,
+  // and where no descriptor is left for a connection.
   HttpServer(std::uint16_t port, HttpHandler handler);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
@@ -30,6 +31,7 @@ class HttpServer {
     std::int64_t active_ms;
   };
 
+  void require_descriptor();
   void accept_all(std::int64_t now_ms);
   bool drop_longest_silent();
   static short wanted_events(const Connection& connection);

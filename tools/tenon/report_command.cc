@@ -73,7 +73,12 @@ void read_ranks(const ReportArguments& arguments, const ProgressLine& line, Repo
 }
 
 int run_report(const ReportArguments& arguments) {
-  if (!arguments.out.empty()) require_answer_file(arguments.out, arguments.files);
+  const bool writes_page = !arguments.json || !arguments.out.empty();
+  const std::string standard = arguments.files.size() == 1
+                                   ? trace_name(arguments.files[0]) + ".report.html"
+                                   : std::string("ranks.report.html");
+  const std::string out =
+      writes_page ? page_file(arguments.out, standard, arguments.files) : "";
   Report report;
   if (!arguments.capacity.empty())
     report.capacity_bytes = parse_size("--capacity", arguments.capacity);
@@ -90,16 +95,10 @@ int run_report(const ReportArguments& arguments) {
   report.comparison = compare_ranks(report.ranks);
   for (const std::string& sentence : report.comparison.apart)
     tell(fmt::format("warning: {}", sentence));
-  const bool writes_page = !arguments.json || !arguments.out.empty();
   if (writes_page && !arguments.no_advice)  // of a rank whose file is read again
     add_advice(report, load_snapshot(report.ranks[report.comparison.highest].path));
   if (arguments.json) fmt::print("{}", report_json(report));
   if (writes_page) {
-    const std::string out = !arguments.out.empty() ? arguments.out
-                            : report.ranks.size() == 1
-                                ? trace_name(arguments.files[0]) + ".report.html"
-                                : std::string("ranks.report.html");
-    require_answer_file(out, arguments.files);
     write_file(out, report_html(report));
     if (!arguments.json) fmt::print("{}\n", out);
   }
@@ -115,7 +114,8 @@ Subcommand add_report(CommandLine& app) {
   report.footer(kHelp);
   report.add_option("SNAPSHOT", arguments->files, "A snapshot, or one of each rank").required();
   report.add_option("-o,--output", arguments->out,
-                    "The page (default: the snapshot's name with .report.html, in this folder)");
+                    "The page (default, in this folder: the snapshot's name with .report.html, or "
+                    "ranks.report.html)");
   report.add_option("--capacity", arguments->capacity,
                     "The device's memory, like 24GiB: drawn as a line");
   report.add_flag("--json", arguments->json,

@@ -36,10 +36,10 @@ struct ViewArguments {
 };
 
 int run_view(ViewArguments& arguments) {
-  const std::string out =
-      arguments.out.empty() ? trace_name(arguments.input.file) + ".html" : arguments.out;
   const bool writes_page = !arguments.json || !arguments.out.empty();
-  if (writes_page) require_answer_file(out, {arguments.input.file});
+  const std::string& file = arguments.input.file;
+  const std::string out =
+      writes_page ? page_file(arguments.out, trace_name(file) + ".html", {file}) : "";
   const ViewData data = read_view(arguments.input, ColumnsAt::kPage);
   if (arguments.json) fmt::print("{}", data.figures);
   if (!writes_page) return kSuccess;

@@ -271,6 +271,7 @@ std::string head(const Report& report) {
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"tenon-page\" content=\"report\">\n"
       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
       "'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n<title>{0}</title>\n<style>{1}"
       "</style>\n</head>\n<body>\n<header><h1>{0}</h1>\n",
