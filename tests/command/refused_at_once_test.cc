@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "support/command.h"
@@ -174,6 +176,29 @@ TEST(RefusedAtOnce, MoreMemoryThanAnyDeviceHas) {
   const Outcome larger =
       tenon_command("replay --policy caching --passes 0 --capacity 60TiB " + file.path());
   EXPECT_THAT(larger.out, ::testing::Not(HasSubstr("out of memory")));
+}
+
+// Files of a few blocks that seem to have a terabyte of zeros.
+TEST(RefusedAtOnce, SparseFiles) {
+  constexpr std::uintmax_t kBytes = std::uintmax_t{1} << 40;
+  const TemporaryFile text(".csv", "time_us,op,id,size,stream\n0,alloc,0,1000,0\n");
+  const TemporaryFile pickle(".pickle", "\x80\x04]");
+  const TemporaryFile zeros(".pkl");
+  for (const TemporaryFile* file : {&text, &pickle, &zeros}) {
+    std::error_code failed;
+    std::filesystem::resize_file(file->path(), kBytes, failed);
+    if (failed) GTEST_SKIP() << "this file system has no such files: " << failed.message();
+  }
+  expect_refused("explain " + text.path(), ":3:1: the line has more than 64 MiB");
+  expect_refused("explain " + pickle.path(), "this reader takes plain data only");
+  const std::string plan = pickle.path();  // is none
+  expect_refused("replay --policy plan --plan " + plan + " " + kSnapshot, plan + ":1:1: ");
+  expect_refused("validate " + text.path(), "unknown column");
+  expect_refused("explain " + zeros.path(), "is no pickle of protocol 2 or later");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  expect_refused("explain " + text.path(), "has 1 TiB, for which this process has no addresses",
+                 "ulimit -v 8000000;");
+#endif
 }
 
 TEST(RefusedAtOnce, AStackThatIsTooSmall) {

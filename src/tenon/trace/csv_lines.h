@@ -1,12 +1,15 @@
 // Lines and fields of comma-separated text.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -18,6 +21,9 @@ inline std::string shown_text(std::string_view text) {
   return out + (text.size() > 40 ? "..." : "");
 }
 
+// A line has at most so many bytes: a sparse file may seem to have terabytes without a line's end.
+inline constexpr std::size_t kMostLineBytes = std::size_t{64} << 20;
+
 // Goes through the lines of a text, without their ends, and says where an error is.
 class CsvLines {
  public:
@@ -28,8 +34,11 @@ class CsvLines {
   bool next() {
     if (rest_.empty()) return false;
     ++number_;
-    const std::size_t end = rest_.find('\n');
+    const std::size_t end = rest_.substr(0, kMostLineBytes).find('\n');
     text_ = rest_.substr(0, end);
+    if (end == rest_.npos && rest_.size() > kMostLineBytes)
+      fail(text_, fmt::format("the line has more than {}, which no recording's has",
+                              format_byte_size(kMostLineBytes)));
     rest_.remove_prefix(end == std::string_view::npos ? rest_.size() : end + 1);
     if (text_.ends_with('\r')) text_.remove_suffix(1);
     return true;

@@ -60,6 +60,10 @@ FileBytes::FileBytes(const std::string& path) {
     if (mapped != MAP_FAILED) {
       mapped_ = mapped;
       mapped_bytes_ = size;
+    } else if (errno == ENOMEM && size > stream_limit_bytes()) {
+      throw ParseError(path, 0, 0,
+                       fmt::format("has {}, for which this process has no addresses: raise its "
+                                   "limit (ulimit -v)", format_byte_size(size)));
     }
   }
   if (mapped_ == nullptr) read_all(file.fd, path);

@@ -49,7 +49,7 @@ class PickleReader {
 
   PickleReader(std::string_view bytes, std::string name, PickleDocument& document,
                PickleSink* sink)
-      : bytes_(bytes),
+      : bytes_(checked(bytes, name)),
         name_(std::move(name)),
         document_(document),
         sink_(sink),
@@ -62,8 +62,6 @@ class PickleReader {
   }
 
   PickleValue read() {
-    if (!looks_like_pickle(bytes_))
-      throw ParseError(name_, 0, 0, "is no pickle of protocol 2 or later");
     for (;;) {
       start_ = at_;
       if (sink_ != nullptr && at_ >= next_report_) {
@@ -87,6 +85,12 @@ class PickleReader {
   }
 
  private:
+  // Before the first pass, which takes time in proportion to the file.
+  static std::string_view checked(std::string_view bytes, const std::string& name) {
+    if (!looks_like_pickle(bytes))
+      throw ParseError(name, 0, 0, "is no pickle of protocol 2 or later");
+    return bytes;
+  }
   [[noreturn]] void fail(const std::string& reason) const {
     const std::string opcode =
         start_ < bytes_.size()

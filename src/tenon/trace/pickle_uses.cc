@@ -66,7 +66,7 @@ PickleUses::PickleUses(std::string_view bytes, const std::function<void(std::siz
       next_report = at + kReportEvery;
     }
     const auto opcode = static_cast<std::uint8_t>(bytes[at++]);
-    if (opcode == pickle::kStop) break;
+    if (opcode == pickle::kStop || opcode == 0) break;  // 0: none; a sparse file has terabytes
     const Shape shape = kShapes[opcode];
     if (shape.fixed == 0) continue;  // opcodes that are refused end the reader's pass, not this one
     const std::size_t fixed = shape.fixed;

@@ -9,6 +9,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
+#include "tenon/trace/csv_lines.h"
 #include "tenon/trace/trace.h"
 
 namespace tenon {
@@ -25,6 +26,10 @@ std::string shown(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 40)) out += c >= ' ' && c <= '~' ? c : '?';
   return out;
+}
+
+std::size_t line_end(std::string_view text) {
+  return std::min({text.substr(0, kMostLineBytes).find('\n'), text.size(), kMostLineBytes});
 }
 
 std::vector<std::string_view> fields_of(std::string_view line) {
@@ -62,7 +67,7 @@ class InstanceReader {
   bool next_line() {
     if (rest_.empty()) return false;
     ++line_;
-    const std::size_t end = std::min(rest_.find('\n'), rest_.size());
+    const std::size_t end = line_end(rest_);
     text_ = rest_.substr(0, end);
     rest_.remove_prefix(std::min(end + 1, rest_.size()));
     if (text_.ends_with('\r')) text_.remove_suffix(1);
@@ -139,7 +144,7 @@ class InstanceReader {
 
 bool looks_like_instance(std::string_view bytes) {
   if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
-  std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), bytes.size()));
+  std::string_view line = bytes.substr(0, line_end(bytes));
   if (line.ends_with('\r')) line.remove_suffix(1);
   const std::vector<std::string_view> fields = fields_of(line);
   const auto has = [&](std::string_view name) {

@@ -9,6 +9,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
 #include "tenon/base/hash.h"
+#include "tenon/trace/csv_lines.h"
 
 namespace tenon {
 namespace {
@@ -48,7 +49,7 @@ class PlanReader {
 
   void next_line() {
     ++line_;
-    const std::size_t end = rest_.find('\n');
+    const std::size_t end = rest_.substr(0, kMostLineBytes).find('\n');
     if (end == std::string_view::npos) fail("the plan ends in the middle: the file is cut");
     text_ = rest_.substr(0, end);
     rest_.remove_prefix(end + 1);
