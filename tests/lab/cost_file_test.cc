@@ -53,6 +53,10 @@ TEST(CostModel, NeverGoesBelowNothing) {
   EXPECT_EQ(CostModel::cost_ns({{100, 2.0}, {200, 1.0}}, 1000), 0u);
 }
 
+TEST(CostModel, NeverGoesBeyondAnHour) {
+  EXPECT_EQ(CostModel::cost_ns({{1, 0}, {2, 1e9}}, std::uint64_t{1} << 63), 3'600'000'000'000u);
+}
+
 TEST(CostModel, BuiltInFiguresAreTheShippedOnes) {
   const CostModel shipped = read_cost_model(kShipped);
   const CostModel& built_in = h200_costs();
@@ -78,6 +82,8 @@ TEST(CostModel, NamesTheKeyAtFault) {
   EXPECT_THAT(error_after("[2097152, 0.85]", "[2097152, \"x\"]"), HasSubstr("\"map\" must be"));
   EXPECT_THAT(error_after("[2097152, 0.85]", "[1073741824, 1]"), HasSubstr("must rise in bytes"));
   EXPECT_THAT(error_after("0.26", "-1"), HasSubstr("\"event_record\" must be microseconds"));
+  EXPECT_THAT(error_after("0.26", "4e9"), HasSubstr("\"event_record\" must be microseconds"));
+  EXPECT_THAT(error_after("0.26", "1e999"), HasSubstr("a number that is too large"));
   EXPECT_THAT(error_after("[[2097152, 0.85], [1073741824, 0.9]]", "7"),
               HasSubstr("\"map\" must be a list"));
   EXPECT_THAT(error_after("\"map\":", "\"map\""), HasSubstr("not JSON"));

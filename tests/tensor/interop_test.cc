@@ -221,8 +221,8 @@ std::string npy(const std::string& dictionary, const std::string& data, char ver
   std::string bytes = "\x93NUMPY";
   bytes += version;
   bytes += '\0';
-  bytes += static_cast<char>(dictionary.size());
-  bytes += '\0';
+  bytes += static_cast<char>(dictionary.size() & 0xff);
+  bytes += static_cast<char>(dictionary.size() >> 8);
   if (version > 1) bytes += std::string(2, '\0');
   return bytes + dictionary + data;
 }
@@ -253,6 +253,23 @@ TEST(NpyTest, DamagedFilesAreRefused) {
         "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
         "{'descr': '<f4', 'descr': '<f4', 'shape': (2,), }", "{'shape': (2,), }", "", "{"})
     EXPECT_THROW(parse_npy(npy(bad, "12345678"), "memory"), ParseError) << bad;
+}
+
+TEST(NpyTest, ABoolIsZeroOrOne) {
+  const std::string header = "{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }";
+  EXPECT_EQ(parse_npy(npy(header, {"\0\1", 2}), "memory").numel(), 2);
+  EXPECT_THROW(parse_npy(npy(header, {"\0\2", 2}), "memory"), ParseError);
+}
+
+TEST(NpyTest, AMessageQuotesLittleOfTheFile) {
+  for (const char* begin : {"{'", "{'descr': '"}) {
+    try {
+      parse_npy(npy(begin + std::string(60000, 'x') + "'}", ""), "memory");
+      FAIL() << begin;
+    } catch (const ParseError& error) {
+      EXPECT_LT(std::string(error.what()).size(), 200u);
+    }
+  }
 }
 
 // --- safetensors
@@ -314,6 +331,7 @@ TEST(SafeTensorsTest, HostileFilesAreRefused) {
                 "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
                 8),
            safe("{\"a\":" + std::string(100000, '['), 0),
+           safe(one("BOOL", "[2]", "[0,2]"), 2),  // bytes of 'x'
            std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10),
            std::string("short"),
        })

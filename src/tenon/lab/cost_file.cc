@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -20,8 +19,10 @@ using nlohmann::json;
 }
 
 double read_number(const std::string& path, const std::string& key, const json& value) {
-  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
-    refuse(path, fmt::format("\"{}\" must be microseconds, 0 or more, not {}", key, value.dump()));
+  constexpr double kMost = 3600e6;
+  if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= kMost))
+    refuse(path, fmt::format("\"{}\" must be microseconds, from 0 to an hour, not {}", key,
+                             value.dump()));
   return value.get<double>();
 }
 
@@ -58,6 +59,8 @@ json parse(const std::string& path) {
   const std::string text = content.str();
   try {
     return json::parse(text);
+  } catch (const json::out_of_range&) {
+    refuse(path, "it holds a number that is too large");
   } catch (const json::parse_error& error) {
     const auto end = text.begin() + static_cast<std::ptrdiff_t>(
                                         std::min<std::size_t>(error.byte, text.size()));

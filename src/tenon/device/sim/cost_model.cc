@@ -4,6 +4,11 @@
 #include <cmath>
 
 namespace tenon {
+namespace {
+
+constexpr double kLongestCallUs = 3600e6;
+
+}  // namespace
 
 std::uint64_t CostModel::cost_ns(const CostCurve& curve, std::uint64_t size_bytes) {
   if (curve.empty()) return 0;
@@ -16,7 +21,7 @@ std::uint64_t CostModel::cost_ns(const CostCurve& curve, std::uint64_t size_byte
     us = y0 + (y1 - y0) * (static_cast<double>(size_bytes) - static_cast<double>(x0)) /
                   static_cast<double>(x1 - x0);
   }
-  return static_cast<std::uint64_t>(std::llround(std::max(0.0, us) * 1e3));
+  return static_cast<std::uint64_t>(std::llround(std::clamp(us, 0.0, kLongestCallUs) * 1e3));
 }
 
 const CostModel& h200_costs() {

@@ -28,7 +28,7 @@ struct CostModel {
   double event_query_us = 0;
   double stream_wait_event_us = 0;
 
-  // The curve at a size, in nanoseconds.
+  // The curve at a size, in nanoseconds; an hour at most.
   static std::uint64_t cost_ns(const CostCurve& curve, std::uint64_t size_bytes);
 };
 

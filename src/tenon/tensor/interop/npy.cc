@@ -13,6 +13,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/interop/bools.h"
 #include "tenon/tensor/interop/mapped_file.h"
 
 namespace tenon {
@@ -113,7 +114,7 @@ class HeaderReader {
         read_shape(d);
         has_shape = true;
       } else {
-        fail(fmt::format("\"{}\" in the header", key));
+        fail(fmt::format("\"{}\" in the header", key.substr(0, 20)));
       }
       if (!take(",")) {
         need("}");
@@ -130,14 +131,14 @@ class HeaderReader {
     const std::string_view descr = quoted();
     const char order = descr.empty() ? '?' : descr[0];
     if (order != '<' && order != '>' && order != '|' && order != '=')
-      fail(fmt::format("dtype '{}' is not known", descr));
+      fail(fmt::format("dtype '{}' is not known", descr.substr(0, 20)));
     for (const auto& [kind, dtype] : kDTypes)
       if (descr.substr(1) == kind) {
         d.dtype = dtype;
         d.swapped = order == '>' && item_size(dtype) > 1;
         return;
       }
-    fail(fmt::format("dtype '{}' is not known", descr));
+    fail(fmt::format("dtype '{}' is not known", descr.substr(0, 20)));
   }
 
   void read_shape(Description& d) {
@@ -169,6 +170,8 @@ class HeaderReader {
         bytes > bytes_.size() - d.data_begin)
       fail(fmt::format("shape {} of {} needs more than the {} bytes there are", to_string(d.sizes),
                        dtype_name(d.dtype), bytes_.size() - d.data_begin));
+    if (d.dtype == DType::kBool && !are_bools(bytes_.substr(d.data_begin, bytes)))
+      fail("a bool is neither 0 nor 1");
   }
 
   const std::string_view bytes_;

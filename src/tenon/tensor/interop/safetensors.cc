@@ -14,6 +14,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/interop/bools.h"
 #include "tenon/tensor/interop/mapped_file.h"
 
 namespace tenon {
@@ -198,6 +199,8 @@ class Header {
         entry.end - entry.begin != bytes)
       fail(fmt::format("\"{}\": bytes {} to {} of {} for {} {}", entry.name, entry.begin, entry.end,
                        data_.size(), dtype_name(entry.dtype), to_string(entry.sizes)));
+    if (entry.dtype == DType::kBool && !are_bools(data_.substr(entry.begin, bytes)))
+      fail(fmt::format("\"{}\": a bool is neither 0 nor 1", entry.name));
   }
 
   // Every byte belongs to exactly one tensor.
