@@ -341,12 +341,17 @@ TEST(ServeCommand, LackOfDescriptorsDropsTheSilent) {
 }
 
 TEST(ServeCommand, NeedsADescriptorForAConnection) {
-  const Outcome run = tenon_command("serve --policy caching " + kSnapshot, "ulimit -n 6;");
-  EXPECT_EQ(run.status, 1);
-  EXPECT_EQ(run.err,
+  const TemporaryFile errors(".err");
+  // 0 to 2, a pipe of two ends, and the socket that listens.
+  const std::string limit = "exec 3<&- 4<&- 5<&- 6<&-; ulimit -n ";
+  const std::string serve = "exec " TENON_COMMAND " serve --policy caching " + kSnapshot;
+  const int status =
+      std::system(("(" + limit + "6; " + serve + ") 2>" + errors.path()).c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_EQ(errors.contents(),
             "tenon: no connection can be accepted, since this process may open no more files: "
             "raise that limit (ulimit -n)\n");
-  Served served(kSnapshot, "ulimit -n 7; ");
+  Served served(kSnapshot, limit + "7; ");
   ASSERT_NE(served.port(), 0);
   EXPECT_THAT(served.get("/columns/size/0"), StartsWith("HTTP/1.1 200 OK\r\n"));
 }

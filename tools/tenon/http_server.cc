@@ -110,7 +110,10 @@ void HttpServer::accept_all(std::int64_t now) {
   for (;;) {
     const int socket = ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (socket < 0) {
-      if (means_no_descriptors(errno) && !drop_longest_silent()) accept_again_ms_ = now + 1000;
+      // The system looks for a descriptor first: there may be no connection to accept.
+      pollfd waits = {socket_, POLLIN, 0};
+      if (means_no_descriptors(errno) && ::poll(&waits, 1, 0) > 0 && !drop_longest_silent())
+        accept_again_ms_ = now + 1000;
       return;
     }
     if (connections_.size() >= kMostConnections) drop_longest_silent();
