@@ -4,7 +4,9 @@
 Each header of docs/public_headers.txt that declares functions states thread safety, errors and
 complexity in its comments, or names the class whose contract it has. For each operator of ops/, the
 header's first comment, the function's own one, or that of a function which it names, states the
-result's shape, dtypes, errors and complexity. A public parameter or field that is a limit, a capacity, a
+result's shape, dtypes, errors and complexity. So does each class and function of nn/ and autograd/ that
+takes or gives tensors; the others there state errors and complexity. Losses, norms, schedules,
+optimisers, convolutions and pools have a formula. A public parameter or field that is a limit, a capacity, a
 time or a peak has its unit in its name (limit_bytes, lag_ns), or a comment on its line, or the
 header's comments explain it (`limit`).
 Prints the gaps, one to a line, and then exits with 1.
@@ -36,6 +38,12 @@ NOT_OPERATORS = {"ops/dispatch.h", "ops/elementwise.h"}  # what operators are ma
 QUANTITY = re.compile(r"\b(?:std::u?int(?:32|64)_t|std::size_t|double) (?:\w+_)?"
                       r"((?:capacity|limit|lag|stall|duration|elapsed|interval|timeout|peak)(?:_\w+)?)\b"
                       r"(?= ?[,)=;{])")
+DECLARED = re.compile(r"(?:inline |template <.*> )*[\w:<>,*& ]+?[ *&](\w+)\(|(?:class|struct) (\w+)[^;]*\{?$")
+SHAPE = re.compile(r"\[[\w., *'/]+\]|[Ss]hape|[Ss]izes?\b|0-d\b|one element|any dimensions")
+DTYPE = re.compile(r"\bdtypes?\b|\bf(?:32|64)\b|\bfloat|\b[iu]\d+\b|integers|complex|16-bit")
+FORMULA = re.compile(r"[\w)\]|] [-+*/=] [\w(|]|-x\[|\w\^\d|'s formula|\bas W'|Adam with|The largest element|^ ?1: ")
+WITH_FORMULAS = re.compile(r"ops/(?:loss|conv|pool|normalization)\.h|nn/(?:loss|norms|schedule|optimizer)\.h")
+COMPUTES = re.compile(r"^(?!class|struct)|final : public")
 UNIT = re.compile(r"_(bytes|ns|us|ms|events|ratio|percent)$")
 PRIVATE = re.compile(r"^ private:.*?^};", re.M | re.DOTALL)
 
@@ -84,6 +92,61 @@ def without_contracts(text):
             yield number, name, missing
 
 
+def declarations(text):
+    """(line number, name, comments, code) of each class and function of a namespace, a class with all that
+    is public in it. One without a comment shares that of the one right above it."""
+    text = PRIVATE.sub(lambda part: "\n" * part[0].count("\n") + "};", text)
+    depth, inner, comment, above, open_class = 0, 0, [], "", None
+    for number, line in enumerate(text.splitlines(), 1):
+        code, _, note = line.partition("//")
+        if open_class:
+            open_class[2].append(note)
+            open_class[3].append(code)
+        if line.startswith("//"):
+            comment.append(note)
+            continue
+        if line.startswith("using "):
+            continue
+        if not line:
+            above = ""
+        if not inner and re.match(r"namespace (?:[\w:]+::)?(?:op|detail) \{", line):
+            inner = depth + 1
+        found = DECLARED.match(code)
+        if found and not inner and not open_class and not line.startswith((" ", "namespace", "#")):
+            above = " ".join(comment) or above
+            unit = (number, found[1] or found[2], [above, note], [code])
+            if found[2]:
+                open_class = unit if not code.rstrip().endswith(";") else None
+            else:
+                yield number, unit[1], " ".join(" ".join(unit[2]).split()), code
+        comment = []
+        depth += code.count("{") - code.count("}")
+        if depth < inner:
+            inner = 0
+        if open_class and code.startswith("};"):
+            yield open_class[0], open_class[1], " ".join(" ".join(open_class[2]).split()), "\n".join(open_class[3])
+            open_class = None
+
+
+def without_layer_contracts(name, text):
+    """(line number, name, what is missing) of each function and class of a header of nn/, autograd/, or
+    with formulas."""
+    first = " ".join(line[2:] for line in text.split("#pragma once")[0].splitlines())
+    for number, what, own, code in declarations(text):
+        if "(" not in code:
+            continue
+        wanted = {}
+        if name.startswith(("nn/", "autograd/")):
+            wanted = {key: CONTRACTS[key] for key in ("errors", "complexity")}
+            if re.search(r"\bTensor\b", code):
+                wanted |= {"shapes": SHAPE, "dtypes": DTYPE}
+        missing = [key for key, stated in wanted.items() if not stated.search(first + own)]
+        if WITH_FORMULAS.match(name) and COMPUTES.search(code) and not FORMULA.search(own):
+            missing.append("the formula")
+        if missing:
+            yield number, what, missing
+
+
 def without_units(text):
     """(line number, name) of each public quantity whose unit neither its name nor a comment says."""
     text = PRIVATE.sub(lambda part: "\n" * part[0].count("\n"), text)
@@ -108,6 +171,8 @@ def gaps():
         if name.startswith("ops/") and name not in NOT_OPERATORS:
             found += [f"src/tenon/{name}:{number}: no comment states {' and '.join(what)} of {function}"
                       for number, function, what in without_contracts(text)]
+        found += [f"src/tenon/{name}:{number}: no comment states {' and '.join(what)} of {function}"
+                  for number, function, what in without_layer_contracts(name, text)]
         found += [f"src/tenon/{name}:{number}: {quantity} has no unit"
                   for number, quantity in without_units(text)]
     return found

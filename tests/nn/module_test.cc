@@ -154,6 +154,14 @@ TEST(Layers, GiveTheShapesTheySay) {
   EXPECT_THROW(model(zeros({3, 7}, DType::kI64)), InvalidArgument);
 }
 
+TEST(Layers, GeluIsByErf) {
+  const double values[] = {-2, -0.5, 0, 1, 2.5};
+  const Tensor y = (*gelu())(tensor<double>(values, {5}));
+  for (std::int64_t i = 0; i < 5; ++i)
+    EXPECT_NEAR(y.select(0, i).item<double>(),
+                values[i] * (1 + std::erf(values[i] / std::sqrt(2.0))) / 2, 1e-12);
+}
+
 TEST(Layers, RefuseSizesThatMakeNoSense) {
   EXPECT_THROW(Linear(0, 4), InvalidArgument);
   EXPECT_THROW(Conv2d(3, 8, 3, {1, 0, 1, 2, 0}), InvalidArgument);

@@ -1,5 +1,6 @@
-// Which call made the first NaN. Thread-safe while no thread writes the tensors; an AnomalyMode is
-// the calling thread's own. Each check is O(elements).
+// Which call made the first NaN, in tensors of any shape and dtype. Thread-safe while no thread
+// writes the tensors; an AnomalyMode is the calling thread's own. Each check is O(elements). Throws
+// OutOfMemory.
 #pragma once
 
 #include <span>

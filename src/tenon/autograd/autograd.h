@@ -1,5 +1,11 @@
 // Gradients: what programs call. docs/autograd.md is the guide.
 //
+// Tensors may have any shape. Their dtype is floating point or complex, and a gradient has the
+// shape and dtype of its tensor. Thread-safe unless said otherwise, while no thread writes an
+// argument.
+//
+// O(1), and only lack of memory throws (OutOfMemory, std::bad_alloc), unless a comment says more.
+//
 // Including this header is what brings the derivatives of all operators into the program.
 #pragma once
 
@@ -41,18 +47,20 @@ struct GradOptions {
   Allocator* allocator = nullptr;
 };
 
-// Adds to the grad of every leaf that `root` depends on. `gradient` is that of root, of its shape.
-// It may be left out for a root of one element. Runs on the calling thread, with its stream and
-// allocator. Concurrent calls are safe, also where graphs share nodes or leaves. Nodes run from the
-// newest to the oldest and then free what they saved. O(nodes and edges), no recursion.
-// Throws InvalidArgument if root requires no gradient, a shape does not fit, or the graph was used
-// up. It also throws if a saved tensor was changed in place (with the operator and both versions).
+// Adds to the grad of every leaf that `root` depends on. `gradient` is that of root, of its shape,
+// and is cast to its dtype. It may be left out for a real root of one element. Runs on the calling
+// thread, with its stream and allocator. Concurrent calls are safe, also where graphs share nodes
+// or leaves. Nodes run from the newest to the oldest and then free what they saved. O(nodes and
+// edges), no recursion. Throws InvalidArgument if root requires no gradient, a shape does not fit,
+// or the graph was used up. It also throws if a saved tensor was changed in place (with the
+// operator and both versions).
 void backward(const Tensor& root, const Tensor& gradient = {}, BackwardOptions options = {});
 void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients = {},
               BackwardOptions options = {});
 
 // The gradients of `inputs` alone; no leaf's grad changes. Nodes that lead to none of them are not
-// run. Throws InvalidArgument as backward does, and for an input that is not reached.
+// run. Gradients have their inputs' shapes and dtypes. Throws InvalidArgument as backward does, and
+// for an input that is not reached. O(nodes and edges).
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          std::span<const Tensor> grad_outputs = {}, GradOptions options = {});
 inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs,
@@ -67,7 +75,8 @@ inline std::vector<Tensor> grad(std::initializer_list<Tensor> outputs,
 
 // The node that made it; null for a leaf, and for what needs no gradient.
 NodePtr grad_fn(const Tensor& tensor);
-// The node that adds to a leaf's grad, made at need; null where no gradient is required.
+// The node that adds to a leaf's grad, made at need; null where no gradient is required. Throws
+// InvalidArgument for a tensor that is no leaf.
 NodePtr grad_accumulator(const Tensor& leaf);
 // Which of its node's outputs it is.
 std::uint32_t output_nr(const Tensor& tensor);
@@ -113,7 +122,8 @@ HookHandle register_pre_hook(const NodePtr& node, NodePreHook hook);
 using NodePostHook =
     std::function<void(std::span<Tensor> grad_inputs, std::span<const Tensor> grad_outputs)>;
 HookHandle register_post_hook(const NodePtr& node, NodePostHook hook);
-// A node's operator, and where gradients go (null: not needed). A null node throws InvalidArgument.
+// A node's operator, and where gradients go (null: not needed), which is O(edges). A null node
+// throws InvalidArgument.
 const char* node_name(const NodePtr& node);
 std::vector<NodePtr> next_nodes(const NodePtr& node);
 
@@ -121,7 +131,9 @@ std::vector<NodePtr> next_nodes(const NodePtr& node);
 
 // Runs f without keeping what its nodes save. Backward runs f again when it needs that. `inputs`
 // and what f captures may require gradients. f must do the same the second time; the default
-// generator's state is restored for it. Nests. Works with grad() and create_graph.
+// generator's state is restored for it. Nests. Works with grad() and create_graph. Throws what f
+// throws, and backward throws InvalidArgument where f saved other tensors the second time. f runs
+// twice.
 Tensor checkpoint(const std::function<Tensor(std::span<const Tensor>)>& f,
                   std::span<const Tensor> inputs);
 std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& f,
@@ -130,7 +142,7 @@ std::vector<Tensor> checkpoint(const std::function<std::vector<Tensor>(std::span
 // While the guard lives, `pack` replaces each tensor that a node saves on this thread. `unpack`
 // makes a tensor of the same values from what `pack` returned. Leaves are not packed: they stay
 // anyway. Guards nest; the innermost counts. Unpacking may happen on any thread, any number of
-// times.
+// times. What `pack` throws ends the recorded call, what `unpack` throws ends backward.
 class SavedTensorHooks {
  public:
   // What a hook keeps in a tensor's place, and the two hooks.
@@ -145,7 +157,7 @@ class SavedTensorHooks {
 
 // Moves what nodes save into memory of `target`, and back when backward needs it. `target` is of
 // the tensor's kind of device, such as a pool over mapped files or slower memory. Tensors below
-// `min_bytes` stay. `target` must outlive the graph.
+// `min_bytes` stay. `target` must outlive the graph. Throws what `target` throws. O(bytes moved).
 class OffloadSaved {
  public:
   explicit OffloadSaved(Allocator& target, std::size_t min_bytes = 0);
@@ -168,7 +180,7 @@ class RecomputeCheap {
   const bool previous_;
 };
 
-// f(inputs) with everything it saves offloaded to `target`.
+// f(inputs) with everything it saves offloaded to `target`, as OffloadSaved does.
 Tensor offload(const std::function<Tensor(std::span<const Tensor>)>& f,
                std::span<const Tensor> inputs, Allocator& target);
 
@@ -177,7 +189,8 @@ Tensor offload(const std::function<Tensor(std::span<const Tensor>)>& f,
 // While it lives on this thread, recorded calls keep the place of the call, and backward checks
 // every gradient. The first NaN throws InvalidArgument with the operator and the place of its
 // forward call. With check_forward the results of recorded calls are checked, too, so the first
-// operator that makes a NaN is named at once. Slow.
+// operator that makes a NaN is named at once. Slow: O(elements of what is checked), and a stack for
+// each call.
 class AnomalyMode {
  public:
   explicit AnomalyMode(bool check_forward = false);

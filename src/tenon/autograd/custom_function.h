@@ -1,4 +1,6 @@
-// Functions of one's own with their derivative. Thread-safe if they are. O(inputs + results) more.
+// Functions of one's own with their derivative. Tensors have the shapes and dtypes that the
+// function gives and takes. What it throws ends the call or the backward. Thread-safe if the
+// function is. O(inputs + results) more.
 #pragma once
 
 #include <memory>

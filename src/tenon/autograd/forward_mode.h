@@ -1,4 +1,6 @@
-// Forward mode: tangents that travel with the values. A call with tangents does O(levels) more.
+// Forward mode: tangents that travel with the values. A tangent has the shape and dtype of its
+// tensor, floating point or complex. Levels are the calling thread's own. A call with tangents does
+// O(levels) more. Throws what the operators of a derivative throw, OutOfMemory and std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -40,7 +42,8 @@ Tensor fw_grad(const Tensor& tensor, const ForwardLevel& level);
 
 // f(inputs) and its derivative along `tangents`. An undefined tangent, of an input or of a result,
 // is zero. Costs about twice f for most operators. Those without a formula of their own
-// differentiate their backward (Node::tangent).
+// differentiate their backward (Node::tangent). Throws InvalidArgument for another number of
+// tangents than of inputs, and as make_dual.
 using VectorFunction = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 std::pair<std::vector<Tensor>, std::vector<Tensor>> jvp(const VectorFunction& f,
                                                         std::span<const Tensor> inputs,

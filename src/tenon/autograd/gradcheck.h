@@ -1,6 +1,7 @@
-// Are derivatives right? Compared with differences. Runs f on the calling thread, and writes only
-// its own copies of the inputs. Throws InvalidArgument for an input that requires a gradient and is
-// neither f64 nor c128. Also for a number of outputs that changes between runs, and what f throws.
+// Are derivatives right? Compared with differences. Inputs and outputs have any shape. Runs f on
+// the calling thread, and writes only its own copies of the inputs. Throws InvalidArgument for an
+// input that requires a gradient and is neither f64 nor c128. Also for a number of outputs that
+// changes between runs, and what f throws.
 #pragma once
 
 #include <functional>
@@ -29,7 +30,7 @@ std::string gradcheck(const CheckedFunction& f, std::span<const Tensor> inputs,
                       const GradcheckOptions& options = {});
 
 // The same for the gradients themselves, as functions of the inputs and of random gradients of the
-// outputs.
+// outputs. O(elements of inputs and outputs) runs of f with its backward.
 std::string gradgradcheck(const CheckedFunction& f, std::span<const Tensor> inputs,
                           const GradcheckOptions& options = {});
 

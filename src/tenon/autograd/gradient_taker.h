@@ -1,4 +1,5 @@
-// Gradients that are used up as they come. O(1) beside what the taker does.
+// Gradients that are used up as they come. They have their leaf's shape and dtype. O(1) beside what
+// the taker does.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// The graph that recorded calls make: nodes, and edges to where gradients go next. Errors: what the
-// operators of a derivative throw, and std::bad_alloc for a node. Making one is O(edges).
+// The graph that recorded calls make: nodes, and edges to where gradients go next. A gradient has
+// the shape and dtype of its tensor. Errors: what the operators of a derivative throw, and
+// std::bad_alloc for a node. Making one is O(edges).
 #pragma once
 
 #include <atomic>

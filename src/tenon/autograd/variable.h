@@ -1,4 +1,5 @@
-// A tensor with its gradient, and the pool that its backward works in. O(1), except backward().
+// A tensor of any shape with its gradient, and the pool that its backward works in. O(1), except
+// backward().
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// Attention, and the block of a transformer. Threads: as Module. The work is O(N L width (L +
-// width)).
+// Attention, and the block of a transformer: [N, L, width] -> [N, L, width]. Parameters are f32,
+// and an input has their dtype. Throws InvalidArgument for another shape or dtype, and OutOfMemory.
+// Threads: as Module. The work is O(N L width (L + width)).
 #pragma once
 
 #include "tenon/nn/layers.h"
@@ -19,7 +20,8 @@ struct AttentionOptions {
   bool recompute = true;
 };
 
-// Self-attention with several heads: [N, L, width] -> [N, L, width]. Vaswani et al. 2017.
+// Self-attention with several heads: softmax(q k^T / sqrt(width / heads)) v for each head, from
+// [q, k, v] = x W^T + b, then a linear layer. Vaswani et al. 2017.
 class SelfAttention final : public Module {
  public:
   // Throws InvalidArgument unless the heads divide the width.
@@ -44,6 +46,7 @@ class SelfAttention final : public Module {
 // gelu (by tanh): the pre-norm block of GPT-2.
 class TransformerBlock final : public Module {
  public:
+  // Throws as SelfAttention's.
   explicit TransformerBlock(const AttentionOptions& options,
                             Generator& generator = default_generator());
   Tensor forward(const Tensor& input) override;

@@ -1,5 +1,6 @@
-// How parameters begin. Thread-safe while no other thread uses the weight or the generator.
-// O(elements).
+// How parameters begin, of any floating-point dtype. Throws InvalidArgument for a weight of another
+// dtype or of fewer than two dimensions, and OutOfMemory. Thread-safe while no other thread uses
+// the weight or the generator. O(elements).
 #pragma once
 
 #include <functional>
@@ -10,17 +11,18 @@
 
 namespace tenon::nn {
 
-// How many inputs one output element has: the product of all sizes of a weight but the first.
-// Throws InvalidArgument below two dimensions.
+// How many inputs one output element has: the product of all sizes of a weight except the first,
+// which must not be 0.
 std::int64_t fan_in(const Tensor& weight);
 
-// Uniform within +-bound, where bound = gain * sqrt(3 / fan_in): the variance of what passes is
-// kept (He et al. 2015, "Delving deep into rectifiers"). A gain of sqrt(1 / 3) is what PyTorch's
-// Linear and Conv begin with: bound = 1 / sqrt(fan_in).
+// Fills a weight [out, in, ...] uniformly within +-bound, where bound = gain * sqrt(3 / fan_in):
+// the variance of what passes is kept (He et al. 2015, "Delving deep into rectifiers"). A gain of
+// sqrt(1 / 3) is what PyTorch's Linear and Conv begin with: bound = 1 / sqrt(fan_in).
 const Tensor& kaiming_uniform_(const Tensor& weight, double gain,
                                Generator& generator = default_generator());
 
-// Uniform within +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+// Fills a weight [out, in, ...] uniformly within +-gain * sqrt(6 / (fan_in + fan_out)), where
+// fan_out is fan_in of the weight with its first two dimensions swapped (Glorot and Bengio 2010).
 const Tensor& xavier_uniform_(const Tensor& weight, double gain = 1,
                               Generator& generator = default_generator());
 
@@ -28,9 +30,9 @@ const Tensor& xavier_uniform_(const Tensor& weight, double gain = 1,
 // layer's constructor has ended.
 using Fill = std::function<void(const Tensor& target, Generator& generator)>;
 
-// A parameter of f32 that `fill` has filled. Its layer registers it.
+// A parameter of f32 and these sizes that `fill` has filled. Its layer registers it.
 Tensor make_parameter(IntList sizes, Fill fill, Generator& generator = default_generator());
-// Fills it once more.
+// Fills it once more. Its shape stays.
 void refill_parameter(const Tensor& parameter, Fill fill,
                       Generator& generator = default_generator());
 

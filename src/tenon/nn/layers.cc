@@ -127,7 +127,7 @@ std::shared_ptr<Module> relu(bool in_place) {
 }
 
 std::shared_ptr<Module> gelu() {
-  return make_function([](const Tensor& x) { return ops::gelu(x, true); });
+  return make_function([](const Tensor& x) { return ops::gelu(x); });
 }
 
 std::shared_ptr<Module> flatten(std::int64_t start_dim) {

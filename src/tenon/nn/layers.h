@@ -1,4 +1,7 @@
-// Layers with weights, and those that have none. Threads: as Module. Complexity: as the operator.
+// Layers with weights, and those that have none. A layer computes what its operator (ops/)
+// computes. Weights begin as f32, and an input has their dtype, as the operator demands.
+// Threads: as Module. Complexity: as the operator. Throws InvalidArgument for wrong sizes when a
+// layer is made, for wrong inputs when it is called; OutOfMemory.
 #pragma once
 
 #include <functional>
@@ -12,10 +15,9 @@
 namespace tenon::nn {
 
 // Parameters begin as PyTorch's: uniform within 1 / sqrt(fan_in), embeddings normal. They come from
-// the current allocator, their numbers from `generator`. Wrong sizes throw InvalidArgument when the
-// layer is made, wrong inputs when it is called.
+// the current allocator, their numbers from `generator`.
 
-// [..., inputs] -> [..., outputs]: x weight^T + bias.
+// [..., inputs] -> [..., outputs]: x weight^T + bias. O(elements of the result, times inputs).
 class Linear final : public Module {
  public:
   Linear(std::int64_t inputs, std::int64_t outputs, bool bias = true,
@@ -56,7 +58,8 @@ class Conv1d final : public Module {
   const ops::ConvOptions options_;
 };
 
-// Indices of any shape -> [..., width].
+// Indices of any shape, of an integer dtype, -> [..., width]: rows of the weight. An index outside
+// of [0, rows) throws InvalidArgument.
 class Embedding final : public Module {
  public:
   Embedding(std::int64_t rows, std::int64_t width, Generator& generator = default_generator());
@@ -66,7 +69,8 @@ class Embedding final : public Module {
 };
 
 // In training, each element is 0 with the given probability, in [0, 1), and otherwise divided by
-// its complement. Masks come from `generator`, which must outlive the layer.
+// its complement. Otherwise the input itself. The result has the input's shape and dtype, which is
+// floating point. Masks come from `generator`, which must outlive the layer.
 class Dropout final : public Module {
  public:
   explicit Dropout(double probability, Generator& generator = default_generator());
@@ -77,7 +81,8 @@ class Dropout final : public Module {
   Generator& generator_;
 };
 
-// Any function of one tensor, for a Sequential: make_function([](const Tensor& x) { ... }).
+// Any function of one tensor, for a Sequential: make_function([](const Tensor& x) { ... }). Shapes,
+// dtypes and errors are the function's.
 class Function final : public Module {
  public:
   explicit Function(std::function<Tensor(const Tensor&)> function)
@@ -90,16 +95,19 @@ class Function final : public Module {
 // A Function that a Sequential takes.
 std::shared_ptr<Module> make_function(std::function<Tensor(const Tensor&)> function);
 
-// In place it overwrites an input that the caller alone holds; for inside a model, where another
-// layer has just made it. What other code holds too (a node that saved it, a checkpoint) it does
-// not touch.
+// max(x, 0), as ops::relu. In place it overwrites an input that the caller alone holds; for inside
+// a model, where another layer has just made it. What other code holds too (a node that saved it, a
+// checkpoint) it does not touch.
 std::shared_ptr<Module> relu(bool in_place = false);
-// x Phi(x) by erf, the dimensions from `start_dim` on joined to one, ops::max_pool2d.
+// x Phi(x) by erf, as ops::gelu.
 std::shared_ptr<Module> gelu();
+// The dimensions from `start_dim` on joined to one.
 std::shared_ptr<Module> flatten(std::int64_t start_dim = 1);
+// As ops::max_pool2d, without padding. A stride of 0 is the kernel's size.
 std::shared_ptr<Module> max_pool2d(ops::Pair kernel, ops::Pair stride = 0);
 
-// One module after another, named "0", "1", ...
+// One module after another, named "0", "1", ... Each takes the shape and dtype that the one before
+// gives.
 class Sequential final : public Module {
  public:
   Sequential() = default;

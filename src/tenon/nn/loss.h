@@ -1,5 +1,6 @@
-// Losses as objects, for programs that choose one at run time. Thread-safe while no thread writes
-// an argument. O(elements).
+// Losses as objects, for programs that choose one at run time. Each gives the mean, of shape [],
+// and throws what its operator of ops/loss.h throws: InvalidArgument, OutOfMemory. Dtypes promote.
+// Thread-safe while no thread writes an argument. O(elements).
 #pragma once
 
 #include <functional>
@@ -8,12 +9,13 @@
 
 namespace tenon::nn {
 
-// What a model gave and what it should have given -> a 0-d tensor.
+// What a model gave and what it should have given -> a 0-d tensor. Except for cross_entropy_loss,
+// the two broadcast.
 using Loss = std::function<Tensor(const Tensor& output, const Tensor& target)>;
 
 // The mean of log(sum_c exp(x[c])) - x[target] over logits [N, C, ...] and integer classes [N,
 // ...], without those that are ops::kIgnoreIndex. `label_smoothing` (0 to 1) divides that share of
-// each target equally among all classes. All of these throw what the operator of ops/loss.h throws.
+// each target equally among all classes.
 inline Loss cross_entropy_loss(double label_smoothing = 0) {
   return [=](const Tensor& logits, const Tensor& target) {
     return ops::cross_entropy(logits, target, ops::Reduction::kMean, ops::kIgnoreIndex,

@@ -1,4 +1,5 @@
-// The models that the command trains. Threads: as Module. Complexity: as their layers.
+// The models that the command trains, in f32. Throws InvalidArgument for sizes below 1 and inputs
+// of another shape, and OutOfMemory. Threads: as Module. Complexity: as their layers.
 #pragma once
 
 #include "tenon/nn/attention.h"
@@ -6,7 +7,7 @@
 
 namespace tenon::nn {
 
-// What a classifier of images sees. Sizes are 1 or more, else InvalidArgument is thrown.
+// What a classifier of images sees.
 struct ImageShape {
   std::int64_t height = 28;
   std::int64_t width = 28;

@@ -17,8 +17,8 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-// Told of every call of a module, also of those that backward makes again for a checkpoint. What it
-// throws ends the call.
+// Told of every call of a module, with results of any shape and dtype, also of those that backward
+// makes again for a checkpoint. What it throws ends the call.
 class CallWatcher {
  public:
   virtual ~CallWatcher() = default;
@@ -49,7 +49,7 @@ class Module {
   virtual ~Module() = default;
 
   // The module's function, and the same with the module's path as the call site of memory events.
-  // Throws InvalidArgument for an input that does not fit.
+  // The derived class says which shapes and dtypes it takes. Throws InvalidArgument for others.
   virtual Tensor forward(const Tensor& input) = 0;
   Tensor operator()(const Tensor& input);
 

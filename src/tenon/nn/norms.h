@@ -1,6 +1,7 @@
-// Normalisation layers. Threads: as Module. Throws InvalidArgument, with the shapes, for an input
-// that does not fit, and OutOfMemory. O(elements). 16-bit floats are computed in f32, statistics in
-// f64.
+// Normalisation layers. Inputs are floating point, and results have their shape and dtype. The
+// variance is divided by the count. Threads: as Module. Throws InvalidArgument, with the shapes,
+// for an input that does not fit, and OutOfMemory. O(elements). 16-bit floats are computed in f32,
+// statistics in f64.
 #pragma once
 
 #include "tenon/nn/module.h"
@@ -36,7 +37,8 @@ class RMSNorm final : public Module {
   const double eps_;
 };
 
-// LayerNorm's formula over groups of channels (dimension 1). Wu and He 2018.
+// LayerNorm's formula over each group of channels (dimension 1 of [N, channels, ...]) and all
+// dimensions behind. The groups must divide the channels. Wu and He 2018.
 class GroupNorm final : public Module {
  public:
   GroupNorm(std::int64_t groups, std::int64_t channels, double eps = 1e-5, bool affine = true);
@@ -50,9 +52,13 @@ class GroupNorm final : public Module {
   const double eps_;
 };
 
-// LayerNorm's formula by channel (dimension 1) over the batch and all other dimensions. In training
-// with the batch's statistics, of which the running ones take a share of `momentum`; else with the
-// running ones. Ioffe and Szegedy 2015.
+// LayerNorm's formula by channel (dimension 1 of [N, channels, ...]) over the batch and all other
+// dimensions. In training the statistics are the batch's, and
+//
+//     running <- (1 - momentum) running + momentum batch
+//
+// where the batch's variance is divided by its count - 1. Otherwise the statistics are the running
+// ones. Ioffe and Szegedy 2015.
 class BatchNorm final : public Module {
  public:
   explicit BatchNorm(std::int64_t channels, double eps = 1e-5, double momentum = 0.1,

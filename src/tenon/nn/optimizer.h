@@ -1,4 +1,6 @@
-// What all optimisers have in common. A step is O(elements of the parameters).
+// Optimisers, and what they have in common. Parameters have any shape; their dtype is f32 or f64,
+// and a gradient has its parameter's shape and dtype. Throws InvalidArgument for others. A step is
+// O(elements of the parameters).
 #pragma once
 
 #include <cstdint>
@@ -167,7 +169,7 @@ class Adam : public Optimizer {
   const AdamOptions options_;
 };
 
-// Adam with decoupled decay: Loshchilov and Hutter 2019.
+// Adam with decoupled decay: Loshchilov and Hutter 2019. Throws as Adam.
 class AdamW final : public Adam {
  public:
   AdamW(std::vector<NamedTensor> parameters, AdamOptions options)
@@ -177,12 +179,13 @@ class AdamW final : public Adam {
         }()) {}
 };
 
-// The Euclidean norm of all gradients together, gathered in f64 (the same on any number of
-// threads); parameters without one count 0.
+// sqrt(sum of g^2) over all elements of all gradients, gathered in f64. It is the same on any
+// number of threads. Parameters without a gradient count 0. Throws OutOfMemory. O(elements).
 double gradient_norm(std::span<const NamedTensor> parameters);
 
-// What gradients must be multiplied with so that their norm is at most `limit`: step's argument. At
-// most 1; NaN for a norm that is no number. Requires: limit >= 0.
+// min(1, limit / norm): what gradients must be multiplied with so that their norm is at most
+// `limit`, which is step's argument. NaN for a norm that is no number. O(1), and nothing throws.
+// Requires: limit >= 0.
 double clip_factor(double norm, double limit);
 
 }  // namespace tenon::nn

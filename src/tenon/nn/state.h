@@ -1,4 +1,5 @@
-// Models and training runs in files. Thread-safe while no thread writes the model.
+// Models and training runs in files. Thread-safe while no thread writes the model. O(bytes of the
+// file). Besides what each function says, lack of memory throws std::bad_alloc.
 #pragma once
 
 #include <map>
@@ -48,7 +49,8 @@ class StateHash {
   RunningHash hash_;
 };
 
-// A hash over names, shapes and bytes, equal on every machine for equal bits.
+// A hash over names, shapes and bytes, of tensors of any dtype, equal on every machine for equal
+// bits.
 std::uint64_t state_hash(std::span<const NamedTensor> state);
 
 }  // namespace tenon::nn

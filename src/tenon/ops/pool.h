@@ -39,8 +39,8 @@ inline constinit Operator<Tensor(const Tensor&, const Pair&)> adaptive_avg_pool2
 //
 // and W' alike; InvalidArgument where that is below 1. O(elements of the result, times the kernel).
 inline Tensor max_pool2d(const Tensor& a, const PoolOptions& o) { return op::max_pool2d(a, o); }
-// The average under each window, in max_pool2d's shape. Padding counts as zeros or, without
-// count_padding, not at all.
+// Under each window, the sum of the elements / their number, in max_pool2d's shape. Padding counts
+// as zeros or, without count_padding, not at all.
 inline Tensor avg_pool2d(const Tensor& a, const PoolOptions& o) { return op::avg_pool2d(a, o); }
 // To a size: place i of n averages elements floor(i H / n) to ceil((i + 1) H / n) - 1 of each
 // dimension. The result has the given height and width, 1 or more each. O(H W) for each channel.

@@ -1,4 +1,5 @@
-// What derivative formulas have in common. Thread-safe while no thread writes an argument. Throws
+// What derivative formulas have in common. Tensors are floating point or complex; a result has its
+// gradient's dtype unless said otherwise. Thread-safe while no thread writes an argument. Throws
 // what the operators throw that a function calls. O(elements), unless said otherwise.
 #pragma once
 
@@ -32,7 +33,7 @@ inline Tensor conjugated(const Tensor& t) {
 
 // The gradient of what was broadcast: summed down to `sizes`. The tensor itself where nothing was.
 Tensor sum_to(const Tensor& gradient, IntList sizes);
-// The same, and in the dtype of the input.
+// The same shape, and in the dtype of the input.
 inline Tensor match(Tensor gradient, IntList sizes, DType dtype) {
   if (!(gradient.sizes() == sizes)) gradient = sum_to(gradient, sizes);
   return gradient.dtype() == dtype ? gradient : to(gradient, dtype);
@@ -57,9 +58,11 @@ class InputShape {
 };
 
 // Elements of a tensor whose places overlap: each place gets the sum of what was written to it.
+// `values` has the shape and dtype of `places`.
 void add_overlapping(const Tensor& places, const Tensor& values);
 
-// True where no other tensor can see the elements: they may be overwritten.
+// True where no other tensor can see the elements, whatever the shape: they may be overwritten.
+// O(1).
 inline bool is_exclusive(const Tensor& t) {
   return t.use_count() == 1 && t.storage().use_count() == 1 &&
          !t.storage().impl()->is_copy_on_write() && t.impl()->autograd_meta() == nullptr &&
@@ -74,7 +77,8 @@ std::vector<Tensor> differentiate(const std::function<Tensor(std::span<const Ten
                                   std::uint64_t wanted);
 
 // apply(t) for a linear function whose transpose is `transpose`. Recorded where t needs it. `apply`
-// may be any computation, and `transpose` is made of recorded operators.
+// may be any computation, and `transpose` is made of recorded operators. `transpose` takes the
+// shape that `apply` gives, and gives that of t. O(the work of apply).
 using TensorFunction = std::function<Tensor(const Tensor&)>;
 Tensor linear_call(const char* name, const Tensor& t, const TensorFunction& apply,
                    const TensorFunction& transpose);

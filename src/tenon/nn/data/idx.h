@@ -17,11 +17,11 @@ namespace tenon::nn {
 // up to 4 GiB.
 Tensor load_idx(const std::string& path);
 
-// The same from bytes; `name` is for the messages.
+// The same from bytes: the file's shape and dtype, the same errors. `name` is for the messages.
 Tensor parse_idx(std::string_view bytes, const std::string& name);
 
-// The bytes of a tensor in that format (uncompressed). Throws InvalidArgument for a dtype that it
-// does not have.
+// The bytes of a tensor of any shape in that format (uncompressed). Throws InvalidArgument for a
+// dtype that it does not have.
 std::string format_idx(const Tensor& tensor);
 
 }  // namespace tenon::nn

@@ -1,5 +1,5 @@
 // Labelled images, in batches. Thread-safe while no thread writes the tensors. Filling a batch is
-// O(pixels of the batch).
+// O(pixels of the batch). Making memory for one throws OutOfMemory.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// Text, by characters. Thread-safe while no thread writes the tensors. O(characters).
+// Text, by characters. Thread-safe while no thread writes the tensors. O(characters). Making memory
+// for a batch throws OutOfMemory.
 #pragma once
 
 #include <array>
