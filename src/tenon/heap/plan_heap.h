@@ -78,8 +78,9 @@ class PlanHeap {
   // plan's unit counts as a wrong size unless the slot has it.
   PlanBlock* place(std::uint64_t size, std::uint64_t alignment = 1);
   // The same where that takes no second look: no turn of the round, nothing skipped. Null, and
-  // nothing has changed, says that place() is to be asked.
-  PlanBlock* place_next(std::uint64_t size) {
+  // nothing has changed, says that place() is to be asked. `may_take(block)` has the last word.
+  template <typename MayTake>
+  PlanBlock* place_next(std::uint64_t size, MayTake&& may_take) {
     if (cursor_ >= slot_count_) [[unlikely]] return nullptr;
     PlanBlock* const slots = blocks_.data();
     PlanBlock& block = slots[cursor_];
@@ -87,6 +88,7 @@ class PlanHeap {
       return nullptr;
     for (const std::uint32_t* below = &below_[block.first_below]; *below != kEndOfList; ++below)
       if (slots[*below].state != PlanBlock::State::kFree) [[unlikely]] return nullptr;
+    if (!may_take(&block)) [[unlikely]] return nullptr;
     block.state = PlanBlock::State::kUsed;
     ++cursor_;
     return &block;

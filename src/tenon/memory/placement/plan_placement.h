@@ -50,11 +50,13 @@ class PlanPlacement {
   static std::uint64_t size_of(Handle block) { return block->size; }
   static Handle& link_of(Handle block) { return reinterpret_cast<Handle&>(block->context); }
 
-  // The common case, without effect where it is another: memory of the stream's own, a program
-  // that keeps to its plan.
+  // The common case, without effect where it is another: a program that keeps to its plan, memory
+  // that the stream itself used last.
   Handle place_fast(std::uint64_t size) {
-    if (!has_memory_ || range_ != nullptr) [[unlikely]] return nullptr;
-    PlanBlock* block = heap_->place_next(size);
+    if (!has_memory_) [[unlikely]] return nullptr;
+    PlanBlock* block = heap_->place_next(size, [&](Handle next) {
+      return range_ == nullptr || range_->claim_fast(span_of(next), stream_, generation_);
+    });
     if (block != nullptr) [[likely]] ++report_.served;
     return block;
   }

@@ -56,19 +56,41 @@ std::size_t SharedRange::piece_with(std::uint32_t border) const {
 
 bool SharedRange::claim(Span span, Stream stream, std::uint64_t generation) {
   const std::lock_guard lock(lock_);
-  if (closed_ || generation != generation_.load(std::memory_order_relaxed)) return false;
-  Piece& piece = pieces_[span.begin];
-  const bool is_one = begins_.contains(span.begin) && piece.end == span.end;
-  if (!is_one || piece.in_use || piece.stream != stream.id) {
+  if (!is_open(generation)) return false;
+  if (!is_own_piece(span, stream)) {
     bool left_by_others = false;
     if (!is_free(span, stream, left_by_others)) return false;
     of(stream);
     if (left_by_others) wait_for_others(span, stream);
     make_one_piece(span);
   }
-  piece = {0, true, stream.id, span.end};
-  ++in_use_;
+  take(span, stream);
   return true;
+}
+
+bool SharedRange::claim_fast(Span span, Stream stream, std::uint64_t generation) noexcept {
+  const std::lock_guard lock(lock_);
+  if (!is_open(generation)) return false;
+  if (!is_own_piece(span, stream)) {
+    bool left_by_others = false;
+    const bool is_known = stream.id < streams_.size() && streams_[stream.id] != nullptr;
+    if (!is_known || !is_free(span, stream, left_by_others) || left_by_others) return false;
+    make_one_piece(span);
+  }
+  take(span, stream);
+  return true;
+}
+
+bool SharedRange::is_own_piece(Span span, Stream stream) const {
+  const Piece& piece = pieces_[span.begin];
+  return begins_.contains(span.begin) && piece.end == span.end && !piece.in_use &&
+         piece.stream == stream.id;
+}
+
+// Requires: it is one piece.
+void SharedRange::take(Span span, Stream stream) {
+  pieces_[span.begin] = {0, true, stream.id, span.end};
+  ++in_use_;
 }
 
 bool SharedRange::is_free(Span span, Stream stream, bool& left_by_others) const {

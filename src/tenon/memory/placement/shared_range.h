@@ -47,6 +47,9 @@ class SharedRange {
   // Takes the span for the stream. False, and nothing happens, where a block of any stream is in
   // the way, or the memory that the stream knows (`generation`) has gone back.
   bool claim(Span span, Stream stream, std::uint64_t generation);
+  // The same where the stream, or nobody, has left all of the span: no driver call, no exception.
+  // False, and nothing happens, in all other cases.
+  bool claim_fast(Span span, Stream stream, std::uint64_t generation) noexcept;
   // Requires: the span was claimed for the stream.
   void give_back(Span span, Stream stream);
 
@@ -76,7 +79,12 @@ class SharedRange {
 
   Completion& of(Stream stream);
   std::size_t piece_with(std::uint32_t border) const;
+  bool is_open(std::uint64_t generation) const {
+    return !closed_ && generation == generation_.load(std::memory_order_relaxed);
+  }
+  bool is_own_piece(Span span, Stream stream) const;
   bool is_free(Span span, Stream stream, bool& left_by_others) const;
+  void take(Span span, Stream stream);
   void wait_for_others(Span span, Stream stream);
   void make_one_piece(Span span);
 
