@@ -47,11 +47,12 @@ void ExtentStore::use(const Block* block) {
   used_bytes_ += block->size;
   peak_used_bytes_ = std::max(peak_used_bytes_, used_bytes_);
   may_give_back_ = std::min(may_give_back_ + block->size / kGiveBack, kGiveBackAtOnce);
+  if (!fits_closely_) return;
   const std::uint64_t before = resident_bytes_;
   const Pages pages = pages_around(block);
   for (std::uint64_t page = pages.first; page < pages.end; ++page)
     set_resident(*static_cast<Extent*>(block->owner), page, true);
-  if (resident_bytes_ != before && fits_closely_) fit_closely();
+  if (resident_bytes_ != before) fit_closely();
 }
 
 // Note [close fit].

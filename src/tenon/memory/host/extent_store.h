@@ -124,7 +124,8 @@ class ExtentStore {
     Segment segment;
     std::uint64_t offset = 0;
     Block* whole = nullptr;  // its one block while it is wholly free
-    std::vector<bool> resident;  // each huge page: handed out since it was purged last
+    // Each huge page: handed out since it was purged last. Where the store fits closely.
+    std::vector<bool> resident;
   };
 
   // The huge pages of an extent that a block overlaps, or that lie inside it.
