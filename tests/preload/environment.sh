@@ -40,6 +40,15 @@ grep -q 'two.csv is by another process' "$work/errors" || fail "unsaid: $(cat "$
 env LD_PRELOAD="$preload" TENON_RECORD="$work/%p.csv" "$program" border & wait
 "$tenon" replay "$work/$!.csv" --policy null >"$work/replay" || fail "no $!.csv: $(ls "$work")"
 
+# Nor do the recordings of a script's programs replace each other. Those of an earlier run are.
+for run in 1 2; do
+  sleep 0.1  # the clock of processes' beginnings has ticks of 10 ms
+  (cd "$work" && env LD_PRELOAD="$preload" TENON_RECORD=script.csv sh -c '"$0" border; "$0" border; :' \
+    "$program") 2>"$work/errors"
+  [ "$(ls "$work"/script*.csv | wc -l)" = $((run + 1)) ] || fail "run $run: $(ls "$work")"
+  grep -q 'script.csv is by another process' "$work/errors" || fail "unsaid: $(cat "$work/errors")"
+done
+
 # A line of statistics would damage a recording.
 env LD_PRELOAD="$preload" TENON_RECORD="$work/both.csv" TENON_PRELOAD_STATISTICS="$work/both.csv" \
   "$program" border 2>"$work/errors"

@@ -5,7 +5,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
 #include <thread>
 
 #include "tenon/base/write_target.h"
@@ -20,6 +26,55 @@ std::string with_number(std::string_view path) {
   return out;
 }
 
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+
+std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecondNs + time.tv_nsec; }
+
+std::int64_t now_ns(clockid_t clock) {
+  timespec now = {};
+  ::clock_gettime(clock, &now);
+  return nanoseconds(now);
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Fields of /proc/PID/stat; a parent of 0 where there is none to be seen.
+struct Process {
+  pid_t parent = 0;
+  std::int64_t began_ns = 0;  // up to the next tick
+};
+
+Process look_up(pid_t process) {
+  const std::string stat = contents(fmt::format("/proc/{}/stat", process));
+  std::istringstream fields(stat.substr(std::min(stat.rfind(')'), stat.size() - 1) + 1));
+  std::string skipped;
+  Process found;
+  std::int64_t ticks = 0;
+  fields >> skipped >> found.parent;
+  for (int field = 5; field <= 21; ++field) fields >> skipped;
+  if (!(fields >> ticks)) return {};
+  const std::int64_t boot_ns = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_BOOTTIME);
+  found.began_ns = boot_ns + (ticks + 1) * (kSecondNs / ::sysconf(_SC_CLK_TCK));
+  return found;
+}
+
+std::int64_t begin_of_run(std::string_view path) {
+  const std::string variable = fmt::format("TENON_RECORD={}", path) + '\0';
+  std::int64_t began_ns = std::numeric_limits<std::int64_t>::max();
+  for (pid_t process = ::getppid(); process > 1;) {
+    const std::string environment = '\0' + contents(fmt::format("/proc/{}/environ", process));
+    if (environment.find('\0' + variable) == environment.npos) break;
+    const Process found = look_up(process);
+    if (found.parent == 0) break;
+    began_ns = found.began_ns;
+    process = found.parent;
+  }
+  return began_ns;
+}
+
 }  // namespace
 
 std::string with_inner_ending(std::string_view path, std::string_view inner) {
@@ -30,21 +85,21 @@ std::string with_inner_ending(std::string_view path, std::string_view inner) {
 }
 
 RecordingPlace::RecordingPlace(std::string_view path)
-    : path_(with_number(path)), process_(::getpid()), found_(look()) {}
+    : path_(with_number(path)),
+      process_(::getpid()),
+      run_began_ns_(begin_of_run(path)),
+      found_(look()) {}
 
 RecordingPlace::Found RecordingPlace::look() const {
   WriteTarget target;
   if (find_write_target(path_, target) != 0 || target.is_straight() || !target.exists) return {};
-  return {target.info.st_dev, target.info.st_ino, target.info.st_mtim};
+  return {target.info.st_dev, target.info.st_ino, nanoseconds(target.info.st_mtim)};
 }
 
 bool RecordingPlace::is_anothers() const {
   if (::getpid() != process_) return true;
   const Found now = look();
-  if (now.inode == 0) return false;
-  return now.device != found_.device || now.inode != found_.inode ||
-         now.changed.tv_sec != found_.changed.tv_sec ||
-         now.changed.tv_nsec != found_.changed.tv_nsec;
+  return now.inode != 0 && (now != found_ || now.changed_ns >= run_began_ns_);
 }
 
 std::string RecordingPlace::own_path() const {

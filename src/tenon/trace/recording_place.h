@@ -2,8 +2,8 @@
 #pragma once
 
 #include <sys/types.h>
-#include <time.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,16 +12,19 @@ namespace tenon {
 // "run.csv.zst", "oom" -> "run.oom.csv.zst".
 std::string with_inner_ending(std::string_view path, std::string_view inner);
 
-// A process replaces the file that was there when it began. What another process wrote there
-// meanwhile stays: the recording then goes to a name with the process's number. "%p" in the path
-// stands for that number from the beginning. Not thread-safe. O(length of the path).
+// A process replaces the file of an earlier run. What another process of the same run wrote stays:
+// the recording then goes to a name with the process's number. "%p" in the path stands for that
+// number from the beginning. Not thread-safe. O(length of the path + ancestors of the process).
+//
+// A run begins with the first of the process's ancestors that were started with the same
+// TENON_RECORD, as a script or mpirun; without any, with the process.
 class RecordingPlace {
  public:
   explicit RecordingPlace(std::string_view path);
 
   const std::string& path() const { return path_; }
-  // Whether another process wrote there since the constructor, or may yet: the one that this one
-  // was forked from.
+  // Whether another process of the run wrote there, or may yet: the one that this one was forked
+  // from.
   bool is_anothers() const;
   // "run.4711.csv.zst".
   std::string own_path() const;
@@ -44,12 +47,14 @@ class RecordingPlace {
   struct Found {
     dev_t device = 0;
     ino_t inode = 0;
-    timespec changed = {};
+    std::int64_t changed_ns = 0;
+    bool operator==(const Found&) const = default;
   };
   Found look() const;
 
   const std::string path_;
   const pid_t process_;
+  const std::int64_t run_began_ns_;  // by its first ancestor; never, without any
   const Found found_;
 };
 
