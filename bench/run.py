@@ -78,7 +78,7 @@ PROGRAMS = {
                      "strip -o {0}/stripped.so {0}/libtenon_memory.so && size -A -d"
                      " {0}/stripped.so | sort -k2nr | head -12", []),
     "preload": ("programs of PyTorch and NumPy on the CPU over preloaded allocators: a step, and the process's processor time, resident peak and page faults",
-                "python3 bench/preload/compare.py {}/libtenon_preload.so --rounds 3",
+                "python3 bench/preload/compare.py {}/libtenon_preload.so",
                 ["libc6", *HOST[1:4], "python3-torch", "python3-numpy"]),
     "vulkan": ("a Vulkan device without a GPU: buffers, operators, memory, products",
                f"VK_DRIVER_FILES={LAVAPIPE} {{}}/bench/bench_vulkan",
