@@ -24,7 +24,6 @@ int run(int argc, char** argv) {
       "  tenon replay snapshot.pickle                 what would other settings have needed?\n"
       "  tenon replay *.csv.zst --find-capacity       ... and the smallest device for each?\n"
       "  tenon replay run.pickle --capacity 24GiB     would it have fitted into 24 GiB?\n"
-      "  tenon explain run.pickle                     why did it run out of memory?\n"
       "  tenon advise run.pickle --capacity 24GiB     which settings would have made it fit?\n"
       "  tenon view run.pickle                        what was in memory, when, and from where?\n"
       "  tenon report rank_*.pickle                   one page: verdict, causes, picture, ranks\n"
