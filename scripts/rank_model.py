@@ -76,7 +76,18 @@ def least_wait(shard, computing, transfer, layers):
         now = max(now, end)
 
     reducing = 0
-    if shard == 3:
+    if shard in (1, 2):
+        gathered = [start(), start()]
+        for i in range(layers):
+            wait(gathered[i])
+            while len(gathered) < min(layers, i + 3):
+                gathered.append(start())
+            now += forward
+        for i in range(layers):
+            now += backward
+            wait(reducing)
+            reducing = start()
+    elif shard == 3:
         gathered = [start()]
         for i in range(layers):
             wait(gathered[i])

@@ -65,7 +65,15 @@ std::size_t count(const std::string& text, const std::string& words) {
   return found;
 }
 
-// Runs four ranks in the background and sends one of them the signal once a checkpoint is there.
+// When the file was written; the first of all times where there is none.
+std::filesystem::file_time_type time_of(const std::string& file) {
+  std::error_code missing;
+  const auto time = std::filesystem::last_write_time(file, missing);
+  return missing ? std::filesystem::file_time_type::min() : time;
+}
+
+// Runs four ranks in the background and sends one of them the signal once they have written a
+// checkpoint. The launcher gets a minute: Open MPI's may not return (docs/limits.md).
 struct Ended {
   double seconds = 0;
   std::string err;  // and standard output, where MPICH's launcher names the rank
@@ -73,11 +81,13 @@ struct Ended {
 Ended strike(const std::string& arguments, const std::string& index, int signal, int rank) {
   const testing::TemporaryFile err(".err");
   const std::string mark = std::to_string(::getpid());
-  const std::string line = "TENON_TEST_RUN=" + mark + " TENON_NUM_THREADS=1 " TENON_LAUNCH
+  const auto before = time_of(index);
+  const std::string line = "TENON_TEST_RUN=" + mark +
+                           " TENON_NUM_THREADS=1 timeout -s KILL 60 " TENON_LAUNCH
                            " -n 4 " TENON_COMMAND " " + arguments + " >" + err.path() + " 2>&1";
   std::thread launcher([&] { static_cast<void>(std::system(line.c_str())); });
   std::vector<pid_t> ranks;
-  for (int i = 0; i < 600 && (ranks.size() < 4 || !std::filesystem::exists(index)); ++i) {
+  for (int i = 0; i < 600 && (ranks.size() < 4 || time_of(index) == before); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     ranks = testing::ranks_of(mark);
   }

@@ -338,6 +338,14 @@ MPI_Comm copy_of_world() {
   return comm;
 }
 
+// Until all ranks are here. MPI_Finalize, too, waits for them, and keeps a processor busy.
+void wait_for_all() {
+  MPI_Request request;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  for (int done = 0; done == 0 && MPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS;)
+    std::this_thread::sleep_for(milliseconds(1));
+}
+
 }  // namespace
 
 MpiSession::MpiSession(double timeout_seconds) : exceptions_(std::uncaught_exceptions()) {
@@ -359,9 +367,16 @@ MpiSession::MpiSession(double timeout_seconds) : exceptions_(std::uncaught_excep
       copy_of_world(), std::make_shared<Shared>(copy_of_world(), timeout_seconds));
 }
 
+// Note [Apart at the end]. In MPI_Finalize of MPICH over UCX and TCP a rank asks the others to
+// acknowledge what it sent, and then waits for the launcher without answering. A rank that is still
+// in a barrier answers, and asks its own question when nobody listens. So all ranks leave the
+// barrier, and call MPI no more, before the first one asks.
 MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() > exceptions_) return;
+  const bool is_mpich = library().starts_with("MPICH");
   world_.reset();
+  wait_for_all();
+  if (is_mpich) std::this_thread::sleep_for(milliseconds(200));
   MPI_Finalize();
 }
 
