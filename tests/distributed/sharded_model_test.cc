@@ -233,7 +233,8 @@ void check_division(Shard shard, Compute compute) {
   const double factors[] = {sums + 1, sums + narrow, narrow * (1 + here), narrow * 3 * here};
   const std::uint64_t before = world->bytes_sent();
   run.step(0);
-  const auto sent = static_cast<double>(world->bytes_sent() - before);
+  const auto sent =
+      static_cast<double>(world->bytes_sent() + run.sharded->bytes_to_share() - before);
   // The last layer stays gathered from forward to backward.
   const double kept = shard == Shard::kParameters ? narrow * here * static_cast<double>(last) : 0;
   const double known =
@@ -313,6 +314,27 @@ TEST(ShardedModelTest, TheNextGatherStartsBeforeTheLastIsWaitedFor) {
     EXPECT_EQ(most_layers, prefetch ? 2u : 1u);
     EXPECT_EQ(group->in_flight, 0);
   }
+}
+
+// The next forward pass hides what after_update() leaves to gather.
+TEST(ShardedModelTest, UpdatedParametersAreGatheredWhileTheNextForwardPassRuns) {
+  for (const Shard shard : {Shard::kOptimiser, Shard::kGradients})
+    for (const bool prefetch : {true, false}) {
+      const auto group = std::make_shared<SlowGroup>();
+      Training run(group, shard, 0, prefetch);
+      run.step(0);
+      EXPECT_EQ(group->in_flight, prefetch ? 3 : 0);
+      EXPECT_GT(run.sharded->bytes_to_share(), 0u);
+      const std::uint64_t before = group->bytes_sent();
+      const std::uint64_t left = run.sharded->bytes_to_share();
+      group->beside_another = 0;
+      const NoGradGuard no_grad;
+      (*run.model)(zeros({1, 8}, DType::kI64));
+      EXPECT_EQ(group->beside_another, prefetch ? 1 : 0) << "the third layer";
+      EXPECT_EQ(group->in_flight, 0);
+      EXPECT_EQ(group->bytes_sent() - before, left);
+      EXPECT_EQ(run.sharded->bytes_to_share(), 0u);
+    }
 }
 
 // Saved by all ranks; read by all ranks with another shard, and by each rank alone.

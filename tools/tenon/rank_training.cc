@@ -72,9 +72,14 @@ std::vector<Slice> RankTraining::own_slices() const {
   return own;
 }
 
+// That this rank has sent, and that the last step leaves to be sent.
+std::uint64_t RankTraining::bytes_of_steps() const {
+  return group_->bytes_sent() + model_->bytes_to_share();
+}
+
 StepNumbers RankTraining::run(const std::function<BatchResult(Slice)>& pass, int stop) {
   constexpr std::size_t kRow = kScoreNumbers + 3;  // and samples, the slice's number, the signal
-  sent_before_ = group_->bytes_sent();
+  sent_before_ = bytes_of_steps();
   waited_before_ = group_->waited_seconds();
   std::vector<double> mine;
   for (std::uint64_t i = 0; i < slices_here_; ++i) {
@@ -104,7 +109,7 @@ StepNumbers RankTraining::run(const std::function<BatchResult(Slice)>& pass, int
 
 void RankTraining::after_update() {
   model_->after_update();
-  sent_bytes_per_step_ = group_->bytes_sent() - sent_before_;
+  sent_bytes_per_step_ = bytes_of_steps() - sent_before_;
   waited_seconds_ += group_->waited_seconds() - waited_before_;
   ++steps_;
 }

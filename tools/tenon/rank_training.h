@@ -91,6 +91,7 @@ class RankTraining {
 
  private:
   std::vector<double> gather_rows(const std::vector<double>& mine);
+  std::uint64_t bytes_of_steps() const;
 
   const std::shared_ptr<distributed::ProcessGroup> group_;
   const std::uint64_t slices_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 #include "tenon/base/check.h"
@@ -81,7 +82,8 @@ ShardedModel::ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std
       slices_(slices),
       prefetch_(prefetch),
       compute_(compute),
-      device_(device) {
+      device_(device),
+      exceptions_(std::uncaught_exceptions()) {
   if (compute && !is_16_bit(*compute))
     throw InvalidArgument(fmt::format("mixed precision computes in float16 or bfloat16, not in {}",
                                       dtype_name(*compute)));
@@ -118,9 +120,18 @@ void ShardedModel::divide(const nn::DeferredFills& fills) {
 }
 
 ShardedModel::~ShardedModel() {
+  if (std::uncaught_exceptions() == exceptions_) wait_for_gathers();
   for (autograd::HookHandle& hook : hooks_) hook.remove();
   for (const auto& unit : units_)
     if (nn::Module* module = model_->find(unit->name)) module->set_call_watcher(nullptr);
+}
+
+// MPI writes into the units until then. Where a rank fails, the processes end.
+void ShardedModel::wait_for_gathers() noexcept {
+  try {
+    for (const auto& unit : units_) unit->gathering.wait();
+  } catch (const DeviceError&) {
+  }
 }
 
 void ShardedModel::add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters,
@@ -196,7 +207,7 @@ void ShardedModel::watch(Unit& unit) {
         parameter.tensor, [this, &unit](const Tensor&) { gradient_came(unit); }));
   nn::Module* const module = model_->find(unit.name);
   TENON_CHECK(module != nullptr, "no module is called {}", unit.name);
-  if (shards(Shard::kParameters))
+  if (shards(Shard::kOptimiser))
     module->set_call_watcher(std::make_shared<Watcher>(*this, unit.index));
 }
 
@@ -241,7 +252,7 @@ void ShardedModel::release(Unit& unit) {
 
 // The unit that is used `ahead` units after this one. Backward runs from the last to the first.
 void ShardedModel::prefetch(const Unit& unit, std::size_t ahead) {
-  if (!prefetch_ || !shards(Shard::kParameters) || unit.index == 0) return;
+  if (!prefetch_ || unit.index == 0) return;
   if (in_backward_ && unit.index <= ahead) return;
   const std::size_t next = in_backward_ ? unit.index - ahead : unit.index + ahead;
   if (next >= units_.size()) return;
@@ -252,9 +263,11 @@ void ShardedModel::prefetch(const Unit& unit, std::size_t ahead) {
 void ShardedModel::before_forward(std::size_t index) {
   gather(*units_[index]);
   prefetch(*units_[index], 1);
+  if (!shards(Shard::kParameters)) prefetch(*units_[index], 2);
 }
 
 void ShardedModel::after_forward(std::size_t index, const Tensor& output) {
+  if (!shards(Shard::kParameters)) return;
   const autograd::NodePtr node = output.requires_grad() ? autograd::grad_fn(output) : nullptr;
   if (node != nullptr)
     autograd::register_pre_hook(node, [this, index](std::span<Tensor>) { before_backward(index); });
@@ -364,10 +377,20 @@ void ShardedModel::share_parts() {
   if (shards(Shard::kParameters)) return;
   for (const auto& unit : units_) {
     if (!unit->part.defined()) continue;
-    const Tensor mine = own_piece(unit->flat);
-    if (compute_) copy_(mine, unit->part.detach());
-    if (shards(Shard::kOptimiser)) group_->all_gather(unit->flat, mine);
+    unit->gathered = !shards(Shard::kOptimiser);
+    if (compute_ && unit->gathered) copy_(unit->flat, unit->part.detach());
   }
+  for (std::size_t i = 0; prefetch_ && i < std::min<std::size_t>(units_.size(), 3); ++i)
+    start_gather(*units_[i]);
+}
+
+std::uint64_t ShardedModel::bytes_to_share() const {
+  std::uint64_t bytes = 0;
+  for (const auto& unit : units_)
+    if (!shards(Shard::kParameters) && !unit->gathered && !unit->gathering.is_pending())
+      bytes += unit->flat.nbytes();
+  const auto ranks = static_cast<std::uint64_t>(group_->size());
+  return bytes / ranks * (ranks - 1);
 }
 
 std::uint64_t ShardedModel::part_bytes() const {
@@ -413,7 +436,10 @@ void ShardedModel::for_each_unit(const std::function<std::vector<Tensor>(std::si
     use(number++, whole);
     if (writes) {
       if (compute_ || shards(Shard::kParameters)) copy_(unit->part.detach(), own_piece(full));
-      if (compute_ && !shards(Shard::kParameters)) copy_(unit->flat, full);
+      if (compute_ && !shards(Shard::kParameters)) {
+        gather(*unit);
+        copy_(unit->flat, full);
+      }
       for (std::size_t i = 0; shards(Shard::kOptimiser) && i < parts.size(); ++i)
         copy_(parts[i], own_piece(flats[i]));
     }

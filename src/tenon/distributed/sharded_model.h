@@ -36,6 +36,10 @@ enum class Shard : std::uint8_t {
 // finish_gradients(), an optimiser's step over parts(), after_update(). Backward starts to reduce a
 // unit's gradient as soon as it is complete, one unit at a time, and continues meanwhile.
 //
+// With kOptimiser and kGradients, after_update() starts to gather the updated parameters, and the
+// next forward pass waits for a unit before its module is called. With `prefetch` two more units
+// are gathered meanwhile.
+//
 // With kParameters, a unit is gathered before its module is called, and again before its backward.
 // It is freed after the call, and when its gradient is complete. With `prefetch`, the next unit is
 // gathered meanwhile, so two units are in memory at a time; without, one. Where the next one has
@@ -75,6 +79,7 @@ class ShardedModel {
   ShardedModel(const Builder& build, std::shared_ptr<ProcessGroup> group, Shard shard,
                std::uint64_t slices, bool prefetch = true, std::optional<DType> compute = {},
                Device device = {});
+  // Waits for what after_update() has started, except while an exception propagates.
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -96,8 +101,11 @@ class ShardedModel {
   // Their norm over all ranks. It does not depend on the number of ranks: the squares are summed
   // exactly.
   double gradient_norm();
-  // The model has the updated values of all ranks; gradients are freed.
+  // The modules compute with the updated values of all ranks when they are called; gradients are
+  // freed.
   void after_update();
+  // Bytes that this rank will send for the last after_update(), as modules are called.
+  std::uint64_t bytes_to_share() const;
 
   // Bytes of this rank's parts, without what is gathered.
   std::uint64_t part_bytes() const;
@@ -127,6 +135,7 @@ class ShardedModel {
   ShardedModel(std::shared_ptr<ProcessGroup> group, Shard shard, std::uint64_t slices,
                bool prefetch, std::optional<DType> compute, std::optional<Device> device);
   void divide(const nn::DeferredFills& fills);
+  void wait_for_gathers() noexcept;
   void add_unit(const std::string& name, std::vector<nn::NamedTensor> parameters,
                 const nn::DeferredFills& fills);
   void watch(Unit& unit);
@@ -154,6 +163,7 @@ class ShardedModel {
   const bool prefetch_;
   const std::optional<DType> compute_;
   const std::optional<Device> device_;  // null: each parameter's own
+  const int exceptions_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<nn::NamedTensor> parts_;
   std::vector<autograd::HookHandle> hooks_;
