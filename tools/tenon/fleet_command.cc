@@ -129,7 +129,8 @@ class FleetRun {
                if (!failure.empty()) store_->fail(found_.files[file].path, failure);
                line.show(fmt::format("{} of {} files", ++done_, found_.files.size()));
              },
-         .meanwhile = ranks != nullptr ? std::function([&] { ranks->serve(); }) : nullptr});
+         .meanwhile = ranks != nullptr ? std::function([&] { ranks->serve(); }) : nullptr,
+         .period = ranks != nullptr ? ranks->period() : std::chrono::milliseconds()});
   }
 
   int say_interrupted(int signal) const {
@@ -201,10 +202,9 @@ int run_on_ranks(const FleetArguments& arguments, FleetRanks& ranks) {
   FleetRun run(arguments);
   // The launcher ends the others.
   if (const int signal = run.answer(&ranks); signal != 0) ::raise(signal);
-  ranks.wait_for_all();
-  const int status = ranks.reports() ? run.report() : kSuccess;
+  const bool reports = ranks.reports();
   ranks.leave();
-  return status;
+  return reports ? run.report() : kSuccess;
 }
 
 int run_fleet(FleetArguments& arguments, const std::function<std::unique_ptr<FleetRanks>()>& join) {

@@ -22,12 +22,14 @@ using distributed::Work;
 using Clock = std::chrono::steady_clock;
 
 // What a rank tells rank 0, which answers kWantsJob with a job's number or kNoJob. While its files
-// are read it says each second that it is there.
+// are read it says each second that it is there, and rank 0 says so to the ranks that have no more.
 constexpr std::int64_t kWantsJob = 1;
 constexpr std::int64_t kIsDone = 2;
 constexpr std::int64_t kIsThere = 3;
 constexpr std::int64_t kNoJob = -1;
 constexpr std::chrono::seconds kBeat(1);
+constexpr std::chrono::milliseconds kBetweenLooks(2);  // of rank 0, and of ranks that wait for it
+constexpr std::chrono::milliseconds kBetweenBeats(100);  // at which a rank looks whether one is due
 
 // One number on its way.
 class Word {
@@ -56,7 +58,7 @@ class Word {
 struct Peer {
   int rank = 0;
   bool is_done = false;
-  Clock::time_point heard = Clock::now();
+  Clock::time_point heard = Clock::now(), told = heard;
   Word from = {};
   Word to = {};
 };
@@ -83,9 +85,13 @@ class RankedFleet final : public FleetRanks {
     return static_cast<std::size_t>(job);
   }
 
+  std::chrono::milliseconds period() const override {
+    return reports() ? kBetweenLooks : kBetweenBeats;
+  }
+
   void serve() override {
     const Clock::time_point now = Clock::now(), before = std::exchange(served_, now);
-    if (!reports() && now - told_ > kBeat) {
+    if (!reports() && now - told_ >= kBeat) {
       there_.send(*group_, 0, kIsThere);
       told_ = now;
     }
@@ -93,24 +99,16 @@ class RankedFleet final : public FleetRanks {
     for (const auto& peer : peers_) {
       if (now - before > kBeat) peer->heard = now;  // this rank did not listen
       while (!peer->is_done && peer->from.has_arrived()) hear(*peer);
-      if (!peer->is_done && now - peer->heard > std::chrono::duration<double>(timeout_))
-        throw DeviceError(fmt::format(
-            "rank {} reads files and has not been heard of for {} s: it hangs or is gone "
-            "(TENON_RANK_TIMEOUT sets the seconds)",
-            peer->rank, timeout_));
+      if (peer->is_done)
+        tell_waiting(*peer, now);
+      else
+        require_heard(peer->rank, "reads files", peer->heard);
     }
   }
 
-  void wait_for_all() override {
-    for (const auto& peer : peers_)
-      while (!peer->is_done) {
-        pause();
-        serve();
-      }
-  }
-
-  // MPI's own end keeps a processor busy while it waits: other ranks come to it last.
+  // MPI's own end keeps a processor busy while it waits: all come to it together.
   void leave() override {
+    if (reports()) wait_for_all();
     for (const auto& peer : peers_) {
       peer->to.send(*group_, peer->rank, kNoJob);
       peer->to.wait();
@@ -123,16 +121,49 @@ class RankedFleet final : public FleetRanks {
   }
 
  private:
-  static void pause() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
+  static void pause() { std::this_thread::sleep_for(kBetweenLooks); }
+
+  void require_heard(int rank, const char* what, Clock::time_point heard) const {
+    if (Clock::now() - heard <= std::chrono::duration<double>(timeout_)) return;
+    throw DeviceError(fmt::format("rank {} {} and has not been heard of for {} s: it hangs or is "
+                                  "gone (TENON_RANK_TIMEOUT sets the seconds)",
+                                  rank, what, timeout_));
+  }
+
+  void wait_for_all() {
+    for (const auto& peer : peers_)
+      while (!peer->is_done) {
+        pause();
+        serve();
+      }
+  }
+
+  void tell_waiting(Peer& peer, Clock::time_point now) {
+    if (now - peer.told < kBeat || !peer.to.has_arrived()) return;
+    peer.to.send(*group_, peer.rank, kIsThere);
+    peer.told = now;
+  }
 
   // However long the others work.
   void wait_for_the_end() {
-    Word done, end;
-    end.receive(*group_, 0);
+    Word done;
     done.send(*group_, 0, kIsDone);
+    while (hear_first() != kNoJob) {
+    }
     done.wait();
-    while (!end.has_arrived()) pause();
-    end.wait();
+  }
+
+  // What rank 0 says next.
+  std::int64_t hear_first() {
+    Word answer;
+    answer.receive(*group_, 0);
+    Clock::time_point start = Clock::now();
+    for (Clock::time_point looked = start; !answer.has_arrived(); pause()) {
+      const Clock::time_point before = std::exchange(looked, Clock::now());
+      if (looked - before > kBeat) start = looked;  // this rank did not listen
+      require_heard(0, "hands out files", start);
+    }
+    return answer.wait();
   }
 
   void hear(Peer& peer) {
@@ -146,11 +177,11 @@ class RankedFleet final : public FleetRanks {
   std::int64_t take() { return begun_ == jobs_ ? kNoJob : begun_++; }
 
   std::int64_t ask() {
-    Word question, answer;
-    answer.receive(*group_, 0);
+    Word question;
     question.send(*group_, 0, kWantsJob);
+    const std::int64_t job = hear_first();
     question.wait();
-    return answer.wait();
+    return job;
   }
 
   std::shared_ptr<ProcessGroup> group_;

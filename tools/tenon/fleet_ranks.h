@@ -1,6 +1,7 @@
 // The processes that tenon fleet is divided among under mpirun.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -11,8 +12,7 @@
 namespace tenon::command {
 
 // Hands out jobs, each to one rank. Every rank calls begin(), next() until it gives none, and
-// leave(); rank 0 calls serve() every few milliseconds meanwhile, since it answers the others, and
-// wait_for_all() before it writes the report. Failures of other ranks throw DeviceError.
+// leave(); meanwhile serve(), once in each period(). Failures of other ranks throw DeviceError.
 class FleetRanks {
  public:
   virtual ~FleetRanks() = default;
@@ -27,9 +27,9 @@ class FleetRanks {
   // The lowest job that no rank has; nothing: there are no more.
   virtual std::optional<std::size_t> next() = 0;
   virtual void serve() = 0;
-  // At rank 0, until every other rank is in leave().
-  virtual void wait_for_all() = 0;
-  // Waits for rank 0 and ends the group, whatever the process's status will be. Nothing may follow.
+  // Short at rank 0, since it answers the others.
+  virtual std::chrono::milliseconds period() const = 0;
+  // Waits for all ranks and ends the group, whatever the process's status will be.
   virtual void leave() = 0;
 
  protected:

@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,7 +31,7 @@ constexpr int kDone = 0;
 constexpr int kRunFails = 10;   // its message says why no job can succeed
 constexpr int kNoMemory = 11;
 
-// SIGCHLD and the signals that end a program, kept from ending this one: wait() takes them.
+// The signals that end a program, kept from ending this one: take() has them.
 class SignalWatch {
  public:
   SignalWatch() {
@@ -40,27 +42,27 @@ class SignalWatch {
       if (action.sa_handler != SIG_IGN) ::sigaddset(&watched_, signal);
     }
     ::signal(SIGCHLD, SIG_DFL);  // else the system takes the statuses of workers
-    ::sigaddset(&watched_, SIGCHLD);
     ::sigprocmask(SIG_BLOCK, &watched_, &before_);
+    file_ = ::signalfd(-1, &watched_, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (file_ < 0) throw std::system_error(errno, std::generic_category(), "no signalfd");
   }
-  ~SignalWatch() { restore(); }
+  ~SignalWatch() {
+    ::close(file_);
+    restore();
+  }
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  int wait() const {
-    int signal = -1;
-    while (signal < 0) signal = ::sigwaitinfo(&watched_, nullptr);
-    return signal;
-  }
-  // SIGCHLD, too, where none came for that long.
-  int wait_for(std::chrono::milliseconds time) const {
-    const timespec time_ns = {.tv_sec = 0, .tv_nsec = time.count() * 1'000'000};
-    const int signal = ::sigtimedwait(&watched_, nullptr, &time_ns);
-    return signal < 0 ? SIGCHLD : signal;
+  int file() const { return file_; }  // readable when one came
+  // 0: none came.
+  int take() const {
+    signalfd_siginfo signal = {};
+    return ::read(file_, &signal, sizeof(signal)) < 0 ? 0 : static_cast<int>(signal.ssi_signo);
   }
 
  private:
+  int file_ = -1;
   sigset_t watched_ = {};
   sigset_t before_ = {};
 };
@@ -171,20 +173,32 @@ class WorkerPool {
   int wait() {
     const std::size_t before = workers_.size();
     while (workers_.size() == before) {
-      const int signal = wait_for_signal();
-      if (signal != SIGCHLD) return signal;
+      const std::vector<pid_t> ended = poll_workers();
+      if (const int signal = signals_.take(); signal != 0) return signal;
       if (jobs_.meanwhile) jobs_.meanwhile();
       end_late_workers();
-      int status = 0;
-      for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG)) > 0;) reap(process, status);
+      for (const pid_t process : ended) {
+        int status = W_EXITCODE(1, 0);
+        ::waitpid(process, &status, 0);
+        reap(process, status);
+      }
     }
     return 0;
   }
 
-  int wait_for_signal() const {
-    if (jobs_.meanwhile) return signals_.wait_for(std::chrono::milliseconds(2));
-    if (limits_.seconds > 0) return signals_.wait_for(std::chrono::milliseconds(100));
-    return signals_.wait();
+  // Sleeps until something happens, or it is time to look. A worker that ends closes its pipe.
+  std::vector<pid_t> poll_workers() const {
+    std::vector<pollfd> files = {{signals_.file(), POLLIN, 0}};
+    for (const auto& [process, worker] : workers_) files.push_back({worker.messages, 0, 0});
+    constexpr int kLateWorkersMs = 100;
+    int timeout_ms = limits_.seconds > 0 ? kLateWorkersMs : -1;
+    if (jobs_.meanwhile) timeout_ms = static_cast<int>(jobs_.period.count());
+    ::poll(files.data(), files.size(), timeout_ms);
+    std::vector<pid_t> ended;
+    std::size_t file = 1;
+    for (const auto& [process, worker] : workers_)
+      if (files[file++].revents != 0) ended.push_back(process);
+    return ended;
   }
 
   void end_late_workers() {

@@ -2,6 +2,7 @@
 // alone.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,9 +22,10 @@ struct WorkerJobs {
   std::function<void(std::size_t job)> work;         // in a process that ends with it
   // In this process, once for each job; `failure` says how its process ended, or is empty.
   std::function<void(std::size_t job, const std::string& failure)> ended;
-  // Every few milliseconds while jobs run, where there is one. Other threads of this process may
-  // then take signals, as those of MPI do.
+  // While jobs run, at least that often, where there is one. Other threads of this process may then
+  // take signals, as those of MPI do.
   std::function<void()> meanwhile = {};
+  std::chrono::milliseconds period = {};
 };
 
 // Runs jobs until `next` has no more. One whose process fails runs once more, when all others have

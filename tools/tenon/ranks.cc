@@ -31,6 +31,12 @@ std::unique_ptr<distributed::MpiSession>& session() {
 }
 #endif
 
+// The group has ended; MPI starts once in a process.
+bool& have_left() {
+  static bool left = false;
+  return left;
+}
+
 }  // namespace
 
 std::shared_ptr<distributed::ProcessGroup> join_ranks() {
@@ -79,7 +85,7 @@ double rank_timeout() {
 }
 
 void join_to_report() {
-  if (launched_ranks() == 1) return;
+  if (launched_ranks() == 1 || have_left()) return;
   try {
     join_ranks();
   } catch (const std::exception&) {  // then each reports its own, or the first one does
@@ -119,6 +125,7 @@ int leave_ranks(int status) {
     distributed::MpiSession::abort(status);
   }
   session().reset();
+  have_left() = true;
 #endif
   return status;
 }
