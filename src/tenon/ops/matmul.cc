@@ -82,7 +82,8 @@ bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, dou
 
 // out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches. On meta it
 // makes the copies that the host makes, so that formulas count them.
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta,
+              cpu::Precision precision) {
   if (out.numel() == 0) return;
   const std::int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
   if (k == 0) {
@@ -108,7 +109,8 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) 
       cpu::Matrix la = left, lb = right;
       la.data = from_a + batch_offset(ready_a, i) * item;
       lb.data = from_b + batch_offset(ready_b, i) * item;
-      cpu::gemm(out.dtype(), m, n, k, la, lb, beta, target + i * m * n * item, n);
+      cpu::gemm(out.dtype(), m, n, k, la, lb, beta, target + i * m * n * item, n,
+                precision);
     }
   });
 }
@@ -129,18 +131,23 @@ DimVector joined(DimVector batch, std::int64_t rows, std::int64_t columns) {
   return batch;
 }
 
+cpu::Precision precision_of(const Tensor& t) {
+  return t.dtype() == DType::kBF16 ? cpu::Precision::kBF16 : cpu::Precision::kOfDType;
+}
+
 // Both of at least two dimensions and of a dtype that gemm takes.
-Tensor product(const Tensor& a, const Tensor& b, Device device) {
+Tensor product(const Tensor& a, const Tensor& b, Device device, cpu::Precision precision) {
   if (b.dim() == 2 && a.dim() > 2) {
     // One matrix for the whole batch: the batch is rows.
     const Tensor rows = a.reshape({a.numel() / std::max<std::int64_t>(1, a.size(-1)), a.size(-1)});
     if (a.size(-1) > 0)
-      return product(rows, b, device).view(joined(batch_of(a), a.size(-2), b.size(-1)));
+      return product(rows, b, device, precision)
+          .view(joined(batch_of(a), a.size(-2), b.size(-1)));
   }
   const DimVector batch = broadcast_sizes(batch_of(a), batch_of(b), "matmul");
   const Tensor out = empty(joined(batch, a.size(-2), b.size(-1)), a.dtype(), device);
   multiply(out, a.expand(joined(batch, a.size(-2), a.size(-1))),
-           b.expand(joined(batch, b.size(-2), b.size(-1))), 0);
+           b.expand(joined(batch, b.size(-2), b.size(-1))), 0, precision);
   return out;
 }
 
@@ -152,7 +159,7 @@ Tensor detail::matmul(const Tensor& a, const Tensor& b) {
   const DType compute = compute_dtype(a.dtype());
   const Tensor left = to(a.dim() == 1 ? a.unsqueeze(0) : a, compute);
   const Tensor right = to(b.dim() == 1 ? b.unsqueeze(1) : b, compute);
-  Tensor out = product(left, right, device);
+  Tensor out = product(left, right, device, precision_of(a));
   if (b.dim() == 1) out = out.squeeze(-1);
   if (a.dim() == 1) out = out.squeeze(b.dim() == 1 ? -1 : -2);
   return to(out, a.dtype());
@@ -170,7 +177,7 @@ Tensor detail::addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
   const DType compute = compute_dtype(a.dtype());
   const Tensor out = empty({a.size(0), b.size(1)}, compute, device);
   if (!out.is_meta()) copy_(out, bias.expand(out.sizes()));
-  multiply(out, to(a, compute), to(b, compute), 1);
+  multiply(out, to(a, compute), to(b, compute), 1, precision_of(a));
   return to(out, a.dtype());
 }
 

@@ -7,6 +7,7 @@
 
 #include "tenon/base/check.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/bf16_gemm.h"
 #include "tenon/ops/kernels/cpu/blas_buffer.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
 
@@ -91,6 +92,11 @@ void onednn_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& 
               n, static_cast<int>(status));
 }
 
+// A smaller product leaves most of bf16_gemm's tile unused.
+bool bf16_is_faster(std::int64_t m, std::int64_t n) {
+  return m >= 8 && n >= 16 && has_bf16_products();
+}
+
 // One piece, on the calling thread.
 void blas_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
                const Matrix& b, double beta, void* out, std::int64_t out_stride) {
@@ -138,7 +144,7 @@ Matrix from_column(const Matrix& matrix, std::int64_t first, std::int64_t item) 
 }  // namespace
 
 void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-          const Matrix& b, double beta, void* out, std::int64_t out_stride) {
+          const Matrix& b, double beta, void* out, std::int64_t out_stride, Precision precision) {
   switch (dtype) {
     case DType::kU8:
       return integer_gemm<std::uint8_t>(m, n, k, a, b, beta, out, out_stride);
@@ -155,23 +161,31 @@ void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Mat
   }
   TENON_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || is_complex(dtype), "a product of {}",
               dtype_name(dtype));
-  use_one_blas_thread();
+  const bool by_bf16 = precision == Precision::kBF16 && bf16_is_faster(m, n);
+  if (!by_bf16) use_one_blas_thread();
+  const auto multiply = [&](std::int64_t rows, std::int64_t columns, const Matrix& left,
+                            const Matrix& right, void* to) {
+    if (by_bf16)
+      bf16_gemm(rows, columns, k, left, right, beta, static_cast<float*>(to), out_stride);
+    else
+      blas_gemm(dtype, rows, columns, k, left, right, beta, to, out_stride);
+  };
   const auto item = static_cast<std::int64_t>(item_size(dtype));
   auto* target = static_cast<char*>(out);
   if (m >= n) {
     parallel_for(0, m, piece_length(m, n, k), [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t piece = piece_length(m, n, k);
       for (std::int64_t row = begin; row < end; row += piece)
-        blas_gemm(dtype, std::min(piece, end - row), n, k, from_row(a, row, item), b, beta,
-                  target + row * out_stride * item, out_stride);
+        multiply(std::min(piece, end - row), n, from_row(a, row, item), b,
+                 target + row * out_stride * item);
     });
     return;
   }
   parallel_for(0, n, piece_length(n, m, k), [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t piece = piece_length(n, m, k);
     for (std::int64_t column = begin; column < end; column += piece)
-      blas_gemm(dtype, m, std::min(piece, end - column), k, a, from_column(b, column, item), beta,
-                target + column * item, out_stride);
+      multiply(m, std::min(piece, end - column), a, from_column(b, column, item),
+               target + column * item);
   });
 }
 

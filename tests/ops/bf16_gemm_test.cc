@@ -1,0 +1,99 @@
+// Products of matrices with bfloat16's precision, by the processor's instructions for them.
+#include "tenon/ops/kernels/cpu/bf16_gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "ops/reference.h"
+#include "tenon/base/parallel.h"
+#include "tenon/base/random.h"
+#include "tenon/ops/operators.h"
+
+namespace tenon::ops {
+namespace {
+
+using cpu::Matrix;
+
+class BF16Gemm : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!cpu::has_bf16_products()) GTEST_SKIP() << "the processor has no AVX512_BF16";
+  }
+  // Multiples of 1/64 from -2 to 2: eight bits.
+  std::vector<float> numbers(std::int64_t count) {
+    std::vector<float> out(static_cast<std::size_t>(count));
+    for (float& number : out) number = (static_cast<float>(random_.below(257)) - 128) / 64;
+    return out;
+  }
+  std::int64_t below(std::uint64_t end) { return static_cast<std::int64_t>(random_.below(end)); }
+
+  Random random_{11};
+};
+
+float at(const std::vector<float>& numbers, const Matrix& matrix, std::int64_t i, std::int64_t j) {
+  return numbers[static_cast<std::size_t>(matrix.transposed ? j * matrix.row_stride + i
+                                                            : i * matrix.row_stride + j)];
+}
+
+// Sums of such numbers are exact in f32, so the result has to be equal.
+TEST_F(BF16Gemm, AnyShapeAndOrderIsExact) {
+  for (int round = 0; round < 200; ++round) {
+    const std::int64_t m = 1 + below(40), n = 1 + below(80), k = 1 + below(round < 20 ? 1100 : 30);
+    Matrix a{nullptr, 0, below(2) != 0}, b{nullptr, 0, below(2) != 0};
+    a.row_stride = (a.transposed ? m : k) + below(3);
+    b.row_stride = (b.transposed ? k : n) + below(3);
+    const std::vector<float> left = numbers((a.transposed ? k : m) * a.row_stride);
+    const std::vector<float> right = numbers((b.transposed ? n : k) * b.row_stride);
+    a.data = left.data();
+    b.data = right.data();
+    const std::int64_t stride = n + below(3);
+    const double beta = below(2) == 0 ? 0 : 0.5;
+    std::vector<float> out(static_cast<std::size_t>(m * stride), beta == 0 ? NAN : 3);
+    cpu::bf16_gemm(m, n, k, a, b, beta, out.data(), stride);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < stride; ++j) {
+        const float found = out[static_cast<std::size_t>(i * stride + j)];
+        if (j >= n) {
+          ASSERT_TRUE(beta == 0 ? std::isnan(found) : found == 3) << "written beside the result";
+          continue;
+        }
+        double sum = beta * 3;
+        for (std::int64_t l = 0; l < k; ++l)
+          sum += static_cast<double>(at(left, a, i, l)) * static_cast<double>(at(right, b, l, j));
+        ASSERT_EQ(found, sum) << "seed 11, round " << round << ": " << m << " x " << k << " x " << n
+                              << ", element " << i << ", " << j;
+      }
+  }
+}
+
+TEST_F(BF16Gemm, InfinityAndNanGoThrough) {
+  const std::vector<float> left = {INFINITY, 1, NAN, 1}, right = {1, 2};
+  float out[2] = {};
+  cpu::bf16_gemm(2, 1, 2, {left.data(), 2, false}, {right.data(), 1, false}, 0, out, 1);
+  EXPECT_EQ(out[0], INFINITY);
+  EXPECT_TRUE(std::isnan(out[1]));
+}
+
+// Small whole numbers, whose products are exact before they are rounded.
+TEST(BF16Product, IsTheExactProductRoundedOnAnyNumberOfThreads) {
+  Random random(13);
+  const auto whole = [&](IntList sizes) {
+    return to(round(mul(testing::random_floats(random, sizes, DType::kF64), 16)), DType::kBF16);
+  };
+  const Tensor a = whole({2, 300, 70}), b = whole({70, 610}), bias = whole({610});
+  const Tensor exact = matmul(to(a, DType::kF64), to(b, DType::kF64));
+  const Tensor with_bias = to(add(exact, to(bias, DType::kF64)), DType::kBF16);
+  const int before = num_threads();
+  for (const int threads : {1, 3}) {
+    set_num_threads(threads);
+    EXPECT_EQ(testing::values(matmul(a, b)), testing::values(to(exact, DType::kBF16)));
+    EXPECT_EQ(testing::values(linear(a, b.t(), bias)), testing::values(with_bias));
+  }
+  set_num_threads(before);
+}
+
+}  // namespace
+}  // namespace tenon::ops
