@@ -170,15 +170,19 @@ TEST_F(FleetCommand, DamagedFilesHaveALineAndTheRestGoesOn) {
   for (int i = 0; i < 40; ++i)
     std::ofstream(in("damaged" + std::to_string(i)), std::ios::binary) << damaged(sound, random);
   std::ofstream(in("empty.csv"));
+  std::ofstream(in("sparse.csv"));
+  std::error_code refused;  // by a file system without such files
+  fs::resize_file(in("sparse.csv"), std::uintmax_t{1} << 40, refused);
   ASSERT_EQ(::mkfifo(in("fifo").c_str(), 0600), 0);
   fs::create_directory_symlink(".", in("loop"));
   const Outcome run = fleet("--json");
   EXPECT_EQ(run.status, 2);
   const Json report = Json::parse(run.out);
-  EXPECT_EQ(report["files"].size() + report["unread"].size(), 46u);
+  EXPECT_EQ(report["files"].size() + report["unread"].size(), 47u);
   std::map<std::string, std::string> unread;
   for (const Json& each : report["unread"]) unread[each["file"]] = each["reason"];
   EXPECT_THAT(unread["empty.csv"], HasSubstr("empty.csv"));
+  if (!refused) EXPECT_THAT(unread["sparse.csv"], HasSubstr("more than 64 MiB"));
   EXPECT_EQ(unread["fifo"], "a FIFO, not a file");
   EXPECT_THAT(unread["loop"], HasSubstr("symbolic link"));
   for (const auto& [file, reason] : unread) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -25,6 +26,13 @@ struct Contents {
   std::uint64_t hash = 0;
 };
 
+// Where the next data are: a sparse file may seem to have terabytes of zeros.
+off_t skip_hole(int file, off_t at) {
+  const off_t data = ::lseek(file, at, SEEK_DATA);
+  if (data >= 0) return data;
+  return errno == ENXIO ? ::lseek(file, 0, SEEK_END) : ::lseek(file, at, SEEK_SET);
+}
+
 // Nothing of what cannot be read: reading it for the answer says why.
 Contents contents_of(const std::string& path) {
   Contents found;
@@ -34,9 +42,14 @@ Contents contents_of(const std::string& path) {
   if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode)) {
     std::vector<char> piece(1 << 20);
     RunningHash hash;
-    for (ssize_t got; (got = ::read(file, piece.data(), piece.size())) > 0;) {
+    for (off_t at = 0;;) {
+      const off_t data = skip_hole(file, at);
+      if (data != at) hash.add(static_cast<std::uint64_t>(data - at));
+      const ssize_t got = ::read(file, piece.data(), piece.size());
+      if (got <= 0) break;
       hash.add_bytes({piece.data(), static_cast<std::size_t>(got)});
-      found.bytes += static_cast<std::uint64_t>(got);
+      at = data + got;
+      found.bytes = static_cast<std::uint64_t>(at);
     }
     found.hash = hash.value();
   }
