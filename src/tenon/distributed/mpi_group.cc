@@ -376,7 +376,7 @@ MpiSession::~MpiSession() {
   const bool is_mpich = library().starts_with("MPICH");
   world_.reset();
   wait_for_all();
-  if (is_mpich) std::this_thread::sleep_for(milliseconds(200));
+  if (is_mpich) std::this_thread::sleep_for(milliseconds(500));
   MPI_Finalize();
 }
 
