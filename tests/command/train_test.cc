@@ -460,6 +460,26 @@ TEST_F(TrainTest, AFolderOfARunGoesOn) {
   EXPECT_THAT(damaged.err, HasSubstr("it is no index"));
 }
 
+// A copy of the command beside a program that shows its environment.
+TEST_F(TrainTest, OpenBlasGetsItsKernelsForAvx512UnlessTheUserNamedOthers) {
+  std::filesystem::copy(TENON_COMMAND, path("tenon"));
+  std::ofstream(path("tenon-training")) << "#!/bin/sh\necho ${OPENBLAS_CORETYPE-none}\n";
+  std::filesystem::permissions(path("tenon-training"), std::filesystem::perms::owner_all);
+  const auto kernels = [&](const std::string& before) {
+    const TemporaryFile out(".out");
+    const std::string command = "env " + before + " " + path("tenon") + " train >" + out.path();
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return out.contents();
+  };
+  std::string cpu;
+  std::ifstream list("/proc/cpuinfo");
+  while (std::getline(list, cpu) && !cpu.starts_with("flags")) {
+  }
+  const bool has_avx512 = (cpu + " ").find(" avx512vl ") != std::string::npos;
+  EXPECT_EQ(kernels("-u OPENBLAS_CORETYPE"), has_avx512 ? "SkylakeX\n" : "none\n");
+  EXPECT_EQ(kernels("OPENBLAS_CORETYPE=Haswell"), "Haswell\n");
+}
+
 TEST_F(TrainTest, SeveralProcessesWithoutMpiAreRefused) {
   const Outcome run = tenon_command(images("--model mlp"), "OMPI_COMM_WORLD_SIZE=4");
   EXPECT_EQ(run.status, 2);

@@ -45,6 +45,21 @@ void report_misuse_once(const std::string& message) {
   ::execl(program.c_str(), kTrainingProgram, kReportMisuse, message.c_str(), nullptr);
 }
 
+namespace {
+
+// For OpenBLAS, which reads it when it is loaded. OpenBLAS 0.3.21 takes its kernels for AVX2 on
+// processors that it does not know; those of SkylakeX run on all that have AVX-512.
+void choose_blas_kernels() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    ::setenv("OPENBLAS_CORETYPE", "SkylakeX", 0);
+#endif
+}
+
+}  // namespace
+
 int become_training_program(char** argv) {
   const std::string program = find_training_program();
   if (program.empty()) {
@@ -55,6 +70,7 @@ int become_training_program(char** argv) {
   }
   // Products use one thread of OpenBLAS (kernels/cpu/gemm.cc); others would only map addresses.
   ::setenv("OPENBLAS_NUM_THREADS", "1", 0);
+  choose_blas_kernels();
   ::execv(program.c_str(), argv);
   tell(fmt::format("{} cannot be run: {}", program, std::strerror(errno)));
   return kFailure;
