@@ -123,7 +123,8 @@ TEST(RefusedAtOnce, ThreadsThatAreNoNumber) {
 
 TEST(RefusedAtOnce, EnvironmentVariablesThatAreNotAllowed) {
   for (const std::string variable : {"TENON_FALLBACK", "TENON_NUM_THREADS", "TENON_RANK_TIMEOUT",
-                                     "TENON_READ_LIMIT", "TENON_VULKAN_VALIDATION"}) {
+                                     "TENON_READ_LIMIT", "TENON_VULKAN_STAGE",
+                                     "TENON_VULKAN_VALIDATION"}) {
     expect_refused("policies", variable + ": \"x\uFFFDy\" is not allowed: give ",
                    variable + "=\"$(printf 'x\\033y')\"");
     expect_refused("generate none", variable + ": \"-1\" is not allowed: give ",

@@ -25,6 +25,17 @@ TEST(VulkanCommand, EveryVectorAndGradientPassesOnEveryDriver) {
   }
 }
 
+// The same as if the device had memory of its own: the host computes nothing then.
+TEST(VulkanCommand, EveryVectorAndGradientPassesInSeparateMemory) {
+  const auto& driver = testing::vulkan_drivers().front();
+  const auto outcome = testing::tenon_command(
+      "vectors " TENON_SOURCE_DIR "/data/vectors --grad --device vulkan:0",
+      "TENON_VULKAN_STAGE=1 TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" + driver.file);
+  EXPECT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_THAT(outcome.out, HasSubstr("344 passed, 0 failed"));
+  EXPECT_THAT(outcome.out + outcome.err, Not(HasSubstr("validation layer")));
+}
+
 // A text to train on, and what the command says of it.
 class VulkanTrainCommand : public ::testing::Test {
  protected:
@@ -33,12 +44,13 @@ class VulkanTrainCommand : public ::testing::Test {
     for (int i = 0; i < 60; ++i)
       text << "a bird in the hand is worth " << i % 7 << " in the bush\n";
   }
-  testing::Outcome train(const std::string& more) const {
+  testing::Outcome train(const std::string& more, const std::string& variables = "") const {
     const std::string save = folder_.path() + "/model.safetensors";
     return testing::tenon_command(
         "train text " + folder_.path() + "/text --length 16 --layers 1 --width 16 --heads 2 " +
             "--batch 8 --epochs 1 --save " + save + " " + more,
-        "TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" + testing::vulkan_drivers().front().file);
+        variables + " TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" +
+            testing::vulkan_drivers().front().file);
   }
 
   const testing::TemporaryFolder folder_;
@@ -63,6 +75,18 @@ TEST_F(VulkanTrainCommand, TrainsToTheHostsLossAndWritesTheSameText) {
   EXPECT_GT(there["peak_bytes"], 0);
   EXPECT_EQ(text, host_text);
   EXPECT_EQ(run("vulkan").first["weights_hash"], there["weights_hash"]) << "to the bit";
+}
+
+TEST_F(VulkanTrainCommand, TrainsInSeparateMemoryToTheSameBits) {
+  const auto run = [&](const std::string& variables) {
+    const testing::Outcome trained = train("--json --device vulkan:0", variables);
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    return nlohmann::json::parse(trained.out);
+  };
+  const auto separate = run("TENON_VULKAN_STAGE=1"), shared = run("");
+  EXPECT_EQ(separate["weights_hash"], shared["weights_hash"]);
+  EXPECT_EQ(separate["final_loss"], shared["final_loss"]);
+  EXPECT_EQ(separate["driver_calls_after_step_2"], 0);
 }
 
 TEST_F(VulkanTrainCommand, SaysWhatADeviceLacks) {

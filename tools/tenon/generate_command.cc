@@ -79,7 +79,7 @@ int run_generate(const GenerateArguments& a) {
       std::copy(ids.end() - static_cast<std::ptrdiff_t>(fed), ids.end(),
                 input.data_ptr<std::int64_t>());
       const Tensor all = fits ? text.model->step(input, cache) : (*text.model)(to(input, device));
-      const Tensor logits = contiguous(all.select(1, -1));
+      const Tensor logits = contiguous(to_host(all.select(1, -1)));
       return draw(logits.const_data_ptr<float>(), logits.numel(), a.temperature, random);
     });
     ids.push_back(id);
@@ -104,7 +104,7 @@ Subcommand add_generate(CommandLine& app) {
       .between(0, 100);
   generate
       .add_option("--device", arguments->device,
-                  "cpu, or a Vulkan device that shares the host's memory")
+                  "cpu, or a Vulkan device")
       .show_default();
   generate.add_option("--seed", arguments->seed, "Seed of the random choices").show_default();
   return {&generate, [arguments] { return run_generate(*arguments); }};

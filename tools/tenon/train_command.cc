@@ -101,7 +101,7 @@ void add_common(CommandLine& app, TrainArguments& a) {
       .not_negative();
   app.add_option("--seed", s.seed,
                  "Seed of the weights and of the order of examples").show_default();
-  app.add_option("--device", a.device, "cpu, or a Vulkan device that shares the host's memory")
+  app.add_option("--device", a.device, "cpu, or a Vulkan device")
       .show_default();
   app.add_option("--allocator", s.allocator, "The policy (see tenon policies)").show_default();
   app.add_option("--memory-limit", a.limit,

@@ -19,8 +19,8 @@
 namespace tenon::command {
 
 Score score_of(const Tensor& logits, const Tensor& classes) {
-  const Tensor dense = contiguous(logits.detach());
-  const Tensor wanted = contiguous(classes);
+  const Tensor dense = contiguous(to_host(logits.detach()));
+  const Tensor wanted = contiguous(to_host(classes));
   const auto* row = dense.const_data_ptr<float>();
   const auto* target = wanted.const_data_ptr<std::int64_t>();
   const std::int64_t width = dense.size(-1);

@@ -46,13 +46,13 @@ Device parse_model_device(const std::string& name) {
   if (device.type == DeviceType::kCpu && device.index != 0)
     throw InvalidArgument(fmt::format("--device {}: there is one cpu, cpu:0", name));
   try {
-    if (host_reaches(device)) return device;
+    if (has_operators(device)) return device;
   } catch (const DeviceError& error) {
     throw InvalidArgument(fmt::format("--device {}: {}", name, error.what()));
   }
   throw InvalidArgument(
-      fmt::format("--device {}: tensors are computed on cpu and on Vulkan devices that share the "
-                  "host's memory; tenon info lists the devices",
+      fmt::format("--device {}: tensors are computed on cpu and on Vulkan devices; tenon info "
+                  "lists the devices",
                   name));
 }
 

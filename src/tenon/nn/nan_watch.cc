@@ -19,7 +19,7 @@ struct Watching {
 thread_local Watching* watching = nullptr;
 
 bool has(const Tensor& tensor, Tensor (*test)(const Tensor&)) {
-  if (!tensor.defined() || !host_reaches(tensor.device()) || !is_floating(tensor.dtype()) ||
+  if (!tensor.defined() || !has_operators(tensor.device()) || !is_floating(tensor.dtype()) ||
       tensor.numel() == 0)
     return false;
   return ops::any(test(tensor.detach())).item<bool>();

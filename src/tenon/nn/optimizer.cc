@@ -52,11 +52,11 @@ Optimizer::Optimizer(const char* name, std::vector<NamedTensor> parameters, doub
   require(!parameters_.empty(), name_, "there are no parameters");
   for (const NamedTensor& p : parameters_) {
     const DType dtype = p.tensor.dtype();
-    require(host_reaches(p.tensor.device()) && p.tensor.is_contiguous() &&
+    require(has_operators(p.tensor.device()) && p.tensor.is_contiguous() &&
                 (dtype == DType::kF32 || dtype == DType::kF64),
             name_,
             fmt::format("parameter {} is {} on {}; it must be contiguous float32 or float64 on "
-                        "the cpu or a device that shares its memory",
+                        "the cpu or a Vulkan device",
                         p.name, dtype_name(dtype), to_string(p.tensor.device())));
   }
   state_.resize(parameters_.size());

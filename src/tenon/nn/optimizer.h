@@ -19,9 +19,9 @@ namespace tenon::nn {
 // State is made at construction, zeroed, from the current allocator; memory events have the phase
 // "optimiser".
 //
-// Parameters are contiguous, float32 or float64, on the host or a device that shares its memory
-// (there by one kernel each). Others throw InvalidArgument, as do numbers out of range. Results are
-// the same on any number of threads. Not thread-safe.
+// Parameters are contiguous, float32 or float64, on the host or a Vulkan device (there by one
+// kernel each). Others throw InvalidArgument, as do numbers out of range. Results are the same on
+// any number of threads. Not thread-safe.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

@@ -98,7 +98,7 @@ void StateHash::add_bytes(std::string_view bytes) {
 void StateHash::add(const NamedTensor& part) {
   add_bytes(part.name);
   for (const std::int64_t size : part.tensor.sizes()) hash_.add(static_cast<std::uint64_t>(size));
-  const Tensor dense = contiguous(part.tensor.detach());
+  const Tensor dense = contiguous(to_host(part.tensor.detach()));
   add_bytes({static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()});
 }
 

@@ -57,7 +57,7 @@ Device detail::device_of_all(const char* what, std::span<const Tensor* const> te
     }
   }
   const Device device = decides == nullptr ? Device{} : decides->device();
-  if (!host_reaches(device) && device.type != DeviceType::kMeta)
+  if (!has_operators(device) && device.type != DeviceType::kMeta)
     throw InvalidArgument(
         fmt::format("{}: there is no kernel for {}; set one with Operator::set_kernel, or copy the "
                     "tensors to the cpu",

@@ -204,7 +204,12 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
   std::int64_t kept = 1;
   for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
     if (((reduced >> d) & 1) == 0) kept *= a.sizes()[d];
-  if (vulkan::holds(a) && kept > 0 && a.numel() > 0) {
+  if (vulkan::holds(a) && kept > 0) {
+    if (a.numel() == 0) {  // the numbers that nothing gives
+      const Tensor none = empty(a.sizes(), a.dtype());
+      return to(gather(kind, none, reduced, shifts.defined() ? to_host(shifts) : shifts),
+                a.device());
+    }
     if (const auto dtype = vulkan::gather_dtype(a.dtype(), a.device())) {
       Tensor result = empty({kept}, *dtype, a.device());
       if (vulkan::gather(kind, result, a, reduced, shifts)) return result;

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "tenon/tensor/copy.h"
+#include "tenon/tensor/host_access.h"
 
 namespace tenon::ops::detail {
 namespace {
@@ -52,7 +53,7 @@ class OutputMemory::Lender final : public Allocator {
 
 OutputMemory::OutputMemory(const Tensor& out, bool may_lend) : out_(out) {
   if (!may_lend || out.layout() != Layout::kStrided || !out.is_contiguous() || out.numel() == 0 ||
-      out.is_meta())
+      out.is_meta() || !host_reaches(out.device()))
     return;
   lender_ = std::make_unique<Lender>(out);
   guard_ = std::make_unique<AllocatorGuard>(out.device(), *lender_);

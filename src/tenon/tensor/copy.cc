@@ -8,6 +8,8 @@
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/kernels/vulkan/capturing.h"
+#include "tenon/tensor/kernels/vulkan/complaints.h"
 #include "tenon/tensor/quantized.h"
 #include "tenon/tensor/sparse.h"
 
@@ -50,16 +52,32 @@ void check_target(const Tensor& target, const char* what) {
 
 bool is_host(const Tensor& t) { return host_reaches(t.device()); }
 
-// Between devices, or on one that is not the host: whole blocks, by the allocator that knows the
-// memory. A source in another order or dtype is brought into line on its own side if that is the
-// host.
+// Whether elements are copied one by one: by kernels of their device, or by the host.
+bool can_copy_elements(const Tensor& target, const Tensor& source) {
+  return (is_host(target) && is_host(source)) ||
+         (target.device() == source.device() && has_operators(target.device()));
+}
+
+const void* address_in_stream(const Tensor& t) {
+  return static_cast<const char*>(t.storage().impl()->data_in_stream()) +
+         t.storage_offset() * static_cast<std::int64_t>(t.item_size());
+}
+
+// Between devices, or on one without operators: whole blocks, by the allocator that knows the
+// memory. What is in another order or dtype is brought into line on its own side, where that has
+// operators.
 void copy_across(const Tensor& target, const Tensor& source) {
   const bool in_line = target.dtype() == source.dtype() && target.sizes() == source.sizes() &&
                        source.is_contiguous();
-  if (!in_line && is_host(source)) {
-    Tensor staged = empty(target.sizes(), target.dtype());
+  if (!in_line && has_operators(source.device())) {
+    Tensor staged = empty(target.sizes(), target.dtype(), source.device());
     detail::copy_elements(staged, source);
     return copy_across(target, staged);
+  }
+  if (in_line && !target.is_contiguous() && has_operators(target.device())) {
+    Tensor staged = empty(target.sizes(), target.dtype(), target.device());
+    copy_across(staged, source);
+    return detail::copy_elements(target, staged);
   }
   if (!in_line || !target.is_contiguous())
     throw InvalidArgument(fmt::format(
@@ -68,7 +86,12 @@ void copy_across(const Tensor& target, const Tensor& source) {
         dtype_name(source.dtype()), to_string(source.sizes()), to_string(source.device()),
         dtype_name(target.dtype()), to_string(target.sizes()), to_string(target.device())));
   const Device device = is_host(target) ? source.device() : target.device();
-  current_allocator(device)->copy_data(target.data_ptr(), source.const_data_ptr(), source.nbytes());
+  vulkan::refuse_host_in_capture(device, "a tensor's values");
+  static_cast<void>(target.storage().impl()->mutable_data_in_stream());
+  current_allocator(device)->copy_data(const_cast<void*>(address_in_stream(target)),
+                                       address_in_stream(source), source.nbytes());
+  if (source.device().type == DeviceType::kVulkan)
+    vulkan::raise_complaint(source.device().index);  // the copy waited
 }
 
 void move_values(const Tensor& target, const Tensor& source) {
@@ -83,7 +106,7 @@ void move_values(const Tensor& target, const Tensor& source) {
         fmt::format("copy: a meta tensor of shape {} has no values to give to one on {}; make an "
                     "empty one there",
                     to_string(source.sizes()), to_string(target.device())));
-  if (!is_host(target) || !is_host(source)) return copy_across(target, source);
+  if (!can_copy_elements(target, source)) return copy_across(target, source);
   if (target.is_alias_of(source)) {
     const bool same_place =
         target.dtype() == source.dtype() && target.storage_offset() == source.storage_offset() &&
@@ -133,7 +156,7 @@ const Tensor& fill_(const Tensor& target, const Scalar& value) {
   if (target.numel() > 0 && !target.is_meta()) {
     if (is_quantized(target)) {
       detail::quantize_into(target, scalar_tensor(value, DType::kF32));
-    } else if (is_host(target)) {
+    } else if (has_operators(target.device())) {
       detail::fill_elements(target, value);
     } else {
       Tensor staged = empty({}, target.dtype());
@@ -181,6 +204,10 @@ Tensor to(const Tensor& source, Device device) {
   Tensor copy = empty(source.sizes(), source.dtype(), device);
   move_values(copy, source.is_contiguous() || source.is_meta() ? source : clone(source.detach()));
   return tell_copied(source, std::move(copy));
+}
+
+Tensor to_host(const Tensor& source) {
+  return host_reaches(source.device()) ? source : to(source, Device{});
 }
 
 }  // namespace tenon

@@ -33,6 +33,8 @@ Tensor contiguous(const Tensor& source, MemoryFormat format = MemoryFormat::kCon
 Tensor to(const Tensor& source, DType dtype);
 // On another device. To the meta device: the shape alone.
 Tensor to(const Tensor& source, Device device);
+// Where the host reads it: the tensor itself, or a copy on the cpu.
+Tensor to_host(const Tensor& source);
 
 namespace detail {
 

@@ -94,6 +94,7 @@ detail::RowFunction detail::conversion_row(DType to, DType from) {
 }
 
 void detail::copy_elements(const Tensor& target, const Tensor& source) {
+  if (target.numel() == 0) return;
   if (vulkan::holds(target) && source.device() == target.device()) {
     if (vulkan::copy(target, source)) return;
     note_fallback("copy", target.device());
@@ -118,6 +119,7 @@ void detail::copy_elements(const Tensor& target, const Tensor& source) {
 }
 
 void detail::fill_elements(const Tensor& target, const Scalar& value) {
+  if (target.numel() == 0) return;
   if (vulkan::holds(target)) {
     if (vulkan::fill(target, value)) return;
     note_fallback("fill", target.device());

@@ -132,7 +132,7 @@ Tensor empty_symbolic(std::span<const SymInt> sizes, DType dtype) {
 
 Tensor full(IntList sizes, const Scalar& value, DType dtype, Device device) {
   Tensor result = empty(sizes, dtype, device);
-  if (host_reaches(device))
+  if (has_operators(device))
     detail::fill_elements(result, value);
   else
     fill_(result, value);

@@ -8,6 +8,7 @@
 
 #include "tenon/base/environment.h"
 #include "tenon/base/error.h"
+#include "tenon/tensor/host_access.h"
 #include "tenon/tensor/kernels/vulkan/capturing.h"
 
 namespace tenon {
@@ -40,6 +41,10 @@ std::vector<HostFallback> fallbacks() {
 
 void note_fallback(const char* name, Device device) {
   vulkan::refuse_host_in_capture(device, name);
+  if (!host_reaches(device))
+    throw InvalidArgument(fmt::format("{}: {} has no kernel for it, and the host does not reach "
+                                      "its memory; copy the tensors to the cpu",
+                                      name, to_string(device)));
   if (is_forbidden())
     throw DeviceError(fmt::format("{}: {} has no kernel for it, and TENON_FALLBACK=error forbids "
                                   "the host; unset it, or move the tensors to the cpu",

@@ -20,7 +20,8 @@ struct HostFallback {
 // Those of this process so far, the most frequent first. Thread-safe.
 std::vector<HostFallback> fallbacks();
 
-// Counts a call. Throws DeviceError where TENON_FALLBACK=error. Thread-safe.
+// Counts a call. Throws DeviceError where TENON_FALLBACK=error, and InvalidArgument where the host
+// does not reach the device's memory, or a capture records. Thread-safe.
 void note_fallback(const char* name, Device device);
 
 }  // namespace tenon

@@ -1,20 +1,29 @@
 #include "tenon/tensor/host_access.h"
 
+#include <fmt/format.h>
+
+#include "tenon/base/error.h"
 #include "tenon/device/devices.h"
 #include "tenon/tensor/kernels/vulkan/capturing.h"
 #include "tenon/tensor/kernels/vulkan/complaints.h"
 
 namespace tenon {
 
+bool detail::is_own_vulkan(Device device) {
+  return device.type == DeviceType::kVulkan && own_backend(device) != nullptr;
+}
+
 bool detail::host_reaches_memory_of(Device device) {
-  if (device.type != DeviceType::kVulkan) return false;
-  const Backend* backend = own_backend(device);
-  return backend != nullptr && backend->limits().unified;
+  return is_own_vulkan(device) && own_backend(device)->limits().unified;
 }
 
 void wait_for_device(Device device) {
   if (device.type != DeviceType::kVulkan) return;
   vulkan::refuse_host_in_capture(device, "a tensor's values");
+  if (!host_reaches(device))
+    throw InvalidArgument(fmt::format("the host does not reach the memory of {}; copy the tensor "
+                                      "to the cpu",
+                                      to_string(device)));
   own_backend(device)->synchronize();
   vulkan::raise_complaint(device.index);
 }

@@ -205,13 +205,13 @@ std::string to_string(const Tensor& tensor, const PrintOptions& options) {
   if (is_sparse(tensor)) return sparse_to_string(tensor, options);
   if (is_quantized(tensor)) return quantized_to_string(tensor, options);
   std::string text(Printer::kPrefix);
-  const bool readable = host_reaches(tensor.device());
+  const bool readable = has_operators(tensor.device());
   if (!readable)
     text += "...";
   else if (tensor.numel() == 0)
     text += "[]";
   else
-    text += Printer(tensor.detach(), options).print();
+    text += Printer(to_host(tensor.detach()), options).print();
   if (!readable || (tensor.numel() == 0 && tensor.dim() != 1))
     text += fmt::format(", size={}", to_string(tensor.sizes()));
   if (tensor.device() != Device{}) text += fmt::format(", device={}", to_string(tensor.device()));

@@ -56,7 +56,7 @@ template <typename Make>
 const Tensor& fill_random(const Tensor& target, Generator& generator, RandomKind kind,
                           double first, double second, Make&& make) {
   const Device device = target.device();
-  if (!host_reaches(device) && !target.is_meta())
+  if (!has_operators(device) && !target.is_meta())
     throw InvalidArgument(
         fmt::format("random numbers are made on the cpu, not on {}", to_string(device)));
   const std::uint64_t start = generator.take(counters(target.numel()));

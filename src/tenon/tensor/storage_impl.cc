@@ -23,9 +23,9 @@ std::mutex& first_access_lock(const StorageImpl* storage) {
   return locks[mix64(reinterpret_cast<std::uintptr_t>(storage)) % locks.size()];
 }
 
-// Of state_: whether the host waits before it uses the bytes.
-bool is_shared_with_device(Device device) {
-  return device.type != DeviceType::kCpu && host_reaches(device);
+// Of state_: whether the host waits before it uses the bytes, or is refused.
+bool is_of_device(Device device) {
+  return device.type != DeviceType::kCpu && has_operators(device);
 }
 
 void check_size(const SymInt& size_bytes) {
@@ -52,7 +52,7 @@ StorageImpl::StorageImpl(UseByteSize, SymInt size_bytes, DataPtr data, Allocator
       allocator_(allocator),
       flags_(resizable ? kResizable : 0) {
   check_size(size_bytes_);
-  if (is_shared_with_device(data_.device())) [[unlikely]]
+  if (is_of_device(data_.device())) [[unlikely]]
     state_.store(kOnDevice, std::memory_order_relaxed);
 }
 
@@ -63,7 +63,7 @@ StorageImpl::StorageImpl(UseByteSize, const SymInt& size_bytes, Allocator* alloc
     throw InvalidArgument(
         fmt::format("storage: {} bytes need an allocator to come from", to_string(size_bytes_)));
   data_ = allocator_->allocate(nbytes());
-  if (is_shared_with_device(data_.device())) [[unlikely]]
+  if (is_of_device(data_.device())) [[unlikely]]
     state_.store(kOnDevice, std::memory_order_relaxed);
 }
 
@@ -74,7 +74,7 @@ StorageImpl::StorageImpl(Lazy, std::size_t size_bytes, Device device, Allocator*
       allocator_(allocator),
       flags_(resizable ? kResizable : 0) {
   const bool has_memory = device.type != DeviceType::kMeta && size_bytes > 0;
-  const std::uint8_t on_device = is_shared_with_device(device) ? kOnDevice : 0;
+  const std::uint8_t on_device = is_of_device(device) ? kOnDevice : 0;
   state_.store(static_cast<std::uint8_t>((has_memory ? kLazy : 0) | on_device),
                std::memory_order_relaxed);
 }
@@ -102,12 +102,12 @@ void StorageImpl::bring_bytes() const {
 
 void StorageImpl::prepare_read() const {
   if (state() & kLazy) bring_bytes();
-  if (state() & kOnDevice) wait_for_device(device());
+  if ((state() & kOnDevice) != 0 && data_ != nullptr) wait_for_device(device());
 }
 
 void StorageImpl::prepare_write() {
   own_bytes();  // which may queue a copy
-  if (state() & kOnDevice) wait_for_device(device());
+  if ((state() & kOnDevice) != 0 && data_ != nullptr) wait_for_device(device());
 }
 
 void StorageImpl::own_bytes() {
@@ -123,7 +123,7 @@ DataPtr StorageImpl::set_data_ptr(DataPtr data) {
   DataPtr old = std::move(data_);
   data_ = std::move(data);
   flags_ |= kUnknownSize;
-  state_.store(is_shared_with_device(data_.device()) ? kOnDevice : 0, std::memory_order_release);
+  state_.store(is_of_device(data_.device()) ? kOnDevice : 0, std::memory_order_release);
   return old;
 }
 

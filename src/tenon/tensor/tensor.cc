@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tenon/base/error.h"
+#include "tenon/tensor/copy.h"
 #include "tenon/tensor/dim_labels.h"
 #include "tenon/tensor/host_access.h"
 #include "tenon/tensor/quantized.h"
@@ -52,10 +53,11 @@ void Tensor::refuse_dtype(DType wanted) const {
 }
 
 Scalar Tensor::item() const {
-  if (numel() != 1 || !host_reaches(device()))
+  if (numel() != 1 || !has_operators(device()))
     throw InvalidArgument(
         fmt::format("item: it takes a tensor of one element on the cpu, not shape {} on {}",
                     to_string(sizes()), to_string(device())));
+  if (!host_reaches(device())) return to_host(detach()).item();
   if (is_quantized(*this)) return dequantize(*this).item();
   return visit_any_dtype(dtype(), [&]<typename T>() { return Scalar(*const_data_ptr<T>()); });
 }

@@ -9,6 +9,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/base/environment.h"
 #include "tenon/device/address_table.h"
 #include "tenon/device/os/os_memory.h"
 #include "tenon/device/vulkan/vulkan_contents.h"
@@ -368,10 +369,11 @@ VulkanBackend& vulkan_backend(int index) {
   static auto& backends = *new std::map<int, VulkanBackend*>();
   const auto driver = VulkanDriver::standard();
   driver->require_same_process();
+  const VulkanOptions options = {.stage_always = environment_value("TENON_VULKAN_STAGE") == "1"};
   const std::lock_guard lock(mutex);
   auto found = backends.find(index);
   if (found == backends.end())
-    found = backends.emplace(index, new VulkanBackend(driver, index)).first;
+    found = backends.emplace(index, new VulkanBackend(driver, index, options)).first;
   return *found->second;
 }
 

@@ -133,7 +133,8 @@ class VulkanBackend final : public Backend {
   std::string description_;
 };
 
-// The process's backend for vulkan:index, over VulkanDriver::standard(); made at the first call and
+// The process's backend for vulkan:index, over VulkanDriver::standard(), with stage_always where
+// TENON_VULKAN_STAGE is 1; made at the first call and
 // never destroyed, so that memory may be freed while the program ends. Thread-safe. Throws what
 // VulkanDriver::standard and the constructor throw.
 VulkanBackend& vulkan_backend(int index = 0);

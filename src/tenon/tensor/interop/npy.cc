@@ -227,7 +227,7 @@ Tensor parse_npy(std::string_view bytes, const std::string& name) {
 }
 
 void save_npy(const std::string& path, const Tensor& tensor) {
-  if (!host_reaches(tensor.device()))
+  if (!has_operators(tensor.device()))
     throw InvalidArgument(fmt::format("save_npy: the tensor is on {}; copy it to the cpu",
                                       to_string(tensor.device())));
   const auto known = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const auto& candidate) {
@@ -251,7 +251,7 @@ void save_npy(const std::string& path, const Tensor& tensor) {
   FileWriter file(path);
   file.write(start.data(), start.size());
   file.write(header.data(), header.size());
-  if (tensor.numel() > 0) file.write(contiguous(tensor).const_data_ptr(), tensor.nbytes());
+  if (tensor.numel() > 0) file.write(contiguous(to_host(tensor)).const_data_ptr(), tensor.nbytes());
   file.commit();
 }
 

@@ -290,7 +290,7 @@ void save_safetensors(const std::string& path, const std::map<std::string, Tenso
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const auto& [name, tensor] : order) {
-    if (!host_reaches(tensor.device()))
+    if (!has_operators(tensor.device()))
       throw InvalidArgument(fmt::format("save_safetensors: \"{}\" is on {}; copy it to the cpu",
                                         name, to_string(tensor.device())));
     header[name] = {
@@ -307,7 +307,8 @@ void save_safetensors(const std::string& path, const std::map<std::string, Tenso
   file.write(length.data(), length.size());
   file.write(text.data(), text.size());
   for (const auto& [name, tensor] : order)
-    if (tensor.numel() > 0) file.write(contiguous(tensor).const_data_ptr(), tensor.nbytes());
+    if (tensor.numel() > 0)
+      file.write(contiguous(to_host(tensor)).const_data_ptr(), tensor.nbytes());
   file.commit();
 }
 

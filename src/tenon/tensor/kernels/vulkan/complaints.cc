@@ -36,7 +36,7 @@ std::uint64_t complaint_address(VulkanBackend& backend) {
   const std::lock_guard lock(mutex);
   auto found = segments().find(backend.device().index);
   if (found == segments().end()) {
-    const auto made = backend.allocate_segment(sizeof(Complaint));
+    const auto made = backend.allocate_segment(sizeof(Complaint), MemoryKind::kPinned);
     if (!made)
       throw DeviceError(fmt::format("{}: no {} bytes for the complaints of its kernels",
                                     to_string(backend.device()), sizeof(Complaint)));
