@@ -1,5 +1,6 @@
 // What a Vulkan device costs: a recycled buffer, recording an operator, memory held for programs
-// (beside policies with pages, on a simulated device), products beside the host's. The driver is
+// (beside policies with pages, on a simulated device) and for training, a captured step, products
+// beside the host's. The driver is
 // the one that VK_DRIVER_FILES names.
 #include <fmt/format.h>
 
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tenon/autograd/autograd.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/parallel.h"
 #include "tenon/base/random.h"
@@ -22,8 +24,12 @@
 #include "tenon/lab/workload.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/registry.h"
+#include "tenon/nn/models.h"
+#include "tenon/nn/optimizer.h"
 #include "tenon/ops/conv.h"
+#include "tenon/ops/loss.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/capture.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/random.h"
@@ -172,6 +178,88 @@ void print_memory() {
   print_bounds(program);
 }
 
+// --- Training.
+
+// A model in training, with its batch; its tensors come from the current allocator.
+struct Training {
+  std::shared_ptr<nn::Module> model;
+  Tensor input, wanted;
+  std::unique_ptr<nn::Adam> adam;
+  Tensor loss;
+
+  Training(std::shared_ptr<nn::Module> made, const Tensor& batch, std::int64_t classes)
+      : model(std::move(made)), input(to(batch, kVulkan)) {
+    model->to(kVulkan);
+    const std::int64_t places = batch.dim() == 2 ? batch.numel() : batch.size(0);
+    wanted = to(ops::remainder(arange(places), full({}, classes, DType::kI64)), kVulkan);
+    adam = std::make_unique<nn::Adam>(model->named_parameters(), nn::AdamOptions{});
+  }
+  void step() {
+    model->zero_grad();
+    const Tensor logits = (*model)(input);
+    loss = ops::cross_entropy(logits.reshape({-1, logits.size(-1)}), wanted);
+    autograd::backward(loss);
+    adam->step();
+  }
+};
+
+std::unique_ptr<Training> make_training(const std::string& name) {
+  Generator generator(1);
+  const nn::ImageShape shape;
+  if (name == "gpt") {
+    const nn::GptOptions options{.vocabulary = 64};
+    const Tensor text =
+        randint(0, options.vocabulary, {16, options.length}, DType::kI64, generator);
+    return std::make_unique<Training>(std::make_shared<nn::CharGpt>(options, generator), text,
+                                      options.vocabulary);
+  }
+  const Tensor images = randn({name == "mlp" ? 4096 : 128, 1, shape.height, shape.width},
+                              DType::kF32, generator);
+  return std::make_unique<Training>(
+      name == "mlp" ? nn::make_mlp(shape, generator) : nn::make_cnn(shape, generator), images,
+      shape.classes);
+}
+
+// Steps of Adam, from the making of the model on.
+void print_training_memory(const std::string& name) {
+  for (const char* policy : {"unified", "pool", "caching"}) {
+    const auto allocator = make_policy(policy, vulkan_backend(0));
+    const std::uint64_t before = vulkan_backend(0).ledger().count(DriverCall::kAllocate);
+    {
+      const AllocatorGuard guard(kVulkan, *allocator);
+      const auto training = make_training(name);
+      for (int i = 0; i < 4; ++i) training->step();
+      vulkan_backend(0).synchronize();
+    }
+    const AllocatorStats stats = allocator->stats();
+    fmt::print("{:>4} in training, {:>7}: reserved / live peak {:.3f}, {} live, {} segments\n",
+               name, policy,
+               static_cast<double>(stats.reserved_bytes[0].peak) /
+                   static_cast<double>(stats.requested_bytes[0].peak),
+               format_byte_size(static_cast<std::uint64_t>(stats.requested_bytes[0].peak)),
+               vulkan_backend(0).ledger().count(DriverCall::kAllocate) - before);
+  }
+}
+
+// The host's time for a step, the device's work not included, and beside it that of a run of the
+// captured step.
+void print_capture() {
+  const auto training = make_training("gpt");
+  training->step();
+  Capture capture(kVulkan, [&] { training->step(); });
+  const auto host_time = [](const std::function<void()>& call) {
+    double least = 1e9;
+    for (int run = 0; run < kTries; ++run) {
+      vulkan_backend(0).synchronize();
+      least = std::min(least, seconds_of(call));
+    }
+    return 1e6 * least;
+  };
+  const double run = host_time([&] { capture.run(); });
+  const double step = host_time([&] { training->step(); });
+  fmt::print("the host's time for a step of the gpt: {:.0f} us, captured {:.0f} us\n", step, run);
+}
+
 // By the clock and by the time that cores computed for this process. One side after the other: the
 // host's idle threads spin for a while.
 void print_beside_host(const std::string& what, double flops, const std::function<void()>& on_host,
@@ -214,6 +302,8 @@ void run() {
   print_pairs();
   print_recording();
   print_memory();
+  for (const char* name : {"mlp", "cnn", "gpt"}) print_training_memory(name);
+  print_capture();
   print_products();
 }
 
