@@ -125,14 +125,16 @@ std::vector<Problem> shipped_problems(const fs::path& folder) {
   return problems;
 }
 
-// Packings without a free byte, of 50 to 100 buffers.
-std::vector<Problem> generated_problems() {
+// 100 packings without a free byte, of `least` to `most` buffers that live in [0, duration).
+std::vector<Problem> generated_problems(std::size_t least, std::size_t most,
+                                        std::uint32_t duration) {
   std::vector<Problem> problems;
   for (std::uint64_t seed = 1000; seed < 1100; ++seed) {
     Random random(seed);
-    Problem problem{.name = fmt::format("seed {}", seed)};
-    problem.requests =
-        rigs::cut_rectangle(random, kCapacity, 200, 50 + (seed - 1000) / 2).requests;
+    Problem problem;
+    problem.name = fmt::format("seed {}", seed);
+    const std::size_t buffers = least + (most - least) * (seed - 1000) / 99;
+    problem.requests = rigs::cut_rectangle(random, kCapacity, duration, buffers).requests;
     problem.csv = "id,lower,upper,size\n";
     for (const PlanRequest& r : problem.requests)
       problem.csv += fmt::format("{},{},{},{}\n", &r - problem.requests.data(), r.begin, r.end,
@@ -186,8 +188,10 @@ bool solve_problems(const std::string& what, std::vector<Problem> problems,
 
 bool solve_all(const fs::path& folder, const std::string& peer) {
   bool kept = solve_problems("shipped", shipped_problems(folder), peer, true);
-  kept &= solve_problems("generated, 50 to 100 buffers without a free byte", generated_problems(),
-                         peer, false);
+  kept &= solve_problems("generated, 50 to 100 buffers without a free byte",
+                         generated_problems(50, 100, 200), peer, false);
+  kept &= solve_problems("generated, 100 to 500 buffers without a free byte",
+                         generated_problems(100, 500, 2000), "", false);
   fmt::print("\n");
   return kept;
 }

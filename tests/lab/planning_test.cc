@@ -102,6 +102,61 @@ TEST(FitWithin, ProvesThatTheBoundCannotAlwaysBeReached) {
   EXPECT_FALSE(fits_by_trying(requests, 8, tried));
   EXPECT_EQ(fit_within(requests, 8, 1'000'000).fit, Fit::kImpossible);
   EXPECT_EQ(fit_within(requests, 9, 1'000'000).fit, Fit::kFits);
+  // The same with single bytes that fill what is free.
+  std::vector<PlanRequest> full = requests;
+  for (std::uint32_t moment = 0; moment < 13; ++moment) {
+    std::uint64_t live = 0;
+    for (const PlanRequest& r : requests) live += r.begin <= moment && moment < r.end ? r.size : 0;
+    for (; live < 8; ++live) full.push_back({1, moment, moment + 1});
+  }
+  EXPECT_EQ(fit_within(full, 8, 1'000'000).fit, Fit::kImpossible);
+}
+
+// Requests that live in [0, 6) and fill 6 bytes at every moment.
+std::vector<PlanRequest> full_requests(Random& random) {
+  std::vector<std::uint64_t> rest(6, 6);
+  std::vector<PlanRequest> requests;
+  for (std::uint32_t begin = 0; begin < rest.size();) {
+    if (rest[begin] == 0) {
+      ++begin;
+      continue;
+    }
+    const std::uint64_t size = random.between(1, std::min<std::uint64_t>(3, rest[begin]));
+    std::uint32_t end = begin;
+    do {
+      rest[end++] -= size;
+    } while (end < rest.size() && rest[end] >= size && random.chance(0.6));
+    requests.push_back({size, begin, end});
+  }
+  return requests;
+}
+
+TEST(FitWithin, AgreesWithTryingAllWhereNoByteMayBeFree) {
+  Random random(3);
+  int compared = 0;
+  for (int i = 0; i < 400; ++i) {
+    SCOPED_TRACE(i);
+    const std::vector<PlanRequest> requests = full_requests(random);
+    if (requests.size() > 13) continue;  // too many to try all
+    std::vector<std::uint64_t> tried;
+    const bool fits = fits_by_trying(requests, 6, tried);
+    const FitResult found = fit_within(requests, 6, 1'000'000);
+    ASSERT_EQ(found.fit, fits ? Fit::kFits : Fit::kImpossible);
+    if (fits) {
+      EXPECT_EQ(error_of(requests, found.offsets, 6), "");
+    }
+    ++compared;
+  }
+  EXPECT_GT(compared, 100);
+}
+
+TEST(FitWithin, FindsAPackingOfHundredsOfRequestsWithoutAFreeByte) {
+  Random random(1);
+  const std::vector<PlanRequest> requests =
+      rigs::cut_rectangle(random, 1 << 20, 2000, 300).requests;
+  const FitResult found = fit_within(requests, 1 << 20, 5'000'000);
+  ASSERT_EQ(found.fit, Fit::kFits);
+  EXPECT_EQ(error_of(requests, found.offsets, 1 << 20), "");
 }
 
 TEST(FitWithin, SaysWhenItGaveUpAndTakesNothing) {

@@ -12,6 +12,7 @@
 #include "tenon/base/random.h"
 #include "tenon/lab/jobs.h"
 #include "tenon/lab/planning/capacity_search.h"
+#include "tenon/lab/planning/full_search.h"
 #include "tenon/lab/planning/sections.h"
 
 namespace tenon {
@@ -183,17 +184,23 @@ FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t cap
   if (requests.size() > kMostSearched) return result;
   const std::optional<SectionedProblem> problem = make_sections(requests, capacity_bytes);
   if (!problem) return result;
+  const auto fits_at = [&](const std::vector<Units>& offsets) {
+    for (const Units offset : offsets)
+      result.offsets.push_back(static_cast<std::uint64_t>(offset) * problem->unit_bytes);
+  };
+  if (is_full(*problem)) {
+    FullSearch search(*problem);
+    result.fit = search.run(node_budget);
+    result.nodes = search.nodes();
+    if (result.fit == Fit::kFits) fits_at(search.offsets());
+    return result;
+  }
   Race race(*problem, requests, node_budget / nodes_that_one_counts_for(*problem));
   const Searcher* decided = race.run();
   if (decided == nullptr) return result;
   result.nodes = decided->nodes();
-  if (decided->outcome() == CapacitySearch::Outcome::kImpossible) {
-    result.fit = Fit::kImpossible;
-    return result;
-  }
-  result.fit = Fit::kFits;
-  for (const Units offset : decided->offsets())
-    result.offsets.push_back(static_cast<std::uint64_t>(offset) * problem->unit_bytes);
+  result.fit = decided->outcome() == CapacitySearch::Outcome::kFits ? Fit::kFits : Fit::kImpossible;
+  if (result.fit == Fit::kFits) fits_at(decided->offsets());
   return result;
 }
 

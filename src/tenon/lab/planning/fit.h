@@ -27,7 +27,8 @@ struct FitResult {
   std::uint64_t nodes = 0;             // that the decisive searcher visited
 };
 
-// Offsets below `capacity_bytes` for all requests, by two searchers on two threads. The time of a
+// Offsets below `capacity_bytes` for all requests. Where the requests fill the capacity at every
+// moment, FullSearch finds them. Otherwise two searchers do, on two threads. The time of a
 // depth-first search depends strongly on its order (Gomes, Selman, Kautz, "Boosting combinatorial
 // search through randomization", AAAI 1998). So each searcher tries one order after another,
 // briefly: by contention, width, area and size. Then the same with noise, or with more weight on
