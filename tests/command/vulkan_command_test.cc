@@ -27,7 +27,7 @@ TEST(VulkanCommand, EveryVectorAndGradientPassesOnEveryDriver) {
 
 // The same as if the device had memory of its own: the host computes nothing then.
 TEST(VulkanCommand, EveryVectorAndGradientPassesInSeparateMemory) {
-  const auto& driver = testing::vulkan_drivers().front();
+  const testing::VulkanDriverFile driver = testing::vulkan_drivers().front();
   const auto outcome = testing::tenon_command(
       "vectors " TENON_SOURCE_DIR "/data/vectors --grad --device vulkan:0",
       "TENON_VULKAN_STAGE=1 TENON_VULKAN_VALIDATION=1 VK_DRIVER_FILES=" + driver.file);
