@@ -22,6 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 AdviceOptions quick() {
   AdviceOptions options;
@@ -296,6 +297,41 @@ TEST(Advise, TakesTheCardFromTheFailureAndFindsWhatWouldHavePassed) {
   setup.capacity_bytes = advice.capacity_bytes;
   EXPECT_TRUE(fits(recorded.workloads[0], setup));
   EXPECT_THAT(advice_text(advice), HasSubstr("--serve-failed"));
+}
+
+// gpt2's failure, had the driver had 70 GiB left.
+RecordedPrograms failed_by_a_limit() {
+  Snapshot snapshot = load_snapshot(TENON_SOURCE_DIR "/data/failed/gpt2.pickle");
+  for (TraceMark& mark : snapshot.traces.at(0).marks)
+    if (mark.kind == MarkKind::kOutOfMemory) mark.device_free_bytes = 70 * kGiB;
+  RecordedPrograms recorded;
+  add_programs(snapshot, "limited.pickle", std::nullopt, recorded);
+  return recorded;
+}
+
+TEST(Advise, TakesNoCapacityFromTheFailureOfALimit) {
+  const RecordedPrograms recorded = failed_by_a_limit();
+  const Advice advice = tenon::advise(recorded.programs, quick());
+  EXPECT_EQ(advice.capacity_bytes, 0u);
+  const std::string text = advice_text(advice);
+  EXPECT_THAT(text, HasSubstr("The limit was at least 6.75 GiB"));
+  EXPECT_THAT(text, HasSubstr("the driver had 70 GiB left"));
+  EXPECT_THAT(text, HasSubstr("--capacity LIMIT"));
+  EXPECT_THAT(text, Not(HasSubstr("nothing helps")));
+  EXPECT_THAT(advice_json(advice, 0), HasSubstr("\"limit_at_least_bytes\": 7"));
+}
+
+TEST(Advise, SaysToRaiseTheLimitWhereTheCardHasRoom) {
+  const RecordedPrograms recorded = failed_by_a_limit();
+  AdviceOptions options = quick();
+  options.capacity_bytes = 80 * kGiB;
+  const Advice card = tenon::advise(recorded.programs, options);
+  EXPECT_EQ(card.outcome, AdviceOutcome::kRaiseLimit);
+  EXPECT_THAT(advice_verdict(card), StartsWith("a higher limit helps"));
+  EXPECT_THAT(advice_verdict(card), Not(HasSubstr("--capacity")));
+  options.outside = OutsideMemory{};
+  options.capacity_bytes = recorded.programs[0].room->reserved_bytes;
+  EXPECT_EQ(tenon::advise(recorded.programs, options).outcome, AdviceOutcome::kHopeless);
 }
 
 TEST(Advise, NeverRecommendsTheSettingsThatFailed) {

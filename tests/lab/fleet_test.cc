@@ -175,6 +175,14 @@ TEST(FleetTest, NamesCannotLeaveTheirCells) {
   EXPECT_THAT(fleet_text(report), HasSubstr("| a\\|b\\`\\<script\\>\uFFFD |"));
 }
 
+TEST(FleetTest, AFileThatALimitFailedNeedsAHigherLimit) {
+  FleetReport report;
+  report.files = {file_with("x", 100, 1000, {1000})};
+  report.files[0].answer.state = "limited";
+  report.comparison = compare_fleet(report.files, {""});
+  EXPECT_THAT(fleet_text(report), HasSubstr("| as it ran, with a higher limit |"));
+}
+
 TEST(FileAnswerTest, IsTheSameAfterJson) {
   FileAnswer answer = file_with("x", 100, 1000, {1000, std::nullopt}).answer;
   answer.reserved_peak_bytes = 7;

@@ -27,7 +27,8 @@ recordings (one for each rank, or a snapshot of several devices) there is one se
 answer names the recording that needs most.
 
 If the recording ran out of memory, the replays serve the failed request. The card's memory is then
-known: what PyTorch had reserved and what the driver had left at the failure.
+known: what PyTorch had reserved and what the driver had left at the failure. If a limit such as
+per_process_memory_fraction failed the request, advise prints what the limit was at least.
 
 --torch 2.6 excludes settings that this version lacks. Without it, advise tries the settings of the
 oldest PyTorch that writes such a snapshot. With --capacity, the card's memory, advise says whether
@@ -35,8 +36,9 @@ the program fits, and with which settings. It subtracts the CUDA context, and NC
 several recordings, from the card's memory. Their size comes from a failure in the recording, from
 --card, or from --reserve-for-context. docs/advise.md has the tables and sources.
 
---json prints outcome (nothing needed, set, nothing fits, hopeless), conf (the settings),
-reserved_peak_bytes, min_capacity_bytes, live_peak_bytes, verdict, and the figures compared.
+--json prints outcome (nothing needed, raise the limit, set, nothing fits, hopeless), conf (the
+settings), reserved_peak_bytes, min_capacity_bytes, live_peak_bytes, verdict, and the figures
+compared. With a failure of a limit it prints limit_at_least_bytes.
 
 Examples:
   tenon advise snapshot.pickle

@@ -14,7 +14,7 @@ struct RoomAtFailure {
   std::uint64_t free_bytes = 0;      // what the driver had left
   std::uint64_t request_bytes = 0;
   // The driver had room for the request's segment: a limit failed it, or another process's memory
-  // that has gone since. The room is then what was held.
+  // that has gone since. The room is then at least what was held.
   bool limited = false;
 
   std::uint64_t bytes() const { return limited ? reserved_bytes : reserved_bytes + free_bytes; }

@@ -55,7 +55,7 @@ class Adviser {
       advice_.programs.push_back({load.name(), program.file, load.ops().size(),
                                   load.live_peak_bytes(), program.recorded_conf,
                                   program.recorded_known, program.recorded_peak_bytes,
-                                  program.failed});
+                                  program.failed, program.room});
       advice_.live_peak_bytes = std::max(advice_.live_peak_bytes, load.live_peak_bytes());
     }
     double events = 1;
@@ -70,6 +70,8 @@ class Adviser {
     say("the recording's settings, PyTorch's defaults, expandable segments");
     measure_references();
     decide();
+    if (advice_.outcome == AdviceOutcome::kNothingNeeded && advice_.failure_of_limit())
+      advice_.outcome = AdviceOutcome::kRaiseLimit;
     advice_.settings_tried = trials_.tried();
     return std::move(advice_);
   }
@@ -101,8 +103,10 @@ class Adviser {
     advice_.recorded = known ? trials_.figures(first) : trials_.measure_recorded();
     for (std::size_t i = 0; i < programs_.size(); ++i) {
       const std::uint64_t replayed = advice_.recorded.programs[i].reserved_peak_bytes;
-      limits_.push_back(std::min({replayed, programs_[i].recorded_peak_bytes.value_or(kNever),
-                                  kNever - 1}));
+      // What PyTorch held does not include a request that failed.
+      const std::uint64_t held =
+          programs_[i].failed ? kNever : programs_[i].recorded_peak_bytes.value_or(kNever);
+      limits_.push_back(std::min({replayed, held, kNever - 1}));
       if (failed_in(programs_[i], options_.capacity_bytes)) {
         bool& fits = advice_.recorded.programs[i].fits.emplace(
             advice_.recorded.programs[i].fits.value_or(false));
@@ -267,15 +271,25 @@ class Adviser {
   std::set<ConfChoice> choices_;       // tried
 };
 
-// The least that PyTorch's allocator could have where a program failed; 0 where none says.
+// The least that PyTorch's allocator could have where a program failed on a full card; 0 where none
+// says.
 std::uint64_t room_of_failures(const std::vector<AdvisedProgram>& programs) {
   std::uint64_t least = kNever;
   for (const AdvisedProgram& program : programs)
-    if (program.room) least = std::min(least, program.room->bytes());
+    if (program.room && !program.room->limited) least = std::min(least, program.room->bytes());
   return least == kNever ? 0 : least;
 }
 
 }  // namespace
+
+std::optional<RoomAtFailure> Advice::failure_of_limit() const {
+  std::optional<RoomAtFailure> most;
+  for (const ProgramFacts& program : programs)
+    if (program.room && program.room->limited &&
+        (!most || program.room->reserved_bytes > most->reserved_bytes))
+      most = program.room;
+  return most;
+}
 
 bool SettingsFigures::fits() const {
   return std::all_of(programs.begin(), programs.end(),

@@ -17,7 +17,9 @@ namespace tenon {
 
 // What the advice is for.
 struct AdviceOptions {
-  std::uint64_t capacity_bytes = 0;  // of the card; 0: as a failure in a recording says, if any
+  // Of the card; 0: as a failure in a recording says, if any. Where a limit failed the request, the
+  // recording says only what that limit was at least, and there is no capacity.
+  std::uint64_t capacity_bytes = 0;
   // Of the card's memory, not PyTorch's allocator's; none: outside_memory() of an unknown card.
   std::optional<OutsideMemory> outside;
   std::uint64_t lag_ns = 5'000'000;  // for driver stalls alone
@@ -49,6 +51,7 @@ struct ProgramFacts {
   bool recorded_known = false;
   std::optional<std::uint64_t> recorded_peak_bytes;
   bool failed = false;
+  std::optional<RoomAtFailure> room;
 };
 
 // What one program would have needed with some settings. Each figure is of a replay of its own.
@@ -75,6 +78,7 @@ struct SettingsFigures {
 // What the advice comes to.
 enum class AdviceOutcome : std::uint8_t {
   kNothingNeeded,  // what it ran with is as good, or fits
+  kRaiseLimit,     // the same, except that a limit below the card's memory failed a request
   kSet,            // `best` needs less, or fits where the recording's settings do not
   kNothingFits,    // no settings that were tried fit into the capacity; `best` comes closest
   kHopeless,       // a live peak exceeds the capacity: no allocator and no settings can help
@@ -100,6 +104,9 @@ struct Advice {
   std::size_t settings_tried = 0;
   // A recording failed, and its replay with the settings that it ran with does not.
   bool failure_not_replayed = false;
+
+  // The failure of a limit at which PyTorch held most; nothing where no limit failed a request.
+  std::optional<RoomAtFailure> failure_of_limit() const;
 };
 
 // Called between pieces of work, one call at a time.

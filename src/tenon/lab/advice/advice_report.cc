@@ -114,15 +114,49 @@ std::string shown_by_nvidia_smi(const Advice& advice) {
       bytes(all), bytes(advice.outside.total()), advice.outside.source);
 }
 
-std::string nothing_needed_verdict(const Advice& advice) {
+std::string no_settings_verdict(const Advice& advice) {
+  const std::string_view answer = advice.outcome == AdviceOutcome::kRaiseLimit
+                                      ? "a higher limit helps, and other settings are not needed"
+                                      : "nothing is needed";
   if (advice.capacity_bytes != 0)
-    return fmt::format("nothing is needed: with the recorded settings it fits into {}.",
+    return fmt::format("{}: with the recorded settings it fits into {}.", answer,
                        of_card(advice));
   return fmt::format(
-             "nothing is needed: none of the {} settings tried saves more than 1 % of what it "
+             "{}: none of the {} settings tried saves more than 1 % of what it "
              "reserves, or of the device it needs, without needing more in the other.",
-             advice.settings_tried) +
+             answer, advice.settings_tried) +
          trade_off(advice);
+}
+
+std::string about_the_limit(const Advice& advice) {
+  const std::optional<RoomAtFailure> failure = advice.failure_of_limit();
+  if (!failure) return "";
+  return fmt::format(
+      " A limit (per_process_memory_fraction), or another process, failed the request: the driver "
+      "had {} left. The limit was at least {}, which PyTorch held then: raise it{}.",
+      bytes(failure->free_bytes), bytes(failure->reserved_bytes),
+      advice.card_bytes == 0 ? ", or give it with --capacity LIMIT --reserve-for-context 1B" : "");
+}
+
+std::string verdict_on_settings(const Advice& advice) {
+  switch (advice.outcome) {
+    case AdviceOutcome::kHopeless: return hopeless_verdict(advice);
+    case AdviceOutcome::kNothingNeeded:
+    case AdviceOutcome::kRaiseLimit: return no_settings_verdict(advice);
+    case AdviceOutcome::kNothingFits:
+      return fmt::format(
+          "no settings that were tried fit into {}: the best, {}, need {}. The live peak is {}, "
+          "so the difference is lost to fragmentation: vary the sizes less, or make the batch "
+          "smaller.",
+          of_card(advice), named(advice.best.conf),
+          bytes(advice.best.at_worst().min_capacity_bytes),
+          bytes(advice.live_peak_bytes));
+    case AdviceOutcome::kSet: break;
+  }
+  if (advice.capacity_bytes != 0)
+    return fmt::format("with {} it fits into {}; with the recorded settings it does not. It {}.",
+                       named(advice.best.conf), of_card(advice), savings(advice));
+  return fmt::format("with {} it {}.", named(advice.best.conf), savings(advice));
 }
 
 void add_row(TextTable& table, const Advice& advice, const std::string& name,
@@ -240,6 +274,7 @@ bool any_failed(const Advice& advice) {
 std::string_view outcome_name(AdviceOutcome outcome) {
   switch (outcome) {
     case AdviceOutcome::kNothingNeeded: return "nothing needed";
+    case AdviceOutcome::kRaiseLimit: return "raise the limit";
     case AdviceOutcome::kSet: return "set";
     case AdviceOutcome::kNothingFits: return "nothing fits";
     case AdviceOutcome::kHopeless: return "hopeless";
@@ -250,23 +285,7 @@ std::string_view outcome_name(AdviceOutcome outcome) {
 }  // namespace
 
 std::string advice_verdict(const Advice& advice) {
-  switch (advice.outcome) {
-    case AdviceOutcome::kHopeless: return hopeless_verdict(advice);
-    case AdviceOutcome::kNothingNeeded: return nothing_needed_verdict(advice);
-    case AdviceOutcome::kNothingFits:
-      return fmt::format(
-          "no settings that were tried fit into {}: the best, {}, need {}. The live peak is {}, "
-          "so the difference is lost to fragmentation: vary the sizes less, or make the batch "
-          "smaller.",
-          of_card(advice), named(advice.best.conf),
-          bytes(advice.best.at_worst().min_capacity_bytes),
-          bytes(advice.live_peak_bytes));
-    case AdviceOutcome::kSet: break;
-  }
-  if (advice.capacity_bytes != 0)
-    return fmt::format("with {} it fits into {}; with the recorded settings it does not. It {}.",
-                       named(advice.best.conf), of_card(advice), savings(advice));
-  return fmt::format("with {} it {}.", named(advice.best.conf), savings(advice));
+  return verdict_on_settings(advice) + about_the_limit(advice);
 }
 
 std::string advice_text(const Advice& advice, std::optional<double> seconds) {
@@ -318,7 +337,10 @@ std::string advice_json(const Advice& advice, double seconds) {
     out["worst"] = rank_name(advice, advice.best.worst());
     for (const ProgramFacts& program : advice.programs) out["programs"].push_back(json_of(program));
   }
-  if (any_failed(advice)) out["failure_replayed"] = !advice.failure_not_replayed;
+  if (const auto failure = advice.failure_of_limit())
+    out["limit_at_least_bytes"] = failure->reserved_bytes;
+  if (any_failed(advice) && advice.capacity_bytes != 0)
+    out["failure_replayed"] = !advice.failure_not_replayed;
   out["settings_tried"] = advice.settings_tried;
   out["seconds"] = seconds;
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kMostSites = 12;
 // Raised when the answer to the same question changes.
-constexpr int kAnswerFormat = 2;
+constexpr int kAnswerFormat = 3;
 
 const DeviceExplanation& fullest(const Explanation& explanation) {
   return *std::max_element(explanation.devices.begin(), explanation.devices.end(),

@@ -7,6 +7,7 @@
 #include "tenon/lab/fleet/fleet.h"
 #include "tenon/lab/odd_values.h"
 #include "tenon/lab/text_table.h"
+#include "tenon/lab/verdict/verdict.h"
 
 namespace tenon {
 namespace {
@@ -183,8 +184,10 @@ class FleetWriter {
       row({name(i), state_text(answer.state), cause_of(answer), size(answer.live_peak_bytes),
            reserved_of(answer),
            !answer.replayed       ? "-"
-           : !answer.best_differs ? "as it ran"
-                                  : conf_text(answer.best_conf),
+           : answer.best_differs ? conf_text(answer.best_conf)
+           : answer.state == verdict_state_name(Verdict::State::kLimited)
+               ? "as it ran, with a higher limit"
+               : "as it ran",
            answer.replayed ? size(answer.best_reserved_bytes) : "-"});
     }
   }
