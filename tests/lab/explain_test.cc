@@ -229,7 +229,32 @@ TEST(OutOfMemory, IsFragmentationWhenEnoughIsFreeInPieces) {
 
 TEST(OutOfMemory, IsALimitWhenTheDriverHadRoom) {
   const Explanation explanation = explained(fragmented_snapshot(640 * kMiB));
-  EXPECT_EQ(explanation.devices.at(0).failures.at(0).reason, FailureReason::kLimited);
+  const OutOfMemoryReport& report = explanation.devices.at(0).failures.at(0);
+  EXPECT_EQ(report.reason, FailureReason::kLimited);
+  ASSERT_NE(remedy(report, "a smaller request"), nullptr);
+  EXPECT_THAT(remedy(report, "a smaller request")->detail,
+              HasSubstr("one of 11 MiB would have passed, 289 MiB less"));
+  ASSERT_NE(remedy(report, "a higher limit"), nullptr);
+  EXPECT_THAT(remedy(report, "a higher limit")->detail, HasSubstr("1.46 GiB would have held"));
+  // The limit was no less than what PyTorch held: replays have that much, not what was free.
+  ASSERT_NE(remedy(report, "PyTorch's default"), nullptr);
+  EXPECT_THAT(remedy(report, "PyTorch's default")->detail, HasSubstr("replayed with 1.17 GiB"));
+  EXPECT_FALSE(remedy(report, "PyTorch's default")->helps);
+  EXPECT_TRUE(remedy(report, "a static plan")->helps);
+}
+
+TEST(OutOfMemory, OfALimitBelowWhatIsNeededIsNotReplayed) {
+  Snapshot snapshot = load_snapshot(TENON_SOURCE_DIR "/data/failed/gpt2.pickle");
+  for (TraceMark& mark : snapshot.traces.at(0).marks)
+    if (mark.kind == MarkKind::kOutOfMemory) mark.device_free_bytes = 70 * kGiB;
+  const Explanation explanation = explain(snapshot, "limited.pickle");
+  const OutOfMemoryReport& report = explanation.devices.at(0).failures.at(0);
+  EXPECT_EQ(report.reason, FailureReason::kLimited);
+  EXPECT_EQ(remedy(report, "expandable_segments:True"), nullptr);
+  const std::string words = explanation_text(explanation);
+  EXPECT_THAT(words, Not(HasSubstr("The request is served after")));
+  EXPECT_THAT(words, Not(HasSubstr("70 GiB would have passed")));
+  EXPECT_THAT(words, HasSubstr("A limit of 7.52 GiB would have let the request pass"));
 }
 
 TEST(OutOfMemory, IsTheProgramWhenLiveBytesAndRequestExceedTheMemory) {

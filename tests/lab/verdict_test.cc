@@ -144,6 +144,38 @@ TEST(VerdictTest, SpeaksOfTheFailureAndOfWhatWasLiveThen) {
   EXPECT_THAT(explanation_text(all), HasSubstr("What was live then: 80 MiB in 3 blocks"));
 }
 
+// Two blocks of 40 MiB at the beginning of segments with these bytes, and a request of 80 MiB that
+// failed with 4 MiB left.
+Explanation failed_in_segments(std::uint64_t segment_bytes) {
+  std::vector<std::string> segments, entries;
+  for (const std::uint64_t address : {kGiB, 2 * kGiB}) {
+    segments.push_back(segment(0, address, segment_bytes,
+                               {block(address, 40 * kMiB, "active_allocated"),
+                                block(address + 40 * kMiB, segment_bytes - 40 * kMiB,
+                                      "inactive")}));
+    entries.push_back(entry_with("segment_alloc", address, segment_bytes, 1, {}));
+    entries.push_back(request(address, 40 * kMiB, 2, kForward));
+  }
+  entries.push_back(dict({{"action", text("oom")},
+                          {"device_free", number(4 * kMiB)},
+                          {"size", number(80 * kMiB)},
+                          {"stream", number(0)},
+                          {"time_us", number(3)}}));
+  return explained(pickled::snapshot(segments, {entries}));
+}
+
+TEST(VerdictTest, NamesNoSettingWhereTheDefaultsServeTheRequestInAReplayToo) {
+  const Explanation all = failed_in_segments(100 * kMiB);
+  const DeviceExplanation& device = all.devices.at(0);
+  ASSERT_EQ(device.failures.at(0).reason, FailureReason::kFragmented);
+  std::size_t passing = 0;
+  for (const Remedy& remedy : device.failures[0].remedies)
+    passing += remedy.helps && (remedy.name.starts_with("PyTorch's default") ||
+                                remedy.name == "expandable_segments:True");
+  EXPECT_EQ(passing, 2u);
+  for (const Change& change : device.verdict.changes) EXPECT_FALSE(change.lets_pass);
+}
+
 TEST(VerdictTest, MeasuresWhatAChangeSaves) {
   const Explanation all = explained(failing(4 * kMiB));
   const Verdict& verdict = all.devices.at(0).verdict;

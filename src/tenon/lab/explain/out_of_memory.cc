@@ -45,17 +45,24 @@ constexpr std::array<Trial, 4> kTrials = {
      {"stitched", "Tenon's stitched allocator"},
      {"plan", "a static plan (tenon plan)"}}};
 
+// A limit was at least what PyTorch held: what passes with that passes under it.
+std::uint64_t known_room(const OutOfMemoryReport& report) {
+  return report.reason == FailureReason::kLimited ? report.reserved_bytes : report.capacity_bytes;
+}
+
 void try_policies(const Trace& trace, OutOfMemoryReport& report) {
+  const std::uint64_t room = known_room(report);
+  if (room == 0 || report.live_bytes + report.request_bytes > room) return;
   const Workload workload(with_request(trace, report));
   for (const Trial& trial : kTrials) {
     ReplaySetup setup;
     setup.policy = trial.policy;
-    setup.capacity_bytes = report.capacity_bytes;
+    setup.capacity_bytes = room;
     try {
       const bool passes = fits(workload, setup);
       report.remedies.push_back(
           {trial.name, passes,
-           fmt::format("replayed with {} in all: {}", size(report.capacity_bytes),
+           fmt::format("replayed with {} in all: {}", size(room),
                        passes ? "the request is served" : "runs out of memory too")});
     } catch (const std::bad_alloc&) {
       throw;  // this process has too little memory
@@ -69,12 +76,22 @@ void try_policies(const Trace& trace, OutOfMemoryReport& report) {
 // Remedies that arithmetic tells.
 void reckon(OutOfMemoryReport& report) {
   const Fragmentation& now = report.fragmentation;
+  const bool limited = report.reason == FailureReason::kLimited;
   const std::uint64_t room =
-      std::max(now.largest_free_bytes, report.device_free_bytes.value_or(0));
-  report.remedies.push_back(
-      {"a smaller request", room > 0 && room < report.request_bytes,
-       fmt::format("at most {} would have passed, {} less", size(room),
-                   size(report.request_bytes - std::min(room, report.request_bytes)))});
+      limited ? now.largest_free_bytes
+              : std::max(now.largest_free_bytes, report.device_free_bytes.value_or(0));
+  if (room > 0 || !limited)
+    report.remedies.push_back(
+        {"a smaller request", room > 0 && room < report.request_bytes,
+         fmt::format("{} {} would have passed, {} less", limited ? "one of" : "at most",
+                     size(room),
+                     size(report.request_bytes - std::min(room, report.request_bytes)))});
+  if (limited)
+    report.remedies.push_back(
+        {"a higher limit", true,
+         fmt::format("{} would have held what PyTorch had and the new segment of {}",
+                     size(report.reserved_bytes + report.segment_bytes),
+                     size(report.segment_bytes))});
   if (report.missing_bytes > 0) {
     report.remedies.push_back(
         {"less live memory", true,
@@ -204,8 +221,7 @@ std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
     say_why(report);
     if (report.reason != FailureReason::kUnknown) {
       reckon(report);
-      if (replay && report.missing_bytes == 0 && report.capacity_bytes > 0)
-        try_policies(trace, report);
+      if (replay) try_policies(trace, report);
     }
     reports.push_back(std::move(report));
   }

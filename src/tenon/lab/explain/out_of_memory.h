@@ -53,7 +53,9 @@ struct OutOfMemoryReport {
 // One for each `oom` mark, at most `limit` (the first ones). `end`: the snapshot's segments,
 // `settings`: those that it was recorded under.
 // Remedies of another policy come from replays of the events so far and of the failing request on a
-// device of that capacity, several policies in turn. With `replay` false these are left out.
+// device of that capacity, several policies in turn. Where a limit failed the request, the capacity
+// is what PyTorch held: the limit was no less. These are left out with `replay` false, and where
+// the live bytes and the request exceed the capacity.
 std::vector<OutOfMemoryReport> explain_failures(const TraceFacts& facts,
                                                 const std::vector<SnapshotSegment>& end,
                                                 const CachingSettings& settings,

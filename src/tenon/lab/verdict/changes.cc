@@ -349,10 +349,20 @@ class Finder {
     return input_.conf.find("expandable_segments:True") != std::string::npos;
   }
 
+  // Whether a replay with the recorded settings, the defaults, serves the request that failed: it
+  // then does not show what other settings change.
+  bool defaults_serve() const {
+    return input_.conf.empty() &&
+           std::any_of(failure_->remedies.begin(), failure_->remedies.end(), [](const Remedy& r) {
+             return r.helps && r.name.starts_with("PyTorch's default settings");
+           });
+  }
+
   // Expandable segments, where the request that failed is then served.
   void setting_at_failure() {
+    if (ran_expandable() || defaults_serve()) return;
     for (const Remedy& remedy : failure_->remedies) {
-      if (remedy.name != "expandable_segments:True" || !remedy.helps || ran_expandable()) continue;
+      if (remedy.name != "expandable_segments:True" || !remedy.helps) continue;
       Change change;
       change.what = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
       change.lets_pass = true;

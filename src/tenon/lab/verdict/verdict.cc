@@ -76,8 +76,9 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
     case Verdict::State::kLimited:
       why = fmt::format(
           "The driver still had {}: a limit (per_process_memory_fraction) or "
-          "another process stood before it.",
-          size(failure.device_free_bytes.value_or(0)));
+          "another process stood before it. A limit of {} would have let the request pass.",
+          size(failure.device_free_bytes.value_or(0)),
+          size(failure.reserved_bytes + failure.segment_bytes));
       break;
     default:
       why = failure.fragmentation.largest_free_bytes >= failure.request_bytes &&
