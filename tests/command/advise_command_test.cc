@@ -109,6 +109,7 @@ TEST(AdviseCommand, CountsWhatTheCardHoldsBesidePyTorch) {
   EXPECT_EQ(advice("--card rtx3090 " + snapshot)["outside_bytes"], 256ull << 20);
   EXPECT_EQ(advice("--card rtx3090 " + snapshot)["card_bytes"], 24ull << 30);
   EXPECT_EQ(advice("--reserve-for-context 2GiB " + snapshot)["outside_bytes"], 2ull << 30);
+  EXPECT_EQ(advice("--reserve-for-context 0 " + snapshot)["outside_bytes"], 0);
   EXPECT_EQ(tenon_command("advise --card z80 " + snapshot).status, 2);
   EXPECT_EQ(tenon_command("advise --capacity 100MiB " + snapshot).status, 2);
 }

@@ -85,8 +85,9 @@ AdviceOptions options_for(const AdviseArguments& arguments, const RecordedProgra
                                : parse_size("--capacity", arguments.capacity);
   complete_options(options, recorded, recorded.programs.size(), arguments.card);
   if (!arguments.reserve.empty())
-    options.outside = {parse_size("--reserve-for-context", arguments.reserve), 0,
-                       "--reserve-for-context"};
+    options.outside = {
+        arguments.reserve == "0" ? 0 : parse_size("--reserve-for-context", arguments.reserve), 0,
+        "--reserve-for-context"};
   if (!arguments.torch.empty()) options.torch = parse_torch_version(arguments.torch);
   if (!arguments.card.empty() && !arguments.capacity.empty() && card.memory_bytes != 0 &&
       options.capacity_bytes > card.memory_bytes)

@@ -135,7 +135,7 @@ std::string about_the_limit(const Advice& advice) {
       " A limit (per_process_memory_fraction), or another process, failed the request: the driver "
       "had {} left. The limit was at least {}, which PyTorch held then: raise it{}.",
       bytes(failure->free_bytes), bytes(failure->reserved_bytes),
-      advice.card_bytes == 0 ? ", or give it with --capacity LIMIT --reserve-for-context 1B" : "");
+      advice.card_bytes == 0 ? ", or give it with --capacity LIMIT --reserve-for-context 0" : "");
 }
 
 std::string verdict_on_settings(const Advice& advice) {
