@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using testing::Outcome;
 using testing::TemporaryFile;
 using testing::TemporaryFolder;
@@ -144,6 +145,56 @@ TEST(ReportCommand, LeavesOutRanksThatDoNotBelongAndSaysSo) {
   EXPECT_THAT(report.err, HasSubstr("rank 2 does not belong to the others"));
   EXPECT_THAT(page.contents(), HasSubstr("rank 2 does not belong to the others"));
   EXPECT_THAT(page.contents(), HasSubstr("<summary>rank 2: peak"));
+}
+
+// A rank that needs more than the one that failed does not hide it.
+TEST(ReportCommand, BeginsWithTheRankThatFailed) {
+  const TemporaryFolder folder;
+  const TemporaryFile page(".html");
+  const std::string passed = contents(kSnapshot);
+  const std::string failed = contents(TENON_SOURCE_DIR "/data/failed/gpt2.pickle");
+  std::string files;
+  for (int rank = 0; rank < 4; ++rank)
+    files += write(folder, "rank_" + std::to_string(rank) + ".pickle",
+                   rank == 2 ? failed : passed) +
+             " ";
+  const Outcome report =
+      tenon_command("report --json --no-advice --no-replay " + files + " -o " + page.path());
+  ASSERT_EQ(report.status, 0) << report.err;
+  const Json json = Json::parse(report.out);
+  EXPECT_EQ(json["failed"], Json::array({"rank 2"}));
+  EXPECT_EQ(json["highest"], "rank 3");
+  EXPECT_EQ(json["lowest"], "rank 2");
+  EXPECT_EQ(json["ranks"][2]["needed_bytes"], 7302462212);  // as `tenon advise` counts it
+  EXPECT_LT(json["ranks"][2]["live_peak_bytes"], 7302462212);
+  EXPECT_EQ(json["ranks"][0]["needed_bytes"], json["ranks"][0]["live_peak_bytes"]);
+  const std::string says = "An allocation failed on 1 of 4 ranks: rank 2.";
+  EXPECT_THAT(json["sentences"][0].get<std::string>(), StartsWith(says));
+  const std::string html = page.contents();
+  const auto header = html.substr(0, html.find("</header>"));
+  EXPECT_THAT(header, HasSubstr(says));
+  EXPECT_THAT(header, HasSubstr("The answer is that of rank 2, which failed."));
+  EXPECT_THAT(html.substr(html.find("<h2 id=\"verdict\">Verdict</h2>\n")),
+              StartsWith("<h2 id=\"verdict\">Verdict</h2>\n<p class=\"lead\">Out of memory: "));
+  EXPECT_THAT(html, HasSubstr("6.80 GiB with the request that failed"));
+}
+
+// It may share nothing with the others, as a stage of a pipeline.
+TEST(ReportCommand, BeginsWithAFailedRankThatIsNotCompared) {
+  const TemporaryFolder folder;
+  const TemporaryFile page(".html");
+  const std::string other = snapshot_of({{"weights", 100 << 20}, {"forward", 50 << 20}});
+  const std::string files =
+      write(folder, "rank_0.pickle", other) + " " + write(folder, "rank_1.pickle", other) + " " +
+      write(folder, "rank_2.pickle", contents(TENON_SOURCE_DIR "/data/failed/gpt2.pickle"));
+  const Outcome report =
+      tenon_command("report --json --no-advice --no-replay " + files + " -o " + page.path());
+  ASSERT_EQ(report.status, 0) << report.err;
+  const Json json = Json::parse(report.out);
+  EXPECT_EQ(json["compared"], 2);
+  EXPECT_EQ(json["failed"], Json::array({"rank 2"}));
+  EXPECT_EQ(json["highest"], "rank 1");
+  EXPECT_THAT(page.contents(), HasSubstr("The answer is that of rank 2, which failed."));
 }
 
 TEST(ReportCommand, KeepsWhatItCanRead) {

@@ -21,7 +21,8 @@ constexpr const char* kHelp = R"(
 One web page with the verdict, what fills the peak, what to change, a picture, failures and call
 sites. It also has allocator settings, which tenon advise finds with more effort. With one snapshot
 of each rank, the report compares ranks: how even their peaks are, which rank is odd and why, and
-their common causes. The page has no script and makes no requests.
+their common causes. The page begins with a rank that failed. It has no script and makes no
+requests.
 
 The number in which the files' names differ is the rank. The report has one sentence for a file that
 cannot be read, and for a rank that does not belong to the others.
@@ -96,7 +97,7 @@ int run_report(const ReportArguments& arguments) {
   for (const std::string& sentence : report.comparison.apart)
     tell(fmt::format("warning: {}", sentence));
   if (writes_page && !arguments.no_advice)  // of a rank whose file is read again
-    add_advice(report, load_snapshot(report.ranks[report.comparison.highest].path));
+    add_advice(report, load_snapshot(report.ranks[report.comparison.first].path));
   if (arguments.json) fmt::print("{}", report_json(report));
   if (writes_page) {
     write_file(out, report_html(report));

@@ -20,7 +20,7 @@ constexpr double kCommonShare = 0.3;
 constexpr double kWorthNaming = 0.02;
 constexpr std::size_t kMostCauses = 40;
 
-std::uint64_t peak_of(const Rank& rank) { return rank.device.at_peak.bytes; }
+std::uint64_t peak_of(const Rank& rank) { return rank.needed_bytes; }
 
 // The share of a's bytes that are of a kind that b holds too.
 double common_share(const Rank& a, const Rank& b) {
@@ -155,21 +155,26 @@ class Comparer {
         most = std::max(most, common_share(ranks_[i], ranks_[other]));
       out_.apart.push_back(fmt::format(
           "{} does not belong to the others: {:.0f} % of its peak is at {} that they have too. It "
-          "is left out of the comparison; its own answer stands below.",
+          "is left out of the comparison.",
           ranks_[i].name, 100 * most, ranks_[i].has_stacks ? "call sites" : "block sizes"));
     }
   }
 
   void order_by_peak() {
     std::vector<std::size_t> order = out_.compared;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const auto needs_less = [&](std::size_t a, std::size_t b) {
       return peak_of(ranks_[a]) < peak_of(ranks_[b]);
-    });
+    };
+    std::stable_sort(order.begin(), order.end(), needs_less);
     out_.lowest = order.front();
     out_.highest = order.back();
     out_.median = order[order.size() / 2];
-    for (const std::size_t i : out_.compared)
-      if (ranks_[i].device.failure_count > 0) out_.failed.push_back(i);
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+      if (ranks_[i].failed()) out_.failed.push_back(i);
+    out_.first =
+        out_.failed.empty()
+            ? out_.highest
+            : *std::max_element(out_.failed.begin(), out_.failed.end(), needs_less);
   }
 
   void find_odd() {
@@ -188,6 +193,9 @@ class Comparer {
         odd.why.push_back(fmt::format("its peak is {:.1f} % {} than the median's",
                                       100 * std::abs(more) / rule.median,
                                       more > 0 ? "higher" : "lower"));
+        if (const std::uint64_t live = ranks_[i].device.at_peak.bytes; peak_of(ranks_[i]) > live)
+          odd.why.push_back(fmt::format("{} of it are for the request that failed",
+                                        format_byte_size(peak_of(ranks_[i]) - live)));
         say_difference(at, typical, odd);
       }
       say_alone(at, odd);
@@ -217,7 +225,23 @@ class Comparer {
     }
   }
 
+  // How many ranks failed, and which.
+  void say_failed() {
+    if (out_.failed.empty()) return;
+    constexpr std::size_t kNamed = 8;
+    std::string names;
+    for (std::size_t i = 0; i < std::min(out_.failed.size(), kNamed); ++i)
+      names += (i == 0 ? "" : ", ") + ranks_[out_.failed[i]].name;
+    if (out_.failed.size() > kNamed) names += ", ...";
+    const bool one = out_.failed.size() == 1;
+    out_.sentences.push_back(fmt::format(
+        "An allocation failed on {} of {} ranks: {}. {} the request that failed.",
+        out_.failed.size(), ranks_.size(), names,
+        one ? "Its live peak counts" : "Their live peaks count"));
+  }
+
   void say() {
+    say_failed();
     const std::size_t n = out_.compared.size();
     const Rank& high = ranks_[out_.highest];
     const Rank& low = ranks_[out_.lowest];
@@ -230,14 +254,6 @@ class Comparer {
                     n, format_byte_size(peak_of(high)), high.name, format_byte_size(peak_of(low)),
                     low.name, format_byte_size(peak_of(ranks_[out_.median])), 100 * imbalance,
                     imbalance < OddRule::kShare ? ", so the ranks are even" : ""));
-    if (!out_.failed.empty()) {
-      std::string names;
-      for (std::size_t i = 0; i < std::min<std::size_t>(out_.failed.size(), 8); ++i)
-        names += (i == 0 ? "" : ", ") + ranks_[out_.failed[i]].name;
-      if (out_.failed.size() > 8) names += ", ...";
-      out_.sentences.push_back(
-          fmt::format("An allocation failed on {} of them: {}.", out_.failed.size(), names));
-    }
     for (const OddRank& odd : out_.odd) {
       std::string why;
       for (const std::string& reason : odd.why) why += (why.empty() ? "" : "; ") + reason;

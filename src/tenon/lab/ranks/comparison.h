@@ -28,14 +28,15 @@ struct OddRank {
 struct RankComparison {
   std::vector<std::size_t> compared;  // numbers of ranks that belong together
   std::vector<std::string> apart;     // a sentence for each rank that does not
-  std::size_t highest = 0;            // ranks with most, least and the median live at the peak
+  std::size_t highest = 0;            // ranks that need most, least and the median
   std::size_t lowest = 0;
   std::size_t median = 0;
-  std::vector<std::size_t> failed;    // ranks on which an allocation failed
+  std::vector<std::size_t> failed;    // ranks on which an allocation failed, compared or not
+  std::size_t first = 0;              // of these, or else of all, the rank that needs most
   std::vector<OddRank> odd;
   std::vector<CommonCause> categories;    // most first
   std::vector<CommonCause> sites;         // most first
-  std::vector<std::string> sentences;     // the comparison in words
+  std::vector<std::string> sentences;     // the comparison in words; which failed is the first
 
   // By how much the highest peak exceeds the median, as a share of it.
   double imbalance(const std::vector<Rank>& ranks) const;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "tenon/base/hash.h"
+#include "tenon/lab/failed_requests.h"
 
 namespace tenon {
 namespace {
@@ -97,6 +98,10 @@ std::vector<Rank> ranks_of(const Snapshot& snapshot, const std::string& path,
                     ? file_name(path)
                     : fmt::format("{}, device {}", file_name(path), trace.device);
     rank.device = explain_device(facts, snapshot, options);
+    rank.needed_bytes = rank.device.at_peak.bytes;
+    if (rank.failed())
+      rank.needed_bytes =
+          std::max(rank.needed_bytes, with_failed_requests(trace).live_peak_bytes());
     rank.picture = memory_picture(facts);
     rank.has_stacks = has_stacks(trace);
     rank.signature = signature_of(facts, rank.device, rank.has_stacks);

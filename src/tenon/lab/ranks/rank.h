@@ -21,10 +21,13 @@ struct Rank {
   std::string name;  // "rank 3"; "train.pickle"; "train.pickle, device 1"
   std::string path;
   DeviceExplanation device;
+  std::uint64_t needed_bytes = 0;  // the live peak, with each request that failed served
   MemoryPicture picture;
   std::vector<SignatureEntry> signature;  // by key
   std::int64_t start_us = 0;
   bool has_stacks = false;
+
+  bool failed() const { return device.failure_count > 0; }
 };
 
 // A file that is no part of the answer, and why.

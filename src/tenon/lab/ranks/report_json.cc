@@ -29,6 +29,7 @@ std::string report_json(const Report& report) {
                 {"file", rank.path},
                 {"device", rank.device.device},
                 {"live_peak_bytes", rank.device.at_peak.bytes},
+                {"needed_bytes", rank.needed_bytes},
                 {"reserved_peak_bytes", nullptr},
                 {"failures", rank.device.failure_count},
                 {"verdict", rank.device.verdict.sentences}};
@@ -40,6 +41,9 @@ std::string report_json(const Report& report) {
     json["unread"].push_back({{"file", unread.path}, {"reason", unread.reason}});
   json["apart"] = comparison.apart;
   json["compared"] = comparison.compared.size();
+  json["failed"] = Json::array();
+  for (const std::size_t rank : comparison.failed)
+    json["failed"].push_back(report.ranks[rank].name);
   json["highest"] = report.ranks[comparison.highest].name;
   json["lowest"] = report.ranks[comparison.lowest].name;
   json["imbalance"] = comparison.imbalance(report.ranks);

@@ -190,6 +190,11 @@ std::string state_of(const Rank& rank) {
                        : fmt::format("failed {} time{}", failures, failures == 1 ? "" : "s");
 }
 
+std::string peak_of(const Rank& rank) {
+  return format_byte_size(rank.needed_bytes) +
+         (rank.failed() ? " with the request that failed" : "");
+}
+
 std::string ranks_table(const Report& report) {
   const std::vector<Rank>& ranks = report.ranks;
   std::uint64_t top = 0;
@@ -202,8 +207,7 @@ std::string ranks_table(const Report& report) {
   };
   return table("Each rank",
                {{"Rank", [&](std::size_t i) { return html_text(ranks[i].name); }},
-                {"Live peak",
-                 [&](std::size_t i) { return format_byte_size(ranks[i].device.at_peak.bytes); }},
+                {"Live peak", [&](std::size_t i) { return peak_of(ranks[i]); }},
                 {"Reserved",
                  [&](std::size_t i) {
                    return ranks[i].device.reserved_known
@@ -243,19 +247,20 @@ std::string comparison_html(const Report& report) {
   return out + causes_table(comparison.sites, "Call site", "Common causes, by call site", n);
 }
 
-// The ranks that get a part of their own, the one that needs most first: further ranks differ by
-// what the comparison says.
+// The ranks that get a part of their own, those that failed first: further ranks differ by what the
+// comparison says.
 std::vector<std::size_t> shown_in_full(const Report& report) {
   constexpr std::size_t kMost = 8;
-  std::vector<std::size_t> order = {report.comparison.highest};
+  std::vector<std::size_t> order = {report.comparison.first};
   const auto add = [&](std::size_t rank) {
     if (std::find(order.begin(), order.end(), rank) == order.end()) order.push_back(rank);
   };
+  for (const std::size_t rank : report.comparison.failed) add(rank);
+  add(report.comparison.highest);
   for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {
     const auto& compared = report.comparison.compared;
     if (std::find(compared.begin(), compared.end(), rank) == compared.end()) add(rank);
   }
-  for (const std::size_t rank : report.comparison.failed) add(rank);
   for (const OddRank& odd : report.comparison.odd) add(odd.rank);
   add(report.comparison.lowest);
   for (std::size_t rank = 0; rank < report.ranks.size() && report.ranks.size() <= kMost; ++rank)
@@ -276,8 +281,13 @@ std::string head(const Report& report) {
       "'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n<title>{0}</title>\n<style>{1}"
       "</style>\n</head>\n<body>\n<header><h1>{0}</h1>\n",
       html_text(title), kReportStyle);
-  const Rank& main = report.ranks[report.comparison.highest];
-  out += paragraph(several ? fmt::format("The answer is that of {}, which needs most.", main.name)
+  const Rank& main = report.ranks[report.comparison.first];
+  const std::size_t failed = report.comparison.failed.size();
+  if (several && failed > 0) out += paragraph(report.comparison.sentences[0], "alarm");
+  out += paragraph(several ? fmt::format("The answer is that of {}, which {}.", main.name,
+                                         failed == 0   ? "needs most"
+                                         : failed == 1 ? "failed"
+                                                       : "needs most of those that failed")
                            : fmt::format("{}, {} events", main.path, grouped(main.device.events)),
                    "soft");
   out += several
@@ -291,7 +301,7 @@ std::string head(const Report& report) {
 
 void add_advice(Report& report, const Snapshot& snapshot) {
   constexpr double kEffort = 0.3;  // of what advise tries by itself
-  report.advised = report.comparison.highest;
+  report.advised = report.comparison.first;
   const Rank& rank = report.ranks[report.advised];
   RecordedPrograms recorded;
   add_programs(snapshot, rank.path, rank.device.device, recorded);
@@ -335,8 +345,8 @@ std::string report_html(const Report& report) {
     for (std::size_t i = 1; i < order.size(); ++i) {
       const Rank& rank = report.ranks[order[i]];
       out += fmt::format("<details><summary>{}: peak {}, {}</summary>\n{}</details>\n",
-                         html_text(rank.name), format_byte_size(rank.device.at_peak.bytes),
-                         state_of(rank), rank_body(rank, report.capacity_bytes));
+                         html_text(rank.name), peak_of(rank), state_of(rank),
+                         rank_body(rank, report.capacity_bytes));
     }
     if (order.size() < report.ranks.size())
       out += paragraph(fmt::format("{} ranks like these are not shown one by one: a report of a "

@@ -22,8 +22,8 @@ struct Report {
   std::uint64_t capacity_bytes = 0;  // of the device, where it is known
 };
 
-// Adds the settings that `tenon advise` finds with less effort for the rank that needs most.
-// `snapshot`: of its file. Requires: the comparison is there.
+// Adds the settings that `tenon advise` finds with less effort for the rank that the page begins
+// with. `snapshot`: of its file. Requires: the comparison is there.
 void add_advice(Report& report, const Snapshot& snapshot);
 
 // One file with style and pictures in it. Its security policy forbids scripts and requests, and
