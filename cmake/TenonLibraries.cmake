@@ -200,8 +200,14 @@ if("lab" IN_LIST TENON_COMPONENTS)
   tenon_use_libraries(lab TENON memory PUBLIC fmt::fmt Threads::Threads ${CMAKE_DL_LIBS}
                       PRIVATE PkgConfig::zstd PkgConfig::zlib
                               $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
-  # TENON_RECORD works in every program, also in those that name nothing of the recorder.
+  # TENON_RECORD works in every program, also in those that name nothing of the recorder. A linker
+  # takes no object of an archive that nothing names, and with --as-needed no such shared library.
   target_link_options(tenon_lab INTERFACE LINKER:--undefined=tenon_recording_from_environment)
+  if(TENON_SHARED)
+    set(file $<TARGET_FILE:tenon::lab_shared>)
+    target_link_options(tenon_lab_shared INTERFACE
+      LINKER:--push-state,--no-as-needed,${file},--pop-state)
+  endif()
 endif()
 
 if("tensor" IN_LIST TENON_COMPONENTS)

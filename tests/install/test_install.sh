@@ -10,6 +10,12 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 step() { echo "-- $*"; }
 run() { "$@" >"$work/log" 2>&1 || { echo "failed: $*"; cat "$work/log"; exit 1; }; }
+# records PROGRAM: TENON_RECORD works, though the program names nothing of tenon::lab.
+records() {
+  rm -f "$work/run.csv"
+  run env TENON_RECORD="$work/run.csv" "$1"
+  grep -q ,alloc, "$work/run.csv" || { echo "$1: TENON_RECORD is without effect"; exit 1; }
+}
 trace=$source/data/traces/gnn_sampled.csv.zst
 cxx=${CXX:-c++}
 
@@ -40,8 +46,7 @@ run cmake --build "$work/find"
 for part in "${parts[@]}"; do
   for kind in "" _shared; do run "$work/find/$part$kind" "$trace"; done
 done
-env TENON_RECORD="$work/run.csv" "$work/find/lab" "$trace" >"$work/log"
-[ -f "$work/run.csv" ] || { echo "TENON_RECORD is without effect"; exit 1; }
+for kind in "" _shared; do records "$work/find/records$kind"; done
 if cmake -S "$source/tests/install/missing_component" -B "$work/missing" \
   -DCMAKE_PREFIX_PATH="$tree" >"$work/log" 2>&1; then echo "a component that is not there"; exit 1; fi
 grep -q "the component cobwebs is not installed" "$work/log" || { cat "$work/log"; exit 1; }
@@ -54,12 +59,20 @@ for part in "${parts[@]}"; do
     $(pkg-config --cflags --libs "tenon-$part")
   run "$work/$part" "$trace"
 done
+names_nothing() {  # names_nothing NAME [--static]
+  # shellcheck disable=SC2046
+  run "$cxx" -std=c++20 -Wl,--as-needed "$source/tests/install/memory.cc" -o "$work/$1" \
+    $(pkg-config "${@:2}" --cflags --libs tenon-lab)
+  records "$work/$1"
+}
+names_nothing records
 rm "$libraries"/libtenon_memory.so "$libraries"/libtenon_lab.so  # what a static link must not take
 # shellcheck disable=SC2046
 run "$cxx" -std=c++20 "$source/tests/install/lab.cc" -o "$work/lab_static" \
   $(pkg-config --static --cflags --libs tenon-lab)
 run "$work/lab_static" "$trace"
 if ldd "$work/lab_static" | grep -q tenon; then echo "not static"; exit 1; fi
+names_nothing records_static --static
 
 [ "${2:-}" = --from-source ] || exit 0
 step "add_subdirectory"
