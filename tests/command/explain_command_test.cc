@@ -42,6 +42,15 @@ TEST(ExplainCommand, TellsInWordsAndInJson) {
   for (const auto& [key, value] : expect.items()) EXPECT_EQ(parsed.at(key), value) << key;
 }
 
+TEST(ExplainCommand, SaysThatTheCallThatFailedHasNoStack) {
+  const TemporaryFile log(".csv", "Thread,Time,Action,Pointer,Size,Stream\n"
+                                  "1,10:00:00:000100,allocate,0x7f00,1024,0\n"
+                                  "1,10:00:00:000200,allocate failure,(nil),2048,0\n");
+  const Outcome words = tenon_command("explain " + log.path());
+  ASSERT_EQ(words.status, 0) << words.err;
+  EXPECT_THAT(words.out, HasSubstr("2 KiB were asked for by a call that has no stack while 1 KiB"));
+}
+
 TEST(ExplainCommand, SaysInOneLineWhatIsWrongWithAFile) {
   using namespace std::string_literals;
   const TemporaryFile evil(".pickle", "\x80\x02" "cos\nsystem\nU\x0ctouch /evil1\x85R."s);

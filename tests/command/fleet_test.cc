@@ -95,6 +95,18 @@ TEST_F(FleetCommand, TheReportHasTheSameBytesForAnyNumberOfJobs) {
   }
 }
 
+TEST_F(FleetCommand, SaysThatReplaysServeTheRequestThatFailed) {
+  make(1);
+  fs::copy_file(TENON_SOURCE_DIR "/data/failed/gpt2.pickle", in("failed.pickle"));
+  const std::string report = fleet("").out;
+  for (const char* file : {"failed.pickle", "graph1.pickle"}) {
+    const std::string row = report.substr(report.rfind(std::string("\n| ") + file + " |") + 1);
+    EXPECT_EQ(row.substr(0, row.find('\n')).ends_with(" GiB, failed request served |"),
+              std::string_view(file) == "failed.pickle")
+        << row;
+  }
+}
+
 TEST_F(FleetCommand, EachFileHasItsAnswer) {
   make(1);
   const Json report = Json::parse(fleet("--json").out);

@@ -188,10 +188,15 @@ class FleetWriter {
            : answer.state == verdict_state_name(Verdict::State::kLimited)
                ? "as it ran, with a higher limit"
                : "as it ran",
-           answer.replayed ? size(answer.best_reserved_bytes) : "-"});
+           !answer.replayed ? "-"
+                            : size(answer.best_reserved_bytes) +
+                                  (has_failed(answer) ? ", failed request served" : "")});
     }
   }
 
+  static bool has_failed(const FileAnswer& answer) {
+    return answer.state != verdict_state_name(Verdict::State::kPassed);
+  }
   static std::string cause_of(const FileAnswer& answer) {
     if (answer.cause.empty()) return "-";
     if (answer.cause_bytes == 0) return plain(answer.cause);

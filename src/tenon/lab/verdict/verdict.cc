@@ -57,7 +57,9 @@ Doing doing_at(const TraceFacts& facts, std::size_t events) {
 }
 
 void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
-  const std::string site = failure.call_site.empty() ? "" : " by " + failure.call_site;
+  const std::string site = failure.call_site.empty() ? ""
+                           : failure.stack.empty()   ? " by a call that has no stack"
+                                                     : " by " + failure.call_site;
   std::string why;
   switch (out.state) {
     case Verdict::State::kTooLarge:
