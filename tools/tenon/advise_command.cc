@@ -21,10 +21,11 @@ namespace {
 constexpr const char* kHelp = R"(
 Replays the recording with many of PyTorch's allocator settings. Prints one recommendation beside
 the recorded settings (from the snapshot), or says that no change is needed. The recommendation is
-never worse than the recorded settings, neither in reserved memory nor in the smallest device. All
-figures are of replays; tenon replay prints them again with the command that is shown. For several
-recordings (one for each rank, or a snapshot of several devices) there is one setting for all. The
-answer names the recording that needs most.
+never worse than the recorded settings, neither in reserved memory nor in the smallest device,
+except with a capacity or a failure: there, what completes comes first. All figures are of replays;
+tenon replay prints them again with the command that is shown. For several recordings (one for each
+rank, or a snapshot of several devices) there is one setting for all. The answer names the recording
+that needs most.
 
 If the recording ran out of memory, the replays serve the failed request. The card's memory is then
 known: what PyTorch had reserved and what the driver had left at the failure. If a limit such as

@@ -175,7 +175,7 @@ class FleetWriter {
     line("Live peak, cause and reserved as recorded are of the device with most; figures of "
          "replays (~, and the last column) are of all devices. The best setting is what `tenon "
          "advise --effort {}` finds, never worse than the file's own in its smallest device "
-         "either.\n",
+         "either, except for files that ran out of memory.\n",
          report_.question.effort);
     head({"file", "verdict", "cause", "live peak", "reserved", "best setting", "reserved then"},
          3);
