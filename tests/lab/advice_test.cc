@@ -99,6 +99,9 @@ TEST(RecordedSettings, ReadTheTextOrTheValues) {
             "max_split_size_mb:256,roundup_power2_divisions:[1:0,2:8,4:8]");
   snapshot.settings[0].second = "expandable_segments:True";
   EXPECT_EQ(recorded_settings(snapshot).conf, "expandable_segments:True");
+  snapshot.settings[0].second = "max_split_size_mb:20";  // from PyTorch 2.9 on
+  EXPECT_TRUE(recorded_settings(snapshot).known);
+  EXPECT_EQ(recorded_settings(snapshot).settings.max_split_size, 20 * kMiB);
   snapshot.settings[0].second = "from_the_future:1";
   const RecordedSettings unknown = recorded_settings(snapshot);
   EXPECT_FALSE(unknown.known);

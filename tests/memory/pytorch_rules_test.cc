@@ -46,6 +46,12 @@ TEST(CachingSettings, OversizeRoundingFollowsTheLargeSegment) {
             12 * kMiB);
 }
 
+TEST(CachingSettings, ATwentyMebibyteSplitIsTheLeastThatIsAccepted) {
+  EXPECT_EQ(parse_caching_settings("max_split_size_mb:20").max_split_size, 20 * kMiB);
+  EXPECT_EQ(parse_caching_settings("max_non_split_rounding_mb:20").max_non_split_rounding,
+            20 * kMiB);
+}
+
 TEST(CachingSettings, NeverRoundASizeDown) {
   for (int power = 0; power <= 54; ++power) {
     const CachingSettings s =
@@ -99,7 +105,8 @@ TEST_P(BadSettings, AreRefusedByName) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadSettings,
-    ::testing::Values(std::pair{"max_split_size_mb:20", "max_split_size_mb"},
+    ::testing::Values(std::pair{"max_split_size_mb:19", "20 or more"},
+                      std::pair{"max_non_split_rounding_mb:19", "20 or more"},
                       std::pair{"max_split_size_mb:-5", "max_split_size_mb"},
                       std::pair{"max_split_size_mb:abc", "abc"},
                       std::pair{"max_split_size_mb:99999999999999999999", "max_split_size_mb"},

@@ -42,7 +42,9 @@ std::string recorded_with(const Advice& advice) {
     with = "settings of its own for each recording";
   const bool known = std::all_of(advice.programs.begin(), advice.programs.end(),
                                  [](const ProgramFacts& p) { return p.recorded_known; });
-  return with + (known ? "" : " (assumed: the recording does not say)");
+  constexpr std::string_view kAssumed =
+      " (assumed: the recording does not say, or its settings cannot be replayed)";
+  return known ? with : with.append(kAssumed);
 }
 
 std::string saving(std::string_view what, std::uint64_t with, std::uint64_t without) {

@@ -18,9 +18,6 @@ namespace {
 
 // With more, kMinBlockSize * divisions exceeds 64 bits.
 constexpr std::uint64_t kMostDivisions = std::uint64_t{1} << 54;
-// What max_split_size_mb and max_non_split_rounding_mb must reach where large_segment_size_mb is
-// not given: every version of PyTorch accepts it (those before 2.9 refuse 20).
-constexpr std::uint64_t kLeastSplitMib = 21;
 
 int log2_floor(std::uint64_t value) { return 63 - std::countl_zero(value); }
 
@@ -113,11 +110,6 @@ void parse_roundup(std::string_view key, std::string_view text, CachingSettings&
   }
 }
 
-std::uint64_t least_split_mib(const CachingSettings& settings) {
-  if (settings.large_segment_size == kLargeSegment) return kLeastSplitMib;
-  return settings.large_segment_size >> 20;
-}
-
 using Parser = std::function<void(std::string_view key, std::string_view value, CachingSettings&)>;
 
 void ignore_flag(std::string_view key, std::string_view value, CachingSettings&) {
@@ -128,11 +120,11 @@ const std::map<std::string_view, Parser>& parsers() {
   static const std::map<std::string_view, Parser> kParsers = {
       {"max_split_size_mb",
        [](auto key, auto value, auto& s) {
-         s.max_split_size = parse_mib(key, value, least_split_mib(s));
+         s.max_split_size = parse_mib(key, value, s.large_segment_size >> 20);
        }},
       {"max_non_split_rounding_mb",
        [](auto key, auto value, auto& s) {
-         s.max_non_split_rounding = parse_mib(key, value, least_split_mib(s));
+         s.max_non_split_rounding = parse_mib(key, value, s.large_segment_size >> 20);
        }},
       {"large_segment_size_mb",
        [](auto key, auto value, auto& s) {
@@ -200,7 +192,8 @@ void parse_item(std::string_view item, CachingSettings& settings) {
 
 // Accepts the values that c10/core/AllocatorConfig.cpp of PyTorch 2.11 accepts:
 // large_segment_size_mb is read first, and max_split_size_mb and max_non_split_rounding_mb must not
-// be below it. The default of max_non_split_rounding_mb is large_segment_size_mb.
+// be below it (PyTorch before 2.9 refuses 20 MiB too). The default of max_non_split_rounding_mb is
+// large_segment_size_mb.
 CachingSettings parse_caching_settings(std::string_view conf) {
   CachingSettings settings;
   const std::string text = without_spaces(conf);
