@@ -211,6 +211,16 @@ TEST(Advise, FindsNothingThatFitsJustAboveTheLivePeak) {
             advice.recorded.at_worst().min_capacity_bytes);
 }
 
+TEST(Advise, PrintsEachByteWhereTwoFiguresRoundToTheSame) {
+  Advice advice;
+  advice.outcome = AdviceOutcome::kSet;
+  advice.best.programs = {{kGiB, 1605638009, 0, std::nullopt}};
+  advice.recorded.programs = {{2 * kGiB, 1612408739, 0, std::nullopt}};
+  EXPECT_THAT(advice_verdict(advice),
+              HasSubstr("reserves 1 GiB instead of 2 GiB (1 GiB less); fits on a device with "
+                        "1,605,638,009 bytes instead of 1,612,408,739 bytes (6.46 MiB less)"));
+}
+
 TEST(Advise, TakesAProgramWithoutEvents) {
   const Workload workload(testing::TraceMaker().make());
   const Advice advice = tenon::advise(workload, quick());

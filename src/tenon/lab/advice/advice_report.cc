@@ -51,7 +51,12 @@ std::string saving(std::string_view what, std::uint64_t with, std::uint64_t with
   if (without == AdviceFigures::kNever)
     return fmt::format("{} {} (no memory is enough as recorded)", what, bytes(with));
   if (with == without) return fmt::format("{} {} as before", what, bytes(with));
-  return fmt::format("{} {} instead of {} ({} {})", what, bytes(with), bytes(without),
+  // Two figures that differ are not printed as the same.
+  const bool exact = bytes(with) == bytes(without);
+  const auto text = [&](std::uint64_t value) {
+    return exact ? grouped(value) + " bytes" : bytes(value);
+  };
+  return fmt::format("{} {} instead of {} ({} {})", what, text(with), text(without),
                      bytes(with < without ? without - with : with - without),
                      with < without ? "less" : "more");
 }
