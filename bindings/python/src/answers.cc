@@ -176,10 +176,10 @@ Page report_recordings(const std::vector<SharedRecording>& recordings, bool repl
     }
     name_ranks(page.ranks);
     page.comparison = compare_ranks(page.ranks);
-    const std::string& highest = page.ranks[page.comparison.highest].path;
+    const std::string& advised = page.ranks[page.comparison.first].path;
     report(-1, "trying settings");
     for (const SharedRecording& recording : recordings)
-      if (advice && recording->path == highest) {
+      if (advice && recording->path == advised) {
         add_advice(page, recording->snapshot);
         break;
       }

@@ -90,7 +90,8 @@ def test_report_is_the_commands(snapshot, tmp_path):
     ranks = [tmp_path / f"rank_{number}.pickle" for number in (0, 1)]
     for rank in ranks:
         shutil.copy(snapshot, rank)
-    for files in (ranks, ranks[:1]):
+    failed = ROOT / "data" / "failed" / "gpt2.pickle"  # its settings, where a rank failed
+    for files in ([*ranks, failed], ranks, ranks[:1]):
         recordings = [tenon.load(file) for file in files]
         report = tenon.report(recordings, capacity="8GiB")
         page = tmp_path / "page.html"
