@@ -332,6 +332,7 @@ TEST(Advise, TakesNoCapacityFromTheFailureOfALimit) {
   EXPECT_THAT(text, HasSubstr("--capacity LIMIT"));
   EXPECT_THAT(text, Not(HasSubstr("nothing helps")));
   EXPECT_THAT(advice_json(advice, 0), HasSubstr("\"limit_at_least_bytes\": 7"));
+  EXPECT_THAT(advice_json(advice, 0), HasSubstr("\"failure_replayed\": null"));
 }
 
 TEST(Advise, SaysToRaiseTheLimitWhereTheCardHasRoom) {

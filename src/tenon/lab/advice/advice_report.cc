@@ -346,8 +346,9 @@ std::string advice_json(const Advice& advice, double seconds) {
   }
   if (const auto failure = advice.failure_of_limit())
     out["limit_at_least_bytes"] = failure->reserved_bytes;
-  if (any_failed(advice) && advice.capacity_bytes != 0)
-    out["failure_replayed"] = !advice.failure_not_replayed;
+  if (any_failed(advice))  // without a capacity no replay can fail
+    out["failure_replayed"] =
+        advice.capacity_bytes == 0 ? Json(nullptr) : Json(!advice.failure_not_replayed);
   out["settings_tried"] = advice.settings_tried;
   out["seconds"] = seconds;
   return out.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
