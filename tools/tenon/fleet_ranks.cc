@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -153,14 +154,18 @@ class RankedFleet final : public FleetRanks {
     done.wait();
   }
 
-  // What rank 0 says next.
+  // What rank 0 says next. Each rank waits a little longer than the one before, so that the first
+  // to give up has ended the others before they say the same.
   std::int64_t hear_first() {
+    constexpr std::chrono::milliseconds kApart{500};
+    constexpr int kMostApart = 8;  // of these
     Word answer;
     answer.receive(*group_, 0);
-    Clock::time_point start = Clock::now();
-    for (Clock::time_point looked = start; !answer.has_arrived(); pause()) {
+    const auto later = kApart * std::min(group_->rank(), kMostApart);
+    Clock::time_point start = Clock::now() + later;
+    for (Clock::time_point looked = Clock::now(); !answer.has_arrived(); pause()) {
       const Clock::time_point before = std::exchange(looked, Clock::now());
-      if (looked - before > kBeat) start = looked;  // this rank did not listen
+      if (looked - before > kBeat) start = looked + later;  // this rank did not listen
       require_heard(0, "hands out files", start);
     }
     return answer.wait();
