@@ -42,7 +42,7 @@ env LD_PRELOAD="$preload" TENON_RECORD="$work/%p.csv" "$program" border & wait
 
 # Nor do the recordings of a script's programs replace each other. Those of an earlier run are.
 for run in 1 2; do
-  sleep 0.1  # the clock of processes' beginnings has ticks of 10 ms
+  sleep 0.2  # the clocks of files and of processes' beginnings have ticks of 10 ms
   (cd "$work" && env LD_PRELOAD="$preload" TENON_RECORD=script.csv sh -c '"$0" border; "$0" border; :' \
     "$program") 2>"$work/errors"
   [ "$(ls "$work"/script*.csv | wc -l)" = $((run + 1)) ] || fail "run $run: $(ls "$work")"

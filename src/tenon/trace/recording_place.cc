@@ -44,7 +44,7 @@ std::string contents(const std::string& path) {
 // Fields of /proc/PID/stat; a parent of 0 where there is none to be seen.
 struct Process {
   pid_t parent = 0;
-  std::int64_t began_ns = 0;  // up to the next tick
+  std::int64_t began_ns = 0;  // two ticks earlier at most
 };
 
 Process look_up(pid_t process) {
@@ -57,7 +57,8 @@ Process look_up(pid_t process) {
   for (int field = 5; field <= 21; ++field) fields >> skipped;
   if (!(fields >> ticks)) return {};
   const std::int64_t boot_ns = now_ns(CLOCK_REALTIME) - now_ns(CLOCK_BOOTTIME);
-  found.began_ns = boot_ns + (ticks + 1) * (kSecondNs / ::sysconf(_SC_CLK_TCK));
+  // Times of files lag behind the clock by a tick. Better a recording too many than one replaced.
+  found.began_ns = boot_ns + (ticks - 1) * (kSecondNs / ::sysconf(_SC_CLK_TCK));
   return found;
 }
 
