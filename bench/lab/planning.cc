@@ -118,9 +118,11 @@ std::vector<Problem> shipped_problems(const fs::path& folder) {
   for (const fs::path& file : files_in(folder, ".csv")) {
     const FileBytes bytes(file.string());
     const Instance instance = parse_instance(bytes.view(), file.string());
-    problems.push_back({.name = instance.name,
-                        .requests = requests_of(instance),
-                        .csv = std::string(bytes.view())});
+    Problem problem;
+    problem.name = instance.name;
+    problem.requests = requests_of(instance);
+    problem.csv = std::string(bytes.view());
+    problems.push_back(std::move(problem));
   }
   return problems;
 }

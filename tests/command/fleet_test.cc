@@ -194,7 +194,9 @@ TEST_F(FleetCommand, DamagedFilesHaveALineAndTheRestGoesOn) {
   std::map<std::string, std::string> unread;
   for (const Json& each : report["unread"]) unread[each["file"]] = each["reason"];
   EXPECT_THAT(unread["empty.csv"], HasSubstr("empty.csv"));
-  if (!refused) EXPECT_THAT(unread["sparse.csv"], HasSubstr("more than 64 MiB"));
+  if (!refused) {
+    EXPECT_THAT(unread["sparse.csv"], HasSubstr("more than 64 MiB"));
+  }
   EXPECT_EQ(unread["fifo"], "a FIFO, not a file");
   EXPECT_THAT(unread["loop"], HasSubstr("symbolic link"));
   for (const auto& [file, reason] : unread) {

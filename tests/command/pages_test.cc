@@ -162,7 +162,7 @@ TEST(Pages, EveryCommandInASentenceIsThereWithItsOptions) {
     const std::string text = text_of(page);
     for (std::sregex_iterator at(text.begin(), text.end(), kInline), end; at != end; ++at, ++count)
       look_up({page.filename().string(),
-               std::regex_replace((*at)[1].str(), std::regex("\\s+"), " ")});
+               std::regex_replace((*at)[1].str(), std::regex("\\s+"), " "), {}});
   }
   EXPECT_GT(count, 50u) << "the test finds no commands";
 }

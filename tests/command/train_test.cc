@@ -332,7 +332,9 @@ TEST_F(TrainTest, EndsWhereOpenBlasCannotMapABuffer) {
         run, "ulimit -v " + std::to_string(kib) + "; TENON_NUM_THREADS=1 timeout -s KILL 60");
     EXPECT_THAT(outcome.status, ::testing::AnyOf(0, 1, 2)) << kib << ": " << outcome.err;
     const bool blas = outcome.err.find("OpenBLAS") != std::string::npos;
-    if (blas) EXPECT_THAT(outcome.err, HasSubstr("raise the limit of")) << kib;
+    if (blas) {
+      EXPECT_THAT(outcome.err, HasSubstr("raise the limit of")) << kib;
+    }
     of_blas += blas ? 1 : 0;
   }
   EXPECT_GT(of_blas, 0);

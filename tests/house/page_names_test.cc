@@ -107,8 +107,9 @@ TEST(PageNames, EachPictureIsShownByAPage) {
     }
   }
   for (const fs::path& file : pages)
-    if (file.extension() == ".svg" || file.extension() == ".png")
+    if (file.extension() == ".svg" || file.extension() == ".png") {
       EXPECT_TRUE(shown.contains(file.lexically_normal())) << "no page shows " << file;
+    }
 }
 
 }  // namespace

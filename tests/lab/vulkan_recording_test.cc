@@ -76,7 +76,10 @@ TEST(VulkanRecording, ReplaysToTheSameReservedPeakToTheByte) {
         run_program(*allocator);
       }
       const Workload workload(recorder.take());
-      const ReplayFigures replayed = replay(workload, {.policy = policy, .lag_ns = 0});
+      ReplaySetup setup;
+      setup.policy = policy;
+      setup.lag_ns = 0;
+      const ReplayFigures replayed = replay(workload, setup);
       EXPECT_FALSE(replayed.out_of_memory) << policy;
       EXPECT_EQ(replayed.reserved_peak_bytes,
                 static_cast<std::uint64_t>(allocator->stats().reserved_bytes[0].peak))
