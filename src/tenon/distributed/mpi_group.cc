@@ -368,8 +368,8 @@ MpiSession::MpiSession(double timeout_seconds) : exceptions_(std::uncaught_excep
 }
 
 // Note [Apart at the end]. In MPI_Finalize of MPICH over UCX and TCP a rank asks the others to
-// acknowledge what it sent, and then waits for the launcher without answering. A rank that is still
-// in a barrier answers, and asks its own question when nobody listens. So all ranks leave the
+// acknowledge what it sent. Then it waits for the launcher and no longer answers. Ranks that are
+// still in a barrier answer it, and get no answer when they ask later. So all ranks leave the
 // barrier, and call MPI no more, before the first one asks.
 MpiSession::~MpiSession() {
   if (std::uncaught_exceptions() > exceptions_) return;

@@ -47,7 +47,7 @@ class SharedRange {
   // Takes the span for the stream. False, and nothing happens, where a block of any stream is in
   // the way, or the memory that the stream knows (`generation`) has gone back.
   bool claim(Span span, Stream stream, std::uint64_t generation);
-  // The same where the stream, or nobody, has left all of the span: no driver call, no exception.
+  // The same where no other stream has left any part of the span: no driver call, no exception.
   // False, and nothing happens, in all other cases.
   bool claim_fast(Span span, Stream stream, std::uint64_t generation) noexcept;
   // Requires: the span was claimed for the stream.
