@@ -22,6 +22,19 @@ constexpr std::size_t kWholeAlignment = 64 << 10;
 constexpr std::size_t kHugePage = 2 << 20;
 constexpr std::size_t kFreshBytes = 2 * kHugePage;
 
+// The whole huge pages of a block of kFreshBytes and more.
+struct HugePages {
+  HugePages(void* data, std::size_t size)
+      : begin(reinterpret_cast<char*>(align_up(reinterpret_cast<std::uintptr_t>(data), kHugePage))),
+        size_bytes(static_cast<std::size_t>(static_cast<char*>(data) + size - begin) / kHugePage *
+                   kHugePage) {}
+  // Private pages that were given back read as zeros. False: they are locked, and nothing happened.
+  bool give_back() const { return ::madvise(begin, size_bytes, MADV_DONTNEED) == 0; }
+
+  char* const begin;
+  const std::size_t size_bytes;
+};
+
 // Set while this thread is in Tenon: what the C library asks for there is not Tenon's to serve.
 constinit thread_local bool inside = false;
 class Inside {
@@ -57,7 +70,7 @@ HostAllocator* LargeBlocks::start() {
   }
 }
 
-bool LargeBlocks::enter(void* start, void* base, std::size_t size) {
+bool LargeBlocks::enter(void* start, void* base, std::size_t size, bool is_fresh) {
   Record* record = table_.map.get(start);
   if (record == nullptr) {
     record = new (std::nothrow) Record;
@@ -71,11 +84,13 @@ bool LargeBlocks::enter(void* start, void* base, std::size_t size) {
   }
   record->base = base;
   record->size = size;
+  if (record->is_fresh) record->keeps_pages = !is_fresh;
+  record->is_fresh = is_fresh;
   record->start.store(start, std::memory_order_relaxed);
   return true;
 }
 
-void* LargeBlocks::allocate(std::size_t size, std::size_t alignment) {
+void* LargeBlocks::allocate(std::size_t size, std::size_t alignment, bool is_fresh) {
   if (inside || size > kMaxRequestBytes / 2 || alignment > kMaxRequestBytes / 4) return nullptr;
   HostAllocator* const allocator = start();
   if (allocator == nullptr) return nullptr;
@@ -92,7 +107,7 @@ void* LargeBlocks::allocate(std::size_t size, std::size_t alignment) {
                                 alignment > kWholeAlignment ? alignment : std::size_t{1});
     if (!is_aligned(start, alignment)) {  // a segment of the system that begins oddly
       allocator->raw_deallocate(base);
-    } else if (enter(reinterpret_cast<void*>(start), base, size)) {
+    } else if (enter(reinterpret_cast<void*>(start), base, size, is_fresh)) {
       errno = saved_errno;
       return reinterpret_cast<void*>(start);
     } else {
@@ -105,19 +120,17 @@ void* LargeBlocks::allocate(std::size_t size, std::size_t alignment) {
 }
 
 void* LargeBlocks::allocate_zeroed(std::size_t size) {
-  void* const data = allocate(size, 1);
+  const bool is_fresh = size >= kFreshBytes;
+  void* const data = allocate(size, 1, is_fresh);
   if (data == nullptr) return nullptr;
   auto* begin = static_cast<char*>(data);
   auto* const end = begin + size;
-  if (size >= kFreshBytes) {
+  if (is_fresh) {
     const int saved_errno = errno;
-    const auto at = reinterpret_cast<std::uintptr_t>(begin);
-    auto* const first = reinterpret_cast<char*>(align_up(at, kHugePage));
-    const std::size_t whole = static_cast<std::size_t>(end - first) / kHugePage * kHugePage;
-    // Private pages that were given back read as zeros. Locked ones cannot be given back.
-    if (::madvise(first, whole, MADV_DONTNEED) == 0) {
-      std::memset(begin, 0, static_cast<std::size_t>(first - begin));
-      begin = first + whole;
+    const HugePages pages(data, size);
+    if (pages.give_back()) {
+      std::memset(begin, 0, static_cast<std::size_t>(pages.begin - begin));
+      begin = pages.begin + pages.size_bytes;
     }
     errno = saved_errno;
   }
@@ -129,6 +142,8 @@ void LargeBlocks::release(Record& record) {
   const Inside here;
   const int saved_errno = errno;
   void* const base = record.base;
+  if (record.is_fresh && !record.keeps_pages)
+    HugePages(record.start.load(std::memory_order_relaxed), record.size).give_back();
   record.start.store(nullptr, std::memory_order_relaxed);
   try {
     allocator()->raw_deallocate(base);

@@ -22,10 +22,18 @@ inline constexpr std::size_t kLeastBytes = 64 << 10;
 // Thread-safe; works before static constructors and after static destructors. Nothing throws: null
 // means that Tenon does not serve the request, because it has no memory, or because it is Tenon
 // itself that asks. Such a request is the allocator's below.
+//
+// Note [Zeroed places]: a large zeroed block gets fresh pages, so pages that its place kept would be
+// of no use to it. A program that replaces one zeroed array by the next would hold those of both.
+// So the pages of such a block go back when it is freed. The price is a page fault for whoever gets
+// the place without asking for zeros. Where that happened, the place keeps its pages, until two
+// zeroed blocks follow each other there.
 class LargeBlocks {
  public:
   // `alignment`: a power of two.
-  static void* allocate(std::size_t size, std::size_t alignment);
+  static void* allocate(std::size_t size, std::size_t alignment) {
+    return allocate(size, alignment, false);
+  }
   static void* allocate_zeroed(std::size_t size);
   // False: not one of ours, and nothing happened.
   static bool free(void* data) {
@@ -53,6 +61,9 @@ class LargeBlocks {
     std::atomic<void*> start{nullptr};  // what the program was given; null: free
     void* base = nullptr;               // what the allocator gave: before it, where alignment asks
     std::size_t size = 0;               // requested; the room, after resize
+    // Note [Zeroed places].
+    bool is_fresh = false;
+    bool keeps_pages = false;
   };
   // Never destroyed.
   union Table {
@@ -66,8 +77,9 @@ class LargeBlocks {
     if (record == nullptr) [[likely]] return nullptr;
     return record->start.load(std::memory_order_relaxed) == data ? record : nullptr;
   }
+  static void* allocate(std::size_t size, std::size_t alignment, bool is_fresh);
   static void release(Record& record);
-  static bool enter(void* start, void* base, std::size_t size);
+  static bool enter(void* start, void* base, std::size_t size, bool is_fresh);
 
   static Table table_;
   static std::atomic<HostAllocator*> allocator_;

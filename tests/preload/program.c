@@ -114,6 +114,15 @@ static void reallocate(void) {
   CHECK(realloc(last, 0) == NULL);
 }
 
+/* How many of the 64 pages from there on are in memory. */
+static int resident_pages(const char* from) {
+  unsigned char resident[64];
+  int pages = 0;
+  CHECK(mincore((void*)((uintptr_t)from / 4096 * 4096), sizeof(resident) * 4096, resident) == 0);
+  for (size_t i = 0; i < sizeof(resident); ++i) pages += resident[i] & 1;
+  return pages;
+}
+
 /* calloc's memory is zero, of recycled blocks too, and is not touched where it is large. */
 static void zeroed(void) {
   for (int round = 0; round < 3; ++round)
@@ -129,13 +138,25 @@ static void zeroed(void) {
   const size_t huge = (size_t)1 << 30;
   char* sparse = calloc(huge, 1);
   CHECK(sparse != NULL && serves(sparse));
-  unsigned char resident[64];
-  char* middle = (char*)(((uintptr_t)sparse + huge / 2) / 4096 * 4096);
-  CHECK(mincore(middle, sizeof(resident) * 4096, resident) == 0);
-  int touched = 0;
-  for (size_t i = 0; i < sizeof(resident); ++i) touched += resident[i] & 1;
-  CHECK(touched == 0);
+  CHECK(resident_pages(sparse + huge / 2) == 0);
   free(sparse);
+}
+
+/* A zeroed block's pages go back when it is freed, unless its place serves other requests too. */
+static char* use_and_free(char* block, size_t size) {
+  memset(block, 1, size);
+  free(block);
+  return block;
+}
+static void zeroed_places(void) {
+  const size_t size = 32 << 20;
+  char* const place = use_and_free(calloc(size, 1), size);
+  CHECK(resident_pages(place + size / 2) == 0);
+  CHECK(use_and_free(malloc(size), size) == place && resident_pages(place + size / 2) == 64);
+  CHECK(use_and_free(calloc(size, 1), size) == place && resident_pages(place + size / 2) == 64);
+  CHECK(use_and_free(malloc(size), size) == place && resident_pages(place + size / 2) == 64);
+  for (int i = 0; i < 2; ++i) CHECK(use_and_free(calloc(size, 1), size) == place);
+  CHECK(resident_pages(place + size / 2) == 0);
 }
 
 /* A thread that allocates from its destructors on, after others' have run. */
@@ -375,9 +396,9 @@ int main(int argc, char** argv) {
     const char* name;
     void (*run)(void);
   } cases[] = {{"border", border}, {"aligned", aligned}, {"reallocate", reallocate},
-               {"zeroed", zeroed}, {"threads", threads}, {"forks", forks},
-               {"late", late},     {"plugin", plugin},   {"random", random_use},
-               {"churn", churns},   {"family", family}};
+               {"zeroed", zeroed}, {"zeroed_places", zeroed_places}, {"threads", threads},
+               {"forks", forks},   {"late", late},     {"plugin", plugin},
+               {"random", random_use}, {"churn", churns}, {"family", family}};
   *(void**)&serves = dlsym(RTLD_DEFAULT, "tenon_preload_serves");
   if (serves == NULL) {
     fprintf(stderr, "libtenon_preload.so is not preloaded\n");
