@@ -83,7 +83,7 @@ class InlineVector {
   // Out of line: it is rare, and the compiler cannot see that what is inline never outgrows it.
   [[gnu::noinline]] void grow(std::size_t count) {
     const std::size_t capacity = std::max(count, 2 * capacity_);
-    auto larger = std::make_unique_for_overwrite<T[]>(capacity);
+    std::unique_ptr<T[]> larger(new T[capacity]);  // whose elements nothing writes twice
     std::memcpy(larger.get(), data(), size_ * sizeof(T));
     heap_ = std::move(larger);
     capacity_ = capacity;
