@@ -1,7 +1,6 @@
 // Recordings in, answers out: the same text as the command's --json.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 #include <string_view>
 
@@ -52,6 +51,15 @@ std::vector<std::string> policy_names(const char* list) {
   return names;
 }
 
+// A number of an option, from 0 on.
+int within(const char* name, int value, int most) {
+  if (value < 0 || value > most)
+    throw std::invalid_argument(fmt::format("{} is {}: it may be 0 to {}", name, value, most));
+  return value;
+}
+constexpr int kMostPasses = 100'000;
+constexpr int kMostThreads = 256;
+
 std::string replay_json(const TracesObject& traces, const tenon_replay_options* options) {
   SurveyOptions survey_options;
   survey_options.passes = 0;
@@ -61,8 +69,8 @@ std::string replay_json(const TracesObject& traces, const tenon_replay_options* 
     survey_options.capacity_bytes = options->capacity_bytes;
     survey_options.lag_ns = options->lag_ns;
     survey_options.find_capacity = options->find_capacity != 0;
-    survey_options.passes = std::clamp(options->passes, 0, 100'000);
-    survey_options.threads = std::clamp(options->threads, 0, 256);
+    survey_options.passes = within("options.passes", options->passes, kMostPasses);
+    survey_options.threads = within("options.threads", options->threads, kMostThreads);
   }
   std::vector<Workload> workloads;
   for (const Trace& trace : traces.snapshot().traces) workloads.emplace_back(trace);
@@ -84,7 +92,7 @@ std::string advise_json(const TracesObject& traces, std::size_t index,
   AdviceOptions options;
   options.capacity_bytes = capacity_bytes;
   options.effort = effort;
-  options.threads = std::clamp(threads, 0, 256);
+  options.threads = within("threads", threads, kMostThreads);
   RecordedPrograms recorded;
   add_programs(traces.snapshot(), traces.path(), trace.device, recorded);
   if (recorded.programs.empty() && !recorded.warnings.empty())

@@ -95,6 +95,8 @@ tenon_status tenon_backend_simulated(const tenon_simulated_device* device, tenon
   return guarded("tenon_backend_simulated", [&] {
     require(out, "out");
     check_struct_bytes(require(device, "device").struct_bytes, sizeof(*device), "device");
+    if (device->capacity_bytes == 0)
+      throw std::invalid_argument("device.capacity_bytes is 0: set it to the device's memory");
     SimOptions options;
     options.capacity_bytes = device->capacity_bytes;
     options.lag_ns = device->lag_ns;

@@ -172,6 +172,9 @@ TEST(CInterfaceTest, WrongArgumentsAreRefused) {
   tenon_backend none = 0;
   EXPECT_EQ(tenon_backend_custom(&functions, &none), TENON_INVALID_ARGUMENT);
   EXPECT_THAT(tenon_last_error(), HasSubstr("functions.name"));
+  const auto without_memory = sized<tenon_simulated_device>();
+  EXPECT_EQ(tenon_backend_simulated(&without_memory, &none), TENON_INVALID_ARGUMENT);
+  EXPECT_THAT(tenon_last_error(), HasSubstr("device.capacity_bytes is 0"));
   EXPECT_EQ(tenon_allocator_destroy(allocator), TENON_OK);
   EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
 }
@@ -503,7 +506,16 @@ TEST(CInterfaceTest, AnswersAreTheCommandsToTheByte) {
   EXPECT_EQ(tenon_plan(traces, 1, nullptr, &json), TENON_INVALID_ARGUMENT);
   options.policies = "caching,none";
   EXPECT_EQ(tenon_replay(traces, &options, &json), TENON_INVALID_ARGUMENT);
+  options.policies = "caching";
+  options.passes = -1;
+  EXPECT_EQ(tenon_replay(traces, &options, &json), TENON_INVALID_ARGUMENT);
+  EXPECT_THAT(tenon_last_error(), HasSubstr("options.passes is -1: it may be 0 to 100000"));
+  options.passes = 0;
+  options.threads = 257;
+  EXPECT_EQ(tenon_replay(traces, &options, &json), TENON_INVALID_ARGUMENT);
+  EXPECT_THAT(tenon_last_error(), HasSubstr("options.threads is 257: it may be 0 to 256"));
   EXPECT_EQ(tenon_advise(traces, 0, 0, 0.0, 1, &json), TENON_INVALID_ARGUMENT);
+  EXPECT_EQ(tenon_advise(traces, 0, 0, 1.0, -1, &json), TENON_INVALID_ARGUMENT);
   EXPECT_EQ(tenon_traces_destroy(traces), TENON_OK);
   EXPECT_EQ(tenon_traces_load("/no/such/file", &traces), TENON_PARSE_ERROR);
   EXPECT_THAT(tenon_last_error(), HasSubstr("/no/such/file"));

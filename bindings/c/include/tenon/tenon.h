@@ -92,9 +92,9 @@ TENON_C_API tenon_status tenon_backend_host(tenon_backend* out);
 /* A device with a capacity whose streams lag behind the host. */
 typedef struct tenon_simulated_device {
   size_t struct_bytes;
-  uint64_t capacity_bytes;
-  uint64_t lag_ns;     /* a stream finishes its work so long after it was queued */
-  int real_memory;     /* 0: addresses cannot be read or written, and cost nothing */
+  uint64_t capacity_bytes; /* its memory: not 0 */
+  uint64_t lag_ns;         /* a stream finishes its work so long after it was queued */
+  int real_memory;         /* 0: addresses cannot be read or written, and cost nothing */
 } tenon_simulated_device;
 /* A new simulated device: addresses are its own, and the same calls give the same ones. */
 TENON_C_API tenon_status tenon_backend_simulated(const tenon_simulated_device* device,
@@ -322,15 +322,15 @@ typedef struct tenon_replay_options {
   uint64_t capacity_bytes; /* 0: none */
   uint64_t lag_ns;         /* 5000000 is the command's */
   int find_capacity;
-  int passes;              /* timed replays; 0: no times */
-  int threads;             /* 0: one for each core */
+  int passes;              /* timed replays, up to 100,000; 0: no times */
+  int threads;             /* up to 256; 0: one for each core */
 } tenon_replay_options;
 /* What `tenon replay FILE --json` prints, for these options; null: --passes 0. */
 TENON_C_API tenon_status tenon_replay(tenon_traces traces, const tenon_replay_options* options,
                                       char** json);
 
-/* What `tenon advise FILE --json` prints: for one device, on `threads` threads (0: one for each
-   core), with `effort` 1 as the command has it. A capacity of 0: none. */
+/* What `tenon advise FILE --json` prints: for one device, on `threads` threads (up to 256;
+   0: one for each core), with `effort` 1 as the command has it. A capacity of 0: none. */
 TENON_C_API tenon_status tenon_advise(tenon_traces traces, size_t index, uint64_t capacity_bytes,
                                       double effort, int threads, char** json);
 
