@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Union, overload
 
 from tenon import _core
@@ -238,7 +238,8 @@ def diff(before: Recording, after: Recording, *, ignore_lines: bool = False,
     Args:
         ignore_lines: call sites are the same though their line numbers differ.
     """
-    return Diff(_core.diff(before._recording, after._recording, ignore_lines, progress))
+    first, second = _recordings("diff", [before, after])
+    return Diff(_core.diff(first, second, ignore_lines, progress))
 
 
 def report(recordings: Union[Recording, Sequence[Recording]], *, capacity: Optional[Bytes] = None,
@@ -254,8 +255,6 @@ def report(recordings: Union[Recording, Sequence[Recording]], *, capacity: Optio
         progress: called with None and the step.
     """
     several = _recordings("report", recordings)
-    if not several:
-        raise ValueError("report: give one recording at least")
     return Report(_core.report(several, replay, advice, size_bytes(capacity, "capacity"),
                                progress))
 
@@ -264,8 +263,10 @@ def _recordings(caller: str,
                 recordings: Union[Recording, Sequence[Recording]]) -> List[_core.Recording]:
     from tenon._recording import Recording
 
-    several = [recordings] if isinstance(recordings, Recording) else list(recordings)
+    several = list(recordings) if isinstance(recordings, Iterable) else [recordings]
     for one in several:
         if not isinstance(one, Recording):
             raise TypeError(f"{caller}: give recordings, not {type(one).__name__}")
+    if not several:
+        raise ValueError(f"{caller}: give one recording at least")
     return [one._recording for one in several]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from tenon import _core
@@ -43,7 +45,10 @@ def policies() -> Dict[str, str]:
 
 
 def _shape(shape: Shape) -> List[int]:
-    return [shape] if isinstance(shape, int) else list(shape)
+    try:
+        return [operator.index(n) for n in (shape if isinstance(shape, Iterable) else [shape])]
+    except TypeError:
+        raise TypeError(f"shape={shape!r}: give a whole number, or a sequence of them") from None
 
 
 class Allocator(_core.Allocator):

@@ -56,6 +56,12 @@ def test_a_file_that_is_not_there(tmp_path):
     (lambda r: r.plan().save("/nonexistent/folder/x.plan"), OSError, "folder"),
     (lambda r: r.replay("plan", plan="/nonexistent.plan"), tenon.ParseError, "nonexistent"),
     (lambda r: tenon.Recorder(save="x.unknown"), ValueError, "x.unknown"),
+    (lambda r: tenon.diff(r, 3), TypeError, "diff: give recordings, not int"),
+    (lambda r: tenon.replay([]), ValueError, "replay: give one recording at least"),
+    (lambda r: tenon.replay(3), TypeError, "replay: give recordings, not int"),
+    (lambda r: tenon.Allocator().empty(2.5), TypeError, "shape=2.5: give a whole number"),
+    (lambda r: tenon.Allocator().zeros("3"), TypeError, "shape='3': give a whole number"),
+    (lambda r: tenon.scope(tenon.Allocator()).empty((1, None)), TypeError, "shape="),
 ])
 def test_wrong_arguments_say_which(call, error, reason, recording):
     with pytest.raises(error, match=reason):
