@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -138,6 +139,18 @@ TEST_F(FleetRanksTest, ARankThatIsStoppedEndsTheOthersAndIsNamed) {
                                                : "reads files and has not been heard of"));
     EXPECT_EQ(run.err.find("tenon: "), run.err.rfind("tenon: ")) << run.err;
   }
+}
+
+// A FIFO without a reader holds up rank 0.
+TEST_F(FleetRanksTest, ARankThatHangsWhileItWritesTheReportIsNamed) {
+  make(3);
+  ASSERT_EQ(::mkfifo(path("report").c_str(), 0600), 0);
+  const Outcome run =
+      launch(3, arguments("results") + " -o " + path("report"), "TENON_RANK_TIMEOUT=3");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err, HasSubstr("rank 0 reads files or writes the report and has not been heard "
+                                 "of for 3 s"));
+  EXPECT_EQ(run.err.find("tenon: "), run.err.rfind("tenon: ")) << run.err;
 }
 
 }  // namespace

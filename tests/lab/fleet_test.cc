@@ -6,6 +6,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -251,6 +253,26 @@ TEST_F(AnswerStoreTest, AFailureIsTriedAgain) {
   EXPECT_EQ(store.load(trace())->error, "it crashed");
   store.answer(trace());
   EXPECT_EQ(store.load(trace())->error, "");
+}
+
+TEST_F(AnswerStoreTest, AFifoInThePlaceOfAnAnswerIsNotOpened) {
+  const AnswerStore store(results(), {});
+  store.answer(trace());
+  const std::string fifo = place();
+  std::filesystem::remove(fifo);
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto message = [&](const std::function<void()>& use) -> std::string {
+    try {
+      use();
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto names_it = ::testing::AllOf(HasSubstr(fifo + ": "), HasSubstr("--results"));
+  EXPECT_THAT(message([&] { store.answer(trace()); }), names_it);
+  EXPECT_THAT(message([&] { store.fail(trace(), "it crashed"); }), names_it);
+  EXPECT_THAT(message([&] { store.load(trace()); }), names_it);
 }
 
 TEST_F(AnswerStoreTest, WhatIsWrongWithAFileIsItsAnswer) {

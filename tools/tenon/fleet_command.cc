@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <system_error>
@@ -140,7 +141,8 @@ class FleetRun {
     return kSignalled + signal;
   }
 
-  int report() {
+  // Makes the report and writes the file of -o. Calls `meanwhile` between its steps.
+  void make_report(const std::function<void()>& meanwhile = [] {}) {
     FleetReport report{.files = {}, .left_out = found_.left_out,
                        .question = arguments_.question, .comparison = {}};
     for (const FoundFile& file : found_.files) {
@@ -148,17 +150,23 @@ class FleetRun {
       if (!answer)
         answer = no_answer("its answer is not in the folder of results, which all ranks must see");
       report.files.push_back({file.path, file.bytes, std::move(*answer)});
+      meanwhile();
     }
     report.comparison = compare_fleet(report.files, arguments_.question.settings());
-    const bool json = arguments_.json;
-    if (!arguments_.out.empty()) write_whole_file(arguments_.out, fleet_text(report));
-    if (json) fmt::print("{}", fleet_json(report));
-    if (arguments_.out.empty() && !json) fmt::print("{}", fleet_text(report));
-    if (!arguments_.out.empty() && !json) fmt::print("{}\n", arguments_.out);
-    const std::size_t unread = report.comparison.unread.size() + found_.left_out.size();
-    if (unread == 0) return kSuccess;
+    unread_ = report.comparison.unread.size() + found_.left_out.size();
+    meanwhile();
+    if (arguments_.json) printed_ = fleet_json(report);
+    meanwhile();
+    const std::string& out = arguments_.out;
+    if (!out.empty()) write_whole_file(out, fleet_text(report));
+    if (!arguments_.json) printed_ = out.empty() ? fleet_text(report) : out + "\n";
+  }
+
+  int print_report() const {
+    fmt::print("{}", printed_);
+    if (unread_ == 0) return kSuccess;
     tell(fmt::format("{} of {} files could not be read; the report names them",
-                     grouped(unread), grouped(found_.files.size() + found_.left_out.size())));
+                     grouped(unread_), grouped(found_.files.size() + found_.left_out.size())));
     return kBadInput;
   }
 
@@ -195,16 +203,21 @@ class FleetRun {
   std::unique_ptr<AnswerStore> store_;
   std::vector<std::size_t> order_;  // largest file first
   std::size_t done_ = 0;
+  std::string printed_;  // the report on standard output
+  std::size_t unread_ = 0;
 };
 
-// One rank's part; rank 0 writes the report.
+// One rank's part; rank 0 writes the report. The others watch it until it prints, which may wait
+// for a reader.
 int run_on_ranks(const FleetArguments& arguments, FleetRanks& ranks) {
   FleetRun run(arguments);
   // The launcher ends the others.
   if (const int signal = run.answer(&ranks); signal != 0) ::raise(signal);
+  ranks.wait();
   const bool reports = ranks.reports();
+  if (reports) run.make_report([&] { ranks.serve(); });
   ranks.leave();
-  return reports ? run.report() : kSuccess;
+  return reports ? run.print_report() : kSuccess;
 }
 
 int run_fleet(FleetArguments& arguments, const std::function<std::unique_ptr<FleetRanks>()>& join) {
@@ -213,7 +226,8 @@ int run_fleet(FleetArguments& arguments, const std::function<std::unique_ptr<Fle
   if (join) return run_on_ranks(arguments, *join());
   FleetRun run(arguments);
   if (const int signal = run.answer(nullptr); signal != 0) return run.say_interrupted(signal);
-  return run.report();
+  run.make_report();
+  return run.print_report();
 }
 
 }  // namespace

@@ -108,13 +108,18 @@ class RankedFleet final : public FleetRanks {
   }
 
   // MPI's own end keeps a processor busy while it waits: all come to it together.
+  void wait() override {
+    if (reports())
+      wait_for_all();
+    else
+      wait_for_the_end();
+  }
+
   void leave() override {
-    if (reports()) wait_for_all();
     for (const auto& peer : peers_) {
       peer->to.send(*group_, peer->rank, kNoJob);
       peer->to.wait();
     }
-    if (!reports()) wait_for_the_end();
     peers_.clear();
     there_.wait();
     group_.reset();
@@ -149,14 +154,14 @@ class RankedFleet final : public FleetRanks {
   void wait_for_the_end() {
     Word done;
     done.send(*group_, 0, kIsDone);
-    while (hear_first() != kNoJob) {
+    while (hear_first("reads files or writes the report") != kNoJob) {
     }
     done.wait();
   }
 
-  // What rank 0 says next. Each rank waits a little longer than the one before, so that the first
-  // to give up has ended the others before they say the same.
-  std::int64_t hear_first() {
+  // What rank 0 says next; `what` is what it does meanwhile. Each rank waits a little longer than
+  // the one before, so that the first to give up has ended the others before they say the same.
+  std::int64_t hear_first(const char* what) {
     constexpr std::chrono::milliseconds kApart{500};
     constexpr int kMostApart = 8;  // of these
     Word answer;
@@ -166,7 +171,7 @@ class RankedFleet final : public FleetRanks {
     for (Clock::time_point looked = Clock::now(); !answer.has_arrived(); pause()) {
       const Clock::time_point before = std::exchange(looked, Clock::now());
       if (looked - before > kBeat) start = looked + later;  // this rank did not listen
-      require_heard(0, "hands out files", start);
+      require_heard(0, what, start);
     }
     return answer.wait();
   }
@@ -184,7 +189,7 @@ class RankedFleet final : public FleetRanks {
   std::int64_t ask() {
     Word question;
     question.send(*group_, 0, kWantsJob);
-    const std::int64_t job = hear_first();
+    const std::int64_t job = hear_first("hands out files");
     question.wait();
     return job;
   }

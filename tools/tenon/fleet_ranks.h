@@ -11,8 +11,9 @@
 
 namespace tenon::command {
 
-// Hands out jobs, each to one rank. Every rank calls begin(), next() until it gives none, and
-// leave(); meanwhile serve(), once in each period(). Failures of other ranks throw DeviceError.
+// Hands out jobs, each to one rank. Every rank calls begin(), next() until it gives none, wait()
+// and leave(). Until wait() it calls serve(), once in each period(); rank 0 does so until leave().
+// Failures of other ranks throw DeviceError.
 class FleetRanks {
  public:
   virtual ~FleetRanks() = default;
@@ -29,7 +30,9 @@ class FleetRanks {
   virtual void serve() = 0;
   // Short at rank 0, since it answers the others.
   virtual std::chrono::milliseconds period() const = 0;
-  // Waits for all ranks and ends the group, whatever the process's status will be.
+  // Rank 0: until all ranks are done. Other ranks: until rank 0 leaves.
+  virtual void wait() = 0;
+  // Ends the group, whatever the process's status will be.
   virtual void leave() = 0;
 
  protected:

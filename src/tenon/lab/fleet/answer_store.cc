@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -63,6 +64,15 @@ void make_folder(const std::string& folder) {
   if (error) throw std::system_error(error, folder + ": the folder cannot be made");
 }
 
+// To open a FIFO would wait for its other end.
+void require_file_or_nothing(const std::string& place) {
+  std::error_code unknown;  // opening it says what is wrong
+  const auto found = std::filesystem::status(place, unknown);
+  if (std::filesystem::exists(found) && !std::filesystem::is_regular_file(found))
+    throw std::runtime_error(place + ": an answer belongs here, and this is not a file: remove it "
+                                     "or take another folder of results (--results)");
+}
+
 std::string contents_at(const std::string& place) {
   std::ifstream file(place, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
@@ -90,7 +100,9 @@ AnswerStore::AnswerStore(std::string folder, const FileQuestion& question)
 // Writing a file reads its folder once, so each folder has few of them.
 std::string AnswerStore::place_of(const std::string& path) const {
   const std::string name = fmt::format("{:016x}", hash_of_text(path));
-  return fmt::format("{}/{}/{}", folder_, name.substr(0, 2), name.substr(2));
+  std::string place = fmt::format("{}/{}/{}", folder_, name.substr(0, 2), name.substr(2));
+  require_file_or_nothing(place);
+  return place;
 }
 
 std::string AnswerStore::key_of(const std::string& path) const {
