@@ -194,6 +194,11 @@ bool solve_all(const fs::path& folder, const std::string& peer) {
                          generated_problems(50, 100, 200), peer, false);
   kept &= solve_problems("generated, 100 to 500 buffers without a free byte",
                          generated_problems(100, 500, 2000), "", false);
+  kept &= solve_problems("generated, 1,000 to 2,000 buffers without a free byte",
+                         generated_problems(1000, 2000, 20'000), "", false);
+  // Where ten requests and more end at one moment, many sets of them have the same size.
+  kept &= solve_problems("generated, 1,000 to 2,000 buffers, many of which end at once",
+                         generated_problems(1000, 2000, 2000), "", false);
   fmt::print("\n");
   return kept;
 }

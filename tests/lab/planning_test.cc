@@ -150,13 +150,31 @@ TEST(FitWithin, AgreesWithTryingAllWhereNoByteMayBeFree) {
   EXPECT_GT(compared, 100);
 }
 
-TEST(FitWithin, FindsAPackingOfHundredsOfRequestsWithoutAFreeByte) {
-  Random random(1);
-  const std::vector<PlanRequest> requests =
-      rigs::cut_rectangle(random, 1 << 20, 2000, 300).requests;
-  const FitResult found = fit_within(requests, 1 << 20, 5'000'000);
-  ASSERT_EQ(found.fit, Fit::kFits);
-  EXPECT_EQ(error_of(requests, found.offsets, 1 << 20), "");
+TEST(FitWithin, FindsPackingsOfThousandsOfRequestsWithoutAFreeByte) {
+  for (const std::size_t count : {300, 1000, 2000}) {
+    SCOPED_TRACE(count);
+    Random random(count);
+    const std::vector<PlanRequest> requests =
+        rigs::cut_rectangle(random, 1 << 20, 20'000, count).requests;
+    const FitResult found = fit_within(requests, 1 << 20, 100'000);
+    ASSERT_EQ(found.fit, Fit::kFits);
+    EXPECT_EQ(error_of(requests, found.offsets, 1 << 20), "");
+  }
+}
+
+// Sizes of few units: many sets of requests have the same size, so a beam of one is not enough.
+TEST(FitWithin, FindsPackingsOfManyEqualSizesWithoutAFreeByte) {
+  int wide = 0;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const std::vector<PlanRequest> requests = rigs::cut_rectangle(random, 256, 100, 90).requests;
+    const FitResult found = fit_within(requests, 256, 1'000'000);
+    ASSERT_EQ(found.fit, Fit::kFits);
+    EXPECT_EQ(error_of(requests, found.offsets, 256), "");
+    wide += found.nodes > 2000;
+  }
+  EXPECT_GT(wide, 0);
 }
 
 TEST(FitWithin, SaysWhenItGaveUpAndTakesNothing) {

@@ -2,23 +2,89 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <numeric>
 #include <tuple>
-
-#include "tenon/base/random.h"
 
 namespace tenon {
 namespace {
 
-constexpr std::uint64_t kShortestSearch = 4;  // nodes for each request
+using Items = PqTree::Items;
+using Subset = std::uint64_t;
 
-// 1 1 2 1 1 2 4 1 1 2 ..., from i = 1.
-std::uint64_t luby(std::uint64_t i) {
-  while (!std::has_single_bit(i + 1)) i -= std::bit_floor(i) - 1;
-  return (i + 1) / 2;
+constexpr std::size_t kWidest = 4096;   // of a beam
+constexpr std::size_t kMostMembers = 64;
+constexpr std::size_t kMostExact = 14;  // members whose subsets are all tried
+constexpr std::size_t kMostSubsets = std::size_t{1} << kMostExact;
+// Logarithms to base 2: the least and most doubt of a choice, and what a request costs that a finer
+// choice does without.
+constexpr double kMostDoubt = 10;
+constexpr double kCoarse = 2;
+constexpr double kMostCoarse = 6;
+
+// All subsets of `count` members; where there are too many, the small ones and their complements.
+struct Subsets {
+  explicit Subsets(std::size_t count) : is_complete(count <= kMostExact) {
+    const std::size_t members = std::min(count, kMostMembers);
+    const std::size_t most = is_complete ? std::size_t{1} << count : kMostSubsets / 2;
+    // By size: each grows by members after its last.
+    for (std::size_t i = 0; i < all.size() && all.size() < most; ++i)
+      for (auto next = static_cast<std::size_t>(std::bit_width(all[i]));
+           next < members && all.size() < most; ++next)
+        all.push_back(all[i] | Subset{1} << next);
+    if (is_complete) return;
+    const Subset everything = ~Subset{0} >> (kMostMembers - members);
+    for (std::size_t i = 0; i < most; ++i) all.push_back(everything ^ all[i]);
+  }
+  std::vector<Subset> all = {0};
+  bool is_complete;
+};
+
+// Calls visit(member) for each.
+template <typename Visit>
+void for_each(Subset subset, Visit&& visit) {
+  for (; subset != 0; subset &= subset - 1)
+    visit(static_cast<std::size_t>(std::countr_zero(subset)));
 }
 
-auto shape(const SectionItem& item) { return std::tuple(item.first, item.last, item.size); }
+double log2_binomial(std::size_t n, std::size_t k) {
+  const auto log_factorial = [](std::size_t i) { return std::lgamma(static_cast<double>(i) + 1); };
+  return (log_factorial(n) - log_factorial(k) - log_factorial(n - k)) / std::log(2.0);
+}
+
+// How many sums near `sum` there are for each number, of subsets no larger than this one.
+template <typename Sums>
+double density(const Sums& sums, Units sum, std::size_t members, Units reach) {
+  double near = -1;  // without the subset itself
+  auto at = std::lower_bound(sums.begin(), sums.end(), std::pair(sum - reach, Subset{0}));
+  for (; at != sums.end() && at->first <= sum + reach; ++at)
+    near += static_cast<std::size_t>(std::popcount(at->second)) <= members;
+  constexpr double kOfNone = 0.25;
+  return (near + kOfNone) / (2.0 * reach + 1);
+}
+
+Items without(Items from, const Items& items) {
+  std::erase_if(from, [&](std::uint32_t item) {
+    return std::find(items.begin(), items.end(), item) != items.end();
+  });
+  return from;
+}
+
+// Sets the marks of some items, for a while.
+class Marking {
+ public:
+  Marking(PqTree::Marks& marks, const Items& items) : marks_(marks), items_(items) { set(1); }
+  ~Marking() { set(0); }
+  Marking(const Marking&) = delete;
+  Marking& operator=(const Marking&) = delete;
+
+ private:
+  void set(char mark) {
+    for (const std::uint32_t item : items_) marks_[item] = mark;
+  }
+  PqTree::Marks& marks_;
+  const Items& items_;
+};
 
 }  // namespace
 
@@ -28,111 +94,208 @@ bool is_full(const SectionedProblem& problem) {
 }
 
 FullSearch::FullSearch(const SectionedProblem& problem)
-    : problem_(problem),
-      by_first_(problem.sections()),
-      by_last_(problem.sections()),
-      order_(problem.items.size()) {
-  std::vector<std::uint32_t> items(problem.items.size());
+    : problem_(problem), marks_(problem.items.size()), placed_at_(problem.items.size()) {
+  Items items(problem.items.size());
   std::iota(items.begin(), items.end(), 0);
-  std::sort(items.begin(), items.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::tuple(shape(problem.items[a]), a) < std::tuple(shape(problem.items[b]), b);
-  });
+  const auto shape = [&](std::uint32_t item) {
+    const SectionItem& it = problem.items[item];
+    return std::tuple(-it.size, it.first, it.last, item);
+  };
+  std::sort(items.begin(), items.end(),
+            [&](std::uint32_t a, std::uint32_t b) { return shape(a) < shape(b); });
+  const std::size_t sections = problem.sections();
+  for (Direction* direction : {&forward_, &backward_}) {
+    direction->first.resize(sections);
+    direction->last.resize(sections);
+  }
   for (const std::uint32_t item : items) {
-    by_first_[problem.items[item].first].push_back(item);
-    by_last_[problem.items[item].last].push_back(item);
+    const SectionItem& it = problem.items[item];
+    forward_.first[it.first].push_back(item);
+    forward_.last[it.last].push_back(item);
+    backward_.first[sections - 1 - it.last].push_back(item);
+    backward_.last[sections - 1 - it.first].push_back(item);
   }
 }
 
 Fit FullSearch::run(std::uint64_t node_budget) {
   nodes_ = 0;
-  for (std::uint64_t search = 1; nodes_ < node_budget; ++search) {
-    shuffle(search);
-    const std::uint64_t limit = kShortestSearch * problem_.items.size() * luby(search);
-    node_limit_ = std::min(node_budget, nodes_ + limit);
-    if (solve()) return Fit::kFits;
-    if (nodes_ < node_limit_) return Fit::kImpossible;
-  }
+  node_limit_ = node_budget;
+  for (std::size_t width = 1; width <= kWidest && nodes_ < node_limit_; width *= 4)
+    for (const Direction* direction : {&forward_, &backward_}) {
+      is_complete_ = true;
+      if (search(*direction, width)) return Fit::kFits;
+      if (is_complete_ && nodes_ < node_limit_) return Fit::kImpossible;
+    }
   return Fit::kUnknown;
 }
 
-void FullSearch::shuffle(std::uint64_t seed) {
-  Random random(seed);
-  for (std::uint64_t& rank : order_) rank = random.next();
-  is_placed_.assign(problem_.items.size(), false);
-  placed_at_.assign(problem_.items.size(), 0);
-  heights_.assign(problem_.sections(), 0);
-  unplaced_ = problem_.items.size();
-}
-
-// False where there is no packing, or the limit was reached.
-bool FullSearch::solve() {
-  if (unplaced_ == 0) return true;
-  if (nodes_ >= node_limit_) return false;
-  ++nodes_;
-  const Corner corner = tightest_corner();
-  if (corner.candidates == 0) return false;
-  for (const std::uint32_t item : candidates_at(corner)) {
-    const SectionItem& placed = problem_.items[item];
-    is_placed_[item] = true;
-    placed_at_[item] = heights_[placed.first];
-    --unplaced_;
-    raise(placed, placed.size);
-    if (solve()) return true;
-    raise(placed, -placed.size);
-    ++unplaced_;
-    is_placed_[item] = false;
-    if (nodes_ >= node_limit_) return false;
+bool FullSearch::search(const Direction& direction, std::size_t width) {
+  if (problem_.items.empty()) return true;
+  std::vector<State> states = {{PqTree(direction.first[0]), {}, {}, nullptr, 0}};
+  for (std::size_t section = 0; section + 1 < problem_.sections() && !states.empty(); ++section) {
+    for (State& state : states) {
+      state.ended = direction.last[section];
+      state.begun = direction.first[section + 1];
+    }
+    states = cross(std::move(states), width);
   }
-  return false;
+  if (states.empty()) return false;
+  place(states[0]);
+  return true;
 }
 
-FullSearch::Corner FullSearch::tightest_corner() const {
-  Corner best;
-  const auto sections = static_cast<std::uint32_t>(heights_.size());
-  for (std::uint32_t first = 0, end = 0; first < sections; first = end) {
-    const Units height = heights_[first];
-    for (end = first + 1; end < sections && heights_[end] == height;) ++end;
-    const Units left = first == 0 ? kMostUnits : heights_[first - 1];
-    const Units right = end == sections ? kMostUnits : heights_[end];
-    if (height == problem_.capacity || left < height || right < height) continue;
-    for (const bool is_left : {true, false}) {
-      Corner corner{first, end - 1, is_left, is_left ? left : right, 0};
-      for (const std::uint32_t item : items_at(corner)) {
-        corner.candidates += may_lie(item, corner);
-        if (corner.candidates >= best.candidates) break;
-      }
-      if (corner.candidates < best.candidates) best = corner;
-      if (best.candidates <= 1) return best;
+// The likeliest `width` ways into the next section, likeliest first.
+std::vector<FullSearch::State> FullSearch::cross(std::vector<State> states, std::size_t width) {
+  const auto is_later = [](const State& a, const State& b) { return a.doubt > b.doubt; };
+  const std::size_t most_waiting = 64 + 8 * width;
+  sums_.clear();
+  std::make_heap(states.begin(), states.end(), is_later);
+  std::vector<State> crossed;
+  while (!states.empty() && crossed.size() < width) {
+    if (nodes_ >= node_limit_) return {};
+    std::pop_heap(states.begin(), states.end(), is_later);
+    State state = std::move(states.back());
+    states.pop_back();
+    if (state.ended.empty()) {
+      crossed.push_back(std::move(state));
+      continue;
+    }
+    for (State& next : after_exchanges(state)) {
+      states.push_back(std::move(next));
+      std::push_heap(states.begin(), states.end(), is_later);
+    }
+    if (states.size() > most_waiting) {
+      std::sort_heap(states.begin(), states.end(), is_later);
+      std::reverse(states.begin(), states.end());
+      states.erase(states.begin() + static_cast<std::ptrdiff_t>(most_waiting / 2), states.end());
+      std::make_heap(states.begin(), states.end(), is_later);
+      is_complete_ = false;
     }
   }
-  return best;
+  is_complete_ &= states.empty();
+  return crossed;
 }
 
-bool FullSearch::may_lie(std::uint32_t item, const Corner& corner) const {
-  const SectionItem& it = problem_.items[item];
-  return !is_placed_[item] && it.first >= corner.first && it.last <= corner.last &&
-         it.size <= problem_.capacity - heights_[corner.first];
+std::vector<FullSearch::State> FullSearch::after_exchanges(const State& state) {
+  std::vector<State> states;
+  for (const Choice& choice : choices(state)) {
+    ++nodes_;
+    const Marking marking(marks_, choice.ended);
+    PqTree tree = state.tree;
+    auto exchange = tree.exchange(marks_, choice.begun);
+    if (!exchange) continue;
+    auto step = std::make_shared<const Step>(Step{state.last_step, std::move(*exchange)});
+    states.push_back({std::move(tree), without(state.ended, choice.ended),
+                      without(state.begun, choice.begun), std::move(step),
+                      state.doubt + choice.doubt});
+  }
+  return states;
 }
 
-// One of each shape. Those that become level with the wall come first: by chance that is rare.
-std::vector<std::uint32_t> FullSearch::candidates_at(const Corner& corner) const {
-  std::vector<std::uint32_t> candidates;
-  for (const std::uint32_t item : items_at(corner))
-    if (may_lie(item, corner) &&
-        (candidates.empty() ||
-         shape(problem_.items[candidates.back()]) != shape(problem_.items[item])))
-      candidates.push_back(item);
-  const auto key = [&](std::uint32_t item) {
-    const Units top = heights_[corner.first] + problem_.items[item].size;
-    return std::pair(top != corner.wall, order_[item]);
+// What ends, in groups that lie together in all orders, largest first.
+std::vector<Items> FullSearch::ended_groups(const State& state) {
+  const Marking marking(marks_, state.ended);
+  std::vector<Items> groups = state.tree.groups(marks_);
+  std::sort(groups.begin(), groups.end(), [&](const Items& a, const Items& b) {
+    return std::pair(-size_of(a), a) < std::pair(-size_of(b), b);
+  });
+  return groups;
+}
+
+// Exchanges for the largest group that ends, alone and together with others. How probable one is
+// depends on how many of the kind random sizes would allow. Where a small one is possible, larger
+// ones are possible that contain it, so the smaller is the likelier.
+std::vector<FullSearch::Choice> FullSearch::choices(const State& state) {
+  const std::vector<Items> groups = ended_groups(state);
+  const Sums& sums = sums_of(state.begun);
+  const Subsets subsets(groups.size() - 1);  // of the others
+  is_complete_ &= subsets.is_complete;
+  const Units reach = size_of(state.ended) / 16;
+
+  std::vector<Choice> choices;
+  std::size_t fewest = SIZE_MAX;
+  for (const Subset others : subsets.all) {
+    Items ended = groups[0];
+    for_each(others, [&](std::size_t i) {
+      ended.insert(ended.end(), groups[i + 1].begin(), groups[i + 1].end());
+    });
+    if (ended.size() == state.ended.size()) continue;
+    const Units sum = size_of(ended);
+    const double ways = log2_binomial(groups.size() - 1,
+                                      static_cast<std::size_t>(std::popcount(others)));
+    auto at = std::lower_bound(sums.begin(), sums.end(), std::pair(sum, Subset{0}));
+    for (; at != sums.end() && at->first == sum; ++at) {
+      Items begun;
+      for_each(at->second, [&](std::size_t i) { begun.push_back(state.begun[i]); });
+      const double doubt = ways + std::log2(density(sums, sum, begun.size(), reach));
+      fewest = std::min(fewest, ended.size() + begun.size());
+      choices.push_back({ended, std::move(begun), std::clamp(doubt, -kMostDoubt, kMostDoubt)});
+    }
+  }
+  for (Choice& choice : choices) {
+    const std::size_t more = choice.ended.size() + choice.begun.size() - fewest;
+    choice.doubt += std::min(kMostCoarse, kCoarse * static_cast<double>(more));
+  }
+  choices.push_back({state.ended, state.begun, 0});
+  double sum = 0;
+  for (const Choice& choice : choices) sum += std::exp2(-choice.doubt);
+  for (Choice& choice : choices) choice.doubt += std::log2(sum);
+  return choices;
+}
+
+const FullSearch::Sums& FullSearch::sums_of(const Items& items) {
+  const auto [at, is_new] = sums_.try_emplace(items);
+  Sums& sums = at->second;
+  if (!is_new) return sums;
+  const Subsets subsets(items.size());
+  is_complete_ &= subsets.is_complete;
+  for (const Subset subset : subsets.all) {
+    if (!has_no_equal_before(items, subset)) continue;
+    Units sum = 0;
+    for_each(subset, [&](std::size_t i) { sum += problem_.items[items[i]].size; });
+    sums.emplace_back(sum, subset);
+  }
+  std::sort(sums.begin(), sums.end());
+  nodes_ += sums.size() / 64;
+  return sums;
+}
+
+// Requests of one shape stand next to each other. Of subsets that differ in them alone, the one
+// with the first of them counts.
+bool FullSearch::has_no_equal_before(const Items& items, Subset subset) const {
+  const auto shape = [&](std::size_t i) {
+    const SectionItem& item = problem_.items[items[i]];
+    return std::tuple(item.size, item.first, item.last);
   };
-  std::sort(candidates.begin(), candidates.end(),
-            [&](std::uint32_t a, std::uint32_t b) { return key(a) < key(b); });
-  return candidates;
+  bool has_none = true;
+  for_each(subset, [&](std::size_t i) {
+    if (i > 0 && (subset >> (i - 1) & 1) == 0) has_none &= shape(i - 1) != shape(i);
+  });
+  return has_none;
 }
 
-void FullSearch::raise(const SectionItem& item, Units by) {
-  for (std::uint32_t s = item.first; s <= item.last; ++s) heights_[s] += by;
+Units FullSearch::size_of(const Items& items) const {
+  return std::accumulate(items.begin(), items.end(), Units{0}, [&](Units sum, std::uint32_t item) {
+    return sum + problem_.items[item].size;
+  });
+}
+
+// From the last section to the first, in an order of each. A request lies at the same place in all
+// of its sections.
+void FullSearch::place(const State& state) {
+  Items order = state.tree.order();
+  const auto place_all = [&] {
+    Units at = 0;
+    for (const std::uint32_t item : order) {
+      placed_at_[item] = at;
+      at += problem_.items[item].size;
+    }
+  };
+  place_all();
+  for (const Step* step = state.last_step.get(); step != nullptr; step = step->before.get()) {
+    PqTree::undo(step->exchange, order);
+    place_all();
+  }
 }
 
 }  // namespace tenon

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "tenon/lab/planning/fit.h"
+#include "tenon/lab/planning/pq_tree.h"
 #include "tenon/lab/planning/sections.h"
 
 namespace tenon {
@@ -13,26 +17,29 @@ namespace tenon {
 // ever free.
 bool is_full(const SectionedProblem& problem);
 
-// Depth-first search from the bottom. A valley is a run of sections of equal height between higher
-// neighbours, or the ends of time:
+// Section after section. From one to the next some requests end and others begin. Those that end
+// leave holes, and those that begin fill each hole to the byte:
 //
-//   |   |             |   |     Nothing in a full packing lies over a gap. So in a valley some
-//   | a |   valley    | b |     request begins with the first section and ends inside, and some
-//   |   |_____________|   |     request ends with the last section and begins inside.
-//         first    last
+//   |   d   |   d   |      Between the two sections b and c end, e and f begin. Either b and c lie
+//   |-------|-------|      together and leave one hole for e and f, or each leaves a hole that one
+//   | b | c |   e   |      of the two fills.
+//   |-------|   f   |
+//   |   a   |-------|
 //
-// The search goes to the corner of a valley for which the fewest requests are left, and tries each
-// of them there. Where none is left, it goes back. Few requests share a corner, so most placements
-// are forced. A wrong one may show late, so short searches in other orders follow each other (Luby,
-// Sinclair, Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993).
+// So a packing is a choice of exchanges: some requests that end, which must lie together, for some
+// of the same size that begin. A PQ-tree has all orders that the exchanges so far allow, and
+// refuses an exchange that no order allows. Different sets of requests seldom have the same size,
+// so there are few choices. A wrong one may show only many sections later. So the search keeps the
+// likeliest partial packings side by side (a beam), one at first, then 4, 16 and so on, forward and
+// backward in time.
 //
-// Deterministic; not thread-safe. O(sections + requests at the corners of valleys) for each node.
+// Deterministic; not thread-safe. A node is an exchange: O(live requests x depth of the tree).
 class FullSearch {
  public:
   // Requires: is_full(problem), which outlives this.
   explicit FullSearch(const SectionedProblem& problem);
 
-  // At most `node_budget` nodes, over all orders.
+  // About `node_budget` nodes at most. kUnknown also where the widest beam finds nothing.
   Fit run(std::uint64_t node_budget);
 
   // After kFits: by request, in units.
@@ -40,31 +47,46 @@ class FullSearch {
   std::uint64_t nodes() const { return nodes_; }
 
  private:
-  // One end of a valley.
-  struct Corner {
-    std::uint32_t first = 0, last = 0;  // sections of the valley
-    bool is_left = true;
-    Units wall = 0;                     // height of the neighbour; kMostUnits: the end of time
-    std::size_t candidates = SIZE_MAX;  // requests that may lie there
+  using Items = PqTree::Items;
+  using Subset = std::uint64_t;  // members of a list, as bits
+  using Sums = std::vector<std::pair<Units, Subset>>;
+
+  // Requests by the section that they begin and end in, where time goes one way or the other.
+  struct Direction {
+    std::vector<Items> first, last;
+  };
+  struct Step {
+    std::shared_ptr<const Step> before;
+    PqTree::Exchange exchange;
+  };
+  // A packing up to a section, and what ends and begins after it and is in no exchange yet.
+  struct State {
+    PqTree tree;
+    Items ended, begun;
+    std::shared_ptr<const Step> last_step;
+    double doubt;
+  };
+  struct Choice {
+    Items ended, begun;
+    double doubt;  // minus the logarithm to base 2 of its probability among its alternatives
   };
 
-  void shuffle(std::uint64_t seed);
-  bool solve();
-  Corner tightest_corner() const;
-  const std::vector<std::uint32_t>& items_at(const Corner& corner) const {
-    return corner.is_left ? by_first_[corner.first] : by_last_[corner.last];
-  }
-  bool may_lie(std::uint32_t item, const Corner& corner) const;
-  std::vector<std::uint32_t> candidates_at(const Corner& corner) const;
-  void raise(const SectionItem& item, Units by);
+  bool search(const Direction& direction, std::size_t width);
+  std::vector<State> cross(std::vector<State> states, std::size_t width);
+  std::vector<State> after_exchanges(const State& state);
+  std::vector<Items> ended_groups(const State& state);
+  std::vector<Choice> choices(const State& state);
+  const Sums& sums_of(const Items& items);
+  bool has_no_equal_before(const Items& items, Subset subset) const;
+  Units size_of(const Items& items) const;
+  void place(const State& state);
 
   const SectionedProblem& problem_;
-  std::vector<std::vector<std::uint32_t>> by_first_, by_last_;  // items, by section, then by shape
-  std::vector<std::uint64_t> order_;  // by item: which of a corner's candidates comes first
-  std::vector<bool> is_placed_;       // by item
-  std::vector<Units> placed_at_;      // by item
-  std::vector<Units> heights_;        // by section
-  std::size_t unplaced_ = 0;
+  Direction forward_, backward_;
+  PqTree::Marks marks_;           // by item; none are set between two calls
+  std::map<Items, Sums> sums_;    // of requests that begin after this section; sorted
+  std::vector<Units> placed_at_;  // by item
+  bool is_complete_ = true;       // no choice was left out
   std::uint64_t nodes_ = 0, node_limit_ = 0;
 };
 
