@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "tenon/base/parallel.h"
@@ -41,50 +42,72 @@ void check_gather_shape(const char* what, const Tensor& a, const Tensor& index, 
 // Walks an index of shape [outer, length, inner] around dimension `dim`: where each of its elements
 // points to in a tensor with `strides`. Elements of one line (outer and inner fixed) are visited in
 // order by one thread; lines point to different elements, so they may go to different threads.
+// Indices are checked just before they are used, while they are in the cache.
 class IndexWalk {
  public:
-  IndexWalk(const Tensor& index, IntList strides, std::int64_t dim)
-      : values_(index.const_data_ptr<std::int64_t>()),
+  // `index`: int64 and dense, for a dimension of `size` elements.
+  IndexWalk(const char* what, const Tensor& index, std::int64_t size, IntList strides,
+            std::int64_t dim)
+      : what_(what),
+        index_(index),
+        size_(size),
+        values_(index.const_data_ptr<std::int64_t>()),
         sizes_(index.sizes().to_vector()),
         strides_(strides.to_vector()),
         split_(index.sizes(), dim),
         dim_(static_cast<std::size_t>(dim)),
         step_(strides_.empty() ? 0 : strides_[dim_]) {}
 
-  // visit(position in the index, offset in the tensor), on several threads.
+  // visit(position in the index, offset in the tensor), on several threads. Throws InvalidArgument
+  // where an index is not in [0, size); some elements have been visited by then.
   template <typename Visit>
   void run(Visit&& visit) const {
+    std::atomic<bool> all_fit{true};
     const std::int64_t lines = split_.outer * split_.inner;
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / split_.size);
     parallel_for(0, lines, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t line = begin; line < end;) {
         const std::int64_t first = line % split_.inner;
         const std::int64_t count = std::min({kStrip, split_.inner - first, end - line});
-        visit_strip(line / split_.inner, first, count, visit);
+        if (!visit_strip(line / split_.inner, first, count, visit))
+          return all_fit.store(false, std::memory_order_relaxed);
         line += count;
       }
     });
+    if (!all_fit) [[unlikely]] static_cast<void>(checked_indices(what_, index_, size_));
   }
 
  private:
   static constexpr std::int64_t kStrip = 256;  // lines side by side
+  static constexpr std::int64_t kChecked = 1024;  // indices of a row
 
+  bool fit(std::int64_t at, std::int64_t count) const {
+    return are_indices(values_ + at, count, size_);
+  }
+
+  // False: an index does not fit.
   template <typename Visit>
-  void visit_strip(std::int64_t outer, std::int64_t first, std::int64_t count, Visit& visit) const {
+  bool visit_strip(std::int64_t outer, std::int64_t first, std::int64_t count, Visit& visit) const {
     if (split_.inner == 1) {  // a line is a row
       const std::int64_t base = base_of(outer, first);
-      const std::int64_t start = outer * split_.size;
-      for (std::int64_t l = 0; l < split_.size; ++l)
-        visit(start + l, base + values_[start + l] * step_);
-      return;
+      const std::int64_t end = (outer + 1) * split_.size;
+      for (std::int64_t at = outer * split_.size; at < end;) {
+        const std::int64_t checked = std::min(end, at + kChecked);
+        if (!fit(at, checked - at)) return false;
+        for (; at < checked; ++at) visit(at, base + values_[at] * step_);
+      }
+      return true;
     }
     std::array<std::int64_t, kStrip> bases;
     for (std::int64_t j = 0; j < count; ++j)
       bases[static_cast<std::size_t>(j)] = base_of(outer, first + j);
     std::int64_t at = outer * split_.size * split_.inner + first;
-    for (std::int64_t l = 0; l < split_.size; ++l, at += split_.inner)
+    for (std::int64_t l = 0; l < split_.size; ++l, at += split_.inner) {
+      if (!fit(at, count)) return false;
       for (std::int64_t j = 0; j < count; ++j)
         visit(at + j, bases[static_cast<std::size_t>(j)] + values_[at + j] * step_);
+    }
+    return true;
   }
 
   // The offset of a line's element 0.
@@ -97,6 +120,9 @@ class IndexWalk {
     return base;
   }
 
+  const char* const what_;
+  const Tensor& index_;
+  const std::int64_t size_;  // of the dimension
   const std::int64_t* const values_;
   const DimVector sizes_, strides_;
   const Split split_;
@@ -118,10 +144,12 @@ template <typename T>
 void gather_bytes(const Tensor& out, const Tensor& a, const Tensor& index, std::int64_t dim) {
   auto* target = static_cast<T*>(out.data_ptr());
   const auto* from = static_cast<const T*>(a.const_data_ptr());
-  if (index.dim() <= 1) return gather_line(target, from, index, a.dim() == 0 ? 0 : a.stride(0));
-  IndexWalk(index, a.strides(), dim).run([=](std::int64_t i, std::int64_t offset) {
-    target[i] = from[offset];
-  });
+  const std::int64_t size = a.dim() == 0 ? 1 : a.size(dim);
+  if (index.dim() <= 1)
+    return gather_line(target, from, checked_indices("gather", index, size),
+                       a.dim() == 0 ? 0 : a.stride(0));
+  IndexWalk("gather", index, size, a.strides(), dim)
+      .run([=](std::int64_t i, std::int64_t offset) { target[i] = from[offset]; });
 }
 
 }  // namespace
@@ -136,7 +164,7 @@ Tensor detail::gather_elements(const Tensor& a, std::int64_t dim, const Tensor& 
       return out;
     note_fallback("gather", device);
   }
-  const Tensor indices = checked_indices("gather", index, a.dim() == 0 ? 1 : a.size(d));
+  const Tensor indices = integer_indices("gather", index);
   if (out.is_meta() || out.numel() == 0) return out;
   visit_bytes(a.item_size(), [&](auto item) { gather_bytes<decltype(item)>(out, a, indices, d); });
   return out;
@@ -161,15 +189,16 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
       return out;
     note_fallback("scatter_add", a.device());
   }
-  const Tensor indices = checked_indices("scatter_add", index, a.dim() == 0 ? 1 : a.size(d));
+  const Tensor indices = integer_indices("scatter_add", index);
   if (out.is_meta() || index.numel() == 0) return out;
   const Tensor values = contiguous(used);
   visit_dtype(a.dtype(), [&]<typename T>() {
     T* target = out.data_ptr<T>();
     const T* from = values.const_data_ptr<T>();
-    IndexWalk(indices, out.strides(), d).run([=](std::int64_t i, std::int64_t offset) {
-      target[offset] = sum_of<T>(target[offset], from[i]);
-    });
+    IndexWalk("scatter_add", indices, a.dim() == 0 ? 1 : a.size(d), out.strides(), d)
+        .run([=](std::int64_t i, std::int64_t offset) {
+          target[offset] = sum_of<T>(target[offset], from[i]);
+        });
   });
   return out;
 }
@@ -192,6 +221,11 @@ void add_slices(T* target, const T* from, const std::int64_t* at, const Split& s
                    const std::int64_t count = std::min(kColumns, split.inner - first);
                    T* slice = target + outer * split.size * split.inner + first;
                    const T* row = from + outer * chosen * split.inner + first;
+                   if (split.inner == 1) {  // rows of one element
+                     for (std::int64_t i = 0; i < chosen; ++i)
+                       slice[at[i]] = sum_of<T>(slice[at[i]], row[i]);
+                     continue;
+                   }
                    for (std::int64_t i = 0; i < chosen; ++i, row += split.inner) {
                      T* sums = slice + at[i] * split.inner;
                      for (std::int64_t j = 0; j < count; ++j) sums[j] = sum_of<T>(sums[j], row[j]);

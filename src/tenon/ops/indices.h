@@ -14,6 +14,16 @@ Tensor along_dim(const char* what, const Tensor& index, IntList sizes, std::int6
 // Indices as int64, dense and checked: integers in [0, size). Throws InvalidArgument with the first
 // that is not. On meta they cannot be seen.
 Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size);
+// Whether all are in [0, size). By sign bits, which every processor finds for several at once.
+inline bool are_indices(const std::int64_t* values, std::int64_t count, std::int64_t size) {
+  std::uint64_t signs = 0;
+  const auto last = static_cast<std::uint64_t>(size - 1);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<std::uint64_t>(values[i]);
+    signs |= value | (last - value);
+  }
+  return static_cast<std::int64_t>(signs) >= 0;
+}
 // Throws InvalidArgument for an index of more than one dimension.
 void check_index_1d(const char* what, const Tensor& index);
 

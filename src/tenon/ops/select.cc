@@ -85,10 +85,8 @@ Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size)
   const std::int64_t* values = dense.const_data_ptr<std::int64_t>();
   std::atomic<bool> all_fit{true};
   parallel_for(0, dense.numel(), 65536, [&](std::int64_t begin, std::int64_t end) {
-    bool fits = true;
-    for (std::int64_t i = begin; i < end; ++i)
-      fits &= static_cast<std::uint64_t>(values[i]) < static_cast<std::uint64_t>(size);
-    if (!fits) all_fit.store(false, std::memory_order_relaxed);
+    if (!are_indices(values + begin, end - begin, size))
+      all_fit.store(false, std::memory_order_relaxed);
   });
   if (all_fit) [[likely]]
     return dense;
