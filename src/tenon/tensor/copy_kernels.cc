@@ -30,27 +30,46 @@ void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
     std::memcpy(target, source, sizeof(Unit));
 }
 
-// A transposition: one side runs along rows, the other along columns. Square tiles keep both in
-// the first-level cache, where row by row would fetch a line for each item.
+// A tile of a transposition, by way of a buffer: columns of the source are dense, and so are rows of
+// the target. Walking across either instead would fetch a line for each item, and where its lines
+// are a power of two apart, they would drive each other out of the cache.
+template <std::size_t kBytes>
+class Tile {
+ public:
+  static constexpr std::int64_t kSize = 32;
+
+  void read(const char* source, std::int64_t stride, std::int64_t rows, std::int64_t columns) {
+    for (std::int64_t c = 0; c < columns; ++c)
+      std::memcpy(&items_[c * kSize], source + c * stride, static_cast<std::size_t>(rows) * kBytes);
+  }
+  void write(char* target, std::int64_t stride, std::int64_t rows, std::int64_t columns) const {
+    for (std::int64_t r = 0; r < rows; ++r) {
+      auto* row = reinterpret_cast<Item<kBytes>*>(target + r * stride);
+      for (std::int64_t c = 0; c < columns; ++c) row[c] = items_[c * kSize + r];
+    }
+  }
+
+ private:
+  Item<kBytes> items_[kSize * kSize];
+};
+
 template <std::size_t kBytes>
 void copy_tiles(const StridedLoop& loop) {
-  constexpr std::int64_t kTile = 32;
+  constexpr std::int64_t kTile = Tile<kBytes>::kSize;
   const std::int64_t columns = loop.size_at(0);
   const std::int64_t rows = loop.size_at(1);
   const std::int64_t tile_rows = (rows + kTile - 1) / kTile;
   const std::int64_t grain = std::max<std::int64_t>(1, StridedLoop::kGrain / (columns * kTile));
   parallel_for(0, tile_rows, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r0 = begin * kTile; r0 < std::min(end * kTile, rows); r0 += kTile)
-      for (std::int64_t c0 = 0; c0 < columns; c0 += kTile) {
-        const std::int64_t r1 = std::min(r0 + kTile, rows);
-        const std::int64_t width = std::min(kTile, columns - c0);
-        for (std::int64_t r = r0; r < r1; ++r) {
-          char* data[2];
-          for (std::size_t i = 0; i < 2; ++i)
-            data[i] = loop.data(i) + r * loop.stride_at(1, i) + c0 * loop.stride_at(0, i);
-          const std::int64_t strides[2] = {loop.stride_at(0, 0), loop.stride_at(0, 1)};
-          copy_row<kBytes>(data, strides, width);
-        }
+    Tile<kBytes> tile;
+    for (std::int64_t r = begin * kTile; r < std::min(end * kTile, rows); r += kTile)
+      for (std::int64_t c = 0; c < columns; c += kTile) {
+        const std::int64_t height = std::min(kTile, rows - r), width = std::min(kTile, columns - c);
+        const auto at = [&](std::size_t i) {
+          return loop.data(i) + r * loop.stride_at(1, i) + c * loop.stride_at(0, i);
+        };
+        tile.read(at(1), loop.stride_at(0, 1), height, width);
+        tile.write(at(0), loop.stride_at(1, 0), height, width);
       }
   });
 }
