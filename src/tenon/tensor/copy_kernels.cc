@@ -30,9 +30,9 @@ void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
     std::memcpy(target, source, sizeof(Unit));
 }
 
-// A tile of a transposition, by way of a buffer: columns of the source are dense, and so are rows of
-// the target. Walking across either instead would fetch a line for each item, and where its lines
-// are a power of two apart, they would drive each other out of the cache.
+// A tile of a transposition, by way of a buffer: columns of the source are dense, and so are rows
+// of the target. Walking across either instead would fetch a line for each item, and where its
+// lines are a power of two apart, they would drive each other out of the cache.
 template <std::size_t kBytes>
 class Tile {
  public:
