@@ -48,7 +48,7 @@ def _namespace(api_version: Optional[str]) -> Any:
 # --- Creation.
 
 asarray, empty, zeros, ones = _tensor.asarray, _tensor.empty, _tensor.zeros, _tensor.ones
-full, linspace, eye = _tensor.full, _tensor.linspace, _tensor.eye
+full, linspace = _tensor.full, _tensor.linspace
 from_dlpack, tril, triu = _tensor.from_dlpack, _tensor.tril, _tensor.triu
 
 
@@ -59,6 +59,14 @@ def arange(start: Number, /, stop: Optional[Number] = None, step: Number = 1, *,
     if step != 0 and (last - first) / step <= 0:  # type: ignore[operator]
         last = first
     return _tensor.arange(first, last, step, dtype, device)
+
+
+def eye(n_rows: int, n_cols: Optional[int] = None, /, *, k: int = 0,
+        dtype: Optional[dtype] = None, device: Optional[str] = None) -> Tensor:
+    """Ones on the k-th diagonal above the main one; none where that is outside, however far."""
+    columns = n_rows if n_cols is None else n_cols
+    inside = builtins.max(-n_rows, builtins.min(k, columns))
+    return _tensor.eye(n_rows, n_cols, k=inside, dtype=dtype, device=device)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> List[Tensor]:

@@ -33,6 +33,13 @@ def test_tensors_without_dimensions_promote_as_others():
     assert xp.add(small, 1).dtype is xp.int8
 
 
+def test_a_diagonal_outside_is_empty_however_far():
+    for k in range(-4, 6):
+        same(xp.eye(3, 4, k=k), numpy.eye(3, 4, k=k))
+    for k in (2**63, -2**63, 2**70):
+        same(xp.eye(3, k=k), numpy.zeros((3, 3)))
+
+
 @pytest.mark.parametrize("name", ["asinh", "atanh", "signbit", "expm1", "log1p"])
 def test_unary(name):
     values = numpy.array([-0.9, -1e-9, 0.3, 0.99])
