@@ -31,7 +31,9 @@ def allocators(preload):
 
 def run(program, library):
     python = os.environ.get("PYTHON", "/usr/bin/python3")
-    environment = dict(os.environ, LD_PRELOAD=library, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2")
+    # Threads that wait sleep: spinning ones would count as processor time, and slow a busy machine.
+    environment = dict(os.environ, LD_PRELOAD=library, OMP_NUM_THREADS="2", OPENBLAS_NUM_THREADS="2",
+                       OMP_WAIT_POLICY="passive")
     here = pathlib.Path(__file__).parent
     result = subprocess.run([python, str(here / "programs.py"), program], env=environment,
                             capture_output=True, text=True)
