@@ -131,6 +131,57 @@ struct FreeingFromAfar {
   std::array<Block, 2> blocks;
 };
 
+// The first and the second thread leave memory idle so many times and wake the third. That gives it
+// back and sleeps. The first ends it when all is given back.
+template <typename Code, int... kTimes>
+struct GivingBack {
+  static constexpr std::size_t kThreads = 3;
+
+  void run(std::size_t thread) {
+    if (thread == 2) return decay.state_->thread.serve();
+    for (int i = 0; i < std::array{kTimes...}[thread]; ++i) leave_idle(i);
+    if (thread == 1) return;
+    while (given_back != Value{(kTimes + ...)}) {
+      Stepper::current().forget(4);
+      Stepper::current().wait();
+    }
+    decay.~Decay();
+    has_ended = true;
+  }
+  void finish() { require(idle == Value{0}, "idle memory stays"); }
+
+  void leave_idle(int i) {
+    Stepper::current().forget(2 * i);
+    {
+      const std::lock_guard lock(books);
+      idle = idle + 1;
+    }
+    Stepper::current().forget(2 * i + 1);
+    decay.wake();
+  }
+  bool look_around() {
+    Stepper::current().forget(5);
+    require(!has_ended, "a look around after the end");
+    const std::lock_guard lock(books);
+    if (idle == Value{0}) return false;
+    given_back = given_back + idle;
+    idle = 0;
+    return true;
+  }
+
+  using Decay = typename Code::Decay;
+  Decay decay{std::chrono::nanoseconds(1), [this] { return look_around(); }};
+  typename Code::Books books;
+  Plain<Value> idle = 0;
+  Atomic<Value> given_back = 0;
+  Plain<bool> has_ended = false;
+};
+
+template <typename Code>
+using OneLeavesIdleTwice = GivingBack<Code, 2, 0>;
+template <typename Code>
+using AnotherLeavesIdle = GivingBack<Code, 0, 1>;
+
 template <template <typename> typename Scenario, typename Code>
 void expect_sound() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -158,6 +209,11 @@ TEST(Interleavings, AppointedLockLetsOneInside) {
 }
 TEST(Interleavings, NoBlockIsLostBetweenThreads) { expect_sound<FreeingFromAfar, sound_code>(); }
 
+TEST(Interleavings, NoIdleMemoryIsForgotten) {
+  expect_sound<OneLeavesIdleTwice, sound_code>();
+  expect_sound<AnotherLeavesIdle, sound_code>();
+}
+
 TEST(Interleavings, FindAMissingBarrier) {
   expect_broken<ThreeEnter, without_barrier_code>();
   expect_broken<Resigning, without_barrier_code>();
@@ -183,6 +239,15 @@ TEST(Interleavings, FindAMissingRevocation) {
   expect_broken<Resigning, without_revocation_code>();
 }
 TEST(Interleavings, FindALinkThatComesLate) { expect_broken<FreeingFromAfar, relaxed_push_code>(); }
+TEST(Interleavings, FindASleepThatBeginsAfterTheLook) {
+  expect_broken<OneLeavesIdleTwice, asleep_too_late_code>();
+}
+TEST(Interleavings, FindAWakeWithoutANotice) {
+  expect_broken<OneLeavesIdleTwice, without_notice_code>();
+}
+TEST(Interleavings, FindASleeperThatDoesNotStop) {
+  expect_broken<AnotherLeavesIdle, without_stop_code>();
+}
 
 }  // namespace
 }  // namespace tenon::stepped

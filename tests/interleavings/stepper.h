@@ -181,10 +181,15 @@ class Atomic {
   Atomic(T initial) : at_(to_value(initial)) {}  // NOLINT: as std::atomic's
 
   T load(std::memory_order) const { return from_value<T>(Stepper::current().load(at_)); }
+  operator T() const { return load(std::memory_order_seq_cst); }
+  Atomic& operator=(T value) {
+    store(value, std::memory_order_seq_cst);
+    return *this;
+  }
   void store(T value, std::memory_order order) {
     Stepper::current().store(at_, to_value(value), order);
   }
-  T exchange(T value, std::memory_order order) {
+  T exchange(T value, std::memory_order order = std::memory_order_seq_cst) {
     return from_value<T>(Stepper::current().read_modify_write(
         at_, order, [&](Value, Value& to) { to = to_value(value); }));
   }
@@ -236,6 +241,71 @@ class Plain {
   T value_;
 };
 
+inline void require(bool holds, const char* what) {
+  if (!holds) Stepper::current().fail(what);
+}
+
+// A condition variable. A wait with a limit may be over at any time. Requires: a thread that waits
+// has nothing in its variables that decides what it does.
+class Condition {
+ public:
+  void notify_all() {
+    Stepper::current().read_modify_write(notices_, std::memory_order_seq_cst,
+                                         [](Value before, Value& after) { after = before + 1; });
+  }
+  template <typename Lock, typename Holds>
+  void wait(Lock& lock, Holds&& holds) {
+    for (;;) {
+      Stepper::current().forget(kWaits);
+      if (holds()) return;
+      const Value before = Stepper::current().load(notices_);
+      lock.unlock();
+      while (Stepper::current().load(notices_) == before) Stepper::current().wait();
+      lock.lock();
+    }
+  }
+  template <typename Lock, typename Period, typename Holds>
+  bool wait_for(Lock& lock, const Period&, Holds&& holds) {
+    Stepper::current().forget(kWaitsAWhile);
+    if (holds()) return true;
+    lock.unlock();
+    Stepper::current().forget(kWaitsAWhile + 1);
+    lock.lock();
+    Stepper::current().forget(kWaitsAWhile + 2);
+    return holds();
+  }
+
+ private:
+  static constexpr std::size_t kWaits = 100, kWaitsAWhile = 101;  // places that no scenario names
+  Location notices_{0};
+};
+
+// A thread that another one starts: the scenario has a thread that calls serve().
+class Thread {
+ public:
+  void start(std::function<void()> work) {
+    require(!joinable_, "a second thread was started");
+    work_ = std::move(work);
+    joinable_ = true;
+    started_ = true;
+  }
+  bool joinable() const { return joinable_; }
+  void join() {
+    while (!ended_) Stepper::current().wait();
+  }
+  void serve() {
+    while (!started_) Stepper::current().wait();
+    work_();
+    ended_ = true;
+  }
+
+ private:
+  std::function<void()> work_;
+  Plain<bool> joinable_ = false;
+  Atomic<bool> started_ = false;
+  Atomic<bool> ended_ = false;
+};
+
 // Names the calling thread.
 inline const void* mark() {
   static constexpr std::array<char, Stepper::kMostThreads> kMarks{};
@@ -246,10 +316,6 @@ inline const void* mark() {
 inline long system_call(long, int command, int, int) {
   if (command == MEMBARRIER_CMD_PRIVATE_EXPEDITED) Stepper::current().barrier_on_every_thread();
   return 0;
-}
-
-inline void require(bool holds, const char* what) {
-  if (!holds) Stepper::current().fail(what);
 }
 
 }  // namespace tenon::stepped
