@@ -28,10 +28,13 @@ struct Failure {
   const char* call;
   int error;
 };
-constexpr Failure kFailures[] = {{"open", EMFILE}, {"write", ENOSPC}, {"fsync", EIO},
-                                 {"rename", EXDEV}, {"linkat", EDQUOT}, {"mmap", ENOMEM},
-                                 {"madvise", EINVAL}, {"mremap", ENOMEM}, {"thread", EAGAIN},
-                                 {"fstat", EIO}, {"read", EIO}};
+constexpr Failure kFailures[] = {
+    {"open", EMFILE}, {"write", ENOSPC}, {"fsync", EIO}, {"rename", EXDEV}, {"linkat", EDQUOT},
+    {"mmap", ENOMEM}, {"munmap", ENOMEM}, {"mprotect", ENOMEM}, {"madvise", EINVAL},
+    {"memfd_create", EMFILE}, {"thread", EAGAIN}, {"fstat", EIO}, {"read", EIO},
+    {"opendir", EMFILE}, {"readdir", EIO}, {"realpath", EACCES}, {"mkdir", EACCES},
+    {"flock", ENOLCK}, {"fchmod", EIO}, {"pipe2", EMFILE}, {"fork", EAGAIN}, {"waitpid", ECHILD},
+    {"signalfd", EMFILE}, {"chdir", EACCES}, {"execv", EACCES}};
 
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -73,7 +76,7 @@ class FailingCallsTest : public ::testing::Test {
     EXPECT_EQ(whole.status, 0) << whole.err;
     const std::string wanted = contents(output);
     EXPECT_FALSE(wanted.empty());
-    const std::size_t files = count_files();
+    const std::ptrdiff_t files = count_files(folder_.path());
     int failed = 0;
     for (const Failure& failure : kFailures)
       for (int nth = 1;; ++nth) {
@@ -84,9 +87,14 @@ class FailingCallsTest : public ::testing::Test {
         SCOPED_TRACE(arguments + ": " + failure.call + " number " + std::to_string(nth));
         ++failed;
         check(run, output, wanted, exists);
-        EXPECT_LE(count_files(), files) << "a temporary file is left";
+        EXPECT_LE(count_files(folder_.path()), files) << "a temporary file is left";
       }
     return failed;
+  }
+
+  static std::ptrdiff_t count_files(const std::string& folder) {
+    return std::distance(fs::recursive_directory_iterator(folder),
+                         fs::recursive_directory_iterator());
   }
 
   static void expect_answer_or_line(const Outcome& run, const std::string& wanted) {
@@ -103,10 +111,6 @@ class FailingCallsTest : public ::testing::Test {
   }
 
  private:
-  std::size_t count_files() const {
-    return static_cast<std::size_t>(
-        std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()));
-  }
   static void check(const Outcome& run, const std::string& output, const std::string& wanted,
                     bool exists) {
     const std::string now = contents(output);
@@ -137,6 +141,8 @@ TEST_F(FailingCallsTest, EveryCommandThatWritesAFile) {
       {"plan " + in("small.csv") + " -o " + in("out.plan"), in("out.plan")},
       {"report " + in("small.csv") + " --no-advice -o " + in("out.html"), in("out.html")},
       {"synthesize 7 --live 512MiB --steps 1 -o " + in("out.csv"), in("out.csv")},
+      {"replay " + in("small.csv") + " --policy null --passes 0 --json-file " + in("out.json"),
+       in("out.json")},
       {"explain " + in("small.csv") + " --json-file " + in("out.json"), in("out.json")}};
   for (const Case& one : cases)
     for (const bool exists : {false, true}) {
@@ -158,7 +164,8 @@ TEST_F(FailingCallsTest, EveryCommandThatReads) {
       "explain " + small, "replay --policy null --json --passes 0 " + small, "plan " + small,
       "validate " + in("a.plan") + " " + small, "diff " + small + " " + small,
       "view --json " + small, "advise --effort 1 " + small, "explain - <" + small,
-      "explain /dev/stdin <" + small, "generate " + in("run.safetensors") + " --count 9"};
+      "explain /dev/stdin <" + small, "generate " + in("run.safetensors") + " --count 9",
+      "policies", "synthesize 7 --live 512MiB --steps 1"};
   int failed = 0;
   for (const std::string& arguments : commands) {
     const Outcome whole = tenon_command(arguments);
@@ -171,6 +178,43 @@ TEST_F(FailingCallsTest, EveryCommandThatReads) {
       }
   }
   EXPECT_GE(failed, 30);
+}
+
+// A file that could not be read, or a process that could not be made, is tried again by the next
+// run, which finds the answers of the first one whole.
+TEST_F(FailingCallsTest, Fleet) {
+  fs::create_directory(in("files"));
+  for (const char* name : {"files/a.csv", "files/b.csv"}) fs::copy_file(in("small.csv"), in(name));
+  const std::string fleet = "fleet " + in("files") + " --jobs 1 --effort 0.01 --results ";
+  const std::string wanted = tenon_command(fleet + in("whole")).out;
+  int failed = 0;
+  for (const Failure& failure : kFailures)
+    for (int nth = 1;; ++nth, ++failed) {
+      fs::remove_all(in("results"));
+      const Outcome run = failing(fleet + in("results"), failure, nth);
+      if (!fs::remove(in("mark"))) break;
+      SCOPED_TRACE(failure.call + (" number " + std::to_string(nth)));
+      EXPECT_TRUE(run.status >= 0 && run.status <= 2) << run.status;
+      EXPECT_EQ(std::count(run.err.begin(), run.err.end(), '\n'), run.status == 0 ? 0 : 1)
+          << run.err;
+      EXPECT_TRUE(run.status != 0 || run.out == wanted) << run.out;
+      const Outcome again = tenon_command(fleet + in("results"));
+      EXPECT_EQ(again.status, 0) << again.err;
+      EXPECT_EQ(again.out, wanted);
+      EXPECT_EQ(count_files(in("results")), count_files(in("whole"))) << "a file is left";
+    }
+  EXPECT_GE(failed, 50);
+}
+
+// What it says of devices and limits depends on what it can ask.
+TEST_F(FailingCallsTest, Info) {
+  for (const Failure& failure : kFailures)
+    for (int nth = 1;; ++nth) {
+      const Outcome run = failing("info", failure, nth);
+      if (!fs::remove(in("mark"))) break;
+      SCOPED_TRACE(failure.call + (" number " + std::to_string(nth)));
+      expect_answer_or_line(run, run.out);
+    }
 }
 
 // The limits of control groups are a hint: tensors are allocated where they cannot be read, too.

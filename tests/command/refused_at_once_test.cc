@@ -179,6 +179,24 @@ TEST(RefusedAtOnce, MoreMemoryThanAnyDeviceHas) {
   EXPECT_THAT(larger.out, ::testing::Not(HasSubstr("out of memory")));
 }
 
+// Each policy has a heap or a list for each stream, and one that looks at all of them at each event
+// does not end within a minute of processor time.
+TEST(RefusedAtOnce, ThousandsOfStreamsDoNotStopAReplay) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes more time than that";
+#endif
+  std::string trace = "time_us,op,id,size,stream\n";
+  for (int i = 0; i < 8000; ++i) {
+    trace += fmt::format("{0},alloc,{0},{1},{2}\n", i, 1000 + i, i % 4000);
+    if (i >= 4000) trace += fmt::format("{},free_completed,{},,\n", i, i - 4000);
+  }
+  const TemporaryFile file(".csv", trace);
+  const Outcome run = tenon_command("replay --policy all --passes 0 " + file.path(),
+                                    "ulimit -t 60;");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("unified"));
+}
+
 // Files of a few blocks that seem to have a terabyte of zeros.
 TEST(RefusedAtOnce, SparseFiles) {
   constexpr std::uintmax_t kBytes = std::uintmax_t{1} << 40;

@@ -1,14 +1,18 @@
 // A library to preload: one call of the system fails, once. TENON_FAIL_CALL=write:3:28 makes the
 // third write() of the process fail with errno 28; with 0 the process is killed there instead.
 // TENON_FAIL_MARK names a file that is made then.
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -32,7 +36,7 @@ const Plan& plan() {
     Plan read;
     const char* text = std::getenv("TENON_FAIL_CALL");
     if (text == nullptr ||
-        std::sscanf(text, "%15[a-z0-9]:%d:%d", read.call, &read.nth, &read.error) != 3)
+        std::sscanf(text, "%15[a-z0-9_]:%d:%d", read.call, &read.nth, &read.error) != 3)
       return Plan{};
     return read;
   }();
@@ -79,75 +83,48 @@ int open(const char* path, int flags, ...) {
   return fails("open") ? -1 : real(path, flags, mode);
 }
 
-ssize_t write(int file, const void* bytes, size_t size) {
-  static const auto real = next<ssize_t (*)(int, const void*, size_t)>("write");
-  return fails("write") ? -1 : real(file, bytes, size);
-}
+// A function that may fail with -1 and errno, and one that returns something else then.
+#define TENON_FAILING_AS(failure, type, name, parameters, arguments, ...) \
+  type name parameters __VA_ARGS__ {                                      \
+    static const auto real = next<type(*) parameters>(#name);             \
+    return fails(#name) ? failure : real arguments;                       \
+  }
+#define TENON_FAILING(...) TENON_FAILING_AS(-1, __VA_ARGS__)
 
-ssize_t read(int file, void* bytes, size_t size) {
-  static const auto real = next<ssize_t (*)(int, void*, size_t)>("read");
-  return fails("read") ? -1 : real(file, bytes, size);
-}
-
-int fstat(int file, struct stat* info) noexcept {
-  static const auto real = next<int (*)(int, struct stat*)>("fstat");
-  return fails("fstat") ? -1 : real(file, info);
-}
-
-int pipe2(int ends[2], int flags) noexcept {
-  static const auto real = next<int (*)(int[2], int)>("pipe2");
-  return fails("pipe2") ? -1 : real(ends, flags);
-}
-
-int socket(int domain, int type, int protocol) noexcept {
-  static const auto real = next<int (*)(int, int, int)>("socket");
-  return fails("socket") ? -1 : real(domain, type, protocol);
-}
-
-int listen(int socket, int most) noexcept {
-  static const auto real = next<int (*)(int, int)>("listen");
-  return fails("listen") ? -1 : real(socket, most);
-}
-
-int poll(pollfd* files, nfds_t count, int timeout_ms) {
-  static const auto real = next<int (*)(pollfd*, nfds_t, int)>("poll");
-  return fails("poll") ? -1 : real(files, count, timeout_ms);
-}
-
-int fsync(int file) {
-  static const auto real = next<int (*)(int)>("fsync");
-  return fails("fsync") ? -1 : real(file);
-}
-
-int rename(const char* from, const char* to) noexcept {
-  static const auto real = next<int (*)(const char*, const char*)>("rename");
-  return fails("rename") ? -1 : real(from, to);
-}
-
-int linkat(int from_folder, const char* from, int to_folder, const char* to, int flags) noexcept {
-  static const auto real = next<int (*)(int, const char*, int, const char*, int)>("linkat");
-  return fails("linkat") ? -1 : real(from_folder, from, to_folder, to, flags);
-}
-
-void* mmap(void* address, size_t size, int protection, int flags, int file,
-           off_t offset) noexcept {
-  static const auto real = next<void* (*)(void*, size_t, int, int, int, off_t)>("mmap");
-  return fails("mmap") ? MAP_FAILED : real(address, size, protection, flags, file, offset);
-}
-
-int madvise(void* address, size_t size, int advice) noexcept {
-  static const auto real = next<int (*)(void*, size_t, int)>("madvise");
-  return fails("madvise") ? -1 : real(address, size, advice);
-}
-
-void* mremap(void* address, size_t size, size_t new_size, int flags, ...) noexcept {
-  va_list more;
-  va_start(more, flags);
-  void* const place = va_arg(more, void*);
-  va_end(more);
-  static const auto real = next<void* (*)(void*, size_t, size_t, int, ...)>("mremap");
-  return fails("mremap") ? MAP_FAILED : real(address, size, new_size, flags, place);
-}
+TENON_FAILING(ssize_t, write, (int file, const void* bytes, size_t size), (file, bytes, size))
+TENON_FAILING(ssize_t, read, (int file, void* bytes, size_t size), (file, bytes, size))
+TENON_FAILING(int, fstat, (int file, struct stat* info), (file, info), noexcept)
+TENON_FAILING(int, fsync, (int file), (file))
+TENON_FAILING(int, rename, (const char* from, const char* to), (from, to), noexcept)
+TENON_FAILING(int, linkat, (int from_folder, const char* from, int to_folder, const char* to,
+                            int flags), (from_folder, from, to_folder, to, flags), noexcept)
+TENON_FAILING_AS(nullptr, DIR*, opendir, (const char* name), (name))
+TENON_FAILING_AS(nullptr, dirent*, readdir, (DIR* folder), (folder))
+TENON_FAILING_AS(nullptr, char*, realpath, (const char* name, char* to), (name, to), noexcept)
+TENON_FAILING(int, mkdir, (const char* name, mode_t mode), (name, mode), noexcept)
+TENON_FAILING(int, flock, (int file, int how), (file, how), noexcept)
+TENON_FAILING(int, fchmod, (int file, mode_t mode), (file, mode), noexcept)
+TENON_FAILING_AS(MAP_FAILED, void*, mmap,
+                 (void* address, size_t size, int protection, int flags, int file, off_t offset),
+                 (address, size, protection, flags, file, offset), noexcept)
+TENON_FAILING(int, munmap, (void* address, size_t size), (address, size), noexcept)
+TENON_FAILING(int, mprotect, (void* address, size_t size, int rights), (address, size, rights),
+              noexcept)
+TENON_FAILING(int, madvise, (void* address, size_t size, int advice), (address, size, advice),
+              noexcept)
+TENON_FAILING(int, memfd_create, (const char* name, unsigned flags), (name, flags), noexcept)
+TENON_FAILING(int, pipe2, (int ends[2], int flags), (ends, flags), noexcept)
+TENON_FAILING(pid_t, fork, (), (), noexcept)
+TENON_FAILING(pid_t, waitpid, (pid_t process, int* status, int options),
+              (process, status, options))
+TENON_FAILING(int, signalfd, (int file, const sigset_t* signals, int flags),
+              (file, signals, flags), noexcept)
+TENON_FAILING(int, chdir, (const char* folder), (folder), noexcept)
+TENON_FAILING(int, execv, (const char* program, char* const* arguments), (program, arguments),
+              noexcept)
+TENON_FAILING(int, socket, (int domain, int type, int protocol), (domain, type, protocol), noexcept)
+TENON_FAILING(int, listen, (int socket, int most), (socket, most), noexcept)
+TENON_FAILING(int, poll, (pollfd* files, nfds_t count, int timeout_ms), (files, count, timeout_ms))
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*run)(void*),
                    void* argument) noexcept {

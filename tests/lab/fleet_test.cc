@@ -275,6 +275,14 @@ TEST_F(AnswerStoreTest, AFifoInThePlaceOfAnAnswerIsNotOpened) {
   EXPECT_THAT(message([&] { store.load(trace()); }), names_it);
 }
 
+TEST_F(AnswerStoreTest, AFileThatTheSystemDoesNotGiveIsTriedAgain) {
+  std::filesystem::remove(trace());
+  const AnswerStore store(results(), {});
+  store.answer(trace());
+  EXPECT_THAT(store.load(trace())->error, HasSubstr("cannot be read: No such file or directory"));
+  EXPECT_TRUE(answers_again());
+}
+
 TEST_F(AnswerStoreTest, WhatIsWrongWithAFileIsItsAnswer) {
   write(trace(), "no trace");
   const AnswerStore store(results(), {});

@@ -268,6 +268,7 @@ int run_replay(ReplayArguments& arguments) {
     options.policies = parse_policies({"all"});
   Recordings recordings;
   int status = load_all(arguments, recorded, recordings) ? kSuccess : kBadInput;
+  if (status != kSuccess && recordings.workloads.empty()) return status;  // an earlier answer stays
   warn_of_small_capacity(recordings.workloads, options.capacity_bytes);
   if (options.policies.empty()) options.rows = torch_rows(recordings.settings, options.conf);
   if (device.type == DeviceType::kCuda)

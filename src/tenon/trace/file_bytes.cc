@@ -40,7 +40,7 @@ class OpenFile {
 };
 
 [[noreturn]] void cannot_read(const std::string& path, int error) {
-  throw ParseError(path, 0, 0, fmt::format("cannot be read: {}", std::strerror(error)));
+  throw FileUnreadable(path, 0, 0, fmt::format("cannot be read: {}", std::strerror(error)));
 }
 
 }  // namespace
@@ -61,9 +61,9 @@ FileBytes::FileBytes(const std::string& path) {
       mapped_ = mapped;
       mapped_bytes_ = size;
     } else if (errno == ENOMEM && size > stream_limit_bytes()) {
-      throw ParseError(path, 0, 0,
-                       fmt::format("has {}, for which this process has no addresses: raise its "
-                                   "limit (ulimit -v)", format_byte_size(size)));
+      throw FileUnreadable(path, 0, 0,
+                           fmt::format("has {}, for which this process has no addresses: raise "
+                                       "its limit (ulimit -v)", format_byte_size(size)));
     }
   }
   if (mapped_ == nullptr) read_all(file.fd, path);

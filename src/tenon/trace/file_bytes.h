@@ -6,14 +6,23 @@
 #include <string>
 #include <string_view>
 
+#include "tenon/base/error.h"
+
 namespace tenon {
+
+// The system does not let the file be read, and may do so another time.
+class FileUnreadable : public ParseError {
+ public:
+  // As a ParseError is made.
+  using ParseError::ParseError;
+};
 
 // All bytes of a file: mapped where that is possible, decompressed where they start like zstd or
 // gzip data (by content, not by name). Immutable; valid for as long as it lives.
 class FileBytes {
  public:
-  // Throws ParseError, with the path and the system's reason, if the file cannot be read, is empty,
-  // or is a directory or a device. Also for truncated or damaged zstd and gzip.
+  // Throws FileUnreadable, with path and the system's reason, where the file is a directory or
+  // cannot be read. Throws ParseError for an empty file, a device, and damaged zstd and gzip.
   explicit FileBytes(const std::string& path);
   ~FileBytes();
   FileBytes(const FileBytes&) = delete;

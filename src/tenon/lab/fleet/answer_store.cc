@@ -17,7 +17,9 @@
 
 #include "tenon/base/file_writer.h"
 #include "tenon/base/hash.h"
+#include "tenon/base/printable.h"
 #include "tenon/base/write_target.h"
+#include "tenon/trace/file_bytes.h"
 
 namespace tenon {
 namespace {
@@ -117,7 +119,11 @@ void AnswerStore::answer(const std::string& path) const {
   const std::string key = key_of(path), place = place_of(path);
   const std::string kept = contents_at(place);
   if (kept.starts_with(key) && answer_in(kept)) return;
-  write_answer(place, key, answer_file(path, question_));
+  try {
+    write_answer(place, key, answer_file(path, question_));
+  } catch (const FileUnreadable& error) {
+    fail(path, one_line(error.what()));
+  }
 }
 
 void AnswerStore::fail(const std::string& path, const std::string& reason) const {

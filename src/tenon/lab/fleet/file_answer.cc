@@ -12,6 +12,7 @@
 #include "tenon/lab/advice/recorded_programs.h"
 #include "tenon/lab/advice/trials.h"
 #include "tenon/lab/explain/explain.h"
+#include "tenon/trace/file_bytes.h"
 #include "tenon/trace/load.h"
 
 namespace tenon {
@@ -161,6 +162,8 @@ FileAnswer answer_file(const std::string& path, const FileQuestion& question) {
     }
   } catch (const FileTooLarge&) {
     throw std::bad_alloc();
+  } catch (const FileUnreadable&) {
+    throw;
   } catch (const ParseError& error) {
     return no_answer(one_line(error.what()));
   } catch (const InvalidArgument& error) {

@@ -63,7 +63,7 @@ inline FileAnswer no_answer(std::string reason) {
 }
 
 // Reads, explains and advises on one thread. What is wrong with the file becomes `error`, which
-// names it by `path`. Throws std::bad_alloc where memory is what is missing.
+// names it by `path`. Throws std::bad_alloc where memory is what is missing, and FileUnreadable.
 FileAnswer answer_file(const std::string& path, const FileQuestion& question);
 
 // As one object of JSON, and back; nothing where the text is none of an answer.

@@ -64,10 +64,12 @@ class FileFinder {
                                                      &::closedir);
     if (folder == nullptr) return errno;
     const auto first = static_cast<std::ptrdiff_t>(left_.size());
-    while (const dirent* entry = ::readdir(folder.get()))
+    const auto next = [&] { return errno = 0, ::readdir(folder.get()); };
+    while (const dirent* entry = next())
       if (entry->d_name[0] != '.') left_.push_back(inside + entry->d_name);
+    const int reason = errno;
     std::sort(left_.begin() + first, left_.end(), std::greater<>());
-    return 0;
+    return reason;
   }
 
   void add(const std::string& path) {
