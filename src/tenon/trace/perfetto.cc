@@ -13,7 +13,7 @@ namespace tenon {
 namespace {
 
 // A JSON string. What is no UTF-8 is replaced, as are control characters.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : one_line(text)) {
     if (c == '"' || c == '\\') out += '\\';
@@ -40,7 +40,7 @@ class Writer {
 
   void write_trace(const Trace& trace, std::size_t process) {
     entry(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":{}}}}})", process,
-          quoted(trace.name));
+          json_string(trace.name));
     write_counters(trace, process);
     write_blocks(trace, process);
     write_marks(trace, process);
@@ -87,8 +87,8 @@ class Writer {
         open[event.block] = true;
         entry(R"({{"ph":"b","cat":"block","id":{},"pid":{},"tid":{},"ts":{},"name":{},)"
               R"("args":{{"bytes":{},"stack":{}}}}})",
-              event.block, process, event.stream, event.time_us, quoted(name), event.size_bytes,
-              quoted(stack(trace, call_sites, event.site)));
+              event.block, process, event.stream, event.time_us, json_string(name),
+              event.size_bytes, json_string(stack(trace, call_sites, event.site)));
       } else if (event.op == TraceOp::kFreeCompleted) {
         open[event.block] = false;
         end_block(event.block, process, event.stream, event.time_us);
@@ -111,7 +111,7 @@ class Writer {
         case MarkKind::kPhaseEnd:
           entry(R"({{"ph":"{}","cat":"phase","id":{},"pid":{},"tid":0,"ts":{},"name":{}}})",
                 mark.kind == MarkKind::kPhaseBegin ? "b" : "e", mark.text, process, mark.time_us,
-                quoted(trace.sites->text(mark.text)));
+                json_string(trace.sites->text(mark.text)));
           break;
         case MarkKind::kOutOfMemory:
           entry(R"({{"ph":"i","s":"g","pid":{},"tid":0,"ts":{},"name":"out of memory",)"
@@ -123,7 +123,7 @@ class Writer {
         case MarkKind::kWake:
           entry(R"({{"ph":"i","s":"p","pid":{},"tid":0,"ts":{},"name":{},"args":{{"bytes":{}}}}})",
                 process, mark.time_us,
-                quoted(fmt::format("{} {}", mark_kind_name(mark.kind),
+                json_string(fmt::format("{} {}", mark_kind_name(mark.kind),
                                    trace.sites->text(mark.text))),
                 mark.size_bytes);
           break;
