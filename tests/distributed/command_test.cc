@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -264,10 +265,14 @@ TEST_F(RanksTest, RanksThatDifferAreToldOnceAndNamed) {
   EXPECT_EQ(folder.status, 2) << folder.err;
   EXPECT_THAT(folder.err, HasSubstr("--save of rank 1 is " + path("one")));
   EXPECT_FALSE(std::filesystem::exists(path("two")));
-  const Outcome many = launch(4, text("") + " --slices 2");
-  EXPECT_EQ(many.status, 2);
-  EXPECT_THAT(many.err, HasSubstr("--slices 2 for 4 ranks"));
-  EXPECT_EQ(count(many.err, "tenon: "), 1u) << many.err;
+  for (const auto& [ranks, words] :
+       std::map<int, const char*>{{4, "--slices 2 for 4 ranks: give a power of two, 4 or more"},
+                                  {3, "--slices 2 for 3 ranks: slices need 1, 2, 4, 8 or"}}) {
+    const Outcome many = launch(ranks, text("") + " --slices 2");
+    EXPECT_EQ(many.status, 2);
+    EXPECT_THAT(many.err, HasSubstr(words));
+    EXPECT_EQ(count(many.err, "tenon: "), 1u) << many.err;
+  }
 }
 
 // A copy of the two programs, with another version.

@@ -298,9 +298,10 @@ void join(TrainArguments& a) {
   const auto size = static_cast<std::uint64_t>(ranks.group->size());
   ranks.slices = a.slices > 0 ? a.slices : size;
   if (a.slices > 0 && (!std::has_single_bit(a.slices) || a.slices % size != 0))
-    throw InvalidArgument(fmt::format("--slices {} for {} rank{}: it must be a power of two "
-                                      "that the number of ranks divides",
-                                      a.slices, size, size == 1 ? "" : "s"));
+    throw InvalidArgument(fmt::format(
+        "--slices {} for {} rank{}: {}", a.slices, size, size == 1 ? "" : "s",
+        std::has_single_bit(size) ? fmt::format("give a power of two, {} or more", size)
+                                  : "slices need 1, 2, 4, 8 or another power of two of ranks"));
 }
 
 // Every rank must train the same run; throws on all of them where one does not.
