@@ -146,5 +146,21 @@ TEST_F(OutputTest, AFileSizeLimitLeavesTheEarlierFile) {
   EXPECT_EQ(contents(in("page.html")), "old");
 }
 
+// Names of files, devices, tags and threads, which a terminal would obey.
+TEST_F(OutputTest, NoNameCommandsTheTerminal) {
+  const std::string file = in("a\033[31m.csv");
+  std::ofstream(file) << "time_us,op,id,size,stream,device,tag,thread\n"
+                         "0,alloc,0,1000000,0,cuda\033[1m0,\033[2mtag,\033[3mthread\n"
+                         "10,alloc,1,2000000,7,cuda\033[1m1,\033[2mtag,\033[3mthread\n"
+                         "20,free_completed,0,,,cuda\033[1m0,\033[2mtag,\033[3mthread\n";
+  fs::copy_file(file, in("c\033[32m.csv"));
+  for (const std::string command : {"explain", "replay --policy null --passes 0", "plan",
+                                    "advise --effort 1", "diff c*.csv", "report --no-advice"}) {
+    const Outcome run = shell("cd " + folder_.path() + "; $T " + command + " a*.csv");
+    EXPECT_EQ(run.status, 0) << command << run.err;
+    EXPECT_THAT(run.out + run.err, ::testing::Not(HasSubstr("\033"))) << command;
+  }
+}
+
 }  // namespace
 }  // namespace tenon

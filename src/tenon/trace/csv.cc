@@ -11,6 +11,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/printable.h"
 #include "tenon/trace/csv_lines.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/trace_builder.h"
@@ -72,7 +73,7 @@ class CsvReader {
       const std::size_t digits = part.name.find_last_not_of("0123456789") + 1;  // npos + 1 is 0
       std::from_chars(part.name.data() + digits, part.name.data() + part.name.size(),
                       trace.device);
-      if (parts_.size() > 1) trace.name += ":" + part.name;
+      if (parts_.size() > 1) trace.name += ":" + one_line(part.name);
     }
     return traces;
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "tenon/base/printable.h"
+
 namespace tenon {
 
 std::string_view trace_op_name(TraceOp op) {
@@ -76,7 +78,7 @@ std::string trace_name(std::string_view path) {
   }
   const std::size_t dot = path.find_last_of('.');
   if (!known && dot != std::string_view::npos && dot > 0) path = path.substr(0, dot);
-  return std::string(path);
+  return one_line(path);
 }
 
 }  // namespace tenon

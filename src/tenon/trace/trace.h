@@ -105,7 +105,7 @@ struct Trace {
   static const std::shared_ptr<const SiteTable>& empty_sites();
 };
 
-// "dir/gpt2.csv.zst" is the trace "gpt2".
+// "dir/gpt2.csv.zst" is the trace "gpt2", as one_line() shows it.
 std::string trace_name(std::string_view path);
 
 }  // namespace tenon
