@@ -60,9 +60,8 @@ IntrusivePtr<BackendMeta> Quantizer::of_view(const Tensor& base, const Tensor& v
     case Kind::kUnsqueeze:
       return moved_to(axis + (a <= axis ? 1 : 0));
     case Kind::kSqueeze: {
-      const bool one_dimension = b == 1;
-      const auto goes = [&](std::int64_t d) {
-        return base.size(d) == 1 && (!one_dimension || d == a);
+      const auto goes = [&, wanted = a, one_dimension = b == 1](std::int64_t d) {
+        return base.size(d) == 1 && (!one_dimension || d == wanted);
       };
       if (goes(axis)) return of_channel(0);
       std::int64_t before = 0;
