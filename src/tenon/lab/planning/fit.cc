@@ -12,7 +12,8 @@
 #include "tenon/base/random.h"
 #include "tenon/lab/jobs.h"
 #include "tenon/lab/planning/capacity_search.h"
-#include "tenon/lab/planning/full_search.h"
+#include "tenon/lab/planning/corner_search.h"
+#include "tenon/lab/planning/exchange_search.h"
 #include "tenon/lab/planning/sections.h"
 
 namespace tenon {
@@ -176,6 +177,25 @@ class Race {
   std::atomic<std::uint64_t> decided_at_{UINT64_MAX};
 };
 
+// A packing without a free byte: the searches for sizes of few units and for sizes that differ in
+// turns, each time four times as long.
+FitResult search_full(const SectionedProblem& problem, std::uint64_t node_budget) {
+  FitResult result;
+  const auto is_over = [&](auto& search, std::uint64_t turn) {
+    result.fit = search.run(std::min(turn, node_budget - result.nodes));
+    result.nodes += search.nodes();
+    if (result.fit == Fit::kFits)
+      for (const Units offset : search.offsets())
+        result.offsets.push_back(static_cast<std::uint64_t>(offset) * problem.unit_bytes);
+    return result.fit != Fit::kUnknown || result.nodes >= node_budget;
+  };
+  CornerSearch corners(problem);
+  ExchangeSearch exchanges(problem);
+  std::uint64_t turn = 16 * (problem.items.size() + 1);
+  while (!is_over(corners, turn) && !is_over(exchanges, turn)) turn *= 4;
+  return result;
+}
+
 }  // namespace
 
 FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t capacity_bytes,
@@ -184,23 +204,15 @@ FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t cap
   if (requests.size() > kMostSearched) return result;
   const std::optional<SectionedProblem> problem = make_sections(requests, capacity_bytes);
   if (!problem) return result;
-  const auto fits_at = [&](const std::vector<Units>& offsets) {
-    for (const Units offset : offsets)
-      result.offsets.push_back(static_cast<std::uint64_t>(offset) * problem->unit_bytes);
-  };
-  if (is_full(*problem)) {
-    FullSearch search(*problem);
-    result.fit = search.run(node_budget);
-    result.nodes = search.nodes();
-    if (result.fit == Fit::kFits) fits_at(search.offsets());
-    return result;
-  }
+  if (is_full(*problem)) return search_full(*problem, node_budget);
   Race race(*problem, requests, node_budget / nodes_that_one_counts_for(*problem));
   const Searcher* decided = race.run();
   if (decided == nullptr) return result;
   result.nodes = decided->nodes();
   result.fit = decided->outcome() == CapacitySearch::Outcome::kFits ? Fit::kFits : Fit::kImpossible;
-  if (result.fit == Fit::kFits) fits_at(decided->offsets());
+  if (result.fit == Fit::kFits)
+    for (const Units offset : decided->offsets())
+      result.offsets.push_back(static_cast<std::uint64_t>(offset) * problem->unit_bytes);
   return result;
 }
 

@@ -27,6 +27,11 @@ std::vector<std::uint32_t> section_starts(const std::vector<PlanRequest>& reques
 
 }  // namespace
 
+bool is_full(const SectionedProblem& problem) {
+  return std::all_of(problem.totals.begin(), problem.totals.end(),
+                     [&](Units total) { return total == problem.capacity; });
+}
+
 std::optional<SectionedProblem> make_sections(const std::vector<PlanRequest>& requests,
                                               std::uint64_t capacity_bytes) {
   std::uint64_t unit = 0;

@@ -37,6 +37,10 @@ struct SectionedProblem {
   std::size_t sections() const { return totals.size(); }
 };
 
+// Whether the requests fill the capacity in every section. Then every packing is full: no byte is
+// ever free.
+bool is_full(const SectionedProblem& problem);
+
 // Nothing where the capacity has more than kMostUnits units. O(n log n).
 std::optional<SectionedProblem> make_sections(const std::vector<PlanRequest>& requests,
                                               std::uint64_t capacity_bytes);

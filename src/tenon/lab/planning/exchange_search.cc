@@ -1,4 +1,4 @@
-#include "tenon/lab/planning/full_search.h"
+#include "tenon/lab/planning/exchange_search.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,6 +14,8 @@ using Subset = std::uint64_t;
 
 constexpr std::size_t kWidest = 4096;   // of a beam
 constexpr std::size_t kMostMembers = 64;
+constexpr std::size_t kMostCompared = 512;  // choices
+constexpr std::size_t kMostChoices = 64;
 constexpr std::size_t kMostExact = 14;  // members whose subsets are all tried
 constexpr std::size_t kMostSubsets = std::size_t{1} << kMostExact;
 // Logarithms to base 2: the least and most doubt of a choice, and what a request costs that a finer
@@ -88,12 +90,7 @@ class Marking {
 
 }  // namespace
 
-bool is_full(const SectionedProblem& problem) {
-  return std::all_of(problem.totals.begin(), problem.totals.end(),
-                     [&](Units total) { return total == problem.capacity; });
-}
-
-FullSearch::FullSearch(const SectionedProblem& problem)
+ExchangeSearch::ExchangeSearch(const SectionedProblem& problem)
     : problem_(problem), marks_(problem.items.size()), placed_at_(problem.items.size()) {
   Items items(problem.items.size());
   std::iota(items.begin(), items.end(), 0);
@@ -117,7 +114,7 @@ FullSearch::FullSearch(const SectionedProblem& problem)
   }
 }
 
-Fit FullSearch::run(std::uint64_t node_budget) {
+Fit ExchangeSearch::run(std::uint64_t node_budget) {
   nodes_ = 0;
   node_limit_ = node_budget;
   for (std::size_t width = 1; width <= kWidest && nodes_ < node_limit_; width *= 4)
@@ -129,7 +126,7 @@ Fit FullSearch::run(std::uint64_t node_budget) {
   return Fit::kUnknown;
 }
 
-bool FullSearch::search(const Direction& direction, std::size_t width) {
+bool ExchangeSearch::search(const Direction& direction, std::size_t width) {
   if (problem_.items.empty()) return true;
   std::vector<State> states = {{PqTree(direction.first[0]), {}, {}, nullptr, 0}};
   for (std::size_t section = 0; section + 1 < problem_.sections() && !states.empty(); ++section) {
@@ -145,7 +142,8 @@ bool FullSearch::search(const Direction& direction, std::size_t width) {
 }
 
 // The likeliest `width` ways into the next section, likeliest first.
-std::vector<FullSearch::State> FullSearch::cross(std::vector<State> states, std::size_t width) {
+std::vector<ExchangeSearch::State> ExchangeSearch::cross(std::vector<State> states,
+                                                         std::size_t width) {
   const auto is_later = [](const State& a, const State& b) { return a.doubt > b.doubt; };
   const std::size_t most_waiting = 64 + 8 * width;
   sums_.clear();
@@ -176,7 +174,7 @@ std::vector<FullSearch::State> FullSearch::cross(std::vector<State> states, std:
   return crossed;
 }
 
-std::vector<FullSearch::State> FullSearch::after_exchanges(const State& state) {
+std::vector<ExchangeSearch::State> ExchangeSearch::after_exchanges(const State& state) {
   std::vector<State> states;
   for (const Choice& choice : choices(state)) {
     ++nodes_;
@@ -193,7 +191,7 @@ std::vector<FullSearch::State> FullSearch::after_exchanges(const State& state) {
 }
 
 // What ends, in groups that lie together in all orders, largest first.
-std::vector<Items> FullSearch::ended_groups(const State& state) {
+std::vector<Items> ExchangeSearch::ended_groups(const State& state) {
   const Marking marking(marks_, state.ended);
   std::vector<Items> groups = state.tree.groups(marks_);
   std::sort(groups.begin(), groups.end(), [&](const Items& a, const Items& b) {
@@ -202,18 +200,38 @@ std::vector<Items> FullSearch::ended_groups(const State& state) {
   return groups;
 }
 
-// Exchanges for the largest group that ends, alone and together with others. How probable one is
-// depends on how many of the kind random sizes would allow. Where a small one is possible, larger
-// ones are possible that contain it, so the smaller is the likelier.
-std::vector<FullSearch::Choice> FullSearch::choices(const State& state) {
-  const std::vector<Items> groups = ended_groups(state);
+// Exchanges for the largest group that ends, alone and together with others. Where a small one is
+// possible, larger ones are possible that contain it, so the smaller is the likelier.
+std::vector<ExchangeSearch::Choice> ExchangeSearch::choices(const State& state) {
+  std::vector<Choice> choices = partial_choices(state, ended_groups(state));
+  const auto count = [](const Choice& c) { return c.ended.size() + c.begun.size(); };
+  std::size_t fewest = SIZE_MAX;
+  for (const Choice& choice : choices) fewest = std::min(fewest, count(choice));
+  for (Choice& choice : choices)
+    choice.doubt +=
+        std::min(kMostCoarse, kCoarse * static_cast<double>(count(choice) - fewest));
+  if (choices.size() > kMostChoices) {
+    std::nth_element(choices.begin(), choices.begin() + kMostChoices, choices.end(),
+                     [](const Choice& a, const Choice& b) { return a.doubt < b.doubt; });
+    choices.resize(kMostChoices);
+    is_complete_ = false;
+  }
+  choices.push_back({state.ended, state.begun, 0});
+  double sum = 0;
+  for (const Choice& choice : choices) sum += std::exp2(-choice.doubt);
+  for (Choice& choice : choices) choice.doubt += std::log2(sum);
+  return choices;
+}
+
+// How probable one is depends on how many of the kind random sizes would allow.
+std::vector<ExchangeSearch::Choice> ExchangeSearch::partial_choices(
+    const State& state, const std::vector<Items>& groups) {
   const Sums& sums = sums_of(state.begun);
   const Subsets subsets(groups.size() - 1);  // of the others
   is_complete_ &= subsets.is_complete;
+  nodes_ += subsets.all.size() / 64;
   const Units reach = size_of(state.ended) / 16;
-
   std::vector<Choice> choices;
-  std::size_t fewest = SIZE_MAX;
   for (const Subset others : subsets.all) {
     Items ended = groups[0];
     for_each(others, [&](std::size_t i) {
@@ -225,25 +243,21 @@ std::vector<FullSearch::Choice> FullSearch::choices(const State& state) {
                                       static_cast<std::size_t>(std::popcount(others)));
     auto at = std::lower_bound(sums.begin(), sums.end(), std::pair(sum, Subset{0}));
     for (; at != sums.end() && at->first == sum; ++at) {
+      if (choices.size() == kMostCompared) {
+        is_complete_ = false;
+        return choices;
+      }
       Items begun;
       for_each(at->second, [&](std::size_t i) { begun.push_back(state.begun[i]); });
-      const double doubt = ways + std::log2(density(sums, sum, begun.size(), reach));
-      fewest = std::min(fewest, ended.size() + begun.size());
-      choices.push_back({ended, std::move(begun), std::clamp(doubt, -kMostDoubt, kMostDoubt)});
+      const double chance = density(sums, sum, begun.size(), reach);
+      choices.push_back({ended, std::move(begun),
+                         std::clamp(ways + std::log2(chance), -kMostDoubt, kMostDoubt)});
     }
   }
-  for (Choice& choice : choices) {
-    const std::size_t more = choice.ended.size() + choice.begun.size() - fewest;
-    choice.doubt += std::min(kMostCoarse, kCoarse * static_cast<double>(more));
-  }
-  choices.push_back({state.ended, state.begun, 0});
-  double sum = 0;
-  for (const Choice& choice : choices) sum += std::exp2(-choice.doubt);
-  for (Choice& choice : choices) choice.doubt += std::log2(sum);
   return choices;
 }
 
-const FullSearch::Sums& FullSearch::sums_of(const Items& items) {
+const ExchangeSearch::Sums& ExchangeSearch::sums_of(const Items& items) {
   const auto [at, is_new] = sums_.try_emplace(items);
   Sums& sums = at->second;
   if (!is_new) return sums;
@@ -262,7 +276,7 @@ const FullSearch::Sums& FullSearch::sums_of(const Items& items) {
 
 // Requests of one shape stand next to each other. Of subsets that differ in them alone, the one
 // with the first of them counts.
-bool FullSearch::has_no_equal_before(const Items& items, Subset subset) const {
+bool ExchangeSearch::has_no_equal_before(const Items& items, Subset subset) const {
   const auto shape = [&](std::size_t i) {
     const SectionItem& item = problem_.items[items[i]];
     return std::tuple(item.size, item.first, item.last);
@@ -274,7 +288,7 @@ bool FullSearch::has_no_equal_before(const Items& items, Subset subset) const {
   return has_none;
 }
 
-Units FullSearch::size_of(const Items& items) const {
+Units ExchangeSearch::size_of(const Items& items) const {
   return std::accumulate(items.begin(), items.end(), Units{0}, [&](Units sum, std::uint32_t item) {
     return sum + problem_.items[item].size;
   });
@@ -282,7 +296,7 @@ Units FullSearch::size_of(const Items& items) const {
 
 // From the last section to the first, in an order of each. A request lies at the same place in all
 // of its sections.
-void FullSearch::place(const State& state) {
+void ExchangeSearch::place(const State& state) {
   Items order = state.tree.order();
   const auto place_all = [&] {
     Units at = 0;

@@ -1,4 +1,4 @@
-// A search for a packing that leaves no byte free at any moment.
+// A search for a packing that leaves no byte free, for sizes that differ.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,6 @@
 #include "tenon/lab/planning/sections.h"
 
 namespace tenon {
-
-// Whether the requests fill the capacity in every section. Then every packing is full: no byte is
-// ever free.
-bool is_full(const SectionedProblem& problem);
 
 // Section after section. From one to the next some requests end and others begin. Those that end
 // leave holes, and those that begin fill each hole to the byte:
@@ -34,10 +30,10 @@ bool is_full(const SectionedProblem& problem);
 // backward in time.
 //
 // Deterministic; not thread-safe. A node is an exchange: O(live requests x depth of the tree).
-class FullSearch {
+class ExchangeSearch {
  public:
   // Requires: is_full(problem), which outlives this.
-  explicit FullSearch(const SectionedProblem& problem);
+  explicit ExchangeSearch(const SectionedProblem& problem);
 
   // About `node_budget` nodes at most. kUnknown also where the widest beam finds nothing.
   Fit run(std::uint64_t node_budget);
@@ -76,6 +72,7 @@ class FullSearch {
   std::vector<State> after_exchanges(const State& state);
   std::vector<Items> ended_groups(const State& state);
   std::vector<Choice> choices(const State& state);
+  std::vector<Choice> partial_choices(const State& state, const std::vector<Items>& groups);
   const Sums& sums_of(const Items& items);
   bool has_no_equal_before(const Items& items, Subset subset) const;
   Units size_of(const Items& items) const;
