@@ -32,7 +32,7 @@ struct FitResult {
 // two threads. The time of a depth-first search depends strongly on its order (Gomes, Selman,
 // Kautz, "Boosting combinatorial search through randomization", AAAI 1998). So each searcher tries
 // one order after another, briefly: by contention, width, area and size. Then the same with noise,
-// or with more weight on the sections where earlier searches failed. Deterministic: of the searchers
+// or with more weight on the sections where earlier searches failed. Deterministic: of searchers
 // that find a packing in the same round the first counts. `node_budget` bounds the work of each
 // searcher. A node is O(n + the requests' lives in sections of time), some microseconds for
 // hundreds of requests. It counts for more where each request lives in more than 160 sections.
