@@ -252,6 +252,7 @@ std::vector<ExchangeSearch::Choice> ExchangeSearch::partial_choices(
       const double chance = density(sums, sum, begun.size(), reach);
       choices.push_back({ended, std::move(begun),
                          std::clamp(ways + std::log2(chance), -kMostDoubt, kMostDoubt)});
+      ++nodes_;  // comparing takes as long as an exchange
     }
   }
   return choices;
