@@ -18,7 +18,7 @@ constexpr std::size_t kMostItems = 64;
 
 PqTree::Marks marks_of(const Items& items) {
   PqTree::Marks marks(kMostItems);
-  for (const std::uint32_t item : items) marks[item] = 1;
+  marks.set(items);
   return marks;
 }
 

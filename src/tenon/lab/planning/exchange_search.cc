@@ -75,15 +75,14 @@ Items without(Items from, const Items& items) {
 // Sets the marks of some items, for a while.
 class Marking {
  public:
-  Marking(PqTree::Marks& marks, const Items& items) : marks_(marks), items_(items) { set(1); }
-  ~Marking() { set(0); }
+  Marking(PqTree::Marks& marks, const Items& items) : marks_(marks), items_(items) {
+    marks_.set(items);
+  }
+  ~Marking() { marks_.clear(items_); }
   Marking(const Marking&) = delete;
   Marking& operator=(const Marking&) = delete;
 
  private:
-  void set(char mark) {
-    for (const std::uint32_t item : items_) marks_[item] = mark;
-  }
   PqTree::Marks& marks_;
   const Items& items_;
 };

@@ -80,7 +80,7 @@ class ExchangeSearch {
 
   const SectionedProblem& problem_;
   Direction forward_, backward_;
-  PqTree::Marks marks_;           // by item; none are set between two calls
+  PqTree::Marks marks_;           // none are set between two calls
   std::map<Items, Sums> sums_;    // of requests that begin after this section; sorted
   std::vector<Units> placed_at_;  // by item
   bool is_complete_ = true;       // no choice was left out

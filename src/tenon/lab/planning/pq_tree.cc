@@ -6,8 +6,14 @@
 namespace tenon {
 
 struct PqTree::Node {
-  bool is_ordered = false;  // a Q-node
-  std::uint32_t item = 0;   // of a leaf
+  explicit Node(std::uint32_t leaf) : item(leaf), filter(Marks::filter_of(leaf)) {}
+  Node(bool ordered, std::vector<Link>&& below) : is_ordered(ordered), children(std::move(below)) {
+    for (const Link& child : children) filter |= child->filter;
+  }
+
+  bool is_ordered = false;   // a Q-node
+  std::uint32_t item = 0;    // of a leaf
+  std::uint64_t filter = 0;  // of its items
   std::vector<Link> children;
 
   bool is_leaf() const { return children.empty(); }
@@ -23,13 +29,13 @@ using Marks = PqTree::Marks;
 enum class Marked { kNone, kSome, kAll };
 
 Link leaf(std::uint32_t item) {
-  return std::make_shared<PqTree::Node>(PqTree::Node{false, item, {}});
+  return std::make_shared<const PqTree::Node>(item);
 }
 
 // One node of those children, or the only one itself.
 Link node_of(Links children, bool is_ordered) {
   if (children.size() == 1) return std::move(children[0]);
-  return std::make_shared<PqTree::Node>(PqTree::Node{is_ordered, 0, std::move(children)});
+  return std::make_shared<const PqTree::Node>(is_ordered, std::move(children));
 }
 
 Link any_order_of(const Items& items) {
@@ -39,7 +45,8 @@ Link any_order_of(const Items& items) {
 }
 
 Marked marked_of(const PqTree::Node& node, const Marks& marks) {
-  if (node.is_leaf()) return marks[node.item] != 0 ? Marked::kAll : Marked::kNone;
+  if (marks.has_none_of(node.filter)) return Marked::kNone;
+  if (node.is_leaf()) return marks.has(node.item) ? Marked::kAll : Marked::kNone;
   bool any = false, all = true;
   for (const Link& child : node.children) {
     const Marked of_child = marked_of(*child, marks);

@@ -18,7 +18,31 @@ class PqTree {
   struct Node;
   using Link = std::shared_ptr<const Node>;
   using Items = std::vector<std::uint32_t>;
-  using Marks = std::vector<char>;  // by item
+
+  // A set of items below a bound.
+  class Marks {
+   public:
+    explicit Marks(std::size_t bound) : is_marked_(bound) {}
+    void set(const Items& items) {
+      for (const std::uint32_t item : items) {
+        is_marked_[item] = 1;
+        filter_ |= filter_of(item);
+      }
+    }
+    void clear(const Items& items) {  // all that are set
+      for (const std::uint32_t item : items) is_marked_[item] = 0;
+      filter_ = 0;
+    }
+    bool has(std::uint32_t item) const { return is_marked_[item] != 0; }
+    // None of the items that the filter was made of are marked.
+    bool has_none_of(std::uint64_t filter) const { return (filter_ & filter) == 0; }
+    // A Bloom filter of one bit for each item.
+    static std::uint64_t filter_of(std::uint32_t item) { return std::uint64_t{1} << item % 64; }
+
+   private:
+    std::vector<char> is_marked_;
+    std::uint64_t filter_ = 0;
+  };
 
   // What exchange() took out, to put it back into an order of the new tree.
   struct Exchange {
