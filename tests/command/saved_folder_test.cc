@@ -336,7 +336,8 @@ TEST_F(SavedFolder, AnIndexThatContradictsItsFilesIsRefused) {
   for (const auto& [key, value] : {std::pair("epoch_correct", "18446744073709551615"),
                                    std::pair("epoch_counted", "18446744073709551615"),
                                    std::pair("epoch_loss_sum", "-0x1p+1000")})
-    expect("its epoch has a loss of", [&](Json& json) { json["metadata"][key] = value; });
+    expect("its epoch has a loss of",
+           [key = key, value = value](Json& json) { json["metadata"][key] = value; });
   expect("its \"learning_rate\" is \"-0x1p-10\"",
          [](Json& json) { json["metadata"]["learning_rate"] = "-0x1p-10"; });
   for (const char* rate : {"nan", "inf", "", "1e", "1 "})
@@ -344,7 +345,7 @@ TEST_F(SavedFolder, AnIndexThatContradictsItsFilesIsRefused) {
   for (const auto& [key, value] : {std::pair("epochs", "0"), std::pair("epochs", "1000001"),
                                    std::pair("batch", "0"), std::pair("batch", "65537")})
     expect(fmt::format("its \"{}\" is {}; it may be", key, value),
-           [&](Json& json) { json["metadata"][key] = value; });
+           [key = key, value = value](Json& json) { json["metadata"][key] = value; });
   expect("which \"files\" does not have", [](Json& json) {
     json["weight_map"].front() = "../text";
   });
