@@ -29,7 +29,6 @@ using Step = std::function<void(const Tensor& input)>;
 
 struct Bytes {
   std::int64_t allocated, live, peak;
-  friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
 Bytes real_bytes(const Step& step, std::vector<std::int64_t> sizes, std::int64_t batch) {
