@@ -32,6 +32,7 @@ SimOptions replay_device(const ReplaySetup& setup) {
 PolicyOptions replay_options(const Workload& workload, const ReplaySetup& setup) {
   const Policy& policy = find_policy(setup.policy);
   PolicyOptions options = options_for(policy, setup.options);
+  options.grows_by_shares |= policy.uses_shares && workload.grows_by_shares();
   if (setup.capacity_bytes != 0 && policy.limits_itself) options.limit_bytes = setup.capacity_bytes;
   if (policy.needs_plan && options.plan == nullptr) options.plan = &workload.plan();
   return options;

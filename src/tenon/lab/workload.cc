@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "tenon/device/device.h"
 #include "tenon/lab/planner.h"
 
 namespace tenon {
@@ -26,6 +27,7 @@ Workload::Workload(const Trace& trace)
       streams_(std::max<std::uint32_t>(1, static_cast<std::uint32_t>(trace.streams.size()))),
       live_peak_bytes_(trace.live_peak_bytes()),
       duration_us_(trace.duration_us()),
+      grows_by_shares_(trace.device_name.starts_with(device_type_name(DeviceType::kVulkan))),
       plan_(std::make_unique<LazyPlan>()) {
   const std::uint64_t count = trace.replayed_events();
   ops_.reserve(count);

@@ -45,6 +45,8 @@ class Workload {
   std::uint32_t streams() const { return streams_; }
   std::uint64_t live_peak_bytes() const { return live_peak_bytes_; }
   std::uint64_t duration_us() const { return duration_us_; }
+  // Whether the recorded device has no virtual memory, so that policies grow by shares there.
+  bool grows_by_shares() const { return grows_by_shares_; }
   // Offsets for its allocations (planner.h), worked out when first asked for.
   const Plan& plan() const;
 
@@ -58,6 +60,7 @@ class Workload {
   std::uint32_t streams_ = 0;
   std::uint64_t live_peak_bytes_ = 0;
   std::uint64_t duration_us_ = 0;
+  bool grows_by_shares_ = false;
   std::unique_ptr<LazyPlan> plan_;
 };
 

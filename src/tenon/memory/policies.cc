@@ -22,6 +22,10 @@ namespace {
 
 using Made = std::unique_ptr<DeviceAllocator>;
 
+bool grows_by_shares(const Backend& backend, const PolicyOptions& options) {
+  return options.grows_by_shares || !backend.limits().has_virtual_memory;
+}
+
 Made make_expandable(Backend& backend, const PolicyOptions& options) {
   return std::make_unique<ExpandableAllocator>(backend, parse_caching_settings(options.conf),
                                                options.limit_bytes);
@@ -48,6 +52,9 @@ constexpr OptionUse kOptionUses[] = {
      [](PolicyOptions& o) { o.limit_bytes = 0; }},
     {"plan", &Policy::needs_plan, [](const PolicyOptions& o) { return o.plan != nullptr; },
      [](PolicyOptions& o) { o.plan = nullptr; }},
+    {"grows_by_shares", &Policy::uses_shares,
+     [](const PolicyOptions& o) { return o.grows_by_shares; },
+     [](PolicyOptions& o) { o.grows_by_shares = false; }},
     {"page_bytes", &Policy::uses_page, [](const PolicyOptions& o) { return o.page_bytes != 0; },
      [](PolicyOptions& o) { o.page_bytes = 0; }},
 };
@@ -87,8 +94,11 @@ const std::vector<Policy>& policies() {
        .summary = "best fit, split, coalesce over growing chunks, one instance per stream",
        .answers_to = "memory pools (RMM, MemoryPool)",
        .make = [](Backend& backend, const Options& options) -> Made {
-         return std::make_unique<PoolAllocator>(backend, PoolConfig{}, options.limit_bytes);
-       }},
+         PoolConfig pool;
+         pool.grows_by_shares = grows_by_shares(backend, options);
+         return std::make_unique<PoolAllocator>(backend, pool, options.limit_bytes);
+       },
+       .uses_shares = true},
       {.name = "caching",
        .summary =
          "size-binned, stream-ordered segments: PyTorch's constants, settings and figures",
@@ -109,8 +119,10 @@ const std::vector<Policy>& policies() {
        .make = [](Backend& backend, const Options& options) -> Made {
          UnifiedOptions unified;
          unified.limit_bytes = options.limit_bytes;
+         unified.grows_by_shares = grows_by_shares(backend, options);
          return std::make_unique<UnifiedAllocator>(backend, unified);
-       }},
+       },
+       .uses_shares = true},
       {.name = "stitched",
        .summary = "physical pages moved between holes: Tenon's own, the default on a GPU",
        .answers_to = "GMLake (ASPLOS 2024)",

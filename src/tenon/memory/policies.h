@@ -22,6 +22,9 @@ struct PolicyOptions {
   std::uint64_t limit_bytes = 0;
   const Plan* plan = nullptr;    // for `plan`; must outlive the allocator
   std::uint64_t page_bytes = 0;  // for `stitched`: memory against driver time; 0: its default
+  // For `pool` and `unified`: they grow by shares of what they hold (growth_share.h), as on each
+  // device without virtual memory, not by the sizes of their documents.
+  bool grows_by_shares = false;
 };
 
 // One policy: what it is called, and how to make it.
@@ -37,6 +40,7 @@ struct Policy {
   bool uses_conf = false;
   bool uses_limit = true;
   bool uses_page = false;
+  bool uses_shares = false;
   bool needs_plan = false;  // options.plan must be given
 };
 

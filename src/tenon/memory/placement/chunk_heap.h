@@ -44,6 +44,12 @@ concept FastPlacement = requires(P placement, std::uint64_t number) {
   { placement.place_fast(number) } -> std::same_as<typename P::Handle>;
 };
 
+// A placement that may want its wholly free chunks to go back before it gets a larger one.
+template <typename P>
+concept ReplacingPlacement = requires(const P& view) {
+  { view.replaces_free_chunks() } -> std::same_as<bool>;
+};
+
 // A placement that may also place in a chunk that another stream's heap has brought.
 template <typename P>
 concept BorrowingPlacement = requires(P placement, Chunk* chunk) {

@@ -57,6 +57,7 @@ class ChunkedAllocator : public StreamFront<ChunkHeap<P>> {
   }
   [[gnu::cold]] bool grow(Heap& heap, std::size_t size_bytes) override;
   [[gnu::cold]] bool add_chunk(Heap& heap, std::uint64_t size_bytes);
+  [[gnu::cold]] bool release_free_chunks(Heap& heap);
 
   const Config config_;
 };
@@ -71,6 +72,8 @@ ChunkedAllocator<P>::~ChunkedAllocator() {
 
 template <Placement P>
 bool ChunkedAllocator<P>::grow(Heap& heap, std::size_t size_bytes) {
+  if constexpr (ReplacingPlacement<P>)
+    if (heap.placement.replaces_free_chunks()) release_free_chunks(heap);
   for (bool retried = false;; retried = true) {
     for (int choice = 0;; ++choice) {
       std::uint64_t wanted = 0;
@@ -120,9 +123,16 @@ bool ChunkedAllocator<P>::release_cached() {
       const BiasedGuard lock(heap.lock);
       Heap::drain_remote_frees(heap);
     }
-    for (std::size_t i = heap.chunks().size(); i-- > 0;)
-      any |= release_if_free(heap, *heap.chunks()[i]);
+    any |= release_free_chunks(heap);
   });
+  return any;
+}
+
+template <Placement P>
+bool ChunkedAllocator<P>::release_free_chunks(Heap& heap) {
+  bool any = false;
+  for (std::size_t i = heap.chunks().size(); i-- > 0;)
+    any |= release_if_free(heap, *heap.chunks()[i]);
   return any;
 }
 

@@ -9,6 +9,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/heap/best_fit_heap.h"
+#include "tenon/memory/growth_share.h"
 #include "tenon/memory/placement/chunked_allocator.h"
 
 namespace tenon {
@@ -16,10 +17,14 @@ namespace tenon {
 // How chunks grow, in bytes.
 struct PoolConfig {
   std::uint64_t pool_bytes = 256 * kMiB;  // size of a chunk, unless a request needs more
+  // By growth_bytes instead; free chunks, all too small for the request, go back before. So
+  // reserved memory follows what the program holds.
+  bool grows_by_shares = false;
 };
 
-// Best fit. Grows by max(pool size, 2 x request); where the driver has no room for that,
-// by the request alone. What is left of a block goes back to the heap if it is 256 bytes or more.
+// Best fit. Grows by max(pool size, 2 x request), or by shares; where the driver has no room for
+// that, by the request alone. What is left of a block goes back to the heap if it is 256 bytes or
+// more.
 class PoolPlacement {
  public:
   // As Placement asks (chunk_heap.h).
@@ -50,12 +55,15 @@ class PoolPlacement {
   }
 
   // As Placement asks (chunk_heap.h).
-  std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t) const {
+  std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {
     const std::uint64_t rounded = align_up(size, kChunkStepBytes);
+    if (choice == 0 && config_.grows_by_shares) return growth_bytes(held, rounded);
     if (choice == 0)
       return align_up(std::max(config_.pool_bytes, 2 * rounded), kChunkStepBytes);
     return choice == 1 ? rounded : 0;
   }
+  // As ReplacingPlacement asks (chunk_heap.h).
+  bool replaces_free_chunks() const { return config_.grows_by_shares; }
   // As Placement asks (chunk_heap.h).
   Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk) {
     Block* extent = heap_.add_extent(offset, size);

@@ -1,4 +1,4 @@
-// How large a heap is made for a request: the sizes of PyTorch's MPS allocator.
+// How large a heap is made for a request: the sizes of PyTorch's MPS allocator, or by shares.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
+#include "tenon/memory/growth_share.h"
 
 namespace tenon::unified {
 
@@ -29,6 +30,12 @@ constexpr std::uint64_t heap_bytes_for(std::uint64_t size_bytes, bool under_pres
   if (size_bytes < kMinHugeBytes) return kLargeHeapBytes;
   if (size_bytes < kHugeHeapBytes / 2 && !under_pressure) return kHugeHeapBytes;
   return dedicated_heap_bytes(size_bytes);
+}
+
+// By shares, for a request of a pool that holds `held_bytes`.
+constexpr std::uint64_t heap_share_bytes(std::uint64_t size_bytes, std::uint64_t held_bytes,
+                                         bool under_pressure) {
+  return under_pressure ? dedicated_heap_bytes(size_bytes) : growth_bytes(held_bytes, size_bytes);
 }
 
 }  // namespace tenon::unified

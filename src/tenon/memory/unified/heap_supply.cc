@@ -39,6 +39,13 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
   return true;
 }
 
+std::uint64_t HeapSupply::reserved_bytes(const BufferPool& pool) const {
+  std::uint64_t bytes = 0;
+  for (const BufferHeap* heap : heaps_)
+    if (heap->pool == &pool) bytes += heap->segment.size_bytes;
+  return bytes;
+}
+
 void HeapSupply::release(BufferHeap* heap) {
   reserve_more(released_);
   backend_.free_segment(heap->segment);

@@ -32,6 +32,8 @@ class HeapSupply {
   void release(BufferHeap* heap);
 
   std::uint64_t reserved_bytes() const { return reserved_bytes_; }
+  // Of one pool; O(heaps).
+  std::uint64_t reserved_bytes(const BufferPool& pool) const;
   const std::vector<BufferHeap*>& heaps() const { return heaps_; }
 
   struct Released {

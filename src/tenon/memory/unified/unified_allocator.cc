@@ -225,7 +225,7 @@ UnifiedAllocator::Served UnifiedAllocator::serve(const Request& request) {
   BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
   if (Buffer* buffer = reuse(pool, request)) return {buffer, false};
   if (Buffer* buffer = borrow(request, From::kThisThread)) return {buffer, false};
-  const bool is_short = passes(request.heap_bytes(false), limits_.soft_limit_bytes());
+  const bool is_short = passes(heap_bytes(pool, request, false), limits_.soft_limit_bytes());
   if (is_short)
     if (Buffer* buffer = borrow(request, From::kOtherThreads)) return {buffer, false};
   if (grow(pool, request)) {
@@ -313,12 +313,22 @@ Buffer* UnifiedAllocator::borrow(const Request& request, From whose) {
   return found;
 }
 
+std::uint64_t UnifiedAllocator::heap_bytes(const BufferPool& pool, const Request& request,
+                                           bool under_pressure) const {
+  if (request.size_class == SizeClass::kScalar) return unified::kScalarHeapBytes;
+  if (!options_.grows_by_shares)
+    return unified::heap_bytes_for(request.size_bytes, under_pressure);
+  return unified::heap_share_bytes(request.size_bytes, supply_.reserved_bytes(pool),
+                                   under_pressure);
+}
+
 bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
   const std::uint64_t soft = limits_.soft_limit_bytes();
   const std::uint64_t hard = limits_.hard_limit_bytes();
-  std::uint64_t bytes = request.heap_bytes(false);
+  if (options_.grows_by_shares) release_idle(pool);
+  std::uint64_t bytes = heap_bytes(pool, request, false);
   if (passes(bytes, soft)) {
-    bytes = request.heap_bytes(true);
+    bytes = heap_bytes(pool, request, true);
     while (passes(bytes, soft)) {
       BufferHeap* heap = oldest_idle();
       if (heap == nullptr) break;
@@ -337,7 +347,8 @@ UnifiedAllocator::Served UnifiedAllocator::serve_by_eviction(const Request& requ
   if (!std::exchange(growth->retried, true)) ++stats_.num_alloc_retries;
   settle_everything();
   if (oldest_idle() == nullptr) return serve(request);
-  const std::uint64_t needed = request.heap_bytes(true);
+  const BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
+  const std::uint64_t needed = heap_bytes(pool, request, true);
   const std::uint64_t before = supply_.reserved_bytes();
   while (before - supply_.reserved_bytes() < needed) {
     BufferHeap* heap = oldest_idle();
@@ -362,6 +373,14 @@ BufferHeap* UnifiedAllocator::oldest_idle() const {
 
 void UnifiedAllocator::release_idle() {
   while (BufferHeap* heap = oldest_idle()) supply_.release(heap);
+}
+
+void UnifiedAllocator::release_idle(BufferPool& pool) {
+  for (BufferHeap* heap = pool.lane().idle.oldest(); heap != nullptr;) {
+    BufferHeap* const next = heap->newer;
+    if (heap->pool == &pool) supply_.release(heap);
+    heap = next;
+  }
 }
 
 // Under the lock of the buffer's lane.

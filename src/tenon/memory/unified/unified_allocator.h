@@ -34,6 +34,9 @@ struct UnifiedOptions {
   std::uint64_t max_oversize_bytes = 32 * kMiB;
   double max_oversize_factor = 2;
   std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
+  // Heaps of buffers are of growth_bytes (growth_share.h), and before a new one idle heaps, all too
+  // small for the request, go back. So held memory follows what the program uses.
+  bool grows_by_shares = false;
 };
 
 // A buffer that is in use.
@@ -151,11 +154,6 @@ class UnifiedAllocator final : public DeviceAllocator {
     unified::SizeClass size_class = unified::SizeClass::kLarge;
 
     std::size_t pool_index() const { return unified::Lane::pool_index(storage, size_class); }
-    std::uint64_t heap_bytes(bool under_pressure) const {
-      return size_class == unified::SizeClass::kScalar
-                 ? unified::kScalarHeapBytes
-                 : unified::heap_bytes_for(size_bytes, under_pressure);
-    }
   };
   struct Served {
     unified::Buffer* buffer = nullptr;
@@ -203,6 +201,8 @@ class UnifiedAllocator final : public DeviceAllocator {
   Served serve(const Request& request);
   Served serve_by_eviction(const Request& request, Growth* growth);
   std::uint64_t largest_acceptable(std::uint64_t size_bytes) const;
+  std::uint64_t heap_bytes(const unified::BufferPool& pool, const Request& request,
+                           bool under_pressure) const;
   unified::Buffer* reuse(unified::BufferPool& pool, const Request& request);
   unified::Buffer* take_pending(unified::BufferPool& pool, const Request& request);
   enum class From : bool { kThisThread, kOtherThreads };
@@ -217,6 +217,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   void settle_everything();
   unified::BufferHeap* oldest_idle() const;
   void release_idle();  // all
+  void release_idle(unified::BufferPool& pool);
   void trim_to_cache_limit() noexcept;
   AllocatorStats totals() const;
   template <typename Visit>

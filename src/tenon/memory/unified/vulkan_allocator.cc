@@ -17,6 +17,7 @@ DeviceAllocator& vulkan_allocator(int index) {
     VulkanBackend& backend = vulkan_backend(index);
     UnifiedOptions options;
     options.alignment = backend.limits().alignment;
+    options.grows_by_shares = true;
     allocator = new UnifiedAllocator(backend, options);
   }
   return *allocator;

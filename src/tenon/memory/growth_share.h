@@ -1,0 +1,25 @@
+// How much memory pool and unified take at once on a device without virtual memory, where their
+// documents' sizes would be most of what a small program holds, and no page could go back.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tenon/base/align.h"
+
+namespace tenon {
+
+inline constexpr std::uint64_t kLeastGrowthBytes = std::uint64_t{1} << 20;
+
+// So a program that holds n times the least growth has 8 (1 + ln(n / 8)) segments at most, where it
+// frees none: 56 for 1 GiB. Fragmentation aside, it holds an eighth too much at most.
+inline constexpr std::uint64_t kGrowthShares = 8;
+
+// For a request that found no room in the `held_bytes`.
+constexpr std::uint64_t growth_bytes(std::uint64_t held_bytes, std::uint64_t request_bytes) {
+  constexpr std::uint64_t kStepBytes = 65536;  // of which segments on all devices are multiples
+  return align_up(std::max({kLeastGrowthBytes, held_bytes / kGrowthShares, request_bytes}),
+                  kStepBytes);
+}
+
+}  // namespace tenon
