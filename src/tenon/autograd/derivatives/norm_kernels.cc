@@ -3,6 +3,9 @@
 #include <cmath>
 
 #include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/ops/reduce.h"
+#include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/factories.h"
 
 namespace tenon::autograd {
@@ -170,11 +173,30 @@ NormGradients channels(const Tensor& gradient, const Tensor& input, const Tensor
   return made;
 }
 
+// One kernel for the input's gradient, and a sum for each of the others.
+std::optional<NormGradients> rows_on_device(const Tensor& gradient, const Tensor& input,
+                                            const Tensor& weight, std::int64_t length, double eps,
+                                            bool centred) {
+  NormGradients made{empty_like(input), {}, {}};
+  const Tensor products = weight.defined() ? empty_like(input) : Tensor();
+  if (!vulkan::rows(centred ? vulkan::Rows::kLayerNormBackward : vulkan::Rows::kRmsNormBackward,
+                    made.input, length, 1, input, gradient, weight, eps, products))
+    return std::nullopt;
+  const auto over_rows = [&](const Tensor& t) { return ops::sum(t.view({-1, length}), {0}); };
+  if (weight.defined()) made.weight = over_rows(products);
+  if (centred) made.bias = over_rows(gradient);
+  return made;
+}
+
 }  // namespace
 
-NormGradients rows_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
-                            std::int64_t length, double eps, bool centred) {
+std::optional<NormGradients> rows_backward(const Tensor& gradient, const Tensor& input,
+                                           const Tensor& weight, std::int64_t length, double eps,
+                                           bool centred) {
   if (input.is_meta()) return room_for(input, length);
+  if (vulkan::holds(input))
+    return rows_on_device(gradient, input, weight, length, eps, centred);
+  if (input.device().type != DeviceType::kCpu) return std::nullopt;
   return input.dtype() == DType::kF64 ? rows<double>(gradient, input, weight, length, eps, centred)
                                       : rows<float>(gradient, input, weight, length, eps, centred);
 }

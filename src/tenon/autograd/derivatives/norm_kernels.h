@@ -1,6 +1,8 @@
 // Backward of normalisations in two passes over dense elements.
 #pragma once
 
+#include <optional>
+
 #include "tenon/tensor/tensor.h"
 
 namespace tenon::autograd {
@@ -12,8 +14,10 @@ struct NormGradients {
 // Rows of the last dimensions: `weight` has a row's length, or is undefined. `centred`: the mean
 // was taken away (layer_norm), else not (rms_norm). One floating dtype, f32 or f64, contiguous. The
 // result is the same on any number of threads. O(elements).
-NormGradients rows_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
-                            std::int64_t length, double eps, bool centred);
+// On the host, the meta device, and Vulkan devices; nothing where such a device has no kernel.
+std::optional<NormGradients> rows_backward(const Tensor& gradient, const Tensor& input,
+                                           const Tensor& weight, std::int64_t length, double eps,
+                                           bool centred);
 
 // Channels are dimension 1, statistics are the batch's own (undefined `mean`) or given.
 NormGradients channels_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,

@@ -103,7 +103,7 @@ class NormNode : public NodeOf<3> {
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
     if constexpr (requires { F::kCentred; })
-      if (!formulas_recorded() && has_rows(inputs[0])) return fast(call, inputs);
+      if (!formulas_recorded() && inputs[0].numel() > 0 && fast(call, inputs)) return;
     std::vector<Tensor> gradients =
         differentiate([this](std::span<const Tensor> in) { return how_(in[0], in[1], in[2]); },
                       inputs, call.grad(), call.wanted & 7);
@@ -112,15 +112,18 @@ class NormNode : public NodeOf<3> {
 
  protected:
   // The edges of layer_norm are a, weight, bias; of rms_norm a, weight.
-  void fast(const BackwardCall& call, std::span<const Tensor> in) const {
+  // False: the device has no kernel, and nothing has happened.
+  bool fast(const BackwardCall& call, std::span<const Tensor> in) const {
     const Tensor x = contiguous(wide(in[0]));
-    const NormGradients found =
+    const std::optional<NormGradients> found =
         rows_backward(contiguous(to(call.grad(), x.dtype())), x,
                       in[1].defined() ? contiguous(to(in[1], x.dtype())) : in[1],
                       numel_of(how_.shape), how_.eps, F::kCentred);
-    const Tensor* all[] = {&found.input, &found.weight, &found.bias};
+    if (!found) return false;
+    const Tensor* all[] = {&found->input, &found->weight, &found->bias};
     for (std::size_t i = 0; i < 3; ++i)
       if (call.wants(i)) call.out[i] = to(all[i]->reshape(in[i].sizes()), in[i].dtype());
+    return true;
   }
   void keep(const Tensor& a, const Tensor& weight, const Tensor& bias) {
     a_.save(a);

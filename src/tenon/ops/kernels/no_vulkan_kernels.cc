@@ -15,7 +15,7 @@ bool gather(ops::Gather, const Tensor&, const Tensor&, std::uint64_t, const Tens
 }
 bool arg_extreme(bool, const Tensor&, const Tensor&, std::uint64_t) { return false; }
 bool rows(Rows, const Tensor&, std::int64_t, std::int64_t, const Tensor&, const Tensor&,
-          const Tensor&, double) {
+          const Tensor&, double, const Tensor&) {
   return false;
 }
 bool sort(const Tensor&, const Tensor&, const Tensor&, std::int64_t, bool) { return false; }

@@ -49,10 +49,15 @@ enum class Rows : std::uint32_t {
   kRmsNorm,
   kCumsum,
   kCumprod,
+  kLayerNormBackward,  // from the input (a), the gradient (b) and the weight (c), or no weight
+  kRmsNormBackward,
 };
 // Lines of dense tensors seen as [outer, length, inner]; norms of inner 1. All of one dtype.
+// `products`, of norms' derivatives with a weight: those of the gradient and the normalised input,
+// whose sum over the lines is the weight's gradient.
 bool rows(Rows kind, const Tensor& target, std::int64_t length, std::int64_t inner,
-          const Tensor& a, const Tensor& b = {}, const Tensor& c = {}, double eps = 0);
+          const Tensor& a, const Tensor& b = {}, const Tensor& c = {}, double eps = 0,
+          const Tensor& products = {});
 
 // The first `wanted` of each row of a dense [rows, length], stably in order, and where they were
 // (i64). Takes time by the square of the length: false for long rows.

@@ -216,18 +216,18 @@ bool arg_extreme(bool largest, const Tensor& result, const Tensor& a, std::uint6
 namespace {
 
 struct RowsArguments {
-  std::uint64_t target, a, b, c, eps;
+  std::uint64_t target, a, b, c, eps, products;
   std::uint32_t lines, length, inner, padding;
 };
 
 }  // namespace
 
 bool rows(Rows kind, const Tensor& target, std::int64_t length, std::int64_t inner,
-          const Tensor& a, const Tensor& b, const Tensor& c, double eps) {
+          const Tensor& a, const Tensor& b, const Tensor& c, double eps, const Tensor& products) {
   VulkanBackend& backend = vulkan_backend(a.device().index);
   const VulkanAbilities& has = backend.abilities();
   const DType dtype = a.dtype();
-  const bool is_scan = kind >= Rows::kCumsum;
+  const bool is_scan = kind == Rows::kCumsum || kind == Rows::kCumprod;
   if (!is_small(a.numel()) || target.numel() == 0) return false;
   Code code;
   if (dtype == DType::kF32)
@@ -243,6 +243,7 @@ bool rows(Rows kind, const Tensor& target, std::int64_t length, std::int64_t inn
   arguments.a = address_to_read(backend, a);
   if (b.defined()) arguments.b = address_to_read(backend, b);
   if (c.defined()) arguments.c = address_to_read(backend, c);
+  if (products.defined()) arguments.products = address_to_write(backend, products);
   arguments.eps = dtype == DType::kF64 ? std::bit_cast<std::uint64_t>(eps)
                                        : std::bit_cast<std::uint32_t>(static_cast<float>(eps));
   arguments.lines = word(a.numel() / length);

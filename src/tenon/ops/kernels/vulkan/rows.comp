@@ -6,13 +6,15 @@
 layout(local_size_x = 64) in;
 
 // 0 softmax, 1 log_softmax; 2, 3 their derivatives from the gradient (b) and the result (a);
-// 4 layer_norm, 5 rms_norm, with weight (b) and bias (c); 6 cumsum, 7 cumprod.
+// 4 layer_norm, 5 rms_norm, with weight (b) and bias (c); 6 cumsum, 7 cumprod; 8, 9 the derivatives
+// of 4, 5 from the input (a), the gradient (b) and the weight (c).
 layout(constant_id = 0) const uint kKind = 0;
 layout(constant_id = 1) const uint kGiven = 0;  // 1: there is a weight; 2: a bias
 
 layout(push_constant, std430) uniform Arguments {
   uvec2 target, a, b, c;
   uvec2 eps;  // f64, of which an f32 is the first word
+  uvec2 products;  // of 8, 9: of the gradient and the normalised input, where there is a weight
   uint lines;
   uint length;
   uint inner;
@@ -27,15 +29,16 @@ NUMBER at(uvec2 base, uint i) {
   return int64_t(packUint2x32(Pairs(base).at[i]));
 #endif
 }
-void put(uint i, NUMBER x) {
+void put(uvec2 base, uint i, NUMBER x) {
 #if CLASS == 0
-  Words(target).at[i] = floatBitsToUint(x);
+  Words(base).at[i] = floatBitsToUint(x);
 #elif CLASS == 1
-  Pairs(target).at[i] = unpackDouble2x32(x);
+  Pairs(base).at[i] = unpackDouble2x32(x);
 #else
-  Pairs(target).at[i] = unpackUint2x32(uint64_t(x));
+  Pairs(base).at[i] = unpackUint2x32(uint64_t(x));
 #endif
 }
+void put(uint i, NUMBER x) { put(target, i, x); }
 
 // A sum; in f32 with what rounding loses (Kahan).
 struct Sum {
@@ -81,7 +84,10 @@ void softmax_backward(uint first) {
   }
 }
 
-void normalize(uint first) {
+struct Moments {
+  NUMBER mean, scale;
+};
+Moments moments_of(uint first, bool centred) {
 #if CLASS == 0
   const NUMBER above = uintBitsToFloat(eps.x);
 #else
@@ -89,7 +95,7 @@ void normalize(uint first) {
 #endif
   NUMBER mean = L(0.0lf);
   Sum sum = Sum(L(0.0lf), L(0.0lf));
-  if (kKind == 4) {
+  if (centred) {
     for (uint i = 0; i < length; ++i) add(sum, at(a, first + i));
     mean = sum.held / NUMBER(length);
   }
@@ -98,12 +104,39 @@ void normalize(uint first) {
     const NUMBER x = at(a, first + i) - mean;
     add(sum, x * x);
   }
-  const NUMBER scale = L(1.0lf) / sqrt(sum.held / NUMBER(length) + above);
+  return Moments(mean, L(1.0lf) / sqrt(sum.held / NUMBER(length) + above));
+}
+
+void normalize(uint first) {
+  const Moments row = moments_of(first, kKind == 4);
   for (uint i = 0; i < length; ++i) {
-    NUMBER x = (at(a, first + i) - mean) * scale;
+    NUMBER x = (at(a, first + i) - row.mean) * row.scale;
     if ((kGiven & 1) != 0) x *= at(b, i);
     if ((kGiven & 2) != 0) x += at(c, i);
     put(first + i, x);
+  }
+}
+
+void normalize_backward(uint first) {
+  const bool weighted = (kGiven & 2) != 0;
+  const Moments row = moments_of(first, kKind == 8);
+  Sum sum = Sum(L(0.0lf), L(0.0lf)), along = sum;
+  for (uint i = 0; i < length; ++i) {
+    const NUMBER x = (at(a, first + i) - row.mean) * row.scale;
+    NUMBER g = at(b, first + i);
+    if (weighted) {
+      put(products, first + i, g * x);
+      g *= at(c, i);
+    }
+    add(sum, g);
+    add(along, g * x);
+  }
+  const NUMBER shift = kKind == 8 ? sum.held / NUMBER(length) : L(0.0lf);
+  const NUMBER slope = along.held / NUMBER(length);
+  for (uint i = 0; i < length; ++i) {
+    const NUMBER x = (at(a, first + i) - row.mean) * row.scale;
+    const NUMBER g = weighted ? at(b, first + i) * at(c, i) : at(b, first + i);
+    put(first + i, row.scale * (g - shift - x * slope));
   }
 }
 #endif
@@ -130,6 +163,8 @@ void main() {
       case 3: softmax_backward(first); break;
       case 4:
       case 5: normalize(first); break;
+      case 8:
+      case 9: normalize_backward(first); break;
 #endif
       default: scan(first);
     }
