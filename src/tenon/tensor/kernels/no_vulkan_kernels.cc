@@ -31,9 +31,10 @@ struct CaptureState {};
 namespace tenon {
 
 Capture::Capture(Device device, const std::function<void()>&) {
-  throw DeviceError(fmt::format("Capture: Tenon was built without kernels for {}; install glslc "
-                                "and Vulkan's headers and build it again",
-                                to_string(device)));
+  throw InvalidArgument(
+      fmt::format("Capture: Tenon was built without kernels for {}; install glslc and Vulkan's "
+                  "headers and build it again",
+                  to_string(device)));
 }
 Capture::~Capture() = default;
 void Capture::run() {}

@@ -13,6 +13,7 @@
 #include "tenon/device/vulkan/vulkan_backend.h"
 #include "tenon/memory/gpu/private_pool.h"
 #include "tenon/memory/registry.h"
+#include "tenon/memory/system/system_allocator.h"
 #include "tenon/tensor/kernels/vulkan/capturing.h"
 
 namespace tenon {
@@ -53,7 +54,8 @@ struct vulkan::CaptureState {
     const void* data = nullptr;
     bool is_written = false;
   };
-  // Memory for numbers that kernels read, and what a run copies there.
+  // Memory for numbers that kernels read, and what a run copies there. It is none of the pool's: a
+  // run writes it before the step, which writes to memory that its tensors had before.
   struct Numbers {
     static constexpr std::size_t kMost = 4096;
     DataPtr there;
@@ -88,6 +90,7 @@ struct vulkan::CaptureState {
 
   VulkanBackend& backend;
   const Stream stream;
+  SystemAllocator numbers_memory{backend};
   PoolRanges ranges;
   std::unique_ptr<PrivatePool> pool;
   std::unordered_map<StorageImpl*, Use> uses;
@@ -184,7 +187,8 @@ std::uint64_t changing_numbers(std::span<const std::uint64_t> given, Renew renew
   CaptureState& state = *recording;
   using Numbers = CaptureState::Numbers;
   if (state.numbers.empty() || state.numbers.back().here.size() + given.size() > Numbers::kMost) {
-    state.numbers.push_back({state.pool->allocate(Numbers::kMost * sizeof(std::uint64_t)), {}});
+    state.numbers.push_back(
+        {state.numbers_memory.allocate(Numbers::kMost * sizeof(std::uint64_t)), {}});
     state.numbers.back().here.reserve(Numbers::kMost);
   }
   Numbers& place = state.numbers.back();
