@@ -109,5 +109,34 @@ TEST_P(VulkanTraining, LossesAreTheHostsAndTheSameTwice) {
   EXPECT_EQ(VulkanDriver::standard()->validation_messages(), 0u);
 }
 
+TEST(VulkanKeyValueCache, StepsSayWhatTheWholeSequenceSays) {
+  testing::choose_process_device();
+  Generator generator(5);
+  CharGpt model({.vocabulary = 11, .length = 12, .layers = 2, .width = 16, .heads = 2}, generator);
+  model.to(kVulkan);
+  const NoGradGuard no_grad;
+  Tensor ids = empty({1, 12}, DType::kI64);
+  for (std::int64_t i = 0; i < 12; ++i) ids.data_ptr<std::int64_t>()[i] = (i * i + 3) % 11;
+  ids = to(ids, kVulkan);
+  const Tensor whole = to(model.forward(ids), Device{});
+  KeyValueCache cache = model.make_cache();
+  const auto expect_row = [&](const Tensor& of_step, std::int64_t place) {
+    const Tensor row = to(of_step, Device{});
+    for (std::int64_t i = 0; i < 11; ++i)
+      ASSERT_NEAR(row.select(0, i).item<float>(),
+                  whole.select(0, 0).select(0, place).select(0, i).item<float>(), 1e-4)
+          << "place " << place << ", class " << i;
+  };
+  for (int round = 0; round < 2; ++round) {
+    const Tensor prompt = model.step(contiguous(ids.narrow(1, 0, 5)), cache).select(0, 0);
+    for (std::int64_t i = 0; i < 5; ++i) expect_row(prompt.select(0, i), i);
+    for (std::int64_t i = 5; i < 12; ++i)
+      expect_row(model.step(contiguous(ids.narrow(1, i, 1)), cache).select(0, 0).select(0, 0), i);
+    EXPECT_EQ(cache.length(), 12);
+    EXPECT_THROW(model.step(contiguous(ids.narrow(1, 0, 1)), cache), InvalidArgument);
+    cache.truncate(0);
+  }
+}
+
 }  // namespace
 }  // namespace tenon::nn

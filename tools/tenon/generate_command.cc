@@ -69,16 +69,16 @@ int run_generate(const GenerateArguments& a) {
   fmt::print("{}", a.prompt);
   for (std::uint64_t i = 0; i < a.count; ++i) {
     // While the text fits into the model's view, only what is new goes through it. Then the view
-    // moves on, every place has another number, and all keys are others. Keys are kept on the host
-    // alone: they lie in pages.
-    const bool fits = ids.size() <= length && device == Device{};
+    // moves on, every place has another number, and all keys are others.
+    const bool fits = ids.size() <= length;
     const std::size_t known = fits ? static_cast<std::size_t>(cache.length()) : 0;
     const std::size_t fed = std::min(ids.size(), length) - known;
     const std::uint8_t id = with_scope([&] {
       const Tensor input = empty({1, static_cast<std::int64_t>(fed)}, DType::kI64);
       std::copy(ids.end() - static_cast<std::ptrdiff_t>(fed), ids.end(),
                 input.data_ptr<std::int64_t>());
-      const Tensor all = fits ? text.model->step(input, cache) : (*text.model)(to(input, device));
+      const Tensor there = to(input, device);
+      const Tensor all = fits ? text.model->step(there, cache) : (*text.model)(there);
       const Tensor logits = contiguous(to_host(all.select(1, -1)));
       return draw(logits.const_data_ptr<float>(), logits.numel(), a.temperature, random);
     });

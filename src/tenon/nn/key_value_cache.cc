@@ -6,15 +6,32 @@
 
 #include "tenon/base/error.h"
 #include "tenon/device/host/host_backend.h"
+#include "tenon/tensor/factories.h"
 
 namespace tenon::nn {
 
-KeyValueCache::KeyValueCache(std::int64_t layers, std::int64_t most_places, std::int64_t width,
-                             DType dtype, std::shared_ptr<PagePool> pool) {
+namespace {
+
+void check_sizes(std::int64_t layers, std::int64_t most_places, std::int64_t width) {
   if (layers < 1 || most_places < 1 || width < 1)
     throw InvalidArgument(fmt::format("KeyValueCache: {} layers, {} places, width {}; each is 1 or "
                                       "more",
                                       layers, most_places, width));
+}
+
+}  // namespace
+
+KeyValueCache::KeyValueCache(std::int64_t layers, std::int64_t most_places, std::int64_t width,
+                             Device device, DType dtype) {
+  check_sizes(layers, most_places, width);
+  for (std::int64_t i = 0; i < layers; ++i)
+    layers_.push_back(
+        std::make_unique<GrowableTensor>(empty({most_places, 2 * width}, dtype, device)));
+}
+
+KeyValueCache::KeyValueCache(std::int64_t layers, std::int64_t most_places, std::int64_t width,
+                             DType dtype, std::shared_ptr<PagePool> pool) {
+  check_sizes(layers, most_places, width);
   if (pool == nullptr) pool = PagePool::make(host_backend());
   for (std::int64_t i = 0; i < layers; ++i)
     layers_.push_back(

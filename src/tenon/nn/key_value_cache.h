@@ -10,14 +10,17 @@
 namespace tenon::nn {
 
 // For one sequence: a tensor [length, 2 * width] for each layer (keys of all heads, then values),
-// which grows in place. A long sequence costs memory for the places that it has, not for the most
-// that it may have.
+// which grows in place. Over pages a long sequence costs memory for the places that it has, not for
+// the most that it may have.
 class KeyValueCache {
  public:
   // Up to `most_places` places. On the host unless the pool is another device's. Throws
   // InvalidArgument for sizes below 1.
   KeyValueCache(std::int64_t layers, std::int64_t most_places, std::int64_t width,
                 DType dtype = DType::kF32, std::shared_ptr<PagePool> pool = nullptr);
+  // On a device without pages: with memory for all places, from the current allocator.
+  KeyValueCache(std::int64_t layers, std::int64_t most_places, std::int64_t width, Device device,
+                DType dtype = DType::kF32);
 
   // Places that all layers have, and that there may be; a layer (std::out_of_range beyond them).
   std::int64_t length() const { return layers_.back()->length(); }

@@ -82,6 +82,11 @@ Tensor CharGpt::forward(const Tensor& index) {
   return (*head_)((*norm_)((*blocks_)(x)));
 }
 
+KeyValueCache CharGpt::make_cache() const {
+  if (places_.device() == Device{}) return {options_.layers, options_.length, options_.width};
+  return {options_.layers, options_.length, options_.width, places_.device()};
+}
+
 Tensor CharGpt::step(const Tensor& index, KeyValueCache& cache) {
   const std::int64_t before = cache.length();
   if (index.dim() != 2 || index.size(0) != 1 || before + index.size(1) > options_.length ||

@@ -46,8 +46,9 @@ class CharGpt final : public Module {
   // Throws InvalidArgument for another shape, for a cache of another model's sizes, and beyond
   // `length` places: earlier places would then have to move.
   Tensor step(const Tensor& index, KeyValueCache& cache);
-  // An empty cache for a sequence, and the sizes that the model was made with.
-  KeyValueCache make_cache() const { return {options_.layers, options_.length, options_.width}; }
+  // An empty cache for a sequence, on the model's device: on the host it takes memory as it grows,
+  // elsewhere at once. And the sizes that the model was made with.
+  KeyValueCache make_cache() const;
   const GptOptions& options() const { return options_; }
   // As Sequential's, over the blocks.
   void set_checkpoints(std::int64_t segments) { blocks_->set_checkpoints(segments); }

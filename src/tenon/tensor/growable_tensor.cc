@@ -44,6 +44,16 @@ GrowableTensor::GrowableTensor(std::shared_ptr<PagePool> pool, std::int64_t most
           std::move(pool), static_cast<std::uint64_t>(most_rows) * row_bytes_)),
       storage_(storage_over(buffer_)) {}
 
+GrowableTensor::GrowableTensor(const Tensor& room)
+    : most_rows_(room.dim() == 0 ? 0 : room.size(0)),
+      row_sizes_(room.dim() == 0 ? DimVector() : room.select(0, 0).sizes().to_vector()),
+      dtype_(room.dtype()),
+      row_bytes_(checked_row_bytes(most_rows_, row_sizes_, dtype_)),
+      storage_(room.storage()) {
+  if (!room.is_contiguous() || room.storage_offset() != 0)
+    throw InvalidArgument("growable tensor: its room must be contiguous and begin its storage");
+}
+
 Tensor GrowableTensor::rows(std::int64_t begin, std::int64_t end) const {
   if (begin < 0 || end < begin || end > length_)
     throw InvalidArgument(
@@ -59,6 +69,7 @@ void GrowableTensor::set_buffer_size(std::uint64_t size_bytes) {
 }
 
 void GrowableTensor::use_current_stream() {
+  if (buffer_ == nullptr) return;
   const Stream stream = current_stream(buffer_->stream().device);
   if (stream != buffer_->stream()) buffer_->record_stream(stream);
 }
@@ -70,7 +81,7 @@ Tensor GrowableTensor::extend(std::int64_t count) {
         length_, most_rows_));
   use_current_stream();
   const std::uint64_t size_bytes = bytes_of(length_ + count);
-  if (size_bytes > buffer_->size()) set_buffer_size(size_bytes);
+  if (buffer_ != nullptr && size_bytes > buffer_->size()) set_buffer_size(size_bytes);
   length_ += count;
   return rows(length_ - count, length_).data();
 }
@@ -98,6 +109,7 @@ void GrowableTensor::truncate(std::int64_t length) {
   use_current_stream();
   if (length < length_) rows(0, 0).impl()->bump_version();
   length_ = length;
+  if (buffer_ == nullptr) return;
   const bool alone = storage_.use_count() == 1;  // pages go back only where no tensor uses them
   if (alone && bytes_of(length) < buffer_->size()) set_buffer_size(bytes_of(length));
 }

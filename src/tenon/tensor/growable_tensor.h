@@ -27,6 +27,9 @@ class GrowableTensor {
   // that is no size, and what GrowableBuffer throws.
   GrowableTensor(std::shared_ptr<PagePool> pool, std::int64_t most_rows, IntList row_sizes,
                  DType dtype);
+  // The rows of `room`, none of them used yet: for a device without pages. Throws InvalidArgument
+  // unless it is a contiguous tensor of at least one element that begins its storage.
+  explicit GrowableTensor(const Tensor& room);
 
   // Rows that there are, and that there may be.
   std::int64_t length() const { return length_; }
@@ -44,6 +47,7 @@ class GrowableTensor {
   // Only the first `length` rows stay, and rows beyond may be written again. The pages beyond go
   // back to the pool in stream order; while tensors of the buffer live, at a later call after that.
   void truncate(std::int64_t length);
+  // --- Requires: made with a pool.
   // Memory for so many rows ahead of need. From any thread.
   void commit(std::int64_t rows) { buffer_->commit(bytes_of(rows)); }
 
@@ -64,7 +68,7 @@ class GrowableTensor {
   const DimVector row_sizes_;
   const DType dtype_;
   const std::uint64_t row_bytes_;
-  const std::shared_ptr<GrowableBuffer> buffer_;
+  const std::shared_ptr<GrowableBuffer> buffer_;  // null: all memory is there
   const Storage storage_;  // of all tensors
   std::int64_t length_ = 0;
 };
