@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <thread>
 
@@ -39,9 +40,9 @@ class VulkanCapture : public ::testing::Test {
 
 // A classifier with dropout, its optimiser and the tensors of a batch.
 struct Training {
-  explicit Training(bool with_adam) {
+  explicit Training(bool with_adam, bool with_dropout = true) {
     model->add(make_mlp({12, 12, 10}, generator));
-    model->add(std::make_shared<Dropout>(0.25, generator));
+    if (with_dropout) model->add(std::make_shared<Dropout>(0.25, generator));
     model->to(kVulkan);
     const auto parameters = model->named_parameters();
     if (with_adam)
@@ -103,6 +104,63 @@ TEST_F(VulkanCapture, RunsGiveTheBitsOfTheStep) {
         capture->run();
       ASSERT_TRUE(captured.results() == plain.results()) << "step " << i;
     }
+  }
+}
+
+// Clipping by the norm on the device: with a capture, without, and by the host's numbers.
+TEST_F(VulkanCapture, ClippingIsCapturedToTheBit) {
+  for (const double limit : {1e-3, 1e3}) {
+    // Without dropout the optimiser's numbers, the first that change, come after all else.
+    Training plain(true, false), captured(true, false), by_host(true, false);
+    const auto step_of = [&](Training& t) {
+      t.model->zero_grad();
+      t.loss = ops::cross_entropy((*t.model)(t.images), t.classes);
+      autograd::backward(t.loss);
+      const Tensor norm = device_gradient_norm(t.optimizer->parameters());
+      t.optimizer->step(device_clip_factor(norm, limit));
+      return norm;
+    };
+    std::unique_ptr<Capture> capture;
+    Tensor captured_norm;
+    for (int i = 0; i < 4; ++i) {
+      for (Training* t : {&plain, &captured, &by_host}) t->next_batch();
+      const double norm = step_of(plain).item<double>();
+      if (capture == nullptr)
+        capture = std::make_unique<Capture>(kVulkan, [&] { captured_norm = step_of(captured); });
+      else
+        capture->run();
+      ASSERT_TRUE(captured.results() == plain.results()) << "step " << i;
+      EXPECT_EQ(captured_norm.item<double>(), norm);
+      by_host.model->zero_grad();
+      by_host.loss = ops::cross_entropy((*by_host.model)(by_host.images), by_host.classes);
+      autograd::backward(by_host.loss);
+      const double host_norm = gradient_norm(by_host.optimizer->parameters());
+      EXPECT_NEAR(host_norm, norm, 1e-5 * norm);
+      by_host.optimizer->step(clip_factor(host_norm, limit));
+      EXPECT_NEAR(by_host.loss.item<float>(), plain.loss.item<float>(), 1e-5);
+    }
+  }
+}
+
+TEST_F(VulkanCapture, ANormThatIsNoFiniteNumberChangesNothing) {
+  Training training(true);
+  training.next_batch();
+  training.step();
+  const auto weights = [&] {
+    std::string all;
+    for (const NamedTensor& each : training.optimizer->parameters())
+      all.append(static_cast<const char*>(each.tensor.const_data_ptr()), each.tensor.nbytes());
+    for (const NamedTensor& each : training.optimizer->named_state())
+      all.append(static_cast<const char*>(each.tensor.const_data_ptr()), each.tensor.nbytes());
+    return all;
+  };
+  const std::string before = weights();
+  for (const double bad : {NAN, INFINITY, -INFINITY}) {
+    const Tensor& gradient = training.optimizer->parameters()[0].tensor.grad();
+    fill_(gradient.reshape({-1}).narrow(0, 0, 1), bad);
+    const Tensor norm = device_gradient_norm(training.optimizer->parameters());
+    training.optimizer->step(device_clip_factor(norm, 5));
+    EXPECT_TRUE(weights() == before) << bad;
   }
 }
 

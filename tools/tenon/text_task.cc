@@ -18,7 +18,8 @@ namespace {
 class TextTask final : public TrainTask {
  public:
   TextTask(const TextTaskOptions& options, const std::string& text)
-      : options_(options),
+      : TrainTask(options.device),
+        options_(options),
         vocabulary_(nn::Vocabulary::of(text)),
         gpt_(with_vocabulary(options.gpt, vocabulary_)) {
     const std::vector<std::uint8_t> ids = vocabulary_.encode(text);
@@ -68,15 +69,13 @@ class TextTask final : public TrainTask {
   }
   void next() override { batch_ = prefetcher_->next(); }
 
-  BatchResult run(Slice slice) override {
+  ExampleBatch batch(Slice slice) const override {
     const SliceRows of = rows_.of(slice, options_.batch);
-    const auto [logits, targets] =
-        logits_of({batch_->input.narrow(0, of.first, of.rows),
-                   batch_->target.narrow(0, of.first, of.rows)});
-    BatchResult result{ops::cross_entropy(logits, targets), score_of(logits, targets),
-                       static_cast<std::uint64_t>(of.counted), of.share};
-    if (of.counted == 0) result.score = {};
-    return result;
+    return {batch_->input.narrow(0, of.first, of.rows),
+            batch_->target.narrow(0, of.first, of.rows).view({-1}), of};
+  }
+  Tensor logits_of(const Tensor& input) override {
+    return to((*model_)(input), DType::kF32).view({-1, gpt_.vocabulary});
   }
 
   std::uint64_t test_batches() const override {
@@ -86,7 +85,8 @@ class TextTask final : public TrainTask {
   }
   Score test(std::uint64_t number) override {
     nn::fill_text_batch(test_, options_.seed, number, test_room_);
-    const auto [logits, targets] = logits_of(test_room_);
+    const Tensor logits = logits_of(to(test_room_.input, device_));
+    const Tensor targets = to(test_room_.target, device_).view({-1});
     Score score = score_of(logits, targets);
     score.loss_sum = ops::cross_entropy(logits, targets, ops::Reduction::kSum).item<double>();
     return score;
@@ -120,15 +120,6 @@ class TextTask final : public TrainTask {
   static nn::GptOptions with_vocabulary(nn::GptOptions gpt, const nn::Vocabulary& vocabulary) {
     gpt.vocabulary = vocabulary.size();
     return gpt;
-  }
-  struct Pair {
-    Tensor logits;   // [n * length, vocabulary]
-    Tensor targets;  // [n * length]
-  };
-  Pair logits_of(const nn::TextBatch& batch) {
-    const Tensor logits = to((*model_)(to(batch.input, options_.device)), DType::kF32);
-    return {logits.view({-1, gpt_.vocabulary}),
-            to(batch.target, options_.device).view({-1})};
   }
 
   const TextTaskOptions options_;

@@ -66,6 +66,9 @@ std::string by_policy(const std::vector<StepEvent>& events) {
 std::string arena_text(const TrainOutcome& o) {
   if (!o.plan_report.empty())
     return fmt::format("planned from the first step: {}\n", o.plan_report);
+  if (o.captured_bytes > 0)
+    return fmt::format("a step is captured and queued again: {} of memory of its own\n",
+                       bytes(o.captured_bytes));
   if (!o.has_arena) return "no arena: every block of a step went through the policy\n";
   std::string text = fmt::format(
       "the arena of a step: {} in {} {}, {} ({} bytes) of it used as predicted from the first: the "
@@ -147,7 +150,9 @@ std::string train_report(const TrainOutcome& o, const std::string& policy) {
   text += fmt::format(
       "\nmemory: at most {} of tensors at once, {} held by {}{}{} ({:.1f} % of that never full)\n",
       bytes(o.peak_bytes), bytes(o.reserved_peak_bytes), policy,
-      o.has_arena ? " and the arena of a step" : "",
+      o.captured_bytes > 0 ? " and the captured step"
+      : o.has_arena        ? " and the arena of a step"
+                           : "",
       o.checkpoints ? ", with activations computed again in backward" : "",
       held == 0 ? 0 : 100 * std::max(0., 1 - static_cast<double>(o.peak_bytes) / held));
   text += fmt::format(

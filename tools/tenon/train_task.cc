@@ -74,12 +74,23 @@ SliceRows OwnRows::of(Slice slice, std::int64_t batch) const {
   return {slice, batch};
 }
 
+BatchResult TrainTask::run(Slice slice) {
+  const ExampleBatch of = batch(slice);
+  const Tensor logits = logits_of(to(of.input, device_));
+  BatchResult result{ops::cross_entropy(logits, to(of.targets, device_)),
+                     score_of(logits, of.targets), static_cast<std::uint64_t>(of.rows.counted),
+                     of.rows.share};
+  if (of.rows.counted == 0) result.score = {};
+  return result;
+}
+
 namespace {
 
 class ImageTask final : public TrainTask {
  public:
   explicit ImageTask(const ImageTaskOptions& options)
-      : options_(options),
+      : TrainTask(options.device),
+        options_(options),
         data_(nn::load_images(options.folder)),
         statistics_(nn::pixel_statistics(data_.train)),
         order_(data_.train.count(), options.batch, options.seed) {
@@ -126,14 +137,13 @@ class ImageTask final : public TrainTask {
         });
   }
   void next() override { batch_ = prefetcher_->next(); }
-  BatchResult run(Slice slice) override {
+  ExampleBatch batch(Slice slice) const override {
     const SliceRows of = rows_.of(slice, batch_->examples);
-    const Tensor labels = batch_->own.labels.narrow(0, of.first, of.rows);
-    const Tensor logits = logits_of(batch_->own.images.narrow(0, of.first, of.rows));
-    BatchResult result{ops::cross_entropy(logits, to(labels, options_.device)),
-                       score_of(logits, labels), static_cast<std::uint64_t>(of.counted), of.share};
-    if (of.counted == 0) result.score = {};
-    return result;
+    return {batch_->own.images.narrow(0, of.first, of.rows),
+            batch_->own.labels.narrow(0, of.first, of.rows), of};
+  }
+  Tensor logits_of(const Tensor& images) override {
+    return to((*model_)(to(images, compute_)), DType::kF32);
   }
 
   std::uint64_t test_batches() const override {
@@ -145,8 +155,8 @@ class ImageTask final : public TrainTask {
         static_cast<std::size_t>(std::min(options_.batch, data_.test.count() - begin)));
     std::iota(numbers.begin(), numbers.end(), begin);
     const nn::ImageBatch batch = nn::fill_image_batch(data_.test, statistics_, numbers, test_room_);
-    const Tensor logits = logits_of(batch.images);
-    const Tensor labels = to(batch.labels, options_.device);
+    const Tensor logits = logits_of(to(batch.images, device_));
+    const Tensor labels = to(batch.labels, device_);
     Score score = score_of(logits, labels);
     score.loss_sum = ops::cross_entropy(logits, labels, ops::Reduction::kSum).item<double>();
     return score;
@@ -173,10 +183,6 @@ class ImageTask final : public TrainTask {
     nn::ImageBatch own;         // rows_ of it
     std::int64_t examples = 0;  // in the whole batch
   };
-
-  Tensor logits_of(const Tensor& images) {
-    return to((*model_)(to(to(images, options_.device), compute_)), DType::kF32);
-  }
 
   const ImageTaskOptions options_;
   DType compute_ = DType::kF32;

@@ -68,10 +68,18 @@ class OwnRows {
   std::vector<Slice> slices_;
 };
 
+// What a model reads, and the class that each row of its logits should have; on the host.
+struct ExampleBatch {
+  Tensor input;
+  Tensor targets;  // i64 [rows of the logits]
+  SliceRows rows;
+};
+
 // One training run's model and data. The trainer calls build, make_room and start once, in this
 // order, then next and run for every step.
 class TrainTask {
  public:
+  explicit TrainTask(Device device) : device_(device) {}
   virtual ~TrainTask() = default;
 
   virtual std::string title() const = 0;
@@ -88,7 +96,10 @@ class TrainTask {
   virtual void start(std::uint64_t first, std::uint64_t end) = 0;
   // The next batch; the same one can be run again, by slices of the rows that there is room for.
   virtual void next() = 0;
-  virtual BatchResult run(Slice slice) = 0;
+  virtual ExampleBatch batch(Slice slice) const = 0;
+  // f32, of an input on the model's device.
+  virtual Tensor logits_of(const Tensor& input) = 0;
+  BatchResult run(Slice slice);
   // Number of test batches, and the score of one of them.
   virtual std::uint64_t test_batches() const = 0;
   virtual Score test(std::uint64_t batch) = 0;
@@ -98,6 +109,9 @@ class TrainTask {
   virtual std::uint64_t data_hash() const = 0;
   // Batches go before the memory that they came from.
   virtual void finish() = 0;
+
+ protected:
+  const Device device_;  // that the model runs on
 };
 
 struct ImageTaskOptions {

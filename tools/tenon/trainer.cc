@@ -10,16 +10,20 @@
 #include <csignal>
 #include <cstdio>
 
+#include "captured_step.h"
 #include "process.h"
 #include "progress.h"
 #include "saved_run.h"
 #include "tenon/autograd/autograd.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/device/vulkan/vulkan_backend.h"
 #include "tenon/distributed/lone_group.h"
 #include "tenon/memory/tag.h"
 #include "tenon/nn/loss_scale.h"
 #include "tenon/nn/nan_watch.h"
+#include "tenon/ops/binary.h"
+#include "tenon/ops/loss.h"
 #include "tenon/tensor/factories.h"
 #include "training_memory.h"
 
@@ -87,6 +91,11 @@ class Trainer {
     adam.learning_rate = base_rate();
     optimizer_ = std::make_unique<nn::Adam>(
         ranks_ != nullptr ? ranks_->parts() : model_->named_parameters(), adam);
+    if (may_capture())
+      captured_ = std::make_unique<CapturedStep>(
+          settings.device, [this](const Tensor& input, const Tensor& targets) {
+            return memory_.run_in_capture([&] { return step_on_device(input, targets); });
+          });
     all_steps_ = settings.epochs * task.steps_per_epoch();
     schedule_ = nn::one_cycle_schedule(all_steps_);
     if (!settings.resume_file.empty()) resume();
@@ -256,7 +265,7 @@ class Trainer {
     while (step_ < end && stop() == 0) {
       task_.next();
       StepNumbers numbers;
-      memory_.run_step([&] { numbers = one_step(); });
+      if (!run_captured(&numbers)) memory_.run_step([&] { numbers = one_step(); });
       ++step_;
       epoch_samples += numbers.samples;
       epoch_score_.add(numbers.score);
@@ -289,18 +298,87 @@ class Trainer {
   StepNumbers one_step() {
     const StepNumbers numbers = gradients();
     const double scale = loss_scale();
-    const double norm = (ranks_ != nullptr ? ranks_->gradient_norm()
-                                           : nn::gradient_norm(optimizer_->parameters())) /
+    const Tensor device_norm =
+        on_device() ? nn::device_gradient_norm(optimizer_->parameters()) : Tensor();
+    const double norm = (on_device()         ? device_norm.item<double>()
+                         : ranks_ != nullptr ? ranks_->gradient_norm()
+                                             : nn::gradient_norm(optimizer_->parameters())) /
                         scale;
     const double loss = numbers.score.loss_sum / static_cast<double>(numbers.score.counted);
     const bool finite = planning_ || std::isfinite(norm);
     const bool goes_on = loss_scale_ ? loss_scale_->update(finite) : finite;
     if (!goes_on || (!planning_ && !std::isfinite(loss))) explain(loss);
     optimizer_->set_learning_rate(base_rate() * schedule_(step_));
-    if (finite) optimizer_->step(nn::clip_factor(norm, kClipNorm) / scale);
+    if (on_device())
+      optimizer_->step(nn::device_clip_factor(device_norm, kClipNorm));
+    else if (finite)
+      optimizer_->step(nn::clip_factor(norm, kClipNorm) / scale);
     if (ranks_ != nullptr) ranks_->after_update();
     optimizer_->zero_grad();
     return numbers;
+  }
+
+  // The device clips: alike whether a step is captured or not.
+  bool on_device() const {
+    return settings_.device.type == DeviceType::kVulkan && ranks_ == nullptr;
+  }
+  // A limit is on the policy, which a capture does not use, and `plan` has places for steps that
+  // are not captured.
+  bool may_capture() const {
+    return on_device() && settings_.limit_bytes == 0 && memory_.policy_name() != "plan" &&
+           vulkan_backend(settings_.device.index).abilities().integers;
+  }
+
+  // The same step without the host's part, which follows when it has run.
+  StepTensors step_on_device(const Tensor& input, const Tensor& targets) {
+    StepTensors of;
+    Tensor loss;
+    {
+      const TagGuard tag({"forward", nullptr});
+      const Tensor logits = task_.logits_of(input);
+      loss = ops::cross_entropy(logits, targets);
+      of.logits = logits.detach();
+      of.loss = loss.detach();
+    }
+    memory_.meter().mark(StepEvent::Kind::kForwardEnds);
+    {
+      const TagGuard tag({"backward", nullptr});
+      autograd::backward(loss);
+    }
+    memory_.meter().mark(StepEvent::Kind::kBackwardEnds);
+    of.gradient_norm = nn::device_gradient_norm(optimizer_->parameters());
+    // A loss that is no finite number makes the factor NaN: the weights stay for explain().
+    const Tensor guarded = ops::add(of.gradient_norm, ops::mul(of.loss, 0.0));
+    optimizer_->step(nn::device_clip_factor(guarded, kClipNorm));
+    optimizer_->zero_grad();
+    return of;
+  }
+
+  // False: the step is to be computed anew, as if this had not been called.
+  bool run_captured(StepNumbers* numbers) {
+    if (captured_ == nullptr) return false;
+    const ExampleBatch batch = task_.batch({});
+    const std::uint64_t drawn = generator_.offset();
+    const std::vector<std::uint64_t> updates = optimizer_->updates();
+    optimizer_->set_learning_rate(base_rate() * schedule_(step_));
+    const bool has_run = memory_.run_captured([&] {
+      if (!captured_->run(batch)) return false;
+      memory_.set_captured_bytes(captured_->reserved_bytes());
+      return true;
+    });
+    if (!has_run) {
+      generator_.set_offset(drawn);
+      optimizer_->set_updates(updates);
+      optimizer_->zero_grad();
+      return false;
+    }
+    const StepTensors& result = captured_->result();
+    numbers->score = score_of(result.logits, batch.targets);
+    const double loss = result.loss.item<double>();
+    numbers->score.loss_sum = loss * static_cast<double>(numbers->score.counted);
+    numbers->samples = static_cast<std::uint64_t>(batch.rows.counted);
+    if (!std::isfinite(loss) || !std::isfinite(result.gradient_norm.item<double>())) explain(loss);
+    return true;
   }
 
   BatchResult forward_and_backward(Slice slice) {
@@ -415,6 +493,7 @@ class Trainer {
       result.weights_hash = nn::state_hash(model_->named_state());
     }
     result.has_arena = memory_.has_arena();
+    result.captured_bytes = memory_.captured_bytes();
     result.checkpoints = settings_.checkpoints;
     if (loss_scale_) result.loss_scale = loss_scale_->state();
     result.allocations_per_step = memory_.allocations_per_step();
@@ -447,6 +526,7 @@ class Trainer {
   std::shared_ptr<nn::Module> model_;
   std::unique_ptr<RankTraining> ranks_;  // null: trains alone
   std::unique_ptr<nn::Optimizer> optimizer_;
+  std::unique_ptr<CapturedStep> captured_;  // null: each step is computed anew
   nn::Schedule schedule_;
   std::optional<nn::LossScale> loss_scale_;  // with f16
   std::string data_hash_;  // empty: not computed yet

@@ -46,6 +46,7 @@ struct TrainOutcome {
   std::vector<StepEvent> events;  // from the start to the end of the second step
   // Of the arena around each step.
   bool has_arena = false;
+  std::uint64_t captured_bytes = 0;  // of the memory of captured steps; 0: there is none
   bool checkpoints = false;
   std::uint64_t allocations_per_step = 0;
   std::uint64_t predicted_bytes = 0;

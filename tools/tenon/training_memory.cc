@@ -68,12 +68,16 @@ TrainingMemory::TrainingMemory(const std::string& policy, std::uint64_t limit_by
   meter_->record(true);
 }
 
-void TrainingMemory::prepare(std::size_t first_event) {
-  const std::span<const StepEvent> all = meter_->events();
-  const std::span<const StepEvent> step = all.subspan(first_event);
+void TrainingMemory::note_first_step() {
+  const std::span<const StepEvent> step = events_of_step();
   first_peak_bytes_ = static_cast<std::uint64_t>(policy_->stats().reserved_bytes[0].peak);
   allocations_per_step_ = static_cast<std::uint64_t>(std::count_if(
       step.begin(), step.end(), [](auto& e) { return e.kind == StepEvent::Kind::kAlloc; }));
+}
+
+void TrainingMemory::prepare() {
+  note_first_step();
+  const std::span<const StepEvent> step = events_of_step();
   if (name_ == "plan") {
     // Blocks of the step alone: the others keep their places.
     std::unordered_set<std::uint32_t> of_step;
@@ -118,11 +122,14 @@ std::uint64_t TrainingMemory::reserved_bytes() const {
   std::uint64_t bytes = policy_->reserved_bytes();
   if (plan_allocator_ != nullptr) bytes += plan_allocator_->reserved_bytes();
   if (chunks_ != nullptr) bytes += chunks_->reserved_bytes();
-  return bytes;
+  return bytes + captured_bytes_;
 }
 
-void TrainingMemory::note_reserved() {
+void TrainingMemory::end_step(std::uint64_t calls_before) {
   reserved_peak_bytes_ = std::max(reserved_peak_bytes_, reserved_bytes());
+  if (++steps_ == 1) events_after_step_ = meter_->events().size();
+  if (steps_ == 2) meter_->record(false);
+  if (steps_ > 2) late_driver_calls_ += backend_.ledger().memory_calls() - calls_before;
 }
 
 // The policy alone serves until the arena or the plan comes, and gives up most of what it has then.

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "tenon/device/host/host_backend.h"
@@ -23,6 +24,7 @@ Device parse_model_device(const std::string& name);
 //  - an arena for a scope around each step, in chunks of the size that makes it smallest, straight
 //    from the driver (they stay until the end: a policy could only round them up);
 //  - for the policy `plan`, offsets for each block of a step.
+// On a Vulkan device a captured step (captured_step.h) has memory of its own instead.
 // With a limit, steps go on using the policy block by block: an arena keeps what a step made until
 // its end, and that is more than the most that lives at once.
 //
@@ -44,7 +46,7 @@ class TrainingMemory {
   template <typename Body>
   void run_step(Body&& body) {
     const std::uint64_t calls_before = backend_.ledger().memory_calls();
-    if (steps_ == 1) prepare(events_before_step_);
+    if (steps_ == 1) prepare();
     if (steps_ == 0) events_before_step_ = meter_->events().size();
     if (pool_ != nullptr) {
       with_scope(pool_, [&](ScopeArena& arena) {
@@ -59,9 +61,28 @@ class TrainingMemory {
     } else {
       body();
     }
-    note_reserved();
-    if (++steps_ == 2) meter_->record(false);
-    if (steps_ > 2) late_driver_calls_ += backend_.ledger().memory_calls() - calls_before;
+    end_step(calls_before);
+  }
+  // A step that a capture (captured_step.h) queues, in memory of its own. False where the body
+  // gives false: it was no step then.
+  template <typename Body>
+  bool run_captured(Body&& body) {
+    const std::uint64_t calls_before = backend_.ledger().memory_calls();
+    if (steps_ == 1) {
+      note_first_step();
+      policy_->empty_cache();  // what the first step used goes before the capture's memory comes
+    }
+    if (!body()) return false;
+    end_step(calls_before);
+    return true;
+  }
+  // While a step is captured: what the capture's pool hands out counts as well.
+  template <typename Body>
+  auto run_in_capture(Body&& body) {
+    auto& pool = dynamic_cast<DeviceAllocator&>(*current_allocator(backend_.device()));
+    const AllocatorGuard metered(backend_.device(), *meter_);
+    const Serving serving(*this, pool);
+    return body();
   }
   // The same for work that is no step: it finds the arena or goes to the policy.
   template <typename Body>
@@ -78,6 +99,8 @@ class TrainingMemory {
   std::uint64_t late_driver_calls() const { return late_driver_calls_; }  // in steps after two
   std::uint64_t reserved_bytes() const;
   std::uint64_t reserved_peak_bytes() const;
+  void set_captured_bytes(std::uint64_t bytes) { captured_bytes_ = bytes; }
+  std::uint64_t captured_bytes() const { return captured_bytes_; }
   bool has_arena() const { return pool_ != nullptr; }
   std::uint64_t arena_bytes() const;
   std::uint64_t arena_chunks() const;
@@ -106,8 +129,12 @@ class TrainingMemory {
     TrainingMemory& memory_;
   };
 
-  void prepare(std::size_t first_event);
-  void note_reserved();
+  void prepare();
+  std::span<const StepEvent> events_of_step() const {
+    return std::span(meter_->events()).first(events_after_step_).subspan(events_before_step_);
+  }
+  void note_first_step();
+  void end_step(std::uint64_t calls_before);
   void note_high_water();
 
   const std::string name_;
@@ -121,11 +148,13 @@ class TrainingMemory {
   std::unique_ptr<PlanAllocator> plan_allocator_;
   std::unique_ptr<DeviceAllocator> chunks_;  // of the arena
   std::shared_ptr<ScopePool> pool_;
-  std::size_t events_before_step_ = 0;
+  std::size_t events_before_step_ = 0;  // the first one
+  std::size_t events_after_step_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t late_driver_calls_ = 0;
   std::uint64_t first_peak_bytes_ = 0;     // of the policy, before arena or plan came
   std::uint64_t reserved_peak_bytes_ = 0;  // since, of all that serve
+  std::uint64_t captured_bytes_ = 0;       // of the capture's pool
   std::uint64_t predicted_bytes_ = 0;
   std::uint64_t allocations_per_step_ = 0;
   std::uint64_t full_steps_ = 0;

@@ -14,6 +14,7 @@
 #include "tenon/nn/optimizer_blocks.h"
 #include "tenon/ops/binary.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
+#include "tenon/ops/unary.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
@@ -80,7 +81,12 @@ void Optimizer::step(double gradient_scale) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) step_parameter(i, gradient_scale);
 }
 
-void Optimizer::step_parameter(std::size_t index, double gradient_scale) {
+void Optimizer::step(const Tensor& gradient_scale) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) step_parameter(i, 1, gradient_scale);
+}
+
+void Optimizer::step_parameter(std::size_t index, double gradient_scale,
+                               const Tensor& device_scale) {
   const NamedTensor& parameter = parameters_.at(index);
   const TagGuard tag({"optimiser", nullptr});
   const Tensor& found = parameter.tensor.grad();
@@ -100,10 +106,12 @@ void Optimizer::step_parameter(std::size_t index, double gradient_scale) {
     return later;
   };
   if (!vulkan::holds(parameter.tensor) ||
-      !update_on_device(whole, parameter.tensor, gradient, state_[index], next)) {
+      !update_on_device(whole, {parameter.tensor, gradient, state_[index], device_scale}, next)) {
     if (vulkan::holds(parameter.tensor)) note_fallback(name_, parameter.tensor.device());
+    const double scale = device_scale.defined() ? device_scale.item<double>() : 1;
+    if (device_scale.defined() && !(scale > 0)) return;
     update_elements(index, 0, gradient.numel(), gradient.const_data_ptr(), UpdatePart::kBoth,
-                    gradient_scale);
+                    gradient_scale * scale);
   }
   parameter.tensor.impl()->bump_version();
 }
@@ -216,8 +224,7 @@ void Sgd::update(const Update& u) const {
   optimizer_blocks(u.dtype).sgd(u.parameter, u.gradient, u.state[0], u.count, numbers, u.part);
 }
 
-bool Sgd::update_on_device(const Update& u, const Tensor& parameter, const Tensor& gradient,
-                           std::span<const Tensor> state, const NextUpdate& next) const {
+bool Sgd::update_on_device(const Update& u, const DeviceUpdate& t, const NextUpdate& next) const {
   using vulkan::UpdateKind;
   const auto numbers = [this](const Update& of) {
     const bool is_first = of.number == 1;
@@ -228,11 +235,11 @@ bool Sgd::update_on_device(const Update& u, const Tensor& parameter, const Tenso
                                  is_first ? 1 : 1 - options_.dampening,
                                  options_.momentum};
   };
-  return vulkan::update(state.empty()       ? UpdateKind::kSgd
+  return vulkan::update(t.state.empty()     ? UpdateKind::kSgd
                         : options_.nesterov ? UpdateKind::kNesterov
                                             : UpdateKind::kMomentum,
-                        parameter, gradient, state.empty() ? Tensor() : state[0], {}, numbers(u),
-                        [numbers, next] { return numbers(next()); });
+                        t.parameter, t.gradient, t.state.empty() ? Tensor() : t.state[0], {},
+                        t.scale, numbers(u), [numbers, next] { return numbers(next()); });
 }
 
 // --- Adam.
@@ -267,8 +274,7 @@ void Adam::update(const Update& u) const {
                                  numbers_of(u), u.part);
 }
 
-bool Adam::update_on_device(const Update& u, const Tensor& parameter, const Tensor& gradient,
-                            std::span<const Tensor> state, const NextUpdate& next) const {
+bool Adam::update_on_device(const Update& u, const DeviceUpdate& t, const NextUpdate& next) const {
   const auto numbers = [this](const Update& of) {
     const AdamNumbers n = numbers_of(of);
     return vulkan::UpdateNumbers{n.scale,
@@ -281,25 +287,35 @@ bool Adam::update_on_device(const Update& u, const Tensor& parameter, const Tens
                                  n.eps * n.root_correction,
                                  n.step * n.root_correction};
   };
-  return vulkan::update(vulkan::UpdateKind::kAdam, parameter, gradient, state[0], state[1],
-                        numbers(u), [numbers, next] { return numbers(next()); });
+  return vulkan::update(vulkan::UpdateKind::kAdam, t.parameter, t.gradient, t.state[0], t.state[1],
+                        t.scale, numbers(u), [numbers, next] { return numbers(next()); });
 }
 
 // --- Clipping.
 
+namespace {
+
+// Of the gradients on Vulkan devices; undefined: there are none.
+Tensor device_squares(std::span<const NamedTensor> parameters) {
+  Tensor there;
+  for (const NamedTensor& parameter : parameters) {
+    if (!parameter.tensor.grad().defined() || !vulkan::holds(parameter.tensor.grad())) continue;
+    const Tensor gradient = contiguous(parameter.tensor.grad().detach());
+    const std::uint64_t all = ops::detail::reduced_dims("gradient_norm", gradient, {});
+    const Tensor sum =
+        ops::detail::gather(ops::Gather::kSumOfSquares, gradient, all, {}).reshape({});
+    there = there.defined() ? ops::add(there, sum) : sum;
+  }
+  return there;
+}
+
+}  // namespace
+
 double gradient_norm(std::span<const NamedTensor> parameters) {
   double total = 0;
-  Tensor there;  // the same sum on a device
   for (const NamedTensor& parameter : parameters) {
-    if (!parameter.tensor.grad().defined()) continue;
+    if (!parameter.tensor.grad().defined() || vulkan::holds(parameter.tensor.grad())) continue;
     const Tensor gradient = contiguous(parameter.tensor.grad().detach());
-    if (vulkan::holds(gradient)) {
-      const std::uint64_t all = ops::detail::reduced_dims("gradient_norm", gradient, {});
-      const Tensor sum =
-          ops::detail::gather(ops::Gather::kSumOfSquares, gradient, all, {}).reshape({});
-      there = there.defined() ? ops::add(there, sum) : sum;
-      continue;
-    }
     const auto squares = optimizer_blocks(gradient.dtype()).sum_of_squares;
     const auto item = static_cast<std::int64_t>(gradient.item_size());
     const void* const data = gradient.const_data_ptr();
@@ -312,12 +328,24 @@ double gradient_norm(std::span<const NamedTensor> parameters) {
     });
     for (const double sum : sums) total += sum;
   }
+  const Tensor there = device_squares(parameters);
   return std::sqrt(there.defined() ? total + there.item<double>() : total);
 }
 
 double clip_factor(double norm, double limit) {
   if (std::isnan(norm)) return norm;
   return norm > limit ? limit / norm : 1;
+}
+
+Tensor device_gradient_norm(std::span<const NamedTensor> parameters) {
+  const Tensor squares = device_squares(parameters);
+  require(squares.defined(), "device_gradient_norm",
+          "no parameter has a gradient on a Vulkan device; take gradient_norm");
+  return ops::sqrt(squares);
+}
+
+Tensor device_clip_factor(const Tensor& norm, double limit) {
+  return to(ops::minimum(ops::mul(ops::reciprocal(norm), limit), 1), DType::kF32);
 }
 
 }  // namespace tenon::nn

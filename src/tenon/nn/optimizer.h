@@ -32,8 +32,12 @@ class Optimizer {
   // (clipping, without a pass of its own). Throws InvalidArgument for a gradient of another shape
   // or dtype.
   void step(double gradient_scale = 1);
+  // The same with a number on the parameters' device, f32, which the host does not wait for (from
+  // device_clip_factor). Where it is not above 0, or NaN, the update counts and changes nothing.
+  void step(const Tensor& gradient_scale);
   // The same for one parameter: for programs that update while backward still runs.
-  void step_parameter(std::size_t index, double gradient_scale = 1);
+  void step_parameter(std::size_t index, double gradient_scale = 1,
+                      const Tensor& device_scale = {});
   // Lets every gradient go.
   void zero_grad() const;
 
@@ -73,8 +77,13 @@ class Optimizer {
   // `update`; false where there is none. `next` gives the updates of later runs where the step is
   // captured.
   using NextUpdate = std::function<Update()>;
-  virtual bool update_on_device(const Update& update, const Tensor& parameter,
-                                const Tensor& gradient, std::span<const Tensor> state,
+  struct DeviceUpdate {
+    const Tensor& parameter;
+    const Tensor& gradient;
+    std::span<const Tensor> state;
+    const Tensor& scale;  // of the gradient, beside the update's; or undefined
+  };
+  virtual bool update_on_device(const Update& update, const DeviceUpdate& tensors,
                                 const NextUpdate& next) const = 0;
   // Whether kState and then kParameter do the same, to the bit, as kBoth.
   virtual bool updates_in_parts() const { return false; }
@@ -134,8 +143,8 @@ class Sgd final : public Optimizer {
 
  private:
   void update(const Update& update) const override;
-  bool update_on_device(const Update& update, const Tensor& parameter, const Tensor& gradient,
-                        std::span<const Tensor> state, const NextUpdate& next) const override;
+  bool update_on_device(const Update& update, const DeviceUpdate& tensors,
+                        const NextUpdate& next) const override;
   bool updates_in_parts() const override { return options_.momentum != 0 && !options_.nesterov; }
   const SgdOptions options_;
 };
@@ -162,8 +171,8 @@ class Adam : public Optimizer {
 
  private:
   void update(const Update& update) const override;
-  bool update_on_device(const Update& update, const Tensor& parameter, const Tensor& gradient,
-                        std::span<const Tensor> state, const NextUpdate& next) const override;
+  bool update_on_device(const Update& update, const DeviceUpdate& tensors,
+                        const NextUpdate& next) const override;
   AdamNumbers numbers_of(const Update& update) const;
   bool updates_in_parts() const override { return true; }
   const AdamOptions options_;
@@ -187,5 +196,14 @@ double gradient_norm(std::span<const NamedTensor> parameters);
 // `limit`, which is step's argument. NaN for a norm that is no number. O(1), and nothing throws.
 // Requires: limit >= 0.
 double clip_factor(double norm, double limit);
+
+// sqrt(sum of g^2) as gradient_norm, as a number on the gradients' Vulkan device, for steps that a
+// Capture records: in f64, or in f32 where the device has no f64. Throws InvalidArgument where no
+// parameter has a gradient on such a device. O(elements).
+Tensor device_gradient_norm(std::span<const NamedTensor> parameters);
+
+// min(1, limit / norm) there, in f32, for step(Tensor). It is 0 or NaN for a norm that is no finite
+// number, so that step() changes nothing then. O(1). Requires: limit > 0.
+Tensor device_clip_factor(const Tensor& norm, double limit);
 
 }  // namespace tenon::nn

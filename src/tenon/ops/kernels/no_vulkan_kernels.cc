@@ -31,7 +31,7 @@ bool windows(WindowWork, const Tensor&, const Tensor&, const Windows&, std::int6
 
 bool convolve(const Tensor&, const Tensor&, const Tensor&, const Windows&) { return false; }
 
-bool update(UpdateKind, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+bool update(UpdateKind, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
             const UpdateNumbers&, const std::function<UpdateNumbers()>&) {
   return false;
 }

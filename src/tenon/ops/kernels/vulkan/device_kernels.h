@@ -101,12 +101,13 @@ bool windows(WindowWork work, const Tensor& target, const Tensor& source, const 
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w);
 
 // A step of an optimiser over dense tensors of one dtype, f32 or f64. The numbers are those that
-// update.comp names, 0 behind them; state that the kind has none of is undefined. `next` gives the
-// numbers of later runs where the step is captured.
+// update.comp names, 0 behind them; state that the kind has none of is undefined. The factor, an
+// f32 there, multiplies the scale: where that is not above 0 then, nothing changes. It may be
+// undefined. `next` gives the numbers of later runs where the step is captured.
 enum class UpdateKind : std::uint32_t { kSgd, kMomentum, kNesterov, kAdam };
 using UpdateNumbers = std::array<double, 9>;
 bool update(UpdateKind kind, const Tensor& parameter, const Tensor& gradient, const Tensor& first,
-            const Tensor& second, const UpdateNumbers& numbers,
+            const Tensor& second, const Tensor& factor, const UpdateNumbers& numbers,
             const std::function<UpdateNumbers()>& next);
 
 }  // namespace tenon::vulkan

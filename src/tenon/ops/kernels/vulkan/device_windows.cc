@@ -95,13 +95,14 @@ constexpr std::uint32_t kUpdateF64Code[] =
 struct UpdateArguments {
   std::uint64_t parameter, gradient, first_state, second_state;
   std::array<std::uint64_t, 9> numbers;
+  std::uint64_t factor;
   std::uint32_t count, filling;
 };
 
 }  // namespace
 
 bool update(UpdateKind kind, const Tensor& parameter, const Tensor& gradient, const Tensor& first,
-            const Tensor& second, const UpdateNumbers& numbers,
+            const Tensor& second, const Tensor& factor, const UpdateNumbers& numbers,
             const std::function<UpdateNumbers()>& next) {
   VulkanBackend& backend = vulkan_backend(parameter.device().index);
   const VulkanAbilities& has = backend.abilities();
@@ -114,6 +115,7 @@ bool update(UpdateKind kind, const Tensor& parameter, const Tensor& gradient, co
   arguments.gradient = address_to_read(backend, gradient);
   if (first.defined()) arguments.first_state = address_to_write(backend, first);
   if (second.defined()) arguments.second_state = address_to_write(backend, second);
+  if (factor.defined()) arguments.factor = address_to_read(backend, factor);
   const auto put = [in_f64](const UpdateNumbers& from, std::span<std::uint64_t> to) {
     for (std::size_t i = 0; i < from.size(); ++i)
       to[i] = in_f64 ? std::bit_cast<std::uint64_t>(from[i])

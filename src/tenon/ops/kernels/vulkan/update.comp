@@ -12,6 +12,7 @@ layout(constant_id = 1) const uint kChanges = 0;  // whether numbers[0] is their
 layout(push_constant, std430) uniform Arguments {
   uvec2 parameter, gradient, first_state, second_state;
   uvec2 numbers[9];  // f64, of which an f32 is the first word; in the order of the kind
+  uvec2 factor;      // of an f32 that multiplies the scale; or 0
   uint count;
 };
 
@@ -38,10 +39,14 @@ void put(uvec2 base, uint i, NUMBER x) {
 #endif
 }
 
+NUMBER scale() {
+  return factor == uvec2(0) ? n(0) : n(0) * NUMBER(uintBitsToFloat(Words(factor).at[0]));
+}
+
 // Numbers: scale, weight decay, rate, what is kept of the velocity, what is taken, momentum.
 void sgd(uint i) {
   const NUMBER p = at(parameter, i);
-  precise const NUMBER g = n(0) * at(gradient, i) + n(1) * p;
+  precise const NUMBER g = scale() * at(gradient, i) + n(1) * p;
   if (kKind == 0) {
     precise const NUMBER moved = p - n(2) * g;
     put(parameter, i, moved);
@@ -58,7 +63,7 @@ void sgd(uint i) {
 // eps times the root's correction, the step times it.
 void adam(uint i) {
   precise const NUMBER p = at(parameter, i) * n(2);
-  precise const NUMBER g = n(0) * at(gradient, i) + n(1) * p;
+  precise const NUMBER g = scale() * at(gradient, i) + n(1) * p;
   precise const NUMBER mean = n(3) * at(first_state, i) + n(4) * g;
   precise const NUMBER squared = n(5) * at(second_state, i) + n(6) * g * g;
   put(first_state, i, mean);
@@ -68,6 +73,7 @@ void adam(uint i) {
 }
 
 void main() {
+  if (factor != uvec2(0) && !(scale() > NUMBER(0))) return;
   for (uint i = gl_GlobalInvocationID.x; i < count; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x)
     if (kKind == 3)
       adam(i);
