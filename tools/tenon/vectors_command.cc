@@ -8,6 +8,7 @@
 #include "tenon/base/error.h"
 #include "tenon/base/parallel.h"
 #include "tenon/device/device.h"
+#include "tenon/tensor/fallback.h"
 #include "training_commands.h"
 #include "training_memory.h"
 #include "vector_case.h"
@@ -38,6 +39,20 @@ VectorOutcome run(const VectorCase& test, bool gradients) {
   }
 }
 
+// Of all operators, which the host computed for a device.
+std::uint64_t fallback_calls() {
+  std::uint64_t calls = 0;
+  for (const HostFallback& each : fallbacks()) calls += each.calls;
+  return calls;
+}
+
+std::string host_help(std::uint64_t cases) {
+  std::string names;
+  for (const HostFallback& each : fallbacks())
+    names += fmt::format("{}{} {}", names.empty() ? "; its calls: " : ", ", each.name, each.calls);
+  return fmt::format("{} of them with the host's help{}\n", cases, names);
+}
+
 int run_vectors(const Options& options) {
   Device device = read_option("--device", [&] { return parse_device(options.device); });
   if (device.type != DeviceType::kMeta) device = parse_model_device(options.device);
@@ -45,13 +60,16 @@ int run_vectors(const Options& options) {
   int passed = 0;
   int failed = 0;
   int differentiated = 0;
+  std::uint64_t helped = 0;  // cases
   for (const VectorCase& test : load_vector_cases(options.directory, device)) {
     for (const Tensor& gradient : test.input_gradients)
       if (gradient.defined()) {
         ++differentiated;
         break;
       }
+    const std::uint64_t before = fallback_calls();
     const VectorOutcome outcome = run(test, options.gradients);
+    helped += fallback_calls() != before ? 1 : 0;
     outcome.passed ? ++passed : ++failed;
     if (!outcome.passed || options.verbose)
       fmt::print("{} case {} {} {}: largest error {:.3g}{}{}\n", outcome.passed ? "pass" : "FAIL",
@@ -60,6 +78,7 @@ int run_vectors(const Options& options) {
   }
   fmt::print("{} passed, {} failed\n", passed, failed);
   if (options.gradients) fmt::print("{} of them with gradients\n", differentiated);
+  if (device.type == DeviceType::kVulkan) fmt::print("{}", host_help(helped));
   return failed == 0 ? kSuccess : kFailure;
 }
 
