@@ -1,12 +1,14 @@
 // The operators' vectors on each driver of Vulkan there is, under the validation layer.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/command.h"
 #include "support/temporary.h"
 #include "support/vulkan.h"
+#include "vulkan_failing/failing_loader.h"
 
 namespace tenon {
 namespace {
@@ -87,6 +89,46 @@ TEST_F(VulkanTrainCommand, TrainsInSeparateMemoryToTheSameBits) {
   EXPECT_EQ(separate["weights_hash"], shared["weights_hash"]);
   EXPECT_EQ(separate["final_loss"], shared["final_loss"]);
   EXPECT_EQ(separate["driver_calls_after_step_2"], 0);
+}
+
+// A limit, which a capture could not keep, has each step computed anew.
+TEST_F(VulkanTrainCommand, CapturedStepsGiveTheBitsOfStepsThatAreNot) {
+  const auto run = [&](const std::string& more) {
+    const testing::Outcome trained = train("--device vulkan:0 " + more);
+    EXPECT_EQ(trained.status, 0) << trained.err;
+    return trained.out;
+  };
+  const auto weights = [](const std::string& report) {
+    return report.substr(report.find("weights "), sizeof("weights 0123456789abcdef") - 1);
+  };
+  const std::string captured = run(""), plain = run("--memory-limit 1GiB");
+  EXPECT_THAT(captured, HasSubstr("a step is captured and queued again"));
+  EXPECT_THAT(captured, HasSubstr("driver calls after step 2: 0\n"));
+  EXPECT_THAT(plain, Not(HasSubstr("captured")));
+  EXPECT_EQ(weights(captured), weights(plain));
+  EXPECT_NE(captured.find("weights "), std::string::npos);
+}
+
+TEST_F(VulkanTrainCommand, ALostDeviceLeavesTheLastSaveWhichGoesOnToTheSameWeights) {
+  const auto weights_of = [](const testing::Outcome& run) {
+    EXPECT_EQ(run.status, 0) << run.err;
+    return nlohmann::json::parse(run.out)["weights_hash"];
+  };
+  const auto whole = weights_of(train("--json --device vulkan:0"));
+  const std::string save = folder_.path() + "/model.safetensors";
+  std::filesystem::remove(save);
+  for (const std::string limit : {"", " --memory-limit 1GiB"}) {  // captured, and not
+    const testing::Outcome lost =
+        train("--json --device vulkan:0 --save-every 5" + limit,
+              std::string("TENON_VULKAN_LOADER=" TENON_VULKAN_FAILING_LOADER " ") +
+                  kLostOnceThereIs + "=" + save);
+    EXPECT_EQ(lost.status, 1) << lost.out;
+    EXPECT_EQ(lost.out, "");
+    EXPECT_THAT(lost.err, HasSubstr("VK_ERROR_DEVICE_LOST"));
+    EXPECT_THAT(lost.err, HasSubstr("--resume " + save));
+    EXPECT_EQ(weights_of(train("--json --device vulkan:0 --resume " + save)), whole);
+    std::filesystem::remove(save);
+  }
 }
 
 TEST_F(VulkanTrainCommand, SaysWhatADeviceLacks) {

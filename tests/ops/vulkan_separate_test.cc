@@ -102,6 +102,12 @@ void what_needs_the_host_is_refused() {
   EXPECT_EQ(message_of([&] { ops::mul(t, to(ones({6}, DType::kC64), kVulkan)); }),
             "mul: vulkan:0 has no kernel for it, and the host does not reach its memory; copy the "
             "tensors to the cpu");
+  const Tensor large = t.select(0, 1).view({1, 1}).expand({std::int64_t{1} << 16,
+                                                           std::int64_t{1} << 16});
+  EXPECT_EQ(message_of([&] { static_cast<void>(ops::sum(large)); }),
+            "sum: vulkan:0 has no kernel for it, and the host does not reach its memory; copy the "
+            "tensors to the cpu")
+      << "2^32 elements";
   // A kernel's complaint is told by the copy that waits for it.
   Tensor index = empty({1}, DType::kI64);
   index.data_ptr<std::int64_t>()[0] = 9;

@@ -1,8 +1,10 @@
 #include "vulkan_failing/failing_loader.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 #include "tenon/device/vulkan/vulkan_calls.h"
@@ -13,6 +15,7 @@ std::atomic<std::uint64_t> calls{0};
 std::atomic<std::uint64_t> failing{0};
 std::atomic<int> failure{0};
 std::atomic<const char*> failed{nullptr};
+std::atomic<Lack> lack{Lack::kNone};
 
 PFN_vkGetDeviceProcAddr real_device_address = nullptr;
 std::atomic<VkDevice> device{nullptr};  // the latest
@@ -27,6 +30,11 @@ void end_work() {
 
 bool fails(const char* name) {
   const std::uint64_t call = ++calls;
+  static const char* const file = std::getenv(kLostOnceThereIs);
+  if (file != nullptr && failing == 0 && ::access(file, F_OK) == 0) {
+    failure = VK_ERROR_DEVICE_LOST;
+    failing = call;
+  }
   const std::uint64_t nth = failing;
   if (nth == 0 || call < nth) return false;
   if (call > nth && failure != VK_ERROR_DEVICE_LOST) return false;
@@ -37,10 +45,45 @@ bool fails(const char* name) {
   return true;
 }
 
-// A function that returns a result; others pass untouched.
+// What devices say of themselves.
+void make_poorer(VkPhysicalDevice, VkPhysicalDeviceProperties2* properties) {
+  if (lack == Lack::kVersion) properties->properties.apiVersion = VK_API_VERSION_1_1;
+}
+void make_poorer(VkPhysicalDevice, VkPhysicalDeviceFeatures2* features) {
+  for (auto* part = static_cast<VkBaseOutStructure*>(features->pNext); part != nullptr;
+       part = part->pNext) {
+    if (part->sType != VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES) continue;
+    auto& has = *reinterpret_cast<VkPhysicalDeviceVulkan12Features*>(part);
+    if (lack == Lack::kTimelines) has.timelineSemaphore = VK_FALSE;
+    if (lack == Lack::kAddresses) has.bufferDeviceAddress = VK_FALSE;
+  }
+}
+void make_poorer(VkPhysicalDevice, std::uint32_t* count, VkQueueFamilyProperties* families) {
+  if (lack != Lack::kQueues || families == nullptr) return;
+  for (std::uint32_t i = 0; i < *count; ++i)
+    families[i].queueFlags &= ~VkQueueFlags{VK_QUEUE_COMPUTE_BIT};
+}
+template <typename... Arguments>
+void make_poorer(Arguments...) {}
+
+// A function. Those that return a result may fail, others but these two kinds pass untouched.
 template <int kNumber, typename Pointer>
 struct Wrapped {
   static PFN_vkVoidFunction wrap(const char*, PFN_vkVoidFunction real) { return real; }
+};
+template <int kNumber, typename... Arguments>
+struct Wrapped<kNumber, void(VKAPI_PTR*)(Arguments...)> {
+  static inline void(VKAPI_PTR* real)(Arguments...) = nullptr;
+
+  static void VKAPI_PTR call(Arguments... arguments) {
+    real(arguments...);
+    make_poorer(arguments...);
+  }
+  static PFN_vkVoidFunction wrap(const char*, PFN_vkVoidFunction found) {
+    if (found == nullptr) return nullptr;
+    real = reinterpret_cast<decltype(real)>(found);
+    return reinterpret_cast<PFN_vkVoidFunction>(&call);
+  }
 };
 template <int kNumber, typename... Arguments>
 struct Wrapped<kNumber, VkResult(VKAPI_PTR*)(Arguments...)> {
@@ -48,6 +91,8 @@ struct Wrapped<kNumber, VkResult(VKAPI_PTR*)(Arguments...)> {
   static inline const char* name = nullptr;
 
   static VkResult VKAPI_PTR call(Arguments... arguments) {
+    if (lack == Lack::kMemory && std::strcmp(name, "vkAllocateMemory") == 0)
+      return VK_ERROR_OUT_OF_DEVICE_MEMORY;
     return fails(name) ? static_cast<VkResult>(failure.load()) : real(arguments...);
   }
   static PFN_vkVoidFunction wrap(const char* function, PFN_vkVoidFunction found) {
@@ -91,6 +136,7 @@ __attribute__((visibility("default"))) PFN_vkVoidFunction vkGetInstanceProcAddr(
   return wrap(name, real(instance, name));
 }
 
+__attribute__((visibility("default"))) void failing_loader_pretend(Lack what) { lack = what; }
 __attribute__((visibility("default"))) void failing_loader_fail(std::uint64_t nth, int result) {
   failure = result;
   failed = nullptr;

@@ -365,8 +365,16 @@ int run_train(TrainTask& task, TrainArguments& a, const std::string& resume_comm
       folder = std::make_unique<distributed::CheckpointFolder>(a.settings.save_file, *ranks.group);
   }
   if (!a.record_file.empty()) FileWriter::check(a.record_file);
-  const TrainOutcome outcome =
-      ranks.group == nullptr ? train_within(task, a.settings) : train_divided(task, a.settings);
+  const TrainOutcome outcome = [&] {
+    try {
+      return ranks.group == nullptr ? train_within(task, a.settings)
+                                    : train_divided(task, a.settings);
+    } catch (const DeviceError& error) {  // as when a device is lost
+      if (a.settings.save_every == 0 || !std::filesystem::exists(a.settings.save_file)) throw;
+      throw std::runtime_error(fmt::format("{}; to go on from the last save: {} --resume {}",
+                                           error.what(), resume_command, a.settings.save_file));
+    }
+  }();
   if (outcome.stop_signal != 0) {
     if (ranks.reports())
       tell(fmt::format("to go on: {} --resume {}", resume_command,

@@ -23,6 +23,7 @@ class VulkanFailures : public ::testing::TestWithParam<std::string> {
   VulkanFailures() {
     void* const library = ::dlopen(TENON_VULKAN_FAILING_LOADER, RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(library, nullptr) << ::dlerror();
+    pretend_ = reinterpret_cast<decltype(pretend_)>(::dlsym(library, "failing_loader_pretend"));
     fail_ = reinterpret_cast<decltype(fail_)>(::dlsym(library, "failing_loader_fail"));
     calls_ = reinterpret_cast<decltype(calls_)>(::dlsym(library, "failing_loader_calls"));
     failed_ = reinterpret_cast<decltype(failed_)>(::dlsym(library, "failing_loader_failed"));
@@ -30,7 +31,10 @@ class VulkanFailures : public ::testing::TestWithParam<std::string> {
       if (each.name == GetParam()) ::setenv("VK_DRIVER_FILES", each.file.c_str(), 1);
     fail_(0, 0);
   }
-  ~VulkanFailures() override { fail_(0, 0); }
+  ~VulkanFailures() override {
+    pretend_(Lack::kNone);
+    fail_(0, 0);
+  }
 
   static std::shared_ptr<const VulkanDriver> open() {
     VulkanDriverOptions options;
@@ -60,6 +64,7 @@ class VulkanFailures : public ::testing::TestWithParam<std::string> {
 
   std::string which_failed_;
 
+  decltype(&failing_loader_pretend) pretend_ = nullptr;
   decltype(&failing_loader_fail) fail_ = nullptr;
   decltype(&failing_loader_calls) calls_ = nullptr;
   decltype(&failing_loader_failed) failed_ = nullptr;
@@ -142,6 +147,49 @@ TEST_P(VulkanFailures, ABackendThatCannotBeMadeLeavesNothing) {
                            "vkCreateSemaphore", "vkCreateCommandPool", "vkCreateBuffer",
                            "vkAllocateMemory", "vkMapMemory"})
     EXPECT_TRUE(seen.contains(name)) << name;
+}
+
+TEST_P(VulkanFailures, ADeviceThatLacksWhatTenonNeedsIsRefusedWithTheRemedy) {
+  const auto driver = open();
+  const std::pair<Lack, std::string> cases[] = {
+      {Lack::kVersion, "it is of Vulkan 1.1, and Tenon needs 1.2; update its driver, or take "
+                       "another device"},
+      {Lack::kTimelines, "it has no timelineSemaphore; update its driver"},
+      {Lack::kAddresses, "it has no bufferDeviceAddress; update its driver"},
+      {Lack::kQueues, "it has no queue that computes"},
+  };
+  for (const auto& [lack, message] : cases) {
+    pretend_(lack);
+    try {
+      const VulkanBackend backend(driver, 0);
+      ADD_FAILURE() << "made without " << message;
+    } catch (const DeviceError& error) {
+      EXPECT_NE(std::strstr(error.what(), message.c_str()), nullptr) << error.what();
+      EXPECT_NE(std::strstr(error.what(), "vulkan:0 ("), nullptr) << error.what();
+    }
+  }
+  pretend_(Lack::kNone);
+  EXPECT_NO_THROW(VulkanBackend(driver, 0));
+}
+
+TEST_P(VulkanFailures, ADeviceThatAnotherProcessFillsIsOutOfMemoryUntilItIsFreeAgain) {
+  VulkanBackend backend(open(), 0);
+  for (const std::string policy : {"unified", "pool", "caching"}) {
+    const auto allocator = make_policy(policy, backend);
+    DataPtr held = allocator->allocate(1 << 20);
+    pretend_(Lack::kMemory);
+    try {
+      static_cast<void>(allocator->allocate(64 << 20));
+      ADD_FAILURE() << policy << " made memory of nothing";
+    } catch (const OutOfMemory& error) {
+      EXPECT_NE(std::strstr(error.what(), "requested 64 MiB"), nullptr) << error.what();
+      EXPECT_NE(std::strstr(error.what(), "vulkan:0"), nullptr) << error.what();
+      EXPECT_NE(std::strstr(error.what(), "free"), nullptr) << error.what();
+    }
+    allocator->check_invariants();
+    pretend_(Lack::kNone);
+    EXPECT_NO_THROW(static_cast<void>(allocator->allocate(64 << 20))) << policy;
+  }
 }
 
 TEST_P(VulkanFailures, EachCallThatFailsLeavesTheBooksWholeAndTheNextIsServed) {
