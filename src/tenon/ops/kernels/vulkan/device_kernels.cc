@@ -161,7 +161,9 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   if (!has_pairs(u.a, u.k, 1, u.a_row, 0)) return false;
   u.b = address_to_read(backend, images);
   u.target = address_to_write(backend, target);
-  launch(backend, {kLanesCode, {0, 0, 0, 1}}, u, lanes_groups(u, batch));
+  const bool by_rows = w.kernel.width == 3 && w.dilation.width == 1 && w.stride.width == 1 &&
+                       w.out_width % 4 == 0 && u.k % 6 == 0;
+  launch(backend, {kLanesCode, {0, 0, 0, by_rows ? 2u : 1u}}, u, lanes_groups(u, batch));
   return true;
 }
 

@@ -12,12 +12,15 @@ layout(local_size_x = 8) in;
 
 // 1: neighbours in a's memory are in one column, in b's in one row; the target is added; b's columns
 // are what windows of images see [channels, kernel rows, kernel columns], and its batch the images.
+// 2: so, and a kernel has three columns side by side, a row of places a multiple of four, and k is
+// one of six. Then a lane's places are neighbours, and what several of them see is loaded once.
 layout(constant_id = 0) const uint kRowsOfA = 0;
 layout(constant_id = 1) const uint kColumnsOfB = 0;
 layout(constant_id = 2) const uint kBeta = 0;
 layout(constant_id = 3) const uint kWindows = 0;
 
 const uint kEach = 4;
+const uint kDepth = kWindows == 2 ? 6 : 2;  // of k at once
 
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Source {
   uint64_t at[];
@@ -46,6 +49,7 @@ uint row_of(uint i, uint lane) {
   return kRowsOfA != 0 ? 16 * (i >> 1) + 2 * lane + (i & 1) : 8 * i + lane;
 }
 uint column_of(uint j, uint lane) {
+  if (kWindows == 2) return kEach * lane + j;
   return kColumnsOfB != 0 ? 16 * (j >> 1) + 2 * lane + (j & 1) : 8 * j + lane;
 }
 
@@ -71,6 +75,22 @@ float seen(uint image, ivec2 corner, Tap tap) {
   return inside ? found : 0.0;
 }
 
+// What four neighbouring windows see in one row of the kernel; then the next row.
+void see_row(uint image, int first_y, int x[6], bool inside[6], inout Tap tap,
+             out float found[6]) {
+  const int y = first_y + tap.y;
+  const bool has_row = y >= 0 && y < height;
+  const uint row = image + uint(tap.channel + clamp(y, 0, height - 1) * width);
+  [[unroll]] for (int i = 0; i < 6; ++i) {
+    const float there = Target(uint64_t(b)).at[row + uint(x[i])];
+    found[i] = has_row && inside[i] ? there : 0.0;
+  }
+  tap.y += dilation_height;
+  if (tap.y < kernel_height) return;
+  tap.y = 0;
+  tap.channel += height * width;
+}
+
 void main() {
   const uint lane = gl_LocalInvocationID.x, batch = gl_WorkGroupID.z;
   // Groups that follow each other have the same columns of b, so caches keep these.
@@ -87,13 +107,33 @@ void main() {
     corners[i] = ivec2((place - y * out_width) * stride_width - padding_width,
                        y * stride_height - padding_height);
   }
+  int x[6];  // of what the four windows see, in the image
+  bool inside[6];
+  [[unroll]] for (int i = 0; i < 6; ++i) {
+    x[i] = clamp(corners[0].x + i, 0, width - 1);
+    inside[i] = x[i] == corners[0].x + i;
+  }
   Tap tap = Tap(0, 0, 0);
   float sums[8 * kEach][kEach];
   [[unroll]] for (uint i = 0; i < 8 * kEach; ++i)
     [[unroll]] for (uint j = 0; j < kEach; ++j) sums[i][j] = 0.0;
-  for (uint depth = 0; depth < k; depth += 2) {
-    float left[2][kEach], right[2][kEach];
-    [[unroll]] for (uint i = 0; i < kEach; ++i) {
+  for (uint depth = 0; depth < k; depth += kDepth) {
+    float left[6][kEach], right[6][kEach];
+    if (kWindows == 2) {
+      [[unroll]] for (uint i = 0; i < kEach; ++i)
+        [[unroll]] for (uint q = 0; q < 6; q += 2) {
+          const vec2 two = pair(a, at_a[i] + depth + q);
+          left[q][i] = two.x;
+          left[q + 1][i] = two.y;
+        }
+      [[unroll]] for (uint row = 0; row < 2; ++row) {
+        float found[6];
+        see_row(batch * b_batch, corners[0].y, x, inside, tap, found);
+        [[unroll]] for (uint q = 0; q < 3; ++q)
+          [[unroll]] for (uint j = 0; j < kEach; ++j) right[3 * row + q][j] = found[q + j];
+      }
+    }
+    [[unroll]] for (uint i = 0; i < (kWindows == 2 ? 0 : kEach); ++i) {
       const uint q = i & 1;
       if (kRowsOfA == 0) {
         const vec2 x = pair(a, at_a[i] + depth);
@@ -119,9 +159,11 @@ void main() {
         right[q][i - q + 1] = x.y;
       }
     }
-    step(tap);
-    step(tap);
-    [[unroll]] for (uint q = 0; q < 2; ++q)
+    if (kWindows == 1) {
+      step(tap);
+      step(tap);
+    }
+    [[unroll]] for (uint q = 0; q < kDepth; ++q)
       [[unroll]] for (uint i = 0; i < kEach; ++i)
         [[unroll]] for (uint l = 0; l < 8; ++l) {
           const float x = subgroupShuffle(left[q][i], l);
