@@ -119,7 +119,7 @@ const std::vector<Policy>& policies() {
        .make = [](Backend& backend, const Options& options) -> Made {
          UnifiedOptions unified;
          unified.limit_bytes = options.limit_bytes;
-         unified.grows_by_shares = grows_by_shares(backend, options);
+         if (grows_by_shares(backend, options)) unified.grow_by_shares();
          return std::make_unique<UnifiedAllocator>(backend, unified);
        },
        .uses_shares = true},

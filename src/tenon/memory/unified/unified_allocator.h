@@ -37,6 +37,11 @@ struct UnifiedOptions {
   // Heaps of buffers are of growth_bytes (growth_share.h), and before a new one idle heaps, all too
   // small for the request, go back. So held memory follows what the program uses.
   bool grows_by_shares = false;
+  // With what suits that: a cached buffer serves only requests that nearly fill it.
+  void grow_by_shares() {
+    grows_by_shares = true;
+    max_oversize_factor = 1.125;
+  }
 };
 
 // A buffer that is in use.

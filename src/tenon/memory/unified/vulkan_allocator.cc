@@ -17,7 +17,7 @@ DeviceAllocator& vulkan_allocator(int index) {
     VulkanBackend& backend = vulkan_backend(index);
     UnifiedOptions options;
     options.alignment = backend.limits().alignment;
-    options.grows_by_shares = true;
+    options.grow_by_shares();
     allocator = new UnifiedAllocator(backend, options);
   }
   return *allocator;
