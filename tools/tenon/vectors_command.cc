@@ -50,7 +50,7 @@ std::string host_help(std::uint64_t cases) {
   std::string names;
   for (const HostFallback& each : fallbacks())
     names += fmt::format("{}{} {}", names.empty() ? "; its calls: " : ", ", each.name, each.calls);
-  return fmt::format("{} of them with the host's help{}\n", cases, names);
+  return fmt::format("with the host's help: {} of them{}\n", cases, names);
 }
 
 int run_vectors(const Options& options) {
