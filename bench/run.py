@@ -24,8 +24,9 @@ PEERS = {"libc6": "glibc", "libmimalloc2.0": "mimalloc", "libjemalloc2": "jemall
 HOST = ["libc6", "libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "libtbbmalloc2"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
 LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
+SWIFTSHADER = "/usr/lib/chromium/vk_swiftshader_icd.json"
 
-NAMED = {"preload", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
+NAMED = {"vulkan_vectors", "preload", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, Chromium, or MPI and root
 EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages", "tradeoff"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -83,6 +84,10 @@ PROGRAMS = {
     "vulkan": ("a Vulkan device without a GPU: buffers, operators, memory, products",
                f"VK_DRIVER_FILES={LAVAPIPE} {{}}/bench/bench_vulkan",
                ["mesa-vulkan-drivers", "libopenblas0-pthread"]),
+    "vulkan_vectors": ("operators and gradients on two Vulkan drivers, and which calls the host computed",
+                       f"for driver in {LAVAPIPE} {SWIFTSHADER}; do basename $driver; VK_DRIVER_FILES=$driver"
+                       " {}/tenon vectors data/vectors --grad --device vulkan:0; done",
+                       ["mesa-vulkan-drivers"]),
     "fashion_mnist": ("Fashion-MNIST: the cnn, five epochs (wanted: 91 % of the test images)",
                       "{}/tenon train fashion-mnist --model cnn --epochs 5", []),
     "same_bits": ("two runs with one seed: loss, weights, memory layout",
