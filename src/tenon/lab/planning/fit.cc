@@ -178,7 +178,7 @@ class Race {
 };
 
 // A packing without a free byte: the searches for sizes of few units and for sizes that differ in
-// turns, each time four times as long.
+// turns, each turn four times as long as the one before. The first finds early what it finds.
 FitResult search_full(const SectionedProblem& problem, std::uint64_t node_budget) {
   FitResult result;
   const auto is_over = [&](auto& search, std::uint64_t turn) {
@@ -192,7 +192,7 @@ FitResult search_full(const SectionedProblem& problem, std::uint64_t node_budget
   CornerSearch corners(problem);
   ExchangeSearch exchanges(problem);
   std::uint64_t turn = 16 * (problem.items.size() + 1);
-  while (!is_over(corners, turn) && !is_over(exchanges, turn)) turn *= 4;
+  while (!is_over(corners, turn) && !is_over(exchanges, 4 * turn)) turn *= 4;
   return result;
 }
 
