@@ -102,6 +102,7 @@ class Values:
         self._known: Dict[int, Any] = {}  # a storage's key -> its bytes
         self._guessed: set[int] = set()  # keys of storages whose values follow from an assumption
         self._watched: Dict[int, Any] = {}
+        self._owners: Dict[int, Any] = {}  # keys are addresses: whose values they are
 
     @property
     def all(self) -> bool:
@@ -121,6 +122,16 @@ class Values:
             self._bytes -= known.numel()
         self._guessed.discard(key)
         self._watched.pop(key, None)
+        self._owners.pop(key, None)
+
+    def _knows(self, result: Any) -> bool:
+        """Whether the values of a result's storage are known: its own, not those of an earlier
+        storage that lay at the same address and went unseen."""
+        key = _key(result)
+        owner = self._owners.get(key)
+        if owner is not None and owner() is not result.untyped_storage():
+            self.forget(key)
+        return key in self._known
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The operator on fakes, and on values where all of them are known."""
@@ -149,7 +160,7 @@ class Values:
         elif known:
             outputs = [part for part in pytree.tree_leaves(result) if isinstance(part, FakeTensor)]
             if self._worth(name, inputs, outputs):
-                fresh = [part for part in outputs if _key(part) not in self._known]
+                fresh = [part for part in outputs if not self._knows(part)]
                 if fresh or mutable:
                     self._compute(func, args, kwargs, result, inputs)
             elif mutable:
@@ -288,7 +299,7 @@ class Values:
             if not isinstance(fake, FakeTensor) or fake.layout is not torch.strided:
                 continue
             key = _key(fake)
-            if key in self._known and key not in made:
+            if self._knows(fake) and key not in made:
                 continue
             value = found[place] if place < len(found) else None
             if not isinstance(value, torch.Tensor) or fake.size() != value.size():
@@ -303,6 +314,7 @@ class Values:
             made.add(key)
             with _disable_current_modes():
                 self._known[key] = self._bytes_of(fake, value, taken)
+                self._owners[key] = weakref.ref(fake.untyped_storage())
             self._bytes += self._known[key].numel()
             if self._bytes > self._most_bytes:
                 raise TooLarge
