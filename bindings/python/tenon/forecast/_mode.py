@@ -194,12 +194,9 @@ class MemoryMode(TorchDispatchMode):
         return found
 
     def _look_at(self, tensor: Any, found: List[Any]) -> None:
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided or tensor.fake_device.type != "cuda":
             return
         storage = tensor.untyped_storage()
-        if tensor.fake_device.type != "cuda":
-            self.values.watch(storage)
-            return
         if storage._cdata not in self._live and all(storage is not other for other in found):
             found.append(storage)
 
@@ -213,7 +210,6 @@ class MemoryMode(TorchDispatchMode):
 
     def _gone(self, key: int) -> None:
         address, size, _ = self._live.pop(key)
-        self.values.forget(key)
         others = self._other_streams.pop(key, None)
         self._tensor_bytes -= size
         if size:

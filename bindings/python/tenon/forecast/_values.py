@@ -101,19 +101,12 @@ class Values:
         self._bytes = 0
         self._known: Dict[int, Any] = {}  # a storage's key -> its bytes
         self._guessed: set[int] = set()  # keys of storages whose values follow from an assumption
-        self._watched: Dict[int, Any] = {}
-        self._owners: Dict[int, Any] = {}  # keys are addresses: whose values they are
+        self._owners: Dict[int, Any] = {}  # weak: a key is an address, which others may have later
 
     @property
     def all(self) -> bool:
         """Whether every value is computed."""
         return self.way == "real"
-
-    def watch(self, storage: Any) -> None:
-        """Forget the values of a host's storage when it goes."""
-        key = int(storage._cdata)
-        if key in self._known and key not in self._watched:
-            self._watched[key] = weakref.ref(storage, lambda _, key=key: self.forget(key))
 
     def forget(self, key: int) -> None:
         """A storage has gone, or what it holds is not known."""
@@ -121,17 +114,11 @@ class Values:
         if known is not None:
             self._bytes -= known.numel()
         self._guessed.discard(key)
-        self._watched.pop(key, None)
         self._owners.pop(key, None)
 
-    def _knows(self, result: Any) -> bool:
-        """Whether the values of a result's storage are known: its own, not those of an earlier
-        storage that lay at the same address and went unseen."""
-        key = _key(result)
-        owner = self._owners.get(key)
-        if owner is not None and owner() is not result.untyped_storage():
+    def _gone(self, key: int, owner: Any) -> None:
+        if self._owners.get(key) is owner:
             self.forget(key)
-        return key in self._known
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The operator on fakes, and on values where all of them are known."""
@@ -160,7 +147,7 @@ class Values:
         elif known:
             outputs = [part for part in pytree.tree_leaves(result) if isinstance(part, FakeTensor)]
             if self._worth(name, inputs, outputs):
-                fresh = [part for part in outputs if not self._knows(part)]
+                fresh = [part for part in outputs if _key(part) not in self._known]
                 if fresh or mutable:
                     self._compute(func, args, kwargs, result, inputs)
             elif mutable:
@@ -299,7 +286,7 @@ class Values:
             if not isinstance(fake, FakeTensor) or fake.layout is not torch.strided:
                 continue
             key = _key(fake)
-            if self._knows(fake) and key not in made:
+            if key in self._known and key not in made:
                 continue
             value = found[place] if place < len(found) else None
             if not isinstance(value, torch.Tensor) or fake.size() != value.size():
@@ -314,7 +301,9 @@ class Values:
             made.add(key)
             with _disable_current_modes():
                 self._known[key] = self._bytes_of(fake, value, taken)
-                self._owners[key] = weakref.ref(fake.untyped_storage())
+                self._owners[key] = weakref.ref(
+                    fake.untyped_storage(), lambda owner, key=key: self._gone(key, owner)
+                )
             self._bytes += self._known[key].numel()
             if self._bytes > self._most_bytes:
                 raise TooLarge
