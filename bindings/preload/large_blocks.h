@@ -25,9 +25,9 @@ inline constexpr std::size_t kLeastBytes = 64 << 10;
 //
 // Note [Zeroed places]: a large zeroed block gets fresh pages, so pages that its place kept would be
 // of no use to it. A program that replaces one zeroed array by the next would hold those of both.
-// So the pages of such a block go back when it is freed. The price is a page fault for whoever gets
-// the place without asking for zeros. Where that happened, the place keeps its pages, until two
-// zeroed blocks follow each other there.
+// So the pages of such a block go back when it is freed. A block that is not zeroed then takes page
+// faults in that place. Where that happened, the place keeps its pages, until two zeroed blocks
+// follow each other there.
 class LargeBlocks {
  public:
   // `alignment`: a power of two.

@@ -40,9 +40,9 @@ CornerSearch::CornerSearch(const SectionedProblem& problem)
 
 Fit CornerSearch::run(std::uint64_t node_budget) {
   nodes_ = 0;
-  for (std::uint64_t search = 1; nodes_ < node_budget; ++search) {
-    shuffle(search);
-    const std::uint64_t limit = kShortestSearch * problem_.items.size() * luby(search);
+  while (nodes_ < node_budget) {
+    shuffle(++searches_);
+    const std::uint64_t limit = kShortestSearch * problem_.items.size() * luby(searches_);
     node_limit_ = std::min(node_budget, nodes_ + limit);
     if (solve()) return Fit::kFits;
     if (nodes_ < node_limit_) return Fit::kImpossible;

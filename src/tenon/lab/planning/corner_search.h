@@ -29,7 +29,7 @@ class CornerSearch {
   // Requires: is_full(problem), which outlives this.
   explicit CornerSearch(const SectionedProblem& problem);
 
-  // At most `node_budget` nodes, over all orders.
+  // At most `node_budget` nodes, over all orders. Another run goes on with other orders.
   Fit run(std::uint64_t node_budget);
 
   // After kFits: by request, in units.
@@ -62,6 +62,7 @@ class CornerSearch {
   std::vector<Units> placed_at_;      // by item
   std::vector<Units> heights_;        // by section
   std::size_t unplaced_ = 0;
+  std::uint64_t searches_ = 0;
   std::uint64_t nodes_ = 0, node_limit_ = 0;
 };
 

@@ -116,12 +116,14 @@ ExchangeSearch::ExchangeSearch(const SectionedProblem& problem)
 Fit ExchangeSearch::run(std::uint64_t node_budget) {
   nodes_ = 0;
   node_limit_ = node_budget;
-  for (std::size_t width = 1; width <= kWidest && nodes_ < node_limit_; width *= 4)
+  for (; width_ <= kWidest; width_ *= 4) {
     for (const Direction* direction : {&forward_, &backward_}) {
       is_complete_ = true;
-      if (search(*direction, width)) return Fit::kFits;
-      if (is_complete_ && nodes_ < node_limit_) return Fit::kImpossible;
+      if (search(*direction, width_)) return Fit::kFits;
+      if (nodes_ >= node_limit_) return Fit::kUnknown;
+      if (is_complete_) return Fit::kImpossible;
     }
+  }
   return Fit::kUnknown;
 }
 

@@ -35,7 +35,8 @@ class ExchangeSearch {
   // Requires: is_full(problem), which outlives this.
   explicit ExchangeSearch(const SectionedProblem& problem);
 
-  // About `node_budget` nodes at most. kUnknown also where the widest beam finds nothing.
+  // About `node_budget` nodes at most. kUnknown also where the widest beam finds nothing. Another
+  // run begins with the width that the last one did not finish.
   Fit run(std::uint64_t node_budget);
 
   // After kFits: by request, in units.
@@ -83,6 +84,7 @@ class ExchangeSearch {
   PqTree::Marks marks_;           // none are set between two calls
   std::map<Items, Sums> sums_;    // of requests that begin after this section; sorted
   std::vector<Units> placed_at_;  // by item
+  std::size_t width_ = 1;
   bool is_complete_ = true;       // no choice was left out
   std::uint64_t nodes_ = 0, node_limit_ = 0;
 };

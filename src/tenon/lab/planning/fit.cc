@@ -177,6 +177,14 @@ class Race {
   std::atomic<std::uint64_t> decided_at_{UINT64_MAX};
 };
 
+std::vector<std::uint64_t> in_bytes(const std::vector<Units>& offsets,
+                                    const SectionedProblem& problem) {
+  std::vector<std::uint64_t> bytes;
+  for (const Units offset : offsets)
+    bytes.push_back(static_cast<std::uint64_t>(offset) * problem.unit_bytes);
+  return bytes;
+}
+
 // A packing without a free byte: the searches for sizes of few units and for sizes that differ in
 // turns, each turn four times as long as the one before. The first finds early what it finds.
 FitResult search_full(const SectionedProblem& problem, std::uint64_t node_budget) {
@@ -184,9 +192,7 @@ FitResult search_full(const SectionedProblem& problem, std::uint64_t node_budget
   const auto is_over = [&](auto& search, std::uint64_t turn) {
     result.fit = search.run(std::min(turn, node_budget - result.nodes));
     result.nodes += search.nodes();
-    if (result.fit == Fit::kFits)
-      for (const Units offset : search.offsets())
-        result.offsets.push_back(static_cast<std::uint64_t>(offset) * problem.unit_bytes);
+    if (result.fit == Fit::kFits) result.offsets = in_bytes(search.offsets(), problem);
     return result.fit != Fit::kUnknown || result.nodes >= node_budget;
   };
   CornerSearch corners(problem);
@@ -210,9 +216,7 @@ FitResult fit_within(const std::vector<PlanRequest>& requests, std::uint64_t cap
   if (decided == nullptr) return result;
   result.nodes = decided->nodes();
   result.fit = decided->outcome() == CapacitySearch::Outcome::kFits ? Fit::kFits : Fit::kImpossible;
-  if (result.fit == Fit::kFits)
-    for (const Units offset : decided->offsets())
-      result.offsets.push_back(static_cast<std::uint64_t>(offset) * problem->unit_bytes);
+  if (result.fit == Fit::kFits) result.offsets = in_bytes(decided->offsets(), *problem);
   return result;
 }
 
