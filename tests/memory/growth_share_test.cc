@@ -27,7 +27,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, GrowthShare, ::testing::Values("pool", "unifi
                          [](const auto& policy) { return policy.param; });
 
 // As models do: weights that stay.
-TEST_P(GrowthShare, HeldMemoryIsAnEighthAboveTheLiveAtMost) {
+TEST_P(GrowthShare, HeldMemoryIsAShareAboveTheLiveAtMost) {
   Random random(3);
   std::vector<DataPtr> live;
   std::uint64_t live_bytes = 0;
@@ -39,6 +39,35 @@ TEST_P(GrowthShare, HeldMemoryIsAnEighthAboveTheLiveAtMost) {
     ASSERT_LE(allocator_->reserved_bytes(), live_bytes + live_bytes / kGrowthShares + 16 * kMiB);
   }
   EXPECT_LE(calls(DriverCall::kAllocate), 100u);
+  allocator_->check_invariants();
+}
+
+TEST_P(GrowthShare, RequestsOfOneSizeLeaveNoEndsOfSegments) {
+  constexpr std::uint64_t kSize = 576 * kKiB;
+  std::vector<DataPtr> live;
+  for (std::uint64_t live_bytes = kSize; live_bytes < 200 * kSize; live_bytes += kSize) {
+    live.push_back(allocator_->allocate(kSize));
+    ASSERT_LE(allocator_->reserved_bytes(), live_bytes + live_bytes / kGrowthShares + kSize);
+  }
+}
+
+TEST_P(GrowthShare, BlocksOfAllSizesShareSegments) {
+  for (int round = 0; round < 2; ++round) {
+    std::vector<DataPtr> live;
+    for (int i = 0; i < 16; ++i) live.push_back(allocator_->allocate(512 * kKiB));
+    const std::uint64_t held = allocator_->reserved_bytes();
+    live.clear();
+    live.push_back(allocator_->allocate(8 * kMiB));
+    EXPECT_LE(allocator_->reserved_bytes(), held);
+  }
+}
+
+TEST_P(GrowthShare, FreedNeighboursMergeBeforeOtherMemoryIsCut) {
+  static_cast<void>(allocator_->allocate(6 * kMiB));
+  static_cast<void>(allocator_->allocate(2 * kMiB));
+  const DataPtr low = allocator_->allocate(3 * kMiB / 2);
+  const DataPtr high = allocator_->allocate(4 * kMiB);
+  EXPECT_EQ(allocator_->reserved_bytes(), 6 * kMiB);
   allocator_->check_invariants();
 }
 

@@ -66,9 +66,10 @@ UnifiedAllocator::Request UnifiedAllocator::make_request(std::size_t size_bytes,
   request.requested_bytes = size_bytes;
   request.stream = stream;
   request.storage = storage;
-  request.size_class = scalar                               ? SizeClass::kScalar
-                       : size_bytes <= unified::kMaxSmallBytes ? SizeClass::kSmall
-                                                               : SizeClass::kLarge;
+  const bool is_small = size_bytes <= unified::kMaxSmallBytes && !options_.grows_by_shares;
+  request.size_class = scalar     ? SizeClass::kScalar
+                       : is_small ? SizeClass::kSmall
+                                  : SizeClass::kLarge;
   request.alignment = request.size_class == SizeClass::kScalar  ? 16
                       : request.size_class == SizeClass::kSmall ? options_.alignment
                       : std::max(options_.alignment, kLargeAlignment);
@@ -247,6 +248,7 @@ std::uint64_t UnifiedAllocator::largest_acceptable(std::uint64_t size_bytes) con
 Buffer* UnifiedAllocator::reuse_fast(BufferPool& pool, const Request& request) {
   if (Buffer* buffer = pool.take(request.size_bytes, largest_acceptable(request.size_bytes)))
     return buffer;
+  if (options_.grows_by_shares && pool.cached_bytes() != 0) pool.merge_cached();  // best fit of all
   if (Buffer* buffer = pool.place(request.size_bytes, request.alignment)) return buffer;
   return pool.pending().empty() ? merge_and_place(pool, request) : nullptr;
 }

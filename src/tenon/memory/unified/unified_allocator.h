@@ -35,7 +35,8 @@ struct UnifiedOptions {
   double max_oversize_factor = 2;
   std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
   // Heaps of buffers are of growth_bytes (growth_share.h), and before a new one idle heaps, all too
-  // small for the request, go back. So held memory follows what the program uses.
+  // small for the request, go back. So held memory follows what the program uses. Buffers of up to
+  // 1 MiB share the heaps of larger ones, and cached buffers become room before room is cut.
   bool grows_by_shares = false;
   // With what suits that: a cached buffer serves only requests that nearly fill it.
   void grow_by_shares() {
