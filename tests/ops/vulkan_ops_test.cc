@@ -426,6 +426,68 @@ TEST_F(VulkanOps, GradientsAreDifferencesOfTheDevicesResults) {
         {leaf({2, 2, 4, 3}), leaf({3, 2, 3, 3}), leaf({3})});
   check([](auto in) { return std::vector{ops::layer_norm(in[0], {4}, in[1], in[2])}; },
         {leaf({3, 4}), leaf({4}), leaf({4})});
+  check([](auto in) { return std::vector{ops::group_norm(in[0], 2, in[1], in[2])}; },
+        {leaf({3, 4, 5}), leaf({4}), leaf({4})});
+  check([](auto in) { return std::vector{ops::batch_norm(in[0], {}, {}, in[1], in[2], true)}; },
+        {leaf({3, 4, 5}), leaf({4}), leaf({4})});
+  const Tensor mean = leaf({4}).detach(), variance = ops::square(leaf({4}).detach());
+  check(
+      [&](auto in) {
+        return std::vector{ops::batch_norm(in[0], mean, variance, in[1], in[2], false)};
+      },
+      {leaf({3, 4, 5}), leaf({4}), leaf({4})});
+}
+
+// More channels and elements than one group of invocations has, and fewer.
+TEST_F(VulkanOps, DerivativesOfNormsOverChannelsAreTheHostsAndTheSameTwice) {
+  Random random(6);
+  using Norm = std::function<Tensor(const Tensor&, const Tensor&, const Tensor&, Device)>;
+  const auto check = [&](std::initializer_list<std::int64_t> sizes, bool affine, const Norm& norm) {
+    const Tensor x = testing::random_floats(random, sizes, DType::kF32);
+    const Tensor w = testing::random_floats(random, {x.size(1)}, DType::kF32);
+    const Tensor b = testing::random_floats(random, {x.size(1)}, DType::kF32);
+    const Tensor factors = testing::random_floats(random, sizes, DType::kF32);
+    const auto gradients = [&](Device device) {
+      std::vector<Tensor> leaves;
+      for (const Tensor& t : {x, w, b}) {
+        leaves.push_back(to(t, device).detach());
+        leaves.back().set_requires_grad(true);
+      }
+      const Tensor none;
+      const Tensor out = norm(leaves[0], affine ? leaves[1] : none, affine ? leaves[2] : none,
+                              device);
+      autograd::backward(ops::sum(ops::mul(out, to(factors, device))));
+      std::vector<Tensor> found;
+      for (const Tensor& t : leaves)
+        if (t.grad().defined()) found.push_back(t.grad());
+      return found;
+    };
+    const auto found = gradients(kVulkan), again = gradients(kVulkan), wanted = gradients(Device{});
+    ASSERT_EQ(found.size(), affine ? 3u : 1u);
+    ASSERT_EQ(wanted.size(), found.size());
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      expect_near(found[i], wanted[i], 1e-4, "gradient");
+      expect_near(found[i], again[i], 0, "gradient again");
+    }
+  };
+  const Tensor mean = testing::random_floats(random, {70}, DType::kF32);
+  const Tensor variance = ops::add(ops::square(testing::random_floats(random, {70}, DType::kF32)),
+                                   0.1);
+  for (const bool affine : {true, false}) {
+    for (const std::int64_t groups : {1, 3, 12})
+      check({3, 12, 10, 11}, affine, [=](auto& a, auto& w, auto& b, Device) {
+        return ops::group_norm(a, groups, w, b);
+      });
+    check({2, 6}, affine, [](auto& a, auto& w, auto& b, Device) {
+      return ops::group_norm(a, 2, w, b);
+    });
+    check({5, 70, 9, 7}, affine, [](auto& a, auto& w, auto& b, Device) {
+      return ops::batch_norm(a, {}, {}, w, b, true);
+    });
+    check({5, 70, 3}, affine, [&](auto& a, auto& w, auto& b, Device device) {
+      return ops::batch_norm(a, to(mean, device), to(variance, device), w, b, false);
+    });
+  }
 }
 
 }  // namespace

@@ -201,9 +201,34 @@ std::optional<NormGradients> rows_backward(const Tensor& gradient, const Tensor&
                                       : rows<float>(gradient, input, weight, length, eps, centred);
 }
 
-NormGradients channels_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
-                                const Tensor& mean, const Tensor& variance, double eps) {
+std::optional<NormGradients> groups_backward(const Tensor& gradient, const Tensor& input,
+                                             const Tensor& weight, std::int64_t groups,
+                                             double eps) {
+  if (!vulkan::holds(input)) return std::nullopt;
+  NormGradients made{empty_like(input), {}, {}};
+  const Tensor products = weight.defined() ? empty_like(input) : Tensor();
+  if (!vulkan::groups_backward(made.input, products, input, gradient, weight, groups, eps))
+    return std::nullopt;
+  const auto by_channel = [&](const Tensor& t) {
+    return ops::sum(t.view({input.size(0), input.size(1), -1}), {0, 2});
+  };
+  if (weight.defined()) made.weight = by_channel(products);
+  made.bias = by_channel(gradient);
+  return made;
+}
+
+std::optional<NormGradients> channels_backward(const Tensor& gradient, const Tensor& input,
+                                               const Tensor& weight, const Tensor& mean,
+                                               const Tensor& variance, double eps) {
   if (input.is_meta()) return room_for(input, input.size(1));
+  if (vulkan::holds(input)) {
+    const NormGradients made = room_for(input, input.size(1));
+    if (vulkan::channels_backward(made.input, made.weight, made.bias, input, gradient, weight,
+                                  mean, variance, eps))
+      return made;
+    return std::nullopt;
+  }
+  if (input.device().type != DeviceType::kCpu) return std::nullopt;
   return input.dtype() == DType::kF64
              ? channels<double>(gradient, input, weight, mean, variance, eps)
              : channels<float>(gradient, input, weight, mean, variance, eps);

@@ -19,8 +19,15 @@ std::optional<NormGradients> rows_backward(const Tensor& gradient, const Tensor&
                                            const Tensor& weight, std::int64_t length, double eps,
                                            bool centred);
 
-// Channels are dimension 1, statistics are the batch's own (undefined `mean`) or given.
-NormGradients channels_backward(const Tensor& gradient, const Tensor& input, const Tensor& weight,
-                                const Tensor& mean, const Tensor& variance, double eps);
+// Groups of channels, dimension 1, in each image. On Vulkan devices alone, else nothing.
+std::optional<NormGradients> groups_backward(const Tensor& gradient, const Tensor& input,
+                                             const Tensor& weight, std::int64_t groups,
+                                             double eps);
+
+// Channels are dimension 1, statistics are the batch's own (undefined `mean`) or given. Where
+// rows_backward is.
+std::optional<NormGradients> channels_backward(const Tensor& gradient, const Tensor& input,
+                                               const Tensor& weight, const Tensor& mean,
+                                               const Tensor& variance, double eps);
 
 }  // namespace tenon::autograd

@@ -9,11 +9,6 @@ using namespace ops;
 
 Tensor wide(const Tensor& t) { return to(t, compute_dtype(t.dtype())); }
 
-// On the host, or on the meta device, where backward needs the same memory.
-bool has_rows(const Tensor& t) {
-  return (t.device().type == DeviceType::kCpu || t.is_meta()) && t.numel() > 0;
-}
-
 DimVector last_dims(std::size_t count) {
   DimVector dims;
   for (std::size_t d = 0; d < count; ++d)
@@ -41,12 +36,15 @@ Tensor affine(Tensor x, const Tensor& weight, const Tensor& bias) {
 // The normalisations as what they are made of; inputs are {a, weight, bias}.
 struct LayerNorm {
   static constexpr const char* kName = "layer_norm";
-  static constexpr bool kCentred = true;
   DimVector shape;
   double eps = 0;
   void save(IntList s, double e) {
     shape = s.to_vector();
     eps = e;
+  }
+  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a,
+                                    const Tensor& weight) const {
+    return rows_backward(gradient, a, weight, numel_of(shape), eps, true);
   }
   Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor& bias) const {
     const auto shaped = [&](const Tensor& p) { return p.defined() ? wide(p.reshape(shape)) : p; };
@@ -57,12 +55,15 @@ struct LayerNorm {
 
 struct RmsNorm {
   static constexpr const char* kName = "rms_norm";
-  static constexpr bool kCentred = false;
   DimVector shape;
   double eps = 0;
   void save(IntList s, double e) {
     shape = s.to_vector();
     eps = e;
+  }
+  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a,
+                                    const Tensor& weight) const {
+    return rows_backward(gradient, a, weight, numel_of(shape), eps, false);
   }
   Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor&) const {
     const Tensor x = wide(a);
@@ -79,6 +80,13 @@ struct GroupNorm {
   void save(std::int64_t g, double e) {
     groups = g;
     eps = e;
+  }
+  static bool is_made_of_operators(const Tensor& a) {
+    return a.device().type != DeviceType::kVulkan;
+  }
+  std::optional<NormGradients> fast(const Tensor& gradient, const Tensor& a,
+                                    const Tensor& weight) const {
+    return groups_backward(gradient, a, weight, groups, eps);
   }
   Tensor operator()(const Tensor& a, const Tensor& weight, const Tensor& bias) const {
     const std::int64_t length = a.size(0) == 0 ? 0 : a.numel() / (a.size(0) * groups);
@@ -102,8 +110,7 @@ class NormNode : public NodeOf<3> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor inputs[] = {a_.get(*this), weight_.get(*this), bias_.get(*this)};
-    if constexpr (requires { F::kCentred; })
-      if (!formulas_recorded() && inputs[0].numel() > 0 && fast(call, inputs)) return;
+    if (!formulas_recorded() && inputs[0].numel() > 0 && fast(call, inputs)) return;
     std::vector<Tensor> gradients =
         differentiate([this](std::span<const Tensor> in) { return how_(in[0], in[1], in[2]); },
                       inputs, call.grad(), call.wanted & 7);
@@ -111,14 +118,15 @@ class NormNode : public NodeOf<3> {
   }
 
  protected:
-  // The edges of layer_norm are a, weight, bias; of rms_norm a, weight.
+  // The edges are a, weight and, except of rms_norm, bias.
   // False: the device has no kernel, and nothing has happened.
   bool fast(const BackwardCall& call, std::span<const Tensor> in) const {
+    if constexpr (requires { F::is_made_of_operators(in[0]); })
+      if (F::is_made_of_operators(in[0])) return false;
     const Tensor x = contiguous(wide(in[0]));
     const std::optional<NormGradients> found =
-        rows_backward(contiguous(to(call.grad(), x.dtype())), x,
-                      in[1].defined() ? contiguous(to(in[1], x.dtype())) : in[1],
-                      numel_of(how_.shape), how_.eps, F::kCentred);
+        how_.fast(contiguous(to(call.grad(), x.dtype())), x,
+                  in[1].defined() ? contiguous(to(in[1], x.dtype())) : in[1]);
     if (!found) return false;
     const Tensor* all[] = {&found->input, &found->weight, &found->bias};
     for (std::size_t i = 0; i < 3; ++i)
@@ -189,8 +197,9 @@ class BatchNormNode final : public NodeOf<5> {
     std::vector<Tensor> inputs;
     for (const SavedTensor& t : saved_) inputs.push_back(t.get(*this));
     const bool of_statistics = call.wants(1) || call.wants(2);
-    if (!formulas_recorded() && has_rows(inputs[0]) && (training_ || !of_statistics))
-      return fast(call, inputs);
+    if (!formulas_recorded() && inputs[0].numel() > 0 && (training_ || !of_statistics) &&
+        fast(call, inputs))
+      return;
     std::vector<Tensor> gradients =
         differentiate([this](std::span<const Tensor> in) { return made_of(in); }, inputs,
                       call.grad(), call.wanted & (training_ ? 0x19u : 0x1fu));
@@ -198,17 +207,20 @@ class BatchNormNode final : public NodeOf<5> {
   }
 
  private:
-  void fast(const BackwardCall& call, std::span<const Tensor> in) const {
+  // As NormNode's.
+  bool fast(const BackwardCall& call, std::span<const Tensor> in) const {
     const Tensor x = contiguous(wide(in[0]));
     const auto dense = [&](const Tensor& t) {
       return t.defined() ? contiguous(to(t, x.dtype())) : t;
     };
-    const NormGradients found =
+    const std::optional<NormGradients> found =
         channels_backward(dense(call.grad()), x, dense(in[3]), training_ ? Tensor() : dense(in[1]),
                           training_ ? Tensor() : dense(in[2]), eps_);
-    if (call.wants(0)) call.out[0] = to(found.input, in[0].dtype());
-    if (call.wants(3)) call.out[3] = match(found.weight, in[3].sizes(), in[3].dtype());
-    if (call.wants(4)) call.out[4] = match(found.bias, in[4].sizes(), in[4].dtype());
+    if (!found) return false;
+    if (call.wants(0)) call.out[0] = to(found->input, in[0].dtype());
+    if (call.wants(3)) call.out[3] = match(found->weight, in[3].sizes(), in[3].dtype());
+    if (call.wants(4)) call.out[4] = match(found->bias, in[4].sizes(), in[4].dtype());
+    return true;
   }
   Tensor made_of(std::span<const Tensor> in) const {
     const std::int64_t dim = in[0].dim();

@@ -18,6 +18,14 @@ bool rows(Rows, const Tensor&, std::int64_t, std::int64_t, const Tensor&, const 
           const Tensor&, double, const Tensor&) {
   return false;
 }
+bool groups_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                     std::int64_t, double) {
+  return false;
+}
+bool channels_backward(const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                       const Tensor&, const Tensor&, const Tensor&, double) {
+  return false;
+}
 bool sort(const Tensor&, const Tensor&, const Tensor&, std::int64_t, bool) { return false; }
 bool take(const char*, const Tensor&, const Tensor&, std::int64_t, const Tensor&) { return false; }
 bool add_at(const char*, const Tensor&, std::int64_t, const Tensor&, const Tensor&) {

@@ -51,6 +51,8 @@ enum class Rows : std::uint32_t {
   kCumprod,
   kLayerNormBackward,  // from the input (a), the gradient (b) and the weight (c), or no weight
   kRmsNormBackward,
+  kGroupNormBackward,  // by groups_backward
+  kBatchNormBackward,  // by channels_backward
 };
 // Lines of dense tensors seen as [outer, length, inner]; norms of inner 1. All of one dtype.
 // `products`, of norms' derivatives with a weight: those of the gradient and the normalised input,
@@ -58,6 +60,17 @@ enum class Rows : std::uint32_t {
 bool rows(Rows kind, const Tensor& target, std::int64_t length, std::int64_t inner,
           const Tensor& a, const Tensor& b = {}, const Tensor& c = {}, double eps = 0,
           const Tensor& products = {});
+
+// group_norm's derivative by the input, dense [images, channels, ...]. `products` as above, of the
+// input's shape.
+bool groups_backward(const Tensor& target, const Tensor& products, const Tensor& input,
+                     const Tensor& gradient, const Tensor& weight, std::int64_t groups,
+                     double eps);
+// batch_norm's derivatives by the input, so too, and by the weight and the bias of each channel.
+// Without `mean` the statistics are the batch's own.
+bool channels_backward(const Tensor& target, const Tensor& of_weight, const Tensor& of_bias,
+                       const Tensor& input, const Tensor& gradient, const Tensor& weight,
+                       const Tensor& mean, const Tensor& variance, double eps);
 
 // The first `wanted` of each row of a dense [rows, length], stably in order, and where they were
 // (i64). Takes time by the square of the length: false for long rows.

@@ -216,43 +216,92 @@ bool arg_extreme(bool largest, const Tensor& result, const Tensor& a, std::uint6
 namespace {
 
 struct RowsArguments {
-  std::uint64_t target, a, b, c, eps, products;
-  std::uint32_t lines, length, inner, padding;
+  std::uint64_t target, a, b, c, eps, products, of_weight, of_bias, mean, variance;
+  std::uint32_t lines, length, inner, channels;
 };
+
+Code rows_code(DType dtype, const VulkanAbilities& has, bool is_scan) {
+  if (dtype == DType::kF32) return kRowsF32;
+  if (dtype == DType::kF64 && has.integers && has.f64) return kRowsF64;
+  if (dtype == DType::kI64 && has.integers && is_scan) return kRowsI64;
+  return {};
+}
+
+std::uint64_t address_if(VulkanBackend& backend, const Tensor& t) {
+  return t.defined() ? address_to_read(backend, t) : 0;
+}
+
+RowsArguments rows_arguments(VulkanBackend& backend, const Tensor& target, std::int64_t length,
+                             std::int64_t inner, const Tensor& a, const Tensor& b, const Tensor& c,
+                             double eps, const Tensor& products) {
+  RowsArguments arguments = {};
+  arguments.target = address_to_write(backend, target);
+  arguments.a = address_to_read(backend, a);
+  arguments.b = address_if(backend, b);
+  arguments.c = address_if(backend, c);
+  if (products.defined()) arguments.products = address_to_write(backend, products);
+  arguments.eps = a.dtype() == DType::kF64 ? std::bit_cast<std::uint64_t>(eps)
+                                           : std::bit_cast<std::uint32_t>(static_cast<float>(eps));
+  arguments.lines = word(a.numel() / length);
+  arguments.length = word(length);
+  arguments.inner = word(inner);
+  return arguments;
+}
+
+VulkanKernel rows_kernel(Code code, Rows kind, const RowsArguments& arguments) {
+  return {code,
+          {static_cast<std::uint32_t>(kind), (arguments.b != 0 ? 1u : 0u) |
+                                                 (arguments.c != 0 ? 2u : 0u) |
+                                                 (arguments.mean != 0 ? 4u : 0u)}};
+}
 
 }  // namespace
 
 bool rows(Rows kind, const Tensor& target, std::int64_t length, std::int64_t inner,
           const Tensor& a, const Tensor& b, const Tensor& c, double eps, const Tensor& products) {
   VulkanBackend& backend = vulkan_backend(a.device().index);
-  const VulkanAbilities& has = backend.abilities();
-  const DType dtype = a.dtype();
   const bool is_scan = kind == Rows::kCumsum || kind == Rows::kCumprod;
-  if (!is_small(a.numel()) || target.numel() == 0) return false;
-  Code code;
-  if (dtype == DType::kF32)
-    code = kRowsF32;
-  else if (dtype == DType::kF64 && has.integers && has.f64)
-    code = kRowsF64;
-  else if (dtype == DType::kI64 && has.integers && is_scan)
-    code = kRowsI64;
-  else
-    return false;
-  RowsArguments arguments = {};
-  arguments.target = address_to_write(backend, target);
-  arguments.a = address_to_read(backend, a);
-  if (b.defined()) arguments.b = address_to_read(backend, b);
-  if (c.defined()) arguments.c = address_to_read(backend, c);
-  if (products.defined()) arguments.products = address_to_write(backend, products);
-  arguments.eps = dtype == DType::kF64 ? std::bit_cast<std::uint64_t>(eps)
-                                       : std::bit_cast<std::uint32_t>(static_cast<float>(eps));
-  arguments.lines = word(a.numel() / length);
-  arguments.length = word(length);
-  arguments.inner = word(inner);
-  run(backend,
-      {code,
-       {static_cast<std::uint32_t>(kind), (b.defined() ? 1u : 0u) | (c.defined() ? 2u : 0u)}},
-      arguments, arguments.lines);
+  const Code code = rows_code(a.dtype(), backend.abilities(), is_scan);
+  if (code.empty() || !is_small(a.numel()) || target.numel() == 0) return false;
+  const RowsArguments arguments =
+      rows_arguments(backend, target, length, inner, a, b, c, eps, products);
+  run(backend, rows_kernel(code, kind, arguments), arguments, arguments.lines);
+  return true;
+}
+
+bool groups_backward(const Tensor& target, const Tensor& products, const Tensor& input,
+                     const Tensor& gradient, const Tensor& weight, std::int64_t groups,
+                     double eps) {
+  VulkanBackend& backend = vulkan_backend(input.device().index);
+  const Code code = rows_code(input.dtype(), backend.abilities(), false);
+  if (code.empty() || !is_small(input.numel()) || target.numel() == 0) return false;
+  const std::int64_t images = input.size(0), channels = input.size(1);
+  RowsArguments arguments = rows_arguments(backend, target, input.numel() / (images * groups),
+                                           input.numel() / (images * channels), input, gradient,
+                                           weight, eps, products);
+  arguments.channels = word(channels);
+  run(backend, rows_kernel(code, Rows::kGroupNormBackward, arguments), arguments,
+      arguments.lines * std::int64_t{kInvocations});
+  return true;
+}
+
+bool channels_backward(const Tensor& target, const Tensor& of_weight, const Tensor& of_bias,
+                       const Tensor& input, const Tensor& gradient, const Tensor& weight,
+                       const Tensor& mean, const Tensor& variance, double eps) {
+  VulkanBackend& backend = vulkan_backend(input.device().index);
+  const Code code = rows_code(input.dtype(), backend.abilities(), false);
+  if (code.empty() || !is_small(input.numel()) || target.numel() == 0) return false;
+  const std::int64_t images = input.size(0), channels = input.size(1);
+  RowsArguments arguments =
+      rows_arguments(backend, target, input.numel() / channels,
+                     input.numel() / (images * channels), input, gradient, weight, eps, {});
+  arguments.of_weight = address_to_write(backend, of_weight);
+  arguments.of_bias = address_to_write(backend, of_bias);
+  arguments.mean = address_if(backend, mean);
+  arguments.variance = address_if(backend, variance);
+  arguments.channels = word(channels);
+  run(backend, rows_kernel(code, Rows::kBatchNormBackward, arguments), arguments,
+      channels * std::int64_t{kInvocations});
   return true;
 }
 

@@ -7,17 +7,22 @@ layout(local_size_x = 64) in;
 
 // 0 softmax, 1 log_softmax; 2, 3 their derivatives from the gradient (b) and the result (a);
 // 4 layer_norm, 5 rms_norm, with weight (b) and bias (c); 6 cumsum, 7 cumprod; 8, 9 the derivatives
-// of 4, 5 from the input (a), the gradient (b) and the weight (c).
+// of 4, 5 from the input (a), the gradient (b) and the weight (c). So are 10 of group_norm and 11
+// of batch_norm, with a work group for each line, since such lines are long and may be few: `inner`
+// is the elements of a channel of an image, `channels` those of an image.
 layout(constant_id = 0) const uint kKind = 0;
-layout(constant_id = 1) const uint kGiven = 0;  // 1: there is a weight; 2: a bias
+layout(constant_id = 1) const uint kGiven = 0;  // 1: there is b; 2: c; 4: the moments of 11
 
 layout(push_constant, std430) uniform Arguments {
   uvec2 target, a, b, c;
   uvec2 eps;  // f64, of which an f32 is the first word
-  uvec2 products;  // of 8, 9: of the gradient and the normalised input, where there is a weight
+  uvec2 products;  // of 8, 9, 10: of gradient and normalised input, where there is a weight
+  uvec2 of_weight, of_bias;  // targets of 11
+  uvec2 mean, variance;      // given for 11
   uint lines;
   uint length;
   uint inner;
+  uint channels;
 };
 
 NUMBER at(uvec2 base, uint i) {
@@ -87,12 +92,14 @@ void softmax_backward(uint first) {
 struct Moments {
   NUMBER mean, scale;
 };
-Moments moments_of(uint first, bool centred) {
+NUMBER scale_of(NUMBER variance) {
 #if CLASS == 0
-  const NUMBER above = uintBitsToFloat(eps.x);
+  return 1.0 / sqrt(variance + uintBitsToFloat(eps.x));
 #else
-  const NUMBER above = packDouble2x32(eps);
+  return L(1.0lf) / sqrt(variance + packDouble2x32(eps));
 #endif
+}
+Moments moments_of(uint first, bool centred) {
   NUMBER mean = L(0.0lf);
   Sum sum = Sum(L(0.0lf), L(0.0lf));
   if (centred) {
@@ -104,7 +111,7 @@ Moments moments_of(uint first, bool centred) {
     const NUMBER x = at(a, first + i) - mean;
     add(sum, x * x);
   }
-  return Moments(mean, L(1.0lf) / sqrt(sum.held / NUMBER(length) + above));
+  return Moments(mean, scale_of(sum.held / NUMBER(length)));
 }
 
 void normalize(uint first) {
@@ -139,6 +146,82 @@ void normalize_backward(uint first) {
     put(first + i, row.scale * (g - shift - x * slope));
   }
 }
+
+shared NUMBER parts[2][gl_WorkGroupSize.x];
+// The work group's sums.
+void add_up(inout Sum x, inout Sum y) {
+  const uint lane = gl_LocalInvocationID.x;
+  parts[0][lane] = x.held;
+  parts[1][lane] = y.held;
+  for (uint half_of = gl_WorkGroupSize.x / 2; half_of > 0; half_of /= 2) {
+    barrier();
+    if (lane < half_of) {
+      parts[0][lane] += parts[0][lane + half_of];
+      parts[1][lane] += parts[1][lane + half_of];
+    }
+  }
+  barrier();
+  x.held = parts[0][0];
+  y.held = parts[1][0];
+  barrier();
+}
+
+// Where a line's elements lie, and which weight each has.
+uint place_in(uint line, uint i) {
+  return kKind == 10 ? line * length + i
+                     : i / inner * (channels * inner) + line * inner + i % inner;
+}
+NUMBER weight_at(uint line, uint i) {
+  if ((kGiven & 2) == 0) return L(1.0lf);
+  const uint each = length / inner;  // of 10: channels
+  return at(c, kKind == 10 ? line % (channels / each) * each + i / inner : line);
+}
+
+Moments moments_of_line(uint line) {
+  if ((kGiven & 4) != 0) return Moments(at(mean, line), scale_of(at(variance, line)));
+  const uint lane = gl_LocalInvocationID.x;
+  Sum sum = Sum(L(0.0lf), L(0.0lf)), none = sum;
+  for (uint i = lane; i < length; i += gl_WorkGroupSize.x) add(sum, at(a, place_in(line, i)));
+  add_up(sum, none);
+  const NUMBER mean = sum.held / NUMBER(length);
+  sum = Sum(L(0.0lf), L(0.0lf));
+  for (uint i = lane; i < length; i += gl_WorkGroupSize.x) {
+    const NUMBER x = at(a, place_in(line, i)) - mean;
+    add(sum, x * x);
+  }
+  add_up(sum, none);
+  return Moments(mean, scale_of(sum.held / NUMBER(length)));
+}
+
+void channels_backward(uint line) {
+  const uint lane = gl_LocalInvocationID.x;
+  const Moments row = moments_of_line(line);
+  Sum sum = Sum(L(0.0lf), L(0.0lf)), along = sum;
+  for (uint i = lane; i < length; i += gl_WorkGroupSize.x) {
+    const uint there = place_in(line, i);
+    const NUMBER x = (at(a, there) - row.mean) * row.scale;
+    NUMBER g = at(b, there);
+    if (kKind == 10 && (kGiven & 2) != 0) put(products, there, g * x);
+    if (kKind == 10) g *= weight_at(line, i);
+    add(sum, g);
+    add(along, g * x);
+  }
+  add_up(sum, along);
+  if (kKind == 11 && lane == 0) {
+    put(of_bias, line, sum.held);
+    put(of_weight, line, along.held);
+  }
+  const bool own = (kGiven & 4) == 0;
+  const NUMBER shift = own ? sum.held / NUMBER(length) : L(0.0lf);
+  const NUMBER slope = own ? along.held / NUMBER(length) : L(0.0lf);
+  for (uint i = lane; i < length; i += gl_WorkGroupSize.x) {
+    const uint there = place_in(line, i);
+    const NUMBER x = (at(a, there) - row.mean) * row.scale, weight = weight_at(line, i);
+    const NUMBER g = at(b, there);
+    put(there, kKind == 10 ? row.scale * (g * weight - shift - x * slope)
+                           : weight * row.scale * (g - shift - x * slope));
+  }
+}
 #endif
 
 void scan(uint first) {
@@ -153,6 +236,13 @@ void scan(uint first) {
 }
 
 void main() {
+#if CLASS < 2
+  if (kKind >= 10) {
+    for (uint line = gl_WorkGroupID.x; line < lines; line += gl_NumWorkGroups.x)
+      channels_backward(line);
+    return;
+  }
+#endif
   for (uint i = gl_GlobalInvocationID.x; i < lines; i += gl_NumWorkGroups.x * gl_WorkGroupSize.x) {
     const uint first = i / inner * (length * inner) + i % inner;
     switch (kKind) {
