@@ -73,6 +73,7 @@ void StreamCounters::reset_peaks() {
     all_.split.peak = kinds_[0]->split.current + kinds_[1]->split.current;
     all_.split_bytes.peak = kinds_[0]->split_bytes.current + kinds_[1]->split_bytes.current;
   }
+  bound_room();
   publish();
 }
 
@@ -118,6 +119,7 @@ void StreamCounters::publish() {
   const PeakBoard::Levels now = levels();
   allowed_drift_ = board_->publish(published_, now);
   published_ = now;
+  bound_room();
 }
 
 }  // namespace tenon

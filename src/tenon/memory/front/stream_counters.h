@@ -57,16 +57,16 @@ class StreamCounters {
     all_.requested_ever += asked;
     all_.used.room -= block;
     all_.requested.room -= asked;
-    if (any_negative(all_.used.room) || all_.requested.room < 0) [[unlikely]] {
-      all_.used.settle();
+    if (any_negative(risen()) || all_.requested.room < 0) [[unlikely]] {
+      settle_used();
       all_.requested.settle();
+      publish_if_drifted();
     }
-    publish_if_drifted();
   }
   void count_released(std::uint64_t size, std::uint64_t requested) {
     all_.used.room += Pair{1, static_cast<std::int64_t>(size)};
     all_.requested.room += static_cast<std::int64_t>(requested);
-    publish_if_drifted();
+    if (any_negative(fallen())) [[unlikely]] publish();
   }
 
   // --- Of two kinds. The caller publishes at the end of what it does.
@@ -76,9 +76,9 @@ class StreamCounters {
     kind.requested_ever += requested;
     kind.used.room -= block;
     all_.used.room -= block;
-    if (any_negative(kind.used.room | all_.used.room)) [[unlikely]] {
+    if (any_negative(kind.used.room | risen())) [[unlikely]] {
       kind.used.settle();
-      all_.used.settle();
+      settle_used();
     }
     kind.requested.room -= requested;
     all_.requested.room -= requested;
@@ -118,9 +118,7 @@ class StreamCounters {
 
   // --- Over all streams.
   void publish_if_drifted() {
-    if (board_ == nullptr) [[likely]] return;
-    const std::int64_t drift = bytes() - published_[0][1];
-    if (drift >= allowed_drift_ || -drift >= allowed_drift_) publish();
+    if (any_negative(risen() | fallen())) [[unlikely]] publish();
   }
   // From now on peaks are shared with other streams.
   void join(PeakBoard* board);
@@ -137,6 +135,19 @@ class StreamCounters {
     changed.raise_active_peak();
     all_.raise_active_peak();
   }
+  // Negative above the peak, or by the allowed drift above or below what is published.
+  Pair risen() const { return all_.used.room - least_room_; }
+  Pair fallen() const { return most_room_ - all_.used.room; }
+  void settle_used() {
+    all_.used.settle();
+    bound_room();
+  }
+  // After each change of the peak, of what is published or of the drift that is allowed.
+  void bound_room() {
+    const std::int64_t published_room = all_.used.peak[1] - published_[0][1];
+    least_room_[1] = std::max<std::int64_t>(0, published_room - allowed_drift_ + 1);
+    most_room_[1] = published_room + allowed_drift_ - 1;
+  }
   static void raise(Stat& stat, std::int64_t level) {
     if (level > stat.peak) stat.peak = level;
   }
@@ -146,10 +157,16 @@ class StreamCounters {
     raise(stat, level);
   }
 
+  // Of an only stream: more bytes than it ever has.
+  static constexpr std::int64_t kAnyDrift = INT64_MAX / 4;
+
+  // Where all_.used.room lies while there is nothing to settle or to publish.
+  Pair least_room_ = {0, 0};
+  Pair most_room_ = {kAnyDrift, kAnyDrift - 1};
   Counts all_;  // of two kinds together, what is a sum is not kept
   Counts* kinds_[2] = {};
   PeakBoard* board_ = nullptr;  // null while this is the only stream
-  std::int64_t allowed_drift_ = 0;
+  std::int64_t allowed_drift_ = kAnyDrift;
   PeakBoard::Levels published_ = {};
 };
 
