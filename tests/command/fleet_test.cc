@@ -184,7 +184,9 @@ TEST_F(FleetCommand, DamagedFilesHaveALineAndTheRestGoesOn) {
   std::ofstream(in("empty.csv"));
   std::ofstream(in("sparse.csv"));
   std::error_code refused;  // by a file system without such files
+#if !defined(__SANITIZE_THREAD__)  // which has not that many addresses
   fs::resize_file(in("sparse.csv"), std::uintmax_t{1} << 40, refused);
+#endif
   ASSERT_EQ(::mkfifo(in("fifo").c_str(), 0600), 0);
   fs::create_directory_symlink(".", in("loop"));
   const Outcome run = fleet("--json");
@@ -194,9 +196,11 @@ TEST_F(FleetCommand, DamagedFilesHaveALineAndTheRestGoesOn) {
   std::map<std::string, std::string> unread;
   for (const Json& each : report["unread"]) unread[each["file"]] = each["reason"];
   EXPECT_THAT(unread["empty.csv"], HasSubstr("empty.csv"));
+#if !defined(__SANITIZE_THREAD__)
   if (!refused) {
     EXPECT_THAT(unread["sparse.csv"], HasSubstr("more than 64 MiB"));
   }
+#endif
   EXPECT_EQ(unread["fifo"], "a FIFO, not a file");
   EXPECT_THAT(unread["loop"], HasSubstr("symbolic link"));
   for (const auto& [file, reason] : unread) {
