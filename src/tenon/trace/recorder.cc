@@ -46,7 +46,7 @@ bool is_machinery(const SiteTable& sites, std::uint32_t frame) {
   const std::string_view name = sites.text(sites.frame(frame).function);
   if (name.find("tenon::") == std::string_view::npos) return false;
   for (const char* part : {"Allocator::", "ObserverList::", "Recorder::", "Adaptor", "StreamHeap",
-                           "StorageImpl", "per_stream", "CallStack::"})
+                           "StreamFront::", "FastPath<", "StorageImpl", "CallStack::"})
     if (name.find(part) != std::string_view::npos) return true;
   return false;
 }

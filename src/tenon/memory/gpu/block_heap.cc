@@ -27,7 +27,7 @@ constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
 }  // namespace
 
 BlockHeap::BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes)
-    : StreamHeap(allocator, stream),
+    : FrontHeap(allocator, stream),
       sizes_(sizes),
       completion_(allocator.backend(), stream),
       pending_(allocator.backend()) {
@@ -74,7 +74,8 @@ Block* BlockHeap::choose(const PoolState& pool, Block* block, std::uint64_t roun
   return block;
 }
 
-Block* BlockHeap::extend(Block* block, std::size_t size_bytes) {
+void* BlockHeap::extend(void* handle, std::size_t size_bytes) {
+  auto* const block = static_cast<Block*>(handle);
   PoolState& pool = state_of(block);
   const std::uint64_t rounded = sizes_.round(size_bytes);
   const std::uint64_t above = BestFitHeap::free_above(block);
@@ -100,13 +101,24 @@ Block* BlockHeap::extend(Block* block, std::size_t size_bytes) {
 // ------------------------------------------------------------------------------------------------
 // Release
 
-void BlockHeap::release(Block* block) {
+void BlockHeap::release(void* handle) {
+  auto* const block = static_cast<Block*>(handle);
   if (release_fast(block)) [[likely]] return;
   Counts& counts = state_of(block).counts;
   counters.count_release(counts, as_signed(block->size));
   count_oversize_release(state_of(block), block);
   counters.count_pending(counts, 1, as_signed(block->size));
   pending_.add(block);
+}
+
+void BlockHeap::add_remote_free(void* handle) {
+  auto* const block = static_cast<Block*>(handle);
+  push_remote_free(block, link_of(block));
+}
+
+bool BlockHeap::record_use(void* block, Stream stream) {
+  pending_.record_use(static_cast<Block*>(block), stream);
+  return true;
 }
 
 void BlockHeap::process_pending(bool wait) {
@@ -159,12 +171,14 @@ std::uint64_t BlockHeap::largest_free() const {
   return std::max(heap(Pool::kSmall).largest_free(), heap(Pool::kLarge).largest_free());
 }
 
-// The pool in the highest bit, below it the place in the stream's range.
-std::uint64_t BlockHeap::layout_offset(const Block* block) {
+// The layout offset: the pool in the highest bit, below it the place in the stream's range.
+FrontHeap::BlockFacts BlockHeap::facts(void* handle) const {
+  const auto* const block = static_cast<const Block*>(handle);
   const Extent* extent = extent_of(block);
   const std::uint64_t pool_bit = extent->pool == Pool::kSmall ? 0 : std::uint64_t{1} << 63;
-  return pool_bit | (extent->layout_base + block->offset -
-                     reinterpret_cast<std::uintptr_t>(extent->segment.base));
+  const auto base = reinterpret_cast<std::uintptr_t>(extent->segment.base);
+  return {address_of(block), block->size, block->requested,
+          pool_bit | (extent->layout_base + block->offset - base)};
 }
 
 void BlockHeap::add_snapshot(std::vector<SegmentInfo>& out) const {

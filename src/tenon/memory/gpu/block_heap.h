@@ -11,7 +11,7 @@
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/front/completion.h"
 #include "tenon/memory/front/pending_frees.h"
-#include "tenon/memory/front/stream_heap.h"
+#include "tenon/memory/front/stream_front.h"
 #include "tenon/memory/gpu/extent.h"
 
 namespace tenon {
@@ -52,10 +52,9 @@ struct SizeRules {
 // The heap of one stream of the policies that place by best fit in two pools: their blocks, the
 // extents these lie in, and blocks that wait for other streams. Everything requires its lock, but
 // for what is static or says otherwise.
-class BlockHeap final : public StreamHeap {
+class BlockHeap final : public FrontHeap {
  public:
   using Handle = Block*;
-  static constexpr bool kKnowsStreams = true;
 
   BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes);
 
@@ -67,37 +66,31 @@ class BlockHeap final : public StreamHeap {
   // Blocks in use of at least rules().oversize.
   Stat& oversize() { return oversize_; }
 
-  // --- For the front (StreamHeapOf).
-  // Where the stream has just grown for the request, the rules on oversize blocks do not keep the
-  // new one from it.
-  Block* place(std::size_t size_bytes, bool grown) {
-    const std::uint64_t rounded = sizes_.round(size_bytes);
-    PoolState& own = state_of(sizes_.pool_for(rounded));
-    Block* block = place_in(own, size_bytes, rounded, grown);
-    if (block == nullptr && own.rules.borrows_of_large) [[unlikely]]
-      block = place_in(state_of(Pool::kLarge), size_bytes, rounded, grown);
-    return block;
-  }
-  Block* place_fast(std::size_t size_bytes) { return place(size_bytes, false); }
-  // Frees the block: it is reusable on this stream at once, unless other streams use it.
-  void release(Block* block);
-  Block* extend(Block* block, std::size_t size_bytes);
+  // --- For the fast path (FastHeap).
+  Block* place_fast(std::size_t size_bytes) { return find_place(size_bytes, false); }
   bool release_fast(Block* block);
-  void record_use(Block* block, Stream stream) { pending_.record_use(block, stream); }
-  bool has_pending() const { return !pending_.empty(); }
-  void process_pending(bool wait);
-  static constexpr bool has_surplus() { return false; }
   static Extent* extent_of(const Block* block) { return static_cast<Extent*>(block->owner); }
   static BlockHeap& heap_of(const Block* block) { return *extent_of(block)->heap; }
   static void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
-  static std::uint64_t requested_of(const Block* block) { return block->requested; }
-  static std::uint64_t size_of(const Block* block) { return block->size; }
+
+  // --- For the front (FrontHeap).
+  BlockFacts facts(void* block) const override;
+  // Where the stream has just grown for the request, the rules on oversize blocks do not keep the
+  // new one from it.
+  void* place(std::size_t size_bytes, bool grown) override { return find_place(size_bytes, grown); }
+  // It is reusable on this stream at once, unless other streams use it.
+  void release(void* block) override;
+  void* extend(void* block, std::size_t size_bytes) override;
+  void add_remote_free(void* block) override;
+  void release_remote_frees() override { drain_remote_frees(*this); }
   static Block*& link_of(Block* block) { return block->link; }
-  std::uint64_t largest_free() const;
+  bool record_use(void* block, Stream stream) override;
+  bool has_pending() const override { return !pending_.empty(); }
+  void process_pending(bool wait) override;
+  std::uint64_t largest_free() const override;
   // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
-  [[gnu::cold]] void add_snapshot(std::vector<SegmentInfo>& out) const;
-  static std::uint64_t layout_offset(const Block* block);
-  [[gnu::cold]] void check_invariants() const;
+  [[gnu::cold]] void add_snapshot(std::vector<SegmentInfo>& out) const override;
+  [[gnu::cold]] void check_invariants() const override;
 
   // --- Extents.
   // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are
@@ -139,6 +132,7 @@ class BlockHeap final : public StreamHeap {
   }
   PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
   const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
+  Block* find_place(std::size_t size_bytes, bool grown);
   Block* place_in(PoolState& pool, std::uint64_t requested, std::uint64_t rounded, bool grown);
   static bool may_be_unfit(const PoolState& pool, const Block* block);
   Block* choose(const PoolState& pool, Block* block, std::uint64_t rounded, bool grown) const;
@@ -176,6 +170,15 @@ inline bool BlockHeap::release_fast(Block* block) {
   return_to_heap(pool, block);
   counters.publish_if_drifted();
   return true;
+}
+
+inline Block* BlockHeap::find_place(std::size_t size_bytes, bool grown) {
+  const std::uint64_t rounded = sizes_.round(size_bytes);
+  PoolState& own = state_of(sizes_.pool_for(rounded));
+  Block* block = place_in(own, size_bytes, rounded, grown);
+  if (block == nullptr && own.rules.borrows_of_large) [[unlikely]]
+    block = place_in(state_of(Pool::kLarge), size_bytes, rounded, grown);
+  return block;
 }
 
 [[gnu::always_inline]] inline Block* BlockHeap::place_in(PoolState& pool,

@@ -14,7 +14,7 @@ CachingAllocator::CachingAllocator(Backend& backend, const CachingSettings& sett
 
 CachingAllocator::~CachingAllocator() {
   idle_cache_.end();
-  for_each_heap([&](BlockHeap& heap) {
+  for_each_heap<BlockHeap>([&](BlockHeap& heap) {
     for (const auto& extent : heap.extents())
       ignore_refusal([&] { backend_.free_segment(extent->segment); });
   });
@@ -57,7 +57,7 @@ bool CachingAllocator::release_cached() {
   finish_pending_frees();
   bool released = false;
   for (const Pool pool : {Pool::kLarge, Pool::kSmall})
-    for_each_heap([&](BlockHeap& heap) {
+    for_each_heap<BlockHeap>([&](BlockHeap& heap) {
       const BiasedGuard lock(heap.lock);
       for (Extent* extent : heap.free_extents(pool)) {
         release_segment(heap, extent);
@@ -106,7 +106,7 @@ void CachingAllocator::collect_garbage() {
   };
   std::vector<Idle> idle;
   double total_age = 0;
-  for_each_heap([&](BlockHeap& heap) {
+  for_each_heap<BlockHeap>([&](BlockHeap& heap) {
     const BiasedGuard lock(heap.lock);
     for (Extent* extent : heap.free_extents(Pool::kLarge)) {
       idle.push_back({&heap, extent, heap.sequence() - extent->first->requested});

@@ -239,7 +239,7 @@ bool ExpandableAllocator::release_cached() {
   release_refused_pages();
   std::uint64_t released = 0;
   for (const Pool pool : {Pool::kLarge, Pool::kSmall})
-    for_each_heap([&](BlockHeap& heap) {
+    for_each_heap<BlockHeap>([&](BlockHeap& heap) {
       const BiasedGuard lock(heap.lock);
       std::vector<Block*> free_blocks;
       heap.heap(pool).for_each_free([&](Block* block) { free_blocks.push_back(block); });

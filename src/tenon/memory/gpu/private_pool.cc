@@ -131,7 +131,7 @@ bool PrivatePool::release_cached() {
   give_back_unmapped();
   finish_pending_frees();
   bool released = false;
-  for_each_heap([&](BlockHeap& heap) {
+  for_each_heap<BlockHeap>([&](BlockHeap& heap) {
     const BiasedGuard lock(heap.lock);
     std::vector<Extent*> free = heap.free_extents(Pool::kLarge);
     for (Extent* extent : heap.free_extents(Pool::kSmall)) free.push_back(extent);

@@ -145,7 +145,7 @@ bool StitchedAllocator::back_window(BlockHeap& heap, Pool pool, std::uint64_t ro
 void StitchedAllocator::note_highest_live(const BlockHeap& heap, std::uint64_t rounded) {
   auto live = static_cast<std::int64_t>(rounded);
   std::int64_t& highest = streams_[heap.stream().id].highest_live;
-  for_each_heap([&](BlockHeap& each) {
+  for_each_heap<BlockHeap>([&](BlockHeap& each) {
     if (!is_own(each)) return;
     const BiasedGuard lock(each.lock);
     live += each.counters.bytes();

@@ -16,40 +16,41 @@ bool is_plain(const CachingSettings& settings) {
 
 }  // namespace
 
-template class StreamFront<BlockHeap>;
+template class FastPath<BlockHeap>;
 
 StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
                                                std::uint64_t limit_bytes)
-    : StreamFront(backend, limit_bytes),
+    : FastPath(backend, limit_bytes),
       settings_(settings),
       sizes_{&settings_, is_plain(settings)} {
   if (settings.per_process_memory_fraction < 1)
     set_memory_fraction(settings.per_process_memory_fraction);
 }
 
-std::unique_ptr<BlockHeap> StreamOrderedAllocator::make_heap(Stream stream) {
+std::unique_ptr<FrontHeap> StreamOrderedAllocator::make_heap(Stream stream) {
   auto heap = std::make_unique<BlockHeap>(*this, stream, sizes_);
   for (const Pool pool : {Pool::kSmall, Pool::kLarge}) heap->rules(pool) = pool_rules(pool);
   return heap;
 }
 
-bool StreamOrderedAllocator::grow(BlockHeap& heap, std::size_t size_bytes) {
+bool StreamOrderedAllocator::grow(FrontHeap& heap, std::size_t size_bytes) {
   const std::uint64_t rounded = sizes_.round(size_bytes);
-  return grow_pool(heap, sizes_.pool_for(rounded), rounded);
+  return grow_pool(static_cast<BlockHeap&>(heap), sizes_.pool_for(rounded), rounded);
 }
 
 AllocatorStats StreamOrderedAllocator::stats() const {
   AllocatorStats out = StreamFront::stats();
   if (settings_.max_split_size == CachingSettings::kNoLimit) return out;
   const std::lock_guard growth(growth_mutex_);
-  for_each_locked_heap([&](BlockHeap& heap) { out.oversize_allocations += heap.oversize(); });
+  for_each_locked_heap<BlockHeap>([&](auto& heap) { out.oversize_allocations += heap.oversize(); });
   return out;
 }
 
 void StreamOrderedAllocator::reset_peak_stats() {
   StreamFront::reset_peak_stats();
   const std::lock_guard growth(growth_mutex_);
-  for_each_locked_heap([](BlockHeap& heap) { heap.oversize().peak = heap.oversize().current; });
+  for_each_locked_heap<BlockHeap>(
+      [](BlockHeap& heap) { heap.oversize().peak = heap.oversize().current; });
 }
 
 void StreamOrderedAllocator::set_memory_fraction(double fraction) {

@@ -11,12 +11,14 @@
 
 namespace tenon {
 
+extern template class FastPath<BlockHeap>;
+
 // Best fit in two pools for each stream, over the front; what differs between the policies is how a
 // heap grows and what goes back to the driver. Sizes are rounded up to 512 bytes (or as the
 // settings say); requests up to 1 MiB and larger ones have pools apart.
 //
 // Thread safety and failure: as StreamFront.
-class StreamOrderedAllocator : public StreamFront<BlockHeap> {
+class StreamOrderedAllocator : public FastPath<BlockHeap> {
  public:
   std::size_t alignment() const override { return alignment_of_steps(kMinBlockSize); }
   AllocatorStats stats() const override;
@@ -54,8 +56,8 @@ class StreamOrderedAllocator : public StreamFront<BlockHeap> {
   static StatPool stat_pool(Pool pool) {
     return pool == Pool::kSmall ? StatPool::kSmall : StatPool::kLarge;
   }
-  std::unique_ptr<BlockHeap> make_heap(Stream stream) final;
-  bool grow(BlockHeap& heap, std::size_t size_bytes) final;
+  std::unique_ptr<FrontHeap> make_heap(Stream stream) final;
+  bool grow(FrontHeap& heap, std::size_t size_bytes) final;
 
   const SizeRules sizes_;
 };

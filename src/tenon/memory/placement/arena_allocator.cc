@@ -5,7 +5,7 @@
 namespace tenon {
 
 ArenaAllocator::ArenaAllocator(Backend& backend, const ArenaOptions& options)
-    : ChunkedAllocator(backend, options, options.limit_bytes) {
+    : PlacementAllocator(backend, options, options.limit_bytes) {
   if (options.max_per_size == 0)
     throw InvalidArgument("the arena must keep at least one buffer of each size, not 0");
 }
@@ -13,18 +13,6 @@ ArenaAllocator::ArenaAllocator(Backend& backend, const ArenaOptions& options)
 std::string ArenaAllocator::advice() const {
   return "its free buffers were given back already: a policy that splits and merges blocks needs "
          "less, such as stitched";
-}
-
-// One that the driver does not take stays surplus; the next release offers it again.
-void ArenaAllocator::release_surplus(Heap& heap) {
-  for (;;) {
-    Chunk* chunk = nullptr;
-    {
-      const BiasedGuard lock(heap.lock);
-      chunk = heap.placement.surplus();
-    }
-    if (chunk == nullptr || !release_if_free(heap, *chunk)) return;
-  }
 }
 
 }  // namespace tenon

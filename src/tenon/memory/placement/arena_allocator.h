@@ -16,7 +16,7 @@ namespace tenon {
 // for another stream, its own stream waits for the other at the free. allocate and free: O(1). A
 // block's layout offset is its number among the buffers that its stream made. Everything else is
 // ChunkedAllocator's.
-class ArenaAllocator final : public ChunkedAllocator<ArenaPlacement> {
+class ArenaAllocator final : public PlacementAllocator<ArenaPlacement> {
  public:
   // Throws InvalidArgument for a `max_per_size` of 0.
   explicit ArenaAllocator(Backend& backend, const ArenaOptions& options = {});
@@ -25,7 +25,6 @@ class ArenaAllocator final : public ChunkedAllocator<ArenaPlacement> {
 
  protected:
   std::string advice() const override;
-  void release_surplus(Heap& heap) override;
 
  private:
   IdleCache idle_cache_{*this};  // last

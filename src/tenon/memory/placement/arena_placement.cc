@@ -49,7 +49,7 @@ bool ArenaPlacement::order_after_users(Handle buffer) {
   return ordered;
 }
 
-PooledBuffer* ArenaPlacement::add_chunk(std::uint64_t, std::uint64_t size, Chunk* chunk) {
+PooledBuffer* ArenaPlacement::add_chunk(std::uint64_t, std::uint64_t size, Chunk* chunk, bool) {
   PooledBuffer* buffer =
       bins_.create(chunk, stream_.id, arena::size_class_of(size),
                    DataPtr(chunk->segment.base, heap_.allocator().device()));

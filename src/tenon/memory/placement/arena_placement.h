@@ -18,7 +18,7 @@ struct ArenaOptions {
 
 // A chunk is one buffer, of a size class's bytes. Free buffers lie in bins by class, the last freed
 // on top. A buffer that its bin has no room for, or whose users on other streams could not be
-// waited for, is surplus: it goes back to the driver (ArenaAllocator::release_surplus).
+// waited for, is surplus: it goes back to the driver (ChunkedAllocator::release_surplus).
 class ArenaPlacement {
  public:
   using Config = ArenaOptions;
@@ -51,7 +51,7 @@ class ArenaPlacement {
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t) const {
     return choice == 0 ? arena::size_class_bytes(arena::size_class_of(size)) : 0;
   }
-  Extent* add_chunk(std::uint64_t, std::uint64_t size, Chunk* chunk);
+  Extent* add_chunk(std::uint64_t, std::uint64_t size, Chunk* chunk, bool borrowed);
   static bool is_wholly_free(const Extent* buffer) { return !buffer->in_use; }
   void remove_chunk(Extent* buffer);
   void note_refused() {}

@@ -27,7 +27,7 @@ DeviceAllocator& not_null(const std::unique_ptr<DeviceAllocator>& system) {
 BuddyAllocator::BuddyAllocator(std::unique_ptr<DeviceAllocator> system,
                                std::uint64_t initial_pool_bytes, std::uint64_t max_pool_bytes,
                                std::uint64_t limit_bytes)
-    : ChunkedAllocator(not_null(system).backend(), checked(initial_pool_bytes, max_pool_bytes),
+    : PlacementAllocator(not_null(system).backend(), checked(initial_pool_bytes, max_pool_bytes),
                        limit_bytes, std::move(system)) {}
 
 BuddyAllocator::BuddyAllocator(Backend& backend, BuddyConfig config, std::uint64_t limit_bytes)

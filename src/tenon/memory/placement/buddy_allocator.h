@@ -22,7 +22,6 @@ struct BuddyConfig {
 // request rounded up. Where the driver has no room for that, it is the smallest that would do.
 class BuddyPlacement {
  public:
-  // As Placement asks (chunk_heap.h).
   using Config = BuddyConfig;
   using Handle = BuddyBlock*;
   using Extent = BuddyBlock;
@@ -30,17 +29,14 @@ class BuddyPlacement {
   BuddyPlacement(const Config& config, Stream, StreamHeap&)
       : config_(config), heap_(kChunkStepBytes) {}
 
-  // As Placement asks (chunk_heap.h).
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size(); }
   static Handle& link_of(Handle block) { return block->next; }  // in use: in no list
 
-  // As Placement asks (chunk_heap.h).
   Handle place(std::uint64_t size) { return heap_.place(size); }
   void release(Handle block) { heap_.release(block); }
   Handle extend(Handle block, std::uint64_t size_bytes) { return heap_.extend(block, size_bytes); }
 
-  // As Placement asks (chunk_heap.h).
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {
     const std::uint64_t least = heap_.rounded(size);
     const std::uint64_t usual = std::max(config_.initial_pool_bytes, least);
@@ -50,13 +46,11 @@ class BuddyPlacement {
     if (choice == 0 && allowed(usual)) return usual;
     return choice <= 1 && allowed(least) ? least : 0;
   }
-  // As Placement asks (chunk_heap.h).
-  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk) {
+  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool) {
     BuddyBlock* root = heap_.add_extent(offset, size);
     root->owner = chunk;
     return root;
   }
-  // As Placement asks (chunk_heap.h).
   static bool is_wholly_free(const Extent* root) { return BuddyHeap::is_wholly_free(root); }
   void remove_chunk(Extent* root) { heap_.remove_extent(root); }
   void note_refused() {}
@@ -68,7 +62,6 @@ class BuddyPlacement {
       visit(block, block->state == BuddyBlock::State::kUsed);
     });
   }
-  // As Placement asks (chunk_heap.h).
   std::uint64_t largest_free() const { return heap_.largest_free(); }
   void check_invariants() const { heap_.check_invariants(); }
 
@@ -83,7 +76,7 @@ class BuddyPlacement {
 // bytes and more on GPUs), and at least to 256 bytes. Metadata is out of line, so the memory may be
 // one that the host cannot touch. Bytes in use: stats().allocated_bytes. Everything else is
 // ChunkedAllocator's.
-class BuddyAllocator final : public ChunkedAllocator<BuddyPlacement> {
+class BuddyAllocator final : public PlacementAllocator<BuddyPlacement> {
  public:
   // Pool sizes are rounded up to powers of two (initial) or taken as they are (maximum, 0: no pool,
   // everything from the system allocator). Throws InvalidArgument for a null system allocator or an

@@ -21,7 +21,7 @@ PlanConfig checked(const Plan* plan, Backend& backend) {
 }  // namespace
 
 PlanAllocator::PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes)
-    : ChunkedAllocator(
+    : PlacementAllocator(
           backend, checked(plan, backend), limit_bytes,
           std::make_unique<CachingAllocator>(backend, CachingSettings{}, limit_bytes)) {}
 
@@ -31,7 +31,7 @@ std::size_t PlanAllocator::alignment() const {
 
 PlanAdherence PlanAllocator::report() const {
   PlanAdherence sum;
-  for_each_locked_heap([&](const Heap& heap) {
+  for_each_locked_heap<Heap>([&](const Heap& heap) {
     const PlanAdherence& one = heap.placement.report();
     sum.served += one.served;
     sum.wrong_size += one.wrong_size;
@@ -46,7 +46,7 @@ PlanAdherence PlanAllocator::report() const {
 std::vector<SegmentInfo> PlanAllocator::snapshot() const {
   std::vector<SegmentInfo> segments = ChunkedAllocator::snapshot();
   const std::lock_guard growth(growth_mutex_);
-  for_each_locked_heap([&](const Heap& heap) {
+  for_each_locked_heap<Heap>([&](const Heap& heap) {
     if (heap.borrowed() == nullptr) return;
     const auto base = reinterpret_cast<std::uintptr_t>(heap.borrowed()->segment.base);
     const auto segment = std::find_if(segments.begin(), segments.end(),

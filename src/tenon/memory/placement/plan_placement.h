@@ -83,7 +83,7 @@ class PlanPlacement {
     return range_ != nullptr && heap_.has_value() && !has_memory() ? range_->chunk() : nullptr;
   }
   // Takes the chunk, brought by this heap or (`borrowed`) by another.
-  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool borrowed = false);
+  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool borrowed);
   static bool is_wholly_free(const Extent* plan) {
     return plan->range_ != nullptr ? plan->range_->close_if_free()
                                    : !plan->heap_->any_in_use();

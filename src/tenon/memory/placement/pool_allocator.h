@@ -27,23 +27,19 @@ struct PoolConfig {
 // more.
 class PoolPlacement {
  public:
-  // As Placement asks (chunk_heap.h).
   using Config = PoolConfig;
   using Handle = Block*;
   using Extent = Block;
 
   PoolPlacement(const Config& config, Stream, StreamHeap&) : config_(config) {}
 
-  // As Placement asks (chunk_heap.h).
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }
   static Handle& link_of(Handle block) { return block->link; }
 
-  // As Placement asks (chunk_heap.h).
   Handle place(std::uint64_t size) {
     return heap_.place(align_up(size, kChunkStepBytes), 1, kChunkStepBytes);
   }
-  // As Placement asks (chunk_heap.h).
   void release(Handle block) { heap_.release(block); }
   // With the free block above; null where that is too small.
   Handle extend(Handle block, std::uint64_t size_bytes) {
@@ -54,7 +50,6 @@ class PoolPlacement {
     return block;
   }
 
-  // As Placement asks (chunk_heap.h).
   std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {
     const std::uint64_t rounded = align_up(size, kChunkStepBytes);
     if (choice == 0 && config_.grows_by_shares) return growth_bytes(held, rounded);
@@ -62,19 +57,15 @@ class PoolPlacement {
       return align_up(std::max(config_.pool_bytes, 2 * rounded), kChunkStepBytes);
     return choice == 1 ? rounded : 0;
   }
-  // As ReplacingPlacement asks (chunk_heap.h).
   bool replaces_free_chunks() const { return config_.grows_by_shares; }
-  // As Placement asks (chunk_heap.h).
-  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk) {
+  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool) {
     Block* extent = heap_.add_extent(offset, size);
     extent->owner = chunk;
     return extent;
   }
-  // As Placement asks (chunk_heap.h).
   static bool is_wholly_free(const Extent* extent) {
     return extent->state == Block::State::kFree && extent->next == nullptr;
   }
-  // As Placement asks (chunk_heap.h).
   void remove_chunk(Extent* extent) { heap_.remove_extent(extent); }
   void note_refused() {}
 
@@ -85,7 +76,6 @@ class PoolPlacement {
       visit(block, block->state == Block::State::kUsed);
     });
   }
-  // As Placement asks (chunk_heap.h).
   std::uint64_t largest_free() const { return heap_.largest_free(); }
   void check_invariants() const { heap_.check_invariants(); }
 
@@ -96,7 +86,7 @@ class PoolPlacement {
 
 // MemoryPool's rules (memory_pool.h) in stream order over a Backend. Blocks are aligned to 256
 // bytes. Everything else is ChunkedAllocator's.
-class PoolAllocator final : public ChunkedAllocator<PoolPlacement> {
+class PoolAllocator final : public PlacementAllocator<PoolPlacement> {
  public:
   explicit PoolAllocator(Backend& backend, PoolConfig config = {}, std::uint64_t limit_bytes = 0);
   std::string name() const override { return "pool"; }
