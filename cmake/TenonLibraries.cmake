@@ -143,30 +143,31 @@ elseif(NOT TENON_GLSLC)
   message(STATUS "Tenon: no glslc (Debian: glslc), so the host computes for Vulkan devices")
 endif()
 
-set(tenon_memory_small base device cuda guards names adaptors growth seldom)
+set(tenon_memory_small base device cuda guards names growth pages seldom)
 set(tenon_memory_small_base base/byte_size base/environment base/error base/file_writer
     base/parse_real base/pointer_map base/printable base/read_limit base/write_target)
-set(tenon_memory_small_device device/backend device/device device/devices device/driver_ledger
-    device/host/machine_memory device/sim/cost_model)
+set(tenon_memory_small_device device/address_table device/backend device/device device/devices
+    device/driver_ledger device/host/machine_memory device/sim/address_space device/sim/cost_model
+    device/sim/sim_backend device/stream_table)
 set(tenon_memory_small_cuda device/cuda/cuda_backend device/cuda/cuda_driver device/cuda/cuda_sharing
     device/cuda/cuda_streams device/cuda/stamp_kernels memory/gpu/cuda_allocator)
-set(tenon_memory_small_guards base/call_stack base/code_place memory/adaptors/failure_adaptor
-    memory/adaptors/guard_adaptor memory/adaptors/guard_report
+set(tenon_memory_small_guards base/call_stack base/code_place memory/adaptors/adaptor
+    memory/adaptors/fallback_adaptor memory/adaptors/guard_adaptor memory/adaptors/guard_report
     memory/adaptors/logging_adaptor memory/adaptors/tracking_adaptor memory/adaptors/zones
     memory/adaptors/page_guard_allocator)
 set(tenon_memory_small_names memory/gpu/pytorch_rules memory/compat/places memory/policies
     memory/registry memory/stats)
-set(tenon_memory_small_adaptors memory/adaptors/adaptor memory/adaptors/aligned_adaptor
-    memory/adaptors/fallback_adaptor memory/adaptors/limit_adaptor
-    memory/adaptors/pressure_adaptor memory/adaptors/statistics_adaptor
-    memory/adaptors/thread_safe_adaptor)
 set(tenon_memory_small_seldom device/shortage device/sim/order_checker
     device/sleeping/sleeping_backend memory/front/stream_front memory/gpu/pinned_allocator
     memory/gpu/private_pool memory/growable/growable_buffer memory/growable/page_pool
     memory/machine_pressure memory/reclaim memory/unified/callbacks memory/unified/unified_interface)
-set(tenon_memory_small_growth device/host/host_backend heap/plan memory/device_buffer
-    memory/gpu/caching_allocator memory/host/decay_thread memory/host/host_interface
-    memory/standard_memory memory/unified/unified_release memory/watermark)
+set(tenon_memory_small_growth device/host/host_backend heap/plan memory/allocator
+    memory/device_allocator memory/device_buffer memory/gpu/caching_allocator
+    memory/gpu/expandable_allocator memory/host/decay_thread memory/host/host_interface
+    memory/placement/chunk_heap memory/placement/chunked_allocator memory/standard_memory
+    memory/system/system_allocator memory/unified/unified_release memory/watermark)
+set(tenon_memory_small_pages memory/gpu/stitched_allocator memory/gpu/stitched_pages
+    memory/gpu/window)
 if(TENON_VULKAN_INCLUDE)
   list(APPEND tenon_memory_small vulkan)
   set(tenon_memory_small_vulkan device/vulkan/vulkan_backend device/vulkan/vulkan_contents

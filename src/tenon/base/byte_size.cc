@@ -28,9 +28,9 @@ constexpr std::array<Unit, 18> kUnits = {{
 }};
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
-  throw InvalidArgument(fmt::format(
+  raise<InvalidArgument>(
       "\"{}\" is not a byte size: {}; write a number and a unit, such as 4096, 512MB or 12GiB",
-      text, why));
+      text, why);
 }
 
 std::string lower_without_spaces(std::string_view text) {

@@ -6,17 +6,18 @@
 
 #include <fmt/format.h>
 
-#include <string>
-
 #include "tenon/base/error.h"
 
 namespace tenon::detail {
 
-[[noreturn]] inline void check_failed(const char* file, int line, const char* condition,
-                                      const std::string& message) {
-  throw InternalError(
-      fmt::format("{}:{}: check failed: {}{}{}", file, line, condition,
-                  message.empty() ? "" : ": ", message));
+[[noreturn, gnu::cold]] void check_failed(const char* file, int line, const char* condition,
+                                          fmt::string_view text, fmt::format_args arguments);
+
+template <typename... Arguments>
+[[noreturn]] void check_failed_with(const char* file, int line, const char* condition,
+                                    fmt::format_string<Arguments...> text,
+                                    Arguments&&... arguments) {
+  check_failed(file, line, condition, text, fmt::make_format_args(arguments...));
 }
 
 }  // namespace tenon::detail
@@ -26,8 +27,8 @@ namespace tenon::detail {
 #define TENON_CHECK(condition, ...)                                                 \
   do {                                                                              \
     if (!(condition)) [[unlikely]]                                                  \
-      ::tenon::detail::check_failed(__FILE__, __LINE__, #condition,                 \
-                                    ::fmt::format("" __VA_ARGS__));                 \
+      ::tenon::detail::check_failed_with(__FILE__, __LINE__, #condition,            \
+                                         "" __VA_ARGS__);                           \
   } while (false)
 
 #ifdef NDEBUG

@@ -1,7 +1,5 @@
 #include "tenon/base/environment.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cstdlib>
 
@@ -74,8 +72,8 @@ std::string_view value_of(const EnvironmentVariable& variable) {
   const char* const value = std::getenv(variable.name);
   if (value == nullptr || *value == '\0') return {};
   if (variable.allows != nullptr && !variable.allows(value))
-    throw InvalidArgument(fmt::format("{}: \"{}\" is not allowed: give {}, or unset it",
-                                      variable.name, one_line(value), variable.allowed));
+    raise<InvalidArgument>("{}: \"{}\" is not allowed: give {}, or unset it", variable.name,
+                           one_line(value), variable.allowed);
   return value;
 }
 
@@ -86,7 +84,7 @@ std::span<const EnvironmentVariable> environment_variables() { return kVariables
 std::string_view environment_value(std::string_view name) {
   for (const EnvironmentVariable& variable : kVariables)
     if (name == variable.name) return value_of(variable);
-  throw InternalError(fmt::format("{} is no environment variable of Tenon", name));
+  raise<InternalError>("{} is no environment variable of Tenon", name);
 }
 
 void check_environment() {

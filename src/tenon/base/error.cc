@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/check.h"
 #include "tenon/base/printable.h"
 
 namespace tenon {
@@ -29,6 +30,27 @@ std::string describe(const OutOfMemoryDetails& d) {
 }
 
 }  // namespace
+
+namespace detail {
+
+void check_failed(const char* file, int line, const char* condition, fmt::string_view text,
+                  fmt::format_args arguments) {
+  const std::string message = fmt::vformat(text, arguments);
+  raise<InternalError>("{}:{}: check failed: {}{}{}", file, line, condition,
+                       message.empty() ? "" : ": ", message);
+}
+
+template <typename E>
+void raise_formatted(fmt::string_view text, fmt::format_args arguments) {
+  throw E(fmt::vformat(text, arguments));
+}
+
+template void raise_formatted<InvalidArgument>(fmt::string_view, fmt::format_args);
+template void raise_formatted<InvalidPointer>(fmt::string_view, fmt::format_args);
+template void raise_formatted<DeviceError>(fmt::string_view, fmt::format_args);
+template void raise_formatted<InternalError>(fmt::string_view, fmt::format_args);
+
+}  // namespace detail
 
 ParseError::ParseError(std::string name, std::uint64_t line, std::uint64_t column,
                        std::string reason)

@@ -5,6 +5,8 @@
 // An exception is a value: thread-safe while no thread writes it. O(length of the message).
 #pragma once
 
+#include <fmt/core.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -37,6 +39,18 @@ class InternalError : public std::logic_error {
  public:
   using std::logic_error::logic_error;
 };
+
+namespace detail {
+template <typename E>
+[[noreturn, gnu::cold]] void raise_formatted(fmt::string_view text, fmt::format_args arguments);
+}  // namespace detail
+
+// Throws E, one of the four above, with a message in fmt's syntax. Small where it stands, since
+// formatting and throwing are elsewhere.
+template <typename E, typename... Arguments>
+[[noreturn]] void raise(fmt::format_string<Arguments...> text, Arguments&&... arguments) {
+  detail::raise_formatted<E>(text, fmt::make_format_args(arguments...));
+}
 
 // A file or text that cannot be read: "name:line:column: reason". Line and column count from 1;
 // 0 means that the format has none, and the offset in bytes is in the reason instead.

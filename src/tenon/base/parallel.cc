@@ -1,7 +1,5 @@
 #include "tenon/base/parallel.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -131,8 +129,8 @@ int num_threads() { return thread_limit().load(std::memory_order_relaxed); }
 
 void set_num_threads(int threads) {
   if (threads < 1 || threads > kMostThreads)
-    throw InvalidArgument(
-        fmt::format("set_num_threads({}): give a number from 1 to {}", threads, kMostThreads));
+    raise<InvalidArgument>("set_num_threads({}): give a number from 1 to {}", threads,
+                           kMostThreads);
   thread_limit().store(threads, std::memory_order_relaxed);
 }
 

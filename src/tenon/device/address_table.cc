@@ -13,7 +13,7 @@ namespace {
 // `call` makes the text of the call, which only a failure needs: a free must not allocate.
 template <typename Call>
 [[noreturn]] void fail(const Call& call, const std::string& reason) {
-  throw DeviceError(fmt::format("{}: {}", call(), reason));
+  raise<DeviceError>("{}: {}", call(), reason);
 }
 
 std::string show(PageHandle pages) {

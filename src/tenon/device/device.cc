@@ -31,11 +31,11 @@ class DeviceNames {
       return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
     });
     if (!well_formed)
-      throw InvalidArgument(fmt::format(
-          "\"{}\" cannot name a device type: use lower-case letters, digits and '_'", name));
+      raise<InvalidArgument>(
+          "\"{}\" cannot name a device type: use lower-case letters, digits and '_'", name);
     if (next_ >= kMaxDeviceTypes)
-      throw InvalidArgument(fmt::format("no room for device type \"{}\": {} are registered already",
-                                        name, names_.size()));
+      raise<InvalidArgument>("no room for device type \"{}\": {} are registered already", name,
+                             names_.size());
     const auto type = static_cast<DeviceType>(next_++);
     names_[type] = name;
     return type;
@@ -101,17 +101,16 @@ Device parse_device(std::string_view text) {
   const std::string_view name = text.substr(0, colon);
   Device device;
   if (!DeviceNames::instance().find(name, &device.type))
-    throw InvalidArgument(fmt::format("\"{}\" is no device: the kinds known are {}",
-                                      one_line(text),
-                                      fmt::join(DeviceNames::instance().all(), ", ")));
+    raise<InvalidArgument>("\"{}\" is no device: the kinds known are {}", one_line(text),
+                           fmt::join(DeviceNames::instance().all(), ", "));
   if (colon == std::string_view::npos) return device;
   const std::string_view index = text.substr(colon + 1);
   const auto end = index.data() + index.size();
   const auto parsed = std::from_chars(index.data(), end, device.index);
   if (parsed.ec != std::errc() || parsed.ptr != end || device.index < 0)
-    throw InvalidArgument(fmt::format(
-        "\"{}\" is no device: after ':' comes an index such as 0 or 1, not \"{}\"",
-        one_line(text), one_line(index)));
+    raise<InvalidArgument>(
+        "\"{}\" is no device: after ':' comes an index such as 0 or 1, not \"{}\"", one_line(text),
+        one_line(index));
   return device;
 }
 

@@ -1,7 +1,5 @@
 #include "tenon/device/stream_table.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/error.h"
@@ -13,8 +11,8 @@ inline std::size_t StreamTable::require(const char* call, Stream stream) const {
   if (stream.device == device_ && stream.id < streams_.size() && streams_[stream.id].exists)
       [[likely]]
     return stream.id;
-  throw DeviceError(fmt::format("{}({}): {} has no such stream (any more)", call,
-                                to_string(stream), to_string(device_)));
+  raise<DeviceError>("{}({}): {} has no such stream (any more)", call, to_string(stream),
+                     to_string(device_));
 }
 
 void StreamTable::queue_work(Stream stream, std::uint64_t now_ns) {
@@ -37,8 +35,7 @@ Stream StreamTable::create_stream() {
 void StreamTable::destroy_stream(Stream stream) {
   const std::size_t index = require("destroy_stream", stream);
   if (index == 0)
-    throw DeviceError(
-        fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
+    raise<DeviceError>("destroy_stream({}): the default stream stays", to_string(stream));
   free_streams_.push_back(stream.id);
   streams_[index].exists = false;
 }
@@ -81,8 +78,8 @@ std::size_t StreamTable::require(const char* call, Event event) const {
   if (slot < events_.size() && events_[slot].exists &&
       events_[slot].generation == event.id >> 32) [[likely]]
     return slot;
-  throw DeviceError(fmt::format("{}(event {:#x}): {} has no such event (any more)", call, event.id,
-                                to_string(device_)));
+  raise<DeviceError>("{}(event {:#x}): {} has no such event (any more)", call, event.id,
+                     to_string(device_));
 }
 
 }  // namespace tenon

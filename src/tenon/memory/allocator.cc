@@ -1,9 +1,8 @@
 #include "tenon/memory/allocator.h"
 
-#include <fmt/format.h>
-
 #include <cstring>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/raw_blocks.h"
@@ -12,7 +11,7 @@ namespace tenon {
 
 DataPtr Allocator::clone(const void* data, std::size_t size_bytes) {
   if (data == nullptr && size_bytes > 0)
-    throw InvalidArgument(fmt::format("clone: {} bytes from a null pointer", size_bytes));
+    raise<InvalidArgument>("clone: {} bytes from a null pointer", size_bytes);
   DataPtr copy = allocate(size_bytes);
   if (size_bytes > 0) copy_data(copy.get(), data, size_bytes);
   return copy;
@@ -67,6 +66,11 @@ void Allocator::end_attachment(DataPtr (*unwrap)(DataPtr)) {
 
 void Allocator::default_copy_data(void* dest, const void* src, std::size_t size_bytes) const {
   if (size_bytes > 0) std::memcpy(dest, src, size_bytes);
+}
+
+void refuse_size(std::size_t size_bytes) {
+  raise<InvalidArgument>("allocate: {} bytes is more than any request may be ({})", size_bytes,
+                         format_byte_size(kMaxRequestBytes));
 }
 
 DataPtr require_chunk(DataPtr memory, std::size_t size_bytes, const char* who) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "tenon/base/align.h"
 #include "tenon/memory/data_ptr.h"
 
 namespace tenon {
@@ -90,6 +91,12 @@ class Allocator {
  private:
   std::atomic<AllocatorAttachment*> attachment_{nullptr};  // owned
 };
+
+// Throws InvalidArgument for a size above kMaxRequestBytes, which no allocator serves.
+[[noreturn]] void refuse_size(std::size_t size_bytes);
+inline void check_size(std::size_t size_bytes) {
+  if (size_bytes > kMaxRequestBytes) [[unlikely]] refuse_size(size_bytes);
+}
 
 // What an upstream gave to an allocator that cuts it into blocks. Throws OutOfMemory, in the name
 // of `who`, for null, which an upstream may return instead of throwing.

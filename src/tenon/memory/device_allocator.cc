@@ -19,25 +19,22 @@ void* DeviceAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
 
 void DeviceAllocator::raw_deallocate(void* data) {
   if (data == nullptr || raw_table_.release(data)) return;
-  throw InvalidPointer(fmt::format(
+  raise<InvalidPointer>(
       "raw_deallocate({}): {} on {} holds no raw block there; it was freed already, or comes from "
-      "another allocator or from allocate()",
-      data, name(), to_string(device_)));
+      "another allocator or from allocate()", data, name(), to_string(device_));
 }
 
 void DeviceAllocator::record_stream(const DataPtr&, Stream stream) {
-  throw InvalidArgument(fmt::format(
+  raise<InvalidArgument>(
       "record_stream({}): policy {} knows no stream but the block's own; use caching, expandable "
-      "or stitched, or make the block's stream wait instead",
-      to_string(stream), name()));
+      "or stitched, or make the block's stream wait instead", to_string(stream), name());
 }
 
 void DeviceAllocator::refuse_request(std::size_t size_bytes, Stream stream) const {
   if (stream.device != device_)
-    throw InvalidArgument(fmt::format("allocate_on: {} does not belong to {}", to_string(stream),
-                                      to_string(device_)));
-  throw InvalidArgument(fmt::format("allocate: {} bytes is more than any request may be ({})",
-                                    size_bytes, format_byte_size(kMaxRequestBytes)));
+    raise<InvalidArgument>("allocate_on: {} does not belong to {}", to_string(stream),
+                           to_string(device_));
+  refuse_size(size_bytes);
 }
 
 // What the device has that is neither free nor this allocator's. Empty: none, or unknown.

@@ -1,7 +1,5 @@
 #include "tenon/memory/policies.h"
 
-#include <fmt/format.h>
-
 #include "tenon/base/error.h"
 #include "tenon/base/printable.h"
 #include "tenon/memory/gpu/caching_allocator.h"
@@ -162,8 +160,7 @@ const Policy& find_policy(std::string_view name) {
     if (policy.name == name) return policy;
     known += (known.empty() ? "" : ", ") + policy.name;
   }
-  throw InvalidArgument(fmt::format("\"{}\" is no policy: the policies are {}",
-                                    one_line(name), known));
+  raise<InvalidArgument>("\"{}\" is no policy: the policies are {}", one_line(name), known);
 }
 
 void check_options(const Policy& policy, const PolicyOptions& options) {
@@ -172,9 +169,8 @@ void check_options(const Policy& policy, const PolicyOptions& options) {
     std::string users;
     for (const Policy& other : policies())
       if (other.*option.used) users += (users.empty() ? "" : ", ") + other.name;
-    throw InvalidArgument(fmt::format("policy {} does not use the option {}: leave it out, or take "
-                                      "one of {}",
-                                      policy.name, option.name, users));
+    raise<InvalidArgument>("policy {} does not use the option {}: leave it out, or take "
+                           "one of {}", policy.name, option.name, users);
   }
 }
 

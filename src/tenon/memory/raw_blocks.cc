@@ -1,7 +1,5 @@
 #include "tenon/memory/raw_blocks.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <mutex>
 
@@ -56,15 +54,13 @@ void free_raw(void* data) {
     }
   }
   if (holders == 0)
-    throw InvalidPointer(fmt::format(
+    raise<InvalidPointer>(
         "free({}): no allocator holds a raw block there; it was freed already, or comes from "
-        "allocate()",
-        data));
+        "allocate()", data);
   if (holders > 1)
-    throw InvalidPointer(fmt::format(
+    raise<InvalidPointer>(
         "free({}): {} allocators hold a raw block at this address, as simulated devices may; call "
-        "raw_deallocate of the block's allocator",
-        data, holders));
+        "raw_deallocate of the block's allocator", data, holders);
   holder->free(data);
 }
 
@@ -80,10 +76,9 @@ void* RawTable::hold(DataPtr& data) {
   }
   for (const Kind& other : kinds_)
     if (other.contexts.find(raw) != nullptr)
-      throw InvalidArgument(fmt::format(
+      raise<InvalidArgument>(
           "raw_allocate: a raw block at {} is held already, by another device with the same "
-          "addresses; use allocate",
-          raw));
+          "addresses; use allocate", raw);
   void* const context = data.get_context();
   kind->contexts.insert(raw, context != nullptr ? context : raw);
   static_cast<void>(data.release_context());

@@ -1,7 +1,5 @@
 #include "tenon/memory/reclaim.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <mutex>
@@ -225,14 +223,14 @@ void IdleCache::reclaim() { allocator_.empty_cache(); }
 void add_free_memory_callback(std::string_view name,
                               std::unique_ptr<FreeMemoryCallback> callback) {
   if (callback == nullptr)
-    throw InvalidArgument(fmt::format("free-memory callback \"{}\" is null", name));
+    raise<InvalidArgument>("free-memory callback \"{}\" is null", name);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   for (const NamedCallback& other : all.callbacks)
     if (other.name == name)
-      throw InvalidArgument(fmt::format(
+      raise<InvalidArgument>(
           "a free-memory callback \"{}\" is registered already; remove it or choose another name",
-          name));
+          name);
   all.callbacks.push_back({std::string(name), std::move(callback)});
 }
 

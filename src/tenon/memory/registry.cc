@@ -1,7 +1,5 @@
 #include "tenon/memory/registry.h"
 
-#include <fmt/format.h>
-
 #include <array>
 #include <atomic>
 #include <mutex>
@@ -31,8 +29,8 @@ constinit std::mutex kinds_mutex;
 Kind& kind_of(DeviceType type) {
   const auto value = static_cast<std::size_t>(type);
   if (value >= kinds.size())
-    throw InvalidArgument(
-        fmt::format("{} is no device type: the values end at {}", value, kMaxDeviceTypes - 1));
+    raise<InvalidArgument>("{} is no device type: the values end at {}", value,
+                           kMaxDeviceTypes - 1);
   return kinds[value];
 }
 
@@ -44,10 +42,8 @@ std::atomic<Allocator*>* slot_of(Device device) {
 }
 
 [[noreturn]] void refuse_missing(DeviceType type) {
-  throw InvalidArgument(
-      fmt::format("no allocator is registered for device type {}: register one with "
-                  "set_allocator or TENON_REGISTER_ALLOCATOR",
-                  device_type_name(type)));
+  raise<InvalidArgument>("no allocator is registered for device type {}: register one with "
+                         "set_allocator or TENON_REGISTER_ALLOCATOR", device_type_name(type));
 }
 
 struct Choice {
@@ -114,9 +110,9 @@ AllocatorGuard::~AllocatorGuard() {
 void set_allocator(DeviceType type, Allocator* allocator, std::uint8_t priority) {
   Kind& kind = kind_of(type);
   if (allocator == nullptr)
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "set_allocator({}): the allocator is null; unset_allocator takes a registration away",
-        device_type_name(type)));
+        device_type_name(type));
   const std::lock_guard lock(kinds_mutex);
   if (kind.allocator.load(std::memory_order_relaxed) != nullptr && priority < kind.priority) return;
   kind.priority = priority;
@@ -139,16 +135,14 @@ void unset_allocator(DeviceType type) {
 void set_device_allocator(Device device, Allocator* allocator) {
   std::atomic<Allocator*>* slot = slot_of(device);
   if (slot == nullptr)
-    throw InvalidArgument(fmt::format("set_device_allocator({}): indexes go from 0 to {}",
-                                      to_string(device), kMaxIndexes - 1));
+    raise<InvalidArgument>("set_device_allocator({}): indexes go from 0 to {}", to_string(device),
+                           kMaxIndexes - 1);
   if (device.type == DeviceType::kCpu)
-    throw InvalidArgument(fmt::format("set_device_allocator({}): the host is one device; use "
-                                      "set_allocator or set_cpu_allocator",
-                                      to_string(device)));
+    raise<InvalidArgument>("set_device_allocator({}): the host is one device; use "
+                           "set_allocator or set_cpu_allocator", to_string(device));
   if (allocator == nullptr)
-    throw InvalidArgument(fmt::format("set_device_allocator({}): there is no allocator; to take "
-                                      "one away, call unset_device_allocator",
-                                      to_string(device)));
+    raise<InvalidArgument>("set_device_allocator({}): there is no allocator; to take "
+                           "one away, call unset_device_allocator", to_string(device));
   slot->store(allocator, std::memory_order_release);
 }
 

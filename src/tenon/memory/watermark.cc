@@ -1,7 +1,5 @@
 #include "tenon/memory/watermark.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -12,9 +10,9 @@ namespace {
 
 void check_ratio(const char* which, double ratio, double highest) {
   if (ratio >= 0 && ratio <= highest) return;  // false for NaN too
-  throw InvalidArgument(fmt::format(
+  raise<InvalidArgument>(
       "{} watermark ratio {} is not between 0 (off) and {} times the recommended working set",
-      which, ratio, highest));
+      which, ratio, highest);
 }
 
 }  // namespace

@@ -33,8 +33,8 @@ std::uint64_t granularity(const CudaDriver& driver, cu::Context context, cu::Dev
 cu::DeviceId find_device(const CudaDriver& driver, int index) {
   driver.require_same_process();
   if (index < 0 || index >= driver.device_count())
-    throw DeviceError(fmt::format("there is no cuda:{}: the driver finds {} device{}", index,
-                                  driver.device_count(), driver.device_count() == 1 ? "" : "s"));
+    raise<DeviceError>("there is no cuda:{}: the driver finds {} device{}", index,
+                       driver.device_count(), driver.device_count() == 1 ? "" : "s");
   cu::DeviceId id = 0;
   driver.call(driver.device_get, &id, index);
   return id;
@@ -214,8 +214,8 @@ void CudaBackend::give_to_driver(const Segment& segment, Origin origin) {
 
 void CudaBackend::require_virtual_memory(const char* call) const {
   if (!limits_.has_virtual_memory)
-    throw DeviceError(fmt::format("{}: {} has no virtual memory; use policy caching", call,
-                                  to_string(device_)));
+    raise<DeviceError>("{}: {} has no virtual memory; use policy caching", call,
+                       to_string(device_));
 }
 
 cu::AllocationProperties CudaBackend::page_properties() const {
@@ -458,8 +458,7 @@ void CudaBackend::stream_wait(Stream stream, Event event) {
   const TimedCall call(*this, DriverCall::kStreamWait);
   const cu::Stream on = streams_.handle("stream_wait", stream);
   if (!streams_.is_reachable(stream))
-    throw DeviceError(fmt::format("stream_wait({}): its owner may have destroyed it",
-                                  to_string(stream)));
+    raise<DeviceError>("stream_wait({}): its owner may have destroyed it", to_string(stream));
   if (streams_.is_capturing(on))  // the driver would end the capture for that
     throw CaptureRefusal(fmt::format(
         "stream_wait({}): the stream captures a graph, which cannot wait for work outside of it",

@@ -45,10 +45,9 @@ bool CudaError::is_device_lost(cu::Result code) {
 std::shared_ptr<const CudaDriver> CudaDriver::open(const std::string& library) {
   void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr)
-    throw DeviceError(fmt::format(
+    raise<DeviceError>(
         "no NVIDIA driver: {}; install it, make the container see it (nvidia-container-toolkit), "
-        "or correct TENON_CUDA_DRIVER if it is set",
-        one_line(::dlerror())));
+        "or correct TENON_CUDA_DRIVER if it is set", one_line(::dlerror()));
   // Never closed: a driver has threads of its own.
   const std::shared_ptr<CudaDriver> driver(new CudaDriver());
   driver->library_ = library;

@@ -34,8 +34,8 @@ PageHandle CudaBackend::import_pages(std::int64_t token, std::uint64_t size_byte
   const bool fits = maps_as(pages, size_bytes);
   if (!fits || maps_as(pages, size_bytes + limits_.page_granularity)) {
     driver_->mem_release(pages);
-    throw DeviceError(fmt::format("import_pages({}, {}): the memory is {} than that", token,
-                                  size_bytes, fits ? "larger" : "smaller"));
+    raise<DeviceError>("import_pages({}, {}): the memory is {} than that", token, size_bytes,
+                       fits ? "larger" : "smaller");
   }
   hold(size_bytes);  // another's, but it counts here while it is held
   return table_.add_pages(size_bytes, pages);
@@ -61,9 +61,8 @@ CudaIpcSegment CudaBackend::export_segment(const Segment& segment) {
   const std::lock_guard guard(mutex_);
   table_.require_segment(segment);
   if (origins_.at(segment.handle) != Origin::kDevice)
-    throw DeviceError(fmt::format("export_segment({}): only memory that was allocated on {} by "
-                                  "this process can be shared",
-                                  segment.base, to_string(device_)));
+    raise<DeviceError>("export_segment({}): only memory that was allocated on {} by "
+                       "this process can be shared", segment.base, to_string(device_));
   CudaIpcSegment shared;
   shared.size_bytes = segment.size_bytes;
   driver_->call(driver_->ipc_get_mem_handle, &shared.handle,

@@ -18,8 +18,7 @@ Stream CudaStreams::create() {
 void CudaStreams::destroy(Stream stream) {
   const std::size_t index = require("destroy_stream", stream);
   if (index == 0)
-    throw DeviceError(
-        fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
+    raise<DeviceError>("destroy_stream({}): the default stream stays", to_string(stream));
   StreamState& state = streams_[index];
   if (state.adopted)
     numbers_.erase(state.handle);
@@ -192,8 +191,8 @@ std::size_t CudaStreams::require(const char* call, Stream stream) const {
   if (stream.device == device_ && stream.id < streams_.size() && streams_[stream.id].exists)
       [[likely]]
     return stream.id;
-  throw DeviceError(fmt::format("{}({}): {} has no such stream (any more)", call,
-                                to_string(stream), to_string(device_)));
+  raise<DeviceError>("{}({}): {} has no such stream (any more)", call, to_string(stream),
+                     to_string(device_));
 }
 
 CudaStreams::EventState& CudaStreams::require(const char* call, Event event) {
@@ -201,8 +200,8 @@ CudaStreams::EventState& CudaStreams::require(const char* call, Event event) {
   if (slot < events_.size() && events_[slot].exists &&
       events_[slot].generation == event.id >> 32) [[likely]]
     return events_[slot];
-  throw DeviceError(fmt::format("{}(event {:#x}): {} has no such event (any more)", call, event.id,
-                                to_string(device_)));
+  raise<DeviceError>("{}(event {:#x}): {} has no such event (any more)", call, event.id,
+                     to_string(device_));
 }
 
 }  // namespace tenon

@@ -31,7 +31,7 @@ bool means_lack_of_memory(int error) { return error == ENOMEM || error == ENOSPC
   if (error == EMFILE || error == ENFILE)
     reason += "; every page handle needs a file descriptor: raise the limit (ulimit -n) or use "
               "larger handles";
-  throw DeviceError(fmt::format("{} on cpu:0: {}", call, reason));
+  raise<DeviceError>("{} on cpu:0: {}", call, reason);
 }
 
 }  // namespace
@@ -271,8 +271,8 @@ PageHandle HostBackend::import_pages(std::int64_t token, std::uint64_t size_byte
   if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode) ||
       static_cast<std::uint64_t>(status.st_size) != size_bytes) {
     ::close(file);
-    throw DeviceError(fmt::format("{} on cpu:0: the descriptor is no page handle of that size; it "
-                                  "has {} bytes", call, status.st_size));
+    raise<DeviceError>("{} on cpu:0: the descriptor is no page handle of that size; it "
+                       "has {} bytes", call, status.st_size);
   }
   held_bytes_ += size_bytes;
   return table_.add_pages(size_bytes, static_cast<std::uint64_t>(file));
@@ -398,8 +398,7 @@ void HostBackend::require_contents(const char* call, const void* address, std::u
   streams_.finish_ns(call, stream);
   if (size_bytes == 0) return;
   if (address == nullptr)
-    throw DeviceError(fmt::format("{}(null, {} bytes) on cpu:0: there is no memory", call,
-                                  size_bytes));
+    raise<DeviceError>("{}(null, {} bytes) on cpu:0: there is no memory", call, size_bytes);
   table_.require_accessible(call, address, size_bytes);
 }
 

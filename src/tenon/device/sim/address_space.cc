@@ -1,6 +1,5 @@
 #include "tenon/device/sim/address_space.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,13 +26,13 @@ SimAddressSpace::SimAddressSpace(const SimOptions& options)
       capacity_bytes_(options.capacity_bytes),
       lowest_address_(kHighestAddress) {
   if (!is_power_of_two(options.alignment) || !is_power_of_two(options.page_granularity))
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "a simulated device's alignment ({}) and page granularity ({}) must be powers of two",
-        options.alignment, options.page_granularity));
+        options.alignment, options.page_granularity);
   if (options.real_memory && options.page_granularity % os::page_size() != 0)
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "with real memory the page granularity ({}) must be a multiple of the system's pages ({})",
-        options.page_granularity, os::page_size()));
+        options.page_granularity, os::page_size());
 }
 
 SimAddressSpace::~SimAddressSpace() {
@@ -120,8 +119,8 @@ std::optional<std::vector<std::uint64_t>> SimAddressSpace::set_access(std::uintp
 void SimAddressSpace::unmap(std::uintptr_t address, PageHandle pages) {
   table_.require_mapped(address, pages);
   if (options_.real_memory && !os::unmap_file(pointer(address), pages.size_bytes))
-    throw DeviceError(fmt::format("unmap({:#x}, handle {} of {} bytes): {}", address, pages.id,
-                                  pages.size_bytes, std::strerror(errno)));
+    raise<DeviceError>("unmap({:#x}, handle {} of {} bytes): {}", address, pages.id,
+                       pages.size_bytes, std::strerror(errno));
   give_back(table_.remove_mapping(address));
 }
 
@@ -130,8 +129,7 @@ bool SimAddressSpace::require_accessible(const char* call, const void* address,
   if (table_.require_accessible(call, address, size_bytes)) return true;
   const auto begin = reinterpret_cast<std::uintptr_t>(address);
   if (options_.real_memory || begin < lowest_address_ || begin >= kHighestAddress) return false;
-  throw DeviceError(fmt::format("{}({:#x}, {} bytes): the address was released", call, begin,
-                                size_bytes));
+  raise<DeviceError>("{}({:#x}, {} bytes): the address was released", call, begin, size_bytes);
 }
 
 // --- Helpers.

@@ -227,8 +227,8 @@ void SimBackend::copy(void* dest, const void* src, std::uint64_t size_bytes, Str
     const bool dest_is_ours = space_->require_accessible("copy to", dest, size_bytes);
     const bool src_is_ours = space_->require_accessible("copy from", src, size_bytes);
     if (!dest_is_ours && !src_is_ours)
-      throw DeviceError(fmt::format("copy({}, {}, {} bytes): neither address belongs to {}", dest,
-                                    src, size_bytes, to_string(device_)));
+      raise<DeviceError>("copy({}, {}, {} bytes): neither address belongs to {}", dest, src,
+                         size_bytes, to_string(device_));
   }
   if (options_.real_memory) std::memmove(dest, src, size_bytes);
 }
@@ -239,8 +239,8 @@ void SimBackend::fill(void* dest, std::uint8_t value, std::uint64_t size_bytes, 
     require_stream("fill", stream);
     if (size_bytes == 0) return;
     if (!space_->require_accessible("fill", dest, size_bytes))
-      throw DeviceError(fmt::format("fill({}, {} bytes): the address does not belong to {}", dest,
-                                    size_bytes, to_string(device_)));
+      raise<DeviceError>("fill({}, {} bytes): the address does not belong to {}", dest, size_bytes,
+                         to_string(device_));
   }
   if (options_.real_memory) std::memset(dest, value, size_bytes);
 }
@@ -327,9 +327,8 @@ bool SimBackend::call_lacks_memory(DriverCall call) {
   ++ledger_.calls[static_cast<std::size_t>(call)];
   if (!failures_->strikes(call)) return false;
   if (SimFailures::can_lack_memory(call)) return true;
-  throw DeviceError(fmt::format("{} on {}: failed as the test asked (call {})",
-                                driver_call_name(call), to_string(device_),
-                                ledger_.count(call)));
+  raise<DeviceError>("{} on {}: failed as the test asked (call {})", driver_call_name(call),
+                     to_string(device_), ledger_.count(call));
 }
 
 void SimBackend::charge(std::uint64_t elapsed_ns) {
@@ -349,8 +348,8 @@ void SimBackend::require_stream(const char* call, Stream stream) const {
 
 void SimBackend::require_checker(const char* call) const {
   if (checker_ == nullptr)
-    throw InvalidArgument(fmt::format("{} on {}: create it with SimOptions::check_order", call,
-                                      to_string(device_)));
+    raise<InvalidArgument>("{} on {}: create it with SimOptions::check_order", call,
+                           to_string(device_));
 }
 
 }  // namespace tenon

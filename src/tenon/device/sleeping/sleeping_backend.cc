@@ -46,8 +46,8 @@ std::vector<SleepingBackend*> backends_of(const std::string& tag) {
   }
   if (tags.empty()) tags.insert("none");
   if (wanted.empty())
-    throw InvalidArgument(fmt::format("\"{}\": no memory has this tag; the tags are: {}", tag,
-                                      fmt::join(tags, ", ")));
+    raise<InvalidArgument>("\"{}\": no memory has this tag; the tags are: {}", tag,
+                           fmt::join(tags, ", "));
   return wanted;
 }
 
@@ -94,9 +94,9 @@ SleepingBackend::SleepingBackend(Backend& driver, std::string tag)
     : ForwardingBackend(driver), tag_(std::move(tag)), limits_(driver.limits()) {
   if (tag_.empty()) throw InvalidArgument("sleeping memory needs a tag, such as \"weights\"");
   if (!limits_.has_virtual_memory)
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "\"{}\": {} has no virtual memory, so its memory cannot leave its addresses", tag_,
-        to_string(driver.device())));
+        to_string(driver.device()));
   limits_.alignment = std::max(limits_.alignment, limits_.page_granularity);
   limits_.can_export = false;
   limits_.idle_ns = 0;
@@ -127,10 +127,9 @@ SleepingBackend::~SleepingBackend() {
 }
 
 void SleepingBackend::refuse(const char* call) const {
-  throw DeviceError(fmt::format(
+  raise<DeviceError>(
       "{}: memory \"{}\" may sleep, and another process would keep its pages; take memory to share "
-      "from the driver",
-      call, tag_));
+      "from the driver", call, tag_);
 }
 
 std::string SleepingBackend::description() const {
@@ -149,7 +148,7 @@ PageHandle SleepingBackend::enter(PageHandle of_the_driver) {
 SleepingBackend::Pages& SleepingBackend::known(PageHandle pages, const char* call) {
   const auto found = pages_.find(pages.id);
   if (found == pages_.end())
-    throw DeviceError(fmt::format("{}: memory \"{}\" has no pages {}", call, tag_, pages.id));
+    raise<DeviceError>("{}: memory \"{}\" has no pages {}", call, tag_, pages.id);
   return found->second;
 }
 
@@ -164,7 +163,7 @@ void SleepingBackend::release_pages(PageHandle handle) {
   const std::lock_guard lock(mutex_);
   Pages& pages = known(handle, "release_pages");
   if (pages.released)
-    throw DeviceError(fmt::format("release_pages({}): released already", handle.id));
+    raise<DeviceError>("release_pages({}): released already", handle.id);
   if (pages.driver.id != 0) driver_.release_pages(pages.driver);
   pages.released = true;
   if (pages.addresses.empty()) pages_.erase(handle.id);
@@ -175,7 +174,7 @@ bool SleepingBackend::map(std::uintptr_t address, PageHandle handle) {
   Pages& pages = known(handle, "map");
   const auto [entry, fresh] = mappings_.try_emplace(address, Mapping{handle.id, false});
   if (!fresh)
-    throw DeviceError(fmt::format("map({:#x}): something is mapped there already", address));
+    raise<DeviceError>("map({:#x}): something is mapped there already", address);
   try {
     pages.addresses.push_back(address);
     if (pages.driver.id == 0) {
@@ -221,8 +220,8 @@ void SleepingBackend::unmap(std::uintptr_t address, PageHandle handle) {
   Pages& pages = known(handle, "unmap");
   const auto mapping = mappings_.find(address);
   if (mapping == mappings_.end() || mapping->second.pages != handle.id)
-    throw DeviceError(fmt::format("unmap({:#x}): pages {} of \"{}\" are not mapped there", address,
-                                  handle.id, tag_));
+    raise<DeviceError>("unmap({:#x}): pages {} of \"{}\" are not mapped there", address, handle.id,
+                       tag_);
   const bool asleep = pages.driver.id == 0;
   if (!asleep) driver_.unmap(address, pages.driver);
   const std::uint64_t size_bytes = pages.size_bytes;
@@ -236,8 +235,8 @@ void SleepingBackend::unmap(std::uintptr_t address, PageHandle handle) {
 std::optional<Segment> SleepingBackend::allocate_segment(std::uint64_t size_bytes,
                                                          MemoryKind kind) {
   if (kind != MemoryKind::kDevice && kind != MemoryKind::kShared)
-    throw DeviceError(fmt::format("allocate_segment: pinned and managed memory cannot sleep; "
-                                  "take it from the driver of \"{}\"", tag_));
+    raise<DeviceError>("allocate_segment: pinned and managed memory cannot sleep; "
+                       "take it from the driver of \"{}\"", tag_);
   const auto range = reserve_address(round_up(size_bytes, limits_.page_granularity));
   if (!range) return std::nullopt;
   const auto pages = create_pages(range->size_bytes);
@@ -271,7 +270,7 @@ void SleepingBackend::free_segment(const Segment& segment) {
     const std::lock_guard lock(mutex_);
     const auto found = segments_.find(base);
     if (found == segments_.end())
-      throw DeviceError(fmt::format("free_segment({}): no segment of \"{}\"", segment.base, tag_));
+      raise<DeviceError>("free_segment({}): no segment of \"{}\"", segment.base, tag_);
     pages = {found->second, pages_.at(found->second).size_bytes};
     if (pages_.at(pages.id).driver.id != 0) driver_.synchronize();  // as freeing a segment does
     segments_.erase(found);
@@ -301,8 +300,7 @@ bool SleepingBackend::touches_sleep(std::uintptr_t address, std::uint64_t size_b
 void SleepingBackend::check_awake(const void* address, std::uint64_t size_bytes,
                                   const char* call) const {
   if (touches_sleep(reinterpret_cast<std::uintptr_t>(address), size_bytes))
-    throw DeviceError(fmt::format("{}({}): memory \"{}\" is asleep; wake it first", call, address,
-                                  tag_));
+    raise<DeviceError>("{}({}): memory \"{}\" is asleep; wake it first", call, address, tag_);
 }
 
 std::vector<std::uint8_t> SleepingBackend::read(const Pages& pages) {
@@ -438,8 +436,8 @@ SleepChange::What what_of(SleepLevel level) {
 
 std::uint64_t SleepingBackend::sleep(SleepLevel level) {
   if (level == SleepLevel::kToHost && !limits_.has_real_memory)
-    throw DeviceError(fmt::format("sleep: {} has no contents to copy; sleep \"{}\" by kDrop",
-                                  to_string(device()), tag_));
+    raise<DeviceError>("sleep: {} has no contents to copy; sleep \"{}\" by kDrop",
+                       to_string(device()), tag_);
   return change_all(what_of(level), [&](Pages& pages) {
     if (pages.driver.id == 0) return false;
     put_to_sleep(pages, level);
@@ -454,7 +452,7 @@ std::uint64_t SleepingBackend::sleep_segment(const void* address, SleepLevel lev
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     const auto mapping = at_or_before(at);
     if (mapping == mappings_.end() || mapping->first > at)
-      throw InvalidArgument(fmt::format("sleep_segment({}): no memory of \"{}\"", address, tag_));
+      raise<InvalidArgument>("sleep_segment({}): no memory of \"{}\"", address, tag_);
     wanted = &pages_.at(mapping->second.pages);
   }
   return change_all(what_of(level), [&](Pages& pages) {

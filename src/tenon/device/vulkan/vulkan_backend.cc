@@ -120,8 +120,7 @@ std::uint64_t VulkanBackend::device_address(const void* address) const {
   const std::lock_guard lock(state_->mutex);
   const VulkanPlace place = state_->place_of("device_address", address, 1);
   if (place.buffer == nullptr)
-    throw DeviceError(fmt::format("device_address({}): {} has no such memory", address,
-                                  to_string(device_)));
+    raise<DeviceError>("device_address({}): {} has no such memory", address, to_string(device_));
   return place.buffer->address + place.offset;
 }
 
@@ -145,9 +144,9 @@ std::optional<Segment> VulkanBackend::allocate_segment(std::uint64_t size_bytes,
   state_->table.require_segment_size(size_bytes);
   const auto type = state_->vulkan.type_of(kind);
   if (!type || (kind == MemoryKind::kShared && !state_->unified))
-    throw DeviceError(fmt::format(
+    raise<DeviceError>(
         "allocate_segment({}): {} has no memory of this kind; ask for device or pinned memory",
-        size_bytes, to_string(device_)));
+        size_bytes, to_string(device_));
   if (size_bytes > kMaxRequestBytes) return std::nullopt;
   const std::uint64_t rounded = align_up(size_bytes, limits_.alignment);
   const auto buffer = state_->vulkan.create_buffer(rounded, *type);
@@ -186,8 +185,8 @@ void VulkanBackend::free_segment(const Segment& segment) {
 // --- Virtual memory.
 
 void VulkanBackend::refuse_virtual_memory(const char* call) const {
-  throw DeviceError(fmt::format("{}: {} has no virtual memory; use policy unified or pool", call,
-                                to_string(device_)));
+  raise<DeviceError>("{}: {} has no virtual memory; use policy unified or pool", call,
+                     to_string(device_));
 }
 
 std::optional<AddressRange> VulkanBackend::reserve_address(std::uint64_t) {
@@ -216,8 +215,7 @@ void VulkanBackend::copy(void* dest, const void* src, std::uint64_t size_bytes, 
   if (to.buffer != nullptr && from.buffer != nullptr)
     return state_->contents.copy(to, from, size_bytes, stream);
   if (dest == nullptr || src == nullptr)
-    throw DeviceError(fmt::format("copy({}, {}, {}): there is no memory at null", dest, src,
-                                  size_bytes));
+    raise<DeviceError>("copy({}, {}, {}): there is no memory at null", dest, src, size_bytes);
   if (to.buffer != nullptr)
     return state_->contents.upload(to, static_cast<const std::byte*>(src), size_bytes, stream);
   if (from.buffer != nullptr)
@@ -235,8 +233,8 @@ void VulkanBackend::fill(void* dest, std::uint8_t value, std::uint64_t size_byte
   if (size_bytes == 0) return;
   const VulkanPlace to = state_->place_of("fill", dest, size_bytes);
   if (to.buffer == nullptr)
-    throw DeviceError(fmt::format("fill({}, {} bytes): {} has no such memory", dest, size_bytes,
-                                  to_string(device_)));
+    raise<DeviceError>("fill({}, {} bytes): {} has no such memory", dest, size_bytes,
+                       to_string(device_));
   state_->contents.fill(to, value, size_bytes, stream);
 }
 
@@ -248,13 +246,11 @@ void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte
   state.vulkan.driver().require_same_process();
   const auto& most = state.vulkan.properties().limits.maxComputeWorkGroupCount;
   if (arguments.size() > VulkanKernels::kArgumentBytes || arguments.size() % 4 != 0)
-    throw InvalidArgument(fmt::format("launch: {} bytes of arguments; they are words, {} bytes at "
-                                      "most",
-                                      arguments.size(), VulkanKernels::kArgumentBytes));
+    raise<InvalidArgument>("launch: {} bytes of arguments; they are words, {} bytes at " "most",
+                           arguments.size(), VulkanKernels::kArgumentBytes);
   if (groups[0] > most[0] || groups[1] > most[1] || groups[2] > most[2])
-    throw InvalidArgument(fmt::format("launch: {} x {} x {} groups on {}, which takes {} x {} x {}",
-                                      groups[0], groups[1], groups[2], to_string(device_), most[0],
-                                      most[1], most[2]));
+    raise<InvalidArgument>("launch: {} x {} x {} groups on {}, which takes {} x {} x {}", groups[0],
+                           groups[1], groups[2], to_string(device_), most[0], most[1], most[2]);
   const std::lock_guard lock(state.mutex);
   state.streams.require("launch", stream);
   const VkPipeline pipeline = state.kernels.pipeline_of(kernel);

@@ -22,8 +22,8 @@ constexpr VkBufferUsageFlags kUsage =
 VkPhysicalDevice find_physical(const VulkanDriver& driver, int index) {
   driver.require_same_process();
   if (index < 0 || index >= driver.device_count())
-    throw DeviceError(fmt::format("there is no vulkan:{}: Vulkan finds {} device{}", index,
-                                  driver.device_count(), driver.device_count() == 1 ? "" : "s"));
+    raise<DeviceError>("there is no vulkan:{}: Vulkan finds {} device{}", index,
+                       driver.device_count(), driver.device_count() == 1 ? "" : "s");
   return static_cast<VkPhysicalDevice>(driver.physical_device(index));
 }
 
@@ -123,8 +123,8 @@ void VulkanDevice::choose_queues() {
       queue_count_ = families[i].queueCount;
     }
   if (queue_count_ == 0)
-    throw DeviceError(fmt::format("{} ({}) cannot be used: it has no queue that computes", name_,
-                                  properties_.deviceName));
+    raise<DeviceError>("{} ({}) cannot be used: it has no queue that computes", name_,
+                       properties_.deviceName);
   queue_count_ = std::min(queue_count_, kMostQueues);
 }
 
@@ -189,8 +189,8 @@ void VulkanDevice::find_usable_types() {
   functions_.DestroyBuffer(device_, probe, nullptr);
   usable_types_ = needs.memoryTypeBits;
   if (!type_of(MemoryKind::kDevice) || !type_of(MemoryKind::kPinned))
-    throw DeviceError(fmt::format("{} ({}) cannot be used: buffers have no memory there", name_,
-                                  properties_.deviceName));
+    raise<DeviceError>("{} ({}) cannot be used: buffers have no memory there", name_,
+                       properties_.deviceName);
 }
 
 // In the largest heap; the first of several there.

@@ -54,9 +54,8 @@ void require_validation_layer(const GlobalFunctions& global) {
   call_vulkan(global.EnumerateInstanceLayerProperties, "", &count, layers.data());
   for (const VkLayerProperties& layer : layers)
     if (std::strcmp(layer.layerName, kValidationLayer) == 0) return;
-  throw DeviceError(fmt::format("Vulkan has no layer {}: install it (on Debian, "
-                                "vulkan-validationlayers), or leave validation out",
-                                kValidationLayer));
+  raise<DeviceError>("Vulkan has no layer {}: install it (on Debian, "
+                     "vulkan-validationlayers), or leave validation out", kValidationLayer);
 }
 
 }  // namespace
@@ -134,9 +133,8 @@ void require_room_for_drivers() {
   void* const room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (room == MAP_FAILED)
-    throw DeviceError(fmt::format("Vulkan's drivers may need {}, which this process's limits do "
-                                  "not leave: raise them (ulimit -v, ulimit -d)",
-                                  format_byte_size(kBytes)));
+    raise<DeviceError>("Vulkan's drivers may need {}, which this process's limits do "
+                       "not leave: raise them (ulimit -v, ulimit -d)", format_byte_size(kBytes));
   ::munmap(room, kBytes);
 }
 
@@ -147,15 +145,13 @@ VulkanDriver::VulkanDriver(const VulkanDriverOptions& options)
   require_room_for_drivers();
   void* library = ::dlopen(options_.loader.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
-    throw DeviceError(fmt::format("no Vulkan loader: {}; install it (on Debian, libvulkan1) and a "
-                                  "driver (mesa-vulkan-drivers has one for every machine), or "
-                                  "correct TENON_VULKAN_LOADER if it is set",
-                                  one_line(::dlerror())));
+    raise<DeviceError>("no Vulkan loader: {}; install it (on Debian, libvulkan1) and a "
+                       "driver (mesa-vulkan-drivers has one for every machine), or "
+                       "correct TENON_VULKAN_LOADER if it is set", one_line(::dlerror()));
   // Never closed: drivers have threads of their own.
   get_address_ = ::dlsym(library, "vkGetInstanceProcAddr");
   if (get_address_ == nullptr)
-    throw DeviceError(fmt::format("{} is no Vulkan loader: it has no vkGetInstanceProcAddr",
-                                  options_.loader));
+    raise<DeviceError>("{} is no Vulkan loader: it has no vkGetInstanceProcAddr", options_.loader);
   forks_ = os::count_forks();
   create_instance();
   try {
@@ -172,9 +168,8 @@ void VulkanDriver::create_instance() {
   std::uint32_t loader = 0;
   call_vulkan(global.EnumerateInstanceVersion, "", &loader);
   if (loader < kVersion)
-    throw DeviceError(fmt::format("Vulkan's loader {} is of version {}: Tenon needs {} or later; "
-                                  "update it",
-                                  options_.loader, version_text(loader), version_text(kVersion)));
+    raise<DeviceError>("Vulkan's loader {} is of version {}: Tenon needs {} or later; " "update it",
+                       options_.loader, version_text(loader), version_text(kVersion));
   if (options_.validate) require_validation_layer(global);
 
   VkApplicationInfo application = {};

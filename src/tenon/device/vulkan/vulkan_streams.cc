@@ -85,8 +85,7 @@ Stream VulkanStreams::create() {
 void VulkanStreams::destroy(Stream stream) {
   StreamState& state = find_queued("destroy_stream", stream);
   if (stream.id == 0)
-    throw DeviceError(
-        fmt::format("destroy_stream({}): the default stream stays", to_string(stream)));
+    raise<DeviceError>("destroy_stream({}): the default stream stays", to_string(stream));
   submit_up_to(state, state.end());
   state.exists = false;
 }
@@ -95,16 +94,16 @@ VulkanStreams::StreamState& VulkanStreams::find(const char* call, Stream stream)
   if (stream.device == device_ && stream.id < streams_.size() && streams_[stream.id].exists)
       [[likely]]
     return streams_[stream.id];
-  throw DeviceError(fmt::format("{}({}): {} has no such stream (any more)", call,
-                                to_string(stream), to_string(device_)));
+  raise<DeviceError>("{}({}): {} has no such stream (any more)", call, to_string(stream),
+                     to_string(device_));
 }
 
 VulkanStreams::StreamState& VulkanStreams::find_queued(const char* call, Stream stream) const {
   StreamState& state = find(call, stream);
   if (state.is_captured) [[unlikely]]
-    throw DeviceError(fmt::format("{}({}): a capture records the stream, so nothing runs there "
-                                  "that the host could wait for; do it before or after it",
-                                  call, to_string(stream)));
+    raise<DeviceError>("{}({}): a capture records the stream, so nothing runs there "
+                       "that the host could wait for; do it before or after it", call,
+                       to_string(stream));
   return state;
 }
 
@@ -345,8 +344,8 @@ VulkanStreams::EventState& VulkanStreams::find(const char* call, Event event) {
   if (slot < events_.size() && events_[slot].exists &&
       events_[slot].generation == event.id >> 32) [[likely]]
     return events_[slot];
-  throw DeviceError(fmt::format("{}(event {:#x}): {} has no such event (any more)", call, event.id,
-                                to_string(device_)));
+  raise<DeviceError>("{}(event {:#x}): {} has no such event (any more)", call, event.id,
+                     to_string(device_));
 }
 
 bool VulkanStreams::query(Event event) {

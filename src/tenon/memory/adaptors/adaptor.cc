@@ -1,7 +1,5 @@
 #include "tenon/memory/adaptors/adaptor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace tenon {
@@ -15,10 +13,9 @@ void* Adaptor<Allocator>::raw_allocate(std::size_t size_bytes) {
 
 void Adaptor<Allocator>::raw_deallocate(void* data) {
   if (data == nullptr || raw_table_.release(data)) return;
-  throw InvalidPointer(fmt::format(
+  raise<InvalidPointer>(
       "raw_deallocate({}): adaptor {} holds no raw block there; it was freed already, or comes "
-      "from another allocator or from allocate()",
-      data, adaptor_name()));
+      "from another allocator or from allocate()", data, adaptor_name());
 }
 
 // --- Over a DeviceAllocator.

@@ -20,7 +20,8 @@
 //
 // An adaptor over a DeviceAllocator is a DeviceAllocator, with streams, statistics, observers and
 // all; an adaptor over any other Allocator is an Allocator. So each is a template over the two,
-// written once: a header, a source, and two instantiations. The compiler finds out which:
+// written once. Programs compile the one that they use. What does not depend on the two is in
+// classes with a source (GuardedBlocks, TrackedBlocks). The compiler finds out which:
 //
 //   LimitAdaptor limited(*get_cpu_allocator(), 1 << 30);      // LimitAdaptor<Allocator>
 //   LimitAdaptor limited(caching_allocator, 1 << 30);         // LimitAdaptor<DeviceAllocator>
@@ -34,6 +35,16 @@
 // An adaptor owns neither its upstream, which must outlive it, nor the blocks: they must be gone
 // before it goes. Observers and statistics are the upstream's. O(1) beside it, and one record.
 namespace tenon {
+
+// The record of one block. Adaptors that know more derive from it.
+struct AdaptorBlock {
+  virtual ~AdaptorBlock() = default;
+  Allocator* owner = nullptr;
+  DataPtr inner;               // the upstream's
+  void* data = nullptr;        // what was handed out; inner's, or inside it
+  std::size_t size_bytes = 0;  // as asked for
+  Stream stream;
+};
 
 // (Constructors take std::type_identity_t<Base>, so that the deduction guides alone decide.)
 //
@@ -71,15 +82,7 @@ class AdaptorCore : public Base {
   }
 
  protected:
-  // The record of one block. Adaptors that know more derive from it.
-  struct Block {
-    virtual ~Block() = default;
-    AdaptorCore* owner = nullptr;
-    DataPtr inner;               // the upstream's
-    void* data = nullptr;        // what was handed out; inner's, or inside it
-    std::size_t size_bytes = 0;  // as asked for
-    Stream stream;
-  };
+  using Block = AdaptorBlock;
 
   template <typename... Args>
   explicit AdaptorCore(Base& upstream, Args&&... args)
@@ -115,11 +118,12 @@ class AdaptorCore : public Base {
       return upstream_.allocate(size_bytes);
   }
 
-  // The same for an adaptor that asks for more than it was asked for: the message of OutOfMemory
-  // keeps the caller's number.
-  DataPtr padded_from_upstream(std::size_t padded_bytes, std::size_t size_bytes, Stream stream) {
+  // The same with `more_bytes`, which only the adaptor wants: messages have the caller's number.
+  DataPtr padded_from_upstream(std::size_t more_bytes, std::size_t size_bytes, Stream stream) {
+    check_size(size_bytes);
+    if (size_bytes == 0) return from_upstream(0, stream);
     try {
-      return from_upstream(padded_bytes, stream);
+      return from_upstream(size_bytes + more_bytes, stream);
     } catch (const OutOfMemory& error) {
       OutOfMemoryDetails details = error.details();
       details.requested_bytes = size_bytes;
@@ -176,7 +180,7 @@ class AdaptorCore : public Base {
   // The deleter of the blocks handed out.
   static void drop(void* context) {
     std::unique_ptr<Block> block(static_cast<Block*>(context));
-    AdaptorCore& self = *block->owner;
+    auto& self = static_cast<AdaptorCore&>(*block->owner);
     const auto lock = self.enter();
     self.take_back(std::move(block));
   }

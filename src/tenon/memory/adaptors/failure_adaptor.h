@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 
 #include "tenon/base/random.h"
 #include "tenon/base/spin_lock.h"
@@ -29,16 +30,44 @@ class FailureAdaptor final : public Adaptor<Base> {
       : Adaptor<Base>(upstream), plan_(plan), random_(plan.seed) {}
 
   // Replaces the plan; counting and random numbers start anew.
-  void set_plan(const FailurePlan& plan);
-  std::uint64_t requests() const;  // since the plan was set
-  std::uint64_t failures() const;  // ever
+  void set_plan(const FailurePlan& plan) {
+    const std::lock_guard guard(lock_);
+    plan_ = plan;
+    random_ = Random(plan.seed);
+    requests_ = 0;
+  }
+  // Since the plan was set, and ever.
+  std::uint64_t requests() const {
+    const std::lock_guard guard(lock_);
+    return requests_;
+  }
+  std::uint64_t failures() const {
+    const std::lock_guard guard(lock_);
+    return failures_;
+  }
 
  protected:
   std::string adaptor_name() const override { return "failure"; }
-  DataPtr serve(std::size_t size_bytes, Stream stream) override;
+  DataPtr serve(std::size_t size_bytes, Stream stream) override {
+    if (const std::uint64_t number = size_bytes > 0 ? number_if_struck(size_bytes) : 0) {
+      OutOfMemoryDetails details;
+      details.advice = "the failure of request " + std::to_string(number) + " was asked for";
+      this->refuse(size_bytes, stream, std::move(details));
+    }
+    return this->wrap(this->from_upstream(size_bytes, stream), size_bytes, stream);
+  }
 
  private:
-  bool strikes(std::size_t size_bytes, std::uint64_t& number);
+  // Of a request that is to fail; else 0.
+  std::uint64_t number_if_struck(std::size_t size_bytes) {
+    const std::lock_guard guard(lock_);
+    const std::uint64_t number = ++requests_;
+    const bool struck = number == plan_.nth || (plan_.every != 0 && number % plan_.every == 0) ||
+                        size_bytes > plan_.above_bytes ||
+                        (plan_.rate > 0 && random_.chance(plan_.rate));
+    failures_ += struck ? 1 : 0;
+    return struck ? number : 0;
+  }
 
   mutable SpinLock lock_;
   FailurePlan plan_;
@@ -50,8 +79,5 @@ class FailureAdaptor final : public Adaptor<Base> {
 // Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename... Plan>
 FailureAdaptor(A&, Plan&&...) -> FailureAdaptor<AdaptorBase<A>>;
-
-extern template class FailureAdaptor<Allocator>;
-extern template class FailureAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

@@ -1,7 +1,5 @@
 #include "tenon/memory/adaptors/fallback_adaptor.h"
 
-#include <fmt/format.h>
-
 namespace tenon {
 namespace {
 
@@ -24,8 +22,8 @@ FallbackAdaptor<Base>::FallbackAdaptor(std::type_identity_t<Base>& first,
     : Adaptor<Base>(first), second_(second) {
   if constexpr (AdaptorCore<Base>::kOnDevice) {
     if (first.device() != second.device())
-      throw InvalidArgument(fmt::format("a fallback serves one device, not {} and {}",
-                                        to_string(first.device()), to_string(second.device())));
+      raise<InvalidArgument>("a fallback serves one device, not {} and {}",
+                             to_string(first.device()), to_string(second.device()));
     // Two adaptors may share one upstream, and so its observers.
     if (&first.observers() != &second.observers()) {
       relay_ = std::make_unique<Relay>(first);

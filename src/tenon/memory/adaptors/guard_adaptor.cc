@@ -1,7 +1,5 @@
 #include "tenon/memory/adaptors/guard_adaptor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,24 +12,22 @@
 
 namespace tenon {
 
-template <typename Base>
-GuardAdaptor<Base>::GuardAdaptor(std::type_identity_t<Base>& upstream, GuardOptions options)
-    : Adaptor<Base>(upstream), options_(std::move(options)) {
+GuardedBlocks::GuardedBlocks(GuardOptions options) : options_(std::move(options)) {
   if (options_.zone_bytes > kMaxRequestBytes / 4)
-    throw InvalidArgument(fmt::format("zones of {} bytes are too large", options_.zone_bytes));
-  if constexpr (AdaptorCore<Base>::kOnDevice) {
-    const BackendLimits& limits = upstream.backend().limits();
-    const bool reachable =
-        limits.has_real_memory && (limits.unified || upstream.device().type == DeviceType::kCpu);
-    if (!reachable)
-      throw InvalidArgument(fmt::format(
-          "the guard adaptor writes to its zones, but the host cannot reach the memory of {}",
-          tenon::to_string(upstream.device())));
-  }
+    raise<InvalidArgument>("zones of {} bytes are too large", options_.zone_bytes);
 }
 
-template <typename Base>
-GuardAdaptor<Base>::~GuardAdaptor() {
+void GuardedBlocks::require_reachable(const Backend& backend) {
+  const BackendLimits& limits = backend.limits();
+  const bool reachable =
+      limits.has_real_memory && (limits.unified || backend.device().type == DeviceType::kCpu);
+  if (!reachable)
+    raise<InvalidArgument>(
+        "the guard adaptor writes to its zones, but the host cannot reach the memory of {}",
+        to_string(backend.device()));
+}
+
+GuardedBlocks::~GuardedBlocks() {
   try {
     empty_quarantine();
   } catch (const DeviceError&) {
@@ -39,37 +35,24 @@ GuardAdaptor<Base>::~GuardAdaptor() {
   }
 }
 
-template <typename Base>
-DataPtr GuardAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
-  if (size_bytes > kMaxRequestBytes)
-    throw InvalidArgument(fmt::format("allocate: {} bytes is more than any request may be ({})",
-                                      size_bytes, format_byte_size(kMaxRequestBytes)));
-  const std::size_t padded = size_bytes == 0 ? 0 : size_bytes + 2 * options_.zone_bytes;
-  DataPtr inner;
-  try {
-    inner = this->padded_from_upstream(padded, size_bytes, stream);
-  } catch (const OutOfMemory&) {
-    if (quarantined_bytes() == 0) throw;
-    empty_quarantine();
-    inner = this->padded_from_upstream(padded, size_bytes, stream);
-  }
-  if (inner == nullptr) return inner;
-  auto* front = static_cast<unsigned char*>(inner.get());
+auto GuardedBlocks::enclose(void* padded, std::size_t size_bytes) -> std::unique_ptr<Guarded> {
+  auto* front = static_cast<unsigned char*>(padded);
   unsigned char* data = front + options_.zone_bytes;
   std::memset(front, kFrontZone, options_.zone_bytes);
   std::memset(data + size_bytes, kBackZone, options_.zone_bytes);
   auto block = std::make_unique<Guarded>();
-  Guarded* const record = block.get();
-  record->made_by = current_tag();
-  record->made_at = CallStack::capture(options_.stack_depth, 1);
-  DataPtr guarded = this->wrap(std::move(inner), size_bytes, stream, std::move(block), data);
-  const std::lock_guard lock(mutex_);
-  live_.insert(record);
-  return guarded;
+  block->data = data;
+  block->made_by = current_tag();
+  block->made_at = CallStack::capture(options_.stack_depth, 2);  // without serve
+  return block;
 }
 
-template <typename Base>
-void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
+void GuardedBlocks::watch(Guarded& block) {
+  const std::lock_guard lock(mutex_);
+  live_.insert(&block);
+}
+
+void GuardedBlocks::hold_back(std::unique_ptr<AdaptorBlock> block) {
   auto& guarded = static_cast<Guarded&>(*block);
   Reports found;
   {
@@ -80,7 +63,7 @@ void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
     } else {
       inspect(guarded, found);
       guarded.freed_by = current_tag();
-      guarded.freed_at = CallStack::capture(options_.stack_depth, 1);
+      guarded.freed_at = CallStack::capture(options_.stack_depth, 2);
       guarded.freed = true;
       std::memset(guarded.data, kPoison, guarded.size_bytes);
       live_.erase(&guarded);
@@ -92,8 +75,7 @@ void GuardAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
   evict_and_free(options_.quarantine_bytes);
 }
 
-template <typename Base>
-GuardReport GuardAdaptor<Base>::report_on(GuardReport::Kind kind, const Guarded& block) const {
+GuardReport GuardedBlocks::report_on(GuardReport::Kind kind, const Guarded& block) const {
   GuardReport report;
   report.kind = kind;
   report.data = block.data;
@@ -107,8 +89,7 @@ GuardReport GuardAdaptor<Base>::report_on(GuardReport::Kind kind, const Guarded&
 }
 
 // Adds what is wrong with the block and was not reported before.
-template <typename Base>
-void GuardAdaptor<Base>::inspect(Guarded& block, Reports& reports) const {
+void GuardedBlocks::inspect(Guarded& block, Reports& reports) const {
   const auto* data = static_cast<const unsigned char*>(block.data);
   const auto size = static_cast<std::int64_t>(block.size_bytes);
   const auto zone = static_cast<std::int64_t>(options_.zone_bytes);
@@ -133,8 +114,7 @@ void GuardAdaptor<Base>::inspect(Guarded& block, Reports& reports) const {
   }
 }
 
-template <typename Base>
-void GuardAdaptor<Base>::report(const Reports& reports) {
+void GuardedBlocks::report(const Reports& reports) {
   if (reports.empty()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -149,33 +129,25 @@ void GuardAdaptor<Base>::report(const Reports& reports) {
   if (options_.abort_on_damage) std::abort();
 }
 
-// What the raw API refuses may be a block that was here: then the message says what became of it.
-template <typename Base>
-void GuardAdaptor<Base>::raw_deallocate(void* data) {
-  try {
-    Adaptor<Base>::raw_deallocate(data);
-  } catch (const InvalidPointer&) {
-    Reports found;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto is_it = [&](const std::unique_ptr<Block>& block) { return block->data == data; };
-      for (const auto* blocks : {&quarantine_, &departed_}) {
-        const auto it = std::find_if(blocks->rbegin(), blocks->rend(), is_it);
-        if (it == blocks->rend()) continue;
-        const auto& freed = static_cast<const Guarded&>(**it);
-        found.push_back(report_on(GuardReport::Kind::kDoubleFree, freed));
-        break;
-      }
+void GuardedBlocks::explain_refusal(const void* data) {
+  Reports found;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto is_it = [&](const auto& block) { return block->data == data; };
+    for (const auto* blocks : {&quarantine_, &departed_}) {
+      const auto it = std::find_if(blocks->rbegin(), blocks->rend(), is_it);
+      if (it == blocks->rend()) continue;
+      const auto& freed = static_cast<const Guarded&>(**it);
+      found.push_back(report_on(GuardReport::Kind::kDoubleFree, freed));
+      break;
     }
-    report(found);
-    throw;
   }
+  report(found);
 }
 
-template <typename Base>
-auto GuardAdaptor<Base>::evict(std::uint64_t keep_bytes, Reports& reports)
-    -> std::vector<std::unique_ptr<Block>> {
-  std::vector<std::unique_ptr<Block>> evicted;
+auto GuardedBlocks::evict(std::uint64_t keep_bytes, Reports& reports)
+    -> std::vector<std::unique_ptr<AdaptorBlock>> {
+  std::vector<std::unique_ptr<AdaptorBlock>> evicted;
   const std::lock_guard lock(mutex_);
   while (!quarantine_.empty() && (quarantined_bytes_ > keep_bytes || keep_bytes == 0)) {
     auto& block = static_cast<Guarded&>(*quarantine_.front());
@@ -187,10 +159,9 @@ auto GuardAdaptor<Base>::evict(std::uint64_t keep_bytes, Reports& reports)
   return evicted;
 }
 
-template <typename Base>
-void GuardAdaptor<Base>::evict_and_free(std::uint64_t keep_bytes) {
+void GuardedBlocks::evict_and_free(std::uint64_t keep_bytes) {
   Reports found;
-  std::vector<std::unique_ptr<Block>> evicted = evict(keep_bytes, found);
+  std::vector<std::unique_ptr<AdaptorBlock>> evicted = evict(keep_bytes, found);
   std::exception_ptr refused;
   for (auto& block : evicted) {
     try {
@@ -208,13 +179,7 @@ void GuardAdaptor<Base>::evict_and_free(std::uint64_t keep_bytes) {
   if (refused) std::rethrow_exception(refused);
 }
 
-template <typename Base>
-void GuardAdaptor<Base>::empty_quarantine() {
-  evict_and_free(0);
-}
-
-template <typename Base>
-std::vector<GuardReport> GuardAdaptor<Base>::check() {
+std::vector<GuardReport> GuardedBlocks::check() {
   Reports found;
   {
     const std::lock_guard lock(mutex_);
@@ -225,19 +190,14 @@ std::vector<GuardReport> GuardAdaptor<Base>::check() {
   return found;
 }
 
-template <typename Base>
-std::uint64_t GuardAdaptor<Base>::reports() const {
+std::uint64_t GuardedBlocks::reports() const {
   const std::lock_guard lock(mutex_);
   return reports_;
 }
 
-template <typename Base>
-std::uint64_t GuardAdaptor<Base>::quarantined_bytes() const {
+std::uint64_t GuardedBlocks::quarantined_bytes() const {
   const std::lock_guard lock(mutex_);
   return quarantined_bytes_;
 }
-
-template class GuardAdaptor<Allocator>;
-template class GuardAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

@@ -25,6 +25,64 @@ struct GuardOptions {
   bool abort_on_damage = false;  // end the program (SIGABRT) after the first report
 };
 
+// What the guard knows of blocks, over whatever allocator. Thread-safe (one mutex).
+class GuardedBlocks {
+ public:
+  static constexpr std::size_t kDeparted = 4096;
+
+  // Looks at every block, live and freed, now. Returns, and reports, the damage that was not
+  // reported before.
+  std::vector<GuardReport> check();
+  void empty_quarantine() { evict_and_free(0); }
+  std::uint64_t reports() const;  // so far
+  std::uint64_t quarantined_bytes() const;
+
+ protected:
+  struct Guarded : AdaptorBlock {
+    Tag made_by;
+    Tag freed_by;
+    CallStack made_at;
+    CallStack freed_at;
+    bool freed = false;
+    bool zones_reported = false;
+    bool poison_reported = false;
+  };
+
+  explicit GuardedBlocks(GuardOptions options);
+  // Empties the quarantine, and reports what it finds there.
+  ~GuardedBlocks();
+  // Throws InvalidArgument where the host cannot write zones.
+  static void require_reachable(const Backend& backend);
+
+  // Writes the zones. The record has what was handed out in `data`.
+  std::unique_ptr<Guarded> enclose(void* padded, std::size_t size_bytes);
+  void watch(Guarded& block);
+  // A block is freed: it goes to the quarantine.
+  void hold_back(std::unique_ptr<AdaptorBlock> block);
+  // The raw API refuses the pointer. If it is a block that was here, a report says what became of
+  // it.
+  void explain_refusal(const void* data);
+
+  const GuardOptions options_;
+
+ private:
+  using Reports = std::vector<GuardReport>;
+
+  GuardReport report_on(GuardReport::Kind kind, const Guarded& block) const;
+  void inspect(Guarded& block, Reports& reports) const;
+  void report(const Reports& reports);
+  // Takes the oldest blocks out until at most `keep_bytes` remain; they are freed by the caller.
+  std::vector<std::unique_ptr<AdaptorBlock>> evict(std::uint64_t keep_bytes, Reports& reports);
+  void evict_and_free(std::uint64_t keep_bytes);
+
+  mutable std::mutex mutex_;
+  std::unordered_set<Guarded*> live_;
+  std::deque<std::unique_ptr<AdaptorBlock>> quarantine_;  // freed first, first out
+  std::deque<std::unique_ptr<AdaptorBlock>> departed_;    // records alone: their memory is back
+  std::uint64_t quarantined_bytes_ = 0;
+  std::uint64_t reports_ = 0;
+};
+
 // Every block stands between two red zones; a freed block is filled with poison and held back for a
 // while. Zones and poison are looked at when a block is freed, when it leaves the quarantine, and
 // by check().
@@ -38,69 +96,53 @@ struct GuardOptions {
 // the constructor throws InvalidArgument on a device where it cannot. Thread-safe (one mutex).
 // O(size) at each free.
 template <typename Base>
-class GuardAdaptor final : public Adaptor<Base> {
+class GuardAdaptor final : public Adaptor<Base>, public GuardedBlocks {
  public:
-  static constexpr std::size_t kDeparted = 4096;
-
-  explicit GuardAdaptor(std::type_identity_t<Base>& upstream, GuardOptions options = {});
-  // Empties the quarantine, and reports what it finds there.
-  ~GuardAdaptor() override;
+  explicit GuardAdaptor(std::type_identity_t<Base>& upstream, GuardOptions options = {})
+      : Adaptor<Base>(upstream), GuardedBlocks(std::move(options)) {
+    if constexpr (AdaptorCore<Base>::kOnDevice) require_reachable(upstream.backend());
+  }
 
   std::size_t alignment() const override {
     const std::size_t upstreams = Adaptor<Base>::alignment();
     const std::size_t zone_step = options_.zone_bytes & -options_.zone_bytes;  // its lowest bit
     return zone_step == 0 ? upstreams : std::min(upstreams, zone_step);
   }
-
-  // Looks at every block, live and freed, now. Returns, and reports, the damage that was not
-  // reported before.
-  std::vector<GuardReport> check();
-  void empty_quarantine();
-  std::uint64_t reports() const;  // so far
-  std::uint64_t quarantined_bytes() const;
-
-  void raw_deallocate(void* data) override;
+  void raw_deallocate(void* data) override {
+    try {
+      Adaptor<Base>::raw_deallocate(data);
+    } catch (const InvalidPointer&) {
+      explain_refusal(data);
+      throw;
+    }
+  }
 
  protected:
-  using typename AdaptorCore<Base>::Block;
   std::string adaptor_name() const override { return "guard"; }
-  DataPtr serve(std::size_t size_bytes, Stream stream) override;
-  void take_back(std::unique_ptr<Block> block) override;
+  DataPtr serve(std::size_t size_bytes, Stream stream) override {
+    const std::size_t zones = 2 * options_.zone_bytes;
+    DataPtr inner;
+    try {
+      inner = this->padded_from_upstream(zones, size_bytes, stream);
+    } catch (const OutOfMemory&) {
+      if (quarantined_bytes() == 0) throw;
+      empty_quarantine();
+      inner = this->padded_from_upstream(zones, size_bytes, stream);
+    }
+    if (inner == nullptr) return inner;
+    auto block = enclose(inner.get(), size_bytes);
+    Guarded& record = *block;
+    DataPtr guarded =
+        this->wrap(std::move(inner), size_bytes, stream, std::move(block), record.data);
+    watch(record);
+    return guarded;
+  }
+  void take_back(std::unique_ptr<AdaptorBlock> block) override { hold_back(std::move(block)); }
   void release_kept() override { empty_quarantine(); }
-
- private:
-  struct Guarded : Block {
-    Tag made_by;
-    Tag freed_by;
-    CallStack made_at;
-    CallStack freed_at;
-    bool freed = false;
-    bool zones_reported = false;
-    bool poison_reported = false;
-  };
-  using Reports = std::vector<GuardReport>;
-
-  GuardReport report_on(GuardReport::Kind kind, const Guarded& block) const;
-  void inspect(Guarded& block, Reports& reports) const;
-  void report(const Reports& reports);
-  // Takes the oldest blocks out until at most `keep_bytes` remain; they are freed by the caller.
-  std::vector<std::unique_ptr<Block>> evict(std::uint64_t keep_bytes, Reports& reports);
-  void evict_and_free(std::uint64_t keep_bytes);
-
-  const GuardOptions options_;
-  mutable std::mutex mutex_;
-  std::unordered_set<Guarded*> live_;
-  std::deque<std::unique_ptr<Block>> quarantine_;  // freed first, first out
-  std::deque<std::unique_ptr<Block>> departed_;    // records alone: their memory is given back
-  std::uint64_t quarantined_bytes_ = 0;
-  std::uint64_t reports_ = 0;
 };
 
 // Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename... Options>
 GuardAdaptor(A&, Options&&...) -> GuardAdaptor<AdaptorBase<A>>;
-
-extern template class GuardAdaptor<Allocator>;
-extern template class GuardAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

@@ -25,7 +25,14 @@ class LimitAdaptor final : public UsageAdaptor<Base> {
 
  protected:
   std::string adaptor_name() const override { return "limit"; }
-  DataPtr serve(std::size_t size_bytes, Stream stream) override;
+  DataPtr serve(std::size_t size_bytes, Stream stream) override {
+    if (!this->reserve(size_bytes, limit_bytes()) &&
+        !(reclaim_idle(this->own_shortage()) && this->reserve(size_bytes, limit_bytes())))
+      this->refuse_above(limit_bytes(), size_bytes, stream,
+                         "free blocks, or raise the adaptor's limit (set_limit)");
+    return this->serve_reserved(size_bytes, stream,
+                                [&] { return this->from_upstream(size_bytes, stream); });
+  }
 
  private:
   std::atomic<std::uint64_t> limit_bytes_;
@@ -34,8 +41,5 @@ class LimitAdaptor final : public UsageAdaptor<Base> {
 // Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A>
 LimitAdaptor(A&, std::uint64_t) -> LimitAdaptor<AdaptorBase<A>>;
-
-extern template class LimitAdaptor<Allocator>;
-extern template class LimitAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

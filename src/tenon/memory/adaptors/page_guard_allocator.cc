@@ -1,6 +1,5 @@
 #include "tenon/memory/adaptors/page_guard_allocator.h"
 
-#include <fmt/format.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -66,9 +65,9 @@ void install_handler() {
 
 PageGuardAllocator::PageGuardAllocator(PageGuardOptions options) : options_(options) {
   if (!is_power_of_two(options.alignment) || options.alignment > os::page_size())
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "page guard: an alignment of {} is no power of two up to the page size ({})",
-        options.alignment, os::page_size()));
+        options.alignment, os::page_size());
   install_handler();
   const std::lock_guard lock(instances().mutex);
   instances().all.push_back(this);
@@ -85,9 +84,7 @@ PageGuardAllocator::~PageGuardAllocator() {
 
 DataPtr PageGuardAllocator::allocate(std::size_t size_bytes) {
   constexpr Device kHost{DeviceType::kCpu, 0};
-  if (size_bytes > kMaxRequestBytes)
-    throw InvalidArgument(fmt::format("allocate: {} bytes is more than any request may be ({})",
-                                      size_bytes, kMaxRequestBytes));
+  check_size(size_bytes);
   if (size_bytes == 0) return DataPtr(kHost);
   const std::uint64_t page = os::page_size();
   const std::uint64_t room = align_up(align_up(size_bytes, options_.alignment), page);

@@ -18,8 +18,12 @@ class ThreadSafeAdaptor final : public Adaptor<Base> {
 
  protected:
   std::string adaptor_name() const override { return "thread_safe"; }
-  DataPtr serve(std::size_t size_bytes, Stream stream) override;
-  std::unique_lock<std::recursive_mutex> enter() const override;
+  DataPtr serve(std::size_t size_bytes, Stream stream) override {
+    return this->wrap(this->from_upstream(size_bytes, stream), size_bytes, stream);
+  }
+  std::unique_lock<std::recursive_mutex> enter() const override {
+    return std::unique_lock(mutex_);
+  }
 
  private:
   mutable std::recursive_mutex mutex_;
@@ -28,8 +32,5 @@ class ThreadSafeAdaptor final : public Adaptor<Base> {
 // Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A>
 ThreadSafeAdaptor(A&) -> ThreadSafeAdaptor<AdaptorBase<A>>;
-
-extern template class ThreadSafeAdaptor<Allocator>;
-extern template class ThreadSafeAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

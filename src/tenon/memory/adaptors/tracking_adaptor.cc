@@ -10,59 +10,41 @@
 
 namespace tenon {
 
-template <typename Base>
-DataPtr TrackingAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
-  DataPtr inner = this->from_upstream(size_bytes, stream);
-  if (inner == nullptr) return inner;
-  auto block = std::make_unique<Tracked>();
-  Tracked* const record = block.get();
-  record->tag = current_tag();
-  record->made_at = CallStack::capture(stack_depth_, 2);  // without serve and allocate
-  DataPtr data = this->wrap(std::move(inner), size_bytes, stream, std::move(block));
+void TrackedBlocks::add(TrackedBlock& block) {
   const std::lock_guard lock(mutex_);
-  record->number = ++requests_;
-  live_.insert(record);
-  live_bytes_ += size_bytes;
-  return data;
+  block.number = ++requests_;
+  live_.insert(&block);
+  live_bytes_ += block.size_bytes;
 }
 
-template <typename Base>
-void TrackingAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
-  {
-    const std::lock_guard lock(mutex_);
-    live_.erase(static_cast<const Tracked*>(block.get()));
-    live_bytes_ -= block->size_bytes;
-  }
-  Adaptor<Base>::take_back(std::move(block));
+void TrackedBlocks::remove(const TrackedBlock& block) {
+  const std::lock_guard lock(mutex_);
+  live_.erase(&block);
+  live_bytes_ -= block.size_bytes;
 }
 
-template <typename Base>
-std::uint64_t TrackingAdaptor<Base>::live_blocks() const {
+std::uint64_t TrackedBlocks::live_blocks() const {
   const std::lock_guard lock(mutex_);
   return live_.size();
 }
 
-template <typename Base>
-std::uint64_t TrackingAdaptor<Base>::live_bytes() const {
+std::uint64_t TrackedBlocks::live_bytes() const {
   const std::lock_guard lock(mutex_);
   return live_bytes_;
 }
 
-template <typename Base>
-std::vector<TrackedBlock> TrackingAdaptor<Base>::blocks() const {
+std::vector<TrackedBlock> TrackedBlocks::blocks() const {
   std::vector<TrackedBlock> out;
   {
     const std::lock_guard lock(mutex_);
-    for (const Tracked* block : live_)
-      out.push_back({block->data, block->size_bytes, block->number, block->tag, block->made_at});
+    for (const TrackedBlock* block : live_) out.push_back(*block);
   }
   std::sort(out.begin(), out.end(),
             [](const TrackedBlock& a, const TrackedBlock& b) { return a.number < b.number; });
   return out;
 }
 
-template <typename Base>
-std::vector<TrackedSite> TrackingAdaptor<Base>::call_sites() const {
+std::vector<TrackedSite> TrackedBlocks::call_sites() const {
   std::map<std::tuple<CallStack, const char*, const char*>, TrackedSite> by_place;
   for (const TrackedBlock& block : blocks()) {
     TrackedSite& site = by_place[{block.made_at, block.tag.phase, block.tag.call_site}];
@@ -79,8 +61,7 @@ std::vector<TrackedSite> TrackingAdaptor<Base>::call_sites() const {
   return out;
 }
 
-template <typename Base>
-std::string TrackingAdaptor<Base>::leak_report() const {
+std::string TrackedBlocks::leak_report() const {
   const std::vector<TrackedSite> sites = call_sites();
   if (sites.empty()) return "no blocks are alive\n";
   std::uint64_t count = 0;
@@ -98,8 +79,5 @@ std::string TrackingAdaptor<Base>::leak_report() const {
                      sites.size()) +
          text;
 }
-
-template class TrackingAdaptor<Allocator>;
-template class TrackingAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

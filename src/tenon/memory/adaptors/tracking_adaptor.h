@@ -31,15 +31,9 @@ struct TrackedSite {
   CallStack made_at;
 };
 
-// Keeps each live block's size, tag, and the call stack of its request. Ask for the leaks where
-// there should be none: after a step, at the end. Thread-safe (one mutex). A request is
-// O(stack_depth), about a microsecond a frame; reports are O(n log n) for n live blocks.
-template <typename Base>
-class TrackingAdaptor final : public Adaptor<Base> {
+// The blocks that are alive. Thread-safe (one mutex). Reports are O(n log n) for n live blocks.
+class TrackedBlocks {
  public:
-  explicit TrackingAdaptor(std::type_identity_t<Base>& upstream, int stack_depth = 8)
-      : Adaptor<Base>(upstream), stack_depth_(stack_depth) {}
-
   // How many are alive, and their bytes as asked for.
   std::uint64_t live_blocks() const;
   std::uint64_t live_bytes() const;
@@ -49,30 +43,55 @@ class TrackingAdaptor final : public Adaptor<Base> {
   std::string leak_report() const;
 
  protected:
-  using typename AdaptorCore<Base>::Block;
-  std::string adaptor_name() const override { return "tracking"; }
-  DataPtr serve(std::size_t size_bytes, Stream stream) override;
-  void take_back(std::unique_ptr<Block> block) override;
+  void add(TrackedBlock& block);  // gives it its number
+  void remove(const TrackedBlock& block);
 
  private:
-  struct Tracked : Block {
-    std::uint64_t number = 0;
-    Tag tag;
-    CallStack made_at;
+  mutable std::mutex mutex_;
+  std::unordered_set<const TrackedBlock*> live_;
+  std::uint64_t live_bytes_ = 0;
+  std::uint64_t requests_ = 0;
+};
+
+// Keeps each live block's size, tag, and the call stack of its request. Ask for the leaks where
+// there should be none: after a step, at the end. Thread-safe (one mutex). A request is
+// O(stack_depth), about a microsecond a frame.
+template <typename Base>
+class TrackingAdaptor final : public Adaptor<Base>, public TrackedBlocks {
+ public:
+  explicit TrackingAdaptor(std::type_identity_t<Base>& upstream, int stack_depth = 8)
+      : Adaptor<Base>(upstream), stack_depth_(stack_depth) {}
+
+ protected:
+  std::string adaptor_name() const override { return "tracking"; }
+  DataPtr serve(std::size_t size_bytes, Stream stream) override {
+    DataPtr inner = this->from_upstream(size_bytes, stream);
+    if (inner == nullptr) return inner;
+    auto block = std::make_unique<Tracked>();
+    Tracked* const record = block.get();
+    record->entry.tag = current_tag();
+    record->entry.made_at = CallStack::capture(stack_depth_, 2);  // without serve and allocate
+    DataPtr data = this->wrap(std::move(inner), size_bytes, stream, std::move(block));
+    record->entry.data = record->data;
+    record->entry.size_bytes = size_bytes;
+    add(record->entry);
+    return data;
+  }
+  void take_back(std::unique_ptr<AdaptorBlock> block) override {
+    remove(static_cast<const Tracked&>(*block).entry);
+    Adaptor<Base>::take_back(std::move(block));
+  }
+
+ private:
+  struct Tracked : AdaptorBlock {
+    TrackedBlock entry;
   };
 
   const int stack_depth_;
-  mutable std::mutex mutex_;
-  std::unordered_set<const Tracked*> live_;
-  std::uint64_t live_bytes_ = 0;
-  std::uint64_t requests_ = 0;
 };
 
 // Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename... Depth>
 TrackingAdaptor(A&, Depth...) -> TrackingAdaptor<AdaptorBase<A>>;
-
-extern template class TrackingAdaptor<Allocator>;
-extern template class TrackingAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

@@ -1,7 +1,5 @@
 #include "tenon/memory/compat/memory_pool.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 
@@ -23,8 +21,8 @@ std::size_t alignment_over(const Allocator* upstream) {
 
 std::uint64_t checked_pool_size(std::uint64_t size, std::uint64_t alignment) {
   if (size == 0 || size > kMaxRequestBytes)
-    throw InvalidArgument(fmt::format("memory pool: a pool size of {} bytes is not from 1 to {}",
-                                      size, kMaxRequestBytes));
+    raise<InvalidArgument>("memory pool: a pool size of {} bytes is not from 1 to {}", size,
+                           kMaxRequestBytes);
   return align_up(size, alignment);
 }
 
@@ -39,9 +37,7 @@ MemoryPool::MemoryPool(std::shared_ptr<Allocator> upstream, std::size_t pool_siz
 
 void* MemoryPool::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return nullptr;
-  if (size_bytes > kMaxRequestBytes)
-    throw InvalidArgument(fmt::format("memory pool: {} bytes is more than any request may be ({})",
-                                      size_bytes, format_byte_size(kMaxRequestBytes)));
+  check_size(size_bytes);
   const std::uint64_t rounded = align_up(size_bytes, alignment_);
   if (void* data = place(rounded)) [[likely]] return data;
   const std::lock_guard growing(grow_mutex_);
@@ -76,10 +72,9 @@ void MemoryPool::deallocate(void* data) {
   const std::lock_guard lock(lock_);
   Block* block = used_.take(data);
   if (block == nullptr) [[unlikely]]
-    throw InvalidPointer(fmt::format(
+    raise<InvalidPointer>(
         "deallocate({}): not a block in use of this memory pool ({} blocks in use in {} chunks); "
-        "freed twice, or from elsewhere",
-        data, used_.size(), chunks_.size()));
+        "freed twice, or from elsewhere", data, used_.size(), chunks_.size());
   count_freed(*block);
   heap_.release(block);
 }

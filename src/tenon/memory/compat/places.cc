@@ -42,8 +42,7 @@ GpuSlot& slot_of(GpuPlace place) {
   // Never destroyed: blocks may be freed while other static objects end.
   static auto* const slots = new std::array<GpuSlot, kMaxGpus>;
   if (place.id < 0 || place.id >= kMaxGpus)
-    throw InvalidArgument(
-        fmt::format("gpu place {}: ids go from 0 to {}", place.id, kMaxGpus - 1));
+    raise<InvalidArgument>("gpu place {}: ids go from 0 to {}", place.id, kMaxGpus - 1);
   return (*slots)[static_cast<std::size_t>(place.id)];
 }
 
@@ -56,9 +55,9 @@ void set_gpu_backend(GpuPlace place, std::shared_ptr<Backend> backend) {
     std::int64_t live = slot.owned->stats().allocation[0].current;
     if (slot.pinned != nullptr) live += slot.pinned->stats().allocation[0].current;
     if (live != 0)
-      throw InvalidArgument(fmt::format(
+      raise<InvalidArgument>(
           "gpu place {}: {} blocks are in use; free them before its backend changes", place.id,
-          live));
+          live);
   }
   slot.allocator.store(nullptr, std::memory_order_release);
   slot.pinned.reset();
@@ -89,10 +88,10 @@ BuddyAllocator& place_allocator(GpuPlace place) {
   const std::lock_guard lock(slot.mutex);
   if (slot.backend == nullptr) slot.backend = cuda_device(place.id);
   if (slot.backend == nullptr)
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "gpu place {}: no CUDA device has this number{}; give the place another driver with "
-        "set_gpu_backend",
-        place.id, why_no_cuda().empty() ? "" : fmt::format(" ({})", why_no_cuda())));
+        "set_gpu_backend", place.id,
+        why_no_cuda().empty() ? "" : fmt::format(" ({})", why_no_cuda()));
   if (slot.owned == nullptr) slot.owned = std::make_unique<BuddyAllocator>(*slot.backend);
   slot.allocator.store(slot.owned.get(), std::memory_order_release);
   return *slot.owned;
@@ -119,9 +118,8 @@ void copy_on_gpu(GpuPlace place, void* dest, const void* src, std::size_t size_b
 
 void check_own(GpuPlace gpu, PinnedPlace pinned) {
   if (gpu.id != pinned.id)
-    throw InvalidArgument(fmt::format("copy: gpu place {} does not reach pinned place {}; take "
-                                      "pinned place {}",
-                                      gpu.id, pinned.id, gpu.id));
+    raise<InvalidArgument>("copy: gpu place {} does not reach pinned place {}; take "
+                           "pinned place {}", gpu.id, pinned.id, gpu.id);
 }
 
 }  // namespace
@@ -140,8 +138,8 @@ void copy(CpuPlace, void* dest, GpuPlace from, const void* src, std::size_t size
 
 void copy(GpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes) {
   if (to != from)
-    throw InvalidArgument(fmt::format("copy: from gpu place {} to {}; copy by way of the host",
-                                      from.id, to.id));
+    raise<InvalidArgument>("copy: from gpu place {} to {}; copy by way of the host", from.id,
+                           to.id);
   copy_on_gpu(to, dest, src, size_bytes, false);
 }
 

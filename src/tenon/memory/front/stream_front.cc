@@ -1,7 +1,5 @@
 #include "tenon/memory/front/stream_front.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -204,15 +202,15 @@ bool StreamFront::is_of_fallback(const DataPtr& data) const {
 
 FrontHeap& StreamFront::heap_of(const DataPtr& data, const char* caller) const {
   if (FrontHeap* const heap = heap_of(data)) return *heap;
-  throw InvalidPointer(fmt::format("{}({}): not a block of {} on {}", caller, data.get(), name(),
-                                   to_string(device_)));
+  raise<InvalidPointer>("{}({}): not a block of {} on {}", caller, data.get(), name(),
+                        to_string(device_));
 }
 
 void StreamFront::record_stream(const DataPtr& data, Stream stream) {
   if (data == nullptr) return;
   if (stream.device != device_)
-    throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
-                                      to_string(device_)));
+    raise<InvalidArgument>("record_stream: {} does not belong to {}", to_string(stream),
+                           to_string(device_));
   if (is_of_fallback(data)) return fallback_->allocator().record_stream(data, stream);
   FrontHeap& heap = heap_of(data, "record_stream");
   if (heap.stream() == stream) return;

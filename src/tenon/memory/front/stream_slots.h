@@ -1,8 +1,6 @@
 // What an allocator keeps for each stream, found without a lock.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -35,8 +33,7 @@ class StreamSlots {
   // Throws InvalidArgument for an id that no backend hands out.
   [[gnu::cold]] static void check(Stream stream) {
     if (stream.id >= kMost)
-      throw InvalidArgument(
-          fmt::format("{}: stream ids go up to {}", to_string(stream), kMost - 1));
+      raise<InvalidArgument>("{}: stream ids go up to {}", to_string(stream), kMost - 1);
   }
 
   // Requires: the id passes check(), and find() is null.

@@ -79,7 +79,7 @@ class BlockHeap final : public FrontHeap {
   // new one from it.
   void* place(std::size_t size_bytes, bool grown) override { return find_place(size_bytes, grown); }
   // It is reusable on this stream at once, unless other streams use it.
-  void release(void* block) override;
+  [[gnu::noinline]] void release(void* block) override;
   void* extend(void* block, std::size_t size_bytes) override;
   void add_remote_free(void* block) override;
   void release_remote_frees() override { drain_remote_frees(*this); }
@@ -133,6 +133,7 @@ class BlockHeap final : public FrontHeap {
   PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
   const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
   Block* find_place(std::size_t size_bytes, bool grown);
+  [[gnu::cold]] Block* place_in_large(std::uint64_t requested, std::uint64_t rounded, bool grown);
   Block* place_in(PoolState& pool, std::uint64_t requested, std::uint64_t rounded, bool grown);
   static bool may_be_unfit(const PoolState& pool, const Block* block);
   Block* choose(const PoolState& pool, Block* block, std::uint64_t rounded, bool grown) const;
@@ -172,23 +173,27 @@ inline bool BlockHeap::release_fast(Block* block) {
   return true;
 }
 
-inline Block* BlockHeap::find_place(std::size_t size_bytes, bool grown) {
+// Not inlined: `place` calls it too.
+[[gnu::noinline]] inline Block* BlockHeap::find_place(std::size_t size_bytes, bool grown) {
   const std::uint64_t rounded = sizes_.round(size_bytes);
   PoolState& own = state_of(sizes_.pool_for(rounded));
-  Block* block = place_in(own, size_bytes, rounded, grown);
-  if (block == nullptr && own.rules.borrows_of_large) [[unlikely]]
-    block = place_in(state_of(Pool::kLarge), size_bytes, rounded, grown);
-  return block;
+  Block* const block = place_in(own, size_bytes, rounded, grown);
+  if (block != nullptr || !own.rules.borrows_of_large) [[likely]] return block;
+  return place_in_large(size_bytes, rounded, grown);
 }
 
-[[gnu::always_inline]] inline Block* BlockHeap::place_in(PoolState& pool,
-                                                         std::uint64_t requested,
+inline Block* BlockHeap::place_in_large(std::uint64_t requested, std::uint64_t rounded,
+                                        bool grown) {
+  return place_in(state_of(Pool::kLarge), requested, rounded, grown);
+}
+
+[[gnu::always_inline]] inline Block* BlockHeap::place_in(PoolState& pool, std::uint64_t requested,
                                                          std::uint64_t rounded, bool grown) {
   Block* block = pool.heap.find(rounded);
   if (block != nullptr && may_be_unfit(pool, block)) block = choose(pool, block, rounded, grown);
   if (block == nullptr) [[unlikely]] return nullptr;
   const bool was_whole = !pool.growable && is_whole_extent(block);
-  const auto whole_bytes = static_cast<std::int64_t>(block->size);
+  const std::int64_t whole_bytes = static_cast<std::int64_t>(block->size);
   block = cut_to(pool, block, rounded);  // the last that may throw
   if (was_whole) {
     --pool.whole_free_blocks;
@@ -198,7 +203,7 @@ inline Block* BlockHeap::find_place(std::size_t size_bytes, bool grown) {
   block->requested = requested;
   completion_.advance();
   counters.count_place(pool.counts, static_cast<std::int64_t>(block->size),
-                        static_cast<std::int64_t>(requested));
+                       static_cast<std::int64_t>(requested));
   count_split(pool, was_whole ? Rests::kMayGrow : Rests::kShrink);
   counters.publish_if_drifted();
   return block;
@@ -230,7 +235,7 @@ inline Block* BlockHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rou
 //
 //   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
 inline bool BlockHeap::back_spares_pages(const PoolRules& rules, const Block* block,
-                                          std::uint64_t size) {
+                                         std::uint64_t size) {
   const auto base = reinterpret_cast<std::uintptr_t>(extent_of(block)->segment.base);
   // What is left of the used pages at either end.
   const std::uint64_t after_first = rules.over_page(block->offset - base);

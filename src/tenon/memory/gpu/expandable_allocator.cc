@@ -1,7 +1,5 @@
 #include "tenon/memory/gpu/expandable_allocator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/align.h"
@@ -32,18 +30,16 @@ ExpandableAllocator::ExpandableAllocator(Backend& backend, const CachingSettings
     : StreamOrderedAllocator(backend, settings, limit_bytes) {
   const BackendLimits& limits = backend.limits();
   if (!limits.has_virtual_memory)
-    throw InvalidArgument(fmt::format("policy expandable needs virtual memory, which {} lacks; use "
-                                      "caching",
-                                      to_string(backend.device())));
+    raise<InvalidArgument>("policy expandable needs virtual memory, which {} lacks; use " "caching",
+                           to_string(backend.device()));
   if (kSmallSegment % limits.page_granularity != 0)
-    throw InvalidArgument(fmt::format(
-        "policy expandable maps 2 MiB at a time; the pages of {} are {}",
-        to_string(backend.device()), format_byte_size(limits.page_granularity)));
+    raise<InvalidArgument>("policy expandable maps 2 MiB at a time; the pages of {} are {}",
+                           to_string(backend.device()), format_byte_size(limits.page_granularity));
   if (settings.large_segment_size % limits.page_granularity != 0)
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "policy expandable: large_segment_size_mb:{} is no multiple of {}'s pages of {}",
         settings.large_segment_size >> 20, to_string(backend.device()),
-        format_byte_size(limits.page_granularity)));
+        format_byte_size(limits.page_granularity));
 }
 
 ExpandableAllocator::~ExpandableAllocator() {

@@ -1,7 +1,5 @@
 #include "tenon/memory/gpu/pinned_allocator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -132,8 +130,8 @@ void PinnedAllocator::free_block(void* context) {
 void PinnedAllocator::record_stream(const DataPtr& data, Stream stream) {
   if (data == nullptr) return;
   if (stream.device != device_)
-    throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
-                                      to_string(device_)));
+    raise<InvalidArgument>("record_stream: {} does not belong to {}", to_string(stream),
+                           to_string(device_));
   const std::lock_guard lock(mutex_);
   pending_.record_use(block_of(data, "record_stream"), stream);
 }
@@ -176,8 +174,8 @@ Block* PinnedAllocator::block_of(const DataPtr& data, const char* caller) const 
     Block* block = static_cast<Block*>(data.get_context());
     if (static_cast<const Extent*>(block->owner)->self == this) return block;
   }
-  throw InvalidPointer(fmt::format("{}({}): not a block of pinned memory of {}", caller,
-                                   data.get(), to_string(device_)));
+  raise<InvalidPointer>("{}({}): not a block of pinned memory of {}", caller, data.get(),
+                        to_string(device_));
 }
 
 AllocatorStats PinnedAllocator::stats() const {

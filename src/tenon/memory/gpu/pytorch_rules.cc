@@ -22,8 +22,8 @@ constexpr std::uint64_t kMostDivisions = std::uint64_t{1} << 54;
 int log2_floor(std::uint64_t value) { return 63 - std::countl_zero(value); }
 
 [[noreturn]] void refuse(std::string_view key, std::string_view value, std::string_view expected) {
-  throw InvalidArgument(
-      fmt::format("allocator setting {}: \"{}\" is not accepted; give {}", key, value, expected));
+  raise<InvalidArgument>("allocator setting {}: \"{}\" is not accepted; give {}", key, value,
+                         expected);
 }
 
 std::uint64_t parse_whole(std::string_view key, std::string_view text, std::string_view expected) {
@@ -180,8 +180,8 @@ void parse_item(std::string_view item, CachingSettings& settings) {
   if (parser == parsers().end()) {
     std::vector<std::string_view> known;
     for (const auto& [name, parse] : parsers()) known.push_back(name);
-    throw InvalidArgument(fmt::format("\"{}\" is no allocator setting; known are {}", key,
-                                      fmt::join(known, ", ")));
+    raise<InvalidArgument>("\"{}\" is no allocator setting; known are {}", key,
+                           fmt::join(known, ", "));
   }
   if (colon == std::string_view::npos || colon + 1 == item.size())
     refuse(key, "", fmt::format("a value, as in {}:VALUE", key));

@@ -1,7 +1,5 @@
 #include "tenon/memory/gpu/stitched_allocator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -44,16 +42,15 @@ StitchedAllocator::StitchedAllocator(Backend& backend, const StitchedSettings& s
       stitched_(with_page_size(stitched, backend, limit_bytes)) {
   const BackendLimits& limits = backend.limits();
   if (!limits.has_virtual_memory || !limits.can_map_twice)
-    throw InvalidArgument(fmt::format("policy stitched needs virtual memory that can be mapped "
-                                      "twice, which {} lacks; use caching",
-                                      to_string(backend.device())));
+    raise<InvalidArgument>("policy stitched needs virtual memory that can be mapped "
+                           "twice, which {} lacks; use caching", to_string(backend.device()));
   for (const std::uint64_t bytes : {stitched_.page_bytes, stitched_.small_page_bytes})
     if (bytes == 0 || bytes % limits.page_granularity != 0)
-      throw InvalidArgument(fmt::format("policy stitched: pages of {} are no multiple of {}'s {}",
-                                        format_byte_size(bytes), to_string(backend.device()),
-                                        format_byte_size(limits.page_granularity)));
+      raise<InvalidArgument>("policy stitched: pages of {} are no multiple of {}'s {}",
+                             format_byte_size(bytes), to_string(backend.device()),
+                             format_byte_size(limits.page_granularity));
   if (!(stitched.slack >= 0))
-    throw InvalidArgument(fmt::format("policy stitched: a slack of {} is below 0", stitched.slack));
+    raise<InvalidArgument>("policy stitched: a slack of {} is below 0", stitched.slack);
 }
 
 StitchedAllocator::~StitchedAllocator() {

@@ -1,7 +1,5 @@
 #include "tenon/memory/gpu/stream_ordered_allocator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/error.h"
@@ -55,7 +53,7 @@ void StreamOrderedAllocator::reset_peak_stats() {
 
 void StreamOrderedAllocator::set_memory_fraction(double fraction) {
   if (!(fraction > 0 && fraction <= 1))
-    throw InvalidArgument(fmt::format("memory fraction {} is not above 0 and up to 1", fraction));
+    raise<InvalidArgument>("memory fraction {} is not above 0 and up to 1", fraction);
   const std::lock_guard growth(growth_mutex_);
   const auto total = static_cast<double>(backend_.total_bytes());
   set_limit_bytes(static_cast<std::uint64_t>(fraction * total));

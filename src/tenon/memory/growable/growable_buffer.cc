@@ -17,9 +17,8 @@ AddressRange reserve(const PagePool& pool, std::uint64_t most_bytes) {
   const bool too_many = __builtin_mul_overflow(pages, page, &bytes);
   const auto range = too_many ? std::nullopt : pool.backend().reserve_address(bytes);
   if (!range)
-    throw DeviceError(fmt::format("growable buffer: {} has no addresses for {}; reserve less",
-                                  to_string(pool.backend().device()),
-                                  format_byte_size(most_bytes)));
+    raise<DeviceError>("growable buffer: {} has no addresses for {}; reserve less",
+                       to_string(pool.backend().device()), format_byte_size(most_bytes));
   return *range;
 }
 
@@ -86,9 +85,8 @@ void GrowableBuffer::report(std::uint64_t before, std::uint64_t after) {
 
 void GrowableBuffer::check_reach(std::uint64_t bytes, const char* what) const {
   if (bytes > reserved())
-    throw InvalidArgument(fmt::format(
-        "growable buffer: {} to {} of {} reserved; reserve more when it is made", what,
-        format_byte_size(bytes), format_byte_size(reserved())));
+    raise<InvalidArgument>("growable buffer: {} to {} of {} reserved; reserve more when it is made",
+                           what, format_byte_size(bytes), format_byte_size(reserved()));
 }
 
 void GrowableBuffer::resize(std::uint64_t size_bytes) {
@@ -141,8 +139,8 @@ std::uint64_t GrowableBuffer::left_bytes() {
 
 void GrowableBuffer::record_stream(Stream stream) {
   if (stream.device != backend_.device())
-    throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
-                                      to_string(backend_.device())));
+    raise<InvalidArgument>("record_stream: {} does not belong to {}", to_string(stream),
+                           to_string(backend_.device()));
   const std::lock_guard lock(mutex_);
   for (const auto& user : users_)
     if (user->stream() == stream) return;

@@ -1,7 +1,5 @@
 #include "tenon/memory/growable/page_pool.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/byte_size.h"
@@ -13,14 +11,14 @@ namespace {
 std::uint64_t checked_page(const Backend& backend, std::uint64_t page_bytes) {
   const BackendLimits& limits = backend.limits();
   if (!limits.has_virtual_memory)
-    throw InvalidArgument(fmt::format(
+    raise<InvalidArgument>(
         "page pool: {} has no virtual memory; take a pool of segments (policy pool)",
-        to_string(backend.device())));
+        to_string(backend.device()));
   if (page_bytes == 0) return limits.page_granularity;
   if (page_bytes % limits.page_granularity != 0)
-    throw InvalidArgument(fmt::format("page pool: pages of {} are no multiple of {}'s {}",
-                                      format_byte_size(page_bytes), to_string(backend.device()),
-                                      format_byte_size(limits.page_granularity)));
+    raise<InvalidArgument>("page pool: pages of {} are no multiple of {}'s {}",
+                           format_byte_size(page_bytes), to_string(backend.device()),
+                           format_byte_size(limits.page_granularity));
   return page_bytes;
 }
 

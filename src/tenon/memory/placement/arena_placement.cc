@@ -1,7 +1,5 @@
 #include "tenon/memory/placement/arena_placement.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/check.h"
@@ -15,7 +13,7 @@ using arena::PooledBuffer;
 
 void ArenaPlacement::release(Handle buffer) {
   if (!buffer->in_use) [[unlikely]]
-    throw InvalidPointer(fmt::format("free({}): this buffer was freed already", buffer->data));
+    raise<InvalidPointer>("free({}): this buffer was freed already", buffer->data);
   const bool is_ordered = !buffer->used_elsewhere || order_after_users(buffer);
   keep(buffer, is_ordered);
 }

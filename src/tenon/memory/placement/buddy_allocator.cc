@@ -10,8 +10,8 @@ namespace {
 
 BuddyConfig checked(std::uint64_t initial_pool_bytes, std::uint64_t max_pool_bytes) {
   if (initial_pool_bytes == 0 || initial_pool_bytes > kMaxRequestBytes)
-    throw InvalidArgument(fmt::format("buddy: an initial pool of {} bytes is not from 1 to {}",
-                                      initial_pool_bytes, kMaxRequestBytes));
+    raise<InvalidArgument>("buddy: an initial pool of {} bytes is not from 1 to {}",
+                           initial_pool_bytes, kMaxRequestBytes);
   return {std::max(std::bit_ceil(initial_pool_bytes), kChunkStepBytes),
           max_pool_bytes};
 }

@@ -137,7 +137,7 @@ class PlacementHeap final : public ChunkHeap {
   void* place(std::size_t size_bytes, bool) override {
     return counted(placement.place(size_bytes), size_bytes);
   }
-  void release(void* handle) override {
+  [[gnu::noinline]] void release(void* handle) override {
     const auto block = static_cast<Handle>(handle);
     const std::uint64_t size = P::size_of(block);
     const std::uint64_t requested = block->requested;

@@ -1,7 +1,5 @@
 #include "tenon/memory/placement/size_class_pool.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <mutex>
 
@@ -39,9 +37,7 @@ PooledBuffer* SizeClassPool::take(std::uint32_t stream, std::uint32_t size_class
 
 DataPtr SizeClassPool::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return DataPtr(device_);
-  if (size_bytes > kMaxRequestBytes)
-    throw InvalidArgument(fmt::format("allocate: {} bytes is more than any request may be",
-                                      size_bytes));
+  check_size(size_bytes);
   const std::uint32_t size_class = arena::size_class_of(size_bytes);
   const std::uint32_t stream = current_stream(device_).id;
   const auto hand_out = [&](PooledBuffer* buffer) {
@@ -77,7 +73,7 @@ void SizeClassPool::free_buffer(void* context) {
   {
     const std::lock_guard lock(self.lock_);
     if (!buffer->in_use)
-      throw InvalidPointer(fmt::format("free({}): this buffer was freed already", buffer->data));
+      raise<InvalidPointer>("free({}): this buffer was freed already", buffer->data);
     const std::uint64_t size = buffer->size_bytes;
     --self.stats_.in_use;
     self.stats_.in_use_bytes -= size;
@@ -98,7 +94,7 @@ void SizeClassPool::release(DataPtr buffer) {
   if (buffer == nullptr) return;
   if (buffer.get_deleter() != &free_buffer ||
       static_cast<PooledBuffer*>(buffer.get_context())->owner != this)
-    throw InvalidPointer(fmt::format("release({}): not a buffer of this pool", buffer.get()));
+    raise<InvalidPointer>("release({}): not a buffer of this pool", buffer.get());
   buffer.clear();
 }
 

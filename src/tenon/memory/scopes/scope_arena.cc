@@ -1,7 +1,5 @@
 #include "tenon/memory/scopes/scope_arena.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -44,9 +42,7 @@ ScopeArena::Lane& ScopeArena::lane_of(std::uint32_t stream) {
 
 DataPtr ScopeArena::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return DataPtr(device());
-  if (size_bytes > kMaxRequestBytes)
-    throw InvalidArgument(fmt::format("allocate: {} bytes is more than any request may be",
-                                      size_bytes));
+  check_size(size_bytes);
   const std::uint32_t stream = current_stream(device()).id;
   const std::uint64_t rounded = align_up(size_bytes, pool_->options().alignment);
   for (Span fresh;;) {
@@ -165,8 +161,7 @@ ScopeReport ScopeArena::report() const {
 
 void ScopeArena::record_stream(const DataPtr& data, Stream stream) {
   if (pool_->on_stream_ == nullptr || stream.device != device())
-    throw InvalidArgument(fmt::format("record_stream: this scope's memory knows no {}",
-                                      to_string(stream)));
+    raise<InvalidArgument>("record_stream: this scope's memory knows no {}", to_string(stream));
   if (data == nullptr) return;
   const std::lock_guard lock(lock_);
   if (data.get_deleter() == &free_resident) {
@@ -179,7 +174,7 @@ void ScopeArena::record_stream(const DataPtr& data, Stream stream) {
       return;
     }
   }
-  throw InvalidPointer(fmt::format("record_stream({}): not a block of this scope", data.get()));
+  raise<InvalidPointer>("record_stream({}): not a block of this scope", data.get());
 }
 
 // Orders the lane stream's next work after the other streams' queued work.

@@ -1,7 +1,5 @@
 #include "tenon/memory/scopes/scope_pool.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/align.h"
@@ -25,14 +23,14 @@ ScopeOptions checked(ScopeOptions options, const Allocator& upstream) {
   if (options.alignment == 0)
     options.alignment = std::clamp<std::uint64_t>(upstream.alignment(), 64, 4096);
   if (!is_power_of_two(options.alignment) || options.alignment > 4096)
-    throw InvalidArgument(
-        fmt::format("scope alignment {} is not a power of two up to 4096", options.alignment));
+    raise<InvalidArgument>("scope alignment {} is not a power of two up to 4096",
+                           options.alignment);
   if (!is_power_of_two(options.escape_page_bytes) || options.escape_page_bytes < 4096)
-    throw InvalidArgument(fmt::format("escape page of {} bytes is not a power of two from 4096 on",
-                                      options.escape_page_bytes));
+    raise<InvalidArgument>("escape page of {} bytes is not a power of two from 4096 on",
+                           options.escape_page_bytes);
   if (options.first_chunk_bytes == 0 || options.max_chunk_bytes < options.first_chunk_bytes)
-    throw InvalidArgument(fmt::format("first chunk {} and largest chunk {} are out of order",
-                                      options.first_chunk_bytes, options.max_chunk_bytes));
+    raise<InvalidArgument>("first chunk {} and largest chunk {} are out of order",
+                           options.first_chunk_bytes, options.max_chunk_bytes);
   return options;
 }
 

@@ -1,7 +1,5 @@
 #include "tenon/memory/unified/callbacks.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tenon/base/error.h"
@@ -19,8 +17,7 @@ void UnifiedCallbackRegistry::add(std::string_view name, const Make& make) {
   const std::lock_guard lock(mutex_);
   for (const Entry& entry : entries_)
     if (entry.name == name)
-      throw InvalidArgument(
-          fmt::format("a unified allocator callback \"{}\" is registered already", name));
+      raise<InvalidArgument>("a unified allocator callback \"{}\" is registered already", name);
   entries_.push_back({std::string(name), std::move(callback)});
   count_.store(static_cast<int>(entries_.size()), std::memory_order_relaxed);
 }

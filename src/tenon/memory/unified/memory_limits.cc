@@ -29,9 +29,8 @@ MemoryLimits::MemoryLimits(const Backend& backend, std::uint64_t policy_limit_by
 std::uint64_t MemoryLimits::set_wired_limit(std::uint64_t bytes) {
   const std::uint64_t most = watermarks_.recommended_bytes();
   if (bytes > most)
-    throw InvalidArgument(fmt::format(
-        "wired limit {} exceeds the recommended working set {}", format_byte_size(bytes),
-        format_byte_size(most)));
+    raise<InvalidArgument>("wired limit {} exceeds the recommended working set {}",
+                           format_byte_size(bytes), format_byte_size(most));
   return wired_limit_.exchange(bytes);
 }
 

@@ -2,8 +2,6 @@
 // unified_interface.cc.
 #include "tenon/memory/unified/unified_allocator.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -27,11 +25,11 @@ constexpr std::uint64_t kLargeAlignment = 256;
 
 const UnifiedOptions& checked(const UnifiedOptions& options) {
   if (!is_power_of_two(options.alignment) || options.alignment < 16 || options.alignment > kMiB)
-    throw InvalidArgument(fmt::format(
-        "alignment {} is not a power of two between 16 and 1 MiB", options.alignment));
+    raise<InvalidArgument>("alignment {} is not a power of two between 16 and 1 MiB",
+                           options.alignment);
   if (!(options.max_oversize_factor >= 1 && options.max_oversize_factor <= 1e6))
-    throw InvalidArgument(fmt::format("oversize factor {} is not between 1 and a million",
-                                      options.max_oversize_factor));
+    raise<InvalidArgument>("oversize factor {} is not between 1 and a million",
+                           options.max_oversize_factor);
   return options;
 }
 
@@ -53,9 +51,8 @@ UnifiedAllocator::UnifiedAllocator(Backend& backend, const UnifiedOptions& optio
 }
 
 void UnifiedAllocator::refuse_shared() const {
-  throw InvalidArgument(fmt::format("{} does not share its memory with the host: storage must be "
-                                    "private, or options.shared_memory managed or pinned",
-                                    to_string(device_)));
+  raise<InvalidArgument>("{} does not share its memory with the host: storage must be "
+                         "private, or options.shared_memory managed or pinned", to_string(device_));
 }
 
 // --- Requests.

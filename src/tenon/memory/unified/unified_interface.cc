@@ -1,5 +1,4 @@
 // Questions, metadata and figures of a unified allocator.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -55,9 +54,9 @@ std::uint64_t UnifiedAllocator::set_cache_limit(std::uint64_t bytes) {
 DataPtr UnifiedAllocator::alloc_scalar_buffer_with_value(const void* value,
                                                          std::size_t size_bytes) {
   if (size_bytes == 0 || size_bytes > unified::kMaxScalarBytes || value == nullptr)
-    throw InvalidArgument(fmt::format("a scalar buffer needs a value of 1 to {} bytes, not {}{}",
-                                      unified::kMaxScalarBytes, size_bytes,
-                                      value == nullptr ? " at null" : ""));
+    raise<InvalidArgument>("a scalar buffer needs a value of 1 to {} bytes, not {}{}",
+                           unified::kMaxScalarBytes, size_bytes,
+                           value == nullptr ? " at null" : "");
   const Stream stream = current_stream(device_);
   DataPtr scalar = obtain(make_request(size_bytes, stream, default_storage_, true));
   // In stream order: queued work may still read the old contents.
@@ -98,10 +97,10 @@ auto UnifiedAllocator::at_buffer(const void* data, const char* call, Visit&& vis
 }
 
 void UnifiedAllocator::refuse_pointer(const void* data, const char* call, bool known) const {
-  throw InvalidPointer(fmt::format(
+  raise<InvalidPointer>(
       "{}({}): {} on {}; pass the first byte of a buffer that is in use", call, data,
       known ? "this buffer was freed already" : "no buffer of the unified allocator starts there",
-      to_string(device_)));
+      to_string(device_));
 }
 
 void UnifiedAllocator::deallocate(void* data) {
@@ -161,8 +160,8 @@ std::span<const std::int64_t> UnifiedAllocator::buffer_shape(const void* data) c
 
 void UnifiedAllocator::record_stream(const DataPtr& data, Stream stream) {
   if (stream.device != device_)
-    throw InvalidArgument(fmt::format("record_stream: {} does not belong to {}", to_string(stream),
-                                      to_string(device_)));
+    raise<InvalidArgument>("record_stream: {} does not belong to {}", to_string(stream),
+                           to_string(device_));
   if (data == nullptr) return;
   const AllLanesLock all(*this);
   Buffer* buffer = find_in_use(data.get(), "record_stream");
