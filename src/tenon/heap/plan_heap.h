@@ -70,7 +70,7 @@ class PlanHeap {
   static std::uint64_t size_of(Handle block) { return block->size; }
 
   // Requires: the plan has fewer than 2^31 slots.
-  PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes);
+  [[gnu::cold]] PlanHeap(const StreamPlan& plan, std::uint64_t unit_bytes);
   PlanHeap(const PlanHeap&) = delete;
   PlanHeap& operator=(const PlanHeap&) = delete;
 

@@ -82,6 +82,7 @@ class AdaptorCore : public Base {
   }
 
  protected:
+  // The record of one block.
   using Block = AdaptorBlock;
 
   template <typename... Args>

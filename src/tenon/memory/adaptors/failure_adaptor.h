@@ -36,11 +36,12 @@ class FailureAdaptor final : public Adaptor<Base> {
     random_ = Random(plan.seed);
     requests_ = 0;
   }
-  // Since the plan was set, and ever.
+  // Since the plan was set.
   std::uint64_t requests() const {
     const std::lock_guard guard(lock_);
     return requests_;
   }
+  // Ever.
   std::uint64_t failures() const {
     const std::lock_guard guard(lock_);
     return failures_;

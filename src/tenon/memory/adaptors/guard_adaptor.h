@@ -38,6 +38,7 @@ class GuardedBlocks {
   std::uint64_t quarantined_bytes() const;
 
  protected:
+  // The record of one block.
   struct Guarded : AdaptorBlock {
     Tag made_by;
     Tag freed_by;

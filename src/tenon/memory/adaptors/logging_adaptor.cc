@@ -6,12 +6,10 @@
 
 namespace tenon {
 
-template <typename Base>
-LoggingAdaptor<Base>::LoggingAdaptor(std::type_identity_t<Base>& upstream, std::ostream& out)
-    : LoggingAdaptor(upstream, Sink([&out](std::string_view line) { out << line << '\n'; })) {}
+AllocationLog::AllocationLog(std::ostream& out)
+    : AllocationLog([&out](std::string_view line) { out << line << '\n'; }) {}
 
-template <typename Base>
-void LoggingAdaptor<Base>::log(std::string_view line) const noexcept {
+void AllocationLog::write(std::string_view line) const noexcept {
   try {
     const std::lock_guard lock(mutex_);
     sink_(line);
@@ -20,44 +18,23 @@ void LoggingAdaptor<Base>::log(std::string_view line) const noexcept {
   }
 }
 
-template <typename Base>
-std::string LoggingAdaptor<Base>::place(Device device, Stream stream) const {
-  if constexpr (AdaptorCore<Base>::kOnDevice) return to_string(stream);
-  return to_string(device);
+void AllocationLog::allocated(std::size_t size_bytes, const std::string& place,
+                              const void* data) const {
+  write(fmt::format("allocate {} bytes on {}: {}", size_bytes, place,
+                    data == nullptr ? "null" : fmt::format("{}", data)));
 }
 
-template <typename Base>
-DataPtr LoggingAdaptor<Base>::serve(std::size_t size_bytes, Stream stream) {
-  DataPtr inner;
-  try {
-    inner = this->from_upstream(size_bytes, stream);
-  } catch (const std::exception& error) {
-    log(fmt::format("allocate {} bytes failed: {}", size_bytes, error.what()));
-    throw;
-  }
-  const std::string where = place(inner.device(), stream);
-  DataPtr data = this->wrap(std::move(inner), size_bytes, stream);
-  if (data == nullptr)
-    log(fmt::format("allocate {} bytes on {}: null", size_bytes, where));
-  else
-    log(fmt::format("allocate {} bytes on {}: {}", size_bytes, where, data.get()));
-  return data;
+void AllocationLog::failed(std::size_t size_bytes, const std::exception& error) const {
+  write(fmt::format("allocate {} bytes failed: {}", size_bytes, error.what()));
 }
 
-template <typename Base>
-void LoggingAdaptor<Base>::take_back(std::unique_ptr<Block> block) {
-  log(fmt::format("free {} bytes on {}: {}", block->size_bytes,
-                  place(block->inner.device(), block->stream), block->data));
-  Adaptor<Base>::take_back(std::move(block));
+void AllocationLog::freed(std::size_t size_bytes, const std::string& place,
+                          const void* data) const {
+  write(fmt::format("free {} bytes on {}: {}", size_bytes, place, data));
 }
 
-template <typename Base>
-void LoggingAdaptor<Base>::copy_data(void* dest, const void* src, std::size_t size_bytes) const {
-  log(fmt::format("copy {} bytes: {} to {}", size_bytes, src, dest));
-  Adaptor<Base>::copy_data(dest, src, size_bytes);
+void AllocationLog::copied(std::size_t size_bytes, const void* dest, const void* src) const {
+  write(fmt::format("copy {} bytes: {} to {}", size_bytes, src, dest));
 }
-
-template class LoggingAdaptor<Allocator>;
-template class LoggingAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

@@ -1,14 +1,43 @@
 // Writes a line for everything that passes.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <iosfwd>
 #include <mutex>
+#include <string>
 #include <string_view>
 
 #include "tenon/memory/adaptors/adaptor.h"
 
 namespace tenon {
+
+// Writes the lines. Thread-safe; what a sink throws is ignored.
+class AllocationLog {
+ public:
+  // Gets each line, without its end.
+  using Sink = std::function<void(std::string_view line)>;
+
+ protected:
+  explicit AllocationLog(Sink sink) : sink_(std::move(sink)) {}
+  // To a stream, which must outlive the log.
+  explicit AllocationLog(std::ostream& out);
+
+  // A line for each event; `data` and `place`: of the block.
+  void allocated(std::size_t size_bytes, const std::string& place, const void* data) const;
+  // The request failed with `error`.
+  void failed(std::size_t size_bytes, const std::exception& error) const;
+  // As `allocated`.
+  void freed(std::size_t size_bytes, const std::string& place, const void* data) const;
+  // From `src` to `dest`.
+  void copied(std::size_t size_bytes, const void* dest, const void* src) const;
+
+ private:
+  void write(std::string_view line) const noexcept;
+
+  mutable std::recursive_mutex mutex_;
+  const Sink sink_;
+};
 
 // One line, without its end, for each event:
 //   allocate 1024 bytes on cpu:0: 0x7f8a4c000000
@@ -21,37 +50,48 @@ namespace tenon {
 // Thread-safe: the sink is called by one thread at a time and may use the allocator. What it throws
 // is ignored, so an allocation does not fail because its log did. O(1) beside upstream and sink.
 template <typename Base>
-class LoggingAdaptor final : public Adaptor<Base> {
+class LoggingAdaptor final : public Adaptor<Base>, public AllocationLog {
  public:
-  // Gets each line, without its end.
-  using Sink = std::function<void(std::string_view line)>;
-
   LoggingAdaptor(std::type_identity_t<Base>& upstream, Sink sink)
-      : Adaptor<Base>(upstream), sink_(std::move(sink)) {}
+      : Adaptor<Base>(upstream), AllocationLog(std::move(sink)) {}
   // To a stream, which must outlive the adaptor.
-  LoggingAdaptor(std::type_identity_t<Base>& upstream, std::ostream& out);
+  LoggingAdaptor(std::type_identity_t<Base>& upstream, std::ostream& out)
+      : Adaptor<Base>(upstream), AllocationLog(out) {}
 
-  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override;
+  void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
+    copied(size_bytes, dest, src);
+    Adaptor<Base>::copy_data(dest, src, size_bytes);
+  }
 
  protected:
-  using typename AdaptorCore<Base>::Block;
   std::string adaptor_name() const override { return "logging"; }
-  DataPtr serve(std::size_t size_bytes, Stream stream) override;
-  void take_back(std::unique_ptr<Block> block) override;
+  DataPtr serve(std::size_t size_bytes, Stream stream) override {
+    DataPtr inner;
+    try {
+      inner = this->from_upstream(size_bytes, stream);
+    } catch (const std::exception& error) {
+      failed(size_bytes, error);
+      throw;
+    }
+    const std::string where = place(inner.device(), stream);
+    DataPtr data = this->wrap(std::move(inner), size_bytes, stream);
+    allocated(size_bytes, where, data.get());
+    return data;
+  }
+  void take_back(std::unique_ptr<AdaptorBlock> block) override {
+    freed(block->size_bytes, place(block->inner.device(), block->stream), block->data);
+    Adaptor<Base>::take_back(std::move(block));
+  }
 
  private:
-  void log(std::string_view line) const noexcept;
-  std::string place(Device device, Stream stream) const;
-
-  mutable std::recursive_mutex mutex_;
-  const Sink sink_;
+  static std::string place(Device device, Stream stream) {
+    if constexpr (AdaptorCore<Base>::kOnDevice) return to_string(stream);
+    return to_string(device);
+  }
 };
 
 // Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.
 template <typename A, typename To>
 LoggingAdaptor(A&, To&&) -> LoggingAdaptor<AdaptorBase<A>>;
-
-extern template class LoggingAdaptor<Allocator>;
-extern template class LoggingAdaptor<DeviceAllocator>;
 
 }  // namespace tenon

@@ -28,11 +28,12 @@ class StatisticsAdaptor final : public Adaptor<Base> {
  public:
   explicit StatisticsAdaptor(std::type_identity_t<Base>& upstream) : Adaptor<Base>(upstream) {}
 
-  // A copy of the counts so far; reset_passed_peaks() makes peaks the current values.
+  // A copy of the counts so far.
   PassedStatistics passed() const {
     const std::lock_guard guard(lock_);
     return passed_;
   }
+  // Peaks become the current values.
   void reset_passed_peaks() {
     const std::lock_guard guard(lock_);
     passed_.blocks.peak = passed_.blocks.current;

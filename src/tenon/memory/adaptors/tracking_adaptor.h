@@ -44,6 +44,7 @@ class TrackedBlocks {
 
  protected:
   void add(TrackedBlock& block);  // gives it its number
+  // It is no longer alive.
   void remove(const TrackedBlock& block);
 
  private:

@@ -52,8 +52,8 @@ class MemoryPool {
 
   // Takes the first chunk. Throws InvalidArgument for a null upstream or a pool size of 0 (or above
   // kMaxRequestBytes), and what upstream throws when it has no memory: OutOfMemory.
-  explicit MemoryPool(std::shared_ptr<Allocator> upstream,
-                      std::size_t pool_size = kDefaultPoolBytes);
+  [[gnu::cold]] explicit MemoryPool(std::shared_ptr<Allocator> upstream,
+                                    std::size_t pool_size = kDefaultPoolBytes);
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
@@ -79,7 +79,7 @@ class MemoryPool {
   std::uint64_t reserved_bytes() const;      // in chunks
   std::uint64_t free_bytes() const;
   std::uint64_t largest_free_bytes() const;
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
   struct PoolChunk {

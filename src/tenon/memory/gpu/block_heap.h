@@ -56,7 +56,7 @@ class BlockHeap final : public FrontHeap {
  public:
   using Handle = Block*;
 
-  BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes);
+  [[gnu::cold]] BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes);
 
   BestFitHeap& heap(Pool pool) { return pools_[static_cast<int>(pool)].heap; }
   const BestFitHeap& heap(Pool pool) const { return pools_[static_cast<int>(pool)].heap; }
@@ -80,7 +80,7 @@ class BlockHeap final : public FrontHeap {
   void* place(std::size_t size_bytes, bool grown) override { return find_place(size_bytes, grown); }
   // It is reusable on this stream at once, unless other streams use it.
   [[gnu::noinline]] void release(void* block) override;
-  void* extend(void* block, std::size_t size_bytes) override;
+  [[gnu::cold]] void* extend(void* block, std::size_t size_bytes) override;
   void add_remote_free(void* block) override;
   void release_remote_frees() override { drain_remote_frees(*this); }
   static Block*& link_of(Block* block) { return block->link; }
@@ -96,9 +96,9 @@ class BlockHeap final : public FrontHeap {
   // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are
   // all of one sort. In growable ones the policy maps and unmaps pages of free blocks through
   // heap().
-  Extent* add_extent(Pool pool, const Segment& segment, bool growable);
+  [[gnu::cold]] Extent* add_extent(Pool pool, const Segment& segment, bool growable);
   // Requires: the extent is wholly free. Returns its segment.
-  Segment remove_extent(Extent* extent);
+  [[gnu::cold]] Segment remove_extent(Extent* extent);
   const std::vector<std::unique_ptr<Extent>>& extents() const { return extents_; }
   static bool is_whole_extent(const Block* block) {
     return block->prev == nullptr && block->next == nullptr;

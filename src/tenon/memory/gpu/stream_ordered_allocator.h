@@ -28,8 +28,8 @@ class StreamOrderedAllocator : public FastPath<BlockHeap> {
 
  protected:
   // `limit_bytes`: 0 for none but the device's own.
-  StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
-                         std::uint64_t limit_bytes);
+  [[gnu::cold]] StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
+                                       std::uint64_t limit_bytes);
 
   // --- What a policy does, besides release_cached and advice.
   // Makes room for a block of `rounded` bytes in the stream's pool; false when that cannot be.

@@ -69,15 +69,15 @@ class ExtentStore {
   static constexpr std::uint64_t kGiveBackAtOnce = 64 << 20;
 
   // `limit_bytes` is for what all stores that share `accounts` reserve; 0: none.
-  ExtentStore(HostAllocator& allocator, Backend& backend, Accounts& accounts,
-              std::uint64_t limit_bytes, Stream stream)
+  [[gnu::cold]] ExtentStore(HostAllocator& allocator, Backend& backend, Accounts& accounts,
+                            std::uint64_t limit_bytes, Stream stream)
       : allocator_(allocator),
         backend_(backend),
         accounts_(accounts),
         limit_bytes_(limit_bytes),
         stream_(stream),
         fits_closely_(backend.limits().idle_ns != 0) {}
-  ~ExtentStore();  // gives every extent back, used or not
+  [[gnu::cold]] ~ExtentStore();  // gives every extent back, used or not
   ExtentStore(const ExtentStore&) = delete;
   ExtentStore& operator=(const ExtentStore&) = delete;
 

@@ -58,7 +58,7 @@ class HeapDirectory {
 
  private:
   LocalHeap& add_heap(ExtentStore& store);
-  ExtentStore& store_for(std::uint32_t stream_key, Stream stream);
+  [[gnu::cold]] ExtentStore& store_for(std::uint32_t stream_key, Stream stream);
 
   HostAllocator& allocator_;
   Backend& backend_;

@@ -47,9 +47,9 @@ namespace tenon {
 // Alignment: 64 bytes. Cost: O(1) for small blocks, O(log n) for others, besides the driver.
 class HostAllocator final : public DeviceAllocator {
  public:
-  explicit HostAllocator(Backend& backend, std::uint64_t limit_bytes = 0);
+  [[gnu::cold]] explicit HostAllocator(Backend& backend, std::uint64_t limit_bytes = 0);
   // Blocks that are still in use are given back to the driver: their DataPtrs must not be used.
-  ~HostAllocator() override;
+  [[gnu::cold]] ~HostAllocator() override;
 
   std::string name() const override { return "host"; }
   DataPtr allocate(std::size_t size_bytes) override;

@@ -132,7 +132,7 @@ class LocalHeap {
 
   LocalAccount account;  // its first 48 bytes are on the lock's line
 
-  void check_invariants() const;
+  [[gnu::cold]] void check_invariants() const;
 
  private:
   static Slot* take_from(Span* span, std::uintptr_t header) {

@@ -44,7 +44,7 @@ class PlanPlacement {
   using Handle = PlanBlock*;
   using Extent = PlanPlacement;
 
-  PlanPlacement(const Config& config, Stream stream, StreamHeap&);
+  [[gnu::cold]] PlanPlacement(const Config& config, Stream stream, StreamHeap&);
 
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }

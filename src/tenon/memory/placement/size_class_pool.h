@@ -36,8 +36,9 @@ class SizeClassPool final : public Allocator, private Reclaimer {
   static constexpr std::uint32_t kDefaultMaxPerSize = 100;
 
   // Throws InvalidArgument for a `max_per_size` of 0.
-  explicit SizeClassPool(Allocator& upstream, std::uint32_t max_per_size = kDefaultMaxPerSize);
-  ~SizeClassPool() override;
+  [[gnu::cold]] explicit SizeClassPool(Allocator& upstream,
+                                       std::uint32_t max_per_size = kDefaultMaxPerSize);
+  [[gnu::cold]] ~SizeClassPool() override;
   SizeClassPool(const SizeClassPool&) = delete;
   SizeClassPool& operator=(const SizeClassPool&) = delete;
 
@@ -53,7 +54,7 @@ class SizeClassPool final : public Allocator, private Reclaimer {
   void release(DataPtr buffer);
 
   // Every free buffer goes back upstream.
-  void trim();
+  [[gnu::cold]] void trim();
 
   SizeClassPoolStats stats() const;
   std::uint32_t max_per_size() const { return max_per_size_; }

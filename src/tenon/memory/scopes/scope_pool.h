@@ -94,7 +94,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
  public:
   // Throws InvalidArgument for options that make no sense.
   static std::shared_ptr<ScopePool> make(Allocator& upstream, const ScopeOptions& options = {});
-  ~ScopePool();
+  [[gnu::cold]] ~ScopePool();
   ScopePool(const ScopePool&) = delete;
   ScopePool& operator=(const ScopePool&) = delete;
 
@@ -117,7 +117,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   friend class ScopeAttachment;
   friend void free_resident(void* context);
 
-  ScopePool(Allocator& upstream, const ScopeOptions& options);
+  [[gnu::cold]] ScopePool(Allocator& upstream, const ScopeOptions& options);
 
   // --- For arenas.
   // The whole of a free block with room for `size_bytes`, growing if need be.

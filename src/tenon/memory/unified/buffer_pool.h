@@ -67,7 +67,7 @@ class BufferPool {
 
   std::uint64_t cached_bytes() const { return cached_.bytes(); }
   std::uint64_t largest_free_bytes() const;
-  void check_invariants(const std::vector<BufferHeap*>& heaps) const;
+  [[gnu::cold]] void check_invariants(const std::vector<BufferHeap*>& heaps) const;
 
  private:
   void count_cached(int sign, const Buffer* buffer) {

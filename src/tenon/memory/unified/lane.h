@@ -23,9 +23,9 @@ namespace tenon::unified {
 // `user`.
 // Peaks over several lanes are as exact as PeakBoard keeps them.
 struct alignas(64) Lane {
-  Lane(UnifiedAllocator* allocator, std::atomic<std::uint64_t>& last_id,
-       std::atomic<std::uint64_t>& idle_clock, std::uint32_t stream_id,
-       Completions::Entry& stream_completion)
+  [[gnu::cold]] Lane(UnifiedAllocator* allocator, std::atomic<std::uint64_t>& last_id,
+                     std::atomic<std::uint64_t>& idle_clock, std::uint32_t stream_id,
+                     Completions::Entry& stream_completion)
       : stream(stream_id),
         completion(stream_completion),
         records(allocator, last_id),

@@ -87,7 +87,7 @@ struct BufferInfo {
 // throws InvalidPointer and changes nothing.
 class UnifiedAllocator final : public DeviceAllocator {
  public:
-  explicit UnifiedAllocator(Backend& backend, const UnifiedOptions& options = {});
+  [[gnu::cold]] explicit UnifiedAllocator(Backend& backend, const UnifiedOptions& options = {});
   // Gives everything back to the driver; DataPtrs that are left must not be used.
   ~UnifiedAllocator() override = default;
 
