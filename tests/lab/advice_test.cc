@@ -84,6 +84,11 @@ TEST(TorchSettings, CompareVersionsAsNumbers) {
   EXPECT_TRUE(accepts({2, 1}, "expandable_segments:True,roundup_power2_divisions:[1:2,>:4]"));
   EXPECT_FALSE(accepts({2, 10}, "large_segment_size_mb:40"));
   EXPECT_FALSE(accepts({2, 11}, "no_such_key:1"));
+  EXPECT_TRUE(accepts({2, 8}, "expandable_segments:True,max_split_size_mb:21"));
+  for (const char* least : {"max_split_size_mb:20", "max_non_split_rounding_mb: 20"}) {
+    EXPECT_FALSE(accepts({2, 8}, least));
+    EXPECT_TRUE(accepts({2, 9}, least));
+  }
   EXPECT_THAT(fidelity_note("garbage_collection_threshold:0.8"), HasSubstr("approximate"));
   EXPECT_THAT(fidelity_note("expandable_segments:True"), IsEmpty());
 }
@@ -127,6 +132,8 @@ TEST(RecordedSettings, TellTheOldestPyTorchThatWritesSuchASnapshot) {
   EXPECT_EQ(oldest_torch(snapshot), (TorchVersion{2, 3}));
   snapshot.fields.push_back("external_annotations");
   EXPECT_EQ(oldest_torch(snapshot), (TorchVersion{2, 5}));
+  snapshot.settings = {{"PYTORCH_CUDA_ALLOC_CONF", "large_segment_size_mb:40"}};
+  EXPECT_EQ(oldest_torch(snapshot), (TorchVersion{2, 11})) << "it ran with a setting of 2.11";
   const Snapshot shipped = load_snapshot(TENON_SOURCE_DIR "/data/snapshots/gpt2.pickle");
   EXPECT_EQ(oldest_torch(shipped), (TorchVersion{2, 9})) << "recorded with 2.11";
   EXPECT_EQ(accepted_since("max_split_size_mb:64"), kFirstTorch);
@@ -310,6 +317,20 @@ TEST(Advise, TakesTheCardFromTheFailureAndFindsWhatWouldHavePassed) {
   setup.capacity_bytes = advice.capacity_bytes;
   EXPECT_TRUE(fits(recorded.workloads[0], setup));
   EXPECT_THAT(advice_text(advice), HasSubstr("--serve-failed"));
+  EXPECT_THAT(advice_text(advice), HasSubstr("are left for what the program asks for after the"));
+}
+
+TEST(Advise, SaysThatAVersionRefusesTheRecordedSettings) {
+  Snapshot snapshot = load_snapshot(TENON_SOURCE_DIR "/data/snapshots/gnn_sampled.pickle");
+  snapshot.settings = {{"PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:20"}};
+  RecordedPrograms recorded;
+  add_programs(snapshot, "recorded.pickle", std::nullopt, recorded);
+  AdviceOptions options = quick();
+  for (const auto& [version, said] : {std::pair{TorchVersion{2, 8}, true}, {{2, 9}, false}}) {
+    options.torch = version;
+    const std::string text = advice_text(tenon::advise(recorded.programs, options));
+    EXPECT_EQ(text.find("does not accept these settings; 2.9 and newer do") != text.npos, said);
+  }
 }
 
 // gpt2's failure, had the driver had 70 GiB left.

@@ -223,7 +223,7 @@ TEST(OutOfMemory, IsFragmentationWhenEnoughIsFreeInPieces) {
   EXPECT_FALSE(remedy(report, "expandable_segments:True")->helps);  // each page is in use
   EXPECT_TRUE(remedy(report, "a static plan")->helps);
   const std::string words = explanation_text(explanation);
-  EXPECT_THAT(words, HasSubstr("fragmentation failed it, not the program"));
+  EXPECT_THAT(words, HasSubstr("there is room for 1.18 GiB: fragmentation failed the request"));
   EXPECT_THAT(words, HasSubstr("660 MiB of the reserved were free"));
 }
 

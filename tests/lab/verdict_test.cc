@@ -176,6 +176,14 @@ TEST(VerdictTest, NamesNoSettingWhereTheDefaultsServeTheRequestInAReplayToo) {
   for (const Change& change : device.verdict.changes) EXPECT_FALSE(change.lets_pass);
 }
 
+// A recording ends at its failure: that the request would have fitted says nothing of the program.
+TEST(VerdictTest, SaysHowMuchIsLeftWhereFragmentationFailedTheRequest) {
+  const std::string said = failed_in_segments(100 * kMiB).devices.at(0).verdict.sentences.at(0);
+  EXPECT_THAT(said, HasSubstr("The request would have fitted into the 204 MiB there are"));
+  EXPECT_THAT(said, HasSubstr("44 MiB are left for what the program asks for next"));
+  EXPECT_THAT(said, Not(HasSubstr("The program would have fitted")));
+}
+
 TEST(VerdictTest, MeasuresWhatAChangeSaves) {
   const Explanation all = explained(failing(4 * kMiB));
   const Verdict& verdict = all.devices.at(0).verdict;
@@ -250,6 +258,29 @@ TEST(VerdictTest, ShowsOnlyTheEndOfARecordingWithoutHistory) {
   EXPECT_THAT(words, HasSubstr("as it was when the snapshot was taken"));
   for (const char* made_up : {"Live peak", "Reserved peak", "at the reserved peak", "Leaks"})
     EXPECT_THAT(words, Not(HasSubstr(made_up)));
+}
+
+// The history's ring held one entry, a free: a rise and a fall of live bytes, but no backward pass.
+TEST(VerdictTest, TakesNoFreeForABackwardPassWithoutHistory) {
+  const std::string cache = frames({{"update", "x/site-packages/transformers/cache_utils.py"},
+                                    {"forward", "model.py"},
+                                    {"generate", "main.py"}});
+  std::vector<std::string> blocks;
+  for (std::uint64_t i = 0; i < 4; ++i)
+    blocks.push_back(dict({{"address", number(i * 4 * kMiB)},
+                           {"size", number(4 * kMiB)},
+                           {"requested_size", number(4 * kMiB)},
+                           {"state", text("active_allocated")},
+                           {"frames", cache}}));
+  const Explanation all =
+      explained(pickled::snapshot({segment(0, 0, 4 * 4 * kMiB, blocks)},
+                                  {{entry("free_completed", kGiB, 8, 1)}}));
+  const Verdict& verdict = all.devices.at(0).verdict;
+  ASSERT_FALSE(all.devices[0].has_history);
+  std::vector<std::string> changes;
+  for (const Change& change : verdict.changes) changes.push_back(change.what);
+  EXPECT_THAT(changes, ::testing::UnorderedElementsAre("keep keys and values in half the bytes",
+                                                       "halve the batch"));
 }
 
 // Bytes by category at the live peak.

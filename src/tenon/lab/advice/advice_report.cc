@@ -47,6 +47,16 @@ std::string recorded_with(const Advice& advice) {
   return known ? with : with.append(kAssumed);
 }
 
+// Where --torch names a version that does not start with what the programs ran with.
+std::string refused_by_torch(const Advice& advice) {
+  TorchVersion since = kFirstTorch;
+  for (const ProgramFacts& program : advice.programs)
+    since = std::max(since, accepted_since(program.recorded_conf));
+  if (since <= advice.torch) return "";
+  return fmt::format("PyTorch {} does not accept these settings; {} and newer do\n",
+                     advice.torch.text(), since.text());
+}
+
 std::string saving(std::string_view what, std::uint64_t with, std::uint64_t without) {
   if (without == AdviceFigures::kNever)
     return fmt::format("{} {} (no memory is enough as recorded)", what, bytes(with));
@@ -231,7 +241,7 @@ std::string title(const Advice& advice) {
     if (program.failed) text += "; it ran out of memory, and replays serve the failed request";
     text += '\n';
   }
-  return text + "recorded with: " + recorded_with(advice) + "\n";
+  return text + "recorded with: " + recorded_with(advice) + "\n" + refused_by_torch(advice);
 }
 
 std::string files(const Advice& advice) {
@@ -307,6 +317,9 @@ std::string advice_text(const Advice& advice, std::optional<double> seconds) {
                        since.text(), files(advice), advice.best.conf,
                        any_failed(advice) ? " --serve-failed" : "");
   }
+  if (settings && any_failed(advice) && advice.capacity_bytes != 0)
+    out += fmt::format("With it, {} are left for what the program asks for after the recording.\n",
+                       bytes(advice.capacity_bytes - advice.best.at_worst().min_capacity_bytes));
   if (advice.failure_not_replayed)
     out += "The recording failed, and its replay with the same settings does not: blocks from "
            "before the recording may have other addresses. Leave a margin.\n";

@@ -76,8 +76,10 @@ RecordedSettings recorded_settings(const Snapshot& snapshot) {
   return found;
 }
 
+namespace {
+
 // Names of fields are from libtorch_python.so in each release's wheel, 2.0.1 to 2.13.0.
-std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
+std::optional<TorchVersion> oldest_writer(const Snapshot& snapshot) {
   const auto has_setting = [&](std::string_view name) {
     return std::any_of(snapshot.settings.begin(), snapshot.settings.end(),
                        [&](const auto& setting) { return setting.first == name; });
@@ -92,6 +94,14 @@ std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
   if (has_field("is_expandable")) return TorchVersion{2, 1};
   if (has_field("segments") && !snapshot.segments.empty()) return kFirstTorch;
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
+  const std::optional<TorchVersion> writer = oldest_writer(snapshot);
+  if (!writer) return std::nullopt;
+  return std::max(*writer, accepted_since(recorded_settings(snapshot).conf));
 }
 
 namespace {

@@ -26,8 +26,8 @@ struct RecordedSettings {
 // Without either, from the segments, which say whether they are expandable.
 RecordedSettings recorded_settings(const Snapshot& snapshot);
 
-// The oldest PyTorch that writes a snapshot with these fields and settings. Empty if the file is no
-// snapshot of PyTorch's, or holds no segments to tell by.
+// The oldest PyTorch that writes a snapshot with these fields, and accepts the settings that it ran
+// with. Empty if the file is no snapshot of PyTorch's, or holds no segments to tell by.
 std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 
 // What PyTorch held on the trace's device when a mark was made, by its number in the trace. Found

@@ -12,6 +12,9 @@ namespace tenon {
 namespace {
 
 constexpr TorchVersion kNewName{2, 9};
+// Before, max_split_size_mb and max_non_split_rounding_mb had to exceed the 20 MiB of a large
+// segment; from here on they may equal it.
+constexpr TorchVersion kTakesLargeSegment{2, 9};
 
 // The first release whose libc10 or libc10_cuda has the key: read from the Linux wheels on PyPI,
 // 2.0.1 to 2.13.0. Numbers are pull requests of github.com/pytorch/pytorch.
@@ -34,9 +37,9 @@ constexpr std::array<TorchSetting, 16> kSettings = {{
     {"throw_on_cudamalloc_oom", {2, 12}, Fidelity::kNotReplayed, ""},
 }};
 
-// Calls visit(key) for each "key:value", also where values are lists.
+// Calls visit(key, value) for each "key:value", also where values are lists.
 template <typename Visit>
-void for_each_key(std::string_view conf, Visit&& visit) {
+void for_each_setting(std::string_view conf, Visit&& visit) {
   int depth = 0;
   std::size_t begin = 0;
   for (std::size_t i = 0; i <= conf.size(); ++i) {
@@ -45,7 +48,8 @@ void for_each_key(std::string_view conf, Visit&& visit) {
     if (i < conf.size() && (conf[i] != ',' || depth > 0)) continue;
     std::string_view item = conf.substr(begin, i - begin);
     while (item.starts_with(' ')) item.remove_prefix(1);
-    if (!item.empty()) visit(item.substr(0, item.find_first_of(": ")));
+    const std::string_view key = item.substr(0, item.find_first_of(": "));
+    if (!item.empty()) visit(key, item.substr(std::min(item.size(), key.size() + 1)));
     begin = i + 1;
   }
 }
@@ -54,6 +58,14 @@ const TorchSetting* find_setting(std::string_view key) {
   const auto at = std::find_if(kSettings.begin(), kSettings.end(),
                                [&](const TorchSetting& setting) { return setting.key == key; });
   return at == kSettings.end() ? nullptr : &*at;
+}
+
+// The oldest PyTorch that accepts the key with the value. Requires: a key of torch_settings().
+TorchVersion since(const TorchSetting& setting, std::string_view value) {
+  const bool bounded =
+      setting.key == "max_split_size_mb" || setting.key == "max_non_split_rounding_mb";
+  while (value.starts_with(' ')) value.remove_prefix(1);
+  return bounded && value == "20" ? std::max(setting.since, kTakesLargeSegment) : setting.since;
 }
 
 }  // namespace
@@ -93,26 +105,26 @@ std::string_view fidelity_text(Fidelity fidelity) {
 std::span<const TorchSetting> torch_settings() { return kSettings; }
 
 TorchVersion accepted_since(std::string_view conf) {
-  TorchVersion since = kFirstTorch;
-  for_each_key(conf, [&](std::string_view key) {
+  TorchVersion oldest = kFirstTorch;
+  for_each_setting(conf, [&](std::string_view key, std::string_view value) {
     const TorchSetting* setting = find_setting(key);
-    if (setting != nullptr) since = std::max(since, setting->since);
+    if (setting != nullptr) oldest = std::max(oldest, since(*setting, value));
   });
-  return since;
+  return oldest;
 }
 
 bool accepts(TorchVersion version, std::string_view conf) {
   bool all = true;
-  for_each_key(conf, [&](std::string_view key) {
+  for_each_setting(conf, [&](std::string_view key, std::string_view value) {
     const TorchSetting* setting = find_setting(key);
-    all &= setting != nullptr && setting->since <= version;
+    all &= setting != nullptr && since(*setting, value) <= version;
   });
   return all;
 }
 
 std::string fidelity_note(std::string_view conf) {
   std::string lines;
-  for_each_key(conf, [&](std::string_view key) {
+  for_each_setting(conf, [&](std::string_view key, std::string_view) {
     const TorchSetting* setting = find_setting(key);
     if (setting == nullptr || setting->fidelity < Fidelity::kApproximate) return;
     lines += fmt::format("{}: {}\n", key, fidelity_text(setting->fidelity));

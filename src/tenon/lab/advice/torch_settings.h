@@ -52,10 +52,11 @@ struct TorchSetting {
 // Every key that parse_caching_settings knows.
 std::span<const TorchSetting> torch_settings();
 
-// The oldest PyTorch that accepts every key of `conf`. Requires: keys of torch_settings().
+// The oldest PyTorch that accepts every key and value of `conf`. Requires: a conf that
+// parse_caching_settings accepts.
 TorchVersion accepted_since(std::string_view conf);
 
-// Whether that PyTorch accepts every key of `conf`.
+// Whether that PyTorch accepts every key and value of `conf`.
 bool accepts(TorchVersion version, std::string_view conf);
 
 // "garbage_collection_threshold: approximate": a line for each key of `conf` whose replay is not

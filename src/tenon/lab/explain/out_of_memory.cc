@@ -147,7 +147,7 @@ void say_why(OutOfMemoryReport& report) {
     case FailureReason::kFragmented:
       report.why.push_back(fmt::format(
           "live bytes and the request together are {}, and there is room for {}: fragmentation "
-          "failed it, not the program",
+          "failed the request",
           size(report.live_bytes + report.request_bytes), size(report.capacity_bytes)));
       break;
     case FailureReason::kLimited:

@@ -5,6 +5,8 @@
 #include <cctype>
 #include <unordered_map>
 
+#include "tenon/lab/verdict/early_blocks.h"
+
 namespace tenon {
 namespace {
 
@@ -216,6 +218,7 @@ Passes find_passes(const Trace& trace, std::span<const Lifetime> lives,
                    std::span<const StackHint> hints) {
   Passes passes;
   passes.doing.assign(trace.blocks, Doing::kUnknown);
+  if (has_no_history(trace)) return passes;  // blocks without order: they show no pass
   const DoingOf doing_of(trace, phases, sites, hints);
   passes.by_stack = doing_of.by_stack;
   if (!passes.by_stack) {

@@ -70,10 +70,12 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
       break;
     case Verdict::State::kFragmented:
       why = fmt::format(
-          "The program would have fitted into the {} there are: fragmentation "
-          "failed it. {} were free, {} in the largest piece.",
+          "The request would have fitted into the {} there are: fragmentation failed it. {} were "
+          "free, {} in the largest piece. With the request served, {} are left for what the "
+          "program asks for next, which is not recorded.",
           size(failure.capacity_bytes), size(failure.fragmentation.free_bytes()),
-          size(failure.fragmentation.largest_free_bytes));
+          size(failure.fragmentation.largest_free_bytes),
+          size(failure.capacity_bytes - out.peak_bytes));
       break;
     case Verdict::State::kLimited:
       why = fmt::format(
