@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """results.py [--check]: makes docs/results.md and pictures of bench/results/*.json, brings
-cited figures up to date, and draws the layers. With --check it writes nothing, names what is stale, and then exits with 1.
+cited figures up to date, and draws the layers. With --check it writes nothing, names what is
+stale, and then exits with 1.
 
-A page cites a figure by a comment right behind it: `1.022<!--=replay/geometric means/stitched/1-->`.
-The first part names the record. Each further part but the last leads to the next line of its output
-that begins with these words (bars of tables do not count); the last is the number of a word behind that.
-The figure keeps its decimals. tests/house/results_test.cc reads citations by the same rule.
+A page cites a figure by a comment right behind it:
+`1.022<!--=replay/geometric means/stitched/1-->`. The first part names the record. Each further part
+but the last leads to the next line of its output that begins with these words (bars of tables do
+not count); the last is the number of a word behind that. The figure keeps its decimals.
+tests/house/results_test.cc reads citations by the same rule.
 """
 import json
 import pathlib
@@ -21,10 +23,12 @@ import draw_tradeoff
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
 PAGE = ROOT / "docs/results.md"
-ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets", "tradeoff", "constants", "robson", "instructions", "planning",
-         "host_peers", "host_pairs", "preload", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size", "large_files",
-         "viewer", "lab_peers", "python", "metadata", "operators", "vulkan", "vulkan_vectors", "gradients", "training", "gpt_losses",
-         "fsdp", "rank_weights", "rank_memory", "rank_network", "overlap", "ranks", "kills", "fleet"]
+ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets",
+         "tradeoff", "constants", "robson", "instructions", "planning", "host_peers", "host_pairs",
+         "preload", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size",
+         "large_files", "viewer", "lab_peers", "python", "metadata", "operators", "vulkan",
+         "vulkan_vectors", "gradients", "training", "gpt_losses", "fsdp", "rank_weights",
+         "rank_memory", "rank_network", "overlap", "ranks", "kills", "fleet"]
 
 
 def records():
