@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <iterator>
@@ -14,6 +15,7 @@
 #include "tenon/base/printable.h"
 #include "tenon/trace/csv_lines.h"
 #include "tenon/trace/file_bytes.h"
+#include "tenon/trace/rmm_csv.h"
 #include "tenon/trace/trace_builder.h"
 
 namespace tenon {
@@ -102,6 +104,11 @@ class CsvReader {
     std::string missing;
     for (std::size_t r = 0; r < kNeeded; ++r)
       if (!found[r]) missing += fmt::format("{}{}", missing.empty() ? "" : ", ", kColumns[r]);
+    if (std::none_of(found.begin(), found.begin() + kNeeded, [](bool is) { return is; }))
+      fail(lines_.text(), fmt::format(
+          "no recording of memory begins like this: give a snapshot by "
+          "torch.cuda.memory._dump_snapshot, a log of RMM with its first line, {}, or CSV with the "
+          "columns {}", kRmmHeader, fmt::join(kNeededColumns, ",")));
     if (!missing.empty())
       fail(lines_.text(), fmt::format("the header line lacks {}: a trace has the columns {}",
                                       missing, fmt::join(kNeededColumns, ",")));

@@ -15,7 +15,6 @@
 namespace tenon {
 namespace {
 
-constexpr std::string_view kHeader = "Thread,Time,Action,Pointer,Size,Stream";
 enum Field { kThread, kTime, kAction, kPointer, kSize, kStream, kFields };
 constexpr std::int64_t kSecondUs = 1'000'000;
 constexpr std::int64_t kDayUs = 24 * 3600 * kSecondUs;
@@ -184,7 +183,7 @@ class RmmReader {
 
 bool looks_like_rmm_csv(std::string_view bytes) {
   if (bytes.starts_with("\xEF\xBB\xBF")) bytes.remove_prefix(3);
-  return bytes.starts_with(kHeader);
+  return bytes.starts_with(kRmmHeader);
 }
 
 Trace parse_rmm_csv(std::string_view bytes, const std::string& path) {

@@ -8,6 +8,8 @@
 
 namespace tenon {
 
+inline constexpr std::string_view kRmmHeader = "Thread,Time,Action,Pointer,Size,Stream";
+
 // True when the header line is that of RMM's logging_resource_adaptor.
 bool looks_like_rmm_csv(std::string_view bytes);
 
