@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -105,6 +106,20 @@ TEST(Recording, IsAskedForByTheEnvironment) {
   EXPECT_EQ(traces[0].live_peak_bytes(), 3000u);
   const Outcome again = tenon_command("replay --passes 0 --policy caching " + recording.path());
   EXPECT_EQ(again.status, 0) << again.err;
+}
+
+// Replays on devices that are too small fail: that is their answer.
+TEST(Recording, OfReplaysKeepsNoFailureApart) {
+  const testing::TemporaryFolder folder;
+  const std::string trace = folder.path() + "/trace.csv";
+  std::ofstream(trace) << "time_us,op,id,size,stream\n0,alloc,0,9000000,0\n";
+  const Outcome replay =
+      tenon_command("replay --passes 0 --policy system --capacity 2MiB " + trace,
+                    "TENON_RECORD=" + folder.path() + "/run.csv");
+  EXPECT_THAT(replay.out, HasSubstr("out of memory on sim:0"));
+  EXPECT_THAT(replay.err, Not(HasSubstr("the recording is in")));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/run.csv"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/run.oom.csv"));
 }
 
 // The first begins before the second and ends after it.

@@ -7,6 +7,7 @@
 #include "run_command.h"
 #include "tenon/base/environment.h"
 #include "tenon/base/version.h"
+#include "tenon/trace/recording_scope.h"
 #include "training_commands.h"
 
 namespace {
@@ -54,6 +55,7 @@ int main(int argc, char** argv) {
     if (tenon::command::needs_training_program(argc, argv))
       return tenon::command::become_training_program(argv);
     tenon::check_environment();
+    tenon::keep_no_failure_of_environment();  // replays on devices that are too small
     return run(argc, argv);
   });
 }

@@ -386,6 +386,11 @@ void Recorder::dump_failure() {
   }
 }
 
+void Recorder::keep_no_failure() {
+  const std::lock_guard lock(mutex_);
+  dumped_ = true;
+}
+
 bool Recorder::is_empty() const {
   const std::lock_guard lock(mutex_);
   return ring_.empty();

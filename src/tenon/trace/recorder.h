@@ -63,6 +63,8 @@ class Recorder final : public Observer, public SleepListener {
   bool is_empty() const;
   // What was recorded so far, as traces; it goes on being recorded.
   std::vector<Trace> peek() const;
+  // From here on no failure is written to out_of_memory_path.
+  void keep_no_failure();
 
  private:
   enum class Kind : std::uint8_t { kAlloc, kFree, kFailure, kToHost, kDropped, kWoke, kGone };

@@ -105,6 +105,10 @@ bool keep_recording_of_environment() {
   return !of_environment_is_lost;
 }
 
+void keep_no_failure_of_environment() {
+  if (of_environment != nullptr) of_environment->scope.keep_no_failure();
+}
+
 bool recording_of_environment_is_lost() { return of_environment_is_lost; }
 
 }  // namespace tenon

@@ -39,6 +39,7 @@ class RecordingScope {
   // The same into `path`, but a recording without events replaces no file: a program's helpers,
   // which record nothing, would write over what the program recorded. Returns whether it wrote.
   bool finish_unless_empty(const std::string& path);
+  void keep_no_failure() { recorder_.keep_no_failure(); }
 
  private:
   void stop_watching();
@@ -56,5 +57,7 @@ RecorderOptions recording_options(const std::string& path);
 bool recording_of_environment_is_lost();
 // Writes that recording now instead of at exit. False: it is lost.
 bool keep_recording_of_environment();
+// For a program that tries what fails: its failed allocations are answers and write no file.
+void keep_no_failure_of_environment();
 
 }  // namespace tenon
