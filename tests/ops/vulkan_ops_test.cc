@@ -155,18 +155,21 @@ TEST_F(VulkanOps, ProductsAgreeWithTheHost) {
             testing::random_floats(random, {k, n}, DType::kF32));
   compare(testing::random_floats(random, {3, 20, 30}, DType::kF32),
           testing::random_floats(random, {3, 30, 10}, DType::kF32));
-  // Large ones, in every order of both in memory, with borders within a tile.
-  for (const bool a_turned : {false, true})
-    for (const bool b_turned : {false, true}) {
-      Tensor a = testing::random_floats(random, {130, 118}, DType::kF32);
-      Tensor b = testing::random_floats(random, {118, 74}, DType::kF32);
-      if (a_turned) a = contiguous(a.t()).t();
-      if (b_turned) b = contiguous(b.t()).t();
-      compare(a, b);
-      const Tensor bias = testing::random_floats(random, {74}, DType::kF32);
-      expect_near(ops::addmm(moved(bias), moved(a), moved(b)), ops::addmm(bias, a, b), 1e-5,
-                  "addmm");
-    }
+  // Large ones, in every order of both in memory, with borders within a tile, and wide tiles.
+  for (const auto& [k, n] : {std::array{118, 74}, std::array{116, 122}})
+    for (const bool a_turned : {false, true})
+      for (const bool b_turned : {false, true}) {
+        Tensor a = testing::random_floats(random, {130, k}, DType::kF32);
+        Tensor b = testing::random_floats(random, {k, n}, DType::kF32);
+        if (a_turned) a = contiguous(a.t()).t();
+        if (b_turned) b = contiguous(b.t()).t();
+        compare(a, b);
+        const Tensor bias = testing::random_floats(random, {n}, DType::kF32);
+        expect_near(ops::addmm(moved(bias), moved(a), moved(b)), ops::addmm(bias, a, b), 1e-5,
+                    "addmm");
+      }
+  compare(testing::random_floats(random, {2, 66, 100}, DType::kF32),
+          testing::random_floats(random, {2, 100, 120}, DType::kF32));
   compare(testing::random_floats(random, {2, 3, 20, 30}, DType::kF32),
           testing::random_floats(random, {30, 10}, DType::kF32));
   compare(testing::random_floats(random, {1, 20, 30}, DType::kF32),

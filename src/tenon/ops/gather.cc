@@ -205,12 +205,13 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
   for (std::size_t d = 0; d < static_cast<std::size_t>(a.dim()); ++d)
     if (((reduced >> d) & 1) == 0) kept *= a.sizes()[d];
   if (vulkan::holds(a) && kept > 0) {
+    const auto dtype = vulkan::gather_dtype(a.dtype(), a.device());
     if (a.numel() == 0) {  // the numbers that nothing gives
-      const Tensor none = empty(a.sizes(), a.dtype());
-      return to(gather(kind, none, reduced, shifts.defined() ? to_host(shifts) : shifts),
-                a.device());
+      const Tensor found = gather(kind, empty(a.sizes(), a.dtype()), reduced,
+                                  shifts.defined() ? to_host(shifts) : shifts);
+      return to(dtype ? to(found, *dtype) : found, a.device());
     }
-    if (const auto dtype = vulkan::gather_dtype(a.dtype(), a.device())) {
+    if (dtype) {
       Tensor result = empty({kept}, *dtype, a.device());
       if (vulkan::gather(kind, result, a, reduced, shifts)) return result;
     }
