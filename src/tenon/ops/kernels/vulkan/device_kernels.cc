@@ -22,9 +22,12 @@ constexpr std::uint32_t kI64Code[] =
 constexpr std::uint32_t kLanesCode[] =
 #include "matmul_lanes_f32.spv.inc"
     ;
+constexpr std::uint32_t kWideLanesCode[] =
+#include "matmul_lanes_f32_wide.spv.inc"
+    ;
 
 constexpr std::int64_t kTile = 64;       // of matmul.comp
-constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp
+constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp; twice as wide in its wide form
 
 struct MatmulArguments {
   std::uint64_t target, a, b;
@@ -60,9 +63,16 @@ bool takes_lanes(const VulkanBackend& backend, const MatmulArguments& u, std::in
          std::int64_t{u.m} * u.n * u.k * batch >= kLeastWork;
 }
 
-std::array<std::uint32_t, 3> lanes_groups(const MatmulArguments& u, std::int64_t batch) {
-  return {groups_for(u.m, kLanesTile), groups_for(u.n, kLanesTile),
+std::array<std::uint32_t, 3> lanes_groups(const MatmulArguments& u, std::int64_t batch,
+                                          std::int64_t columns = kLanesTile) {
+  return {groups_for(u.m, kLanesTile), groups_for(u.n, columns),
           static_cast<std::uint32_t>(batch)};
+}
+
+// Whether the wide form computes it, and few of its columns lie beyond the border.
+bool is_wide(const MatmulArguments& u) {
+  const std::int64_t beyond = groups_for(u.n, 2 * kLanesTile) * 2 * kLanesTile - u.n;
+  return u.k % 4 == 0 && beyond <= u.n / 8;
 }
 
 bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
@@ -71,8 +81,11 @@ bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t
   const bool b_by_depth = has_pairs(u.b, u.k, u.b_row, u.b_column, u.b_batch);
   if (!a_by_depth && !has_pairs(u.a, u.m, u.a_row, u.a_column, u.a_batch)) return false;
   if (!b_by_depth && !has_pairs(u.b, u.n, u.b_column, u.b_row, u.b_batch)) return false;
-  launch(backend, {kLanesCode, {a_by_depth ? 0u : 1u, b_by_depth ? 0u : 1u, u.beta}}, u,
-         lanes_groups(u, batch));
+  const bool wide = is_wide(u);
+  launch(backend,
+         {wide ? std::span<const std::uint32_t>(kWideLanesCode) : kLanesCode,
+          {a_by_depth ? 0u : 1u, b_by_depth ? 0u : 1u, u.beta}},
+         u, lanes_groups(u, batch, wide ? 2 * kLanesTile : kLanesTile));
   return true;
 }
 

@@ -1,7 +1,10 @@
 // matmul.comp in f32 for subgroups of 8 lanes, where a load costs as much as dozens of sums: drivers
-// that compute on the host load lane by lane. A subgroup makes 32 by 32 elements. It loads two
-// neighbours at once, and each lane gets the other lanes' rows of a from their registers: by a
-// shuffle with a constant lane, since lavapipe searches for an active lane in each broadcast.
+// that compute on the host load lane by lane. A subgroup makes 32 rows by 8 * ACROSS columns, by
+// DEPTH of k at once. It loads two neighbours at once, and each lane gets the other lanes' rows of a
+// from their registers: by a shuffle with a constant lane, since lavapipe searches for an active
+// lane in each broadcast. The sums are more than there are registers, so each takes all of DEPTH
+// between its load and its store. ACROSS 8 with DEPTH 4, without windows, makes most per load, but
+// its pipeline takes twice as long to make.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -19,8 +22,9 @@ layout(constant_id = 1) const uint kColumnsOfB = 0;
 layout(constant_id = 2) const uint kBeta = 0;
 layout(constant_id = 3) const uint kWindows = 0;
 
-const uint kEach = 4;
-const uint kDepth = kWindows == 2 ? 6 : 2;  // of k at once
+const uint kDown = 4, kAcross = ACROSS;  // of a lane
+const uint kDepth = kWindows == 2 ? 6 : DEPTH;
+const uint kMostDepth = 6;
 
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Source {
   uint64_t at[];
@@ -31,7 +35,7 @@ layout(push_constant, std430) uniform Arguments {
   Target target;
   Source a;
   Source b;
-  uint m, n, k;  // even, as far as neighbours lie along them, and k
+  uint m, n, k;  // even, as far as neighbours lie along them, and k is a multiple of the depth
   uint a_row, a_column, b_row, b_column;  // strides in elements, even but for the one that is 1
   uint a_batch, b_batch;
   uint unused;
@@ -49,7 +53,7 @@ uint row_of(uint i, uint lane) {
   return kRowsOfA != 0 ? 16 * (i >> 1) + 2 * lane + (i & 1) : 8 * i + lane;
 }
 uint column_of(uint j, uint lane) {
-  if (kWindows == 2) return kEach * lane + j;
+  if (kWindows == 2) return kAcross * lane + j;
   return kColumnsOfB != 0 ? 16 * (j >> 1) + 2 * lane + (j & 1) : 8 * j + lane;
 }
 
@@ -94,17 +98,19 @@ void see_row(uint image, int first_y, int x[6], bool inside[6], inout Tap tap,
 void main() {
   const uint lane = gl_LocalInvocationID.x, batch = gl_WorkGroupID.z;
   // Groups that follow each other have the same columns of b, so caches keep these.
-  const uint row0 = gl_WorkGroupID.x * 32, column0 = gl_WorkGroupID.y * 32;
+  const uint row0 = gl_WorkGroupID.x * 8 * kDown, column0 = gl_WorkGroupID.y * 8 * kAcross;
   // Beyond the border the last row or column is computed again and not written.
-  uint at_a[kEach], at_b[kEach];
-  ivec2 corners[kEach];
-  [[unroll]] for (uint i = 0; i < kEach; ++i) {
-    const uint row = row0 + row_of(i, lane), column = column0 + column_of(i, lane);
-    const uint first = 1 - (i & 1);  // of a pair
+  uint at_a[kDown], at_b[kAcross];
+  ivec2 corners[kAcross];
+  [[unroll]] for (uint i = 0; i < kDown; ++i) {
+    const uint row = row0 + row_of(i, lane), first = 1 - (i & 1);  // of a pair
     at_a[i] = batch * a_batch + min(row, m - 1 - kRowsOfA * first) * a_row;
-    at_b[i] = batch * b_batch + min(column, n - 1 - kColumnsOfB * first) * b_column;
+  }
+  [[unroll]] for (uint j = 0; j < kAcross; ++j) {
+    const uint column = column0 + column_of(j, lane), first = 1 - (j & 1);
+    at_b[j] = batch * b_batch + min(column, n - 1 - kColumnsOfB * first) * b_column;
     const int place = int(min(column, n - 1)), y = kWindows != 0 ? place / out_width : 0;
-    corners[i] = ivec2((place - y * out_width) * stride_width - padding_width,
+    corners[j] = ivec2((place - y * out_width) * stride_width - padding_width,
                        y * stride_height - padding_height);
   }
   int x[6];  // of what the four windows see, in the image
@@ -114,65 +120,66 @@ void main() {
     inside[i] = x[i] == corners[0].x + i;
   }
   Tap tap = Tap(0, 0, 0);
-  float sums[8 * kEach][kEach];
-  [[unroll]] for (uint i = 0; i < 8 * kEach; ++i)
-    [[unroll]] for (uint j = 0; j < kEach; ++j) sums[i][j] = 0.0;
+  float sums[8 * kDown][kAcross];
+  [[unroll]] for (uint i = 0; i < 8 * kDown; ++i)
+    [[unroll]] for (uint j = 0; j < kAcross; ++j) sums[i][j] = 0.0;
   for (uint depth = 0; depth < k; depth += kDepth) {
-    float left[6][kEach], right[6][kEach];
-    if (kWindows == 2) {
-      [[unroll]] for (uint i = 0; i < kEach; ++i)
-        [[unroll]] for (uint q = 0; q < 6; q += 2) {
+    float left[kMostDepth][kDown], right[kMostDepth][kAcross];
+    [[unroll]] for (uint i = 0; i < kDown; ++i)
+      [[unroll]] for (uint q = 0; q < kDepth; q += 2) {
+        const uint p = i & 1;
+        if (kRowsOfA == 0) {
           const vec2 two = pair(a, at_a[i] + depth + q);
           left[q][i] = two.x;
           left[q + 1][i] = two.y;
+        } else {
+          const vec2 two = pair(a, at_a[i - p] + (depth + q + p) * a_column);
+          left[q + p][i - p] = two.x;
+          left[q + p][i - p + 1] = two.y;
         }
+      }
+    if (kWindows == 2) {
       [[unroll]] for (uint row = 0; row < 2; ++row) {
         float found[6];
         see_row(batch * b_batch, corners[0].y, x, inside, tap, found);
         [[unroll]] for (uint q = 0; q < 3; ++q)
-          [[unroll]] for (uint j = 0; j < kEach; ++j) right[3 * row + q][j] = found[q + j];
+          [[unroll]] for (uint j = 0; j < 4; ++j) right[3 * row + q][j] = found[q + j];
       }
     }
-    [[unroll]] for (uint i = 0; i < (kWindows == 2 ? 0 : kEach); ++i) {
-      const uint q = i & 1;
-      if (kRowsOfA == 0) {
-        const vec2 x = pair(a, at_a[i] + depth);
-        left[0][i] = x.x;
-        left[1][i] = x.y;
-      } else {
-        const vec2 x = pair(a, at_a[i - q] + (depth + q) * a_column);
-        left[q][i - q] = x.x;
-        left[q][i - q + 1] = x.y;
+    [[unroll]] for (uint j = 0; j < (kWindows == 2 ? 0 : kAcross); ++j)
+      [[unroll]] for (uint q = 0; q < DEPTH; q += 2) {
+        const uint p = j & 1;
+        if (kWindows != 0) {
+          Tap at = tap;
+          right[0][j] = seen(batch * b_batch, corners[j], at);
+          step(at);
+          right[1][j] = seen(batch * b_batch, corners[j], at);
+        } else if (kColumnsOfB == 0) {
+          const vec2 two = pair(b, at_b[j] + depth + q);
+          right[q][j] = two.x;
+          right[q + 1][j] = two.y;
+        } else {
+          const vec2 two = pair(b, at_b[j - p] + (depth + q + p) * b_row);
+          right[q + p][j - p] = two.x;
+          right[q + p][j - p + 1] = two.y;
+        }
       }
-      if (kWindows != 0) {
-        Tap at = tap;
-        right[0][i] = seen(batch * b_batch, corners[i], at);
-        step(at);
-        right[1][i] = seen(batch * b_batch, corners[i], at);
-      } else if (kColumnsOfB == 0) {
-        const vec2 x = pair(b, at_b[i] + depth);
-        right[0][i] = x.x;
-        right[1][i] = x.y;
-      } else {
-        const vec2 x = pair(b, at_b[i - q] + (depth + q) * b_row);
-        right[q][i - q] = x.x;
-        right[q][i - q + 1] = x.y;
-      }
-    }
     if (kWindows == 1) {
       step(tap);
       step(tap);
     }
-    [[unroll]] for (uint q = 0; q < kDepth; ++q)
-      [[unroll]] for (uint i = 0; i < kEach; ++i)
-        [[unroll]] for (uint l = 0; l < 8; ++l) {
-          const float x = subgroupShuffle(left[q][i], l);
-          [[unroll]] for (uint j = 0; j < kEach; ++j) sums[8 * i + l][j] += x * right[q][j];
-        }
+    [[unroll]] for (uint i = 0; i < kDown; ++i)
+      [[unroll]] for (uint l = 0; l < 8; ++l) {
+        float of_row[kMostDepth];
+        [[unroll]] for (uint q = 0; q < kDepth; ++q) of_row[q] = subgroupShuffle(left[q][i], l);
+        [[unroll]] for (uint j = 0; j < kAcross; ++j)
+          [[unroll]] for (uint q = 0; q < kDepth; ++q)
+            sums[8 * i + l][j] += of_row[q] * right[q][j];
+      }
   }
-  [[unroll]] for (uint i = 0; i < kEach; ++i)
+  [[unroll]] for (uint i = 0; i < kDown; ++i)
     [[unroll]] for (uint l = 0; l < 8; ++l)
-      [[unroll]] for (uint j = 0; j < kEach; ++j) {
+      [[unroll]] for (uint j = 0; j < kAcross; ++j) {
         const uint row = row0 + row_of(i, l), column = column0 + column_of(j, lane);
         if (row < m && column < n) {
           const uint at = (batch * m + row) * n + column;
