@@ -158,7 +158,7 @@ set(tenon_memory_small_guards base/call_stack base/code_place memory/adaptors/ad
 set(tenon_memory_small_names memory/gpu/pytorch_rules memory/compat/places memory/policies
     memory/registry memory/stats)
 set(tenon_memory_small_seldom device/shortage device/sim/order_checker
-    device/sleeping/sleeping_backend memory/front/stream_front memory/gpu/pinned_allocator
+    device/sleeping/sleeping_backend memory/gpu/pinned_allocator
     memory/gpu/private_pool memory/growable/growable_buffer memory/growable/page_pool
     memory/machine_pressure memory/reclaim memory/unified/callbacks memory/unified/unified_interface)
 set(tenon_memory_small_growth device/host/host_backend heap/plan memory/allocator

@@ -84,6 +84,7 @@ void* StreamFront::grow_and_place(FrontHeap& heap, std::size_t size_bytes, Growt
   refused_by_limit_ = false;
   const std::int64_t retries = device_stats_.num_alloc_retries;
   if (!may_grow(heap, size_bytes)) return nullptr;
+  may_have_notes_.store(true, std::memory_order_relaxed);  // see report_notes
   void* block = nullptr;
   bool has_surplus = false;
   // What another thread or stream has just finished with may do, and after growth another thread
@@ -161,18 +162,22 @@ void StreamFront::note(MemoryEvent event, void* data, std::uint64_t size_bytes, 
   if (observers_.empty()) [[likely]] return;
   try {
     notes_.push_back({event, data, size_bytes, stream, current_tag()});
+    may_have_notes_.store(true, std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {
     // The memory has changed hands already: that the observers miss it is the smaller harm.
   }
 }
 
+// Without a growth there is no lock to take. Another thread that places a block in memory of a
+// growth under way has the heap's lock after the growth had it, so it sees the flag and waits.
 void StreamFront::report_notes() {
-  if (observers_.empty()) [[likely]] return;
+  if (!may_have_notes_.load(std::memory_order_relaxed) || observers_.empty()) [[likely]] return;
   observers_.report_together([this] {
     std::vector<MemoryEventInfo> notes;
     {
       const std::lock_guard growth(growth_mutex_);
       notes.swap(notes_);
+      may_have_notes_.store(false, std::memory_order_relaxed);
     }
     for (const MemoryEventInfo& n : notes)
       observers_.report(n.event, n.data, n.size_bytes, n.stream);

@@ -1,6 +1,7 @@
 // The front of every policy that serves each stream from a heap of its own.
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <memory>
 #include <mutex>
@@ -71,22 +72,22 @@ class StreamFront : public DeviceAllocator {
  public:
   void record_stream(const DataPtr& data, Stream stream) override;
   std::size_t usable_size(const DataPtr& data) const override;
-  bool try_grow(DataPtr& data, std::size_t size_bytes) override;
-  void empty_cache() override;
+  [[gnu::cold]] bool try_grow(DataPtr& data, std::size_t size_bytes) override;
+  [[gnu::cold]] void empty_cache() override;
 
-  AllocatorStats stats() const override;
-  void reset_peak_stats() override;
+  [[gnu::cold]] AllocatorStats stats() const override;
+  [[gnu::cold]] void reset_peak_stats() override;
   std::uint64_t reserved_bytes() const override;
-  std::uint64_t largest_free_bytes() const override;
-  std::vector<SegmentInfo> snapshot() const override;
+  [[gnu::cold]] std::uint64_t largest_free_bytes() const override;
+  [[gnu::cold]] std::vector<SegmentInfo> snapshot() const override;
   std::uint64_t layout_offset(const DataPtr& data) const override;
-  void check_invariants() const override;
+  [[gnu::cold]] void check_invariants() const override;
 
  protected:
   // `limit_bytes`: most bytes to hold from the driver; 0: no limit but the device's. `fallback`
   // serves, over the same backend, what the heaps cannot; null: there is none.
-  StreamFront(Backend& backend, std::uint64_t limit_bytes,
-              std::unique_ptr<DeviceAllocator>&& fallback = nullptr);
+  [[gnu::cold]] StreamFront(Backend& backend, std::uint64_t limit_bytes,
+                            std::unique_ptr<DeviceAllocator>&& fallback = nullptr);
 
   // --- What a policy does. All are called with growth_mutex_ held and no heap locked.
   virtual std::unique_ptr<FrontHeap> make_heap(Stream stream) = 0;
@@ -127,7 +128,7 @@ class StreamFront : public DeviceAllocator {
     });
   }
   // An event for the observers, who learn of it once no lock is held.
-  void note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
+  [[gnu::cold]] void note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
   // Takes in what other threads freed, and waits for what other streams use.
   void finish_pending_frees();
 
@@ -143,24 +144,26 @@ class StreamFront : public DeviceAllocator {
   StreamSlots<FrontHeap> heaps_;
 
  private:
-  FrontHeap& add_heap(Stream stream);
+  [[gnu::cold]] FrontHeap& add_heap(Stream stream);
   FrontHeap& heap_of(const DataPtr& data, const char* caller) const;
   bool is_of_fallback(const DataPtr& data) const;
   void* place(FrontHeap& heap, std::size_t size_bytes, bool grown, bool* has_surplus);
   void trim(FrontHeap& heap) noexcept;
-  void* grow_and_place(FrontHeap& heap, std::size_t size_bytes, Growth* growth);
-  DataPtr allocate_when_short(FrontHeap& heap, std::size_t size_bytes, Stream stream,
-                              Growth growth);
-  DataPtr allocate_again(FrontHeap& heap, std::size_t size_bytes, Stream stream, Growth* growth);
+  [[gnu::cold]] void* grow_and_place(FrontHeap& heap, std::size_t size_bytes, Growth* growth);
+  [[gnu::cold]] DataPtr allocate_when_short(FrontHeap& heap, std::size_t size_bytes, Stream stream,
+                                            Growth growth);
+  [[gnu::cold]] DataPtr allocate_again(FrontHeap& heap, std::size_t size_bytes, Stream stream,
+                                       Growth* growth);
   DataPtr hand_out(void* block, bool grown, std::size_t size_bytes, Stream stream);
-  DataPtr ask_fallback(std::size_t size_bytes, Stream stream, Growth* growth);
-  [[noreturn]] void give_up(std::size_t size_bytes, Stream stream, bool of_driver);
+  [[gnu::cold]] DataPtr ask_fallback(std::size_t size_bytes, Stream stream, Growth* growth);
+  [[noreturn, gnu::cold]] void give_up(std::size_t size_bytes, Stream stream, bool of_driver);
   void report_notes();
 
   std::uint64_t limit_bytes_;
   bool refused_by_limit_ = false;  // the growth under way, when it was last tested
   StreamTotals totals_;
   std::vector<MemoryEventInfo> notes_;
+  std::atomic<bool> may_have_notes_{false};  // true from before a growth on, until they are told
   std::unique_ptr<Fallback> fallback_;
 };
 
