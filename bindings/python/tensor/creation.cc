@@ -228,9 +228,8 @@ void bind_ranges(nb::module_& module) {
          Maybe<DTypeName> dtype, Maybe<DeviceName> device) {
         const DType as = dtype_or_default(dtype);
         const std::int64_t width = columns.value_or(rows);
-        if (k == 0) return wrap(on(eye(rows, width, as), device));
         const Tensor made = zeros({rows, width}, as);
-        if (k < width && -k < rows) fill_(made.diagonal(k), 1);
+        if (k < width && k > -rows) fill_(made.diagonal(k), 1);
         return wrap(on(made, device));
       },
       nb::arg("n_rows"), nb::arg("n_cols") = nb::none(), nb::kw_only(), nb::arg("k") = 0,

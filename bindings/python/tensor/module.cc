@@ -3,12 +3,14 @@
 #include "data.h"
 #include "errors.h"
 #include "parts.h"
+#include "tenon/base/version.h"
 
 NB_MODULE(_tensor, module) {
   using namespace tenon::python;
   nanobind::module_::import_("tenon._core");  // which translates the errors
 
   module.doc() = "Tenon's compiled tensors; use the package tenon.";
+  module.attr("__version__") = TENON_VERSION;
   bind_dtypes(module);
   bind_class(module);
   bind_data(module);

@@ -38,6 +38,10 @@ def test_a_diagonal_outside_is_empty_however_far():
         same(xp.eye(3, 4, k=k), numpy.eye(3, 4, k=k))
     for k in (2**63, -2**63, 2**70):
         same(xp.eye(3, k=k), numpy.zeros((3, 3)))
+    for k in (2**63 - 1, -2**63):
+        same(tenon.eye(3, k=k), numpy.zeros((3, 3)))
+    with pytest.raises(ValueError, match="-1"):
+        tenon.eye(3, -1)
 
 
 @pytest.mark.parametrize("name", ["asinh", "atanh", "signbit", "expm1", "log1p"])

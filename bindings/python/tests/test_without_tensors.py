@@ -49,3 +49,18 @@ array = tenon.Allocator("host").empty(8)
 print(array.shape, any(b in open("/proc/self/maps").read() for b in ("openblas", "dnnl")))
 """)
     assert said == "(8,) False\n"
+
+
+def test_a_tensor_part_of_another_version_is_refused():
+    said = run("""
+import types
+other = types.ModuleType("tenon._tensor")
+other.__version__, other.__file__ = "0.0.1", "/elsewhere/_tensor.so"
+sys.modules["tenon._tensor"] = other
+try:
+    tenon.zeros(2)
+except ImportError as error:
+    print(error)
+""")
+    assert "/elsewhere/_tensor.so is of version 0.0.1" in said
+    assert tenon.__version__ in said and "install the package again" in said
