@@ -85,6 +85,20 @@ def test_decisions_that_do_not_matter_need_no_values():
     assert found.values == "fake" and "do not change" in found.notes[-1]
 
 
+def test_arguments_of_distributions_are_valid():
+    def play():
+        policy = nn.Linear(4, 2)  # on the host, as where a simulator gives the states
+        actions = torch.distributions.Categorical(policy(torch.ones(4)).softmax(-1))
+        action = actions.sample()
+        assert actions.log_prob(action).numel() == 1
+        spread = policy(torch.ones(4)).exp()
+        assert torch.distributions.Normal(torch.zeros(2), spread).sample().numel() == 2
+        torch.empty(16 * MIB, dtype=torch.uint8, device="cuda")
+
+    found = tenon.forecast(play)
+    assert found.problem is None and live(found) == 16 * MIB
+
+
 def test_a_loop_until_convergence():
     def solve():
         kept, x = [], torch.full((64, 1024), 2.0, device="cuda")

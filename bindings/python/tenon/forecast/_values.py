@@ -154,6 +154,8 @@ class Values:
                 self._lose(func, args)
         elif name in ("aten::isnan", "aten::isinf"):
             self._finite(result, False)
+        elif name == "aten::_is_all_true":  # distributions ask so whether arguments are valid
+            self._finite(result, True)
         elif name in ("aten::eq", "aten::ne") and _asks_whether_finite(args):
             self._finite(result, (args[0] is args[1]) == (name == "aten::eq"))
         elif name in _COMPARISONS and all(part.numel() == 1 for part in inputs):
