@@ -73,16 +73,17 @@ class Optimizer {
   };
   // The formula. Called on several threads, for elements that no other call has.
   virtual void update(const Update& update) const = 0;
-  // The same for a whole parameter by a kernel of its device, which takes no addresses from
-  // `update`; false where there is none. `next` gives the updates of later runs where the step is
-  // captured.
+  // The updates of later runs of a captured step, one a call.
   using NextUpdate = std::function<Update()>;
+  // What a kernel works on, in place of the addresses in an Update.
   struct DeviceUpdate {
     const Tensor& parameter;
     const Tensor& gradient;
     std::span<const Tensor> state;
     const Tensor& scale;  // of the gradient, beside the update's; or undefined
   };
+  // The same as update() for a whole parameter by a kernel of its device; false where there is none.
+  // `next`: where the step is captured.
   virtual bool update_on_device(const Update& update, const DeviceUpdate& tensors,
                                 const NextUpdate& next) const = 0;
   // Whether kState and then kParameter do the same, to the bit, as kBoth.
