@@ -82,8 +82,8 @@ class Optimizer {
     std::span<const Tensor> state;
     const Tensor& scale;  // of the gradient, beside the update's; or undefined
   };
-  // The same as update() for a whole parameter by a kernel of its device; false where there is none.
-  // `next`: where the step is captured.
+  // The same as update() for a whole parameter by a kernel of its device; false where there is
+  // none. `next`: where the step is captured.
   virtual bool update_on_device(const Update& update, const DeviceUpdate& tensors,
                                 const NextUpdate& next) const = 0;
   // Whether kState and then kParameter do the same, to the bit, as kBoth.
