@@ -99,6 +99,21 @@ def test_arguments_of_distributions_are_valid():
     assert found.problem is None and live(found) == 16 * MIB
 
 
+def test_lists_of_tensors_make_a_tensor():
+    def play():
+        returns = torch.tensor([1.0, 2.0]) + torch.tensor([0.5, 0.5])
+        found = torch.tensor([[returns[0]], [returns[1]]])
+        assert found.shape == (2, 1) and found.dtype is torch.float32
+        assert torch.tensor([returns[0].double(), 1]).dtype is torch.float64
+        loss = nn.Linear(1, 1).cuda()(torch.ones(1, device="cuda")).sum()
+        assert torch.tensor([loss, 1.0], device="cuda").shape == (2,)
+        with pytest.raises(ValueError, match="one element"):
+            torch.tensor([returns])
+        torch.empty(16 * MIB, dtype=torch.uint8, device="cuda")
+
+    assert tenon.forecast(play).problem is None
+
+
 def test_a_loop_until_convergence():
     def solve():
         kept, x = [], torch.full((64, 1024), 2.0, device="cuda")

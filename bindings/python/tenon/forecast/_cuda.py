@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import types
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -292,7 +293,23 @@ def _host_values(values: Any) -> List[Tuple[Any, str, Any]]:
         found = values.host(self)
         return found if dtype is None else found.astype(dtype)
 
+    real_tensor = torch.tensor
+
+    def tensor(data: Any, **options: Any) -> Any:
+        """PyTorch's own reads the bytes of the tensors in a list."""
+        try:
+            return real_tensor(data, **options)
+        except RuntimeError:
+            dtypes: List[Any] = []
+            numbers = _without_fakes(data, item, dtypes)
+            if numbers is data:
+                raise
+            if options.get("dtype") is None:
+                options["dtype"] = functools.reduce(torch.promote_types, dtypes)
+            return real_tensor(numbers, **options)
+
     return [
+        (torch, "tensor", tensor),
         (FakeTensor, "__format__", formatted),
         (FakeTensor, "__array__", array),
         (FakeTensor, "item", item),
@@ -302,6 +319,16 @@ def _host_values(values: Any) -> List[Tuple[Any, str, Any]]:
         (FakeTensor, "numpy", lambda self, *, force=False: values.host(self)),
         (FakeTensor, "tolist", lambda self: values.host(self).tolist()),
     ]
+
+
+def _without_fakes(data: Any, item: Any, dtypes: List[Any]) -> Any:
+    """The same lists with a number for each fake tensor, and what dtypes their elements have."""
+    if isinstance(data, (list, tuple)):
+        found = [_without_fakes(each, item, dtypes) for each in data]
+        return data if all(new is old for new, old in zip(found, data)) else found
+    fake = isinstance(data, FakeTensor)
+    dtypes.append(data.dtype if fake else torch.as_tensor(data).dtype)
+    return item(data) if fake else data
 
 
 def deep_copy(self: Any, memo: Any) -> Any:
