@@ -237,16 +237,21 @@ TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
 
 // The order in which the blocks were allocated is not known: no peak of reserved memory and no
 // growth from iteration to iteration follow from it.
+// The i-th of blocks of 4 MiB that lie one after another.
+std::string live_block(std::uint64_t i, const std::string& site) {
+  return dict({{"address", number(i * 4 * kMiB)},
+               {"size", number(4 * kMiB)},
+               {"requested_size", number(4 * kMiB)},
+               {"state", text("active_allocated")},
+               {"frames", site}});
+}
+
 TEST(VerdictTest, ShowsOnlyTheEndOfARecordingWithoutHistory) {
   const std::string step = frames({{"_init_group", "x/site-packages/torch/optim/adam.py"},
                                    {"<module>", "train.py"}});
   std::vector<std::string> blocks;
   for (std::uint64_t i = 0; i < 12; ++i)
-    blocks.push_back(dict({{"address", number(i * 4 * kMiB)},
-                           {"size", number(4 * kMiB)},
-                           {"requested_size", number(4 * kMiB)},
-                           {"state", text("active_allocated")},
-                           {"frames", i % 2 == 0 ? step : kForward}}));
+    blocks.push_back(live_block(i, i % 2 == 0 ? step : kForward));
   const Explanation all =
       explained(pickled::snapshot({segment(0, 0, 12 * 4 * kMiB, blocks)}, {}));
   const DeviceExplanation& device = all.devices.at(0);
@@ -267,11 +272,7 @@ TEST(VerdictTest, TakesNoFreeForABackwardPassWithoutHistory) {
                                     {"generate", "main.py"}});
   std::vector<std::string> blocks;
   for (std::uint64_t i = 0; i < 4; ++i)
-    blocks.push_back(dict({{"address", number(i * 4 * kMiB)},
-                           {"size", number(4 * kMiB)},
-                           {"requested_size", number(4 * kMiB)},
-                           {"state", text("active_allocated")},
-                           {"frames", cache}}));
+    blocks.push_back(live_block(i, cache));
   const Explanation all =
       explained(pickled::snapshot({segment(0, 0, 4 * 4 * kMiB, blocks)},
                                   {{entry("free_completed", kGiB, 8, 1)}}));

@@ -163,7 +163,7 @@ class StreamFront : public DeviceAllocator {
   bool refused_by_limit_ = false;  // the growth under way, when it was last tested
   StreamTotals totals_;
   std::vector<MemoryEventInfo> notes_;
-  std::atomic<bool> may_have_notes_{false};  // true from before a growth on, until they are told
+  std::atomic<bool> may_have_notes_{false};  // set before each growth, cleared with the notes
   std::unique_ptr<Fallback> fallback_;
 };
 
@@ -172,9 +172,9 @@ template <typename H>
 concept FastHeap =
     std::derived_from<H, FrontHeap> &&
     requires(H heap, typename H::Handle block, std::size_t size) {
-      // Null: nothing fits, or something is out of the ordinary, and nothing has changed.
+      // Null: nothing fits, or only the slow path can tell. The heap is as before.
       { heap.place_fast(size) } -> std::same_as<typename H::Handle>;
-      // False: something is out of the ordinary, and nothing has changed.
+      // False: the block needs the slow path. The heap is as before.
       { heap.release_fast(block) } -> std::same_as<bool>;
       { H::heap_of(block) } -> std::same_as<H&>;
       { H::address_of(block) } -> std::same_as<void*>;

@@ -1,5 +1,4 @@
 // Questions, metadata and figures of a unified allocator.
-
 #include <algorithm>
 #include <cstring>
 
