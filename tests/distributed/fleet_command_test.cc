@@ -75,6 +75,17 @@ TEST_F(FleetRanksTest, AFileThatCannotBeReadChangesTheStatusAlone) {
   EXPECT_EQ(run.err.find("MPI_ABORT"), std::string::npos) << run.err;
 }
 
+// Replays on devices that are too small fail: that is their answer.
+TEST_F(FleetRanksTest, ARecordingOfItsReplaysKeepsNoFailureApart) {
+  make(2);
+  fs::create_directory(path("kept"));
+  const Outcome run = launch(2, arguments("results"), "TENON_RECORD=" + path("kept/run.%p.csv"));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err.find("the recording is in"), std::string::npos) << run.err;
+  for (const auto& entry : fs::directory_iterator(path("kept")))
+    EXPECT_EQ(entry.path().string().find(".oom."), std::string::npos) << entry.path();
+}
+
 TEST_F(FleetRanksTest, RanksThatAreAskedOtherwiseAreToldOnce) {
   make(2);
   const Outcome run = tenon_command(

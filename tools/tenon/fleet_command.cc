@@ -26,6 +26,7 @@
 #include "tenon/lab/fleet/answer_store.h"
 #include "tenon/lab/fleet/fleet.h"
 #include "tenon/lab/text_table.h"
+#include "tenon/trace/recording_scope.h"
 
 namespace tenon::command {
 namespace {
@@ -221,6 +222,7 @@ int run_on_ranks(const FleetArguments& arguments, FleetRanks& ranks) {
 }
 
 int run_fleet(FleetArguments& arguments, const std::function<std::unique_ptr<FleetRanks>()>& join) {
+  keep_no_failure_of_environment();  // of its replays
   if (!arguments.torch.empty()) arguments.question.torch = parse_torch_version(arguments.torch);
   if (!arguments.memory.empty()) parse_size("--memory", arguments.memory);  // before any work
   if (join) return run_on_ranks(arguments, *join());
