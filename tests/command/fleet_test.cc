@@ -22,6 +22,7 @@
 #include "support/command.h"
 #include "support/damage.h"
 #include "support/temporary.h"
+#include "trace/pickle_writer.h"
 
 namespace tenon {
 namespace {
@@ -105,6 +106,24 @@ TEST_F(FleetCommand, SaysThatReplaysServeTheRequestThatFailed) {
               std::string_view(file) == "failed.pickle")
         << row;
   }
+}
+
+TEST_F(FleetCommand, SaysWhichFilesHoldNoHistory) {
+  make(1);
+  using namespace testing::pickled;
+  std::ofstream(in("still.pickle"), std::ios::binary)
+      << snapshot({segment(0, 0, 8192, {block(0, 4096, "active_allocated")})}, {});
+  std::ofstream(in("empty.csv")) << "time_us,op,id,size,stream\n";
+  const Outcome run = fleet("");
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.err, "tenon: warning: 2 of 5 files hold no history, so nothing is judged of them; "
+                     "the report says how to record one\n");
+  EXPECT_THAT(run.out, HasSubstr("3 explained, 3 by replay too, 2 without history"));
+  EXPECT_THAT(run.out, HasSubstr("- empty.csv: 0 B live\n- still.pickle: 4 KiB live, 8 KiB"));
+  EXPECT_THAT(run.out, Not(HasSubstr("| still.pickle")));
+  const Json report = Json::parse(fleet("--json").out);
+  EXPECT_EQ(report["no_history"], Json({"empty.csv", "still.pickle"}));
+  EXPECT_EQ(report["files"][4]["state"], "no_history");
 }
 
 TEST_F(FleetCommand, EachFileHasItsAnswer) {

@@ -147,6 +147,19 @@ TEST(ReportCommand, LeavesOutRanksThatDoNotBelongAndSaysSo) {
   EXPECT_THAT(page.contents(), HasSubstr("<summary>rank 2: peak"));
 }
 
+TEST(ReportCommand, DoesNotSayThatARankWithoutHistoryPassed) {
+  const TemporaryFolder folder;
+  const TemporaryFile page(".html");
+  const std::string still =
+      snapshot({segment(0, 0, 4096, {block(0, 4096, "active_allocated")})}, {});
+  const std::string files = write(folder, "rank_0.pickle", still) + " " +
+                            write(folder, "rank_1.pickle", still);
+  const Outcome report = tenon_command("report --no-advice " + files + " -o " + page.path());
+  EXPECT_EQ(report.status, 0) << report.err;
+  EXPECT_THAT(page.contents(), HasSubstr("no history"));
+  EXPECT_THAT(page.contents(), Not(HasSubstr("passed")));
+}
+
 // A rank that needs more than the one that failed does not hide it.
 TEST(ReportCommand, BeginsWithTheRankThatFailed) {
   const TemporaryFolder folder;

@@ -147,6 +147,38 @@ TEST(FleetTest, FilesWithoutAnAnswerCountNowhere) {
   EXPECT_EQ(found.categories[1].bytes, 25u);
 }
 
+FleetFile file_without_history(const std::string& path, std::uint64_t live) {
+  FleetFile file = file_with(path, live, 0, {});
+  file.answer.state = "no_history";
+  file.answer.replayed = false;
+  return file;
+}
+
+TEST(FleetTest, FilesWithoutHistoryCountInNoOtherPart) {
+  const FleetComparison found = compare_fleet(
+      {file_with("x", 100, 1000, {1000}), file_without_history("z", 7000)}, {""});
+  EXPECT_THAT(found.read, ElementsAre(0u, 1u));
+  EXPECT_THAT(found.judged, ElementsAre(0u));
+  EXPECT_THAT(found.no_history, ElementsAre(1u));
+  ASSERT_EQ(found.states.size(), 2u);
+  EXPECT_EQ(found.causes[0].files, 1u);
+  EXPECT_EQ(found.categories[0].bytes, 50u);
+}
+
+TEST(FleetTest, NamesSomeOfManyFilesWithoutHistory) {
+  FleetReport report;
+  for (int i = 100; i < 160; ++i)
+    report.files.push_back(file_without_history("f" + std::to_string(i), 4096));
+  report.comparison = compare_fleet(report.files, {""});
+  const std::string text = fleet_text(report);
+  EXPECT_THAT(text, HasSubstr("0 explained, 0 by replay too, 60 without history, 0 could not"));
+  EXPECT_THAT(text, HasSubstr("- no history: 60 files, live when they were taken: 240 KiB in all"));
+  EXPECT_THAT(text, HasSubstr("_record_memory_history()"));
+  EXPECT_THAT(text, HasSubstr("- f149: 4 KiB live\n\n... and 10 more, in the JSON."));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("passed")));
+  EXPECT_THAT(fleet_json(report), HasSubstr("\"f159\""));
+}
+
 // Files with these live peaks; all else is equal.
 std::vector<FleetOutlier> outliers_of(const std::vector<std::uint64_t>& live_peaks) {
   std::vector<FleetFile> files;

@@ -223,6 +223,7 @@ TEST(VerdictTest, SaysWhatARecordingWithoutHistoryCannotTell) {
   const Explanation still = explained(pickled::snapshot(
       {segment(0, 0, 4096, {block(0, 4096, "active_allocated")})}, {}));
   ASSERT_THAT(still.devices.at(0).verdict.cannot_tell, SizeIs(1));
+  EXPECT_EQ(still.devices[0].verdict.state, Verdict::State::kNoHistory);
   EXPECT_THAT(still.devices[0].verdict.cannot_tell[0], HasSubstr("Without history"));
   EXPECT_THAT(still.devices[0].verdict.sentences[0], HasSubstr("holds no history: 4 KiB"));
   EXPECT_THAT(still.devices[0].verdict.sentences[1], HasSubstr("unknown 100 %"));

@@ -36,8 +36,8 @@ namespace fs = std::filesystem;
 constexpr const char* kHelp = R"(
 Explains and advises every file in DIR, at any depth (what tenon explain takes, compressed or not).
 Prints one report: one setting of PyTorch's allocator for all files, outliers, common causes, and a
-line for each file, also for those that cannot be read. Skips names that begin with a dot, and
-folders whose names end in .fleet.
+line for each file, also for those that cannot be read and those that hold no history. Skips names
+that begin with a dot, and folders whose names end in .fleet.
 
 Each file is read in a process of its own, largest files first, on all cores. A file that takes all
 memory or crashes is tried again alone, and then has a line in the report; the others go on. So has
@@ -50,8 +50,8 @@ changed. The report has the same bytes for any number of jobs, and after any int
 Under mpirun, in a build with MPI, the files are divided among the ranks. All must see DIR and the
 folder of results. Rank 0 prints the report.
 
---json prints files, unread, one_setting, outliers, and states, causes, categories, call_sites,
-losses and changes with the number of files and bytes.
+--json prints files, no_history (the names of those without), unread, one_setting, outliers, and
+states, causes, categories, call_sites, losses and changes with the number of files and bytes.
 
 Examples:
   tenon fleet snapshots
@@ -59,8 +59,9 @@ Examples:
   mpirun -n 16 tenon fleet snapshots -o report.md
   tenon fleet snapshots --json | jq -r .one_setting.conf
 
-Exit status: 0. 1 for a bug or a file that cannot be written. 2 for bad usage, or when a file cannot
-be read (the report has the others). 128 + the signal when one ends it.)";
+Exit status: 0, also for files without history. 1 for a bug or a file that cannot be written. 2 for
+bad usage, or when a file cannot be read (the report has the others). 128 + the signal when one ends
+it.)";
 
 struct FleetArguments {
   std::string folder;
@@ -155,6 +156,7 @@ class FleetRun {
     }
     report.comparison = compare_fleet(report.files, arguments_.question.settings());
     unread_ = report.comparison.unread.size() + found_.left_out.size();
+    no_history_ = report.comparison.no_history.size();
     meanwhile();
     if (arguments_.json) printed_ = fleet_json(report);
     meanwhile();
@@ -165,6 +167,10 @@ class FleetRun {
 
   int print_report() const {
     fmt::print("{}", printed_);
+    if (no_history_ != 0)
+      tell(fmt::format("warning: {} of {} files hold no history, so nothing is judged of them; the "
+                       "report says how to record one",
+                       grouped(no_history_), grouped(found_.files.size())));
     if (unread_ == 0) return kSuccess;
     tell(fmt::format("{} of {} files could not be read; the report names them",
                      grouped(unread_), grouped(found_.files.size() + found_.left_out.size())));
@@ -206,6 +212,7 @@ class FleetRun {
   std::size_t done_ = 0;
   std::string printed_;  // the report on standard output
   std::size_t unread_ = 0;
+  std::size_t no_history_ = 0;
 };
 
 // One rank's part; rank 0 writes the report. The others watch it until it prints, which may wait

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <new>
+#include <tuple>
 
 #include "tenon/base/error.h"
 #include "tenon/base/printable.h"
@@ -20,12 +21,13 @@ namespace {
 
 constexpr std::size_t kMostSites = 12;
 // Raised when the answer to the same question changes.
-constexpr int kAnswerFormat = 3;
+constexpr int kAnswerFormat = 4;
 
 const DeviceExplanation& fullest(const Explanation& explanation) {
   return *std::max_element(explanation.devices.begin(), explanation.devices.end(),
                            [](const DeviceExplanation& a, const DeviceExplanation& b) {
-                             return a.live_peak.bytes < b.live_peak.bytes;
+                             return std::tie(a.has_history, a.live_peak.bytes) <
+                                    std::tie(b.has_history, b.live_peak.bytes);
                            });
 }
 
@@ -137,6 +139,10 @@ void advise_into(const Snapshot& snapshot, const std::string& path, const FileQu
 }
 
 }  // namespace
+
+bool FileAnswer::has_history() const {
+  return state != verdict_state_name(Verdict::State::kNoHistory);
+}
 
 std::vector<std::string> FileQuestion::settings() const {
   std::vector<std::string> confs;

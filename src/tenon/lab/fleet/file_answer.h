@@ -25,7 +25,7 @@ struct FileQuestion {
 };
 
 // One recording, explained and advised. Of several devices, what is explained is the one with the
-// highest live peak, and figures of replays are sums over all.
+// highest live peak, of those with a history if one has it. Figures of replays are sums over all.
 struct FileAnswer {
   std::string error;  // why there is no answer; the rest is empty then
 
@@ -53,6 +53,9 @@ struct FileAnswer {
   // With each of FileQuestion::settings(); none: a request is refused, or that system's PyTorch
   // does not have the setting.
   std::vector<std::optional<std::uint64_t>> reserved_bytes;
+
+  // Of `state`: whether the recording says what happened. Else all bytes are those of one moment.
+  bool has_history() const;
 };
 
 // An answer that says why there is none.

@@ -53,8 +53,11 @@ class FleetComparer {
   FleetComparer(const std::vector<FleetFile>& files, const std::vector<std::string>& settings)
       : files_(files), settings_(settings) {
     for (std::size_t i = 0; i < files.size(); ++i) {
-      (files[i].answer.error.empty() ? out_.read : out_.unread).push_back(i);
-      if (is_replayed(files[i].answer)) out_.replayed.push_back(i);
+      const FileAnswer& answer = files[i].answer;
+      (answer.error.empty() ? out_.read : out_.unread).push_back(i);
+      if (answer.error.empty())
+        (answer.has_history() ? out_.judged : out_.no_history).push_back(i);
+      if (is_replayed(answer)) out_.replayed.push_back(i);
     }
   }
 
@@ -74,9 +77,10 @@ class FleetComparer {
 
   void find_causes() {
     CauseTable states, causes, categories, sites, losses, changes;
-    for (const std::size_t i : out_.read) {
+    for (const std::size_t i : out_.read)
+      states.add(files_[i].answer.state, files_[i].answer.live_peak_bytes);
+    for (const std::size_t i : out_.judged) {
       const FileAnswer& answer = files_[i].answer;
-      states.add(answer.state, answer.live_peak_bytes);
       if (!answer.cause.empty()) causes.add(answer.cause, answer.cause_bytes);
       categories.add(answer.categories);
       sites.add(answer.sites);
@@ -122,7 +126,7 @@ class FleetComparer {
   void find_outliers(const char* name, const Figure& figure) {
     std::vector<double> values;
     std::vector<std::size_t> having;
-    for (const std::size_t i : out_.read)
+    for (const std::size_t i : out_.judged)
       if (const std::optional<double> value = figure(files_[i].answer)) {
         values.push_back(*value);
         having.push_back(i);

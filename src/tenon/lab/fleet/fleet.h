@@ -48,8 +48,10 @@ struct FleetSetting {
 
 // The files side by side.
 struct FleetComparison {
-  std::vector<std::size_t> read;    // files with an answer
-  std::vector<std::size_t> unread;  // files without
+  std::vector<std::size_t> read;        // files with an answer
+  std::vector<std::size_t> no_history;  // of these, those that count in `states` alone
+  std::vector<std::size_t> judged;      // of these, the others
+  std::vector<std::size_t> unread;      // files without an answer
   std::vector<std::size_t> replayed;
   std::vector<FleetCause> states;      // verdict_state_name(); bytes are live peaks
   std::vector<FleetCause> causes;      // each file's main one; most files first, as all of these

@@ -14,6 +14,7 @@ class FleetJson {
 
   Json make() const {
     return {{"files", files()},
+            {"no_history", no_history()},
             {"unread", unread()},
             {"one_setting", one_setting()},
             {"outliers", outliers()},
@@ -36,6 +37,12 @@ class FleetJson {
       one.erase("error");
       list.push_back(std::move(one));
     }
+    return list;
+  }
+
+  Json no_history() const {
+    Json list = Json::array();
+    for (const std::size_t i : found_.no_history) list.push_back(name(i));
     return list;
   }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr std::size_t kShownCauses = 15;
 constexpr std::size_t kShownOutliers = 50;
 constexpr std::size_t kShownSettings = 8;
+constexpr std::size_t kShownWithoutHistory = 50;
 
 std::string size(std::uint64_t bytes) { return format_byte_size(bytes); }
 
@@ -53,6 +54,7 @@ class FleetWriter {
     write_outliers();
     write_causes();
     write_files();
+    write_no_history();
     write_unread();
     return std::move(out_);
   }
@@ -83,11 +85,14 @@ class FleetWriter {
     std::uint64_t bytes = 0;
     for (const FleetFile& each : report_.files) bytes += each.bytes;
     line("# Fleet of {}", files_text(report_.files.size()));
-    line("\n{}: {} explained, {} by replay too, {} could not be read.", size(bytes),
-         grouped(found_.read.size()), grouped(found_.replayed.size()),
+    line("\n{}: {} explained, {} by replay too, {} without history, {} could not be read.",
+         size(bytes), grouped(found_.judged.size()), grouped(found_.replayed.size()),
+         grouped(found_.no_history.size()),
          grouped(found_.unread.size() + report_.left_out.size()));
+    const char* no_history = verdict_state_name(Verdict::State::kNoHistory);
     for (const FleetCause& state : found_.states)
-      line("- {}: {}, live peaks of {} in all", state_text(state.name), files_text(state.files),
+      line("- {}: {}, {} {} in all", state_text(state.name), files_text(state.files),
+           state.name == no_history ? "live when they were taken:" : "live peaks of",
            size(state.bytes));
   }
 
@@ -170,7 +175,7 @@ class FleetWriter {
   }
 
   void write_files() {
-    if (found_.read.empty()) return;
+    if (found_.judged.empty()) return;
     line("\n## Files\n");
     line("Live peak, cause and reserved as recorded are of the device with most; figures of "
          "replays (~, and the last column) are of all devices. The best setting is what `tenon "
@@ -179,7 +184,7 @@ class FleetWriter {
          report_.question.effort);
     head({"file", "verdict", "cause", "live peak", "reserved", "best setting", "reserved then"},
          3);
-    for (const std::size_t i : found_.read) {
+    for (const std::size_t i : found_.judged) {
       const FileAnswer& answer = file(i).answer;
       row({name(i), state_text(answer.state), cause_of(answer), size(answer.live_peak_bytes),
            reserved_of(answer),
@@ -205,6 +210,27 @@ class FleetWriter {
   static std::string reserved_of(const FileAnswer& answer) {
     if (answer.reserved_peak_bytes) return size(*answer.reserved_peak_bytes);
     return answer.replayed ? "~ " + size(answer.recorded_reserved_bytes) : "-";
+  }
+
+  void write_no_history() {
+    if (found_.no_history.empty()) return;
+    line("\n## Files without history\n");
+    line("They hold what was live when they were taken, and no events before that. They do not say "
+         "whether an allocation failed, and have no peak, cause or setting. The other parts of "
+         "this report leave them out.");
+    line("To record a history, call `torch.cuda.memory._record_memory_history()` before the model "
+         "is built. Dump the snapshot after the part that matters, or where it fails. Programs of "
+         "Tenon record with `TENON_RECORD=FILE`.\n");
+    const std::size_t shown = std::min(kShownWithoutHistory, found_.no_history.size());
+    for (std::size_t at = 0; at < shown; ++at) {
+      const FileAnswer& answer = file(found_.no_history[at]).answer;
+      line("- {}: {} live{}", name(found_.no_history[at]), size(answer.live_peak_bytes),
+           answer.reserved_peak_bytes
+               ? fmt::format(", {} reserved", size(*answer.reserved_peak_bytes))
+               : "");
+    }
+    if (shown < found_.no_history.size())
+      line("\n... and {} more, in the JSON.", grouped(found_.no_history.size() - shown));
   }
 
   void write_unread() {

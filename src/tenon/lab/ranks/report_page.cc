@@ -186,8 +186,8 @@ std::string rank_body(const Rank& rank, std::uint64_t capacity_bytes) {
 
 std::string state_of(const Rank& rank) {
   const std::uint64_t failures = rank.device.failure_count;
-  return failures == 0 ? "passed"
-                       : fmt::format("failed {} time{}", failures, failures == 1 ? "" : "s");
+  if (failures > 0) return fmt::format("failed {} time{}", failures, failures == 1 ? "" : "s");
+  return rank.device.has_history ? "passed" : "no history: not known";
 }
 
 std::string peak_of(const Rank& rank) {

@@ -97,7 +97,7 @@ void say_failure(const OutOfMemoryReport& failure, Verdict& out) {
 }
 
 void say_peak(const VerdictInput& input, std::size_t events, Verdict& out) {
-  if (has_no_history(input.facts.trace)) {
+  if (out.state == Verdict::State::kNoHistory) {
     out.sentences.push_back(fmt::format(
         "The recording holds no history: {} were live when it was taken. It does not say what came "
         "before, nor whether an allocation failed.",
@@ -231,6 +231,7 @@ Verdict verdict(const VerdictInput& input) {
     out.state = state_of(failure->reason);
     say_failure(*failure, out);
   } else {
+    if (has_no_history(input.facts.trace)) out.state = Verdict::State::kNoHistory;
     say_peak(input, events, out);
   }
   const bool grows = say_growth(input.growth, out);

@@ -30,6 +30,7 @@ struct Verdict {
   // Whether an allocation failed, and why.
   enum class State : std::uint8_t {
     kPassed,        // no allocation failed
+    kNoHistory,     // the recording does not say whether one failed
     kTooLarge,      // what was live did not fit
     kFragmented,    // it would have fitted in one piece
     kLimited,       // a limit stood before free memory
@@ -46,7 +47,8 @@ struct Verdict {
 
 // As the JSON has it.
 constexpr const char* verdict_state_name(Verdict::State state) {
-  constexpr const char* kNames[] = {"passed", "too_large", "fragmented", "limited", "failed"};
+  constexpr const char* kNames[] = {"passed",     "no_history", "too_large",
+                                    "fragmented", "limited",    "failed"};
   return kNames[static_cast<std::size_t>(state)];
 }
 
