@@ -1,5 +1,6 @@
 // Training beside PyTorch, where the build found it: one process, the same models, weights,
-// batches and threads. Steps alternate, so that a busy machine slows both alike.
+// batches and threads. Sides take turns of steps, so that a busy machine slows both alike; those in
+// the first 20 ms of a turn are not timed.
 //   bench_training [--threads N] [--data FILE]   (without N: times on one and on two)
 #include <fmt/format.h>
 
@@ -122,13 +123,17 @@ void compare(const Case& what, int threads, const char* wanted, Worst& worst) {
   for (int i = 0; i < 3; ++i) steps[1]();
   const double once = std::max(time_ns(steps[1]), 1e3);
   const int inner = std::max(1, static_cast<int>(2e6 / once));
-  const int rounds = std::clamp(static_cast<int>(6e9 / (3 * once * inner)), 5, 200);
+  const int rounds = std::clamp(static_cast<int>(6e9 / (3 * once * inner)), 5, 50);
   double best[3] = {1e18, 1e18, 1e18};
   for (int round = 0; round < rounds; ++round)
-    for (std::size_t side = 0; side < sides; ++side)
+    for (std::size_t side = 0; side < sides; ++side) {
+      // The threads of the side before it look for work for some milliseconds more.
+      for (const auto start = Clock::now(); Clock::now() - start < std::chrono::milliseconds(20);)
+        steps[side]();
       best[side] = std::min(best[side], time_ns([&] {
                                           for (int i = 0; i < inner; ++i) steps[side]();
                                         }) / inner);
+    }
   const auto ratio = [&](double ours) {
     return peer == nullptr ? "-" : fmt::format("{:.2f}", best[2] / ours);
   };

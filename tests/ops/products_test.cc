@@ -137,25 +137,39 @@ TEST(ConvTest, EveryOptionAgreesWithPlainLoops) {
 }
 
 // Large enough for oneDNN; the same in f64 is computed by columns and products.
-TEST(ConvTest, LargeOnesAgreeWithThoseInDoubleOnAnyNumberOfThreads) {
+void expect_the_same_in_double(Random& random, IntList sizes, IntList weight,
+                               const ops::ConvOptions& o) {
   const int threads = num_threads();
+  const Tensor a = random_floats(random, sizes, DType::kF32);
+  const Tensor w = random_floats(random, weight, DType::kF32);
+  const Tensor bias = random_floats(random, {weight[0]}, DType::kF32);
+  set_num_threads(1);
+  const Tensor one = ops::conv2d(a, w, bias, o);
+  set_num_threads(4);
+  const Tensor four = ops::conv2d(a, w, bias, o);
+  set_num_threads(threads);
+  EXPECT_EQ(std::memcmp(one.const_data_ptr(), four.const_data_ptr(), one.nbytes()), 0);
+  const Tensor exact =
+      ops::conv2d(to(a, DType::kF64), to(w, DType::kF64), to(bias, DType::kF64), o);
+  EXPECT_LT(ops::amax(ops::abs(ops::sub(to(one, DType::kF64), exact))).item<double>(), 1e-3);
+}
+
+TEST(ConvTest, LargeOnesAgreeWithThoseInDoubleOnAnyNumberOfThreads) {
   Random random(71);
-  for (const ops::ConvOptions& o :
-       {ops::ConvOptions{}, ops::ConvOptions{2, 3, 1, 1, 0},
-        ops::ConvOptions{1, {2, 1}, {2, 1}, 2, 0}, ops::ConvOptions{2, 1, 1, 16, 0}}) {
-    const Tensor a = random_floats(random, {2, 16, 33, 40}, DType::kF32);
-    const Tensor w = random_floats(random, {32, 16 / o.groups, 5, 3}, DType::kF32);
-    const Tensor bias = random_floats(random, {32}, DType::kF32);
-    set_num_threads(1);
-    const Tensor one = ops::conv2d(a, w, bias, o);
-    set_num_threads(4);
-    const Tensor four = ops::conv2d(a, w, bias, o);
-    set_num_threads(threads);
-    EXPECT_EQ(std::memcmp(one.const_data_ptr(), four.const_data_ptr(), one.nbytes()), 0);
-    const Tensor exact =
-        ops::conv2d(to(a, DType::kF64), to(w, DType::kF64), to(bias, DType::kF64), o);
-    EXPECT_LT(ops::amax(ops::abs(ops::sub(to(one, DType::kF64), exact))).item<double>(), 1e-3);
-  }
+  for (const std::int64_t height : {33, 197})  // threads share out images, or rows
+    for (const ops::ConvOptions& o :
+         {ops::ConvOptions{}, ops::ConvOptions{2, 3, 1, 1, 0},
+          ops::ConvOptions{1, {2, 1}, {2, 1}, 2, 0}, ops::ConvOptions{2, 1, 1, 16, 0}}) {
+      SCOPED_TRACE(::testing::Message() << height << " rows, " << o.groups << " groups");
+      for (const std::int64_t images : {1, 2})
+        expect_the_same_in_double(random, {images, 16, height, 40}, {32, 16 / o.groups, 5, 3}, o);
+    }
+}
+
+TEST(ConvTest, ThreadsThatCopyALargeWeightAgree) {
+  Random random(72);
+  for (const std::int64_t filters : {240, 256, 416, 448})
+    expect_the_same_in_double(random, {1, 128, 14, 14}, {filters, 128, 3, 3}, {1, 1, 1, 1, 0});
 }
 
 // The transposed convolution is the adjoint: <conv(a), b> = <a, conv_transpose(b)>.

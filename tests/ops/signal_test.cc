@@ -115,11 +115,17 @@ TEST_F(SignalTest, StackPointerStaysInTheStackDuringProducts) {
 }
 
 TEST_F(SignalTest, StackPointerStaysInTheStackDuringConvolutions) {
-  const Tensor images = random_floats(random_, {8, 3, 28, 28}, DType::kF32);
-  for (const std::int64_t filters : {5, 16, 32}) {
-    SCOPED_TRACE(filters);
-    const Tensor weight = random_floats(random_, {filters, 3, 3, 3}, DType::kF32);
-    const ops::ConvOptions options;
+  struct Layer {
+    std::int64_t channels, filters, kernel, stride;
+  };
+  for (const Layer& l : {Layer{3, 5, 3, 1}, Layer{3, 16, 3, 1}, Layer{3, 32, 7, 2},
+                         Layer{32, 64, 3, 1}, Layer{64, 96, 1, 2}}) {
+    SCOPED_TRACE(::testing::Message() << l.channels << " to " << l.filters << ", " << l.kernel);
+    const Tensor images = random_floats(random_, {8, l.channels, 28, 28}, DType::kF32);
+    const Tensor weight =
+        random_floats(random_, {l.filters, l.channels, l.kernel, l.kernel}, DType::kF32);
+    ops::ConvOptions options;
+    options.stride = l.stride;
     const Tensor out = ops::conv2d(images, weight, {}, options);
     const Tensor gradient = random_floats(random_, out.sizes(), DType::kF32);
     repeat_under_signals(300, [&] { ops::conv2d(images, weight, {}, options); });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -18,6 +19,7 @@ namespace tenon {
 namespace {
 
 constexpr int kMostThreads = 4096;
+constexpr std::chrono::microseconds kWakeTime{50};  // what waking a thread takes, or so
 
 thread_local bool inside_loop = false;
 
@@ -61,6 +63,16 @@ struct Loop {
   }
 };
 
+// Looks whether ready() has come true, for as long as waking a thread takes: so to look first and
+// then to sleep costs at most twice what the better of the two does. It yields between two looks,
+// so that another thread gets the processor if it wants it.
+template <typename Ready>
+void look_for(Ready ready) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + kWakeTime;
+  while (!ready() && Clock::now() < end) std::this_thread::yield();
+}
+
 // Threads that wait for loops. Made at the first loop and never joined: they sleep until the
 // process ends. One loop at a time; a second thread that comes meanwhile works alone.
 class Workers {
@@ -73,6 +85,7 @@ class Workers {
   bool try_run(Loop& loop, int helpers) {
     const std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy.owns_lock()) return false;
+    bool asleep = false;
     {
       const std::lock_guard lock(mutex_);
       while (static_cast<int>(count_) < helpers) {
@@ -85,24 +98,32 @@ class Workers {
       }
       loop_ = &loop;
       wanted_ = helpers;
-      ++generation_;
+      generation_.fetch_add(1, std::memory_order_release);
+      asleep = asleep_ != 0;
     }
-    wake_.notify_all();
+    if (asleep) wake_.notify_all();
     loop.work();
     std::unique_lock lock(mutex_);
     loop_ = nullptr;  // who has not come by now need not come
+    if (active_ == 0) return true;
+    lock.unlock();
+    look_for([&] { return active_.load(std::memory_order_relaxed) == 0; });
+    lock.lock();
     done_.wait(lock, [&] { return active_ == 0; });
     return true;
   }
 
  private:
   void serve() {
-    std::unique_lock lock(mutex_);
     std::uint64_t seen = 0;
     for (;;) {
-      wake_.wait(lock, [&] { return loop_ != nullptr && generation_ != seen; });
+      look_for([&] { return generation_.load(std::memory_order_relaxed) != seen; });
+      std::unique_lock lock(mutex_);
+      ++asleep_;
+      wake_.wait(lock, [&] { return generation_ != seen; });
+      --asleep_;
       seen = generation_;
-      if (wanted_ == 0) continue;
+      if (loop_ == nullptr || wanted_ == 0) continue;
       --wanted_;
       ++active_;
       Loop* loop = loop_;
@@ -117,10 +138,11 @@ class Workers {
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   Loop* loop_ = nullptr;
-  std::uint64_t generation_ = 0;
+  std::atomic<std::uint64_t> generation_{0};  // of loop_
   int count_ = 0;
+  int asleep_ = 0;
   int wanted_ = 0;
-  int active_ = 0;
+  std::atomic<int> active_{0};
 };
 
 }  // namespace

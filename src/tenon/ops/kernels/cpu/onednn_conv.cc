@@ -1,6 +1,7 @@
 #include "tenon/ops/kernels/cpu/onednn_conv.h"
 
 #include <algorithm>
+#include <numeric>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 #include <unordered_map>
@@ -27,34 +28,69 @@ memory::desc described(const memory::dims& dims, Tag tag) {
   return memory::desc(dims, memory::data_type::f32, tag);
 }
 
-// The geometry of one convolution over `images` images.
+memory::dims dense_strides(const memory::dims& sizes) {
+  return {sizes[1] * sizes[2] * sizes[3], sizes[2] * sizes[3], sizes[3], 1};
+}
+
+// Some images of a convolution, or some rows of an image's result.
+struct Part {
+  std::int64_t image, images, row, rows;
+};
+
+// The geometry of a convolution, or of a part of it.
 struct Shape {
   Shape(const Tensor& a, const Tensor& weight, const Tensor& out, const ConvOptions& o)
       : source(a.sizes().begin(), a.sizes().end()),
         filter(weight.sizes().begin(), weight.sizes().end()),
         target(out.sizes().begin(), out.sizes().end()),
+        source_strides(dense_strides(source)),
+        target_strides(dense_strides(target)),
         filter_tag(o.groups == 1 ? Tag::oihw : Tag::goihw),
         stride{o.stride.height, o.stride.width},
         padding{o.padding.height, o.padding.width},
+        padding_after(padding),
         // oneDNN counts the elements between two taps.
-        dilation{o.dilation.height - 1, o.dilation.width - 1} {
+        dilation{o.dilation.height - 1, o.dilation.width - 1},
+        reach((weight.size(2) - 1) * o.dilation.height + 1) {
     if (o.groups == 1) return;
     filter[0] /= o.groups;
     filter.insert(filter.begin(), o.groups);
   }
-  Shape with(std::int64_t images) const {
+  Shape of(const Part& part) const {
     Shape other = *this;
-    other.source[0] = other.target[0] = images;
+    other.source[0] = other.target[0] = part.images;
+    if (part.rows == target[2]) return other;
+    const std::int64_t begin = part.row * stride[0] - padding[0];
+    const std::int64_t end = begin + (part.rows - 1) * stride[0] + reach;
+    other.target[2] = part.rows;
+    other.source[2] = std::min(end, source[2]) - std::max<std::int64_t>(begin, 0);
+    other.padding[0] = std::max<std::int64_t>(-begin, 0);
+    other.padding_after[0] = std::max<std::int64_t>(end - source[2], 0);
     return other;
   }
+  // Where a part's elements begin.
+  std::int64_t source_at(const Part& part) const {
+    const std::int64_t row = std::max<std::int64_t>(part.row * stride[0] - padding[0], 0);
+    return part.image * source_strides[0] + row * source_strides[2];
+  }
+  std::int64_t target_at(const Part& part) const {
+    return part.image * target_strides[0] + part.row * target_strides[2];
+  }
+  memory::desc source_desc() const {
+    return memory::desc(source, memory::data_type::f32, source_strides);
+  }
+  memory::desc target_desc() const {
+    return memory::desc(target, memory::data_type::f32, target_strides);
+  }
   std::int64_t images() const { return source[0]; }
-  std::int64_t source_elements() const { return source[1] * source[2] * source[3]; }
-  std::int64_t target_elements() const { return target[1] * target[2] * target[3]; }
   std::int64_t filters() const { return target[1]; }
+  bool operator==(const Shape&) const = default;
 
   memory::dims source, filter, target;
+  memory::dims source_strides, target_strides;  // of the whole
   Tag filter_tag;
-  memory::dims stride, padding, dilation;
+  memory::dims stride, padding, padding_after, dilation;
+  std::int64_t reach;  // rows from a filter's first tap to its last
 };
 
 dnnl::primitive_attr with_scratchpad() {
@@ -63,9 +99,11 @@ dnnl::primitive_attr with_scratchpad() {
   return attributes;
 }
 
+// oneDNN's other implementations multiply matrices of columns, or are slow references.
 template <typename Description>
 bool is_direct(const Description& chosen) {
-  return std::string_view(chosen.impl_info_str()).substr(0, 3) == "jit";
+  const std::string_view name = chosen.impl_info_str();
+  return name.starts_with("jit") || name.starts_with("brg");
 }
 
 dnnl::convolution_forward::primitive_desc forward(const Shape& s, bool bias, bool training) {
@@ -73,7 +111,7 @@ dnnl::convolution_forward::primitive_desc forward(const Shape& s, bool bias, boo
       training ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
   return {{kind, dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
            described(s.filter, Tag::any), bias ? described({s.filters()}, Tag::x) : memory::desc(),
-           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding},
+           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding_after},
           with_scratchpad(),
           cpu_engine()};
 }
@@ -128,55 +166,129 @@ class Piece {
   dnnl::stream stream_;
 };
 
-// The weight in the primitive's layout, for all pieces.
-struct Filter {
-  Filter(const Tensor& weight, const Operand& operand) {
-    if (!operand.copied()) {
-      held = weight;
-      view = memory(operand.wanted, cpu_engine(), const_cast<void*>(weight.const_data_ptr()));
-      return;
+// Where threads cut a weight that they copy: into stretches of a dimension, whole blocks each. A
+// small weight stays whole.
+struct Cut {
+  explicit Cut(const memory::desc& blocked) {
+    constexpr std::size_t kSmall = 1 << 20;
+    constexpr std::int64_t kStretches = 8;
+    const dnnl_blocking_desc_t& layout = blocked.data.format_desc.blocking;
+    for (const int dim : {1, 0}) {
+      std::int64_t block = 1;
+      for (int i = 0; i < layout.inner_nblks; ++i)
+        if (layout.inner_idxs[i] == dim) block *= layout.inner_blks[i];
+      const std::int64_t size = blocked.data.dims[dim];
+      const std::int64_t blocks = (size + block * kStretches - 1) / (block * kStretches);
+      dimension = static_cast<std::size_t>(dim);
+      length = blocked.get_size() < kSmall ? size : block * blocks;
+      if (length < size) return;
     }
-    held = empty({static_cast<std::int64_t>(operand.wanted.get_size())}, DType::kU8);
-    view = memory(operand.wanted, cpu_engine(), held.data_ptr());
-    memory given(operand.given, cpu_engine(), const_cast<void*>(weight.const_data_ptr()));
-    dnnl::stream stream(cpu_engine());
-    operand.in.execute(stream, given, view);
+  }
+  std::size_t dimension = 0;
+  std::int64_t length = 0;
+};
+
+// The weight in the primitive's layout, for all parts.
+struct Filter {
+  Filter(const Tensor& weight, const Operand& operand)
+      : held(operand.copied() ? empty({static_cast<std::int64_t>(operand.wanted.get_size())},
+                                      DType::kU8)
+                              : weight),
+        view(on(operand.wanted, held)) {
+    if (!operand.copied()) return;
+    const Cut cut(operand.wanted);
+    const std::int64_t size = operand.given.dims()[cut.dimension];
+    parallel_for(0, size, cut.length, [&](std::int64_t begin, std::int64_t end) {
+      const OpenMpThreads one(1);
+      dnnl::stream stream(cpu_engine());
+      const auto stretch = [&](const memory::desc& whole) {
+        memory::dims sizes = whole.dims(), offsets(sizes.size(), 0);
+        sizes[cut.dimension] = end - begin;
+        offsets[cut.dimension] = begin;
+        return whole.submemory_desc(sizes, offsets);
+      };
+      memory from = on(stretch(operand.given), weight);
+      memory to = on(stretch(operand.wanted), held);
+      dnnl::reorder(from, to).execute(stream, from, to);
+    });
+  }
+  static memory on(const memory::desc& desc, const Tensor& data) {
+    return memory(desc, cpu_engine(), const_cast<void*>(data.const_data_ptr()));
   }
   Tensor held;
   memory view;
 };
 
-// Calls work(first image, plan, piece) for pieces of `length` images; the last one may have fewer
-// and then a plan of its own. Plans are made by make_plan(shape of a piece). A
-// single piece runs on that many threads of oneDNN's own.
+// Parts of `images` images each, or of `rows` rows of one image's result.
+std::vector<Part> cut(const Shape& whole, std::int64_t images, std::int64_t rows) {
+  std::vector<Part> parts;
+  for (std::int64_t image = 0; image < whole.images(); image += images)
+    for (std::int64_t row = 0; row < whole.target[2]; row += rows)
+      parts.push_back({image, std::min(images, whole.images() - image), row,
+                       std::min(rows, whole.target[2] - row)});
+  return parts;
+}
+
+// Calls work.run(number, part, plan, piece) for each part. Parts of one shape have one plan, which
+// make_plan(shape) makes. A single part runs on that many threads of oneDNN's own.
 template <typename MakePlan, typename Work>
-bool for_pieces(const Shape& shape, std::int64_t length, int threads_for_one, MakePlan&& make_plan,
-                Work&& work) {
-  const std::int64_t images = shape.images();
-  const std::int64_t pieces = (images + length - 1) / length;
-  const int threads = pieces == 1 ? threads_for_one : 1;
+bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_for_one,
+               MakePlan&& make_plan, Work&& work) {
+  using Plan = decltype(make_plan(whole));
+  const int threads = parts.size() == 1 ? threads_for_one : 1;
   const OpenMpThreads here(threads);
-  const std::int64_t rest = images % length;
-  const auto plan = make_plan(shape.with(std::min(images, length)));
-  if (!plan.direct) return false;
-  const auto last = rest == 0 || pieces == 1 ? plan : make_plan(shape.with(rest));
-  if (!last.direct) return false;
-  Workspaces workspaces(std::max(plan.room_bytes, last.room_bytes), pieces);
-  work.prepare(plan, last, pieces);
-  parallel_for(0, pieces, 1, [&](std::int64_t begin, std::int64_t end) {
+  std::vector<Shape> shapes;
+  std::vector<Plan> plans;
+  std::vector<std::size_t> plan_of;
+  std::size_t room_bytes = 0;
+  for (const Part& part : parts) {
+    const Shape shape = whole.of(part);
+    const auto known = std::find(shapes.begin(), shapes.end(), shape);
+    plan_of.push_back(static_cast<std::size_t>(known - shapes.begin()));
+    if (known != shapes.end()) continue;
+    plans.push_back(make_plan(shape));
+    if (!plans.back().direct) return false;
+    room_bytes = std::max(room_bytes, plans.back().room_bytes);
+    shapes.push_back(shape);
+  }
+  const auto count = static_cast<std::int64_t>(parts.size());
+  Workspaces workspaces(room_bytes, count);
+  work.prepare(plans, count);
+  parallel_for(0, count, 1, [&](std::int64_t begin, std::int64_t end) {
     const OpenMpThreads there(threads);
     for (std::int64_t i = begin; i < end; ++i) {
       char* const room = workspaces.take();
       Piece piece(room);
-      work.run(i, i * length, i + 1 == pieces ? last : plan, piece);
+      const auto number = static_cast<std::size_t>(i);
+      work.run(i, parts[number], plans[plan_of[number]], piece);
       workspaces.give(room);
     }
   });
   return true;
 }
 
-// Eight pieces or so: enough to even out threads, small enough to stay in the caches.
-std::int64_t piece_length(std::int64_t images) { return (images + 7) / 8; }
+// Eight parts or so: enough to even out threads, small enough to stay in the caches.
+std::int64_t part_length(std::int64_t images) { return (images + 7) / 8; }
+
+// How many rows of the result a part has. Where there are few images, a power of two of parts, so
+// that two and four threads get as much each; enough work to pay for another look at the filter,
+// and enough rows, since neighbours read some twice.
+std::int64_t part_rows(const Shape& s, std::int64_t filter_elements) {
+  constexpr std::int64_t kFewImages = 4, kMostParts = 16, kLeastWork = 16 << 20;
+  const std::int64_t rows = s.target[2];
+  if (s.images() >= kFewImages || s.padding[0] >= s.reach) return rows;
+  const std::int64_t work = rows * s.target[3] * filter_elements;
+  std::int64_t parts = 1;
+  while (2 * parts * s.images() <= kMostParts && 2 * parts * kLeastWork <= work &&
+         2 * parts * s.reach <= rows)
+    parts *= 2;
+  const std::int64_t length = (rows + parts - 1) / parts;
+  if (parts == 1) return rows;
+  // The copies between layouts are much faster where a part's places fill whole vectors.
+  constexpr std::int64_t kVector = 16;
+  const std::int64_t multiple = kVector / std::gcd(kVector, s.target[3]);
+  return multiple < length ? (length + multiple - 1) / multiple * multiple : length;
+}
 
 // --- Forward.
 
@@ -185,9 +297,9 @@ struct ForwardPlan {
       : chosen(forward(s, bias, false)),
         direct(is_direct(chosen)),
         primitive(chosen),
-        source(described(s.source, Tag::nchw), chosen.src_desc()),
+        source(s.source_desc(), chosen.src_desc()),
         filter(described(s.filter, s.filter_tag), chosen.weights_desc()),
-        target(described(s.target, Tag::nchw), chosen.dst_desc()),
+        target(s.target_desc(), chosen.dst_desc()),
         scratch(chosen.scratchpad_desc()),
         room_bytes(source.copy_bytes() + target.copy_bytes() + align_up(scratch.get_size(), 64)) {}
   dnnl::convolution_forward::primitive_desc chosen;
@@ -198,15 +310,18 @@ struct ForwardPlan {
   std::size_t room_bytes;
 };
 
-// A filter for the full pieces, and one for the last, which may want another layout.
+// A filter in each layout that a plan wants.
 struct Filters {
   template <typename Plan>
-  void prepare(const Tensor& weight, const Plan& plan, const Plan& last) {
-    made.emplace_back(weight, plan.filter);
-    if (last.filter.wanted != plan.filter.wanted) made.emplace_back(weight, last.filter);
+  void prepare(const Tensor& weight, const std::vector<Plan>& plans) {
+    for (const Plan& plan : plans)
+      if (find(plan.filter) == made.end()) made.emplace_back(weight, plan.filter);
   }
-  const memory& of(const Operand& operand) const {
-    return made.front().view.get_desc() == operand.wanted ? made.front().view : made.back().view;
+  const memory& of(const Operand& operand) const { return find(operand)->view; }
+  std::vector<Filter>::const_iterator find(const Operand& operand) const {
+    return std::find_if(made.begin(), made.end(), [&](const Filter& filter) {
+      return filter.view.get_desc() == operand.wanted;
+    });
   }
   std::vector<Filter> made;
 };
@@ -216,12 +331,12 @@ struct ForwardWork {
   const Tensor &out, &a, &weight, &bias;
   Filters filters = {};
 
-  void prepare(const ForwardPlan& plan, const ForwardPlan& last, std::int64_t) {
-    filters.prepare(weight, plan, last);
+  void prepare(const std::vector<ForwardPlan>& plans, std::int64_t) {
+    filters.prepare(weight, plans);
   }
-  void run(std::int64_t, std::int64_t first, const ForwardPlan& plan, Piece& piece) const {
-    float* const to = out.data_ptr<float>() + first * shape.target_elements();
-    const float* const from = a.const_data_ptr<float>() + first * shape.source_elements();
+  void run(std::int64_t, const Part& part, const ForwardPlan& plan, Piece& piece) const {
+    float* const to = out.data_ptr<float>() + shape.target_at(part);
+    const float* const from = a.const_data_ptr<float>() + shape.source_at(part);
     memory result = piece.to_write(plan.target, to);
     std::unordered_map<int, memory> arguments = {
         {DNNL_ARG_SRC, piece.read(plan.source, from)},
@@ -241,7 +356,7 @@ struct ForwardWork {
 dnnl::convolution_backward_data::primitive_desc backward_input(const Shape& s) {
   return {{dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
            described(s.filter, Tag::any), described(s.target, Tag::any), s.stride, s.dilation,
-           s.padding, s.padding},
+           s.padding, s.padding_after},
           with_scratchpad(),
           cpu_engine(),
           forward(s, false, true)};
@@ -252,9 +367,9 @@ struct InputPlan {
       : chosen(backward_input(s)),
         direct(is_direct(chosen)),
         primitive(chosen),
-        source(described(s.source, Tag::nchw), chosen.diff_src_desc()),
+        source(s.source_desc(), chosen.diff_src_desc()),
         filter(described(s.filter, s.filter_tag), chosen.weights_desc()),
-        target(described(s.target, Tag::nchw), chosen.diff_dst_desc()),
+        target(s.target_desc(), chosen.diff_dst_desc()),
         scratch(chosen.scratchpad_desc()),
         room_bytes(source.copy_bytes() + target.copy_bytes() + align_up(scratch.get_size(), 64)) {}
   dnnl::convolution_backward_data::primitive_desc chosen;
@@ -270,12 +385,12 @@ struct InputWork {
   const Tensor &grad_input, &grad_output, &weight;
   Filters filters = {};
 
-  void prepare(const InputPlan& plan, const InputPlan& last, std::int64_t) {
-    filters.prepare(weight, plan, last);
+  void prepare(const std::vector<InputPlan>& plans, std::int64_t) {
+    filters.prepare(weight, plans);
   }
-  void run(std::int64_t, std::int64_t first, const InputPlan& plan, Piece& piece) const {
-    float* const to = grad_input.data_ptr<float>() + first * shape.source_elements();
-    const float* const from = grad_output.const_data_ptr<float>() + first * shape.target_elements();
+  void run(std::int64_t, const Part& part, const InputPlan& plan, Piece& piece) const {
+    float* const to = grad_input.data_ptr<float>() + shape.source_at(part);
+    const float* const from = grad_output.const_data_ptr<float>() + shape.target_at(part);
     memory result = piece.to_write(plan.source, to);
     plan.primitive.execute(piece.stream(), {{DNNL_ARG_DIFF_DST, piece.read(plan.target, from)},
                                             {DNNL_ARG_WEIGHTS, filters.of(plan.filter)},
@@ -290,7 +405,7 @@ struct InputWork {
 dnnl::convolution_backward_weights::primitive_desc backward_weight(const Shape& s, bool bias) {
   return {{dnnl::algorithm::convolution_direct, described(s.source, Tag::any),
            described(s.filter, Tag::any), bias ? described({s.filters()}, Tag::x) : memory::desc(),
-           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding},
+           described(s.target, Tag::any), s.stride, s.dilation, s.padding, s.padding_after},
           with_scratchpad(),
           cpu_engine(),
           forward(s, bias, true)};
@@ -301,9 +416,9 @@ struct WeightPlan {
       : chosen(backward_weight(s, bias)),
         direct(is_direct(chosen)),
         primitive(chosen),
-        source(described(s.source, Tag::nchw), chosen.src_desc()),
+        source(s.source_desc(), chosen.src_desc()),
         filter(described(s.filter, s.filter_tag), chosen.diff_weights_desc()),
-        target(described(s.target, Tag::nchw), chosen.diff_dst_desc()),
+        target(s.target_desc(), chosen.diff_dst_desc()),
         scratch(chosen.scratchpad_desc()),
         room_bytes(source.copy_bytes() + target.copy_bytes() + filter.copy_bytes() +
                    align_up(scratch.get_size(), 64)) {}
@@ -321,15 +436,15 @@ struct WeightWork {
   const Tensor &grad_weight, &grad_bias, &grad_output, &a;
   Tensor weights = {}, biases = {};  // by piece
 
-  void prepare(const WeightPlan&, const WeightPlan&, std::int64_t pieces) {
+  void prepare(const std::vector<WeightPlan>&, std::int64_t pieces) {
     weights = pieces == 1 ? grad_weight.view({1, -1}) : empty({pieces, grad_weight.numel()});
     if (grad_bias.defined())
       biases = pieces == 1 ? grad_bias.view({1, -1}) : empty({pieces, grad_bias.numel()});
   }
-  void run(std::int64_t number, std::int64_t first, const WeightPlan& plan, Piece& piece) const {
-    const float* const from = a.const_data_ptr<float>() + first * shape.source_elements();
+  void run(std::int64_t number, const Part& part, const WeightPlan& plan, Piece& piece) const {
+    const float* const from = a.const_data_ptr<float>() + shape.source_at(part);
     const float* const gradient =
-        grad_output.const_data_ptr<float>() + first * shape.target_elements();
+        grad_output.const_data_ptr<float>() + shape.target_at(part);
     float* const to = weights.data_ptr<float>() + number * grad_weight.numel();
     memory result = piece.to_write(plan.filter, to);
     std::unordered_map<int, memory> arguments = {
@@ -361,8 +476,8 @@ void add_parts(const Tensor& out, const Tensor& parts) {
   });
 }
 
-// Fewer pieces where their gradients would take much memory.
-std::int64_t weight_piece_length(std::int64_t images, std::size_t weight_bytes) {
+// Fewer parts where their gradients would take much memory.
+std::int64_t weight_part_length(std::int64_t images, std::size_t weight_bytes) {
   constexpr std::size_t kMostBytes = std::size_t{4} << 20;  // of all pieces together
   const auto most = static_cast<std::int64_t>(kMostBytes / std::max<std::size_t>(weight_bytes, 1));
   const std::int64_t pieces = std::clamp<std::int64_t>(most, 1, 8);
@@ -375,16 +490,18 @@ bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, con
                    const ConvOptions& options) {
   const Shape shape(a, weight, out, options);
   const auto plan = [&](const Shape& piece) { return ForwardPlan(piece, bias.defined()); };
-  return for_pieces(shape, piece_length(shape.images()), num_threads(), plan,
-                    ForwardWork{shape, out, a, weight, bias});
+  const std::int64_t rows = part_rows(shape, weight.numel());
+  return for_parts(shape, cut(shape, part_length(shape.images()), rows), num_threads(), plan,
+                   ForwardWork{shape, out, a, weight, bias});
 }
 
 bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_output,
                                   const Tensor& weight, const ConvOptions& options) {
   const Shape shape(grad_input, weight, grad_output, options);
   const auto plan = [](const Shape& piece) { return InputPlan(piece); };
-  return for_pieces(shape, piece_length(shape.images()), num_threads(), plan,
-                    InputWork{shape, grad_input, grad_output, weight});
+  const auto parts = cut(shape, part_length(shape.images()), shape.target[2]);
+  return for_parts(shape, parts, num_threads(), plan,
+                   InputWork{shape, grad_input, grad_output, weight});
 }
 
 bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad_bias,
@@ -393,8 +510,8 @@ bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad
   const Shape shape(a, grad_weight, grad_output, options);
   const auto plan = [&](const Shape& piece) { return WeightPlan(piece, grad_bias.defined()); };
   WeightWork work{shape, grad_weight, grad_bias, grad_output, a};
-  if (!for_pieces(shape, weight_piece_length(shape.images(), grad_weight.nbytes()), 1, plan, work))
-    return false;
+  const std::int64_t length = weight_part_length(shape.images(), grad_weight.nbytes());
+  if (!for_parts(shape, cut(shape, length, shape.target[2]), 1, plan, work)) return false;
   add_parts(grad_weight, work.weights);
   if (grad_bias.defined()) add_parts(grad_bias, work.biases);
   return true;

@@ -4,10 +4,10 @@
 #include "tenon/ops/conv.h"
 
 // All take dense f32 tensors in NCHW order, [N, C, H, W] and [out, C / groups, kh, kw], and compute
-// directly in whatever blocked layout suits the machine. The batch is cut into pieces by sizes
-// alone, several threads take pieces, and what pieces add up to is added in order: the result is
-// the same on any number of threads. Copies in other layouts exist for the pieces in work only, and
-// come from the current allocator.
+// directly in whatever blocked layout suits the machine. The batch, or of few images the rows of
+// the result, are cut into parts by sizes alone. Several threads take parts, and what parts add up
+// to is added in order: the result is the same on any number of threads. Copies in other layouts
+// exist for the parts in work only, and come from the current allocator.
 //
 // Where oneDNN has no direct kernel and would multiply matrices, they return false and do nothing.
 namespace tenon::ops::cpu {
