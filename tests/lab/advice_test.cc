@@ -183,6 +183,21 @@ TEST(Advise, ReservesNoMoreThanPyTorchDidWhenItWasRecorded) {
   EXPECT_EQ(advice.outcome, AdviceOutcome::kNothingNeeded) << "no settings reserve 1 GiB here";
 }
 
+TEST(Advise, SaysThatTheRecordingContradictsItself) {
+  Snapshot snapshot =
+      load_snapshot(std::string(TENON_SOURCE_DIR) + "/data/snapshots/gnn_sampled.pickle");
+  const auto verdict = [&] {
+    RecordedPrograms programs;
+    add_programs(snapshot, "gnn_sampled.pickle", std::nullopt, programs);
+    const Advice advice = tenon::advise(programs.programs, quick());
+    EXPECT_THAT(advice_text(advice), HasSubstr(advice_verdict(advice)));
+    return advice_verdict(advice);
+  };
+  EXPECT_THAT(verdict(), Not(HasSubstr("contradicts itself")));
+  for (SnapshotSegment& segment : snapshot.segments) segment.total_bytes = 512;
+  EXPECT_THAT(verdict(), HasSubstr("gnn_sampled: The recording contradicts itself: 723"));
+}
+
 TEST(Advise, DoesNotDependOnTheNumberOfThreads) {
   const Workload workload(testing::random_trace(4, 3000, 2));
   AdviceOptions options = quick();

@@ -247,6 +247,27 @@ std::string live_block(std::uint64_t i, const std::string& site) {
                {"frames", site}});
 }
 
+// With `segment_bytes` in the driver's hands from the first event on.
+Explanation one_block_live(std::uint64_t live_bytes, std::uint64_t segment_bytes) {
+  return explained(pickled::snapshot(
+      {segment(0, 0, segment_bytes, {block(0, live_bytes, "active_allocated")})},
+      {{entry("segment_alloc", 0, segment_bytes, 1), entry("alloc", 0, live_bytes, 2),
+        entry("alloc", kGiB, 1024, 3), entry("free_completed", kGiB, 1024, 4)}}));
+}
+
+TEST(VerdictTest, SaysThatMoreWasLiveThanPyTorchHeld) {
+  const Explanation wrong = one_block_live(4096, 1024);
+  const Verdict& verdict = wrong.devices.at(0).verdict;
+  EXPECT_THAT(verdict.contradiction,
+              HasSubstr("contradicts itself: 5 KiB were live while PyTorch held 1 KiB"));
+  EXPECT_FALSE(verdict.nothing_needed);
+  EXPECT_THAT(explanation_text(wrong), HasSubstr(verdict.contradiction));
+  EXPECT_THAT(explanation_json(wrong), HasSubstr("5 KiB were live"));
+  const Explanation sound = one_block_live(4096, 5120);
+  EXPECT_EQ(sound.devices.at(0).verdict.contradiction, "");
+  EXPECT_TRUE(sound.devices[0].verdict.nothing_needed);
+}
+
 TEST(VerdictTest, ShowsOnlyTheEndOfARecordingWithoutHistory) {
   const std::string step = frames({{"_init_group", "x/site-packages/torch/optim/adam.py"},
                                    {"<module>", "train.py"}});
@@ -330,7 +351,9 @@ Verdict leak_with_a_full_ring(std::uint64_t older) {
     for (std::uint64_t i = 0; i < 5; ++i)
       entries.push_back(entry("free_completed", i << 30, kMiB + 512 * i, now++));
   }
-  const std::string bytes = pickled::snapshot(old_segments(200, older, keeps), {entries});
+  std::vector<std::string> segments = old_segments(200, older, keeps);
+  for (std::uint64_t i = 0; i < 5; ++i) segments.push_back(segment(0, i << 30, 2 * kMiB, {}));
+  const std::string bytes = pickled::snapshot(segments, {entries});
   return explained(bytes).devices.at(0).verdict;
 }
 

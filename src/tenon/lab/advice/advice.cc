@@ -55,7 +55,7 @@ class Adviser {
       advice_.programs.push_back({load.name(), program.file, load.ops().size(),
                                   load.live_peak_bytes(), program.recorded_conf,
                                   program.recorded_known, program.recorded_peak_bytes,
-                                  program.failed, program.room});
+                                  program.failed, program.room, program.contradiction});
       advice_.live_peak_bytes = std::max(advice_.live_peak_bytes, load.live_peak_bytes());
     }
     double events = 1;

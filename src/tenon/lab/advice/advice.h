@@ -39,6 +39,7 @@ struct AdvisedProgram {
   // Where it ran out of memory: the workload serves the request that failed (failed_requests.h).
   bool failed = false;
   std::optional<RoomAtFailure> room = std::nullopt;
+  std::string contradiction = {};  // a sentence: contradiction() in recorded_settings.h
 };
 
 // What is said of a program.
@@ -52,6 +53,7 @@ struct ProgramFacts {
   std::optional<std::uint64_t> recorded_peak_bytes;
   bool failed = false;
   std::optional<RoomAtFailure> room;
+  std::string contradiction;
 };
 
 // What one program would have needed with some settings. Each figure is of a replay of its own.

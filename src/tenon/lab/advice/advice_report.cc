@@ -302,7 +302,11 @@ std::string_view outcome_name(AdviceOutcome outcome) {
 }  // namespace
 
 std::string advice_verdict(const Advice& advice) {
-  return verdict_on_settings(advice) + about_the_limit(advice);
+  std::string verdict = verdict_on_settings(advice) + about_the_limit(advice);
+  for (const ProgramFacts& program : advice.programs)
+    if (!program.contradiction.empty())
+      verdict += fmt::format(" {}: {}", program.name, program.contradiction);
+  return verdict;
 }
 
 std::string advice_text(const Advice& advice, std::optional<double> seconds) {

@@ -57,7 +57,7 @@ void add_programs(const Snapshot& snapshot, const std::string& file,
     program.recorded_conf = settings.conf;
     program.recorded_known = settings.known;
     program.recorded_peak_bytes = recorded_reserved_peak(snapshot, trace);
-    // Less than what was live: the segments are of another moment, or the file was edited.
+    program.contradiction = contradiction(snapshot, trace, live_peak(trace));
     if (program.recorded_peak_bytes < trace.live_peak_bytes())
       program.recorded_peak_bytes.reset();
     program.file = file;

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <map>
 
+#include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 
 namespace tenon {
@@ -141,6 +142,22 @@ std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, cons
                                                   std::size_t mark) {
   const std::optional<Held> held = held_since(snapshot, trace, mark + 1);
   return held ? std::optional(held->at_mark) : std::nullopt;
+}
+
+std::string contradiction(const Snapshot& snapshot, const Trace& trace, const Moment& live_peak) {
+  if (std::none_of(snapshot.segments.begin(), snapshot.segments.end(),
+                   [&](const SnapshotSegment& each) { return each.device == trace.device; }))
+    return {};
+  const auto later =
+      std::find_if(trace.marks.begin(), trace.marks.end(),
+                   [&](const TraceMark& mark) { return mark.event >= live_peak.events; });
+  const std::uint64_t reserved_bytes =
+      held_since(snapshot, trace, static_cast<std::size_t>(later - trace.marks.begin()))->at_mark;
+  if (reserved_bytes >= live_peak.bytes) return {};
+  return fmt::format(
+      "The recording contradicts itself: {} were live while PyTorch held {}. The file was edited "
+      "or damaged; advice that follows from it may be wrong.",
+      format_byte_size(live_peak.bytes), format_byte_size(reserved_bytes));
 }
 
 std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tenon/lab/advice/torch_settings.h"
+#include "tenon/lab/explain/lifetimes.h"
 #include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/trace/snapshot.h"
 
@@ -34,6 +35,10 @@ std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 // from the end, with the marks between undone. Nothing where the file has no segments.
 std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, const Trace& trace,
                                                   std::size_t mark);
+
+// Says, with the numbers, that more was live at the live peak than PyTorch held: no program wrote
+// such a file. Empty where that is not so, and where the file has no segments.
+std::string contradiction(const Snapshot& snapshot, const Trace& trace, const Moment& live_peak);
 
 // Most bytes that PyTorch held on the trace's device while it was recorded, from what it held at
 // the end and the marks before. Nothing where the file has no segments.

@@ -121,6 +121,7 @@ DeviceExplanation explain_device(const TraceFacts& facts, const Snapshot& snapsh
                          .growth = out.growth,
                          .reserved_known = out.reserved_known,
                          .reserved_peak_bytes = out.reserved_peak_bytes,
+                         .contradiction = contradiction(snapshot, trace, out.live_peak),
                          .conf = recorded_settings(snapshot).conf,
                          .replay = options.replay});
   return out;

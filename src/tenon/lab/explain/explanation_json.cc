@@ -62,6 +62,7 @@ Json of(const Verdict& verdict) {
           {"sentences", verdict.sentences},
           {"changes", std::move(changes)},
           {"nothing_needed", verdict.nothing_needed},
+          {"contradiction", verdict.contradiction},
           {"cannot_tell", verdict.cannot_tell}};
 }
 

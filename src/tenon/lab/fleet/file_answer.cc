@@ -77,6 +77,7 @@ void explain_into(const Snapshot& snapshot, const std::string& path, FileAnswer&
   answer.state = verdict_state_name(device.verdict.state);
   if (!device.verdict.sentences.empty())
     answer.verdict = one_line(device.verdict.sentences.front());
+  answer.contradiction = device.verdict.contradiction;
   for (const CategoryGroup& group : device.at_peak.by_category)
     answer.categories[one_line(group.name)] += group.bytes;
   const auto& sites = device.at_peak.by_site;

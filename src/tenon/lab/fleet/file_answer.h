@@ -35,6 +35,7 @@ struct FileAnswer {
   std::optional<std::uint64_t> reserved_peak_bytes;  // as recorded
   std::string state;        // verdict_state_name()
   std::string verdict;      // its first sentence
+  std::string contradiction;  // Verdict::contradiction
   std::string cause;        // of the peak or of the failure, in words that files have in common
   std::uint64_t cause_bytes = 0;
   std::map<std::string, std::uint64_t> categories;  // bytes live at the peak

@@ -16,6 +16,7 @@ void visit_members(Answer& answer, const Visit& visit) {
   visit("live_peak_bytes", answer.live_peak_bytes);
   visit("state", answer.state);
   visit("verdict", answer.verdict);
+  visit("contradiction", answer.contradiction);
   visit("cause", answer.cause);
   visit("cause_bytes", answer.cause_bytes);
   visit("categories", answer.categories);

@@ -186,7 +186,7 @@ class FleetWriter {
          3);
     for (const std::size_t i : found_.judged) {
       const FileAnswer& answer = file(i).answer;
-      row({name(i), state_text(answer.state), cause_of(answer), size(answer.live_peak_bytes),
+      row({name(i), verdict_of(answer), cause_of(answer), size(answer.live_peak_bytes),
            reserved_of(answer),
            !answer.replayed       ? "-"
            : answer.best_differs ? conf_text(answer.best_conf)
@@ -201,6 +201,10 @@ class FleetWriter {
 
   static bool has_failed(const FileAnswer& answer) {
     return answer.state != verdict_state_name(Verdict::State::kPassed);
+  }
+  static std::string verdict_of(const FileAnswer& answer) {
+    return state_text(answer.state) +
+           (answer.contradiction.empty() ? "" : "; the file contradicts itself (tenon explain)");
   }
   static std::string cause_of(const FileAnswer& answer) {
     if (answer.cause.empty()) return "-";

@@ -234,13 +234,15 @@ Verdict verdict(const VerdictInput& input) {
     if (has_no_history(input.facts.trace)) out.state = Verdict::State::kNoHistory;
     say_peak(input, events, out);
   }
+  out.contradiction = input.contradiction;
+  if (!out.contradiction.empty()) out.sentences.push_back(out.contradiction);
   const bool grows = say_growth(input.growth, out);
   say_contents(live, out);
   say_reserved(input, out);
   out.changes = find_changes(input, failure);
   const std::uint64_t over =
       input.reserved_peak_bytes - std::min(input.reserved_peak_bytes, input.at_peak.bytes);
-  const bool seen = !has_no_history(input.facts.trace);
+  const bool seen = !has_no_history(input.facts.trace) && out.contradiction.empty();
   const bool small_rest =
       !input.reserved_known || input.at_peak.bytes == 0 || over * 4 <= input.at_peak.bytes;
   out.nothing_needed = failure == nullptr && seen && small_rest && !grows;

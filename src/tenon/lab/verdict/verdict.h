@@ -42,6 +42,7 @@ struct Verdict {
   std::vector<std::string> sentences;  // in order; the first says what happened
   std::vector<Change> changes;         // most first, at most four
   bool nothing_needed = false;
+  std::string contradiction;             // the sentence that says so, also among `sentences`
   std::vector<std::string> cannot_tell;  // what the recording leaves open
 };
 
@@ -61,6 +62,7 @@ struct VerdictInput {
   const Growth& growth;
   bool reserved_known = false;
   std::uint64_t reserved_peak_bytes = 0;
+  std::string contradiction;  // a sentence: contradiction() in advice/recorded_settings.h
   std::string conf;         // the settings that the recording ran with
   bool replay = true;       // measure settings by replay
 };
