@@ -174,12 +174,12 @@ TEST(Command, SaysInOneLineWhatIsWrongWithItsArguments) {
   expect_refused("replay --capacity 0 " + trace.path(), "at least one byte");
   for (const char* command : {"replay", "plan", "view", "advise"})
     expect_refused(std::string(command) + " --capacity 7.3 " + trace.path(),
-                   "--capacity 7.3: the size has no unit; write 7.3GiB or 7.3MiB");
+                   "--capacity 7.3: the size has no unit");
   expect_refused("replay --page 8 " + trace.path(), "--page 8: the size has no unit");
   expect_refused("advise --reserve-for-context 600 " + trace.path(), "no unit");
   for (const char* command : {"plan", "view", "advise"})
     expect_refused(std::string(command) + " --device 3 " + trace.path(), "of device 3");
-  expect_refused("replay --lag 5 " + trace.path(), "\"5\" is no duration");
+  expect_refused("replay --lag 5 " + trace.path(), "--lag 5: the duration has no unit");
   expect_refused("replay --lag -5ms " + trace.path(), "-5ms");
   expect_refused("replay --passes -1 " + trace.path(), "--passes");
   expect_refused("replay --policy caching --conf nonsense:3 " + trace.path(), "nonsense");

@@ -9,6 +9,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "support/command.h"
 #include "support/temporary.h"
@@ -44,7 +45,7 @@ TEST(RefusedAtOnce, NumbersThatTheOptionCannotHold) {
   expect_refused("replay " + kSnapshot + " --passes 2.5", "2.5 is no whole number");
   expect_refused("vectors none --threads -5", "--threads: -5 is no whole number from 1 to 4096");
   expect_refused("plan none --effort nan", "nan is no number from 0.01 to 1000");
-  expect_refused("fleet none --time-limit 1e10", "1e10 is no number from 0 to 1000000000");
+  expect_refused("fleet none --time-limit 1e10", "1e10 is no number of seconds from 0 to");
   expect_refused("fleet none --time-limit 0.5", "none: No such file or directory");
   expect_refused("advise none --capacity \"\"", "--capacity");
 }
@@ -54,7 +55,6 @@ TEST(RefusedAtOnce, ValuesThatTheOptionDoesNotTake) {
   const TemporaryFile text(".txt", std::string(1000, 'a') + "b");
   const std::string train = "train text " + text.path();
   const std::pair<std::string, std::string> cases[] = {
-      {replay + " --lag 5", "--lag: \"5\" is no duration: write a number with ns"},
       {advise + " --lag x", "--lag: \"x\" is no duration"},
       {"view " + kSnapshot + " --lag x", "--lag: \"x\" is no duration"},
       {replay + " --policy x", "--policy: \"x\" is no policy: the policies are null"},
@@ -81,6 +81,44 @@ TEST(RefusedAtOnce, ValuesThatTheOptionDoesNotTake) {
   };
   for (const auto& [arguments, message] : cases)
     expect_refused(arguments, message, "", message.starts_with("/none") ? 1 : 2);
+}
+
+TEST(RefusedAtOnce, SizesAndDurationsWithAllThatCanBeMeant) {
+  const std::string replay = "replay " + kSnapshot, advise = "advise " + kSnapshot;
+  const TemporaryFile text(".txt", std::string(1000, 'a') + "b");
+  const std::string bytes_or_more = ": the size has no unit (B, KiB, MiB, GiB, TiB, or powers of "
+                                    "10: kB, MB, GB, TB); write 123456B, 123456MiB or 123456GiB";
+  const std::vector<std::string> sizes = {
+      replay + " --capacity",
+      replay + " --page",
+      advise + " --capacity",
+      advise + " --reserve-for-context",
+      "report " + kSnapshot + " --capacity",
+      "view " + kSnapshot + " --capacity",
+      "serve " + kSnapshot + " --capacity",
+      "plan " + kSnapshot + " --capacity",
+      "synthesize 1 -o none/x.csv --live",
+      "fleet none --memory",
+      "train text " + text.path() + " --memory-limit",
+  };
+  for (const std::string& command : sizes)
+    expect_refused(command + " 123456",
+                   command.substr(command.rfind(' ') + 1) + " 123456" + bytes_or_more);
+  const std::pair<std::string, std::string> cases[] = {
+      {replay + " --capacity 7.5", "TB); write 7.5MiB or 7.5GiB"},
+      {replay + " --capacity 24Gx", "\"gx\" is no unit; write a number and a unit (B, KiB, MiB,"},
+      {replay + " --capacity -5GiB", "it does not start with a number; write a number and a unit"},
+      {replay + " --lag 5", "--lag 5: the duration has no unit (ns, us, ms, s); write 5ms or 5s"},
+      {advise + " --lag 5", "--lag 5: the duration has no unit"},
+      {"view " + kSnapshot + " --lag 5", "--lag 5: the duration has no unit"},
+      {replay + " --lag 5min", "\"min\" is no unit; write a number with ns, us, ms or s, from 0"},
+      {replay + " --lag ms", "it does not start with a number; write a number with ns"},
+      {replay + " --lag 4000000ms", "it is more than an hour; write a number with ns"},
+      {replay + " --lag -5ms", "it is below 0; write a number with ns"},
+      {replay + " --lag nan", "\"nan\" is no duration: it does not start with a number"},
+      {"fleet none --time-limit 10m", "--time-limit: 10m is no number of seconds from 0 to"},
+  };
+  for (const auto& [arguments, message] : cases) expect_refused(arguments, message);
 }
 
 TEST(RefusedAtOnce, NamesThatAreNoFiles) {

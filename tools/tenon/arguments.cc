@@ -32,7 +32,8 @@ std::uint64_t parse_size(std::string_view option, const std::string& text) {
     throw InvalidArgument(fmt::format("{} {}: give at least one byte, like 24GiB", option, text));
   if (no_unit)
     throw InvalidArgument(fmt::format(
-        "{0} {1}: the size has no unit; write {1}GiB or {1}MiB", option, text));
+        "{0} {1}: the size has no unit ({3}); write {2}{1}MiB or {1}GiB", option, text,
+        text.find('.') == text.npos ? text + "B, " : "", kByteUnits));
   return size_bytes;
 }
 
@@ -67,11 +68,19 @@ std::uint64_t parse_duration_ns(std::string_view option, std::string_view text) 
   double scale = end != copy.c_str() && unit.empty() && number == 0 ? 1 : 0;
   for (const auto& [name, factor] : kUnits)
     if (end != copy.c_str() && unit == name) scale = factor;
-  const double nanoseconds = number * scale;
-  if (scale == 0 || !(nanoseconds >= 0 && nanoseconds <= kLongestNs))
+  const auto refuse = [&](const std::string& why) {
     throw InvalidArgument(fmt::format(
-        "{}: \"{}\" is no duration: write a number with ns, us, ms or s, from 0 to 3600s", option,
-        text));
+        "{}: \"{}\" is no duration: {}; write a number with ns, us, ms or s, from 0 to 3600s",
+        option, text, why));
+  };
+  if (end == copy.c_str() || !std::isfinite(number)) refuse("it does not start with a number");
+  if (scale == 0 && unit.empty())
+    throw InvalidArgument(fmt::format(
+        "{0} {1}: the duration has no unit (ns, us, ms, s); write {1}ms or {1}s", option, text));
+  if (scale == 0) refuse(fmt::format("\"{}\" is no unit", unit));
+  const double nanoseconds = number * scale;
+  if (!(nanoseconds >= 0)) refuse("it is below 0");
+  if (nanoseconds > kLongestNs) refuse("it is more than an hour");
   return static_cast<std::uint64_t>(std::llround(nanoseconds));
 }
 

@@ -48,11 +48,11 @@ Option& Option::take_one() {
   return *this;
 }
 
-Option& Option::between(double low, double high) {
+Option& Option::between(double low, double high, const char* of) {
   const bool whole = low == std::floor(low) && high == std::floor(high);
   const std::string from = whole ? fmt::format("{:.0f}", low) : fmt::format("{}", low);
   const std::string to = whole ? fmt::format("{:.0f}", high) : fmt::format("{}", high);
-  const char* const kind = is_integer_ ? "whole number" : "number";
+  const std::string kind = fmt::format("{}number{}", is_integer_ ? "whole " : "", of);
   if (is_integer_) option_->get_validator(kIsInteger)->active(false);  // these limits say more
   option_->check(CLI::Validator(
       [=, digits = is_integer_](const std::string& text) {

@@ -21,7 +21,8 @@ class Option {
   Option& show_default();                           // in the help: the value it has now
   Option& set_default(const std::string& text);
   Option& take_one();                               // of a list: what follows is something else
-  Option& between(double low, double high);         // refuses other numbers
+  // Refuses other numbers. `of`: what they count, for the refusal, like " of seconds".
+  Option& between(double low, double high, const char* of = "");
   Option& not_negative();
   Option& may_be_empty();                           // text that is no name of a file
   Option& one_of(const std::vector<std::string>& words);

@@ -260,7 +260,7 @@ Subcommand add_fleet(CommandLine& app, std::function<std::unique_ptr<FleetRanks>
   fleet.add_option("--time-limit", arguments->seconds,
                    "Seconds that one file may take, and then has a line in the report; 0: no limit")
       .show_default()
-      .between(0, 1e9);
+      .between(0, 1e9, " of seconds");
   fleet.add_option("--torch", arguments->torch,
                    "The version of PyTorch, like 2.6 (default: what each file tells; 2.1 for all)");
   fleet.add_option("--effort", arguments->question.effort,

@@ -29,8 +29,8 @@ constexpr std::array<Unit, 18> kUnits = {{
 
 [[noreturn]] void refuse(std::string_view text, std::string_view why) {
   raise<InvalidArgument>(
-      "\"{}\" is not a byte size: {}; write a number and a unit, such as 4096, 512MB or 12GiB",
-      text, why);
+      "\"{}\" is not a byte size: {}; write a number and a unit ({}), like 12GiB", text, why,
+      kByteUnits);
 }
 
 std::string lower_without_spaces(std::string_view text) {
