@@ -30,6 +30,9 @@ class Generation {
       generate();
       program_.end_step(step + 1, recipe_.steps);
     }
+    for (Worker& worker : workers_)
+      for (Request& request : worker.requests) free_in_order(request.caches);
+    free_in_order(weights_);
   }
 
  private:
@@ -38,6 +41,8 @@ class Generation {
     std::uint64_t tokens = 0;
     std::uint64_t last = 0;                // tokens when it ends
     std::vector<StoragePtr> caches;        // keys and values of each layer, or pages
+
+    bool ended() const { return tokens >= last; }
   };
   struct Worker {
     std::vector<Request> requests;
@@ -63,7 +68,8 @@ class Generation {
   // One batch; every token copies each cache into one that is longer by a token.
   void grow(Worker& worker) {
     const std::uint64_t batch = std::max<std::uint64_t>(1, recipe_.batch / workers_.size());
-    if (worker.requests.empty() || worker.requests[0].tokens >= worker.requests[0].last) {
+    if (worker.requests.empty() || worker.requests[0].ended()) {
+      if (!worker.requests.empty()) free_in_order(worker.requests[0].caches);
       worker.requests.clear();
       worker.requests.push_back(new_request());
       Request& request = worker.requests[0];
@@ -78,7 +84,9 @@ class Generation {
 
   // Every request keeps pages for all its tokens; a page holds all layers of some tokens.
   void serve(Worker& worker) {
-    std::erase_if(worker.requests, [](const Request& r) { return r.tokens >= r.last; });
+    for (Request& request : worker.requests)
+      if (request.ended()) free_in_order(request.caches);
+    std::erase_if(worker.requests, [](const Request& request) { return request.ended(); });
     while (worker.requests.size() < recipe_.batch) {
       worker.requests.push_back(new_request());
       take_pages(worker.requests.back());

@@ -40,6 +40,7 @@ void optimizer_step(Tape& tape, Optimizer optimizer) {
       program.run(4 * bytes);
     }
   }
+  free_in_order(temporaries);
 }
 
 void drop_gradients(Tape& tape) {
@@ -52,9 +53,12 @@ void clip_gradients(Tape& tape) {
     norms.push_back(tape.make(1, 4));
     tape.program().run(parameter->gradient.bytes());
   }
-  const Tensor stacked = tape.make(norms.size(), 4);
-  const Tensor total = tape.make(1, 4);
-  tape.program().run(stacked.bytes());
+  {
+    const Tensor stacked = tape.make(norms.size(), 4);
+    const Tensor total = tape.make(1, 4);
+    tape.program().run(stacked.bytes());
+  }
+  free_in_order(norms);
 }
 
 }  // namespace tenon::synthesis

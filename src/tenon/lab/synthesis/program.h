@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tenon/base/interruption.h"
 #include "tenon/trace/trace_builder.h"
@@ -34,6 +35,14 @@ class Storage {
   bool used_elsewhere_ = false;
 };
 using StoragePtr = std::shared_ptr<Storage>;
+
+// Frees what is held, first to last. A vector's destructor frees first to last with libstdc++ and
+// last to first with libc++, and frees are events of the trace.
+template <typename Held>
+void free_in_order(std::vector<Held>& all) {
+  for (Held& held : all) held = {};
+  all.clear();
+}
 
 // Writes a trace while model code runs: allocations, frees, time and phases. A kernel takes the
 // host a fixed time to launch and the device a time by its bytes and operations; the clock goes by

@@ -301,6 +301,7 @@ Tensor Tape::branches(const Tensor& x, const std::vector<Function>& ways, std::u
     }
     return sum;
   });
+  free_in_order(results);
   return joined;
 }
 

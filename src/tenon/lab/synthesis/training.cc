@@ -103,6 +103,7 @@ class Training {
     }
     tape_.set_recording(true);
     prefetched_ = load();
+    free_in_order(results);
   }
 
   static constexpr int kEvaluated = 3;  // batches
