@@ -53,7 +53,7 @@ void on_bus_error(int) {
 // This runs before the constructors of static objects, which allocate.
 [[gnu::constructor(101)]] void require_memory_for_exceptions() {
   constexpr std::size_t kLeast = 256 << 10;
-  void* memory = std::malloc(kLeast);
+  void* volatile memory = std::malloc(kLeast);  // clang leaves out a pair that nobody can see
   if (memory == nullptr)
     end_with("tenon: not enough memory to start: raise this process's limit (ulimit -v)\n");
   std::free(memory);
