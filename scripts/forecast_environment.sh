@@ -51,6 +51,6 @@ PY
 fi
 rm -rf "$folder/wheel"
 "${PYTHON:-python3}" -m pip wheel --quiet --no-deps --wheel-dir "$folder/wheel" \
-  -C cmake.define.TENON_PYTHON_TENSOR=OFF . >&2
+  --config-settings cmake.define.TENON_PYTHON_TENSOR=OFF . >&2
 "$python" -m pip install --quiet --force-reinstall --no-deps "$folder"/wheel/tenon_memory-*.whl >&2
 echo "$python"

@@ -19,7 +19,7 @@ if ! (cd / && "$venv" -c 'import tenon.array_api') 2>/dev/null; then
   "$venv" -m pip install --quiet --disable-pip-version-check -r bindings/python/requirements-test.txt
   rm -rf "$cache/wheel"
   "$venv" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$cache/wheel" \
-    -C cmake.define.TENON_PYTHON_TENSOR=ON .
+    --config-settings cmake.define.TENON_PYTHON_TENSOR=ON .
   "$venv" -m pip install --quiet --force-reinstall --no-deps "$cache"/wheel/tenon_memory-*.whl
 fi
 

@@ -19,7 +19,7 @@ venv=$cache/venv/bin/python
 wheel() {
   rm -rf "$cache/wheel"
   "$venv" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$cache/wheel" \
-    -C "cmake.define.TENON_PYTHON_TENSOR=$1" .
+    --config-settings "cmake.define.TENON_PYTHON_TENSOR=$1" .
   wheel=$(echo "$cache"/wheel/tenon_memory-*.whl)
   "$venv" -m pip install --quiet --force-reinstall --no-deps "$wheel"
   bytes=$(stat -c %s "$wheel")

@@ -5,5 +5,5 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 "${PYTHON:-python3}" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist \
-  -C "cmake.define.TENON_PYTHON_TENSOR=${TENSOR:-OFF}" .
+  --config-settings "cmake.define.TENON_PYTHON_TENSOR=${TENSOR:-OFF}" .
 ls -l dist/tenon_memory-*.whl
