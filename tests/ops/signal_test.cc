@@ -100,15 +100,21 @@ class SignalTest : public ::testing::Test {
 
 TEST_F(SignalTest, StackPointerStaysInTheStackDuringProducts) {
   // (rows, columns, depth), among them products with a vector and each layout of the operands.
-  for (const auto& [m, n, k] : std::vector<std::array<std::int64_t, 3>>{
-           {32, 64, 64}, {64, 10, 128}, {26, 26, 26}, {1, 256, 256}, {256, 1, 256}, {128, 96, 200}})
-    for (const bool a_transposed : {false, true})
-      for (const bool b_transposed : {false, true}) {
+  for (const auto& [m, n, k] :
+       std::vector<std::array<std::int64_t, 3>>{{32, 64, 64},
+                                                {64, 10, 128},
+                                                {26, 26, 26},
+                                                {1, 256, 256},
+                                                {256, 1, 256},
+                                                {128, 96, 200},
+                                                {300, 260, 140}})
+    for (const DType dtype : {DType::kF32, DType::kBF16})
+      for (const int order : {0, 1, 2, 3}) {
         SCOPED_TRACE(::testing::Message() << m << " x " << n << " x " << k);
-        const Tensor a = a_transposed ? random_floats(random_, {k, m}, DType::kF32).transpose(0, 1)
-                                      : random_floats(random_, {m, k}, DType::kF32);
-        const Tensor b = b_transposed ? random_floats(random_, {n, k}, DType::kF32).transpose(0, 1)
-                                      : random_floats(random_, {k, n}, DType::kF32);
+        const Tensor a = order % 2 != 0 ? random_floats(random_, {k, m}, dtype).transpose(0, 1)
+                                        : random_floats(random_, {m, k}, dtype);
+        const Tensor b = order / 2 != 0 ? random_floats(random_, {n, k}, dtype).transpose(0, 1)
+                                        : random_floats(random_, {k, n}, dtype);
         repeat_under_signals(300, [&] { ops::matmul(a, b); });
         EXPECT_EQ(stack_pointers_outside, 0) << "of " << signals_seen << " signals";
       }

@@ -82,8 +82,7 @@ bool multiply_on_device(const Tensor& out, const Tensor& a, const Tensor& b, dou
 
 // out [..., m, n], contiguous, = a [..., m, k] b [..., k, n] + beta out; equal batches. On meta it
 // makes the copies that the host makes, so that formulas count them.
-void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta,
-              cpu::Precision precision) {
+void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta) {
   if (out.numel() == 0) return;
   const std::int64_t m = out.size(-2), n = out.size(-1), k = a.size(-1);
   if (k == 0) {
@@ -96,7 +95,8 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta,
   const Tensor ready_a = prepared(a, left);
   const Tensor ready_b = prepared(b, right);
   if (out.is_meta()) return;
-  const auto item = static_cast<std::int64_t>(out.item_size());
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  const auto out_item = static_cast<std::int64_t>(out.item_size());
   const auto* from_a = static_cast<const char*>(ready_a.const_data_ptr());
   const auto* from_b = static_cast<const char*>(ready_b.const_data_ptr());
   auto* target = static_cast<char*>(out.data_ptr());
@@ -109,8 +109,7 @@ void multiply(const Tensor& out, const Tensor& a, const Tensor& b, double beta,
       cpu::Matrix la = left, lb = right;
       la.data = from_a + batch_offset(ready_a, i) * item;
       lb.data = from_b + batch_offset(ready_b, i) * item;
-      cpu::gemm(out.dtype(), m, n, k, la, lb, beta, target + i * m * n * item, n,
-                precision);
+      cpu::gemm(a.dtype(), m, n, k, la, lb, beta, target + i * m * n * out_item, n);
     }
   });
 }
@@ -131,23 +130,27 @@ DimVector joined(DimVector batch, std::int64_t rows, std::int64_t columns) {
   return batch;
 }
 
-cpu::Precision precision_of(const Tensor& t) {
-  return t.dtype() == DType::kBF16 ? cpu::Precision::kBF16 : cpu::Precision::kOfDType;
+// What operands of a product with m rows and n columns are converted to.
+DType operand_dtype(const Tensor& a, Device device, std::int64_t m, std::int64_t n) {
+  const bool by_host = device.type == DeviceType::kCpu || device.type == DeviceType::kMeta;
+  if (a.dtype() == DType::kBF16 && by_host && cpu::takes_bf16(m, n)) return a.dtype();
+  return compute_dtype(a.dtype());
 }
 
-// Both of at least two dimensions and of a dtype that gemm takes.
-Tensor product(const Tensor& a, const Tensor& b, Device device, cpu::Precision precision) {
+// Both of at least two dimensions; the result has the dtype that they are computed in.
+Tensor product(const Tensor& a, const Tensor& b, Device device) {
   if (b.dim() == 2 && a.dim() > 2) {
     // One matrix for the whole batch: the batch is rows.
     const Tensor rows = a.reshape({a.numel() / std::max<std::int64_t>(1, a.size(-1)), a.size(-1)});
     if (a.size(-1) > 0)
-      return product(rows, b, device, precision)
-          .view(joined(batch_of(a), a.size(-2), b.size(-1)));
+      return product(rows, b, device).view(joined(batch_of(a), a.size(-2), b.size(-1)));
   }
   const DimVector batch = broadcast_sizes(batch_of(a), batch_of(b), "matmul");
-  const Tensor out = empty(joined(batch, a.size(-2), b.size(-1)), a.dtype(), device);
-  multiply(out, a.expand(joined(batch, a.size(-2), a.size(-1))),
-           b.expand(joined(batch, b.size(-2), b.size(-1))), 0, precision);
+  const Tensor out =
+      empty(joined(batch, a.size(-2), b.size(-1)), compute_dtype(a.dtype()), device);
+  const DType dtype = operand_dtype(a, device, a.size(-2), b.size(-1));
+  multiply(out, to(a, dtype).expand(joined(batch, a.size(-2), a.size(-1))),
+           to(b, dtype).expand(joined(batch, b.size(-2), b.size(-1))), 0);
   return out;
 }
 
@@ -156,10 +159,8 @@ Tensor product(const Tensor& a, const Tensor& b, Device device, cpu::Precision p
 Tensor detail::matmul(const Tensor& a, const Tensor& b) {
   const Device device = device_to_offer("matmul", {&a, &b});
   check_operands("matmul", a, b);
-  const DType compute = compute_dtype(a.dtype());
-  const Tensor left = to(a.dim() == 1 ? a.unsqueeze(0) : a, compute);
-  const Tensor right = to(b.dim() == 1 ? b.unsqueeze(1) : b, compute);
-  Tensor out = product(left, right, device, precision_of(a));
+  Tensor out =
+      product(a.dim() == 1 ? a.unsqueeze(0) : a, b.dim() == 1 ? b.unsqueeze(1) : b, device);
   if (b.dim() == 1) out = out.squeeze(-1);
   if (a.dim() == 1) out = out.squeeze(b.dim() == 1 ? -1 : -2);
   return to(out, a.dtype());
@@ -174,10 +175,10 @@ Tensor detail::addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
   const Device device = device_to_offer("addmm", {&bias, &a, &b});
   check_operands("addmm", a, b);
   if (a.dim() != 2 || b.dim() != 2) refuse("addmm", a, b);
-  const DType compute = compute_dtype(a.dtype());
-  const Tensor out = empty({a.size(0), b.size(1)}, compute, device);
+  const Tensor out = empty({a.size(0), b.size(1)}, compute_dtype(a.dtype()), device);
   if (!out.is_meta()) copy_(out, bias.expand(out.sizes()));
-  multiply(out, to(a, compute), to(b, compute), 1, precision_of(a));
+  const DType dtype = operand_dtype(a, device, a.size(0), b.size(1));
+  multiply(out, to(a, dtype), to(b, dtype), 1);
   return to(out, a.dtype());
 }
 

@@ -4,11 +4,12 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "tenon/base/check.h"
 #include "tenon/base/parallel.h"
-#include "tenon/ops/kernels/cpu/bf16_gemm.h"
 #include "tenon/ops/kernels/cpu/blas_buffer.h"
+#include "tenon/ops/kernels/cpu/onednn_gemm.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
 
 namespace tenon::ops::cpu {
@@ -19,6 +20,11 @@ namespace {
 // number for the whole program.
 void use_one_blas_thread() {
   if (openblas_get_num_threads() != 1) openblas_set_num_threads(1);
+}
+
+bool blas_has_avx512() {
+  const std::string_view core = openblas_get_corename();
+  return core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids";
 }
 
 // Each piece packs the other operand anew, which this many rows are worth.
@@ -64,20 +70,16 @@ void integer_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& 
                });
 }
 
-}  // namespace
-
-namespace {
-
 // oneDNN multiplies one row or column without packing, which is faster than OpenBLAS's product.
-// Decided by the shape alone, as results must not depend on anything else. Other products are not
-// oneDNN's: Note [Signals in generated code]
+// Decided by the shape alone, as results must not depend on anything else.
 //
-// Note [Signals in generated code]: oneDNN 2.6's kernels for packed products keep data in the stack
-// pointer. When a signal is handled then, Linux writes the signal's frame, some 3 KiB, below that
-// address: into whatever lies there. Only a handler on an alternate stack (SA_ONSTACK) is safe, and
-// handlers are the program's. Holding signals back around each product takes two system calls,
-// which is more than a small product. ops/signal_test.cc looks at the stack pointer.
-bool onednn_is_faster(std::int64_t m, std::int64_t n, std::int64_t k) {
+// Note [Signals in generated code]: oneDNN 2.6's dnnl_sgemm has kernels for packed products that
+// keep data in the stack pointer. When a signal is handled then, Linux writes the signal's frame,
+// some 3 KiB, below that address: into whatever lies there. Only a handler on an alternate stack
+// (SA_ONSTACK) is safe, and handlers are the program's. Holding signals back around each product
+// takes two system calls, which is more than a small product. oneDNN's kernels for blocks
+// (onednn_gemm.h) leave the stack pointer alone. ops/signal_test.cc looks at it.
+bool is_faster_unpacked(std::int64_t m, std::int64_t n, std::int64_t k) {
   return (m == 1 || n == 1) && m * n * k >= 1 << 12;
 }
 
@@ -92,13 +94,22 @@ void onednn_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& 
               n, static_cast<int>(status));
 }
 
-// A smaller product leaves most of bf16_gemm's tile unused.
-bool bf16_is_faster(std::int64_t m, std::int64_t n) {
-  return m >= 8 && n >= 16 && has_bf16_products();
+bool has_gaps(const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
+  return matrix.row_stride != (matrix.transposed ? rows : columns);
+}
+
+// OpenBLAS takes its kernels for AVX2 on processors that it does not know. A smaller product is not
+// worth the time in which oneDNN finds its kernels, nor copies that few products share.
+bool is_faster_by_blocks(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+                         const Matrix& b, std::int64_t out_stride) {
+  constexpr std::int64_t kLeastWork = 1 << 20, kWorthACopy = 64;
+  static const bool is_there = has_onednn_gemm(DType::kF32) && !blas_has_avx512();
+  return is_there && m * n * k >= kLeastWork && (n >= kWorthACopy || !has_gaps(a, m, k)) &&
+         (m >= kWorthACopy || !has_gaps(b, k, n)) && (k >= kWorthACopy || out_stride == n);
 }
 
 // One piece, on the calling thread.
-void blas_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+void multiply(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
                const Matrix& b, double beta, void* out, std::int64_t out_stride) {
   const auto M = static_cast<blasint>(m), N = static_cast<blasint>(n), K = static_cast<blasint>(k);
   const auto lda = static_cast<blasint>(a.row_stride), ldb = static_cast<blasint>(b.row_stride);
@@ -108,8 +119,11 @@ void blas_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, cons
   const double scale[2] = {beta, 0};
   const float one_f[2] = {1, 0};
   const float scale_f[2] = {static_cast<float>(beta), 0};
-  if (dtype == DType::kF32 && onednn_is_faster(m, n, k))
+  if (dtype == DType::kF32 && is_faster_unpacked(m, n, k))
     return onednn_sgemm(m, n, k, a, b, beta, out, out_stride);
+  if (dtype == DType::kBF16 ||
+      (dtype == DType::kF32 && is_faster_by_blocks(m, n, k, a, b, out_stride)))
+    return onednn_gemm(dtype, m, n, k, a, b, beta, static_cast<float*>(out), out_stride);
   const BlasCall call(static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k));
   switch (dtype) {
     case DType::kF32:
@@ -143,8 +157,12 @@ Matrix from_column(const Matrix& matrix, std::int64_t first, std::int64_t item) 
 
 }  // namespace
 
+bool takes_bf16(std::int64_t m, std::int64_t n) {
+  return m >= 8 && n >= 16 && has_onednn_gemm(DType::kBF16);
+}
+
 void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-          const Matrix& b, double beta, void* out, std::int64_t out_stride, Precision precision) {
+          const Matrix& b, double beta, void* out, std::int64_t out_stride) {
   switch (dtype) {
     case DType::kU8:
       return integer_gemm<std::uint8_t>(m, n, k, a, b, beta, out, out_stride);
@@ -159,33 +177,28 @@ void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Mat
     default:
       break;
   }
-  TENON_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || is_complex(dtype), "a product of {}",
-              dtype_name(dtype));
-  const bool by_bf16 = precision == Precision::kBF16 && bf16_is_faster(m, n);
-  if (!by_bf16) use_one_blas_thread();
-  const auto multiply = [&](std::int64_t rows, std::int64_t columns, const Matrix& left,
-                            const Matrix& right, void* to) {
-    if (by_bf16)
-      bf16_gemm(rows, columns, k, left, right, beta, static_cast<float*>(to), out_stride);
-    else
-      blas_gemm(dtype, rows, columns, k, left, right, beta, to, out_stride);
-  };
+  TENON_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || is_complex(dtype) ||
+                  (dtype == DType::kBF16 && has_onednn_gemm(dtype)),
+              "a product of {}", dtype_name(dtype));
+  if (dtype != DType::kBF16) use_one_blas_thread();
   const auto item = static_cast<std::int64_t>(item_size(dtype));
+  const auto out_item =
+      static_cast<std::int64_t>(item_size(dtype == DType::kBF16 ? DType::kF32 : dtype));
   auto* target = static_cast<char*>(out);
   if (m >= n) {
     parallel_for(0, m, piece_length(m, n, k), [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t piece = piece_length(m, n, k);
       for (std::int64_t row = begin; row < end; row += piece)
-        multiply(std::min(piece, end - row), n, from_row(a, row, item), b,
-                 target + row * out_stride * item);
+        multiply(dtype, std::min(piece, end - row), n, k, from_row(a, row, item), b, beta,
+                 target + row * out_stride * out_item, out_stride);
     });
     return;
   }
   parallel_for(0, n, piece_length(n, m, k), [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t piece = piece_length(n, m, k);
     for (std::int64_t column = begin; column < end; column += piece)
-      multiply(m, std::min(piece, end - column), a, from_column(b, column, item),
-               target + column * item);
+      multiply(dtype, m, std::min(piece, end - column), k, a, from_column(b, column, item), beta,
+               target + column * out_item, out_stride);
   });
 }
 

@@ -15,16 +15,15 @@ struct Matrix {
   bool transposed = false;
 };
 
-// How precise the numbers of a and b are: as their dtype, or as bfloat16.
-enum class Precision : bool { kOfDType, kBF16 };
+// Whether gemm takes operands of bf16 for a result of that size: where the processor has
+// instructions for them, and the result is not so small that most of a kernel's tile would be idle.
+bool takes_bf16(std::int64_t m, std::int64_t n);
 
-// out[m, n] = a[m, k] b[k, n] + beta out, where out has rows of `n` elements at `out_stride`. By
-// OpenBLAS for f32, f64 and complex, in pieces on as many threads as num_threads() says and with
-// the same result on any number; by plain loops for integers. Products of f32 matrices with
-// bfloat16's precision are by bf16_gemm where the processor allows. Requires: the dtype is none of
-// the 16-bit floats, nor bool.
+// out[m, n] = a[m, k] b[k, n] + beta out, where out has rows of `n` elements at `out_stride`; all
+// of the dtype, but for bf16 with a result of f32. By oneDNN or OpenBLAS, in pieces on as many
+// threads as num_threads() says and with the same result on any number; by plain loops for
+// integers. Requires: the dtype is not bool nor f16, and bf16 only where takes_bf16(m, n).
 void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
-          const Matrix& b, double beta, void* out, std::int64_t out_stride,
-          Precision precision = Precision::kOfDType);
+          const Matrix& b, double beta, void* out, std::int64_t out_stride);
 
 }  // namespace tenon::ops::cpu

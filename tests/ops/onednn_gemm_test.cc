@@ -1,5 +1,5 @@
-// Products of matrices with bfloat16's precision, by the processor's instructions for them.
-#include "tenon/ops/kernels/cpu/bf16_gemm.h"
+// Products of matrices by oneDNN's kernels for blocks.
+#include "tenon/ops/kernels/cpu/onednn_gemm.h"
 
 #include <gtest/gtest.h>
 
@@ -11,21 +11,24 @@
 #include "tenon/base/parallel.h"
 #include "tenon/base/random.h"
 #include "tenon/ops/operators.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
 
 namespace tenon::ops {
 namespace {
 
 using cpu::Matrix;
 
-class BF16Gemm : public ::testing::Test {
+class OneDnnGemm : public ::testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    if (!cpu::has_bf16_products()) GTEST_SKIP() << "the processor has no AVX512_BF16";
+    if (!cpu::has_onednn_gemm(GetParam())) GTEST_SKIP() << "the processor has no instructions";
   }
   // Multiples of 1/64 from -2 to 2: eight bits.
-  std::vector<float> numbers(std::int64_t count) {
-    std::vector<float> out(static_cast<std::size_t>(count));
-    for (float& number : out) number = (static_cast<float>(random_.below(257)) - 128) / 64;
+  Tensor numbers(std::int64_t count) {
+    const Tensor out = empty({count});
+    for (std::int64_t i = 0; i < count; ++i)
+      out.data_ptr<float>()[i] = (static_cast<float>(random_.below(257)) - 128) / 64;
     return out;
   }
   std::int64_t below(std::uint64_t end) { return static_cast<std::int64_t>(random_.below(end)); }
@@ -33,26 +36,27 @@ class BF16Gemm : public ::testing::Test {
   Random random_{11};
 };
 
-float at(const std::vector<float>& numbers, const Matrix& matrix, std::int64_t i, std::int64_t j) {
-  return numbers[static_cast<std::size_t>(matrix.transposed ? j * matrix.row_stride + i
-                                                            : i * matrix.row_stride + j)];
+float at(const Tensor& numbers, const Matrix& matrix, std::int64_t i, std::int64_t j) {
+  return numbers.const_data_ptr<float>()[matrix.transposed ? j * matrix.row_stride + i
+                                                           : i * matrix.row_stride + j];
 }
 
 // Sums of such numbers are exact in f32, so the result has to be equal.
-TEST_F(BF16Gemm, AnyShapeAndOrderIsExact) {
-  for (int round = 0; round < 200; ++round) {
+TEST_P(OneDnnGemm, AnyShapeAndOrderIsExact) {
+  for (int round = 0; round < 100; ++round) {
     const std::int64_t m = 1 + below(40), n = 1 + below(80), k = 1 + below(round < 20 ? 1100 : 30);
     Matrix a{nullptr, 0, below(2) != 0}, b{nullptr, 0, below(2) != 0};
     a.row_stride = (a.transposed ? m : k) + below(3);
     b.row_stride = (b.transposed ? k : n) + below(3);
-    const std::vector<float> left = numbers((a.transposed ? k : m) * a.row_stride);
-    const std::vector<float> right = numbers((b.transposed ? n : k) * b.row_stride);
-    a.data = left.data();
-    b.data = right.data();
+    const Tensor left = numbers((a.transposed ? k : m) * a.row_stride);
+    const Tensor right = numbers((b.transposed ? n : k) * b.row_stride);
+    const Tensor given_left = to(left, GetParam()), given_right = to(right, GetParam());
+    a.data = given_left.const_data_ptr();
+    b.data = given_right.const_data_ptr();
     const std::int64_t stride = n + below(3);
     const double beta = below(2) == 0 ? 0 : 0.5;
     std::vector<float> out(static_cast<std::size_t>(m * stride), beta == 0 ? NAN : 3);
-    cpu::bf16_gemm(m, n, k, a, b, beta, out.data(), stride);
+    cpu::onednn_gemm(GetParam(), m, n, k, a, b, beta, out.data(), stride);
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < stride; ++j) {
         const float found = out[static_cast<std::size_t>(i * stride + j)];
@@ -69,13 +73,18 @@ TEST_F(BF16Gemm, AnyShapeAndOrderIsExact) {
   }
 }
 
-TEST_F(BF16Gemm, InfinityAndNanGoThrough) {
-  const std::vector<float> left = {INFINITY, 1, NAN, 1}, right = {1, 2};
+TEST_P(OneDnnGemm, InfinityAndNanGoThrough) {
+  const Tensor left = to(tensor<float>({INFINITY, 1, NAN, 1}), GetParam());
+  const Tensor right = to(tensor<float>({1, 2}), GetParam());
   float out[2] = {};
-  cpu::bf16_gemm(2, 1, 2, {left.data(), 2, false}, {right.data(), 1, false}, 0, out, 1);
+  cpu::onednn_gemm(GetParam(), 2, 1, 2, {left.const_data_ptr(), 2, false},
+                   {right.const_data_ptr(), 1, false}, 0, out, 1);
   EXPECT_EQ(out[0], INFINITY);
   EXPECT_TRUE(std::isnan(out[1]));
 }
+
+INSTANTIATE_TEST_SUITE_P(All, OneDnnGemm, ::testing::Values(DType::kF32, DType::kBF16),
+                         [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
 
 // Small whole numbers, whose products are exact before they are rounded.
 TEST(BF16Product, IsTheExactProductRoundedOnAnyNumberOfThreads) {

@@ -1,0 +1,160 @@
+#include "tenon/ops/kernels/cpu/onednn_gemm.h"
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string_view>
+
+#include "tenon/base/align.h"
+#include "tenon/base/check.h"
+#include "tenon/ops/kernels/cpu/openmp_threads.h"
+
+namespace tenon::ops::cpu {
+namespace {
+
+using dnnl::memory;
+
+dnnl::engine& cpu_engine() {
+  static auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+memory::data_type type_of(DType dtype) {
+  return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
+}
+
+// A thread's memory for copies. It grows to what the largest product needs; one that needs much has
+// its own.
+class Room {
+ public:
+  // Aligned to 64 bytes.
+  char* take(std::size_t bytes) {
+    if (bytes > bytes_) {
+      bytes_ = 0;
+      room_.reset();
+      room_.reset(static_cast<char*>(::operator new(bytes, kAlignment)));
+      bytes_ = bytes;
+    }
+    return room_.get();
+  }
+  void give() {
+    constexpr std::size_t kMuch = 16 << 20;
+    if (bytes_ <= kMuch) return;
+    room_.reset();
+    bytes_ = 0;
+  }
+
+ private:
+  static constexpr std::align_val_t kAlignment{64};
+  struct Delete {
+    void operator()(char* room) const { ::operator delete(room, kAlignment); }
+  };
+  std::unique_ptr<char, Delete> room_;
+  std::size_t bytes_ = 0;
+};
+
+// A matrix as oneDNN's kernels take it: rows of the memory side by side.
+class Dense {
+ public:
+  Dense(DType dtype, std::int64_t rows, std::int64_t columns, const Matrix& matrix)
+      : matrix_(matrix),
+        lines_(matrix.transposed ? columns : rows),
+        length_(matrix.transposed ? rows : columns),
+        item_(static_cast<std::int64_t>(item_size(dtype))),
+        desc_(memory::desc({rows, columns}, type_of(dtype),
+                           matrix.transposed ? memory::format_tag::ba : memory::format_tag::ab)) {}
+
+  const memory::desc& desc() const { return desc_; }
+  std::size_t room_bytes() const { return is_dense() ? 0 : align_up(desc_.get_size(), 64); }
+  // The matrix, or a copy in `room`, which then begins behind it.
+  const void* read(char*& room) {
+    if (is_dense()) return matrix_.data;
+    copy_ = room;
+    room += room_bytes();
+    copy_lines(copy_, length_, static_cast<const char*>(matrix_.data), matrix_.row_stride);
+    return copy_;
+  }
+  void write_back() const {
+    if (!is_dense())
+      copy_lines(static_cast<char*>(const_cast<void*>(matrix_.data)), matrix_.row_stride, copy_,
+                 length_);
+  }
+
+ private:
+  bool is_dense() const { return matrix_.row_stride == length_ || lines_ == 1; }
+  void copy_lines(char* to, std::int64_t to_stride, const char* from,
+                  std::int64_t from_stride) const {
+    for (std::int64_t i = 0; i < lines_; ++i)
+      std::memcpy(to + i * to_stride * item_, from + i * from_stride * item_,
+                  static_cast<std::size_t>(length_ * item_));
+  }
+
+  const Matrix matrix_;
+  const std::int64_t lines_, length_, item_;
+  const memory::desc desc_;
+  char* copy_ = nullptr;
+};
+
+dnnl::matmul::primitive_desc product(const Dense& a, const Dense& b, const Dense& out,
+                                     double beta) {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (beta != 0) {
+    dnnl::post_ops after;
+    after.append_sum(static_cast<float>(beta));
+    attributes.set_post_ops(after);
+  }
+  return {{a.desc(), b.desc(), out.desc()}, attributes, cpu_engine()};
+}
+
+// The others hold data in the stack pointer (gemm.cc, Note [Signals in generated code]), or are
+// slow references.
+bool is_by_blocks(const dnnl::matmul::primitive_desc& chosen) {
+  return std::string_view(chosen.impl_info_str()).starts_with("brg");
+}
+
+bool is_there(DType dtype) {
+  const Matrix square{nullptr, 64, false};
+  const Dense operand(dtype, 64, 64, square), out(DType::kF32, 64, 64, square);
+  return is_by_blocks(product(operand, operand, out, 0));
+}
+
+}  // namespace
+
+bool has_onednn_gemm(DType dtype) {
+  static const bool f32 = is_there(DType::kF32), bf16 = is_there(DType::kBF16);
+  return dtype == DType::kBF16 ? bf16 : dtype == DType::kF32 && f32;
+}
+
+void onednn_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+                 const Matrix& b, double beta, float* out, std::int64_t out_stride) try {
+  const OpenMpThreads one(1);
+  Dense left(dtype, m, k, a), right(dtype, k, n, b);
+  Dense result(DType::kF32, m, n, {out, out_stride, false});
+  const auto chosen = product(left, right, result, beta);
+  TENON_CHECK(is_by_blocks(chosen), "oneDNN multiplies {} x {} x {} by {}", m, k, n,
+              chosen.impl_info_str());
+  const memory::desc scratch = chosen.scratchpad_desc();
+  thread_local Room memory_of_thread;
+  char* room = memory_of_thread.take(left.room_bytes() + right.room_bytes() + result.room_bytes() +
+                                     scratch.get_size());
+  const auto at = [](const memory::desc& desc, const void* data) {
+    return memory(desc, cpu_engine(), const_cast<void*>(data));
+  };
+  const memory from_a = at(left.desc(), left.read(room));
+  const memory from_b = at(right.desc(), right.read(room));
+  const memory to = at(result.desc(), result.read(room));
+  dnnl::stream stream(cpu_engine());
+  dnnl::matmul(chosen).execute(stream, {{DNNL_ARG_SRC, from_a},
+                                        {DNNL_ARG_WEIGHTS, from_b},
+                                        {DNNL_ARG_DST, to},
+                                        {DNNL_ARG_SCRATCHPAD, at(scratch, room)}});
+  result.write_back();
+  memory_of_thread.give();
+} catch (const dnnl::error& failure) {
+  if (failure.status == dnnl_out_of_memory) throw std::bad_alloc();
+  throw;
+}
+
+}  // namespace tenon::ops::cpu

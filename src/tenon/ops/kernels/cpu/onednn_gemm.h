@@ -1,0 +1,22 @@
+// Products of matrices by oneDNN's kernels for blocks of both operands (brgemm).
+#pragma once
+
+#include <cstdint>
+
+#include "tenon/ops/kernels/cpu/gemm.h"
+
+namespace tenon::ops::cpu {
+
+// Whether this processor has them for operands of that dtype, f32 or bf16: AVX-512, and for bf16
+// AVX512_BF16 or AMX.
+bool has_onednn_gemm(DType dtype);
+
+// out[m, n] = a[m, k] b[k, n] + beta out, on the calling thread; a and b of f32 or bf16, out f32.
+// Copies what has gaps between its rows. The first product of a shape compiles its kernels, which
+// takes some 200 microseconds; oneDNN keeps those of 1,024 shapes. Of bf16 operands, subnormal ones
+// and subnormal products count as zero. Throws std::bad_alloc without memory for its copies.
+// Requires: has_onednn_gemm(dtype).
+void onednn_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
+                 const Matrix& b, double beta, float* out, std::int64_t out_stride);
+
+}  // namespace tenon::ops::cpu
