@@ -76,6 +76,24 @@ TEST(DirectDerivatives, OfMaxPooling) {
   EXPECT_FALSE(ops::any(ops::isnan(out[0][1])).item<bool>());
 }
 
+// Vectors of every length, whole and in part.
+TEST(DirectDerivatives, OfMaxPoolingOfAnyWidth) {
+  const ops::PoolOptions halves{2, 0, 0, true};
+  const Function pool = [&](const Inputs& in) { return ops::max_pool2d(in[0], halves); };
+  for (std::int64_t width = 2; width <= 71; ++width) {
+    SCOPED_TRACE(width);
+    const Tensor ties = to(randint(0, 3, {2, 5, width}), DType::kF32);
+    compare(pool, {ties});
+    const Tensor wide = ops::max_pool2d(to(ties, DType::kF64), halves);
+    EXPECT_TRUE(ops::all(ops::eq(ops::max_pool2d(ties, halves), wide)).item<bool>());
+    fill_(ties[1].narrow(1, width - 2, 1), NAN);
+    const Tensor largest = ops::max_pool2d(ties, halves);
+    const Tensor is_nan = ops::isnan(largest[1].narrow(1, (width - 2) / 2, 1));
+    EXPECT_TRUE(ops::all(is_nan).item<bool>());
+    EXPECT_EQ(ops::sum(to(ops::isnan(largest), DType::kF32)).item<double>(), 2);
+  }
+}
+
 TEST(DirectDerivatives, OfSoftmaxAndNormsAndGelu) {
   for (const std::int64_t length : {1, 7, 64, 130}) {
     compare([](const Inputs& in) { return ops::softmax(in[0], -1); }, {randn({5, 3, length})});

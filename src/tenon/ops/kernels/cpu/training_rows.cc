@@ -52,19 +52,54 @@ void each_vector(std::int64_t count, const F& f) {
   for (; i + step <= count; i += step) f(d, i, step);
   if (i < count) f(d, i, count - i);
 }
+
+// Whether a load or a store leaves the memory of lanes that its mask excludes alone.
+constexpr bool kMaskedIsExact = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
+
+// The first `count` lanes, at most all; the others are 0.
 template <class D>
-hn::Vec<D> load(D d, const float* from, std::int64_t count) {
-  if (count == static_cast<std::int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
+HWY_INLINE hn::Vec<D> load(D d, const float* from, std::int64_t count) {
+  if (count >= static_cast<std::int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
+  if constexpr (kMaskedIsExact)
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
   HWY_ALIGN float buffer[hn::MaxLanes(d)] = {};
   std::copy_n(from, count, buffer);
   return hn::Load(d, buffer);
 }
 template <class D>
-void store(D d, hn::Vec<D> value, float* to, std::int64_t count) {
-  if (count == static_cast<std::int64_t>(hn::Lanes(d))) return hn::StoreU(value, d, to);
+HWY_INLINE void store(D d, hn::Vec<D> value, float* to, std::int64_t count) {
+  if (count >= static_cast<std::int64_t>(hn::Lanes(d))) return hn::StoreU(value, d, to);
+  if constexpr (kMaskedIsExact)
+    return hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
   HWY_ALIGN float buffer[hn::MaxLanes(d)];
   hn::Store(value, d, buffer);
   std::copy_n(buffer, count, to);
+}
+
+// `count` elements of even places, and those beside them.
+template <class D>
+struct Pairs {
+  Pairs(D d, const float* from, std::int64_t count) {
+#if HWY_TARGET == HWY_SCALAR
+    even = load(d, from, count);
+    odd = load(d, from + 1, count);
+#else
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    const auto low = load(d, from, 2 * count);
+    const auto high = 2 * count <= lanes ? hn::Zero(d) : load(d, from + lanes, 2 * count - lanes);
+    even = hn::ConcatEven(d, high, low);
+    odd = hn::ConcatOdd(d, high, low);
+#endif
+  }
+  hn::Vec<D> even, odd;
+};
+template <class D>
+HWY_INLINE void store_pairs(D d, hn::Vec<D> even, hn::Vec<D> odd, float* to, std::int64_t count) {
+  if (count >= static_cast<std::int64_t>(hn::Lanes(d)))
+    return hn::StoreInterleaved2(even, odd, d, to);
+  HWY_ALIGN float buffer[2 * hn::MaxLanes(d)];
+  hn::StoreInterleaved2(even, odd, d, buffer);
+  std::copy_n(buffer, 2 * count, to);
 }
 
 double log_sum(const float* x, std::int64_t count) {
@@ -113,15 +148,20 @@ void gelu_tanh(float* dx, const float* dy, const float* x, std::int64_t count) {
 HWY_INLINE float larger(float value, float best) {
   return best != best ? best : (!(value <= best) ? value : best);
 }
+template <class D>
+HWY_INLINE hn::Vec<D> larger(D, hn::Vec<D> value, hn::Vec<D> best) {
+  const auto keeps = hn::Or(hn::IsNaN(best), hn::Le(value, best));
+  return hn::IfThenElse(keeps, best, value);
+}
 
 void max_pool(float* __restrict out, const float* __restrict in, std::int64_t count,
               std::int64_t rows, std::int64_t width, std::int64_t kernel, std::int64_t stride) {
-  if (rows == 2 && kernel == 2 && stride == 2) {
-    const float* __restrict below = in + width;
-    for (std::int64_t x = 0; x < count; ++x)
-      out[x] = larger(larger(in[2 * x], in[2 * x + 1]), larger(below[2 * x], below[2 * x + 1]));
-    return;
-  }
+  if (rows == 2 && kernel == 2 && stride == 2)
+    return each_vector(count, [&](auto d, std::int64_t x, std::int64_t n) {
+      const Pairs above(d, in + 2 * x, n), below(d, in + width + 2 * x, n);
+      const auto top = larger(d, above.even, above.odd), under = larger(d, below.even, below.odd);
+      store(d, larger(d, top, under), out + x, n);
+    });
   std::fill_n(out, count, -std::numeric_limits<float>::infinity());
   for (std::int64_t y = 0; y < rows; ++y)
     for (std::int64_t k = 0; k < kernel; ++k) {
@@ -139,19 +179,27 @@ bool is_2x2(const cpu::TrainingRows::Plane& p) {
 
 void max_pool_choices_2x2(std::uint8_t* __restrict to, const float* __restrict x,
                           const cpu::TrainingRows::Plane& p) {
-  for (std::int64_t i = 0; i < p.out_height; ++i) {
-    const float* __restrict above = x + 2 * i * p.width;
-    const float* __restrict below = above + p.width;
-    for (std::int64_t j = 0; j < p.out_width; ++j) {
-      const float a = above[2 * j], b = above[2 * j + 1];
-      const float c = below[2 * j], d = below[2 * j + 1];
-      const bool second = (b > a) | (b != b);
-      const bool fourth = (d > c) | (d != d);
-      const float top = second ? b : a, bottom = fourth ? d : c;
-      const bool lower = (bottom > top) | (bottom != bottom);
-      to[i * p.out_width + j] = static_cast<std::uint8_t>(lower ? 2 + fourth : 0 + second);
-    }
-  }
+  for (std::int64_t i = 0; i < p.out_height; ++i)
+    each_vector(p.out_width, [&](auto d, std::int64_t j, std::int64_t n) {
+      const hn::RebindToSigned<decltype(d)> integers;
+      const hn::Rebind<std::uint8_t, decltype(d)> bytes;
+      const float* const row = x + 2 * i * p.width + 2 * j;
+      const Pairs above(d, row, n), below(d, row + p.width, n);
+      const auto exceeds = [](auto value, auto best) {
+        return hn::Or(hn::Gt(value, best), hn::IsNaN(value));
+      };
+      const auto second = exceeds(above.odd, above.even), fourth = exceeds(below.odd, below.even);
+      const auto top = hn::IfThenElse(second, above.odd, above.even);
+      const auto bottom = hn::IfThenElse(fourth, below.odd, below.even);
+      const auto choice = [&](auto mask, float one, float other) {
+        return hn::IfThenElse(mask, hn::Set(d, one), hn::Set(d, other));
+      };
+      const auto chosen = hn::IfThenElse(exceeds(bottom, top), choice(fourth, 3, 2),
+                                         choice(second, 1, 0));
+      HWY_ALIGN std::uint8_t some[hn::MaxLanes(bytes)];
+      hn::StoreU(hn::DemoteTo(bytes, hn::ConvertTo(integers, chosen)), bytes, some);
+      std::copy_n(some, n, to + i * p.out_width + j);
+    });
 }
 
 void max_pool_choices(std::uint8_t* to, const float* x, const cpu::TrainingRows::Plane& p) {
@@ -177,18 +225,21 @@ void max_pool_gradient_2x2(float* __restrict dx, const float* __restrict dy,
                            const cpu::TrainingRows::Plane& p) {
   if (p.height != 2 * p.out_height || p.width != 2 * p.out_width)
     std::fill_n(dx, p.height * p.width, 0.0f);
-  for (std::int64_t i = 0; i < p.out_height; ++i) {
-    float* __restrict to = dx + 2 * i * p.width;
-    float* __restrict under = to + p.width;
-    const float* __restrict g = dy + i * p.out_width;
-    const std::uint8_t* __restrict chosen = choices + i * p.out_width;
-    for (std::int64_t j = 0; j < p.out_width; ++j) {
-      to[2 * j] = chosen[j] == 0 ? g[j] : 0.0f;
-      to[2 * j + 1] = chosen[j] == 1 ? g[j] : 0.0f;
-      under[2 * j] = chosen[j] == 2 ? g[j] : 0.0f;
-      under[2 * j + 1] = chosen[j] == 3 ? g[j] : 0.0f;
-    }
-  }
+  for (std::int64_t i = 0; i < p.out_height; ++i)
+    each_vector(p.out_width, [&](auto d, std::int64_t j, std::int64_t n) {
+      const hn::RebindToSigned<decltype(d)> integers;
+      const hn::Rebind<std::uint8_t, decltype(d)> bytes;
+      HWY_ALIGN std::uint8_t some[hn::MaxLanes(bytes)] = {};
+      std::copy_n(choices + i * p.out_width + j, n, some);
+      const auto chosen = hn::ConvertTo(d, hn::PromoteTo(integers, hn::Load(bytes, some)));
+      const auto g = load(d, dy + i * p.out_width + j, n);
+      const auto where = [&](float choice) {
+        return hn::IfThenElseZero(hn::Eq(chosen, hn::Set(d, choice)), g);
+      };
+      float* const to = dx + 2 * i * p.width + 2 * j;
+      store_pairs(d, where(0), where(1), to, n);
+      store_pairs(d, where(2), where(3), to + p.width, n);
+    });
 }
 
 void max_pool_gradient(float* dx, const float* dy, const std::uint8_t* choices,
