@@ -1,5 +1,6 @@
 """Programs whose sizes depend on data."""
 
+import csv
 import time
 
 import pytest
@@ -59,6 +60,51 @@ def test_packed_sequences_follow_their_lengths(kind):
     short, long = tenon.forecast(train, 64), tenon.forecast(train, 512)
     assert short.values == long.values == "fake"  # lengths are known
     assert live(long) > live(short) + 448 * 8 * 128 * 4
+
+
+def allocations(forecast, path):
+    assert forecast.problem is None, forecast.problem
+    forecast.recording.save(path)
+    rows = csv.DictReader(path.open())
+    return [int(row["size"]) for row in rows if row["op"] == "alloc"]
+
+
+# Sizes that a GPU reported: github.com/pytorch/pytorch, issue 2895.
+@pytest.mark.parametrize("kind, reported", [(nn.LSTM, 736_000_000), (nn.GRU, 864_000_000)])
+def test_the_reserve_of_recurrent_layers_is_what_a_card_reported(tmp_path, kind, reported):
+    def train():
+        kind(123, 320, 4).cuda()(torch.empty(1000, 25, 123, device="cuda"))
+
+    found = allocations(tenon.forecast(train), tmp_path / "trace.csv")
+    assert sum(reported <= size < reported + 512 for size in found) == 1
+
+
+def test_dropout_between_recurrent_layers_keeps_a_bit_for_each_number(tmp_path):
+    def train(dropout):
+        nn.LSTM(64, 128, 2, dropout=dropout).cuda()(torch.empty(100, 32, 64, device="cuda"))
+
+    kept, without = (
+        allocations(tenon.forecast(train, dropout), tmp_path / "trace.csv")
+        for dropout in (0.5, 0.0)
+    )
+    reserve = 11 * 100 * 32 * 128 * 4
+    assert [size for size in without if reserve <= size < reserve + 512]
+    assert [size for size in kept if reserve <= size - 100 * 32 * 128 // 8 < reserve + 512]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_recurrent_layer_takes_a_workspace_for_each_call(tmp_path, trained):
+    def run():
+        layer = nn.LSTM(64, 128).cuda()
+        with torch.set_grad_enabled(trained):
+            found = layer(torch.empty(100, 32, 64, device="cuda"))[0]
+        if trained:
+            found.sum().backward()
+
+    gates, matrices, states = 4 * 100 * 32 * 128, 4 * 128 * (64 + 128), 6 * 32 * 128
+    workspace = 4 * (gates + matrices + states) + 8 * MIB + 256
+    found = allocations(tenon.forecast(run), tmp_path / "trace.csv")
+    assert found.count(workspace) == (3 if trained else 1)  # backward: of the input, of the weights
 
 
 def test_control_flow_by_an_unknown_number():

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from tenon.forecast import _cudnn, _reduce
+from tenon.forecast import _cudnn, _recurrent, _reduce
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -336,6 +336,17 @@ def _cudnn_attention(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
     return Plan(order=(6, 7, 0, 1), alone=[256])
 
 
+def _rnn(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
+    """native/cudnn/RNN.cpp: _cudnn_rnn."""
+    return Plan(after=[_recurrent.workspace_bytes(args, result[0])])
+
+
+def _rnn_backward(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
+    """native/cudnn/RNN.cpp: the gradients of the input, then those of the weights, each with a
+    workspace of its own."""
+    return Plan(alone=[_recurrent.workspace_bytes(args, args[6])] * 2)
+
+
 def _on_cuda(result: Any) -> bool:
     while isinstance(result, (list, tuple)) and result:
         result = result[0]
@@ -369,4 +380,6 @@ _RULES: Dict[str, Rule] = {
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "aten::_scaled_dot_product_cudnn_attention": _cudnn_attention,
+    "aten::_cudnn_rnn": _rnn,
+    "aten::_cudnn_rnn_backward": _rnn_backward,
 }
