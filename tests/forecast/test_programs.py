@@ -3,6 +3,7 @@
 import json
 import textwrap
 
+import numpy as np
 import pytest
 import torch
 from test_forecast import MIB, live, run
@@ -224,6 +225,38 @@ def test_a_copy_of_a_model_and_of_a_number():
         assert (number + 1).item() == 3
 
     assert live(tenon.forecast(average)) == 8 * MIB
+
+
+def test_types_of_the_card_make_and_convert_tensors():
+    def program():
+        kind = torch.cuda.FloatTensor
+        made = kind(1024, 1024)
+        assert made.device.type == "cuda" and made.dtype is torch.float32
+        assert isinstance(made, kind) and not isinstance(made, torch.cuda.LongTensor)
+        assert not isinstance(torch.zeros(2), kind) and made.type() == "torch.cuda.FloatTensor"
+        filled = kind(np.zeros((1024, 512)))
+        assert filled.shape == (1024, 512) and filled.dtype is torch.float32
+        assert kind([1.0, 2.0]).tolist() == [1.0, 2.0] and kind(made.size()).shape == made.shape
+        labels = torch.zeros(256, 256, dtype=torch.uint8).type(torch.cuda.LongTensor)
+        assert isinstance(labels, torch.cuda.LongTensor)
+        assert labels.type("torch.FloatTensor").device.type == "cpu"
+        assert labels.type("torch.cuda.HalfTensor").dtype is torch.float16
+        assert made.type(kind) is made and torch.zeros(2).type(torch.int64).dtype is torch.int64
+
+    real = torch.cuda.FloatTensor, torch.Tensor.type
+    found = tenon.forecast(program)
+    assert live(found) >= 4 * MIB + 2 * MIB + 8 * 256 * 256
+    assert real == (torch.cuda.FloatTensor, torch.Tensor.type)
+
+
+def test_a_default_type_of_the_card(tmp_path):
+    text = """
+        import torch
+        torch.set_default_tensor_type("torch.cuda.DoubleTensor")
+        x = torch.zeros(512, 1024)
+        assert x.is_cuda and x.dtype is torch.float64
+    """
+    assert passes(tmp_path, text)["live_peak_bytes"] == 4 * MIB
 
 
 def test_a_tensor_that_no_card_has():

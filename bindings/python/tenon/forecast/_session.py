@@ -23,6 +23,7 @@ from tenon.forecast import (
     _graphs,
     _guard,
     _handlers,
+    _legacy,
     _mode,
     _ranks,
     _recurrent,
@@ -219,6 +220,7 @@ class Session:
         found += _guard.replacements(self.note)
         found += _handlers.replacements()
         found += _graphs.replacements(self.note)
+        found += _legacy.replacements()
         found += _threads.replacements(self)
         found += _ranks.replacements(self)
 
