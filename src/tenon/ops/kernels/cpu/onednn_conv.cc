@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "tenon/base/align.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/onednn_engine.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
 #include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/tensor/factories.h"
@@ -18,11 +18,6 @@ namespace {
 
 using dnnl::memory;
 using Tag = memory::format_tag;
-
-dnnl::engine& cpu_engine() {
-  static auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
 
 memory::desc described(const memory::dims& dims, Tag tag) {
   return memory::desc(dims, memory::data_type::f32, tag);
@@ -246,6 +241,7 @@ bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_f
     const auto known = std::find(shapes.begin(), shapes.end(), shape);
     plan_of.push_back(static_cast<std::size_t>(known - shapes.begin()));
     if (known != shapes.end()) continue;
+    require_memory_for_code();
     plans.push_back(make_plan(shape));
     if (!plans.back().direct) return false;
     room_bytes = std::max(room_bytes, plans.back().room_bytes);

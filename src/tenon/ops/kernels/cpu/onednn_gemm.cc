@@ -1,24 +1,21 @@
 #include "tenon/ops/kernels/cpu/onednn_gemm.h"
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <new>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string_view>
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
+#include "tenon/base/hash.h"
+#include "tenon/ops/kernels/cpu/onednn_engine.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
 
 namespace tenon::ops::cpu {
 namespace {
 
 using dnnl::memory;
-
-dnnl::engine& cpu_engine() {
-  static auto& engine = *new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
 
 memory::data_type type_of(DType dtype) {
   return dtype == DType::kBF16 ? memory::data_type::bf16 : memory::data_type::f32;
@@ -54,19 +51,18 @@ class Room {
   std::size_t bytes_ = 0;
 };
 
-// A matrix as oneDNN's kernels take it: rows of the memory side by side.
+// An operand or a result. oneDNN's kernels for blocks take memory whose rows lie side by side.
 class Dense {
  public:
   Dense(DType dtype, std::int64_t rows, std::int64_t columns, const Matrix& matrix)
       : matrix_(matrix),
         lines_(matrix.transposed ? columns : rows),
         length_(matrix.transposed ? rows : columns),
-        item_(static_cast<std::int64_t>(item_size(dtype))),
-        desc_(memory::desc({rows, columns}, type_of(dtype),
-                           matrix.transposed ? memory::format_tag::ba : memory::format_tag::ab)) {}
+        item_(static_cast<std::int64_t>(item_size(dtype))) {}
 
-  const memory::desc& desc() const { return desc_; }
-  std::size_t room_bytes() const { return is_dense() ? 0 : align_up(desc_.get_size(), 64); }
+  std::size_t room_bytes() const {
+    return is_dense() ? 0 : align_up(static_cast<std::size_t>(lines_ * length_ * item_), 64);
+  }
   // The matrix, or a copy in `room`, which then begins behind it.
   const void* read(char*& room) {
     if (is_dense()) return matrix_.data;
@@ -92,20 +88,42 @@ class Dense {
 
   const Matrix matrix_;
   const std::int64_t lines_, length_, item_;
-  const memory::desc desc_;
   char* copy_ = nullptr;
 };
 
-dnnl::matmul::primitive_desc product(const Dense& a, const Dense& b, const Dense& out,
-                                     double beta) {
+// What a product's kernels are compiled for.
+struct Form {
+  DType dtype = DType::kF32;
+  std::int64_t m = 0, n = 0, k = 0;
+  bool a_transposed = false, b_transposed = false;
+  float beta = 0;
+
+  bool operator==(const Form&) const = default;
+  std::uint64_t hash() const {
+    RunningHash hash;
+    for (const std::int64_t part : {m, n, k}) hash.add(static_cast<std::uint64_t>(part));
+    hash.add((a_transposed ? 1U : 0U) | (b_transposed ? 2U : 0U) | (beta != 0 ? 4U : 0U));
+    return hash.value();
+  }
+};
+
+dnnl::matmul::primitive_desc described(const Form& form) {
+  const auto desc = [](std::int64_t rows, std::int64_t columns, DType dtype, bool transposed) {
+    return memory::desc({rows, columns}, type_of(dtype),
+                        transposed ? memory::format_tag::ba : memory::format_tag::ab);
+  };
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (beta != 0) {
+  if (form.beta != 0) {
     dnnl::post_ops after;
-    after.append_sum(static_cast<float>(beta));
+    after.append_sum(form.beta);
     attributes.set_post_ops(after);
   }
-  return {{a.desc(), b.desc(), out.desc()}, attributes, cpu_engine()};
+  return {{desc(form.m, form.k, form.dtype, form.a_transposed),
+           desc(form.k, form.n, form.dtype, form.b_transposed),
+           desc(form.m, form.n, DType::kF32, false)},
+          attributes,
+          cpu_engine()};
 }
 
 // The others hold data in the stack pointer (gemm.cc, Note [Signals in generated code]), or are
@@ -114,15 +132,38 @@ bool is_by_blocks(const dnnl::matmul::primitive_desc& chosen) {
   return std::string_view(chosen.impl_info_str()).starts_with("brg");
 }
 
-bool is_there(DType dtype) {
-  const Matrix square{nullptr, 64, false};
-  const Dense operand(dtype, 64, 64, square), out(DType::kF32, 64, 64, square);
-  return is_by_blocks(product(operand, operand, out, 0));
+struct Product {
+  Product() = default;
+  explicit Product(const Form& wanted) : form(wanted) {
+    require_memory_for_code();
+    const auto chosen = described(form);
+    TENON_CHECK(is_by_blocks(chosen), "oneDNN multiplies {} x {} x {} by {}", form.m, form.n,
+                form.k, chosen.impl_info_str());
+    primitive = dnnl::matmul(chosen);
+    a = chosen.src_desc();
+    b = chosen.weights_desc();
+    out = chosen.dst_desc();
+    scratch = chosen.scratchpad_desc();
+  }
+  Form form;
+  dnnl::matmul primitive;
+  memory::desc a, b, out, scratch;
+};
+
+// The calling thread's, until it asks for another that takes its place.
+const Product& product_of(const Form& form) {
+  thread_local std::array<Product, 64> known;
+  Product& product = known[form.hash() % known.size()];
+  if (product.form != form) product = Product(form);
+  return product;
 }
 
 }  // namespace
 
 bool has_onednn_gemm(DType dtype) {
+  const auto is_there = [](DType of) {
+    return is_by_blocks(described({.dtype = of, .m = 64, .n = 64, .k = 64}));
+  };
   static const bool f32 = is_there(DType::kF32), bf16 = is_there(DType::kBF16);
   return dtype == DType::kBF16 ? bf16 : dtype == DType::kF32 && f32;
 }
@@ -130,26 +171,23 @@ bool has_onednn_gemm(DType dtype) {
 void onednn_gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
                  const Matrix& b, double beta, float* out, std::int64_t out_stride) try {
   const OpenMpThreads one(1);
+  const Product& product =
+      product_of({dtype, m, n, k, a.transposed, b.transposed, static_cast<float>(beta)});
   Dense left(dtype, m, k, a), right(dtype, k, n, b);
   Dense result(DType::kF32, m, n, {out, out_stride, false});
-  const auto chosen = product(left, right, result, beta);
-  TENON_CHECK(is_by_blocks(chosen), "oneDNN multiplies {} x {} x {} by {}", m, k, n,
-              chosen.impl_info_str());
-  const memory::desc scratch = chosen.scratchpad_desc();
   thread_local Room memory_of_thread;
   char* room = memory_of_thread.take(left.room_bytes() + right.room_bytes() + result.room_bytes() +
-                                     scratch.get_size());
+                                     product.scratch.get_size());
   const auto at = [](const memory::desc& desc, const void* data) {
     return memory(desc, cpu_engine(), const_cast<void*>(data));
   };
-  const memory from_a = at(left.desc(), left.read(room));
-  const memory from_b = at(right.desc(), right.read(room));
-  const memory to = at(result.desc(), result.read(room));
+  const memory from_a = at(product.a, left.read(room)), from_b = at(product.b, right.read(room));
+  const memory to = at(product.out, result.read(room));
   dnnl::stream stream(cpu_engine());
-  dnnl::matmul(chosen).execute(stream, {{DNNL_ARG_SRC, from_a},
-                                        {DNNL_ARG_WEIGHTS, from_b},
-                                        {DNNL_ARG_DST, to},
-                                        {DNNL_ARG_SCRATCHPAD, at(scratch, room)}});
+  product.primitive.execute(stream, {{DNNL_ARG_SRC, from_a},
+                                     {DNNL_ARG_WEIGHTS, from_b},
+                                     {DNNL_ARG_DST, to},
+                                     {DNNL_ARG_SCRATCHPAD, at(product.scratch, room)}});
   result.write_back();
   memory_of_thread.give();
 } catch (const dnnl::error& failure) {
