@@ -1,5 +1,7 @@
 #include "tenon/base/parallel.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
@@ -7,6 +9,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -78,7 +81,7 @@ void look_for(Ready ready) {
 class Workers {
  public:
   static Workers& instance() {
-    static Workers& workers = *new Workers;
+    static Workers& workers = made_anew_in_children();
     return workers;
   }
 
@@ -132,6 +135,13 @@ class Workers {
       lock.lock();
       if (--active_ == 0) done_.notify_one();
     }
+  }
+
+  // A child of fork(2) has none of the threads, and its locks are as they were at that moment.
+  static Workers& made_anew_in_children() {
+    static Workers* const workers = new Workers;
+    static_cast<void>(::pthread_atfork(nullptr, nullptr, [] { new (workers) Workers; }));
+    return *workers;
   }
 
   std::mutex busy_;  // held by the thread whose loop it is
