@@ -50,10 +50,11 @@ void on_bus_error(int) {
 }
 
 // An exception takes memory itself. Where there is none, a throw ends the process with SIGABRT.
-// This runs before the constructors of static objects, which allocate.
+// This runs before the constructors of static objects, which allocate. The pointer is volatile,
+// since clang removes a malloc() and its free() where nothing else reads the pointer.
 [[gnu::constructor(101)]] void require_memory_for_exceptions() {
   constexpr std::size_t kLeast = 256 << 10;
-  void* volatile memory = std::malloc(kLeast);  // clang leaves out a pair that nobody can see
+  void* volatile memory = std::malloc(kLeast);
   if (memory == nullptr)
     end_with("tenon: not enough memory to start: raise this process's limit (ulimit -v)\n");
   std::free(memory);
