@@ -1,4 +1,5 @@
 // Questions, metadata and figures of a unified allocator.
+
 #include <algorithm>
 #include <cstring>
 
