@@ -307,6 +307,7 @@ static void churns(void) {
     const pid_t child = fork();
     if (child == 0) child_lives();
     CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    if (status != 0) fprintf(stderr, "child %llu: status %#x\n", (unsigned long long)children, status);
     CHECK(status == 0);
     usleep(5000);
   }

@@ -4,9 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <charconv>
-#include <map>
-#include <mutex>
+#include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "tenon/base/error.h"
@@ -15,60 +18,31 @@
 namespace tenon {
 namespace {
 
-// The names of all device types, built in and registered.
-class DeviceNames {
- public:
-  static DeviceNames& instance() {
-    static DeviceNames& names = *new DeviceNames;  // a recording is written while the process ends
-    return names;
-  }
+// The names of all device types by their value; nullptr where none is. Read without a lock and
+// never freed: a child of fork and a process that ends still name devices in their messages.
+constinit std::array<std::atomic<const std::string*>, kMaxDeviceTypes> registered_names = {};
 
-  DeviceType add(std::string_view name) {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [type, known] : names_)
-      if (known == name) return type;
-    const bool well_formed = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
-    });
-    if (!well_formed)
-      raise<InvalidArgument>(
-          "\"{}\" cannot name a device type: use lower-case letters, digits and '_'", name);
-    if (next_ >= kMaxDeviceTypes)
-      raise<InvalidArgument>("no room for device type \"{}\": {} are registered already", name,
-                             names_.size());
-    const auto type = static_cast<DeviceType>(next_++);
-    names_[type] = name;
-    return type;
-  }
+constexpr std::array kOwnNames = {"cpu", "cuda", "vulkan", "metal", "xla", "sim", "meta"};
 
-  std::string name(DeviceType type) const {
-    const std::lock_guard lock(mutex_);
-    const auto it = names_.find(type);
-    return it == names_.end() ? fmt::format("device_type_{}", static_cast<int>(type)) : it->second;
-  }
+// The name of a value, empty where none is.
+std::string_view name_of(int type) {
+  if (type < static_cast<int>(kOwnNames.size())) return kOwnNames[type];
+  const std::string* const name = type < kMaxDeviceTypes ? registered_names[type].load() : nullptr;
+  return name == nullptr ? std::string_view() : *name;
+}
 
-  std::vector<std::string> all() const {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> out;
-    for (const auto& [type, name] : names_) out.push_back(name);
-    return out;
-  }
+std::vector<std::string_view> all_names() {
+  std::vector<std::string_view> names;
+  for (int type = 0; type < kMaxDeviceTypes; ++type)
+    if (!name_of(type).empty()) names.push_back(name_of(type));
+  return names;
+}
 
-  bool find(std::string_view name, DeviceType* out) const {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [type, known] : names_)
-      if (known == name) return *out = type, true;
-    return false;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<DeviceType, std::string> names_ = {
-      {DeviceType::kCpu, "cpu"},     {DeviceType::kCuda, "cuda"}, {DeviceType::kVulkan, "vulkan"},
-      {DeviceType::kMetal, "metal"}, {DeviceType::kXla, "xla"},   {DeviceType::kSim, "sim"},
-      {DeviceType::kMeta, "meta"}};
-  int next_ = static_cast<int>(DeviceType::kFirstRegistered);
-};
+std::optional<DeviceType> find_type(std::string_view name) {
+  for (int type = 0; !name.empty() && type < kMaxDeviceTypes; ++type)
+    if (name_of(type) == name) return static_cast<DeviceType>(type);
+  return std::nullopt;
+}
 
 // Constant-initialised, so that threads without a guard are answered without touching the list.
 constinit thread_local int guards_alive = 0;
@@ -91,18 +65,40 @@ void set_current_stream(Stream stream) {
 }  // namespace
 
 DeviceType register_device_type(std::string_view name) {
-  return DeviceNames::instance().add(name);
+  const bool well_formed = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (!well_formed)
+    raise<InvalidArgument>(
+        "\"{}\" cannot name a device type: use lower-case letters, digits and '_'", name);
+  if (const auto known = find_type(name)) return *known;
+  auto added = std::make_unique<const std::string>(name);
+  for (int type = static_cast<int>(DeviceType::kFirstRegistered); type < kMaxDeviceTypes; ++type) {
+    const std::string* taken = nullptr;
+    if (registered_names[type].compare_exchange_strong(taken, added.get())) {
+      added.release();
+      return static_cast<DeviceType>(type);
+    }
+    if (*taken == name) return static_cast<DeviceType>(type);
+  }
+  raise<InvalidArgument>("no room for device type \"{}\": {} are registered already", name,
+                         all_names().size());
 }
 
-std::string device_type_name(DeviceType type) { return DeviceNames::instance().name(type); }
+std::string device_type_name(DeviceType type) {
+  const std::string_view name = name_of(static_cast<int>(type));
+  return name.empty() ? fmt::format("device_type_{}", static_cast<int>(type)) : std::string(name);
+}
 
 Device parse_device(std::string_view text) {
   const std::size_t colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
   Device device;
-  if (!DeviceNames::instance().find(name, &device.type))
+  const auto type = find_type(name);
+  if (!type)
     raise<InvalidArgument>("\"{}\" is no device: the kinds known are {}", one_line(text),
-                           fmt::join(DeviceNames::instance().all(), ", "));
+                           fmt::join(all_names(), ", "));
+  device.type = *type;
   if (colon == std::string_view::npos) return device;
   const std::string_view index = text.substr(colon + 1);
   const auto end = index.data() + index.size();

@@ -28,8 +28,8 @@ inline constexpr int kMaxDeviceTypes = 64;
 // digits and '_', or when no value is left. Thread-safe.
 DeviceType register_device_type(std::string_view name);
 
-// The name that parse_device knows: "cuda". Throws InvalidArgument for a kind that was not
-// registered.
+// The name that parse_device knows: "cuda"; "device_type_40" for a kind that nobody registered.
+// Takes no lock.
 std::string device_type_name(DeviceType type);
 
 // One device: its kind, and which of that kind.
