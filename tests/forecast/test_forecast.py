@@ -159,6 +159,35 @@ def test_torch_is_as_before():
     assert x.grad.tolist() == [2, 2, 2]
 
 
+def test_defaults_are_as_before():
+    def changes():
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("cuda")
+        torch.set_grad_enabled(False)
+        torch.set_float32_matmul_precision("medium")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = True
+        torch.set_num_threads(1)
+        torch.manual_seed(7)
+        assert torch.zeros(4).device.type == "cuda"
+
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    for _ in range(2):
+        tenon.forecast(changes)
+        assert torch.zeros(4).dtype == torch.float32
+        assert torch.zeros(4).device.type == "cpu"
+        assert torch.is_grad_enabled()
+        assert torch.get_float32_matmul_precision() == "highest"
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.backends.cudnn.benchmark and torch.backends.cudnn.allow_tf32
+        assert not torch.backends.cuda.matmul.allow_tf32
+        assert torch.get_num_threads() == threads
+        assert torch.equal(torch.get_rng_state(), state)
+
+
 def run(tmp_path, text, *arguments, options=()):
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(text))

@@ -6,8 +6,6 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import gc
-import random
-import sys
 import warnings
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -18,6 +16,7 @@ from tenon.forecast import (
     _attention,
     _cuda,
     _cudnn,
+    _defaults,
     _engine,
     _fakes,
     _graphs,
@@ -58,25 +57,6 @@ class _Inference:
 
 class _NoFake:
     """What libraries find that ask whether a tensor is fake, to go other ways then."""
-
-
-def _seeded() -> Callable[[], None]:
-    """Random numbers begin alike in every forecast; returns what takes the states back."""
-    state, tensors = random.getstate(), torch.get_rng_state()
-    random.seed(0)
-    torch.default_generator.manual_seed(0)
-    arrays = sys.modules.get("numpy")
-    numbers = arrays.random.get_state() if arrays is not None else None
-    if arrays is not None:
-        arrays.random.seed(0)
-
-    def restore() -> None:
-        random.setstate(state)
-        torch.set_rng_state(tensors)
-        if arrays is not None:
-            arrays.random.set_state(numbers)
-
-    return restore
 
 
 class Stop(Ended):
@@ -124,7 +104,7 @@ class Session:
         )
         library = torch.library.Library("aten", "IMPL")
         collecting = gc.isenabled()
-        seeds = _seeded()
+        restore_defaults = _defaults.begin()
         gc.collect()
         gc.disable()
         try:
@@ -164,7 +144,7 @@ class Session:
                 else:
                     setattr(holder, name, value)
             library._destroy()
-            seeds()
+            restore_defaults()
             self.recorder.complete_frees()
             if collecting:
                 gc.enable()
