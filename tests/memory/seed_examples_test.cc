@@ -10,7 +10,6 @@
 #include "tenon/base/intrusive_ptr.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/compat/memory_pool.h"
-#include "tenon/memory/compat/mps.h"
 #include "tenon/memory/gpu/caching_allocator.h"
 #include "tenon/memory/host/cpu_allocator.h"
 #include "tenon/memory/scopes/with_scope.h"
@@ -162,22 +161,21 @@ TEST(SeedExamples, ALoopOfScopesReusesItsMemory) {
 TEST(SeedExamples, UnifiedMemoryIsLimitedEmptiedAndCounted) {
   SimBackend device({.capacity_bytes = 1 << 30, .real_memory = true, .unified = true});
   UnifiedAllocator unified(device);
-  mps(unified).set_low_watermark_ratio(0.7);
-  mps(unified).set_high_watermark_ratio(0.8);  // 80 % of what the device recommends
-  EXPECT_LT(mps(unified).get_high_watermark_limit(), mps(unified).get_recommended_max_memory());
+  unified.limits().watermarks().set_low_ratio(0.7);
+  unified.limits().watermarks().set_high_ratio(0.8);  // 80 % of what the device recommends
+  const Watermarks& marks = unified.limits().watermarks();
+  EXPECT_LT(marks.high_limit_bytes(), marks.recommended_bytes());
 
   DataPtr block = unified.allocate(4'000'000);
-  EXPECT_GE(mps(unified).get_current_allocated_memory(), 4'000'000u);
-  EXPECT_GE(mps(unified).get_driver_allocated_memory(),
-            mps(unified).get_current_allocated_memory());
+  EXPECT_GE(unified.stats().allocated_bytes[0].current, 4'000'000);
   block.clear();
-  EXPECT_EQ(mps(unified).get_current_allocated_memory(), 0u);
+  EXPECT_EQ(unified.stats().allocated_bytes[0].current, 0);
 
-  const std::uint64_t held = mps(unified).get_total_allocated_memory();
+  const std::uint64_t held = unified.reserved_bytes();
   unified.free_inactive_buffers();  // makes buffers available again, but gives nothing back
-  EXPECT_EQ(mps(unified).get_total_allocated_memory(), held);
+  EXPECT_EQ(unified.reserved_bytes(), held);
   unified.empty_cache();
-  EXPECT_EQ(mps(unified).get_total_allocated_memory(), 0u);
+  EXPECT_EQ(unified.reserved_bytes(), 0u);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include "tenon/memory/compat/mlx.h"
-#include "tenon/memory/compat/mps.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
 #include <gtest/gtest.h>
@@ -35,10 +34,10 @@ TEST(UnifiedAllocator, FallsBackToADedicatedHeapWhenAFullOneDoesNotFit) {
 TEST(UnifiedAllocator, WithoutUnifiedMemoryThereAreNoHostPointers) {
   SimBackend backend(fake_device());
   UnifiedAllocator allocator(backend);
-  EXPECT_FALSE(mps(allocator).is_shared_storage_supported());
+  EXPECT_FALSE(allocator.supports_shared_storage());
   const DataPtr block = allocator.allocate(256);
-  EXPECT_FALSE(mps(allocator).is_shared_buffer(block.get()));
-  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(block.get()).host, nullptr);
+  EXPECT_EQ(allocator.describe(block.get()).storage, unified::Storage::kPrivate);
+  EXPECT_EQ(allocator.describe(block.get()).host, nullptr);
   EXPECT_THROW(allocator.allocate_buffer(1, Stream{backend.device(), 0}, Storage::kShared),
                InvalidArgument);
   UnifiedOptions options;
@@ -63,10 +62,9 @@ TEST(UnifiedAllocator, TellsItsMemoryAsMpsAndAsMlxDo) {
   UnifiedAllocator allocator(backend);
   DataPtr a = allocator.allocate(3 * kMiB);
   DataPtr b = allocator.allocate(5 * kMiB);
-  EXPECT_EQ(mps(allocator).get_total_allocated_memory(), 32 * kMiB);
-  EXPECT_EQ(mps(allocator).get_current_allocated_memory(), 8 * kMiB);
-  EXPECT_EQ(mps(allocator).get_driver_allocated_memory(), 32 * kMiB);
-  EXPECT_EQ(mps(allocator).get_recommended_max_memory(), kGiB);
+  EXPECT_EQ(allocator.reserved_bytes(), 32 * kMiB);
+  EXPECT_EQ(mlx(allocator).get_active_memory(), 8 * kMiB);
+  EXPECT_EQ(allocator.limits().watermarks().recommended_bytes(), kGiB);
   b.clear();
   EXPECT_EQ(mlx(allocator).get_active_memory(), 3 * kMiB);
   EXPECT_EQ(mlx(allocator).get_peak_memory(), 8 * kMiB);
@@ -92,23 +90,24 @@ SimOptions small_working_set() {
 TEST(UnifiedAllocator, ReportsItsWatermarks) {
   SimBackend backend(small_working_set());
   UnifiedAllocator allocator(backend);
-  EXPECT_DOUBLE_EQ(mps(allocator).get_high_watermark_ratio(), 1.7);
-  EXPECT_DOUBLE_EQ(mps(allocator).get_low_watermark_ratio(), 1.4);
-  mps(allocator).set_high_watermark_ratio(1.0);
-  mps(allocator).set_low_watermark_ratio(0.5);
-  EXPECT_EQ(mps(allocator).get_high_watermark_limit(), kGiB);
-  EXPECT_EQ(mps(allocator).get_low_watermark_limit(), 512 * kMiB);
+  EXPECT_DOUBLE_EQ(allocator.limits().watermarks().high_ratio(), 1.7);
+  EXPECT_DOUBLE_EQ(allocator.limits().watermarks().low_ratio(), 1.4);
+  allocator.limits().watermarks().set_high_ratio(1.0);
+  allocator.limits().watermarks().set_low_ratio(0.5);
+  EXPECT_EQ(allocator.limits().watermarks().high_limit_bytes(), kGiB);
+  EXPECT_EQ(allocator.limits().watermarks().low_limit_bytes(), 512 * kMiB);
   const DataPtr block = allocator.allocate(600 * kMiB);
-  EXPECT_EQ(mps(allocator).get_low_watermark_value(), -88 * static_cast<std::int64_t>(kMiB));
-  EXPECT_EQ(mps(allocator).get_high_watermark_value(), 424 * static_cast<std::int64_t>(kMiB));
-  EXPECT_THROW(mps(allocator).set_high_watermark_ratio(3), InvalidArgument);
+  const Watermarks& marks = allocator.limits().watermarks();
+  EXPECT_EQ(marks.low_headroom_bytes(allocator.reserved_bytes()), -88 * std::int64_t{kMiB});
+  EXPECT_EQ(marks.high_headroom_bytes(allocator.reserved_bytes()), 424 * std::int64_t{kMiB});
+  EXPECT_THROW(allocator.limits().watermarks().set_high_ratio(3), InvalidArgument);
 }
 
 TEST(UnifiedAllocator, AboveTheLowWatermarkIdleHeapsGoBeforeItGrows) {
   SimBackend backend(small_working_set());
   UnifiedAllocator allocator(backend);
   mlx(allocator).set_memory_limit(Watermarks::kNoLimit);
-  mps(allocator).set_low_watermark_ratio(1.0);
+  allocator.limits().watermarks().set_low_ratio(1.0);
   allocator.allocate(600 * kMiB).clear();
   const DataPtr second = allocator.allocate(700 * kMiB);
   EXPECT_EQ(allocator.reserved_bytes(), 700 * kMiB);
@@ -119,9 +118,9 @@ TEST(UnifiedAllocator, AboveTheLowWatermarkIdleHeapsGoBeforeItGrows) {
 TEST(UnifiedAllocator, AtTheHighWatermarkItEvictsAndThenGivesUp) {
   SimBackend backend(small_working_set());
   UnifiedAllocator allocator(backend);
-  mps(allocator).set_low_watermark_ratio(0);
+  allocator.limits().watermarks().set_low_ratio(0);
   mlx(allocator).set_memory_limit(Watermarks::kNoLimit);
-  mps(allocator).set_high_watermark_ratio(1.5);
+  allocator.limits().watermarks().set_high_ratio(1.5);
   DataPtr first = allocator.allocate(800 * kMiB);
   first.clear();
   const DataPtr second = allocator.allocate(900 * kMiB);
@@ -136,7 +135,7 @@ TEST(UnifiedAllocator, AtTheHighWatermarkItEvictsAndThenGivesUp) {
     EXPECT_NE(std::string(error.what()).find("high watermark"), std::string::npos) << error.what();
   }
   EXPECT_EQ(allocator.stats().num_ooms, 1);
-  mps(allocator).set_high_watermark_ratio(0);
+  allocator.limits().watermarks().set_high_ratio(0);
   EXPECT_TRUE(allocator.allocate(700 * kMiB)) << "without the mark the device has room";
   allocator.check_invariants();
 }
@@ -178,18 +177,18 @@ TEST(UnifiedAllocator, ThePolicyLimitIsHard) {
 
 class CountingCallback : public UnifiedAllocatorCallback {
  public:
-  void on_buffer_event(void* data, EventType event) override {
+  void on_buffer_event(void* data, MemoryEvent event) override {
     if (!armed) return;
     ++counts[event];
     last = data;
     if (throws) throw std::runtime_error("a broken callback");
-    if (event == EventType::kAllocationFailed && rescue != nullptr) rescue->clear();
+    if (event == MemoryEvent::kAllocationFailed && rescue != nullptr) rescue->clear();
   }
   static inline bool armed = false;
   static inline bool throws = false;
   static inline void* last = nullptr;
   static inline DataPtr* rescue = nullptr;
-  static inline std::map<EventType, int> counts;
+  static inline std::map<MemoryEvent, int> counts;
 };
 TENON_REGISTER_UNIFIED_CALLBACK(counting_callback, CountingCallback);
 
@@ -202,7 +201,7 @@ class UnifiedCallbacks : public testing::Test {
     CountingCallback::rescue = nullptr;
   }
   void TearDown() override { CountingCallback::armed = false; }
-  using Event = UnifiedAllocatorCallback::EventType;
+  using Event = MemoryEvent;
 };
 
 TEST_F(UnifiedCallbacks, HearOfEveryChangeOfABuffer) {
@@ -249,9 +248,9 @@ TEST_F(UnifiedCallbacks, MayLetMemoryGoWhenAnAllocationFails) {
 TEST_F(UnifiedCallbacks, AreListedByNameAndNotTwice) {
   UnifiedCallbackRegistry& registry = UnifiedCallbackRegistry::instance();
   EXPECT_EQ(registry.names(), std::vector<std::string>{"counting_callback"});
-  const auto make = [] { return std::make_unique<CountingCallback>(); };
-  EXPECT_THROW(registry.add("counting_callback", make), InvalidArgument);
-  registry.add("another", make);
+  EXPECT_THROW(registry.add("counting_callback", std::make_unique<CountingCallback>()),
+               InvalidArgument);
+  registry.add("another", std::make_unique<CountingCallback>());
   EXPECT_EQ(registry.names().size(), 2u);
   registry.remove("another");
   EXPECT_EQ(registry.names().size(), 1u);

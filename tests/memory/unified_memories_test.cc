@@ -12,7 +12,6 @@
 #include "tenon/base/error.h"
 #include "tenon/device/host/host_backend.h"
 #include "tenon/memory/compat/mlx.h"
-#include "tenon/memory/compat/mps.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
 namespace tenon {
@@ -68,30 +67,30 @@ TEST_P(UnifiedMemories, RecyclesABufferWithItsIdentity) {
   UnifiedAllocator allocator(backend(), options());
   DataPtr first = allocator.allocate(40 * kMiB);
   const void* address = first.get();
-  const std::uint64_t id = mps(allocator).get_buffer_id(address);
+  const std::uint64_t id = allocator.describe(address).id;
   first.clear();
   const DataPtr again = allocator.allocate(30 * kMiB);
   EXPECT_EQ(again.get(), address);
-  EXPECT_EQ(mps(allocator).get_buffer_id(again.get()), id);
-  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(again.get()), 30 * kMiB);
-  EXPECT_EQ(mps(allocator).get_buffer_size(again.get()), 40 * kMiB);
+  EXPECT_EQ(allocator.describe(again.get()).id, id);
+  EXPECT_EQ(allocator.describe(again.get()).requested_bytes, 30 * kMiB);
+  EXPECT_EQ(allocator.describe(again.get()).size_bytes, 40 * kMiB);
 }
 
 TEST_P(UnifiedMemories, AcceptsAFreeBufferUpTo32MiBLargerAndCutsLargerOnes) {
   UnifiedAllocator allocator(backend(), options());
   DataPtr big = allocator.allocate(600 * kMiB);
-  const std::uint64_t id = mps(allocator).get_buffer_id(big.get());
+  const std::uint64_t id = allocator.describe(big.get()).id;
   big.clear();
   const DataPtr near = allocator.allocate(568 * kMiB);
-  EXPECT_EQ(mps(allocator).get_buffer_id(near.get()), id);
-  EXPECT_EQ(mps(allocator).get_buffer_size(near.get()), 600 * kMiB);
+  EXPECT_EQ(allocator.describe(near.get()).id, id);
+  EXPECT_EQ(allocator.describe(near.get()).size_bytes, 600 * kMiB);
 
   DataPtr other = allocator.allocate(600 * kMiB);
   const void* address = other.get();
   other.clear();
   const DataPtr far = allocator.allocate(567 * kMiB);
   EXPECT_EQ(far.get(), address);
-  EXPECT_EQ(mps(allocator).get_buffer_size(far.get()), 567 * kMiB) << "cut to size";
+  EXPECT_EQ(allocator.describe(far.get()).size_bytes, 567 * kMiB) << "cut to size";
   EXPECT_EQ(allocator.reserved_bytes(), 1200 * kMiB) << "without a new heap";
   allocator.check_invariants();
 }
@@ -102,7 +101,7 @@ TEST_P(UnifiedMemories, DoesNotSpendABufferOnARequestOfLessThanHalfUnlessTold) {
     const DataPtr full = allocator.allocate(700 * kMiB);
     allocator.allocate(30 * kMiB).clear();
     const DataPtr small = allocator.allocate(11 * kMiB);
-    return mps(allocator).get_buffer_size(small.get());
+    return allocator.describe(small.get()).size_bytes;
   };
   EXPECT_EQ(second_buffer_bytes({}), 11 * kMiB);
   UnifiedOptions as_mps = this->options();
@@ -140,8 +139,8 @@ TEST_P(UnifiedMemories, AlignsTo16AndLargeBuffersTo256OrAsAsked) {
     blocks.push_back(allocator.allocate(size));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 16, 0u);
   }
-  EXPECT_EQ(mps(allocator).get_buffer_size(blocks[1].get()), 32u);
-  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(blocks[1].get()), 17u);
+  EXPECT_EQ(allocator.describe(blocks[1].get()).size_bytes, 32u);
+  EXPECT_EQ(allocator.describe(blocks[1].get()).requested_bytes, 17u);
   for (const std::uint64_t extra : {1u, 3u, 255u}) {
     blocks.push_back(allocator.allocate(kMiB + extra));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(blocks.back().get()) % 256, 0u);
@@ -162,13 +161,13 @@ TEST_P(UnifiedMemories, AlignsTo16AndLargeBuffersTo256OrAsAsked) {
 
 TEST_P(UnifiedMemories, SharedBuffersAreTheHostsToo) {
   UnifiedAllocator allocator(backend(), options());
-  ASSERT_TRUE(mps(allocator).is_shared_storage_supported());
+  ASSERT_TRUE(allocator.supports_shared_storage());
   const DataPtr first = allocator.allocate(100);
   const DataPtr block = allocator.allocate(256);
-  EXPECT_TRUE(mps(allocator).is_shared_buffer(block.get()));
-  const SharedBufferPtr shared = mps(allocator).get_shared_buffer_ptr(block.get());
+  EXPECT_EQ(allocator.describe(block.get()).storage, unified::Storage::kShared);
+  const BufferInfo shared = allocator.describe(block.get());
   ASSERT_NE(shared.host, nullptr);
-  EXPECT_EQ(shared.retain_count, 1u);
+  EXPECT_EQ(shared.uses, 0u);
   EXPECT_EQ(shared.offset_bytes, 112u) << "behind the first buffer";
   backend().fill(first.get(), 0x11, 100, current_stream(backend().device()));
   backend().fill(block.get(), 0x5a, 256, current_stream(backend().device()));
@@ -178,33 +177,33 @@ TEST_P(UnifiedMemories, SharedBuffersAreTheHostsToo) {
 
   const DataPtr own = allocator.allocate_buffer(256, current_stream(backend().device()),
                                                 Storage::kPrivate);
-  EXPECT_FALSE(mps(allocator).is_shared_buffer(own.get()));
-  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(own.get()).host, nullptr);
+  EXPECT_EQ(allocator.describe(own.get()).storage, unified::Storage::kPrivate);
+  EXPECT_EQ(allocator.describe(own.get()).host, nullptr);
 }
 
 TEST_P(UnifiedMemories, BuffersCarryAShapeUntilTheyAreFreed) {
   UnifiedAllocator allocator(backend(), options());
   DataPtr block = allocator.allocate(24);
-  EXPECT_TRUE(mps(allocator).get_buffer_shape(block.get()).empty());
+  EXPECT_TRUE(allocator.buffer_shape(block.get()).empty());
   const std::vector<std::int64_t> shape = {2, 3};
   allocator.set_buffer_shape(block.get(), shape);
-  EXPECT_EQ(mps(allocator).get_buffer_shape(block.get()), shape);
+  EXPECT_TRUE(std::ranges::equal(allocator.buffer_shape(block.get()), shape));
   allocator.set_buffer_shape(block.get(), {});
-  EXPECT_TRUE(mps(allocator).get_buffer_shape(block.get()).empty());
+  EXPECT_TRUE(allocator.buffer_shape(block.get()).empty());
   allocator.set_buffer_shape(block.get(), shape);
   const void* address = block.get();
   block.clear();
   block = allocator.allocate(24);
   ASSERT_EQ(block.get(), address);
-  EXPECT_TRUE(mps(allocator).get_buffer_shape(address).empty());
+  EXPECT_TRUE(allocator.buffer_shape(address).empty());
 }
 
 TEST_P(UnifiedMemories, EveryBufferHasAnIdOfItsOwn) {
   UnifiedAllocator allocator(backend(), options());
   const DataPtr a = allocator.allocate(24);
   const DataPtr b = allocator.allocate(24);
-  EXPECT_NE(mps(allocator).get_buffer_id(a.get()), mps(allocator).get_buffer_id(b.get()));
-  EXPECT_EQ(mps(allocator).get_buffer_id(a.get()), mps(allocator).get_buffer_id(a.get()));
+  EXPECT_NE(allocator.describe(a.get()).id, allocator.describe(b.get()).id);
+  EXPECT_EQ(allocator.describe(a.get()).id, allocator.describe(a.get()).id);
 }
 
 TEST_P(UnifiedMemories, ScalarsCarryTheirValueAndArePooledApart) {
@@ -212,9 +211,9 @@ TEST_P(UnifiedMemories, ScalarsCarryTheirValueAndArePooledApart) {
   const double value = 2.5;
   DataPtr scalar = allocator.alloc_scalar_buffer_with_value(&value, sizeof value);
   double seen = 0;
-  std::memcpy(&seen, mps(allocator).get_shared_buffer_ptr(scalar.get()).host, sizeof seen);
+  std::memcpy(&seen, allocator.describe(scalar.get()).host, sizeof seen);
   EXPECT_EQ(seen, 2.5);
-  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(scalar.get()), 8u);
+  EXPECT_EQ(allocator.describe(scalar.get()).requested_bytes, 8u);
   EXPECT_EQ(allocator.reserved_bytes(), 64 * kKiB);
   const void* address = scalar.get();
   scalar.clear();
@@ -234,12 +233,11 @@ TEST_P(UnifiedMemories, NamesMisuseAndStaysUsable) {
   void* address = block.get();
   int foreign = 0;
   EXPECT_THROW(allocator.deallocate(&foreign), InvalidPointer);
-  EXPECT_THROW(mps(allocator).get_buffer_id(&foreign), InvalidPointer);
-  EXPECT_THROW(mps(allocator).get_buffer_shape(static_cast<char*>(address) + 1), InvalidPointer);
+  EXPECT_THROW(allocator.describe(&foreign), InvalidPointer);
+  EXPECT_THROW(allocator.buffer_shape(static_cast<char*>(address) + 1), InvalidPointer);
   const void* both[] = {address, &foreign};
   EXPECT_THROW(allocator.record_events(both), InvalidPointer);
-  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(address).retain_count, 1u)
-      << "nothing was recorded";
+  EXPECT_EQ(allocator.describe(address).uses, 0u) << "nothing was recorded";
 
   static_cast<void>(block.release_context());
   allocator.deallocate(address);
@@ -249,7 +247,7 @@ TEST_P(UnifiedMemories, NamesMisuseAndStaysUsable) {
   } catch (const InvalidPointer& error) {
     EXPECT_NE(std::string(error.what()).find("freed already"), std::string::npos) << error.what();
   }
-  EXPECT_THROW(mps(allocator).get_unaligned_buffer_size(address), InvalidPointer);
+  EXPECT_THROW(allocator.describe(address), InvalidPointer);
   allocator.deallocate(nullptr);
   allocator.check_invariants();
   EXPECT_EQ(mlx(allocator).get_active_memory(), 0u);
@@ -259,7 +257,7 @@ TEST_P(UnifiedMemories, NamesMisuseAndStaysUsable) {
 TEST_P(UnifiedMemories, HandsOutAndTakesBackBarePointers) {
   UnifiedAllocator allocator(backend(), options());
   void* data = allocator.raw_allocate(100);
-  EXPECT_EQ(mps(allocator).get_unaligned_buffer_size(data), 100u);
+  EXPECT_EQ(allocator.describe(data).requested_bytes, 100u);
   allocator.raw_deallocate(data);
   EXPECT_THROW(allocator.raw_deallocate(data), InvalidPointer);
   EXPECT_EQ(allocator.raw_allocate(0), nullptr);

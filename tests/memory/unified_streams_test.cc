@@ -12,7 +12,6 @@
 #include "tenon/base/error.h"
 #include "tenon/base/random.h"
 #include "tenon/memory/compat/mlx.h"
-#include "tenon/memory/compat/mps.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/unified/unified_allocator.h"
 
@@ -152,10 +151,10 @@ TEST(UnifiedAllocator, TheHostWaitsForRecordedEvents) {
   backend.queue_work(current_stream(backend.device()));
   EXPECT_TRUE(allocator.record_events(pointers({&a, &b})));
   EXPECT_EQ(backend.ledger().count(DriverCall::kEventRecord), 1u) << "one event for both";
-  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(a.get()).retain_count, 2u);
+  EXPECT_EQ(allocator.describe(a.get()).uses, 1u);
   EXPECT_TRUE(allocator.wait_for_events(pointers({&a, &b})));
   EXPECT_GE(backend.now_ns(), kLagNs);
-  EXPECT_EQ(mps(allocator).get_shared_buffer_ptr(a.get()).retain_count, 1u);
+  EXPECT_EQ(allocator.describe(a.get()).uses, 0u);
 }
 
 TEST(UnifiedAllocator, TheHostAlsoWaitsForTheFormerUserOfARecycledBuffer) {
@@ -233,7 +232,7 @@ TEST(UnifiedAllocator, QuestionsAndThreadsDoNotMeetHalfway) {
     for (const auto& data : seen) {
       if (data == nullptr) continue;
       try {
-        answers += mps(allocator).get_buffer_id(data) != 0;
+        answers += allocator.describe(data).id != 0;
       } catch (const InvalidPointer&) {
         ++answers;  // freed since
       }

@@ -276,6 +276,7 @@ TEST(SeedSpellingTest, MemoryModelUnifiedMemory) {
     EXPECT_EQ(*static_cast<const float*>(scalar.get()), 2.5f);
     EXPECT_GE(allocator.getTotalAllocatedMemory(), allocator.getCurrentAllocatedMemory());
     EXPECT_GT(allocator.getCurrentAllocatedMemory(), 1000u);
+    EXPECT_EQ(allocator.getDriverAllocatedMemory(), allocator.getTotalAllocatedMemory());
   }
   EXPECT_EQ(Heard::freed, 2);
   allocator.freeInactiveBuffers();

@@ -4,19 +4,24 @@
 
 #include "tenon/base/align.h"
 #include "tenon/base/check.h"
-#include "tenon/memory/unified/heap_sizes.h"
+#include "tenon/memory/unified/heap_supply.h"
 #include "tenon/memory/unified/lane.h"
 
 namespace tenon::unified {
 
 BufferPool::BufferPool(Lane& lane, Storage storage, SizeClass size_class)
     : lane_(lane),
-      records_(lane.records),
-      counters_(lane.counters),
       counts_(size_class == SizeClass::kLarge ? lane.large : lane.small),
-      stream_(lane.stream),
       storage_(storage),
       size_class_(size_class) {}
+
+std::uint32_t BufferPool::stream() const { return lane_.stream; }
+
+inline void BufferPool::count_cached(int sign, const Buffer* buffer) {
+  lane_.counters.set_split(counts_, counts_.split.current + sign,
+                           counts_.split_bytes.current +
+                               sign * static_cast<std::int64_t>(buffer->size_bytes()));
+}
 
 Buffer* BufferPool::take(std::uint64_t size_bytes, std::uint64_t most_bytes) {
   Buffer* buffer = cached_.take(size_bytes, most_bytes);
@@ -28,12 +33,12 @@ Buffer* BufferPool::place(std::uint64_t size_bytes, std::uint64_t alignment) {
   Block* place = places_.place(size_bytes, alignment, alignment);
   if (place == nullptr) return nullptr;
   try {
-    Buffer* buffer = records_.create(place, static_cast<BufferHeap*>(place->owner));
+    Buffer* buffer = lane_.records.create(place, static_cast<BufferHeap*>(place->owner));
     buffer->freed = merged_;
     try {
       cached_.join(buffer);
     } catch (...) {
-      records_.destroy(buffer);
+      lane_.records.destroy(buffer);
       throw;
     }
     return buffer;
@@ -52,9 +57,9 @@ void BufferPool::cache(Buffer* buffer) {
 void BufferPool::merge_cached() {
   cached_.drain([&](Buffer* buffer) {
     count_cached(-1, buffer);
-    merged_ = {stream_, std::max(merged_.number, buffer->freed.number)};
+    merged_ = {stream(), std::max(merged_.number, buffer->freed.number)};
     places_.release(buffer->place);
-    records_.destroy(buffer);  // it has left its group
+    lane_.records.destroy(buffer);  // it has left its group
   });
 }
 
@@ -74,7 +79,7 @@ void BufferPool::remove_heap(BufferHeap* heap) {
     cached_.remove(buffer);
     cached_.leave(buffer);
     count_cached(-1, buffer);
-    records_.destroy(buffer);
+    lane_.records.destroy(buffer);
     block = places_.release(block);
   }
   places_.remove_extent(heap->first);
@@ -99,8 +104,8 @@ void BufferPool::check_invariants(const std::vector<BufferHeap*>& heaps) const {
       const Buffer* buffer = static_cast<const Buffer*>(block->context);
       TENON_CHECK(buffer != nullptr && buffer->place == block && buffer->heap == heap,
                   "a used block at {} has no buffer of its own (1)", block->offset);
-      TENON_CHECK(records_.find(buffer->data) == buffer, "buffer {} is not found by address (1)",
-                  buffer->id);
+      TENON_CHECK(lane_.records.find(buffer->data) == buffer,
+                  "buffer {} is not found by address (1)", buffer->id);
       if (buffer->state == Buffer::State::kCached) {
         cached_bytes += block->size;
         ++cached_buffers;

@@ -8,7 +8,6 @@
 #include "tenon/memory/front/stream_counters.h"
 #include "tenon/memory/stats.h"
 #include "tenon/memory/unified/buffer_cache.h"
-#include "tenon/memory/unified/buffer_records.h"
 
 namespace tenon::unified {
 
@@ -35,11 +34,11 @@ enum class SizeClass : std::uint8_t { kScalar, kSmall, kLarge };
 // a free, so a constant number of steps per free over any run. Not thread-safe.
 class BufferPool {
  public:
-  // Its cached buffers count as inactive splits. Records and counters are the lane's.
+  // Its cached buffers count as inactive splits.
   BufferPool(Lane& lane, Storage storage, SizeClass size_class);
 
   Lane& lane() const { return lane_; }
-  std::uint32_t stream() const { return stream_; }
+  std::uint32_t stream() const;
   Storage storage() const { return storage_; }
   SizeClass size_class() const { return size_class_; }
 
@@ -70,17 +69,10 @@ class BufferPool {
   [[gnu::cold]] void check_invariants(const std::vector<BufferHeap*>& heaps) const;
 
  private:
-  void count_cached(int sign, const Buffer* buffer) {
-    counters_.set_split(counts_, counts_.split.current + sign,
-                        counts_.split_bytes.current +
-                            sign * static_cast<std::int64_t>(buffer->size_bytes()));
-  }
+  void count_cached(int sign, const Buffer* buffer);
 
   Lane& lane_;
-  BufferRecords& records_;
-  StreamCounters& counters_;
   Counts& counts_;
-  const std::uint32_t stream_;
   const Storage storage_;
   const SizeClass size_class_;
   BestFitHeap places_;

@@ -12,8 +12,8 @@ UnifiedCallbackRegistry& UnifiedCallbackRegistry::instance() {
   return registry;
 }
 
-void UnifiedCallbackRegistry::add(std::string_view name, const Make& make) {
-  std::shared_ptr<UnifiedAllocatorCallback> callback = make();
+void UnifiedCallbackRegistry::add(std::string_view name,
+                                  std::unique_ptr<UnifiedAllocatorCallback> callback) {
   const std::lock_guard lock(mutex_);
   for (const Entry& entry : entries_)
     if (entry.name == name)
@@ -35,7 +35,7 @@ std::vector<std::string> UnifiedCallbackRegistry::names() const {
   return names;
 }
 
-int UnifiedCallbackRegistry::report_slow(void* data, UnifiedAllocatorCallback::EventType event) {
+int UnifiedCallbackRegistry::report_slow(void* data, MemoryEvent event) {
   std::vector<std::shared_ptr<UnifiedAllocatorCallback>> callbacks;
   {
     const std::lock_guard lock(mutex_);

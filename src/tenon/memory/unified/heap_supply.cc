@@ -1,10 +1,8 @@
 #include "tenon/memory/unified/heap_supply.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "tenon/base/error.h"
-#include "tenon/base/reserve.h"
 #include "tenon/memory/unified/lane.h"
 
 namespace tenon::unified {
@@ -20,7 +18,7 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
   const MemoryKind kind = pool.storage() == Storage::kShared ? shared_memory_ : MemoryKind::kDevice;
   auto heap = std::make_unique<BufferHeap>();
   reserve_more(heaps_);
-  reserve_more(released_);
+  reserve_more(changes_);
   const std::optional<Segment> segment = backend_.allocate_segment(size_bytes, kind);
   if (!segment) return false;
   heap->segment = *segment;
@@ -30,13 +28,38 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
     ignore_refusal([&] { backend_.free_segment(*segment); });
     throw;
   }
-  pool.lane().idle.add(heap.get());
+  pool.lane().note_idle(heap.get());
   heaps_.push_back(heap.release());
-  released_.push_back({segment->base, segment->size_bytes, pool.stream(), true});
-  reserved_bytes_ += segment->size_bytes;
-  count_segment(stats_, stat_pool(pool), +1);
-  count_reserved(stats_, stat_pool(pool), static_cast<std::int64_t>(segment->size_bytes));
+  count(MemoryEvent::kMapped, *heaps_.back());
   return true;
+}
+
+BufferHeap* HeapSupply::oldest_idle(const BufferPool* only) const {
+  BufferHeap* oldest = nullptr;
+  for (BufferHeap* heap : heaps_)
+    if (heap->buffers_out == 0 && (only == nullptr || heap->pool == only) &&
+        (oldest == nullptr || heap->idle_since < oldest->idle_since))
+      oldest = heap;
+  return oldest;
+}
+
+void HeapSupply::release(BufferHeap* heap) {
+  reserve_more(changes_);
+  backend_.free_segment(heap->segment);
+  heap->pool->remove_heap(heap);
+  std::erase(heaps_, heap);
+  count(MemoryEvent::kReleased, *heap);
+  delete heap;
+}
+
+void HeapSupply::count(MemoryEvent event, const BufferHeap& heap) {
+  const int sign = event == MemoryEvent::kMapped ? 1 : -1;
+  const std::int64_t bytes = sign * static_cast<std::int64_t>(heap.segment.size_bytes);
+  reserved_bytes_ += static_cast<std::uint64_t>(bytes);
+  count_segment(stats_, stat_pool(*heap.pool), sign);
+  count_reserved(stats_, stat_pool(*heap.pool), bytes);
+  changes_.push_back({event, heap.segment.base, heap.segment.size_bytes,
+                      {backend_.device(), heap.pool->stream()}, {}});
 }
 
 std::uint64_t HeapSupply::reserved_bytes(const BufferPool& pool) const {
@@ -44,21 +67,6 @@ std::uint64_t HeapSupply::reserved_bytes(const BufferPool& pool) const {
   for (const BufferHeap* heap : heaps_)
     if (heap->pool == &pool) bytes += heap->segment.size_bytes;
   return bytes;
-}
-
-void HeapSupply::release(BufferHeap* heap) {
-  reserve_more(released_);
-  backend_.free_segment(heap->segment);
-  BufferPool& pool = *heap->pool;
-  const std::uint64_t size_bytes = heap->segment.size_bytes;
-  pool.remove_heap(heap);
-  pool.lane().idle.remove(heap);
-  heaps_.erase(std::find(heaps_.begin(), heaps_.end(), heap));
-  reserved_bytes_ -= size_bytes;
-  count_segment(stats_, stat_pool(pool), -1);
-  count_reserved(stats_, stat_pool(pool), -static_cast<std::int64_t>(size_bytes));
-  released_.push_back({heap->segment.base, size_bytes, pool.stream(), false});
-  delete heap;
 }
 
 }  // namespace tenon::unified

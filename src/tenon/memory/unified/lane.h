@@ -10,26 +10,22 @@
 #include "tenon/base/biased_lock.h"
 #include "tenon/memory/front/stream_counters.h"
 #include "tenon/memory/unified/buffer_pool.h"
-#include "tenon/memory/unified/buffer_records.h"
-#include "tenon/memory/unified/completions.h"
-#include "tenon/memory/unified/idle_heaps.h"
 
 namespace tenon::unified {
 
 // One stream's pools, and the records, heaps and statistics of the buffers in them, also of those
-// that other streams use. Threads on streams of their own share none of it.
+// that other streams use. Threads on streams of their own share none of it but two clocks.
 //
 // Thread safety: everything is under `lock` but `stream`, `completion` (see Completions) and
 // `user`.
-// Peaks over several lanes are as exact as PeakBoard keeps them.
 struct alignas(64) Lane {
   [[gnu::cold]] Lane(UnifiedAllocator* allocator, std::atomic<std::uint64_t>& last_id,
-                     std::atomic<std::uint64_t>& idle_clock, std::uint32_t stream_id,
+                     std::atomic<std::uint64_t>& clock_of_idle, std::uint32_t stream_id,
                      Completions::Entry& stream_completion)
       : stream(stream_id),
         completion(stream_completion),
-        records(allocator, last_id),
-        idle(idle_clock) {
+        idle_clock(clock_of_idle),
+        records(allocator, last_id) {
     for (Counts* kind : {&small, &large}) counters.add_kind(*kind);
     // Its thread owns the lock, not one that happens to look at all lanes first.
     const std::lock_guard<BiasedLock> own(lock);
@@ -48,12 +44,20 @@ struct alignas(64) Lane {
   // The calling thread was the last that allocated here.
   bool is_this_threads() const { return user.load(std::memory_order_relaxed) == thread_mark(); }
 
+  // No buffer of the heap is out from now on; one of its buffers is out no more.
+  void note_idle(BufferHeap* heap) {
+    heap->idle_since = idle_clock.fetch_add(1, std::memory_order_relaxed);
+  }
+  void came_back(BufferHeap* heap) {
+    if (--heap->buffers_out == 0) note_idle(heap);
+  }
+
   mutable BiasedLock lock;
   std::atomic<const void*> user{nullptr};  // thread_mark of who allocated last
   const std::uint32_t stream;
   Completions::Entry& completion;
+  std::atomic<std::uint64_t>& idle_clock;  // of all lanes
   BufferRecords records;
-  IdleHeaps idle;
   // Of buffers, which count at their home; small ones (with scalars) and large ones apart.
   Counts small;
   Counts large;

@@ -92,13 +92,13 @@ DataPtr UnifiedAllocator::obtain(const Request& request) {
       buffer = reuse_fast(*pool, request);
     if (buffer != nullptr) [[likely]] hand_out(buffer, request);
   }
-  return buffer != nullptr ? wrap({buffer, false}, request) : obtain_slowly(request);
+  return buffer != nullptr ? wrap(buffer, MemoryEvent::kRecycled, request)
+                           : obtain_slowly(request);
 }
 
-DataPtr UnifiedAllocator::wrap(const Served& served, const Request& request) {
-  report(served.fresh ? MemoryEvent::kAllocated : MemoryEvent::kRecycled, served.buffer->data,
-         request.requested_bytes, request.stream);
-  return DataPtr(served.buffer->data, served.buffer, &free_block, device_);
+DataPtr UnifiedAllocator::wrap(Buffer* buffer, MemoryEvent event, const Request& request) {
+  report(event, buffer->data, request.requested_bytes, request.stream);
+  return DataPtr(buffer->data, buffer, &free_block, device_);
 }
 
 Lane& UnifiedAllocator::make_lane(Stream stream) {
@@ -117,30 +117,15 @@ Lane& UnifiedAllocator::make_lane(Stream stream) {
 
 DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
   if (lanes_.find(request.stream) == nullptr) make_lane(request.stream);
-  std::vector<unified::HeapSupply::Released> released;
   Growth growth;
-  const auto try_once = [&] {
-    const AllLanesLock all(*this);
-    Served served = serve(request);
-    if (served.buffer == nullptr) served = serve_by_eviction(request, &growth);
-    if (served.buffer != nullptr) hand_out(served.buffer, request);
-    growth.of_driver = !passes(unified::dedicated_heap_bytes(request.size_bytes),
-                               limits_.hard_limit_bytes());
-    released = supply_.take_released();
-    return served;
-  };
-  Served served = try_once();
-  report_released(released);
-  if (served.buffer != nullptr) [[likely]] return wrap(served, request);
-  int asked = UnifiedCallbackRegistry::instance().report(
-      nullptr, UnifiedAllocatorCallback::EventType::kAllocationFailed);
+  Served served = try_to_serve(request, &growth);
+  if (served.buffer != nullptr) [[likely]] return wrap(served.buffer, served.event, request);
+  int asked =
+      UnifiedCallbackRegistry::instance().report(nullptr, MemoryEvent::kAllocationFailed);
   asked += pressure_.relieve(request.size_bytes).called;
   asked += reclaim_for_retry(growth.of_driver) ? 1 : 0;
-  if (asked > 0) {
-    served = try_once();
-    report_released(released);
-    if (served.buffer != nullptr) return wrap(served, request);
-  }
+  if (asked > 0) served = try_to_serve(request, &growth);
+  if (served.buffer != nullptr) return wrap(served.buffer, served.event, request);
   std::uint64_t held = 0;
   {
     const AllLanesLock all(*this);
@@ -151,6 +136,22 @@ DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {
   throw_out_of_memory(request.requested_bytes, request.stream,
                       std::min(limits_.hard_limit_bytes(), total),
                       limits_.advice(request.size_bytes, held), growth.of_driver);
+}
+
+UnifiedAllocator::Served UnifiedAllocator::try_to_serve(const Request& request, Growth* growth) {
+  Served served;
+  std::vector<MemoryEventInfo> changes;
+  {
+    const AllLanesLock all(*this);
+    served = serve(request);
+    if (served.buffer == nullptr) served = serve_by_eviction(request, growth);
+    if (served.buffer != nullptr) hand_out(served.buffer, request);
+    growth->of_driver = !passes(unified::dedicated_heap_bytes(request.size_bytes),
+                                limits_.hard_limit_bytes());
+    changes = supply_.take_changes();
+  }
+  report_heaps(changes);
+  return served;
 }
 
 void UnifiedAllocator::free_block(void* context) {
@@ -171,7 +172,7 @@ void UnifiedAllocator::free_block(void* context) {
 void UnifiedAllocator::free_slowly(void* data) {
   std::uint64_t requested = 0;
   Stream stream{device_, 0};
-  std::vector<unified::HeapSupply::Released> released;
+  std::vector<MemoryEventInfo> changes;
   {
     const AllLanesLock all(*this);
     Buffer* buffer = find_in_use(data, "free");
@@ -179,33 +180,24 @@ void UnifiedAllocator::free_slowly(void* data) {
     stream.id = buffer->stream;
     put_back(buffer);
     trim_to_cache_limit();
-    released = supply_.take_released();
+    changes = supply_.take_changes();
   }
   report(MemoryEvent::kFreed, data, requested, stream);
-  report_released(released);
+  report_heaps(changes);
 }
 
 void UnifiedAllocator::report(MemoryEvent event, void* data, std::uint64_t size_bytes,
                               Stream stream) {
   observers_.report(event, data, size_bytes, stream);
-  UnifiedCallbackRegistry& registry = UnifiedCallbackRegistry::instance();
-  if (registry.empty()) [[likely]] return;
-  using Type = UnifiedAllocatorCallback::EventType;
-  registry.report(data, event == MemoryEvent::kAllocated  ? Type::kAllocated
-                        : event == MemoryEvent::kRecycled ? Type::kRecycled
-                        : event == MemoryEvent::kFreed    ? Type::kFreed
-                                                          : Type::kReleased);
+  UnifiedCallbackRegistry::instance().report(data, event);
 }
 
-void UnifiedAllocator::report_released(
-    const std::vector<unified::HeapSupply::Released>& released) {
-  for (const auto& heap : released) {
-    const Stream stream{device_, heap.stream};
-    if (heap.is_new)
-      observers_.report(MemoryEvent::kMapped, heap.base, heap.size_bytes, stream);
+void UnifiedAllocator::report_heaps(const std::vector<MemoryEventInfo>& changes) {
+  for (const MemoryEventInfo& heap : changes)
+    if (heap.event == MemoryEvent::kMapped)
+      observers_.report(heap.event, heap.data, heap.size_bytes, heap.stream);
     else
-      report(MemoryEvent::kReleased, heap.base, heap.size_bytes, stream);
-  }
+      report(heap.event, heap.data, heap.size_bytes, heap.stream);
 }
 
 // --- Allocation: with all lanes locked, except where a comment names the lane's lock.
@@ -221,17 +213,17 @@ UnifiedAllocator::AllLanesLock::~AllLanesLock() {
 
 UnifiedAllocator::Served UnifiedAllocator::serve(const Request& request) {
   BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
-  if (Buffer* buffer = reuse(pool, request)) return {buffer, false};
-  if (Buffer* buffer = borrow(request, From::kThisThread)) return {buffer, false};
+  if (Buffer* buffer = reuse(pool, request)) return {buffer};
+  if (Buffer* buffer = borrow(request, From::kThisThread)) return {buffer};
   const bool is_short = passes(heap_bytes(pool, request, false), limits_.soft_limit_bytes());
   if (is_short)
-    if (Buffer* buffer = borrow(request, From::kOtherThreads)) return {buffer, false};
+    if (Buffer* buffer = borrow(request, From::kOtherThreads)) return {buffer};
   if (grow(pool, request)) {
     Buffer* buffer = pool.place(request.size_bytes, request.alignment);
     TENON_CHECK(buffer != nullptr, "a new heap has no room for {} bytes", request.size_bytes);
-    return {buffer, true};
+    return {buffer, MemoryEvent::kAllocated};
   }
-  return {is_short ? nullptr : borrow(request, From::kOtherThreads), false};
+  return {is_short ? nullptr : borrow(request, From::kOtherThreads)};
 }
 
 // How large a free buffer may be that is reused whole.
@@ -285,7 +277,7 @@ Buffer* UnifiedAllocator::take_pending(BufferPool& pool, const Request& request)
   Buffer* buffer = pending[best];
   completions_.order_before(stream, buffer->freed);
   pending.erase(pending.begin() + static_cast<std::ptrdiff_t>(best));
-  pool.lane().idle.came_back(buffer->heap);
+  pool.lane().came_back(buffer->heap);
   count_pending(pool, buffer, -1);
   return buffer;
 }
@@ -317,19 +309,19 @@ std::uint64_t UnifiedAllocator::heap_bytes(const BufferPool& pool, const Request
   if (request.size_class == SizeClass::kScalar) return unified::kScalarHeapBytes;
   if (!options_.grows_by_shares)
     return unified::heap_bytes_for(request.size_bytes, under_pressure);
-  return unified::heap_share_bytes(request.size_bytes, supply_.reserved_bytes(pool),
-                                   under_pressure);
+  return under_pressure ? unified::dedicated_heap_bytes(request.size_bytes)
+                        : growth_bytes(supply_.reserved_bytes(pool), request.size_bytes);
 }
 
 bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
   const std::uint64_t soft = limits_.soft_limit_bytes();
   const std::uint64_t hard = limits_.hard_limit_bytes();
-  if (options_.grows_by_shares) release_idle(pool);
+  if (options_.grows_by_shares) release_idle(&pool);
   std::uint64_t bytes = heap_bytes(pool, request, false);
   if (passes(bytes, soft)) {
     bytes = heap_bytes(pool, request, true);
     while (passes(bytes, soft)) {
-      BufferHeap* heap = oldest_idle();
+      BufferHeap* heap = supply_.oldest_idle();
       if (heap == nullptr) break;
       supply_.release(heap);
     }
@@ -345,41 +337,23 @@ UnifiedAllocator::Served UnifiedAllocator::serve_by_eviction(const Request& requ
                                                              Growth* growth) {
   if (!std::exchange(growth->retried, true)) ++stats_.num_alloc_retries;
   settle_everything();
-  if (oldest_idle() == nullptr) return serve(request);
+  if (supply_.oldest_idle() == nullptr) return serve(request);
   const BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
   const std::uint64_t needed = heap_bytes(pool, request, true);
   const std::uint64_t before = supply_.reserved_bytes();
   while (before - supply_.reserved_bytes() < needed) {
-    BufferHeap* heap = oldest_idle();
+    BufferHeap* heap = supply_.oldest_idle();
     if (heap == nullptr) break;
     supply_.release(heap);
   }
   if (const Served served = serve(request); served.buffer != nullptr) return served;
-  if (oldest_idle() == nullptr) return {};
+  if (supply_.oldest_idle() == nullptr) return {};
   release_idle();
   return serve(request);
 }
 
-BufferHeap* UnifiedAllocator::oldest_idle() const {
-  BufferHeap* oldest = nullptr;
-  lanes_.for_each([&](Lane& lane) {
-    BufferHeap* heap = lane.idle.oldest();
-    if (heap != nullptr && (oldest == nullptr || heap->idle_since < oldest->idle_since))
-      oldest = heap;
-  });
-  return oldest;
-}
-
-void UnifiedAllocator::release_idle() {
-  while (BufferHeap* heap = oldest_idle()) supply_.release(heap);
-}
-
-void UnifiedAllocator::release_idle(BufferPool& pool) {
-  for (BufferHeap* heap = pool.lane().idle.oldest(); heap != nullptr;) {
-    BufferHeap* const next = heap->newer;
-    if (heap->pool == &pool) supply_.release(heap);
-    heap = next;
-  }
+void UnifiedAllocator::release_idle(const BufferPool* only) {
+  while (BufferHeap* heap = supply_.oldest_idle(only)) supply_.release(heap);
 }
 
 // Under the lock of the buffer's lane.
@@ -387,7 +361,7 @@ void UnifiedAllocator::hand_out(Buffer* buffer, const Request& request) {
   BufferPool& pool = *buffer->heap->pool;
   Lane& lane = pool.lane();
   if (request.stream.id != lane.stream) [[unlikely]] expect_pending(pool, buffer);
-  lane.idle.went_out(buffer->heap);
+  ++buffer->heap->buffers_out;
   lane.records.drop_uses(buffer);
   buffer->state = Buffer::State::kInUse;
   buffer->stream = request.stream.id;

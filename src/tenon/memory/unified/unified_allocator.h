@@ -1,5 +1,5 @@
-// The allocator for memory that host and device share. compat/mps.h and compat/mlx.h have it by the
-// names of PyTorch's MPS allocator and of MLX.
+// The allocator for memory that host and device share. tensor/compat/mps_names.h and compat/mlx.h
+// have it by the names of PyTorch's MPS allocator and of MLX.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,7 @@
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/front/stream_slots.h"
 #include "tenon/memory/front/stream_totals.h"
-#include "tenon/memory/unified/buffer_pool.h"
 #include "tenon/memory/unified/callbacks.h"
-#include "tenon/memory/unified/heap_sizes.h"
 #include "tenon/memory/unified/heap_supply.h"
 #include "tenon/memory/unified/lane.h"
 #include "tenon/memory/unified/memory_limits.h"
@@ -54,7 +52,6 @@ struct BufferInfo {
   const void* host = nullptr;        // where the host sees it; null: the buffer is private
   std::uint64_t offset_bytes = 0;    // in its heap
   std::uint32_t uses = 0;            // by other streams, not over yet
-  std::vector<std::int64_t> shape;   // empty until set
 };
 
 // Pooled buffers over few large heaps.
@@ -116,9 +113,9 @@ class UnifiedAllocator final : public DeviceAllocator {
   // become available again. Returns how many bytes.
   std::uint64_t free_inactive_buffers();
 
-  // --- Buffers, by the address of their first byte. Each throws InvalidPointer, naming `call`, for
-  // any other pointer.
-  BufferInfo describe(const void* data, const char* call = "describe") const;
+  // --- Buffers, by the address of their first byte. Each throws InvalidPointer for any other
+  // pointer.
+  BufferInfo describe(const void* data) const;
   void set_buffer_shape(const void* data, std::span<const std::int64_t> shape);
   // As set, empty before; valid until the buffer is freed or its shape is set again.
   std::span<const std::int64_t> buffer_shape(const void* data) const;
@@ -163,7 +160,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   };
   struct Served {
     unified::Buffer* buffer = nullptr;
-    bool fresh = false;  // in memory that came from the driver for it
+    MemoryEvent event = MemoryEvent::kRecycled;
   };
   // Holds mutex_ and every lane's lock.
   class AllLanesLock {
@@ -184,7 +181,8 @@ class UnifiedAllocator final : public DeviceAllocator {
                        bool scalar) const;
   DataPtr obtain(const Request& request);
   DataPtr obtain_slowly(const Request& request);
-  DataPtr wrap(const Served& served, const Request& request);
+  Served try_to_serve(const Request& request, Growth* growth);
+  DataPtr wrap(unified::Buffer* buffer, MemoryEvent event, const Request& request);
   unified::Lane& make_lane(Stream stream);
   void free_slowly(void* data);
 
@@ -221,9 +219,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   bool settle(unified::Buffer* buffer);
   std::uint64_t settle_pending(unified::BufferPool& pool);
   void settle_everything();
-  unified::BufferHeap* oldest_idle() const;
-  void release_idle();  // all
-  void release_idle(unified::BufferPool& pool);
+  void release_idle(const unified::BufferPool* only = nullptr);  // of all pools or of one
   void trim_to_cache_limit() noexcept;
   AllocatorStats totals() const;
   template <typename Visit>
@@ -239,7 +235,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   // --- Without it.
   [[noreturn]] void refuse_shared() const;
   void report(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
-  void report_released(const std::vector<unified::HeapSupply::Released>& released);
+  void report_heaps(const std::vector<MemoryEventInfo>& changes);
 
   const UnifiedOptions options_;
   const bool shares_;
@@ -248,7 +244,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   PressureCallbacks pressure_;
 
   alignas(64) std::atomic<std::uint64_t> last_id_{0};     // of buffers
-  alignas(64) std::atomic<std::uint64_t> idle_clock_{0};  // of IdleHeaps
+  alignas(64) std::atomic<std::uint64_t> idle_clock_{0};  // of Lane
   mutable std::mutex mutex_;  // before the locks of several lanes; what follows needs all of them
   unified::Completions completions_;
   AllocatorStats stats_;  // of heaps, and the num_ counters

@@ -18,16 +18,15 @@ using unified::Storage;
 // --- Caches.
 
 void UnifiedAllocator::empty_cache() {
-  std::vector<unified::HeapSupply::Released> released;
-  const auto empty = [&] {
+  std::vector<MemoryEventInfo> changes;
+  {
     const AllLanesLock all(*this);
     settle_everything();
     for_each_pool([](BufferPool& pool) { pool.merge_cached(); });
     release_idle();
-    released = supply_.take_released();
-  };
-  empty();
-  report_released(released);
+    changes = supply_.take_changes();
+  }
+  report_heaps(changes);
 }
 
 std::uint64_t UnifiedAllocator::free_inactive_buffers() {
@@ -39,13 +38,13 @@ std::uint64_t UnifiedAllocator::free_inactive_buffers() {
 
 std::uint64_t UnifiedAllocator::set_cache_limit(std::uint64_t bytes) {
   const std::uint64_t before = limits_.set_cache_limit(bytes);
-  std::vector<unified::HeapSupply::Released> released;
+  std::vector<MemoryEventInfo> changes;
   {
     const AllLanesLock all(*this);
     trim_to_cache_limit();
-    released = supply_.take_released();
+    changes = supply_.take_changes();
   }
-  report_released(released);
+  report_heaps(changes);
   return before;
 }
 
@@ -117,9 +116,9 @@ void UnifiedAllocator::deallocate(void* data) {
   report(MemoryEvent::kFreed, data, requested, {device_, stream});
 }
 
-BufferInfo UnifiedAllocator::describe(const void* data, const char* call) const {
+BufferInfo UnifiedAllocator::describe(const void* data) const {
   bool is_used_elsewhere = false;
-  BufferInfo info = at_buffer(data, call, [&](Lane&, Buffer& buffer) {
+  BufferInfo info = at_buffer(data, "describe", [&](Lane&, Buffer& buffer) {
     BufferInfo seen;
     seen.requested_bytes = buffer.requested_bytes;
     seen.size_bytes = buffer.size_bytes();
@@ -129,13 +128,12 @@ BufferInfo UnifiedAllocator::describe(const void* data, const char* call) const 
     if (const auto* host = static_cast<const std::byte*>(buffer.heap->segment.host);
         host != nullptr && seen.storage == Storage::kShared)
       seen.host = host + seen.offset_bytes;
-    if (buffer.shape != nullptr) seen.shape = *buffer.shape;
     is_used_elsewhere = buffer.uses != nullptr;
     return seen;
   });
   if (!is_used_elsewhere) return info;
   const AllLanesLock all(*this);
-  const Buffer* buffer = find_in_use(data, call);
+  const Buffer* buffer = find_in_use(data, "describe");
   for (const BufferUse* use = buffer->uses; use != nullptr; use = use->next)
     if (use->open || !completions_.is_complete(use->point)) ++info.uses;
   return info;

@@ -74,7 +74,7 @@ void UnifiedAllocator::expect_pending(BufferPool& pool, Buffer* buffer) {
     if (buffer->uses == nullptr) {
       pool.cache(buffer);
     } else {
-      pool.lane().idle.went_out(buffer->heap);
+      ++buffer->heap->buffers_out;
       count_pending(pool, buffer, 1);
       pool.pending().push_back(buffer);  // it was taken from there
     }
@@ -89,7 +89,7 @@ void UnifiedAllocator::count_pending(BufferPool& pool, const Buffer* buffer, int
 
 // A reuse of the buffer waits for no stream except the pool's own.
 void UnifiedAllocator::make_cached(BufferPool& pool, Buffer* buffer) {
-  pool.lane().idle.came_back(buffer->heap);
+  pool.lane().came_back(buffer->heap);
   pool.cache(buffer);
 }
 
@@ -144,9 +144,9 @@ void UnifiedAllocator::trim_to_cache_limit() noexcept {
     active += static_cast<std::uint64_t>(lane.counters.active_bytes());
   });
   try {
-    while (BufferHeap* heap = oldest_idle()) {
-      const std::uint64_t held = supply_.reserved_bytes();
-      if (held - active <= limit || held - heap->segment.size_bytes < wired) break;
+    while (supply_.reserved_bytes() - active > limit) {
+      BufferHeap* heap = supply_.oldest_idle();
+      if (heap == nullptr || supply_.reserved_bytes() - heap->segment.size_bytes < wired) break;
       supply_.release(heap);
     }
   } catch (const std::exception&) {
