@@ -152,8 +152,7 @@ set(tenon_memory_small_device device/address_table device/backend device/device 
 set(tenon_memory_small_cuda device/cuda/cuda_backend device/cuda/cuda_driver device/cuda/cuda_sharing
     device/cuda/cuda_streams device/cuda/stamp_kernels memory/gpu/cuda_allocator)
 set(tenon_memory_small_guards base/call_stack base/code_place memory/adaptors/adaptor
-    memory/adaptors/fallback_adaptor memory/adaptors/guard_adaptor memory/adaptors/guard_report
-    memory/adaptors/logging_adaptor memory/adaptors/tracking_adaptor memory/adaptors/zones
+    memory/adaptors/guard_adaptor memory/adaptors/guard_report memory/adaptors/tracking_adaptor
     memory/adaptors/page_guard_allocator)
 set(tenon_memory_small_names memory/gpu/pytorch_rules memory/compat/places memory/policies
     memory/registry memory/stats)

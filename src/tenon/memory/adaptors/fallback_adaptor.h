@@ -9,33 +9,28 @@
 
 namespace tenon {
 
-// The observers of `to` see what those of `from` see, while it lives. Throws InvalidArgument when
-// the two serve different devices.
-class ObserverRelay final : private Observer {
- public:
-  ObserverRelay(DeviceAllocator& from, DeviceAllocator& to);
-  ~ObserverRelay() override;
-
- private:
-  void on_memory_event(const MemoryEventInfo& info) override;
-
-  DeviceAllocator& from_;
-  DeviceAllocator& to_;
-};
-// OutOfMemory of the second, with the bytes of the first too.
-[[noreturn]] void throw_with_bytes_of(const DeviceAllocator& first, const OutOfMemory& error);
-
 // Asks the first, and the second when the first throws OutOfMemory. Each block goes back to the one
 // it came from. When both fail, the second's error is thrown (on a device with the bytes of both).
 // Statistics are the sum of both. Observers of the first see what happens in the second too.
 // Thread-safe when both are, without a lock. O(1) beside the two.
 template <typename Base>
-class FallbackAdaptor final : public Adaptor<Base> {
+class FallbackAdaptor final : public Adaptor<Base>, private Observer {
  public:
   // Throws InvalidArgument when the two serve different devices (as far as that is known).
   FallbackAdaptor(std::type_identity_t<Base>& first, std::type_identity_t<Base>& second)
       : Adaptor<Base>(first), second_(second) {
-    if constexpr (kOnDevice) relay_ = std::make_unique<ObserverRelay>(second, first);
+    if constexpr (kOnDevice) {
+      if (first.device() != second.device())
+        raise<InvalidArgument>("a fallback serves one device, not {} and {}",
+                               to_string(first.device()), to_string(second.device()));
+      // Two adaptors may share one upstream, and so its observers.
+      if (&first.observers() == &second.observers()) return;
+      second.observers().share_lock(first.observers());
+      second.observers().add(this);
+    }
+  }
+  ~FallbackAdaptor() override {
+    if constexpr (kOnDevice) second_.observers().remove(this);
   }
 
   // The allocator that is asked when the first has no memory.
@@ -49,10 +44,23 @@ class FallbackAdaptor final : public Adaptor<Base> {
     try {
       return this->wrap(this->from_upstream(size_bytes, stream), size_bytes, stream);
     } catch (const OutOfMemory&) {
-      fallbacks_.fetch_add(1, std::memory_order_relaxed);
+      ++fallbacks_;
     }
-    return this->wrap(from_second(size_bytes, stream), size_bytes, stream,
-                      std::make_unique<FromSecond>());
+    auto block = std::make_unique<FromSecond>();
+    if constexpr (!kOnDevice) {
+      return this->wrap(second_.allocate(size_bytes), size_bytes, stream, std::move(block));
+    } else {
+      try {
+        return this->wrap(second_.allocate_on(size_bytes, stream), size_bytes, stream,
+                          std::move(block));
+      } catch (const OutOfMemory& error) {
+        const AllocatorStats of_first = this->upstream_.stats();
+        OutOfMemoryDetails details = error.details();
+        details.allocated_bytes += static_cast<std::uint64_t>(of_first.allocated_bytes[0].current);
+        details.reserved_bytes += static_cast<std::uint64_t>(of_first.reserved_bytes[0].current);
+        throw OutOfMemory(std::move(details));
+      }
+    }
   }
   std::vector<Base*> upstreams() const override { return {&this->upstream_, &second_}; }
   Base& home_of(const AdaptorBlock& block) const override {
@@ -63,20 +71,12 @@ class FallbackAdaptor final : public Adaptor<Base> {
   static constexpr bool kOnDevice = AdaptorCore<Base>::kOnDevice;
   struct FromSecond : AdaptorBlock {};
 
-  DataPtr from_second(std::size_t size_bytes, Stream stream) {
-    if constexpr (!kOnDevice) {
-      return second_.allocate(size_bytes);
-    } else {
-      try {
-        return second_.allocate_on(size_bytes, stream);
-      } catch (const OutOfMemory& error) {
-        throw_with_bytes_of(this->upstream_, error);
-      }
-    }
+  void on_memory_event(const MemoryEventInfo& info) override {
+    if constexpr (kOnDevice)
+      this->observers().report(info.event, info.data, info.size_bytes, info.stream);
   }
 
   Base& second_;
-  std::unique_ptr<ObserverRelay> relay_;  // on a device
   std::atomic<std::uint64_t> fallbacks_{0};
 };
 

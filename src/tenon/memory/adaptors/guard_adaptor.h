@@ -1,6 +1,7 @@
 // Finds writes outside blocks, and into freed ones.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -33,17 +34,14 @@ class GuardedBlocks {
   // Looks at every block, live and freed, now. Returns, and reports, the damage that was not
   // reported before.
   std::vector<GuardReport> check();
-  void empty_quarantine() { evict_and_free(0); }
-  std::uint64_t reports() const;  // so far
-  std::uint64_t quarantined_bytes() const;
+  void empty_quarantine() { evict(0); }
+  std::uint64_t reports() const { return reports_; }  // so far
+  std::uint64_t quarantined_bytes() const { return quarantined_bytes_; }
 
  protected:
   // The record of one block.
   struct Guarded : AdaptorBlock {
-    Tag made_by;
-    Tag freed_by;
-    CallStack made_at;
-    CallStack freed_at;
+    GuardReport known;
     bool freed = false;
     bool zones_reported = false;
     bool poison_reported = false;
@@ -69,19 +67,17 @@ class GuardedBlocks {
  private:
   using Reports = std::vector<GuardReport>;
 
-  GuardReport report_on(GuardReport::Kind kind, const Guarded& block) const;
   void inspect(Guarded& block, Reports& reports) const;
   void report(const Reports& reports);
-  // Takes the oldest blocks out until at most `keep_bytes` remain; they are freed by the caller.
-  std::vector<std::unique_ptr<AdaptorBlock>> evict(std::uint64_t keep_bytes, Reports& reports);
-  void evict_and_free(std::uint64_t keep_bytes);
+  // The oldest blocks go back upstream until at most `keep_bytes` remain.
+  void evict(std::uint64_t keep_bytes);
 
   mutable std::mutex mutex_;
   std::unordered_set<Guarded*> live_;
   std::deque<std::unique_ptr<AdaptorBlock>> quarantine_;  // freed first, first out
   std::deque<std::unique_ptr<AdaptorBlock>> departed_;    // records alone: their memory is back
-  std::uint64_t quarantined_bytes_ = 0;
-  std::uint64_t reports_ = 0;
+  std::atomic<std::uint64_t> quarantined_bytes_{0};
+  std::atomic<std::uint64_t> reports_{0};
 };
 
 // Every block stands between two red zones; a freed block is filled with poison and held back for a

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+#include <span>
+
 namespace tenon {
 namespace {
 
@@ -48,4 +52,50 @@ std::string GuardReport::to_string() const {
   return text;
 }
 
+namespace guard {
+
+GuardReport block_made(const void* data, std::uint64_t size_bytes, int stack_depth) {
+  GuardReport block;
+  block.data = data;
+  block.size_bytes = size_bytes;
+  block.made_by = current_tag();
+  block.made_at = CallStack::capture(stack_depth, 2);
+  return block;
+}
+
+void note_freed(GuardReport& block, int stack_depth) {
+  block.freed_by = current_tag();
+  block.freed_at = CallStack::capture(stack_depth, 2);
+}
+
+GuardReport noticed(GuardReport::Kind kind, const GuardReport& block, int stack_depth) {
+  GuardReport report = block;
+  report.kind = kind;
+  report.noticed_at = CallStack::capture(stack_depth, 2);
+  return report;
+}
+
+std::optional<GuardReport> damage(GuardReport::Kind kind, const GuardReport& block,
+                                  std::int64_t offset, std::size_t size, unsigned char expected,
+                                  int stack_depth) {
+  constexpr std::size_t kMostFound = 8;
+  const auto* const bytes = static_cast<const unsigned char*>(block.data) + offset;
+  // All alike: the first is right and each equals its neighbour.
+  if (size == 0 || (bytes[0] == expected && std::memcmp(bytes, bytes + 1, size - 1) == 0))
+    return std::nullopt;
+  std::size_t first = 0;
+  std::size_t last = size - 1;
+  while (bytes[first] == expected) ++first;
+  while (bytes[last] == expected) --last;
+  const std::span damaged(bytes + first, last - first + 1);
+  GuardReport report = noticed(kind, block, stack_depth);
+  report.first_offset = offset + static_cast<std::int64_t>(first);
+  report.last_offset = offset + static_cast<std::int64_t>(last);
+  report.found = fmt::format(
+      "{:02x}{}", fmt::join(damaged.first(std::min(kMostFound, damaged.size())), " "),
+      damaged.size() > kMostFound ? " ..." : "");
+  return report;
+}
+
+}  // namespace guard
 }  // namespace tenon

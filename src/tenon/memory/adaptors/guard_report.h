@@ -1,8 +1,9 @@
-// What a message says of a block that was used wrongly. Plain data: thread-safe while no thread
+// What a guard says of a block that was used wrongly. Plain data: thread-safe while no thread
 // writes it. The only error: no memory for a text (std::bad_alloc). O(frames).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tenon/base/call_stack.h"
@@ -10,7 +11,7 @@
 
 namespace tenon {
 
-// One piece of damage.
+// One piece of damage; or, while there is none, what is known of a block.
 struct GuardReport {
   // What a program did wrong with a block.
   enum class Kind : std::uint8_t { kUnderflow, kOverflow, kUseAfterFree, kDoubleFree };
@@ -31,4 +32,24 @@ struct GuardReport {
   std::string to_string() const;
 };
 
+// For guards: bytes that no program should write have one value, and are looked at later.
+namespace guard {
+
+inline constexpr unsigned char kFrontZone = 0xfb;  // before a block
+inline constexpr unsigned char kBackZone = 0xfd;   // after it
+inline constexpr unsigned char kPoison = 0xdd;     // a freed block
+
+// A block that is made, and freed, by the calling function. Stacks: `stack_depth` frames at most.
+GuardReport block_made(const void* data, std::uint64_t size_bytes, int stack_depth);
+void note_freed(GuardReport& block, int stack_depth);
+
+// What the calling function noticed about the block.
+GuardReport noticed(GuardReport::Kind kind, const GuardReport& block, int stack_depth);
+// The same of its outermost bytes that are not `expected` any more, of `size` at an offset from its
+// data; none where all are. O(size), at memcmp's speed.
+std::optional<GuardReport> damage(GuardReport::Kind kind, const GuardReport& block,
+                                  std::int64_t offset, std::size_t size, unsigned char expected,
+                                  int stack_depth);
+
+}  // namespace guard
 }  // namespace tenon

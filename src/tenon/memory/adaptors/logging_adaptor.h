@@ -1,43 +1,18 @@
 // Writes a line for everything that passes.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <exception>
 #include <functional>
-#include <iosfwd>
 #include <mutex>
+#include <ostream>
 #include <string>
 #include <string_view>
 
 #include "tenon/memory/adaptors/adaptor.h"
 
 namespace tenon {
-
-// Writes the lines. Thread-safe; what a sink throws is ignored.
-class AllocationLog {
- public:
-  // Gets each line, without its end.
-  using Sink = std::function<void(std::string_view line)>;
-
- protected:
-  explicit AllocationLog(Sink sink) : sink_(std::move(sink)) {}
-  // To a stream, which must outlive the log.
-  explicit AllocationLog(std::ostream& out);
-
-  // A line for each event; `data` and `place`: of the block.
-  void allocated(std::size_t size_bytes, const std::string& place, const void* data) const;
-  // The request failed with `error`.
-  void failed(std::size_t size_bytes, const std::exception& error) const;
-  // As `allocated`.
-  void freed(std::size_t size_bytes, const std::string& place, const void* data) const;
-  // From `src` to `dest`.
-  void copied(std::size_t size_bytes, const void* dest, const void* src) const;
-
- private:
-  void write(std::string_view line) const noexcept;
-
-  mutable std::recursive_mutex mutex_;
-  const Sink sink_;
-};
 
 // One line, without its end, for each event:
 //   allocate 1024 bytes on cpu:0: 0x7f8a4c000000
@@ -50,16 +25,19 @@ class AllocationLog {
 // Thread-safe: the sink is called by one thread at a time and may use the allocator. What it throws
 // is ignored, so an allocation does not fail because its log did. O(1) beside upstream and sink.
 template <typename Base>
-class LoggingAdaptor final : public Adaptor<Base>, public AllocationLog {
+class LoggingAdaptor final : public Adaptor<Base> {
  public:
+  // Gets each line.
+  using Sink = std::function<void(std::string_view line)>;
+
   LoggingAdaptor(std::type_identity_t<Base>& upstream, Sink sink)
-      : Adaptor<Base>(upstream), AllocationLog(std::move(sink)) {}
+      : Adaptor<Base>(upstream), sink_(std::move(sink)) {}
   // To a stream, which must outlive the adaptor.
   LoggingAdaptor(std::type_identity_t<Base>& upstream, std::ostream& out)
-      : Adaptor<Base>(upstream), AllocationLog(out) {}
+      : LoggingAdaptor(upstream, [&out](std::string_view line) { out << line << '\n'; }) {}
 
   void copy_data(void* dest, const void* src, std::size_t size_bytes) const override {
-    copied(size_bytes, dest, src);
+    write("copy {} bytes: {} to {}", size_bytes, src, dest);
     Adaptor<Base>::copy_data(dest, src, size_bytes);
   }
 
@@ -70,16 +48,20 @@ class LoggingAdaptor final : public Adaptor<Base>, public AllocationLog {
     try {
       inner = this->from_upstream(size_bytes, stream);
     } catch (const std::exception& error) {
-      failed(size_bytes, error);
+      write("allocate {} bytes failed: {}", size_bytes, error.what());
       throw;
     }
-    const std::string where = place(inner.device(), stream);
     DataPtr data = this->wrap(std::move(inner), size_bytes, stream);
-    allocated(size_bytes, where, data.get());
+    const std::string where = place(data.device(), stream);
+    if (data == nullptr)
+      write("allocate {} bytes on {}: null", size_bytes, where);
+    else
+      write("allocate {} bytes on {}: {}", size_bytes, where, data.get());
     return data;
   }
   void take_back(std::unique_ptr<AdaptorBlock> block) override {
-    freed(block->size_bytes, place(block->inner.device(), block->stream), block->data);
+    write("free {} bytes on {}: {}", block->size_bytes,
+          place(block->inner.device(), block->stream), block->data);
     Adaptor<Base>::take_back(std::move(block));
   }
 
@@ -88,6 +70,20 @@ class LoggingAdaptor final : public Adaptor<Base>, public AllocationLog {
     if constexpr (AdaptorCore<Base>::kOnDevice) return to_string(stream);
     return to_string(device);
   }
+  template <typename... Arguments>
+  void write(fmt::format_string<const Arguments&...> text,
+             const Arguments&... arguments) const noexcept {
+    try {
+      const std::string line = fmt::format(text, arguments...);
+      const std::lock_guard lock(mutex_);
+      sink_(line);
+    } catch (...) {
+      // See the class comment.
+    }
+  }
+
+  mutable std::recursive_mutex mutex_;
+  const Sink sink_;
 };
 
 // Over a DeviceAllocator it is one: Note [Adaptors] in adaptor.h.

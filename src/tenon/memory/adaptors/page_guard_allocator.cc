@@ -11,7 +11,6 @@
 #include "tenon/base/align.h"
 #include "tenon/base/error.h"
 #include "tenon/device/os/os_memory.h"
-#include "tenon/memory/adaptors/zones.h"
 
 namespace tenon {
 namespace {
@@ -100,18 +99,13 @@ DataPtr PageGuardAllocator::allocate(std::size_t size_bytes) {
   }
   auto* const begin = static_cast<unsigned char*>(base);
   unsigned char* const data = begin + room - align_up(size_bytes, options_.alignment);
-  std::memset(begin, kFrontZone, static_cast<std::size_t>(data - begin));
-  std::memset(data + size_bytes, kBackZone,
+  std::memset(begin, guard::kFrontZone, static_cast<std::size_t>(data - begin));
+  std::memset(data + size_bytes, guard::kBackZone,
               static_cast<std::size_t>(begin + room - data) - size_bytes);
-  GuardReport story;
-  story.data = data;
-  story.size_bytes = size_bytes;
-  story.made_by = current_tag();
-  story.made_at = CallStack::capture(options_.stack_depth, 1);
+  GuardReport known = guard::block_made(data, size_bytes, options_.stack_depth);
   const auto key = reinterpret_cast<std::uintptr_t>(base);
   const std::lock_guard lock(mutex_);
-  Block& block =
-      blocks_[key] = Block{this, key, room + page, data, size_bytes, false, std::move(story)};
+  Block& block = blocks_[key] = Block{this, key, room + page, data, false, std::move(known)};
   return DataPtr(data, &block, &free_block, kHost);
 }
 
@@ -122,42 +116,28 @@ void PageGuardAllocator::free_block(void* context) {
 
 void PageGuardAllocator::take_back(Block& block) {
   const std::lock_guard lock(mutex_);
-  if (block.freed) {
-    GuardReport report = block.story;
-    report.kind = GuardReport::Kind::kDoubleFree;
-    report.noticed_at = CallStack::capture(options_.stack_depth, 1);
-    end_program(report);
-  }
-  require_whole_zones(block);
+  using enum GuardReport::Kind;
+  if (block.freed) end_program(guard::noticed(kDoubleFree, block.known, options_.stack_depth));
+  const auto room = static_cast<std::int64_t>(block.pages_bytes - os::page_size());
+  const std::int64_t before =
+      block.data - reinterpret_cast<const unsigned char*>(block.base);
+  const auto size = static_cast<std::int64_t>(block.known.size_bytes);
+  require_whole(block, kUnderflow, -before, static_cast<std::size_t>(before), guard::kFrontZone);
+  require_whole(block, kOverflow, size, static_cast<std::size_t>(room - before - size),
+                guard::kBackZone);
   block.freed = true;
-  block.story.freed_by = current_tag();
-  block.story.freed_at = CallStack::capture(options_.stack_depth, 1);
+  guard::note_freed(block.known, options_.stack_depth);
   os::unmap_file(reinterpret_cast<void*>(block.base), block.pages_bytes);  // forbidden from now on
   quarantine_.push_back(block.base);
   quarantined_bytes_ += block.pages_bytes;
   evict();
 }
 
-void PageGuardAllocator::require_whole_zones(const Block& block) {
-  const auto* const begin = reinterpret_cast<const unsigned char*>(block.base);
-  const auto before = static_cast<std::size_t>(block.data - begin);
-  const unsigned char* const end = block.data + block.size_bytes;
-  const auto after =
-      static_cast<std::size_t>(begin + block.pages_bytes - os::page_size() - end);
-  const auto check = [&](const unsigned char* zone, std::size_t size, unsigned char expected,
-                         GuardReport::Kind kind) {
-    const auto damage = find_damage(zone, size, expected);
-    if (!damage) return;
-    GuardReport report = block.story;
-    report.kind = kind;
-    report.first_offset = zone - block.data + static_cast<std::int64_t>(damage->first);
-    report.last_offset = zone - block.data + static_cast<std::int64_t>(damage->last);
-    report.found = hexadecimal(zone, *damage);
-    report.noticed_at = CallStack::capture(options_.stack_depth, 1);
-    end_program(report);
-  };
-  check(begin, before, kFrontZone, GuardReport::Kind::kUnderflow);
-  check(end, after, kBackZone, GuardReport::Kind::kOverflow);
+void PageGuardAllocator::require_whole(const Block& block, GuardReport::Kind kind,
+                                       std::int64_t offset, std::size_t size,
+                                       unsigned char expected) const {
+  if (auto found = guard::damage(kind, block.known, offset, size, expected, options_.stack_depth))
+    end_program(*found);
 }
 
 void PageGuardAllocator::evict() {
@@ -178,11 +158,11 @@ std::string PageGuardAllocator::explain(const void* address) {
   if (next == blocks_.begin()) return {};
   const Block& block = std::prev(next)->second;
   if (at >= block.base + block.pages_bytes) return {};
-  GuardReport report = block.story;
+  GuardReport report =
+      guard::noticed(block.freed ? GuardReport::Kind::kUseAfterFree : GuardReport::Kind::kOverflow,
+                     block.known, options_.stack_depth);
   report.faulted = true;
   report.first_offset = static_cast<const unsigned char*>(address) - block.data;
-  report.kind = block.freed ? GuardReport::Kind::kUseAfterFree : GuardReport::Kind::kOverflow;
-  report.noticed_at = CallStack::capture(options_.stack_depth, 1);
   return report.to_string();
 }
 

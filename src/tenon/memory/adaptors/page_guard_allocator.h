@@ -56,14 +56,14 @@ class PageGuardAllocator final : public Allocator {
     std::uintptr_t base = 0;       // of its pages; the forbidden one is the last
     std::uint64_t pages_bytes = 0;
     unsigned char* data = nullptr;
-    std::size_t size_bytes = 0;
     bool freed = false;
-    GuardReport story;             // where it was made and freed
+    GuardReport known;             // its size, where it was made and freed
   };
 
   static void free_block(void* context);
   void take_back(Block& block);
-  void require_whole_zones(const Block& block);
+  void require_whole(const Block& block, GuardReport::Kind kind, std::int64_t offset,
+                     std::size_t size, unsigned char expected) const;
   void evict();
 
   const PageGuardOptions options_;

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "tenon/memory/adaptors/usage_adaptor.h"
+#include "tenon/memory/adaptors/limit_adaptor.h"
 #include "tenon/memory/watermark.h"
 
 namespace tenon {

@@ -44,7 +44,6 @@ class TrackedBlocks {
 
  protected:
   void add(TrackedBlock& block);  // gives it its number
-  // It is no longer alive.
   void remove(const TrackedBlock& block);
 
  private:
