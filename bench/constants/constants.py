@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,9 +29,9 @@ LAGS = ["0ms", "5ms", "20ms", "100ms"]
 CONSTANTS = [
     ("low islands: pages", "memory/gpu/block_heap.cc", "kLowPages = @;", "2", "8", "stitched"),
     ("low islands: looked at", "memory/gpu/block_heap.cc", "kIslandsLooked = @;", "6", "24", "stitched"),
-    ("window: readopt", "memory/gpu/window.cc", "kReadopt = @;", "0.025", "0.1", "stitched"),
-    ("window: undo", "memory/gpu/window.cc", "kUndo = @;", "0.875", "3.5", "stitched"),
-    ("window: undo and wait", "memory/gpu/window.cc", "kUndoWait = @;", "128", "512", "stitched"),
+    ("window: readopt, 1 / 20 of a page", "memory/gpu/window.cc", "kReadopt = @;", "0", "2", "stitched"),
+    ("window: undo", "memory/gpu/window.cc", "kUndo = @;", "18", "70", "stitched"),
+    ("window: undo and wait", "memory/gpu/window.cc", "kUndoWait = @;", "2560", "10240", "stitched"),
     ("page, at most", "memory/gpu/stitched_allocator.cc", "kLargestPage = @;", "8 * kMiB", "32 * kMiB", "stitched"),
     ("pages of a small program", "memory/gpu/stitched_allocator.cc", "kFewPages = @;", "192", "768", "stitched"),
     ("pages of a small device", "memory/gpu/stitched_allocator.cc", "kLeastPages = @;", "256", "1024", "stitched"),
@@ -46,7 +47,7 @@ CONSTANTS = [
     ("arena: buffers kept of a class", "memory/placement/size_class_pool.h", "kDefaultMaxPerSize = @;", "50", "200",
      "arena"),
     ("plan: sizes remembered", "memory/placement/plan_placement.h", "kMemory = @;", "2", "8", "plan"),
-    ("unified: heap below 10 MiB", "memory/unified/heap_supply.h", "kLargeHeapBytes = @;", "16 * kMiB", "64 * kMiB",
+    ("unified: heap below 10 MiB", "memory/unified/heap_sizes.h", "kLargeHeapBytes = @;", "16 * kMiB", "64 * kMiB",
      "unified"),
     ("unified: tickets to a mark", "memory/unified/completions.h", "kTicketsPerMark = @;", "32", "128", "unified"),
     ("unified: events kept", "memory/unified/completions.h", "kMostEvents = @;", "4", "16", "unified"),
@@ -78,12 +79,13 @@ class Build:
         self.command = f"{self.folder}/tenon"
         commands = run(["ninja", "-t", "commands", "tenon"], cwd=self.build).split("\n")
         self.link_line = [line for line in commands if line.startswith(": &&")][-1].split(" && ")[1]
+        self.compile_lines = {line.split(" -o ")[1].split()[0]: line for line in commands if " -c " in line}
         self.users = {}  # objects of the library by the headers and sources that they are made of
         target = None
         for line in run(["ninja", "-t", "deps"], cwd=self.build).split("\n"):
             if line and not line.startswith(" "):
                 target = line.split(":")[0]
-            elif ".dir/src/tenon/" in (target or "") and "/src/tenon/" in line:
+            elif re.search("tenon_memory(_small)?_objects[.]dir/", target or "") and "/src/tenon/" in line:
                 self.users.setdefault(line.split("/src/tenon/")[1].strip(), set()).add(target)
         self.link([])
 
@@ -92,12 +94,19 @@ class Build:
         subprocess.run(line, shell=True, check=True, cwd=self.build)
 
     def compile(self, target):
-        source = target.split(".dir/")[1].removesuffix(".o")
-        made = f"{self.folder}/{source.replace('/', '_')}.o"
-        changed = f"{self.folder}/include/{source.removeprefix('src/')}"
-        run(["c++", "-std=c++20", "-O3", "-DNDEBUG", "-DFMT_SHARED", "-fPIC", "-fno-semantic-interposition",
-             f"-I{self.folder}/include", f"-I{ROOT}/src", "-c",
-             changed if os.path.exists(changed) else f"{ROOT}/{source}", "-o", made])
+        """As the build does, but from the changed file. A group of sources is a file that includes them."""
+        line, source = self.compile_lines[target].rsplit(" -c ", 1)
+        with open(os.path.join(self.build, source), encoding="utf-8") as file:
+            text = file.read()
+        included = re.findall(r'#include "(/.*/src/(tenon/.*[.]cc))"', text) or [(source, source.split("/src/")[1])]
+        made = f"{self.folder}/{target.replace('/', '_')}"
+        with open(f"{made}.cc", "w", encoding="utf-8") as file:
+            for path, name in included:
+                changed = f"{self.folder}/include/{name}"
+                file.write(f'#include "{changed if os.path.exists(changed) else path}"\n')
+        line = re.sub(r" -MD -MT \S+ -MF \S+", "", line).replace(f" -o {target}", f" -o {made}")
+        line = line.replace(" -I", f" -I{self.folder}/include -I", 1)
+        run([*shlex.split(line), "-c", f"{made}.cc"], cwd=self.build)
         return made
 
     def with_value(self, path, pattern, value, measure):
@@ -119,9 +128,7 @@ class Build:
         with open(changed, "w", encoding="utf-8") as file:
             # Some say what the constant as it is makes of a size.
             file.write(re.sub(r"^ *static_assert.*;\n", "", after, flags=re.MULTILINE))
-        # Of the layers that the policies here are made of.
-        targets = sorted(t for t in self.users[path]
-                         if re.search("/src/tenon/(base|heap|memory/(front|gpu|placement|unified|host|[a-z_]+[.]))", t))
+        targets = sorted(self.users[path])
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             self.link(list(pool.map(self.compile, targets)))
         return measure()
@@ -176,18 +183,19 @@ def main():
     build = Build(options.build, options.traces)
     print("| constant | value | policies | held | driver stall | instructions |")
     print("|---|---|---|---|---|---|", flush=True)
+    bases = {}
     for name, path, pattern, half, double, policies in CONSTANTS:
         if options.only and not name.startswith(tuple(options.only.split(","))):
             continue
         measure = lambda: build.figures(policies, not options.no_instructions)
-        # Compiled anew, too: the build's own flags may differ.
-        base = build.with_value(path, pattern, None, measure)
+        if policies not in bases:
+            bases[policies] = build.with_value(path, pattern, None, measure)
         for value in half, double:
             try:
                 new = build.with_value(path, pattern, value, measure)
             except subprocess.CalledProcessError as error:
                 sys.exit(f"{name} = {value}: {error.cmd[0]} failed\n{error.stderr[-2000:]}")
-            print(f"| {name} | {value} | {policies.replace(',', ', ')} | {row(base, new)} |", flush=True)
+            print(f"| {name} | {value} | {policies.replace(',', ', ')} | {row(bases[policies], new)} |", flush=True)
     shutil.rmtree(build.folder)
 
 

@@ -223,6 +223,7 @@ void add_run(const SegmentInfo& run, Parts* parts) {
 std::size_t replay_until(const Workload& workload, std::size_t stop, Parts* parts) {
   ReplaySetup setup;
   setup.policy = "stitched";
+  setup.options.page_bytes = kUsualPage;
   SimBackend backend(replay_device(setup));
   const auto allocator = make_policy(setup.policy, backend, replay_options(workload, setup));
   std::vector<Stream> streams = {{backend.device(), 0}};

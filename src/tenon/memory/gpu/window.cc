@@ -5,13 +5,13 @@
 namespace tenon {
 namespace {
 
-// Costs of a slot, in pages. An order of preference: kReadopt may be anything well below a page,
-// kUndoWait anything above the pages of a window.
-constexpr double kFresh = 1;         // more, where nothing was ever mapped: blocks would spread
-constexpr double kNew = 1;           // a page is needed
-constexpr double kReadopt = 0.05;    // its page comes back
-constexpr double kUndo = 1.75;       // a page is needed, and a mapping undone
-constexpr double kUndoWait = 256;    // ... after a wait for the stream
+// Costs of a slot, in twentieths of a page. An order of preference: kReadopt may be anything well
+// below a page, kUndoWait anything above the pages of a window.
+constexpr std::uint64_t kFresh = 20;        // more, where nothing was mapped: blocks would spread
+constexpr std::uint64_t kNew = 20;          // a page is needed
+constexpr std::uint64_t kReadopt = 1;       // its page comes back
+constexpr std::uint64_t kUndo = 35;         // a page is needed, and a mapping undone
+constexpr std::uint64_t kUndoWait = 5120;   // ... after a wait for the stream
 
 bool is_free(const Block* block) {
   return block != nullptr && block->state != Block::State::kUsed;
@@ -21,7 +21,7 @@ class Search {
  public:
   Search(const PageRange& range, std::uint64_t size, const GrowthView& view, Window* best)
       : range_(range), size_(size), view_(view), best_(best) {
-    best_->cost = std::numeric_limits<double>::infinity();
+    best_->cost = std::numeric_limits<std::uint64_t>::max();
   }
 
   // All windows worth looking at in the run that begins with `begin`.
@@ -48,7 +48,7 @@ class Search {
   }
 
  private:
-  void consider(std::uint64_t start, double extra = 0) {
+  void consider(std::uint64_t start, std::uint64_t extra = 0) {
     Window window{start, range_.slot_at(start), range_.slot_from(start + size_), 0};
     ++visit_;
     for (std::uint32_t slot = window.first; slot < window.last; ++slot) {
@@ -58,7 +58,7 @@ class Search {
     *best_ = window;
   }
 
-  double cost_of(std::uint32_t slot, const Window& window) {
+  std::uint64_t cost_of(std::uint32_t slot, const Window& window) {
     Page* page = range_.mapped(slot);
     if (page == nullptr) return kNew;
     if (range_.is_backed(slot)) return 0;
@@ -95,7 +95,7 @@ bool find_window(const PageRange& range, const BestFitHeap& blocks, std::uint64_
       end = end->next;
     }
   }
-  return best->cost < std::numeric_limits<double>::infinity();
+  return best->cost < std::numeric_limits<std::uint64_t>::max();
 }
 
 }  // namespace tenon

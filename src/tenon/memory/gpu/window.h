@@ -17,7 +17,7 @@ struct Window {
   std::uint64_t start = 0;
   std::uint32_t first = 0;  // slots [first, last) cover it
   std::uint32_t last = 0;
-  double cost = 0;          // pages to be found elsewhere, about
+  std::uint64_t cost = 0;   // about the pages to be found elsewhere; only to compare
 };
 
 // What a search needs to know of the growth it is for.
