@@ -34,4 +34,6 @@ BuddyAllocator::BuddyAllocator(Backend& backend, BuddyConfig config, std::uint64
     : BuddyAllocator(std::make_unique<SystemAllocator>(backend), config.initial_pool_bytes,
                      config.max_pool_bytes, limit_bytes) {}
 
+BuddyAllocator::~BuddyAllocator() = default;
+
 }  // namespace tenon

@@ -20,53 +20,52 @@ struct BuddyConfig {
 
 // Binary buddies. A chunk is a power of two: the initial pool size or, for larger requests, the
 // request rounded up. Where the driver has no room for that, it is the smallest that would do.
-class BuddyPlacement {
+class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
  public:
-  using Config = BuddyConfig;
-  using Handle = BuddyBlock*;
-  using Extent = BuddyBlock;
+  BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyConfig& config)
+      : PlacementHeap(allocator, stream), config_(config), heap_(kChunkStepBytes) {}
 
-  BuddyPlacement(const Config& config, Stream, StreamHeap&)
-      : config_(config), heap_(kChunkStepBytes) {}
+  static std::uint64_t offset_of(const BuddyBlock* block) { return block->offset; }
+  static std::uint64_t size_of(const BuddyBlock* block) { return block->size(); }
+  static BuddyBlock*& link_of(BuddyBlock* block) { return block->next; }  // in use: in no list
+  BuddyBlock* place_block(std::uint64_t size) { return heap_.place(size); }
+  void release_block(BuddyBlock* block) { heap_.release(block); }
+  BuddyBlock* extend_block(BuddyBlock* block, std::uint64_t size_bytes) {
+    return heap_.extend(block, size_bytes);
+  }
 
-  static std::uint64_t offset_of(Handle block) { return block->offset; }
-  static std::uint64_t size_of(Handle block) { return block->size(); }
-  static Handle& link_of(Handle block) { return block->next; }  // in use: in no list
-
-  Handle place(std::uint64_t size) { return heap_.place(size); }
-  void release(Handle block) { heap_.release(block); }
-  Handle extend(Handle block, std::uint64_t size_bytes) { return heap_.extend(block, size_bytes); }
-
-  std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {
-    const std::uint64_t least = heap_.rounded(size);
+  std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
+    const std::uint64_t least = heap_.rounded(size_bytes);
     const std::uint64_t usual = std::max(config_.initial_pool_bytes, least);
     const auto allowed = [&](std::uint64_t bytes) {
-      return held <= config_.max_pool_bytes && bytes <= config_.max_pool_bytes - held;
+      return chunk_bytes() <= config_.max_pool_bytes &&
+             bytes <= config_.max_pool_bytes - chunk_bytes();
     };
     if (choice == 0 && allowed(usual)) return usual;
     return choice <= 1 && allowed(least) ? least : 0;
   }
-  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool) {
-    BuddyBlock* root = heap_.add_extent(offset, size);
-    root->owner = chunk;
-    return root;
+  bool withdraw(Chunk& chunk) override {
+    auto* const root = static_cast<BuddyBlock*>(chunk.extent);
+    if (!BuddyHeap::is_wholly_free(root)) return false;
+    heap_.remove_extent(root);
+    return true;
   }
-  static bool is_wholly_free(const Extent* root) { return BuddyHeap::is_wholly_free(root); }
-  void remove_chunk(Extent* root) { heap_.remove_extent(root); }
-  void note_refused() {}
-
-  // visit(block, whether it is in use), by offset.
-  template <typename Visit>
-  void for_each_block(Extent* root, Visit&& visit) const {
-    BuddyHeap::for_each_leaf(root, [&](BuddyBlock* block) {
-      visit(block, block->state == BuddyBlock::State::kUsed);
-    });
-  }
-  std::uint64_t largest_free() const { return heap_.largest_free(); }
-  void check_invariants() const { heap_.check_invariants(); }
+  std::uint64_t largest_free() const override { return heap_.largest_free(); }
 
  private:
-  const Config config_;
+  void* add_extent(Chunk& chunk, bool) override {
+    BuddyBlock* root = heap_.add_extent(chunk.offset_base, chunk.size_bytes);
+    root->owner = &chunk;
+    return root;
+  }
+  void for_each_block(const Chunk& chunk, const Visit& visit) const override {
+    BuddyHeap::for_each_leaf(static_cast<BuddyBlock*>(chunk.extent), [&](BuddyBlock* block) {
+      visit(block, chunk_of(block), block->state == BuddyBlock::State::kUsed);
+    });
+  }
+  void check_placement() const override { heap_.check_invariants(); }
+
+  const BuddyConfig config_;
   BuddyHeap heap_;
 };
 
@@ -76,7 +75,7 @@ class BuddyPlacement {
 // bytes and more on GPUs), and at least to 256 bytes. Metadata is out of line, so the memory may be
 // one that the host cannot touch. Bytes in use: stats().allocated_bytes. Everything else is
 // ChunkedAllocator's.
-class BuddyAllocator final : public PlacementAllocator<BuddyPlacement> {
+class BuddyAllocator final : public PlacementAllocator<BuddyChunks, BuddyConfig> {
  public:
   // Pool sizes are rounded up to powers of two (initial) or taken as they are (maximum, 0: no pool,
   // everything from the system allocator). Throws InvalidArgument for a null system allocator or an
@@ -86,6 +85,7 @@ class BuddyAllocator final : public PlacementAllocator<BuddyPlacement> {
   // The same over a SystemAllocator, with the policy's own sizes.
   [[gnu::cold]] explicit BuddyAllocator(Backend& backend, BuddyConfig config = {},
                                         std::uint64_t limit_bytes = 0);
+  ~BuddyAllocator() override;  // not inline: so the fast path is compiled once, for speed
 
   std::string name() const override { return "buddy"; }
 

@@ -40,20 +40,13 @@ class ChunkedAllocator : public StreamFront {
   bool release_if_free(ChunkHeap& heap, Chunk& chunk);
 };
 
-// The same with placements P.
-template <Placement P>
-class PlacementAllocator : public FastPath<PlacementHeap<P>, ChunkedAllocator> {
- public:
-  // The placement's.
-  using Config = typename P::Config;
-
+// The same over heaps H, each made with a copy of the configuration.
+template <typename H, typename Config>
+class PlacementAllocator : public FastPath<H, ChunkedAllocator> {
  protected:
-  // What the front keeps for each stream.
-  using Heap = PlacementHeap<P>;
-
   PlacementAllocator(Backend& backend, Config config, std::uint64_t limit_bytes,
                      std::unique_ptr<DeviceAllocator>&& fallback = nullptr)
-      : FastPath<Heap, ChunkedAllocator>(backend, limit_bytes, std::move(fallback)),
+      : FastPath<H, ChunkedAllocator>(backend, limit_bytes, std::move(fallback)),
         config_(std::move(config)) {}
 
   // As it was made with.
@@ -61,7 +54,7 @@ class PlacementAllocator : public FastPath<PlacementHeap<P>, ChunkedAllocator> {
 
  private:
   std::unique_ptr<FrontHeap> make_heap(Stream stream) override {
-    return std::make_unique<Heap>(*this, stream, config_);
+    return std::make_unique<H>(*this, stream, config_);
   }
 
   const Config config_;

@@ -31,8 +31,8 @@ std::size_t PlanAllocator::alignment() const {
 
 PlanAdherence PlanAllocator::report() const {
   PlanAdherence sum;
-  for_each_locked_heap<Heap>([&](const Heap& heap) {
-    const PlanAdherence& one = heap.placement.report();
+  for_each_locked_heap<PlanPlacement>([&](const PlanPlacement& heap) {
+    const PlanAdherence& one = heap.report();
     sum.served += one.served;
     sum.wrong_size += one.wrong_size;
     sum.occupied += one.occupied;
@@ -46,7 +46,7 @@ PlanAdherence PlanAllocator::report() const {
 std::vector<SegmentInfo> PlanAllocator::snapshot() const {
   std::vector<SegmentInfo> segments = ChunkedAllocator::snapshot();
   const std::lock_guard growth(growth_mutex_);
-  for_each_locked_heap<Heap>([&](const Heap& heap) {
+  for_each_locked_heap<PlanPlacement>([&](const PlanPlacement& heap) {
     if (heap.borrowed() == nullptr) return;
     const auto base = reinterpret_cast<std::uintptr_t>(heap.borrowed()->segment.base);
     const auto segment = std::find_if(segments.begin(), segments.end(),

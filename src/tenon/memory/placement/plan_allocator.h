@@ -17,7 +17,7 @@ namespace tenon {
 // again. Stream n of the plan is the device's stream with id n. Where the plan lets streams share,
 // there is one segment for all. A stream that takes over memory of another one waits for it
 // (SharedRange). Everything else is ChunkedAllocator's.
-class PlanAllocator final : public PlacementAllocator<PlanPlacement> {
+class PlanAllocator final : public PlacementAllocator<PlanPlacement, PlanConfig> {
  public:
   // Throws InvalidArgument for a null plan. `plan` must outlive the allocator.
   PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0);

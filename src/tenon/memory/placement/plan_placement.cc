@@ -16,8 +16,11 @@ std::uint64_t hash_of(const Sizes& sizes) {
 
 }  // namespace
 
-PlanPlacement::PlanPlacement(const Config& config, Stream stream, StreamHeap&)
-    : stream_(stream), range_(config.range.get()), unit_bytes_(config.plan->unit_bytes()) {
+PlanPlacement::PlanPlacement(DeviceAllocator& allocator, Stream stream, const PlanConfig& config)
+    : PlacementHeap(allocator, stream),
+      stream_(stream),
+      range_(config.range.get()),
+      unit_bytes_(config.plan->unit_bytes()) {
   const StreamPlan* plan = config.plan->stream(stream.id);
   if (plan == nullptr || plan->size_bytes == 0) return;
   heap_.emplace(*plan, unit_bytes_);
@@ -29,15 +32,13 @@ PlanPlacement::PlanPlacement(const Config& config, Stream stream, StreamHeap&)
   memory_bytes_ = range_ != nullptr ? config.plan->total_bytes() : plan->size_bytes;
 }
 
-PlanPlacement::Extent* PlanPlacement::add_chunk(std::uint64_t offset, std::uint64_t, Chunk* chunk,
-                                      bool borrowed) {
+void* PlanPlacement::add_extent(Chunk& chunk, bool borrowed) {
   // The plan's offsets are the stream's numbers: its chunk is the only one, wherever it lies.
-  chunk->offset_base = 0;
-  static_cast<void>(offset);
-  heap_->set_owner(chunk);
+  chunk.offset_base = 0;
+  heap_->set_owner(&chunk);
   has_memory_ = true;
   if (range_ != nullptr) {
-    if (!borrowed) range_->bring(chunk);
+    if (!borrowed) range_->bring(&chunk);
     generation_ = range_->generation();
   }
   return this;
@@ -113,7 +114,7 @@ std::optional<std::size_t> PlanPlacement::find_program() const {
   return first->second;
 }
 
-void PlanPlacement::check_invariants() const {
+void PlanPlacement::check_placement() const {
   if (heap_.has_value()) heap_->check_invariants();
   if (range_ != nullptr) range_->check_invariants();
 }

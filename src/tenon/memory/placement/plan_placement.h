@@ -38,13 +38,9 @@ struct PlanAdherence {
 //    elsewhere in the plan (nearest ahead, around its end), the program is taken to be there.
 // Wherever that leads, PlanHeap serves no place that is in use, so a wrong guess costs memory, not
 // correctness. Where streams share a range, SharedRange has the last word.
-class PlanPlacement {
+class PlanPlacement final : public PlacementHeap<PlanPlacement, PlanBlock> {
  public:
-  using Config = PlanConfig;
-  using Handle = PlanBlock*;
-  using Extent = PlanPlacement;
-
-  [[gnu::cold]] PlanPlacement(const Config& config, Stream stream, StreamHeap&);
+  [[gnu::cold]] PlanPlacement(DeviceAllocator& allocator, Stream stream, const PlanConfig& config);
 
   static std::uint64_t offset_of(Handle block) { return block->offset; }
   static std::uint64_t size_of(Handle block) { return block->size; }
@@ -58,9 +54,9 @@ class PlanPlacement {
       return range_ == nullptr || range_->claim_fast(span_of(next), stream_, generation_);
     });
     if (block != nullptr) [[likely]] ++report_.served;
-    return block;
+    return counted(block, size);
   }
-  Handle place(std::uint64_t size) {
+  Handle place_block(std::uint64_t size) {
     if (!has_memory()) [[unlikely]] return refuse_without_memory();
     PlanBlock* block = heap_->place(size);
     if (block == nullptr) [[unlikely]] return place_off_plan(size);
@@ -68,45 +64,41 @@ class PlanPlacement {
     ++report_.served;
     return block;
   }
-  void release(Handle block) {
+  void release_block(Handle block) {
     heap_->release(block);
     if (range_ != nullptr) range_->give_back(span_of(block), stream_);
   }
 
   // The whole plan, once.
-  std::uint64_t chunk_bytes(std::uint64_t, int choice, std::uint64_t) const {
+  std::uint64_t wanted_bytes(std::uint64_t, int choice) const override {
     const bool wanted = choice == 0 && heap_.has_value() && !has_memory() && !refused_;
     return wanted ? memory_bytes_ : 0;
   }
   // Memory that another stream's heap has brought and this one may use; null: there is none.
-  Chunk* chunk_to_borrow() const {
+  Chunk* chunk_to_borrow() const override {
     return range_ != nullptr && heap_.has_value() && !has_memory() ? range_->chunk() : nullptr;
   }
-  // Takes the chunk, brought by this heap or (`borrowed`) by another.
-  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool borrowed);
-  static bool is_wholly_free(const Extent* plan) {
-    return plan->range_ != nullptr ? plan->range_->close_if_free()
-                                   : !plan->heap_->any_in_use();
-  }
-  void remove_chunk(Extent*) {
+  bool withdraw(Chunk&) override {
+    if (range_ != nullptr ? !range_->close_if_free() : heap_->any_in_use()) return false;
     has_memory_ = false;
     if (range_ != nullptr) range_->take_away();
+    return true;
   }
   // The device has no memory for the plan: the fallback serves the stream from now on.
-  void note_refused() { refused_ = true; }
-
-  template <typename Visit>
-  void for_each_block(Extent*, Visit&& visit) const {
-    for (PlanBlock* block : heap_->in_use_by_offset()) visit(block, true);
-  }
-  std::uint64_t largest_free() const { return has_memory() ? heap_->largest_free() : 0; }
-  [[gnu::cold]] void check_invariants() const;
+  void note_refused() override { refused_ = true; }
+  std::uint64_t largest_free() const override { return has_memory() ? heap_->largest_free() : 0; }
   const PlanAdherence& report() const { return report_; }
 
  private:
   static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan: any few
   using Sizes = std::array<std::uint64_t, kMemory>;
 
+  // Takes the chunk, brought by this heap or (`borrowed`) by another.
+  void* add_extent(Chunk& chunk, bool borrowed) override;
+  void for_each_block(const Chunk&, const Visit& visit) const override {
+    for (PlanBlock* block : heap_->in_use_by_offset()) visit(block, chunk_of(block), true);
+  }
+  [[gnu::cold]] void check_placement() const override;
   bool has_memory() const {
     return has_memory_ && (range_ == nullptr || generation_ == range_->generation());
   }

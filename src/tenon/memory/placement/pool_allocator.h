@@ -25,24 +25,20 @@ struct PoolConfig {
 // Best fit. Grows by max(pool size, 2 x request), or by shares; where the driver has no room for
 // that, by the request alone. What is left of a block goes back to the heap if it is 256 bytes or
 // more.
-class PoolPlacement {
+class PoolHeap final : public PlacementHeap<PoolHeap, Block> {
  public:
-  using Config = PoolConfig;
-  using Handle = Block*;
-  using Extent = Block;
+  PoolHeap(DeviceAllocator& allocator, Stream stream, const PoolConfig& config)
+      : PlacementHeap(allocator, stream), config_(config) {}
 
-  PoolPlacement(const Config& config, Stream, StreamHeap&) : config_(config) {}
-
-  static std::uint64_t offset_of(Handle block) { return block->offset; }
-  static std::uint64_t size_of(Handle block) { return block->size; }
-  static Handle& link_of(Handle block) { return block->link; }
-
-  Handle place(std::uint64_t size) {
+  static std::uint64_t offset_of(const Block* block) { return block->offset; }
+  static std::uint64_t size_of(const Block* block) { return block->size; }
+  static Block*& link_of(Block* block) { return block->link; }
+  Block* place_block(std::uint64_t size) {
     return heap_.place(align_up(size, kChunkStepBytes), 1, kChunkStepBytes);
   }
-  void release(Handle block) { heap_.release(block); }
+  void release_block(Block* block) { heap_.release(block); }
   // With the free block above; null where that is too small.
-  Handle extend(Handle block, std::uint64_t size_bytes) {
+  Block* extend_block(Block* block, std::uint64_t size_bytes) {
     const std::uint64_t size = align_up(size_bytes, kChunkStepBytes);
     const std::uint64_t room = block->size + BestFitHeap::free_above(block);
     if (size > room) return nullptr;
@@ -50,44 +46,44 @@ class PoolPlacement {
     return block;
   }
 
-  std::uint64_t chunk_bytes(std::uint64_t size, int choice, std::uint64_t held) const {
-    const std::uint64_t rounded = align_up(size, kChunkStepBytes);
-    if (choice == 0 && config_.grows_by_shares) return growth_bytes(held, rounded);
+  std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
+    const std::uint64_t rounded = align_up(size_bytes, kChunkStepBytes);
+    if (choice == 0 && config_.grows_by_shares) return growth_bytes(chunk_bytes(), rounded);
     if (choice == 0)
       return align_up(std::max(config_.pool_bytes, 2 * rounded), kChunkStepBytes);
     return choice == 1 ? rounded : 0;
   }
-  bool replaces_free_chunks() const { return config_.grows_by_shares; }
-  Extent* add_chunk(std::uint64_t offset, std::uint64_t size, Chunk* chunk, bool) {
-    Block* extent = heap_.add_extent(offset, size);
-    extent->owner = chunk;
-    return extent;
+  bool replaces_free_chunks() const override { return config_.grows_by_shares; }
+  bool withdraw(Chunk& chunk) override {
+    auto* const extent = static_cast<Block*>(chunk.extent);
+    if (extent->state != Block::State::kFree || extent->next != nullptr) return false;
+    heap_.remove_extent(extent);
+    return true;
   }
-  static bool is_wholly_free(const Extent* extent) {
-    return extent->state == Block::State::kFree && extent->next == nullptr;
-  }
-  void remove_chunk(Extent* extent) { heap_.remove_extent(extent); }
-  void note_refused() {}
-
-  // visit(block, whether it is in use), by offset.
-  template <typename Visit>
-  void for_each_block(Extent* extent, Visit&& visit) const {
-    BestFitHeap::for_each_in_extent(extent, [&](Block* block) {
-      visit(block, block->state == Block::State::kUsed);
-    });
-  }
-  std::uint64_t largest_free() const { return heap_.largest_free(); }
-  void check_invariants() const { heap_.check_invariants(); }
+  std::uint64_t largest_free() const override { return heap_.largest_free(); }
 
  private:
-  const Config config_;
+  void* add_extent(Chunk& chunk, bool) override {
+    Block* extent = heap_.add_extent(chunk.offset_base, chunk.size_bytes);
+    extent->owner = &chunk;
+    return extent;
+  }
+  void for_each_block(const Chunk& chunk, const Visit& visit) const override {
+    BestFitHeap::for_each_in_extent(static_cast<Block*>(chunk.extent), [&](Block* block) {
+      visit(block, chunk_of(block), block->state == Block::State::kUsed);
+    });
+  }
+  void check_placement() const override { heap_.check_invariants(); }
+
+  const PoolConfig config_;
   BestFitHeap heap_;
 };
 
 // MemoryPool's rules (memory_pool.h) in stream order over a Backend. Blocks are aligned to 256
 // bytes. Everything else is ChunkedAllocator's.
-class PoolAllocator final : public PlacementAllocator<PoolPlacement> {
+class PoolAllocator final : public PlacementAllocator<PoolHeap, PoolConfig> {
  public:
+  // Throws InvalidArgument for a pool size of 0.
   explicit PoolAllocator(Backend& backend, PoolConfig config = {}, std::uint64_t limit_bytes = 0);
   std::string name() const override { return "pool"; }
 
