@@ -7,10 +7,14 @@
 
 #include "support/vulkan.h"
 #include "tenon/autograd/autograd.h"
+#include "tenon/memory/policies.h"
+#include "tenon/memory/registry.h"
 #include "tenon/nn/models.h"
 #include "tenon/nn/optimizer.h"
+#include "tenon/ops/conv.h"
 #include "tenon/ops/loss.h"
 #include "tenon/ops/operators.h"
+#include "tenon/ops/pool.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
@@ -107,6 +111,38 @@ TEST_P(VulkanTraining, LossesAreTheHostsAndTheSameTwice) {
   EXPECT_EQ(backend.pipelines(), pipelines);
   EXPECT_EQ(backend.ledger().count(DriverCall::kAllocate), allocations);
   EXPECT_EQ(VulkanDriver::standard()->validation_messages(), 0u);
+}
+
+// What `work` needs at most beside what lives before it.
+std::int64_t most_bytes(const std::function<void()>& work) {
+  testing::choose_process_device();
+  const auto allocator = make_policy("pool", vulkan_backend(0));
+  const AllocatorGuard guard(kVulkan, *allocator);
+  work();
+  vulkan_backend(0).synchronize();
+  return allocator->stats().requested_bytes[0].peak;
+}
+
+TEST(VulkanMemory, AConvolutionNeedsFewMiBBesideItsResult) {
+  Generator generator(7);
+  const Tensor images = to(randn({128, 1, 28, 28}, DType::kF32, generator), kVulkan);
+  const Tensor weight = to(randn({32, 1, 3, 3}, DType::kF32, generator), kVulkan);
+  const std::int64_t out = 128 * 32 * 28 * 28 * 4;
+  EXPECT_LE(most_bytes([&] { ops::conv2d(images, weight, {}, {.padding = 1}); }),
+            out + 9 * (1 << 20));
+}
+
+TEST(VulkanMemory, TheDerivativeOfPoolingMakesTheGradientOnce) {
+  Generator generator(8);
+  const Tensor images = to(randn({64, 32, 28, 28}, DType::kF32, generator), kVulkan);
+  images.set_requires_grad(true);
+  const std::int64_t in = images.numel() * 4, out = in / 4;
+  // The gradient; the result and its own gradient; the maxima's places in i64.
+  EXPECT_LE(most_bytes([&] {
+              const Tensor result = ops::max_pool2d(images, {.kernel = {2, 2}});
+              static_cast<void>(autograd::grad({result}, {images}, {ones_like(result)}));
+            }),
+            in + 5 * out);
 }
 
 TEST(VulkanKeyValueCache, StepsSayWhatTheWholeSequenceSays) {

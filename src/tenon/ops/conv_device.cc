@@ -21,10 +21,12 @@ class Columns {
 
   std::int64_t rows() const { return channels_ * w_.kernel.height * w_.kernel.width; }
   std::int64_t places() const { return w_.out_height * w_.out_width; }
-  // How many images go together.
-  std::int64_t images_at_once(std::size_t item_bytes) const {
-    constexpr std::int64_t kMostBytes = std::int64_t{16} << 20;
-    const std::int64_t of_one = rows() * places() * static_cast<std::int64_t>(item_bytes);
+  // How many images go together: their columns, and what the product with `others` rows makes of
+  // them, are temporary.
+  std::int64_t images_at_once(std::size_t item_bytes, std::int64_t others) const {
+    constexpr std::int64_t kMostBytes = std::int64_t{4} << 20;
+    const std::int64_t of_one =
+        std::max(rows(), others) * places() * static_cast<std::int64_t>(item_bytes);
     return std::max<std::int64_t>(1, kMostBytes / std::max<std::int64_t>(1, of_one));
   }
 
@@ -70,7 +72,7 @@ bool convolve_on_device(const Tensor& out, const Tensor& a, const Tensor& weight
   }
   const Columns columns(w, a.size(1), groups);
   const std::int64_t filters = weight.size(0) / groups;
-  const std::int64_t step = columns.images_at_once(a.item_size());
+  const std::int64_t step = columns.images_at_once(a.item_size(), filters);
   for (std::int64_t first = 0; first < a.size(0); first += step) {
     const std::int64_t count = std::min(step, a.size(0) - first);
     for (std::int64_t group = 0; group < groups; ++group) {
@@ -95,7 +97,7 @@ bool convolve_transposed_on_device(const Tensor& out, const Tensor& a, const Ten
                                    std::int64_t groups) {
   const Columns columns(w, out.size(1), groups);
   const std::int64_t channels = a.size(1) / groups;
-  const std::int64_t step = columns.images_at_once(a.item_size());
+  const std::int64_t step = columns.images_at_once(a.item_size(), channels);
   for (std::int64_t first = 0; first < a.size(0); first += step) {
     const std::int64_t count = std::min(step, a.size(0) - first);
     for (std::int64_t group = 0; group < groups; ++group) {
@@ -114,7 +116,7 @@ bool correlate_on_device(const Tensor& out, const Tensor& gradient, const Tensor
                          const vulkan::Windows& w, std::int64_t groups) {
   const Columns columns(w, a.size(1), groups);
   const std::int64_t filters = out.size(0) / groups;
-  const std::int64_t step = columns.images_at_once(a.item_size());
+  const std::int64_t step = columns.images_at_once(a.item_size(), filters);
   for (std::int64_t first = 0; first < a.size(0); first += step) {
     const std::int64_t count = std::min(step, a.size(0) - first);
     for (std::int64_t group = 0; group < groups; ++group) {

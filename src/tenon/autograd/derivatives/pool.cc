@@ -89,7 +89,8 @@ class MaxPoolNode final : public NodeOf<1> {
       call.out[0] = direct::max_pool(g, kept_.get(*this), input_.sizes(), options_);
       if (call.out[0].defined()) return;
     }
-    const Tensor nothing = zeros(flat_planes(input_.sizes()), g.dtype(), g.device());
+    // One element, since scatter_add makes the whole.
+    const Tensor nothing = zeros({}, g.dtype(), g.device()).expand(flat_planes(input_.sizes()));
     call.out[0] = scatter_add(nothing, -1, places(g.sizes()), g.reshape(flat_planes(g.sizes())))
                       .reshape(input_.sizes());
   }
