@@ -24,6 +24,9 @@ DeviceAllocator& not_null(const std::unique_ptr<DeviceAllocator>& system) {
 
 }  // namespace
 
+BuddyChunks::BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyConfig& config)
+    : PlacementHeap(allocator, stream), config_(config), heap_(kChunkStepBytes) {}
+
 BuddyAllocator::BuddyAllocator(std::unique_ptr<DeviceAllocator> system,
                                std::uint64_t initial_pool_bytes, std::uint64_t max_pool_bytes,
                                std::uint64_t limit_bytes)

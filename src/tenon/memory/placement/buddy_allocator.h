@@ -22,8 +22,7 @@ struct BuddyConfig {
 // request rounded up. Where the driver has no room for that, it is the smallest that would do.
 class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
  public:
-  BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyConfig& config)
-      : PlacementHeap(allocator, stream), config_(config), heap_(kChunkStepBytes) {}
+  BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyConfig& config);
 
   static std::uint64_t offset_of(const BuddyBlock* block) { return block->offset; }
   static std::uint64_t size_of(const BuddyBlock* block) { return block->size(); }
