@@ -39,8 +39,7 @@ Made make(const std::string& name, Backend& backend, std::uint64_t limit_bytes =
   if (name == "pinned") return std::make_unique<PinnedAllocator>(backend, limit_bytes);
   if (name == "private pool") {
     auto pool = std::make_unique<PrivatePool>(backend, std::function<void()>{},
-                                              PrivatePool::Made::kOfPages, CachingSettings{},
-                                              limit_bytes);
+                                              PrivatePool::Made::kOfPages, limit_bytes);
     pool->allow_release();
     return pool;
   }

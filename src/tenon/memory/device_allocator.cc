@@ -30,10 +30,14 @@ void DeviceAllocator::record_stream(const DataPtr&, Stream stream) {
       "or stitched, or make the block's stream wait instead", to_string(stream), name());
 }
 
-void DeviceAllocator::refuse_request(std::size_t size_bytes, Stream stream) const {
+void DeviceAllocator::check_stream(Stream stream, const char* caller) const {
   if (stream.device != device_)
-    raise<InvalidArgument>("allocate_on: {} does not belong to {}", to_string(stream),
+    raise<InvalidArgument>("{}: {} does not belong to {}", caller, to_string(stream),
                            to_string(device_));
+}
+
+void DeviceAllocator::refuse_request(std::size_t size_bytes, Stream stream) const {
+  check_stream(stream, "allocate_on");
   refuse_size(size_bytes);
 }
 

@@ -61,9 +61,8 @@ class DeviceAllocator : public Allocator {
   virtual DataPtr allocate_on(std::size_t size_bytes, Stream stream) = 0;
 
   // The same by bare pointer, for callers that cannot keep a DataPtr. The block's record is found
-  // in a PointerMap (its memory budget is stated there), which blocks held by DataPtr never enter.
-  // `host` uses a PageMap. Freeing a pointer that is not held throws InvalidPointer and changes
-  // nothing; null is ignored.
+  // in a PointerMap, in `host` in a PageMap. Freeing a pointer that is not held throws
+  // InvalidPointer and changes nothing; null is ignored.
   void* raw_allocate(std::size_t size_bytes) override;
   void raw_deallocate(void* data) override;
   virtual void* raw_allocate_on(std::size_t size_bytes, Stream stream);
@@ -80,11 +79,11 @@ class DeviceAllocator : public Allocator {
   // The default knows no streams but the block's own and throws InvalidArgument for others.
   virtual void record_stream(const DataPtr& data, Stream stream);
 
-  // Makes a block larger in place, for work on its own stream, if the memory behind it is free.
-  // `pool` always can. caching, expandable, stitched and private pools can up to 1 MiB or from
-  // above 1 MiB on. buddy can where the block is a lower half. False: the block is as it was; move
-  // it. The default, and adaptors, grow a block within usable_size(). Observers hear of a free and
-  // a recycled block. Throws InvalidPointer for a block of another allocator.
+  // Makes a block larger in place, for work on its own stream, if the memory behind it is free:
+  // `pool` always, buddy where the block is a lower half, the policies with PyTorch's two pools
+  // where the block stays in its own. The others, and adaptors, grow a block within usable_size().
+  // False: the block is as it was; move it. Observers hear of a free and a recycled block. Throws
+  // InvalidPointer for a block of another allocator.
   virtual bool try_grow(DataPtr& data, std::size_t size_bytes) {
     return size_bytes <= usable_size(data);
   }
@@ -130,20 +129,20 @@ class DeviceAllocator : public Allocator {
     bool retried = false;    // num_alloc_retries has counted it
   };
 
-  // What allocate_on checks first. Throws when the argument cannot be served by any allocator.
+  // What allocate_on checks first. Throws InvalidArgument for what no allocator can serve.
   void check_request(std::size_t size_bytes, Stream stream) const {
     if (size_bytes > kMaxRequestBytes || stream.device != device_) [[unlikely]]
       refuse_request(size_bytes, stream);
   }
-  // Throws what check_request says.
   [[noreturn]] void refuse_request(std::size_t size_bytes, Stream stream) const;
-  // Reports the failure and throws. No lock of the allocator may be held. `of_driver`: as Growth.
+  // Throws InvalidArgument, in the name of `caller`, for another device's stream.
+  void check_stream(Stream stream, const char* caller) const;
+  // Reports the failure and throws. No lock of the allocator may be held.
   [[noreturn]] void throw_out_of_memory(std::size_t size_bytes, Stream stream,
                                         std::uint64_t limit_bytes, std::string advice,
                                         bool of_driver);
 
-  // Asks others for idle memory (reclaim.h); true: the request is worth another try. No lock of the
-  // allocator may be held. `of_driver`: as Growth.
+  // Asks others for idle memory (reclaim.h); true: the request is worth another try. Likewise.
   bool reclaim_for_retry(bool of_driver) const { return reclaim_idle(shortage(of_driver)); }
   // Finds the blocks of raw_allocate.
   virtual RawHolder& raw_holder() const { return raw_table_; }

@@ -16,8 +16,8 @@ struct Ticket {
   std::uint64_t number = 0;  // 0: before everything, so always complete
 };
 
-// Numbers the moments of one stream and finds out which are over. A number n is complete when an
-// event that was recorded at or after n has completed. A number costs one store; an event is
+// Numbers the moments of one stream and finds out which are over: a number is complete when an
+// event that was recorded at or after it has completed. A number costs one store; an event is
 // recorded only when a caller asks, at most one for a number.
 //
 //   stream:  work  advance() = 7  work  advance() = 8  record()  work  advance() = 9
@@ -27,8 +27,7 @@ struct Ticket {
 //
 // Thread safety: now() may be called from any thread. advance() needs the lock of what the stream
 // owns; the other functions need a lock of their own, which may be the same.
-// Failure: what the driver throws passes through and changes nothing, except where a function says
-// otherwise. Memory: 16 bytes for each event under way.
+// Failure: what the driver throws passes through and changes nothing.
 class Completion {
  public:
   static constexpr std::size_t kNoLimit = SIZE_MAX;
@@ -73,16 +72,16 @@ class Completion {
   void reserve_event();
   // Asks the driver about the events under way, oldest first.
   void poll();
-  // The highest number known to be complete, after asking; an event for now() is under way
-  // afterwards. Where the stream takes no event any more, it waits for the device.
+
+  // --- The same where the stream takes no event any more, because it was destroyed: these then
+  // wait for the device.
+  // The highest number known to be complete, after asking; an event for now() is under way then.
   std::uint64_t settled();
-  // The host waits for the number. Where the stream takes no event any more, because it was
-  // destroyed, it waits for the device.
+  // The host waits for the number.
   void wait(std::uint64_t number);
-  // Makes `later` wait for the number, unless it is ordered already. The host goes on, except as
-  // above.
+  // Makes `later` wait for the number, unless it is ordered already.
   void order_before(Stream later, std::uint64_t number);
-  // The host waits for all that is queued on the stream; where it was destroyed, for the device.
+  // The host waits for all that is queued on the stream.
   void synchronize();
   // The caller knows that the number is complete.
   void set_complete(std::uint64_t number);

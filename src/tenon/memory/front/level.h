@@ -18,9 +18,9 @@ inline bool any_negative(Pair pair) {
 #endif
 }
 
-// Note [room under the peak]: what is kept is not the level but how far it is below its peak. So
-// that a level has passed its peak is seen by a sign, of all that were counted at once, and only
-// then is there more to do: settle(). T: std::int64_t or Pair.
+// Note [room under the peak]: what is kept is how far a level is below its peak. So a new peak is a
+// negative value, tested for all that were counted at once, and only then is there more to do:
+// settle(). T: std::int64_t or Pair.
 template <typename T>
 struct Level {
   T peak = {};

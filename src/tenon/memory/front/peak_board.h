@@ -1,25 +1,26 @@
-// Peaks of quantities that several streams hold a share of.
+// Peaks of what several streams hold a share of.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "tenon/base/spin_lock.h"
 #include "tenon/memory/front/level.h"
+#include "tenon/memory/front/stream_slots.h"
 #include "tenon/memory/stats.h"
 
 namespace tenon {
 
-// Each stream publishes its levels now and then, not at every call: when its bytes have drifted
-// from what it last published by kDriftBytes or 1/64 of the peak so far, whichever is more. So a
-// peak over several streams is off by at most that for each stream; with one stream nothing is
-// published and peaks are exact.
+// Each stream publishes its levels when its bytes have drifted from what it last published by
+// kDriftBytes or 1/64 of the peak so far, whichever is more. So a peak over several streams is off
+// by at most that for each stream; with one stream nothing is published and peaks are exact.
 //
-// What a publication writes lies together (Note [room under the peak]). The peaks, which seldom
-// change, and whatever lies beside the board, which may be read at every allocation, are on other
-// cache lines.
+// What a publication writes lies together (Note [room under the peak]), on other cache lines than
+// the peaks and than what lies beside the board.
 class alignas(64) PeakBoard {
  public:
   static constexpr std::int64_t kDriftBytes = 1 << 20;  // any small value: how exact peaks are
@@ -28,6 +29,20 @@ class alignas(64) PeakBoard {
   // requested bytes of all (and 0); of small and of large ones. The bytes of the first pair decide
   // when to publish.
   using Levels = std::array<Pair, kPairs>;
+
+  // The stream joins the others. The caller excludes others that add heaps, each something with
+  // `lock` and `counters`.
+  template <typename Heap>
+  Heap& add_heap(StreamSlots<Heap>& heaps, Stream stream, std::unique_ptr<Heap> made) {
+    if (++streams_ == 2)  // the first one was alone until now, and its peaks everything
+      heaps.for_each([&](Heap& first) {
+        const std::lock_guard lock(first.lock);
+        raise_peaks(first.counters.peaks());
+        first.counters.join(this);
+      });
+    if (streams_ > 1) made->counters.join(this);
+    return heaps.add(stream, std::move(made));
+  }
 
   // Replaces a stream's earlier levels. Returns the drift that it may allow itself.
   std::int64_t publish(const Levels& before, const Levels& now) {
@@ -41,17 +56,14 @@ class alignas(64) PeakBoard {
       for_each([](Level<Pair>& total) { total.settle(); });
     return std::max(kDriftBytes, peaks_[0][1] / 64);
   }
-  void raise_peaks(const Levels& floor) {
-    const std::lock_guard lock(lock_);
-    std::size_t i = 0;
-    for_each([&](Level<Pair>& total) { total.raise_peak(floor[i++]); });
-  }
+  // After each stream has reset its own.
   void reset_peaks() {
     const std::lock_guard lock(lock_);
     for_each([](Level<Pair>& total) { total.reset_peak(); });
   }
-  // Replaces the peaks of what is published.
+  // Replaces the peaks in the sum of all streams' shares; those of one stream are right already.
   void set_peaks(AllocatorStats& out) const {
+    if (streams_ < 2) return;
     const std::lock_guard lock(lock_);
     const auto set = [](Stat& stat, std::int64_t peak) {
       stat.peak = std::max(peak, stat.current);
@@ -67,6 +79,11 @@ class alignas(64) PeakBoard {
   }
 
  private:
+  void raise_peaks(const Levels& floor) {
+    const std::lock_guard lock(lock_);
+    std::size_t i = 0;
+    for_each([&](Level<Pair>& total) { total.raise_peak(floor[i++]); });
+  }
   template <typename Change>
   void for_each(Change&& change) {
     for (std::size_t i = 0; i < kPairs; ++i) {
@@ -80,6 +97,7 @@ class alignas(64) PeakBoard {
   mutable SpinLock lock_;
   Levels rooms_ = {};
   alignas(64) Levels peaks_ = {};
+  std::uint32_t streams_ = 0;
 };
 
 }  // namespace tenon

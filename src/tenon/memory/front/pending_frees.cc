@@ -11,12 +11,6 @@ Completion& PendingFrees::completion_of(Stream stream) {
   return *completion;
 }
 
-Stream PendingFrees::first_stream(const Block* block) {
-  const Use* use = uses_of(block);
-  while (use->next != nullptr) use = use->next;
-  return use->stream->stream();
-}
-
 void PendingFrees::record_use(Block* block, Stream stream) {
   for (const Use* use = uses_of(block); use != nullptr; use = use->next)
     if (use->stream->stream() == stream) return;
@@ -31,6 +25,7 @@ void PendingFrees::add(Block* block) noexcept {
     use->number = use->stream->advance();
     if (events_ == Events::kAtEachFree) use->stream->try_record();
   }
+  is_due_ = events_ == Events::kAtEachFree;
   block->link = nullptr;
   *last_ = block;
   last_ = &block->link;

@@ -20,7 +20,7 @@ namespace tenon {
 class PendingFrees {
  public:
   // When the events are recorded that tell the end of a block's uses: at each free, or when it is
-  // asked what is over, one for all the frees since then.
+  // asked what is over, one for all the frees since then. That should be seldom.
   enum class Events : bool { kAtEachFree, kWhenAsked };
 
   explicit PendingFrees(Backend& backend, Events events = Events::kAtEachFree)
@@ -31,13 +31,12 @@ class PendingFrees {
   static bool has_uses(const Block* block) { return (block->flags & kHasUses) != 0; }
   // The block is also used by work on `stream`.
   void record_use(Block* block, Stream stream);
-  // The stream that was named first. Requires: it has uses.
-  static Stream first_stream(const Block* block);
   // The block was freed: it waits for what its uses' streams were given until now. An event that
   // the driver refuses is recorded later. Requires: it has uses.
   void add(Block* block) noexcept;
 
-  bool empty() const { return first_ == nullptr; }
+  // Whether to look, at each allocation, for uses that are over.
+  bool is_due() const { return is_due_; }
   bool contains(const Block* block) const;
   // Calls done(block) for each block whose uses are over, in the order of the frees; waits for all
   // of them if `wait`. Throws what the driver throws; the blocks that are left stay.
@@ -55,6 +54,7 @@ class PendingFrees {
       drop_uses(block);
       done(block);
     }
+    is_due_ &= first_ != nullptr;
   }
 
  private:
@@ -77,6 +77,7 @@ class PendingFrees {
   const Events events_;
   Slab<Use, 32> uses_;
   std::vector<std::unique_ptr<Completion>> streams_;  // by id; of the streams that were named
+  bool is_due_ = false;
   Block* first_ = nullptr;
   Block** last_ = &first_;  // where the next one goes
 };

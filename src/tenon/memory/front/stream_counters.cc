@@ -1,5 +1,7 @@
 #include "tenon/memory/front/stream_counters.h"
 
+#include <tuple>
+
 namespace tenon {
 namespace {
 
@@ -77,35 +79,27 @@ void StreamCounters::reset_peaks() {
   publish();
 }
 
-// The order of PeakBoard::Levels.
+// `of`: what a kind has, blocks and bytes in use, the active ones, and requested bytes.
+template <typename Of>
+PeakBoard::Levels StreamCounters::each(Of&& of) const {
+  static constexpr Counts kNone;
+  const auto [used, active, requested] = of(all_);
+  const auto [small_used, small_active, small_requested] = of(has_kinds() ? *kinds_[0] : kNone);
+  const auto [large_used, large_active, large_requested] = of(has_kinds() ? *kinds_[1] : all_);
+  return {used,   small_used,   large_used,         active,
+          small_active, large_active, Pair{requested, 0}, Pair{small_requested, large_requested}};
+}
+
 PeakBoard::Levels StreamCounters::levels() const {
-  PeakBoard::Levels out = {all_.used.current(), {}, {}, all_.active(), {}, {}, {}, {}};
-  out[6][0] = all_.requested.current();
-  const Counts* const large = has_kinds() ? kinds_[1] : &all_;
-  if (has_kinds()) {
-    out[1] = kinds_[0]->used.current();
-    out[4] = kinds_[0]->active();
-    out[7][0] = kinds_[0]->requested.current();
-  }
-  out[2] = large->used.current();
-  out[5] = large->active();
-  out[7][1] = large->requested.current();
-  return out;
+  return each([](const Counts& c) {
+    return std::tuple(c.used.current(), c.active(), c.requested.current());
+  });
 }
 
 PeakBoard::Levels StreamCounters::peaks() const {
-  PeakBoard::Levels out = {all_.used.peak, {}, {}, all_.highest_active(), {}, {}, {}, {}};
-  out[6][0] = all_.requested.peak;
-  const Counts* const large = has_kinds() ? kinds_[1] : &all_;
-  if (has_kinds()) {
-    out[1] = kinds_[0]->used.peak;
-    out[4] = kinds_[0]->highest_active();
-    out[7][0] = kinds_[0]->requested.peak;
-  }
-  out[2] = large->used.peak;
-  out[5] = large->highest_active();
-  out[7][1] = large->requested.peak;
-  return out;
+  return each([](const Counts& c) {
+    return std::tuple(c.used.peak, c.highest_active(), c.requested.peak);
+  });
 }
 
 void StreamCounters::join(PeakBoard* board) {

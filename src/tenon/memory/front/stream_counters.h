@@ -10,8 +10,7 @@
 
 namespace tenon {
 
-// What is counted of one kind of blocks, or of all, at every step: only what cannot be computed
-// later.
+// What is counted of one kind of blocks, or of all: only what cannot be computed later.
 struct Counts {
   Level<Pair> used;              // blocks and their bytes
   Pair placed = {};              // ever
@@ -35,9 +34,8 @@ void count_reserved(AllocatorStats& stats, StatPool pool, std::int64_t bytes);
 void count_segment(AllocatorStats& stats, StatPool pool, int change);
 
 // Plain integers under the lock of the stream's heap. A heap with two kinds of blocks (PyTorch's
-// small and large pool) counts each kind and both together, so that all peaks are exact; a heap of
-// one kind counts it alone. Once there are several streams their peaks are joined by a PeakBoard,
-// which a heap publishes its levels to when they have drifted.
+// small and large pool) counts each kind and both together, so that all peaks are exact. Peaks over
+// several streams are joined by a PeakBoard, which a heap publishes its levels to.
 class StreamCounters {
  public:
   // `kind` is one of two from now on; it outlives the counters.
@@ -103,12 +101,11 @@ class StreamCounters {
     kind.pending += change;
     all_.pending += change;
   }
-  // The split rests are now so many, and no more than before.
+  // The split rests are now so many, and no more than before; or perhaps more.
   static void lower_split(Counts& kind, std::int64_t blocks, std::int64_t bytes) {
     kind.split.current = blocks;
     kind.split_bytes.current = bytes;
   }
-  // ... are now so many.
   void set_split(Counts& kind, std::int64_t blocks, std::int64_t bytes) {
     set_level(kind.split, blocks);
     set_level(kind.split_bytes, bytes);
@@ -127,10 +124,17 @@ class StreamCounters {
   void reset_peaks();  // and publishes
   // Adds currents and totals; peaks are this stream's own.
   void add_to(AllocatorStats& out) const;
+  // One of several streams' share, which it publishes.
+  void add_share(AllocatorStats& out) {
+    publish();
+    add_to(out);
+  }
 
  private:
   bool has_kinds() const { return kinds_[0] != nullptr; }
   PeakBoard::Levels levels() const;
+  template <typename Of>
+  PeakBoard::Levels each(Of&& of) const;
   void raise_active_peaks(Counts& changed) {
     changed.raise_active_peak();
     all_.raise_active_peak();

@@ -14,8 +14,7 @@ StreamFront::StreamFront(Backend& backend, std::uint64_t limit_bytes,
   if (fallback != nullptr) fallback_ = std::make_unique<Fallback>(std::move(fallback), observers_);
 }
 
-// ------------------------------------------------------------------------------------------------
-// The slow path
+// --- The slow path.
 
 DataPtr StreamFront::allocate_slowly(std::size_t size_bytes, Stream stream) {
   if (size_bytes == 0) return DataPtr(device_);
@@ -119,9 +118,7 @@ void StreamFront::give_up(std::size_t size_bytes, Stream stream, bool of_driver)
     ++device_stats_.num_ooms;
     help = advice();
   }
-  throw_out_of_memory(size_bytes, stream,
-                      limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(), std::move(help),
-                      of_driver);
+  throw_out_of_memory(size_bytes, stream, most_bytes(), std::move(help), of_driver);
 }
 
 void StreamFront::free_slowly(FrontHeap& heap, void* block) {
@@ -155,7 +152,7 @@ FrontHeap& StreamFront::add_heap(Stream stream) {
   StreamSlots<FrontHeap>::check(stream);
   const std::lock_guard growth(growth_mutex_);
   if (FrontHeap* heap = heaps_.find(stream)) return *heap;
-  return totals_.add_heap(heaps_, stream, make_heap(stream));
+  return peaks_.add_heap(heaps_, stream, make_heap(stream));
 }
 
 void StreamFront::note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream) {
@@ -198,8 +195,7 @@ void StreamFront::empty_cache() {
   if (fallback_ != nullptr) fallback_->allocator().empty_cache();
 }
 
-// ------------------------------------------------------------------------------------------------
-// Blocks by their DataPtr
+// --- Blocks by their DataPtr.
 
 bool StreamFront::is_of_fallback(const DataPtr& data) const {
   return fallback_ != nullptr && heap_of(data) == nullptr;
@@ -213,12 +209,13 @@ FrontHeap& StreamFront::heap_of(const DataPtr& data, const char* caller) const {
 
 void StreamFront::record_stream(const DataPtr& data, Stream stream) {
   if (data == nullptr) return;
-  if (stream.device != device_)
-    raise<InvalidArgument>("record_stream: {} does not belong to {}", to_string(stream),
-                           to_string(device_));
+  check_stream(stream, "record_stream");
   if (is_of_fallback(data)) return fallback_->allocator().record_stream(data, stream);
   FrontHeap& heap = heap_of(data, "record_stream");
-  if (heap.stream() == stream) return;
+  if (heap.stream() != stream) record_use(heap, data, stream);
+}
+
+void StreamFront::record_use(FrontHeap& heap, const DataPtr& data, Stream stream) {
   bool is_recorded = false;
   {
     const BiasedGuard lock(heap.lock);
@@ -262,16 +259,15 @@ std::uint64_t StreamFront::layout_offset(const DataPtr& data) const {
   return heap_of(data, "layout_offset").facts(data.get_context()).layout_offset;
 }
 
-// ------------------------------------------------------------------------------------------------
-// Accounts
+// --- Accounts.
 
 AllocatorStats StreamFront::stats() const {
   AllocatorStats out;
   {
     const std::lock_guard growth(growth_mutex_);
     out = device_stats_;
-    for_each_locked_heap([&](FrontHeap& heap) { StreamTotals::add_share(out, heap.counters); });
-    totals_.set_peaks(out);
+    for_each_locked_heap([&](FrontHeap& heap) { heap.counters.add_share(out); });
+    peaks_.set_peaks(out);
   }
   if (fallback_ == nullptr) return out;
   const std::int64_t ooms = out.num_ooms;
@@ -285,7 +281,7 @@ void StreamFront::reset_peak_stats() {
   const std::lock_guard growth(growth_mutex_);
   reset_peaks(device_stats_);
   for_each_locked_heap([](FrontHeap& heap) { heap.counters.reset_peaks(); });
-  totals_.reset_peaks();
+  peaks_.reset_peaks();
 }
 
 std::uint64_t StreamFront::reserved_bytes() const {

@@ -12,7 +12,6 @@
 #include "tenon/memory/front/fallback.h"
 #include "tenon/memory/front/stream_heap.h"
 #include "tenon/memory/front/stream_slots.h"
-#include "tenon/memory/front/stream_totals.h"
 
 namespace tenon {
 
@@ -54,9 +53,8 @@ class FrontHeap : public StreamHeap {
   virtual void check_invariants() const = 0;
 };
 
-// Finds the stream's heap, locks it, counts, observes, and deals with frees from other threads,
-// with failure and with questions. A policy says how a heap grows; FastPath, below, adds the common
-// case for its heap type H.
+// Finds the stream's heap, locks it, observes, and deals with frees from other threads, failure and
+// questions. A policy says how a heap grows; FastPath, below, adds the common case for its heap H.
 //
 //   allocate_on  -> H::place_fast            owner's lock: two plain stores; no driver call
 //                -> place                    after frees by other threads and completed uses
@@ -100,7 +98,10 @@ class StreamFront : public DeviceAllocator {
   virtual bool release_cached() = 0;
   // Gives the heap's surplus back to the driver.
   virtual void release_surplus(FrontHeap&) {}
-  // What would help a request that failed; for the error message. May be empty.
+  // For the error message: the most that can be held, and what would help. 0 and empty: unknown.
+  virtual std::uint64_t most_bytes() const {
+    return limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes();
+  }
   virtual std::string advice() const { return {}; }
 
   // --- For policies, with growth_mutex_ held.
@@ -129,6 +130,9 @@ class StreamFront : public DeviceAllocator {
   }
   // An event for the observers, who learn of it once no lock is held.
   [[gnu::cold]] void note(MemoryEvent event, void* data, std::uint64_t size_bytes, Stream stream);
+  // The heap of a block, else InvalidPointer in the name of `caller`; a block's use by a stream.
+  FrontHeap& heap_of(const DataPtr& data, const char* caller) const;
+  void record_use(FrontHeap& heap, const DataPtr& data, Stream stream);
   // Takes in what other threads freed, and waits for what other streams use.
   void finish_pending_frees();
 
@@ -145,7 +149,6 @@ class StreamFront : public DeviceAllocator {
 
  private:
   [[gnu::cold]] FrontHeap& add_heap(Stream stream);
-  FrontHeap& heap_of(const DataPtr& data, const char* caller) const;
   bool is_of_fallback(const DataPtr& data) const;
   void* place(FrontHeap& heap, std::size_t size_bytes, bool grown, bool* has_surplus);
   void trim(FrontHeap& heap) noexcept;
@@ -161,7 +164,7 @@ class StreamFront : public DeviceAllocator {
 
   std::uint64_t limit_bytes_;
   bool refused_by_limit_ = false;  // the growth under way, when it was last tested
-  StreamTotals totals_;
+  PeakBoard peaks_;
   std::vector<MemoryEventInfo> notes_;
   std::atomic<bool> may_have_notes_{false};  // set before each growth, cleared with the notes
   std::unique_ptr<Fallback> fallback_;
@@ -180,9 +183,9 @@ concept FastHeap =
       { H::address_of(block) } -> std::same_as<void*>;
     };
 
-// The fast path over a front whose heaps are H. It calls nothing that it can do without: an
-// allocation is some 80 instructions in all, and a dozen more to save and restore registers would
-// show. Whatever else there is to do is a function of its own, called last.
+// The fast path over a front whose heaps are H. An allocation is some 80 instructions, and to save
+// and restore registers would take a dozen more. So whatever else there is to do is a function of
+// its own, called last.
 template <typename H, std::derived_from<StreamFront> Front = StreamFront>
 class FastPath : public Front {
  public:

@@ -11,17 +11,12 @@ namespace tenon {
 
 class DeviceAllocator;
 
-// A policy's heap derives from it and adds where blocks lie (the concept StreamHeapOf, in
-// stream_front.h).
-//
 // Note [Biased heaps]: a heap belongs to the thread that last allocated from it, and its lock is
 // biased to that thread (base/biased_lock.h), so the common path locks by two plain stores. Another
 // thread that frees a block pushes it onto a lock-free list (a Treiber stack), and the owner takes
-// the whole list at its next allocation. Growth, release and questions about all heaps lock the
-// heaps of other threads, one at a time, in order of stream id.
-//
-// The lock is a leaf: a thread that holds it takes no other lock but the backend's and the peak
-// board's own.
+// the whole list at its next allocation. Growth, release and questions about all heaps lock them
+// one at a time, in order of stream id. The lock is a leaf: a thread that holds it takes no other
+// lock but the backend's and the peak board's own.
 class alignas(64) StreamHeap {
  public:
   StreamHeap(DeviceAllocator& allocator, Stream stream) : allocator_(allocator), stream_(stream) {}

@@ -26,16 +26,16 @@ constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
 
 }  // namespace
 
-BlockHeap::BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes)
+BlockHeap::BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes,
+                     PendingFrees::Events events)
     : FrontHeap(allocator, stream),
       sizes_(sizes),
       completion_(allocator.backend(), stream),
-      pending_(allocator.backend()) {
+      pending_(allocator.backend(), events) {
   for (PoolState& pool : pools_) counters.add_kind(pool.counts);
 }
 
-// ------------------------------------------------------------------------------------------------
-// Placement
+// --- Placement.
 
 // The lowest of the kIslandsLooked smallest free blocks that are large enough.
 //
@@ -98,8 +98,7 @@ void* BlockHeap::extend(void* handle, std::size_t size_bytes) {
   return block;
 }
 
-// ------------------------------------------------------------------------------------------------
-// Release
+// --- Release.
 
 void BlockHeap::release(void* handle) {
   auto* const block = static_cast<Block*>(handle);
@@ -129,8 +128,7 @@ void BlockHeap::process_pending(bool wait) {
   });
 }
 
-// ------------------------------------------------------------------------------------------------
-// Extents
+// --- Extents.
 
 Extent* BlockHeap::add_extent(Pool which, const Segment& segment, bool growable) {
   PoolState& pool = state_of(which);
@@ -164,8 +162,7 @@ Segment BlockHeap::remove_extent(Extent* extent) {
   return segment;
 }
 
-// ------------------------------------------------------------------------------------------------
-// Questions
+// --- Questions.
 
 std::uint64_t BlockHeap::largest_free() const {
   return std::max(heap(Pool::kSmall).largest_free(), heap(Pool::kLarge).largest_free());

@@ -24,8 +24,8 @@ struct PoolRules {
   bool spare_tails = true;  // blocks that could grow are used last
   // What fits nowhere in the pool goes into free memory of the large one, before either grows.
   bool borrows_of_large = false;
-  // Pages, each this large, counted from the extent's base, are worth sparing: a block goes to that
-  // end of its free block where it enters fewer of those that are wholly free. Note [Low islands]
+  // Pages of this size, from the extent's base on, are worth sparing: a block goes to that end of
+  // its free block where it enters fewer of those that are wholly free. Note [Low islands]
   std::uint64_t page_bytes = UINT64_MAX;
 
   // Bytes beyond the last whole page.
@@ -42,21 +42,23 @@ struct SizeRules {
     return is_plain ? align_up(size_bytes, kMinBlockSize) : settings->round_size(size_bytes);
   }
   Pool pool_for(std::uint64_t rounded) const {
-    return rounded <= kSmallSize ? Pool::kSmall : Pool::kLarge;
+    return rounded <= small_size ? Pool::kSmall : Pool::kLarge;
   }
 
   const CachingSettings* settings = nullptr;
   bool is_plain = true;                    // sizes are rounded to 512 bytes and no finer
+  std::uint64_t small_size = kSmallSize;   // 0: one pool for all
 };
 
-// The heap of one stream of the policies that place by best fit in two pools: their blocks, the
-// extents these lie in, and blocks that wait for other streams. Everything requires its lock, but
-// for what is static or says otherwise.
+// The heap of one stream of these policies: blocks, the extents these lie in, and blocks that wait
+// for other streams. Everything requires its lock, but for what is static or says otherwise.
 class BlockHeap final : public FrontHeap {
  public:
   using Handle = Block*;
 
-  [[gnu::cold]] BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes);
+  // `events`: of blocks that other streams use.
+  [[gnu::cold]] BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes,
+                          PendingFrees::Events events = PendingFrees::Events::kAtEachFree);
 
   BestFitHeap& heap(Pool pool) { return pools_[static_cast<int>(pool)].heap; }
   const BestFitHeap& heap(Pool pool) const { return pools_[static_cast<int>(pool)].heap; }
@@ -85,7 +87,7 @@ class BlockHeap final : public FrontHeap {
   void release_remote_frees() override { drain_remote_frees(*this); }
   static Block*& link_of(Block* block) { return block->link; }
   bool record_use(void* block, Stream stream) override;
-  bool has_pending() const override { return !pending_.empty(); }
+  bool has_pending() const override { return pending_.is_due(); }
   void process_pending(bool wait) override;
   std::uint64_t largest_free() const override;
   // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
@@ -93,9 +95,8 @@ class BlockHeap final : public FrontHeap {
   [[gnu::cold]] void check_invariants() const override;
 
   // --- Extents.
-  // Adds an extent as one free block: backed, or addresses only if growable. A pool's extents are
-  // all of one sort. In growable ones the policy maps and unmaps pages of free blocks through
-  // heap().
+  // Adds an extent as one free block: backed, or addresses only if growable, as all of the pool's
+  // are then. The policy maps and unmaps pages of their free blocks through heap().
   [[gnu::cold]] Extent* add_extent(Pool pool, const Segment& segment, bool growable);
   // Requires: the extent is wholly free. Returns its segment.
   [[gnu::cold]] Segment remove_extent(Extent* extent);
@@ -127,9 +128,7 @@ class BlockHeap final : public FrontHeap {
     std::int64_t whole_free_bytes = 0;
     Counts counts;
   };
-  PoolState& state_of(const Block* block) {
-    return state_of(extent_of(block)->pool);
-  }
+  PoolState& state_of(const Block* block) { return state_of(extent_of(block)->pool); }
   PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
   const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
   Block* find_place(std::size_t size_bytes, bool grown);
@@ -160,8 +159,7 @@ class BlockHeap final : public FrontHeap {
   std::uint64_t layout_end_ = 0;  // sum of the sizes of all extents ever added
 };
 
-// ------------------------------------------------------------------------------------------------
-// In the header because they are most of what an allocation costs.
+// --- In the header because they are most of what an allocation costs.
 
 inline bool BlockHeap::release_fast(Block* block) {
   if (PendingFrees::has_uses(block)) [[unlikely]] return false;
@@ -230,8 +228,7 @@ inline Block* BlockHeap::cut_to(PoolState& pool, Block* block, std::uint64_t rou
   return block;
 }
 
-// Whether the back of a free block of at least a page is the better place for `size` bytes: fewer
-// of the pages wholly inside the block would be entered than at its front.
+// Whether the back of a free block of at least a page is the better place for `size` bytes.
 //
 //   block:   ..|   page   |   page   |.....     a small block goes to the back: no page is entered
 inline bool BlockHeap::back_spares_pages(const PoolRules& rules, const Block* block,

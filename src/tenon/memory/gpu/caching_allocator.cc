@@ -3,68 +3,28 @@
 #include <algorithm>
 #include <vector>
 
-#include "tenon/base/byte_size.h"
-#include "tenon/base/error.h"
 
 namespace tenon {
 
-CachingAllocator::CachingAllocator(Backend& backend, const CachingSettings& settings,
-                                   std::uint64_t limit_bytes)
-    : StreamOrderedAllocator(backend, settings, limit_bytes) {}
-
 CachingAllocator::~CachingAllocator() {
   idle_cache_.end();
-  for_each_heap<BlockHeap>([&](BlockHeap& heap) {
-    for (const auto& extent : heap.extents())
-      ignore_refusal([&] { backend_.free_segment(extent->segment); });
-  });
+  free_all_segments();
 }
-
-PoolRules CachingAllocator::pool_rules(Pool pool) const { return pytorch_pool_rules(pool, false); }
 
 bool CachingAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   if (settings_.garbage_collection_threshold > 0 && limit_bytes() != 0) collect_garbage();
-  if (add_segment(heap, pool, rounded)) return true;
-  if (pool == Pool::kLarge && release_oversize(heap, rounded) && add_segment(heap, pool, rounded))
+  const std::uint64_t size = settings_.segment_size(rounded);
+  if (add_segment(heap, pool, size)) return true;
+  if (pool == Pool::kLarge && release_oversize(heap, rounded) && add_segment(heap, pool, size))
     return true;
   release_cached();
   ++device_stats_.num_alloc_retries;
-  return add_segment(heap, pool, rounded);
-}
-
-bool CachingAllocator::add_segment(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
-  const std::uint64_t size = settings_.segment_size(rounded);
-  if (exceeds_limit(size)) return false;
-  const auto segment = backend_.allocate_segment(size);
-  if (!segment) return false;
-  {
-    const BiasedGuard lock(heap.lock);
-    try {
-      heap.add_extent(pool, *segment, false);
-    } catch (...) {
-      ignore_refusal([&] { backend_.free_segment(*segment); });
-      throw;
-    }
-  }
-  add_reserved(pool, static_cast<std::int64_t>(segment->size_bytes));
-  count_segment(pool, +1);
-  if (segment->size_bytes >= settings_.max_split_size) device_stats_.oversize_segments.increase(1);
-  note(MemoryEvent::kMapped, segment->base, segment->size_bytes, heap.stream());
-  return true;
+  return add_segment(heap, pool, size);
 }
 
 bool CachingAllocator::release_cached() {
   finish_pending_frees();
-  bool released = false;
-  for (const Pool pool : {Pool::kLarge, Pool::kSmall})
-    for_each_heap<BlockHeap>([&](BlockHeap& heap) {
-      const BiasedGuard lock(heap.lock);
-      for (Extent* extent : heap.free_extents(pool)) {
-        release_segment(heap, extent);
-        released = true;
-      }
-    });
-  return released;
+  return release_free_segments();
 }
 
 // Frees cached blocks of at least max_split_size, the smallest that is large enough or else the
@@ -132,17 +92,6 @@ void CachingAllocator::collect_garbage() {
     if (younger.size() == idle.size()) break;
     idle.swap(younger);
   }
-}
-
-// Requires: the heap is locked and the extent wholly free.
-void CachingAllocator::release_segment(BlockHeap& heap, Extent* extent) {
-  const Pool pool = extent->pool;
-  backend_.free_segment(extent->segment);  // should the driver refuse, nothing has changed
-  const Segment segment = heap.remove_extent(extent);
-  add_reserved(pool, -static_cast<std::int64_t>(segment.size_bytes));
-  count_segment(pool, -1);
-  if (segment.size_bytes >= settings_.max_split_size) device_stats_.oversize_segments.decrease(1);
-  note(MemoryEvent::kReleased, segment.base, segment.size_bytes, heap.stream());
 }
 
 std::string CachingAllocator::advice() const {

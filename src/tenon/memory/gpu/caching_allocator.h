@@ -11,13 +11,13 @@ namespace tenon {
 // stranded per stream and per pool, as there.
 //
 // On a miss, in this order: garbage collection if a threshold is set, a new segment, release of
-// cached oversize blocks, release of every wholly free segment. After each release it asks the
-// driver again. Fast path O(log free blocks). Source: PyTorch's documentation of memory management,
-// and the behaviour recorded in data/traces/pytorch_figures.json.
+// cached oversize blocks, release of every wholly free segment. Fast path O(log free blocks).
+// Source: PyTorch's documentation, and what data/traces/pytorch_figures.json records.
 class CachingAllocator final : public StreamOrderedAllocator {
  public:
   explicit CachingAllocator(Backend& backend, const CachingSettings& settings = {},
-                            std::uint64_t limit_bytes = 0);
+                            std::uint64_t limit_bytes = 0)
+      : StreamOrderedAllocator(backend, settings, limit_bytes) {}
   // Gives every segment back, whatever is still in use.
   ~CachingAllocator() override;
 
@@ -26,14 +26,12 @@ class CachingAllocator final : public StreamOrderedAllocator {
  protected:
   bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
   bool release_cached() override;
-  PoolRules pool_rules(Pool pool) const override;
+  PoolRules pool_rules(Pool pool) const override { return pytorch_pool_rules(pool, false); }
   std::string advice() const override;
 
  private:
-  bool add_segment(BlockHeap& heap, Pool pool, std::uint64_t rounded);
   bool release_oversize(BlockHeap& heap, std::uint64_t rounded);
   void collect_garbage();
-  void release_segment(BlockHeap& heap, Extent* extent);
 
   IdleCache idle_cache_{*this};  // last
 };

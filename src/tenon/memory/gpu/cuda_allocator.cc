@@ -9,29 +9,30 @@
 #include "tenon/memory/gpu/stitched_allocator.h"
 
 namespace tenon {
+namespace {
 
-DeviceAllocator& cuda_allocator(int index) {
+template <typename Made, typename Make>
+Made& of_device(int index, Make&& make) {
   static std::mutex mutex;
-  static auto& allocators = *new std::map<int, DeviceAllocator*>();
+  static auto& allocators = *new std::map<int, Made*>();
   const std::lock_guard lock(mutex);
-  DeviceAllocator*& allocator = allocators[index];
-  if (allocator == nullptr) {
-    CudaBackend& backend = cuda_backend(index);
-    if (backend.limits().has_virtual_memory)
-      allocator = new StitchedAllocator(backend);
-    else
-      allocator = new CachingAllocator(backend);
-  }
+  Made*& allocator = allocators[index];
+  if (allocator == nullptr) allocator = make(cuda_backend(index));
   return *allocator;
 }
 
+}  // namespace
+
+DeviceAllocator& cuda_allocator(int index) {
+  return of_device<DeviceAllocator>(index, [](CudaBackend& backend) -> DeviceAllocator* {
+    if (backend.limits().has_virtual_memory) return new StitchedAllocator(backend);
+    return new CachingAllocator(backend);
+  });
+}
+
 PinnedAllocator& pinned_allocator(int index) {
-  static std::mutex mutex;
-  static auto& allocators = *new std::map<int, PinnedAllocator*>();
-  const std::lock_guard lock(mutex);
-  PinnedAllocator*& allocator = allocators[index];
-  if (allocator == nullptr) allocator = new PinnedAllocator(cuda_backend(index));
-  return *allocator;
+  return of_device<PinnedAllocator>(
+      index, [](CudaBackend& backend) { return new PinnedAllocator(backend); });
 }
 
 }  // namespace tenon

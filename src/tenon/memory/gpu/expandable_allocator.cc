@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tenon/base/align.h"
-#include "tenon/base/check.h"
 #include "tenon/base/error.h"
 #include "tenon/base/reserve.h"
 
@@ -12,10 +11,6 @@ namespace {
 
 // More addresses than any device has memory, and few enough for many streams to have their own.
 constexpr std::uint64_t kMaxRangeBytes = kTiB;
-
-bool is_free(const Block* block) {
-  return block != nullptr && block->state != Block::State::kUsed;
-}
 
 bool has_room(const Block* block, std::uint64_t bytes) {
   std::uint64_t sum = 0;
@@ -56,16 +51,10 @@ ExpandableAllocator::~ExpandableAllocator() {
     }
     ignore_refusal([&, &addresses = range.addresses] { backend_.release_address(addresses); });
   }
-  for (const auto& refused : refused_pages_)
-    ignore_refusal([&] { backend_.release_pages(refused.second); });
+  ignore_refusal([&] { release_loose_pages(); });
 }
 
-PoolRules ExpandableAllocator::pool_rules(Pool pool) const {
-  return pytorch_pool_rules(pool, true);
-}
-
-// ------------------------------------------------------------------------------------------------
-// Growth
+// --- Growth.
 
 bool ExpandableAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   if (map_room(heap, pool, rounded)) return true;
@@ -135,104 +124,79 @@ Block* ExpandableAllocator::map_front(BlockHeap& heap, Block* block, std::uint64
   return blocks.back(block);
 }
 
-// All or nothing. Pages count as reserved from here until the driver has taken them back.
+// All or nothing.
 bool ExpandableAllocator::map_pages(Range& range, Pool pool, std::uintptr_t address,
                                     std::uint64_t bytes) {
   const std::uint64_t first = (address - range.addresses.base) / range.handle_size;
   const std::uint64_t last = first + bytes / range.handle_size;
   if (range.pages.size() < last) range.pages.resize(last);
-  reserve_more(refused_pages_, last - first);  // undoing allocates nothing
+  reserve_more(loose_pages_, last - first);  // undoing allocates nothing
   std::uint64_t at = first;
   const auto undo = [&] {
     unmap_pages(range, pool, address, (at - first) * range.handle_size);
+    ignore_refusal([&] { release_loose_pages(); });
+    return false;
   };
   try {
     for (; at < last; ++at) {
       if (range.pages[at].id != 0) continue;  // the driver refused to unmap them in an earlier undo
       const auto pages = backend_.create_pages(range.handle_size);
-      if (!pages) return undo(), false;
-      if (!map_or_release(range.addresses.base + at * range.handle_size, pool, *pages))
-        return undo(), false;
-      range.pages[at] = *pages;
+      if (!pages) return undo();
+      loose_pages_.emplace_back(pool, *pages);
       add_reserved(pool, static_cast<std::int64_t>(range.handle_size));
+      if (!backend_.map(range.addresses.base + at * range.handle_size, *pages)) return undo();
+      loose_pages_.pop_back();
+      range.pages[at] = *pages;
     }
-    if (!backend_.set_access(address, bytes)) return undo(), false;
+    return backend_.set_access(address, bytes) || undo();
   } catch (...) {
     undo();
     throw;
   }
-  return true;
 }
 
-// ------------------------------------------------------------------------------------------------
-// Release
+// --- Release.
 
-// Pages that the driver refuses to unmap stay in the range, with those behind them; unmapped pages
-// that it refuses to take back are kept for another try.
+// Pages that the driver refuses to unmap stay in the range, with those behind them.
 ExpandableAllocator::Unmapped ExpandableAllocator::unmap_pages(Range& range, Pool pool,
                                                                std::uintptr_t address,
                                                                std::uint64_t bytes) {
   Unmapped done;
-  const std::uint64_t first = (address - range.addresses.base) / range.handle_size;
-  for (std::uint64_t at = first; at < first + bytes / range.handle_size; ++at) {
-    const PageHandle pages = range.pages[at];
-    if (pages.id != 0) {
-      try {
-        backend_.unmap(range.addresses.base + at * range.handle_size, pages);
-      } catch (const DeviceError&) {
-        done.error = std::current_exception();
-        return done;
-      }
-      range.pages[at] = {};
-      try {
-        backend_.release_pages(pages);
-        add_reserved(pool, -static_cast<std::int64_t>(range.handle_size));
-      } catch (const DeviceError&) {
-        done.error = std::current_exception();
-        refused_pages_.emplace_back(pool, pages);
-      }
+  std::uint64_t at = (address - range.addresses.base) / range.handle_size;
+  for (; done.bytes < bytes; done.bytes += range.handle_size, ++at) {
+    PageHandle& pages = range.pages[at];
+    if (pages.id == 0) continue;
+    try {
+      backend_.unmap(range.addresses.base + at * range.handle_size, pages);
+    } catch (const DeviceError&) {
+      done.error = std::current_exception();
+      return done;
     }
-    done.bytes += range.handle_size;
+    loose_pages_.emplace_back(pool, std::exchange(pages, {}));
   }
   return done;
 }
 
-// False when memory is short. Releases pages that are not mapped at the end, also after an
-// exception.
-bool ExpandableAllocator::map_or_release(std::uintptr_t address, Pool pool, PageHandle pages) {
-  bool mapped = false;
-  try {
-    mapped = backend_.map(address, pages);
-  } catch (...) {
-    release_unmapped(pool, pages);
-    throw;
-  }
-  if (!mapped) release_unmapped(pool, pages);
-  return mapped;
-}
-
-// Pages that were made and could not be mapped. Those that the driver refuses too are held.
-void ExpandableAllocator::release_unmapped(Pool pool, PageHandle pages) {
-  try {
-    backend_.release_pages(pages);
-  } catch (const DeviceError&) {
-    refused_pages_.emplace_back(pool, pages);
-    add_reserved(pool, static_cast<std::int64_t>(pages.size_bytes));
-  }
-}
-
-void ExpandableAllocator::release_refused_pages() {
-  while (!refused_pages_.empty()) {
-    const auto [pool, pages] = refused_pages_.back();
-    backend_.release_pages(pages);
-    refused_pages_.pop_back();
+// Those that the driver refuses stay loose; the last refusal is thrown.
+void ExpandableAllocator::release_loose_pages() {
+  std::exception_ptr refusal;
+  std::erase_if(loose_pages_, [&](const auto& loose) {
+    const auto [pool, pages] = loose;
+    try {
+      backend_.release_pages(pages);
+    } catch (const DeviceError&) {
+      refusal = std::current_exception();
+      return false;
+    }
     add_reserved(pool, -static_cast<std::int64_t>(pages.size_bytes));
-  }
+    return true;
+  });
+  if (refusal) std::rethrow_exception(refusal);
 }
 
 bool ExpandableAllocator::release_cached() {
   finish_pending_frees();
-  release_refused_pages();
+  release_loose_pages();
   std::uint64_t released = 0;
   for (const Pool pool : {Pool::kLarge, Pool::kSmall})
     for_each_heap<BlockHeap>([&](BlockHeap& heap) {
@@ -257,7 +221,7 @@ std::uint64_t ExpandableAllocator::unmap_inside(BlockHeap& heap, Block* block) {
 
   BestFitHeap& blocks = heap.heap(extent->pool);
   blocks.reserve_cuts(3);
-  reserve_more(refused_pages_, range.pages.size());  // from here on only the driver throws
+  reserve_more(loose_pages_, range.pages.size());  // from here on only the driver throws
   heap.completion().synchronize();  // unmapping is ordered with no stream
   const Unmapped done = unmap_pages(range, extent->pool, begin, end - begin);
   if (done.bytes == 0) std::rethrow_exception(done.error);
@@ -266,11 +230,13 @@ std::uint64_t ExpandableAllocator::unmap_inside(BlockHeap& heap, Block* block) {
   if (end < block->offset + block->size) blocks.split_free(block, end - block->offset);
   block = blocks.unback(block);
   note(MemoryEvent::kUnmapped, reinterpret_cast<void*>(begin), end - begin, heap.stream());
+  release_loose_pages();
   if (done.error) std::rethrow_exception(done.error);
 
   if (BlockHeap::is_whole_extent(block)) {
     const Unmapped left =
         unmap_pages(range, extent->pool, base, range.pages.size() * range.handle_size);
+    release_loose_pages();
     if (left.error) std::rethrow_exception(left.error);
     backend_.release_address(range.addresses);
     ranges_.erase(extent);

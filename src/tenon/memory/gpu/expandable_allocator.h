@@ -17,10 +17,10 @@ namespace tenon {
 //   range:  | used | free | used | free ......|  unbacked addresses  ... |
 //           |<--- handles of one size, mapped --->|
 //
-// Growth starts at the free block before the lowest unbacked addresses that have room, and maps
-// only the missing bytes, in whole handles. Under pressure the handles wholly inside free blocks
-// are unmapped, after waiting for their stream. The limit is tested with the nominal segment size,
-// as in PyTorch, so mapping may pass it by less than one handle.
+// Growth starts at the free block before the lowest unbacked addresses that have room, and maps the
+// missing bytes, in whole handles. Under pressure the handles wholly inside free blocks are
+// unmapped, after waiting for their stream. As in PyTorch, the limit is tested with the nominal
+// segment size, so mapping may pass it by less than one handle.
 class ExpandableAllocator final : public StreamOrderedAllocator {
  public:
   // Throws InvalidArgument when the backend has no virtual memory.
@@ -34,7 +34,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
  protected:
   bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
   bool release_cached() override;
-  PoolRules pool_rules(Pool pool) const override;
+  PoolRules pool_rules(Pool pool) const override { return pytorch_pool_rules(pool, true); }
 
  private:
   struct Range {
@@ -48,7 +48,7 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   // How far unmap_pages came, from the front.
   struct Unmapped {
     std::uint64_t bytes = 0;   // addresses that have no pages any more
-    std::exception_ptr error;  // what stopped it, or kept it from releasing
+    std::exception_ptr error;  // what stopped it
   };
 
   bool map_room(BlockHeap& heap, Pool pool, std::uint64_t rounded);
@@ -57,14 +57,12 @@ class ExpandableAllocator final : public StreamOrderedAllocator {
   Block* map_front(BlockHeap& heap, Block* block, std::uint64_t bytes);
   bool map_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
   Unmapped unmap_pages(Range& range, Pool pool, std::uintptr_t address, std::uint64_t bytes);
-  bool map_or_release(std::uintptr_t address, Pool pool, PageHandle pages);
-  void release_unmapped(Pool pool, PageHandle pages);
-  void release_refused_pages();
+  void release_loose_pages();
   std::uint64_t unmap_inside(BlockHeap& heap, Block* block);
 
   std::unordered_map<const Extent*, Range> ranges_;  // under growth_mutex_
-  // Unmapped, not yet taken back; reserved
-  std::vector<std::pair<Pool, PageHandle>> refused_pages_;
+  // Just made, or unmapped and not yet taken back. They are reserved, as mapped ones are.
+  std::vector<std::pair<Pool, PageHandle>> loose_pages_;
   IdleCache idle_cache_{*this};  // last
 };
 

@@ -23,4 +23,8 @@ struct Extent {
   Block* first = nullptr;       // the lowest block: cuts and joins keep it in place
 };
 
+inline bool is_free(const Block* block) {
+  return block != nullptr && block->state != Block::State::kUsed;
+}
+
 }  // namespace tenon

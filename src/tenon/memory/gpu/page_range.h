@@ -30,16 +30,16 @@ struct Mapping {
   bool accessible = true;  // false: the driver took it neither further nor back; good for nothing
 };
 
-// One physical handle. It may be mapped at several slots; blocks live in at most one of them, its
-// home. The other mappings are stale: left standing. See Note [Stale mappings].
+// One physical handle. Blocks live in at most one of the slots where it is mapped, its home. The
+// other mappings are stale: Note [Stale mappings].
 struct Page {
   PageHandle handle;
   Pool pool = Pool::kLarge;       // for whose blocks it was created; statistics count it there
   std::uint64_t made = 0;         // the growth that created it
   bool has_home = false;
   Mapping home;                   // while spare: where it last was; range null for a new page
-  // What ran before it came home, in its stream's numbers: a taker that
-  // had no block in it must still be ordered behind its last use elsewhere.
+  // What ran before it came home, in its stream's numbers: a taker that had no block in it must
+  // still be ordered behind its last use elsewhere.
   std::uint64_t arrived = 0;
   std::vector<Mapping> mappings;  // home included, oldest first
 

@@ -2,17 +2,16 @@
 #pragma once
 
 #include <functional>
-#include <unordered_map>
+#include <optional>
 #include <vector>
 
 #include "tenon/memory/gpu/stream_ordered_allocator.h"
 
 namespace tenon {
 
-// A graph that is captured from a stream keeps the addresses of all that it used. It uses them
-// again whenever it is launched, also after the blocks were freed. So memory of a pool that serves
-// a capture is its own. A freed block goes to the pool's next request and to no other, no page
-// moves, and nothing is given back until allow_release().
+// A graph that is captured from a stream uses the addresses of all that it used whenever it is
+// launched, also after the blocks were freed. So a freed block goes to the pool's next request and
+// to no other, no page moves, and nothing is given back until allow_release().
 //
 // A graph may be launched on any stream. Its launches go on when the graph is destroyed
 // (cuGraphExecDestroy frees an executable graph in flight on its completion). So what goes back to
@@ -32,8 +31,7 @@ class PrivatePool final : public StreamOrderedAllocator {
   // `on_shortage`: called, with no lock of the pool's heaps held, when the device has no memory
   // left; it gives back what others can spare. May be empty.
   explicit PrivatePool(Backend& backend, std::function<void()> on_shortage = {},
-                       Made made = Made::kOfPages, const CachingSettings& settings = {},
-                       std::uint64_t limit_bytes = 0);
+                       Made made = Made::kOfPages, std::uint64_t limit_bytes = 0);
   // Gives everything back, whatever is still in use.
   ~PrivatePool() override;
 
@@ -48,24 +46,17 @@ class PrivatePool final : public StreamOrderedAllocator {
  protected:
   bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) override;
   bool release_cached() override;
-  PoolRules pool_rules(Pool) const override { return {}; }
+  // From the driver whole, or pages at addresses of their own: `handle` is then the pages' id.
+  std::optional<Segment> make_segment(std::uint64_t size_bytes) override;
+  void free_segment(const Segment& segment) override;
 
  private:
-  // One segment: from the driver whole, or pages at addresses of their own.
-  struct Piece {
-    Segment segment;
-    PageHandle pages;  // id 0: the driver's own segment
-  };
-
-  std::optional<Piece> make_piece(std::uint64_t size_bytes);
-  void release_piece(const Piece& piece);
   void give_back_unmapped();
 
   const std::function<void()> on_shortage_;
   const bool of_pages_;
   bool may_release_ = false;  // under growth_mutex_
-  std::unordered_map<const Extent*, Piece> pieces_;
-  std::vector<Piece> unmapped_;  // that the driver would not take back
+  std::vector<Segment> unmapped_;  // that the driver would not take back
   IdleCache idle_cache_{*this};  // last
 };
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <bit>
 #include <charconv>
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "tenon/base/align.h"
@@ -87,26 +89,23 @@ void parse_roundup(std::string_view key, std::string_view text, CachingSettings&
     return;
   }
   if (text.back() != ']') refuse(key, text, "a list that ends with ]");
-  std::size_t last = 0;
-  bool first = true;
+  auto rest = divisions.begin();  // behind the last boundary
   for (std::string_view entry : split_list(text.substr(1, text.size() - 2))) {
     const std::size_t colon = entry.find(':');
     if (colon == std::string_view::npos) refuse(key, entry, "boundary:divisions, such as 256:1");
     const std::string_view boundary = entry.substr(0, colon);
     const std::uint64_t value = parse_divisions(key, entry.substr(colon + 1));
     if (boundary == ">") {
-      for (std::size_t i = first ? 0 : last + 1; i < divisions.size(); ++i) divisions[i] = value;
+      std::fill(rest, divisions.end(), value);
       return;
     }
     const std::uint64_t mib = parse_whole(key, boundary, "a boundary in MiB, or >");
     if (!is_power_of_two(mib) || log2_floor(mib) >= CachingSettings::kRoundupIntervals)
       refuse(key, boundary, "a boundary in MiB that is a power of two up to 32768");
-    const auto index = static_cast<std::size_t>(log2_floor(mib));
-    if (first)
-      for (std::size_t i = 0; i < index; ++i) divisions[i] = value;
-    divisions[index] = value;
-    last = index;
-    first = false;
+    const auto at = divisions.begin() + log2_floor(mib);
+    if (rest == divisions.begin()) std::fill(rest, at, value);
+    *at = value;
+    rest = at + 1;
   }
 }
 
@@ -143,10 +142,9 @@ const std::map<std::string_view, Parser>& parsers() {
       {"expandable_segments",
        [](auto key, auto value, auto& s) { s.expandable_segments = parse_flag(key, value); }},
       {"backend",
-       [](auto key, auto value, auto& s) {
+       [](auto key, auto value, auto&) {
          if (value != "native" && value != "cudaMallocAsync")
            refuse(key, value, "native or cudaMallocAsync");
-         s.backend = value;
        }},
       {"release_lock_on_cudamalloc", ignore_flag},
       {"graph_capture_record_stream_reuse", ignore_flag},
@@ -164,13 +162,6 @@ const std::map<std::string_view, Parser>& parsers() {
        [](auto key, auto value, auto&) { parse_mib(key, value, 0); }},
   };
   return kParsers;
-}
-
-std::string without_spaces(std::string_view text) {
-  std::string out;
-  for (const char c : text)
-    if (c != ' ' && c != '\t' && c != '\n') out += c;
-  return out;
 }
 
 void parse_item(std::string_view item, CachingSettings& settings) {
@@ -196,7 +187,8 @@ void parse_item(std::string_view item, CachingSettings& settings) {
 // large_segment_size_mb.
 CachingSettings parse_caching_settings(std::string_view conf) {
   CachingSettings settings;
-  const std::string text = without_spaces(conf);
+  std::string text(conf);
+  std::erase_if(text, [](char c) { return c == ' ' || c == '\t' || c == '\n'; });
   if (text.empty()) return settings;
   const std::vector<std::string_view> items = split_list(text);
   for (const bool segments : {true, false})  // large_segment_size_mb bounds the others

@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <string>
 #include <string_view>
 
 #include "tenon/base/byte_size.h"
@@ -47,7 +46,6 @@ struct CachingSettings {
   double garbage_collection_threshold = 0;             // 0: off
   double per_process_memory_fraction = 1;
   bool expandable_segments = false;
-  std::string backend = "native";
 
   // The size of the block that serves a request of `size_bytes` > 0.
   std::uint64_t round_size(std::uint64_t size_bytes) const;
@@ -60,9 +58,9 @@ struct CachingSettings {
   }
 };
 
-// Parses "key:value,key:value" as PyTorch does, lists such as [256:1,512:2,>:8] included. Keys that
-// concern pinned memory, graphs or locking are checked and have no effect here. Throws
-// InvalidArgument naming the key, the value, and what would be accepted.
+// Parses "key:value,key:value" as PyTorch does, lists such as [256:1,512:2,>:8] included. `backend`
+// and keys that concern pinned memory, graphs or locking are checked and have no effect here.
+// Throws InvalidArgument naming the key, the value, and what would be accepted.
 CachingSettings parse_caching_settings(std::string_view conf);
 
 }  // namespace tenon

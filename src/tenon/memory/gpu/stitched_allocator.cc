@@ -106,8 +106,7 @@ std::optional<AddressRange> StitchedAllocator::reserve_range(std::uint64_t page_
   return std::nullopt;
 }
 
-// ------------------------------------------------------------------------------------------------
-// Growth
+// --- Growth.
 
 bool StitchedAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   growing_ = &heap;

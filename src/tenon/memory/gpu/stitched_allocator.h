@@ -14,13 +14,10 @@ namespace tenon {
 
 // What `stitched` trades against what.
 struct StitchedSettings {
-  // How much more than the highest live size may be held before pages are moved instead of created.
-  // This setting trades memory against driver time. 0.01 is one per cent. Counted for the streams
-  // that one thread uses (Note [Threads apart]).
+  // How much more than the highest live size may be held before pages are moved instead of created:
+  // 0.01 is one per cent. Counted for the streams that one thread uses (Note [Threads apart]).
   double slack = 0.01;
-  // The sizes of pages. The driver charges by the page; what partly used pages waste grows with it.
-  // 0: by the memory there is (Note [Page size]). Blocks of up to 1 MiB are few bytes in all, but
-  // each stream has some.
+  // The sizes of pages. 0: by the memory there is (Note [Page size]).
   std::uint64_t page_bytes = 0;
   std::uint64_t small_page_bytes = 2 * kMiB;
 };
@@ -36,35 +33,32 @@ struct StitchedSettings {
 //
 // Note [Stale mappings]. A page that moves keeps its old mapping. To undo it would cost as much as
 // the new one, and must wait until the stream is done there. Nothing is placed at the old addresses
-// while the page is elsewhere. When it is idle again, it can come back without any driver call. So
-// a program that goes back and forth between layouts finds them mapped. An address has one mapping
-// at most, so the addresses bound the page table. Stale mappings are undone, once settled, when
-// they stand in the way and when the page's memory is released. Where they are not settled,
-// addresses that were never mapped are taken instead: a wait is the last resort.
+// while the page is elsewhere. When it is idle again, it can come back without any driver call. An
+// address has one mapping at most, so the addresses bound the page table. Stale mappings are
+// undone, once settled, when they stand in the way and when the page's memory is released. Where
+// they are not settled, addresses that were never mapped are taken instead: a wait is the last
+// resort.
 //
-// Note [Page size]. Partly used pages waste a few pages, whatever the size of the memory. So pages
-// must be small where memory is small, or the waste keeps a program from fitting. And there driver
-// time is not dear: it goes by the number of pages. So the page size is memory / 512, rounded down
-// to a power of two, from the driver's granularity up to 16 MiB. Memory is the device's, or the
-// allocator's limit if that is less. Larger pages save little time and waste more.
+// Note [Page size]. Partly used pages waste a few pages, whatever the size of the memory, and
+// driver time goes by the number of pages. So pages are small where memory is small: memory / 512,
+// rounded down to a power of two, from the driver's granularity up to 16 MiB. Memory is the
+// device's, or the allocator's limit if that is less.
 //
 // Note [Small blocks]. Blocks of up to 1 MiB lie in small pages of their own. The exception: while
 // the streams of the thread have held less than 384 large pages, they use free memory of the large
-// pages first. They take the ends of pages in use, then idle pages. A small program holds less that
-// way and makes few small pages, each of which costs the driver as much time as a large one. In a
-// larger program this saves little, and each small block that lives long may keep a large page in
-// use. With a capacity of 1.02 x live, one shipped trace would not complete.
+// pages first. So a small program holds less and makes few small pages, each of which costs the
+// driver as much time as a large one. In a larger program this saves little, and each small block
+// that lives long may keep a large page in use.
 //
 // Note [Threads apart]. Pages move between the streams of one thread as they do within a stream.
-// Threads do not take each other's. Two programs that grow and shrink at once would take the same
-// pages back and forth, and each step stops both. The addresses of a thread's blocks would also
-// depend on the other threads. So each thread holds what its own streams need, and what is held in
-// all is at most the sum of these. When the driver has no more, or the limit is reached, idle pages
-// go to any thread that wants them.
+// Threads do not take each other's: two programs that grow and shrink at once would take the same
+// pages back and forth, and the addresses of a thread's blocks would depend on the other threads.
+// When the driver has no more, or the limit is reached, idle pages go to any thread that wants
+// them.
 //
 // Streams: within one stream a moved page needs no wait, since work on both addresses is in stream
-// order. A page that another stream used last is ordered behind that use by an event. The host
-// waits only to undo a mapping that is not settled, as the last resort. Memory is never stranded.
+// order. A page that another stream used last is ordered behind that use by an event. Memory is
+// never stranded.
 class StitchedAllocator final : public StreamOrderedAllocator {
  public:
   // Throws InvalidArgument when the backend has no virtual memory or cannot map a page twice, or

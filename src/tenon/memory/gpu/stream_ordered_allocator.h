@@ -2,8 +2,7 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
-#include <string>
+#include <optional>
 
 #include "tenon/memory/gpu/pytorch_rules.h"
 #include "tenon/memory/front/stream_front.h"
@@ -13,9 +12,9 @@ namespace tenon {
 
 extern template class FastPath<BlockHeap>;
 
-// Best fit in two pools for each stream, over the front; what differs between the policies is how a
-// heap grows and what goes back to the driver. Sizes are rounded up to 512 bytes (or as the
-// settings say); requests up to 1 MiB and larger ones have pools apart.
+// Best fit in two pools for each stream, over the front; the policies differ in how a heap grows
+// and what goes back to the driver. Sizes are rounded up to 512 bytes, or as the settings say;
+// requests up to 1 MiB and larger ones have pools apart.
 //
 // Thread safety and failure: as StreamFront.
 class StreamOrderedAllocator : public FastPath<BlockHeap> {
@@ -35,13 +34,28 @@ class StreamOrderedAllocator : public FastPath<BlockHeap> {
   // Makes room for a block of `rounded` bytes in the stream's pool; false when that cannot be.
   virtual bool grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) = 0;
   // How the pool's blocks are cut; called once for each heap.
-  virtual PoolRules pool_rules(Pool pool) const = 0;
+  virtual PoolRules pool_rules(Pool) const { return {}; }
   // PyTorch's, by the settings.
   PoolRules pytorch_pool_rules(Pool pool, bool expandable) const {
     const CutRules cut = settings_.cut_rules(pool == Pool::kSmall, expandable);
     if (pool == Pool::kSmall) return {cut};
     return {cut, settings_.max_split_size, settings_.max_non_split_rounding};
   }
+
+  // --- For policies that grow by whole segments.
+  // One from the driver, or none where memory is short; and back. What throws has changed nothing.
+  virtual std::optional<Segment> make_segment(std::uint64_t size_bytes) {
+    return backend_.allocate_segment(size_bytes);
+  }
+  virtual void free_segment(const Segment& segment) { backend_.free_segment(segment); }
+  // The heap gets a new one. False: memory is short, or the limit is reached.
+  bool add_segment(BlockHeap& heap, Pool pool, std::uint64_t size_bytes);
+  // Requires: the heap is locked and the extent wholly free.
+  void release_segment(BlockHeap& heap, Extent* extent);
+  // Those that no block lives in. `waits`: after all work on the device. Whether there were any.
+  bool release_free_segments(bool waits = false);
+  // For the destructor: all of them.
+  void free_all_segments();
 
   void add_reserved(Pool pool, std::int64_t bytes) {
     count_reserved(device_stats_, stat_pool(pool), bytes);
@@ -50,13 +64,14 @@ class StreamOrderedAllocator : public FastPath<BlockHeap> {
     tenon::count_segment(device_stats_, stat_pool(pool), change);
   }
 
+  std::unique_ptr<FrontHeap> make_heap(Stream stream) override;
+
   const CachingSettings settings_;
 
  private:
   static StatPool stat_pool(Pool pool) {
     return pool == Pool::kSmall ? StatPool::kSmall : StatPool::kLarge;
   }
-  std::unique_ptr<FrontHeap> make_heap(Stream stream) final;
   bool grow(FrontHeap& heap, std::size_t size_bytes) final;
 
   const SizeRules sizes_;

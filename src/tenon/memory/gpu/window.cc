@@ -13,10 +13,6 @@ constexpr std::uint64_t kReadopt = 1;       // its page comes back
 constexpr std::uint64_t kUndo = 35;         // a page is needed, and a mapping undone
 constexpr std::uint64_t kUndoWait = 5120;   // ... after a wait for the stream
 
-bool is_free(const Block* block) {
-  return block != nullptr && block->state != Block::State::kUsed;
-}
-
 class Search {
  public:
   Search(const PageRange& range, std::uint64_t size, const GrowthView& view, Window* best)

@@ -38,12 +38,9 @@ inline bool can_leave(const Page* page, std::uint64_t epoch, const PageRange& ra
 
 // The cheapest window for `size` bytes: the one that lacks the fewest pages. A stale mapping whose
 // page can come back counts little (it needs no driver call), one whose page is elsewhere more (it
-// must be undone first), and one that the stream may still be using so much that it is a last
-// resort. Ties: the lowest address.
-//
-// Looks at each run of free addresses, with windows that begin at the run's begin or at one of its
-// backed blocks, or that end at a backed block's end. False when no run is large enough.
-// O(free blocks + slots of the windows looked at).
+// must be undone first), and one that the stream may still be using is a last resort. Ties: the
+// lowest address. Windows begin at the begin of a run or at a backed block of it, or end where one
+// ends. False when no run is large enough. O(free blocks + slots of the windows looked at).
 bool find_window(const PageRange& range, const BestFitHeap& blocks, std::uint64_t size,
                  const GrowthView& view, Window* best);
 

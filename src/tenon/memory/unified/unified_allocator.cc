@@ -112,7 +112,7 @@ Lane& UnifiedAllocator::make_lane(Stream stream) {
     const std::lock_guard lock(other.lock);
     other.completion.expect_mark();
   });
-  return totals_.add_heap(lanes_, stream, std::move(made));
+  return peaks_.add_heap(lanes_, stream, std::move(made));
 }
 
 DataPtr UnifiedAllocator::obtain_slowly(const Request& request) {

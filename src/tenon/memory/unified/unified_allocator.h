@@ -12,7 +12,6 @@
 
 #include "tenon/memory/device_allocator.h"
 #include "tenon/memory/front/stream_slots.h"
-#include "tenon/memory/front/stream_totals.h"
 #include "tenon/memory/unified/callbacks.h"
 #include "tenon/memory/unified/heap_supply.h"
 #include "tenon/memory/unified/lane.h"
@@ -249,7 +248,7 @@ class UnifiedAllocator final : public DeviceAllocator {
   unified::Completions completions_;
   AllocatorStats stats_;  // of heaps, and the num_ counters
   unified::HeapSupply supply_;
-  StreamTotals totals_;
+  PeakBoard peaks_;
   StreamSlots<unified::Lane> lanes_;
   IdleCache idle_cache_{*this};  // last
 };

@@ -215,8 +215,8 @@ AllocatorStats UnifiedAllocator::stats() const {
 // With all lanes locked.
 AllocatorStats UnifiedAllocator::totals() const {
   AllocatorStats out = stats_;
-  lanes_.for_each([&](Lane& lane) { StreamTotals::add_share(out, lane.counters); });
-  totals_.set_peaks(out);
+  lanes_.for_each([&](Lane& lane) { lane.counters.add_share(out); });
+  peaks_.set_peaks(out);
   return out;
 }
 
@@ -224,7 +224,7 @@ void UnifiedAllocator::reset_peak_stats() {
   const AllLanesLock all(*this);
   reset_peaks(stats_);
   lanes_.for_each([](Lane& lane) { lane.counters.reset_peaks(); });
-  totals_.reset_peaks();
+  peaks_.reset_peaks();
 }
 
 std::uint64_t UnifiedAllocator::largest_free_bytes() const {
