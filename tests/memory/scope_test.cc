@@ -331,7 +331,6 @@ TEST_F(Scopes, ADoubleFreeIsNamed) {
 
 TEST_F(Scopes, OptionsAreChecked) {
   EXPECT_THROW(ScopePool::make(upstream_, {.alignment = 48}), InvalidArgument);
-  EXPECT_THROW(ScopePool::make(upstream_, {.escape_page_bytes = 100}), InvalidArgument);
   EXPECT_THROW(ScopePool::make(upstream_, {.first_chunk_bytes = 0}), InvalidArgument);
   EXPECT_THROW(ScopePool::make(upstream_, {.max_chunk_bytes = 1}), InvalidArgument);
   const auto pool = ScopePool::make(upstream_, {.alignment = 1024});

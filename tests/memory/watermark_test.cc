@@ -28,7 +28,6 @@ TEST(Watermarks, ZeroTurnsAMarkOff) {
   marks.set_low_ratio(0);
   EXPECT_EQ(marks.high_limit_bytes(), Watermarks::kNoLimit);
   EXPECT_EQ(marks.low_limit_bytes(), Watermarks::kNoLimit);
-  EXPECT_EQ(marks.level(std::uint64_t{1} << 60), Watermarks::Level::kBelowLow);
   EXPECT_GT(marks.low_headroom_bytes(std::uint64_t{1} << 60), 0);
 }
 
@@ -54,11 +53,8 @@ TEST(Watermarks, LoweringTheHighMarkTakesTheLowOneWithIt) {
   EXPECT_EQ(marks.low_limit_bytes(), 500u) << "a mark that is off bounds nothing";
 }
 
-TEST(Watermarks, TellTheLevelAndTheHeadroom) {
+TEST(Watermarks, TellTheHeadroom) {
   const Watermarks marks(kSet);
-  EXPECT_EQ(marks.level(1400), Watermarks::Level::kBelowLow);
-  EXPECT_EQ(marks.level(1401), Watermarks::Level::kAboveLow);
-  EXPECT_EQ(marks.level(1701), Watermarks::Level::kAboveHigh);
   EXPECT_EQ(marks.low_headroom_bytes(1000), 400);
   EXPECT_EQ(marks.low_headroom_bytes(1500), -100);
   EXPECT_EQ(marks.high_headroom_bytes(1500), 200);

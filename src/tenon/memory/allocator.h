@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -23,8 +22,7 @@ class AllocatorAttachment {
 };
 
 // Hands out memory on one device. A custom allocator overrides allocate and copy_data (examples/
-// has one in ten lines). It overrides raw_deleter if its memory can be freed by the data pointer
-// alone.
+// has one in ten lines), and raw_deleter if its memory can be freed by the data pointer alone.
 //
 // Zero bytes is a valid request: a null pointer that keeps its device. A request that cannot be met
 // throws OutOfMemory; a size above kMaxRequestBytes throws InvalidArgument.
@@ -41,15 +39,14 @@ class Allocator {
   Allocator& operator=(const Allocator&) { return *this; }
   virtual ~Allocator() { delete attachment_.load(std::memory_order_acquire); }
 
-  // A block of at least `size_bytes`, uninitialised; freed when the DataPtr is dropped. Throws as
-  // said above.
+  // A block of at least `size_bytes`, uninitialised; freed when the DataPtr is dropped.
   virtual DataPtr allocate(std::size_t size_bytes) = 0;
 
   // The same with lack of memory as a value. What else is wrong with a request still throws.
   std::optional<DataPtr> try_allocate(std::size_t size_bytes);
 
-  // The bytes of a block that its owner may use, from the first on: at least as many as were asked
-  // for. So a container grows in place before it moves. 0: the allocator does not say.
+  // The bytes of a block that its owner may use, from the first on. So a container grows in place
+  // before it moves. 0: the allocator does not say.
   virtual std::size_t usable_size(const DataPtr& data) const {
     static_cast<void>(data);
     return 0;
@@ -62,9 +59,8 @@ class Allocator {
   // True when the data pointer is all that the deleter needs, so that the raw API may own it.
   virtual bool is_simple_data_ptr(const DataPtr& data) const;
 
-  // The deleter for memory of raw_allocate; null (the default): no raw API. An allocator whose
-  // deleter needs a context returns free_raw (raw_blocks.h), which finds it by the address. So a
-  // wrapper that passes its upstream's raw_deleter on has a raw API too.
+  // The deleter for memory of raw_allocate; null: no raw API. An allocator whose deleter needs a
+  // context returns free_raw (raw_blocks.h), which finds it by the address, for wrappers too.
   virtual DeleterFn raw_deleter() const { return nullptr; }
 
   // Every block starts at a multiple of this power of two.

@@ -56,8 +56,11 @@ class DataPtr {
 
   // Lets the memory go: the deleter runs, the pointer becomes null and keeps its device.
   void clear() {
-    data_to_delete(std::exchange(data_, nullptr), std::exchange(context_, nullptr),
-                   std::exchange(deleter_, nullptr));
+    void* const data = std::exchange(data_, nullptr);
+    void* const context = std::exchange(context_, nullptr);
+    const DeleterFn deleter = std::exchange(deleter_, nullptr);
+    if (deleter == nullptr) return;
+    if (void* argument = context != nullptr ? context : data) deleter(argument);
   }
 
   // Gives up ownership without running the deleter. Returns what the deleter must be given to free
@@ -105,11 +108,6 @@ class DataPtr {
   }
 
  private:
-  static void data_to_delete(void* data, void* context, DeleterFn deleter) {
-    if (deleter == nullptr) return;
-    if (void* argument = context != nullptr ? context : data) deleter(argument);
-  }
-
   void* data_ = nullptr;
   void* context_ = nullptr;
   DeleterFn deleter_ = nullptr;

@@ -7,14 +7,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "tenon/base/align.h"
 #include "tenon/memory/device_allocator.h"
 
 namespace tenon {
 
-// Bytes on one stream. Contents of fresh bytes are undefined; what is copied is copied in the
-// stream's order, so no function waits. The memory goes when the buffer does, in the order of the
-// stream it then has.
+// Bytes on one stream, uninitialised. They are allocated, copied and freed in the order of the
+// stream that the buffer then has, so no function waits.
 //
 // One owner; not thread-safe. Failure: OutOfMemory, buffer unchanged. Growth copies: O(size) bytes.
 class DeviceBuffer {

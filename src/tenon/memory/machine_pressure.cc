@@ -65,28 +65,18 @@ void MachinePressure::add(DeviceAllocator& allocator) {
   allocators_.push_back(&allocator);
 }
 
-PressureReading MachinePressure::read() {
-  PressureReading reading;
-  reading.stalled_percent = stalled_percent_in(sources_.stalls);
-  reading.group_events = events_in(sources_.group_events);
+PressureReading MachinePressure::poll() {
+  const std::lock_guard lock(mutex_);
+  PressureReading reading{stalled_percent_in(sources_.stalls), events_in(sources_.group_events)};
   reading.is_pressed =
       reading.stalled_percent >= stalled_percent_ || reading.group_events > seen_events_;
   seen_events_ = reading.group_events;
-  return reading;
-}
-
-PressureReading MachinePressure::poll() {
-  const std::lock_guard lock(mutex_);
-  const PressureReading reading = read();
-  if (reading.is_pressed) relieve();
-  return reading;
-}
-
-void MachinePressure::relieve() {
+  if (!reading.is_pressed) return reading;
   reclaim_idle({.place = {}, .of_driver = true});
   for (DeviceAllocator* allocator : allocators_)
     ignore_refusal([&] { allocator->empty_cache(); });
   callbacks_.relieve(Watermarks::kNoLimit);
+  return reading;
 }
 
 void MachinePressure::watch(std::chrono::milliseconds interval) {

@@ -31,11 +31,8 @@ struct PressureReading {
 
 // Reads the sources. Pressed means that tasks stalled for at least `stalled_percent` of the last
 // ten seconds, or that the group passed a limit since the last call. Then it reclaims the idle
-// memory of the host (reclaim.h), above policies and in their caches. Next it empties the caches of
-// the allocators that were added. Last it asks callbacks() for all they can spare.
-//
-// poll() looks once; watch() looks on a thread of its own. Thread-safe. Allocators are not owned
-// and must outlive this. Failure: a source that cannot be read says nothing.
+// memory of the host (reclaim.h), empties the caches of the allocators that were added, and asks
+// callbacks() for all they can spare. Thread-safe. Allocators are not owned and must outlive this.
 class MachinePressure {
  public:
   static constexpr double kStalledPercent = 10;
@@ -59,9 +56,6 @@ class MachinePressure {
   void watch(std::chrono::milliseconds interval);
 
  private:
-  PressureReading read();
-  void relieve();
-
   const PressureSources sources_;
   const double stalled_percent_;
   PressureCallbacks callbacks_;

@@ -42,9 +42,8 @@ class Observer {
   virtual void on_memory_event(const MemoryEventInfo& info) = 0;
 };
 
-// The observers of one allocator. Adding and removing is rare and locks; with none, reporting is
-// one relaxed load and a branch. Remove waits until no call into the observer is in progress on
-// another thread. A report is O(observers).
+// The observers of one allocator. Adding and removing locks. Remove waits until no call into the
+// observer is in progress on another thread. A report is O(observers), with none one relaxed load.
 class ObserverList {
  public:
   ObserverList();
@@ -55,10 +54,9 @@ class ObserverList {
   // The observer must outlive its watching.
   void add(Observer* observer);
   void remove(Observer* observer);  // nothing happens when it is not there
-  // For an allocator behind another, whose observer passes events on to `front`. Both lists need
-  // one lock: otherwise a thread that comes from the front and one from behind could wait for each
-  // other. Requires: no other thread uses this list now. From then on observers of all allocators
-  // watch the front one alone.
+  // For an allocator behind another, whose observer passes events on to `front`. With two locks a
+  // thread that comes from the front and one from behind could wait for each other. Requires: no
+  // other thread uses this list now. Observers of all allocators then watch the front one alone.
   void share_lock(ObserverList& front);
   bool empty() const { return count_.load(std::memory_order_relaxed) == 0; }
 
@@ -75,8 +73,8 @@ class ObserverList {
     reports();
   }
 
-  // For an observer of all allocators: those there are and those that will be made. It must outlive
-  // its watching. Remove waits as above. Thread-safe.
+  // For an observer of all allocators: those there are and those that will be made. Otherwise as
+  // add and remove.
   static void add_to_all(Observer* observer);
   static void remove_from_all(Observer* observer);
 

@@ -1,5 +1,8 @@
 #include "tenon/memory/policies.h"
 
+#include <type_traits>
+#include <utility>
+
 #include "tenon/base/error.h"
 #include "tenon/base/printable.h"
 #include "tenon/memory/gpu/caching_allocator.h"
@@ -15,7 +18,6 @@
 #include "tenon/memory/unified/unified_allocator.h"
 
 namespace tenon {
-
 namespace {
 
 using Made = std::unique_ptr<DeviceAllocator>;
@@ -35,26 +37,24 @@ Made make_caching(Backend& backend, const PolicyOptions& options) {
   return std::make_unique<CachingAllocator>(backend, settings, options.limit_bytes);
 }
 
-// An option: who uses it, whether it is given, and how to take it back.
+// An option: which policies use it, and how to take it back. True: it was given.
 struct OptionUse {
   const char* name;
   bool Policy::*used;
-  bool (*given)(const PolicyOptions&);
-  void (*clear)(PolicyOptions&);
+  bool (*clear)(PolicyOptions&);
 };
 
+template <auto kOption>
+bool clear(PolicyOptions& options) {
+  return std::exchange(options.*kOption, {}) != std::decay_t<decltype(options.*kOption)>{};
+}
+
 constexpr OptionUse kOptionUses[] = {
-    {"conf", &Policy::uses_conf, [](const PolicyOptions& o) { return !o.conf.empty(); },
-     [](PolicyOptions& o) { o.conf.clear(); }},
-    {"limit_bytes", &Policy::uses_limit, [](const PolicyOptions& o) { return o.limit_bytes != 0; },
-     [](PolicyOptions& o) { o.limit_bytes = 0; }},
-    {"plan", &Policy::needs_plan, [](const PolicyOptions& o) { return o.plan != nullptr; },
-     [](PolicyOptions& o) { o.plan = nullptr; }},
-    {"grows_by_shares", &Policy::uses_shares,
-     [](const PolicyOptions& o) { return o.grows_by_shares; },
-     [](PolicyOptions& o) { o.grows_by_shares = false; }},
-    {"page_bytes", &Policy::uses_page, [](const PolicyOptions& o) { return o.page_bytes != 0; },
-     [](PolicyOptions& o) { o.page_bytes = 0; }},
+    {"conf", &Policy::uses_conf, clear<&PolicyOptions::conf>},
+    {"limit_bytes", &Policy::uses_limit, clear<&PolicyOptions::limit_bytes>},
+    {"plan", &Policy::needs_plan, clear<&PolicyOptions::plan>},
+    {"grows_by_shares", &Policy::uses_shares, clear<&PolicyOptions::grows_by_shares>},
+    {"page_bytes", &Policy::uses_page, clear<&PolicyOptions::page_bytes>},
 };
 
 }  // namespace
@@ -164,8 +164,9 @@ const Policy& find_policy(std::string_view name) {
 }
 
 void check_options(const Policy& policy, const PolicyOptions& options) {
+  PolicyOptions given = options;
   for (const OptionUse& option : kOptionUses) {
-    if (policy.*option.used || !option.given(options)) continue;
+    if (policy.*option.used || !option.clear(given)) continue;
     std::string users;
     for (const Policy& other : policies())
       if (other.*option.used) users += (users.empty() ? "" : ", ") + other.name;
@@ -177,7 +178,7 @@ void check_options(const Policy& policy, const PolicyOptions& options) {
 PolicyOptions options_for(const Policy& policy, const PolicyOptions& options) {
   PolicyOptions used = options;
   for (const OptionUse& option : kOptionUses)
-    if (!(policy.*option.used)) option.clear(used);
+    if (!(policy.*option.used)) static_cast<void>(option.clear(used));
   return used;
 }
 

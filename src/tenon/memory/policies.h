@@ -58,8 +58,7 @@ void check_options(const Policy& policy, const PolicyOptions& options);
 PolicyOptions options_for(const Policy& policy, const PolicyOptions& options);
 
 // Makes the named policy over `backend`, which must outlive it. Throws InvalidArgument for an
-// unknown name or setting, and for an option that the policy does not use. Throws OutOfMemory where
-// even the start does not fit.
+// unknown name or setting and as check_options, OutOfMemory where even the start does not fit.
 std::unique_ptr<DeviceAllocator> make_policy(std::string_view name, Backend& backend,
                                              const PolicyOptions& options = {});
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <string>
 #include <vector>
 
 #include "tenon/base/pointer_map.h"
@@ -13,8 +12,7 @@ namespace tenon {
 
 // The deleter of every block that raw_allocate gave, where its allocator has none of its own: asks
 // all enrolled holders for the pointer. Null is ignored. Throws InvalidPointer where none holds it,
-// and where two do: simulated devices may have the same addresses, and then raw_deallocate of the
-// block's allocator must be called. O(enrolled holders).
+// and where two do, as on simulated devices with the same addresses. O(enrolled holders).
 void free_raw(void* data);
 
 // Around fork(2): no holder is asked, begins or ends meanwhile.

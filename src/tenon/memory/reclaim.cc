@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
@@ -26,8 +27,8 @@ using Slot = ReclaimEnrolment::Slot;
 // ThreadSafeAdaptor); then this thread's request must not wait for that reclaim for ever.
 constexpr auto kPatience = std::chrono::milliseconds(200);
 
-// Holds `mutex`, or nothing when kPatience has passed. It tries again and again, because
-// ThreadSanitizer does not know pthread_mutex_clocklock, which a timed mutex calls.
+// Holds `mutex`, or nothing when kPatience has passed. ThreadSanitizer does not know what a timed
+// mutex calls.
 std::unique_lock<std::recursive_mutex> try_for_long(std::recursive_mutex& mutex) {
   std::unique_lock lock(mutex, std::try_to_lock);
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
@@ -39,15 +40,10 @@ std::unique_lock<std::recursive_mutex> try_for_long(std::recursive_mutex& mutex)
   return lock;
 }
 
-struct NamedCallback {
-  std::string name;
-  std::shared_ptr<FreeMemoryCallback> callback;
-};
-
 struct Registry {
   std::mutex mutex;
   std::vector<std::shared_ptr<Slot>> slots;  // in order of enrolment
-  std::vector<NamedCallback> callbacks;
+  std::map<std::string, std::shared_ptr<FreeMemoryCallback>, std::less<>> callbacks;
 };
 
 // A driver that is short asks as an allocator does.
@@ -95,20 +91,24 @@ bool helps(const Slot& slot, const Shortage& shortage) {
   if (slot.owner != nullptr && slot.owner == shortage.asker) return false;
   if (shortage.self != nullptr && slot.reclaimer == shortage.self) return false;
   if (shortage.of_driver || !origin.is_known) return true;
-  if (origin.allocators.empty()) return false;
-  return shortage.asker == nullptr ||
-         std::find(origin.allocators.begin(), origin.allocators.end(), shortage.asker) !=
-             origin.allocators.end();
+  return std::any_of(
+      origin.allocators.begin(), origin.allocators.end(),
+      [&](const Allocator* each) { return shortage.asker == nullptr || each == shortage.asker; });
 }
 
-std::vector<std::shared_ptr<Slot>> slots_that_help(Shortage shortage) {
-  shortage.place = at_source(shortage.place);
+template <typename Wanted>
+std::vector<std::shared_ptr<Slot>> slots_that(Wanted&& wanted) {
   std::vector<std::shared_ptr<Slot>> slots;
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
   for (const auto& slot : all.slots)
-    if (helps(*slot, shortage)) slots.push_back(slot);
+    if (wanted(*slot)) slots.push_back(slot);
   return slots;
+}
+
+std::vector<std::shared_ptr<Slot>> slots_that_help(Shortage shortage) {
+  shortage.place = at_source(shortage.place);
+  return slots_that([&](const Slot& slot) { return helps(slot, shortage); });
 }
 
 // Calls visit(reclaimer) unless it has ended, or another thread keeps asking it.
@@ -140,16 +140,14 @@ bool ask(Reclaimer& reclaimer) {
 }
 
 bool run_callbacks() {
-  std::vector<NamedCallback> callbacks;
-  {
-    Registry& all = registry();
-    const std::lock_guard lock(all.mutex);
-    callbacks = all.callbacks;
-  }
+  Registry& all = registry();
+  std::unique_lock lock(all.mutex);
+  const auto callbacks = all.callbacks;
+  lock.unlock();
   bool any = false;
-  for (const NamedCallback& one : callbacks) {
+  for (const auto& [name, callback] : callbacks) {
     try {
-      any |= one.callback->execute();
+      any |= callback->execute();
     } catch (...) {
     }
   }
@@ -200,14 +198,8 @@ IdleCache::IdleCache(DeviceAllocator& allocator)
       enrolment_(IdleOrigin::driver(allocator.backend()), *this, &allocator) {}
 
 void end_idle_cache_of(const Allocator& allocator) {
-  std::vector<std::shared_ptr<Slot>> ended;
-  {
-    Registry& all = registry();
-    const std::lock_guard lock(all.mutex);
-    for (const auto& slot : all.slots)
-      if (slot->owner == &allocator) ended.push_back(slot);
-  }
-  for (const auto& slot : ended) end_slot(slot);
+  for (const auto& slot : slots_that([&](const Slot& each) { return each.owner == &allocator; }))
+    end_slot(slot);
 }
 
 std::string IdleCache::reclaim_name() const { return allocator_.name(); }
@@ -226,23 +218,19 @@ void add_free_memory_callback(std::string_view name,
     raise<InvalidArgument>("free-memory callback \"{}\" is null", name);
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  for (const NamedCallback& other : all.callbacks)
-    if (other.name == name)
-      raise<InvalidArgument>(
-          "a free-memory callback \"{}\" is registered already; remove it or choose another name",
-          name);
-  all.callbacks.push_back({std::string(name), std::move(callback)});
+  if (!all.callbacks.try_emplace(std::string(name), std::move(callback)).second)
+    raise<InvalidArgument>(
+        "a free-memory callback \"{}\" is registered already; remove it or choose another name",
+        name);
 }
 
 void remove_free_memory_callback(std::string_view name) {
-  std::shared_ptr<FreeMemoryCallback> removed;  // ends with the lock open
   Registry& all = registry();
-  const std::lock_guard lock(all.mutex);
-  const auto found = std::find_if(all.callbacks.begin(), all.callbacks.end(),
-                                  [&](const NamedCallback& one) { return one.name == name; });
+  std::unique_lock lock(all.mutex);
+  const auto found = all.callbacks.find(name);
   if (found == all.callbacks.end()) return;
-  removed = found->callback;
-  all.callbacks.erase(found);
+  const auto removed = all.callbacks.extract(found);
+  lock.unlock();  // the callback ends without it
 }
 
 bool reclaim_idle(const Shortage& shortage) {

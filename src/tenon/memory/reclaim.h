@@ -17,9 +17,8 @@ class Allocator;
 class DeviceAllocator;
 class Reclaimer;
 
-// Where memory is held: a device and, where it is known, the driver in front of it. Two drivers of
-// one device are two places, and a driver before another one is that one's (Backend::source). A
-// place without a driver meets every driver of the device.
+// Where memory is held: a device and, where it is known, the driver in front of it. A driver before
+// another one is at that one's place (Backend::source). Without a driver: at all of the device's.
 struct ReclaimPlace {
   Device device;
   const Backend* backend = nullptr;
@@ -37,8 +36,7 @@ struct Shortage {
   const Reclaimer* self = nullptr;  // the asker, where it is no allocator but a reclaimer
 };
 
-// Where idle memory came from, and so whom it helps. A place alone, {device, &backend}, is memory
-// of whatever allocator.
+// Where idle memory came from, and so whom it helps.
 struct IdleOrigin {
   // Straight from the driver: a policy's cache, a pool of pages.
   static IdleOrigin driver(Backend& backend);
@@ -107,15 +105,14 @@ class IdleCache final : private Reclaimer {
 // Ends the enrolment of an allocator's cache: another allocator, in front of it, empties it.
 void end_idle_cache_of(const Allocator& allocator);
 
-// A program's own memory to give back, by a class that is registered under a name: PyTorch's
-// FreeMemoryCallback. Asked for every device, after the reclaimers above policies.
+// A program's own memory to give back: PyTorch's FreeMemoryCallback. Asked for every device, after
+// the reclaimers above policies, and when the machine runs short (MachinePressure).
 class FreeMemoryCallback {
  public:
   virtual ~FreeMemoryCallback() = default;
   // Lets memory go; returns whether it did. Asked once for each request that finds no memory. The
-  // request is then tried once more, so give all that can be done without, whatever its size. Also
-  // asked when the machine runs short (MachinePressure). Called with no lock of an allocator held:
-  // it may free, and what it allocates asks no reclaimer. An exception is swallowed.
+  // request is then tried once more, so give all that can be done without, whatever its size.
+  // Called as Reclaimer::reclaim.
   virtual bool execute() = 0;
 };
 
@@ -127,10 +124,9 @@ void remove_free_memory_callback(std::string_view name);
 
 // Allocators call this before they throw OutOfMemory, without locks of their own. Asks each holder
 // of idle memory that helps, once. First the holders of memory from allocators, the latest enrolled
-// first, so that a pool gives back before the pool it stands on. Then the callbacks; then, if the
-// driver is short, the caches of policies. True: something may have come back, so the request is
-// worth another try. A reclaim that starts inside a reclaim of the same thread, or while a
-// ReclaimPause lives, does nothing.
+// first, so that a pool gives back before the pool it stands on. Then the callbacks, and if the
+// driver is short, the caches of policies. True: the request is worth another try. Does nothing
+// inside a reclaim of the same thread, or while a ReclaimPause lives.
 bool reclaim_idle(const Shortage& shortage);
 
 // Who still holds idle memory that would help: for the message of OutOfMemory.
@@ -146,20 +142,4 @@ class ReclaimPause {
   ReclaimPause& operator=(const ReclaimPause&) = delete;
 };
 
-namespace detail {
-
-struct FreeMemoryCallbackRegistration {
-  FreeMemoryCallbackRegistration(std::string_view name,
-                                 std::unique_ptr<FreeMemoryCallback> callback) {
-    add_free_memory_callback(name, std::move(callback));
-  }
-};
-
-}  // namespace detail
 }  // namespace tenon
-
-// At namespace scope of a source file: registers a class derived from FreeMemoryCallback, with a
-// default constructor, under `name` (an identifier) before main.
-#define TENON_REGISTER_FREE_MEMORY_CALLBACK(name, callback_class)                             \
-  static const ::tenon::detail::FreeMemoryCallbackRegistration tenon_free_memory_callback_##name( \
-      #name, std::make_unique<callback_class>())

@@ -27,9 +27,8 @@ Allocator* guarded_allocator(Device device);
 // The other steps alone: what a tensor may remember, since it outlives every guard.
 Allocator* registered_allocator(Device device);
 
-// Makes `allocator` current for this thread and device until the guard ends, by an exception too.
-// Guards nest and must end on the thread that made them, the last made first. The allocator is
-// not owned.
+// Makes `allocator` current for this thread and device until the guard ends. Guards nest and must
+// end on the thread that made them, the last made first. The allocator is not owned.
 class AllocatorGuard {
  public:
   AllocatorGuard(Device device, Allocator& allocator);
@@ -42,12 +41,11 @@ class AllocatorGuard {
   Allocator* const previous_;  // null: the registered one
 };
 
-// --- Registration. Allocators are not owned and must stay alive while they are registered. Code
-// that has the earlier allocator keeps using it. Thread-safe, also during static initialisation.
+// --- Registration. Allocators are not owned and must stay alive while they are registered.
+// Thread-safe, also during static initialisation.
 
-// Registers `allocator` for every device of a kind, unless one of higher priority is registered. An
-// equal or a higher priority replaces, a lower one changes nothing. Throws InvalidArgument for null
-// or a kind that does not exist.
+// Registers `allocator` for every device of a kind, unless one of higher priority is registered.
+// Throws InvalidArgument for null or a kind that does not exist.
 void set_allocator(DeviceType type, Allocator* allocator, std::uint8_t priority = 0);
 
 // What serves a kind of device whose devices have none of their own: for the host there is always
@@ -68,25 +66,16 @@ Allocator* find_device_allocator(Device device);
 // Takes it away, if there is one.
 void unset_device_allocator(Device device);
 
-namespace detail {
-
-struct AllocatorRegistration {
-  AllocatorRegistration(DeviceType type, Allocator* allocator, std::uint8_t priority = 0) {
-    set_allocator(type, allocator, priority);
-  }
-};
-
-}  // namespace detail
 }  // namespace tenon
 
 // Joins two names after macros in them were replaced.
 #define TENON_DETAIL_CONCAT_(a, b) a##b
 #define TENON_DETAIL_CONCAT(a, b) TENON_DETAIL_CONCAT_(a, b)
 
-// At namespace scope of a source file: registers before main, wherever in the order of static
-// initialisation the file comes.
+// At namespace scope of a source file: registers before main.
 //   TENON_REGISTER_ALLOCATOR(device_type, allocator_pointer [, priority]);
 // (A linker drops a file of a static library that nothing refers to, and its registration with it.)
-#define TENON_REGISTER_ALLOCATOR(device_type, ...)                                      \
-  static const ::tenon::detail::AllocatorRegistration TENON_DETAIL_CONCAT(              \
-      tenon_allocator_registration_, __COUNTER__)(device_type, __VA_ARGS__)
+#define TENON_REGISTER_ALLOCATOR(device_type, ...)                                            \
+  [[maybe_unused]] static const bool TENON_DETAIL_CONCAT(                                     \
+      tenon_allocator_registration_, __COUNTER__) =                                           \
+      (::tenon::set_allocator(device_type, __VA_ARGS__), true)

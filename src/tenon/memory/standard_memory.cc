@@ -42,8 +42,7 @@ void detail::standard_deallocate(void* data) {
 
 DataPtr ResourceAllocator::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return DataPtr(Device{});
-  if (size_bytes > kMaxRequestBytes)
-    throw InvalidArgument("allocate: more bytes than any request may be");
+  check_size(size_bytes);
   void* data = nullptr;
   try {
     data = resource_.allocate(size_bytes, kAlignment);

@@ -23,10 +23,9 @@ Allocator& standard_default();
 
 #ifdef TENON_HAS_MEMORY_RESOURCE
 
-// A standard memory resource over an allocator of the host. So std::pmr containers and pool
-// resources use the memory that tensors use. The allocator is not owned and aligns to 64 bytes at
-// least, else std::bad_alloc. Thread-safe as the allocator is. Costs 64 bytes for each block, or
-// its alignment where that is more.
+// A standard memory resource over an allocator of the host, which is not owned and aligns to 64
+// bytes at least, else std::bad_alloc. Thread-safe as the allocator is. Costs 64 bytes for each
+// block, or its alignment where that is more.
 class AllocatorResource final : public std::pmr::memory_resource {
  public:
   explicit AllocatorResource(Allocator& allocator) : allocator_(allocator) {}

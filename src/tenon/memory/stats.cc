@@ -7,33 +7,30 @@
 namespace tenon {
 namespace {
 
-struct Family {
-  const char* name;
-  PoolStats AllocatorStats::*pools;
-};
-constexpr Family kFamilies[] = {{"allocation", &AllocatorStats::allocation},
-                                {"segment", &AllocatorStats::segment},
-                                {"active", &AllocatorStats::active},
-                                {"inactive_split", &AllocatorStats::inactive_split},
-                                {"allocated_bytes", &AllocatorStats::allocated_bytes},
-                                {"reserved_bytes", &AllocatorStats::reserved_bytes},
-                                {"active_bytes", &AllocatorStats::active_bytes},
-                                {"inactive_split_bytes", &AllocatorStats::inactive_split_bytes},
-                                {"requested_bytes", &AllocatorStats::requested_bytes}};
+template <typename T>
+using Named = std::pair<const char*, T AllocatorStats::*>;
 
-constexpr std::pair<const char*, Stat AllocatorStats::*> kSingles[] = {
+constexpr Named<PoolStats> kFamilies[] = {
+    {"allocation", &AllocatorStats::allocation},
+    {"segment", &AllocatorStats::segment},
+    {"active", &AllocatorStats::active},
+    {"inactive_split", &AllocatorStats::inactive_split},
+    {"allocated_bytes", &AllocatorStats::allocated_bytes},
+    {"reserved_bytes", &AllocatorStats::reserved_bytes},
+    {"active_bytes", &AllocatorStats::active_bytes},
+    {"inactive_split_bytes", &AllocatorStats::inactive_split_bytes},
+    {"requested_bytes", &AllocatorStats::requested_bytes}};
+
+constexpr Named<Stat> kSingles[] = {
     {"oversize_allocations", &AllocatorStats::oversize_allocations},
     {"oversize_segments", &AllocatorStats::oversize_segments}};
 
-struct Number {
-  const char* name;
-  std::int64_t AllocatorStats::*value;
-};
-constexpr Number kNumbers[] = {{"num_alloc_retries", &AllocatorStats::num_alloc_retries},
-                               {"num_ooms", &AllocatorStats::num_ooms},
-                               {"num_device_alloc", &AllocatorStats::num_device_alloc},
-                               {"num_device_free", &AllocatorStats::num_device_free},
-                               {"num_sync_all_streams", &AllocatorStats::num_sync_all_streams}};
+constexpr Named<std::int64_t> kNumbers[] = {
+    {"num_alloc_retries", &AllocatorStats::num_alloc_retries},
+    {"num_ooms", &AllocatorStats::num_ooms},
+    {"num_device_alloc", &AllocatorStats::num_device_alloc},
+    {"num_device_free", &AllocatorStats::num_device_free},
+    {"num_sync_all_streams", &AllocatorStats::num_sync_all_streams}};
 
 }  // namespace
 
@@ -47,26 +44,26 @@ std::vector<std::pair<std::string, std::int64_t>> AllocatorStats::named() const 
     out.emplace_back(name + ".allocated", stat.allocated);
     out.emplace_back(name + ".freed", stat.freed());
   };
-  for (const Family& family : kFamilies)
+  for (const auto& [name, pools] : kFamilies)
     for (std::size_t p = 0; p < kPoolNames.size(); ++p)
-      add(fmt::format("{}.{}", family.name, kPoolNames[p]), (this->*family.pools)[p]);
+      add(fmt::format("{}.{}", name, kPoolNames[p]), (this->*pools)[p]);
   for (const auto& [name, stat] : kSingles) add(name, this->*stat);
-  for (const Number& number : kNumbers) out.emplace_back(number.name, this->*number.value);
+  for (const auto& [name, number] : kNumbers) out.emplace_back(name, this->*number);
   return out;
 }
 
 AllocatorStats& AllocatorStats::operator+=(const AllocatorStats& other) {
-  for (const Family& family : kFamilies)
-    for (std::size_t pool = 0; pool < (this->*family.pools).size(); ++pool)
-      (this->*family.pools)[pool] += (other.*family.pools)[pool];
+  for (const auto& [name, pools] : kFamilies)
+    for (std::size_t p = 0; p < (this->*pools).size(); ++p)
+      (this->*pools)[p] += (other.*pools)[p];
   for (const auto& [name, stat] : kSingles) this->*stat += other.*stat;
-  for (const Number& number : kNumbers) this->*number.value += other.*number.value;
+  for (const auto& [name, number] : kNumbers) this->*number += other.*number;
   return *this;
 }
 
 void reset_peaks(AllocatorStats& stats) {
-  for (const Family& family : kFamilies)
-    for (Stat& stat : stats.*family.pools) stat.peak = stat.current;
+  for (const auto& [name, pools] : kFamilies)
+    for (Stat& stat : stats.*pools) stat.peak = stat.current;
   for (const auto& [name, stat] : kSingles) (stats.*stat).peak = (stats.*stat).current;
 }
 

@@ -16,17 +16,16 @@
 
 namespace tenon {
 
-// One quantity over time. `freed` is what was ever taken away: allocated - current.
+// One quantity over time.
 struct Stat {
   std::int64_t current = 0;
-  std::int64_t peak = 0;  // in the unit of the quantity
-  std::int64_t allocated = 0;
+  std::int64_t peak = 0;       // in the unit of the quantity
+  std::int64_t allocated = 0;  // ever added
 
   // Ever taken away.
   std::int64_t freed() const { return allocated - current; }
 
-  // Adds to what is there now, and to the peak where that is exceeded; takes away. Requires: the
-  // amount is not negative.
+  // Requires: the amount is not negative.
   void increase(std::int64_t amount) {
     current += amount;
     allocated += amount;

@@ -2,8 +2,6 @@
 // own. Nothing here throws.
 #pragma once
 
-#include <cstdint>
-
 namespace tenon {
 
 // Both strings must outlive every observer that may see them: string literals, or interned.

@@ -52,11 +52,6 @@ std::int64_t Watermarks::headroom(std::uint64_t limit_bytes, std::uint64_t held_
   return static_cast<std::int64_t>(limit_bytes) - static_cast<std::int64_t>(held_bytes);
 }
 
-Watermarks::Level Watermarks::level(std::uint64_t held_bytes) const {
-  if (held_bytes > high_limit_bytes()) return Level::kAboveHigh;
-  return held_bytes > low_limit_bytes() ? Level::kAboveLow : Level::kBelowLow;
-}
-
 PressureCallbacks::Id PressureCallbacks::add(Callback callback) {
   if (!callback) throw InvalidArgument("a pressure callback must not be empty");
   const std::lock_guard lock(mutex_);

@@ -16,18 +16,14 @@ namespace tenon {
 //   0 ........ low ............ high
 //   | cache     | collect caches | evict, ask others, then out of memory
 //
-// A ratio of 0 turns a mark off: its limit is then kNoLimit. The low mark never lies above the high
-// one: lowering the high mark takes the low one with it. Every function may be called from any
-// thread; reading a limit is one relaxed load.
+// A ratio of 0 turns a mark off: its limit is then kNoLimit. Lowering the high mark below the low
+// one takes that with it. Thread-safe; reading a limit is one relaxed load.
 class Watermarks {
  public:
   static constexpr double kDefaultHighRatio = 1.7;
   static constexpr double kDefaultLowRatio = 1.4;
   static constexpr double kMaxRatio = 2.0;
   static constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
-
-  // Where what is held lies between the marks.
-  enum class Level : std::uint8_t { kBelowLow, kAboveLow, kAboveHigh };
 
   // A working set of 0 bytes means that nothing is recommended: both marks are then off.
   explicit Watermarks(std::uint64_t recommended_bytes);
@@ -54,8 +50,6 @@ class Watermarks {
   std::int64_t high_headroom_bytes(std::uint64_t held_bytes) const {
     return headroom(high_limit_bytes(), held_bytes);
   }
-  // Which marks `held_bytes` exceed.
-  Level level(std::uint64_t held_bytes) const;
 
  private:
   static std::int64_t headroom(std::uint64_t limit_bytes, std::uint64_t held_bytes);
@@ -72,10 +66,9 @@ class Watermarks {
 // What can give memory back when it is short: caches above an allocator, a garbage collector.
 //
 // An allocator calls relieve() with no lock of its own held, then tries its request again.
-// Callbacks run one after the other in the order they were added. They may free, and even allocate,
-// on the same allocator: a relief that starts inside a relief of the same thread does nothing. An
-// exception that leaves a callback is swallowed and counted. Thread-safe; remove() waits for a
-// relief that is in progress on another thread.
+// Callbacks run in the order they were added. They may free, and even allocate, on the same
+// allocator: a relief inside a relief of the same thread does nothing. An exception that leaves a
+// callback is swallowed and counted. Thread-safe; remove() waits for a relief on another thread.
 class PressureCallbacks {
  public:
   // Gets the number of bytes wanted; returns how many it released, as far as it knows.

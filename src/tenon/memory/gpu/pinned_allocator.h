@@ -1,5 +1,5 @@
-// Host memory that a device reads and writes by itself: pinned, cached, and given back. Failure: as
-// DeviceAllocator (device_allocator.h).
+// Host memory that a device reads and writes by itself: pinned, cached, and given back. Thread
+// safety and failure: as DeviceAllocator (device_allocator.h).
 #pragma once
 
 #include <memory>

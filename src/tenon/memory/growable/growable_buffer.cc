@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "tenon/base/byte_size.h"
 
@@ -60,17 +61,16 @@ GrowableBuffer::~GrowableBuffer() {
 template <typename Change>
 void GrowableBuffer::change_pages(std::unique_lock<std::mutex> lock, Change&& change) {
   const std::uint64_t before = pages_.size();
+  std::exception_ptr error;
   try {
     change();
   } catch (...) {
-    const std::uint64_t after = pages_.size();
-    lock.unlock();
-    report(before, after);
-    throw;
+    error = std::current_exception();
   }
   const std::uint64_t after = pages_.size();
   lock.unlock();
   report(before, after);
+  if (error) std::rethrow_exception(error);
 }
 
 void GrowableBuffer::report(std::uint64_t before, std::uint64_t after) {
@@ -162,16 +162,12 @@ void GrowableBuffer::refuse(const char* call, std::uint64_t bytes) const {
 
 void GrowableBuffer::map_next() {
   const PageHandle handle = pool_->take(this);
-  bool mapped = false;
   try {
-    mapped = backend_.map(range_.base + pages_.size() * pool_->page_bytes(), handle);
+    if (!backend_.map(range_.base + pages_.size() * pool_->page_bytes(), handle))
+      refuse("map", (pages_.size() + 1) * pool_->page_bytes());
   } catch (...) {
     pool_->give(handle);
     throw;
-  }
-  if (!mapped) {
-    pool_->give(handle);
-    refuse("map", (pages_.size() + 1) * pool_->page_bytes());
   }
   pages_.push_back(handle);
 }

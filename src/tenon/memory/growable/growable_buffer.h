@@ -22,14 +22,12 @@ namespace tenon {
 //
 // Growth within what is committed is one store. commit() from another thread keeps driver calls off
 // the path that grows. Pages that a shrinking buffer leaves go back to the pool when the work
-// queued until then is over. That is at the next resize or give_back, or at the end, which waits.
+// queued until then is over: at the next resize or give_back, or at the end, which waits.
 //
-// Streams: the buffer belongs to the stream it was made for. record_stream names others.
 // Thread safety: any thread may call commit, give_back and the const functions. resize and the
-// buffer's contents are one owner's. Failure: OutOfMemory, with the buffer unchanged. So it is
-// where the driver refuses to record an event. Where it refuses to unmap, the buffer is smaller,
-// and the pages stay for the next give_back. resize is O(1) within what is committed, else
-// O(pages that are mapped or unmapped).
+// buffer's contents are one owner's. Failure: OutOfMemory, or DeviceError for an event, with the
+// buffer unchanged. Where the driver refuses to unmap, the buffer is smaller, and the pages stay
+// for the next give_back. resize is O(1) within what is committed, else O(pages).
 class GrowableBuffer {
  public:
   // Reserves addresses for `most_bytes`, rounded up to pages, and no memory. Throws DeviceError

@@ -1,7 +1,5 @@
 #include "tenon/memory/growable/page_pool.h"
 
-#include <algorithm>
-
 #include "tenon/base/byte_size.h"
 #include "tenon/memory/growable/growable_buffer.h"
 
@@ -40,50 +38,46 @@ PagePool::~PagePool() {
   for (const PageHandle page : idle_) ignore_refusal([&] { backend_.release_pages(page); });
 }
 
-bool PagePool::try_create(PageHandle* page, Shortage* shortage) {
-  {
-    const std::lock_guard lock(mutex_);
-    shortage->of_driver = limit_bytes_ == 0 || (held_ + 1) * page_bytes_ <= limit_bytes_;
-    if (!shortage->of_driver) return false;
-    if (idle_.capacity() <= held_) idle_.reserve(2 * held_ + 1);  // give() must not fail
-    ++held_;
-  }
+std::optional<PageHandle> PagePool::try_create(Shortage* shortage) {
+  std::unique_lock lock(mutex_);
+  shortage->of_driver = limit_bytes_ == 0 || (held_ + 1) * page_bytes_ <= limit_bytes_;
+  if (!shortage->of_driver) return std::nullopt;
+  if (idle_.capacity() <= held_) idle_.reserve(2 * held_ + 1);  // give() must not fail
+  ++held_;
+  lock.unlock();
   std::optional<PageHandle> made;
   try {
     made = backend_.create_pages(page_bytes_);
   } catch (...) {
-    const std::lock_guard lock(mutex_);
+    lock.lock();
     --held_;
     throw;
   }
-  const std::lock_guard lock(mutex_);
-  if (!made) {
+  lock.lock();
+  if (made)
+    ++created_;
+  else
     --held_;
-    return false;
-  }
-  ++created_;
-  *page = *made;
-  return true;
+  return made;
 }
 
 PageHandle PagePool::create(GrowableBuffer* asker) {
-  PageHandle page;
   Shortage shortage{.place = {backend_.device(), &backend_}, .self = this};
-  if (try_create(&page, &shortage)) return page;
+  if (const auto page = try_create(&shortage)) return *page;
   if (collect_left_pages(asker))
-    if (const auto left = take_idle()) return *left;
-  if (reclaim_idle(shortage) && try_create(&page, &shortage)) return page;
-  OutOfMemoryDetails details;
-  details.allocator = "page pool";
-  details.device = to_string(backend_.device());
-  details.requested_bytes = page_bytes_;
+    if (const auto page = take_idle()) return *page;
+  if (reclaim_idle(shortage))
+    if (const auto page = try_create(&shortage)) return *page;
   const PagePoolStats now = stats();
-  details.allocated_bytes = now.pages_in_use * page_bytes_;
-  details.reserved_bytes = details.allocated_bytes + now.pages_idle * page_bytes_;
-  details.limit_bytes = limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes();
-  details.idle = idle_holders(shortage);
-  details.advice = "shrink other buffers of the pool, or let one sleep";
-  throw OutOfMemory(std::move(details));
+  const std::uint64_t in_use = now.pages_in_use * page_bytes_;
+  throw OutOfMemory({.allocator = "page pool",
+                     .device = to_string(backend_.device()),
+                     .requested_bytes = page_bytes_,
+                     .allocated_bytes = in_use,
+                     .reserved_bytes = in_use + now.pages_idle * page_bytes_,
+                     .limit_bytes = limit_bytes_ != 0 ? limit_bytes_ : backend_.total_bytes(),
+                     .idle = idle_holders(shortage),
+                     .advice = "shrink other buffers of the pool, or let one sleep"});
 }
 
 std::optional<PageHandle> PagePool::take_idle() {

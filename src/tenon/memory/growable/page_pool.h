@@ -24,13 +24,12 @@ struct PagePoolStats {
 
 class GrowableBuffer;
 
-// Pages of one size from a backend with virtual memory. A page that a buffer gives back serves the
-// next one; trim() and a shortage elsewhere (reclaim.h) return idle pages to the driver. In a
-// shortage its buffers first give back the pages that they left, where the work on those is over.
+// Pages of one size from a backend with virtual memory, which must outlive the pool. A page that a
+// buffer gives back serves the next one; trim() and a shortage elsewhere (reclaim.h) return idle
+// pages to the driver. In a shortage its buffers first give back the pages that they left.
 //
-// Thread-safe: a mutex that is not held during driver calls, and one for the list of buffers. The
-// backend must outlive the pool, and buffers hold the pool. take and give: O(1) beside the driver,
-// take in a shortage O(buffers); prepare and trim: O(pages).
+// Thread-safe: a mutex that is not held during driver calls, and one for the list of buffers. take
+// and give: O(1) beside the driver, take in a shortage O(buffers); prepare and trim: O(pages).
 class PagePool final : private Reclaimer {
  public:
   // `page_bytes`: a multiple of the backend's granularity (0: the granularity). `limit_bytes`: most
@@ -63,7 +62,7 @@ class PagePool final : private Reclaimer {
   friend class GrowableBuffer;  // enters itself in buffers_
 
   PagePool(Backend& backend, std::uint64_t page_bytes, std::uint64_t limit_bytes);
-  bool try_create(PageHandle* page, Shortage* shortage);
+  std::optional<PageHandle> try_create(Shortage* shortage);
   PageHandle create(GrowableBuffer* asker);
   std::string reclaim_name() const override { return "a page pool"; }
   std::uint64_t idle_bytes() const override;

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <new>
 
 #include "tenon/heap/block.h"
 

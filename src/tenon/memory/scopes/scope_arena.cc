@@ -90,22 +90,13 @@ void ScopeArena::make_room(Lane& lane, std::uint64_t size_bytes) {
   note_use();
   Span& current = lane.span;
   const bool empty = current.block != nullptr && all_dead(lane, current, lane.residents);
-  const auto dead = [&](std::size_t i) {
-    return all_dead(lane, lane.retired[i], lane.retired_ends[i]);
-  };
   bool ordered = false;
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < lane.retired.size(); ++i) {
-    if (dead(i)) {
-      if (!std::exchange(ordered, true)) order_after_users(lane);
-      pool_->give_span(lane.retired[i]);
-      continue;
-    }
-    lane.retired[kept] = lane.retired[i];
-    lane.retired_ends[kept++] = lane.retired_ends[i];
-  }
-  lane.retired.resize(kept);
-  lane.retired_ends.resize(kept);
+  std::erase_if(lane.retired, [&](Span& span) {
+    if (!all_dead(lane, span, span.end_resident)) return false;
+    if (!std::exchange(ordered, true)) order_after_users(lane);
+    pool_->give_span(span);
+    return true;
+  });
   if (!empty) return;
   if (!ordered) order_after_users(lane);
   if (lane.retired.empty()) lane.residents = 0;  // none is left: the records are free too
@@ -115,8 +106,8 @@ void ScopeArena::make_room(Lane& lane, std::uint64_t size_bytes) {
 }
 
 // A dead block stays dead, so each is checked once: O(1) amortised.
-bool ScopeArena::all_dead(Lane& lane, Span& span, std::uint64_t end) {
-  for (; span.first_resident < end; ++span.first_resident)
+bool ScopeArena::all_dead(Lane& lane, Span& span, std::uint64_t end_resident) {
+  for (; span.first_resident < end_resident; ++span.first_resident)
     if (resident(lane, span.first_resident).state.load(std::memory_order_acquire) !=
         Resident::State::kDead)
       return false;
@@ -130,8 +121,8 @@ void ScopeArena::retire(Lane& lane) {
     pool_->give_span(span);
   } else {
     pool_->give_tail(span);
+    span.end_resident = lane.residents;
     lane.retired.push_back(span);
-    lane.retired_ends.push_back(lane.residents);
   }
   span = {};
 }
@@ -212,21 +203,18 @@ void ScopeArena::close(Lane& lane) {
     // The device does not even wait any more: nothing runs on it that could use the memory.
   }
   retire(lane);
-  for (std::size_t i = 0; i < lane.retired.size(); ++i)
-    close_span(lane, lane.retired[i], lane.retired_ends[i]);
+  for (const Span& span : lane.retired) close_span(lane, span);
 }
 
 // Blocks that are still held become escapes. Their holders may let them go at any moment, on any
-// thread: the first change of the state decides. The scope holds every cluster and page
-// meanwhile.
-void ScopeArena::close_span(Lane& lane, const Span& span, std::uint64_t end) {
-  const std::uint64_t page_bytes = pool_->options().escape_page_bytes;
+// thread: the first change of the state decides. The scope holds every cluster and page meanwhile.
+void ScopeArena::close_span(Lane& lane, const Span& span) {
   std::vector<Cluster*> clusters;
-  for (std::uint64_t i = span.first_resident; i < end; ++i) {
+  for (std::uint64_t i = span.first_resident; i < span.end_resident; ++i) {
     Resident& block = resident(lane, i);
     if (block.state.load(std::memory_order_acquire) == Resident::State::kDead) continue;
-    const std::uint64_t first = align_down(block.offset, page_bytes);
-    const std::uint64_t last = align_up(block.offset + block.size_bytes, page_bytes);
+    const std::uint64_t first = align_down(block.offset, scopes::kEscapePageBytes);
+    const std::uint64_t last = align_up(block.offset + block.size_bytes, scopes::kEscapePageBytes);
     if (clusters.empty() || first >= clusters.back()->end) {
       auto* cluster = new Cluster;
       cluster->pool = pool_;

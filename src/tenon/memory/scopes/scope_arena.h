@@ -10,14 +10,12 @@
 
 namespace tenon {
 
-// Bump allocation in spans of a ScopePool. A block that is freed while the scope is open releases
-// nothing by itself. A span whose blocks are all free is filled anew when room is needed. At the
-// end everything goes together, and blocks that are still held become escapes. They stay valid
-// while they are held, and keep only their own pages of the chunk.
+// Bump allocation in spans of a ScopePool. A span whose blocks are all free is filled anew when
+// room is needed. At the end of the scope everything goes together; blocks that are still held
+// become escapes, which stay valid and keep only their own pages of the chunk.
 //
 // Streams: every stream has spans of its own, filled in stream order. If another stream uses a
-// block, name it by record_stream while the scope is open. The memory is then reused only after
-// that stream's work.
+// block, name it by record_stream while the scope is open.
 //
 // Thread safety: any thread may allocate (one spin lock) and drop blocks (no lock while the scope
 // is open). allocate: O(1) but for a new span. Must not be used after its scope has ended.
@@ -55,7 +53,6 @@ class ScopeArena final : public Allocator {
     std::uint32_t stream = 0;
     scopes::Span span;                  // being filled; null block: none
     std::vector<scopes::Span> retired;  // full, oldest first
-    std::vector<std::uint64_t> retired_ends;  // one past the last resident of each
     std::vector<scopes::ResidentPage*> pages;
     std::uint64_t residents = 0;        // numbered from 0, kResidents to a page
     std::vector<Stream> users;          // other streams, by record_stream
@@ -67,7 +64,7 @@ class ScopeArena final : public Allocator {
   void* place(Lane& lane, std::uint64_t size_bytes, scopes::Resident** placed);
   void make_room(Lane& lane, std::uint64_t size_bytes);
   void retire(Lane& lane);
-  bool all_dead(Lane& lane, scopes::Span& span, std::uint64_t end);
+  bool all_dead(Lane& lane, scopes::Span& span, std::uint64_t end_resident);
   scopes::Resident& resident(Lane& lane, std::uint64_t number) const {
     constexpr std::uint64_t kResidents = scopes::ResidentPage::kResidents;
     return lane.pages[number / kResidents]->residents[number % kResidents];
@@ -75,7 +72,7 @@ class ScopeArena final : public Allocator {
   void order_after_users(Lane& lane);
   void note_use();
   void close(Lane& lane);
-  void close_span(Lane& lane, const scopes::Span& span, std::uint64_t end);
+  void close_span(Lane& lane, const scopes::Span& span);
 
   const std::shared_ptr<ScopePool> pool_;
   mutable SpinLock lock_;

@@ -12,6 +12,7 @@ namespace tenon {
 
 using scopes::Chunk;
 using scopes::Cluster;
+using scopes::kEscapePageBytes;
 using scopes::ResidentPage;
 using scopes::Span;
 
@@ -25,9 +26,6 @@ ScopeOptions checked(ScopeOptions options, const Allocator& upstream) {
   if (!is_power_of_two(options.alignment) || options.alignment > 4096)
     raise<InvalidArgument>("scope alignment {} is not a power of two up to 4096",
                            options.alignment);
-  if (!is_power_of_two(options.escape_page_bytes) || options.escape_page_bytes < 4096)
-    raise<InvalidArgument>("escape page of {} bytes is not a power of two from 4096 on",
-                           options.escape_page_bytes);
   if (options.first_chunk_bytes == 0 || options.max_chunk_bytes < options.first_chunk_bytes)
     raise<InvalidArgument>("first chunk {} and largest chunk {} are out of order",
                            options.first_chunk_bytes, options.max_chunk_bytes);
@@ -63,19 +61,14 @@ ScopePool::~ScopePool() {
 
 // --- Spans.
 
-Span ScopePool::span_in(Chunk& chunk, std::uint64_t size_bytes) {
-  const std::uint64_t largest = chunk.heap.largest_free();
-  if (largest < size_bytes) return {};
-  Block* block = chunk.heap.find(largest);
-  chunk.heap.take(block);
-  return {&chunk, block, block->offset, block->offset + block->size, 0};
-}
-
 Span ScopePool::find_span(std::uint32_t stream, std::uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
   for (const auto& chunk : chunks_) {
-    if (chunk->stream != stream) continue;
-    if (const Span span = span_in(*chunk, size_bytes); span.block != nullptr) return span;
+    const std::uint64_t largest = chunk->heap.largest_free();
+    if (chunk->stream != stream || largest < size_bytes) continue;
+    Block* block = chunk->heap.find(largest);
+    chunk->heap.take(block);
+    return {chunk.get(), block, block->offset, block->offset + block->size};
   }
   return {};
 }
@@ -83,14 +76,14 @@ Span ScopePool::find_span(std::uint32_t stream, std::uint64_t size_bytes) {
 Span ScopePool::take_span(std::uint32_t stream, std::uint64_t size_bytes) {
   for (;;) {
     if (const Span span = find_span(stream, size_bytes); span.block != nullptr) return span;
-    const std::uint64_t exact = align_up(size_bytes, options_.escape_page_bytes);
+    const std::uint64_t exact = align_up(size_bytes, kEscapePageBytes);
     std::uint64_t wanted = 0;
     {
       const std::lock_guard lock(mutex_);
       wanted = std::min(options_.max_chunk_bytes,
                         std::max(options_.first_chunk_bytes, stats_.reserved_bytes));
     }
-    wanted = std::max(exact, align_up(wanted, options_.escape_page_bytes));
+    wanted = std::max(exact, align_up(wanted, kEscapePageBytes));
     // Where all chunks of the stream are free, none has room, so the new one serves in their place.
     // Else a scope uses them, and it needs the free ones again.
     if (all_free(stream)) release_free_chunks(stream);
@@ -150,41 +143,32 @@ void ScopePool::give_span(const Span& span) {
 }
 
 void ScopePool::give_tail(Span& span) {
-  const std::uint64_t used =
-      align_up(span.position, options_.escape_page_bytes) - span.begin();
+  const std::uint64_t used = align_up(span.position, kEscapePageBytes) - span.begin();
   if (used >= span.block->size) return;
   const std::lock_guard lock(mutex_);
   span.chunk->heap.split(span.block, used);
   span.end = span.begin() + used;
 }
 
-// Walks the span upwards: what lies below the next cluster is free, the cluster becomes a used
-// block of its own, and what lies above the last one is free.
+// Walks the span upwards: what lies below a cluster or above the last one is free, and each cluster
+// becomes a used block of its own.
 void ScopePool::keep_clusters(const Span& span, const std::vector<Cluster*>& clusters) {
   const std::lock_guard lock(mutex_);
   BestFitHeap& heap = span.chunk->heap;
   Block* rest = span.block;
-  for (std::size_t i = 0; i < clusters.size(); ++i) {
-    Cluster& cluster = *clusters[i];
-    if (cluster.begin > rest->offset) {
-      Block* upper = heap.split(rest, cluster.begin - rest->offset);
-      heap.take(upper);
-      heap.release(rest);
-      rest = upper;
+  for (Cluster* cluster : clusters) {
+    if (cluster->begin > rest->offset) {
+      Block* const below = rest;
+      rest = heap.split(below, cluster->begin - below->offset);
+      heap.take(rest);
+      heap.release(below);
     }
-    cluster.block = rest;
-    stats_.kept_bytes += cluster.end - cluster.begin;
-    if (cluster.end == rest->offset + rest->size) {
-      rest = nullptr;
-      break;
-    }
-    Block* upper = heap.split(rest, cluster.end - rest->offset);
-    rest = nullptr;
-    if (i + 1 == clusters.size()) break;
-    heap.take(upper);
-    rest = upper;
+    cluster->block = rest;
+    stats_.kept_bytes += cluster->end - cluster->begin;
+    if (cluster->end == rest->offset + rest->size) return;
+    rest = heap.split(rest, cluster->end - rest->offset);
+    if (cluster != clusters.back()) heap.take(rest);
   }
-  if (rest != nullptr) heap.release(rest);
 }
 
 void ScopePool::release(Cluster* cluster) {
@@ -212,16 +196,15 @@ void ScopePool::end_scope(const ScopeReport& report) {
 }
 
 ResidentPage* ScopePool::take_page() {
+  ResidentPage* page = nullptr;
   {
     const std::lock_guard lock(mutex_);
     if (!free_pages_.empty()) {
-      ResidentPage* page = free_pages_.back();
+      page = free_pages_.back();
       free_pages_.pop_back();
-      page->holders.store(1, std::memory_order_relaxed);
-      return page;
     }
   }
-  auto* page = new ResidentPage;
+  if (page == nullptr) page = new ResidentPage;
   page->holders.store(1, std::memory_order_relaxed);
   return page;
 }

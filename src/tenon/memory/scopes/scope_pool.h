@@ -22,7 +22,6 @@ struct ScopeOptions {
   std::uint64_t max_chunk_bytes = 64 * kMiB;  // ... up to this, or as the request needs
   // Of every block: a power of two up to 4096; 0: the upstream's, from 64 on
   std::uint64_t alignment = 0;
-  std::uint64_t escape_page_bytes = 4096;     // an escape keeps whole pages of this size
 };
 
 // What one scope did, known at its end.
@@ -49,6 +48,8 @@ struct ScopePoolStats {
 
 namespace scopes {
 
+inline constexpr std::uint64_t kEscapePageBytes = 4096;  // an escape keeps whole ones
+
 // One block from upstream. Offsets in its placement count from its first aligned byte.
 struct Chunk {
   DataPtr memory;
@@ -64,7 +65,8 @@ struct Span {
   Block* block = nullptr;
   std::uint64_t position = 0;          // first free byte, in the chunk
   std::uint64_t end = 0;
-  std::uint64_t first_resident = 0;    // the arena's numbering; all earlier ones are dead
+  std::uint64_t first_resident = 0;    // in the arena's numbering: all earlier ones are dead,
+  std::uint64_t end_resident = 0;      // and it has none from here on, once it is full
 
   // Its first byte, in the chunk.
   std::uint64_t begin() const { return block->offset; }
@@ -79,14 +81,13 @@ struct Span {
 //                                            escapes of ended scopes
 //
 // A span is taken from the oldest chunk that has room. So a scope that repeats the requests of the
-// one before finds everything at the same addresses, without calls of the upstream. A chunk that
-// was made for a request the last time is still free when the request comes again.
+// one before finds everything at the same addresses, without calls of the upstream.
 //
 // A chunk is kept until trim(), the end of the pool, or a lack of memory (reclaim.h). It also goes
 // when all are free and a larger one takes their place. So scopes that grow hold their largest
 // chunk, not the sum. The pool is held by its users, by open scopes, and by escapes. Requires: the
-// upstream outlives all three. The exception: the upstream of a pool made by scope_pool_of() may
-// end first. If that is an adaptor, escapes need its upstream.
+// upstream outlives all three; that of scope_pool_of() may end first, but as an adaptor it leaves
+// escapes that need its own upstream.
 //
 // Thread safety: one mutex, taken for spans and escapes, never for a block; not held during calls
 // of the upstream. Taking a span: O(chunks).
@@ -125,7 +126,7 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   // Room that is already there; a null block when there is none.
   scopes::Span find_span(std::uint32_t stream, std::uint64_t size_bytes);
   void give_span(const scopes::Span& span);
-  // The part above the position goes back; the span ends there.
+  // The part above the position.
   void give_tail(scopes::Span& span);
   // Gives the span back but for the clusters, which get their blocks. Ordered by address.
   void keep_clusters(const scopes::Span& span, const std::vector<scopes::Cluster*>& clusters);
@@ -146,7 +147,6 @@ class ScopePool : public std::enable_shared_from_this<ScopePool>, private Reclai
   std::uint64_t idle_bytes() const override;
   void reclaim() override { release_free_chunks(); }
 
-  scopes::Span span_in(scopes::Chunk& chunk, std::uint64_t size_bytes);
   DataPtr from_upstream(std::uint32_t stream, std::uint64_t size_bytes);
   bool try_add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
   [[gnu::cold]] void add_chunk(std::uint32_t stream, std::uint64_t size_bytes);
