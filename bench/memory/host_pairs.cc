@@ -108,17 +108,16 @@ LargeShare share_of_large(const Workload& workload) {
       ++share.requests;
       if (size <= host::kLargestClass) continue;
       ++share.large;
-      if (cache.top(size) != nullptr) {
+      if (auto* set = cache.find(size); set != nullptr) {
         ++share.hits;
-        block = cache.pop(size);
+        block = cache.pop(*set);
       } else {
         block = &blocks.emplace_back();
         block->size = size;
       }
     } else if (Block* freed = std::exchange(block, nullptr)) {
       if (freed->size > host::LargeCache::kLargestBytes) continue;
-      if (!cache.has_room(freed->size)) cache.evict_for(freed->size, [](Block*) {});
-      cache.push(freed, freed->size);
+      cache.push(cache.make_room(freed->size, [](Block*) {}), freed, nullptr);
     }
   }
   return share;

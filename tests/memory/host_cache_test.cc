@@ -1,6 +1,7 @@
 // Blocks that a thread has freed and gets again: bins and LargeCache in memory/host/.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -114,6 +115,58 @@ TEST_P(HostCacheTest, EveryPairIsCountedWhileOthersLook) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, HostCacheTest,
                          ::testing::Values(64, 5000, 65536, 65537, 1 << 19, 3 << 20));
+
+// More than the counts of a thread hold between two updates.
+TEST_P(HostCacheTest, TotalsAreExactThoughNobodyAsks) {
+  const auto size = static_cast<std::int64_t>(GetParam());
+  const std::int64_t pairs = std::min<std::int64_t>((std::int64_t{5} << 30) / size + 1, 300'000);
+  for (std::int64_t i = 0; i < pairs; ++i) host_.raw_deallocate(host_.raw_allocate(GetParam()));
+  const AllocatorStats stats = host_.stats();
+  EXPECT_EQ(stats.allocation[0].allocated, pairs);
+  EXPECT_EQ(stats.requested_bytes[0].allocated, pairs * size);
+  EXPECT_EQ(stats.allocated_bytes[0].freed(), stats.allocated_bytes[0].allocated);
+}
+
+// Levels that fall and rise by more than a thread's counts may drift before an update.
+TEST_P(HostCacheTest, PeaksAreExactThoughLevelsFallFar) {
+  const auto size = static_cast<std::int64_t>(GetParam());
+  const std::int64_t count = std::min<std::int64_t>((std::int64_t{1} << 30) / size, 100'000);
+  std::vector<void*> blocks;
+  const auto grow_to = [&](std::int64_t end) {
+    while (static_cast<std::int64_t>(blocks.size()) < end)
+      blocks.push_back(host_.raw_allocate(GetParam()));
+  };
+  const auto shrink = [&] {
+    for (void* block : blocks) host_.raw_deallocate(block);
+    blocks.clear();
+  };
+  const auto peak = [&] { return host_.stats().requested_bytes[0].peak; };
+  grow_to(count);
+  shrink();
+  grow_to(count);
+  shrink();
+  EXPECT_EQ(peak(), count * size);
+  grow_to(count + 1);
+  shrink();
+  EXPECT_EQ(peak(), (count + 1) * size);
+  host_.reset_peak_stats();
+  grow_to(count / 2);
+  shrink();
+  EXPECT_EQ(peak(), count / 2 * size);
+  EXPECT_EQ(host_.stats().allocation[0].peak, count / 2);
+}
+
+TEST_P(HostCacheTest, OnlyWhereABlockBeginsIsItFreed) {
+  char* const data = static_cast<char*>(host_.raw_allocate(GetParam()));
+  for (const std::ptrdiff_t off : {1, 8, 63, 64, 4096, -64, -1})
+    EXPECT_THROW(host_.raw_deallocate(data + off), InvalidPointer) << off;
+  for (int bit = 47; bit < 64; ++bit) {
+    const auto at = reinterpret_cast<std::uintptr_t>(data) ^ std::uintptr_t{1} << bit;
+    EXPECT_THROW(host_.raw_deallocate(reinterpret_cast<void*>(at)), InvalidPointer) << bit;
+  }
+  host_.raw_deallocate(data);
+  EXPECT_EQ(blocks(), 0);
+}
 
 TEST_P(HostCacheTest, WhatIsCachedIsNeitherInUseNorKeptByTrim) {
   {

@@ -3,98 +3,105 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
-#include "tenon/memory/front/level.h"
 #include "tenon/memory/stats.h"
 
 namespace tenon::host {
 
+// Bytes requested, bytes of blocks, blocks, and bytes of blocks again, of one direction: see
+// LocalAccount. Modulo 2^32. Every processor that Tenon runs on adds all four at once (SSE2, NEON).
+using Counts = std::uint32_t __attribute__((vector_size(16)));
+
+// Bit i: count i is negative.
+inline int negatives(Counts counts) {
+#if defined(__SSE2__)
+  using Signs = float __attribute__((vector_size(16)));
+  return __builtin_ia32_movmskps(reinterpret_cast<Signs>(counts));  // one instruction
+#else
+  const Counts signs = counts >> 31;
+  return static_cast<int>(signs[0] | signs[1] << 1 | signs[2] << 2 | signs[3] << 3);
+#endif
+}
+
 // What one thread has changed since the shared accounts were updated last; under the lock of the
-// thread's heap. Levels count from that update, so they may be negative.
+// thread's heap. Levels count from that update.
 //
-// The fields that an allocation or a free writes come first, on one cache line with the lock. A
-// store that switches cache lines takes three times as long. Allocations write other fields than
-// frees: a pair that changes a field twice waits for the store of the first change.
+// The fields that an allocation or a free writes come first, on one cache line with the lock.
+// Allocations write other fields than frees: a pair that changes a field twice waits for the store
+// of the first change. Note [room under the peak] in front/level.h: the room is bound - allocated.
+//
+// The fourth count sees to it that the others do not overflow: what was allocated since the update,
+// and kFull less what may be freed before the level must be looked at. So a free reads nothing that
+// an allocation writes.
 class LocalAccount {
  public:
-  // With several threads: how far a level may drift before the shared accounts are updated, or 1/64
-  // of the total if that is more.
+  // How far a level may drift before the shared accounts are updated. Larger blocks do not come
+  // here.
+  static constexpr std::uint32_t kMost = 1 << 28;
+  static constexpr std::uint64_t kLargestBytes = 1 << 20;
+  // With several threads, a level may drift so far, or 1/64 of the total if that is more.
   static constexpr std::int64_t kFlushBytes = 512 * 1024;
 
+  // What a block counts, beside the bytes requested.
+  static constexpr Counts counts_of(std::uint32_t bytes) { return Counts{0, bytes, 1, bytes}; }
+
   // --- Fast path: false, without effect, where a level rises above its peak or has drifted.
-  bool count_allocated_fast(std::uint64_t bytes, std::uint64_t requested) {
-    const Pair allocated_bytes = allocated_bytes_ + as_pair(bytes, requested);
-    const std::int64_t allocated = allocated_ + 1;
-    if (any_negative(bytes_bound_ - allocated_bytes) || allocated > bound_) [[unlikely]]
-      return false;
-    allocated_bytes_ = allocated_bytes;
+  bool count_allocated_fast(Counts block, std::uint32_t requested) {
+    const Counts allocated = allocated_ + block + Counts{requested};
+    if (negatives(bound_ - allocated) != 0) [[unlikely]] return false;
     allocated_ = allocated;
     return true;
   }
-  bool count_freed_fast(std::uint64_t bytes, std::uint64_t requested) {
-    const Pair bound = bytes_bound_ + as_pair(bytes, requested);
-    const Pair room = bound - allocated_bytes_;  // whole: half of a store is not forwarded at once
-    if (room[0] - bytes_peak_[0] >= flush_bytes_.load(std::memory_order_relaxed)) [[unlikely]]
-      return false;
-    bytes_bound_ = bound;
-    ++bound_;
+  bool count_freed_fast(Counts block, std::uint32_t requested) {
+    Counts bound = bound_ + block + Counts{requested};
+    if ((negatives(bound) & 8) != 0 && !allow_more(bound)) [[unlikely]] return false;
+    bound_ = bound;
     return true;
   }
-
-  // --- Slow path.
-  void count_allocated(std::uint64_t bytes, std::uint64_t requested) {
-    allocated_bytes_ += as_pair(bytes, requested);
-    ++allocated_;
-    for (std::size_t i = 0; i < 2; ++i)
-      if (const std::int64_t beyond = allocated_bytes_[i] - bytes_bound_[i]; beyond > 0) {
-        bytes_peak_[i] += beyond;
-        bytes_bound_[i] = allocated_bytes_[i];
-      }
-    if (allocated_ > bound_) {
-      blocks_peak_ += allocated_ - bound_;
-      bound_ = allocated_;
-    }
-  }
-  void count_freed(std::uint64_t bytes, std::uint64_t requested) {
-    bytes_bound_ += as_pair(bytes, requested);
-    ++bound_;
-  }
-  bool is_due() const {
-    return std::abs(bytes_peak_[0] - bytes_room()[0]) >=
-           flush_bytes_.load(std::memory_order_relaxed);
-  }
-  std::int64_t allocations() const { return allocated_; }  // ever
-
-  // There are other threads, so this one must publish what it does. Any thread may call it.
-  void begin_to_publish() { flush_bytes_.store(kFlushBytes, std::memory_order_relaxed); }
-  bool publishes() const { return flush_bytes_.load(std::memory_order_relaxed) != INT64_MAX; }
+  // A number that is another one after an allocation or a free, and perhaps after an update.
+  std::uint32_t operations() const { return allocated_[2] + bound_[2] - peak_[2]; }
 
  private:
   friend class Accounts;
-  static Pair as_pair(std::uint64_t bytes, std::uint64_t requested) {
-    return Pair{static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(requested)};
+
+  // Slow path. Returns whether the shared accounts must be updated.
+  bool count_allocated(std::uint64_t bytes, std::uint64_t requested) {
+    allocated_ += counts_of(low(bytes)) + Counts{low(requested)};
+    for (std::size_t i = 0; i < 3; ++i)
+      if (const std::uint32_t beyond = allocated_[i] - bound_[i]; beyond <= kMost) {
+        peak_[i] += beyond;
+        bound_[i] = allocated_[i];
+      }
+    return level(1, bound_) >= limit_ || negatives(bound_ - allocated_) != 0;
   }
+  bool count_freed(std::uint64_t bytes, std::uint64_t requested) {
+    bound_ += counts_of(low(bytes)) + Counts{low(requested)};
+    return !allow_more(bound_);
+  }
+  // What may be freed from now on; false where the level has drifted.
+  bool allow_more(Counts& bound) const {
+    const std::int32_t more = limit_ + level(1, bound);
+    bound[3] = kFull - static_cast<std::uint32_t>(more);
+    return more > 0;
+  }
+  static std::uint32_t low(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
+  // Of a count, from the last update on.
+  std::int32_t level(std::size_t i, Counts bound) const {
+    return static_cast<std::int32_t>(peak_[i] + allocated_[i] - bound[i]);
+  }
+  static constexpr std::uint32_t kFull = std::uint32_t{1} << 31;
 
-  Pair bytes_room() const { return bytes_bound_ - allocated_bytes_; }
-  std::int64_t blocks_room() const { return bound_ - allocated_; }
+  Counts allocated_ = {};
+  Counts bound_ = {};  // freed, and the peak
 
-  // Bytes of blocks, bytes requested; blocks. Note [room under the peak] in front/level.h: the room
-  // is what was freed ever, and the peak, less what was allocated ever.
-  Pair allocated_bytes_ = {};
-  std::int64_t allocated_ = 0;
-  std::int64_t bound_ = 0;  // freed, and the peak
-  Pair bytes_bound_ = {};
-
-  Pair bytes_peak_ = {};
-  std::int64_t blocks_peak_ = 0;
-  Pair published_bytes_ = {};  // of allocated_bytes_
-  std::int64_t published_ = 0;  // of allocated_
-  std::atomic<std::int64_t> flush_bytes_ = INT64_MAX;
+  Counts peak_ = {};
+  Counts published_ = {};  // of allocated_
+  std::int32_t limit_ = 0;
+  bool is_alone_ = true;  // no other thread allocates
 };
 
 // What all threads together hold. A peak is exact while one thread allocates, and with several it
@@ -103,30 +110,64 @@ class LocalAccount {
 // every allocation.
 class alignas(64) Accounts {
  public:
-  void flush(LocalAccount& account) {
-    const std::lock_guard lock(lock_);
-    flush(stats_.allocation[0], account.blocks_peak_, account.blocks_room(),
-          account.allocated_ - account.published_);
-    const std::array<Stat*, 2> bytes = {&stats_.allocated_bytes[0], &stats_.requested_bytes[0]};
-    for (std::size_t i = 0; i < 2; ++i)
-      flush(*bytes[i], account.bytes_peak_[i], account.bytes_room()[i],
-            account.allocated_bytes_[i] - account.published_bytes_[i]);
-    account.blocks_peak_ = 0;
-    account.bytes_peak_ = Pair{};
-    account.published_ = account.bound_ = account.allocated_;
-    account.published_bytes_ = account.bytes_bound_ = account.allocated_bytes_;
-    if (account.publishes())
-      account.flush_bytes_.store(
-          std::max(LocalAccount::kFlushBytes, stats_.allocated_bytes[0].current / 64),
-          std::memory_order_relaxed);
+  // Under the lock of the account's heap.
+  void count_allocated(LocalAccount& account, std::uint64_t bytes, std::uint64_t requested) {
+    if (bytes > LocalAccount::kLargestBytes)
+      flush(account, [&](AllocatorStats& stats) {
+        stats.allocation[0].increase(1);
+        stats.allocated_bytes[0].increase(static_cast<std::int64_t>(bytes));
+        stats.requested_bytes[0].increase(static_cast<std::int64_t>(requested));
+      });
+    else if (account.count_allocated(bytes, requested))
+      flush(account);
   }
-
+  void count_freed(LocalAccount& account, std::uint64_t bytes, std::uint64_t requested) {
+    if (bytes > LocalAccount::kLargestBytes)
+      flush(account, [&](AllocatorStats& stats) { decrease(stats, bytes, requested); });
+    else if (account.count_freed(bytes, requested))
+      flush(account);
+  }
   // By threads without an account.
   void count_freed(std::uint64_t bytes, std::uint64_t requested) {
+    change([&](AllocatorStats& stats) { decrease(stats, bytes, requested); });
+  }
+  // From now on other threads allocate as well.
+  void join_others(LocalAccount& account) {
+    account.is_alone_ = false;
+    flush(account);
+  }
+
+  // All that the account has not published yet, and then a change of the shared figures. The
+  // account of the only thread goes on below the peak of all.
+  void flush(LocalAccount& account) {
+    flush(account, [](AllocatorStats&) {});
+  }
+  template <typename Change>
+  void flush(LocalAccount& account, Change&& apply) {
     const std::lock_guard lock(lock_);
-    stats_.allocation[0].decrease(1);
-    stats_.allocated_bytes[0].decrease(static_cast<std::int64_t>(bytes));
-    stats_.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
+    const std::array<Stat*, 3> all = {&stats_.requested_bytes[0], &stats_.allocated_bytes[0],
+                                      &stats_.allocation[0]};
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Stat& stat = *all[i];
+      stat.peak = std::max<std::int64_t>(stat.peak, stat.current + account.peak_[i]);
+      stat.current += account.level(i, account.bound_);
+      stat.allocated += account.allocated_[i] - account.published_[i];
+    }
+    apply(stats_);
+    constexpr std::int64_t kMost = LocalAccount::kMost;
+    std::int64_t limit = kMost;
+    account.peak_ = Counts{};
+    if (account.is_alone_)
+      for (std::size_t i = 0; i < all.size(); ++i)
+        account.peak_[i] =
+            static_cast<std::uint32_t>(std::min(all[i]->peak - all[i]->current, kMost));
+    else
+      limit = std::clamp(all[1]->current / 64, LocalAccount::kFlushBytes, kMost);
+    account.published_ = account.allocated_;
+    account.bound_ = account.allocated_ + account.peak_;
+    account.allocated_[3] = 0;
+    account.bound_[3] = LocalAccount::kFull - static_cast<std::uint32_t>(limit);
+    account.limit_ = static_cast<std::int32_t>(limit);
   }
 
   // Around fork(2).
@@ -149,10 +190,10 @@ class alignas(64) Accounts {
   }
 
  private:
-  static void flush(Stat& stat, std::int64_t peak, std::int64_t room, std::int64_t allocated) {
-    stat.peak = std::max(stat.peak, stat.current + peak);
-    stat.current += peak - room;
-    stat.allocated += allocated;
+  static void decrease(AllocatorStats& stats, std::uint64_t bytes, std::uint64_t requested) {
+    stats.allocation[0].decrease(1);
+    stats.allocated_bytes[0].decrease(static_cast<std::int64_t>(bytes));
+    stats.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
   }
 
   mutable SpinLock lock_;

@@ -127,6 +127,7 @@ void ExtentStore::add_extent(std::unique_ptr<Extent> extent) {
   const std::uint64_t size_bytes = extent->segment.size_bytes;
   const std::uint64_t whole_pages = align_up(size_bytes, kExtentUnit);
   extent->offset = end_offset_;
+  extent->origin = reinterpret_cast<std::uintptr_t>(extent->segment.base) - end_offset_;
   extent->resident = std::vector<bool>(whole_pages / kExtentUnit);
   reserve_more(extents_);
   extent->whole = heap_.add_extent(end_offset_, size_bytes);

@@ -102,7 +102,7 @@ class ExtentStore {
 
   static void* address_of(const Block* block) {
     const auto* extent = static_cast<const Extent*>(block->owner);
-    return static_cast<char*>(extent->segment.base) + (block->offset - extent->offset);
+    return reinterpret_cast<void*>(extent->origin + block->offset);
   }
   HostAllocator& allocator() const { return allocator_; }
   Stream stream() const { return stream_; }
@@ -123,6 +123,7 @@ class ExtentStore {
   struct Extent {
     Segment segment;
     std::uint64_t offset = 0;
+    std::uintptr_t origin = 0;  // the address at offset 0
     Block* whole = nullptr;  // its one block while it is wholly free
     // Each huge page: handed out since it was purged last. Where the store fits closely.
     std::vector<bool> resident;

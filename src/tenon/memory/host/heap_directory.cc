@@ -21,8 +21,11 @@ LocalHeap& HeapDirectory::adopt(std::uint32_t stream_key, Stream stream) {
 
 LocalHeap& HeapDirectory::add_heap(ExtentStore& store) {
   heaps_.push_back(std::make_unique<LocalHeap>(store));
-  if (heaps_.size() > 1)
-    for (const auto& heap : heaps_) heap->account.begin_to_publish();
+  if (heaps_.size() > 1) accounts_.join_others(heaps_.back()->account);
+  if (heaps_.size() == 2) {
+    const std::lock_guard lock(heaps_.front()->lock);
+    accounts_.join_others(heaps_.front()->account);
+  }
   return *heaps_.back();
 }
 

@@ -12,13 +12,13 @@ namespace tenon::host {
 //   free:  a multiple of 4 (often a pointer to the next free record)
 //   used:  the bytes asked for, times 4, and how the block is held
 namespace header {
-inline constexpr std::uintptr_t kOwned = 1;  // by a DataPtr
-inline constexpr std::uintptr_t kRaw = 3;    // by its bare pointer
+inline constexpr std::uintptr_t kRaw = 1;    // by its bare pointer
+inline constexpr std::uintptr_t kOwned = 2;  // by a DataPtr
 constexpr std::uintptr_t make(std::uint64_t requested, std::uintptr_t how) {
   return requested << 2 | how;
 }
 constexpr std::uint64_t requested(std::uintptr_t header) { return header >> 2; }
-constexpr bool is_raw(std::uintptr_t header) { return (header & 3) == kRaw; }
+constexpr bool is_raw(std::uintptr_t header) { return (header & kRaw) != 0; }
 }  // namespace header
 
 // Small or large.

@@ -62,21 +62,19 @@ HostAllocator& host_allocator() {
 
 // The common cases: the thread's heap has a free block. All else is a tail call, so that this much
 // needs no frame.
-inline Slot* HostAllocator::place_small_fast(std::size_t size_bytes, std::uintptr_t how,
-                                             std::uint64_t key) {
+inline Held HostAllocator::place_small_fast(std::size_t size_bytes, std::uintptr_t how,
+                                            std::uint64_t key) {
   if (size_bytes - 1 >= host::kLargestClass || !HostThread::has_own_heap(key) ||
       !observers_.empty()) [[unlikely]]
-    return nullptr;
+    return {};
   LocalHeap& heap = HostThread::own_heap();
   const OwnerGuard guard(heap.lock, KnownOwner{});
-  return guard ? heap.place_small_fast(size_bytes, how) : nullptr;
+  return guard ? heap.place_small_fast(size_bytes, how) : Held();
 }
 
 inline Held HostAllocator::place_large_fast(std::size_t size_bytes, std::uintptr_t how,
                                             std::uint64_t key) {
-  if (size_bytes <= host::kLargestClass || size_bytes > host::LargeCache::kLargestBytes ||
-      !HostThread::has_own_heap(key) || !observers_.empty())
-    return {};
+  if (!HostThread::has_own_heap(key) || !observers_.empty()) return {};
   LocalHeap& heap = HostThread::own_heap();
   const OwnerGuard guard(heap.lock, KnownOwner{});
   return guard ? heap.place_large_fast(size_bytes, how) : Held();
@@ -84,8 +82,8 @@ inline Held HostAllocator::place_large_fast(std::size_t size_bytes, std::uintptr
 
 inline Held HostAllocator::place_fast(std::size_t size_bytes, std::uintptr_t how,
                                       std::uint64_t key) {
-  if (Slot* slot = place_small_fast(size_bytes, how, key)) [[likely]] return held(slot);
-  return place_large_fast(size_bytes, how, key);
+  const Held taken = place_small_fast(size_bytes, how, key);
+  return taken.data != nullptr ? taken : place_large_fast(size_bytes, how, key);
 }
 
 // From bins, store and driver; and once more when all that is idle has been given back.
@@ -118,8 +116,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
                              host::ReleaseReport& report) {
   const std::uint64_t size_bytes = header::requested(header);
   const auto count = [&](std::uint64_t block_bytes) {
-    heap.account.count_allocated(block_bytes, size_bytes);
-    if (heap.account.is_due()) accounts_.flush(heap.account);
+    accounts_.count_allocated(heap.account, block_bytes, size_bytes);
   };
   if (size_bytes > host::kLargestClass) {
     {
@@ -133,6 +130,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
     if (block == nullptr) return {};
     block->context = &heap;
     host::set_header(block, header);
+    if (!raw_blocks_.enter(block)) raw_key_.store(kNowhere, std::memory_order_relaxed);
     const std::lock_guard lock(heap.lock);
     count(block->size);
     return held(block);
@@ -146,11 +144,14 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
     }
     heap.reserve_span();
   }
-  auto span = LocalHeap::prepare_span(size_class);
+  auto span = Span::make(size_class);
   Block* block = obtain(heap, host::span_bytes(size_class), which, fresh, report);
   if (block == nullptr) return {};
+  span->block = block;
+  span->data = static_cast<char*>(ExtentStore::address_of(block));
+  if (!raw_blocks_.enter(*span)) raw_key_.store(kNowhere, std::memory_order_relaxed);
   const std::lock_guard lock(heap.lock);
-  heap.add_span(std::move(span), block);
+  heap.add_span(std::move(span));
   count(host::size_class_bytes(size_class));
   return held(heap.place(header));
 }
@@ -200,18 +201,19 @@ void HostAllocator::give_up(std::size_t size_bytes, Stream stream) {
 // --- Frees.
 
 // The common case: the thread's own block. False, without effect, in all others.
-inline bool HostAllocator::release_small_fast(Slot* slot, Span* span) {
+inline bool HostAllocator::release_small_fast(Slot* slot, Span* span, void* data,
+                                              std::uintptr_t header) {
   if (!HostThread::is_own_heap(*span->heap) || !observers_.empty()) [[unlikely]] return false;
   LocalHeap& heap = HostThread::own_heap();
   const OwnerGuard guard(heap.lock, KnownOwner{});
-  return guard && heap.release_small_fast(slot, span);
+  return guard && heap.release_small_fast(slot, span, data, header::requested(header));
 }
 
-inline bool HostAllocator::release_large_fast(Block* block) {
+inline bool HostAllocator::release_large_fast(Block* block, void* data) {
   if (!HostThread::is_own_heap(heap_of(block)) || !observers_.empty()) [[unlikely]] return false;
   LocalHeap& heap = HostThread::own_heap();
   const OwnerGuard guard(heap.lock, KnownOwner{});
-  return guard && heap.release_large_fast(block);
+  return guard && heap.release_large_fast(block, data);
 }
 
 void HostAllocator::free_slow(void* context) {
@@ -229,11 +231,10 @@ void HostAllocator::free_small(Slot* slot) {
   const std::uint64_t requested = header::requested(slot->header);
   if (heap.is_callers()) {
     const std::lock_guard lock(heap.lock);
-    heap.account.count_freed(slot->span->block_bytes, requested);
-    heap.put(slot, slot->span);
-    if (heap.account.is_due()) accounts_.flush(heap.account);
+    accounts_.count_freed(heap.account, slot->span->block_bytes(), requested);
+    heap.put(slot, slot->span, data);
   } else {
-    count_freed(slot->span->block_bytes, requested);
+    count_freed(slot->span->block_bytes(), requested);
     heap.push_remote(slot);
   }
   observers_.report(MemoryEvent::kFreed, data, requested, heap.store().stream());
@@ -247,8 +248,7 @@ void HostAllocator::free_large(Block* block) {
   host::ReleaseReport report(observers_);
   if (heap.is_callers()) {
     const std::lock_guard lock(heap.lock);
-    heap.account.count_freed(block->size, requested);
-    if (heap.account.is_due()) accounts_.flush(heap.account);
+    accounts_.count_freed(heap.account, block->size, requested);
     heap.put_large(block, report.released);
   } else {
     count_freed(block->size, requested);
@@ -263,22 +263,22 @@ void HostAllocator::count_freed(std::uint64_t bytes, std::uint64_t requested) {
   LocalHeap* mine = HostThread::last_heap_in(id_);
   if (mine == nullptr) return accounts_.count_freed(bytes, requested);
   const std::lock_guard lock(mine->lock);
-  mine->account.count_freed(bytes, requested);
-  if (mine->account.is_due()) accounts_.flush(mine->account);
+  accounts_.count_freed(mine->account, bytes, requested);
 }
 
 // --- By DataPtr.
 
 DataPtr HostAllocator::allocate(std::size_t size_bytes) {
-  if (Slot* slot = place_small_fast(size_bytes, header::kOwned, streamless_key_)) [[likely]]
-    return DataPtr(slot->data, slot, &free_block, device_);
-  return allocate_on_current(size_bytes);
+  const Held taken = place_small_fast(size_bytes, header::kOwned, streamless_key_);
+  if (taken.data != nullptr) [[likely]]
+    return DataPtr(taken.data, taken.context, &free_block, device_);
+  return allocate_large(size_bytes);
 }
 
-DataPtr HostAllocator::allocate_on_current(std::size_t size_bytes) {
+DataPtr HostAllocator::allocate_large(std::size_t size_bytes) {
   const Held taken = place_large_fast(size_bytes, header::kOwned, streamless_key_);
   if (taken.data != nullptr) return DataPtr(taken.data, taken.context, &free_block, device_);
-  return allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
+  return DeviceAllocator::allocate(size_bytes);
 }
 
 DataPtr HostAllocator::allocate_on(std::size_t size_bytes, Stream stream) {
@@ -299,69 +299,66 @@ void HostAllocator::free_block(void* context) {
   if (Block* block = large_block_of(context)) return free_large_block(block);
   auto* slot = static_cast<Slot*>(context);
   Span* span = slot->span;
-  if (!span->heap->store().allocator().release_small_fast(slot, span)) [[unlikely]]
+  HostAllocator& allocator = span->heap->store().allocator();
+  if (!allocator.release_small_fast(slot, span, slot->data, slot->header)) [[unlikely]]
     free_slow(context);
 }
 
 void HostAllocator::free_large_block(Block* block) {
-  if (!heap_of(block).store().allocator().release_large_fast(block)) free_slow(context_of(block));
+  HostAllocator& allocator = heap_of(block).store().allocator();
+  if (!allocator.release_large_fast(block, ExtentStore::address_of(block)))
+    free_slow(context_of(block));
 }
 
 // --- By bare pointer.
 
 void* HostAllocator::raw_allocate(std::size_t size_bytes) {
-  Slot* slot = place_small_fast(size_bytes, header::kRaw, streamless_key_);
-  if (slot == nullptr) [[unlikely]] return raw_allocate_on_current(size_bytes);
-  if (slot->span->mapped) [[likely]] return slot->data;
-  return enter(held(slot), size_bytes, {device_, 0});
+  const Held taken =
+      place_small_fast(size_bytes, header::kRaw, raw_key_.load(std::memory_order_relaxed));
+  if (taken.data != nullptr) [[likely]] return taken.data;
+  return raw_allocate_large(size_bytes);
 }
 
-void* HostAllocator::raw_allocate_on_current(std::size_t size_bytes) {
-  const Held taken = place_large_fast(size_bytes, header::kRaw, streamless_key_);
-  if (taken.data != nullptr)
-    return raw_blocks_.entry_of(taken.data) == taken.context
-               ? taken.data
-               : enter(taken, size_bytes, {device_, 0});
-  return raw_allocate_on(size_bytes, has_streams_ ? current_stream(device_) : Stream{device_, 0});
+void* HostAllocator::raw_allocate_large(std::size_t size_bytes) {
+  const Held taken =
+      place_large_fast(size_bytes, header::kRaw, raw_key_.load(std::memory_order_relaxed));
+  return taken.data != nullptr ? taken.data : DeviceAllocator::raw_allocate(size_bytes);
 }
 
 void* HostAllocator::raw_allocate_on(std::size_t size_bytes, Stream stream) {
   check_request(size_bytes, stream);
   if (size_bytes == 0) return nullptr;
-  Held taken = place_fast(size_bytes, header::kRaw, key_of(stream));
-  if (taken.data == nullptr) taken = take(header::make(size_bytes, header::kRaw), stream);
-  return enter(taken, size_bytes, stream);
-}
-
-// The block's data, once it can be found by that.
-void* HostAllocator::enter(const Held& taken, std::size_t size_bytes, Stream stream) {
-  bool is_entered = false;
-  try {
-    is_entered = raw_blocks_.enter(taken);
-  } catch (const std::bad_alloc&) {
+  if (finds_raw()) {
+    Held taken = place_fast(size_bytes, header::kRaw, key_of(stream));
+    if (taken.data == nullptr) taken = take(header::make(size_bytes, header::kRaw), stream);
+    if (finds_raw()) [[likely]] return taken.data;
     free_slow(taken.context);
-    throw;
   }
-  if (is_entered) [[likely]] return taken.data;
-  free_slow(taken.context);
   return DeviceAllocator::raw_allocate_on(size_bytes, stream);
 }
 
 void HostAllocator::raw_deallocate(void* data) {
   void* const entry = raw_blocks_.entry_of(data);
-  if (entry == nullptr || host::is_large(entry)) [[unlikely]] return raw_deallocate_other(data);
   // Not the slot's own pointer to its span, which would be known later.
-  auto* span = static_cast<Span*>(entry);
+  if (!host::RawBlocks::is_spans(entry)) [[unlikely]]
+    return raw_deallocate_large(data, static_cast<Block*>(entry));
+  Span* span = host::RawBlocks::span_of(entry);
   Slot* slot = host::RawBlocks::slot_of(data, span);
-  if (slot == nullptr || !release_small_fast(slot, span)) [[unlikely]] raw_deallocate_other(data);
+  if (slot == nullptr || !release_small_fast(slot, span, data, slot->header)) [[unlikely]]
+    raw_deallocate_other(data);
 }
 
-// Large blocks, and small ones that the above has not freed.
+void HostAllocator::raw_deallocate_large(void* data, Block* entry) {
+  Block* block = host::RawBlocks::held_at(data, entry);
+  if (block == nullptr || !release_large_fast(block, data)) raw_deallocate_other(data);
+}
+
+// What the above has not freed.
 void HostAllocator::raw_deallocate_other(void* data) {
   if (Slot* slot = raw_blocks_.find_small(data)) return free_small(slot);
   Block* block = raw_blocks_.find_large(data);
   if (block == nullptr) return DeviceAllocator::raw_deallocate(data);  // in no map, or no block
-  if (!release_large_fast(block)) free_large(block);
+  free_large(block);
 }
 
 // --- Streams.

@@ -2,6 +2,7 @@
 // as DeviceAllocator (device_allocator.h).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -32,8 +33,8 @@ namespace tenon {
 // thread (BiasedLock). A block freed by another thread goes onto its heap's list, which the owner
 // drains. empty_cache trims the heaps of all threads at once.
 //
-// By bare pointer: the block is found through a PageMap (its memory budget is stated there). Spans
-// and large blocks enter it when a block of theirs is first held that way.
+// By bare pointer: the block is found through a PageMap (its memory budget is stated there), which
+// all spans and large blocks enter.
 //
 // Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a
 // thread of the allocator runs once in that time. It returns what was idle for one to two of these
@@ -86,13 +87,12 @@ class HostAllocator final : public DeviceAllocator {
   enum class Try : bool { kFirst, kLast };  // before and after idle memory was given back
 
   // --- Allocation: bins, store, driver, in this order. `header` is the request (held.h).
-  host::Slot* place_small_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
+  host::Held place_small_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
   host::Held place_large_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
   host::Held place_fast(std::size_t size_bytes, std::uintptr_t how, std::uint64_t key);
-  [[gnu::noinline]] DataPtr allocate_on_current(std::size_t size_bytes);
+  [[gnu::noinline]] DataPtr allocate_large(std::size_t size_bytes);
   [[gnu::noinline]] DataPtr allocate_slow(std::size_t size_bytes, Stream stream);
-  [[gnu::noinline]] void* raw_allocate_on_current(std::size_t size_bytes);
-  [[gnu::noinline]] void* enter(const host::Held& taken, std::size_t size_bytes, Stream stream);
+  [[gnu::noinline]] void* raw_allocate_large(std::size_t size_bytes);
   host::Held take(std::uintptr_t header, Stream stream);
   host::Held try_once(host::LocalHeap& heap, std::uintptr_t header, Try which, bool& fresh,
                       host::ReleaseReport& report);
@@ -104,10 +104,11 @@ class HostAllocator final : public DeviceAllocator {
 
   // --- Frees.
   static void free_block(void* context);
-  bool release_small_fast(host::Slot* slot, host::Span* span);
-  bool release_large_fast(Block* block);
+  bool release_small_fast(host::Slot* slot, host::Span* span, void* data, std::uintptr_t header);
+  bool release_large_fast(Block* block, void* data);
   [[gnu::noinline]] static void free_large_block(Block* block);
   [[gnu::noinline]] static void free_slow(void* context);
+  [[gnu::noinline]] void raw_deallocate_large(void* data, Block* block);
   [[gnu::noinline]] void raw_deallocate_other(void* data);
   void free_small(host::Slot* slot);
   void free_large(Block* block);
@@ -127,6 +128,11 @@ class HostAllocator final : public DeviceAllocator {
   const std::uint64_t key_;
   const std::uint32_t stream_mask_;
   const std::uint64_t streamless_key_;
+  // The same by bare pointer; kNowhere once a block could not enter raw_blocks_. From then on
+  // DeviceAllocator finds what is held that way.
+  static constexpr std::uint64_t kNowhere = ~std::uint64_t{1};
+  std::atomic<std::uint64_t> raw_key_ = streamless_key_;
+  bool finds_raw() const { return raw_key_.load(std::memory_order_relaxed) != kNowhere; }
   mutable host::Accounts accounts_;
   host::RawBlocks raw_blocks_;
   host::HeapDirectory heaps_;

@@ -52,7 +52,7 @@ bool HostAllocator::decay() {
   const auto& [heaps, stores] = all;
   for (LocalHeap* heap : heaps) {
     const std::lock_guard lock(heap->lock);
-    if (heap->has_been_idle()) heap->trim(report.released);
+    if (heap->has_become_idle()) heap->trim(report.released);
   }
   for (ExtentStore* store : stores) store->decay(report.released);
   const bool more = backend_.release_idle();
@@ -87,8 +87,9 @@ AllocatorStats HostAllocator::stats() const {
 }
 
 void HostAllocator::reset_peak_stats() {
-  heaps_.for_each_heap([&](LocalHeap& heap) { accounts_.flush(heap.account); });
-  accounts_.change([](AllocatorStats& stats) { reset_peaks(stats); });
+  const auto reset = [](AllocatorStats& stats) { reset_peaks(stats); };
+  accounts_.change(reset);
+  heaps_.for_each_heap([&](LocalHeap& heap) { accounts_.flush(heap.account, reset); });
 }
 
 std::uint64_t HostAllocator::largest_free_bytes() const {
@@ -102,11 +103,11 @@ std::uint64_t HostAllocator::largest_free_bytes() const {
 std::size_t HostAllocator::usable_size(const DataPtr& data) const {
   if (data == nullptr) return 0;
   if (const Block* block = large_block_of(data.get_context())) return block->size;
-  return static_cast<const Slot*>(data.get_context())->span->block_bytes;
+  return static_cast<const Slot*>(data.get_context())->span->block_bytes();
 }
 
 std::size_t HostAllocator::raw_usable_size(const void* data) const {
-  if (const Slot* slot = raw_blocks_.find_small(data)) return slot->span->block_bytes;
+  if (const Slot* slot = raw_blocks_.find_small(data)) return slot->span->block_bytes();
   const Block* block = raw_blocks_.find_large(data);
   return block != nullptr ? block->size : 0;
 }

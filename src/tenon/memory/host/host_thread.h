@@ -36,15 +36,15 @@ class HostThread {
     return allocator_id << 32 | stream_key;
   }
   static bool has_own_heap(std::uint64_t key) { return own_.key == key; }
-  // Requires: the heap lives.
-  static bool is_own_heap(const host::LocalHeap& heap) { return own_.heap == &heap; }
   // Requires: there is one, of an allocator that lives. The address comes from the thread's own
   // pointer, not from the block that is freed. A store whose address is known late makes the
   // processor run later loads of the same place twice.
-  static host::LocalHeap& own_heap() {
-    host::LocalHeap* heap = own_.heap;
-    asm("" : "+r"(heap));  // the compiler would go on with the address that it was compared with
-    return *heap;
+  static host::LocalHeap& own_heap() { return *own_.heap; }
+  // Requires: the heap lives.
+  static bool is_own_heap(const host::LocalHeap& heap) {
+    const host::LocalHeap* own = own_.heap;
+    asm("" : "+r"(own));  // see own_heap: the compiler would take the one for the other
+    return own == &heap;
   }
   // The thread's heap, if it is the one used last; or null.
   static host::LocalHeap* find_last_heap(std::uint64_t allocator_id, std::uint32_t stream_key) {

@@ -3,8 +3,8 @@
 
 #include <array>
 #include <cstdint>
-#include <utility>
 
+#include "tenon/memory/host/accounts.h"
 #include "tenon/memory/host/held.h"
 
 namespace tenon::host {
@@ -25,61 +25,74 @@ class LargeCache {
   static constexpr std::uint64_t kLargestBytes = 512 << 10;  // a larger block is the store's
   static constexpr std::uint64_t kBytes = 2 << 20;           // of all blocks here
 
-  // The block that pop would return; null when there is none of that size.
-  Block* top(std::uint64_t size_bytes) const {
-    Block* block = sets_[set_of(size_bytes)];
-    return block != nullptr && block->size == size_bytes ? block : nullptr;
+  // The blocks of one size.
+  struct alignas(64) Set {
+    Block* first = nullptr;
+    void* data = nullptr;  // its address; that of the others is their context
+    std::uint64_t size_bytes = 0;
+    Counts counts = {};  // what a block counts (accounts.h)
+  };
+
+  // Where blocks of that size wait; null when there are none.
+  Set* find(std::uint64_t size_bytes) {
+    Set& set = set_of(size_bytes);
+    return set.size_bytes == size_bytes && set.first != nullptr ? &set : nullptr;
   }
-  // Requires: there is one.
-  Block* pop(std::uint64_t size_bytes) {
-    Block*& set = sets_[set_of(size_bytes)];
-    bytes_ -= size_bytes;
-    return std::exchange(set, next(set));
+  // Requires: find has returned the set.
+  Block* pop(Set& set) {
+    Block* const block = set.first;
+    bytes_ -= set.size_bytes;
+    set.first = next(block);
+    if (set.first != nullptr) set.data = set.first->context;
+    return block;
   }
 
-  // Whether push needs no eviction before it.
-  bool has_room(std::uint64_t size_bytes) const {
-    const Block* set = sets_[set_of(size_bytes)];
-    return (set == nullptr || set->size == size_bytes) && bytes_ + size_bytes <= kBytes;
+  // Where a block of that size can go; null when others must leave before.
+  Set* find_room(std::uint64_t size_bytes) {
+    Set& set = set_of(size_bytes);
+    return set.size_bytes == size_bytes && bytes_ + size_bytes <= kBytes ? &set : nullptr;
   }
-  // Requires: has_room, and at most kLargestBytes. `size_bytes` is the block's.
-  void push(Block* block, std::uint64_t size_bytes) {
-    Block*& set = sets_[set_of(size_bytes)];
-    set_header(block, reinterpret_cast<std::uintptr_t>(set));
-    set = block;
-    bytes_ += size_bytes;
+  // Requires: find_room or make_room has returned the set.
+  void push(Set& set, Block* block, void* data) {
+    set_header(block, reinterpret_cast<std::uintptr_t>(set.first));
+    block->context = data;
+    set.first = block;
+    set.data = data;
+    bytes_ += set.size_bytes;
   }
 
-  // Makes room: `release` is called for each block that leaves.
+  // As find_room, and `release` is called for each block that leaves. Requires: at most
+  // kLargestBytes.
   template <typename Release>
-  void evict_for(std::uint64_t size_bytes, Release&& release) {
-    if (bytes_ + size_bytes > kBytes) return clear(release);
-    clear_set(sets_[set_of(size_bytes)], release);
+  Set& make_room(std::uint64_t size_bytes, Release&& release) {
+    Set& set = set_of(size_bytes);
+    if (bytes_ + size_bytes > kBytes) clear(release);
+    if (set.size_bytes == size_bytes) return set;
+    clear_set(set, release);
+    set.size_bytes = size_bytes;
+    set.counts = LocalAccount::counts_of(static_cast<std::uint32_t>(size_bytes));
+    return set;
   }
   template <typename Release>
   void clear(Release&& release) {
-    for (Block*& set : sets_) clear_set(set, release);
+    for (Set& set : sets_) clear_set(set, release);
   }
 
   void check_invariants() const;
 
  private:
   static constexpr int kSetBits = 5;
-  static std::size_t set_of(std::uint64_t size_bytes) {
+  Set& set_of(std::uint64_t size_bytes) {
     const auto hash = static_cast<std::uint32_t>(size_bytes >> 6) * 0x9E3779B1u;
-    return hash >> (32 - kSetBits);
+    return sets_[hash >> (32 - kSetBits)];
   }
   static Block* next(const Block* block) { return reinterpret_cast<Block*>(header_of(block)); }
   template <typename Release>
-  void clear_set(Block*& set, Release&& release) {
-    while (Block* block = set) {
-      set = next(block);
-      bytes_ -= block->size;
-      release(block);
-    }
+  void clear_set(Set& set, Release&& release) {
+    while (set.first != nullptr) release(pop(set));
   }
 
-  std::array<Block*, std::size_t{1} << kSetBits> sets_ = {};
+  std::array<Set, std::size_t{1} << kSetBits> sets_ = {};
   std::uint64_t bytes_ = 0;
 };
 

@@ -48,32 +48,40 @@ class LocalHeap {
 
   // --- Fast path: null or false, without effect, where the slow path is needed.
   // A small block of the span in use.
-  Slot* place_small_fast(std::uint64_t size_bytes, std::uintptr_t how) {
-    Span* span = bins_[look_up_size_class(size_bytes)].front();
-    if (span == nullptr || span->free == nullptr) [[unlikely]] return nullptr;
-    if (!account.count_allocated_fast(span->block_bytes, size_bytes)) [[unlikely]] return nullptr;
-    return take_from(span, header::make(size_bytes, how));
+  Held place_small_fast(std::uint64_t size_bytes, std::uintptr_t how) {
+    Span* span = bins_[size_class_of(size_bytes)].front();
+    if (span == nullptr) [[unlikely]] return {};
+    void* const data = span->free;
+    if (data == nullptr) [[unlikely]] return {};
+    if (!account.count_allocated_fast(span->counts, static_cast<std::uint32_t>(size_bytes)))
+        [[unlikely]]
+      return {};
+    return {data, take_from(span, header::make(size_bytes, how))};
   }
-  bool release_small_fast(Slot* slot, Span* span) {
-    if (!account.count_freed_fast(span->block_bytes, header::requested(slot->header))) [[unlikely]]
+  // `requested` is in the slot's header.
+  bool release_small_fast(Slot* slot, Span* span, void* data, std::uint64_t requested) {
+    if (!account.count_freed_fast(span->counts, static_cast<std::uint32_t>(requested)))
+        [[unlikely]]
       return false;
-    put(slot, span);
+    put(slot, span, data);
     return true;
   }
   // A large block that waits in the cache.
   Held place_large_fast(std::uint64_t size_bytes, std::uintptr_t how) {
-    const std::uint64_t block_bytes = align_up(size_bytes, kGrain);
-    if (large_.top(block_bytes) == nullptr) return {};
-    if (!account.count_allocated_fast(block_bytes, size_bytes)) [[unlikely]] return {};
-    Block* block = large_.pop(block_bytes);
-    set_header(block, header::make(size_bytes, how));
-    return {ExtentStore::address_of(block), context_of(block)};
+    LargeCache::Set* const set = large_.find(align_up(size_bytes, kGrain));
+    if (set == nullptr) return {};
+    if (!account.count_allocated_fast(set->counts, static_cast<std::uint32_t>(size_bytes)))
+        [[unlikely]]
+      return {};
+    void* const data = set->data;
+    return {data, context_of(take_from(*set, header::make(size_bytes, how)))};
   }
-  bool release_large_fast(Block* block) {
-    const std::uint64_t bytes = block->size;
-    if (bytes > LargeCache::kLargestBytes || !large_.has_room(bytes)) return false;
-    if (!account.count_freed_fast(bytes, header::requested(header_of(block)))) return false;
-    large_.push(block, bytes);
+  bool release_large_fast(Block* block, void* data) {
+    LargeCache::Set* const set = large_.find_room(block->size);
+    if (set == nullptr) return false;
+    const auto requested = static_cast<std::uint32_t>(header::requested(header_of(block)));
+    if (!account.count_freed_fast(set->counts, requested)) [[unlikely]] return false;
+    large_.push(*set, block, data);
     return true;
   }
 
@@ -83,20 +91,15 @@ class LocalHeap {
     Span* span = find_room(size_class_of(header::requested(header)));
     return span == nullptr ? nullptr : take_from(span, header);
   }
-  void put(Slot* slot, Span* span) {
-    slot->set_next(span->free);
-    span->free = slot;
-    ++span->returned;
-    if (!span->listed) [[unlikely]] bins_[span->size_class].push_back(span);
+  void put(Slot* slot, Span* span, void* data) {
+    if (span->push(slot, data) && !span->listed) [[unlikely]]
+      bins_[span->size_class].push_back(span);
   }
 
   // A large block of the cache, or null.
   Block* place_large(std::uintptr_t header) {
-    const std::uint64_t block_bytes = align_up(header::requested(header), kGrain);
-    if (large_.top(block_bytes) == nullptr) return nullptr;
-    Block* block = large_.pop(block_bytes);
-    set_header(block, header);
-    return block;
+    LargeCache::Set* const set = large_.find(align_up(header::requested(header), kGrain));
+    return set == nullptr ? nullptr : take_from(*set, header);
   }
   // A large block goes into the cache, for which others may leave it, or to the store.
   void put_large(Block* block, std::vector<Released>& released);
@@ -104,21 +107,22 @@ class LocalHeap {
   // Any thread. Afterwards the caller must not look at the slot.
   void push_remote(Slot* slot);
 
-  // Room and a record for a span to be, without memory yet, so that nothing can fail once there is
-  // memory. Both throw std::bad_alloc with nothing changed.
+  // Room for a span to be, so that nothing can fail once there is memory. Throws std::bad_alloc
+  // with nothing changed.
   void reserve_span() { reserve_more(spans_); }
-  static std::unique_ptr<Span> prepare_span(int size_class);
-  // Requires: there is room.
-  void add_span(std::unique_ptr<Span> span, Block* block);
+  // Requires: there is room, and the span has its memory.
+  void add_span(Span::Pointer span);
 
   // Gives every wholly free span and all cached blocks back to the store, after the frees by other
-  // threads. `released` collects what the store then gives back to the driver.
+  // threads. `released` collects what the store then gives back to the driver. O(free blocks).
   void trim(std::vector<Released>& released);
 
-  // True when nothing was allocated since this was asked last.
-  bool has_been_idle() {
-    const std::int64_t before = std::exchange(allocations_when_asked_, account.allocations());
-    return before == account.allocations();
+  // True when nothing happened since this was asked last, for the first time.
+  bool has_become_idle() {
+    const std::uint32_t before = std::exchange(operations_when_asked_, account.operations());
+    const bool idle = before == account.operations();
+    const bool was_idle = std::exchange(was_idle_, idle);
+    return idle && (!was_idle || remote_.load(std::memory_order_relaxed) != nullptr);
   }
 
   // Holds the lock if the caller is the thread whose heap it is. Others find out without touching
@@ -136,11 +140,15 @@ class LocalHeap {
 
  private:
   static Slot* take_from(Span* span, std::uintptr_t header) {
-    Slot* slot = span->free;
-    span->free = slot->next();
-    ++span->taken;
+    Slot* slot = span->pop();
     slot->header = header;
     return slot;
+  }
+  Block* take_from(LargeCache::Set& set, std::uintptr_t header) {
+    Block* block = large_.pop(set);
+    block->context = this;
+    set_header(block, header);
+    return block;
   }
   Span* find_room(int size_class);
   static bool link_more(Span* span);
@@ -148,10 +156,11 @@ class LocalHeap {
   void release_large(Block* block, std::vector<Released>& released);
   void release_span(Span* span, std::vector<Released>& released);
 
-  std::int64_t allocations_when_asked_ = 0;
+  std::uint32_t operations_when_asked_ = 0;
+  bool was_idle_ = false;
   LargeCache large_;
   SpanList bins_[kClasses];
-  std::vector<std::unique_ptr<Span>> spans_;  // all, in no order; Span::index says where
+  std::vector<Span::Pointer> spans_;  // all, in no order; Span::index says where
   // Other threads write here.
   alignas(64) std::atomic<Slot*> remote_{nullptr};
 };

@@ -3,7 +3,6 @@
 #include <new>
 
 #include "tenon/base/align.h"
-#include "tenon/memory/host/local_heap.h"
 
 namespace tenon::host {
 namespace {
@@ -12,34 +11,33 @@ constexpr std::uint64_t kEntry = PageMap<void>::kPageBytes;
 
 }  // namespace
 
-bool RawBlocks::enter(const Held& held) {
-  if (large_block_of(held.context) != nullptr) {
-    if (pages_.get(held.data) != held.context) pages_.set(held.data, held.context);
-    return true;
-  }
-  Span& span = *static_cast<Slot*>(held.context)->span;
-  if (span.mapped) [[likely]] return true;
+bool RawBlocks::enter(Span& span) noexcept {
   if (!is_aligned(reinterpret_cast<std::uintptr_t>(span.data), kEntry)) return false;
-  std::uint64_t at = 0;
-  try {
-    for (; at < span.block->size; at += kEntry) pages_.set(span.data + at, &span);
-  } catch (const std::bad_alloc&) {
-    while (at > 0) pages_.set(span.data + (at -= kEntry), nullptr);
-    throw;
-  }
-  span.mapped = true;
-  return true;
-}
-
-void RawBlocks::leave(Span& span) {
-  if (!span.mapped) return;
+  bool entered = true;
   for (std::uint64_t at = 0; at < span.block->size; at += kEntry)
-    pages_.set(span.data + at, nullptr);
+    entered = set(span.data + at, entry_for(span)) && entered;
+  return entered;
 }
 
-void RawBlocks::leave(Block* block) {
+bool RawBlocks::enter(Block* block) noexcept { return set(ExtentStore::address_of(block), block); }
+
+bool RawBlocks::set(const void* data, void* entry) noexcept {
+  try {
+    pages_.set(data, entry);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void RawBlocks::leave(Span& span) noexcept {
+  for (std::uint64_t at = 0; at < span.block->size; at += kEntry)
+    if (entry_of(span.data + at) == entry_for(span)) set(span.data + at, nullptr);
+}
+
+void RawBlocks::leave(const Block* block) noexcept {
   void* const data = ExtentStore::address_of(block);
-  if (pages_.get(data) == context_of(block)) pages_.set(data, nullptr);
+  if (entry_of(data) == block) set(data, nullptr);
 }
 
 }  // namespace tenon::host

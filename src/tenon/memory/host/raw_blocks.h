@@ -7,41 +7,53 @@
 
 namespace tenon::host {
 
-// A span enters the map when a block of its is first held by its bare pointer, a large block each
-// time it is; they leave it when their memory goes back to its store. Its memory budget is
-// PageMap's. Thread-safe; a caller of find must hold the block, or hold nothing.
+// Spans and large blocks are in the map from when their memory leaves the store until it goes back.
+// Its memory budget is PageMap's. Thread-safe; a caller of find must hold the block, or hold
+// nothing.
 class RawBlocks {
  public:
-  // False when the block's span does not consist of whole entries: then it cannot be found. Large
-  // blocks are longer than an entry's reach, so no two begin in one. Throws std::bad_alloc with no
-  // entry made.
-  bool enter(const Held& held);
-  void leave(Span& span);
-  void leave(Block* block);
+  // False where blocks cannot be found: the span does not consist of whole entries, or there is no
+  // memory for the map. Large blocks are longer than an entry's reach, so no two begin in one.
+  bool enter(Span& span) noexcept;
+  bool enter(Block* block) noexcept;
+  void leave(Span& span) noexcept;
+  void leave(const Block* block) noexcept;
 
-  // What the block's page has, if it has anything: a span, or a large block as its context.
+  // What the block's page has, if it has anything: a large block, or a span as span_of expects it.
   void* entry_of(const void* data) const { return pages_.get(data); }
+  static bool is_spans(void* entry) {
+    return (reinterpret_cast<std::uintptr_t>(entry) & kSpanBit) != 0;
+  }
+  static Span* span_of(void* entry) {
+    return reinterpret_cast<Span*>(reinterpret_cast<std::uintptr_t>(entry) - kSpanBit);
+  }
 
   // The record of the small block that is held by that pointer; null when there is none.
   Slot* find_small(const void* data) const {
     void* const entry = entry_of(data);
-    if (entry == nullptr || is_large(entry)) return nullptr;
-    return slot_of(data, static_cast<const Span*>(entry));
+    return is_spans(entry) ? slot_of(data, span_of(entry)) : nullptr;
   }
-  static Slot* slot_of(const void* data, const Span* span) {
-    const std::uint64_t i = span->index_at(data);
-    if (i == Span::kNone || !header::is_raw(span->slots[i].header)) [[unlikely]] return nullptr;
-    return &span->slots[i];
+  static Slot* slot_of(const void* data, Span* span) {
+    Slot* slot = span->slot_at(data);
+    return slot != nullptr && header::is_raw(slot->header) ? slot : nullptr;
   }
   Block* find_large(const void* data) const {
-    Block* block = large_block_of(entry_of(data));
+    void* const entry = entry_of(data);
+    return is_spans(entry) ? nullptr : held_at(data, static_cast<Block*>(entry));
+  }
+  static Block* held_at(const void* data, Block* block) {
     const bool is_held = block != nullptr && ExtentStore::address_of(block) == data &&
                          header::is_raw(header_of(block));
     return is_held ? block : nullptr;
   }
 
  private:
-  PageMap<void> pages_;  // a span's 64 KiB pieces, a large block's first; tagged like contexts
+  static constexpr std::uintptr_t kSpanBit = 1;
+  static void* entry_for(Span& span) { return reinterpret_cast<char*>(&span) + kSpanBit; }
+
+  bool set(const void* data, void* entry) noexcept;
+
+  PageMap<void> pages_;  // a span's 64 KiB pieces, a large block's first
 };
 
 }  // namespace tenon::host

@@ -1,9 +1,7 @@
 // The sizes that small blocks are rounded up to: eight to the octave.
 #pragma once
 
-#include <array>
 #include <bit>
-#include <cstddef>
 #include <cstdint>
 
 namespace tenon::host {
@@ -18,9 +16,8 @@ inline constexpr int kClasses = 64;
 // Requires: 0 < size_bytes <= kLargestClass.
 constexpr int size_class_of(std::uint64_t size_bytes) {
   const std::uint64_t units = (size_bytes - 1) / kSmallestClass;  // 0 ... 1023
-  if (units < 8) return static_cast<int>(units);
-  const int top = 63 - std::countl_zero(units);
-  return (top - 2) * 8 + static_cast<int>((units >> (top - 3)) & 7);
+  const int octave = 60 - std::countl_zero(units | 8);
+  return octave * 8 + static_cast<int>(units >> octave);
 }
 
 constexpr std::uint64_t size_class_bytes(int size_class) {
@@ -34,17 +31,6 @@ constexpr std::uint64_t span_bytes(int size_class) {
   const std::uint64_t block = size_class_bytes(size_class);
   if (block <= 4 * 1024) return 64 * 1024;
   return block <= 16 * 1024 ? 128 * 1024 : 256 * 1024;
-}
-
-// size_class_of, looked up: half of a fast path's instructions would compute it.
-inline constexpr auto kClassOfUnits = [] {
-  std::array<std::uint8_t, kLargestClass / kSmallestClass> classes = {};
-  for (std::uint64_t units = 0; units < classes.size(); ++units)
-    classes[units] = static_cast<std::uint8_t>(size_class_of((units + 1) * kSmallestClass));
-  return classes;
-}();
-inline int look_up_size_class(std::uint64_t size_bytes) {
-  return kClassOfUnits[(size_bytes - 1) / kSmallestClass];
 }
 
 static_assert(size_class_of(kLargestClass) == kClasses - 1);
