@@ -155,11 +155,12 @@ TEST_F(VulkanOps, ProductsAgreeWithTheHost) {
             testing::random_floats(random, {k, n}, DType::kF32));
   compare(testing::random_floats(random, {3, 20, 30}, DType::kF32),
           testing::random_floats(random, {3, 30, 10}, DType::kF32));
-  // Large ones, in every order of both in memory, with borders within a tile, and wide tiles.
-  for (const auto& [k, n] : {std::array{118, 74}, std::array{116, 122}})
+  // Large ones, in every order of both in memory, with borders in a tile, in pairs and in fours.
+  for (const auto& [m, k, n] : {std::array{130, 118, 74}, std::array{130, 116, 122},
+                                std::array{132, 116, 124}})
     for (const bool a_turned : {false, true})
       for (const bool b_turned : {false, true}) {
-        Tensor a = testing::random_floats(random, {130, k}, DType::kF32);
+        Tensor a = testing::random_floats(random, {m, k}, DType::kF32);
         Tensor b = testing::random_floats(random, {k, n}, DType::kF32);
         if (a_turned) a = contiguous(a.t()).t();
         if (b_turned) b = contiguous(b.t()).t();
@@ -168,6 +169,10 @@ TEST_F(VulkanOps, ProductsAgreeWithTheHost) {
         expect_near(ops::addmm(moved(bias), moved(a), moved(b)), ops::addmm(bias, a, b), 1e-5,
                     "addmm");
       }
+  // Fours that are no texels.
+  compare(testing::random_floats(random, {132 * 116 + 2}, DType::kF32).slice(0, 2, 132 * 116 + 2)
+              .view({132, 116}),
+          testing::random_floats(random, {116, 124}, DType::kF32));
   compare(testing::random_floats(random, {2, 66, 100}, DType::kF32),
           testing::random_floats(random, {2, 100, 120}, DType::kF32));
   compare(testing::random_floats(random, {2, 3, 20, 30}, DType::kF32),

@@ -95,6 +95,19 @@ TEST_P(VulkanDevices, HostAndDeviceShareOneMemoryUnlessItIsStaged) {
   backend_->free_segment(*pinned);
 }
 
+TEST_P(VulkanDevices, TexelsBeginAtMultiplesOfSixteenBytesOfASegment) {
+  const auto segment = backend_->allocate_segment(kMiB);
+  const auto* base = static_cast<const char*>(segment->base);
+  EXPECT_EQ(backend_->texel_at(base), 0u);
+  EXPECT_EQ(backend_->texel_at(base + 4096), 256u);
+  EXPECT_EQ(backend_->texel_at(base + 4), std::nullopt);
+  EXPECT_EQ(backend_->texel_at(&segment), std::nullopt) << "the host's";
+  const VulkanKernel kernel{{}, {}, true};
+  EXPECT_THROW(backend_->launch(kernel, {}, {1, 1, 1}, stream(), {base, base + 4}),
+               InvalidArgument);
+  backend_->free_segment(*segment);
+}
+
 TEST_P(VulkanDevices, FillsAndCopiesAtEveryOffset) {
   const auto segment = backend_->allocate_segment(4096);
   auto* base = static_cast<char*>(segment->base);

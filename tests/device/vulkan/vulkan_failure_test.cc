@@ -217,6 +217,46 @@ TEST_P(VulkanFailures, EachCallThatFailsLeavesTheBooksWholeAndTheNextIsServed) {
     EXPECT_TRUE(seen.contains(name)) << name;
 }
 
+// void main() {}, for one invocation.
+constexpr std::uint32_t kNothing[] = {
+    0x07230203, 0x00010000, 0, 5, 0,               // SPIR-V 1.0
+    0x00020011, 1,                                 // of capability Shader
+    0x0003000e, 0, 1,                              // memory: logical, GLSL450
+    0x0005000f, 5, 1, 0x6e69616d, 0,               // entry of a compute shader: "main"
+    0x00060010, 1, 17, 1, 1, 1,                    // its local size
+    0x00020013, 2, 0x00030021, 3, 2,               // void, void()
+    0x00050036, 2, 1, 0, 3,                        // main
+    0x000200f8, 4, 0x000100fd, 0x00010038};
+
+TEST_P(VulkanFailures, AKernelThatCannotBeMadeReadyRunsByTheNextCall) {
+  const Stream stream{{DeviceType::kVulkan, 0}, 0};
+  const VulkanKernel kernel{kNothing, {}, true};
+  std::set<std::string> seen;
+  for (std::uint64_t nth = 1;; ++nth) {
+    VulkanBackend backend(open(), 0);
+    const auto segment = backend.allocate_segment(1 << 20);
+    ASSERT_TRUE(segment);
+    const auto launch = [&] {
+      backend.launch(kernel, {}, {1, 1, 1}, stream, {segment->base, segment->base});
+      backend.synchronize();
+    };
+    fail_(nth, kOutOfDeviceMemory);
+    const bool done = attempt(launch);
+    which_failed_.clear();
+    stop_failing();
+    EXPECT_EQ(done, which_failed_.empty()) << which_failed_;
+    EXPECT_TRUE(attempt(launch)) << which_failed_;
+    backend.free_segment(*segment);
+    if (which_failed_.empty()) break;
+    seen.insert(which_failed_);
+  }
+  for (const char* name :
+       {"vkCreateShaderModule", "vkCreateDescriptorSetLayout", "vkCreatePipelineLayout",
+        "vkCreateComputePipelines", "vkCreateBufferView", "vkCreateDescriptorPool",
+        "vkAllocateDescriptorSets", "vkQueueSubmit"})
+    EXPECT_TRUE(seen.contains(name)) << name;
+}
+
 TEST_P(VulkanFailures, ADeviceThatIsLostRefusesRequestsAndTakesFrees) {
   fail_(0, 0);
   for (std::uint64_t nth = 1;; ++nth) {

@@ -16,6 +16,7 @@
 #include "tenon/device/vulkan/vulkan_device.h"
 #include "tenon/device/vulkan/vulkan_kernels.h"
 #include "tenon/device/vulkan/vulkan_streams.h"
+#include "tenon/device/vulkan/vulkan_texels.h"
 
 namespace tenon {
 
@@ -30,7 +31,8 @@ struct VulkanBackend::State {
         unified(vulkan.has_one_memory() && !options.stage_always),
         streams(vulkan, device),
         contents(vulkan, streams, options.stage_always),
-        kernels(vulkan) {}
+        texels(vulkan),
+        kernels(vulkan, texels) {}
 
   // Where the bytes are; host memory where they begin in no segment.
   VulkanPlace place_of(const char* call, const void* address, std::uint64_t size_bytes) const {
@@ -42,7 +44,17 @@ struct VulkanBackend::State {
 
   void give_back(std::uintptr_t base, const Placed& placed) {
     if (placed.reserved) os::release(reinterpret_cast<void*>(base), placed.buffer.size_bytes);
+    texels.forget(placed.buffer);
     vulkan.destroy_buffer(placed.buffer);
+  }
+
+  // Of the segment there. Throws InvalidArgument where it has no texels.
+  VkDescriptorSet texels_of(const void* address) {
+    const VulkanPlace place = place_of("launch", address, 1);
+    if (place.buffer == nullptr || !texels.texel_at(*place.buffer, place.offset))
+      raise<InvalidArgument>("launch: no texel begins at {}; give addresses that texel_at finds",
+                             address);
+    return texels.set_of(*place.buffer);
   }
 
   VulkanDevice vulkan;
@@ -53,6 +65,7 @@ struct VulkanBackend::State {
   std::uint64_t held = 0;                     // bytes of the heap of device memory
   VulkanStreams streams;
   VulkanContents contents;
+  VulkanTexels texels;
   VulkanKernels kernels;
   std::map<std::uint64_t, std::pair<Stream, std::vector<VkCommandBuffer>>> captures;
   std::uint64_t captures_made = 0;
@@ -122,6 +135,13 @@ std::uint64_t VulkanBackend::device_address(const void* address) const {
   if (place.buffer == nullptr)
     raise<DeviceError>("device_address({}): {} has no such memory", address, to_string(device_));
   return place.buffer->address + place.offset;
+}
+
+std::optional<std::uint32_t> VulkanBackend::texel_at(const void* address) const {
+  const std::lock_guard lock(state_->mutex);
+  const VulkanPlace place = state_->place_of("texel_at", address, 1);
+  if (place.buffer == nullptr) return std::nullopt;
+  return state_->texels.texel_at(*place.buffer, place.offset);
 }
 
 std::uint64_t VulkanBackend::submissions() const {
@@ -241,7 +261,8 @@ void VulkanBackend::fill(void* dest, std::uint8_t value, std::uint64_t size_byte
 // --- Kernels.
 
 void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte> arguments,
-                           std::array<std::uint32_t, 3> groups, Stream stream) {
+                           std::array<std::uint32_t, 3> groups, Stream stream,
+                           std::array<const void*, 2> texels) {
   State& state = *state_;
   state.vulkan.driver().require_same_process();
   const auto& most = state.vulkan.properties().limits.maxComputeWorkGroupCount;
@@ -253,8 +274,11 @@ void VulkanBackend::launch(const VulkanKernel& kernel, std::span<const std::byte
                            groups[1], groups[2], to_string(device_), most[0], most[1], most[2]);
   const std::lock_guard lock(state.mutex);
   state.streams.require("launch", stream);
+  VulkanKernels::Sets sets = {};
+  if (kernel.reads_texels) sets = {state.texels_of(texels[0]), state.texels_of(texels[1])};
   const VkPipeline pipeline = state.kernels.pipeline_of(kernel);
-  state.kernels.record(state.streams.begin_command("launch", stream), pipeline, arguments, groups);
+  state.kernels.record(state.streams.begin_command("launch", stream), pipeline, arguments, groups,
+                       sets);
   state.streams.end_command(stream, std::uint64_t{groups[0]} * groups[1] * groups[2]);
 }
 

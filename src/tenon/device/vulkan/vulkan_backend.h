@@ -20,6 +20,8 @@ namespace tenon {
 struct VulkanKernel {
   std::span<const std::uint32_t> code;
   std::array<std::uint32_t, 4> constants = {};
+  // Its sets 0 and 1 have binding 0, a buffer of texels: all of the segment that launch is told.
+  bool reads_texels = false;
 };
 
 // What kernels may use beyond f32 and i32, where the device has it.
@@ -63,12 +65,18 @@ class VulkanBackend final : public Backend {
   // --- What Vulkan has beyond the contract.
   // Where kernels find the byte. Throws DeviceError where it lies in no segment.
   std::uint64_t device_address(const void* address) const;
+  // Which texel (of four floats) of its segment begins there; nothing where none does, or where
+  // the segment has more than the device takes.
+  std::optional<std::uint32_t> texel_at(const void* address) const;
   // Queues the kernel on the stream: groups of invocations in three dimensions, with up to 128
   // bytes of push constants (addresses by device_address, sizes). The first use makes a pipeline.
-  // Throws InvalidArgument for more bytes or groups than the device takes, VulkanError. Requires:
-  // the bytes that it reaches stay until the stream is done with them.
+  // `texels`: addresses in the segments that a kernel with reads_texels reads as such. Throws
+  // InvalidArgument for more bytes or groups than the device takes, and for texels that texel_at
+  // does not find; VulkanError. Requires: the bytes that it reaches stay until the stream is done
+  // with them.
   void launch(const VulkanKernel& kernel, std::span<const std::byte> arguments,
-              std::array<std::uint32_t, 3> groups, Stream stream);
+              std::array<std::uint32_t, 3> groups, Stream stream,
+              std::array<const void*, 2> texels = {});
   // Captures what follows on the stream instead of running it: kernels, fills, and copies within
   // the device. Until end_capture, DeviceError refuses what waits for the stream, records events or
   // copies to or from the host there. end_capture returns the capture's number; run_capture queues

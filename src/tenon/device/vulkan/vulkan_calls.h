@@ -60,7 +60,16 @@
   X(DestroyPipeline)                     \
   X(CmdBindPipeline)                     \
   X(CmdPushConstants)                    \
-  X(CmdDispatch)
+  X(CmdDispatch)                         \
+  X(CreateBufferView)                    \
+  X(DestroyBufferView)                   \
+  X(CreateDescriptorSetLayout)           \
+  X(DestroyDescriptorSetLayout)          \
+  X(CreateDescriptorPool)                \
+  X(DestroyDescriptorPool)               \
+  X(AllocateDescriptorSets)              \
+  X(UpdateDescriptorSets)                \
+  X(CmdBindDescriptorSets)
 
 #define TENON_VULKAN_DEBUG_FUNCTIONS(X) \
   X(CreateDebugUtilsMessengerEXT)       \

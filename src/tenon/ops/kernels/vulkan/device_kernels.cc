@@ -22,12 +22,16 @@ constexpr std::uint32_t kI64Code[] =
 constexpr std::uint32_t kLanesCode[] =
 #include "matmul_lanes_f32.spv.inc"
     ;
-constexpr std::uint32_t kWideLanesCode[] =
-#include "matmul_lanes_f32_wide.spv.inc"
+constexpr std::uint32_t kTexelsCode[] =
+#include "matmul_texels_f32.spv.inc"
+    ;
+constexpr std::uint32_t kWindowTexelsCode[] =
+#include "matmul_texels_f32_windows.spv.inc"
     ;
 
 constexpr std::int64_t kTile = 64;       // of matmul.comp
-constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp; twice as wide in its wide form
+constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp, and the rows of:
+constexpr std::int64_t kTexelsColumns = 64;  // of matmul_texels.comp; of windows half as many
 
 struct MatmulArguments {
   std::uint64_t target, a, b;
@@ -35,7 +39,7 @@ struct MatmulArguments {
   std::uint32_t a_row, a_column, b_row, b_column;
   std::uint32_t a_batch, b_batch;
   std::uint32_t beta;  // 0 or 1
-  // Of windows, by matmul_lanes.comp alone.
+  // Of windows, not by matmul.comp.
   std::int32_t height, width, out_width;
   std::int32_t kernel[2], stride[2], padding[2], dilation[2];
   std::int32_t filling;  // C++ rounds to the alignment of the addresses
@@ -63,16 +67,51 @@ bool takes_lanes(const VulkanBackend& backend, const MatmulArguments& u, std::in
          std::int64_t{u.m} * u.n * u.k * batch >= kLeastWork;
 }
 
-std::array<std::uint32_t, 3> lanes_groups(const MatmulArguments& u, std::int64_t batch,
-                                          std::int64_t columns = kLanesTile) {
-  return {groups_for(u.m, kLanesTile), groups_for(u.n, columns),
+std::array<std::uint32_t, 3> lanes_groups(const MatmulArguments& u, std::int64_t batch) {
+  return {groups_for(u.m, kLanesTile), groups_for(u.n, kLanesTile),
+          static_cast<std::uint32_t>(batch)};
+}
+std::array<std::uint32_t, 3> texels_groups(const MatmulArguments& u, std::int64_t batch,
+                                           std::int64_t columns) {
+  return {groups_for(u.n, columns), groups_for(u.m, kLanesTile),
           static_cast<std::uint32_t>(batch)};
 }
 
-// Whether the wide form computes it, and few of its columns lie beyond the border.
-bool is_wide(const MatmulArguments& u) {
-  const std::int64_t beyond = groups_for(u.n, 2 * kLanesTile) * 2 * kLanesTile - u.n;
-  return u.k % 4 == 0 && beyond <= u.n / 8;
+// Finds the texels of a matrix whose numbers lie in fours along one dimension. The distances to
+// others become those between texels, and so does the address.
+bool take_texels(const VulkanBackend& backend, const void* place, std::uint64_t& address,
+                 std::uint32_t along, std::uint32_t& along_stride, std::uint32_t& other_stride,
+                 std::uint32_t& batch_stride) {
+  const auto first = backend.texel_at(place);
+  if (!first || along_stride != 1 || along % 4 != 0 || other_stride % 4 != 0 ||
+      batch_stride % 4 != 0)
+    return false;
+  address = *first;
+  along_stride = 0;
+  other_stride /= 4;
+  batch_stride /= 4;
+  return true;
+}
+
+// By matmul_texels.comp, where few columns of its tiles lie beyond the border.
+bool launch_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch, const Tensor& a,
+                   const Tensor& b) {
+  const std::int64_t beyond = groups_for(u.n, kTexelsColumns) * kTexelsColumns - u.n;
+  if (!takes_lanes(backend, u, batch) || u.k % 4 != 0 || u.n % 2 != 0 || u.target % 8 != 0 ||
+      beyond > u.n / 8)
+    return false;
+  const std::array<const void*, 2> texels = {place_to_read(a), place_to_read(b)};
+  const bool rows_of_a = u.a_column != 1, columns_of_b = u.b_row != 1;
+  if (!(rows_of_a
+            ? take_texels(backend, texels[0], u.a, u.m, u.a_row, u.a_column, u.a_batch)
+            : take_texels(backend, texels[0], u.a, u.k, u.a_column, u.a_row, u.a_batch)) ||
+      !(columns_of_b
+            ? take_texels(backend, texels[1], u.b, u.n, u.b_column, u.b_row, u.b_batch)
+            : take_texels(backend, texels[1], u.b, u.k, u.b_row, u.b_column, u.b_batch)))
+    return false;
+  launch(backend, {kTexelsCode, {rows_of_a ? 1u : 0u, columns_of_b ? 1u : 0u, u.beta}, true}, u,
+         texels_groups(u, batch, kTexelsColumns), texels);
+  return true;
 }
 
 bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
@@ -81,11 +120,8 @@ bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t
   const bool b_by_depth = has_pairs(u.b, u.k, u.b_row, u.b_column, u.b_batch);
   if (!a_by_depth && !has_pairs(u.a, u.m, u.a_row, u.a_column, u.a_batch)) return false;
   if (!b_by_depth && !has_pairs(u.b, u.n, u.b_column, u.b_row, u.b_batch)) return false;
-  const bool wide = is_wide(u);
-  launch(backend,
-         {wide ? std::span<const std::uint32_t>(kWideLanesCode) : kLanesCode,
-          {a_by_depth ? 0u : 1u, b_by_depth ? 0u : 1u, u.beta}},
-         u, lanes_groups(u, batch, wide ? 2 * kLanesTile : kLanesTile));
+  launch(backend, {kLanesCode, {a_by_depth ? 0u : 1u, b_by_depth ? 0u : 1u, u.beta}}, u,
+         lanes_groups(u, batch));
   return true;
 }
 
@@ -133,10 +169,33 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   arguments.a_batch = word(a_strides.batch);
   arguments.b_batch = word(b_strides.batch);
   arguments.beta = beta == 0 ? 0 : 1;
-  if (target.dtype() == DType::kF32 && launch_lanes(backend, arguments, batch)) return true;
+  if (target.dtype() == DType::kF32 && (launch_texels(backend, arguments, batch, a, b) ||
+                                        launch_lanes(backend, arguments, batch)))
+    return true;
   launch(backend, {code, {}}, arguments, {groups_for(n, kTile), groups_for(m, kTile), word(batch)});
   return true;
 }
+
+namespace {
+
+// A convolution by matmul_texels.comp, where neighbouring places lie in fours that are texels of
+// the image, too.
+bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch,
+                          const Windows& w, const Tensor& weight, const Tensor& images) {
+  const auto is_one = [](const ops::Pair& p) { return p.height == 1 && p.width == 1; };
+  const std::array<const void*, 2> texels = {place_to_read(weight), place_to_read(images)};
+  std::uint32_t row = 1;
+  if (w.kernel.height != 3 || w.kernel.width != 3 || !is_one(w.stride) || !is_one(w.padding) ||
+      !is_one(w.dilation) || w.width % 4 != 0 || u.k % 12 != 0 || u.target % 8 != 0 ||
+      !take_texels(backend, texels[0], u.a, u.k, u.a_column, u.a_row, u.a_batch) ||
+      !take_texels(backend, texels[1], u.b, u.n, row, u.b_row, u.b_batch))
+    return false;
+  launch(backend, {kWindowTexelsCode, {}, true}, u, texels_groups(u, batch, kTexelsColumns / 2),
+         texels);
+  return true;
+}
+
+}  // namespace
 
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
@@ -174,9 +233,8 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   if (!has_pairs(u.a, u.k, 1, u.a_row, 0)) return false;
   u.b = address_to_read(backend, images);
   u.target = address_to_write(backend, target);
-  const bool by_rows = w.kernel.width == 3 && w.dilation.width == 1 && w.stride.width == 1 &&
-                       w.out_width % 4 == 0 && u.k % 6 == 0;
-  launch(backend, {kLanesCode, {0, 0, 0, by_rows ? 2u : 1u}}, u, lanes_groups(u, batch));
+  if (launch_window_texels(backend, u, batch, w, weight, images)) return true;
+  launch(backend, {kLanesCode, {0, 0, 0, 1}}, u, lanes_groups(u, batch));
   return true;
 }
 

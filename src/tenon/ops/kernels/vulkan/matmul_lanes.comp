@@ -1,10 +1,8 @@
 // matmul.comp in f32 for subgroups of 8 lanes, where a load costs as much as dozens of sums: drivers
-// that compute on the host load lane by lane. A subgroup makes 32 rows by 8 * ACROSS columns, by
-// DEPTH of k at once. It loads two neighbours at once, and each lane gets the other lanes' rows of a
-// from their registers: by a shuffle with a constant lane, since lavapipe searches for an active
-// lane in each broadcast. The sums are more than there are registers, so each takes all of DEPTH
-// between its load and its store. ACROSS 8 with DEPTH 4, without windows, makes most per load, but
-// its pipeline takes twice as long to make.
+// that compute on the host load lane by lane. A subgroup makes 32 rows by 32 columns, by two of k at
+// once. It loads two neighbours at once, and each lane gets the other lanes' rows of a from their
+// registers: by a shuffle with a constant lane, since lavapipe searches for an active lane in each
+// broadcast. For what matmul_texels.comp does not take.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -15,16 +13,13 @@ layout(local_size_x = 8) in;
 
 // 1: neighbours in a's memory are in one column, in b's in one row; the target is added; b's columns
 // are what windows of images see [channels, kernel rows, kernel columns], and its batch the images.
-// 2: so, and a kernel has three columns side by side, a row of places a multiple of four, and k is
-// one of six. Then a lane's places are neighbours, and what several of them see is loaded once.
 layout(constant_id = 0) const uint kRowsOfA = 0;
 layout(constant_id = 1) const uint kColumnsOfB = 0;
 layout(constant_id = 2) const uint kBeta = 0;
 layout(constant_id = 3) const uint kWindows = 0;
 
-const uint kDown = 4, kAcross = ACROSS;  // of a lane
-const uint kDepth = kWindows == 2 ? 6 : DEPTH;
-const uint kMostDepth = 6;
+const uint kDown = 4, kAcross = 4;  // of a lane
+const uint kDepth = 2;
 
 layout(buffer_reference, std430, buffer_reference_align = 8) readonly buffer Source {
   uint64_t at[];
@@ -53,7 +48,6 @@ uint row_of(uint i, uint lane) {
   return kRowsOfA != 0 ? 16 * (i >> 1) + 2 * lane + (i & 1) : 8 * i + lane;
 }
 uint column_of(uint j, uint lane) {
-  if (kWindows == 2) return kAcross * lane + j;
   return kColumnsOfB != 0 ? 16 * (j >> 1) + 2 * lane + (j & 1) : 8 * j + lane;
 }
 
@@ -79,22 +73,6 @@ float seen(uint image, ivec2 corner, Tap tap) {
   return inside ? found : 0.0;
 }
 
-// What four neighbouring windows see in one row of the kernel; then the next row.
-void see_row(uint image, int first_y, int x[6], bool inside[6], inout Tap tap,
-             out float found[6]) {
-  const int y = first_y + tap.y;
-  const bool has_row = y >= 0 && y < height;
-  const uint row = image + uint(tap.channel + clamp(y, 0, height - 1) * width);
-  [[unroll]] for (int i = 0; i < 6; ++i) {
-    const float there = Target(uint64_t(b)).at[row + uint(x[i])];
-    found[i] = has_row && inside[i] ? there : 0.0;
-  }
-  tap.y += dilation_height;
-  if (tap.y < kernel_height) return;
-  tap.y = 0;
-  tap.channel += height * width;
-}
-
 void main() {
   const uint lane = gl_LocalInvocationID.x, batch = gl_WorkGroupID.z;
   // Groups that follow each other have the same columns of b, so caches keep these.
@@ -113,18 +91,12 @@ void main() {
     corners[j] = ivec2((place - y * out_width) * stride_width - padding_width,
                        y * stride_height - padding_height);
   }
-  int x[6];  // of what the four windows see, in the image
-  bool inside[6];
-  [[unroll]] for (int i = 0; i < 6; ++i) {
-    x[i] = clamp(corners[0].x + i, 0, width - 1);
-    inside[i] = x[i] == corners[0].x + i;
-  }
   Tap tap = Tap(0, 0, 0);
   float sums[8 * kDown][kAcross];
   [[unroll]] for (uint i = 0; i < 8 * kDown; ++i)
     [[unroll]] for (uint j = 0; j < kAcross; ++j) sums[i][j] = 0.0;
   for (uint depth = 0; depth < k; depth += kDepth) {
-    float left[kMostDepth][kDown], right[kMostDepth][kAcross];
+    float left[kDepth][kDown], right[kDepth][kAcross];
     [[unroll]] for (uint i = 0; i < kDown; ++i)
       [[unroll]] for (uint q = 0; q < kDepth; q += 2) {
         const uint p = i & 1;
@@ -138,16 +110,8 @@ void main() {
           left[q + p][i - p + 1] = two.y;
         }
       }
-    if (kWindows == 2) {
-      [[unroll]] for (uint row = 0; row < 2; ++row) {
-        float found[6];
-        see_row(batch * b_batch, corners[0].y, x, inside, tap, found);
-        [[unroll]] for (uint q = 0; q < 3; ++q)
-          [[unroll]] for (uint j = 0; j < 4; ++j) right[3 * row + q][j] = found[q + j];
-      }
-    }
-    [[unroll]] for (uint j = 0; j < (kWindows == 2 ? 0 : kAcross); ++j)
-      [[unroll]] for (uint q = 0; q < DEPTH; q += 2) {
+    [[unroll]] for (uint j = 0; j < kAcross; ++j)
+      [[unroll]] for (uint q = 0; q < kDepth; q += 2) {
         const uint p = j & 1;
         if (kWindows != 0) {
           Tap at = tap;
@@ -170,7 +134,7 @@ void main() {
     }
     [[unroll]] for (uint i = 0; i < kDown; ++i)
       [[unroll]] for (uint l = 0; l < 8; ++l) {
-        float of_row[kMostDepth];
+        float of_row[kDepth];
         [[unroll]] for (uint q = 0; q < kDepth; ++q) of_row[q] = subgroupShuffle(left[q][i], l);
         [[unroll]] for (uint j = 0; j < kAcross; ++j)
           [[unroll]] for (uint q = 0; q < kDepth; ++q)

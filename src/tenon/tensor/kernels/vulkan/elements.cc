@@ -240,9 +240,9 @@ bool move(const Tensor& target, const Tensor* source, Move how, std::uint64_t fi
   return true;
 }
 
-std::uint64_t address(VulkanBackend& backend, const Tensor& t, const void* base) {
-  return backend.device_address(static_cast<const char*>(base) +
-                                t.storage_offset() * static_cast<std::int64_t>(t.item_size()));
+const void* place(const Tensor& t, const void* base) {
+  return static_cast<const char*>(base) +
+         t.storage_offset() * static_cast<std::int64_t>(t.item_size());
 }
 
 }  // namespace
@@ -317,10 +317,11 @@ bool triangle(const Tensor& target, const Tensor& source, bool is_lower, std::in
 }
 
 std::uint64_t address_to_write(VulkanBackend& backend, const Tensor& t) {
-  return address(backend, t, base_of(t, true));
+  return backend.device_address(place(t, base_of(t, true)));
 }
 std::uint64_t address_to_read(VulkanBackend& backend, const Tensor& t) {
-  return address(backend, t, base_of(t, false));
+  return backend.device_address(place_to_read(t));
 }
+const void* place_to_read(const Tensor& t) { return place(t, base_of(t, false)); }
 
 }  // namespace tenon::vulkan

@@ -37,12 +37,16 @@ bool triangle(const Tensor& target, const Tensor& source, bool is_lower, std::in
 std::uint64_t address_to_write(VulkanBackend& backend, const Tensor& t);
 std::uint64_t address_to_read(VulkanBackend& backend, const Tensor& t);
 
+// The same as VulkanBackend::texel_at and launch take it.
+const void* place_to_read(const Tensor& t);
+
 // Queues `groups` of a kernel on the device's current stream.
 template <typename Arguments>
 void launch(VulkanBackend& backend, const VulkanKernel& kernel, const Arguments& arguments,
-            const std::array<std::uint32_t, 3>& groups) {
+            const std::array<std::uint32_t, 3>& groups,
+            const std::array<const void*, 2>& texels = {}) {
   backend.launch(kernel, std::as_bytes(std::span(&arguments, 1)), groups,
-                 current_stream(backend.device()));
+                 current_stream(backend.device()), texels);
 }
 
 }  // namespace tenon::vulkan
