@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
@@ -12,8 +13,8 @@
 
 namespace tenon::host {
 
-// Bytes requested, bytes of blocks, blocks, and bytes of blocks again, of one direction: see
-// LocalAccount. Modulo 2^32. Every processor that Tenon runs on adds all four at once (SSE2, NEON).
+// Bytes requested, bytes of blocks, blocks, and bytes of blocks for another use (LocalAccount).
+// Modulo 2^32. Every processor that Tenon runs on adds all four at once (SSE2, NEON).
 using Counts = std::uint32_t __attribute__((vector_size(16)));
 
 // Bit i: count i is negative.
@@ -28,26 +29,24 @@ inline int negatives(Counts counts) {
 }
 
 // What one thread has changed since the shared accounts were updated last; under the lock of the
-// thread's heap. Levels count from that update.
+// thread's heap.
 //
 // The fields that an allocation or a free writes come first, on one cache line with the lock.
 // Allocations write other fields than frees: a pair that changes a field twice waits for the store
 // of the first change. Note [room under the peak] in front/level.h: the room is bound - allocated.
 //
-// The fourth count sees to it that the others do not overflow: what was allocated since the update,
-// and kFull less what may be freed before the level must be looked at. So a free reads nothing that
-// an allocation writes.
+// These counts begin anew now and then, and what they were goes into `changes_`. The fourth sees to
+// it that they do not overflow: it is what was allocated since, and kFull less what may be freed
+// before the level must be looked at. So a free reads nothing that an allocation writes.
 class LocalAccount {
  public:
-  // How far a level may drift before the shared accounts are updated. Larger blocks do not come
-  // here.
-  static constexpr std::uint32_t kMost = 1 << 28;
-  static constexpr std::uint64_t kLargestBytes = 1 << 20;
-  // With several threads, a level may drift so far, or 1/64 of the total if that is more.
+  // With several threads: how far a level may drift before the shared accounts are updated, or 1/64
+  // of the total if that is more.
   static constexpr std::int64_t kFlushBytes = 512 * 1024;
 
-  // What a block counts, beside the bytes requested.
+  // What a block counts, beside the bytes requested. Requires: at most kLargestBytes.
   static constexpr Counts counts_of(std::uint32_t bytes) { return Counts{0, bytes, 1, bytes}; }
+  static constexpr std::uint64_t kLargestBytes = 1 << 20;
 
   // --- Fast path: false, without effect, where a level rises above its peak or has drifted.
   bool count_allocated_fast(Counts block, std::uint32_t requested) {
@@ -67,41 +66,123 @@ class LocalAccount {
 
  private:
   friend class Accounts;
+  struct Change {
+    std::int64_t level = 0;
+    std::int64_t peak = 0;
+    std::int64_t allocated = 0;
 
-  // Slow path. Returns whether the shared accounts must be updated.
+    void add(std::int64_t amount) {
+      level += amount;
+      allocated += amount;
+    }
+  };
+
+  // --- Slow path. Both return whether the shared accounts must be updated.
   bool count_allocated(std::uint64_t bytes, std::uint64_t requested) {
+    if (bytes > kLargestBytes) return count_large_allocated(bytes, requested);
     allocated_ += counts_of(low(bytes)) + Counts{low(requested)};
     for (std::size_t i = 0; i < 3; ++i)
       if (const std::uint32_t beyond = allocated_[i] - bound_[i]; beyond <= kMost) {
         peak_[i] += beyond;
         bound_[i] = allocated_[i];
       }
-    return level(1, bound_) >= limit_ || negatives(bound_ - allocated_) != 0;
+    if (negatives(bound_ - allocated_) == 0 && !is_due(level(1, bound_))) return false;
+    begin_anew();
+    return is_due(0);
   }
   bool count_freed(std::uint64_t bytes, std::uint64_t requested) {
+    if (bytes > kLargestBytes) return count_large_freed(bytes, requested);
     bound_ += counts_of(low(bytes)) + Counts{low(requested)};
-    return !allow_more(bound_);
+    if (allow_more(bound_)) return false;
+    begin_anew();
+    return is_due(0);
   }
-  // What may be freed from now on; false where the level has drifted.
+  // Large blocks are in changes_ at once. The counts' rooms change by as much, if they can.
+  bool count_large_allocated(std::uint64_t bytes, std::uint64_t requested) {
+    const Counts block = {low(requested), low(bytes), 1, 0};
+    const Counts bound = bound_ - block;
+    const bool fits = bytes <= kMost && negatives(bound - allocated_) == 0;
+    if (!fits) settle();
+    changes_[0].add(static_cast<std::int64_t>(requested));
+    changes_[1].add(static_cast<std::int64_t>(bytes));
+    changes_[2].add(1);
+    if (fits) {
+      bound_ = bound;
+      peak_ -= block;
+    } else {
+      for (Change& change : changes_) change.peak = std::max(change.peak, change.level);
+      restart();
+    }
+    return is_due(level(1, bound_));
+  }
+  bool count_large_freed(std::uint64_t bytes, std::uint64_t requested) {
+    changes_[0].level -= static_cast<std::int64_t>(requested);
+    changes_[1].level -= static_cast<std::int64_t>(bytes);
+    --changes_[2].level;
+    const Counts block = {low(requested), low(bytes), 1, 0};
+    const Counts room = bound_ + block - allocated_;
+    if (bytes <= kMost && negatives(Counts{kMost, kMost, kMost, kFull - 1} - room) == 0) {
+      bound_ += block;
+      peak_ += block;
+    }
+    if (!is_alone_) {
+      may_free_ = static_cast<std::int32_t>(at_most(drift_ + changes_[1].level));
+      bound_[3] = kFull - 1;
+    }
+    return is_due(level(1, bound_));
+  }
+  // Whether bytes have drifted, with those that are not in changes_ yet.
+  bool is_due(std::int64_t more) const { return std::abs(changes_[1].level + more) >= drift_; }
+  // What may be freed from now on; false where the level must be looked at.
   bool allow_more(Counts& bound) const {
-    const std::int32_t more = limit_ + level(1, bound);
+    const std::int32_t more = may_free_ + level(1, bound);
     bound[3] = kFull - static_cast<std::uint32_t>(more);
     return more > 0;
   }
+  void begin_anew() {
+    settle();
+    restart();
+  }
+  void settle() {
+    settle(0);
+    settle(1);
+    settle(2);
+    settled_ = allocated_;
+  }
+  void settle(std::size_t i) {
+    Change& change = changes_[i];
+    change.peak = std::max(change.peak, change.level + static_cast<std::int32_t>(peak_[i]));
+    change.level += level(i, bound_);
+    change.allocated += allocated_[i] - settled_[i];
+  }
+  void restart() {
+    peak_ = Counts{room(0), room(1), room(2), 0};
+    may_free_ = static_cast<std::int32_t>(at_most(drift_ + changes_[1].level));
+    bound_ = allocated_ + peak_;
+    allocated_[3] = kFull / 2;
+    bound_[3] = kFull - static_cast<std::uint32_t>(may_free_);
+  }
+  std::uint32_t room(std::size_t i) const { return at_most(changes_[i].peak - changes_[i].level); }
   static std::uint32_t low(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
-  // Of a count, from the last update on.
+  static std::uint32_t at_most(std::int64_t number) {
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(number, 0, kMost));
+  }
+  // Of a count since it began.
   std::int32_t level(std::size_t i, Counts bound) const {
     return static_cast<std::int32_t>(peak_[i] + allocated_[i] - bound[i]);
   }
   static constexpr std::uint32_t kFull = std::uint32_t{1} << 31;
+  static constexpr std::uint32_t kMost = 1 << 29;  // no count may be further from where it began
 
   Counts allocated_ = {};
   Counts bound_ = {};  // freed, and the peak
 
   Counts peak_ = {};
-  Counts published_ = {};  // of allocated_
-  std::int32_t limit_ = 0;
-  bool is_alone_ = true;  // no other thread allocates
+  Counts settled_ = {};  // of allocated_
+  std::int32_t may_free_ = 0;
+  std::int64_t drift_ = 0;  // of bytes, at which the shared accounts are updated
+  std::array<Change, 3> changes_;  // before the counts began; of the first three
+  bool is_alone_ = true;           // no other thread allocates
 };
 
 // What all threads together hold. A peak is exact while one thread allocates, and with several it
@@ -112,24 +193,17 @@ class alignas(64) Accounts {
  public:
   // Under the lock of the account's heap.
   void count_allocated(LocalAccount& account, std::uint64_t bytes, std::uint64_t requested) {
-    if (bytes > LocalAccount::kLargestBytes)
-      flush(account, [&](AllocatorStats& stats) {
-        stats.allocation[0].increase(1);
-        stats.allocated_bytes[0].increase(static_cast<std::int64_t>(bytes));
-        stats.requested_bytes[0].increase(static_cast<std::int64_t>(requested));
-      });
-    else if (account.count_allocated(bytes, requested))
-      flush(account);
+    if (account.count_allocated(bytes, requested)) flush(account);
   }
   void count_freed(LocalAccount& account, std::uint64_t bytes, std::uint64_t requested) {
-    if (bytes > LocalAccount::kLargestBytes)
-      flush(account, [&](AllocatorStats& stats) { decrease(stats, bytes, requested); });
-    else if (account.count_freed(bytes, requested))
-      flush(account);
+    if (account.count_freed(bytes, requested)) flush(account);
   }
   // By threads without an account.
   void count_freed(std::uint64_t bytes, std::uint64_t requested) {
-    change([&](AllocatorStats& stats) { decrease(stats, bytes, requested); });
+    const std::lock_guard lock(lock_);
+    stats_.allocation[0].decrease(1);
+    stats_.allocated_bytes[0].decrease(static_cast<std::int64_t>(bytes));
+    stats_.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
   }
   // From now on other threads allocate as well.
   void join_others(LocalAccount& account) {
@@ -142,32 +216,25 @@ class alignas(64) Accounts {
   void flush(LocalAccount& account) {
     flush(account, [](AllocatorStats&) {});
   }
-  template <typename Change>
-  void flush(LocalAccount& account, Change&& apply) {
+  template <typename Apply>
+  void flush(LocalAccount& account, Apply&& apply) {
+    account.settle();
     const std::lock_guard lock(lock_);
     const std::array<Stat*, 3> all = {&stats_.requested_bytes[0], &stats_.allocated_bytes[0],
                                       &stats_.allocation[0]};
     for (std::size_t i = 0; i < all.size(); ++i) {
-      Stat& stat = *all[i];
-      stat.peak = std::max<std::int64_t>(stat.peak, stat.current + account.peak_[i]);
-      stat.current += account.level(i, account.bound_);
-      stat.allocated += account.allocated_[i] - account.published_[i];
+      const LocalAccount::Change& change = account.changes_[i];
+      all[i]->peak = std::max(all[i]->peak, all[i]->current + change.peak);
+      all[i]->current += change.level;
+      all[i]->allocated += change.allocated;
     }
     apply(stats_);
-    constexpr std::int64_t kMost = LocalAccount::kMost;
-    std::int64_t limit = kMost;
-    account.peak_ = Counts{};
-    if (account.is_alone_)
-      for (std::size_t i = 0; i < all.size(); ++i)
-        account.peak_[i] =
-            static_cast<std::uint32_t>(std::min(all[i]->peak - all[i]->current, kMost));
-    else
-      limit = std::clamp(all[1]->current / 64, LocalAccount::kFlushBytes, kMost);
-    account.published_ = account.allocated_;
-    account.bound_ = account.allocated_ + account.peak_;
-    account.allocated_[3] = 0;
-    account.bound_[3] = LocalAccount::kFull - static_cast<std::uint32_t>(limit);
-    account.limit_ = static_cast<std::int32_t>(limit);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      account.changes_[i] = {0, account.is_alone_ ? all[i]->peak - all[i]->current : 0, 0};
+    account.drift_ = account.is_alone_
+                         ? INT64_MAX / 2
+                         : std::max(LocalAccount::kFlushBytes, all[1]->current / 64);
+    account.restart();
   }
 
   // Around fork(2).
@@ -190,12 +257,6 @@ class alignas(64) Accounts {
   }
 
  private:
-  static void decrease(AllocatorStats& stats, std::uint64_t bytes, std::uint64_t requested) {
-    stats.allocation[0].decrease(1);
-    stats.allocated_bytes[0].decrease(static_cast<std::int64_t>(bytes));
-    stats.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
-  }
-
   mutable SpinLock lock_;
   AllocatorStats stats_;
 };

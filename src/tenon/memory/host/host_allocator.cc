@@ -27,7 +27,6 @@ namespace header = host::header;
 namespace {
 
 Held held(Slot* slot) { return {slot->data, slot}; }
-Held held(Block* block) { return {ExtentStore::address_of(block), context_of(block)}; }
 
 }  // namespace
 
@@ -123,17 +122,17 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
       const std::lock_guard lock(heap.lock);
       if (Block* block = heap.place_large(header)) {
         count(block->size);
-        return held(block);
+        return held_large(block, header);
       }
     }
     Block* block = obtain(heap, align_up(size_bytes, host::kGrain), which, fresh, report);
     if (block == nullptr) return {};
     block->context = &heap;
+    block->flags = 0;
     host::set_header(block, header);
-    if (!raw_blocks_.enter(block)) raw_key_.store(kNowhere, std::memory_order_relaxed);
     const std::lock_guard lock(heap.lock);
     count(block->size);
-    return held(block);
+    return held_large(block, header);
   }
   const int size_class = host::size_class_of(size_bytes);
   {
@@ -154,6 +153,12 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
   heap.add_span(std::move(span));
   count(host::size_class_bytes(size_class));
   return held(heap.place(header));
+}
+
+Held HostAllocator::held_large(Block* block, std::uintptr_t header) {
+  if (header::is_raw(header) && !host::RawBlocks::is_entered(block) && !raw_blocks_.enter(block))
+    raw_key_.store(kNowhere, std::memory_order_relaxed);
+  return {ExtentStore::address_of(block), context_of(block)};
 }
 
 // A piece of the stream's extents: from what there is, what this thread can spare, the driver.

@@ -34,7 +34,7 @@ namespace tenon {
 // drains. empty_cache trims the heaps of all threads at once.
 //
 // By bare pointer: the block is found through a PageMap (its memory budget is stated there), which
-// all spans and large blocks enter.
+// spans enter, and large blocks when they are first held that way.
 //
 // Idle memory, on a backend with a clock for it (limits().idle_ns; the host's is one second): a
 // thread of the allocator runs once in that time. It returns what was idle for one to two of these
@@ -96,6 +96,7 @@ class HostAllocator final : public DeviceAllocator {
   host::Held take(std::uintptr_t header, Stream stream);
   host::Held try_once(host::LocalHeap& heap, std::uintptr_t header, Try which, bool& fresh,
                       host::ReleaseReport& report);
+  host::Held held_large(Block* block, std::uintptr_t header);
   Block* obtain(host::LocalHeap& heap, std::uint64_t size_bytes, Try which, bool& fresh,
                 host::ReleaseReport& report);
   // Whether the driver has refused, or else the allocator's own limit does.

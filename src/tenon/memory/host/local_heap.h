@@ -14,6 +14,7 @@
 #include "tenon/memory/host/extent_store.h"
 #include "tenon/memory/host/held.h"
 #include "tenon/memory/host/large_cache.h"
+#include "tenon/memory/host/raw_blocks.h"
 #include "tenon/memory/host/size_classes.h"
 
 namespace tenon::host {
@@ -69,7 +70,7 @@ class LocalHeap {
   // A large block that waits in the cache.
   Held place_large_fast(std::uint64_t size_bytes, std::uintptr_t how) {
     LargeCache::Set* const set = large_.find(align_up(size_bytes, kGrain));
-    if (set == nullptr) return {};
+    if (set == nullptr || (how == header::kRaw && !RawBlocks::is_entered(set->first))) return {};
     if (!account.count_allocated_fast(set->counts, static_cast<std::uint32_t>(size_bytes)))
         [[unlikely]]
       return {};

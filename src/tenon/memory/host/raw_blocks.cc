@@ -19,7 +19,10 @@ bool RawBlocks::enter(Span& span) noexcept {
   return entered;
 }
 
-bool RawBlocks::enter(Block* block) noexcept { return set(ExtentStore::address_of(block), block); }
+bool RawBlocks::enter(Block* block) noexcept {
+  block->flags = set(ExtentStore::address_of(block), block) ? kEntered : 0;
+  return is_entered(block);
+}
 
 bool RawBlocks::set(const void* data, void* entry) noexcept {
   try {
@@ -35,9 +38,8 @@ void RawBlocks::leave(Span& span) noexcept {
     if (entry_of(span.data + at) == entry_for(span)) set(span.data + at, nullptr);
 }
 
-void RawBlocks::leave(const Block* block) noexcept {
-  void* const data = ExtentStore::address_of(block);
-  if (entry_of(data) == block) set(data, nullptr);
+void RawBlocks::leave(Block* block) noexcept {
+  if (is_entered(block)) set(ExtentStore::address_of(block), nullptr);
 }
 
 }  // namespace tenon::host

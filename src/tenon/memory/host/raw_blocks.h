@@ -7,9 +7,9 @@
 
 namespace tenon::host {
 
-// Spans and large blocks are in the map from when their memory leaves the store until it goes back.
-// Its memory budget is PageMap's. Thread-safe; a caller of find must hold the block, or hold
-// nothing.
+// A span enters the map when its memory leaves the store, a large block when it is first held by
+// its bare pointer; they leave it when their memory goes back to the store. Its memory budget is
+// PageMap's. Thread-safe; a caller of find must hold the block, or hold nothing.
 class RawBlocks {
  public:
   // False where blocks cannot be found: the span does not consist of whole entries, or there is no
@@ -17,7 +17,8 @@ class RawBlocks {
   bool enter(Span& span) noexcept;
   bool enter(Block* block) noexcept;
   void leave(Span& span) noexcept;
-  void leave(const Block* block) noexcept;
+  void leave(Block* block) noexcept;
+  static bool is_entered(const Block* block) { return block->flags == kEntered; }
 
   // What the block's page has, if it has anything: a large block, or a span as span_of expects it.
   void* entry_of(const void* data) const { return pages_.get(data); }
@@ -48,6 +49,7 @@ class RawBlocks {
   }
 
  private:
+  static constexpr std::uint8_t kEntered = 1;  // a large block's flags
   static constexpr std::uintptr_t kSpanBit = 1;
   static void* entry_for(Span& span) { return reinterpret_cast<char*>(&span) + kSpanBit; }
 
