@@ -1,4 +1,6 @@
 // Copies, conversions and fills: by a kernel of the device, or by loops on the host.
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -74,9 +76,29 @@ void copy_tiles(const StridedLoop& loop) {
   });
 }
 
+// One short row in place of many, one after the other: by copies of what is there already.
+void repeat_row(char* target, const char* row, std::int64_t row_bytes, std::int64_t rows) {
+  const std::int64_t grain = std::max<std::int64_t>(1, StridedLoop::kGrain / row_bytes);
+  parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    char* const first = target + begin * row_bytes;
+    const std::int64_t bytes = (end - begin) * row_bytes;
+    std::memcpy(first, row, static_cast<std::size_t>(row_bytes));
+    for (std::int64_t done = row_bytes; done < bytes;) {
+      const std::int64_t more = std::min({done, bytes - done, std::int64_t{8192}});
+      std::memcpy(first + done, first, static_cast<std::size_t>(more / row_bytes * row_bytes));
+      done += more / row_bytes * row_bytes;
+    }
+  });
+}
+
 template <std::size_t kBytes>
 void copy_same_dtype(const StridedLoop& loop) {
   constexpr auto kItem = static_cast<std::int64_t>(kBytes);
+  constexpr std::int64_t kShortBytes = 512;
+  const std::int64_t row_bytes = loop.row_length() * kItem;
+  if (loop.ndim() == 2 && loop.row_stride(0) == kItem && loop.row_stride(1) == kItem &&
+      loop.stride_at(1, 0) == row_bytes && loop.stride_at(1, 1) == 0 && row_bytes <= kShortBytes)
+    return repeat_row(loop.data(0), loop.data(1), row_bytes, loop.size_at(1));
   const bool transposes = loop.ndim() == 2 && loop.row_stride(0) == kItem &&
                           loop.row_stride(1) > kItem && loop.stride_at(1, 1) == kItem &&
                           loop.size_at(0) > 16 && loop.size_at(1) > 16;
@@ -148,7 +170,11 @@ void detail::fill_elements(const Tensor& target, const Scalar& value) {
     const T element = value.to<T>();
     loop.run_parallel([element](char** data, const std::int64_t* strides, std::int64_t length) {
       if (strides[0] == sizeof(T)) {
-        std::fill_n(reinterpret_cast<T*>(data[0]), length, element);
+        if constexpr (sizeof(T) == 2)  // the compiler makes vectors of integers, not of classes
+          std::fill_n(reinterpret_cast<std::uint16_t*>(data[0]), length,
+                      std::bit_cast<std::uint16_t>(element));
+        else
+          std::fill_n(reinterpret_cast<T*>(data[0]), length, element);
         return;
       }
       for (std::int64_t i = 0; i < length; ++i)

@@ -1,5 +1,10 @@
 #include "tenon/tensor/half_rows.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 
@@ -50,43 +55,112 @@ template <typename T>
 }
 
 #if defined(__x86_64__)
-template <typename T>
-__attribute__((target("avx2"))) void widen_avx2(float* to, const T* from, std::int64_t count) {
-  widen(to, from, count);
-}
-template <typename T>
-__attribute__((target("avx2"))) void narrow_avx2(T* to, const float* from, std::int64_t count) {
-  narrow(to, from, count);
-}
 bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") != 0;
   return has;
 }
-#else
-template <typename T>
-void widen_avx2(float* to, const T* from, std::int64_t count) {
+bool has_avx512() {
+  static const bool has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  return has;
+}
+bool has_f16c() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  static const bool has = has_avx2() && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  return has;
+}
+
+__attribute__((target("avx2"))) void widen_avx2(float* to, const BFloat16* from,
+                                                std::int64_t count) {
   widen(to, from, count);
 }
-template <typename T>
-void narrow_avx2(T* to, const float* from, std::int64_t count) {
+__attribute__((target("avx2"))) void narrow_avx2(BFloat16* to, const float* from,
+                                                 std::int64_t count) {
   narrow(to, from, count);
 }
-constexpr bool has_avx2() { return false; }
+#define TENON_AVX512 "avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"
+__attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const BFloat16* from,
+                                                        std::int64_t count) {
+  widen(to, from, count);
+}
+__attribute__((target(TENON_AVX512))) void narrow_avx512(BFloat16* to, const float* from,
+                                                         std::int64_t count) {
+  narrow(to, from, count);
+}
+
+// The processor's own conversions, except of NaN, whose digits half.h treats in its own way.
+__attribute__((target("avx2,f16c"))) bool has_nan(__m256 x) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
+}
+__attribute__((target("avx2,f16c"))) void widen_f16c(float* to, const Half* from,
+                                                     std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+    has_nan(x) ? widen(to + i, from + i, 8) : _mm256_storeu_ps(to + i, x);
+  }
+  widen(to + i, from + i, count - i);
+}
+__attribute__((target("avx2,f16c"))) void narrow_f16c(Half* to, const float* from,
+                                                      std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const __m256 x = _mm256_loadu_ps(from + i);
+    has_nan(x) ? narrow(to + i, from + i, 8)
+               : _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
+                                  _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+  }
+  narrow(to + i, from + i, count - i);
+}
+__attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const Half* from,
+                                                        std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
+    const __m512 x = _mm512_maskz_cvtph_ps(0xffff, bits);
+    _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0 ? widen(to + i, from + i, 16)
+                                                : _mm512_storeu_ps(to + i, x);
+  }
+  widen(to + i, from + i, count - i);
+}
+__attribute__((target(TENON_AVX512))) void narrow_avx512(Half* to, const float* from,
+                                                         std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    const __m512 x = _mm512_loadu_ps(from + i);
+    _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0
+        ? narrow(to + i, from + i, 16)
+        : _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
+                              _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
+  }
+  narrow(to + i, from + i, count - i);
+}
+#undef TENON_AVX512
 #endif
 
 }  // namespace
 
+#if defined(__x86_64__)
 void convert_dense(float* to, const BFloat16* from, std::int64_t count) {
+  if (has_avx512()) return widen_avx512(to, from, count);
   has_avx2() ? widen_avx2(to, from, count) : widen(to, from, count);
 }
 void convert_dense(BFloat16* to, const float* from, std::int64_t count) {
+  if (has_avx512()) return narrow_avx512(to, from, count);
   has_avx2() ? narrow_avx2(to, from, count) : narrow(to, from, count);
 }
 void convert_dense(float* to, const Half* from, std::int64_t count) {
-  has_avx2() ? widen_avx2(to, from, count) : widen(to, from, count);
+  if (has_avx512()) return widen_avx512(to, from, count);
+  has_f16c() ? widen_f16c(to, from, count) : widen(to, from, count);
 }
 void convert_dense(Half* to, const float* from, std::int64_t count) {
-  has_avx2() ? narrow_avx2(to, from, count) : narrow(to, from, count);
+  if (has_avx512()) return narrow_avx512(to, from, count);
+  has_f16c() ? narrow_f16c(to, from, count) : narrow(to, from, count);
 }
+#else
+void convert_dense(float* to, const BFloat16* from, std::int64_t count) { widen(to, from, count); }
+void convert_dense(BFloat16* to, const float* from, std::int64_t count) { narrow(to, from, count); }
+void convert_dense(float* to, const Half* from, std::int64_t count) { widen(to, from, count); }
+void convert_dense(Half* to, const float* from, std::int64_t count) { narrow(to, from, count); }
+#endif
 
 }  // namespace tenon::detail
