@@ -309,6 +309,11 @@ TEST(ElementwiseTest, ClampTakesEitherBoundAndRaisesTheDType) {
   EXPECT_EQ(ops::clamp(arange(3), 0.5).dtype(), DType::kF32);
   EXPECT_EQ(values(ops::clamp(arange(5), 1, 3)), (std::vector<double>{1, 1, 2, 3, 3}));
   EXPECT_THROW(ops::clamp(t, std::nullopt), InvalidArgument);
+  // Bounds beyond the integers of a dtype are the nearest of them.
+  const Tensor bytes = tensor<std::uint8_t>({0, 7, 255});
+  EXPECT_EQ(values(ops::clamp(bytes, -5, 300)), (std::vector<double>{0, 7, 255}));
+  EXPECT_EQ(values(ops::clamp(bytes, 300)), (std::vector<double>{255, 255, 255}));
+  EXPECT_EQ(values(ops::clamp(bytes, 5, 9)), (std::vector<double>{5, 7, 9}));
 }
 
 // --- Note [Dispatch]

@@ -236,6 +236,30 @@ TEST(VectorForms, PowOfF64AgreesWithLongDouble) {
   }
 }
 
+TEST(VectorForms, RestsOfF64AreExact) {
+  Random random(17);
+  std::vector<double> a, b;
+  for (int i = 0; i < 20'000; ++i) {
+    const auto any = [&] { return static_cast<double>(random.next() >> 11) * 0x1.0p-53 - 0.5; };
+    b.push_back(any() * std::exp2(static_cast<double>(random.below(40)) - 20));
+    // Multiples of the divisor, and their neighbours, round up to whole quotients.
+    const double multiple = b.back() * static_cast<double>(random.below(1000));
+    a.push_back(i % 3 == 0 ? any() * 1000 : i % 3 == 1 ? multiple : std::nextafter(multiple, 0.0));
+    if (i % 2 == 0) a.back() = -a.back();
+  }
+  const auto n = static_cast<std::int64_t>(a.size());
+  const Tensor x = tensor<double>(a, {n}), y = tensor<double>(b, {n});
+  const std::vector<double> fmod = values(ops::fmod(x, y)), rest = values(ops::remainder(x, y)),
+                            whole = values(ops::floor_divide(x, y));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double left = std::fmod(a[i], b[i]);
+    const bool down = left != 0 && (left < 0) != (b[i] < 0);
+    EXPECT_EQ(fmod[i], left) << a[i] << " % " << b[i];
+    EXPECT_EQ(rest[i], down ? left + b[i] : left) << a[i] << " % " << b[i];
+    EXPECT_EQ(whole[i], std::round((a[i] - left) / b[i]) - (down ? 1 : 0)) << a[i] << " / " << b[i];
+  }
+}
+
 TEST(VectorForms, FloorDivideCountsHowOftenTheDivisorGoesIn) {
   // 1 / 0.1 rounds to 10, but 0.1 is a little more than a tenth.
   EXPECT_EQ(ops::floor_divide(tensor<float>({1}), tensor<float>({0.1F})).item<float>(), 9);

@@ -6,6 +6,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/ops/elementwise_tiles.h"
+#include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
@@ -77,7 +78,12 @@ class RowRunner {
             std::int64_t count) const {
     char* pair[2] = {block, const_cast<char*>(source)};
     const std::int64_t steps[2] = {block_item_[i], stride};
-    load_[i](pair, steps, count);
+    if (stride != 0) return load_[i](pair, steps, count);
+    load_[i](pair, steps, 1);
+    visit_bytes(static_cast<std::size_t>(block_item_[i]), [&](auto item) {
+      auto* const items = reinterpret_cast<decltype(item)*>(block);
+      std::fill_n(items + 1, count - 1, items[0]);
+    });
   }
 
   const ElementwisePlan& plan_;

@@ -1,4 +1,4 @@
-// Functions of two dense blocks of f32 (pow and atan2 also of f64), with Highway.
+// Functions of two dense blocks of f32 and f64, with Highway.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/binary_simd.cc"
 #include "tenon/ops/kernels/cpu/simd_targets.h"
@@ -42,8 +42,12 @@ HWY_INLINE V in_f64(D d, V x, V y, F&& f) {
 }
 
 template <class D, class V>
-HWY_INLINE hn::Mask<D> is_within(D d, V x, float low, float high) {
+HWY_INLINE hn::Mask<D> is_within(D d, V x, hn::TFromD<D> low, hn::TFromD<D> high) {
   return hn::And(hn::Ge(x, hn::Set(d, low)), hn::Le(x, hn::Set(d, high)));
+}
+template <class D, class V>
+HWY_INLINE hn::Mask<D> has_other_sign(D d, V x, V y) {
+  return hn::Lt(hn::CopySignToAbs(hn::Set(d, hn::TFromD<D>(1)), hn::Xor(x, y)), hn::Zero(d));
 }
 
 // |x|^y, negated for negative x and odd y. A power of zero and what overflows or underflows is left
@@ -124,58 +128,103 @@ struct Atan2 {
   }
 };
 
-// Quotients below 2^24 are exact enough in f64: a / b is an integer there only if b divides a, and
-// a less a multiple of b is exact.
+// The quotient towards zero and what it leaves, of lanes that are a short division.
+template <class V>
+struct Division {
+  V quotient, rest;
+};
+
+// Quotients below 2^24 of f32 are exact enough in f64: a / b is an integer there only if b divides
+// a. One of f64 may have been rounded up to an integer: then the rest has not a's sign. A rest is
+// exact, and a fused operation gives it.
+template <class D, class V>
+HWY_INLINE Division<V> divided(D d, V a, V b) {
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    const V rest = in_f64(d, a, b, [](auto, auto x, auto y) {
+      return hn::NegMulAdd(hn::Trunc(hn::Div(x, y)), y, x);
+    });
+    const V quotient =
+        in_f64(d, a, b, [](auto, auto x, auto y) { return hn::Trunc(hn::Div(x, y)); });
+    return {quotient, hn::CopySign(rest, a)};
+  } else {
+    const V one = hn::Set(d, 1.0), zero = hn::Zero(d);
+    const V quotient = hn::Trunc(hn::Div(a, b));
+    const V rest = hn::NegMulAdd(quotient, b, a);
+    const auto too_large = hn::And(hn::Ne(rest, zero), has_other_sign(d, rest, a));
+    return {hn::IfThenElse(too_large, hn::Sub(quotient, hn::CopySign(one, quotient)), quotient),
+            hn::CopySign(hn::IfThenElse(too_large, hn::Sub(hn::Abs(b), hn::Abs(rest)), rest), a)};
+  }
+}
 template <class D, class V>
 HWY_INLINE hn::Mask<D> is_short_division(D d, V a, V b) {
-  constexpr float kSmallest = std::numeric_limits<float>::min();
-  constexpr float kLargest = std::numeric_limits<float>::max();
-  return hn::And(is_within(d, hn::Abs(b), kSmallest, kLargest),
-                 hn::Lt(hn::Abs(hn::Div(a, b)), hn::Set(d, 8388608.0F)));
+  using T = hn::TFromD<D>;
+  using Limits = std::numeric_limits<T>;
+  constexpr T kMost = sizeof(T) == 4 ? T(8388608) : T(2251799813685248);
+  return hn::And(is_within(d, hn::Abs(b), Limits::min(), Limits::max()),
+                 hn::Lt(hn::Abs(hn::Div(a, b)), hn::Set(d, kMost)));
 }
 struct Fmod {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V a, V b) {
-    const V rest = in_f64(d, a, b, [](auto, auto x, auto y) {
-      return hn::NegMulAdd(hn::Trunc(hn::Div(x, y)), y, x);
-    });
-    return hn::CopySign(rest, a);
+    return divided(d, a, b).rest;
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V a, V b) {
     return is_short_division(d, a, b);
   }
-  static float scalar(float a, float b) { return std::fmod(a, b); }
+  template <typename T>
+  static T scalar(T a, T b) {
+    return std::fmod(a, b);
+  }
 };
 struct Remainder {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V a, V b) {
-    const V zero = hn::Zero(d);
     const V rest = Fmod::apply(d, a, b);
-    const auto differ = hn::Lt(hn::CopySignToAbs(hn::Set(d, 1.0F), hn::Xor(rest, b)), zero);
-    return hn::IfThenElse(hn::And(hn::Ne(rest, zero), differ), hn::Add(rest, b), rest);
+    const auto differ = hn::And(hn::Ne(rest, hn::Zero(d)), has_other_sign(d, rest, b));
+    return hn::IfThenElse(differ, hn::Add(rest, b), rest);
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V a, V b) {
     return is_short_division(d, a, b);
   }
-  static float scalar(float a, float b) { return scalar::remainder(a, b); }
+  template <typename T>
+  static T scalar(T a, T b) {
+    return scalar::remainder(a, b);
+  }
 };
 struct FloorDivide {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V a, V b) {
-    return in_f64(d, a, b, [](auto, auto x, auto y) { return hn::Floor(hn::Div(x, y)); });
+    if constexpr (sizeof(hn::TFromD<D>) == 4) {
+      return in_f64(d, a, b, [](auto, auto x, auto y) { return hn::Floor(hn::Div(x, y)); });
+    } else {
+      const auto division = divided(d, a, b);
+      const auto down =
+          hn::And(hn::Ne(division.rest, hn::Zero(d)), has_other_sign(d, division.rest, b));
+      return hn::IfThenElse(down, hn::Sub(division.quotient, hn::Set(d, 1.0)), division.quotient);
+    }
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V a, V b) {
     return is_short_division(d, a, b);
   }
-  static float scalar(float a, float b) { return scalar::floor_quotient(a, b); }
+  template <typename T>
+  static T scalar(T a, T b) {
+    return scalar::floor_quotient(a, b);
+  }
 };
 
 template <class Op>
 BlockFunction f32_block(DType compute) {
   return compute == DType::kF32 ? &run_vector_pairs<Op, float> : nullptr;
+}
+template <class Op>
+BlockFunction division_block(DType compute) {
+#if HWY_NATIVE_FMA
+  if (compute == DType::kF64) return &run_vector_pairs<Op, double>;
+#endif
+  return f32_block<Op>(compute);
 }
 
 }  // namespace
@@ -189,11 +238,11 @@ BlockFunction binary_simd(Binary kind, DType compute) {
       return nullptr;
 #endif
     case Binary::kFmod:
-      return f32_block<Fmod>(compute);
+      return division_block<Fmod>(compute);
     case Binary::kRemainder:
-      return f32_block<Remainder>(compute);
+      return division_block<Remainder>(compute);
     case Binary::kFloorDivide:
-      return f32_block<FloorDivide>(compute);
+      return division_block<FloorDivide>(compute);
     case Binary::kAtan2:
       return compute == DType::kF64 ? &run_vector_pairs<Atan2, double> : f32_block<Atan2>(compute);
     default:

@@ -11,6 +11,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "tenon/ops/kernels/cpu/blocks.h"
@@ -83,16 +84,11 @@ TENON_FUNCTION(BitwiseNot, std::is_integral_v<T>, {
   else
     return static_cast<T>(~x);
 })
-TENON_FUNCTION(Clamp, kIsNumber<T> && !kIsComplex<T>, {
-  if constexpr (kIsFloat<T>) {
-    const T low = static_cast<T>(n[0]);
-    const T high = static_cast<T>(n[1]);
-    const T raised = x < low ? low : x;
-    return raised > high ? high : raised;
-  } else {
-    const auto raised = static_cast<double>(x) < n[0] ? convert_element<T>(n[0]) : x;
-    return static_cast<double>(raised) > n[1] ? convert_element<T>(n[1]) : raised;
-  }
+TENON_FUNCTION(Clamp, kIsFloat<T>, {
+  const T low = static_cast<T>(n[0]);
+  const T high = static_cast<T>(n[1]);
+  const T raised = x < low ? low : x;
+  return raised > high ? high : raised;
 })
 TENON_FUNCTION(Floor, !kIsComplex<T>, {
   if constexpr (kIsFloat<T>)
@@ -192,19 +188,57 @@ void run_block(void* out, const void* const* in, std::int64_t count, const doubl
   using Out = decltype(F::apply(T(), numbers));
   auto* result = static_cast<Out*>(out);
   const auto* a = static_cast<const T*>(in[0]);
+  // Copies: what is written to a byte might be one of the originals.
+  const double n[2] = {numbers == nullptr ? 0 : numbers[0], numbers == nullptr ? 0 : numbers[1]};
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) result[i] = F::apply(a[i], numbers);
+  for (std::int64_t i = 0; i < count; ++i) result[i] = F::apply(a[i], n);
+}
+
+// A bound beyond the integers of a type is the nearest of them.
+template <typename T>
+T bound(double value) {
+  using Limits = std::numeric_limits<T>;
+  if (!(value > static_cast<double>(Limits::min()))) return Limits::min();
+  return value >= static_cast<double>(Limits::max()) ? Limits::max() : static_cast<T>(value);
+}
+template <typename T>
+void clamp_integers(void* out, const void* const* in, std::int64_t count, const double* numbers) {
+  auto* result = static_cast<T*>(out);
+  const auto* a = static_cast<const T*>(in[0]);
+  const T low = bound<T>(numbers[0]), high = bound<T>(numbers[1]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T raised = a[i] < low ? low : a[i];
+    result[i] = raised > high ? high : raised;
+  }
+}
+// As bytes, of which the compiler makes vectors.
+void invert_bools(void* out, const void* const* in, std::int64_t count, const double*) {
+  auto* result = static_cast<unsigned char*>(out);
+  const auto* a = static_cast<const unsigned char*>(in[0]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) result[i] = a[i] ^ 1U;
+}
+
+template <typename F, typename T>
+constexpr BlockFunction function_for() {
+  constexpr bool is_inverse = std::is_same_v<F, LogicalNot> || std::is_same_v<F, BitwiseNot>;
+  if constexpr (is_inverse && kIsBool<T>)
+    return &invert_bools;
+  else if constexpr (std::is_same_v<F, Clamp> && std::is_integral_v<T> && !kIsBool<T>)
+    return &clamp_integers<T>;
+  else if constexpr (F::template kExists<T>)
+    return &run_block<F, T>;
+  else
+    return nullptr;
 }
 
 template <typename F>
 BlockFunction block_for(DType compute) {
   switch (compute) {
-#define TENON_CASE(dtype, T)              \
-  case DType::dtype:                      \
-    if constexpr (F::template kExists<T>) \
-      return &run_block<F, T>;            \
-    else                                  \
-      return nullptr;
+#define TENON_CASE(dtype, T) \
+  case DType::dtype:         \
+    return function_for<F, T>();
     TENON_CASE(kBool, bool)
     TENON_CASE(kU8, std::uint8_t)
     TENON_CASE(kI8, std::int8_t)
