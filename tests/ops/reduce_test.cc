@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -157,6 +158,47 @@ TEST(ReduceTest, IntegersAndBoolsHaveTheirRules) {
   EXPECT_EQ(ops::sum(tensor<Complex64>({Complex64(1, 2), Complex64(3, -1)})).item<Complex64>(),
             Complex64(4, 1));
   EXPECT_EQ(ops::sum(tensor<Half>({Half(1.5f), Half(2.5f)})).dtype(), DType::kF16);
+}
+
+// Lines of each length in each layout, with a NaN or infinities of both signs in some of them.
+TEST(ReduceTest, ExtremesAndLogarithmsOfSumsHoldInEveryLayout) {
+  Random random(19);
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32, DType::kI64})
+    for (const std::int64_t length : {1, 3, 8, 16, 31, 33, 70, 200}) {
+      SCOPED_TRACE(fmt::format("{} {}", dtype_name(dtype), length));
+      Tensor rows = to(ops::mul(random_floats(random, {70, length}, DType::kF32), 20), dtype);
+      if (is_floating(dtype)) {
+        fill_(rows.select(0, 3).select(0, length / 2), NAN);
+        fill_(rows.select(0, 4).select(0, 0), INFINITY);
+        fill_(rows.select(0, 5).select(0, 0), -INFINITY);
+        fill_(rows.select(0, 5).select(0, length - 1), INFINITY);
+        fill_(rows.select(0, 6), -INFINITY);
+      }
+      const Tensor columns = contiguous(rows.t());
+      const Tensor gaps = contiguous(ops::stack({rows, rows}, 2)).select(2, 0);
+      for (std::int64_t r = 0; r < rows.size(0); ++r) {
+        double largest = -INFINITY, total = 0;
+        bool has_nan = false;
+        for (const double x : values(rows.select(0, r))) {
+          has_nan |= std::isnan(x);
+          largest = std::max(largest, x);
+        }
+        for (const double x : values(rows.select(0, r))) total += std::exp(x - largest);
+        const double sum = std::isinf(largest) ? largest : largest + std::log(total);
+        using Line = std::pair<Tensor, std::int64_t>;
+        for (const auto& [t, dim] : {Line(rows, 1), Line(columns, 0), Line(gaps, 1)}) {
+          const double got = values(ops::amax(t, dim))[static_cast<std::size_t>(r)];
+          EXPECT_TRUE(has_nan ? std::isnan(got) : got == largest) << r << ": " << got;
+          if (!is_floating(dtype) || r > 9) continue;
+          const double found = values(ops::logsumexp(t, dim))[static_cast<std::size_t>(r)];
+          if (has_nan || std::isinf(sum)) {
+            EXPECT_TRUE(has_nan ? std::isnan(found) : found == sum) << r;
+            continue;
+          }
+          EXPECT_NEAR(found, sum, (dtype == DType::kBF16 ? 1e-2 : 1e-5) * (1 + std::abs(sum))) << r;
+        }
+      }
+    }
 }
 
 TEST(ReduceTest, EmptyAndSpecialInputs) {

@@ -87,6 +87,11 @@ TEST(ShapeTest, FlipRollRepeatAndPadMoveElements) {
   EXPECT_EQ(values(ops::flip(a, {0, 1})), (Values{5, 4, 3, 2, 1, 0}));
   EXPECT_EQ(values(ops::flip(a.t(), {-1})), (Values{3, 0, 4, 1, 5, 2}));
   EXPECT_FALSE(ops::flip(a, {}).is_alias_of(a));
+  const Tensor cube = arange(60).view({3, 4, 5}).transpose(0, 2);
+  const Tensor flipped = ops::flip(cube, {0, 2});
+  for_each_index(cube.sizes(), [&](const Index& i) {
+    EXPECT_EQ(element(flipped, i), element(cube, {4 - i[0], i[1], 2 - i[2]}));
+  });
   EXPECT_THROW(ops::flip(a, {0, -2}), InvalidArgument);
   EXPECT_EQ(values(ops::roll(a, {1}, {1})), (Values{2, 0, 1, 5, 3, 4}));
   EXPECT_EQ(values(ops::roll(a, {-1})), (Values{1, 2, 3, 4, 5, 0}));
@@ -122,6 +127,17 @@ TEST(LossTest, IgnoredTargetsCountForNothing) {
   EXPECT_THROW(ops::cross_entropy(logits, i64({3, 0})), InvalidArgument);
   EXPECT_THROW(ops::cross_entropy(logits, i64({1})), InvalidArgument);
   EXPECT_THROW(ops::cross_entropy(logits, target, ops::Reduction::kMean, -100, 2), InvalidArgument);
+  // Many rows go to several threads; the first wrong class is named.
+  Tensor many = zeros({5000}, DType::kI64);
+  EXPECT_NEAR(ops::cross_entropy(zeros({5000, 4}), many).item<double>(), std::log(4.0), 1e-6);
+  fill_(many.narrow(0, 700, 2), 9);
+  fill_(many.narrow(0, 4000, 1), 8);
+  try {
+    ops::cross_entropy(zeros({5000, 4}), many);
+    FAIL();
+  } catch (const InvalidArgument& wrong) {
+    EXPECT_STREQ(wrong.what(), "cross_entropy: class 9 of 4");
+  }
   const Tensor image = ops::cross_entropy(zeros({2, 3, 4, 5}), zeros({2, 4, 5}, DType::kI64));
   EXPECT_NEAR(image.item<double>(), std::log(3.0), 1e-6);
 }

@@ -58,7 +58,8 @@ class GatherLoop {
     for (const Dim& dim : reduced_) smallest = std::min(smallest, dim.stride);
     const bool vertical = !kept_.empty() && kept_.back().stride < smallest &&
                           kept_.back().size >= 8 && !reduced_.empty();
-    vertical ? run_columns() : run_rows();
+    if (vertical) return run_columns();
+    are_short() ? run_short_rows() : run_rows();
   }
 
  private:
@@ -131,6 +132,46 @@ class GatherLoop {
     }
   }
 
+  // Rows that a row's own lanes would hardly fill: turned, several of them are columns.
+  static constexpr std::int64_t kShort = 32, kTogether = 64;
+  bool are_short() const {
+    return reduced_.size() == 1 && reduced_count_ < kShort && kept_count_ >= kTogether;
+  }
+  void run_short_rows() {
+    const Dim down = reduced_.back();
+    const auto input_item = static_cast<std::int64_t>(item_size(input_));
+    const std::int64_t tiles = (kept_count_ + kTogether - 1) / kTogether;
+    const std::int64_t work = kTogether * reduced_count_;
+    parallel_for(0, tiles, std::max<std::int64_t>(1, kPiece / work / 2),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   alignas(64) char tile[kShort * kTogether * 16];
+                   for (std::int64_t i = begin; i < end; ++i) {
+                     const std::int64_t first = i * kTogether;
+                     const std::int64_t count = std::min(kTogether, kept_count_ - first);
+                     turn(tile, first, count, down, input_item);
+                     blocks_.columns(result_ + first * accumulator_, tile, count,
+                                     shifts_ == nullptr ? nullptr : shifts_ + first, down.size,
+                                     kTogether);
+                   }
+                 });
+  }
+  // tile[r][c] = row first + c, element r.
+  void turn(char* tile, std::int64_t first, std::int64_t count, const Dim& down,
+            std::int64_t input_item) const {
+    const Dim across = kept_.empty() ? Dim{1, 0} : kept_.back();
+    for (std::int64_t c = 0; c < count;) {
+      const char* from = data_ + offset_of(kept_, kept_.size(), first + c);
+      const std::int64_t stretch = std::min(count - c, across.size - (first + c) % across.size);
+      for (std::int64_t r = 0; r < down.size; ++r) {
+        char* pair[2] = {tile + (r * kTogether + c) * input_item,
+                         const_cast<char*>(from) + r * down.stride};
+        const std::int64_t steps[2] = {input_item, across.stride};
+        load_(pair, steps, stretch);
+      }
+      c += stretch;
+    }
+  }
+
   // Each kept element gathers rows; long ones in pieces of fixed length, whose results are combined
   // in order, so that threads change nothing.
   void run_rows() {
@@ -143,10 +184,11 @@ class GatherLoop {
     const StridedLoop::Operand operand{const_cast<char*>(data_), sizes, strides, 1};
     const StridedLoop loop(sizes, &operand, 1);
     Tensor partial;
-    char* out = result_;
+    char* out = result_;  // started
     if (pieces > 1) {
       partial = empty({kept_count_ * pieces, accumulator_}, DType::kU8);
       out = static_cast<char*>(partial.data_ptr());
+      for (std::int64_t i = 0; i < kept_count_ * pieces; ++i) blocks_.start(out + i * accumulator_);
     }
     const std::int64_t grain =
         std::max<std::int64_t>(1, kPiece / std::min(kPiece, reduced_count_) / 2);
@@ -161,9 +203,11 @@ class GatherLoop {
 
   void gather_piece(const StridedLoop& loop, std::int64_t kept, std::int64_t begin,
                     char* accumulator) const {
-    blocks_.start(accumulator);
     const std::int64_t offset = offset_of(kept_, kept_.size(), kept);
     const double subtracted = shift(kept);
+    if (reduced_.size() == 1 && in_place(reduced_.back().stride))  // the usual case
+      return blocks_.row(accumulator, data_ + offset + begin * item_,
+                         std::min(kPiece, reduced_count_ - begin), subtracted);
     loop.run(begin, std::min(begin + kPiece, reduced_count_),
              [&](char** data, const std::int64_t* strides, std::int64_t length) {
                const char* from = data[0] + offset;

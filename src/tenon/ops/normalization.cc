@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tenon/ops/binary.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
@@ -80,6 +82,68 @@ auto centred(std::int64_t length, double eps) {
   };
 }
 
+// A number of a parameter or a statistic, or `otherwise` where there is none.
+double number_at(const Tensor& t, std::int64_t i, double otherwise) {
+  if (!t.defined()) return otherwise;
+  return t.dtype() == DType::kF64 ? t.const_data_ptr<double>()[i]
+                                  : static_cast<double>(t.const_data_ptr<float>()[i]);
+}
+
+// Planes of one channel that are worth a call each, on the host.
+bool has_long_planes(const Tensor& a) {
+  constexpr std::int64_t kLong = 16;
+  return a.device() == Device{} && a.is_contiguous() && a.numel() > 0 &&
+         a.numel() >= kLong * a.size(0) * a.size(1);
+}
+
+// x * factor + shift, the two of each plane as numbers(plane) gives them. Requires: dense.
+template <typename Numbers>
+Tensor by_planes(const Tensor& a, Numbers&& numbers) {
+  const std::int64_t planes = a.size(0) * a.size(1), length = a.numel() / planes;
+  const Tensor out = empty(a.sizes(), a.dtype());
+  const auto scale = cpu::row_functions(a.dtype()).scale;
+  const auto bytes = length * static_cast<std::int64_t>(a.item_size());
+  const auto* from = static_cast<const char*>(a.const_data_ptr());
+  auto* to = static_cast<char*>(out.data_ptr());
+  parallel_for(0, planes, std::max<std::int64_t>(1, 16384 / length),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t i = begin; i < end; ++i) {
+                   const auto [factor, shift] = numbers(i);
+                   scale(to + i * bytes, from + i * bytes, length, factor, shift);
+                 }
+               });
+  return out;
+}
+
+// x * scale + shift by channels.
+Tensor scaled_channels(const Tensor& a, const Tensor& scale, const Tensor& shift) {
+  const Tensor s = contiguous(scale), t = contiguous(shift);
+  return by_planes(a, [&, channels = a.size(1)](std::int64_t plane) {
+    return std::pair(number_at(s, plane % channels, 1), number_at(t, plane % channels, 0));
+  });
+}
+
+// Groups of channels normalised, then weight and bias, in one pass after that of the statistics.
+Tensor normalize_groups(const Tensor& a, std::int64_t groups, const Tensor& weight,
+                        const Tensor& bias, double eps) {
+  const std::int64_t rows = a.size(0) * groups, length = a.numel() / rows;
+  const Tensor statistics = empty({rows, 2}, DType::kF64);
+  auto* found = statistics.data_ptr<double>();
+  const auto moments = cpu::row_functions(a.dtype()).moments;
+  const RowView view(a.view({rows, length}), -1);
+  view.for_each([&](std::int64_t i, const char* row) {
+    double variance = 0;
+    moments(row, length, found + 2 * i, &variance);
+    found[2 * i + 1] = 1 / std::sqrt(variance + eps);
+  });
+  const std::int64_t channels = a.size(1), of_group = channels / groups;
+  return by_planes(a, [&](std::int64_t plane) {
+    const double* const of = found + 2 * (plane / of_group);
+    const double factor = of[1] * number_at(weight, plane % channels, 1);
+    return std::pair(factor, number_at(bias, plane % channels, 0) - of[0] * factor);
+  });
+}
+
 // A parameter by channel in the shape that broadcasts over a batch: [1, C, 1, ...].
 Tensor by_channel(const Tensor& p, const Tensor& a) {
   DimVector sizes(static_cast<std::size_t>(a.dim()), 1);
@@ -136,6 +200,13 @@ Tensor detail::group_norm(const Tensor& a, std::int64_t groups, const Tensor& we
                                       groups, a.size(1), to_string(a.sizes())));
   const std::int64_t rows = a.size(0) * groups;
   const std::int64_t length = rows == 0 ? 0 : a.numel() / rows;
+  if (has_long_planes(a)) {
+    const DType compute = compute_dtype(a.dtype());
+    return to(normalize_groups(to(a, compute), groups,
+                               parameter("group_norm", weight, a.size(1), compute),
+                               parameter("group_norm", bias, a.size(1), compute), eps),
+              a.dtype());
+  }
   Tensor out = normalize_rows("group_norm", vulkan::Rows::kLayerNorm, eps, a, length, {}, {},
                               centred(length, eps));
   if (weight.defined()) out = mul(out, to(by_channel(weight, a), a.dtype()));
@@ -171,6 +242,7 @@ Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Ten
   if (weight.defined()) scale = mul(scale, to(weight, compute));
   Tensor shift = neg(mul(to(mean, compute), scale));
   if (bias.defined()) shift = add(shift, to(bias, compute));
+  if (has_long_planes(a)) return to(scaled_channels(to(a, compute), scale, shift), a.dtype());
   const Tensor scaled = mul(to(a, compute), by_channel(scale, a));
   return to(add_(scaled, by_channel(shift, a)), a.dtype());
 }

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cmath>
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/select.h"
+#include "tenon/ops/softmax.h"
 #include "tenon/ops/unary.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -186,6 +188,8 @@ Tensor detail::logsumexp(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("logsumexp", {&a});
   check_floating("logsumexp", a);
   const std::uint64_t reduced = reduced_dims("logsumexp", a, dims);
+  if (std::has_single_bit(reduced) && a.device() == Device{} && a.numel() > 0)
+    return shaped(log_sums(a, std::countr_zero(reduced)), a, reduced, keepdim, a.dtype());
   // Shifted by the largest; an infinite one would give NaN, and shifts nothing.
   const Tensor largest = gather(Gather::kLargest, a, reduced, {});
   const Tensor shift = masked_fill(largest, isinf(largest), 0.0);

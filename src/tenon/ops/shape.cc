@@ -4,11 +4,13 @@
 
 #include <algorithm>
 
+#include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
+#include "tenon/tensor/strided_loop.h"
 
 namespace tenon::ops {
 namespace {
@@ -47,6 +49,19 @@ Tensor triangle(const char* what, const Tensor& a, bool is_lower, std::int64_t d
     std::fill(data + last * item, data + columns * item, 0);
   }
   return out;
+}
+
+// One dimension after the other, element planes in reverse.
+Tensor flip_by_planes(const Tensor& a, std::uint64_t flipped) {
+  Tensor from = a;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (((flipped >> d) & 1) == 0 || a.size(d) < 2) continue;
+    Tensor to = empty(a.sizes(), a.dtype(), a.device());
+    for (std::int64_t i = 0; i < a.size(d); ++i)
+      put(to.select(d, i), from.select(d, a.size(d) - 1 - i));
+    from = to;
+  }
+  return from.is_same(a) ? clone(a) : from;
 }
 
 }  // namespace
@@ -108,16 +123,37 @@ Tensor detail::flip(const Tensor& a, IntList dims) {
           fmt::format("flip: dimension {} comes twice in {}", dim, to_string(dims)));
     flipped |= bit;
   }
-  // One dimension after the other, element planes in reverse.
-  Tensor from = a;
-  for (std::int64_t d = 0; d < a.dim(); ++d) {
-    if (((flipped >> d) & 1) == 0 || a.size(d) < 2) continue;
-    Tensor to = empty(a.sizes(), a.dtype(), device);
-    for (std::int64_t i = 0; i < a.size(d); ++i)
-      put(to.select(d, i), from.select(d, a.size(d) - 1 - i));
-    from = to;
+  Tensor out = empty(a.sizes(), a.dtype(), device);
+  if (out.is_meta() || out.numel() == 0) return out;
+  if (vulkan::holds(a)) return flip_by_planes(a, flipped);
+  DimVector strides = a.strides().to_vector();
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  const char* last = static_cast<const char*>(a.const_data_ptr());
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    if (((flipped >> d) & 1) == 0) continue;
+    last += (a.sizes()[d] - 1) * strides[d] * item;
+    strides[d] = -strides[d];
   }
-  return from.is_same(a) ? clone(a) : from;
+  const StridedLoop::Operand operands[2] = {
+      {out.data_ptr(), out.sizes(), out.strides(), item},
+      {const_cast<char*>(last), out.sizes(), strides, item}};
+  const StridedLoop loop(out.sizes(), operands, 2);
+  visit_bytes(a.item_size(), [&](auto element) {
+    using T = decltype(element);
+    loop.run_parallel([](char** data, const std::int64_t* steps, std::int64_t length) {
+      auto* to = reinterpret_cast<T*>(data[0]);
+      const auto* from = reinterpret_cast<const T*>(data[1]);
+      const std::int64_t step = steps[1] / static_cast<std::int64_t>(sizeof(T));
+      if (step == 1) {
+        std::copy_n(from, length, to);
+      } else if (step == -1) {
+        for (std::int64_t i = 0; i < length; ++i) to[i] = from[-i];
+      } else {
+        for (std::int64_t i = 0; i < length; ++i) to[i] = from[i * step];
+      }
+    });
+  });
+  return out;
 }
 
 Tensor detail::roll(const Tensor& a, IntList shifts, IntList dims) {

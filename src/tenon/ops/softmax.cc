@@ -5,6 +5,7 @@
 #include "tenon/ops/dense_lines.h"
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
+#include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
@@ -13,47 +14,181 @@
 namespace tenon::ops {
 namespace {
 
+// Some lines of one function: rows one after the other, or columns side by side.
+struct Function {
+  void (*row)(void* out, const void* in, std::int64_t count);
+  cpu::ColumnFunctions::Function columns;
+};
+
+void move_row(DType to_dtype, void* to, DType from_dtype, const void* from, std::int64_t count) {
+  char* pair[2] = {static_cast<char*>(to), static_cast<char*>(const_cast<void*>(from))};
+  const std::int64_t steps[2] = {static_cast<std::int64_t>(item_size(to_dtype)),
+                                 static_cast<std::int64_t>(item_size(from_dtype))};
+  tenon::detail::conversion_row(to_dtype, from_dtype)(pair, steps, count);
+}
+
+// to[c][r] = from[r][c].
+template <typename T>
+void turn(void* to, const void* from, std::int64_t rows, std::int64_t columns,
+          std::int64_t to_stride, std::int64_t from_stride) {
+  auto* out = static_cast<T*>(to);
+  const auto* in = static_cast<const T*>(from);
+  for (std::int64_t c = 0; c < columns; ++c)
+    for (std::int64_t r = 0; r < rows; ++r) out[c * to_stride + r] = in[r * from_stride + c];
+}
+
+// Softmax of a dense tensor's lines. 16-bit floats are widened in a thread's workspace, some lines
+// at a time. Rows that vectors would hardly fill are turned there into columns.
+class LineWork {
+ public:
+  LineWork(const Tensor& out, const Tensor& in, std::int64_t dim, const Function& function)
+      : dtype_(in.dtype()),
+        compute_(compute_dtype(in.dtype())),
+        item_(static_cast<std::int64_t>(item_size(dtype_))),
+        compute_item_(static_cast<std::int64_t>(item_size(compute_))),
+        lines_(in, dim),
+        function_(function),
+        from_(static_cast<const char*>(in.const_data_ptr())),
+        to_(static_cast<char*>(out.data_ptr())) {}
+
+  void run() const { lines_.inner == 1 ? run_rows() : run_columns(); }
+
+ private:
+  static constexpr std::int64_t kShort = 32, kTurned = 64, kBatch = 4096;
+
+  bool is_wide() const { return dtype_ == compute_; }
+  bool are_short() const { return lines_.length < kShort && lines_.outer >= kTurned; }
+
+  void run_rows() const {
+    const std::int64_t length = lines_.length;
+    const std::int64_t batch =
+        are_short() ? kTurned : std::max<std::int64_t>(1, kBatch / length);
+    const std::int64_t batches = (lines_.outer + batch - 1) / batch;
+    const auto room_bytes =
+        static_cast<std::size_t>((is_wide() ? 0 : batch * length * compute_item_) +
+                                 (are_short() ? kTurned * length * compute_item_ : 0));
+    cpu::Workspaces rooms(room_bytes, batches);
+    parallel_for(0, batches, std::max<std::int64_t>(1, 16384 / (batch * length)),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   char* const room = rooms.take();
+                   for (std::int64_t i = begin; i < end; ++i)
+                     batch_of_rows(i * batch, std::min(batch, lines_.outer - i * batch), room);
+                   rooms.give(room);
+                 });
+  }
+
+  void batch_of_rows(std::int64_t first, std::int64_t rows, char* room) const {
+    const std::int64_t length = lines_.length, elements = rows * length;
+    const char* in = from_ + first * length * item_;
+    char* out = to_ + first * length * item_;
+    if (!is_wide()) {
+      char* const wide = room;
+      move_row(compute_, wide, dtype_, in, elements);
+      compute_rows(wide, wide, rows, wide + elements * compute_item_);
+      return move_row(dtype_, out, compute_, wide, elements);
+    }
+    compute_rows(out, in, rows, room);
+  }
+
+  void compute_rows(char* out, const char* in, std::int64_t rows, char* turned) const {
+    const std::int64_t length = lines_.length;
+    if (!are_short()) {
+      for (std::int64_t r = 0; r < rows; ++r)
+        function_.row(out + r * length * compute_item_, in + r * length * compute_item_, length);
+      return;
+    }
+    const auto by_item = [&](auto&& f) { compute_item_ == 4 ? f(float()) : f(double()); };
+    by_item([&](auto t) { turn<decltype(t)>(turned, in, rows, length, kTurned, length); });
+    function_.columns(turned, turned, length, kTurned, rows);
+    by_item([&](auto t) { turn<decltype(t)>(out, turned, length, rows, length, kTurned); });
+  }
+
+  void run_columns() const {
+    const std::int64_t length = lines_.length, inner = lines_.inner;
+    const std::int64_t width = lines_.strip(compute_item_);
+    const std::int64_t strips = lines_.outer * ((inner + width - 1) / width);
+    cpu::Workspaces rooms(
+        is_wide() ? 0 : static_cast<std::size_t>(length * width * compute_item_), strips);
+    lines_.for_each(compute_item_, [&](std::int64_t first, std::int64_t count) {
+      const char* in = from_ + first * item_;
+      char* out = to_ + first * item_;
+      if (is_wide()) return function_.columns(out, in, length, inner, count);
+      char* const wide = rooms.take();
+      for (std::int64_t r = 0; r < length; ++r)
+        move_row(compute_, wide + r * count * compute_item_, dtype_, in + r * inner * item_, count);
+      function_.columns(wide, wide, length, count, count);
+      for (std::int64_t r = 0; r < length; ++r)
+        move_row(dtype_, out + r * inner * item_, compute_, wide + r * count * compute_item_,
+                 count);
+      rooms.give(wide);
+    });
+  }
+
+  const DType dtype_, compute_;
+  const std::int64_t item_, compute_item_;
+  const DenseLines lines_;
+  const Function function_;
+  const char* const from_;
+  char* const to_;
+};
+
 // The result has the order of dimensions of the input, where that is dense.
-template <typename Row, typename Columns>
-Tensor along(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_t dim, Row row,
-             Columns columns) {
+Tensor along(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_t dim,
+             const Function& function) {
   device_to_offer(what, {&a});
   if (!is_floating(a.dtype()))
     throw InvalidArgument(
         fmt::format("{}: of {}; convert it to floating point first", what, dtype_name(a.dtype())));
   const std::int64_t d = wrap_dim(dim, a.dim(), what);
-  const Tensor input = dense(to(a, compute_dtype(a.dtype())));
+  const Tensor input = dense(a);
   const Tensor out = empty_like(input);
-  if (out.is_meta() || out.numel() == 0) return to(out, a.dtype());
-  const DenseLines lines(input, d);
+  if (out.is_meta() || out.numel() == 0) return out;
   if (vulkan::holds(input)) {
-    if (vulkan::rows(kind, out, lines.length, lines.inner, input)) return to(out, a.dtype());
+    const Tensor wide = to(input, compute_dtype(a.dtype())), result = empty_like(wide);
+    const DenseLines lines(wide, d);
+    if (vulkan::rows(kind, result, lines.length, lines.inner, wide)) return to(result, a.dtype());
     note_fallback(what, out.device());
   }
-  const auto item = static_cast<std::int64_t>(out.item_size());
-  const auto* from = static_cast<const char*>(input.const_data_ptr());
-  auto* result = static_cast<char*>(out.data_ptr());
-  lines.for_each(item, [&](std::int64_t first, std::int64_t count) {
-    if (lines.inner == 1)
-      row(result + first * item, from + first * item, lines.length);
-    else
-      columns(result + first * item, from + first * item, lines.length, lines.inner, count);
-  });
-  return to(out, a.dtype());
+  LineWork(out, input, d, function).run();
+  return out;
 }
 
 }  // namespace
 
 Tensor detail::softmax(const Tensor& a, std::int64_t dim) {
   const DType compute = compute_dtype(a.dtype());
-  return along("softmax", vulkan::Rows::kSoftmax, a, dim, cpu::row_functions(compute).softmax,
-               cpu::column_functions(compute).softmax);
+  return along("softmax", vulkan::Rows::kSoftmax, a, dim,
+               {cpu::row_functions(compute).softmax, cpu::column_functions(compute).softmax});
 }
 
 Tensor detail::log_softmax(const Tensor& a, std::int64_t dim) {
   const DType compute = compute_dtype(a.dtype());
   return along("log_softmax", vulkan::Rows::kLogSoftmax, a, dim,
-               cpu::row_functions(compute).log_softmax, cpu::column_functions(compute).log_softmax);
+               {cpu::row_functions(compute).log_softmax,
+                cpu::column_functions(compute).log_softmax});
+}
+
+Tensor detail::log_sums(const Tensor& a, std::int64_t dim) {
+  const Tensor input = contiguous(to(a, compute_dtype(a.dtype())));
+  const DenseLines lines(input, dim);
+  const Tensor out = empty({lines.outer * lines.inner}, input.dtype());
+  const cpu::RowFunctions rows = cpu::row_functions(input.dtype());
+  const cpu::ColumnFunctions columns = cpu::column_functions(input.dtype());
+  const auto item = static_cast<std::int64_t>(input.item_size());
+  const auto* from = static_cast<const char*>(input.const_data_ptr());
+  auto* to = static_cast<char*>(out.data_ptr());
+  lines.for_each(item, [&](std::int64_t first, std::int64_t count) {
+    const std::int64_t slice = lines.length * lines.inner;
+    char* const at = to + (first / slice * lines.inner + first % slice) * item;
+    if (lines.inner != 1)
+      return columns.log_sum(at, from + first * item, lines.length, lines.inner, count);
+    const double sum = rows.log_sum(from + first * item, lines.length);
+    if (item == 4)
+      *reinterpret_cast<float*>(at) = static_cast<float>(sum);
+    else
+      *reinterpret_cast<double*>(at) = sum;
+  });
+  return out;
 }
 
 }  // namespace tenon::ops

@@ -9,6 +9,9 @@ namespace tenon::ops {
 namespace detail {
 Tensor softmax(const Tensor& a, std::int64_t dim);
 Tensor log_softmax(const Tensor& a, std::int64_t dim);
+// log(sum(exp(x))) of each line along `dim`, in one dimension and in the dtype of the computation.
+// Requires: floating point, on the host, with elements.
+Tensor log_sums(const Tensor& a, std::int64_t dim);
 }  // namespace detail
 
 namespace op {

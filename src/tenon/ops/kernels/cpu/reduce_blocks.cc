@@ -9,6 +9,7 @@
 #include "hwy/highway.h"
 // clang-format on
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -61,6 +62,10 @@ struct Largest {
     return y > a || y != y ? y : a;
   }
   template <typename A>
+  static A of_numbers(A a, A y) {
+    return y > a ? y : a;
+  }
+  template <typename A>
   static A combine(A a, A b) {
     return b > a || b != b ? b : a;
   }
@@ -75,6 +80,10 @@ struct Smallest {
   static A take(A a, T x, double) {
     const A y = static_cast<A>(x);
     return y < a || y != y ? y : a;
+  }
+  template <typename A>
+  static A of_numbers(A a, A y) {
+    return y < a ? y : a;
   }
   template <typename A>
   static A combine(A a, A b) {
@@ -126,6 +135,40 @@ template <>
 struct AccumulatorOf<float> {
   using type = double;
 };
+template <>
+struct AccumulatorOf<std::int32_t> {
+  using type = std::int64_t;
+};
+
+template <class Op>
+constexpr bool kIsExtreme = std::is_same_v<Op, Largest> || std::is_same_v<Op, Smallest>;
+
+// The extreme of numbers, which takes one comparison an element. False, and nothing done, where
+// there may be a NaN: then the sum is one, or infinities of both signs met in it.
+template <class Op, typename T>
+bool extreme_of_numbers(T& found, const T* x, std::int64_t count) {
+  constexpr int kLanes = 64 / sizeof(T) * 2;
+  T lanes[kLanes], sums[kLanes];
+  for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template start<T>();
+  for (int l = 0; l < kLanes; ++l) sums[l] = T(0);
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int l = 0; l < kLanes; ++l) {
+      lanes[l] = Op::of_numbers(lanes[l], x[i + l]);
+      if constexpr (std::is_floating_point_v<T>) sums[l] += x[i + l];
+    }
+  for (int l = 0; i < count; ++i, ++l) {
+    lanes[l] = Op::of_numbers(lanes[l], x[i]);
+    if constexpr (std::is_floating_point_v<T>) sums[l] += x[i];
+  }
+  for (int width = kLanes / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; ++l) {
+      lanes[l] = Op::of_numbers(lanes[l], lanes[l + width]);
+      sums[l] += sums[l + width];
+    }
+  found = lanes[0];
+  return sums[0] == sums[0];
+}
 
 // f32 is gathered in f32 lanes over short stretches, whose results go into the f64 accumulator.
 template <class Op, typename T, typename Lane>
@@ -153,9 +196,48 @@ void row(void* accumulator, const void* block, std::int64_t count, double shift)
   using Lane = std::conditional_t<kInFloat, float, A>;
   A& total = *static_cast<A*>(accumulator);
   const T* x = static_cast<const T*>(block);
+  if constexpr (kIsExtreme<Op> && !std::is_same_v<T, Complex128>) {
+    T found;
+    if (extreme_of_numbers<Op>(found, x, count)) {
+      total = Op::combine(total, static_cast<A>(found));
+      return;
+    }
+  }
   constexpr std::int64_t kStretch = 2048;
   for (std::int64_t at = 0; at < count; at += kStretch)
     stretch<Op, T, Lane>(total, x + at, std::min(kStretch, count - at), shift);
+}
+
+// Some columns at a time in registers, in their own dtype. NaN is found by what it does to a sum,
+// which is looked at again.
+template <class Op, typename T, typename A>
+void extreme_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t rows,
+                     std::int64_t row_elements) {
+  constexpr std::int64_t kStrip = 32;
+  for (std::int64_t first = 0; first < count; first += kStrip) {
+    const std::int64_t width = std::min(kStrip, count - first);
+    T found[kStrip], sums[kStrip];
+    for (std::int64_t c = 0; c < kStrip; ++c) found[c] = Op::template start<T>(), sums[c] = T(0);
+    const auto take_rows = [&](auto columns) {
+      const T* row = x + first;
+      for (std::int64_t r = 0; r < rows; ++r, row += row_elements)
+        for (std::int64_t c = 0; c < columns; ++c) {
+          found[c] = Op::of_numbers(found[c], row[c]);
+          if constexpr (std::is_floating_point_v<T>) sums[c] += row[c];
+        }
+    };
+    width == kStrip ? take_rows(std::integral_constant<std::int64_t, kStrip>())
+                    : take_rows(width);
+    for (std::int64_t c = 0; c < width; ++c) {
+      A& to = accumulators[first + c];
+      const T* column = x + first + c;
+      if (sums[c] == sums[c]) {
+        to = Op::combine(to, static_cast<A>(found[c]));
+        continue;
+      }
+      for (std::int64_t r = 0; r < rows; ++r) to = Op::take(to, column[r * row_elements], 0);
+    }
+  }
 }
 
 // Four rows at a time, so that accumulators are loaded and stored once for four.
@@ -166,6 +248,8 @@ void columns(void* accumulators, const void* block, std::int64_t count, const do
   A* a = static_cast<A*>(accumulators);
   const T* x = static_cast<const T*>(block);
   std::int64_t r = 0;
+  if constexpr (kIsExtreme<Op> && sizeof(T) == 4)
+    if (rows > 1) return extreme_columns<Op>(a, x, count, rows, row_elements);
   for (; shifts == nullptr && r + 4 <= rows; r += 4) {
     const T* x0 = x + r * row_elements;
     const T* x1 = x0 + row_elements;
@@ -209,6 +293,8 @@ cpu::ReduceBlocks of(DType input) {
       return of_type<Op, double>();
     case DType::kI64:
       return of_type<Op, std::int64_t>();
+    case DType::kI32:
+      return of_type<Op, std::int32_t>();
     default:
       break;
   }

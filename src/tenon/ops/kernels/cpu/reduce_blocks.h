@@ -9,12 +9,13 @@
 
 namespace tenon::ops::cpu {
 
-// Elements come as f32, f64, i64 or c128 (`reduce_input`), and gather in f64, i64 or c128
+// Elements come as f32, f64, i32, i64 or c128 (`reduce_input`), and gather in f64, i64 or c128
 // (`reduce_accumulator`): sums of f32 do not lose digits.
 constexpr DType reduce_input(DType dtype) {
   if (is_complex(dtype)) return DType::kC128;
   if (dtype == DType::kF64) return DType::kF64;
-  return is_floating(dtype) ? DType::kF32 : DType::kI64;
+  if (is_floating(dtype)) return DType::kF32;
+  return dtype == DType::kI32 ? DType::kI32 : DType::kI64;
 }
 constexpr DType reduce_accumulator(DType dtype) {
   if (is_complex(dtype)) return DType::kC128;

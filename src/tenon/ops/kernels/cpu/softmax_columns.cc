@@ -57,6 +57,15 @@ struct Strip {
            largest[c] < std::numeric_limits<T>::infinity();
   }
 
+  // The sums' logarithms.
+  void take_logarithms(std::int64_t count) {
+    const hn::ScalableTag<double> d;
+    const auto step = static_cast<std::int64_t>(hn::Lanes(d));
+    std::fill(sums + count, sums + std::min(kWidest, (count + step - 1) / step * step), 1.0);
+    for (std::int64_t c = 0; c < count; c += step)
+      hn::Store(hn::Log(d, hn::Load(d, sums + c)), d, sums + c);
+  }
+
   alignas(64) T largest[kWidest];
   alignas(64) T partial[kWidest];
   alignas(64) double sums[kWidest];
@@ -106,9 +115,10 @@ void log_softmax_columns(void* out, const void* in, std::int64_t length, std::in
   Strip<T> strip;
   strip.find_largest(x, length, stride, count);
   strip.exponentials(nullptr, x, length, stride, count);
+  strip.take_logarithms(count);
   T* log_sum = strip.partial;
   for (std::int64_t c = 0; c < count; ++c)
-    log_sum[c] = strip.has_softmax(c) ? static_cast<T>(std::log(strip.sums[c]))
+    log_sum[c] = strip.has_softmax(c) ? static_cast<T>(strip.sums[c])
                                       : std::numeric_limits<T>::quiet_NaN();
   for (std::int64_t row = 0; row < length; ++row, result += stride, x += stride) {
 #pragma GCC ivdep
@@ -116,11 +126,29 @@ void log_softmax_columns(void* out, const void* in, std::int64_t length, std::in
   }
 }
 
+template <typename T>
+void log_sum_columns(void* out, const void* in, std::int64_t length, std::int64_t stride,
+                     std::int64_t count) {
+  auto* result = static_cast<T*>(out);
+  const auto* x = static_cast<const T*>(in);
+  Strip<T> strip;
+  strip.find_largest(x, length, stride, count);
+  strip.exponentials(nullptr, x, length, stride, count);
+  strip.take_logarithms(count);
+  for (std::int64_t c = 0; c < count; ++c) {
+    const T largest = strip.largest[c];
+    result[c] = strip.has_softmax(c)
+                    ? static_cast<T>(static_cast<double>(largest) + strip.sums[c])
+                    : largest;
+  }
+}
+
 }  // namespace
 
 cpu::ColumnFunctions column_functions(DType compute) {
-  if (compute == DType::kF64) return {&softmax_columns<double>, &log_softmax_columns<double>};
-  return {&softmax_columns<float>, &log_softmax_columns<float>};
+  if (compute == DType::kF64)
+    return {&softmax_columns<double>, &log_softmax_columns<double>, &log_sum_columns<double>};
+  return {&softmax_columns<float>, &log_softmax_columns<float>, &log_sum_columns<float>};
 }
 
 }  // namespace tenon::ops::HWY_NAMESPACE

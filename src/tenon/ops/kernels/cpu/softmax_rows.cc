@@ -121,6 +121,14 @@ void log_softmax(void* out, const void* in, std::int64_t count) {
 }
 
 template <typename T>
+double log_sum(const void* in, std::int64_t count) {
+  const auto* x = static_cast<const T*>(in);
+  const T largest = largest_of(x, count);
+  if (has_no_softmax(largest)) return static_cast<double>(largest);
+  return static_cast<double>(largest) + std::log(exponentials<T>(nullptr, x, count, largest));
+}
+
+template <typename T>
 double sum_of(const T* x, std::int64_t count) {
   double lanes[kLanes] = {};
   std::int64_t i = 0;
@@ -173,12 +181,25 @@ void affine(void* out, const void* in, std::int64_t count, double mean, double s
     result[i] = (x[i] - m) * s * (w != nullptr ? w[i] : T(1)) + (b != nullptr ? b[i] : T(0));
 }
 
+template <typename T>
+void scale(void* out, const void* in, std::int64_t count, double factor, double shift) {
+  auto* result = static_cast<T*>(out);
+  const auto* x = static_cast<const T*>(in);
+  const T m = static_cast<T>(factor);
+  const T s = static_cast<T>(shift);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) result[i] = x[i] * m + s;
+}
+
+template <typename T>
+cpu::RowFunctions functions_of() {
+  return {&softmax<T>, &log_softmax<T>, &log_sum<T>, &moments<T>, &affine<T>, &scale<T>};
+}
+
 }  // namespace
 
 cpu::RowFunctions row_functions(DType compute) {
-  if (compute == DType::kF64)
-    return {&softmax<double>, &log_softmax<double>, &moments<double>, &affine<double>};
-  return {&softmax<float>, &log_softmax<float>, &moments<float>, &affine<float>};
+  return compute == DType::kF64 ? functions_of<double>() : functions_of<float>();
 }
 
 }  // namespace tenon::ops::HWY_NAMESPACE

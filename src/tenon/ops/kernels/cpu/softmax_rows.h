@@ -12,11 +12,15 @@ struct RowFunctions {
   // exp(x - max) / sum, or x - max - log(sum).
   void (*softmax)(void* out, const void* in, std::int64_t count);
   void (*log_softmax)(void* out, const void* in, std::int64_t count);
+  // log(sum(exp(x))); of a row with a NaN or +inf that, of nothing but -inf -inf.
+  double (*log_sum)(const void* in, std::int64_t count);
   // Mean and mean of squared deviations, in f64.
   void (*moments)(const void* in, std::int64_t count, double* mean, double* variance);
   // (x - mean) * scale * weight + bias; null weight is 1, null bias 0.
   void (*affine)(void* out, const void* in, std::int64_t count, double mean, double scale,
                  const void* weight, const void* bias);
+  // x * scale + shift.
+  void (*scale)(void* out, const void* in, std::int64_t count, double scale, double shift);
 };
 RowFunctions row_functions(DType compute);
 
@@ -27,6 +31,7 @@ struct ColumnFunctions {
                             std::int64_t count);
   Function softmax;
   Function log_softmax;
+  Function log_sum;  // `out` is a row of `count` numbers
 };
 ColumnFunctions column_functions(DType compute);
 

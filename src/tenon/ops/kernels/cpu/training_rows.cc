@@ -102,24 +102,6 @@ HWY_INLINE void store_pairs(D d, hn::Vec<D> even, hn::Vec<D> odd, float* to, std
   std::copy_n(buffer, 2 * count, to);
 }
 
-double log_sum(const float* x, std::int64_t count) {
-  float largest = -std::numeric_limits<float>::infinity();
-  bool has_nan = false;
-  for (std::int64_t i = 0; i < count; ++i) {
-    largest = x[i] > largest ? x[i] : largest;
-    has_nan |= x[i] != x[i];
-  }
-  if (has_nan) return std::numeric_limits<double>::quiet_NaN();
-  if (std::isinf(largest)) return largest;
-  double total = 0;
-  each_vector(count, [&](auto d, std::int64_t i, std::int64_t n) {
-    const auto e = hn::Exp(d, hn::Sub(load(d, x + i, n), hn::Set(d, largest)));
-    const auto inside = hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(n)), e);
-    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, inside)));
-  });
-  return static_cast<double>(largest) + std::log(total);
-}
-
 // With z = k (x + c x^3), t = tanh(z):  0.5 (1 + t) + 0.5 x (1 - t^2) k (1 + 3 c x^2).
 void gelu_tanh(float* dx, const float* dy, const float* x, std::int64_t count) {
   constexpr float kScale = 0.7978845608028654f;
@@ -292,7 +274,7 @@ void where_passing(float* dx, const float* dy, const std::uint8_t* bits, std::in
 }  // namespace
 
 const cpu::TrainingRows& training_rows() {
-  static constexpr cpu::TrainingRows kRows = {&softmax,      &log_sum,          &gelu_tanh,
+  static constexpr cpu::TrainingRows kRows = {&softmax,      &gelu_tanh,
                                               &max_pool,     &max_pool_choices, &max_pool_gradient,
                                               &passing_bits, &where_passing};
   return kRows;

@@ -9,8 +9,6 @@ namespace tenon::ops::cpu {
 struct TrainingRows {
   // y (dy - sum(dy y)) * scale.
   void (*softmax)(float* dx, const float* dy, const float* y, std::int64_t count, float scale);
-  // log(sum(exp(x))); NaN passes on.
-  double (*log_sum)(const float* x, std::int64_t count);
   // dy gelu'(x), by the approximation with tanh.
   void (*gelu_tanh)(float* dx, const float* dy, const float* x, std::int64_t count);
   // One row of the output of max pooling: `rows` of the input, `width` apart, `kernel` wide places
