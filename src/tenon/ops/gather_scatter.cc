@@ -8,6 +8,7 @@
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/indices.h"
+#include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/select.h"
 #include "tenon/tensor/copy.h"
@@ -79,10 +80,9 @@ class IndexWalk {
 
  private:
   static constexpr std::int64_t kStrip = 256;  // lines side by side
-  static constexpr std::int64_t kChecked = 1024;  // indices of a row
 
   bool fit(std::int64_t at, std::int64_t count) const {
-    return are_indices(values_ + at, count, size_);
+    return cpu::are_indices(values_ + at, count, size_);
   }
 
   // False: an index does not fit.
@@ -92,9 +92,13 @@ class IndexWalk {
       const std::int64_t base = base_of(outer, first);
       const std::int64_t end = (outer + 1) * split_.size;
       for (std::int64_t at = outer * split_.size; at < end;) {
-        const std::int64_t checked = std::min(end, at + kChecked);
+        const std::int64_t checked = std::min(end, at + kCheckedTogether);
         if (!fit(at, checked - at)) return false;
-        for (; at < checked; ++at) visit(at, base + values_[at] * step_);
+        if (step_ == 1) {
+          for (; at < checked; ++at) visit(at, base + values_[at]);
+        } else {
+          for (; at < checked; ++at) visit(at, base + values_[at] * step_);
+        }
       }
       return true;
     }
@@ -130,15 +134,6 @@ class IndexWalk {
   const std::int64_t step_;
 };
 
-// Reading needs no order: one long line may go to several threads, too.
-template <typename T>
-void gather_line(T* out, const T* from, const Tensor& index, std::int64_t step) {
-  const std::int64_t* at = index.const_data_ptr<std::int64_t>();
-  parallel_for(0, index.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) out[i] = from[at[i] * step];
-  });
-}
-
 // Of any element: its bytes.
 template <typename T>
 void gather_bytes(const Tensor& out, const Tensor& a, const Tensor& index, std::int64_t dim) {
@@ -146,8 +141,7 @@ void gather_bytes(const Tensor& out, const Tensor& a, const Tensor& index, std::
   const auto* from = static_cast<const T*>(a.const_data_ptr());
   const std::int64_t size = a.dim() == 0 ? 1 : a.size(dim);
   if (index.dim() <= 1)
-    return gather_line(target, from, checked_indices("gather", index, size),
-                       a.dim() == 0 ? 0 : a.stride(0));
+    return choose_elements("gather", target, from, index, size, a.dim() == 0 ? 0 : a.stride(0));
   IndexWalk("gather", index, size, a.strides(), dim)
       .run([=](std::int64_t i, std::int64_t offset) { target[i] = from[offset]; });
 }
@@ -207,10 +201,46 @@ namespace {
 
 // Slices [outer, chosen, inner] onto [outer, size, inner]. The rows of one outer slice are added in
 // order; columns of it may go to different threads.
+// Long rows: each thread has some of the target's rows, and adds to them in order.
+template <typename T, typename AddRow>
+void add_long_rows(T* target, const T* from, const std::int64_t* at, const Split& split,
+                   std::int64_t chosen, AddRow&& add_row) {
+  constexpr std::int64_t kRanges = 8;
+  const std::int64_t range = (split.size + kRanges - 1) / kRanges;
+  const std::int64_t work = std::max<std::int64_t>(1, chosen * split.inner / kRanges);
+  parallel_for(0, split.outer * kRanges, std::max<std::int64_t>(1, kGrain / work),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t task = begin; task < end;) {
+                   const std::int64_t outer = task / kRanges;
+                   const std::int64_t stop = std::min(end, (outer + 1) * kRanges);
+                   const std::int64_t first = task % kRanges * range;
+                   const std::int64_t last = ((stop - 1) % kRanges + 1) * range;
+                   T* slice = target + outer * split.size * split.inner;
+                   const T* row = from + outer * chosen * split.inner;
+                   for (std::int64_t i = 0; i < chosen; ++i, row += split.inner)
+                     if (at[i] >= first && at[i] < last)
+                       add_row(slice + at[i] * split.inner, row, split.inner);
+                   task = stop;
+                 }
+               });
+}
+
 template <typename T>
 void add_slices(T* target, const T* from, const std::int64_t* at, const Split& split,
                 std::int64_t chosen) {
-  constexpr std::int64_t kColumns = 256;
+  constexpr std::int64_t kColumns = 256, kLong = 64;
+  if (split.inner >= kLong) {
+    const BlockFunction add = cpu::binary_block(Binary::kAdd, dtype_of<T>());
+    return add_long_rows(target, from, at, split, chosen,
+                         [=](T* sums, const T* row, std::int64_t count) {
+                           if (add != nullptr) {
+                             const void* const both[2] = {sums, row};
+                             return add(sums, both, count, nullptr);
+                           }
+                           for (std::int64_t j = 0; j < count; ++j)
+                             sums[j] = sum_of<T>(sums[j], row[j]);
+                         });
+  }
   const std::int64_t strips = (split.inner + kColumns - 1) / kColumns;
   const std::int64_t work = chosen * std::min(kColumns, split.inner);
   parallel_for(0, split.outer * strips, std::max<std::int64_t>(1, kGrain / work),

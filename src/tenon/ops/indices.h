@@ -1,8 +1,12 @@
 // Index tensors, for the operators that take them.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 
+#include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/index_rows.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon::ops {
@@ -14,18 +18,37 @@ Tensor along_dim(const char* what, const Tensor& index, IntList sizes, std::int6
 // Indices as int64, dense and checked: integers in [0, size). Throws InvalidArgument with the first
 // that is not. On meta they cannot be seen.
 Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size);
-// Whether all are in [0, size). By sign bits, which every processor finds for several at once.
-inline bool are_indices(const std::int64_t* values, std::int64_t count, std::int64_t size) {
-  std::uint64_t signs = 0;
-  const auto last = static_cast<std::uint64_t>(size - 1);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto value = static_cast<std::uint64_t>(values[i]);
-    signs |= value | (last - value);
-  }
-  return static_cast<std::int64_t>(signs) >= 0;
-}
+// out[i] = from[at[i] * step], on several threads. Throws as checked_indices does, which some
+// elements may have been written before.
+// Requires: `index` is int64 and dense, as integer_indices gives it.
+template <typename T>
+void choose_elements(const char* what, T* out, const T* from, const Tensor& index,
+                     std::int64_t size, std::int64_t step);
 // Throws InvalidArgument for an index of more than one dimension.
 void check_index_1d(const char* what, const Tensor& index);
+
+// How many indices are looked at before they are used, while they are in the cache.
+inline constexpr std::int64_t kCheckedTogether = 1024;
+
+template <typename T>
+void choose_elements(const char* what, T* out, const T* from, const Tensor& index,
+                     std::int64_t size, std::int64_t step) {
+  const std::int64_t* at = index.const_data_ptr<std::int64_t>();
+  std::atomic<bool> all_fit{true};
+  parallel_for(0, index.numel(), 16384, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end; first += kCheckedTogether) {
+      const std::int64_t stop = std::min(end, first + kCheckedTogether);
+      if (!cpu::are_indices(at + first, stop - first, size))
+        return all_fit.store(false, std::memory_order_relaxed);
+      if (step == 1) {
+        for (std::int64_t i = first; i < stop; ++i) out[i] = from[at[i]];
+      } else {
+        for (std::int64_t i = first; i < stop; ++i) out[i] = from[at[i] * step];
+      }
+    }
+  });
+  if (!all_fit) [[unlikely]] static_cast<void>(checked_indices(what, index, size));
+}
 
 struct alignas(16) Bytes16 {
   std::uint64_t words[2];

@@ -48,25 +48,34 @@ void select_rows(const Tensor& out, const Tensor& a, const Tensor& index, std::i
                });
 }
 
-// Single elements out of the last dimension.
+// Single elements out of the last dimension, some rows at a time: an index is read once for them.
 template <typename T>
 void select_elements(const Tensor& out, const Tensor& a, const Tensor& index) {
+  constexpr std::int64_t kRows = 4;
   const std::int64_t length = a.dim() == 0 ? 1 : a.size(-1);
-  const std::int64_t chosen = index.numel();
+  const std::int64_t chosen = index.numel(), rows = out.numel() / chosen;
   const auto* from = static_cast<const T*>(a.const_data_ptr());
   auto* target = static_cast<T*>(out.data_ptr());
   const std::int64_t* at = index.const_data_ptr<std::int64_t>();
-  // Long rows go to several threads in pieces.
-  const std::int64_t piece = std::min<std::int64_t>(chosen, 16384);
-  const std::int64_t pieces = (chosen + piece - 1) / piece;
-  parallel_for(0, out.numel() / chosen * pieces, std::max<std::int64_t>(1, 16384 / piece),
+  parallel_for(0, (rows + kRows - 1) / kRows, std::max<std::int64_t>(1, 16384 / (kRows * chosen)),
                [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t task = begin; task < end; ++task) {
-                   const std::int64_t row = task / pieces;
-                   const std::int64_t first = task % pieces * piece;
-                   for (std::int64_t i = first; i < std::min(first + piece, chosen); ++i)
-                     target[row * chosen + i] = from[row * length + at[i]];
+                 std::int64_t row = begin * kRows;
+                 const std::int64_t last = std::min(rows, end * kRows);
+                 for (; row + kRows <= last; row += kRows) {
+                   const T* const x = from + row * length;
+                   T* const y = target + row * chosen;
+#pragma GCC ivdep
+                   for (std::int64_t i = 0; i < chosen; ++i) {
+                     const T* const element = x + at[i];
+                     y[i] = element[0];
+                     y[i + chosen] = element[length];
+                     y[i + 2 * chosen] = element[2 * length];
+                     y[i + 3 * chosen] = element[3 * length];
+                   }
                  }
+                 for (; row < last; ++row)
+                   for (std::int64_t i = 0; i < chosen; ++i)
+                     target[row * chosen + i] = from[row * length + at[i]];
                });
 }
 
@@ -85,7 +94,7 @@ Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size)
   const std::int64_t* values = dense.const_data_ptr<std::int64_t>();
   std::atomic<bool> all_fit{true};
   parallel_for(0, dense.numel(), 65536, [&](std::int64_t begin, std::int64_t end) {
-    if (!are_indices(values + begin, end - begin, size))
+    if (!cpu::are_indices(values + begin, end - begin, size))
       all_fit.store(false, std::memory_order_relaxed);
   });
   if (all_fit) [[likely]]
@@ -150,6 +159,15 @@ Tensor detail::index_select(const Tensor& a, std::int64_t dim, const Tensor& ind
         vulkan::take("index_select", out, a, d, along_dim("index_select", index, sizes, d)))
       return out;
     note_fallback("index_select", device);
+  }
+  if (a.dim() == 1 && !out.is_meta() && out.numel() > 0) {
+    const Tensor indices = integer_indices("index_select", index);
+    visit_bytes(a.item_size(), [&](auto item) {
+      using T = decltype(item);
+      choose_elements("index_select", static_cast<T*>(out.data_ptr()),
+                      static_cast<const T*>(a.const_data_ptr()), indices, a.size(0), a.stride(0));
+    });
+    return out;
   }
   const Tensor indices = checked_indices("index_select", index, a.dim() == 0 ? 1 : a.size(d));
   if (out.is_meta() || out.numel() == 0) return out;
