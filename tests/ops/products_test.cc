@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,6 +52,36 @@ TEST(MatmulTest, EveryOrderOfOperandsAgreesWithPlainLoops) {
       ASSERT_NEAR(element(c, index), sum, dtype == DType::kF32 ? 1e-4 : 1e-11);
     });
   }
+}
+
+TEST(MatmulTest, ProductsWithAVectorAgreeOnAnyNumberOfThreads) {
+  Random random(43);
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16})
+    for (const std::int64_t k : {1, 7, 64, 300})
+      for (const std::int64_t n : {1, 3, 255, 1000}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", dtype_name(dtype), k, n));
+        const Tensor wide = random_floats(random, {k, n}, DType::kF64);
+        const Tensor line = random_floats(random, {1, 2 * k}, DType::kF64);
+        const Tensor b = to(wide, dtype), x = to(line, dtype).slice(1, 0, 2 * k, 2);
+        // In f64 from the rounded numbers.
+        const Tensor exact = ops::sum(ops::mul(to(b, DType::kF64), to(x, DType::kF64).t()), {0});
+        const Tensor turned = contiguous(b.t()).t();
+        const int before = num_threads();
+        for (const Tensor& matrix : {b, turned}) {
+          set_num_threads(1);
+          const std::vector<double> got = values(ops::matmul(x, matrix));
+          const std::vector<double> as_column = values(ops::matmul(matrix.t(), x.t()));
+          set_num_threads(3);
+          EXPECT_EQ(values(ops::matmul(x, matrix)), got);
+          set_num_threads(before);
+          const std::vector<double> wanted = values(exact);
+          const double unit = dtype == DType::kF64 ? 1e-13 : dtype == DType::kF32 ? 1e-5 : 1e-2;
+          for (std::size_t i = 0; i < wanted.size(); ++i) {
+            ASSERT_NEAR(got[i], wanted[i], unit * (1 + static_cast<double>(k))) << i;
+            ASSERT_NEAR(as_column[i], wanted[i], unit * (1 + static_cast<double>(k))) << i;
+          }
+        }
+      }
 }
 
 TEST(MatmulTest, VectorsIntegersComplexAndHalves) {
@@ -229,6 +260,28 @@ TEST(NormTest, LayerNormCentresAndScales) {
     EXPECT_THROW(ops::layer_norm(a, {4}), InvalidArgument);
     EXPECT_THROW(ops::layer_norm(a, {50}, empty({49}, dtype)), InvalidArgument);
   }
+}
+
+TEST(NormTest, PlanesOfAChannelAreScaledAsTheBroadcastIs) {
+  Random random(47);
+  const Tensor a = contiguous(random_floats(random, {3, 6, 5, 7}, DType::kF64));
+  const Tensor weight = random_floats(random, {6}, DType::kF64);
+  const Tensor bias = random_floats(random, {6}, DType::kF64);
+  const Tensor one = ops::group_norm(a, 2, weight, bias);
+  const Tensor rows = a.view({3, 2, -1});
+  const Tensor centred = ops::sub(rows, ops::mean(rows, {2}, true));
+  const Tensor spread = ops::rsqrt(ops::add(ops::var(rows, {2}, 0, true), 1e-5));
+  const Tensor by_hand = ops::add(
+      ops::mul(ops::mul(centred, spread).view(a.sizes()), weight.view({1, 6, 1, 1})),
+      bias.view({1, 6, 1, 1}));
+  const Tensor eval = ops::batch_norm(a, bias, ops::square(weight), weight, bias);
+  const Tensor scale = ops::mul(weight, ops::rsqrt(ops::add(ops::square(weight), 1e-5)));
+  const Tensor shift = ops::sub(bias, ops::mul(bias, scale));
+  const Tensor scaled =
+      ops::add(ops::mul(a, scale.view({1, 6, 1, 1})), shift.view({1, 6, 1, 1}));
+  for (const auto& [got, wanted] : {std::pair(one, by_hand), std::pair(eval, scaled)})
+    for (std::size_t i = 0; i < values(got).size(); ++i)
+      ASSERT_NEAR(values(got)[i], values(wanted)[i], 1e-12) << i;
 }
 
 TEST(NormTest, BatchNormKeepsRunningStatistics) {

@@ -157,10 +157,9 @@ void start_with(const Tensor& out, const Tensor& bias) {
 }
 
 // oneDNN computes f32 without columns in memory, but takes some ten microseconds to begin; a 1 x 1
-// kernel at stride 1 is a product of matrices as it is.
+// kernel is a product of matrices as it is, or of the places that its strides reach.
 bool is_worth_onednn(DType compute, const Tensor& out, const Window& w) {
-  const bool is_product = w.kernel_height == 1 && w.kernel_width == 1 &&
-                          w.options.stride.height == 1 && w.options.stride.width == 1;
+  const bool is_product = w.kernel_height == 1 && w.kernel_width == 1 && w.options.groups == 1;
   return compute == DType::kF32 && !is_product && out.numel() * w.rows() > 1'000'000;
 }
 

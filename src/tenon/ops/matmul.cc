@@ -130,10 +130,11 @@ DimVector joined(DimVector batch, std::int64_t rows, std::int64_t columns) {
   return batch;
 }
 
-// What operands of a product with m rows and n columns are converted to.
-DType operand_dtype(const Tensor& a, Device device, std::int64_t m, std::int64_t n) {
+// What `a` and the other operand of a product with n columns are converted to.
+DType operand_dtype(const Tensor& a, Device device, std::int64_t n) {
   const bool by_host = device.type == DeviceType::kCpu || device.type == DeviceType::kMeta;
-  if (a.dtype() == DType::kBF16 && by_host && cpu::takes_bf16(m, n)) return a.dtype();
+  if (a.dtype() == DType::kBF16 && by_host && cpu::takes_bf16(a.size(-2), n, a.size(-1)))
+    return a.dtype();
   return compute_dtype(a.dtype());
 }
 
@@ -148,7 +149,7 @@ Tensor product(const Tensor& a, const Tensor& b, Device device) {
   const DimVector batch = broadcast_sizes(batch_of(a), batch_of(b), "matmul");
   const Tensor out =
       empty(joined(batch, a.size(-2), b.size(-1)), compute_dtype(a.dtype()), device);
-  const DType dtype = operand_dtype(a, device, a.size(-2), b.size(-1));
+  const DType dtype = operand_dtype(a, device, b.size(-1));
   multiply(out, to(a, dtype).expand(joined(batch, a.size(-2), a.size(-1))),
            to(b, dtype).expand(joined(batch, b.size(-2), b.size(-1))), 0);
   return out;
@@ -177,7 +178,7 @@ Tensor detail::addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
   if (a.dim() != 2 || b.dim() != 2) refuse("addmm", a, b);
   const Tensor out = empty({a.size(0), b.size(1)}, compute_dtype(a.dtype()), device);
   if (!out.is_meta()) copy_(out, bias.expand(out.sizes()));
-  const DType dtype = operand_dtype(a, device, a.size(0), b.size(1));
+  const DType dtype = operand_dtype(a, device, b.size(1));
   multiply(out, to(a, dtype), to(b, dtype), 1);
   return to(out, a.dtype());
 }

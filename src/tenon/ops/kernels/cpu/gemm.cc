@@ -1,7 +1,6 @@
 #include "tenon/ops/kernels/cpu/gemm.h"
 
 #include <cblas.h>
-#include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
 #include <string_view>
@@ -10,7 +9,7 @@
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/blas_buffer.h"
 #include "tenon/ops/kernels/cpu/onednn_gemm.h"
-#include "tenon/ops/kernels/cpu/openmp_threads.h"
+#include "tenon/ops/kernels/cpu/vector_product.h"
 
 namespace tenon::ops::cpu {
 namespace {
@@ -70,30 +69,12 @@ void integer_gemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& 
                });
 }
 
-// oneDNN multiplies one row or column without packing, which is faster than OpenBLAS's product.
-// Decided by the shape alone, as results must not depend on anything else.
-//
 // Note [Signals in generated code]: oneDNN 2.6's dnnl_sgemm has kernels for packed products that
 // keep data in the stack pointer. When a signal is handled then, Linux writes the signal's frame,
 // some 3 KiB, below that address: into whatever lies there. Only a handler on an alternate stack
 // (SA_ONSTACK) is safe, and handlers are the program's. Holding signals back around each product
-// takes two system calls, which is more than a small product. oneDNN's kernels for blocks
-// (onednn_gemm.h) leave the stack pointer alone. ops/signal_test.cc looks at it.
-bool is_faster_unpacked(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return (m == 1 || n == 1) && m * n * k >= 1 << 12;
-}
-
-void onednn_sgemm(std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a, const Matrix& b,
-                  double beta, void* out, std::int64_t out_stride) {
-  const OpenMpThreads one(1);
-  const dnnl_status_t status =
-      dnnl_sgemm(a.transposed ? 'T' : 'N', b.transposed ? 'T' : 'N', m, n, k, 1.0F,
-                 static_cast<const float*>(a.data), a.row_stride, static_cast<const float*>(b.data),
-                 b.row_stride, static_cast<float>(beta), static_cast<float*>(out), out_stride);
-  TENON_CHECK(status == dnnl_success, "oneDNN refused a product of {} x {} x {}: status {}", m, k,
-              n, static_cast<int>(status));
-}
-
+// takes two system calls, which is more than a small product. So dnnl_sgemm is not called. oneDNN's
+// kernels for blocks (onednn_gemm.h) leave the stack pointer alone. ops/signal_test.cc looks at it.
 bool has_gaps(const Matrix& matrix, std::int64_t rows, std::int64_t columns) {
   return matrix.row_stride != (matrix.transposed ? rows : columns);
 }
@@ -119,8 +100,6 @@ void multiply(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const
   const double scale[2] = {beta, 0};
   const float one_f[2] = {1, 0};
   const float scale_f[2] = {static_cast<float>(beta), 0};
-  if (dtype == DType::kF32 && is_faster_unpacked(m, n, k))
-    return onednn_sgemm(m, n, k, a, b, beta, out, out_stride);
   if (dtype == DType::kBF16 ||
       (dtype == DType::kF32 && is_faster_by_blocks(m, n, k, a, b, out_stride)))
     return onednn_gemm(dtype, m, n, k, a, b, beta, static_cast<float*>(out), out_stride);
@@ -157,8 +136,10 @@ Matrix from_column(const Matrix& matrix, std::int64_t first, std::int64_t item) 
 
 }  // namespace
 
-bool takes_bf16(std::int64_t m, std::int64_t n) {
-  return m >= 8 && n >= 16 && has_onednn_gemm(DType::kBF16);
+bool takes_bf16(std::int64_t m, std::int64_t n, std::int64_t k) {
+  constexpr std::int64_t kLeastWork = 1 << 16;
+  return m == 1 || n == 1 ||
+         (m >= 8 && n >= 16 && m * n * k >= kLeastWork && has_onednn_gemm(DType::kBF16));
 }
 
 void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Matrix& a,
@@ -177,6 +158,8 @@ void gemm(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const Mat
     default:
       break;
   }
+  if ((m == 1 || n == 1) && has_vector_product(dtype))
+    return vector_product(dtype, m, n, k, a, b, beta, out, out_stride);
   TENON_CHECK(dtype == DType::kF32 || dtype == DType::kF64 || is_complex(dtype) ||
                   (dtype == DType::kBF16 && has_onednn_gemm(dtype)),
               "a product of {}", dtype_name(dtype));
