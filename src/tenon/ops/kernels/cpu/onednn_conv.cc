@@ -1,12 +1,16 @@
 #include "tenon/ops/kernels/cpu/onednn_conv.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "tenon/base/align.h"
+#include "tenon/base/hash.h"
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/onednn_engine.h"
 #include "tenon/ops/kernels/cpu/openmp_threads.h"
@@ -80,6 +84,12 @@ struct Shape {
   std::int64_t images() const { return source[0]; }
   std::int64_t filters() const { return target[1]; }
   bool operator==(const Shape&) const = default;
+  std::uint64_t hash() const {
+    RunningHash hash;
+    for (const memory::dims* sizes : {&source, &filter, &target, &stride, &padding, &dilation})
+      for (const std::int64_t size : *sizes) hash.add(static_cast<std::uint64_t>(size));
+    return hash.value();
+  }
 
   memory::dims source, filter, target;
   memory::dims source_strides, target_strides;  // of the whole
@@ -224,16 +234,38 @@ std::vector<Part> cut(const Shape& whole, std::int64_t images, std::int64_t rows
   return parts;
 }
 
-// Calls work.run(number, part, plan, piece) for each part. Parts of one shape have one plan, which
-// make_plan(shape) makes. A single part runs on that many threads of oneDNN's own.
-template <typename MakePlan, typename Work>
-bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_for_one,
-               MakePlan&& make_plan, Work&& work) {
-  using Plan = decltype(make_plan(whole));
+template <typename Plan>
+using Plans = std::vector<std::shared_ptr<const Plan>>;
+
+// A plan by what it is for, and for how many threads of oneDNN's own. Describing one takes oneDNN
+// longer than a small convolution, so each thread keeps its last ones, until another takes a plan's
+// place.
+template <typename Plan>
+std::shared_ptr<const Plan> known_plan(const Shape& shape, bool bias, int threads) {
+  struct Known {
+    Shape shape;
+    bool bias;
+    int threads;
+    std::shared_ptr<const Plan> plan;
+  };
+  thread_local std::array<std::optional<Known>, 64> all;
+  std::optional<Known>& known = all[shape.hash() % all.size()];
+  if (!known || known->bias != bias || known->threads != threads || !(known->shape == shape)) {
+    require_memory_for_code();
+    known = Known{shape, bias, threads, std::make_shared<const Plan>(shape, bias)};
+  }
+  return known->plan;
+}
+
+// Calls work.run(number, part, plan, piece) for each part. Parts of one shape have one plan. A
+// single part runs on that many threads of oneDNN's own.
+template <typename Plan, typename Work>
+bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_for_one, bool bias,
+               Work&& work) {
   const int threads = parts.size() == 1 ? threads_for_one : 1;
   const OpenMpThreads here(threads);
   std::vector<Shape> shapes;
-  std::vector<Plan> plans;
+  Plans<Plan> plans;
   std::vector<std::size_t> plan_of;
   std::size_t room_bytes = 0;
   for (const Part& part : parts) {
@@ -241,10 +273,9 @@ bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_f
     const auto known = std::find(shapes.begin(), shapes.end(), shape);
     plan_of.push_back(static_cast<std::size_t>(known - shapes.begin()));
     if (known != shapes.end()) continue;
-    require_memory_for_code();
-    plans.push_back(make_plan(shape));
-    if (!plans.back().direct) return false;
-    room_bytes = std::max(room_bytes, plans.back().room_bytes);
+    plans.push_back(known_plan<Plan>(shape, bias, threads));
+    if (!plans.back()->direct) return false;
+    room_bytes = std::max(room_bytes, plans.back()->room_bytes);
     shapes.push_back(shape);
   }
   const auto count = static_cast<std::int64_t>(parts.size());
@@ -256,7 +287,7 @@ bool for_parts(const Shape& whole, const std::vector<Part>& parts, int threads_f
       char* const room = workspaces.take();
       Piece piece(room);
       const auto number = static_cast<std::size_t>(i);
-      work.run(i, parts[number], plans[plan_of[number]], piece);
+      work.run(i, parts[number], *plans[plan_of[number]], piece);
       workspaces.give(room);
     }
   });
@@ -309,9 +340,9 @@ struct ForwardPlan {
 // A filter in each layout that a plan wants.
 struct Filters {
   template <typename Plan>
-  void prepare(const Tensor& weight, const std::vector<Plan>& plans) {
-    for (const Plan& plan : plans)
-      if (find(plan.filter) == made.end()) made.emplace_back(weight, plan.filter);
+  void prepare(const Tensor& weight, const Plans<Plan>& plans) {
+    for (const auto& plan : plans)
+      if (find(plan->filter) == made.end()) made.emplace_back(weight, plan->filter);
   }
   const memory& of(const Operand& operand) const { return find(operand)->view; }
   std::vector<Filter>::const_iterator find(const Operand& operand) const {
@@ -327,7 +358,7 @@ struct ForwardWork {
   const Tensor &out, &a, &weight, &bias;
   Filters filters = {};
 
-  void prepare(const std::vector<ForwardPlan>& plans, std::int64_t) {
+  void prepare(const Plans<ForwardPlan>& plans, std::int64_t) {
     filters.prepare(weight, plans);
   }
   void run(std::int64_t, const Part& part, const ForwardPlan& plan, Piece& piece) const {
@@ -359,7 +390,7 @@ dnnl::convolution_backward_data::primitive_desc backward_input(const Shape& s) {
 }
 
 struct InputPlan {
-  explicit InputPlan(const Shape& s)
+  InputPlan(const Shape& s, bool)
       : chosen(backward_input(s)),
         direct(is_direct(chosen)),
         primitive(chosen),
@@ -381,7 +412,7 @@ struct InputWork {
   const Tensor &grad_input, &grad_output, &weight;
   Filters filters = {};
 
-  void prepare(const std::vector<InputPlan>& plans, std::int64_t) {
+  void prepare(const Plans<InputPlan>& plans, std::int64_t) {
     filters.prepare(weight, plans);
   }
   void run(std::int64_t, const Part& part, const InputPlan& plan, Piece& piece) const {
@@ -432,7 +463,7 @@ struct WeightWork {
   const Tensor &grad_weight, &grad_bias, &grad_output, &a;
   Tensor weights = {}, biases = {};  // by piece
 
-  void prepare(const std::vector<WeightPlan>&, std::int64_t pieces) {
+  void prepare(const Plans<WeightPlan>&, std::int64_t pieces) {
     weights = pieces == 1 ? grad_weight.view({1, -1}) : empty({pieces, grad_weight.numel()});
     if (grad_bias.defined())
       biases = pieces == 1 ? grad_bias.view({1, -1}) : empty({pieces, grad_bias.numel()});
@@ -485,29 +516,29 @@ std::int64_t weight_part_length(std::int64_t images, std::size_t weight_bytes) {
 bool onednn_conv2d(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
                    const ConvOptions& options) {
   const Shape shape(a, weight, out, options);
-  const auto plan = [&](const Shape& piece) { return ForwardPlan(piece, bias.defined()); };
   const std::int64_t rows = part_rows(shape, weight.numel());
-  return for_parts(shape, cut(shape, part_length(shape.images()), rows), num_threads(), plan,
-                   ForwardWork{shape, out, a, weight, bias});
+  const auto parts = cut(shape, part_length(shape.images()), rows);
+  return for_parts<ForwardPlan>(shape, parts, num_threads(), bias.defined(),
+                                ForwardWork{shape, out, a, weight, bias});
 }
 
 bool onednn_conv2d_backward_input(const Tensor& grad_input, const Tensor& grad_output,
                                   const Tensor& weight, const ConvOptions& options) {
   const Shape shape(grad_input, weight, grad_output, options);
-  const auto plan = [](const Shape& piece) { return InputPlan(piece); };
   const auto parts = cut(shape, part_length(shape.images()), shape.target[2]);
-  return for_parts(shape, parts, num_threads(), plan,
-                   InputWork{shape, grad_input, grad_output, weight});
+  return for_parts<InputPlan>(shape, parts, num_threads(), false,
+                              InputWork{shape, grad_input, grad_output, weight});
 }
 
 bool onednn_conv2d_backward_weight(const Tensor& grad_weight, const Tensor& grad_bias,
                                    const Tensor& grad_output, const Tensor& a,
                                    const ConvOptions& options) {
   const Shape shape(a, grad_weight, grad_output, options);
-  const auto plan = [&](const Shape& piece) { return WeightPlan(piece, grad_bias.defined()); };
   WeightWork work{shape, grad_weight, grad_bias, grad_output, a};
   const std::int64_t length = weight_part_length(shape.images(), grad_weight.nbytes());
-  if (!for_parts(shape, cut(shape, length, shape.target[2]), 1, plan, work)) return false;
+  if (!for_parts<WeightPlan>(shape, cut(shape, length, shape.target[2]), 1, grad_bias.defined(),
+                             work))
+    return false;
   add_parts(grad_weight, work.weights);
   if (grad_bias.defined()) add_parts(grad_bias, work.biases);
   return true;
