@@ -70,6 +70,8 @@ PROGRAMS = {
                  "{}/bench/bench_metadata", []),
     "operators": ("operators beside PyTorch, OpenBLAS and oneDNN",
                   "{}/bench/bench_operators", BLAS),
+    "more_operators": ("operators of other dtypes, shapes and strides beside PyTorch",
+                       "{}/bench/bench_operators --section breadth", BLAS),
     "gradients": ("chains of additions and small steps, forward and backward, beside PyTorch",
                   "{}/bench/bench_gradients", []),
     "training": ("training steps, peak memory and losses, beside PyTorch", "{}/bench/bench_training", BLAS),

@@ -26,8 +26,9 @@ PAGE = ROOT / "docs/results.md"
 ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets",
          "tradeoff", "constants", "robson", "instructions", "planning", "host_peers", "host_pairs",
          "preload", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size",
-         "large_files", "viewer", "lab_peers", "python", "metadata", "operators", "vulkan",
-         "vulkan_vectors", "gradients", "training", "gpt_losses", "fsdp", "rank_weights",
+         "large_files", "viewer", "lab_peers", "python", "metadata", "operators",
+         "more_operators", "vulkan", "vulkan_vectors", "gradients", "training", "gpt_losses",
+         "fsdp", "rank_weights",
          "rank_memory", "rank_network", "overlap", "ranks", "kills", "fleet"]
 
 

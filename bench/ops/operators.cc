@@ -2,6 +2,7 @@
 // process, the same inputs, on one thread and on two.
 //   bench_operators [--threads N] [--filter TEXT] [--section figures|products|functions|choices]
 //                   [--rows N]       functions are of N x 1024 numbers (1024)
+//   bench_operators --section breadth ...   other dtypes, shapes and strides, and more operators
 #include "tenon/ops/operators.h"
 
 #include <fmt/format.h>
@@ -12,9 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "../torch_name.h"
-#include "peer.h"
-#include "tenon/base/parallel.h"
+#include "breadth.h"
+#include "runner.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/random.h"
@@ -27,57 +27,6 @@ struct Options {
   std::string filter;
   std::string section;
   std::int64_t rows = 1024;
-};
-
-struct Peers {
-  std::string torch;
-  std::vector<Tensor> inputs;
-  bool products = false;  // OpenBLAS and oneDNN, too
-};
-
-class Runner {
- public:
-  Runner(const Options& options, int threads) : filter_(options.filter), threads_(threads) {
-    set_num_threads(threads);
-    set_peer_threads(threads);
-    fmt::print(
-        "\n{} thread{}; times in us; ours over PyTorch's, and over the fastest of the others\n",
-        threads, threads == 1 ? "" : "s");
-    fmt::print("{:<30} {:>11} {:>11} {:>11} {:>11} {:>6} {:>7}   GB/s or GFLOP/s\n", "operator",
-               "tenon", "PyTorch", "OpenBLAS", "oneDNN", "ratio", "fastest");
-  }
-  ~Runner() { worst_.print(threads_); }
-
-  // `work`: bytes moved or operations done by one call, for the last column.
-  void run(const std::string& name, double work, const std::function<Tensor()>& ours,
-           const Peers& peers) {
-    if (name.find(filter_) == std::string::npos) return;
-    std::vector<Call> calls = {[&] { keep(ours()); }, {}, {}, {}};
-    if (!peers.torch.empty()) calls[1] = peer_call(peers.torch, peers.inputs);
-    if (peers.products) {
-      calls[2] = openblas_matmul(peers.inputs[0], peers.inputs[1], threads_);
-      calls[3] = onednn_matmul(peers.inputs[0], peers.inputs[1], threads_);
-    }
-    const std::vector<double> ns = measure_together(calls);
-    double fastest = 0;
-    std::string line = fmt::format("{:<30} {:>11.2f}", name, ns[0] / 1e3);
-    for (std::size_t i = 1; i < ns.size(); ++i) {
-      if (ns[i] > 0 && (fastest == 0 || ns[i] < fastest)) fastest = ns[i];
-      line += ns[i] > 0 ? fmt::format(" {:>11.2f}", ns[i] / 1e3) : fmt::format(" {:>11}", "-");
-    }
-    const auto over = [&](double other) {
-      return other > 0 ? fmt::format("{:.2f}", ns[0] / other) : "-";
-    };
-    fmt::print("{} {:>6} {:>7}   {:.1f}\n", line, over(ns[1]), over(fastest), work / ns[0]);
-    worst_.add(name, ns[0], ns[1]);
-    std::fflush(stdout);
-  }
-
- private:
-  static void keep(const Tensor& made) { asm volatile("" : : "r"(made.impl()) : "memory"); }
-  const std::string filter_;
-  const int threads_;
-  WorstRatio worst_;
 };
 
 // What the work of element-wise operators on large tensors is: bytes.
@@ -205,7 +154,7 @@ void choices(Runner& r) {
 }
 
 void run_all(const Options& options, int threads) {
-  Runner runner(options, threads);
+  Runner runner(options.filter, threads);
   const auto wanted = [&](const char* section) {
     return options.section.empty() || options.section == section;
   };
@@ -220,6 +169,7 @@ void run_all(const Options& options, int threads) {
   }
   if (wanted("functions")) functions(runner, options.rows);
   if (wanted("choices")) choices(runner);
+  if (options.section == "breadth") breadth(runner);
 }
 
 int run(int argc, char** argv) {

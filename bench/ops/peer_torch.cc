@@ -20,6 +20,12 @@ torch::ScalarType dtype_of(const Tensor& t) {
       return torch::kBFloat16;
     case DType::kI64:
       return torch::kInt64;
+    case DType::kF16:
+      return torch::kFloat16;
+    case DType::kI32:
+      return torch::kInt32;
+    case DType::kBool:
+      return torch::kBool;
     default:
       throw std::invalid_argument("peer: another dtype");
   }
@@ -119,6 +125,31 @@ const std::map<std::string, Function>& functions() {
        [](const Tensors& in, const Numbers& n) { return in[0].index_select(n[0], in[1]); }},
       {"conv2d", [](const Tensors& in,
                     const Numbers& n) { return torch::conv2d(in[0], in[1], {}, n[0], n[1]); }},
+      ACTIVATION(logical_not),
+#define PEER(name, ...)                                                                        \
+  {#name, [](const Tensors& in, [[maybe_unused]] const Numbers& n) { return __VA_ARGS__; }},
+      PEER(clamp, in[0].clamp(1, 50))
+      PEER(where, torch::where(in[0], in[1], in[2]))
+      PEER(flip, in[0].flip({n[0]}))
+      PEER(pad, torch::constant_pad_nd(in[0], {1, 1, 1, 1}))
+      PEER(contiguous, in[0].contiguous())
+      PEER(sum_dim, in[0].sum(n[0]))
+      PEER(sum_02, in[0].sum({0, 2}))
+      PEER(amax_dim, in[0].amax(n[0]))
+      PEER(argmax_dim, in[0].argmax(n[0]))
+      PEER(logsumexp_dim, in[0].logsumexp(n[0]))
+      PEER(topk, std::get<0>(in[0].topk(n[1], n[0])))
+      PEER(cross_entropy, torch::cross_entropy_loss(in[0], in[1]))
+      PEER(group_norm, torch::group_norm(in[0], n[0], in[1], in[2]))
+      PEER(batch_norm, torch::batch_norm(in[0], in[3], in[4], in[1], in[2], n[0] != 0, 0.1, 1e-5,
+                                         false))
+      PEER(embedding, torch::embedding(in[0], in[1]))
+      PEER(index, in[0].index({in[1]}))
+      PEER(linear, torch::linear(in[0], in[1], in[2]))
+      PEER(conv2d_of, torch::conv2d(in[0], in[1], {}, n[0], n[1], n[2], n[3]))
+      PEER(max_pool2d, torch::max_pool2d(in[0], n[0], n[1], n[2]))
+      PEER(avg_pool2d, torch::avg_pool2d(in[0], n[0], n[1], n[2]))
+#undef PEER
   };
   return all;
 }
