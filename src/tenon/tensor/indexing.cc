@@ -198,6 +198,18 @@ void check_host(const Tensor& t) {
         fmt::format("indexing by tensors works on the cpu, not on {}", to_string(t.device())));
 }
 
+// Steps in bytes.
+void copy_items(char* to, std::int64_t to_step, const char* from, std::int64_t from_step,
+                std::int64_t length, std::size_t item) {
+  const auto dense = static_cast<std::int64_t>(item);
+  if (to_step == dense && from_step == dense) {
+    std::memcpy(to, from, static_cast<std::size_t>(length) * item);
+    return;
+  }
+  for (std::int64_t i = 0; i < length; ++i)
+    std::memcpy(to + i * to_step, from + i * from_step, item);
+}
+
 template <typename T>
 void add_row(char* target, const char* source, std::int64_t target_stride,
              std::int64_t source_stride, std::int64_t length) {
@@ -277,8 +289,7 @@ Tensor Tensor::index(Indices indices) const {
     walk_choice(
         index_dims_first(result, choice), applied.view, applied, choice,
         [item](char* dense, const char* chosen, const std::int64_t* strides, std::int64_t length) {
-          for (std::int64_t i = 0; i < length; ++i)
-            std::memcpy(dense + i * strides[0], chosen + i * strides[1], item);
+          copy_items(dense, strides[0], chosen, strides[1], length, item);
         });
   if (is_quantized(result) && !is_quantized_per_channel(applied.view))
     detail::share_quantizer(result, applied.view);
@@ -297,8 +308,7 @@ void put_chosen(const Tensor& dense, const Applied& applied, const Choice& choic
     return walk_choice(
         dense, applied.view, applied, choice,
         [item](const char* from, char* chosen, const std::int64_t* strides, std::int64_t length) {
-          for (std::int64_t i = 0; i < length; ++i)
-            std::memcpy(chosen + i * strides[1], from + i * strides[0], item);
+          copy_items(chosen, strides[1], from, strides[0], length, item);
         });
   visit_dtype(dense.dtype(), [&]<typename T>() {
     walk_choice(dense, applied.view, applied, choice,
