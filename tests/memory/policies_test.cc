@@ -86,7 +86,7 @@ TEST(PoliciesTest, TheLimitOfSystemCountsTheDriversRounding) {
   SimOptions options;
   options.alignment = 2 * kMiB;
   SimBackend device(options);
-  SystemAllocator allocator(device, MemoryKind::kDevice, 3 * kMiB);
+  SystemAllocator allocator(device, 3 * kMiB);
   const DataPtr block = allocator.allocate(kMiB);
   EXPECT_THROW(allocator.allocate(kMiB), OutOfMemory);
   EXPECT_EQ(allocator.reserved_bytes(), device.used_bytes());

@@ -110,7 +110,7 @@ TEST_P(ReclaimOfPolicies, WhatWasAllocatedFromAPolicyHelpsItsLimit) {
   const Made limited = make(GetParam(), device_, 32 * kMiB);
   StatisticsAdaptor counted(*limited);
   SizeClassPool pool(counted);
-  SystemAllocator other(device_, MemoryKind::kDevice, 32 * kMiB);
+  SystemAllocator other(device_, 32 * kMiB);
   SizeClassPool elsewhere(other);
   pool.allocate(14 * kMiB).clear();
   elsewhere.allocate(14 * kMiB).clear();

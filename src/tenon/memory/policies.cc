@@ -73,8 +73,7 @@ const std::vector<Policy>& policies() {
        .summary = "each block straight from the driver",
        .answers_to = "cudaMalloc, malloc",
        .make = [](Backend& backend, const Options& options) -> Made {
-         return std::make_unique<SystemAllocator>(backend, MemoryKind::kDevice,
-                                                  options.limit_bytes);
+         return std::make_unique<SystemAllocator>(backend, options.limit_bytes);
        }},
       {.name = "host",
        .summary = "the default for host memory: thread-local bins over large extents, decay",

@@ -39,37 +39,34 @@ void Adaptor<DeviceAllocator>::empty_cache() {
 }
 
 AllocatorStats Adaptor<DeviceAllocator>::stats() const {
-  const auto lock = enter();
   AllocatorStats sum;
-  for (const DeviceAllocator* upstream : upstreams()) sum += upstream->stats();
+  for_each_upstream([&](DeviceAllocator& upstream) { sum += upstream.stats(); });
   return sum;
 }
 
 void Adaptor<DeviceAllocator>::reset_peak_stats() {
-  const auto lock = enter();
-  for (DeviceAllocator* upstream : upstreams()) upstream->reset_peak_stats();
+  for_each_upstream([](DeviceAllocator& upstream) { upstream.reset_peak_stats(); });
 }
 
 std::uint64_t Adaptor<DeviceAllocator>::reserved_bytes() const {
-  const auto lock = enter();
   std::uint64_t sum = 0;
-  for (const DeviceAllocator* upstream : upstreams()) sum += upstream->reserved_bytes();
+  for_each_upstream([&](DeviceAllocator& upstream) { sum += upstream.reserved_bytes(); });
   return sum;
 }
 
 std::uint64_t Adaptor<DeviceAllocator>::largest_free_bytes() const {
-  const auto lock = enter();
   std::uint64_t largest = 0;
-  for (const DeviceAllocator* upstream : upstreams())
-    largest = std::max(largest, upstream->largest_free_bytes());
+  for_each_upstream([&](DeviceAllocator& upstream) {
+    largest = std::max(largest, upstream.largest_free_bytes());
+  });
   return largest;
 }
 
 std::vector<SegmentInfo> Adaptor<DeviceAllocator>::snapshot() const {
-  const auto lock = enter();
   std::vector<SegmentInfo> all;
-  for (const DeviceAllocator* upstream : upstreams())
-    for (SegmentInfo& segment : upstream->snapshot()) all.push_back(std::move(segment));
+  for_each_upstream([&](DeviceAllocator& upstream) {
+    for (SegmentInfo& segment : upstream.snapshot()) all.push_back(std::move(segment));
+  });
   return all;
 }
 
@@ -79,18 +76,14 @@ std::uint64_t Adaptor<DeviceAllocator>::layout_offset(const DataPtr& data) const
   const Block* block = record_of(data);
   if (block == nullptr) return 0;
   const auto lock = enter();
-  const DeviceAllocator& home = home_of(*block);
-  std::uint64_t number = 0;
-  for (const DeviceAllocator* upstream : upstreams()) {
-    if (upstream == &home) break;
-    ++number;
-  }
-  return (number << 56) + home.layout_offset(block->inner);
+  const std::vector<DeviceAllocator*> all = upstreams();
+  DeviceAllocator& home = home_of(*block);
+  const auto number = std::find(all.begin(), all.end(), &home) - all.begin();
+  return (static_cast<std::uint64_t>(number) << 56) + home.layout_offset(block->inner);
 }
 
 void Adaptor<DeviceAllocator>::check_invariants() const {
-  const auto lock = enter();
-  for (const DeviceAllocator* upstream : upstreams()) upstream->check_invariants();
+  for_each_upstream([](DeviceAllocator& upstream) { upstream.check_invariants(); });
 }
 
 }  // namespace tenon

@@ -82,7 +82,6 @@ class AdaptorCore : public Base {
   }
 
  protected:
-  // The record of one block.
   using Block = AdaptorBlock;
 
   template <typename... Args>
@@ -240,6 +239,13 @@ class Adaptor<DeviceAllocator> : public AdaptorCore<DeviceAllocator> {
   void check_invariants() const override;
   void add_sources(std::vector<const Allocator*>& sources) const override;
   ObserverList& observers() override { return upstream_.observers(); }
+
+ private:
+  template <typename Visit>
+  void for_each_upstream(Visit&& visit) const {
+    const auto lock = enter();
+    for (DeviceAllocator* upstream : upstreams()) visit(*upstream);
+  }
 };
 
 }  // namespace tenon

@@ -119,7 +119,8 @@ void MemoryPool::add_chunk(std::uint64_t size_bytes) {
   const std::lock_guard lock(lock_);
   reserve_more(chunks_);
   Block* extent = heap_.add_extent(begin, size_bytes);
-  chunks_.push_back({std::move(memory), size_bytes, extent});
+  chunks_.push_back({std::move(memory), extent});
+  reserved_bytes_ += size_bytes;
   ++stats_.num_device_allocations;
 }
 
@@ -130,9 +131,7 @@ MemoryPoolStats MemoryPool::statistics() const {
 
 std::uint64_t MemoryPool::reserved_bytes() const {
   const std::lock_guard lock(lock_);
-  std::uint64_t sum = 0;
-  for (const PoolChunk& chunk : chunks_) sum += chunk.size_bytes;
-  return sum;
+  return reserved_bytes_;
 }
 
 std::uint64_t MemoryPool::free_bytes() const {
@@ -149,20 +148,17 @@ void MemoryPool::check_invariants() const {
   const std::lock_guard lock(lock_);
   heap_.check_invariants();
   std::uint64_t reserved = 0, used = 0, blocks = 0;
-  for (const PoolChunk& chunk : chunks_) {
-    reserved += chunk.size_bytes;
-    std::uint64_t in_chunk = 0;
+  for (const PoolChunk& chunk : chunks_)
     BestFitHeap::for_each_in_extent(chunk.extent, [&](const Block* block) {
-      in_chunk += block->size;
+      reserved += block->size;
       if (block->state != Block::State::kUsed) return;
       TENON_CHECK(used_.find(reinterpret_cast<void*>(block->offset)) == block,
                   "the block at {} is not in the map", block->offset);
       used += block->size;
       ++blocks;
     });
-    TENON_CHECK(in_chunk == chunk.size_bytes, "blocks of {} bytes in a chunk of {}", in_chunk,
-                chunk.size_bytes);
-  }
+  TENON_CHECK(reserved == reserved_bytes_, "blocks of {} bytes in chunks of {}", reserved,
+              reserved_bytes_);
   TENON_CHECK(used == stats_.current_usage && blocks == used_.size() &&
                   reserved - used == heap_.free_bytes(),
               "{} bytes in {} blocks used, counted {} in {}", used, blocks, stats_.current_usage,

@@ -29,45 +29,42 @@ struct MemoryPoolStats {
   std::uint64_t num_device_allocations = 0;  // chunks taken from upstream
 };
 
-// Reserves memory from `upstream` in chunks and serves requests from them by best fit. That is the
-// smallest free block that is large enough, the lowest among equals. Splits a block if 256 bytes or
-// more are left. Merges free neighbours at once, never across the border of two chunks.
+// Serves requests from chunks of `upstream` by best fit: the smallest free block that is large
+// enough, the lowest among equals. Splits a block if 256 bytes or more are left. Merges free
+// neighbours at once, within a chunk.
 //
 //   chunk 1 | used | free |  used  |  free   |      a request that fits nowhere adds a chunk of
 //   chunk 2 |    used   |       free         |      max(pool size, 2 x request)
 //
-// Deterministic: the same calls give the same blocks within chunks. allocate and deallocate cost
-// O(log n) for n free blocks. Blocks are aligned as upstream's are, and at least to 64 bytes.
+// Deterministic: the same calls give the same blocks within chunks. allocate and deallocate: O(log
+// free blocks). Blocks are aligned as upstream's are, and at least to 64 bytes. Chunks go back when
+// the pool is destroyed.
 //
-// Thread safety: all functions may be called from any thread. A spin lock is held for one
-// placement; upstream is called outside of it, by one thread at a time.
-// Ownership: chunks belong to the pool and go back when it is destroyed. The pool shares upstream.
-// Not stream-ordered: on a GPU, free a block only when no queued work uses it. The policy `pool`
-// (pool_allocator.h) has the same rules in stream order.
+// Thread-safe: a spin lock is held for one placement; upstream is called outside of it, by one
+// thread at a time. Not stream-ordered: on a GPU, free a block only when no queued work uses it.
+// The policy `pool` (pool_allocator.h) has the same rules in stream order.
 class MemoryPool {
  public:
   static constexpr std::size_t kDefaultPoolBytes = 256 * kMiB;
   static constexpr std::size_t kMinBlockBytes = 256;  // smaller rests stay with their block
   static constexpr std::size_t kMinAlignment = 64;
 
-  // Takes the first chunk. Throws InvalidArgument for a null upstream or a pool size of 0 (or above
-  // kMaxRequestBytes), and what upstream throws when it has no memory: OutOfMemory.
+  // Takes the first chunk. Throws InvalidArgument for a null upstream or a pool size of 0 or above
+  // kMaxRequestBytes, and what upstream throws.
   [[gnu::cold]] explicit MemoryPool(std::shared_ptr<Allocator> upstream,
                                     std::size_t pool_size = kDefaultPoolBytes);
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // Null for a size of 0. Throws OutOfMemory (a std::bad_alloc) when upstream cannot give another
-  // chunk, not even one of the request's own size; InvalidArgument above kMaxRequestBytes. The pool
-  // is unchanged then.
+  // Null for a size of 0. Throws OutOfMemory (a std::bad_alloc) when upstream cannot give a chunk
+  // even of the request's own size; InvalidArgument above kMaxRequestBytes.
   void* allocate(std::size_t size_bytes);
 
-  // Null is ignored. Throws InvalidPointer (a std::runtime_error) for a pointer that is not in use:
-  // foreign, freed already, or not the start of a block. The pool is unchanged then.
+  // Null is ignored. Throws InvalidPointer (a std::runtime_error), and changes nothing, for what is
+  // not a block in use.
   void deallocate(void* data);
 
-  // Frees every block: each chunk is one free block again, of its own size. Pointers that were
-  // handed out are void. Chunks and the counts of the past are kept.
+  // Frees every block: each chunk is one free block again. Keeps chunks and the counts of the past.
   [[gnu::cold]] void reset();
 
   std::size_t alignment() const { return alignment_; }  // of every block
@@ -84,7 +81,6 @@ class MemoryPool {
  private:
   struct PoolChunk {
     DataPtr memory;
-    std::uint64_t size_bytes = 0;
     Block* extent = nullptr;
   };
 
@@ -101,6 +97,7 @@ class MemoryPool {
   BestFitHeap heap_;          // by address
   PointerMap<Block> used_;
   std::vector<PoolChunk> chunks_;
+  std::uint64_t reserved_bytes_ = 0;
   MemoryPoolStats stats_;
 };
 

@@ -33,17 +33,15 @@ struct PinnedPlace {
 // Places of GPUs that there may be.
 inline constexpr int kMaxGpus = 64;
 
-// The driver of a GPU that is not the CUDA device of its number: a simulated device, another
-// vendor's. Null takes it away: the place is the CUDA device again. An allocator over the earlier
-// backend ends with it. Throws InvalidArgument while blocks of it are in use, or for an id out of 0
-// to 63. No other thread may use that place meanwhile.
+// The driver of a GPU that is not the CUDA device of its number; null: it is that device again. The
+// allocator over the earlier backend ends. Throws InvalidArgument while blocks of it are in use, or
+// for an id out of 0 to 63. No other thread may use that place meanwhile.
 void set_gpu_backend(GpuPlace place, std::shared_ptr<Backend> backend);
 // GPUs that can be used: those given a backend, and the CUDA devices that the driver counts.
 int gpu_count();
 
-// The place's buddy allocator: one for the host, one for each GPU, made when first asked for, by
-// whichever thread is first. The host's lives to the end of the program. Throws InvalidArgument,
-// saying what to do, where there is no such GPU.
+// The place's buddy allocator, made when first asked for. Thread-safe. Throws InvalidArgument where
+// there is no such GPU.
 BuddyAllocator& place_allocator(CpuPlace place);
 BuddyAllocator& place_allocator(GpuPlace place);
 // The GPU's pinned memory, whose rounding is PinnedAllocator's.
@@ -80,9 +78,8 @@ void copy(CpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t s
 void copy(GpuPlace to, void* dest, CpuPlace from, const void* src, std::size_t size_bytes);
 void copy(CpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
 void copy(GpuPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
-// Between a GPU and its own pinned memory: queued on the GPU's current stream, without a wait. Wait
-// for that stream before the host reads or writes the bytes. Throws InvalidArgument where the
-// pinned memory is another GPU's.
+// Between a GPU and its own pinned memory: queued on the GPU's current stream, without a wait.
+// Throws InvalidArgument where the pinned memory is another GPU's.
 void copy(GpuPlace to, void* dest, PinnedPlace from, const void* src, std::size_t size_bytes);
 void copy(PinnedPlace to, void* dest, GpuPlace from, const void* src, std::size_t size_bytes);
 

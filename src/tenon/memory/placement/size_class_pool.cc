@@ -25,14 +25,10 @@ SizeClassPool::~SizeClassPool() {
   }
 }
 
-PooledBuffer* SizeClassPool::take(std::uint32_t stream, std::uint32_t size_class) {
-  if (stream >= bins_.size() || bins_[stream] == nullptr) return nullptr;
-  PooledBuffer* buffer = bins_[stream]->take(size_class);
-  if (buffer == nullptr) return nullptr;
-  ++stats_.reused;
-  --stats_.free;
-  stats_.free_bytes -= buffer->size_bytes;
-  return buffer;
+arena::BufferBins& SizeClassPool::bins_of(std::uint32_t stream) {
+  if (bins_.size() <= stream) bins_.resize(stream + 1);
+  if (bins_[stream] == nullptr) bins_[stream] = std::make_unique<arena::BufferBins>(max_per_size_);
+  return *bins_[stream];
 }
 
 DataPtr SizeClassPool::allocate(std::size_t size_bytes) {
@@ -49,7 +45,12 @@ DataPtr SizeClassPool::allocate(std::size_t size_bytes) {
   };
   {
     const std::lock_guard lock(lock_);
-    if (PooledBuffer* buffer = take(stream, size_class)) return hand_out(buffer);
+    if (PooledBuffer* buffer = bins_of(stream).take(size_class)) {
+      ++stats_.reused;
+      --stats_.free;
+      stats_.free_bytes -= buffer->size_bytes;
+      return hand_out(buffer);
+    }
   }
   const std::uint64_t class_bytes = arena::size_class_bytes(size_class);
   DataPtr memory;
@@ -61,9 +62,7 @@ DataPtr SizeClassPool::allocate(std::size_t size_bytes) {
   }
   const std::lock_guard lock(lock_);
   ++stats_.created;
-  if (bins_.size() <= stream) bins_.resize(stream + 1);
-  if (bins_[stream] == nullptr) bins_[stream] = std::make_unique<arena::BufferBins>(max_per_size_);
-  return hand_out(bins_[stream]->create(this, stream, size_class, std::move(memory)));
+  return hand_out(bins_of(stream).create(this, stream, size_class, std::move(memory)));
 }
 
 void SizeClassPool::free_buffer(void* context) {

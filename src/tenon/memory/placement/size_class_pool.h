@@ -65,7 +65,7 @@ class SizeClassPool final : public Allocator, private Reclaimer {
   void reclaim() override { trim(); }
 
   static void free_buffer(void* context);
-  arena::PooledBuffer* take(std::uint32_t stream, std::uint32_t size_class);
+  arena::BufferBins& bins_of(std::uint32_t stream);  // under the lock
 
   Allocator& upstream_;
   const Device device_;

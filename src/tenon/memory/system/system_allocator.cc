@@ -19,28 +19,26 @@ bool SystemAllocator::hold(std::uint64_t size_bytes) {
   return true;
 }
 
-void SystemAllocator::cancel_hold(std::uint64_t size_bytes) {
-  const std::lock_guard lock(mutex_);
-  held_bytes_ -= size_bytes;
-}
-
 // Nothing where the driver has no memory or the limit, which counts the driver's rounding too, has
 // no room.
 std::optional<Segment> SystemAllocator::take_segment(std::uint64_t size_bytes, Growth* growth) {
   growth->of_driver = hold(size_bytes);
   if (!growth->of_driver) return std::nullopt;
+  const auto cancel_hold = [&] {
+    const std::lock_guard lock(mutex_);
+    held_bytes_ -= size_bytes;
+  };
   std::optional<Segment> segment;
   try {
-    segment = backend_.allocate_segment(size_bytes, kind_);
+    segment = backend_.allocate_segment(size_bytes);
   } catch (...) {
-    cancel_hold(size_bytes);
+    cancel_hold();
     throw;
   }
   if (segment && hold(segment->size_bytes - size_bytes)) return segment;
-  cancel_hold(size_bytes);
-  if (!segment) return std::nullopt;
-  growth->of_driver = false;
-  ignore_refusal([&] { backend_.free_segment(*segment); });
+  cancel_hold();
+  growth->of_driver = !segment;
+  if (segment) ignore_refusal([&] { backend_.free_segment(*segment); });
   return std::nullopt;
 }
 

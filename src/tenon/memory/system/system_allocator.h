@@ -18,14 +18,12 @@ namespace tenon {
 //
 // Thread safety: one mutex, not held during driver calls. O(1) besides the driver.
 // Failure: when the driver refuses to take a segment back, the free throws DeviceError. The block
-// counts as freed and its memory as reserved. empty_cache and the destructor try again. Frees may
-// come by DataPtr or, through raw memory, by bare pointer (deallocate).
+// counts as freed and its memory as reserved. empty_cache and the destructor try again.
 class SystemAllocator final : public DeviceAllocator {
  public:
   // `limit_bytes`: most bytes to hold from the driver; 0: no limit except the device's.
-  explicit SystemAllocator(Backend& backend, MemoryKind kind = MemoryKind::kDevice,
-                           std::uint64_t limit_bytes = 0)
-      : DeviceAllocator(backend), kind_(kind), limit_bytes_(limit_bytes) {}
+  explicit SystemAllocator(Backend& backend, std::uint64_t limit_bytes = 0)
+      : DeviceAllocator(backend), limit_bytes_(limit_bytes) {}
   // Blocks that are still in use are given back to the driver: their DataPtrs must not be used.
   ~SystemAllocator() override;
 
@@ -59,10 +57,8 @@ class SystemAllocator final : public DeviceAllocator {
   static void free_block(void* context);
   std::optional<Segment> take_segment(std::uint64_t size_bytes, Growth* growth);
   bool hold(std::uint64_t size_bytes);
-  void cancel_hold(std::uint64_t size_bytes);
   void release(const Segment& segment);
 
-  const MemoryKind kind_;
   const std::uint64_t limit_bytes_;
   mutable std::mutex mutex_;
   Slab<Block> blocks_;

@@ -10,16 +10,14 @@
 
 namespace tenon::unified {
 
-// Buffers of one size form a group, a stack; groups are found by their exact size in a hash table,
-// and by the next larger one in an ordered index. A program that repeats itself finds its exact
-// size and pays for the table alone: a group that runs empty stays in the index until a search
-// meets it.
+// Buffers of one size form a group, a stack; a hash table finds the group of an exact size, and an
+// ordered index that of the next larger one. A group that runs empty stays in the index until a
+// search meets it.
 //
 //   table:  4 KiB -> o-o     index (ordered):  4 KiB, 64 KiB (empty), 1 MiB
 //           1 MiB -> o
 //
-// A buffer joins the group of its size when it is made and leaves it when it ends, so a free, which
-// adds the buffer, finds everything there and allocates nothing.
+// A buffer joins its group when it is made and leaves it when it ends, so a free allocates nothing.
 //
 // add, take, remove: O(1) for a known size, else O(log n) amortised. Not thread-safe.
 class BufferCache {

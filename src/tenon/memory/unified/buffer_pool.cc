@@ -89,12 +89,11 @@ std::uint64_t BufferPool::largest_free_bytes() const {
   return std::max(places_.largest_free(), cached_.largest_bytes());
 }
 
-void BufferPool::check_invariants(const std::vector<BufferHeap*>& heaps) const {
+auto BufferPool::check_invariants(const std::vector<BufferHeap*>& heaps) const -> Found {
   places_.check_invariants();
   cached_.check_invariants();
-  std::uint64_t cached_bytes = 0;
-  std::uint64_t cached_buffers = 0;
-  std::uint64_t pending_buffers = 0;
+  Found found;
+  std::uint64_t cached_bytes = 0, cached_buffers = 0, pending_buffers = 0;
   for (const BufferHeap* heap : heaps) {
     if (heap->pool != this) continue;
     TENON_CHECK(heap->first->prev == nullptr, "a heap's first block has a lower neighbour (1)");
@@ -112,7 +111,11 @@ void BufferPool::check_invariants(const std::vector<BufferHeap*>& heaps) const {
         return;
       }
       ++out;
-      if (buffer->state == Buffer::State::kPending) ++pending_buffers;
+      found.active_bytes += block->size;
+      if (buffer->state == Buffer::State::kInUse)
+        found.in_use_bytes += block->size;
+      else
+        ++pending_buffers;
     });
     TENON_CHECK(out == heap->buffers_out, "{} buffers are out, counted {} (3)", out,
                 heap->buffers_out);
@@ -122,6 +125,7 @@ void BufferPool::check_invariants(const std::vector<BufferHeap*>& heaps) const {
               cached_.bytes(), cached_.count());
   TENON_CHECK(pending_buffers == pending_.size(), "{} buffers pending, listed {}", pending_buffers,
               pending_.size());
+  return found;
 }
 
 }  // namespace tenon::unified

@@ -66,7 +66,12 @@ class BufferPool {
 
   std::uint64_t cached_bytes() const { return cached_.bytes(); }
   std::uint64_t largest_free_bytes() const;
-  [[gnu::cold]] void check_invariants(const std::vector<BufferHeap*>& heaps) const;
+  // Of the pool's buffers: bytes in use, and bytes in use or pending.
+  struct Found {
+    std::uint64_t in_use_bytes = 0;
+    std::uint64_t active_bytes = 0;
+  };
+  [[gnu::cold]] Found check_invariants(const std::vector<BufferHeap*>& heaps) const;
 
  private:
   void count_cached(int sign, const Buffer* buffer);

@@ -10,10 +10,9 @@
 
 namespace tenon::unified {
 
-// One Completion for each stream that allocates or that a buffer's uses name. Besides the events
-// that are asked for, one is recorded every kTicketsPerMark tickets where other streams may take
-// over what this one leaves: then they need not wait for all that the stream has to do until they
-// ask.
+// One Completion for each stream that allocates or that a buffer's uses name. Where other streams
+// may take over what one leaves, it records an event every kTicketsPerMark tickets besides: so they
+// need not wait for all that it has to do until they ask.
 //
 // Thread safety: an entry is under the lock of its stream's lane, and what takes an Entry needs no
 // other; everything else requires all lanes' locks.

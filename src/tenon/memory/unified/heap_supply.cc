@@ -1,5 +1,6 @@
 #include "tenon/memory/unified/heap_supply.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "tenon/base/error.h"
@@ -34,13 +35,12 @@ bool HeapSupply::grow(BufferPool& pool, std::uint64_t size_bytes) {
   return true;
 }
 
-BufferHeap* HeapSupply::oldest_idle(const BufferPool* only) const {
-  BufferHeap* oldest = nullptr;
+std::vector<BufferHeap*> HeapSupply::idle(const BufferPool* only) const {
+  std::vector<BufferHeap*> idle;
   for (BufferHeap* heap : heaps_)
-    if (heap->buffers_out == 0 && (only == nullptr || heap->pool == only) &&
-        (oldest == nullptr || heap->idle_since < oldest->idle_since))
-      oldest = heap;
-  return oldest;
+    if (heap->buffers_out == 0 && (only == nullptr || heap->pool == only)) idle.push_back(heap);
+  std::ranges::sort(idle, {}, &BufferHeap::idle_since);
+  return idle;
 }
 
 void HeapSupply::release(BufferHeap* heap) {
@@ -55,7 +55,6 @@ void HeapSupply::release(BufferHeap* heap) {
 void HeapSupply::count(MemoryEvent event, const BufferHeap& heap) {
   const int sign = event == MemoryEvent::kMapped ? 1 : -1;
   const std::int64_t bytes = sign * static_cast<std::int64_t>(heap.segment.size_bytes);
-  reserved_bytes_ += static_cast<std::uint64_t>(bytes);
   count_segment(stats_, stat_pool(*heap.pool), sign);
   count_reserved(stats_, stat_pool(*heap.pool), bytes);
   changes_.push_back({event, heap.segment.base, heap.segment.size_bytes,

@@ -52,12 +52,14 @@ class HeapSupply {
   // One more heap for the pool. False: the driver has no memory.
   bool grow(BufferPool& pool, std::uint64_t size_bytes);
 
-  // The heap that has been idle longest, of all pools or of one; null: none is. O(heaps).
-  BufferHeap* oldest_idle(const BufferPool* only = nullptr) const;
+  // The idle heaps, of all pools or of one, that which became idle first at the front. O(heaps).
+  std::vector<BufferHeap*> idle(const BufferPool* only = nullptr) const;
   // Throws what the driver throws; the heap is then idle as before. Requires: the heap is idle.
   void release(BufferHeap* heap);
 
-  std::uint64_t reserved_bytes() const { return reserved_bytes_; }
+  std::uint64_t reserved_bytes() const {
+    return static_cast<std::uint64_t>(stats_.reserved_bytes[0].current);
+  }
   // Of one pool; O(heaps).
   std::uint64_t reserved_bytes(const BufferPool& pool) const;
   const std::vector<BufferHeap*>& heaps() const { return heaps_; }
@@ -72,7 +74,6 @@ class HeapSupply {
   AllocatorStats& stats_;
   const MemoryKind shared_memory_;
   std::vector<BufferHeap*> heaps_;  // owned
-  std::uint64_t reserved_bytes_ = 0;
   std::vector<MemoryEventInfo> changes_;
 };
 

@@ -10,15 +10,14 @@
 
 namespace tenon::unified {
 
-// Two kinds of limit on the bytes held from the driver. Growing beyond a *soft* one first gives
-// idle heaps back; growing beyond a *hard* one does not happen.
+// On the bytes held from the driver. Growing beyond a soft limit first gives idle heaps back;
+// growing beyond a hard one does not happen.
 //
 //   soft: the low watermark, and the memory limit (a guideline, as in MLX)
 //   hard: the high watermark, and the limit that the policy was made with
 //
-// Cached memory may not exceed the cache limit. Neither soft limits nor the cache limit reduce the
-// held memory below the wired limit.
-// Any thread may call any function; each limit is one atomic. O(1).
+// Cached memory may not exceed the cache limit. Neither that nor a soft limit reduces the held
+// memory below the wired limit. Thread-safe: each limit is one atomic. O(1).
 class MemoryLimits {
  public:
   static constexpr std::uint64_t kNoLimit = Watermarks::kNoLimit;

@@ -316,15 +316,12 @@ std::uint64_t UnifiedAllocator::heap_bytes(const BufferPool& pool, const Request
 bool UnifiedAllocator::grow(BufferPool& pool, const Request& request) {
   const std::uint64_t soft = limits_.soft_limit_bytes();
   const std::uint64_t hard = limits_.hard_limit_bytes();
-  if (options_.grows_by_shares) release_idle(&pool);
+  if (options_.grows_by_shares)
+    for (BufferHeap* heap : supply_.idle(&pool)) supply_.release(heap);
   std::uint64_t bytes = heap_bytes(pool, request, false);
   if (passes(bytes, soft)) {
     bytes = heap_bytes(pool, request, true);
-    while (passes(bytes, soft)) {
-      BufferHeap* heap = supply_.oldest_idle();
-      if (heap == nullptr) break;
-      supply_.release(heap);
-    }
+    release_idle([&] { return passes(bytes, soft); });
   }
   if (!passes(bytes, hard) && supply_.grow(pool, bytes)) return true;
   const std::uint64_t exact = unified::dedicated_heap_bytes(request.size_bytes);
@@ -337,23 +334,15 @@ UnifiedAllocator::Served UnifiedAllocator::serve_by_eviction(const Request& requ
                                                              Growth* growth) {
   if (!std::exchange(growth->retried, true)) ++stats_.num_alloc_retries;
   settle_everything();
-  if (supply_.oldest_idle() == nullptr) return serve(request);
+  if (supply_.idle().empty()) return serve(request);
   const BufferPool& pool = lanes_.find(request.stream)->pool(request.storage, request.size_class);
   const std::uint64_t needed = heap_bytes(pool, request, true);
   const std::uint64_t before = supply_.reserved_bytes();
-  while (before - supply_.reserved_bytes() < needed) {
-    BufferHeap* heap = supply_.oldest_idle();
-    if (heap == nullptr) break;
-    supply_.release(heap);
-  }
+  release_idle([&] { return before - supply_.reserved_bytes() < needed; });
   if (const Served served = serve(request); served.buffer != nullptr) return served;
-  if (supply_.oldest_idle() == nullptr) return {};
-  release_idle();
+  if (supply_.idle().empty()) return {};
+  release_idle([] { return true; });
   return serve(request);
-}
-
-void UnifiedAllocator::release_idle(const BufferPool* only) {
-  while (BufferHeap* heap = supply_.oldest_idle(only)) supply_.release(heap);
 }
 
 // Under the lock of the buffer's lane.

@@ -22,18 +22,18 @@ namespace tenon {
 // How buffers are aligned, reused and limited.
 struct UnifiedOptions {
   std::optional<unified::Storage> storage;  // of allocate(); default: shared where memory is one
-  // What shared buffers are made of. Default: kShared where host and device have one memory, else
-  // none are made. With kManaged and kPinned a device with memory of its own has them.
+  // What shared buffers are made of; default: kShared where host and device have one memory, else
+  // none are made. A device with memory of its own takes kManaged or kPinned.
   std::optional<MemoryKind> shared_memory;
   std::uint64_t alignment = 16;             // of buffers up to 1 MiB: a power of two, 16 at least
-  // A cached buffer serves a smaller request whole when it is at most so much larger. A larger one
-  // is cut. The bytes are MPS's bound, the factor is MLX's. The lower one counts.
+  // A cached buffer serves a smaller request whole when it is at most so much larger: MPS's bound
+  // and MLX's, of which the lower one counts.
   std::uint64_t max_oversize_bytes = 32 * kMiB;
   double max_oversize_factor = 2;
   std::uint64_t limit_bytes = 0;  // on what is held from the driver; 0: none
-  // Heaps of buffers are of growth_bytes (growth_share.h), and before a new one idle heaps, all too
-  // small for the request, go back. So held memory follows what the program uses. Buffers of up to
-  // 1 MiB share the heaps of larger ones, and cached buffers become room before room is cut.
+  // Heaps are of growth_bytes (growth_share.h), and before a new one idle heaps, all too small for
+  // the request, go back. Buffers of up to 1 MiB share the heaps of larger ones, and cached buffers
+  // become room before room is cut.
   bool grows_by_shares = false;
   // With what suits that: a cached buffer serves only requests that nearly fill it.
   void grow_by_shares() {
@@ -61,26 +61,21 @@ struct BufferInfo {
 //      dedicated   the rest, rounded to 2 MiB
 //   scalars of up to 8 bytes have heaps of their own
 //
-// Reuse, in this order: the smallest cached buffer of the stream between the request and what
-// options accept, a new buffer from the stream's free room. Then all its cached buffers, merged
-// with that room. Then memory that another stream can spare, ordered by an event if need be, so no
-// stream keeps unused memory from others. Last a new heap. Streams that other threads use are asked
-// when memory is short: before growth beyond a soft limit, and when there is no growth. Growth
-// beyond a soft limit gives idle heaps back first, growth beyond a hard one fails (MemoryLimits).
-// When a request fails, everything idle goes back, then registered callbacks and pressure callbacks
-// are asked, then it is OutOfMemory.
+// A request is served by, in this order: the stream's smallest cached buffer that options accept;
+// its free room; its cached buffers merged with that room; memory that another stream can spare,
+// ordered by an event if need be; a new heap. Streams of other threads are asked when memory is
+// short: before growth beyond a soft limit, and when there is no growth. Growth beyond a soft limit
+// gives idle heaps back first, growth beyond a hard one fails (MemoryLimits). Then everything idle
+// goes back, callbacks and pressure callbacks are asked, and it is OutOfMemory.
 //
-// The stream rule: a buffer belongs to the stream that allocated it until it is freed, plus those
-// that record_stream and record_events name. Its own stream may have it again at once. A stream
-// that takes over what another left is made to wait for that stream's work. The host is a stream of
-// its own: before it touches the bytes of a shared buffer directly it must wait_for_events().
+// Streams: a buffer belongs to the stream that allocated it until it is freed, and to those that
+// record_stream and record_events name. Its own stream may have it again at once; another one waits
+// for that stream's work. Before the host touches a shared buffer it must wait_for_events().
 //
-// Thread safety: most requests are served by the stream's own memory, under the lock of its lane
-// alone. That lock costs its owner two plain stores (Lane, BiasedLock). All else takes every lane's
-// lock (AllLanesLock): growth, other streams' memory, events, figures. No lock is held while
-// callbacks and observers run. Peaks over several streams are as exact as PeakBoard keeps them.
-// allocate and free: O(log n), amortised over merging. Misuse (foreign pointers, double frees)
-// throws InvalidPointer and changes nothing.
+// Thread safety: most requests take the lock of the stream's lane alone, which costs its owner two
+// plain stores. All else takes every lane's lock: growth, other streams' memory, events, figures.
+// No lock is held while callbacks and observers run. allocate and free: O(log n), amortised over
+// merging. Misuse (foreign pointers, double frees) throws InvalidPointer and changes nothing.
 class UnifiedAllocator final : public DeviceAllocator {
  public:
   [[gnu::cold]] explicit UnifiedAllocator(Backend& backend, const UnifiedOptions& options = {});
@@ -105,11 +100,10 @@ class UnifiedAllocator final : public DeviceAllocator {
   // Memory by bare pointer: the allocator knows its addresses.
   void raw_deallocate(void* data) override { deallocate(data); }
 
-  // Everything cached goes: waits for pending buffers, merges all, and gives heaps that hold no
-  // buffer in use back to the driver.
+  // Waits for pending buffers, and gives all heaps without a buffer in use back to the driver.
   void empty_cache() override;
-  // Never waits, and gives nothing to the driver: pending buffers whose recorded work is over
-  // become available again. Returns how many bytes.
+  // Pending buffers whose recorded work is over become available again: how many bytes. Never
+  // waits, and gives nothing to the driver.
   std::uint64_t free_inactive_buffers();
 
   // --- Buffers, by the address of their first byte. Each throws InvalidPointer for any other
@@ -195,9 +189,9 @@ class UnifiedAllocator final : public DeviceAllocator {
   static void expect_pending(unified::BufferPool& pool, unified::Buffer* buffer);
   static void count_pending(unified::BufferPool& pool, const unified::Buffer* buffer, int sign);
   static void make_cached(unified::BufferPool& pool, unified::Buffer* buffer);
-  // Calls visit(lane, buffer) for the buffer in use that starts at `data`; the lanes of this thread
-  // are searched first. Throws InvalidPointer when there is none.
-  template <typename Visit>
+  // Calls visit(lane, buffer), under a Lock of the lane, for the buffer in use that starts there.
+  // The lanes of this thread are searched first. Throws InvalidPointer when there is none.
+  template <typename Lock, typename Visit>
   auto at_buffer(const void* data, const char* call, Visit&& visit) const;
 
   // --- All below with all lanes locked.
@@ -218,7 +212,15 @@ class UnifiedAllocator final : public DeviceAllocator {
   bool settle(unified::Buffer* buffer);
   std::uint64_t settle_pending(unified::BufferPool& pool);
   void settle_everything();
-  void release_idle(const unified::BufferPool* only = nullptr);  // of all pools or of one
+  // Gives idle heaps back, those that became idle first, while `wanted` says so.
+  template <typename Wanted>
+  void release_idle(Wanted&& wanted) {
+    if (!wanted()) return;
+    for (unified::BufferHeap* heap : supply_.idle()) {
+      supply_.release(heap);
+      if (!wanted()) return;
+    }
+  }
   void trim_to_cache_limit() noexcept;
   AllocatorStats totals() const;
   template <typename Visit>
@@ -229,6 +231,7 @@ class UnifiedAllocator final : public DeviceAllocator {
     });
   }
   unified::Buffer* find_in_use(const void* data, const char* call) const;
+  std::vector<unified::Buffer*> find_in_use(Buffers buffers, const char* call) const;
   [[noreturn]] void refuse_pointer(const void* data, const char* call, bool known) const;
 
   // --- Without it.

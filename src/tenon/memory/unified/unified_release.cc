@@ -144,9 +144,10 @@ void UnifiedAllocator::trim_to_cache_limit() noexcept {
     active += static_cast<std::uint64_t>(lane.counters.active_bytes());
   });
   try {
-    while (supply_.reserved_bytes() - active > limit) {
-      BufferHeap* heap = supply_.oldest_idle();
-      if (heap == nullptr || supply_.reserved_bytes() - heap->segment.size_bytes < wired) break;
+    if (supply_.reserved_bytes() - active <= limit) return;
+    for (BufferHeap* heap : supply_.idle()) {
+      const std::uint64_t held = supply_.reserved_bytes();
+      if (held - active <= limit || held - heap->segment.size_bytes < wired) break;
       supply_.release(heap);
     }
   } catch (const std::exception&) {
