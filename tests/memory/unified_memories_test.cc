@@ -187,7 +187,8 @@ TEST_P(UnifiedMemories, BuffersCarryAShapeUntilTheyAreFreed) {
   EXPECT_TRUE(allocator.buffer_shape(block.get()).empty());
   const std::vector<std::int64_t> shape = {2, 3};
   allocator.set_buffer_shape(block.get(), shape);
-  EXPECT_TRUE(std::ranges::equal(allocator.buffer_shape(block.get()), shape));
+  const auto kept = allocator.buffer_shape(block.get());
+  EXPECT_EQ(std::vector<std::int64_t>(kept.begin(), kept.end()), shape);
   allocator.set_buffer_shape(block.get(), {});
   EXPECT_TRUE(allocator.buffer_shape(block.get()).empty());
   allocator.set_buffer_shape(block.get(), shape);

@@ -18,19 +18,17 @@
 
 // Note [Adaptors]
 //
-// An adaptor over a DeviceAllocator is a DeviceAllocator, with streams, statistics, observers and
-// all; an adaptor over any other Allocator is an Allocator. So each is a template over the two,
-// written once. Programs compile the one that they use. What does not depend on the two is in
-// classes with a source (GuardedBlocks, TrackedBlocks). The compiler finds out which:
+// An adaptor over a DeviceAllocator is a DeviceAllocator, with streams, statistics and observers;
+// one over any other Allocator is an Allocator. So each is a template over the two, written once.
+// What does not depend on them is in classes with a source (GuardedBlocks, TrackedBlocks). The
+// compiler finds out which:
 //
 //   LimitAdaptor limited(*get_cpu_allocator(), 1 << 30);      // LimitAdaptor<Allocator>
 //   LimitAdaptor limited(caching_allocator, 1 << 30);         // LimitAdaptor<DeviceAllocator>
 //   LoggingAdaptor logged(limited, std::cerr);                // they compose
 //
-// Each block that passes gets a record, which owns the upstream's DataPtr and is the context of the
-// one handed out. So a free finds its adaptor on any thread, and the upstream's own context is
-// there for record_stream and the like. A request of zero bytes passes through as the null pointer
-// it is and has no record.
+// Each block gets a record, which owns the upstream's DataPtr and is the context of the one handed
+// out. So a free finds its adaptor on any thread. A request of zero bytes has no record.
 //
 // An adaptor owns neither its upstream, which must outlive it, nor the blocks: they must be gone
 // before it goes. Observers and statistics are the upstream's. O(1) beside it, and one record.

@@ -53,9 +53,8 @@ class GuardedBlocks {
   // Throws InvalidArgument where the host cannot write zones.
   static void require_reachable(const Backend& backend);
 
-  // Writes the zones. The record has what was handed out in `data`.
+  // Writes the zones, and watches the block from now on. The record has what to hand out in `data`.
   std::unique_ptr<Guarded> enclose(void* padded, std::size_t size_bytes);
-  void watch(Guarded& block);
   // A block is freed: it goes to the quarantine.
   void hold_back(std::unique_ptr<AdaptorBlock> block);
   // The raw API refuses the pointer. If it is a block that was here, a report says what became of
@@ -128,11 +127,8 @@ class GuardAdaptor final : public Adaptor<Base>, public GuardedBlocks {
     }
     if (inner == nullptr) return inner;
     auto block = enclose(inner.get(), size_bytes);
-    Guarded& record = *block;
-    DataPtr guarded =
-        this->wrap(std::move(inner), size_bytes, stream, std::move(block), record.data);
-    watch(record);
-    return guarded;
+    void* const data = block->data;
+    return this->wrap(std::move(inner), size_bytes, stream, std::move(block), data);
   }
   void take_back(std::unique_ptr<AdaptorBlock> block) override { hold_back(std::move(block)); }
   void release_kept() override { empty_quarantine(); }

@@ -25,17 +25,12 @@ std::shared_ptr<Backend> cuda_device(int id) {
   }
 }
 
-int cuda_devices() {
-  return why_no_cuda().empty() ? CudaDriver::standard()->device_count() : 0;
-}
-
-// One GPU. The allocator is read without the lock once it stands.
+// One GPU. The allocator is read without the lock.
 struct GpuSlot {
   std::mutex mutex;
   std::shared_ptr<Backend> backend;
-  std::unique_ptr<BuddyAllocator> owned;
+  std::atomic<BuddyAllocator*> allocator{nullptr};  // owned
   std::unique_ptr<PinnedAllocator> pinned;
-  std::atomic<BuddyAllocator*> allocator{nullptr};
 };
 
 GpuSlot& slot_of(GpuPlace place) {
@@ -51,23 +46,21 @@ GpuSlot& slot_of(GpuPlace place) {
 void set_gpu_backend(GpuPlace place, std::shared_ptr<Backend> backend) {
   GpuSlot& slot = slot_of(place);
   const std::lock_guard lock(slot.mutex);
-  if (slot.owned != nullptr) {
-    std::int64_t live = slot.owned->stats().allocation[0].current;
-    if (slot.pinned != nullptr) live += slot.pinned->stats().allocation[0].current;
-    if (live != 0)
-      raise<InvalidArgument>(
-          "gpu place {}: {} blocks are in use; free them before its backend changes", place.id,
-          live);
-  }
-  slot.allocator.store(nullptr, std::memory_order_release);
+  const auto live_blocks = [](const DeviceAllocator* allocator) {
+    return allocator == nullptr ? 0 : allocator->stats().allocation[0].current;
+  };
+  const std::int64_t live = live_blocks(slot.allocator) + live_blocks(slot.pinned.get());
+  if (live != 0)
+    raise<InvalidArgument>(
+        "gpu place {}: {} blocks are in use; free them before its backend changes", place.id, live);
   slot.pinned.reset();
-  slot.owned.reset();
+  delete slot.allocator.exchange(nullptr);
   slot.backend = std::move(backend);
 }
 
 int gpu_count() {
   int count = 0;
-  const int of_cuda = cuda_devices();
+  const int of_cuda = why_no_cuda().empty() ? CudaDriver::standard()->device_count() : 0;
   for (int id = 0; id < kMaxGpus; ++id) {
     GpuSlot& slot = slot_of(GpuPlace(id));
     const std::lock_guard lock(slot.mutex);
@@ -77,7 +70,7 @@ int gpu_count() {
 }
 
 BuddyAllocator& place_allocator(CpuPlace) {
-  // A local static is made once, by one thread, while others wait. Never destroyed, as above.
+  // Never destroyed, as above.
   static auto* const allocator = new BuddyAllocator(host_backend());
   return *allocator;
 }
@@ -92,9 +85,8 @@ BuddyAllocator& place_allocator(GpuPlace place) {
         "gpu place {}: no CUDA device has this number{}; give the place another driver with "
         "set_gpu_backend", place.id,
         why_no_cuda().empty() ? "" : fmt::format(" ({})", why_no_cuda()));
-  if (slot.owned == nullptr) slot.owned = std::make_unique<BuddyAllocator>(*slot.backend);
-  slot.allocator.store(slot.owned.get(), std::memory_order_release);
-  return *slot.owned;
+  if (slot.allocator == nullptr) slot.allocator = new BuddyAllocator(*slot.backend);
+  return *slot.allocator;
 }
 
 DeviceAllocator& place_allocator(PinnedPlace place) {

@@ -14,7 +14,7 @@
 namespace tenon::unified {
 
 // One stream's pools, and the records, heaps and statistics of the buffers in them, also of those
-// that other streams use. Threads on streams of their own share none of it but two clocks.
+// that other streams use. Threads on streams of their own share none of it but two counts.
 //
 // Thread safety: everything is under `lock` but `stream`, `completion` (see Completions) and
 // `user`.

@@ -61,9 +61,9 @@ struct BufferInfo {
 //      dedicated   the rest, rounded to 2 MiB
 //   scalars of up to 8 bytes have heaps of their own
 //
-// A request is served by, in this order: the stream's smallest cached buffer that options accept;
-// its free room; its cached buffers merged with that room; memory that another stream can spare,
-// ordered by an event if need be; a new heap. Streams of other threads are asked when memory is
+// A request is served by, in this order: the stream's smallest cached buffer that options accept,
+// its free room, its cached buffers merged with that room, memory that another stream can spare
+// (ordered by an event if need be), a new heap. Streams of other threads are asked when memory is
 // short: before growth beyond a soft limit, and when there is no growth. Growth beyond a soft limit
 // gives idle heaps back first, growth beyond a hard one fails (MemoryLimits). Then everything idle
 // goes back, callbacks and pressure callbacks are asked, and it is OutOfMemory.
