@@ -151,8 +151,10 @@ class LocalAccount {
   }
   void settle(std::size_t i) {
     Change& change = changes_[i];
-    change.peak = std::max(change.peak, change.level + static_cast<std::int32_t>(peak_[i]));
+    const std::int64_t before = change.level;
     change.level += level(i, bound_);
+    change.peak = std::max(change.peak, is_alone_ ? before + static_cast<std::int32_t>(peak_[i])
+                                                  : change.level);
     change.allocated += allocated_[i] - settled_[i];
   }
   void restart() {
@@ -162,7 +164,11 @@ class LocalAccount {
     allocated_[3] = kFull / 2;
     bound_[3] = kFull - static_cast<std::uint32_t>(may_free_);
   }
-  std::uint32_t room(std::size_t i) const { return at_most(changes_[i].peak - changes_[i].level); }
+  // With several threads the peak is that of the moments when the shared accounts are updated: a
+  // thread that climbs need not come here before.
+  std::uint32_t room(std::size_t i) const {
+    return at_most((is_alone_ ? changes_[i].peak : drift_) - changes_[i].level);
+  }
   static std::uint32_t low(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
   static std::uint32_t at_most(std::int64_t number) {
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>(number, 0, kMost));
