@@ -45,13 +45,14 @@ TEST(PinnedMemory, IsNotReusedWhileCopiesAreQueued) {
     const StandIn machine(fmt::format("lazy=1,seed={}", seed));
     const auto backend = machine.backend();
     PinnedAllocator pinned(*backend);
-    const Stream streams[] = {backend->create_stream(), backend->create_stream()};
+    const Stream streams[] = {backend->create_stream(), backend->create_stream(),
+                              {backend->device(), 0}};
     constexpr std::size_t kSize = 64 * kKiB;
     const auto device = backend->allocate_segment(100 * kSize);
     for (int i = 0; i < 100; ++i) {
       DataPtr block = pinned.allocate_on(kSize, streams[0]);
       std::memset(block.get(), i, kSize);
-      const Stream used = streams[i % 2];
+      const Stream used = streams[i % 3];
       backend->copy(static_cast<char*>(device->base) + i * kSize, block.get(), kSize, used);
       pinned.record_stream(block, used);
     }
@@ -63,6 +64,26 @@ TEST(PinnedMemory, IsNotReusedWhileCopiesAreQueued) {
     EXPECT_LT(machine.pinned(), 20 * kMiB);
     backend->free_segment(*device);
   }
+}
+
+TEST(PinnedMemory, GrowsBlocksInPlaceAndShowsThem) {
+  const StandIn machine("lazy=1");
+  const auto backend = machine.backend();
+  PinnedAllocator pinned(*backend);
+  DataPtr block = pinned.allocate_on(1000, backend->create_stream());
+  void* const address = block.get();
+  EXPECT_TRUE(pinned.try_grow(block, 100 * kKiB));
+  EXPECT_EQ(block.get(), address);
+  EXPECT_GE(pinned.usable_size(block), 100 * kKiB);
+  const std::vector<SegmentInfo> segments = pinned.snapshot();
+  ASSERT_EQ(segments.size(), 1u);
+  EXPECT_EQ(segments[0].size_bytes, 2 * kMiB);
+  ASSERT_FALSE(segments[0].blocks.empty());
+  EXPECT_EQ(segments[0].blocks[0].requested_bytes, 100 * kKiB);
+  block.clear();
+  pinned.check_invariants();
+  pinned.empty_cache();
+  EXPECT_EQ(machine.pinned(), 0u);
 }
 
 TEST(PinnedMemory, RunsOutByItsLimitWithTheNumbers) {
