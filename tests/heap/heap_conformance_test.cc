@@ -2,7 +2,6 @@
 
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/heap/buddy_heap.h"
-#include "tenon/heap/bump_heap.h"
 #include "tenon/heap/plan_heap.h"
 
 namespace tenon::testing {
@@ -22,16 +21,6 @@ struct Buddy {
   static std::unique_ptr<HeapType> make(const Scenario& scenario) {
     auto heap = std::make_unique<BuddyHeap>(64);
     heap->add_extent(0, scenario.room_bytes);
-    return heap;
-  }
-};
-
-struct Bump {
-  using HeapType = BumpHeap;
-  static std::unique_ptr<HeapType> make(const Scenario& scenario) {
-    auto heap = std::make_unique<BumpHeap>();
-    const std::uint64_t piece = scenario.room_bytes / 16;
-    for (std::uint64_t i = 0; i < 16; ++i) heap->add_extent(i * piece, piece);
     return heap;
   }
 };
@@ -60,7 +49,7 @@ struct Planned {
   static constexpr std::uint64_t kUnit = 64;
 };
 
-using AllHeaps = ::testing::Types<BestFit, Buddy, Bump, Planned>;
+using AllHeaps = ::testing::Types<BestFit, Buddy, Planned>;
 INSTANTIATE_TYPED_TEST_SUITE_P(AllHeaps, HeapConformance, AllHeaps);
 
 }  // namespace
