@@ -26,6 +26,8 @@ def allocators(preload):
             found[name] = paths[0]
         else:
             print(f"{name}: skipped, {library} is not installed", file=sys.stderr)
+    if "tcmalloc" in found:  # which then serves what is below 64 KiB
+        found["tenon over tcmalloc"] = f"{found['tenon']} {found['tcmalloc']}"
     return found
 
 
