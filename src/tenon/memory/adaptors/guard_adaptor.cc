@@ -42,9 +42,12 @@ auto GuardedBlocks::enclose(void* padded, std::size_t size_bytes) -> std::unique
   block->data = data;
   block->size_bytes = size_bytes;
   block->known = guard::block_made(data, size_bytes, options_.stack_depth);
-  const std::lock_guard lock(mutex_);
-  live_.insert(block.get());
   return block;
+}
+
+void GuardedBlocks::watch(Guarded& block) {
+  const std::lock_guard lock(mutex_);
+  live_.insert(&block);
 }
 
 void GuardedBlocks::hold_back(std::unique_ptr<AdaptorBlock> block) {

@@ -53,8 +53,10 @@ class GuardedBlocks {
   // Throws InvalidArgument where the host cannot write zones.
   static void require_reachable(const Backend& backend);
 
-  // Writes the zones, and watches the block from now on. The record has what to hand out in `data`.
+  // Writes the zones. The record has what to hand out in `data`.
   std::unique_ptr<Guarded> enclose(void* padded, std::size_t size_bytes);
+  // check() looks at the block from now on. Its record is complete.
+  void watch(Guarded& block);
   // A block is freed: it goes to the quarantine.
   void hold_back(std::unique_ptr<AdaptorBlock> block);
   // The raw API refuses the pointer. If it is a block that was here, a report says what became of
@@ -127,8 +129,11 @@ class GuardAdaptor final : public Adaptor<Base>, public GuardedBlocks {
     }
     if (inner == nullptr) return inner;
     auto block = enclose(inner.get(), size_bytes);
-    void* const data = block->data;
-    return this->wrap(std::move(inner), size_bytes, stream, std::move(block), data);
+    Guarded& record = *block;
+    DataPtr guarded =
+        this->wrap(std::move(inner), size_bytes, stream, std::move(block), record.data);
+    watch(record);
+    return guarded;
   }
   void take_back(std::unique_ptr<AdaptorBlock> block) override { hold_back(std::move(block)); }
   void release_kept() override { empty_quarantine(); }
