@@ -28,8 +28,8 @@ inline constexpr int kMaxDeviceTypes = 64;
 // digits and '_', or when no value is left. Thread-safe.
 DeviceType register_device_type(std::string_view name);
 
-// The name that parse_device knows: "cuda"; "device_type_40" for a kind that nobody registered.
-// Takes no lock.
+// The name that parse_device knows, such as "cuda". A kind that was never registered is named by
+// its value: "device_type_40". Takes no lock, so a child of fork can call it.
 std::string device_type_name(DeviceType type);
 
 // One device: its kind, and which of that kind.

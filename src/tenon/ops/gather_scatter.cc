@@ -199,9 +199,8 @@ Tensor detail::scatter_add(const Tensor& a, std::int64_t dim, const Tensor& inde
 
 namespace {
 
-// Slices [outer, chosen, inner] onto [outer, size, inner]. The rows of one outer slice are added in
-// order; columns of it may go to different threads.
-// Long rows: each thread has some of the target's rows, and adds to them in order.
+// As add_slices, for long rows: each thread has some of the target's rows, and adds to them in
+// order.
 template <typename T, typename AddRow>
 void add_long_rows(T* target, const T* from, const std::int64_t* at, const Split& split,
                    std::int64_t chosen, AddRow&& add_row) {
@@ -225,6 +224,8 @@ void add_long_rows(T* target, const T* from, const std::int64_t* at, const Split
                });
 }
 
+// Slices [outer, chosen, inner] onto [outer, size, inner]. The rows of one outer slice are added in
+// order; columns of it may go to different threads.
 template <typename T>
 void add_slices(T* target, const T* from, const std::int64_t* at, const Split& split,
                 std::int64_t chosen) {

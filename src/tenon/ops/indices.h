@@ -18,9 +18,8 @@ Tensor along_dim(const char* what, const Tensor& index, IntList sizes, std::int6
 // Indices as int64, dense and checked: integers in [0, size). Throws InvalidArgument with the first
 // that is not. On meta they cannot be seen.
 Tensor checked_indices(const char* what, const Tensor& index, std::int64_t size);
-// out[i] = from[at[i] * step], on several threads. Throws as checked_indices does, which some
-// elements may have been written before.
-// Requires: `index` is int64 and dense, as integer_indices gives it.
+// out[i] = from[at[i] * step], on several threads. Throws as checked_indices does; `out` may be
+// written in part then. Requires: `index` is int64 and dense, as integer_indices gives it.
 template <typename T>
 void choose_elements(const char* what, T* out, const T* from, const Tensor& index,
                      std::int64_t size, std::int64_t step);

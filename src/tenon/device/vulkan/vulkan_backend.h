@@ -20,7 +20,8 @@ namespace tenon {
 struct VulkanKernel {
   std::span<const std::uint32_t> code;
   std::array<std::uint32_t, 4> constants = {};
-  // Its sets 0 and 1 have binding 0, a buffer of texels: all of the segment that launch is told.
+  // The kernel reads two buffers of texels: binding 0 of its descriptor sets 0 and 1. Each covers
+  // the whole segment of an address that is given to launch.
   bool reads_texels = false;
 };
 

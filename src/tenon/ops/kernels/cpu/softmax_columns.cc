@@ -28,19 +28,9 @@ constexpr std::int64_t kRowsAtOnce = 256;  // summed in T before they go into th
 // A strip of columns and what is gathered down each.
 template <typename T>
 struct Strip {
-  // The largest of each column, which is taken away; NaN if there is one.
-  void find_largest(const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
-    std::fill_n(largest, count, -std::numeric_limits<T>::infinity());
-    for (std::int64_t row = 0; row < length; ++row, in += stride) {
-#pragma GCC ivdep
-      for (std::int64_t c = 0; c < count; ++c)
-        largest[c] = in[c] > largest[c] || in[c] != in[c] ? in[c] : largest[c];
-    }
-  }
-
   // Sums of exp(x - largest), written to `out` where that is not null.
-  void exponentials(T* out, const T* in, std::int64_t length, std::int64_t stride,
-                    std::int64_t count) {
+  void sum_up(T* out, const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
+    find_largest(in, length, stride, count);
     std::fill_n(sums, count, 0.0);
     for (std::int64_t row = 0; row < length; row += kRowsAtOnce) {
       std::fill_n(partial, count, T(0));
@@ -51,14 +41,9 @@ struct Strip {
     }
   }
 
-  // A column of which nothing is left (all -inf) or that has a NaN becomes NaN, as in PyTorch.
-  bool has_softmax(std::int64_t c) const {
-    return largest[c] > -std::numeric_limits<T>::infinity() &&
-           largest[c] < std::numeric_limits<T>::infinity();
-  }
-
-  // The sums' logarithms.
-  void take_logarithms(std::int64_t count) {
+  // The logarithms of those sums, in `sums`.
+  void log_sums(const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
+    sum_up(nullptr, in, length, stride, count);
     const hn::ScalableTag<double> d;
     const auto step = static_cast<std::int64_t>(hn::Lanes(d));
     std::fill(sums + count, sums + std::min(kWidest, (count + step - 1) / step * step), 1.0);
@@ -66,11 +51,26 @@ struct Strip {
       hn::Store(hn::Log(d, hn::Load(d, sums + c)), d, sums + c);
   }
 
+  // A column of which nothing is left (all -inf) or that has a NaN becomes NaN, as in PyTorch.
+  bool has_softmax(std::int64_t c) const {
+    return largest[c] > -std::numeric_limits<T>::infinity() &&
+           largest[c] < std::numeric_limits<T>::infinity();
+  }
+
   alignas(64) T largest[kWidest];
   alignas(64) T partial[kWidest];
   alignas(64) double sums[kWidest];
 
  private:
+  // The largest of each column, which is taken away; NaN if there is one.
+  void find_largest(const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
+    std::fill_n(largest, count, -std::numeric_limits<T>::infinity());
+    for (std::int64_t row = 0; row < length; ++row, in += stride) {
+#pragma GCC ivdep
+      for (std::int64_t c = 0; c < count; ++c)
+        largest[c] = in[c] > largest[c] || in[c] != in[c] ? in[c] : largest[c];
+    }
+  }
   HWY_INLINE void add_row(T* out, const T* in, std::int64_t count) {
     const hn::ScalableTag<T> d;
     const auto step = static_cast<std::int64_t>(hn::Lanes(d));
@@ -95,8 +95,7 @@ void softmax_columns(void* out, const void* in, std::int64_t length, std::int64_
   auto* result = static_cast<T*>(out);
   const auto* x = static_cast<const T*>(in);
   Strip<T> strip;
-  strip.find_largest(x, length, stride, count);
-  strip.exponentials(result, x, length, stride, count);
+  strip.sum_up(result, x, length, stride, count);
   T* scale = strip.partial;
   for (std::int64_t c = 0; c < count; ++c)
     scale[c] = strip.has_softmax(c) ? static_cast<T>(1 / strip.sums[c])
@@ -113,9 +112,7 @@ void log_softmax_columns(void* out, const void* in, std::int64_t length, std::in
   auto* result = static_cast<T*>(out);
   const auto* x = static_cast<const T*>(in);
   Strip<T> strip;
-  strip.find_largest(x, length, stride, count);
-  strip.exponentials(nullptr, x, length, stride, count);
-  strip.take_logarithms(count);
+  strip.log_sums(x, length, stride, count);
   T* log_sum = strip.partial;
   for (std::int64_t c = 0; c < count; ++c)
     log_sum[c] = strip.has_softmax(c) ? static_cast<T>(strip.sums[c])
@@ -130,11 +127,8 @@ template <typename T>
 void log_sum_columns(void* out, const void* in, std::int64_t length, std::int64_t stride,
                      std::int64_t count) {
   auto* result = static_cast<T*>(out);
-  const auto* x = static_cast<const T*>(in);
   Strip<T> strip;
-  strip.find_largest(x, length, stride, count);
-  strip.exponentials(nullptr, x, length, stride, count);
-  strip.take_logarithms(count);
+  strip.log_sums(static_cast<const T*>(in), length, stride, count);
   for (std::int64_t c = 0; c < count; ++c) {
     const T largest = strip.largest[c];
     result[c] = strip.has_softmax(c)
