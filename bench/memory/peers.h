@@ -56,7 +56,11 @@ inline constexpr PeerSymbols kPeerSymbols[] = {
 inline void add_peer(std::vector<Peer>& all, const std::string& name, const std::string& file) {
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    fmt::print("{} is left out: {}\n", name, dlerror());
+    const std::string reason = dlerror();
+    fmt::print("{} is left out: {}{}\n", name, reason,
+               reason.find("static TLS") == std::string::npos
+                   ? ""
+                   : ": set GLIBC_TUNABLES=glibc.rtld.optional_static_tls=16384");
     return;
   }
   for (const PeerSymbols& names : kPeerSymbols) {

@@ -63,7 +63,7 @@ struct Released {
 class ExtentStore {
  public:
   static constexpr std::uint64_t kDecayOperations = 4096;
-  static constexpr std::uint64_t kSlack = 12;              // a twelfth; Note [close fit]
+  static constexpr std::uint64_t kSlack = 8;               // an eighth; Note [close fit]
   static constexpr std::uint64_t kLeastSlack = 16 << 20;   // bytes
   static constexpr std::uint64_t kGiveBack = 8;            // an eighth
   static constexpr std::uint64_t kGiveBackAtOnce = 64 << 20;
