@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <memory>
 #include <thread>
 
 #include "tenon/device/sim/sim_backend.h"
@@ -44,6 +48,38 @@ TEST_F(Reclaim, ASizeClassPoolGivesItsFreeBuffersBack) {
   EXPECT_NE(caching_.allocate(kCapacity / 2), nullptr);
   EXPECT_EQ(pool.stats().free_bytes, 0u);
 }
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)  // no fork beside threads there
+TEST_F(Reclaim, InAForkedChildACacheEndsThatAThreadOfTheParentWasAsking) {
+  struct Slow final : Reclaimer {
+    std::string reclaim_name() const override { return "slow"; }
+    std::uint64_t idle_bytes() const override {
+      asked = true;
+      while (!may_end) std::this_thread::yield();
+      return 0;
+    }
+    void reclaim() override {}
+    mutable std::atomic<bool> asked = false;
+    std::atomic<bool> may_end = false;
+  } slow;
+  get_cpu_allocator();  // whose first use watches forks
+  auto enrolment = std::make_unique<ReclaimEnrolment>(IdleOrigin::driver(backend_), slow);
+  std::thread asks([&] { caching_.try_allocate(2 * kCapacity); });
+  while (!slow.asked) std::this_thread::yield();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    alarm(20);
+    enrolment.reset();
+    _exit(0);
+  }
+  int status = 1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  slow.may_end = true;
+  asks.join();
+}
+#endif
 
 // A program's own policy, that no policy of ours knows.
 TEST_F(Reclaim, AnyAllocatorsCacheMayBeEnrolled) {

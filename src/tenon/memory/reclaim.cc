@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "tenon/base/spin_lock.h"
 #include "tenon/device/shortage.h"
@@ -157,7 +158,13 @@ bool run_callbacks() {
 }  // namespace
 
 void reclaimers_before_fork() { registry().mutex.lock(); }
-void reclaimers_after_fork() { registry().mutex.unlock(); }
+void reclaimers_after_fork_in_parent() { registry().mutex.unlock(); }
+void reclaimers_after_fork_in_child() {
+  for (const auto& slot : registry().slots)
+    if (!std::unique_lock(slot->busy, std::try_to_lock).owns_lock())
+      new (&slot->busy) std::recursive_mutex;  // its owner is a thread of the parent alone
+  registry().mutex.unlock();
+}
 
 ReclaimPlace reclaim_place_of(Allocator& allocator) {
   if (const auto* on_device = dynamic_cast<DeviceAllocator*>(&allocator))

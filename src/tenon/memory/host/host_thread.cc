@@ -50,17 +50,18 @@ class HostThread::Forks {
     for (const auto& [id, allocator] : Directory::instance().allocators)
       allocator->after_fork_in_parent();
     leave_registries();
+    reclaimers_after_fork_in_parent();
   }
   static void in_child() {
     for_each_backend([](Backend& backend) { backend.after_fork(); });
     for (const auto& [id, allocator] : Directory::instance().allocators)
       allocator->after_fork_in_child();
     leave_registries();
+    reclaimers_after_fork_in_child();
   }
   static void leave_registries() {
     Directory::instance().mutex.unlock();
     raw_holders_after_fork();
-    reclaimers_after_fork();
   }
   // Each once: several allocators may share one. Allocates nothing, since their locks are held.
   template <typename Visit>
