@@ -1,6 +1,7 @@
 // Operators on a Vulkan device that shares its memory with the host: by kernels, and by the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -498,6 +499,21 @@ TEST_F(VulkanOps, DerivativesOfNormsOverChannelsAreTheHostsAndTheSameTwice) {
       return ops::batch_norm(a, to(mean, device), to(variance, device), w, b, false);
     });
   }
+}
+
+// In a process of its own, whose last exit handler leaves the driver's threads time to compute.
+TEST(VulkanEnd, AProgramMayEndWhileItsKernelsRun) {
+  testing::choose_process_device();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto end_early = [] {
+    std::atexit([] { ::usleep(100000); });
+    const Tensor a = to(ones({512, 512}, DType::kF32), kVulkan);
+    for (int i = 0; i < 10; ++i) static_cast<void>(ops::matmul(a, a));
+    VulkanBackend& backend = vulkan_backend(0);
+    static_cast<void>(backend.query(backend.record(Stream{kVulkan, 0})));  // submits
+    std::exit(0);
+  };
+  EXPECT_EXIT(end_early(), ::testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

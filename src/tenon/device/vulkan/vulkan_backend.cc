@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -384,17 +385,41 @@ void VulkanBackend::set_purpose(DriverPurpose purpose) {
 
 // --- The process's devices.
 
+namespace {
+
+// Never destroyed: memory may be freed while static objects are destroyed.
+struct ProcessBackends {
+  std::mutex mutex;
+  std::map<int, VulkanBackend*> by_index;
+};
+ProcessBackends& process_backends() {
+  static auto& backends = *new ProcessBackends();
+  return backends;
+}
+
+// A driver's threads may compute until here, and no longer: SwiftShader's crash once its static
+// objects are destroyed. Those are older than this handler, so they are destroyed after it.
+void wait_at_exit() {
+  if (!VulkanDriver::standard()->is_same_process()) return;
+  ProcessBackends& backends = process_backends();
+  const std::lock_guard lock(backends.mutex);
+  for (const auto& [index, backend] : backends.by_index)
+    ignore_refusal([&] { backend->synchronize(); });
+}
+
+}  // namespace
+
 VulkanBackend& vulkan_backend(int index) {
-  static std::mutex mutex;
-  static auto& backends = *new std::map<int, VulkanBackend*>();
   const auto driver = VulkanDriver::standard();
   driver->require_same_process();
   const VulkanOptions options = {.stage_always = environment_value("TENON_VULKAN_STAGE") == "1"};
-  const std::lock_guard lock(mutex);
-  auto found = backends.find(index);
-  if (found == backends.end())
-    found = backends.emplace(index, new VulkanBackend(driver, index, options)).first;
-  return *found->second;
+  ProcessBackends& backends = process_backends();
+  const std::lock_guard lock(backends.mutex);
+  auto found = backends.by_index.find(index);
+  if (found != backends.by_index.end()) return *found->second;
+  auto made = std::make_unique<VulkanBackend>(driver, index, options);
+  if (backends.by_index.empty()) std::atexit(wait_at_exit);
+  return *backends.by_index.emplace(index, made.release()).first->second;
 }
 
 }  // namespace tenon
