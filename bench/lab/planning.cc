@@ -196,8 +196,8 @@ bool solve_problems(const std::string& what, std::vector<Problem> problems,
     fmt::print("; minimalloc: - (--minimalloc PROGRAM, built of github.com/google/minimalloc)\n");
   else
     fmt::print("\n  minimalloc: {} of {} solved in {} s each, {:.2f} s of processor time for "
-               "these; ours {:.2f} s for all {}, wanted at most as long: {}; worst problem {:.2f} x its "
-               "time, wanted at most 3: {}\n",
+               "these; ours {:.2f} s for all {}, wanted at most as long: {}; "
+               "worst problem {:.2f} x its time, wanted at most 3: {}\n",
                solved_by_peer, tried_by_peer, peer.seconds, peer_sum, sum_beside_peer,
                tried_by_peer, sum_beside_peer <= peer_sum || solved_by_peer == 0 ? "kept" : "NOT",
                worst, worst <= 3 ? "kept" : "NOT");
