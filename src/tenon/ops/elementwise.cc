@@ -6,13 +6,13 @@
 
 #include "tenon/base/error.h"
 #include "tenon/ops/elementwise_tiles.h"
-#include "tenon/ops/indices.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
 #include "tenon/tensor/strided_loop.h"
+#include "tenon/tensor/strided_rows.h"
 
 namespace tenon::ops {
 namespace {
@@ -80,10 +80,7 @@ class RowRunner {
     const std::int64_t steps[2] = {block_item_[i], stride};
     if (stride != 0) return load_[i](pair, steps, count);
     load_[i](pair, steps, 1);
-    visit_bytes(static_cast<std::size_t>(block_item_[i]), [&](auto item) {
-      auto* const items = reinterpret_cast<decltype(item)*>(block);
-      std::fill_n(items + 1, count - 1, items[0]);
-    });
+    tenon::detail::repeat_item(block, block, block_item_[i], count);
   }
 
   const ElementwisePlan& plan_;

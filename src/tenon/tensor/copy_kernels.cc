@@ -9,6 +9,7 @@
 #include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/strided_loop.h"
+#include "tenon/tensor/strided_rows.h"
 
 namespace tenon {
 namespace {
@@ -21,15 +22,17 @@ struct Item {
 
 template <std::size_t kBytes>
 void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
-  using Unit = Item<kBytes>;
   if (strides[0] == kBytes && strides[1] == kBytes) {
     std::memcpy(data[0], data[1], static_cast<std::size_t>(length) * kBytes);
     return;
   }
+  if (strides[0] == kBytes && strides[1] == 2 * kBytes)
+    return detail::copy_every_other(data[0], data[1], kBytes, length);
+  const std::int64_t target_step = strides[0], source_step = strides[1];
   char* target = data[0];
   const char* source = data[1];
-  for (std::int64_t i = 0; i < length; ++i, target += strides[0], source += strides[1])
-    std::memcpy(target, source, sizeof(Unit));
+  for (std::int64_t i = 0; i < length; ++i, target += target_step, source += source_step)
+    std::memcpy(target, source, kBytes);
 }
 
 // A tile of a transposition, by way of a buffer: columns of the source are dense, and so are rows
@@ -103,26 +106,59 @@ void copy_same_dtype(const StridedLoop& loop) {
                           loop.row_stride(1) > kItem && loop.stride_at(1, 1) == kItem &&
                           loop.size_at(0) > 16 && loop.size_at(1) > 16;
   if (transposes) return copy_tiles<kBytes>(loop);
-  loop.run_parallel(copy_row<kBytes>);
+  loop.run_parallel([](char** data, const std::int64_t* strides, std::int64_t length) {
+    copy_row<kBytes>(data, strides, length);
+  });
 }
 
 template <typename T>
 constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
 
 template <typename To, typename From>
+constexpr bool kHasVectors = (std::is_same_v<To, float> && kIsHalf<From>) ||
+                             (kIsHalf<To> && std::is_same_v<From, float>);
+
+// Strided elements by way of dense blocks.
+template <typename To, typename From>
+void convert_by_blocks(char** data, const std::int64_t* strides, std::int64_t length) {
+  constexpr std::int64_t kBlock = 256;
+  To to[kBlock];
+  From from[kBlock];
+  for (std::int64_t at = 0; at < length; at += kBlock) {
+    const std::int64_t count = std::min(kBlock, length - at);
+    char* const target = data[0] + at * strides[0];
+    char* load[2] = {reinterpret_cast<char*>(from), data[1] + at * strides[1]};
+    const std::int64_t load_steps[2] = {sizeof(From), strides[1]};
+    copy_row<sizeof(From)>(load, load_steps, count);
+    if (strides[0] == sizeof(To)) {
+      detail::convert_dense(reinterpret_cast<To*>(target), from, count);
+      continue;
+    }
+    detail::convert_dense(to, from, count);
+    char* store[2] = {target, reinterpret_cast<char*>(to)};
+    const std::int64_t store_steps[2] = {strides[0], sizeof(To)};
+    copy_row<sizeof(To)>(store, store_steps, count);
+  }
+}
+
+template <typename To, typename From>
 void convert_row(char** data, const std::int64_t* strides, std::int64_t length) {
-  if (strides[0] == sizeof(To) && strides[1] == sizeof(From)) {
+  if constexpr (std::is_same_v<To, From>) return copy_row<sizeof(To)>(data, strides, length);
+  const std::int64_t to_step = strides[0], from_step = strides[1];
+  if (to_step == sizeof(To) && from_step == sizeof(From)) {
     To* target = reinterpret_cast<To*>(data[0]);
     const From* source = reinterpret_cast<const From*>(data[1]);
-    if constexpr ((std::is_same_v<To, float> && kIsHalf<From>) ||
-                  (kIsHalf<To> && std::is_same_v<From, float>))
-      return detail::convert_dense(target, source, length);
+    if constexpr (kHasVectors<To, From>) return detail::convert_dense(target, source, length);
     for (std::int64_t i = 0; i < length; ++i) target[i] = convert_element<To>(source[i]);
     return;
   }
+  if constexpr (kHasVectors<To, From>)
+    if (length >= 16) return convert_by_blocks<To, From>(data, strides, length);
+  char* const target = data[0];
+  const char* const source = data[1];
   for (std::int64_t i = 0; i < length; ++i)
-    *reinterpret_cast<To*>(data[0] + i * strides[0]) =
-        convert_element<To>(*reinterpret_cast<const From*>(data[1] + i * strides[1]));
+    *reinterpret_cast<To*>(target + i * to_step) =
+        convert_element<To>(*reinterpret_cast<const From*>(source + i * from_step));
 }
 
 }  // namespace

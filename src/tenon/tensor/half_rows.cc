@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "tenon/tensor/vector_sets.h"
+
 namespace tenon::detail {
 namespace {
 
@@ -55,14 +57,6 @@ template <typename T>
 }
 
 #if defined(__x86_64__)
-bool has_avx2() {
-  static const bool has = __builtin_cpu_supports("avx2") != 0;
-  return has;
-}
-bool has_avx512() {
-  static const bool has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-  return has;
-}
 bool has_f16c() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   static const bool has = has_avx2() && __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
@@ -77,7 +71,6 @@ __attribute__((target("avx2"))) void narrow_avx2(BFloat16* to, const float* from
                                                  std::int64_t count) {
   narrow(to, from, count);
 }
-#define TENON_AVX512 "avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"
 __attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const BFloat16* from,
                                                         std::int64_t count) {
   widen(to, from, count);
@@ -113,28 +106,40 @@ __attribute__((target("avx2,f16c"))) void narrow_f16c(Half* to, const float* fro
 }
 __attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const Half* from,
                                                         std::int64_t count) {
-  std::int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
+  const auto load = [from](std::int64_t i) __attribute__((target(TENON_AVX512))) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + i));
-    const __m512 x = _mm512_maskz_cvtph_ps(0xffff, bits);
-    _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0 ? widen(to + i, from + i, 16)
-                                                : _mm512_storeu_ps(to + i, x);
+    return _mm512_maskz_cvtph_ps(0xffff, bits);
+  };
+  std::int64_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m512 x = load(i), y = load(i + 16);
+    if (_mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q) != 0) {  // a NaN in either
+      widen(to + i, from + i, 32);
+      continue;
+    }
+    _mm512_storeu_ps(to + i, x);
+    _mm512_storeu_ps(to + i + 16, y);
   }
   widen(to + i, from + i, count - i);
 }
 __attribute__((target(TENON_AVX512))) void narrow_avx512(Half* to, const float* from,
                                                          std::int64_t count) {
+  const auto store = [to](std::int64_t i, __m512 x) __attribute__((target(TENON_AVX512))) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
+                        _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
+  };
   std::int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    const __m512 x = _mm512_loadu_ps(from + i);
-    _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0
-        ? narrow(to + i, from + i, 16)
-        : _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i),
-                              _mm512_maskz_cvtps_ph(0xffff, x, _MM_FROUND_TO_NEAREST_INT));
+  for (; i + 32 <= count; i += 32) {
+    const __m512 x = _mm512_loadu_ps(from + i), y = _mm512_loadu_ps(from + i + 16);
+    if (_mm512_cmp_ps_mask(x, y, _CMP_UNORD_Q) != 0) {  // a NaN in either
+      narrow(to + i, from + i, 32);
+      continue;
+    }
+    store(i, x);
+    store(i + 16, y);
   }
   narrow(to + i, from + i, count - i);
 }
-#undef TENON_AVX512
 #endif
 
 }  // namespace

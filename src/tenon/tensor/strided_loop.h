@@ -63,6 +63,11 @@ class StridedLoop {
 
  private:
   using Strides = std::array<std::int64_t, kMaxLoopOperands>;
+  using Pointers = std::array<char*, kMaxLoopOperands>;
+
+  // The same for several dimensions; 0 stands for any number of operands.
+  template <std::size_t kOperands, typename Row>
+  void run_rows(std::int64_t begin, std::int64_t end, Row&& row) const;
 
   void add_dim(std::int64_t size, const Strides& strides);
   void sort_dims();
@@ -71,7 +76,7 @@ class StridedLoop {
   std::size_t count_;
   std::size_t ndim_ = 0;
   std::int64_t numel_ = 1;
-  std::array<char*, kMaxLoopOperands> data_;
+  Pointers data_;
   std::array<std::int64_t, kMaxDims> sizes_;  // innermost first
   std::array<Strides, kMaxDims> strides_;     // in bytes
 };
@@ -79,29 +84,41 @@ class StridedLoop {
 template <typename Row>
 void StridedLoop::run(std::int64_t begin, std::int64_t end, Row&& row) const {
   if (ndim_ == 1) [[likely]] {
-    std::array<char*, kMaxLoopOperands> at = data_;
+    Pointers at = data_;
     for (std::size_t i = 0; i < count_; ++i) at[i] += begin * strides_[0][i];
     return row(at.data(), strides_[0].data(), end - begin);
   }
+  // Short rows are many: for the usual numbers of operands the steps between rows have no loops.
+  if (count_ == 2) return run_rows<2>(begin, end, row);
+  if (count_ == 3) return run_rows<3>(begin, end, row);
+  run_rows<0>(begin, end, row);
+}
+
+template <std::size_t kOperands, typename Row>
+void StridedLoop::run_rows(std::int64_t begin, std::int64_t end, Row&& row) const {
+  const std::size_t count = kOperands == 0 ? count_ : kOperands;
   std::array<std::int64_t, kMaxDims> index;
-  std::array<char*, kMaxLoopOperands> at = data_;
+  Pointers at = data_;
   std::int64_t rest = begin;
   for (std::size_t d = 0; d < ndim_; ++d) {
     index[d] = rest % sizes_[d];
     rest /= sizes_[d];
-    for (std::size_t i = 0; i < count_; ++i) at[i] += index[d] * strides_[d][i];
+    for (std::size_t i = 0; i < count; ++i) at[i] += index[d] * strides_[d][i];
   }
   for (std::int64_t left = end - begin; left > 0;) {
     const std::int64_t length = std::min(left, sizes_[0] - index[0]);
-    std::array<char*, kMaxLoopOperands> pointers = at;
+    Pointers pointers;
+    for (std::size_t i = 0; i < count; ++i) pointers[i] = at[i];
     row(pointers.data(), strides_[0].data(), length);
     left -= length;
-    for (std::size_t i = 0; i < count_; ++i) at[i] -= index[0] * strides_[0][i];
-    index[0] = 0;
+    if (index[0] != 0) {
+      for (std::size_t i = 0; i < count; ++i) at[i] -= index[0] * strides_[0][i];
+      index[0] = 0;
+    }
     for (std::size_t d = 1; d < ndim_; ++d) {
-      for (std::size_t i = 0; i < count_; ++i) at[i] += strides_[d][i];
+      for (std::size_t i = 0; i < count; ++i) at[i] += strides_[d][i];
       if (++index[d] < sizes_[d]) break;
-      for (std::size_t i = 0; i < count_; ++i) at[i] -= sizes_[d] * strides_[d][i];
+      for (std::size_t i = 0; i < count; ++i) at[i] -= sizes_[d] * strides_[d][i];
       index[d] = 0;
     }
   }
