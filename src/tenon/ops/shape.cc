@@ -225,10 +225,19 @@ Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
     source = source.narrow(static_cast<std::int64_t>(d), cropped, std::max<std::int64_t>(0, kept));
     starts[d] = std::max<std::int64_t>(0, before);
   }
-  Tensor out = full(sizes, value, a.dtype(), device);
+  // The host writes each element once; a device does not run a kernel for every side.
+  const bool by_sides = device == Device{};
+  Tensor out = by_sides ? empty(sizes, a.dtype()) : full(sizes, value, a.dtype(), device);
   Tensor inside = out;
-  for (std::size_t d = 0; d < ndim; ++d)
-    inside = inside.narrow(static_cast<std::int64_t>(d), starts[d], source.sizes()[d]);
+  for (std::size_t d = 0; d < ndim; ++d) {
+    const auto dim = static_cast<std::int64_t>(d);
+    const std::int64_t last = starts[d] + source.sizes()[d];
+    if (by_sides) {
+      tenon::detail::fill_elements(inside.narrow(dim, 0, starts[d]), value);
+      tenon::detail::fill_elements(inside.narrow(dim, last, sizes[d] - last), value);
+    }
+    inside = inside.narrow(dim, starts[d], source.sizes()[d]);
+  }
   put(inside, source);
   return out;
 }
