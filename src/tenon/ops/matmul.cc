@@ -177,7 +177,8 @@ Tensor detail::addmm(const Tensor& bias, const Tensor& a, const Tensor& b) {
   check_operands("addmm", a, b);
   if (a.dim() != 2 || b.dim() != 2) refuse("addmm", a, b);
   const Tensor out = empty({a.size(0), b.size(1)}, compute_dtype(a.dtype()), device);
-  if (!out.is_meta()) copy_(out, bias.expand(out.sizes()));
+  const Tensor row = to(bias, out.dtype());  // converted once, not in each row
+  if (!out.is_meta()) copy_(out, row.expand(out.sizes()));
   const DType dtype = operand_dtype(a, device, b.size(1));
   multiply(out, to(a, dtype), to(b, dtype), 1);
   return to(out, a.dtype());
