@@ -10,6 +10,7 @@
 #include "tenon/ops/elementwise.h"
 #include "tenon/ops/kernels/cpu/gemm.h"
 #include "tenon/ops/kernels/cpu/onednn_conv.h"
+#include "tenon/ops/kernels/cpu/windows.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/fallback.h"
@@ -163,6 +164,26 @@ bool is_worth_onednn(DType compute, const Tensor& out, const Window& w) {
   return compute == DType::kF32 && !is_product && out.numel() * w.rows() > 1'000'000;
 }
 
+// Groups of single channels. False: it has to be done in another way.
+bool convolve_channels(const Tensor& out, const Tensor& a, const Tensor& weight, const Tensor& bias,
+                       const Window& w) {
+  const ConvOptions& o = w.options;
+  if (w.channels != 1 || o.groups == 1) return false;
+  const cpu::WindowWork work{cpu::WindowWork::Kind::kProducts,
+                             out.dtype(),
+                             w.height,
+                             w.width,
+                             w.out_height,
+                             w.out_width,
+                             {w.kernel_height, w.kernel_width},
+                             o.stride,
+                             o.padding,
+                             o.dilation};
+  return cpu::walk_windows(work, out.data_ptr(), a.const_data_ptr(), a.size(0) * o.groups, o.groups,
+                           weight.size(0) / o.groups, weight.const_data_ptr(),
+                           bias.defined() ? bias.const_data_ptr() : nullptr);
+}
+
 template <typename T>
 void convolve(const Tensor& out, const Tensor& a, const Tensor& weight, const Window& w) {
   const std::int64_t groups = w.options.groups;
@@ -268,7 +289,8 @@ Tensor detail::conv2d(const Tensor& a, const Tensor& weight, const Tensor& bias,
       note_fallback("conv2d", device);
     }
     const bool done =
-        is_worth_onednn(compute, out, w) && cpu::onednn_conv2d(out, image, filter, offset, o);
+        convolve_channels(out, image, filter, offset, w) ||
+        (is_worth_onednn(compute, out, w) && cpu::onednn_conv2d(out, image, filter, offset, o));
     if (!done) {
       start_with(out, offset);
       compute == DType::kF64 ? convolve<double>(out, image, filter, w)

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/elementwise.h"
@@ -17,33 +19,65 @@
 namespace tenon::ops {
 namespace {
 
-// Without padding, f32: whole rows at a time. Undefined where that does not fit.
-Tensor max_pool_rows(const Tensor& a, const PoolOptions& o, std::int64_t height,
-                     std::int64_t width) {
-  if (a.dtype() != DType::kF32 || a.device() != Device{} || a.dim() < 3 || a.dim() > 4 ||
-      o.padding.height != 0 || o.padding.width != 0 || height <= 0 || width <= 0)
-    return {};
-  DimVector sizes = a.sizes().to_vector();
-  sizes[sizes.size() - 2] = height;
-  sizes[sizes.size() - 1] = width;
-  const Tensor out = empty(sizes);
-  const Tensor dense = contiguous(a);
-  if (out.numel() == 0) return out;
-  const std::int64_t in_height = a.size(-2), in_width = a.size(-1);
-  const std::int64_t down = o.stride.height == 0 ? o.kernel.height : o.stride.height;
-  const std::int64_t right = o.stride.width == 0 ? o.kernel.width : o.stride.width;
-  const auto run = cpu::training_rows().max_pool;
-  const auto* from = dense.const_data_ptr<float>();
+// f32 by 2 x 2 without padding: no copy of the planes. False where that does not fit.
+bool max_pool_2x2(const Tensor& out, const Tensor& a, const cpu::WindowWork& w) {
+  const auto is = [](const Pair& pair, std::int64_t number) {
+    return pair.height == number && pair.width == number;
+  };
+  if (out.dtype() != DType::kF32 || !is(w.kernel, 2) || !is(w.stride, 2) || !is(w.padding, 0))
+    return false;
+  const auto run = cpu::training_rows().max_pool_2x2;
+  const auto* from = a.const_data_ptr<float>();
   auto* to = out.data_ptr<float>();
-  parallel_for(0, out.numel() / width, std::max<std::int64_t>(1, 8192 / width),
+  parallel_for(0, out.numel() / w.out_width, std::max<std::int64_t>(1, 8192 / w.out_width),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t row = begin; row < end; ++row) {
-                   const float* plane = from + row / height * in_height * in_width;
-                   run(to + row * width, plane + row % height * down * in_width, width,
-                       o.kernel.height, in_width, o.kernel.width, right);
+                   const std::int64_t plane = row / w.out_height, y = row % w.out_height * 2;
+                   run(to + row * w.out_width, from + (plane * w.height + y) * w.width,
+                       w.out_width, w.width);
                  }
                });
-  return out;
+  return true;
+}
+
+// Sums as averages. Windows of one height have the same divisors in every row.
+template <typename T>
+void divide(const Tensor& sums, const SlidingWindows& sliding, std::int64_t in_height,
+            std::int64_t in_width) {
+  const std::int64_t height = sums.size(-2), width = sums.size(-1);
+  T* const data = sums.data_ptr<T>();
+  parallel_for(0, sums.numel() / width, std::max<std::int64_t>(1, 16384 / width),
+               [&](std::int64_t begin, std::int64_t end) {
+                 std::vector<T> divisors(static_cast<std::size_t>(width));
+                 std::int64_t known = 0;  // of whose first column
+                 for (std::int64_t row = begin; row < end; ++row) {
+                   const PoolSpan y = sliding(row % height, in_height, true);
+                   const std::int64_t first = sliding.count(y, sliding(0, in_width, false));
+                   for (std::int64_t x = 0; known != first && x < width; ++x)
+                     divisors[static_cast<std::size_t>(x)] =
+                         static_cast<T>(sliding.count(y, sliding(x, in_width, false)));
+                   known = first;
+                   T* const to = data + row * width;
+                   for (std::int64_t x = 0; x < width; ++x)
+                     to[x] /= divisors[static_cast<std::size_t>(x)];
+                 }
+               });
+}
+
+// False: the windows have to be looked at one by one.
+bool by_windows(const Tensor& out, const Tensor& a, bool is_average,
+                const SlidingWindows& sliding) {
+  using Kind = cpu::WindowWork::Kind;
+  const cpu::WindowWork work = sliding.on_host(is_average ? Kind::kSum : Kind::kLargest,
+                                               out.dtype(), a.sizes(), out.sizes());
+  if (!is_average && max_pool_2x2(out, a, work)) return true;
+  const std::int64_t planes = out.numel() / (work.out_height * work.out_width);
+  if (!cpu::walk_windows(work, out.data_ptr(), a.const_data_ptr(), planes, 1, 1, nullptr, nullptr))
+    return false;
+  if (is_average)
+    out.dtype() == DType::kF64 ? divide<double>(out, sliding, work.height, work.width)
+                               : divide<float>(out, sliding, work.height, work.width);
+  return true;
 }
 
 // planes(place, spans) -> one element for each place of each plane.
@@ -73,6 +107,9 @@ Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int
       return to(out, a.dtype());
     note_fallback(what, device);
   }
+  if constexpr (std::is_same_v<SpanOf, const SlidingWindows&>)
+    if (by_windows(out, dense, work == vulkan::WindowWork::kAverage, span_of))
+      return to(out, a.dtype());
   const std::int64_t in_height = a.size(-2), in_width = a.size(-1);
   const auto run = [&]<typename T>() {
     parallel_for(0, out.numel() / width, 16, [&](std::int64_t begin, std::int64_t end) {
@@ -89,14 +126,13 @@ Tensor pool(const char* what, vulkan::WindowWork work, const Tensor& a, std::int
   return to(out, a.dtype());
 }
 
-auto average(bool count_padding) {
+template <typename Windows>
+auto average(const Windows& windows) {
   return [=]<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
     T sum = 0;
     for (std::int64_t i = y.begin; i < y.end; ++i)
       for (std::int64_t j = x.begin; j < x.end; ++j) sum += plane[i * width + j];
-    const std::int64_t count =
-        count_padding ? y.nominal * x.nominal : (y.end - y.begin) * (x.end - x.begin);
-    return sum / static_cast<T>(count);
+    return sum / static_cast<T>(windows.count(y, x));
   };
 }
 
@@ -113,7 +149,6 @@ Tensor detail::max_pool2d(const Tensor& a, const PoolOptions& o) {
   const SlidingWindows sliding("max_pool2d", o);
   const std::int64_t height = sliding.places(a.size(-2), true);
   const std::int64_t out_width = sliding.places(a.size(-1), false);
-  if (const Tensor out = max_pool_rows(a, o, height, out_width); out.defined()) return out;
   return pool(
       "max_pool2d", vulkan::WindowWork::kMaximum, a, height, out_width, sliding,
       []<typename T>(const T* plane, std::int64_t width, const PoolSpan& y, const PoolSpan& x) {
@@ -131,7 +166,7 @@ Tensor detail::avg_pool2d(const Tensor& a, const PoolOptions& o) {
   check_planes("avg_pool2d", a);
   const SlidingWindows sliding("avg_pool2d", o);
   return pool("avg_pool2d", vulkan::WindowWork::kAverage, a, sliding.places(a.size(-2), true),
-              sliding.places(a.size(-1), false), sliding, average(o.count_padding));
+              sliding.places(a.size(-1), false), sliding, average(sliding));
 }
 
 Tensor detail::adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
@@ -139,8 +174,9 @@ Tensor detail::adaptive_avg_pool2d(const Tensor& a, const Pair& size) {
   if (size.height <= 0 || size.width <= 0)
     throw InvalidArgument(fmt::format("adaptive_avg_pool2d: a size of {} x {}; each is 1 or more",
                                       size.height, size.width));
+  const AdaptiveWindows windows(size);
   return pool("adaptive_avg_pool2d", vulkan::WindowWork::kAverage, a, size.height, size.width,
-              AdaptiveWindows(size), average(false));
+              windows, average(windows));
 }
 
 }  // namespace tenon::ops

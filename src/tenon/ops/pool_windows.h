@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tenon/base/error.h"
+#include "tenon/ops/kernels/cpu/windows.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/pool.h"
 
@@ -55,6 +56,19 @@ class SlidingWindows {
     return w;
   }
 
+  // The same for the host.
+  cpu::WindowWork on_host(cpu::WindowWork::Kind kind, DType dtype, IntList planes,
+                          IntList places) const {
+    const std::size_t n = planes.size();
+    return {kind,          dtype,     planes[n - 2], planes[n - 1], places[n - 2],
+            places[n - 1], o_.kernel, o_.stride,     o_.padding};
+  }
+
+  // How many elements an average is of.
+  std::int64_t count(const PoolSpan& y, const PoolSpan& x) const {
+    return o_.count_padding ? y.nominal * x.nominal : (y.end - y.begin) * (x.end - x.begin);
+  }
+
   PoolSpan operator()(std::int64_t place, std::int64_t size, bool of_height) const {
     const std::int64_t kernel = of_height ? o_.kernel.height : o_.kernel.width;
     const std::int64_t padding = of_height ? o_.padding.height : o_.padding.width;
@@ -79,6 +93,8 @@ class AdaptiveWindows {
     w.is_adaptive = true;
     return w;
   }
+
+  std::int64_t count(const PoolSpan& y, const PoolSpan& x) const { return y.nominal * x.nominal; }
 
   PoolSpan operator()(std::int64_t place, std::int64_t elements, bool of_height) const {
     const std::int64_t places = of_height ? size_.height : size_.width;

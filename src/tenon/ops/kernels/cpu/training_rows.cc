@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tenon/ops/kernels/cpu/training_rows.h"
 
@@ -136,20 +135,12 @@ HWY_INLINE hn::Vec<D> larger(D, hn::Vec<D> value, hn::Vec<D> best) {
   return hn::IfThenElse(keeps, best, value);
 }
 
-void max_pool(float* __restrict out, const float* __restrict in, std::int64_t count,
-              std::int64_t rows, std::int64_t width, std::int64_t kernel, std::int64_t stride) {
-  if (rows == 2 && kernel == 2 && stride == 2)
-    return each_vector(count, [&](auto d, std::int64_t x, std::int64_t n) {
-      const Pairs above(d, in + 2 * x, n), below(d, in + width + 2 * x, n);
-      const auto top = larger(d, above.even, above.odd), under = larger(d, below.even, below.odd);
-      store(d, larger(d, top, under), out + x, n);
-    });
-  std::fill_n(out, count, -std::numeric_limits<float>::infinity());
-  for (std::int64_t y = 0; y < rows; ++y)
-    for (std::int64_t k = 0; k < kernel; ++k) {
-      const float* __restrict row = in + y * width + k;
-      for (std::int64_t x = 0; x < count; ++x) out[x] = larger(row[x * stride], out[x]);
-    }
+void max_pool_2x2(float* out, const float* in, std::int64_t count, std::int64_t width) {
+  each_vector(count, [&](auto d, std::int64_t x, std::int64_t n) {
+    const Pairs above(d, in + 2 * x, n), below(d, in + width + 2 * x, n);
+    const auto top = larger(d, above.even, above.odd), under = larger(d, below.even, below.odd);
+    store(d, larger(d, top, under), out + x, n);
+  });
 }
 
 bool is_chosen(float value, float best) { return value > best || value != value; }
@@ -275,7 +266,7 @@ void where_passing(float* dx, const float* dy, const std::uint8_t* bits, std::in
 
 const cpu::TrainingRows& training_rows() {
   static constexpr cpu::TrainingRows kRows = {&softmax,      &gelu_tanh,
-                                              &max_pool,     &max_pool_choices, &max_pool_gradient,
+                                              &max_pool_2x2, &max_pool_choices, &max_pool_gradient,
                                               &passing_bits, &where_passing};
   return kRows;
 }

@@ -11,10 +11,9 @@ struct TrainingRows {
   void (*softmax)(float* dx, const float* dy, const float* y, std::int64_t count, float scale);
   // dy gelu'(x), by the approximation with tanh.
   void (*gelu_tanh)(float* dx, const float* dy, const float* x, std::int64_t count);
-  // One row of the output of max pooling: `rows` of the input, `width` apart, `kernel` wide places
-  // at `stride`. NaN passes on.
-  void (*max_pool)(float* out, const float* in, std::int64_t count, std::int64_t rows,
-                   std::int64_t width, std::int64_t kernel, std::int64_t stride);
+  // One row of the output of max pooling by 2 x 2, of two rows of the input, `width` apart. NaN
+  // passes on.
+  void (*max_pool_2x2)(float* out, const float* in, std::int64_t count, std::int64_t width);
   // One plane [height, width] under a kernel without padding.
   struct Plane {
     std::int64_t height, width, out_height, out_width;

@@ -1,0 +1,101 @@
+// Convolutions of single channels and pools, by a definition of their own.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tenon/ops/conv.h"
+#include "tenon/ops/pool.h"
+#include "tenon/tensor/copy.h"
+#include "tenon/tensor/factories.h"
+#include "tenon/tensor/random.h"
+
+namespace tenon::ops {
+namespace {
+
+double at(const Tensor& t, std::int64_t n, std::int64_t c, std::int64_t y, std::int64_t x) {
+  return t.const_data_ptr<double>()[((n * t.size(1) + c) * t.size(2) + y) * t.size(3) + x];
+}
+
+bool is_inside(const Tensor& t, std::int64_t y, std::int64_t x) {
+  return y >= 0 && y < t.size(2) && x >= 0 && x < t.size(3);
+}
+
+// Calls body(n, c, y, x) for each element.
+template <typename Body>
+void for_each_place(const Tensor& t, Body&& body) {
+  for (std::int64_t n = 0; n < t.size(0); ++n)
+    for (std::int64_t c = 0; c < t.size(1); ++c)
+      for (std::int64_t y = 0; y < t.size(2); ++y)
+        for (std::int64_t x = 0; x < t.size(3); ++x) body(n, c, y, x);
+}
+
+// Widths below, at and beyond a vector's; strides of one, two (whose columns go in pairs) and more.
+TEST(WindowsTest, ConvolutionsOfSingleChannelsAreTheirDefinition) {
+  for (const std::int64_t width : {5, 16, 33, 70})
+    for (const std::int64_t stride : {1, 2, 3})
+      for (const DType dtype : {DType::kF32, DType::kF64}) {
+        const ConvOptions o{{1, stride}, {1, 3}, {2, stride == 3 ? 2 : 1}, 3, 0};
+        const Tensor a = to(randn({2, 3, 7, width}), dtype), w = to(randn({6, 1, 3, 4}), dtype);
+        const Tensor bias = to(randn({6}), dtype);
+        const Tensor out = to(conv2d(a, w, bias, o), DType::kF64);
+        const Tensor in = to(a, DType::kF64), taps = to(w, DType::kF64);
+        const Tensor offsets = to(bias, DType::kF64);
+        for_each_place(out, [&](auto n, auto f, auto y, auto x) {
+          double sum = offsets.const_data_ptr<double>()[f];
+          for (std::int64_t ky = 0; ky < 3; ++ky)
+            for (std::int64_t kx = 0; kx < 4; ++kx) {
+              const std::int64_t from_y = y + ky * 2 - 1;
+              const std::int64_t from_x = x * stride + kx * o.dilation.width - 3;
+              if (is_inside(in, from_y, from_x))
+                sum += at(in, n, f / 2, from_y, from_x) * at(taps, f, 0, ky, kx);
+            }
+          ASSERT_NEAR(at(out, n, f, y, x), sum, dtype == DType::kF32 ? 1e-4 : 1e-12)
+              << width << " wide, stride " << stride;
+        });
+      }
+}
+
+TEST(WindowsTest, PoolsAreTheirDefinition) {
+  for (const std::int64_t width : {5, 16, 33, 70})
+    for (const std::int64_t stride : {1, 2, 3})
+      for (const bool counts_padding : {false, true}) {
+        const Tensor in = randn({2, 3, 7, width}, DType::kF64);
+        in.data_ptr<double>()[width + 2] = std::numeric_limits<double>::quiet_NaN();
+        PoolOptions o{{3, 4}, {2, stride}, {1, 2}};
+        o.count_padding = counts_padding;
+        const Tensor largest = max_pool2d(in, o), average = avg_pool2d(in, o);
+        for_each_place(largest, [&](auto n, auto c, auto y, auto x) {
+          double sum = 0, most = -std::numeric_limits<double>::infinity();
+          std::int64_t count = 0;
+          bool has_nan = false;
+          for (std::int64_t from_y = y * 2 - 1; from_y < y * 2 + 2; ++from_y)
+            for (std::int64_t from_x = x * stride - 2; from_x < x * stride + 2; ++from_x) {
+              const bool inside = is_inside(in, from_y, from_x);
+              const bool padded = from_y < in.size(2) + 1 && from_x < width + 2;
+              count += (counts_padding ? padded : inside) ? 1 : 0;
+              if (!inside) continue;
+              const double value = at(in, n, c, from_y, from_x);
+              has_nan = has_nan || std::isnan(value);
+              most = std::max(most, value);
+              sum += value;
+            }
+          ASSERT_EQ(std::isnan(at(largest, n, c, y, x)), has_nan);
+          ASSERT_EQ(std::isnan(at(average, n, c, y, x)), has_nan);
+          if (has_nan) return;
+          ASSERT_EQ(at(largest, n, c, y, x), most) << width << " wide, stride " << stride;
+          ASSERT_NEAR(at(average, n, c, y, x), sum / static_cast<double>(count), 1e-12);
+        });
+      }
+}
+
+// Padding may be half of a kernel of any size: such planes are not spread out.
+TEST(WindowsTest, LargeKernelsTakeNoMemory) {
+  const Tensor a = randn({1, 2, 4, 4});
+  constexpr std::int64_t kSize = 1 << 20;
+  const Tensor out = max_pool2d(a, {kSize, kSize, kSize / 2});
+  EXPECT_EQ(out.numel(), 2);
+}
+
+}  // namespace
+}  // namespace tenon::ops
