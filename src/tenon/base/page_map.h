@@ -1,11 +1,12 @@
 // From any address inside a page to what was said about the page.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <new>
 
 namespace tenon {
@@ -24,7 +25,8 @@ class PageMap {
   static constexpr std::uint64_t kPageBytes = 1u << kPageBits;
 
   ~PageMap() {
-    for (const std::atomic<Leaf*>& leaf : leaves_) std::free(leaf.load(std::memory_order_relaxed));
+    for (const std::atomic<Leaf*>& leaf : leaves_)
+      if (Leaf* const made = leaf.load(std::memory_order_relaxed)) ::munmap(made, sizeof(Leaf));
   }
   PageMap() = default;
   PageMap(const PageMap&) = delete;
@@ -60,15 +62,17 @@ class PageMap {
     return leaves_[i].load(std::memory_order_acquire);
   }
 
-  // Zeroed, by calloc: memory that is never written is never backed. Of two threads that make one,
-  // the first wins.
+  // From the system, zeroed: memory that is never written is never backed, where some allocators'
+  // calloc writes the zeroes. Of two threads that make one, the first wins.
   Leaf* add_leaf(std::uintptr_t bits) {
     std::atomic<Leaf*>& leaf = leaves_[bits >> (kPageBits + kLeafBits)];
-    Leaf* const made = static_cast<Leaf*>(std::calloc(1, sizeof(Leaf)));
-    if (made == nullptr) throw std::bad_alloc();
+    void* const mapped = ::mmap(nullptr, sizeof(Leaf), PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    Leaf* const made = static_cast<Leaf*>(mapped);
     Leaf* found = nullptr;
     if (leaf.compare_exchange_strong(found, made, std::memory_order_acq_rel)) return made;
-    std::free(made);
+    ::munmap(mapped, sizeof(Leaf));
     return found;
   }
 
