@@ -80,7 +80,7 @@ PROGRAMS = {
     "library_size": ("what the stripped library of allocators consists of, in bytes",
                      "strip -o {0}/stripped.so {0}/libtenon_memory.so && size -A -d"
                      " {0}/stripped.so | sort -k2nr | head -12", []),
-    "preload": ("programs of PyTorch and NumPy on the CPU over preloaded allocators: a step, and the process's processor time, resident peak and page faults",
+    "preload": ("programs of PyTorch and NumPy on the CPU over preloaded allocators: a step, the first one, and the process's processor time, resident peak and page faults",
                 "python3 bench/preload/compare.py {}/libtenon_preload.so",
                 ["libc6", *HOST[1:4], "python3-torch", "python3-numpy"]),
     "vulkan": ("a Vulkan device without a GPU: buffers, operators, memory, products",

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """bench/preload/compare.py PRELOAD [--rounds N] [PROGRAM...]: programs of PyTorch and NumPy on the CPU
 over each allocator that is installed, preloaded in turn; medians over the rounds. PYTHON names the
-interpreter that has PyTorch and NumPy (Debian: python3-torch, python3-numpy). Times are of one step;
-processor seconds, resident peak and page faults of the whole process."""
+interpreter that has PyTorch and NumPy (Debian: python3-torch, python3-numpy). Times are of one step
+and of the first one; processor seconds, resident peak and page faults of the whole process.
+
+Before each run another process touches memory and frees it: a hypervisor may have taken a guest's free
+pages, and gives them again at the first touch, at many times the cost of a page fault. The line behind
+the table has both costs."""
 
 import argparse
 import glob
@@ -12,10 +16,12 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import time
 
 PROGRAMS = ["elementwise", "resnet18", "transformer", "inference", "numpy_pipeline", "numpy_zeros"]
 OTHERS = {"jemalloc": "libjemalloc.so.2", "mimalloc": "libmimalloc.so.2",
           "tcmalloc": "libtcmalloc_minimal.so.4"}
+IDLE_SECONDS = 30
 
 
 def allocators(preload):
@@ -58,13 +64,19 @@ def main():
         results = {name: [] for name in found}
         for _ in range(arguments.rounds):  # in turn, so that all meet the same load
             for name, library in found.items():
+                run("free_memory", "")
                 results[name].append(run(program, library))
         cells = []
         for name in found:
             median = lambda key: statistics.median(r[key] for r in results[name])
-            cells.append(f"{median('ms'):.1f} ms, {median('cpu_s'):.1f} s CPU, {median('peak_mib'):.0f} MiB, "
+            cells.append(f"{median('ms'):.1f} ms, {median('first_ms'):.0f} ms the first, "
+                         f"{median('cpu_s'):.1f} s CPU, {median('peak_mib'):.0f} MiB, "
                          f"{median('faults') / 1e3:.0f} k faults")
         print(f"| {program} | " + " | ".join(cells) + " |", flush=True)
+    time.sleep(IDLE_SECONDS)
+    touch = run("free_memory", "")
+    print(f"\nTouching 1.5 GiB of huge pages took {touch['first_ms']:.0f} ms after {IDLE_SECONDS} idle "
+          f"seconds, {touch['ms']:.0f} ms again.")
 
 
 main()
