@@ -14,6 +14,7 @@
 #include "tenon/ops/operators.h"
 #include "tenon/tensor/capture.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/indexing.h"
 #include "tenon/tensor/interop/safetensors.h"
 #include "tenon/tensor/print.h"
 #include "tenon/tensor/random.h"
@@ -99,6 +100,9 @@ void what_needs_the_host_is_refused() {
   const Tensor t = to(arange(6, DType::kF32), kVulkan);
   EXPECT_EQ(message_of([&] { static_cast<void>(t.data_ptr<float>()); }),
             "the host does not reach the memory of vulkan:0; copy the tensor to the cpu");
+  EXPECT_EQ(message_of([&] { static_cast<void>(t[{to(zeros({2}, DType::kI64), kVulkan)}]); }),
+            "indexing by tensors needs the host, which does not reach the memory of vulkan:0: copy "
+            "the tensor to the cpu, or call index_select, gather_elements or masked_fill");
   EXPECT_EQ(message_of([&] { ops::mul(t, to(ones({6}, DType::kC64), kVulkan)); }),
             "mul: vulkan:0 has no kernel for it, and the host does not reach its memory; copy the "
             "tensors to the cpu");

@@ -195,7 +195,10 @@ void walk_choice(const Tensor& dense, const Tensor& view, const Applied& applied
 void check_host(const Tensor& t) {
   if (!host_reaches(t.device()))
     throw InvalidArgument(
-        fmt::format("indexing by tensors works on the cpu, not on {}", to_string(t.device())));
+        fmt::format("indexing by tensors needs the host, which does not reach the memory of {}: "
+                    "copy the tensor to the cpu, or call index_select, gather_elements or "
+                    "masked_fill",
+                    to_string(t.device())));
 }
 
 // Steps in bytes.
