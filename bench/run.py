@@ -23,10 +23,15 @@ PEERS = {"libc6": "glibc", "libmimalloc2.0": "mimalloc", "libjemalloc2": "jemall
          "python3-torch": "PyTorch", "python3-numpy": "NumPy"}
 HOST = ["libc6", "libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "libtbbmalloc2"]
 BLAS = ["libopenblas0-pthread", "libdnnl2"]
-LAVAPIPE = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json"
-SWIFTSHADER = "/usr/lib/chromium/vk_swiftshader_icd.json"
+DRIVERS = "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json /usr/lib/chromium/vk_swiftshader_icd.json"  # lavapipe, SwiftShader
 
-NAMED = {"vulkan_vectors", "preload", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, Chromium, or MPI and root
+def over_drivers(command):
+    """Once for each of the drivers that are installed, under its name."""
+    return (f"for driver in {DRIVERS}; do test -e $driver || continue; basename $driver;"
+            f" VK_DRIVER_FILES=$driver {command} || exit; done")
+
+
+NAMED = {"preload", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
 EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages", "tradeoff"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -83,12 +88,11 @@ PROGRAMS = {
     "preload": ("programs of PyTorch and NumPy on the CPU over preloaded allocators: a step, the first one, and the process's processor time, resident peak and page faults",
                 "python3 bench/preload/compare.py {}/libtenon_preload.so",
                 ["libc6", *HOST[1:4], "python3-torch", "python3-numpy"]),
-    "vulkan": ("a Vulkan device without a GPU: buffers, operators, memory, products",
-               f"VK_DRIVER_FILES={LAVAPIPE} {{}}/bench/bench_vulkan",
+    "vulkan": ("Vulkan devices without a GPU: buffers, operators, memory, products",
+               over_drivers("{}/bench/bench_vulkan"),
                ["mesa-vulkan-drivers", "libopenblas0-pthread"]),
     "vulkan_vectors": ("operators and gradients on two Vulkan drivers, and which calls the host computed",
-                       f"for driver in {LAVAPIPE} {SWIFTSHADER}; do basename $driver; VK_DRIVER_FILES=$driver"
-                       " {}/tenon vectors data/vectors --grad --device vulkan:0; done",
+                       over_drivers("{}/tenon vectors data/vectors --grad --device vulkan:0"),
                        ["mesa-vulkan-drivers"]),
     "fashion_mnist": ("Fashion-MNIST: the cnn, five epochs (wanted: 91 % of the test images)",
                       "{}/tenon train fashion-mnist --model cnn --epochs 5", []),

@@ -1,5 +1,7 @@
 // How much memory pool and unified take at once on a device without virtual memory, where their
-// documents' sizes would be most of what a small program holds, and no page could go back.
+// documents' sizes would be most of what a small program holds, and no page could go back. A free
+// segment is cut for any smaller request. To keep it whole for requests of its size would hold less
+// in many programs. But then each step would take and give back segments.
 #pragma once
 
 #include <algorithm>
