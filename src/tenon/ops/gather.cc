@@ -13,13 +13,15 @@
 #include "tenon/tensor/fallback.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/strided_loop.h"
+#include "tenon/tensor/strided_rows.h"
 
 namespace tenon::ops {
 namespace {
 
 using tenon::detail::RowFunction;
 
-constexpr std::int64_t kBlock = 512;      // elements that are converted at a time
+constexpr std::int64_t kBlock = 512;      // elements that are converted at a time, at least
+constexpr std::int64_t kBlockBytes = kBlock * 16;
 constexpr std::int64_t kPiece = 1 << 16;  // of a long reduction, for one task
 
 struct Dim {
@@ -52,7 +54,7 @@ class GatherLoop {
   }
 
   void run() {
-    for (std::int64_t i = 0; i < kept_count_; ++i) blocks_.start(result_ + i * accumulator_);
+    start(result_, kept_count_);
     if (reduced_count_ == 0 || kept_count_ == 0) return;
     std::int64_t smallest = INT64_MAX;
     for (const Dim& dim : reduced_) smallest = std::min(smallest, dim.stride);
@@ -63,6 +65,12 @@ class GatherLoop {
   }
 
  private:
+  void start(char* accumulators, std::int64_t count) const {
+    if (count == 0) return;
+    blocks_.start(accumulators);
+    tenon::detail::repeat_item(accumulators, accumulators, accumulator_, count);
+  }
+
   // Neighbouring dimensions that are one in memory become one.
   static void add(InlineVector<Dim, 8>& dims, Dim dim) {
     if (!dims.empty() && dims.back().stride == dim.size * dim.stride) {
@@ -110,7 +118,7 @@ class GatherLoop {
   }
 
   void gather_strip(std::int64_t outer, std::int64_t first, const Dim& across) const {
-    alignas(64) char buffer[kBlock * 16];
+    alignas(64) char buffer[kBlockBytes];
     const std::int64_t count = std::min(strip_, across.size - first);
     const std::int64_t kept = outer * across.size + first;
     const char* base = data_ + offset_of(kept_, kept_.size() - 1, outer) + first * across.stride;
@@ -132,40 +140,45 @@ class GatherLoop {
     }
   }
 
-  // Rows that a row's own lanes would hardly fill: turned, several of them are columns.
+  // Rows that a row's own vectors would hardly fill.
   static constexpr std::int64_t kShort = 32, kTogether = 64;
   bool are_short() const {
     return reduced_.size() == 1 && reduced_count_ < kShort && kept_count_ >= kTogether;
   }
   void run_short_rows() {
-    const Dim down = reduced_.back();
-    const auto input_item = static_cast<std::int64_t>(item_size(input_));
+    const std::int64_t length = reduced_count_;
+    const bool in_line = kept_.size() == 1 && reduced_.back().stride == item_ &&
+                         kept_.back().stride == length * item_;  // one row after the other
     const std::int64_t tiles = (kept_count_ + kTogether - 1) / kTogether;
-    const std::int64_t work = kTogether * reduced_count_;
+    const std::int64_t work = kTogether * length;
     parallel_for(0, tiles, std::max<std::int64_t>(1, kPiece / work / 2),
                  [&](std::int64_t begin, std::int64_t end) {
                    alignas(64) char tile[kShort * kTogether * 16];
                    for (std::int64_t i = begin; i < end; ++i) {
                      const std::int64_t first = i * kTogether;
                      const std::int64_t count = std::min(kTogether, kept_count_ - first);
-                     turn(tile, first, count, down, input_item);
-                     blocks_.columns(result_ + first * accumulator_, tile, count,
-                                     shifts_ == nullptr ? nullptr : shifts_ + first, down.size,
-                                     kTogether);
+                     const void* rows = tile;
+                     if (in_line)
+                       rows = loaded(data_ + first * length * item_, item_, count * length, tile);
+                     else
+                       load_rows(tile, first, count);
+                     blocks_.short_rows(result_ + first * accumulator_, rows, length,
+                                        shifts_ == nullptr ? nullptr : shifts_ + first, count);
                    }
                  });
   }
-  // tile[r][c] = row first + c, element r.
-  void turn(char* tile, std::int64_t first, std::int64_t count, const Dim& down,
-            std::int64_t input_item) const {
+  // The rows [first, first + count), one after the other.
+  void load_rows(char* tile, std::int64_t first, std::int64_t count) const {
     const Dim across = kept_.empty() ? Dim{1, 0} : kept_.back();
+    const Dim down = reduced_.back();
+    const auto input_item = static_cast<std::int64_t>(item_size(input_));
     for (std::int64_t c = 0; c < count;) {
       const char* from = data_ + offset_of(kept_, kept_.size(), first + c);
       const std::int64_t stretch = std::min(count - c, across.size - (first + c) % across.size);
       for (std::int64_t r = 0; r < down.size; ++r) {
-        char* pair[2] = {tile + (r * kTogether + c) * input_item,
+        char* pair[2] = {tile + (c * down.size + r) * input_item,
                          const_cast<char*>(from) + r * down.stride};
-        const std::int64_t steps[2] = {input_item, across.stride};
+        const std::int64_t steps[2] = {down.size * input_item, across.stride};
         load_(pair, steps, stretch);
       }
       c += stretch;
@@ -188,7 +201,7 @@ class GatherLoop {
     if (pieces > 1) {
       partial = empty({kept_count_ * pieces, accumulator_}, DType::kU8);
       out = static_cast<char*>(partial.data_ptr());
-      for (std::int64_t i = 0; i < kept_count_ * pieces; ++i) blocks_.start(out + i * accumulator_);
+      start(out, kept_count_ * pieces);
     }
     const std::int64_t grain =
         std::max<std::int64_t>(1, kPiece / std::min(kPiece, reduced_count_) / 2);
@@ -205,21 +218,59 @@ class GatherLoop {
                     char* accumulator) const {
     const std::int64_t offset = offset_of(kept_, kept_.size(), kept);
     const double subtracted = shift(kept);
+    const std::int64_t end = std::min(begin + kPiece, reduced_count_);
     if (reduced_.size() == 1 && in_place(reduced_.back().stride))  // the usual case
-      return blocks_.row(accumulator, data_ + offset + begin * item_,
-                         std::min(kPiece, reduced_count_ - begin), subtracted);
-    loop.run(begin, std::min(begin + kPiece, reduced_count_),
-             [&](char** data, const std::int64_t* strides, std::int64_t length) {
-               const char* from = data[0] + offset;
-               if (direct_ && strides[0] == item_)
-                 return blocks_.row(accumulator, from, length, subtracted);
-               alignas(64) char buffer[kBlock * 16];
-               for (std::int64_t at = 0; at < length; at += kBlock) {
-                 const std::int64_t count = std::min(kBlock, length - at);
-                 blocks_.row(accumulator, loaded(from + at * strides[0], strides[0], count, buffer),
-                             count, subtracted);
-               }
-             });
+      return blocks_.row(accumulator, data_ + offset + begin * item_, end - begin, subtracted, 1,
+                         0);
+    if (in_place(loop.row_stride(0)))
+      gather_in_place(loop, offset, begin, end, subtracted, accumulator);
+    else
+      gather_loaded(loop, offset, begin, end, subtracted, accumulator);
+  }
+
+  // Rows of one length at equal distances go in together.
+  void gather_in_place(const StridedLoop& loop, std::int64_t offset, std::int64_t begin,
+                       std::int64_t end, double subtracted, char* accumulator) const {
+    const char* first = nullptr;
+    std::int64_t count = 0, rows = 0, apart = 0;
+    const auto gather = [&] {
+      if (rows > 0) blocks_.row(accumulator, first, count, subtracted, rows, apart / item_);
+    };
+    loop.run(begin, end, [&](char** data, const std::int64_t*, std::int64_t length) {
+      const char* const from = data[0] + offset;
+      if (rows == 1) apart = from - first;
+      if (rows > 0 && length == count && from == first + rows * apart) {
+        ++rows;
+        return;
+      }
+      gather();
+      first = from, count = length, rows = 1, apart = 0;
+    });
+    gather();
+  }
+
+  // Rows go in by blocks of the right dtype, which may hold several.
+  void gather_loaded(const StridedLoop& loop, std::int64_t offset, std::int64_t begin,
+                     std::int64_t end, double subtracted, char* accumulator) const {
+    alignas(64) char buffer[kBlockBytes];
+    const auto input_item = static_cast<std::int64_t>(item_size(input_));
+    const std::int64_t room = kBlockBytes / input_item;
+    std::int64_t filled = 0;
+    const auto gather = [&] {
+      if (filled > 0) blocks_.row(accumulator, buffer, filled, subtracted, 1, 0);
+      filled = 0;
+    };
+    loop.run(begin, end, [&](char** data, const std::int64_t* strides, std::int64_t length) {
+      for (std::int64_t at = 0; at < length;) {
+        const std::int64_t count = std::min(room - filled, length - at);
+        char* pair[2] = {buffer + filled * input_item, data[0] + offset + at * strides[0]};
+        const std::int64_t steps[2] = {input_item, strides[0]};
+        load_(pair, steps, count);
+        at += count;
+        if ((filled += count) == room) gather();
+      }
+    });
+    gather();
   }
 
   const cpu::ReduceBlocks blocks_;

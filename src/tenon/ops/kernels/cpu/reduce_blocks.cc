@@ -1,5 +1,5 @@
-// Reductions of dense blocks: plain loops over several independent lanes, which the compiler keeps
-// in vector registers for each instruction set.
+// Reductions of dense blocks, for each instruction set: vectors of sums and of extremes, and plain
+// loops over several independent lanes, which the compiler makes vectors of.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/reduce_blocks.cc"
 #include "tenon/ops/kernels/cpu/simd_targets.h"
@@ -19,6 +19,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
 namespace {  // several files have types of one name here
+
+namespace hn = hwy::HWY_NAMESPACE;
 
 // Each: the accumulator of no elements, how one takes in an element (x, already shifted where that
 // applies), and how two become one.
@@ -65,6 +67,10 @@ struct Largest {
   static A of_numbers(A a, A y) {
     return y > a ? y : a;
   }
+  template <class V>
+  static V of_vectors(V a, V y) {
+    return hn::Max(a, y);
+  }
   template <typename A>
   static A combine(A a, A b) {
     return b > a || b != b ? b : a;
@@ -84,6 +90,10 @@ struct Smallest {
   template <typename A>
   static A of_numbers(A a, A y) {
     return y < a ? y : a;
+  }
+  template <class V>
+  static V of_vectors(V a, V y) {
+    return hn::Min(a, y);
   }
   template <typename A>
   static A combine(A a, A b) {
@@ -140,55 +150,117 @@ struct AccumulatorOf<std::int32_t> {
   using type = std::int64_t;
 };
 
+template <typename T>
+constexpr bool kIsComplex = std::is_same_v<T, Complex128>;
 template <class Op>
 constexpr bool kIsExtreme = std::is_same_v<Op, Largest> || std::is_same_v<Op, Smallest>;
+
+// Calls body(number, vector) for the vectors of a row's elements, numbered 0 to 3 in turn, and
+// rest(element) for what is left.
+template <typename T, class Body, class Rest>
+HWY_INLINE void each_vector(const T* x, std::int64_t count, const Body& body, const Rest& rest) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    body(std::integral_constant<int, 0>(), hn::LoadU(d, x + i));
+    body(std::integral_constant<int, 1>(), hn::LoadU(d, x + i + lanes));
+    body(std::integral_constant<int, 2>(), hn::LoadU(d, x + i + 2 * lanes));
+    body(std::integral_constant<int, 3>(), hn::LoadU(d, x + i + 3 * lanes));
+  }
+  for (; i + lanes <= count; i += lanes)
+    body(std::integral_constant<int, 0>(), hn::LoadU(d, x + i));
+  for (; i < count; ++i) rest(x[i]);
+}
+
+// Enough vectors to hide the latency of an addition.
+template <class V>
+struct FourVectors {
+  template <int kNumber>
+  HWY_INLINE V& at(std::integral_constant<int, kNumber>) {
+    if constexpr (kNumber == 0) return v0;
+    if constexpr (kNumber == 1) return v1;
+    if constexpr (kNumber == 2) return v2;
+    if constexpr (kNumber == 3) return v3;
+  }
+  V v0, v1, v2, v3;
+};
+
+// What vectors do not hold, of rows that may be many and short, is gathered as it is in the end.
+template <typename T, typename A = typename AccumulatorOf<T>::type>
+A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int64_t row_elements) {
+  const hn::ScalableTag<T> d;
+  const auto zero = hn::Zero(d);
+  FourVectors<hn::Vec<decltype(d)>> sums{zero, zero, zero, zero};
+  A rest = 0;
+  for (std::int64_t r = 0; r < rows; ++r, x += row_elements)
+    each_vector(
+        x, count, [&](auto n, auto v) { sums.at(n) = hn::Add(sums.at(n), v); },
+        [&](T element) { rest = Sum::take(rest, element, 0); });
+  const auto all = hn::Add(hn::Add(sums.v0, sums.v1), hn::Add(sums.v2, sums.v3));
+  return Sum::combine(static_cast<A>(hn::GetLane(hn::SumOfLanes(d, all))), rest);
+}
 
 // The extreme of numbers, which takes one comparison an element. False, and nothing done, where
 // there may be a NaN: then the sum is one, or infinities of both signs met in it.
 template <class Op, typename T>
-bool extreme_of_numbers(T& found, const T* x, std::int64_t count) {
-  constexpr int kLanes = 64 / sizeof(T) * 2;
-  T lanes[kLanes], sums[kLanes];
-  for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template start<T>();
-  for (int l = 0; l < kLanes; ++l) sums[l] = T(0);
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) {
-      lanes[l] = Op::of_numbers(lanes[l], x[i + l]);
-      if constexpr (std::is_floating_point_v<T>) sums[l] += x[i + l];
-    }
-  for (int l = 0; i < count; ++i, ++l) {
-    lanes[l] = Op::of_numbers(lanes[l], x[i]);
-    if constexpr (std::is_floating_point_v<T>) sums[l] += x[i];
+bool extreme_of_numbers(T& found, const T* x, std::int64_t count, std::int64_t rows,
+                        std::int64_t row_elements) {
+  const hn::ScalableTag<T> d;
+  const auto start = hn::Set(d, Op::template start<T>());
+  FourVectors<hn::Vec<decltype(d)>> best{start, start, start, start};
+  auto sum = hn::Zero(d);
+  found = Op::template start<T>();
+  T rest = 0;
+  for (std::int64_t r = 0; r < rows; ++r, x += row_elements)
+    each_vector(
+        x, count,
+        [&](auto n, auto v) {
+          best.at(n) = Op::of_vectors(best.at(n), v);
+          if constexpr (std::is_floating_point_v<T>) sum = hn::Add(sum, v);
+        },
+        [&](T element) {
+          found = Op::of_numbers(found, element);
+          if constexpr (std::is_floating_point_v<T>) rest += element;
+        });
+  const auto all =
+      Op::of_vectors(Op::of_vectors(best.v0, best.v1), Op::of_vectors(best.v2, best.v3));
+  HWY_ALIGN T lanes[hn::MaxLanes(d)];
+  hn::Store(all, d, lanes);
+  for (std::size_t l = 0; l < hn::Lanes(d); ++l) found = Op::of_numbers(found, lanes[l]);
+  if constexpr (std::is_floating_point_v<T>) {
+    rest += hn::GetLane(hn::SumOfLanes(d, sum));
+    return rest == rest;
   }
-  for (int width = kLanes / 2; width > 0; width /= 2)
-    for (int l = 0; l < width; ++l) {
-      lanes[l] = Op::of_numbers(lanes[l], lanes[l + width]);
-      sums[l] += sums[l + width];
-    }
-  found = lanes[0];
-  return sums[0] == sums[0];
+  return true;
 }
 
 // f32 is gathered in f32 lanes over short stretches, whose results go into the f64 accumulator.
 template <class Op, typename T, typename Lane>
 void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x, std::int64_t count,
-             double shift) {
+             double shift, std::int64_t rows, std::int64_t row_elements) {
+  using A = typename AccumulatorOf<T>::type;
+  if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, Lane> && !kIsComplex<T>) {
+    accumulator = Op::combine(accumulator, sum_of(x, count, rows, row_elements));
+    return;
+  }
   constexpr int kLanes = 32;  // enough to hide the latency of an addition
   Lane lanes[kLanes];
   for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template start<Lane>();
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int l = 0; l < kLanes; ++l) lanes[l] = Op::take(lanes[l], x[i + l], shift);
-  for (; i < count; ++i) lanes[i % kLanes] = Op::take(lanes[i % kLanes], x[i], shift);
-  using A = typename AccumulatorOf<T>::type;
+  for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
+    std::int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes)
+      for (int l = 0; l < kLanes; ++l) lanes[l] = Op::take(lanes[l], x[i + l], shift);
+    for (; i < count; ++i) lanes[i % kLanes] = Op::take(lanes[i % kLanes], x[i], shift);
+  }
   for (int width = kLanes / 2; width > 0; width /= 2)
     for (int l = 0; l < width; ++l) lanes[l] = Op::combine(lanes[l], lanes[l + width]);
   accumulator = Op::combine(accumulator, static_cast<A>(lanes[0]));
 }
 
 template <class Op, typename T>
-void row(void* accumulator, const void* block, std::int64_t count, double shift) {
+void row(void* accumulator, const void* block, std::int64_t count, double shift, std::int64_t rows,
+         std::int64_t row_elements) {
   using A = typename AccumulatorOf<T>::type;
   // Sums of deviations keep their digits only in f64.
   constexpr bool kInFloat =
@@ -196,16 +268,58 @@ void row(void* accumulator, const void* block, std::int64_t count, double shift)
   using Lane = std::conditional_t<kInFloat, float, A>;
   A& total = *static_cast<A*>(accumulator);
   const T* x = static_cast<const T*>(block);
-  if constexpr (kIsExtreme<Op> && !std::is_same_v<T, Complex128>) {
+  if constexpr (kIsExtreme<Op> && !kIsComplex<T>) {
     T found;
-    if (extreme_of_numbers<Op>(found, x, count)) {
+    if (extreme_of_numbers<Op>(found, x, count, rows, row_elements)) {
       total = Op::combine(total, static_cast<A>(found));
       return;
     }
   }
   constexpr std::int64_t kStretch = 2048;
-  for (std::int64_t at = 0; at < count; at += kStretch)
-    stretch<Op, T, Lane>(total, x + at, std::min(kStretch, count - at), shift);
+  const std::int64_t together = std::max<std::int64_t>(1, kStretch / (count + 1));
+  for (std::int64_t r = 0; r < rows; r += together)
+    for (std::int64_t at = 0; at < count; at += kStretch)
+      stretch<Op, T, Lane>(total, x + r * row_elements + at, std::min(kStretch, count - at), shift,
+                           std::min(together, rows - r), row_elements);
+}
+
+// The rows side by side do not wait for each other.
+template <class Op, int kRows, typename T>
+void some_short_rows(typename AccumulatorOf<T>::type* totals, const T* x, std::int64_t length,
+                     const double* shifts) {
+  using A = typename AccumulatorOf<T>::type;
+  if constexpr (kIsExtreme<Op> && !kIsComplex<T>) {
+    T found[kRows], sums[kRows] = {}, all = 0;
+    for (int r = 0; r < kRows; ++r) found[r] = x[r * length];
+    for (std::int64_t i = 0; i < length; ++i)
+      for (int r = 0; r < kRows; ++r) {
+        found[r] = Op::of_numbers(found[r], x[r * length + i]);
+        if constexpr (std::is_floating_point_v<T>) sums[r] += x[r * length + i];
+      }
+    for (int r = 0; r < kRows; ++r) all += sums[r];
+    if (all == all) {
+      for (int r = 0; r < kRows; ++r) totals[r] = Op::combine(totals[r], static_cast<A>(found[r]));
+      return;
+    }
+  }
+  A gathered[kRows];
+  for (int r = 0; r < kRows; ++r) gathered[r] = totals[r];
+  for (std::int64_t i = 0; i < length; ++i)
+    for (int r = 0; r < kRows; ++r)
+      gathered[r] = Op::take(gathered[r], x[r * length + i], shifts == nullptr ? 0 : shifts[r]);
+  for (int r = 0; r < kRows; ++r) totals[r] = gathered[r];
+}
+template <class Op, typename T>
+void short_rows(void* accumulators, const void* block, std::int64_t length, const double* shifts,
+                std::int64_t rows) {
+  constexpr int kRows = 4;
+  auto* totals = static_cast<typename AccumulatorOf<T>::type*>(accumulators);
+  const T* x = static_cast<const T*>(block);
+  const auto shift = [&](std::int64_t r) { return shifts == nullptr ? shifts : shifts + r; };
+  std::int64_t r = 0;
+  for (; r + kRows <= rows; r += kRows)
+    some_short_rows<Op, kRows>(totals + r, x + r * length, length, shift(r));
+  for (; r < rows; ++r) some_short_rows<Op, 1>(totals + r, x + r * length, length, shift(r));
 }
 
 // Some columns at a time in registers, in their own dtype. NaN is found by what it does to a sum,
@@ -213,21 +327,38 @@ void row(void* accumulator, const void* block, std::int64_t count, double shift)
 template <class Op, typename T, typename A>
 void extreme_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t rows,
                      std::int64_t row_elements) {
-  constexpr std::int64_t kStrip = 32;
-  for (std::int64_t first = 0; first < count; first += kStrip) {
-    const std::int64_t width = std::min(kStrip, count - first);
-    T found[kStrip], sums[kStrip];
-    for (std::int64_t c = 0; c < kStrip; ++c) found[c] = Op::template start<T>(), sums[c] = T(0);
-    const auto take_rows = [&](auto columns) {
-      const T* row = x + first;
-      for (std::int64_t r = 0; r < rows; ++r, row += row_elements)
-        for (std::int64_t c = 0; c < columns; ++c) {
-          found[c] = Op::of_numbers(found[c], row[c]);
-          if constexpr (std::is_floating_point_v<T>) sums[c] += row[c];
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto start = hn::Set(d, Op::template start<T>());
+  const std::int64_t strip = 4 * lanes;
+  for (std::int64_t first = 0; first < count; first += strip) {
+    const std::int64_t width = std::min(strip, count - first);
+    HWY_ALIGN T found[4 * hn::MaxLanes(d)], sums[4 * hn::MaxLanes(d)];
+    if (width == strip) {
+      const auto zero = hn::Zero(d);
+      FourVectors<hn::Vec<decltype(d)>> best{start, start, start, start};
+      FourVectors<hn::Vec<decltype(d)>> sum{zero, zero, zero, zero};
+      for (std::int64_t r = 0; r < rows; ++r)
+        each_vector(
+            x + first + r * row_elements, strip,
+            [&](auto n, auto v) {
+              best.at(n) = Op::of_vectors(best.at(n), v);
+              if constexpr (std::is_floating_point_v<T>) sum.at(n) = hn::Add(sum.at(n), v);
+            },
+            [](T) {});
+      hn::Store(best.v0, d, found), hn::Store(best.v1, d, found + lanes);
+      hn::Store(best.v2, d, found + 2 * lanes), hn::Store(best.v3, d, found + 3 * lanes);
+      hn::Store(sum.v0, d, sums), hn::Store(sum.v1, d, sums + lanes);
+      hn::Store(sum.v2, d, sums + 2 * lanes), hn::Store(sum.v3, d, sums + 3 * lanes);
+    } else {
+      for (std::int64_t c = 0; c < width; ++c) found[c] = Op::template start<T>(), sums[c] = T(0);
+      for (std::int64_t r = 0; r < rows; ++r)
+        for (std::int64_t c = 0; c < width; ++c) {
+          const T value = x[first + r * row_elements + c];
+          found[c] = Op::of_numbers(found[c], value);
+          if constexpr (std::is_floating_point_v<T>) sums[c] += value;
         }
-    };
-    width == kStrip ? take_rows(std::integral_constant<std::int64_t, kStrip>())
-                    : take_rows(width);
+    }
     for (std::int64_t c = 0; c < width; ++c) {
       A& to = accumulators[first + c];
       const T* column = x + first + c;
@@ -281,7 +412,7 @@ void start(void* accumulator) {
 template <class Op, typename T>
 cpu::ReduceBlocks of_type() {
   using A = typename AccumulatorOf<T>::type;
-  return {&row<Op, T>, &columns<Op, T>, &combine<Op, A>, &start<Op, A>};
+  return {&row<Op, T>, &short_rows<Op, T>, &columns<Op, T>, &combine<Op, A>, &start<Op, A>};
 }
 
 template <class Op, bool kOrdered>

@@ -23,9 +23,13 @@ constexpr DType reduce_accumulator(DType dtype) {
 }
 
 struct ReduceBlocks {
-  // One accumulator takes in `count` elements. `shift`: what is subtracted, where that is asked
-  // for.
-  void (*row)(void* accumulator, const void* block, std::int64_t count, double shift) = nullptr;
+  // One accumulator takes in `count` elements of each of some rows, which are `row_elements` apart.
+  // `shift`: what is subtracted, where that is asked for.
+  void (*row)(void* accumulator, const void* block, std::int64_t count, double shift,
+              std::int64_t rows, std::int64_t row_elements) = nullptr;
+  // `rows` accumulators take in a row of `length` elements each; rows lie one after the other.
+  void (*short_rows)(void* accumulators, const void* block, std::int64_t length,
+                     const double* shifts, std::int64_t rows) = nullptr;
   // `count` accumulators take in one element each of every row; rows are `row_elements` apart.
   void (*columns)(void* accumulators, const void* block, std::int64_t count, const double* shifts,
                   std::int64_t rows, std::int64_t row_elements) = nullptr;
