@@ -18,6 +18,7 @@ namespace {
 struct Function {
   void (*row)(void* out, const void* in, std::int64_t count);
   cpu::ColumnFunctions::Function columns;
+  std::int64_t turned_below;  // rows shorter than that are turned into columns
 };
 
 void move_row(DType to_dtype, void* to, DType from_dtype, const void* from, std::int64_t count) {
@@ -54,10 +55,12 @@ class LineWork {
   void run() const { lines_.inner == 1 ? run_rows() : run_columns(); }
 
  private:
-  static constexpr std::int64_t kShort = 32, kTurned = 64, kBatch = 4096;
+  static constexpr std::int64_t kTurned = 64, kBatch = 4096;
 
   bool is_wide() const { return dtype_ == compute_; }
-  bool are_short() const { return lines_.length < kShort && lines_.outer >= kTurned; }
+  bool are_short() const {
+    return lines_.length < function_.turned_below && lines_.outer >= kTurned;
+  }
 
   void run_rows() const {
     const std::int64_t length = lines_.length;
@@ -158,14 +161,14 @@ Tensor along(const char* what, vulkan::Rows kind, const Tensor& a, std::int64_t 
 Tensor detail::softmax(const Tensor& a, std::int64_t dim) {
   const DType compute = compute_dtype(a.dtype());
   return along("softmax", vulkan::Rows::kSoftmax, a, dim,
-               {cpu::row_functions(compute).softmax, cpu::column_functions(compute).softmax});
+               {cpu::row_functions(compute).softmax, cpu::column_functions(compute).softmax, 10});
 }
 
 Tensor detail::log_softmax(const Tensor& a, std::int64_t dim) {
   const DType compute = compute_dtype(a.dtype());
   return along("log_softmax", vulkan::Rows::kLogSoftmax, a, dim,
                {cpu::row_functions(compute).log_softmax,
-                cpu::column_functions(compute).log_softmax});
+                cpu::column_functions(compute).log_softmax, 32});
 }
 
 Tensor detail::log_sums(const Tensor& a, std::int64_t dim) {

@@ -92,10 +92,47 @@ bool has_no_softmax(T largest) {
          largest == std::numeric_limits<T>::infinity();
 }
 
+// Whether a load or a store leaves the memory of lanes that its mask excludes alone.
+constexpr bool kMaskedIsExact = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
+
+// A row of up to two vectors, which stay in registers. False, and nothing is done, where it has no
+// softmax.
+template <typename T>
+bool softmax_in_registers(T* out, const T* in, std::int64_t count) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto lowest = hn::Set(d, -std::numeric_limits<T>::infinity());
+  const auto first = hn::FirstN(d, static_cast<std::size_t>(std::min(count, lanes)));
+  const auto second =
+      hn::FirstN(d, static_cast<std::size_t>(std::max<std::int64_t>(count - lanes, 0)));
+  const auto x = hn::IfThenElse(first, hn::MaskedLoad(first, d, in), lowest);
+  const auto y = count <= lanes
+                     ? lowest
+                     : hn::IfThenElse(second, hn::MaskedLoad(second, d, in + lanes), lowest);
+  const auto largest = hn::MaxOfLanes(d, hn::Max(x, y));
+  const bool has_nan = !hn::AllFalse(d, hn::Or(hn::IsNaN(x), hn::IsNaN(y)));
+  if (has_nan || has_no_softmax(hn::GetLane(largest))) return false;
+  const auto of_x = hn::Exp(d, hn::Sub(x, largest));
+  if (count <= lanes) {
+    const auto scale = hn::Div(hn::Set(d, T(1)), hn::SumOfLanes(d, of_x));
+    hn::BlendedStore(hn::Mul(of_x, scale), first, d, out);
+    return true;
+  }
+  const auto of_y = hn::Exp(d, hn::Sub(y, largest));
+  const auto scale = hn::Div(hn::Set(d, T(1)), hn::SumOfLanes(d, hn::Add(of_x, of_y)));
+  hn::StoreU(hn::Mul(of_x, scale), d, out);
+  hn::BlendedStore(hn::Mul(of_y, scale), second, d, out + lanes);
+  return true;
+}
+
 template <typename T>
 void softmax(void* out, const void* in, std::int64_t count) {
   auto* result = static_cast<T*>(out);
   const auto* x = static_cast<const T*>(in);
+  if constexpr (kMaskedIsExact)
+    if (count <= 2 * static_cast<std::int64_t>(hn::Lanes(hn::ScalableTag<T>())) &&
+        softmax_in_registers(result, x, count))
+      return;
   const T largest = largest_of(x, count);
   if (has_no_softmax(largest)) {
     std::fill_n(result, count, std::numeric_limits<T>::quiet_NaN());
