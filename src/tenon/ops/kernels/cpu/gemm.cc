@@ -9,6 +9,7 @@
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/blas_buffer.h"
 #include "tenon/ops/kernels/cpu/onednn_gemm.h"
+#include "tenon/ops/kernels/cpu/small_product.h"
 #include "tenon/ops/kernels/cpu/vector_product.h"
 
 namespace tenon::ops::cpu {
@@ -96,6 +97,9 @@ void multiply(DType dtype, std::int64_t m, std::int64_t n, std::int64_t k, const
   const auto lda = static_cast<blasint>(a.row_stride), ldb = static_cast<blasint>(b.row_stride);
   const auto ldc = static_cast<blasint>(out_stride);
   TENON_CHECK(M == m && N == n && K == k, "a product of {} x {} x {}", m, k, n);
+  if (dtype == DType::kF32 && is_small_product(m, n, k))
+    return small_product(m, n, k, a, b, static_cast<float>(beta), static_cast<float*>(out),
+                         out_stride);
   const double one[2] = {1, 0};
   const double scale[2] = {beta, 0};
   const float one_f[2] = {1, 0};
