@@ -2,8 +2,8 @@
 #include <string_view>
 
 #include "memory/allocator_conformance.h"
+#include "memory/failure_adaptor.h"
 #include "tenon/memory/adaptors/aligned_adaptor.h"
-#include "tenon/memory/adaptors/failure_adaptor.h"
 #include "tenon/memory/adaptors/fallback_adaptor.h"
 #include "tenon/memory/adaptors/guard_adaptor.h"
 #include "tenon/memory/adaptors/limit_adaptor.h"

@@ -8,12 +8,12 @@
 #include <type_traits>
 #include <vector>
 
+#include "memory/failure_adaptor.h"
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/memory/adaptors/aligned_adaptor.h"
-#include "tenon/memory/adaptors/failure_adaptor.h"
 #include "tenon/memory/adaptors/fallback_adaptor.h"
 #include "tenon/memory/adaptors/limit_adaptor.h"
 #include "tenon/memory/adaptors/logging_adaptor.h"
