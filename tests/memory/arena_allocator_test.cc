@@ -25,16 +25,16 @@ SimOptions device(std::uint64_t capacity = kGiB, bool real = false) {
 TEST(SizeClasses, RoundUpByLessThanAnEighthAndAreMonotone) {
   std::uint32_t last = 0;
   for (std::uint64_t size = 1; size < 100'000; ++size) {
-    const std::uint32_t size_class = arena::size_class_of(size);
-    const std::uint64_t bytes = arena::size_class_bytes(size_class);
+    const int size_class = arena::BufferClasses::of(size);
+    const std::uint64_t bytes = arena::BufferClasses::bytes(size_class);
     ASSERT_GE(bytes, size);
     ASSERT_LT(bytes - size, std::max<std::uint64_t>(256, size / 8 + 1));
     ASSERT_TRUE(size_class == last || size_class == last + 1) << size;
-    ASSERT_EQ(arena::size_class_of(bytes), size_class);
+    ASSERT_EQ(arena::BufferClasses::of(bytes), size_class);
     last = size_class;
   }
   const std::uint64_t largest = std::uint64_t{1} << 47;
-  EXPECT_EQ(arena::size_class_bytes(arena::size_class_of(largest)), largest);
+  EXPECT_EQ(arena::BufferClasses::bytes(arena::BufferClasses::of(largest)), largest);
 }
 
 // --- SizeClassPool: the pool that scopes grew out of.

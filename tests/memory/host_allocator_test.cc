@@ -18,20 +18,20 @@ namespace {
 
 TEST(HostSizeClasses, EverySizeFitsItsClassAndNoSmallerOne) {
   for (std::uint64_t size = 1; size <= host::kLargestClass; ++size) {
-    const int c = host::size_class_of(size);
-    ASSERT_GE(host::size_class_bytes(c), size);
-    ASSERT_TRUE(c == 0 || host::size_class_bytes(c - 1) < size) << size;
+    const int c = host::BlockClasses::of(size);
+    ASSERT_GE(host::BlockClasses::bytes(c), size);
+    ASSERT_TRUE(c == 0 || host::BlockClasses::bytes(c - 1) < size) << size;
   }
 }
 
 TEST(HostSizeClasses, ClassesRiseKeepAlignmentAndWasteLittle) {
   for (int c = 0; c < host::kClasses; ++c) {
-    const std::uint64_t size = host::size_class_bytes(c);
+    const std::uint64_t size = host::BlockClasses::bytes(c);
     EXPECT_TRUE(is_aligned(size, host::kSmallestClass));
-    EXPECT_EQ(host::size_class_of(size), c);
+    EXPECT_EQ(host::BlockClasses::of(size), c);
     EXPECT_GE(host::span_bytes(c) / size, 4u);
     if (c < 8) continue;
-    EXPECT_LE(size - host::size_class_bytes(c - 1), size / 8);
+    EXPECT_LE(size - host::BlockClasses::bytes(c - 1), size / 8);
   }
 }
 

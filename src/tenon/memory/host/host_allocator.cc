@@ -134,11 +134,11 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
     count(block->size);
     return held_large(block, header);
   }
-  const int size_class = host::size_class_of(size_bytes);
+  const int size_class = host::BlockClasses::of(size_bytes);
   {
     const std::lock_guard lock(heap.lock);
     if (Slot* slot = heap.place(header)) {
-      count(host::size_class_bytes(size_class));
+      count(host::BlockClasses::bytes(size_class));
       return held(slot);
     }
     heap.reserve_span();
@@ -151,7 +151,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
   if (!raw_blocks_.enter(*span)) raw_key_.store(kNowhere, std::memory_order_relaxed);
   const std::lock_guard lock(heap.lock);
   heap.add_span(std::move(span));
-  count(host::size_class_bytes(size_class));
+  count(host::BlockClasses::bytes(size_class));
   return held(heap.place(header));
 }
 

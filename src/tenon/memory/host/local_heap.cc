@@ -12,7 +12,7 @@ namespace tenon::host {
 LocalHeap::~LocalHeap() = default;
 
 Span::Pointer Span::make(int size_class) {
-  const auto bytes = static_cast<std::uint32_t>(size_class_bytes(size_class));
+  const auto bytes = static_cast<std::uint32_t>(BlockClasses::bytes(size_class));
   const auto capacity = static_cast<std::uint16_t>(span_bytes(size_class) / bytes);
   // calloc gives zeroes without touching fresh memory; a multiple of 64 is found inside.
   void* const memory =

@@ -50,7 +50,7 @@ class LocalHeap {
   // --- Fast path: null or false, without effect, where the slow path is needed.
   // A small block of the span in use.
   Held place_small_fast(std::uint64_t size_bytes, std::uintptr_t how) {
-    Span* span = bins_[size_class_of(size_bytes)].front();
+    Span* span = bins_[BlockClasses::of(size_bytes)].front();
     if (span == nullptr) [[unlikely]] return {};
     void* const data = span->free;
     if (data == nullptr) [[unlikely]] return {};
@@ -89,7 +89,7 @@ class LocalHeap {
   // --- Slow path. The caller counts.
   // A small block, or null: then add_span, and try again.
   Slot* place(std::uintptr_t header) {
-    Span* span = find_room(size_class_of(header::requested(header)));
+    Span* span = find_room(BlockClasses::of(header::requested(header)));
     return span == nullptr ? nullptr : take_from(span, header);
   }
   void put(Slot* slot, Span* span, void* data) {

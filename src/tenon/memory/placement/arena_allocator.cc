@@ -50,7 +50,7 @@ bool ArenaHeap::order_after_users(Handle buffer) {
 
 void* ArenaHeap::add_extent(Chunk& chunk, bool) {
   PooledBuffer* buffer =
-      bins_.create(&chunk, stream().id, arena::size_class_of(chunk.size_bytes),
+      bins_.create(&chunk, stream().id, arena::BufferClasses::of(chunk.size_bytes),
                    DataPtr(chunk.segment.base, allocator().device()));
   buffer->upstream_context = this;
   keep(buffer, true);

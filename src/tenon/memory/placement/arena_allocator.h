@@ -34,7 +34,7 @@ class ArenaHeap final : public PlacementHeap<ArenaHeap, arena::PooledBuffer> {
   }
   static void* address_of(Handle buffer) { return buffer->data; }
 
-  Handle place_block(std::uint64_t size) { return bins_.take(arena::size_class_of(size)); }
+  Handle place_block(std::uint64_t size) { return bins_.take(arena::BufferClasses::of(size)); }
   // Throws InvalidPointer for a buffer that is free already.
   void release_block(Handle buffer);
   bool release_fast(Handle buffer) {
@@ -48,7 +48,8 @@ class ArenaHeap final : public PlacementHeap<ArenaHeap, arena::PooledBuffer> {
   bool record_use(void* buffer, Stream stream) override;
 
   std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
-    return choice == 0 ? arena::size_class_bytes(arena::size_class_of(size_bytes)) : 0;
+    using Classes = arena::BufferClasses;
+    return choice == 0 ? Classes::bytes(Classes::of(size_bytes)) : 0;
   }
   bool withdraw(Chunk& chunk) override;
   Chunk* surplus() const override {

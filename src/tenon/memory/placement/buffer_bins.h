@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <vector>
 
@@ -10,39 +9,14 @@
 #include "tenon/base/reserve.h"
 #include "tenon/base/slab.h"
 #include "tenon/memory/data_ptr.h"
+#include "tenon/memory/size_classes.h"
 
 namespace tenon::arena {
 
-// Multiples of 256 bytes up to 2 KiB, and from there on eight sizes to the octave: rounding up
-// costs less than an eighth.
-//
-//   class   0    1        7     8     9        15    16
-//   bytes  256  512 ... 2048  2304  2560 ... 4096  4608 ...
 inline constexpr std::uint64_t kClassUnitBytes = 256;
 inline constexpr int kClassBits = 3;
-
-// Requires: size_bytes > 0.
-constexpr std::uint32_t size_class_of(std::uint64_t size_bytes) {
-  const std::uint64_t units = (size_bytes - 1) / kClassUnitBytes;  // 0-based: n units give n - 1
-  if (units < (1u << kClassBits)) return static_cast<std::uint32_t>(units);
-  const auto shift = static_cast<std::uint32_t>(63 - std::countl_zero(units) - kClassBits);
-  return (shift << kClassBits) + static_cast<std::uint32_t>(units >> shift);
-}
-
-constexpr std::uint64_t size_class_bytes(std::uint32_t size_class) {
-  if (size_class < (1u << kClassBits)) return (size_class + 1) * kClassUnitBytes;
-  const std::uint32_t shift = (size_class >> kClassBits) - 1;
-  const std::uint64_t mantissa = (size_class & ((1u << kClassBits) - 1)) + (1u << kClassBits);
-  return ((mantissa + 1) << shift) * kClassUnitBytes;
-}
-
-inline constexpr std::uint32_t kClasses = size_class_of(kMaxRequestBytes) + 1;
-
-static_assert(size_class_bytes(size_class_of(1)) == 256);
-static_assert(size_class_bytes(size_class_of(2048)) == 2048 && size_class_of(2048) == 7);
-static_assert(size_class_bytes(size_class_of(2049)) == 2304 && size_class_of(2049) == 8);
-static_assert(size_class_bytes(size_class_of(4096)) == 4096 && size_class_of(4097) == 16);
-static_assert(size_class_bytes(size_class_of(4097)) == 4608);
+using BufferClasses = SizeClasses<kClassUnitBytes, kClassBits>;
+inline constexpr int kClasses = BufferClasses::of(kMaxRequestBytes) + 1;
 
 // A buffer that belongs to a pool, in use or not. Where its memory came from stays with it. One
 // cache line.
@@ -74,13 +48,12 @@ static_assert(sizeof(PooledBuffer) == 64);
 class BufferBins {
  public:
   explicit BufferBins(std::uint32_t max_per_size) {
-    for (std::uint32_t c = 0; c < kClasses; ++c)
-      bins_[c] = {nullptr, max_per_size};
+    for (Bin& bin : bins_) bin.room = max_per_size;
   }
 
   // The buffer of this class that was freed last; null when there is none.
-  PooledBuffer* take(std::uint32_t size_class) {
-    Bin& bin = bins_[size_class];
+  PooledBuffer* take(int size_class) {
+    Bin& bin = bins_[static_cast<std::size_t>(size_class)];
     PooledBuffer* buffer = bin.top;
     if (buffer == nullptr) [[unlikely]] return nullptr;
     bin.top = buffer->next;
@@ -111,15 +84,14 @@ class BufferBins {
   }
 
   // A new buffer, in use, over memory that it takes from `memory`.
-  PooledBuffer* create(void* owner, std::uint32_t stream, std::uint32_t size_class,
-                       DataPtr memory) {
+  PooledBuffer* create(void* owner, std::uint32_t stream, int size_class, DataPtr memory) {
     reserve_more(all_);
     PooledBuffer* buffer = records_.create();
     buffer->owner = owner;
     buffer->data = memory.get();
     buffer->serial = made_++;
     buffer->size_class = static_cast<std::uint16_t>(size_class);
-    buffer->size_bytes = size_class_bytes(size_class);
+    buffer->size_bytes = BufferClasses::bytes(size_class);
     buffer->stream = stream;
     buffer->in_use = true;
     buffer->place = static_cast<std::uint32_t>(all_.size());

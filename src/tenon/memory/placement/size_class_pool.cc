@@ -34,7 +34,7 @@ arena::BufferBins& SizeClassPool::bins_of(std::uint32_t stream) {
 DataPtr SizeClassPool::allocate(std::size_t size_bytes) {
   if (size_bytes == 0) return DataPtr(device_);
   check_size(size_bytes);
-  const std::uint32_t size_class = arena::size_class_of(size_bytes);
+  const int size_class = arena::BufferClasses::of(size_bytes);
   const std::uint32_t stream = current_stream(device_).id;
   const auto hand_out = [&](PooledBuffer* buffer) {
     buffer->requested = size_bytes;
@@ -52,7 +52,7 @@ DataPtr SizeClassPool::allocate(std::size_t size_bytes) {
       return hand_out(buffer);
     }
   }
-  const std::uint64_t class_bytes = arena::size_class_bytes(size_class);
+  const std::uint64_t class_bytes = arena::BufferClasses::bytes(size_class);
   DataPtr memory;
   try {
     memory = upstream_.allocate(class_bytes);
