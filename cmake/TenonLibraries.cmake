@@ -163,7 +163,8 @@ set(tenon_memory_small_seldom device/shortage device/sim/order_checker
 set(tenon_memory_small_growth device/host/host_backend heap/plan memory/allocator
     memory/device_allocator memory/device_buffer memory/gpu/caching_allocator
     memory/gpu/expandable_allocator memory/host/decay_thread memory/host/host_interface
-    memory/placement/chunk_heap memory/placement/chunked_allocator memory/standard_memory
+    memory/front/extent_heap memory/front/segment_front
+    memory/placement/chunked_allocator memory/standard_memory
     memory/system/system_allocator memory/unified/unified_release memory/watermark)
 set(tenon_memory_small_pages memory/gpu/stitched_allocator memory/gpu/stitched_pages
     memory/gpu/window)

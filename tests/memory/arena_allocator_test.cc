@@ -23,7 +23,7 @@ SimOptions device(std::uint64_t capacity = kGiB, bool real = false) {
 }
 
 TEST(SizeClasses, RoundUpByLessThanAnEighthAndAreMonotone) {
-  std::uint32_t last = 0;
+  int last = 0;
   for (std::uint64_t size = 1; size < 100'000; ++size) {
     const int size_class = arena::BufferClasses::of(size);
     const std::uint64_t bytes = arena::BufferClasses::bytes(size_class);

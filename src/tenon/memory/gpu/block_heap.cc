@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "tenon/base/byte_size.h"
 #include "tenon/base/check.h"
-#include "tenon/base/reserve.h"
 
 namespace tenon {
 namespace {
@@ -21,14 +19,11 @@ std::uint64_t room(const Block* block) {
 constexpr std::uint64_t kLowPages = 4;
 constexpr int kIslandsLooked = 12;
 
-// What a growable extent counts for in layout offsets, however many addresses the device gave.
-constexpr std::uint64_t kGrowableLayout = 8 * kTiB;
-
 }  // namespace
 
 BlockHeap::BlockHeap(DeviceAllocator& allocator, Stream stream, const SizeRules& sizes,
                      PendingFrees::Events events)
-    : FrontHeap(allocator, stream),
+    : ExtentHeap(allocator, stream),
       sizes_(sizes),
       completion_(allocator.backend(), stream),
       pending_(allocator.backend(), events) {
@@ -130,36 +125,27 @@ void BlockHeap::process_pending(bool wait) {
 
 // --- Extents.
 
-Extent* BlockHeap::add_extent(Pool which, const Segment& segment, bool growable) {
-  PoolState& pool = state_of(which);
-  auto made = std::make_unique<Extent>();
-  reserve_more(extents_);
-  made->first = pool.heap.add_extent(reinterpret_cast<std::uintptr_t>(segment.base),
-                                     segment.size_bytes, !growable);
-  // From here on nothing throws.
-  extents_.push_back(std::move(made));
-  Extent* extent = extents_.back().get();
-  extent->heap = this;
-  extent->pool = which;
-  extent->segment = segment;
-  extent->growable = growable;
-  extent->layout_base = layout_end_;
-  layout_end_ += growable ? kGrowableLayout : segment.size_bytes;
-  extent->first->owner = extent;
-  pool.growable = growable;
-  count_whole(pool, extent->first, +1);
-  return extent;
+// One free block over all of the segment: backed, or addresses only if growable.
+void* BlockHeap::give(Extent& extent) {
+  PoolState& pool = state_of(extent.pool);
+  extent.size_bytes = extent.segment.size_bytes;
+  Block* const first =
+      pool.heap.add_extent(reinterpret_cast<std::uintptr_t>(extent.segment.base),
+                           extent.size_bytes, !extent.growable);
+  first->owner = &extent;
+  pool.growable = extent.growable;
+  count_whole(pool, first, +1);
+  return first;
 }
 
-Segment BlockHeap::remove_extent(Extent* extent) {
-  PoolState& pool = state_of(extent->pool);
-  count_whole(pool, extent->first, -1);
-  pool.heap.remove_extent(extent->first);
-  const Segment segment = extent->segment;
-  extents_.erase(std::find_if(extents_.begin(), extents_.end(),
-                              [&](const auto& held) { return held.get() == extent; }));
+bool BlockHeap::withdraw(Extent& extent) {
+  Block* const first = first_of(extent);
+  if (!is_free(first) || !is_whole_extent(first)) return false;
+  PoolState& pool = state_of(extent.pool);
+  count_whole(pool, first, -1);
+  pool.heap.remove_extent(first);
   count_split(pool, Rests::kMayGrow);
-  return segment;
+  return true;
 }
 
 // --- Questions.
@@ -173,65 +159,38 @@ FrontHeap::BlockFacts BlockHeap::facts(void* handle) const {
   const auto* const block = static_cast<const Block*>(handle);
   const Extent* extent = extent_of(block);
   const std::uint64_t pool_bit = extent->pool == Pool::kSmall ? 0 : std::uint64_t{1} << 63;
-  const auto base = reinterpret_cast<std::uintptr_t>(extent->segment.base);
   return {address_of(block), block->size, block->requested,
-          pool_bit | (extent->layout_base + block->offset - base)};
+          pool_bit | (block->offset - extent->origin)};
 }
 
-void BlockHeap::add_snapshot(std::vector<SegmentInfo>& out) const {
-  for (const auto& extent : extents_) {
-    bool open = false;
-    for (const Block* block = extent->first; block != nullptr; block = block->next) {
-      if (block->state == Block::State::kUnbacked) {
-        open = false;
-        continue;
-      }
-      if (!open)
-        out.push_back(
-            {block->offset, 0, stream(), extent->pool == Pool::kSmall, extent->growable, {}});
-      open = true;
-      BlockInfo info{block->offset, block->size, 0, BlockInfo::State::kInactive};
-      if (block->state == Block::State::kUsed) {
-        info.state = pending_.contains(block) ? BlockInfo::State::kPendingFree
-                                              : BlockInfo::State::kActive;
-        info.requested_bytes = block->requested;
-      }
-      out.back().size_bytes += block->size;
-      out.back().blocks.push_back(info);
-    }
-  }
+void BlockHeap::for_each_block(const Extent& extent, const Visit& visit) const {
+  for (Block* block = first_of(extent); block != nullptr; block = block->next)
+    if (block->state != Block::State::kUnbacked)
+      visit(block, *extent_of(block),
+            block->state != Block::State::kUsed ? State::kInactive
+            : pending_.contains(block)          ? State::kPendingFree
+                                                : State::kActive);
 }
 
-// Recounts everything from the blocks themselves.
-void BlockHeap::check_invariants() const {
-  std::int64_t used[kPools] = {}, used_bytes[kPools] = {}, whole[kPools] = {};
-  for (const auto& extent : extents_) {
-    const int p = static_cast<int>(extent->pool);
-    TENON_CHECK(extent->first->prev == nullptr, "an extent's first block has a neighbour below");
-    std::uint64_t end = reinterpret_cast<std::uintptr_t>(extent->segment.base);
-    for (const Block* block = extent->first; block != nullptr; block = block->next) {
-      TENON_CHECK(block->owner == extent.get(), "a block belongs to the wrong extent");
+void BlockHeap::check_placement() const {
+  std::int64_t whole[kPools] = {};
+  for (const auto& extent : extents()) {
+    const Block* const first = first_of(*extent);
+    TENON_CHECK(first->prev == nullptr, "an extent's first block has a neighbour below");
+    const auto base = reinterpret_cast<std::uintptr_t>(extent->segment.base);
+    std::uint64_t end = base;
+    for (const Block* block = first; block != nullptr; block = block->next) {
       TENON_CHECK(block->offset == end, "blocks do not tile their extent at {}", block->offset);
       end += block->size;
-      if (block->state == Block::State::kUsed) {
-        ++used[p];
-        used_bytes[p] += as_signed(block->size);
-      } else if (!extent->growable && is_whole_extent(block)) {
-        ++whole[p];
-      }
     }
-    TENON_CHECK(end == reinterpret_cast<std::uintptr_t>(extent->segment.base) +
-                           extent->segment.size_bytes, "blocks do not fill their extent");
+    TENON_CHECK(end == base + extent->size_bytes, "blocks do not fill their extent");
+    whole[static_cast<int>(extent->pool)] +=
+        !extent->growable && is_free(first) && is_whole_extent(first);
   }
   for (int p = 0; p < kPools; ++p) {
-    const PoolState& pool = pools_[p];
-    pool.heap.check_invariants();
-    const Pair in_use = pool.counts.active();
-    TENON_CHECK(whole[p] == pool.whole_free_blocks, "whole free blocks: counted {}, found {}",
-                pool.whole_free_blocks, whole[p]);
-    TENON_CHECK(used[p] == in_use[0], "blocks in use: counted {}, found {}", in_use[0], used[p]);
-    TENON_CHECK(used_bytes[p] == in_use[1], "bytes in use: counted {}, found {}", in_use[1],
-                used_bytes[p]);
+    pools_[p].heap.check_invariants();
+    TENON_CHECK(whole[p] == pools_[p].whole_free_blocks, "whole free blocks: counted {}, found {}",
+                pools_[p].whole_free_blocks, whole[p]);
   }
 }
 

@@ -2,17 +2,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "tenon/base/align.h"
 #include "tenon/heap/best_fit_heap.h"
-#include "tenon/memory/gpu/pytorch_rules.h"
-#include "tenon/memory/device_allocator.h"
 #include "tenon/memory/front/completion.h"
+#include "tenon/memory/front/extent_heap.h"
 #include "tenon/memory/front/pending_frees.h"
-#include "tenon/memory/front/stream_front.h"
-#include "tenon/memory/gpu/extent.h"
+#include "tenon/memory/gpu/pytorch_rules.h"
 
 namespace tenon {
 
@@ -50,9 +47,16 @@ struct SizeRules {
   std::uint64_t small_size = kSmallSize;   // 0: one pool for all
 };
 
-// The heap of one stream of these policies: blocks, the extents these lie in, and blocks that wait
-// for other streams. Everything requires its lock, but for what is static or says otherwise.
-class BlockHeap final : public FrontHeap {
+// Free to a policy: no block is in use there, and memory may be missing.
+inline bool is_free(const Block* block) {
+  return block != nullptr && block->state != Block::State::kUsed;
+}
+
+// The heap of one stream of these policies: blocks in extents, and blocks that wait for other
+// streams. The policy maps and unmaps pages of a growable extent's free blocks through heap(); all
+// extents of a pool are growable then. Everything requires its lock, but for what is static or says
+// otherwise.
+class BlockHeap final : public ExtentHeap {
  public:
   using Handle = Block*;
 
@@ -72,7 +76,7 @@ class BlockHeap final : public FrontHeap {
   Block* place_fast(std::size_t size_bytes) { return find_place(size_bytes, false); }
   bool release_fast(Block* block);
   static Extent* extent_of(const Block* block) { return static_cast<Extent*>(block->owner); }
-  static BlockHeap& heap_of(const Block* block) { return *extent_of(block)->heap; }
+  static BlockHeap& heap_of(const Block* block) { return heap_of(*extent_of(block)); }
   static void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
 
   // --- For the front (FrontHeap).
@@ -90,17 +94,12 @@ class BlockHeap final : public FrontHeap {
   bool has_pending() const override { return pending_.is_due(); }
   void process_pending(bool wait) override;
   std::uint64_t largest_free() const override;
-  // One SegmentInfo for each extent; for growable ones, one for each run of backed blocks.
-  [[gnu::cold]] void add_snapshot(std::vector<SegmentInfo>& out) const override;
-  [[gnu::cold]] void check_invariants() const override;
 
   // --- Extents.
-  // Adds an extent as one free block: backed, or addresses only if growable, as all of the pool's
-  // are then. The policy maps and unmaps pages of their free blocks through heap().
-  [[gnu::cold]] Extent* add_extent(Pool pool, const Segment& segment, bool growable);
-  // Requires: the extent is wholly free. Returns its segment.
-  [[gnu::cold]] Segment remove_extent(Extent* extent);
-  const std::vector<std::unique_ptr<Extent>>& extents() const { return extents_; }
+  [[gnu::cold]] bool withdraw(Extent& extent) override;
+  static BlockHeap& heap_of(const Extent& extent) { return static_cast<BlockHeap&>(*extent.heap); }
+  // The lowest block: cuts and joins keep it in place.
+  static Block* first_of(const Extent& extent) { return static_cast<Block*>(extent.first); }
   static bool is_whole_extent(const Block* block) {
     return block->prev == nullptr && block->next == nullptr;
   }
@@ -128,6 +127,10 @@ class BlockHeap final : public FrontHeap {
     std::int64_t whole_free_bytes = 0;
     Counts counts;
   };
+  [[gnu::cold]] void* give(Extent& extent) override;
+  [[gnu::cold]] void for_each_block(const Extent& extent, const Visit& visit) const override;
+  [[gnu::cold]] void check_placement() const override;
+  Pair active(Pool pool) const override { return state_of(pool).counts.active(); }
   PoolState& state_of(const Block* block) { return state_of(extent_of(block)->pool); }
   PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
   const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
@@ -154,9 +157,7 @@ class BlockHeap final : public FrontHeap {
   Completion completion_;
   PendingFrees pending_;
   PoolState pools_[kPools];
-  std::vector<std::unique_ptr<Extent>> extents_;
   Stat oversize_;
-  std::uint64_t layout_end_ = 0;  // sum of the sizes of all extents ever added
 };
 
 // --- In the header because they are most of what an allocation costs.

@@ -3,13 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-
 namespace tenon {
-
-CachingAllocator::~CachingAllocator() {
-  idle_cache_.end();
-  free_all_segments();
-}
 
 bool CachingAllocator::grow_pool(BlockHeap& heap, Pool pool, std::uint64_t rounded) {
   if (settings_.garbage_collection_threshold > 0 && limit_bytes() != 0) collect_garbage();
@@ -32,20 +26,25 @@ bool CachingAllocator::release_cached() {
 bool CachingAllocator::release_oversize(BlockHeap& heap, std::uint64_t rounded) {
   if (settings_.max_split_size == CachingSettings::kNoLimit) return false;
   const std::uint64_t wanted = std::max(rounded, settings_.max_split_size);
-  const BiasedGuard lock(heap.lock);
-  const BestFitHeap& blocks = heap.heap(Pool::kLarge);
-  if (Block* enough = blocks.find(wanted)) {
-    if (!BlockHeap::is_whole_extent(enough)) return false;
-    release_segment(heap, BlockHeap::extent_of(enough));
-    return true;
+  std::vector<Extent*> chosen;
+  {
+    const BiasedGuard lock(heap.lock);
+    if (const Block* enough = heap.heap(Pool::kLarge).find(wanted)) {
+      chosen = {BlockHeap::extent_of(enough)};
+    } else {
+      std::uint64_t bytes = 0;
+      const std::vector<Extent*> free = heap.free_extents(Pool::kLarge);
+      for (auto it = free.rbegin(); it != free.rend() && bytes < wanted; ++it) {
+        if ((*it)->size_bytes < settings_.max_split_size) break;
+        bytes += (*it)->size_bytes;
+        chosen.push_back(*it);
+      }
+    }
   }
-  const std::vector<Extent*> free = heap.free_extents(Pool::kLarge);
   std::uint64_t released = 0;
-  for (auto it = free.rbegin(); it != free.rend() && released < wanted; ++it) {
-    const std::uint64_t size = (*it)->segment.size_bytes;
-    if (size < settings_.max_split_size) break;
-    released += size;
-    release_segment(heap, *it);
+  for (Extent* extent : chosen) {
+    const std::uint64_t size = extent->size_bytes;
+    if (release_segment(heap, *extent)) released += size;
   }
   return released >= wanted;
 }
@@ -69,7 +68,7 @@ void CachingAllocator::collect_garbage() {
   for_each_heap<BlockHeap>([&](BlockHeap& heap) {
     const BiasedGuard lock(heap.lock);
     for (Extent* extent : heap.free_extents(Pool::kLarge)) {
-      idle.push_back({&heap, extent, heap.sequence() - extent->first->requested});
+      idle.push_back({&heap, extent, heap.sequence() - BlockHeap::first_of(*extent)->requested});
       total_age += static_cast<double>(idle.back().age);
     }
   });
@@ -82,12 +81,9 @@ void CachingAllocator::collect_garbage() {
         younger.push_back(entry);
         continue;
       }
-      const BiasedGuard lock(entry.heap->lock);
       total_age -= static_cast<double>(entry.age);
-      const Block* block = entry.extent->first;  // another thread may have used it since
-      if (block->state != Block::State::kFree || !BlockHeap::is_whole_extent(block)) continue;
-      reclaimed += block->size;
-      release_segment(*entry.heap, entry.extent);
+      const std::uint64_t size = entry.extent->size_bytes;
+      if (release_segment(*entry.heap, *entry.extent)) reclaimed += size;
     }
     if (younger.size() == idle.size()) break;
     idle.swap(younger);

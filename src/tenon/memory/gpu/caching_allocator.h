@@ -18,8 +18,6 @@ class CachingAllocator final : public StreamOrderedAllocator {
   explicit CachingAllocator(Backend& backend, const CachingSettings& settings = {},
                             std::uint64_t limit_bytes = 0)
       : StreamOrderedAllocator(backend, settings, limit_bytes) {}
-  // Gives every segment back, whatever is still in use.
-  ~CachingAllocator() override;
 
   std::string name() const override { return "caching"; }
 

@@ -99,15 +99,15 @@ Block* ExpandableAllocator::add_range(BlockHeap& heap, Pool pool, std::uint64_t 
                         MemoryKind::kDevice};
   Extent* extent = nullptr;
   try {
-    extent = heap.add_extent(pool, segment, true);
+    extent = &heap.add_extent(segment, size, pool, true);
     ranges_[extent] = Range{*addresses, handle, {}};
   } catch (...) {
-    if (extent != nullptr) heap.remove_extent(extent);
+    if (extent != nullptr) heap.remove_extent(*extent);
     ignore_refusal([&] { backend_.release_address(*addresses); });
     throw;
   }
   count_segment(pool, +1);
-  return extent->first;
+  return BlockHeap::first_of(*extent);
 }
 
 // Gives pages to at least the first `bytes` of an unbacked block; returns the free block that they
@@ -241,7 +241,7 @@ std::uint64_t ExpandableAllocator::unmap_inside(BlockHeap& heap, Block* block) {
     backend_.release_address(range.addresses);
     ranges_.erase(extent);
     count_segment(extent->pool, -1);
-    heap.remove_extent(extent);
+    heap.remove_extent(*extent);
   }
   return end - begin;
 }

@@ -8,7 +8,6 @@
 #include "tenon/base/reserve.h"
 #include "tenon/device/backend.h"
 #include "tenon/memory/gpu/block_heap.h"
-#include "tenon/memory/gpu/extent.h"
 
 namespace tenon {
 
@@ -59,7 +58,7 @@ class PageRange {
   void set_extent(Extent* extent) { extent_ = extent; }
 
   Extent* extent() const { return extent_; }
-  BlockHeap& heap() const { return *extent_->heap; }
+  BlockHeap& heap() const { return BlockHeap::heap_of(*extent_); }
   AddressRange addresses() const { return addresses_; }
   std::uint64_t page_bytes() const { return page_bytes_; }
   bool takes(const Page* page) const { return page->handle.size_bytes == page_bytes_; }

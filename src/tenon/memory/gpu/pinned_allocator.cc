@@ -12,7 +12,6 @@ constexpr std::uint64_t kPage = 4 * kKiB;
 PinnedAllocator::~PinnedAllocator() {
   idle_cache_.end();
   ignore_refusal([&] { finish_pending_frees(); });
-  free_all_segments();
 }
 
 std::unique_ptr<FrontHeap> PinnedAllocator::make_heap(Stream stream) {

@@ -67,6 +67,7 @@ std::optional<Segment> PrivatePool::make_segment(std::uint64_t size_bytes) {
 void PrivatePool::free_segment(const Segment& segment) {
   if (!of_pages_) return backend_.free_segment(segment);
   reserve_more(unmapped_);
+  if (may_release_) backend_.synchronize();  // unmapping waits for no stream
   backend_.unmap(reinterpret_cast<std::uintptr_t>(segment.base), pages_of(segment));
   unmapped_.push_back(segment);
   give_back_unmapped();
@@ -103,7 +104,7 @@ bool PrivatePool::release_cached() {
   if (!may_release_) return false;
   give_back_unmapped();
   finish_pending_frees();
-  return release_free_segments(of_pages_);  // unmapping waits for no stream
+  return release_free_segments();
 }
 
 }  // namespace tenon

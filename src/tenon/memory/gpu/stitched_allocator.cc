@@ -86,7 +86,7 @@ PageRange* StitchedAllocator::range_of(BlockHeap& heap, Pool pool) {
                         MemoryKind::kDevice};
   try {
     auto made = std::make_unique<PageRange>(*addresses, page_bytes(pool));
-    made->set_extent(heap.add_extent(pool, segment, true));
+    made->set_extent(&heap.add_extent(segment, segment.size_bytes, pool, true));
     range = std::move(made);
   } catch (...) {
     ignore_refusal([&] { backend_.release_address(*addresses); });

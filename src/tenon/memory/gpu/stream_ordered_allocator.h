@@ -2,22 +2,20 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
-#include "tenon/memory/gpu/pytorch_rules.h"
-#include "tenon/memory/front/stream_front.h"
+#include "tenon/memory/front/segment_front.h"
 #include "tenon/memory/gpu/block_heap.h"
 
 namespace tenon {
 
-extern template class FastPath<BlockHeap>;
+extern template class FastPath<BlockHeap, SegmentFront>;
 
 // Best fit in two pools for each stream, over the front; the policies differ in how a heap grows
 // and what goes back to the driver. Sizes are rounded up to 512 bytes, or as the settings say;
 // requests up to 1 MiB and larger ones have pools apart.
 //
 // Thread safety and failure: as StreamFront.
-class StreamOrderedAllocator : public FastPath<BlockHeap> {
+class StreamOrderedAllocator : public FastPath<BlockHeap, SegmentFront> {
  public:
   std::size_t alignment() const override { return alignment_of_steps(kMinBlockSize); }
   AllocatorStats stats() const override;
@@ -42,36 +40,11 @@ class StreamOrderedAllocator : public FastPath<BlockHeap> {
     return {cut, settings_.max_split_size, settings_.max_non_split_rounding};
   }
 
-  // --- For policies that grow by whole segments.
-  // One from the driver, or none where memory is short; and back. What throws has changed nothing.
-  virtual std::optional<Segment> make_segment(std::uint64_t size_bytes) {
-    return backend_.allocate_segment(size_bytes);
-  }
-  virtual void free_segment(const Segment& segment) { backend_.free_segment(segment); }
-  // The heap gets a new one. False: memory is short, or the limit is reached.
-  bool add_segment(BlockHeap& heap, Pool pool, std::uint64_t size_bytes);
-  // Requires: the heap is locked and the extent wholly free.
-  void release_segment(BlockHeap& heap, Extent* extent);
-  // Those that no block lives in. `waits`: after all work on the device. Whether there were any.
-  bool release_free_segments(bool waits = false);
-  // For the destructor: all of them.
-  void free_all_segments();
-
-  void add_reserved(Pool pool, std::int64_t bytes) {
-    count_reserved(device_stats_, stat_pool(pool), bytes);
-  }
-  void count_segment(Pool pool, int change) {
-    tenon::count_segment(device_stats_, stat_pool(pool), change);
-  }
-
   std::unique_ptr<FrontHeap> make_heap(Stream stream) override;
 
   const CachingSettings settings_;
 
  private:
-  static StatPool stat_pool(Pool pool) {
-    return pool == Pool::kSmall ? StatPool::kSmall : StatPool::kLarge;
-  }
   bool grow(FrontHeap& heap, std::size_t size_bytes) final;
 
   const SizeRules sizes_;

@@ -48,7 +48,7 @@ bool ArenaHeap::order_after_users(Handle buffer) {
   return ordered;
 }
 
-void* ArenaHeap::add_extent(Chunk& chunk, bool) {
+void* ArenaHeap::give(Extent& chunk) {
   PooledBuffer* buffer =
       bins_.create(&chunk, stream().id, arena::BufferClasses::of(chunk.size_bytes),
                    DataPtr(chunk.segment.base, allocator().device()));
@@ -57,8 +57,8 @@ void* ArenaHeap::add_extent(Chunk& chunk, bool) {
   return buffer;
 }
 
-bool ArenaHeap::withdraw(Chunk& chunk) {
-  auto* const buffer = static_cast<Handle>(chunk.extent);
+bool ArenaHeap::withdraw(Extent& chunk) {
+  auto* const buffer = static_cast<Handle>(chunk.first);
   if (buffer->in_use) return false;
   if (buffer->is_surplus) {
     PooledBuffer** at = &surplus_;
@@ -85,7 +85,7 @@ void ArenaHeap::check_placement() const {
 }
 
 ArenaAllocator::ArenaAllocator(Backend& backend, const ArenaOptions& options)
-    : PlacementAllocator(backend, options, options.limit_bytes) {
+    : PlacementAllocator("arena", backend, options, options.limit_bytes) {
   if (options.max_per_size == 0)
     throw InvalidArgument("the arena must keep at least one buffer of each size, not 0");
 }

@@ -19,7 +19,7 @@ struct ArenaOptions {
 
 // A chunk is one buffer, of a size class's bytes. Free buffers lie in bins by class, the last freed
 // on top. A buffer that its bin has no room for, or whose users on other streams could not be
-// waited for, is surplus: it goes back to the driver (ChunkedAllocator::release_surplus).
+// waited for, is surplus: it goes back to the driver (release_surplus).
 class ArenaHeap final : public PlacementHeap<ArenaHeap, arena::PooledBuffer> {
  public:
   ArenaHeap(DeviceAllocator& allocator, Stream stream, const ArenaOptions& options)
@@ -51,17 +51,17 @@ class ArenaHeap final : public PlacementHeap<ArenaHeap, arena::PooledBuffer> {
     using Classes = arena::BufferClasses;
     return choice == 0 ? Classes::bytes(Classes::of(size_bytes)) : 0;
   }
-  bool withdraw(Chunk& chunk) override;
-  Chunk* surplus() const override {
-    return surplus_ == nullptr ? nullptr : static_cast<Chunk*>(surplus_->owner);
+  bool withdraw(Extent& chunk) override;
+  Extent* surplus() const override {
+    return surplus_ == nullptr ? nullptr : static_cast<Extent*>(surplus_->owner);
   }
   std::uint64_t largest_free() const override;
 
  private:
-  void* add_extent(Chunk& chunk, bool) override;
-  void for_each_block(const Chunk& chunk, const Visit& visit) const override {
-    auto* const buffer = static_cast<Handle>(chunk.extent);
-    visit(buffer, chunk_of(buffer), buffer->in_use);
+  void* give(Extent& chunk) override;
+  void for_each_block(const Extent& chunk, const Visit& visit) const override {
+    auto* const buffer = static_cast<Handle>(chunk.first);
+    visit(buffer, chunk_of(buffer), state_of(buffer->in_use));
   }
   void check_placement() const override;
   bool order_after_users(Handle buffer);
@@ -86,13 +86,8 @@ class ArenaAllocator final : public PlacementAllocator<ArenaHeap, ArenaOptions> 
   // Throws InvalidArgument for a `max_per_size` of 0.
   explicit ArenaAllocator(Backend& backend, const ArenaOptions& options = {});
 
-  std::string name() const override { return "arena"; }
-
  protected:
   std::string advice() const override;
-
- private:
-  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

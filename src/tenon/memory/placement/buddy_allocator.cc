@@ -30,8 +30,9 @@ BuddyChunks::BuddyChunks(DeviceAllocator& allocator, Stream stream, const BuddyC
 BuddyAllocator::BuddyAllocator(std::unique_ptr<DeviceAllocator> system,
                                std::uint64_t initial_pool_bytes, std::uint64_t max_pool_bytes,
                                std::uint64_t limit_bytes)
-    : PlacementAllocator(not_null(system).backend(), checked(initial_pool_bytes, max_pool_bytes),
-                       limit_bytes, std::move(system)) {}
+    : PlacementAllocator("buddy", not_null(system).backend(),
+                         checked(initial_pool_bytes, max_pool_bytes), limit_bytes,
+                         std::move(system)) {}
 
 BuddyAllocator::BuddyAllocator(Backend& backend, BuddyConfig config, std::uint64_t limit_bytes)
     : BuddyAllocator(std::make_unique<SystemAllocator>(backend), config.initial_pool_bytes,

@@ -37,14 +37,14 @@ class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
     const std::uint64_t least = heap_.rounded(size_bytes);
     const std::uint64_t usual = std::max(config_.initial_pool_bytes, least);
     const auto allowed = [&](std::uint64_t bytes) {
-      return chunk_bytes() <= config_.max_pool_bytes &&
-             bytes <= config_.max_pool_bytes - chunk_bytes();
+      return extent_bytes() <= config_.max_pool_bytes &&
+             bytes <= config_.max_pool_bytes - extent_bytes();
     };
     if (choice == 0 && allowed(usual)) return usual;
     return choice <= 1 && allowed(least) ? least : 0;
   }
-  bool withdraw(Chunk& chunk) override {
-    auto* const root = static_cast<BuddyBlock*>(chunk.extent);
+  bool withdraw(Extent& chunk) override {
+    auto* const root = static_cast<BuddyBlock*>(chunk.first);
     if (!BuddyHeap::is_wholly_free(root)) return false;
     heap_.remove_extent(root);
     return true;
@@ -52,14 +52,14 @@ class BuddyChunks final : public PlacementHeap<BuddyChunks, BuddyBlock> {
   std::uint64_t largest_free() const override { return heap_.largest_free(); }
 
  private:
-  void* add_extent(Chunk& chunk, bool) override {
-    BuddyBlock* root = heap_.add_extent(chunk.offset_base, chunk.size_bytes);
+  void* give(Extent& chunk) override {
+    BuddyBlock* root = heap_.add_extent(chunk.offset(), chunk.size_bytes);
     root->owner = &chunk;
     return root;
   }
-  void for_each_block(const Chunk& chunk, const Visit& visit) const override {
-    BuddyHeap::for_each_leaf(static_cast<BuddyBlock*>(chunk.extent), [&](BuddyBlock* block) {
-      visit(block, chunk_of(block), block->state == BuddyBlock::State::kUsed);
+  void for_each_block(const Extent& chunk, const Visit& visit) const override {
+    BuddyHeap::for_each_leaf(static_cast<BuddyBlock*>(chunk.first), [&](BuddyBlock* block) {
+      visit(block, chunk_of(block), state_of(block->state == BuddyBlock::State::kUsed));
     });
   }
   void check_placement() const override { heap_.check_invariants(); }
@@ -85,11 +85,6 @@ class BuddyAllocator final : public PlacementAllocator<BuddyChunks, BuddyConfig>
   [[gnu::cold]] explicit BuddyAllocator(Backend& backend, BuddyConfig config = {},
                                         std::uint64_t limit_bytes = 0);
   ~BuddyAllocator() override;  // not inline: so the fast path is compiled once, for speed
-
-  std::string name() const override { return "buddy"; }
-
- private:
-  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

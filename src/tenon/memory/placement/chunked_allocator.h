@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "tenon/memory/front/stream_front.h"
+#include "tenon/memory/front/segment_front.h"
 #include "tenon/memory/placement/chunk_heap.h"
 
 namespace tenon {
@@ -15,18 +15,13 @@ namespace tenon {
 // fallback, if there is one, is asked for the block alone.
 //
 // Thread safety and failure: as StreamFront. Complexity: the placement's.
-class ChunkedAllocator : public StreamFront {
+class ChunkedAllocator : public SegmentFront {
  public:
-  // Gives all memory back to the driver; blocks that still live must not be used any more.
-  ~ChunkedAllocator() override;
-
   std::size_t alignment() const override { return alignment_of_steps(kChunkStepBytes); }
-  void check_invariants() const override;
 
  protected:
-  using StreamFront::StreamFront;
+  using SegmentFront::SegmentFront;
 
-  bool release_cached() override;
   std::string advice() const override {
     return "free what is no longer needed; other streams' free blocks are not shared";
   }
@@ -35,18 +30,21 @@ class ChunkedAllocator : public StreamFront {
   bool may_grow(FrontHeap& heap, std::size_t size_bytes) final;
   bool grow(FrontHeap& heap, std::size_t size_bytes) final;
   void release_surplus(FrontHeap& heap) final;
-  bool add_chunk(ChunkHeap& heap, std::uint64_t size_bytes);
-  bool release_free_chunks(ChunkHeap& heap);
-  bool release_if_free(ChunkHeap& heap, Chunk& chunk);
 };
 
-// The same over heaps H, each made with a copy of the configuration.
+// The same over heaps H, each made with a copy of the configuration. Gives all memory back to the
+// driver at its end; blocks that still live must not be used any more.
 template <typename H, typename Config>
 class PlacementAllocator : public FastPath<H, ChunkedAllocator> {
+ public:
+  std::string name() const final { return name_; }
+
  protected:
-  PlacementAllocator(Backend& backend, Config config, std::uint64_t limit_bytes,
+  // `name`: the policy's, a literal.
+  PlacementAllocator(const char* name, Backend& backend, Config config, std::uint64_t limit_bytes,
                      std::unique_ptr<DeviceAllocator>&& fallback = nullptr)
       : FastPath<H, ChunkedAllocator>(backend, limit_bytes, std::move(fallback)),
+        name_(name),
         config_(std::move(config)) {}
 
   // As it was made with.
@@ -57,7 +55,9 @@ class PlacementAllocator : public FastPath<H, ChunkedAllocator> {
     return std::make_unique<H>(*this, stream, config_);
   }
 
+  const char* const name_;
   const Config config_;
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

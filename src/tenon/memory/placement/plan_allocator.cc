@@ -22,7 +22,7 @@ PlanConfig checked(const Plan* plan, Backend& backend) {
 
 PlanAllocator::PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes)
     : PlacementAllocator(
-          backend, checked(plan, backend), limit_bytes,
+          "plan", backend, checked(plan, backend), limit_bytes,
           std::make_unique<CachingAllocator>(backend, CachingSettings{}, limit_bytes)) {}
 
 std::size_t PlanAllocator::alignment() const {
@@ -52,7 +52,8 @@ std::vector<SegmentInfo> PlanAllocator::snapshot() const {
     const auto segment = std::find_if(segments.begin(), segments.end(),
                                       [&](const SegmentInfo& s) { return s.address == base; });
     if (segment == segments.end()) return;
-    heap.add_blocks(*heap.borrowed(), segment->blocks);
+    const std::vector<BlockInfo> blocks = heap.blocks_of(*heap.borrowed());
+    segment->blocks.insert(segment->blocks.end(), blocks.begin(), blocks.end());
     std::sort(segment->blocks.begin(), segment->blocks.end(),
               [](const BlockInfo& x, const BlockInfo& y) { return x.address < y.address; });
   });

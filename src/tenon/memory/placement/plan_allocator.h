@@ -22,7 +22,6 @@ class PlanAllocator final : public PlacementAllocator<PlanPlacement, PlanConfig>
   // Throws InvalidArgument for a null plan. `plan` must outlive the allocator.
   PlanAllocator(Backend& backend, const Plan* plan, std::uint64_t limit_bytes = 0);
 
-  std::string name() const override { return "plan"; }
   std::size_t alignment() const override;
 
   [[gnu::cold]] std::vector<SegmentInfo> snapshot() const override;
@@ -31,9 +30,6 @@ class PlanAllocator final : public PlacementAllocator<PlanPlacement, PlanConfig>
   PlanAdherence report() const;
   // In words, for a log: "35,000 of 35,283 requests as planned, 283 diverged (...)".
   [[gnu::cold]] std::string report_text() const;
-
- private:
-  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

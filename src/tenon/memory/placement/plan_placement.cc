@@ -32,16 +32,24 @@ PlanPlacement::PlanPlacement(DeviceAllocator& allocator, Stream stream, const Pl
   memory_bytes_ = range_ != nullptr ? config.plan->total_bytes() : plan->size_bytes;
 }
 
-void* PlanPlacement::add_extent(Chunk& chunk, bool borrowed) {
-  // The plan's offsets are the stream's numbers: its chunk is the only one, wherever it lies.
-  chunk.offset_base = 0;
+void* PlanPlacement::give(Extent& chunk) {
+  // The plan's offsets are the stream's range: its chunk is the only one, wherever it lies.
+  chunk.origin = reinterpret_cast<std::uintptr_t>(chunk.segment.base);
+  if (range_ != nullptr) range_->bring(&chunk);
+  use(chunk);
+  return this;
+}
+
+void PlanPlacement::borrow() {
+  borrowed_ = std::make_unique<Extent>(*range_->chunk());
+  borrowed_->heap = this;
+  use(*borrowed_);
+}
+
+void PlanPlacement::use(Extent& chunk) {
   heap_->set_owner(&chunk);
   has_memory_ = true;
-  if (range_ != nullptr) {
-    if (!borrowed) range_->bring(&chunk);
-    generation_ = range_->generation();
-  }
-  return this;
+  if (range_ != nullptr) generation_ = range_->generation();
 }
 
 // Whether the range has the block's bytes for this stream. Should the driver refuse an event, the

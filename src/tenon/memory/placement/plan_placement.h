@@ -74,11 +74,14 @@ class PlanPlacement final : public PlacementHeap<PlanPlacement, PlanBlock> {
     const bool wanted = choice == 0 && heap_.has_value() && !has_memory() && !refused_;
     return wanted ? memory_bytes_ : 0;
   }
-  // Memory that another stream's heap has brought and this one may use; null: there is none.
-  Chunk* chunk_to_borrow() const override {
-    return range_ != nullptr && heap_.has_value() && !has_memory() ? range_->chunk() : nullptr;
+  // Memory that another stream's heap has brought and this one may use.
+  bool can_borrow() const override {
+    return range_ != nullptr && heap_.has_value() && !has_memory() && range_->chunk() != nullptr;
   }
-  bool withdraw(Chunk&) override {
+  void borrow() override;
+  const Extent* borrowed() const override { return extents().empty() ? borrowed_.get() : nullptr; }
+  using ExtentHeap::blocks_of;
+  bool withdraw(Extent&) override {
     if (range_ != nullptr ? !range_->close_if_free() : heap_->any_in_use()) return false;
     has_memory_ = false;
     if (range_ != nullptr) range_->take_away();
@@ -93,10 +96,12 @@ class PlanPlacement final : public PlacementHeap<PlanPlacement, PlanBlock> {
   static constexpr std::size_t kMemory = 4;  // sizes that identify a place in the plan: any few
   using Sizes = std::array<std::uint64_t, kMemory>;
 
-  // Takes the chunk, brought by this heap or (`borrowed`) by another.
-  void* add_extent(Chunk& chunk, bool borrowed) override;
-  void for_each_block(const Chunk&, const Visit& visit) const override {
-    for (PlanBlock* block : heap_->in_use_by_offset()) visit(block, chunk_of(block), true);
+  void* give(Extent& chunk) override;
+  // Its blocks lie in the chunk, brought by this heap or by another.
+  void use(Extent& chunk);
+  void for_each_block(const Extent&, const Visit& visit) const override {
+    for (PlanBlock* block : heap_->in_use_by_offset())
+      visit(block, chunk_of(block), State::kActive);
   }
   [[gnu::cold]] void check_placement() const override;
   bool has_memory() const {
@@ -116,6 +121,7 @@ class PlanPlacement final : public PlacementHeap<PlanPlacement, PlanBlock> {
   SharedRange* const range_;      // null: the stream's memory is its own
   std::vector<SharedRange::Span> spans_;  // of each slot in the shared range
   std::uint64_t generation_ = 0;  // of the range's memory, when it was taken
+  std::unique_ptr<Extent> borrowed_;  // the heap's own record of another's chunk
   std::uint64_t unit_bytes_ = 1;
   std::uint64_t memory_bytes_ = 0;  // that the plan needs, for the stream or for all that share
   bool has_memory_ = false;

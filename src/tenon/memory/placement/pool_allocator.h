@@ -48,29 +48,29 @@ class PoolHeap final : public PlacementHeap<PoolHeap, Block> {
 
   std::uint64_t wanted_bytes(std::uint64_t size_bytes, int choice) const override {
     const std::uint64_t rounded = align_up(size_bytes, kChunkStepBytes);
-    if (choice == 0 && config_.grows_by_shares) return growth_bytes(chunk_bytes(), rounded);
+    if (choice == 0 && config_.grows_by_shares) return growth_bytes(extent_bytes(), rounded);
     if (choice == 0)
       return align_up(std::max(config_.pool_bytes, 2 * rounded), kChunkStepBytes);
     return choice == 1 ? rounded : 0;
   }
   bool replaces_free_chunks() const override { return config_.grows_by_shares; }
-  bool withdraw(Chunk& chunk) override {
-    auto* const extent = static_cast<Block*>(chunk.extent);
-    if (extent->state != Block::State::kFree || extent->next != nullptr) return false;
-    heap_.remove_extent(extent);
+  bool withdraw(Extent& chunk) override {
+    auto* const first = static_cast<Block*>(chunk.first);
+    if (first->state != Block::State::kFree || first->next != nullptr) return false;
+    heap_.remove_extent(first);
     return true;
   }
   std::uint64_t largest_free() const override { return heap_.largest_free(); }
 
  private:
-  void* add_extent(Chunk& chunk, bool) override {
-    Block* extent = heap_.add_extent(chunk.offset_base, chunk.size_bytes);
-    extent->owner = &chunk;
-    return extent;
+  void* give(Extent& chunk) override {
+    Block* first = heap_.add_extent(chunk.offset(), chunk.size_bytes);
+    first->owner = &chunk;
+    return first;
   }
-  void for_each_block(const Chunk& chunk, const Visit& visit) const override {
-    BestFitHeap::for_each_in_extent(static_cast<Block*>(chunk.extent), [&](Block* block) {
-      visit(block, chunk_of(block), block->state == Block::State::kUsed);
+  void for_each_block(const Extent& chunk, const Visit& visit) const override {
+    BestFitHeap::for_each_in_extent(static_cast<Block*>(chunk.first), [&](Block* block) {
+      visit(block, chunk_of(block), state_of(block->state == Block::State::kUsed));
     });
   }
   void check_placement() const override { heap_.check_invariants(); }
@@ -85,10 +85,6 @@ class PoolAllocator final : public PlacementAllocator<PoolHeap, PoolConfig> {
  public:
   // Throws InvalidArgument for a pool size of 0.
   explicit PoolAllocator(Backend& backend, PoolConfig config = {}, std::uint64_t limit_bytes = 0);
-  std::string name() const override { return "pool"; }
-
- private:
-  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

@@ -137,7 +137,7 @@ void SharedRange::give_back(Span span, Stream stream) {
   --in_use_;
 }
 
-void SharedRange::bring(Chunk* chunk) {
+void SharedRange::bring(Extent* chunk) {
   const std::lock_guard lock(lock_);
   chunk_ = chunk;
   ++generation_;

@@ -9,8 +9,8 @@
 #include "tenon/base/biased_lock.h"
 #include "tenon/base/ordered_bits.h"
 #include "tenon/heap/plan.h"
-#include "tenon/memory/placement/chunk.h"
 #include "tenon/memory/front/completion.h"
+#include "tenon/memory/front/extent_heap.h"
 
 namespace tenon {
 
@@ -55,10 +55,10 @@ class SharedRange {
 
   // The memory, once a caller has brought it; null before, and after it has gone back. Changes
   // under the allocator's growth mutex only.
-  Chunk* chunk() const { return chunk_; }
+  Extent* chunk() const { return chunk_; }
   // Rises whenever the memory comes or goes, so that heaps see that what they knew is over.
   std::uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  void bring(Chunk* chunk);
+  void bring(Extent* chunk);
   // True where no block is in use; then no claim succeeds until take_away.
   bool close_if_free();
   void take_away();
@@ -90,7 +90,7 @@ class SharedRange {
 
   Backend& backend_;
   std::vector<std::uint64_t> borders_;  // offsets, in order; the first is 0
-  Chunk* chunk_ = nullptr;
+  Extent* chunk_ = nullptr;
   std::atomic<std::uint64_t> generation_{0};
   mutable BiasedLock lock_;  // all below
   bool closed_ = false;
