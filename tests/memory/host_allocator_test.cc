@@ -188,6 +188,16 @@ TEST_F(HostAllocatorTest, PeaksAreExactOnOneThread) {
   EXPECT_EQ(end.allocation[0].allocated, 102);
 }
 
+TEST_F(HostAllocatorTest, PeaksAreExactAboveAHugeBlock) {
+  DataPtr huge = host_->allocate(512 << 20);
+  DataPtr small = host_->allocate(64 << 10);
+  const auto held = static_cast<std::int64_t>(host_->usable_size(huge) + host_->usable_size(small));
+  small.clear();
+  huge.clear();
+  EXPECT_EQ(host_->stats().allocated_bytes[0].peak, held);
+  EXPECT_EQ(host_->stats().allocation[0].peak, 2);
+}
+
 TEST_F(HostAllocatorTest, LimitIsKeptAndNamed) {
   host_.emplace(backend_, 128 << 20);
   const DataPtr block = host_->allocate(100 << 20);

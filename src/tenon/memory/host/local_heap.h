@@ -126,12 +126,9 @@ class LocalHeap {
     return idle && (!was_idle || remote_.load(std::memory_order_relaxed) != nullptr);
   }
 
-  // Holds the lock if the caller is the thread whose heap it is. Others find out without touching
-  // the lock's line, which the owner writes all the time.
+  // Whether the caller is the thread whose heap it is. Others find out without touching the lock's
+  // line, which the owner writes all the time.
   bool is_callers() const { return owner.load(std::memory_order_relaxed) == thread_mark(); }
-  OwnerGuard<AppointedLock> enter_as_owner() {
-    return is_callers() ? OwnerGuard(lock) : OwnerGuard<AppointedLock>();
-  }
   // Held for everything but push_remote, and next to free for the owner.
   alignas(64) AppointedLock lock;
 
