@@ -73,14 +73,17 @@ void refuse_size(std::size_t size_bytes) {
                          format_byte_size(kMaxRequestBytes));
 }
 
+void refuse_memory(const char* who, Device device, std::size_t size_bytes, std::string advice) {
+  throw OutOfMemory({.allocator = who,
+                     .device = to_string(device),
+                     .requested_bytes = size_bytes,
+                     .idle = {},
+                     .advice = std::move(advice)});
+}
+
 DataPtr require_chunk(DataPtr memory, std::size_t size_bytes, const char* who) {
   if (memory != nullptr) return memory;
-  OutOfMemoryDetails details;
-  details.allocator = who;
-  details.device = to_string(memory.device());
-  details.requested_bytes = size_bytes;
-  details.advice = "its upstream allocator returned null";
-  throw OutOfMemory(std::move(details));
+  refuse_memory(who, memory.device(), size_bytes, "its upstream allocator returned null");
 }
 
 }  // namespace tenon

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "tenon/base/align.h"
 #include "tenon/memory/data_ptr.h"
@@ -93,6 +94,10 @@ class Allocator {
 inline void check_size(std::size_t size_bytes) {
   if (size_bytes > kMaxRequestBytes) [[unlikely]] refuse_size(size_bytes);
 }
+
+// Throws OutOfMemory in the name of `who`, which knows no more of the memory there.
+[[noreturn]] void refuse_memory(const char* who, Device device, std::size_t size_bytes,
+                                std::string advice);
 
 // What an upstream gave to an allocator that cuts it into blocks. Throws OutOfMemory, in the name
 // of `who`, for null, which an upstream may return instead of throwing.

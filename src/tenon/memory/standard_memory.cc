@@ -49,11 +49,7 @@ DataPtr ResourceAllocator::allocate(std::size_t size_bytes) {
   } catch (const OutOfMemory&) {
     throw;
   } catch (const std::bad_alloc&) {
-    OutOfMemoryDetails details;
-    details.allocator = "a memory resource";
-    details.device = to_string(Device{});
-    details.requested_bytes = size_bytes;
-    throw OutOfMemory(std::move(details));
+    refuse_memory("a memory resource", Device{}, size_bytes, "");
   }
   return DataPtr::with_deleter(
       data,

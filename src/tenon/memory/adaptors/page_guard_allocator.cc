@@ -90,12 +90,8 @@ DataPtr PageGuardAllocator::allocate(std::size_t size_bytes) {
   void* const base = os::reserve(room + page, page);
   if (base == nullptr || !os::make_accessible(base, room)) {
     if (base != nullptr) os::release(base, room + page);
-    OutOfMemoryDetails details;
-    details.allocator = "page_guard";
-    details.device = to_string(kHost);
-    details.requested_bytes = size_bytes;
-    details.advice = "every block takes two mappings; the system allows vm.max_map_count of them";
-    throw OutOfMemory(std::move(details));
+    refuse_memory("page_guard", kHost, size_bytes,
+                  "every block takes two mappings; the system allows vm.max_map_count of them");
   }
   auto* const begin = static_cast<unsigned char*>(base);
   unsigned char* const data = begin + room - align_up(size_bytes, options_.alignment);

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/memory/allocator.h"
 
 namespace tenon {
 namespace {
@@ -152,12 +153,8 @@ void GrowableBuffer::add_user(Stream stream) {
 }
 
 void GrowableBuffer::refuse(const char* call, std::uint64_t bytes) const {
-  OutOfMemoryDetails details;
-  details.allocator = "growable buffer";
-  details.device = to_string(backend_.device());
-  details.requested_bytes = bytes;
-  details.advice = fmt::format("the driver cannot {} another page", call);
-  throw OutOfMemory(std::move(details));
+  refuse_memory("growable buffer", backend_.device(), bytes,
+                fmt::format("the driver cannot {} another page", call));
 }
 
 void GrowableBuffer::map_next() {

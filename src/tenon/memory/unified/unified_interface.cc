@@ -158,9 +158,7 @@ std::span<const std::int64_t> UnifiedAllocator::buffer_shape(const void* data) c
 // --- Events.
 
 void UnifiedAllocator::record_stream(const DataPtr& data, Stream stream) {
-  if (stream.device != device_)
-    raise<InvalidArgument>("record_stream: {} does not belong to {}", to_string(stream),
-                           to_string(device_));
+  check_stream(stream, "record_stream");
   if (data == nullptr) return;
   const AllLanesLock all(*this);
   Buffer* buffer = find_in_use(data.get(), "record_stream");
