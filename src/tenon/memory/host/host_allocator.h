@@ -76,8 +76,7 @@ class HostAllocator final : public DeviceAllocator {
  private:
   friend class HostThread;  // hands heaps back when a thread ends, and prepares forks
   void before_fork();
-  void after_fork_in_parent();
-  void after_fork_in_child();
+  void after_fork(host::HeapDirectory::Process process);
   friend class OwnRawHolder<HostAllocator>;
   RawHolder& raw_holder() const override { return raw_holder_; }
   bool holds_raw(const void* data) const {

@@ -67,16 +67,14 @@ void HostAllocator::before_fork() {
   heaps_.before_fork();
 }
 
-void HostAllocator::after_fork_in_parent() {
-  heaps_.after_fork(HeapDirectory::Process::kParent);
+void HostAllocator::after_fork(HeapDirectory::Process process) {
+  heaps_.after_fork(process);
   raw_table().after_fork();
-  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_parent();
-}
-
-void HostAllocator::after_fork_in_child() {
-  heaps_.after_fork(HeapDirectory::Process::kChild);
-  raw_table().after_fork();
-  if (decay_thread_ != nullptr) decay_thread_->after_fork_in_child();
+  if (decay_thread_ == nullptr) return;
+  if (process == HeapDirectory::Process::kParent)
+    decay_thread_->after_fork_in_parent();
+  else
+    decay_thread_->after_fork_in_child();
 }
 
 // --- Questions.

@@ -32,11 +32,13 @@ struct Directory {
 class HostThread::Forks {
  public:
   static void watch() {
-    static const int registered = pthread_atfork(&before, &in_parent, &in_child);
+    static const int registered =
+        pthread_atfork(&before, &after<Process::kParent>, &after<Process::kChild>);
     static_cast<void>(registered);
   }
 
  private:
+  using Process = host::HeapDirectory::Process;
   static void before() {
     reclaimers_before_fork();
     raw_holders_before_fork();
@@ -45,23 +47,17 @@ class HostThread::Forks {
     for (const auto& [id, allocator] : directory.allocators) allocator->before_fork();
     for_each_backend([](Backend& backend) { backend.before_fork(); });
   }
-  static void in_parent() {
+  template <Process kProcess>
+  static void after() {
     for_each_backend([](Backend& backend) { backend.after_fork(); });
-    for (const auto& [id, allocator] : Directory::instance().allocators)
-      allocator->after_fork_in_parent();
-    leave_registries();
-    reclaimers_after_fork_in_parent();
-  }
-  static void in_child() {
-    for_each_backend([](Backend& backend) { backend.after_fork(); });
-    for (const auto& [id, allocator] : Directory::instance().allocators)
-      allocator->after_fork_in_child();
-    leave_registries();
-    reclaimers_after_fork_in_child();
-  }
-  static void leave_registries() {
-    Directory::instance().mutex.unlock();
+    Directory& directory = Directory::instance();
+    for (const auto& [id, allocator] : directory.allocators) allocator->after_fork(kProcess);
+    directory.mutex.unlock();
     raw_holders_after_fork();
+    if (kProcess == Process::kParent)
+      reclaimers_after_fork_in_parent();
+    else
+      reclaimers_after_fork_in_child();
   }
   // Each once: several allocators may share one. Allocates nothing, since their locks are held.
   template <typename Visit>
