@@ -47,7 +47,7 @@ CONSTANTS = [
     ("arena: buffers kept of a class", "memory/placement/size_class_pool.h", "kDefaultMaxPerSize = @;", "50", "200",
      "arena"),
     ("plan: sizes remembered", "memory/placement/plan_placement.h", "kMemory = @;", "2", "8", "plan"),
-    ("unified: heap below 10 MiB", "memory/unified/heap_sizes.h", "kLargeHeapBytes = @;", "16 * kMiB", "64 * kMiB",
+    ("unified: heap below 10 MiB", "memory/unified/heap_supply.h", "kLargeHeapBytes = @;", "16 * kMiB", "64 * kMiB",
      "unified"),
     ("unified: tickets to a mark", "memory/unified/completions.h", "kTicketsPerMark = @;", "32", "128", "unified"),
     ("unified: events kept", "memory/unified/completions.h", "kMostEvents = @;", "4", "16", "unified"),
