@@ -172,7 +172,8 @@ PyObject* array_interface(PyObject* self, void*) {
   ArrayObject* a = array(self);
   if (refuse(a)) return nullptr;
   if (a->type->typestr == nullptr) {
-    PyErr_Format(PyExc_AttributeError, "%s has no name in __array_interface__: use DLPack",
+    // No AttributeError, for which NumPy makes an array of objects.
+    PyErr_Format(PyExc_TypeError, "%s has no name in __array_interface__: use DLPack",
                  a->type->name);
     return nullptr;
   }

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -6,14 +5,13 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <thread>
 #include <vector>
 
 #include "allocators.h"
 #include "array.h"
 #include "lasting_allocator.h"
 #include "memory.h"
+#include "nested.h"
 #include "recording.h"
 #include "tenon/base/error.h"
 #include "tenon/memory/scopes/with_scope.h"
@@ -24,45 +22,45 @@
 namespace tenon::python {
 namespace {
 
-// Things that must end on the thread that began them, the last begun first. C++ scopes do so by
-// themselves; Python's `with` does too, unless a generator or a program's own calls break the
-// order.
-thread_local std::vector<const void*> open_here;
+// An open scope. Its arena is the thread's current allocator, for tensors.
+class OpenScope {
+ public:
+  explicit OpenScope(PythonAllocator& allocator)
+      : core_(allocator.core()),
+        scope_(parked(allocator)),
+        lasting_(scope_.arena(), core_),
+        guard_(allocator.allocator().device(), lasting_) {
+    open_scopes.push_back(this);
+  }
+  ~OpenScope() { open_scopes.pop_back(); }
+  OpenScope(const OpenScope&) = delete;
+  OpenScope& operator=(const OpenScope&) = delete;
 
-void begin_nested(const void* thing) { open_here.push_back(thing); }
-void end_nested(const void* thing, const char* what) {
-  if (open_here.empty() || open_here.back() != thing)
-    throw std::runtime_error(fmt::format(
-        "{}: end it on the thread that began it, and after those that were begun inside", what));
-  open_here.pop_back();
-}
+  ScopeArena& arena() { return scope_.arena(); }
+
+ private:
+  // Of this thread, the last begun last. What is left of a scope's room serves those inside.
+  static inline thread_local std::vector<OpenScope*> open_scopes;
+  static std::shared_ptr<ScopePool> parked(PythonAllocator& allocator) {
+    for (OpenScope* around : open_scopes)
+      if (around->core_ == allocator.core()) around->arena().park();
+    return scope_pool_of(allocator.allocator());
+  }
+
+  const std::shared_ptr<PythonAllocator::Core> core_;  // goes last
+  Scope scope_;
+  LastingAllocator lasting_;
+  AllocatorGuard guard_;
+};
 
 class PythonScope {
  public:
   explicit PythonScope(PythonAllocator& allocator)
       : allocator_(allocator), owner_(nb::borrow(allocator.object())) {}
-  ~PythonScope() {
-    // Was never ended: its order cannot be shown to be right, so its memory stays.
-    if (!scope_) return;
-    static_cast<void>(tensors_.release());
-    static_cast<void>(scope_.release());
-  }
 
-  void enter() {
-    if (scope_) throw std::runtime_error("the scope is open already");
-    for (PythonScope* around : open_scopes)
-      if (&around->allocator_ == &allocator_) around->scope_->arena().park();
-    scope_ = std::make_unique<Scope>(scope_pool_of(allocator_.allocator()));
-    tensors_ = std::make_unique<Lasting>(scope_->arena(), allocator_);
-    begin_nested(this);
-    open_scopes.push_back(this);
-  }
+  void enter() { open_.begin(allocator_); }
   void exit() {
-    if (!scope_) throw std::runtime_error("the scope is not open");
-    end_nested(this, "scope");
-    open_scopes.pop_back();
-    tensors_.reset();
-    scope_.reset();
+    open_.end();
     report_ = scope_pool_of(allocator_.allocator())->last_report();
   }
   nb::object allocate(std::size_t size_bytes) {
@@ -76,30 +74,18 @@ class PythonScope {
     return nb::steal(
         make_array(std::move(data), size_bytes, owner_, allocator_.readable(), type, shape));
   }
-  ScopeReport report() const { return scope_ ? scope_->arena().report() : report_; }
+  ScopeReport report() const { return open_ ? open_->arena().report() : report_; }
   nb::object owner() const { return owner_; }
 
  private:
   DataPtr place(std::size_t size_bytes) {
-    if (!scope_) throw InvalidArgument("the scope is not open: use it in a with statement");
-    return scope_->arena().allocate(size_bytes);
+    if (!open_) throw InvalidArgument("the scope is not open: use it in a with statement");
+    return open_->arena().allocate(size_bytes);
   }
-
-  // The thread's current allocator while the scope is open: the arena, for tensors.
-  struct Lasting {
-    Lasting(Allocator& arena, PythonAllocator& owner)
-        : allocator(arena, owner.core()), guard(owner.allocator().device(), allocator) {}
-    LastingAllocator allocator;
-    AllocatorGuard guard;
-  };
-
-  // Of this thread, the last begun last. What is left of a scope's room serves those inside.
-  static inline thread_local std::vector<PythonScope*> open_scopes;
 
   PythonAllocator& allocator_;
   const nb::object owner_;  // keeps it
-  std::unique_ptr<Scope> scope_;
-  std::unique_ptr<Lasting> tensors_;
+  Nested<OpenScope> open_{"scope"};
   ScopeReport report_;
 };
 
@@ -107,26 +93,22 @@ class PythonScope {
 class PythonUse {
  public:
   explicit PythonUse(PythonAllocator& allocator)
-      : device_(allocator.allocator().device()),
-        allocator_(allocator.allocator(), allocator.core()) {}
-  ~PythonUse() {
-    if (guard_) static_cast<void>(guard_.release());
-  }
-  void enter() {
-    if (guard_) throw std::runtime_error("use: this object is in use already");
-    guard_ = std::make_unique<AllocatorGuard>(device_, allocator_);
-    begin_nested(this);
-  }
-  void exit() {
-    if (!guard_) throw std::runtime_error("use: this object is not in use");
-    end_nested(this, "use");
-    guard_.reset();
-  }
+      : allocator_(allocator), owner_(nb::borrow(allocator.object())) {}
+  void enter() { open_.begin(allocator_); }
+  void exit() { open_.end(); }
 
  private:
-  const Device device_;
-  LastingAllocator allocator_;
-  std::unique_ptr<AllocatorGuard> guard_;
+  struct Open {
+    explicit Open(PythonAllocator& allocator)
+        : lasting(allocator.allocator(), allocator.core()),
+          guard(allocator.allocator().device(), lasting) {}
+    LastingAllocator lasting;
+    AllocatorGuard guard;
+  };
+
+  PythonAllocator& allocator_;
+  const nb::object owner_;  // keeps it
+  Nested<Open> open_{"use"};
 };
 
 // Strings of tags live for ever: recordings refer to them.
@@ -144,23 +126,12 @@ class PythonTag {
   PythonTag(const std::string& phase, const std::string& call_site)
       : tag_{phase.empty() ? nullptr : interned(phase),
              call_site.empty() ? nullptr : interned(call_site)} {}
-  ~PythonTag() {
-    if (guard_) static_cast<void>(guard_.release());
-  }
-  void enter() {
-    if (guard_) throw std::runtime_error("the tag is set already");
-    guard_ = std::make_unique<TagGuard>(tag_);
-    begin_nested(this);
-  }
-  void exit() {
-    if (!guard_) throw std::runtime_error("the tag is not set");
-    end_nested(this, "tag");
-    guard_.reset();
-  }
+  void enter() { open_.begin(tag_); }
+  void exit() { open_.end(); }
 
  private:
   const Tag tag_;
-  std::unique_ptr<TagGuard> guard_;
+  Nested<TagGuard> open_{"tag"};
 };
 
 RecorderOptions recorder_options(std::size_t events, int stack_depth,

@@ -462,6 +462,30 @@ def test_a_tensor_keeps_its_allocator():
     assert tensor.sum().item() == 100_000 and kept.sum().item() == 1000
 
 
+def test_an_allocator_in_use_that_is_dropped_is_used_no_longer():
+    allocator = tenon.Allocator("caching")
+    tenon.use(allocator).__enter__()
+    tensor = tenon.ones(1000)
+    assert allocator.stats()["allocation.all.allocated"] == 0
+
+    def numbers():
+        with tenon.use(tenon.Allocator("caching")):
+            yield tenon.ones(1000)
+
+    outer, inner = numbers(), numbers()
+    next(outer), next(inner)
+    with pytest.raises(RuntimeError, match="begun inside"):
+        outer.close()
+    del outer
+    gc.collect()
+    assert (tenon.ones(1000) + tensor).sum().item() == 2000     # from the inner one
+    inner.close()
+    assert allocator.stats()["allocation.all.allocated"] == 0
+    with tenon.use(allocator):
+        assert tenon.ones(1000).sum().item() == 1000
+    assert allocator.stats()["allocation.all.allocated"] >= 1
+
+
 def test_scopes_nest():
     allocator = tenon.Allocator("host")
     with tenon.scope(allocator) as outer:
