@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/temporary.h"
 #include "tenon/base/error.h"
+#include "tenon/base/interruption.h"
 #include "tenon/trace/csv.h"
 #include "tenon/trace/load.h"
 #include "tenon/trace/perfetto.h"
@@ -49,6 +51,16 @@ TEST(SnapshotWriterTest, SegmentsThatWereMadeUpAreNotReadBack) {
   EXPECT_THAT(again.segments, SizeIs(0));
   ASSERT_THAT(again.traces, SizeIs(1));
   EXPECT_EQ(described(again.traces[0]), described(trace));
+}
+
+TEST(Write, StopsWhenAsked) {
+  const Trace trace = parse_csv("time_us,op,id,size,stream\n0,alloc,0,1000,0\n", "a.csv");
+  const std::span<const Trace> traces(&trace, 1);
+  const std::atomic<bool> stop = true;
+  const StopScope scope(&stop);
+  EXPECT_THROW(format_csv(traces), Interrupted);
+  EXPECT_THROW(format_snapshot(traces, {}), Interrupted);
+  EXPECT_THROW(format_perfetto(traces), Interrupted);
 }
 
 class RoundTrip : public ::testing::TestWithParam<const char*> {};

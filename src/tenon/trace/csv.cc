@@ -12,6 +12,7 @@
 #include "tenon/base/align.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
+#include "tenon/base/interruption.h"
 #include "tenon/base/printable.h"
 #include "tenon/trace/csv_lines.h"
 #include "tenon/trace/file_bytes.h"
@@ -315,6 +316,7 @@ std::string format_csv(std::span<const Trace> traces) {
       }
     };
     for (std::size_t i = 0; i < trace.events.size(); ++i) {
+      stop_if_asked();
       write_marks(i);
       const TraceEvent& event = trace.events[i];
       fmt::format_to(end, "{},{},{},{},{}", event.time_us, trace_op_name(event.op), event.block,

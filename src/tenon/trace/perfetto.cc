@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "tenon/base/interruption.h"
 #include "tenon/base/printable.h"
 #include "tenon/trace/call_site.h"
 
@@ -52,6 +53,7 @@ class Writer {
     std::uint64_t reserved = 0;
     std::size_t mark = 0;
     for (std::size_t i = 0; i < trace.events.size(); ++i) {
+      stop_if_asked();
       const TraceEvent& event = trace.events[i];
       for (; mark < trace.marks.size() && trace.marks[mark].event <= i; ++mark) {
         const TraceMark& now = trace.marks[mark];
@@ -79,6 +81,7 @@ class Writer {
     std::vector<bool> open(trace.blocks);
     std::int64_t last_us = 0;
     for (const TraceEvent& event : trace.events) {
+      stop_if_asked();
       last_us = std::max(last_us, event.time_us);
       if (event.size_bytes < least || event.size_bytes == 0) continue;
       if (event.op == TraceOp::kAlloc) {

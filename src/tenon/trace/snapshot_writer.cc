@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/interruption.h"
 #include "tenon/heap/best_fit_heap.h"
 #include "tenon/trace/pickle_writer.h"
 
@@ -271,6 +272,7 @@ class Writer {
     const Trace& trace = *part.trace;
     std::size_t mark = 0;
     for (std::size_t i = 0; i <= trace.events.size(); ++i) {
+      stop_if_asked();
       for (; mark < trace.marks.size() && trace.marks[mark].event <= i; ++mark)
         write_mark(trace.marks[mark], trace);
       if (i == trace.events.size()) break;
