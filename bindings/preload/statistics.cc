@@ -55,8 +55,8 @@ void write_statistics(const char* where) {
     return tenon::format_byte_size(static_cast<std::uint64_t>(count));
   };
   const std::string line = fmt::format(
-      "tenon: process {}: {} requests of 64 KiB and more, {} in all; most at once {}, held for them "
-      "{}; {} still in use; {} calls of the system\n",
+      "tenon: process {}: {} requests of 64 KiB and more, {} in all; most at once {}, in {} of "
+      "addresses; {} still in use; {} calls of the system\n",
       ::getpid(), stats.allocation[0].allocated, bytes(stats.requested_bytes[0].allocated),
       bytes(stats.requested_bytes[0].peak), bytes(stats.reserved_bytes[0].peak),
       bytes(stats.requested_bytes[0].current), stats.num_device_alloc + stats.num_device_free);
