@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "load_file.h"
 #include "process.h"
+#include "replay_answer.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/base/file_writer.h"
@@ -16,7 +17,6 @@
 #include "tenon/device/sim/sim_backend.h"
 #include "tenon/heap/plan.h"
 #include "tenon/lab/advice/recorded_settings.h"
-#include "tenon/lab/advice/torch_settings.h"
 #include "tenon/lab/failed_requests.h"
 #include "tenon/lab/hardware/hardware_replay.h"
 #include "tenon/lab/planning/plan_file.h"
@@ -123,41 +123,6 @@ bool load_all(const ReplayArguments& arguments, std::optional<std::uint32_t> dev
   return all_read;
 }
 
-// What a user of PyTorch can run: the settings given, its defaults, what each recording ran with
-// where that differs, and expandable segments.
-std::vector<SurveyRow> torch_rows(const std::vector<RecordedSettings>& settings,
-                                  const std::string& conf) {
-  constexpr const char* kExpandable = "expandable_segments:True";
-  std::vector<SurveyRow> rows;
-  const auto add = [&](const char* name, const std::string& of_all) {
-    rows.push_back({name, "caching", std::vector<std::string>(settings.size(), of_all)});
-  };
-  if (!conf.empty()) add("--conf", conf);
-  add("PyTorch's defaults", "");
-  SurveyRow recorded{"as recorded", "caching", {}};
-  bool differs = false;
-  for (const RecordedSettings& one : settings) {
-    recorded.confs.push_back(one.conf);
-    differs |= !one.conf.empty() && one.conf != kExpandable;
-  }
-  if (differs) rows.push_back(recorded);
-  add(kExpandable, kExpandable);
-  return rows;
-}
-
-// A line for each recording that says what it ran with, and for settings replayed inexactly.
-std::string notes(const Recordings& recordings, const std::string& conf) {
-  std::string text;
-  for (std::size_t i = 0; i < recordings.workloads.size(); ++i) {
-    const RecordedSettings& settings = recordings.settings[i];
-    if (!settings.warning.empty()) text += settings.warning + "\n";
-    if (settings.known)
-      text += fmt::format("{} was recorded with {}\n", recordings.workloads[i].name(),
-                          settings.conf.empty() ? "PyTorch's defaults" : settings.conf);
-  }
-  return text + fidelity_note(conf);
-}
-
 // The same on a GPU: real driver calls and times, beside the simulation's.
 int run_on_hardware(const ReplayArguments& arguments, Device device,
                     const std::vector<Workload>& workloads, int status) {
@@ -221,9 +186,8 @@ int run_simulated(const ReplayArguments& arguments, const Recordings& recordings
   if (arguments.json) {
     fmt::print("{}", report_json(results));
   } else {
-    fmt::print("{}{}", report_table(results),
-               arguments.survey.rows.empty() ? fidelity_note(arguments.survey.conf)
-                                             : notes(recordings, arguments.survey.conf));
+    fmt::print("{}", replay_text(results, arguments.survey, recordings.workloads,
+                                 recordings.settings));
   }
   if (!arguments.json_file.empty()) write_file(arguments.json_file, report_json(results));
   return status;
@@ -261,16 +225,15 @@ int run_replay(ReplayArguments& arguments) {
     const FileBytes bytes(arguments.plan_file);
     plan = parse_plan(bytes.view(), arguments.plan_file);
     options.plan = &plan;
-    if (options.policies.empty()) options.policies = {"plan"};
   }
-  if (!arguments.page.empty() && options.policies.empty()) options.policies = {"stitched"};
-  if (device.type == DeviceType::kCuda && options.policies.empty())
+  const bool of_one = options.plan != nullptr || options.page_bytes != 0;
+  if (device.type == DeviceType::kCuda && options.policies.empty() && !of_one)
     options.policies = parse_policies({"all"});
   Recordings recordings;
   int status = load_all(arguments, recorded, recordings) ? kSuccess : kBadInput;
   if (status != kSuccess && recordings.workloads.empty()) return status;  // an earlier answer stays
   warn_of_small_capacity(recordings.workloads, options.capacity_bytes);
-  if (options.policies.empty()) options.rows = torch_rows(recordings.settings, options.conf);
+  choose_rows(options, recordings.settings);
   if (device.type == DeviceType::kCuda)
     return run_on_hardware(arguments, device, recordings.workloads, status);
   return run_simulated(arguments, recordings, status);

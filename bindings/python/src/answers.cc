@@ -11,6 +11,7 @@
 
 #include "arguments.h"
 #include "recording.h"
+#include "replay_answer.h"
 #include "tenon/base/byte_size.h"
 #include "tenon/base/error.h"
 #include "tenon/heap/plan.h"
@@ -120,20 +121,25 @@ Answer replay_recordings(const std::vector<SharedRecording>& recordings,
       options.plan = &plan;
     }
     std::vector<Workload> workloads;
+    std::vector<RecordedSettings> settings;
     for (const SharedRecording& recording : recordings)
-      for (const Trace& trace : recording->snapshot.traces) workloads.emplace_back(trace);
-    auto results = std::make_shared<const std::vector<SurveyResult>>(survey(
+      for (const Trace& trace : recording->snapshot.traces) {
+        workloads.emplace_back(trace);
+        settings.push_back(recorded_settings(recording->snapshot));
+      }
+    command::choose_rows(options, settings);
+    const std::vector<SurveyResult> results = survey(
         workloads, options,
         [&](std::size_t done, std::size_t all, std::string_view trace, std::string_view policy,
             std::string_view step) {
           report(static_cast<double>(done) / static_cast<double>(all),
                  std::string(step) + " " + std::string(trace) + " over " + std::string(policy));
-        }));
-    for (const SurveyResult& result : *results)
+        });
+    for (const SurveyResult& result : results)
       if (!result.error.empty())
         throw InternalError(result.trace + " over " + result.policy + ": " + result.error);
-    return Answer{
-        report_json(*results), [results](std::size_t) { return report_table(*results); }, {}};
+    const std::string text = command::replay_text(results, options, workloads, settings);
+    return Answer{report_json(results), [text](std::size_t) { return text; }, {}};
   });
 }
 

@@ -1,7 +1,6 @@
 // `python -m tenon`: the command's own main.
 #include "command.h"
 
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdio>
@@ -16,8 +15,10 @@ namespace tenon::python {
 void bind_command(nb::module_& module) {
   module.def(
       "run_command",
-      [](std::vector<std::string> arguments) {
-        arguments.insert(arguments.begin(), "tenon");
+      [](const std::vector<nb::bytes>& given) {
+        std::vector<std::string> arguments = {"tenon"};
+        for (const nb::bytes& one : given) arguments.emplace_back(one.c_str(), one.size());
+        const nb::gil_scoped_release release;
         std::vector<char*> argv;
         for (std::string& argument : arguments) argv.push_back(argument.data());
         argv.push_back(nullptr);
@@ -25,7 +26,7 @@ void bind_command(nb::module_& module) {
         std::fflush(stdout);
         return status;
       },
-      nb::arg("arguments"), nb::call_guard<nb::gil_scoped_release>());
+      nb::arg("arguments"));
 }
 
 }  // namespace tenon::python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
@@ -24,7 +25,7 @@ def main() -> int:
         from tenon.forecast import __main__ as forecast
 
         return forecast.main(sys.argv[2:])
-    return _core.run_command(sys.argv[1:])
+    return _core.run_command([os.fsencode(argument) for argument in sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -195,15 +195,17 @@ def _written(write: Callable[[], None]) -> None:
         raise OSError(str(error)) from None
 
 
-def replay(recordings: Union[Recording, Sequence[Recording]], policies: Policies = "all", *,
-           capacity: Optional[Bytes] = None, find_capacity: bool = False, conf: str = "",
-           page: Optional[Bytes] = None, plan: Optional[PathLike] = None, lag: Duration = "5ms",
-           passes: int = 11, threads: int = 0, progress: Progress = None) -> Replay:
+def replay(recordings: Union[Recording, Sequence[Recording]],
+           policies: Optional[Policies] = None, *, capacity: Optional[Bytes] = None,
+           find_capacity: bool = False, conf: str = "", page: Optional[Bytes] = None,
+           plan: Optional[PathLike] = None, lag: Duration = "5ms", passes: int = 11,
+           threads: int = 0, progress: Progress = None) -> Replay:
     """Replay recordings over allocation policies on a simulated device.
 
     Args:
         recordings: one, or several side by side.
-        policies: names, comma-separated or in a list, or "all" (see `tenon.policies`).
+        policies: names, comma-separated or in a list, or "all" (see `tenon.policies`); None: the
+            settings that PyTorch can run, or the policy of `plan` or `page`.
         capacity: also replay on a device of this size, and say whether it fits.
         find_capacity: search the smallest device for each policy.
         conf: PyTorch's allocator settings, "key:value,key:value".
@@ -228,7 +230,10 @@ def replay(recordings: Union[Recording, Sequence[Recording]], policies: Policies
     options.passes = passes
     options.threads = threads
     plan_file = "" if plan is None else path_text(plan)
-    return Replay(_core.replay(several, policy_list(policies), options, plan_file, progress))
+    names = [] if policies is None else policy_list(policies)
+    if policies is not None and not names:
+        raise ValueError("policies: give one name at least, or None")
+    return Replay(_core.replay(several, names, options, plan_file, progress))
 
 
 def diff(before: Recording, after: Recording, *, ignore_lines: bool = False,

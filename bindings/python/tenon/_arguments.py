@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import List, Sequence, Union
 
@@ -23,9 +24,13 @@ def size_bytes(value: Bytes | None, name: str) -> int:
     """Bytes; 0 for None. Raises ValueError for anything else that is no size above 0."""
     if value is None:
         return 0
-    if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise TypeError(f'{name}: give bytes or text like "24GiB", not {type(value).__name__}')
-    number = _core.parse_bytes(value) if isinstance(value, str) else value
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = _core.parse_bytes(value) if isinstance(value, str) else operator.index(value)
+    except TypeError:
+        raise TypeError(f'{name}: give bytes or text like "24GiB", '
+                        f"not {type(value).__name__}") from None
     if not 0 < number < 2**63:
         raise ValueError(f"{name}={value!r}: give at least one byte and less than 2**63")
     return number
@@ -58,4 +63,9 @@ def path_text(path: PathLike) -> str:
         raise TypeError("path: give text, not bytes")
     if "\0" in text:
         raise ValueError("path: it has a null character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"path: {text!r} is not in UTF-8: rename it, "
+                         "or give a link to it that is") from None
     return text

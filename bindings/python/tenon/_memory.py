@@ -46,9 +46,13 @@ def policies() -> Dict[str, str]:
 
 def _shape(shape: Shape) -> List[int]:
     try:
-        return [operator.index(n) for n in (shape if isinstance(shape, Iterable) else [shape])]
+        lengths = [operator.index(n) for n in (shape if isinstance(shape, Iterable) else [shape])]
     except TypeError:
         raise TypeError(f"shape={shape!r}: give a whole number, or a sequence of them") from None
+    for length in lengths:
+        if not -(2**63) <= length < 2**63:
+            raise ValueError(f"a dimension of length {length}: give 0 or more, below 2**63")
+    return lengths
 
 
 class Allocator(_core.Allocator):

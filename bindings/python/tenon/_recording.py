@@ -212,11 +212,11 @@ class Recording:
         return PlanAnswer(_core.plan(self._recording, self._number(device),
                                      size_bytes(capacity, "capacity"), whole, own_memory, progress))
 
-    def replay(self, policies: Policies = "all", *, capacity: Optional[Bytes] = None,
+    def replay(self, policies: Optional[Policies] = None, *, capacity: Optional[Bytes] = None,
                find_capacity: bool = False, conf: str = "", page: Optional[Bytes] = None,
                plan: Optional[PathLike] = None, lag: Duration = "5ms", passes: int = 11,
                threads: int = 0, progress: Progress = None) -> Replay:
-        """Replay over allocation policies; the arguments are those of `tenon.replay`."""
+        """Replay over allocators; the arguments are those of `tenon.replay`."""
         return replay(self, policies, capacity=capacity, find_capacity=find_capacity, conf=conf,
                       page=page, plan=plan, lag=lag, passes=passes, threads=threads,
                       progress=progress)

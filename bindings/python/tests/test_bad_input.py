@@ -47,6 +47,7 @@ def test_a_file_that_is_not_there(tmp_path):
     (lambda r: r.advise(lag="5 parsecs"), ValueError, "parsecs"),
     (lambda r: r.replay("nonsense"), ValueError, "nonsense"),
     (lambda r: r.replay([1]), TypeError, "policies"),
+    (lambda r: r.replay([]), ValueError, "policies: give one name at least"),
     (lambda r: r.replay("caching", conf="nonsense:1"), ValueError, "nonsense"),
     (lambda r: r.replay("caching", passes=-1), ValueError, "passes"),
     (lambda r: r.view(device=-1), IndexError, "device"),
@@ -62,10 +63,19 @@ def test_a_file_that_is_not_there(tmp_path):
     (lambda r: tenon.Allocator().empty(2.5), TypeError, "shape=2.5: give a whole number"),
     (lambda r: tenon.Allocator().zeros("3"), TypeError, "shape='3': give a whole number"),
     (lambda r: tenon.scope(tenon.Allocator()).empty((1, None)), TypeError, "shape="),
+    (lambda r: tenon.Allocator().empty((1, 2**70)), ValueError, "length 1180591620717411303424"),
+    (lambda r: r.advise(True), TypeError, "capacity: .* not bool"),
+    (lambda r: r.save("\udcff.csv"), ValueError, "not in UTF-8"),
 ])
 def test_wrong_arguments_say_which(call, error, reason, recording):
     with pytest.raises(error, match=reason):
         call(recording)
+
+
+def test_sizes_may_be_numpys(recording):
+    numpy = pytest.importorskip("numpy")
+    capacity = numpy.uint64(1 << 34)
+    assert recording.replay("caching", passes=0, capacity=capacity)[0]["capacity_bytes"] == capacity
 
 
 def test_without_numpy_all_but_arrays_works(snapshot):

@@ -75,6 +75,21 @@ def test_replay_is_the_commands(snapshot, trace, recording):
                                       "--find-capacity", "--json")
 
 
+@pytest.mark.parametrize("arguments, options", [
+    ({}, []),
+    ({"conf": "garbage_collection_threshold:0.5"}, ["--conf", "garbage_collection_threshold:0.5"]),
+    ({"policies": "caching", "conf": "pinned_use_background_threads:True"},
+     ["--policy", "caching", "--conf", "pinned_use_background_threads:True"]),
+    ({"page": "4MiB"}, ["--page", "4MiB"]),
+    ({"policies": "all"}, ["--all"]),
+])
+def test_replay_has_the_commands_rows_and_notes(arguments, options):
+    path = ROOT / "data" / "failed" / "gpt2.pickle"
+    replay = tenon.load(path).replay(passes=0, **arguments)
+    assert replay.text == output_of("replay", path, "--passes", 0, *options)
+    assert replay.json == output_of("replay", path, "--passes", 0, *options, "--json")
+
+
 @pytest.mark.parametrize("name", ["snapshot", "trace"])
 def test_view_is_the_commands(name, request, tmp_path):
     path = request.getfixturevalue(name)
@@ -131,6 +146,14 @@ def test_module_and_script_are_the_program(snapshot):
         for program in (PYTHON_COMMAND, [str(script)]):
             done = run_command(*arguments, program=program)
             assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout)
+
+
+def test_arguments_need_not_be_utf_8(trace, tmp_path):
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.csv.zst")
+    os.symlink(trace, path)
+    expected = run_command("explain", path)
+    done = run_command("explain", path, program=PYTHON_COMMAND)
+    assert (done.returncode, done.stdout) == (expected.returncode, expected.stdout) and expected.stdout
 
 
 @pytest.mark.parametrize("arguments", [["explain", "no such file"], ["nonsense"], [],
