@@ -1,4 +1,4 @@
-// Plain loops, compiled once for each instruction set and vectorised by the compiler.
+// For each instruction set: rows in vectors; columns in plain loops, which the compiler vectorises.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/vector_product.cc"
 #include "tenon/ops/kernels/cpu/simd_targets.h"
@@ -41,6 +41,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tenon::ops::HWY_NAMESPACE {
 namespace {  // several files have types of one name here
 
+namespace hn = hwy::HWY_NAMESPACE;
+
 template <typename From>
 using Sum = std::conditional_t<std::is_same_v<From, double>, double, float>;
 
@@ -50,27 +52,43 @@ void put(const cpu::VectorTask& task, std::int64_t at, Sum<From> sum) {
   to = task.beta == 0 ? sum : sum + static_cast<Sum<From>>(task.beta) * to;
 }
 
-// Rows share what is loaded of the vector. A row's sum does not depend on its neighbours.
+// A vector of elements, widened.
+template <class D, typename From>
+HWY_INLINE hn::Vec<D> load(D d, const From* from) {
+  if constexpr (std::is_same_v<From, BFloat16>)
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::bfloat16_t, D>(),
+                                      reinterpret_cast<const hwy::bfloat16_t*>(from)));
+  else
+    return hn::LoadU(d, from);
+}
+
+// Two rows share what is loaded of the vector. A row's sum does not depend on its neighbours.
 template <int kRows, typename From>
 void some_rows(const cpu::VectorTask& task, std::int64_t first) {
   using T = Sum<From>;
-  constexpr int kLanes = 128 / sizeof(T);
-  const auto* rows = static_cast<const From*>(task.matrix) + first * task.row_stride;
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto* row = static_cast<const From*>(task.matrix) + first * task.row_stride;
+  const auto* below = row + (kRows > 1 ? task.row_stride : 0);
   const auto* x = static_cast<const From*>(task.vector);
-  T sums[kRows][kLanes] = {};
+  auto sum0 = hn::Zero(d), sum1 = sum0, below0 = sum0, below1 = sum0;
+  T rest = 0, rest_below = 0;
   std::int64_t i = 0;
-  for (; i + kLanes <= task.length; i += kLanes)
-    for (int r = 0; r < kRows; ++r)
-      for (int l = 0; l < kLanes; ++l)
-        sums[r][l] += static_cast<T>(rows[r * task.row_stride + i + l]) * static_cast<T>(x[i + l]);
-  for (int l = 0; i < task.length; ++i, ++l)
-    for (int r = 0; r < kRows; ++r)
-      sums[r][l] += static_cast<T>(rows[r * task.row_stride + i]) * static_cast<T>(x[i]);
-  for (int r = 0; r < kRows; ++r) {
-    for (int width = kLanes / 2; width > 0; width /= 2)
-      for (int l = 0; l < width; ++l) sums[r][l] += sums[r][l + width];
-    put<From>(task, first + r, sums[r][0]);
+  for (; i + 2 * lanes <= task.length; i += 2 * lanes) {
+    const auto x0 = load(d, x + i), x1 = load(d, x + i + lanes);
+    sum0 = hn::MulAdd(load(d, row + i), x0, sum0);
+    sum1 = hn::MulAdd(load(d, row + i + lanes), x1, sum1);
+    if (kRows == 1) continue;
+    below0 = hn::MulAdd(load(d, below + i), x0, below0);
+    below1 = hn::MulAdd(load(d, below + i + lanes), x1, below1);
   }
+  for (; i < task.length; ++i) {
+    rest += static_cast<T>(row[i]) * static_cast<T>(x[i]);
+    if (kRows > 1) rest_below += static_cast<T>(below[i]) * static_cast<T>(x[i]);
+  }
+  const auto total = [&](auto a, auto b) { return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b))); };
+  put<From>(task, first, total(sum0, sum1) + rest);
+  if (kRows > 1) put<From>(task, first + 1, total(below0, below1) + rest_below);
 }
 template <typename From>
 void rows_of(const cpu::VectorTask& task, std::int64_t begin, std::int64_t end) {
