@@ -82,6 +82,7 @@ class GatherLoop {
 
   static std::int64_t offset_of(const InlineVector<Dim, 8>& dims, std::size_t count,
                                 std::int64_t index) {
+    if (count == 1) return index * dims[0].stride;
     std::int64_t offset = 0;
     for (std::size_t d = count; d-- > 0; index /= dims[d].size)
       offset += index % dims[d].size * dims[d].stride;
