@@ -11,6 +11,9 @@ namespace tenon {
 namespace {
 
 const VkAllocationCallbacks* const kStandard = nullptr;
+// Of every command: kernels, copies and fills.
+constexpr VkPipelineStageFlags kStages =
+    VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 
 VkMemoryBarrier barrier(VkAccessFlags later) {
   VkMemoryBarrier made = {};
@@ -154,8 +157,8 @@ VkCommandBuffer VulkanStreams::begin_command(const char* call, Stream stream) {
   const VkMemoryBarrier all =
       barrier(VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT);
   vulkan_.functions().CmdPipelineBarrier(
-      state.open, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
-      VkDependencyFlags{0}, 1u, &all, 0u, static_cast<const VkBufferMemoryBarrier*>(nullptr), 0u,
+      state.open, kStages, kStages, VkDependencyFlags{0}, 1u, &all, 0u,
+      static_cast<const VkBufferMemoryBarrier*>(nullptr), 0u,
       static_cast<const VkImageMemoryBarrier*>(nullptr));
   return state.open;
 }
@@ -169,8 +172,8 @@ void VulkanStreams::end_command(Stream stream, std::uint64_t groups) {
 void VulkanStreams::end_batch(StreamState& stream) {
   const VulkanDeviceFunctions& vk = vulkan_.functions();
   const VkMemoryBarrier to_host = barrier(VK_ACCESS_HOST_READ_BIT);
-  vk.CmdPipelineBarrier(stream.open, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
-                        VK_PIPELINE_STAGE_HOST_BIT, VkDependencyFlags{0}, 1u, &to_host, 0u,
+  vk.CmdPipelineBarrier(stream.open, kStages, VK_PIPELINE_STAGE_HOST_BIT, VkDependencyFlags{0}, 1u,
+                        &to_host, 0u,
                         static_cast<const VkBufferMemoryBarrier*>(nullptr), 0u,
                         static_cast<const VkImageMemoryBarrier*>(nullptr));
   const VkResult result = vk.EndCommandBuffer(stream.open);
