@@ -9,6 +9,7 @@
 #include "recording.h"
 #include "rows.h"
 #include "tenon/base/version.h"
+#include "work.h"
 
 NB_MODULE(_core, module) {
   using namespace tenon::python;
@@ -25,4 +26,5 @@ NB_MODULE(_core, module) {
   bind_allocators(module);
   bind_scopes(module);
   bind_command(module);
+  end_work_with_the_interpreter();
 }

@@ -5,8 +5,10 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "tenon/base/interruption.h"
 
@@ -48,6 +50,22 @@ struct Board {
   }
 };
 
+// What is in progress, for the interpreter's end. Needs the GIL.
+std::vector<Board*> boards;
+bool is_ending = false;
+
+// While `board` is in progress.
+class InProgress {
+ public:
+  explicit InProgress(Board& board) : board_(board) { boards.push_back(&board); }
+  ~InProgress() { std::erase(boards, &board_); }
+  InProgress(const InProgress&) = delete;
+  InProgress& operator=(const InProgress&) = delete;
+
+ private:
+  Board& board_;
+};
+
 struct News {
   bool done = false;
   bool fresh = false;
@@ -63,6 +81,7 @@ News wait_for_news(Board& board) {
 }
 
 void tell(nb::handle progress, const News& news) {
+  if (is_ending) throw std::runtime_error("the interpreter ends");
   if (PyErr_CheckSignals() != 0) throw nb::python_error();
   if (progress.is_none() || !news.fresh) return;
   const nb::object share = news.share < 0 ? nb::object(nb::none()) : nb::float_(news.share);
@@ -74,7 +93,9 @@ void tell(nb::handle progress, const News& news) {
 void run_interruptible(nb::handle progress, const std::function<void(const Report&)>& job) {
   if (!progress.is_none() && PyCallable_Check(progress.ptr()) == 0)
     throw nb::type_error("progress: give a function of (share, step), or None");
+  if (is_ending) throw std::runtime_error("the interpreter ends");
   Board board;
+  const InProgress in_progress(board);
   std::thread worker([&] { board.work(job); });
   std::exception_ptr refused;  // what Python raised meanwhile
   for (bool done = false; !done;) {
@@ -91,6 +112,20 @@ void run_interruptible(nb::handle progress, const std::function<void(const Repor
   worker.join();
   if (refused) std::rethrow_exception(refused);
   if (board.failure) std::rethrow_exception(board.failure);
+}
+
+void end_work_with_the_interpreter() {
+  nb::module_::import_("atexit").attr("register")(nb::cpp_function([] {
+    is_ending = true;
+    for (Board* board : boards) board->stop = true;
+    while (!boards.empty()) {
+      const nb::gil_scoped_release release;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }));
+  // A forked child does not have the other threads.
+  nb::module_::import_("os").attr("register_at_fork")(
+      nb::arg("after_in_child") = nb::cpp_function([] { boards.clear(); }));
 }
 
 }  // namespace tenon::python

@@ -22,6 +22,11 @@ using Report = std::function<void(double share, std::string step)>;
 // thrown once it has; else what the job throws is thrown. `progress` may be None. Requires the GIL.
 void run_interruptible(nb::handle progress, const std::function<void(const Report&)>& job);
 
+// From here on, at the interpreter's end what threads have in progress raises RuntimeError, and so
+// does new work. Else CPython would end daemon threads where they wait for the GIL, inside the calls
+// above, and that aborts the process. Requires the GIL.
+void end_work_with_the_interpreter();
+
 template <typename Job>
 auto interruptible(nb::handle progress, Job&& job) {
   std::optional<std::invoke_result_t<Job, const Report&>> result;

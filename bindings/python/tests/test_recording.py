@@ -199,6 +199,55 @@ def test_the_gil_is_free_meanwhile(trace):
     assert during > 20
 
 
+DAEMON = """
+import os, sys, threading, time
+import tenon
+recording = tenon.load(sys.argv[1])
+def work():
+    while True:
+        try:
+            recording.replay("all", passes=2000)
+        except RuntimeError:
+            pass
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.3)
+if os.fork() == 0:
+    sys.exit(0)                     # it has no work in progress
+sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_a_daemon_thread_at_work_does_not_abort_the_end(trace):
+    done = subprocess.run([sys.executable, "-c", DAEMON, trace], capture_output=True, timeout=60,
+                          text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+FORKS = """
+import os, sys, threading
+import tenon
+recording = tenon.load(sys.argv[1])
+threads = [threading.Thread(target=recording.replay, args=("caching,stitched",), kwargs={"passes": 0})
+           for _ in range(3)]
+for thread in threads:
+    thread.start()
+child = os.fork()
+if child == 0:
+    recording.replay("caching", passes=0)
+    os._exit(0)
+for thread in threads:
+    thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_forked_while_threads_begin_to_work_can_work(snapshot):
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", FORKS, snapshot], capture_output=True,
+                              timeout=60, text=True)
+        assert done.returncode == 0, done.stderr
+
+
 def test_threads_may_ask_at_once(recording):
     answers = []
     threads = [threading.Thread(target=lambda: answers.append(recording.explain().json))

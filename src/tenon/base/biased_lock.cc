@@ -39,9 +39,17 @@ std::uint64_t now_ns() {
 
 }  // namespace
 
+// No local static: a child forked while another thread prepares, which takes the kernel
+// milliseconds, would wait for that thread for ever. To prepare twice does no harm.
 bool Bias::is_possible() {
-  static const bool answer = prepare_barrier();
-  return answer;
+  enum Answer : int { kUnknown, kNo, kYes };
+  static constinit std::atomic<Answer> answer{kUnknown};
+  Answer known = answer.load(std::memory_order_relaxed);
+  if (known == kUnknown) {
+    known = prepare_barrier() ? kYes : kNo;
+    answer.store(known, std::memory_order_relaxed);
+  }
+  return known == kYes;
 }
 
 void Bias::revoke() {
