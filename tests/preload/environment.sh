@@ -39,6 +39,10 @@ env LD_PRELOAD="$preload" TENON_RECORD="$work/run.csv" "$program" border
 grep -q 'two.csv is by another process' "$work/errors" || fail "unsaid: $(cat "$work/errors")"
 env LD_PRELOAD="$preload" TENON_RECORD="$work/%p.csv" "$program" border & wait
 "$tenon" replay "$work/$!.csv" --policy null >"$work/replay" || fail "no $!.csv: $(ls "$work")"
+mkdir "$work/each"
+env LD_PRELOAD="$preload" TENON_RECORD="$work/each/%p.csv" "$program" family 2>"$work/errors"
+[ "$(ls "$work/each" | grep -cE '^[0-9]+\.csv$')" = 2 ] && [ ! -s "$work/errors" ] ||
+  fail "a child of fork: $(ls "$work/each") $(cat "$work/errors")"
 
 # Nor do the recordings of a script's programs replace each other. Those of an earlier run are.
 for run in 1 2; do

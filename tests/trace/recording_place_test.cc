@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -30,6 +31,20 @@ TEST(RecordingPlace, HasTheProcessNumberWhereItIsAskedFor) {
   EXPECT_EQ(RecordingPlace("/a.b/run.%p.csv.zst").path(),
             fmt::format("/a.b/run.{}.csv.zst", ::getpid()));
   EXPECT_FALSE(RecordingPlace("/dev/stdout").is_anothers());
+}
+
+TEST(RecordingPlace, IsAForkedChildsOwnWhereTheProcessNumberIsAskedFor) {
+  const testing::TemporaryFile file(".csv", "the parent's");
+  const RecordingPlace shared(file.path());
+  const RecordingPlace numbered("/run.%p.csv");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool numbered_anew = numbered.path() == fmt::format("/run.{}.csv", ::getpid());
+    ::_exit(shared.is_anothers() && !numbered.is_anothers() && numbered_anew ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(RecordingPlace, WaitsForAnothersTurnAndNotForEver) {

@@ -86,10 +86,13 @@ std::string with_inner_ending(std::string_view path, std::string_view inner) {
 }
 
 RecordingPlace::RecordingPlace(std::string_view path)
-    : path_(with_number(path)),
+    : asked_(path),
+      path_(with_number(path)),
       process_(::getpid()),
       run_began_ns_(begin_of_run(path)),
       found_(look()) {}
+
+std::string RecordingPlace::path() const { return with_number(asked_); }
 
 RecordingPlace::Found RecordingPlace::look() const {
   WriteTarget target;
@@ -98,7 +101,7 @@ RecordingPlace::Found RecordingPlace::look() const {
 }
 
 bool RecordingPlace::is_anothers() const {
-  if (::getpid() != process_) return true;
+  if (::getpid() != process_) return path() == path_;
   const Found now = look();
   return now.inode != 0 && (now != found_ || now.changed_ns >= run_began_ns_);
 }

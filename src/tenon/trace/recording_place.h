@@ -13,8 +13,9 @@ namespace tenon {
 std::string with_inner_ending(std::string_view path, std::string_view inner);
 
 // A process replaces the file of an earlier run. What another process of the same run wrote stays:
-// the recording then goes to a name with the process's number. "%p" in the path stands for that
-// number from the beginning. Not thread-safe. O(length of the path + ancestors of the process).
+// the recording then goes to a name with the process's number. "%p" in the path stands for the
+// number of the process that asks, so a child of fork has a name of its own. Not thread-safe.
+// O(length of the path + ancestors of the process).
 //
 // A run begins with the first of the process's ancestors that were started with the same
 // TENON_RECORD, as a script or mpirun; without any, with the process.
@@ -22,7 +23,7 @@ class RecordingPlace {
  public:
   explicit RecordingPlace(std::string_view path);
 
-  const std::string& path() const { return path_; }
+  std::string path() const;
   // Whether another process of the run wrote there, or may yet: the one that this one was forked
   // from.
   bool is_anothers() const;
@@ -52,7 +53,8 @@ class RecordingPlace {
   };
   Found look() const;
 
-  const std::string path_;
+  const std::string asked_;
+  const std::string path_;  // of the process that made this
   const pid_t process_;
   const std::int64_t run_began_ns_;  // by its first ancestor; never, without any
   const Found found_;
