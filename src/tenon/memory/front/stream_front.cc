@@ -10,8 +10,21 @@ namespace tenon {
 
 StreamFront::StreamFront(Backend& backend, std::uint64_t limit_bytes,
                          std::unique_ptr<DeviceAllocator>&& fallback)
-    : DeviceAllocator(backend), limit_bytes_(limit_bytes) {
-  if (fallback != nullptr) fallback_ = std::make_unique<Fallback>(std::move(fallback), observers_);
+    : DeviceAllocator(backend), limit_bytes_(limit_bytes), fallback_(std::move(fallback)) {
+  if (fallback_ == nullptr) return;
+  end_idle_cache_of(*fallback_);  // the front's empties it
+  fallback_->observers().share_lock(observers_);
+  fallback_->observers().add(this);
+}
+
+StreamFront::~StreamFront() {
+  if (fallback_ != nullptr) fallback_->observers().remove(this);
+}
+
+// Observers of the front see every block of the fallback. Its failures are the front's to report.
+void StreamFront::on_memory_event(const MemoryEventInfo& info) {
+  if (info.event == MemoryEvent::kAllocationFailed) return;
+  observers_.report(info.event, info.data, info.size_bytes, info.stream);
 }
 
 // --- The slow path.
@@ -60,7 +73,7 @@ DataPtr StreamFront::allocate_again(FrontHeap& heap, std::size_t size_bytes, Str
     return hand_out(block, growth->grown, size_bytes, stream);
   report_notes();
   if (fallback_ == nullptr) return DataPtr(device_);
-  const auto retries = [&] { return fallback_->allocator().stats().num_alloc_retries; };
+  const auto retries = [&] { return fallback_->stats().num_alloc_retries; };
   const std::int64_t before = retries();
   DataPtr data = ask_fallback(size_bytes, stream, growth);
   const std::int64_t after = retries();
@@ -105,7 +118,7 @@ DataPtr StreamFront::ask_fallback(std::size_t size_bytes, Stream stream, Growth*
   if (!growth->of_driver) return DataPtr(device_);
   const ReclaimPause front_asks;
   try {
-    return fallback_->allocator().allocate_on(size_bytes, stream);
+    return fallback_->allocate_on(size_bytes, stream);
   } catch (const OutOfMemory&) {
     return DataPtr(device_);  // give_up reports it, with this allocator's figures
   }
@@ -192,7 +205,7 @@ void StreamFront::empty_cache() {
     release_cached();
   }
   report_notes();
-  if (fallback_ != nullptr) fallback_->allocator().empty_cache();
+  if (fallback_ != nullptr) fallback_->empty_cache();
 }
 
 // --- Blocks by their DataPtr.
@@ -210,7 +223,7 @@ FrontHeap& StreamFront::heap_of(const DataPtr& data, const char* caller) const {
 void StreamFront::record_stream(const DataPtr& data, Stream stream) {
   if (data == nullptr) return;
   check_stream(stream, "record_stream");
-  if (is_of_fallback(data)) return fallback_->allocator().record_stream(data, stream);
+  if (is_of_fallback(data)) return fallback_->record_stream(data, stream);
   FrontHeap& heap = heap_of(data, "record_stream");
   if (heap.stream() != stream) record_use(heap, data, stream);
 }
@@ -226,13 +239,13 @@ void StreamFront::record_use(FrontHeap& heap, const DataPtr& data, Stream stream
 
 std::size_t StreamFront::usable_size(const DataPtr& data) const {
   if (data == nullptr) return 0;
-  if (is_of_fallback(data)) return fallback_->allocator().usable_size(data);
+  if (is_of_fallback(data)) return fallback_->usable_size(data);
   return heap_of(data, "usable_size").facts(data.get_context()).size_bytes;
 }
 
 bool StreamFront::try_grow(DataPtr& data, std::size_t size_bytes) {
   if (data == nullptr) return size_bytes == 0;
-  if (is_of_fallback(data)) return fallback_->allocator().try_grow(data, size_bytes);
+  if (is_of_fallback(data)) return fallback_->try_grow(data, size_bytes);
   FrontHeap& heap = heap_of(data, "try_grow");
   void* block = data.get_context();
   const std::uint64_t before = heap.facts(block).requested_bytes;
@@ -255,7 +268,7 @@ bool StreamFront::try_grow(DataPtr& data, std::size_t size_bytes) {
 // Blocks of the fallback have the highest bit set.
 std::uint64_t StreamFront::layout_offset(const DataPtr& data) const {
   if (is_of_fallback(data))
-    return (std::uint64_t{1} << 63) | fallback_->allocator().layout_offset(data);
+    return (std::uint64_t{1} << 63) | fallback_->layout_offset(data);
   return heap_of(data, "layout_offset").facts(data.get_context()).layout_offset;
 }
 
@@ -271,13 +284,13 @@ AllocatorStats StreamFront::stats() const {
   }
   if (fallback_ == nullptr) return out;
   const std::int64_t ooms = out.num_ooms;
-  out += fallback_->allocator().stats();
+  out += fallback_->stats();
   out.num_ooms = ooms;  // a request that the fallback refused failed once, not twice
   return out;
 }
 
 void StreamFront::reset_peak_stats() {
-  if (fallback_ != nullptr) fallback_->allocator().reset_peak_stats();
+  if (fallback_ != nullptr) fallback_->reset_peak_stats();
   const std::lock_guard growth(growth_mutex_);
   reset_peaks(device_stats_);
   for_each_locked_heap([](FrontHeap& heap) { heap.counters.reset_peaks(); });
@@ -285,13 +298,13 @@ void StreamFront::reset_peak_stats() {
 }
 
 std::uint64_t StreamFront::reserved_bytes() const {
-  const std::uint64_t behind = fallback_ ? fallback_->allocator().reserved_bytes() : 0;
+  const std::uint64_t behind = fallback_ ? fallback_->reserved_bytes() : 0;
   const std::lock_guard growth(growth_mutex_);
   return reserved_now() + behind;
 }
 
 std::uint64_t StreamFront::largest_free_bytes() const {
-  std::uint64_t largest = fallback_ ? fallback_->allocator().largest_free_bytes() : 0;
+  std::uint64_t largest = fallback_ ? fallback_->largest_free_bytes() : 0;
   const std::lock_guard growth(growth_mutex_);
   for_each_locked_heap([&](FrontHeap& heap) { largest = std::max(largest, heap.largest_free()); });
   return largest;
@@ -299,7 +312,7 @@ std::uint64_t StreamFront::largest_free_bytes() const {
 
 std::vector<SegmentInfo> StreamFront::snapshot() const {
   std::vector<SegmentInfo> out;
-  if (fallback_ != nullptr) out = fallback_->allocator().snapshot();
+  if (fallback_ != nullptr) out = fallback_->snapshot();
   {
     const std::lock_guard growth(growth_mutex_);
     for_each_locked_heap([&](FrontHeap& heap) { heap.add_snapshot(out); });
@@ -310,7 +323,7 @@ std::vector<SegmentInfo> StreamFront::snapshot() const {
 }
 
 void StreamFront::check_invariants() const {
-  if (fallback_ != nullptr) fallback_->allocator().check_invariants();
+  if (fallback_ != nullptr) fallback_->check_invariants();
   const std::lock_guard growth(growth_mutex_);
   for_each_locked_heap([](FrontHeap& heap) { heap.check_invariants(); });
 }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tenon/memory/device_allocator.h"
-#include "tenon/memory/front/fallback.h"
 #include "tenon/memory/front/stream_heap.h"
 #include "tenon/memory/front/stream_slots.h"
 
@@ -66,8 +65,10 @@ class FrontHeap : public StreamHeap {
 // Thread safety: as DeviceAllocator. Threads on streams of their own share no lock but for growth,
 // which has a mutex of its own, so a thread that waits for the driver stops no other that finds
 // room. A free by DataPtr looks nothing up, allocates nothing and throws nothing.
-class StreamFront : public DeviceAllocator {
+class StreamFront : public DeviceAllocator, private Observer {
  public:
+  [[gnu::cold]] ~StreamFront() override;
+
   void record_stream(const DataPtr& data, Stream stream) override;
   std::size_t usable_size(const DataPtr& data) const override;
   [[gnu::cold]] bool try_grow(DataPtr& data, std::size_t size_bytes) override;
@@ -148,6 +149,7 @@ class StreamFront : public DeviceAllocator {
   StreamSlots<FrontHeap> heaps_;
 
  private:
+  void on_memory_event(const MemoryEventInfo& info) override;
   [[gnu::cold]] FrontHeap& add_heap(Stream stream);
   bool is_of_fallback(const DataPtr& data) const;
   void* place(FrontHeap& heap, std::size_t size_bytes, bool grown, bool* has_surplus);
@@ -167,7 +169,7 @@ class StreamFront : public DeviceAllocator {
   PeakBoard peaks_;
   std::vector<MemoryEventInfo> notes_;
   std::atomic<bool> may_have_notes_{false};  // set before each growth, cleared with the notes
-  std::unique_ptr<Fallback> fallback_;
+  const std::unique_ptr<DeviceAllocator> fallback_;  // its events are passed on
 };
 
 // What a heap type adds to FrontHeap for the common case, under the heap's lock.
