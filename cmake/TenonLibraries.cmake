@@ -162,10 +162,11 @@ set(tenon_memory_small_seldom device/shortage device/sim/order_checker
     memory/machine_pressure memory/reclaim memory/unified/callbacks memory/unified/unified_interface)
 set(tenon_memory_small_growth device/host/host_backend heap/plan memory/allocator
     memory/device_allocator memory/device_buffer memory/gpu/caching_allocator
-    memory/gpu/expandable_allocator memory/host/decay_thread memory/host/host_interface
-    memory/front/extent_heap memory/front/segment_front
-    memory/placement/chunked_allocator memory/standard_memory
-    memory/system/system_allocator memory/unified/unified_release memory/watermark)
+    memory/gpu/expandable_allocator memory/gpu/stream_ordered_allocator memory/host/decay_thread
+    memory/host/host_interface memory/front/extent_heap memory/front/segment_front
+    memory/front/stream_front memory/placement/chunked_allocator memory/standard_memory
+    memory/system/system_allocator memory/unified/heap_supply memory/unified/unified_release
+    memory/watermark)
 set(tenon_memory_small_pages memory/gpu/stitched_allocator memory/gpu/stitched_pages
     memory/gpu/window)
 if(TENON_VULKAN_INCLUDE)

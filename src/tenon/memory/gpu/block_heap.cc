@@ -3,8 +3,13 @@
 #include <algorithm>
 
 #include "tenon/base/check.h"
+#include "tenon/memory/gpu/stream_ordered_allocator.h"
 
 namespace tenon {
+
+// Here, where the heap is compiled for speed.
+template class FastPath<BlockHeap, SegmentFront>;
+
 namespace {
 
 std::int64_t as_signed(std::uint64_t value) { return static_cast<std::int64_t>(value); }

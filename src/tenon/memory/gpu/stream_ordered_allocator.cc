@@ -14,8 +14,6 @@ bool is_plain(const CachingSettings& settings) {
 
 }  // namespace
 
-template class FastPath<BlockHeap, SegmentFront>;
-
 StreamOrderedAllocator::StreamOrderedAllocator(Backend& backend, const CachingSettings& settings,
                                                std::uint64_t limit_bytes)
     : FastPath(backend, limit_bytes),
