@@ -5,11 +5,20 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#if defined(__linux__)
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
 
 #include "tenon/base/biased_lock.h"
 #include "tenon/base/check.h"
@@ -161,6 +170,42 @@ TEST(BiasedLock, StaysALockWhenMoreOwnersAreGoneThanItHasBiases) {
   take(lock, 1);
   EXPECT_FALSE(lock.is_owner());
 }
+
+#if defined(__linux__) && !defined(__SANITIZE_THREAD__)
+// From now on this thread's membarrier(2) fails, as in a sandbox.
+bool refuse_barriers() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_membarrier, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_fprog program = {4, filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(Bias, WaitsForTheClockAndIsGivenToNobodyElseInASandboxWithoutBarriers) {
+  BiasedLock probe;
+  take(probe, 1);
+  if (!probe.is_owner()) GTEST_SKIP() << "this system has no barriers";
+  const pid_t child = ::fork();  // its sandbox ends with it
+  if (child == 0) {
+    Bias bias;
+    bias.grant(thread_mark());
+    if (!refuse_barriers()) ::_exit(2);
+    const auto start = std::chrono::steady_clock::now();
+    bias.revoke();
+    const bool waited = std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(20);
+    BiasedLock later;
+    take(later, 1);
+    ::_exit(waited && !later.is_owner() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) GTEST_SKIP() << "no seccomp here";
+  EXPECT_EQ(status, 0);
+}
+#endif
 
 TEST(OwnerGuard, EntersForTheOwnerAlone) {
   BiasedLock lock;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #if defined(__linux__)
 #include <linux/membarrier.h>
@@ -14,21 +15,27 @@ namespace {
 
 #if defined(__SANITIZE_THREAD__)
 bool prepare_barrier() { return true; }
-void barrier_on_every_thread() {}
+bool barrier_on_every_thread() { return true; }
 constexpr auto kRevokersOrder = std::memory_order_seq_cst;
 #elif defined(__linux__)
 bool prepare_barrier() {
   return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
-void barrier_on_every_thread() {
-  if (::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
-  prepare_barrier();  // a forked child may have to register again
-  ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+bool ask_for_barrier() {
+  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+bool barrier_on_every_thread() {
+  if (ask_for_barrier()) return true;
+  if (prepare_barrier() && ask_for_barrier()) return true;  // a forked child registers again
+  // A sandbox that the program entered meanwhile refuses it. Within some ticks of the clock every
+  // thread is interrupted, which is such a fence too.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  return false;
 }
 constexpr auto kRevokersOrder = std::memory_order_acquire;
 #else
 bool prepare_barrier() { return false; }
-void barrier_on_every_thread() {}
+bool barrier_on_every_thread() { return true; }
 constexpr auto kRevokersOrder = std::memory_order_seq_cst;
 #endif
 
@@ -37,24 +44,25 @@ std::uint64_t now_ns() {
       std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
+enum Answer : int { kUnknown, kNo, kYes };
+constinit std::atomic<Answer> possible{kUnknown};
+
 }  // namespace
 
 // No local static: a child forked while another thread prepares, which takes the kernel
 // milliseconds, would wait for that thread for ever. To prepare twice does no harm.
 bool Bias::is_possible() {
-  enum Answer : int { kUnknown, kNo, kYes };
-  static constinit std::atomic<Answer> answer{kUnknown};
-  Answer known = answer.load(std::memory_order_relaxed);
+  Answer known = possible.load(std::memory_order_relaxed);
   if (known == kUnknown) {
     known = prepare_barrier() ? kYes : kNo;
-    answer.store(known, std::memory_order_relaxed);
+    possible.store(known, std::memory_order_relaxed);
   }
   return known == kYes;
 }
 
 void Bias::revoke() {
   revoked_.store(true, std::memory_order_seq_cst);
-  barrier_on_every_thread();
+  if (!barrier_on_every_thread()) possible.store(kNo, std::memory_order_relaxed);
   for (Backoff backoff; busy_.load(kRevokersOrder);) backoff.wait();
 }
 

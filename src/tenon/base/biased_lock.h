@@ -21,7 +21,8 @@ inline const void* thread_mark() { return &this_threads_mark; }
 // then reads the other's. That needs a full fence between the two on both sides. The owner, who is
 // in a hurry, leaves its fence out; the revoker pays for both by membarrier(2), which makes every
 // running thread of the process execute one. (Dice, Huang, Yang: Asymmetric Dekker
-// Synchronization, 2001.) Where the system has no membarrier no thread becomes owner.
+// Synchronization, 2001.) Where the system has no membarrier no thread becomes owner. Where a
+// sandbox refuses it later, a revoker waits for the clock to interrupt all threads.
 // ThreadSanitizer does not know it, so under that both sides use sequentially consistent accesses.
 class Bias {
  public:
