@@ -82,7 +82,8 @@ inline Held HostAllocator::place_large_fast(std::size_t size_bytes, std::uintptr
 inline Held HostAllocator::place_fast(std::size_t size_bytes, std::uintptr_t how,
                                       std::uint64_t key) {
   const Held taken = place_small_fast(size_bytes, how, key);
-  return taken.data != nullptr ? taken : place_large_fast(size_bytes, how, key);
+  if (taken.data != nullptr || size_bytes > host::LargeCache::kLargestBytes) return taken;
+  return place_large_fast(size_bytes, how, key);
 }
 
 // From bins, store and driver; and once more when all that is idle has been given back.
@@ -118,7 +119,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
     accounts_.count_allocated(heap.account, block_bytes, size_bytes);
   };
   if (size_bytes > host::kLargestClass) {
-    {
+    if (size_bytes <= host::LargeCache::kLargestBytes) {
       const std::lock_guard lock(heap.lock);
       if (Block* block = heap.place_large(header)) {
         count(block->size);
@@ -311,8 +312,9 @@ void HostAllocator::free_block(void* context) {
 
 void HostAllocator::free_large_block(Block* block) {
   HostAllocator& allocator = heap_of(block).store().allocator();
+  if (block->size > host::LargeCache::kLargestBytes) return allocator.free_large(block);
   if (!allocator.release_large_fast(block, ExtentStore::address_of(block)))
-    free_slow(context_of(block));
+    allocator.free_large(block);
 }
 
 // --- By bare pointer.
