@@ -78,20 +78,24 @@ class PlanHeap {
   // plan's unit counts as a wrong size unless the slot has it.
   PlanBlock* place(std::uint64_t size, std::uint64_t alignment = 1);
   // The same where that takes no second look: no turn of the round, nothing skipped. Null, and
-  // nothing has changed, says that place() is to be asked. `may_take(block)` has the last word.
-  template <typename MayTake>
-  PlanBlock* place_next(std::uint64_t size, MayTake&& may_take) {
+  // nothing has changed, says that place() is to be asked. `is_free(block)` says whether nothing in
+  // the block's range is in use: is_clear(), or who else knows.
+  template <typename IsFree>
+  PlanBlock* place_next(std::uint64_t size, IsFree&& is_free) {
     if (cursor_ >= slot_count_) [[unlikely]] return nullptr;
-    PlanBlock* const slots = blocks_.data();
-    PlanBlock& block = slots[cursor_];
-    if (block.size != rounded(size) || block.state == PlanBlock::State::kUsed) [[unlikely]]
-      return nullptr;
-    for (const std::uint32_t* below = &below_[block.first_below]; *below != kEndOfList; ++below)
-      if (slots[*below].state != PlanBlock::State::kFree) [[unlikely]] return nullptr;
-    if (!may_take(&block)) [[unlikely]] return nullptr;
+    PlanBlock& block = blocks_[cursor_];
+    if (block.size != rounded(size) || !is_free(&block)) [[unlikely]] return nullptr;
     block.state = PlanBlock::State::kUsed;
     ++cursor_;
     return &block;
+  }
+  // False also where a skipped slot hides the answer.
+  bool is_clear(const PlanBlock& block) const {
+    const PlanBlock* const slots = blocks_.data();
+    if (block.state == PlanBlock::State::kUsed) [[unlikely]] return false;
+    for (const std::uint32_t* below = &below_[block.first_below]; *below != kEndOfList; ++below)
+      if (slots[*below].state != PlanBlock::State::kFree) [[unlikely]] return false;
+    return true;
   }
   // The slot's range is free again. O(1).
   void release(PlanBlock* block) {

@@ -47,11 +47,13 @@ class PlanPlacement final : public PlacementHeap<PlanPlacement, PlanBlock> {
   static Handle& link_of(Handle block) { return reinterpret_cast<Handle&>(block->context); }
 
   // The common case, without effect where it is another: a program that keeps to its plan, memory
-  // that the stream itself used last.
+  // for which no other stream must be waited for.
   Handle place_fast(std::uint64_t size) {
     if (!has_memory_) [[unlikely]] return nullptr;
     PlanBlock* block = heap_->place_next(size, [&](Handle next) {
-      return range_ == nullptr || range_->claim_fast(span_of(next), stream_, generation_);
+      return range_ == nullptr
+                 ? heap_->is_clear(*next)
+                 : range_->claim_fast(spans_[heap_->cursor()], stream_, generation_);
     });
     if (block != nullptr) [[likely]] ++report_.served;
     return counted(block, size);

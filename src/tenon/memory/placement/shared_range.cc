@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 #include "tenon/base/check.h"
 
@@ -49,61 +50,66 @@ Completion& SharedRange::of(Stream stream) {
   return *streams_[stream.id];
 }
 
-// Where the piece begins that the border is in, or begins.
-std::size_t SharedRange::piece_with(std::uint32_t border) const {
-  return begins_.contains(border) ? border : begins_.at_most(border);
-}
-
 bool SharedRange::claim(Span span, Stream stream, std::uint64_t generation) {
-  const std::lock_guard lock(lock_);
+  const BiasedGuard lock(lock_);
   if (!is_open(generation)) return false;
   if (!is_own_piece(span, stream)) {
-    bool left_by_others = false;
-    if (!is_free(span, stream, left_by_others)) return false;
+    const std::size_t first = piece_with(span.begin);
+    bool is_ordered = true;
+    if (!is_free(span, first, stream, is_ordered)) return false;
     of(stream);
-    if (left_by_others) wait_for_others(span, stream);
-    make_one_piece(span);
+    if (!is_ordered) wait_for_others(span, first, stream);
+    make_one_piece(span, first);
   }
   take(span, stream);
   return true;
 }
 
 bool SharedRange::claim_fast(Span span, Stream stream, std::uint64_t generation) noexcept {
-  const std::lock_guard lock(lock_);
+  const BiasedGuard lock(lock_);
   if (!is_open(generation)) return false;
   if (!is_own_piece(span, stream)) {
-    bool left_by_others = false;
-    const bool is_known = stream.id < streams_.size() && streams_[stream.id] != nullptr;
-    if (!is_known || !is_free(span, stream, left_by_others) || left_by_others) return false;
-    make_one_piece(span);
+    if (stream.id >= streams_.size() || streams_[stream.id] == nullptr) return false;
+    const std::size_t first = piece_with(span.begin);
+    bool is_ordered = true;
+    if (!is_free(span, first, stream, is_ordered) || !is_ordered) return false;
+    make_one_piece(span, first);
   }
   take(span, stream);
   return true;
 }
 
-bool SharedRange::is_own_piece(Span span, Stream stream) const {
+// Where the piece begins that the border is in, or begins.
+inline std::size_t SharedRange::piece_with(std::uint32_t border) const {
+  return pieces_[border].end != 0 ? border : begins_.at_most(border);
+}
+
+inline bool SharedRange::is_own_piece(Span span, Stream stream) const {
   const Piece& piece = pieces_[span.begin];
-  return begins_.contains(span.begin) && piece.end == span.end && !piece.in_use &&
-         piece.stream == stream.id;
+  return piece.end == span.end && !piece.in_use && piece.stream == stream.id;
 }
 
 // Requires: it is one piece.
-void SharedRange::take(Span span, Stream stream) {
+inline void SharedRange::take(Span span, Stream stream) {
   pieces_[span.begin] = {0, true, stream.id, span.end};
   ++in_use_;
 }
 
-bool SharedRange::is_free(Span span, Stream stream, bool& left_by_others) const {
-  for (std::size_t at = piece_with(span.begin); at < span.end; at = pieces_[at].end) {
+// `is_ordered` becomes false where the stream must wait for another. `first`: the piece with the
+// span's begin, here and below.
+inline bool SharedRange::is_free(Span span, std::size_t first, Stream stream,
+                                 bool& is_ordered) const {
+  for (std::size_t at = first; at < span.end; at = pieces_[at].end) {
     const Piece& piece = pieces_[at];
     if (piece.in_use) return false;
-    left_by_others |= !piece.is_for(stream.id);
+    if (!piece.is_for(stream.id))
+      is_ordered &= streams_[piece.stream]->is_ordered(piece.number, stream.id);
   }
   return true;
 }
 
-void SharedRange::wait_for_others(Span span, Stream stream) {
-  for (std::size_t at = piece_with(span.begin); at < span.end; at = pieces_[at].end) {
+void SharedRange::wait_for_others(Span span, std::size_t first, Stream stream) {
+  for (std::size_t at = first; at < span.end; at = pieces_[at].end) {
     const Piece& left = pieces_[at];
     if (left.is_for(stream.id)) continue;
     Completion& leaving = *streams_[left.stream];
@@ -114,15 +120,14 @@ void SharedRange::wait_for_others(Span span, Stream stream) {
 
 // Cuts the pieces that reach out of the span, and lets those inside it become the one that begins
 // it; what that one says is the caller's to write.
-void SharedRange::make_one_piece(Span span) {
-  const std::size_t first = piece_with(span.begin);
-  std::size_t last = first;
-  for (std::size_t at = pieces_[first].end; at < span.end; at = pieces_[at].end) {
+inline void SharedRange::make_one_piece(Span span, std::size_t first) {
+  Piece last = pieces_[first];
+  for (std::size_t at = last.end; at < span.end; at = last.end) {
+    last = std::exchange(pieces_[at], {});
     begins_.erase(at);
-    last = at;
   }
-  if (pieces_[last].end != span.end) {
-    pieces_[span.end] = pieces_[last];
+  if (last.end != span.end) {
+    pieces_[span.end] = last;
     begins_.insert(span.end);
   }
   if (first != span.begin) {
@@ -132,7 +137,7 @@ void SharedRange::make_one_piece(Span span) {
 }
 
 void SharedRange::give_back(Span span, Stream stream) {
-  const std::lock_guard lock(lock_);
+  const BiasedGuard lock(lock_);
   pieces_[span.begin] = {streams_[stream.id]->advance(), false, stream.id, span.end};
   --in_use_;
 }
@@ -155,8 +160,10 @@ void SharedRange::take_away() {
   closed_ = false;
   chunk_ = nullptr;
   ++generation_;
-  for (std::size_t at = begins_.above(0); at != OrderedBits::kNone; at = begins_.above(at))
+  for (std::size_t at = begins_.above(0); at != OrderedBits::kNone; at = begins_.above(at)) {
+    pieces_[at] = {};
     begins_.erase(at);
+  }
   pieces_[0] = {0, false, kNobody, static_cast<std::uint32_t>(borders_.size() - 1)};
 }
 
@@ -170,6 +177,7 @@ void SharedRange::check_invariants() const {
                 "a piece at {} ends where no other begins", borders_[at]);
     TENON_CHECK(!piece.in_use || piece.stream != kNobody, "nobody uses a piece at {}",
                 borders_[at]);
+    TENON_CHECK(begins_.contains(at), "no piece begins at {}", borders_[at]);
     in_use += piece.in_use ? 1 : 0;
   }
   TENON_CHECK(in_use == in_use_, "{} pieces in use, counted {}", in_use, in_use_);

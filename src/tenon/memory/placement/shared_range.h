@@ -47,8 +47,8 @@ class SharedRange {
   // Takes the span for the stream. False, and nothing happens, where a block of any stream is in
   // the way, or the memory that the stream knows (`generation`) has gone back.
   bool claim(Span span, Stream stream, std::uint64_t generation);
-  // The same where no other stream has left any part of the span: no driver call, no exception.
-  // False, and nothing happens, in all other cases.
+  // The same where the stream waits already for all that others have left there: no driver call, no
+  // exception. False, and nothing happens, in all other cases.
   bool claim_fast(Span span, Stream stream, std::uint64_t generation) noexcept;
   // Requires: the span was claimed for the stream.
   void give_back(Span span, Stream stream);
@@ -73,7 +73,7 @@ class SharedRange {
     std::uint64_t number : 63 = 0;  // of its stream, when that left it
     std::uint64_t in_use : 1 = 0;
     std::uint32_t stream = kNobody;
-    std::uint32_t end = 0;  // the border where the next one begins
+    std::uint32_t end = 0;  // the border where the next one begins; 0: none begins here
   };
   static_assert(sizeof(Piece) == 16);
 
@@ -83,10 +83,10 @@ class SharedRange {
     return !closed_ && generation == generation_.load(std::memory_order_relaxed);
   }
   bool is_own_piece(Span span, Stream stream) const;
-  bool is_free(Span span, Stream stream, bool& left_by_others) const;
+  bool is_free(Span span, std::size_t first, Stream stream, bool& is_ordered) const;
   void take(Span span, Stream stream);
-  void wait_for_others(Span span, Stream stream);
-  void make_one_piece(Span span);
+  void wait_for_others(Span span, std::size_t first, Stream stream);
+  void make_one_piece(Span span, std::size_t first);
 
   Backend& backend_;
   std::vector<std::uint64_t> borders_;  // offsets, in order; the first is 0
