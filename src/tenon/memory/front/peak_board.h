@@ -24,16 +24,17 @@ namespace tenon {
 class alignas(64) PeakBoard {
  public:
   static constexpr std::int64_t kDriftBytes = 1 << 20;  // any small value: how exact peaks are
-  static constexpr std::size_t kPairs = 8;
-  // Blocks and bytes in use of all kinds, of small and of large ones; of the active ones of each;
-  // requested bytes of all (and 0); of small and of large ones. The bytes of the first pair decide
-  // when to publish.
+  // Blocks and bytes in use, active ones, requested bytes (and 0); after those of all kinds, those
+  // of small and of large ones, where there are two kinds. The bytes of the first pair decide when
+  // to publish.
+  static constexpr std::size_t kPairsOfAll = 3, kPairs = 9;
   using Levels = std::array<Pair, kPairs>;
 
   // The stream joins the others. The caller excludes others that add heaps, each something with
   // `lock` and `counters`.
   template <typename Heap>
   Heap& add_heap(StreamSlots<Heap>& heaps, Stream stream, std::unique_ptr<Heap> made) {
+    if (made->counters.has_kinds()) pairs_ = kPairs;
     if (++streams_ == 2)  // the first one was alone until now, and its peaks everything
       heaps.for_each([&](Heap& first) {
         const std::lock_guard lock(first.lock);
@@ -45,13 +46,17 @@ class alignas(64) PeakBoard {
   }
 
   // Replaces a stream's earlier levels. Returns the drift that it may allow itself.
-  std::int64_t publish(const Levels& before, const Levels& now) {
+  std::int64_t publish(Levels& before, const Levels& now) {
     const std::lock_guard lock(lock_);
     Pair lowest = {};
-    for (std::size_t i = 0; i < kPairs; ++i) {
+    const auto replace = [&](std::size_t i) {
       rooms_[i] -= now[i] - before[i];
+      before[i] = now[i];
       lowest |= rooms_[i];
-    }
+    };
+    for (std::size_t i = 0; i < kPairsOfAll; ++i) replace(i);
+    if (pairs_ == kPairs)
+      for (std::size_t i = kPairsOfAll; i < kPairs; ++i) replace(i);
     if (any_negative(lowest)) [[unlikely]]
       for_each([](Level<Pair>& total) { total.settle(); });
     return std::max(kDriftBytes, peaks_[0][1] / 64);
@@ -68,13 +73,14 @@ class alignas(64) PeakBoard {
     const auto set = [](Stat& stat, std::int64_t peak) {
       stat.peak = std::max(peak, stat.current);
     };
-    const std::int64_t requested[] = {peaks_[6][0], peaks_[7][0], peaks_[7][1]};
-    for (std::size_t pool = 0; pool < 3; ++pool) {
-      set(out.allocation[pool], peaks_[pool][0]);
-      set(out.allocated_bytes[pool], peaks_[pool][1]);
-      set(out.active[pool], peaks_[3 + pool][0]);
-      set(out.active_bytes[pool], peaks_[3 + pool][1]);
-      set(out.requested_bytes[pool], requested[pool]);
+    for (const std::size_t pool : {0, 1, 2}) {
+      const Pair* const of = &peaks_[pairs_ == kPairs ? pool * kPairsOfAll : 0];
+      if (pairs_ != kPairs && pool == 1) continue;  // one kind counts as large
+      set(out.allocation[pool], of[0][0]);
+      set(out.allocated_bytes[pool], of[0][1]);
+      set(out.active[pool], of[1][0]);
+      set(out.active_bytes[pool], of[1][1]);
+      set(out.requested_bytes[pool], of[2][0]);
     }
   }
 
@@ -98,6 +104,7 @@ class alignas(64) PeakBoard {
   Levels rooms_ = {};
   alignas(64) Levels peaks_ = {};
   std::uint32_t streams_ = 0;
+  std::size_t pairs_ = kPairsOfAll;  // that are counted
 };
 
 }  // namespace tenon

@@ -1,6 +1,6 @@
 #include "tenon/memory/front/stream_counters.h"
 
-#include <tuple>
+#include <algorithm>
 
 namespace tenon {
 namespace {
@@ -79,26 +79,34 @@ void StreamCounters::reset_peaks() {
   publish();
 }
 
-// `of`: what a kind has, blocks and bytes in use, the active ones, and requested bytes.
+// `of`: what a kind has, as three pairs of PeakBoard::Levels.
 template <typename Of>
 PeakBoard::Levels StreamCounters::each(Of&& of) const {
-  static constexpr Counts kNone;
-  const auto [used, active, requested] = of(all_);
-  const auto [small_used, small_active, small_requested] = of(has_kinds() ? *kinds_[0] : kNone);
-  const auto [large_used, large_active, large_requested] = of(has_kinds() ? *kinds_[1] : all_);
-  return {used,   small_used,   large_used,         active,
-          small_active, large_active, Pair{requested, 0}, Pair{small_requested, large_requested}};
+  PeakBoard::Levels out;
+  of(all_, &out[0]);
+  for (const std::size_t kind : {0, 1}) {
+    Pair* const pairs = &out[(kind + 1) * PeakBoard::kPairsOfAll];
+    if (has_kinds())
+      of(*kinds_[kind], pairs);
+    else
+      std::fill_n(pairs, PeakBoard::kPairsOfAll, Pair{});
+  }
+  return out;
 }
 
 PeakBoard::Levels StreamCounters::levels() const {
-  return each([](const Counts& c) {
-    return std::tuple(c.used.current(), c.active(), c.requested.current());
+  return each([](const Counts& c, Pair* out) {
+    out[0] = c.used.current();
+    out[1] = c.active();
+    out[2] = Pair{c.requested.current(), 0};
   });
 }
 
 PeakBoard::Levels StreamCounters::peaks() const {
-  return each([](const Counts& c) {
-    return std::tuple(c.used.peak, c.highest_active(), c.requested.peak);
+  return each([](const Counts& c, Pair* out) {
+    out[0] = c.used.peak;
+    out[1] = c.highest_active();
+    out[2] = Pair{c.requested.peak, 0};
   });
 }
 
@@ -110,9 +118,7 @@ void StreamCounters::join(PeakBoard* board) {
 
 void StreamCounters::publish() {
   if (board_ == nullptr) return;
-  const PeakBoard::Levels now = levels();
-  allowed_drift_ = board_->publish(published_, now);
-  published_ = now;
+  allowed_drift_ = board_->publish(published_, levels());
   bound_room();
 }
 

@@ -41,6 +41,8 @@ class StreamCounters {
   // `kind` is one of two from now on; it outlives the counters.
   void add_kind(Counts& kind) { kinds_[kinds_[0] == nullptr ? 0 : 1] = &kind; }
 
+  bool has_kinds() const { return kinds_[0] != nullptr; }
+
   std::int64_t blocks() const { return all_.used.current()[0]; }
   std::int64_t bytes() const { return all_.used.current()[1]; }
   std::int64_t requested_bytes() const { return all_.requested.current(); }
@@ -131,7 +133,6 @@ class StreamCounters {
   }
 
  private:
-  bool has_kinds() const { return kinds_[0] != nullptr; }
   PeakBoard::Levels levels() const;
   template <typename Of>
   PeakBoard::Levels each(Of&& of) const;
