@@ -80,7 +80,7 @@ void* BlockHeap::extend(void* handle, std::size_t size_bytes) {
   const std::uint64_t rounded = sizes_.round(size_bytes);
   const std::uint64_t above = BestFitHeap::free_above(block);
   if (rounded > block->size) {
-    const bool stays_what_it_is = sizes_.pool_for(rounded) == extent_of(block)->pool &&
+    const bool stays_what_it_is = &state_of(sizes_.pool_for(rounded)) == &pool &&
                                   (rounded >= pool.rules.oversize) ==
                                       (block->size >= pool.rules.oversize);
     if (!stays_what_it_is || rounded > block->size + above) return nullptr;

@@ -39,12 +39,12 @@ struct SizeRules {
     return is_plain ? align_up(size_bytes, kMinBlockSize) : settings->round_size(size_bytes);
   }
   Pool pool_for(std::uint64_t rounded) const {
-    return rounded <= small_size ? Pool::kSmall : Pool::kLarge;
+    return rounded <= kSmallSize ? Pool::kSmall : Pool::kLarge;
   }
 
   const CachingSettings* settings = nullptr;
   bool is_plain = true;                    // sizes are rounded to 512 bytes and no finer
-  std::uint64_t small_size = kSmallSize;   // 0: one pool for all
+  bool has_one_pool = false;               // the large one, for small requests too
 };
 
 // Free to a policy: no block is in use there, and memory may be missing.
@@ -130,10 +130,12 @@ class BlockHeap final : public ExtentHeap {
   [[gnu::cold]] void* give(Extent& extent) override;
   [[gnu::cold]] void for_each_block(const Extent& extent, const Visit& visit) const override;
   [[gnu::cold]] void check_placement() const override;
-  Pair active(Pool pool) const override { return state_of(pool).counts.active(); }
+  Pair active(Pool pool) const override {
+    return pools_[static_cast<int>(pool)].counts.active();
+  }
   PoolState& state_of(const Block* block) { return state_of(extent_of(block)->pool); }
+  // What serves requests of the pool's sizes.
   PoolState& state_of(Pool pool) { return *states_[static_cast<int>(pool)]; }
-  const PoolState& state_of(Pool pool) const { return *states_[static_cast<int>(pool)]; }
   Block* find_place(std::size_t size_bytes, bool grown);
   [[gnu::cold]] Block* place_in_large(std::uint64_t requested, std::uint64_t rounded, bool grown);
   Block* place_in(PoolState& pool, std::uint64_t requested, std::uint64_t rounded, bool grown);
@@ -151,9 +153,9 @@ class BlockHeap final : public ExtentHeap {
   }
 
   const SizeRules sizes_;
-  // The pools by number, as pointers: state_of loads one. To index pools_ instead, the compiler
-  // multiplies by sizeof(PoolState) again at each use.
-  PoolState* const states_[kPools] = {&pools_[0], &pools_[1]};
+  // As pointers: state_of loads one. To index pools_ instead, the compiler multiplies by
+  // sizeof(PoolState) again at each use.
+  PoolState* const states_[kPools] = {&pools_[sizes_.has_one_pool ? 1 : 0], &pools_[1]};
   Completion completion_;
   PendingFrees pending_;
   PoolState pools_[kPools];

@@ -15,7 +15,7 @@ PinnedAllocator::~PinnedAllocator() {
 }
 
 std::unique_ptr<FrontHeap> PinnedAllocator::make_heap(Stream stream) {
-  return std::make_unique<BlockHeap>(*this, stream, SizeRules{.small_size = 0},
+  return std::make_unique<BlockHeap>(*this, stream, SizeRules{.has_one_pool = true},
                                      PendingFrees::Events::kWhenAsked);
 }
 
