@@ -17,6 +17,14 @@ Counts counts_with(std::uint64_t bytes, std::uint64_t requested) {
          Counts{static_cast<std::uint32_t>(requested)};
 }
 
+// The first three counts. Each number is a constant: a loop would store the vectors to index them.
+template <typename Visit>
+[[gnu::always_inline]] inline void for_each_count(Visit&& visit) {
+  visit(std::size_t{0});
+  visit(std::size_t{1});
+  visit(std::size_t{2});
+}
+
 }  // namespace
 
 bool LocalAccount::count_allocated(std::uint64_t bytes, std::uint64_t requested) {
@@ -55,32 +63,40 @@ bool LocalAccount::is_due(std::int64_t more) const {
   return std::abs(changes_[1].level + more) >= drift_;
 }
 
+// An update of the shared accounts restarts the counts itself.
 bool LocalAccount::begin_anew() {
   settle();
+  if (is_due(0)) return true;
   restart();
-  return is_due(0);
+  return false;
 }
 
+// Afterwards the counts say a level of 0, so to settle again changes nothing.
 void LocalAccount::settle() {
-  for (std::size_t i = 0; i < changes_.size(); ++i) {
+  const Counts room = bound_ - allocated_;
+  const Counts level = peak_ - room;
+  const Counts allocated = allocated_ - settled_;
+  for_each_count([&](std::size_t i) {
     Change& change = changes_[i];
-    const std::int64_t before = change.level;
-    change.level += level(i, bound_);
-    change.peak = std::max(change.peak, is_alone_ ? before + static_cast<std::int32_t>(peak_[i])
-                                                  : change.level);
-    change.allocated += allocated_[i] - settled_[i];
-  }
+    change.level += static_cast<std::int32_t>(level[i]);
+    const std::int64_t highest = is_alone_ ? static_cast<std::int32_t>(room[i]) : 0;
+    change.peak = std::max(change.peak, change.level + highest);
+    change.allocated += allocated[i];
+  });
   settled_ = allocated_;
+  peak_ = room;
 }
 
 // With several threads the peak is that of the moments when the shared accounts are updated: a
 // thread that climbs need not come here before.
 void LocalAccount::restart() {
-  for (std::size_t i = 0; i < changes_.size(); ++i)
-    peak_[i] = at_most((is_alone_ ? changes_[i].peak : drift_) - changes_[i].level);
-  peak_[3] = 0;
+  Counts room = {};
+  for_each_count([&](std::size_t i) {
+    room[i] = at_most((is_alone_ ? changes_[i].peak : drift_) - changes_[i].level);
+  });
+  peak_ = room;
   may_free_ = static_cast<std::int32_t>(at_most(drift_ + changes_[1].level));
-  bound_ = allocated_ + peak_;
+  bound_ = allocated_ + room;
   allocated_[3] = kFull / 2;
   bound_[3] = kFull - static_cast<std::uint32_t>(may_free_);
 }
@@ -97,15 +113,16 @@ void Accounts::flush(LocalAccount& account, void (*also)(AllocatorStats&)) {
   const std::lock_guard lock(lock_);
   const std::array<Stat*, 3> all = {&stats_.requested_bytes[0], &stats_.allocated_bytes[0],
                                     &stats_.allocation[0]};
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for_each_count([&](std::size_t i) {
     const LocalAccount::Change& mine = account.changes_[i];
     all[i]->peak = std::max(all[i]->peak, all[i]->current + mine.peak);
     all[i]->current += mine.level;
     all[i]->allocated += mine.allocated;
-  }
+  });
   if (also != nullptr) also(stats_);
-  for (std::size_t i = 0; i < all.size(); ++i)
+  for_each_count([&](std::size_t i) {
     account.changes_[i] = {0, account.is_alone_ ? all[i]->peak - all[i]->current : 0, 0};
+  });
   account.drift_ = account.is_alone_
                        ? INT64_MAX / 2
                        : std::max(LocalAccount::kFlushBytes, all[1]->current / 64);
