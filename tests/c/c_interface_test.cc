@@ -471,7 +471,8 @@ TEST(CInterfaceTest, AnObserverMayUseTheAllocator) {
   EXPECT_EQ(tenon_allocator_destroy(allocator), TENON_IN_USE);
   EXPECT_EQ(tenon_observer_remove(observer), TENON_OK);
   EXPECT_EQ(tenon_free(allocator, block_of(allocator, 5000)), TENON_OK);
-  EXPECT_EQ(seen.kinds, (std::vector<int>{TENON_EVENT_ALLOCATED, TENON_EVENT_FREED}));
+  EXPECT_EQ(seen.kinds, (std::vector<int>{TENON_EVENT_MAPPED, TENON_EVENT_ALLOCATED,
+                                          TENON_EVENT_FREED}));
   EXPECT_EQ(tenon_allocator_destroy(allocator), TENON_OK);
   EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
 }
