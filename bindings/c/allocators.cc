@@ -110,6 +110,8 @@ void AllocatorObject::require_unused() const {
                             blocks_.size() + exported_, exported_));
   if (observers_ != 0)
     throw InUse(fmt::format("{} observers are on it: remove them first", observers_));
+  if (observer_calls_ != 0)
+    throw InUse("a function that observes it is being called: destroy it after that");
 }
 
 bool AllocatorObject::has_used(std::uint32_t stream) const {
@@ -134,7 +136,10 @@ void ObserverObject::on_memory_event(const MemoryEventInfo& info) {
   static_assert(static_cast<int>(MemoryEvent::kReleased) == TENON_EVENT_RELEASED);
   const tenon_event event = {static_cast<tenon_event_kind>(info.event), info.data, info.size_bytes,
                              info.stream.id};
+  AllocatorObject& allocator = allocator_;  // the function may remove this observer
+  allocator.observer_calls_changed(1);
   function_(context_, &event);
+  allocator.observer_calls_changed(-1);
 }
 
 namespace {

@@ -1,6 +1,7 @@
 // What the handles stand for.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -69,6 +70,7 @@ class AllocatorObject final : public Object {
   void exported_block_ended();
 
   void observers_changed(int by);
+  void observer_calls_changed(int by) { observer_calls_ += by; }
   void require_unused() const;  // throws InUse
   bool has_used(std::uint32_t stream) const;
 
@@ -87,6 +89,7 @@ class AllocatorObject final : public Object {
   PointerMap<Block> blocks_;
   std::uint64_t exported_ = 0;
   int observers_ = 0;
+  std::atomic<int> observer_calls_ = 0;  // in progress
   std::set<std::uint32_t> streams_;  // that requests named, but for 0
 };
 

@@ -477,6 +477,30 @@ TEST(CInterfaceTest, AnObserverMayUseTheAllocator) {
   EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
 }
 
+TEST(CInterfaceTest, AnObserverMayRemoveItselfAndNotDestroyTheAllocator) {
+  const tenon_backend backend = simulated(std::uint64_t{1} << 30);
+  struct Seen {
+    tenon_allocator allocator;
+    tenon_observer observer = 0;
+    int calls = 0;
+  } seen{over(backend, "pool")};
+  ASSERT_EQ(tenon_observer_add(
+                seen.allocator,
+                [](void* context, const tenon_event*) {
+                  auto& self = *static_cast<Seen*>(context);
+                  ++self.calls;
+                  EXPECT_EQ(tenon_observer_remove(self.observer), TENON_OK);
+                  EXPECT_EQ(tenon_allocator_destroy(self.allocator), TENON_IN_USE);
+                  EXPECT_THAT(tenon_last_error(), HasSubstr("destroy it after that"));
+                },
+                &seen, &seen.observer),
+            TENON_OK);
+  EXPECT_EQ(tenon_free(seen.allocator, block_of(seen.allocator, 5000)), TENON_OK);
+  EXPECT_EQ(seen.calls, 1);
+  EXPECT_EQ(tenon_allocator_destroy(seen.allocator), TENON_OK) << tenon_last_error();
+  EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
+}
+
 TEST(CInterfaceTest, AnswersAreTheCommandsToTheByte) {
   tenon_traces traces = 0;
   ASSERT_EQ(tenon_traces_load(kTrace.c_str(), &traces), TENON_OK) << tenon_last_error();

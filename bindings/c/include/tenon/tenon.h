@@ -262,7 +262,8 @@ typedef struct tenon_event {
   uint64_t size_bytes; /* as requested, for blocks */
   uint32_t stream;
 } tenon_event;
-/* Called on the thread that allocates or frees; it may use the allocator. */
+/* Called on the thread that allocates or frees. It may use the allocator and remove the observer;
+   to destroy the allocator is TENON_IN_USE until it has returned. */
 typedef void (*tenon_event_function)(void* context, const tenon_event* event);
 
 /* Calls `function` with `context` for every event from here on, until it is removed. */
