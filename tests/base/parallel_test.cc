@@ -63,7 +63,7 @@ bool two_at_once() {
 }
 
 #if !defined(__SANITIZE_THREAD__)  // which lets no child of a process with threads start one
-TEST_F(ParallelTest, AChildOfForkHasWorkersOfItsOwn) {
+TEST_F(ParallelTest, AForkedChildHasWorkersOfItsOwn) {
   ASSERT_TRUE(two_at_once());
   const pid_t child = ::fork();
   if (child == 0) ::_exit(two_at_once() ? 0 : 1);

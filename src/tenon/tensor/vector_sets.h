@@ -5,7 +5,11 @@
 
 namespace tenon::detail {
 
+#if defined(__clang__)  // which has no such attribute, and prefers as its -mtune does
+#define TENON_AVX512 "avx512f,avx512bw,avx512vl,avx512dq"
+#else
 #define TENON_AVX512 "avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"
+#endif
 
 inline bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") != 0;

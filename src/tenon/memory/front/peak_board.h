@@ -73,7 +73,7 @@ class alignas(64) PeakBoard {
     const auto set = [](Stat& stat, std::int64_t peak) {
       stat.peak = std::max(peak, stat.current);
     };
-    for (const std::size_t pool : {0, 1, 2}) {
+    for (std::size_t pool = 0; pool < 3; ++pool) {
       const Pair* const of = &peaks_[pairs_ == kPairs ? pool * kPairsOfAll : 0];
       if (pairs_ != kPairs && pool == 1) continue;  // one kind counts as large
       set(out.allocation[pool], of[0][0]);
