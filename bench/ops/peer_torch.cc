@@ -134,7 +134,7 @@ const std::map<std::string, Function>& functions() {
       PEER(pad, torch::constant_pad_nd(in[0], {1, 1, 1, 1}))
       PEER(contiguous, in[0].contiguous())
       PEER(sum_dim, in[0].sum(n[0]))
-      PEER(sum_02, in[0].sum({0, 2}))
+      PEER(sum_02, in[0].sum(at::IntArrayRef({0, 2})))
       PEER(amax_dim, in[0].amax(n[0]))
       PEER(argmax_dim, in[0].argmax(n[0]))
       PEER(logsumexp_dim, in[0].logsumexp(n[0]))
