@@ -34,7 +34,7 @@ class alignas(64) PeakBoard {
   // `lock` and `counters`.
   template <typename Heap>
   Heap& add_heap(StreamSlots<Heap>& heaps, Stream stream, std::unique_ptr<Heap> made) {
-    if (made->counters.has_kinds()) pairs_ = kPairs;
+    if (streams_ == 0 && made->counters.has_kinds()) pairs_ = kPairs;  // and so have all others
     if (++streams_ == 2)  // the first one was alone until now, and its peaks everything
       heaps.for_each([&](Heap& first) {
         const std::lock_guard lock(first.lock);

@@ -88,6 +88,9 @@ class ArenaAllocator final : public PlacementAllocator<ArenaHeap, ArenaOptions> 
 
  protected:
   std::string advice() const override;
+
+ private:
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

@@ -85,6 +85,9 @@ class BuddyAllocator final : public PlacementAllocator<BuddyChunks, BuddyConfig>
   [[gnu::cold]] explicit BuddyAllocator(Backend& backend, BuddyConfig config = {},
                                         std::uint64_t limit_bytes = 0);
   ~BuddyAllocator() override;  // not inline: so the fast path is compiled once, for speed
+
+ private:
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

@@ -57,7 +57,6 @@ class PlacementAllocator : public FastPath<H, ChunkedAllocator> {
 
   const char* const name_;
   const Config config_;
-  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

@@ -30,6 +30,9 @@ class PlanAllocator final : public PlacementAllocator<PlanPlacement, PlanConfig>
   PlanAdherence report() const;
   // In words, for a log: "35,000 of 35,283 requests as planned, 283 diverged (...)".
   [[gnu::cold]] std::string report_text() const;
+
+ private:
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon

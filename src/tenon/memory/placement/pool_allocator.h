@@ -85,6 +85,9 @@ class PoolAllocator final : public PlacementAllocator<PoolHeap, PoolConfig> {
  public:
   // Throws InvalidArgument for a pool size of 0.
   explicit PoolAllocator(Backend& backend, PoolConfig config = {}, std::uint64_t limit_bytes = 0);
+
+ private:
+  IdleCache idle_cache_{*this};  // last
 };
 
 }  // namespace tenon
