@@ -126,9 +126,6 @@ void gelu_tanh(float* dx, const float* dy, const float* x, std::int64_t count) {
 }
 
 // A NaN stays: it is larger than nothing and nothing is larger.
-HWY_INLINE float larger(float value, float best) {
-  return best != best ? best : (!(value <= best) ? value : best);
-}
 template <class D>
 HWY_INLINE hn::Vec<D> larger(D, hn::Vec<D> value, hn::Vec<D> best) {
   const auto keeps = hn::Or(hn::IsNaN(best), hn::Le(value, best));
