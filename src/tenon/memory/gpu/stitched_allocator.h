@@ -33,8 +33,8 @@ struct StitchedSettings {
 //
 // Note [Stale mappings]. A page that moves keeps its old mapping. To undo it would cost as much as
 // the new one, and must wait until the stream is done there. Nothing is placed at the old addresses
-// while the page is elsewhere. An idle page can come back to them without any driver call. An
-// address has one mapping at most, so the addresses bound the page table. Stale mappings are
+// while the page is elsewhere. An idle page serves its old addresses again without a driver call.
+// An address has one mapping at most, so the addresses bound the page table. Stale mappings are
 // undone, once settled, when they stand in the way and when the page's memory is released. Where
 // they are not settled, addresses that were never mapped are taken instead: a wait is the last
 // resort.
