@@ -121,6 +121,19 @@ TEST(UnaryTest, AgreesWithTheCLibraryEverywhere) {
     }
 }
 
+TEST(UnaryTest, ZerosHaveTheValueAndTheSignOfTheCLibrary) {
+  const Tensor f64 = tensor<double>(std::vector<double>(32, -0.0), {32});
+  for (const UnaryCase& c : unary_cases()) {
+    if (c.function == ops::gelu_none) continue;  // +0 for both
+    for (const Tensor& zeros : {f64, ops::neg(f64), to(f64, DType::kF32)}) {
+      const double x = values(zeros)[0], wanted = c.reference(x);
+      const double got = values(c.function(zeros))[0];
+      EXPECT_EQ(got, wanted) << c.name << "(" << x << ")";
+      EXPECT_EQ(std::signbit(got), std::signbit(wanted)) << c.name << "(" << x << ")";
+    }
+  }
+}
+
 TEST(UnaryTest, ErfIsRightToAFewUnitsInTheLastPlace) {
   const Tensor x = linspace(-6, 6, 120001);
   const Tensor got = ops::erf(x);

@@ -53,10 +53,18 @@ struct Exp {
     return std::exp(x);
   }
 };
+
+// f(x), and exactly `at_zero` where x is 0: Highway's functions lose the sign of -0, and its cosine
+// of 0 in f64 is below 1.
+template <class D, class V>
+HWY_INLINE V with_zero(D d, V x, V at_zero, V of_x) {
+  return hn::IfThenElse(hn::Eq(x, hn::Zero(d)), at_zero, of_x);
+}
+
 struct Expm1 {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Expm1(d, x);
+    return with_zero(d, x, x, hn::Expm1(d, x));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -141,7 +149,7 @@ HWY_INLINE hn::Mask<D> is_small_angle(D d, V x) {
 struct Sin {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Sin(d, x);
+    return with_zero(d, x, x, hn::Sin(d, x));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -155,7 +163,7 @@ struct Sin {
 struct Cos {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Cos(d, x);
+    return with_zero(d, x, hn::Set(d, hn::TFromD<D>(1)), hn::Cos(d, x));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
@@ -169,7 +177,7 @@ struct Cos {
 struct Tan {
   template <class D, class V>
   static HWY_INLINE V apply(D d, V x) {
-    return hn::Div(hn::Sin(d, x), hn::Cos(d, x));
+    return with_zero(d, x, x, hn::Div(hn::Sin(d, x), hn::Cos(d, x)));
   }
   template <class D, class V>
   static HWY_INLINE hn::Mask<D> holds(D d, V x) {
