@@ -59,7 +59,7 @@ HostAllocator* LargeBlocks::start() {
   if (inside || started.exchange(true)) return nullptr;
   const Inside here;
   // The allocator below prepares for fork(2) at its first request: before Tenon does, so that a
-  // fork takes Tenon's locks last and gives them back first.
+  // fork takes Tenon's locks first and gives them back last.
   below::free(below::malloc(1));
   try {
     auto* made = new (allocator_bytes) HostAllocator(host_backend());

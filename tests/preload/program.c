@@ -392,6 +392,22 @@ static void family(void) {
   CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+/* A child that allocates nothing large ends as programs do. */
+static void idle_child(void) {
+  free(malloc(500000));
+  const pid_t child = fork();
+  int status = 0;
+  CHECK(child >= 0);
+  if (child != 0) CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Parent and child ask for what no machine has. */
+static void refusals(void) {
+  idle_child();
+  volatile size_t too_much = (size_t)1 << 46;
+  CHECK(malloc(too_much) == NULL);
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
@@ -399,7 +415,8 @@ int main(int argc, char** argv) {
   } cases[] = {{"border", border}, {"aligned", aligned}, {"reallocate", reallocate},
                {"zeroed", zeroed}, {"zeroed_places", zeroed_places}, {"threads", threads},
                {"forks", forks},   {"late", late},     {"plugin", plugin},
-               {"random", random_use}, {"churn", churns}, {"family", family}};
+               {"random", random_use}, {"churn", churns}, {"family", family},
+               {"idle_child", idle_child}, {"refusals", refusals}};
   *(void**)&serves = dlsym(RTLD_DEFAULT, "tenon_preload_serves");
   if (serves == NULL) {
     fprintf(stderr, "libtenon_preload.so is not preloaded\n");

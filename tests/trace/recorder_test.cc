@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
 #include "support/temporary.h"
 #include "tenon/base/error.h"
 #include "tenon/device/sim/sim_backend.h"
+#include "tenon/memory/host/host_thread.h"
 #include "tenon/memory/policies.h"
 #include "tenon/memory/registry.h"
 #include "tenon/trace/csv.h"
@@ -159,6 +162,29 @@ TEST(Recorder, WritesWhatItHasWhenAnAllocationFails) {
   ASSERT_THAT(trace.marks, SizeIs(1));
   EXPECT_EQ(trace.marks[0].kind, MarkKind::kOutOfMemory);
   EXPECT_EQ(trace.marks[0].size_bytes, 100u << 20);
+}
+
+TEST(Recorder, AForkedChildRecordsItsOwnEventsOverWhatWasLive) {
+  HostThread::watch_forks();
+  SimBackend device;
+  const auto allocator = make_policy("system", device);
+  Recorder recorder("forks");
+  const ObserverGuard guard(allocator->observers(), recorder);
+  const DataPtr kept = allocator->allocate(1000);
+  allocator->allocate(2000).clear();
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool was_empty = recorder.is_empty();
+    const DataPtr own = allocator->allocate(3000);
+    const std::vector<Op> wanted = {{TraceOp::kAlloc, 1000, 0}, {TraceOp::kAlloc, 3000, 1}};
+    const Trace trace = recorder.take();
+    ::_exit(was_empty && ops(trace) == wanted && trace.warnings.empty() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(recorder.take().events, SizeIs(3)) << "of the parent alone";
 }
 
 TEST(RecordingScope, RecordsAllocatorsThatWereThereAndThatCome) {

@@ -4,38 +4,44 @@
 
 namespace tenon {
 
-namespace {
-
 // The lists of all allocators, and who watches all of them. Never destroyed: allocators that live
 // until the program ends leave it late.
-struct AllLists {
+struct ObserverList::All {
   std::mutex mutex;
   std::vector<ObserverList*> lists;
   std::vector<Observer*> watchers;
 
-  static AllLists& instance() {
-    static AllLists& all = *new AllLists;
+  static All& instance() {
+    static All& all = *new All;
     return all;
+  }
+  // Each once, though it may watch many lists. Allocates nothing.
+  template <typename Visit>
+  void for_each_observer(Visit&& visit) const {
+    for (auto list = lists.begin(); list != lists.end(); ++list)
+      for (Observer* observer : (*list)->observers_)
+        if (std::none_of(lists.begin(), list, [&](const ObserverList* earlier) {
+              return std::ranges::count(earlier->observers_, observer) > 0;
+            }))
+          visit(*observer);
   }
 };
 
-}  // namespace
-
 ObserverList::ObserverList() {
-  AllLists& all = AllLists::instance();
+  All& all = All::instance();
   const std::lock_guard lock(all.mutex);
   all.lists.push_back(this);
   for (Observer* watcher : all.watchers) add(watcher);
 }
 
 ObserverList::~ObserverList() {
-  AllLists& all = AllLists::instance();
+  All& all = All::instance();
   const std::lock_guard lock(all.mutex);
   std::erase(all.lists, this);
 }
 
 void ObserverList::share_lock(ObserverList& front) {
-  AllLists& all = AllLists::instance();
+  All& all = All::instance();
   const std::lock_guard lock(all.mutex);
   for (Observer* watcher : all.watchers) remove(watcher);
   mutex_ = front.mutex_;
@@ -43,7 +49,7 @@ void ObserverList::share_lock(ObserverList& front) {
 }
 
 void ObserverList::add_to_all(Observer* observer) {
-  AllLists& all = AllLists::instance();
+  All& all = All::instance();
   const std::lock_guard lock(all.mutex);
   all.watchers.push_back(observer);
   for (ObserverList* list : all.lists)
@@ -51,7 +57,7 @@ void ObserverList::add_to_all(Observer* observer) {
 }
 
 void ObserverList::remove_from_all(Observer* observer) {
-  AllLists& all = AllLists::instance();
+  All& all = All::instance();
   const std::lock_guard lock(all.mutex);
   std::erase(all.watchers, observer);
   for (ObserverList* list : all.lists) list->remove(observer);
@@ -79,6 +85,24 @@ void ObserverList::report_slow(const MemoryEventInfo& info) {
       errors_.fetch_add(1, std::memory_order_relaxed);
     }
   }
+}
+
+void observers_before_fork() {
+  ObserverList::All& all = ObserverList::All::instance();
+  all.mutex.lock();
+  for (ObserverList* list : all.lists) list->mutex_->lock();
+  all.for_each_observer([](Observer& observer) { observer.before_fork(); });
+}
+
+void observers_after_fork(bool in_child) {
+  ObserverList::All& all = ObserverList::All::instance();
+  all.for_each_observer([&](Observer& observer) { observer.after_fork(in_child); });
+  for (ObserverList* list : all.lists)
+    if (in_child)
+      new (list->mutex_.get()) std::recursive_mutex;  // its owner is a thread of the parent
+    else
+      list->mutex_->unlock();
+  all.mutex.unlock();
 }
 
 }  // namespace tenon

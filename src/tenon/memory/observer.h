@@ -40,7 +40,15 @@ class Observer {
   virtual ~Observer() = default;
   // Called for each event; must be thread-safe where several threads allocate.
   virtual void on_memory_event(const MemoryEventInfo& info) = 0;
+  // Around fork(2), on the thread that forks, where HostThread watches forks. In between, no other
+  // thread is in on_memory_event; so that must not wait for a thread that forks.
+  virtual void before_fork() {}
+  virtual void after_fork([[maybe_unused]] bool in_child) {}
 };
+
+// Around fork(2): the locks of all lists are held, then each observer is told, once.
+void observers_before_fork();
+void observers_after_fork(bool in_child);
 
 // The observers of one allocator. Adding and removing locks. Remove waits until no call into the
 // observer is in progress on another thread. A report is O(observers), with none one relaxed load.
@@ -82,6 +90,9 @@ class ObserverList {
   std::uint64_t errors() const { return errors_.load(std::memory_order_relaxed); }
 
  private:
+  friend void observers_before_fork();
+  friend void observers_after_fork(bool in_child);
+  struct All;
   void report_slow(const MemoryEventInfo& info);
 
   std::atomic<int> count_{0};

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "tenon/base/code_place.h"
+#include "tenon/trace/recording_place.h"
 #include "tenon/trace/trace_builder.h"
 #include "tenon/trace/write.h"
 
@@ -310,6 +311,24 @@ void Recorder::on_sleep(const SleepChange& change) {
   }
 }
 
+// The child may soon be another program, so it forgets the parent's events with its own first one.
+void Recorder::after_fork(bool in_child) {
+  if (in_child) {
+    is_child_ = has_parents_ = true;
+    dumped_ = false;
+  }
+  mutex_.unlock();
+}
+
+void Recorder::leave_to_parent() {
+  if (!has_parents_) [[likely]] return;
+  for (std::size_t i = 0; i < ring_.size(); ++i) retire(ring_[place_in_ring(i)]);
+  ring_.clear();
+  oldest_ = 0;
+  retired_ = 0;
+  has_parents_ = false;
+}
+
 std::int64_t Recorder::now_ns() const {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
                                                               start_)
@@ -317,6 +336,7 @@ std::int64_t Recorder::now_ns() const {
 }
 
 void Recorder::keep(const Event& event) {
+  leave_to_parent();
   if (options_.capacity_events == 0 || ring_.size() < options_.capacity_events) {
     ring_.push_back(event);
     return;
@@ -366,10 +386,14 @@ std::uint16_t Recorder::device_number(Device device) {
   return static_cast<std::uint16_t>(devices_.size() - 1);
 }
 
-std::vector<Trace> Recorder::make() const {
+std::size_t Recorder::place_in_ring(std::size_t i) const {
+  return oldest_ + i < ring_.size() ? oldest_ + i : oldest_ + i - ring_.size();
+}
+
+std::vector<Trace> Recorder::make() {
+  leave_to_parent();
   Maker maker(*this);
-  for (std::size_t i = 0; i < ring_.size(); ++i)
-    maker.add(ring_[oldest_ + i < ring_.size() ? oldest_ + i : oldest_ + i - ring_.size()]);
+  for (std::size_t i = 0; i < ring_.size(); ++i) maker.add(ring_[place_in_ring(i)]);
   return maker.finish();
 }
 
@@ -377,10 +401,11 @@ std::vector<Trace> Recorder::make() const {
 void Recorder::dump_failure() {
   if (dumped_ || options_.out_of_memory_path.empty()) return;
   dumped_ = true;
+  const std::string& asked = options_.out_of_memory_path;
+  const std::string path = is_child_ ? file_of_child(asked) : with_number(asked);
   try {
-    write_traces(make(), options_.out_of_memory_path);
-    fmt::print(stderr, "tenon: out of memory; the recording is in {}\n",
-               options_.out_of_memory_path);
+    write_traces(make(), path);
+    fmt::print(stderr, "tenon: out of memory; the recording is in {}\n", path);
   } catch (const std::exception& error) {
     fmt::print(stderr, "tenon: out of memory; the recording is lost: {}\n", error.what());
   }
@@ -393,10 +418,15 @@ void Recorder::keep_no_failure() {
 
 bool Recorder::is_empty() const {
   const std::lock_guard lock(mutex_);
-  return ring_.empty();
+  return has_parents_ || ring_.empty();
 }
 
-std::vector<Trace> Recorder::peek() const {
+bool Recorder::is_child() const {
+  const std::lock_guard lock(mutex_);
+  return is_child_;
+}
+
+std::vector<Trace> Recorder::peek() {
   const std::lock_guard lock(mutex_);
   return make();
 }

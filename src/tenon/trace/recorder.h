@@ -27,7 +27,8 @@ struct RecorderOptions {
   // microsecond or so to walk, and small blocks seldom fill a memory.
   int stack_depth = 0;
   std::uint64_t stack_min_bytes = std::uint64_t{1} << 20;
-  // Where to write the recording when an allocation fails, once; empty: nowhere.
+  // Where to write the recording when an allocation fails, once; empty: nowhere. "%p" in it is the
+  // process's number. A forked child puts its own into a path without (file_of_child).
   std::string out_of_memory_path = {};
 };
 
@@ -45,6 +46,8 @@ struct RecorderOptions {
 // (add_sleep_listener; RecordingScope does). Blocks that sleep are freed, and allocated when they
 // wake (trace.h). What the allocator does with them meanwhile is left out.
 //
+// A forked child records its own events: the blocks of the fork are live at its beginning.
+//
 // Thread-safe: one mutex. Events reach observers after the allocator's locks are released. So a
 // block's next use on another thread may be reported before its free. The free is then put before
 // the use. O(1) for an event: tens of nanoseconds without stacks (bench_recorder says).
@@ -54,15 +57,18 @@ class Recorder final : public Observer, public SleepListener {
 
   void on_memory_event(const MemoryEventInfo& info) override;
   void on_sleep(const SleepChange& change) override;
+  void before_fork() override { mutex_.lock(); }
+  void after_fork(bool in_child) override;
 
   // What was recorded, a trace for each device in order of first use; the recorder then starts
   // anew.
   std::vector<Trace> take_all();
   // The same of a recording of one device: of the one used first; empty without any events.
   Trace take();
-  bool is_empty() const;
+  bool is_empty() const;  // without an event of this process
+  bool is_child() const;  // forked since the recorder was made
   // What was recorded so far, as traces; it goes on being recorded.
-  std::vector<Trace> peek() const;
+  std::vector<Trace> peek();
   // From here on no failure is written to out_of_memory_path.
   void keep_no_failure();
 
@@ -84,11 +90,13 @@ class Recorder final : public Observer, public SleepListener {
 
   void keep(const Event& event);
   void retire(const Event& event);
+  void leave_to_parent();
   std::int64_t now_ns() const;
   std::uint32_t stack_number(std::uint64_t size_bytes);
   std::uint32_t tag_number(const Tag& tag);
   std::uint16_t device_number(Device device);
-  std::vector<Trace> make() const;
+  std::size_t place_in_ring(std::size_t i) const;  // of the i-th event that is kept
+  std::vector<Trace> make();
   void dump_failure();
 
   mutable std::mutex mutex_;
@@ -107,6 +115,8 @@ class Recorder final : public Observer, public SleepListener {
   std::uint64_t retired_ = 0;  // events that the ring forgot
   bool anything_slept_ = false;
   bool dumped_ = false;
+  bool is_child_ = false;      // of fork(2), since the recorder was made
+  bool has_parents_ = false;   // ring_ has the parent's events still
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -19,13 +19,6 @@
 namespace tenon {
 namespace {
 
-std::string with_number(std::string_view path) {
-  std::string out(path);
-  if (const std::size_t at = out.find("%p"); at != out.npos)
-    out.replace(at, 2, fmt::format("{}", ::getpid()));
-  return out;
-}
-
 constexpr std::int64_t kSecondNs = 1'000'000'000;
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * kSecondNs + time.tv_nsec; }
@@ -85,6 +78,18 @@ std::string with_inner_ending(std::string_view path, std::string_view inner) {
   return fmt::format("{}.{}{}", path.substr(0, at), inner, path.substr(at));
 }
 
+std::string with_number(std::string_view path) {
+  std::string out(path);
+  if (const std::size_t at = out.find("%p"); at != out.npos)
+    out.replace(at, 2, fmt::format("{}", ::getpid()));
+  return out;
+}
+
+std::string file_of_child(std::string_view path) {
+  if (path.find("%p") != path.npos) return with_number(path);
+  return with_inner_ending(path, fmt::format("{}", ::getpid()));
+}
+
 RecordingPlace::RecordingPlace(std::string_view path)
     : asked_(path),
       path_(with_number(path)),
@@ -106,9 +111,7 @@ bool RecordingPlace::is_anothers() const {
   return now.inode != 0 && (now != found_ || now.changed_ns >= run_began_ns_);
 }
 
-std::string RecordingPlace::own_path() const {
-  return with_inner_ending(path_, fmt::format("{}", ::getpid()));
-}
+std::string RecordingPlace::own_path() const { return file_of_child(path_); }
 
 RecordingPlace::Turn::Turn(const RecordingPlace& place)
     : folder_(::open(folder_of(place.path()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {

@@ -11,6 +11,10 @@ namespace tenon {
 
 // "run.csv.zst", "oom" -> "run.oom.csv.zst".
 std::string with_inner_ending(std::string_view path, std::string_view inner);
+// "run.%p.csv" -> "run.4711.csv", 4711 being the process's number.
+std::string with_number(std::string_view path);
+// The same for a process that was forked from the one that was asked: "run.csv" -> "run.4711.csv".
+std::string file_of_child(std::string_view path);
 
 // A process replaces the file of an earlier run. What another process of the same run wrote stays:
 // the recording then goes to a name with the process's number. "%p" in the path stands for the

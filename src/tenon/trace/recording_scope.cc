@@ -9,6 +9,7 @@
 #include "tenon/base/environment.h"
 #include "tenon/base/file_writer.h"
 #include "tenon/base/printable.h"
+#include "tenon/memory/host/host_thread.h"
 #include "tenon/trace/recording_place.h"
 #include "tenon/trace/write.h"
 
@@ -24,8 +25,9 @@ void complain(const std::string& line) {
 // The recording that TENON_RECORD asks for. Not destroyed but finished: static allocators may still
 // be watched by it.
 struct OfEnvironment {
-  const RecordingPlace place{environment_value("TENON_RECORD")};
-  RecordingScope scope{place.path()};
+  const std::string asked{environment_value("TENON_RECORD")};
+  const RecordingPlace place{asked};
+  RecordingScope scope{place.path(), recording_options(asked)};
 };
 OfEnvironment* of_environment = nullptr;
 bool of_environment_is_lost = false;
@@ -67,6 +69,7 @@ RecordingScope::RecordingScope(std::string path, RecorderOptions options)
     : path_(std::move(path)), recorder_(trace_name(path_), std::move(options)) {
   traces_format(path_);  // throws
   FileWriter::check(path_);
+  HostThread::watch_forks();
   ObserverList::add_to_all(&recorder_);
   add_sleep_listener(&recorder_);
 }
@@ -87,7 +90,8 @@ bool RecordingScope::finish_unless_empty(const std::string& path) {
   if (!watching_) return false;
   stop_watching();
   std::error_code missing;
-  if (recorder_.is_empty() && std::filesystem::exists(path_, missing)) return false;
+  if (recorder_.is_empty() && (recorder_.is_child() || std::filesystem::exists(path_, missing)))
+    return false;
   write_traces(recorder_.take_all(), path);
   return true;
 }

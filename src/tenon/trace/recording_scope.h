@@ -20,7 +20,8 @@ namespace tenon {
 //
 // The same for a whole program: TENON_RECORD=run.csv.zst in its environment. Where an allocation
 // fails, what was recorded until then is written at once, beside it: run.oom.csv.zst. Several
-// processes with one such name keep each other's files (RecordingPlace).
+// processes with one such name keep each other's files (RecordingPlace). A forked child that ends
+// by exit writes what it did since the fork.
 //
 // What with_scope places inside an arena's chunk is seen as the chunk. Thread-safe as Recorder is;
 // scopes nest.
@@ -37,7 +38,8 @@ class RecordingScope {
   // Ends the recording and writes now. Throws std::runtime_error when the file cannot be written.
   void finish();
   // The same into `path`, but a recording without events replaces no file: a program's helpers,
-  // which record nothing, would write over what the program recorded. Returns whether it wrote.
+  // which record nothing, would write over what the program recorded. A forked child without events
+  // writes none at all. Returns whether it wrote.
   bool finish_unless_empty(const std::string& path);
   void keep_no_failure() { recorder_.keep_no_failure(); }
 

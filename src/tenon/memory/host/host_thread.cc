@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tenon/memory/host/host_allocator.h"
+#include "tenon/memory/observer.h"
 #include "tenon/memory/raw_blocks.h"
 #include "tenon/memory/reclaim.h"
 
@@ -28,7 +29,8 @@ struct Directory {
 
 }  // namespace
 
-// What fork(2) calls, for all host allocators: theirs are the locks that a child may find held.
+// What fork(2) calls, for all locks that a child may find held. Observers may allocate while theirs
+// are held, so these are taken first.
 class HostThread::Forks {
  public:
   static void watch() {
@@ -40,6 +42,7 @@ class HostThread::Forks {
  private:
   using Process = host::HeapDirectory::Process;
   static void before() {
+    observers_before_fork();
     reclaimers_before_fork();
     raw_holders_before_fork();
     Directory& directory = Directory::instance();
@@ -58,6 +61,7 @@ class HostThread::Forks {
       reclaimers_after_fork_in_parent();
     else
       reclaimers_after_fork_in_child();
+    observers_after_fork(kProcess == Process::kChild);
   }
   // Each once: several allocators may share one. Allocates nothing, since their locks are held.
   template <typename Visit>
@@ -145,8 +149,10 @@ std::uint64_t HostThread::new_id() {
   return ++last;
 }
 
+void HostThread::watch_forks() { Forks::watch(); }
+
 void HostThread::enrol(std::uint64_t allocator_id, HostAllocator& allocator) {
-  Forks::watch();
+  watch_forks();
   Directory& directory = Directory::instance();
   const std::lock_guard lock(directory.mutex);
   directory.allocators[allocator_id] = &allocator;

@@ -70,6 +70,9 @@ class HostThread {
   // An allocator has been made, and is about to end: in between, forks and ends of threads find it.
   static void enrol(std::uint64_t allocator_id, HostAllocator& allocator);
   static void withdraw(std::uint64_t allocator_id);
+  // From here on a fork takes the locks of the process's host allocators, raw blocks, reclaimers
+  // and observers, so that the child finds them free. A host allocator calls it, too.
+  static void watch_forks();
 
  private:
   class Heaps;
