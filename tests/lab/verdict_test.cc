@@ -339,6 +339,28 @@ TEST(EarlyBlocks, AreWorkspacesOnlyWhereThereAreFewOfTheSize) {
   EXPECT_EQ(bytes_of(many, "weights"), 97 * 32 * kMiB);
 }
 
+// Without C++ frames the line that first multiplies matrices makes the workspace.
+TEST(EarlyBlocks, AreWorkspacesByTheirSizeWhereALineOfAModuleMadeThem) {
+  const std::vector<std::string> entries = {request(1, 4096, 1, kForward),
+                                            request(8192, 512, 2, kForward)};
+  const auto with = [&](std::uint64_t size, const std::string& stack) {
+    return explained(pickled::snapshot(old_segments(1, size, stack), {entries}));
+  };
+  EXPECT_EQ(bytes_of(with(8'519'680, kForward), "workspaces"), 8'519'680u);
+  EXPECT_EQ(bytes_of(with(8'519'681, kForward), "workspaces"), 0u);
+  EXPECT_EQ(bytes_of(with(8'519'680, kWeight), "weights"), 8'519'680u);
+}
+
+TEST(EarlyBlocks, AreNoGradientsWhereNothingIsTrained) {
+  std::vector<std::string> entries = {request(1, 4096, 1, kForward)};
+  for (std::uint64_t i = 0; i < 3; ++i)
+    entries.push_back(entry("free_completed", (50 + i) << 30, kMiB, 2 + i));
+  entries.push_back(request(8192, 512, 9, kForward));
+  const Explanation all = explained(pickled::snapshot(old_segments(2, kMiB), {entries}));
+  EXPECT_EQ(bytes_of(all, "gradients"), 0u);
+  EXPECT_EQ(bytes_of(all, "activations"), 3 * kMiB + 4096);
+}
+
 // Eight iterations, each of which keeps 64 KiB. 200 older blocks are live, of `older` bytes each.
 Verdict leak_with_a_full_ring(std::uint64_t older) {
   const std::string keeps = frames({{"note", "train.py"}});

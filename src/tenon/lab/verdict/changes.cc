@@ -8,6 +8,7 @@
 #include "tenon/base/byte_size.h"
 #include "tenon/lab/replayer.h"
 #include "tenon/lab/verdict/early_blocks.h"
+#include "tenon/lab/verdict/layers.h"
 #include "tenon/lab/verdict/passes.h"
 #include "tenon/lab/verdict/what_if.h"
 
@@ -36,7 +37,10 @@ class Finder {
   }
 
   std::vector<Change> find() {
+    layers_ = find_layers(input_.facts, at_);
     checkpoint();
+    no_gradients();
+    fused_attention();
     smaller_state();
     fused_step();
     stale_gradients();
@@ -100,68 +104,48 @@ class Finder {
     changes_.push_back(std::move(change));
   }
 
-  // Call sites with several activations live at once are layers. With checkpoints each layer keeps
-  // its input alone, and one layer at a time has the rest.
+  // With checkpoints each layer keeps its input alone, and one layer at a time has the rest.
   void checkpoint() {
+    if (!trains_ || layers_.sites.empty()) return;
+    without_earlier_layers(
+        "checkpoint the repeated layers",
+        fmt::format("{} layers, {} call sites: torch.utils.checkpoint, or "
+                    "gradient_checkpointing_enable(). The forward of each layer runs again in "
+                    "backward; the what-if keeps each layer's input and one layer's activations",
+                    layers_.number, layers_.sites.size()),
+        [&](std::uint32_t site) { return site != layers_.input; });
+  }
+
+  // Whoever measures or evaluates a model often lets it keep what a backward pass would need.
+  void no_gradients() {
+    if (!passes_.backward.empty() || !passes_.steps.empty() || !trains_) return;
+    if (failure_ != nullptr && input_.growth.iterations == 0) return;  // perhaps training's first
+    std::vector<bool> gone = of_earlier_layers(input_.facts, events_, layers_,
+                                               [](std::uint32_t) { return true; });
+    for (std::uint32_t block = 0; block < trace_.early_blocks; ++block)
+      if (is(block, Category::kActivations)) gone[block] = true;  // an earlier pass's
+    add("run the model without gradients",
+        "torch.no_grad() or torch.inference_mode(), if no backward follows: the recording has "
+        "none. The what-if keeps the last layer's activations",
+        [&](std::uint32_t block, std::uint64_t bytes) { return gone[block] ? 0 : bytes; });
+  }
+
+  void fused_attention() {
     if (!trains_) return;
-    struct Layered {
-      std::uint32_t blocks = 0;
-      std::uint64_t bytes = 0;
-    };
-    std::map<std::uint32_t, Layered> sites;  // by site
-    for (std::uint32_t block = 0; block < trace_.blocks; ++block)
-      if (live(block) && is(block, Category::kActivations) && lives_[block].site != 0) {
-        Layered& site = sites[lives_[block].site];
-        ++site.blocks;
-        site.bytes += lives_[block].size_bytes;
-      }
-    std::erase_if(sites, [](const auto& entry) { return entry.second.blocks < 4; });
-    if (sites.empty()) return;
-    // As many layers as most call sites have blocks; of equals, the larger bytes decide.
-    std::map<std::uint32_t, std::pair<std::uint32_t, std::uint64_t>> depths;
-    for (const auto& [site, all] : sites) {
-      ++depths[all.blocks].first;
-      depths[all.blocks].second += all.bytes;
-    }
-    const std::uint32_t layers =
-        std::max_element(depths.begin(), depths.end(), [](const auto& a, const auto& b) {
-          return a.second < b.second;
-        })->first;
-    // A layer's input is one of its smaller results, kept.
-    std::uint32_t kept = 0;
-    std::uint64_t kept_bytes = ~std::uint64_t{0};
-    std::uint64_t largest = 0;
-    for (const auto& [site, all] : sites) largest = std::max(largest, all.bytes / all.blocks);
-    for (const auto& [site, all] : sites) {
-      const std::uint64_t each = all.bytes / all.blocks;
-      if (all.blocks == layers && each * 8 >= largest && each < kept_bytes) {
-        kept = site;
-        kept_bytes = each;
-      }
-    }
-    // The last layer of each pass is computed again while backward is in it.
-    std::vector<bool> gone(trace_.blocks, false);
-    std::map<std::uint32_t, std::vector<std::uint32_t>> pass;  // by site: blocks of this pass
-    const auto finish = [&] {
-      for (auto& [site, blocks] : pass) {
-        const std::size_t stay = (blocks.size() + layers - 1) / layers;
-        for (std::size_t i = 0; i + stay < blocks.size(); ++i) gone[blocks[i]] = true;
-      }
-      pass.clear();
-    };
-    for (std::size_t i = 0; i < events_; ++i) {
-      const TraceEvent& event = trace_.events[i];
-      if (event.op != TraceOp::kAlloc) continue;
-      if (passes_.doing[event.block] == Doing::kBackward) finish();
-      if (is(event.block, Category::kActivations) && event.site != kept &&
-          sites.count(event.site) != 0 && passes_.doing[event.block] == Doing::kForward)
-        pass[event.site].push_back(event.block);
-    }
-    finish();
-    add(fmt::format("checkpoint the repeated layers ({} of them, {} call sites)", layers,
-                    sites.size()),
-        "torch.utils.checkpoint, or gradient_checkpointing_enable(): the forward of each layer "
-        "runs again in backward; the what-if keeps each layer's input and one layer's activations",
+    const std::set<std::uint32_t> scores = find_scores(input_.facts, layers_);
+    if (scores.empty()) return;
+    without_earlier_layers(
+        "let one kernel compute the attention",
+        "torch.nn.functional.scaled_dot_product_attention in place of softmax(q @ k.T) @ v "
+        "(nn.MultiheadAttention: need_weights=False) keeps no scores for backward. The what-if "
+        "leaves out results as large as the softmax's in all layers but one",
+        [&](std::uint32_t site) { return scores.count(site) != 0; });
+  }
+
+  template <typename Pick>
+  void without_earlier_layers(std::string what, std::string how, Pick&& of) {
+    const std::vector<bool> gone = of_earlier_layers(input_.facts, events_, layers_, of);
+    add(std::move(what), std::move(how),
         [&](std::uint32_t block, std::uint64_t bytes) { return gone[block] ? 0 : bytes; });
   }
 
@@ -416,6 +400,7 @@ class Finder {
   const std::uint64_t request_bytes_;
   std::uint64_t peak_ = 0;
   bool trains_ = false;
+  Layers layers_;
   std::map<std::uint32_t, bool> loss_sites_;
   std::vector<Change> changes_;
 };

@@ -34,8 +34,7 @@ class EarlyBlocks {
       const std::uint64_t size = in_.lives[block].size_bytes;
       if (freed(block) != kNever)
         out_.blocks[block] = freed_in_the_recording(block);
-      else if (has_workspace_size(size) && staying_[size] <= kMostWorkspaces &&
-               !in_.gradient_sizes.contains(size))
+      else if (is_workspace_by_size(block))
         out_.blocks[block] = {Category::kWorkspaces, Confidence::kGuess};
       else if (no_history && !trained.contains(size))
         out_.blocks[block] = {Category::kUnknown, Confidence::kGuess};
@@ -47,6 +46,13 @@ class EarlyBlocks {
 
  private:
   std::uint32_t freed(std::uint32_t block) const { return freed_at(in_.lives[block]); }
+
+  bool is_workspace_by_size(std::uint32_t block) const {
+    const std::uint64_t size = in_.lives[block].size_bytes;
+    const auto staying = staying_.find(size);
+    return freed(block) == kNever && has_workspace_size(size) &&
+           staying->second <= kMostWorkspaces && !in_.gradient_sizes.contains(size);
+  }
 
   bool by_stack(std::uint32_t block) {
     const std::uint32_t site = in_.lives[block].site;
@@ -64,6 +70,8 @@ class EarlyBlocks {
     if (call.backward || hint.gradients)
       return is(Category::kGradients, Confidence::kLikely, /*of_weights=*/true);
     if (hint.loss) return is(Category::kLoss, Confidence::kLikely);
+    if (in_.trace.sites->site(site).stack != 0 && is_workspace_by_size(block))
+      return is(Category::kWorkspaces, Confidence::kLikely);
     if (hint.module) return is(Category::kActivations, Confidence::kLikely);
     if (hint.inputs) return is(Category::kInputs, Confidence::kLikely);
     return false;
@@ -83,7 +91,8 @@ class EarlyBlocks {
       return {Category::kOptimizerState, Confidence::kGuess};
     const Stretch* run = stretch_at_or_after(passes.backward, gone);
     const bool in_backward = run != nullptr && gone >= run->begin && gone <= run->last;
-    if (!in_backward && (in_.gradient_sizes.contains(size) || staying_.contains(size)))
+    const bool trains = !passes.backward.empty() || !passes.steps.empty();
+    if (trains && !in_backward && (in_.gradient_sizes.contains(size) || staying_.contains(size)))
       return {Category::kGradients, Confidence::kGuess, true};
     if (run != nullptr && gone >= run->begin) return {Category::kActivations, Confidence::kGuess};
     return {passes.backward.empty() ? Category::kActivations : Category::kInputs,

@@ -15,7 +15,7 @@ namespace tenon {
 
 // Something to change in the program, and what the trace would be with it.
 struct Change {
-  std::string what;              // "checkpoint the 12 repeated layers"
+  std::string what;              // "checkpoint the repeated layers"
   std::string how;               // "torch.utils.checkpoint; 2.1 GiB of activations ..."
   std::uint64_t saves_bytes = 0; // of the peak
   std::uint64_t peak_bytes = 0;  // then
