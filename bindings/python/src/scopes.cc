@@ -164,7 +164,7 @@ class PythonRecorder {
     ObserverList::remove_from_all(&recorder_);
   }
   // What was recorded so far.
-  std::shared_ptr<const Recording> recording() const {
+  std::shared_ptr<const Recording> recording() {
     const nb::gil_scoped_release release;
     auto made = std::make_shared<Recording>();
     made->path = name_;
