@@ -10,6 +10,7 @@
 #include <string>
 
 #include "tenon/base/error.h"
+#include "tenon/base/printable.h"
 #include "tenon/base/version.h"
 
 namespace tenon::c {
@@ -20,7 +21,7 @@ thread_local std::optional<OutOfMemoryDetails> last_out_of_memory;
 
 tenon_status keep(const char* function, tenon_status status, const char* message) noexcept {
   try {
-    last_error = fmt::format("{}: {}", function, message);
+    last_error = fmt::format("{}: {}", function, one_line(message));  // it may quote anything
   } catch (...) {
     last_error.clear();  // no memory for words
   }

@@ -138,6 +138,12 @@ TEST(CInterfaceTest, WrongHandlesAreRefused) {
   EXPECT_NE(simulated(1 << 30), backend) << "a number was used again";
 }
 
+TEST(CInterfaceTest, MessagesShowNoControlCharactersOfBadInput) {
+  tenon_recording recording = 0;
+  EXPECT_EQ(tenon_recording_start("x\033[31m\n.none", &recording), TENON_INVALID_ARGUMENT);
+  EXPECT_THAT(tenon_last_error(), HasSubstr(": x\xef\xbf\xbd[31m\xef\xbf\xbd.none: "));
+}
+
 TEST(CInterfaceTest, WrongArgumentsAreRefused) {
   const tenon_backend backend = simulated(std::uint64_t{1} << 30);
   tenon_allocator allocator = 0;

@@ -111,7 +111,9 @@ TEST(AdviseCommand, CountsWhatTheCardHoldsBesidePyTorch) {
   EXPECT_EQ(advice("--reserve-for-context 2GiB " + snapshot)["outside_bytes"], 2ull << 30);
   EXPECT_EQ(advice("--reserve-for-context 0 " + snapshot)["outside_bytes"], 0);
   EXPECT_EQ(tenon_command("advise --card z80 " + snapshot).status, 2);
-  EXPECT_EQ(tenon_command("advise --capacity 100MiB " + snapshot).status, 2);
+  const Outcome too_small = tenon_command("advise --capacity 100MiB " + snapshot);
+  EXPECT_EQ(too_small.status, 2);
+  EXPECT_THAT(too_small.err, HasSubstr("larger capacity, or less to reserve for the context"));
 }
 
 TEST(AdviseCommand, GivesSeveralRanksOneSettingAndNamesTheWorst) {

@@ -88,7 +88,7 @@ AdviceOptions options_for(const AdviseArguments& arguments, const RecordedProgra
   if (!arguments.reserve.empty())
     options.outside = {
         arguments.reserve == "0" ? 0 : parse_size("--reserve-for-context", arguments.reserve), 0,
-        "--reserve-for-context"};
+        "as given"};
   if (!arguments.torch.empty()) options.torch = parse_torch_version(arguments.torch);
   if (!arguments.card.empty() && !arguments.capacity.empty() && card.memory_bytes != 0 &&
       options.capacity_bytes > card.memory_bytes)

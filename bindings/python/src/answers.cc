@@ -63,8 +63,8 @@ Answer explain_recording(const SharedRecording& recording, bool replay, nb::hand
 
 // As `tenon advise`: all devices, or the one given.
 Answer advise_recording(const SharedRecording& recording, std::optional<std::size_t> device,
-                        std::uint64_t capacity_bytes, std::uint64_t lag_ns, double effort,
-                        int threads, nb::handle progress) {
+                        std::uint64_t capacity_bytes, std::optional<std::uint64_t> reserve_bytes,
+                        std::uint64_t lag_ns, double effort, int threads, nb::handle progress) {
   const Snapshot& snapshot = recording->snapshot;
   if (device) trace_at(recording, *device);
   if (snapshot.traces.empty())
@@ -82,6 +82,7 @@ Answer advise_recording(const SharedRecording& recording, std::optional<std::siz
     if (recorded.programs.empty() && !recorded.warnings.empty())
       throw InvalidArgument(recorded.warnings.front());
     complete_options(options, recorded, recorded.programs.size());
+    if (reserve_bytes) options.outside = {*reserve_bytes, 0, "as given"};
     const auto start = std::chrono::steady_clock::now();
     const Advice advice = advise(recorded.programs, options, [&](std::string_view step) {
       report(-1, "trying " + std::string(step));
@@ -242,8 +243,8 @@ void bind_answers(nb::module_& module) {
   const auto progress = nb::arg("progress").none();
   module.def("explain", &explain_recording, nb::arg("recording"), nb::arg("replay"), progress);
   module.def("advise", &advise_recording, nb::arg("recording"), nb::arg("device").none(),
-             nb::arg("capacity_bytes"), nb::arg("lag_ns"), nb::arg("effort"), nb::arg("threads"),
-             progress);
+             nb::arg("capacity_bytes"), nb::arg("reserve_bytes").none(), nb::arg("lag_ns"),
+             nb::arg("effort"), nb::arg("threads"), progress);
   module.def("plan", &plan_recording, nb::arg("recording"), nb::arg("device"),
              nb::arg("capacity_bytes"), nb::arg("whole"), nb::arg("own_memory"), progress);
   module.def("replay", &replay_recordings, nb::arg("recordings"), nb::arg("policies"),

@@ -6,6 +6,7 @@
 
 #include "tenon/base/error.h"
 #include "tenon/base/interruption.h"
+#include "tenon/base/printable.h"
 
 namespace tenon::python {
 namespace {
@@ -36,7 +37,10 @@ nb::str text(std::string_view message) {
       message.data(), static_cast<Py_ssize_t>(message.size()), "replace"));
 }
 
-void raise(PyObject* type, const char* message) { PyErr_SetObject(type, text(message).ptr()); }
+// Nor need a message be fit for a terminal.
+void raise(PyObject* type, const char* message) {
+  PyErr_SetObject(type, text(one_line(message)).ptr());
+}
 
 // An instance with the numbers as attributes.
 void raise_out_of_memory(const OutOfMemory& error) {

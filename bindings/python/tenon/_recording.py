@@ -178,13 +178,15 @@ class Recording:
         return Explanation(_core.explain(self._recording, replay, progress))
 
     def advise(self, capacity: Optional[Bytes] = None, *, device: Optional[int] = None,
-               lag: Duration = "5ms", effort: float = 1, threads: int = 0,
-               progress: Progress = None) -> Advice:
+               reserve_for_context: Optional[Bytes] = None, lag: Duration = "5ms",
+               effort: float = 1, threads: int = 0, progress: Progress = None) -> Advice:
         """Search the allocator settings that fit best.
 
         Args:
             capacity: the card's memory.
             device: which of `devices`; None: all of them, each on a card of its own.
+            reserve_for_context: the card's memory for the CUDA context, NCCL and other processes;
+                None: what is known of them.
             lag: how long the device's work runs behind the host.
             effort: how many settings to try, 0.01 to 100.
             threads: 0: one for each core. The answer does not depend on it.
@@ -194,10 +196,13 @@ class Recording:
             raise ValueError(f"effort={effort}: give 0.01 to 100")
         if not 0 <= threads <= 256:
             raise ValueError(f"threads={threads}: give 0 to 256")
+        reserve = reserve_for_context
+        if reserve is not None and (reserve != 0 or isinstance(reserve, bool)):
+            reserve = size_bytes(reserve, "reserve_for_context")
         return Advice(_core.advise(self._recording,
                                    None if device is None else self._number(device),
-                                   size_bytes(capacity, "capacity"), duration_ns(lag, "lag"),
-                                   effort, threads, progress))
+                                   size_bytes(capacity, "capacity"), reserve,
+                                   duration_ns(lag, "lag"), effort, threads, progress))
 
     def plan(self, capacity: Optional[Bytes] = None, *, device: int = 0, whole: bool = False,
              own_memory: bool = False, progress: Progress = None) -> PlanAnswer:

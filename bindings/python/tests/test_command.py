@@ -41,9 +41,10 @@ def test_explain_is_the_commands(name, request):
 
 
 def test_advise_is_the_commands(snapshot, recording):
-    for capacity in (None, "2GiB"):
+    for capacity, reserve in (None, None), ("2GiB", None), ("3GiB", "1GiB"), (None, 0):
         more = [] if capacity is None else ["--capacity", capacity]
-        advice = recording.advise(capacity, effort=0.02)
+        more += [] if reserve is None else ["--reserve-for-context", reserve]
+        advice = recording.advise(capacity, reserve_for_context=reserve, effort=0.02)
         assert without_seconds(advice.json) == output_of("advise", snapshot, "--effort", 0.02,
                                                          "--json", *more)
         assert without_seconds(advice.text) == output_of("advise", snapshot, "--effort", 0.02,

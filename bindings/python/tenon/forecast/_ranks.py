@@ -96,7 +96,7 @@ def replacements(session: Any) -> List[Tuple[Any, str, Any]]:
         if ranks <= 0:
             ranks = int(os.environ.get("WORLD_SIZE", "0"))
         if ranks <= 0:
-            raise ForecastError("it makes a process group: say of how many processes, --ranks N")
+            raise ForecastError("it makes a process group: give ranks, the number of its processes")
         session.note(
             f"rank 0 of {ranks}: nothing is sent; the buffers of NCCL come on top of the figures"
         )

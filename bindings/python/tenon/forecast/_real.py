@@ -78,7 +78,7 @@ def _once_only(values: Any) -> str:
         )
     return (
         f"memory depends on data ({what}), which counts as zero: masks are empty; it may need much "
-        "more (--real auto looks, --mask-share sets how full they are)"
+        "more (real auto looks, a mask share says how full they are)"
     )
 
 
@@ -109,7 +109,7 @@ def _for_real(
     if need > room:
         return None, f"they take {size(need)} or more, and the host has {size(room)}"
     if seconds <= 1:
-        return None, "no time is left; --time-limit gives more"
+        return None, "no time is left: give a longer time limit"
     found = once("real", seconds, room)
     if not found.complete:
         return None, found.problem or ""

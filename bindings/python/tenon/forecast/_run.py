@@ -160,7 +160,7 @@ def _run(
     if ranks < 0:
         raise ForecastError(f"ranks={ranks}: give the number of processes, one for each card")
     if any(change.startswith(("zero", "ddp")) for change in changes) and ranks < 2:
-        raise ForecastError("--shard needs --ranks N: among how many processes, one for each card")
+        raise ForecastError("shard needs ranks: give the number of processes, one for each card")
     if real not in REAL:
         raise ForecastError(f"real={real!r}: give one of {', '.join(REAL)}")
     if mask_share is not None and not 0 <= mask_share <= 1:
@@ -250,7 +250,7 @@ def _once(
         ended = f"it ran to its end, {_count(session.steps)}"
     except _OverTime if session.mode.ended is None else ():
         ended = f"stopped after {time_limit:g} s and {_count(session.steps)}"
-        problem = f"it did not end within {time_limit:g} s; --time-limit gives it more"
+        problem = f"it did not end within {time_limit:g} s: give a longer time limit"
         complete = False
     except (_session.Stop, _OverTime):  # the time limit, where the program swallows the stop
         ended = f"stopped after {_count(session.steps)}, as asked"

@@ -252,7 +252,7 @@ class Session:
                 self.end_soon()
                 self.note(
                     "what the program does after these steps (validation, saving) is not in the "
-                    "figures: --steps 0 runs it to its end"
+                    "figures: with steps 0 it runs to its end"
                 )
                 raise Stop
 

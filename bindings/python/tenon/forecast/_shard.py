@@ -47,7 +47,7 @@ def replacements(way: str, session: Any) -> List[Tuple[Any, str, Any]]:
 def _start(session: Any) -> None:
     if torch.distributed.is_initialized():
         if session.group_of:
-            raise ForecastError("the program makes its own process group: leave out --shard")
+            raise ForecastError("the program makes its own process group: give no shard")
         return
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -314,8 +314,8 @@ Advice advise(const std::vector<AdvisedProgram>& programs, const AdviceOptions& 
   } else {
     if (options.capacity_bytes <= outside.total())
       throw InvalidArgument(fmt::format(
-          "a card of {} has no more than what is kept beside PyTorch's allocator, {}; "
-          "--reserve-for-context says otherwise",
+          "a card of {} has no more than what is kept beside PyTorch's allocator, {}: give a "
+          "larger capacity, or less to reserve for the context",
           format_byte_size(options.capacity_bytes), format_byte_size(outside.total())));
     inside.capacity_bytes -= outside.total();
   }
