@@ -4,7 +4,8 @@
 # PyPI's CUDA builds of the oldest and the newest PyTorch that are supported, each in a virtual
 # environment outside of the tree (some 1.5 GB to fetch, 4 GB on disk, kept for the next time). NVIDIA's libraries
 # but the CUDA runtime are stubs (tests/pytorch/stub_libraries.py). Snapshots are made over the stand-in driver
-# and opened in PyTorch's own viewers. The Python of the pages for PyTorch's users is run.
+# and opened in PyTorch's own viewers. The Python of the pages for PyTorch's users is run. A C++ program uses
+# libtorch and Tenon's tensors together.
 #   PYTHON          the interpreter (default: python3)
 #   TORCH_VERSIONS  instead of "2.6.0" and the newest on PyPI
 set -uo pipefail
@@ -80,6 +81,22 @@ make_snapshots() {
     "$python" tests/torch/check_module.py traces_add_up "$library"
 }
 
+# one_program VENV: libtorch and Tenon's shared libraries in one program, linked in either order. PyTorch's
+# headers bring another fmt: the one that Tenon was built with comes first.
+one_program() {
+  local torch order
+  torch=$("$1" -c 'import os, sys; sys.setdlopenflags(os.RTLD_LAZY | os.RTLD_GLOBAL)
+import torch; print(torch.__path__[0] if torch.compiled_with_cxx11_abi() else "")') || return 1
+  [ -n "$torch" ] || { echo "it was built for the C++ library's strings of before C++11" && return 77; }
+  mkdir -p "$work/include" && ln -sfn /usr/include/fmt "$work/include/fmt"
+  c++ -std=c++20 -c tests/pytorch/one_program.cc -o "$work/one_program.o" -Isrc \
+    -isystem "$work/include" -isystem "$torch/include" || return 1
+  for order in "-ltorch_cpu -lc10 -ltenon_tensor -ltenon_memory" "-ltenon_tensor -ltenon_memory -ltorch_cpu -lc10"; do
+    c++ -o "$work/one_program" "$work/one_program.o" -L"$torch/lib" -L"$build" -Wl,--no-as-needed $order -lfmt \
+      -Wl,--allow-shlib-undefined "-Wl,-rpath,$torch/lib:$build" && "$work/one_program" || return 1
+  done
+}
+
 for needed in "$library" "$build/tests/libtenon_cuda_stand_in.so" "$build/tenon"; do
   [ -f "$needed" ] || { echo "there is no $needed: make build"; exit 1; }
 done
@@ -94,6 +111,7 @@ for version in ${TORCH_VERSIONS:-2.6.0 $(newest_torch)}; do
   fi
   export PYTHONPATH=$build/bindings/torch PYTHONDONTWRITEBYTECODE=1
   export TENON_CUDA_DRIVER=$build/tests/libtenon_cuda_stand_in.so
+  step "PyTorch $version: one program with Tenon" one_program "$venv"
   cases=$("$venv" "$tests/check_real.py" --list 2>"$work/log") || cases=
   [ -n "$cases" ] || step "PyTorch $version: import" cat "$work/log" /dev/null/PyTorch
   for case in $cases; do

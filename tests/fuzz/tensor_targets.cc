@@ -9,6 +9,7 @@
 #include "tenon/nn/data/idx.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/interop/dlpack.h"
+#include "tenon/tensor/interop/dlpack_abi.h"
 #include "tenon/tensor/interop/npy.h"
 #include "tenon/tensor/interop/safetensors.h"
 

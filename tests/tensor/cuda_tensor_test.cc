@@ -7,6 +7,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/dlpack.h"
+#include "tenon/tensor/interop/dlpack_abi.h"
 
 namespace tenon {
 namespace {

@@ -13,6 +13,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/interop/dlpack.h"
+#include "tenon/tensor/interop/dlpack_abi.h"
 #include "tenon/tensor/interop/npy.h"
 #include "tenon/tensor/interop/safetensors.h"
 #include "tenon/tensor/interop/standard.h"

@@ -11,6 +11,7 @@
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/indexing.h"
 #include "tenon/tensor/interop/dlpack.h"
+#include "tenon/tensor/interop/dlpack_abi.h"
 #include "tenon/tensor/print.h"
 #include "tenon/tensor/promotion.h"
 

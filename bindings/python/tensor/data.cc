@@ -13,6 +13,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/geometry.h"
 #include "tenon/tensor/interop/dlpack.h"
+#include "tenon/tensor/interop/dlpack_abi.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::python {

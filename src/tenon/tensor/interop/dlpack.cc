@@ -12,6 +12,7 @@
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
 #include "tenon/tensor/host_access.h"
+#include "tenon/tensor/interop/dlpack_abi.h"
 
 namespace tenon {
 namespace {

@@ -1,8 +1,11 @@
 // Tensors to and from other libraries, uncopied: O(dimensions). Thread-safe while none is written.
 #pragma once
 
-#include "tenon/tensor/interop/dlpack_abi.h"
 #include "tenon/tensor/tensor.h"
+
+// DLPack's structures: of the other library's dlpack.h, or of tenon/tensor/interop/dlpack_abi.h.
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
 
 namespace tenon {
 
