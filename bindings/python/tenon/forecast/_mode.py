@@ -44,12 +44,19 @@ _ENGINE = "_engine_run_backward"
 _IN_PLACE_FOR_THE_ENGINE = {
     torch.ops.aten.add.Tensor,
     torch.ops.aten.index_add.default,
-    torch.ops.aten.index_put.default,
     torch.ops.aten.scatter_add.default,
     torch.ops.aten.scatter.src,
     torch.ops.aten.scatter.value,
 }
 _UNSHARED, _UNSHARED_STORAGE = 4, 2  # counts seen from here: this call's own references
+# The same for the formulas of single nodes, with what counts as unshared: index_backward takes its
+# zeros by value.
+_IN_PLACE_IN_A_NODE = {
+    ("IndexBackward0", torch.ops.aten.index_put.default): _UNSHARED + 1,
+    ("BinaryCrossEntropyWithLogitsBackward0", torch.ops.aten.sub.Tensor): _UNSHARED,
+    ("BinaryCrossEntropyWithLogitsBackward0", torch.ops.aten.mul.Tensor): _UNSHARED,
+}
+_IN_NODES = {func for _, func in _IN_PLACE_IN_A_NODE}
 
 
 class MemoryMode(TorchDispatchMode):
@@ -120,8 +127,8 @@ class MemoryMode(TorchDispatchMode):
             self.values.follow(func, args, kwargs, result)
         else:
             result = self.values.run(func, args, kwargs)
-        if func in _IN_PLACE_FOR_THE_ENGINE and _called_by_engine():
-            self._reuse(args, result)
+        if references := _in_place_for_the_engine(func):
+            self._reuse(args, result, references)
         if func is torch.ops.aten._cudnn_rnn.default:
             size = _recurrent.reserve_bytes(args, result)
             with self.fake_mode:
@@ -157,13 +164,13 @@ class MemoryMode(TorchDispatchMode):
         temporary = []
         if plan.order:
             fresh.sort(key=lambda storage: plan.order_of(storage, result))
-        for size in plan.before:
+        for size in filter(None, plan.before):
             temporary.append(self.recorder.allocate(size, self.stream, frames))
         for place, storage in enumerate(fresh):
-            self._allocate(storage, frames)
+            self._allocate(storage, frames, plan.holds)
             if place < len(plan.behind):
                 self._for_a_moment(plan.behind[place], frames)
-        for size in plan.after:
+        for size in filter(None, plan.after):
             temporary.append(self.recorder.allocate(size, self.stream, frames))
         for name, size in plan.kept:
             key = (name, self.stream, thread)
@@ -200,8 +207,8 @@ class MemoryMode(TorchDispatchMode):
         if storage._cdata not in self._live and all(storage is not other for other in found):
             found.append(storage)
 
-    def _allocate(self, storage: Any, frames: Frames) -> None:
-        size = storage.nbytes()
+    def _allocate(self, storage: Any, frames: Frames, at_least: int = 0) -> None:
+        size = max(storage.nbytes(), at_least)
         key = storage._cdata
         address = self.recorder.allocate(size, self.stream, frames) if size else 0
         self._tensor_bytes += size
@@ -227,8 +234,9 @@ class MemoryMode(TorchDispatchMode):
                         found.add(known[0])
         return found
 
-    def _reuse(self, args: Any, result: Any) -> None:
-        """The result takes the block of an operand that nothing else holds."""
+    def _reuse(self, args: Any, result: Any, references: int) -> None:
+        """The result takes the block of an operand that nothing else holds: nobody beside so many
+        references."""
         if torch.is_grad_enabled() or not isinstance(result, FakeTensor):
             return
         for operand in args[:2]:
@@ -239,7 +247,7 @@ class MemoryMode(TorchDispatchMode):
             if (
                 known is None
                 or known[1] != result.untyped_storage().nbytes()
-                or operand._use_count() > _UNSHARED
+                or operand._use_count() > references
                 or torch._C._storage_Use_Count(storage._cdata) > _UNSHARED_STORAGE
             ):
                 continue
@@ -299,11 +307,21 @@ class MemoryMode(TorchDispatchMode):
         return tuple(frames)
 
 
+def _in_place_for_the_engine(func: Any) -> int:
+    """As how many references an operand may have that the operator writes into; 0: into none."""
+    if func not in _IN_PLACE_FOR_THE_ENGINE and func not in _IN_NODES or not _called_by_engine():
+        return 0
+    if func in _IN_PLACE_FOR_THE_ENGINE:
+        return _UNSHARED
+    node = torch._C._current_autograd_node()
+    return _IN_PLACE_IN_A_NODE.get((node.name(), func), 0) if node is not None else 0
+
+
 def _called_by_engine() -> bool:
     """No Python stands between the engine and this operator."""
     if torch._C._current_graph_task_id() == -1:
         return False
-    frame: Optional[Any] = sys._getframe(3)  # behind this, _dispatch, __torch_dispatch__
+    frame: Optional[Any] = sys._getframe(4)  # behind this, its caller, _dispatch and the hook
     while frame is not None and frame.f_code.co_filename.endswith(
         ("/_compile.py", "/eval_frame.py")
     ):

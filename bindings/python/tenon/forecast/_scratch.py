@@ -47,6 +47,8 @@ class Plan:
     behind: Sequence[int] = ()
     kept: Sequence[Tuple[str, int]] = ()
     order: Sequence[int] = ()
+    holds: int = 0
+    """Bytes of the result's storage, where it is larger than the result; 0: it is not."""
 
     def order_of(self, storage: Any, result: Any) -> int:
         """The place of a result in the kernel's own order of allocation."""
@@ -160,8 +162,12 @@ def _dropout(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
     return Plan(order=(1, 0))
 
 
-def _reduction(accumulator: int) -> Rule:
-    """native/cuda/Reduce.cuh; the accumulator's bytes depend on the reduction."""
+def _reduction(accumulator: int, casts: bool = False) -> Rule:
+    """native/cuda/Reduce.cuh; the accumulator's bytes depend on the reduction.
+
+    `casts`: the input is copied where it has another type than the result, unless it is one of
+    16 bits that is summed in float (native/ReduceOpsUtils.h: make_reduction).
+    """
 
     def rule(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
         if not _on_cuda(result):
@@ -169,11 +175,44 @@ def _reduction(accumulator: int) -> Rule:
         dims = args[1] if len(args) > 1 else kwargs.get("dim")
         if isinstance(dims, bool) or not isinstance(dims, (int, list, tuple)):
             dims = ()
-        each = accumulator if args[0].element_size() < 8 or accumulator > 8 else 8
+        source = args[0]
+        copy: List[int] = []
+        if casts and source.dtype != result.dtype and not (
+            source.dtype in (torch.float16, torch.bfloat16) and result.dtype == torch.float32
+        ):
+            copy = [source.numel() * result.element_size()]
+        each = accumulator if source.element_size() < 8 or accumulator > 8 else 8
         found = _reduce.scratch(
-            args[0], (dims,) if isinstance(dims, int) else dims, each, card.processors
+            source, (dims,) if isinstance(dims, int) else dims, each, card.processors
         )
-        return Plan(after=found) if found else None
+        return Plan(after=[*copy, *found]) if copy or found else None
+
+    return rule
+
+
+def _log_sum_exp(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """native/ReduceOps.cpp: logsumexp_out_impl. The largest values, and all less these."""
+    plan = _reduction(4)(args, kwargs, result, card)
+    if not _on_cuda(result):
+        return None
+    return Plan(after=[_bytes(result), _bytes(args[0]), *(plan.after if plan else ())])
+
+
+def _loss(held: int, before: int = 0, after: int = 0, place: int = 2) -> Rule:
+    """A loss that is computed for each element and then reduced, which argument `place` asks for.
+
+    The reduced loss has a storage of `held` times all elements: native/Loss.cpp and
+    native/cuda/Loss.cu give the result its first shape, and then a smaller one (resize_). `before`
+    and `after` it, as many temporaries.
+    """
+
+    def rule(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+        reduction = args[place] if len(args) > place else kwargs.get("reduction", 1)
+        if not _on_cuda(result) or reduction == 0:
+            return None
+        shape = torch.broadcast_shapes(args[0].shape, args[1].shape)
+        whole = shape.numel() * result.element_size()
+        return Plan(before=[whole] * before, after=[whole] * after, holds=held * whole)
 
     return rule
 
@@ -362,10 +401,15 @@ _RULES: Dict[str, Rule] = {
     "aten::addmm": _addmm,
     "aten::_addmm_activation": _addmm,
     "aten::native_dropout": _dropout,
-    **{
-        f"aten::{name}": _reduction(4)
-        for name in ("sum", "mean", "prod", "amax", "amin", "logsumexp")
-    },
+    **{f"aten::{name}": _reduction(4) for name in ("mean", "amax", "amin")},
+    **{f"aten::{name}": _reduction(4, casts=True) for name in ("sum", "prod")},
+    "aten::logsumexp": _log_sum_exp,
+    "aten::mse_loss": _loss(held=1, after=1),
+    "aten::smooth_l1_loss": _loss(held=1, after=1),
+    "aten::huber_loss": _loss(held=0, before=1),
+    "aten::soft_margin_loss": _loss(held=1),
+    "aten::binary_cross_entropy": _loss(held=1, place=3),
+    "aten::binary_cross_entropy_with_logits": _loss(held=0, before=2, place=4),
     **{f"aten::{name}": _reduction(1) for name in ("any", "all")},
     **{
         f"aten::{name}": _reduction(16)
