@@ -117,7 +117,7 @@ TEST(Pickle, RefusesWhatIsTruncatedOrMakesNoSense) {
   EXPECT_THAT(failure_of("\x80\x04\x95\xff\x00\x00\x00\x00\x00\x00\x00N."s),
               HasSubstr("a frame of 255"));
   EXPECT_THAT(failure_of("\x80\x04Na."s), HasSubstr("stack is empty"));
-  EXPECT_THAT(failure_of("\x80\x04NNa."s), HasSubstr("a list is needed and a None"));
+  EXPECT_THAT(failure_of("\x80\x04NNa."s), HasSubstr("a list is needed and None"));
   EXPECT_THAT(failure_of("\x80\x04}(Nu."s), HasSubstr("key without a value"));
   EXPECT_THAT(failure_of("\x80\x04]e."s), HasSubstr("no mark"));
   EXPECT_THAT(failure_of("\x80\x04(."s), HasSubstr("STOP with 0 values and 1 open marks"));

@@ -223,9 +223,24 @@ TEST(Snapshot, RefusesWhatIsNone) {
               HasSubstr("where a dict belongs"));
   EXPECT_THAT(failure_of(pickled::snapshot({}, {{dict({{"action", text("alloc")}})}})),
               HasSubstr("\"addr\" is missing"));
-  EXPECT_THAT(failure_of(pickled::snapshot({number(4)}, {})), HasSubstr("where a dict belongs"));
+  EXPECT_THAT(failure_of(pickled::snapshot({number(4)}, {})),
+              HasSubstr("holds an int where a dict belongs"));
+  EXPECT_THAT(failure_of("(dp0\n."),
+              HasSubstr("no pickle of protocol 2 or later: write it with torch.cuda.memory"));
   EXPECT_THAT(failure_of(pickled::snapshot({}, {{entry("alloc", 1, std::uint64_t{1} << 60)}})),
               HasSubstr("exceeds the largest request"));
+}
+
+// torch.save(torch.cuda.memory._snapshot(), "snapshot.pt")
+TEST(Snapshot, NamesAnArchiveOfTorchSave) {
+  const testing::TemporaryFile saved(".pt", std::string("PK\x03\x04\x14\0\0\0", 8));
+  try {
+    load_snapshot(saved.path());
+    FAIL();
+  } catch (const ParseError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("is a zip archive, as torch.save writes: write it with "
+                                        "torch.cuda.memory._dump_snapshot"));
+  }
 }
 
 // A few bytes that name the same long list again and again must not cost more than the file's size.

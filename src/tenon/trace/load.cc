@@ -32,7 +32,9 @@ Snapshot load_any(const std::string& path,
                   const std::function<void(std::size_t, std::size_t)>& progress) {
   const FileBytes bytes(path);
   const ReadHooks hooks = {progress, [&](std::size_t offset) { bytes.forget_before(offset); }};
-  if (looks_like_pickle(bytes.view()) || path.ends_with(".pickle") || path.ends_with(".pkl"))
+  const bool zipped = bytes.view().starts_with("PK\x03\x04");  // the pickle's reader names it
+  if (looks_like_pickle(bytes.view()) || zipped || path.ends_with(".pickle") ||
+      path.ends_with(".pkl"))
     return parse_snapshot(bytes.view(), path, hooks);
   Snapshot snapshot;
   if (looks_like_rmm_csv(bytes.view())) {

@@ -24,7 +24,8 @@ constexpr std::size_t kReportEvery = std::size_t{4} << 20;
 
 std::string_view pickle_kind_name(PickleValue::Kind kind) {
   static constexpr std::array<std::string_view, 11> kNames = {
-      "None", "bool", "int", "int", "float", "str", "bytes", "list", "tuple", "set", "dict"};
+      "None",  "a bool",  "an int", "an int",  "a float", "a str",
+      "bytes", "a list", "a tuple", "a set", "a dict"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
@@ -87,8 +88,13 @@ class PickleReader {
  private:
   // Before the first pass, which takes time in proportion to the file.
   static std::string_view checked(std::string_view bytes, const std::string& name) {
+    constexpr std::string_view kRemedy = "write it with torch.cuda.memory._dump_snapshot";
+    if (bytes.starts_with("PK\x03\x04"))
+      throw ParseError(name, 0, 0,
+                       fmt::format("is a zip archive, as torch.save writes: {}", kRemedy));
     if (!looks_like_pickle(bytes))
-      throw ParseError(name, 0, 0, "is no pickle of protocol 2 or later");
+      throw ParseError(name, 0, 0,
+                       fmt::format("is no pickle of protocol 2 or later: {}", kRemedy));
     return bytes;
   }
   [[noreturn]] void fail(const std::string& reason) const {
@@ -369,7 +375,7 @@ class PickleReader {
     const std::size_t place = stack_.size() - items.size() - 1;
     const PickleValue& target = stack_[place];
     if (target.kind_ != kind)
-      fail(fmt::format("a {} is needed and a {} is there", pickle_kind_name(kind),
+      fail(fmt::format("{} is needed and {} is there", pickle_kind_name(kind),
                        pickle_kind_name(target.kind_)));
     if (place == stream_at_) return hand_over(items);
     const bool stays = streaming() && !target.is_passing();

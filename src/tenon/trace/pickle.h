@@ -76,6 +76,7 @@ class PickleSink {
   virtual void passed(std::size_t /*offset*/, bool /*first_time*/) {}
 };
 
+// With its article: "an int".
 std::string_view pickle_kind_name(PickleValue::Kind kind);
 
 // A pickle as plain data: None, booleans, integers, floats, strings, bytes, lists, tuples, sets and

@@ -44,7 +44,7 @@ void SnapshotFields::fail(const std::string& reason) const {
 std::span<const PickleValue> SnapshotFields::sequence(const PickleValue& value,
                                                       std::string_view what) {
   if (!value.is_sequence())
-    fail(fmt::format("{} holds a {} where a list belongs", what, pickle_kind_name(value.kind())));
+    fail(fmt::format("{} holds {} where a list belongs", what, pickle_kind_name(value.kind())));
   const auto items = document_->items(value);
   visit(items.size(), what);
   return items;
@@ -60,7 +60,7 @@ void SnapshotFields::visit(std::size_t items, std::string_view what) {
 std::span<const PickleDocument::Pair> SnapshotFields::fields(const PickleValue& entry,
                                                              std::string_view what) {
   if (!entry.is_dict())
-    fail(fmt::format("{} holds a {} where a dict belongs", what, pickle_kind_name(entry.kind())));
+    fail(fmt::format("{} holds {} where a dict belongs", what, pickle_kind_name(entry.kind())));
   const auto pairs = document_->pairs(entry);
   if (pairs.size() > kMaxKeys)
     fail(fmt::format("{} holds a dict of more than {} keys", what, kMaxKeys));
@@ -87,7 +87,7 @@ void SnapshotFields::note_unknown(const PickleValue& key, std::string_view what)
   if (unknown_.size() >= kMaxUnknown) return;
   const auto name = key.as_string();
   const std::string shown_name =
-      name ? printable(*name) : fmt::format("a key that is a {}", pickle_kind_name(key.kind()));
+      name ? printable(*name) : fmt::format("a key that is {}", pickle_kind_name(key.kind()));
   unknown_.insert(fmt::format("{}: {}", what, shown_name));
 }
 
