@@ -27,8 +27,9 @@ function(tenon_add_objects target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${target} PRIVATE tenon_options)
   # What most sources include: read once.
-  target_precompile_headers(${target} PRIVATE <algorithm> <atomic> <cstdint> <memory>
-                            <mutex> <optional> <string> <vector> <fmt/format.h>)
+  target_precompile_headers(${target} PRIVATE <algorithm> <atomic> <chrono> <condition_variable>
+                            <cstdint> <functional> <map> <memory> <mutex> <optional> <string>
+                            <unordered_map> <vector> <fmt/format.h>)
 endfunction()
 
 # tenon_add_library(NAME LAYERS... ): objects of those layers, tenon_NAME from them, and with
