@@ -207,6 +207,8 @@ TEST_F(VulkanOps, ConvolutionsAgreeWithTheHost) {
   compare({3, 8, 17, 19}, {80, 4, 3, 3}, {.padding = 1, .groups = 2});
   // Rows of places that are multiples of four: neighbours of a lane share what they see.
   compare({3, 8, 17, 20}, {40, 8, 3, 3}, {.padding = 1});
+  compare({5, 5, 20, 20}, {33, 5, 3, 3}, {.padding = 1});  // tiles across images
+  compare({64, 4, 3, 4}, {40, 4, 3, 3}, {.padding = 1});
   compare({3, 8, 22, 30}, {40, 8, 3, 3}, {.stride = {2, 1}, .padding = {2, 0}, .dilation = {3, 1}});
   compare({5, 12, 13, 18}, {70, 12, 1, 3}, {});
   compare({5, 12, 13, 8}, {70, 12, 5, 3}, {.padding = {0, 3}});

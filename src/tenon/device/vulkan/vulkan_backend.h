@@ -30,6 +30,7 @@ struct VulkanAbilities {
   bool integers = false;  // of 8 and 16 bits in memory, of 64 bits also in arithmetic
   bool f64 = false;
   std::uint32_t lanes = 1;  // invocations that can read each other's registers
+  bool on_host = false;     // the device is the host's processor
 };
 
 // How a device is used.

@@ -49,6 +49,7 @@ VulkanDevice::VulkanDevice(std::shared_ptr<const VulkanDriver> driver, int index
   if ((subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
       (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0)
     abilities_.lanes = subgroup.subgroupSize;
+  abilities_.on_host = properties_.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
   VkPhysicalDeviceMemoryProperties2 memory = {};
   memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
   instance.GetPhysicalDeviceMemoryProperties2(physical_, &memory);

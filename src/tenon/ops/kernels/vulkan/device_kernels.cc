@@ -1,9 +1,11 @@
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <span>
 
+#include "tenon/tensor/factories.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 
 namespace tenon::vulkan {
@@ -31,14 +33,15 @@ constexpr std::uint32_t kWindowTexelsCode[] =
 
 constexpr std::int64_t kTile = 64;       // of matmul.comp
 constexpr std::int64_t kLanesTile = 32;  // of matmul_lanes.comp, and the rows of:
-constexpr std::int64_t kTexelsColumns = 64;  // of matmul_texels.comp; of windows half as many
+constexpr std::int64_t kTexelsColumns = 64;  // of matmul_texels.comp
+constexpr std::int64_t kMostGroups = 65535;  // in a dimension, on every device
 
 struct MatmulArguments {
   std::uint64_t target, a, b;
   std::uint32_t m, n, k;
   std::uint32_t a_row, a_column, b_row, b_column;
   std::uint32_t a_batch, b_batch;
-  std::uint32_t beta;  // 0 or 1
+  std::uint32_t beta;  // 0 or 1; of windows by matmul_texels.comp, the images
   // Of windows, not by matmul.comp.
   std::int32_t height, width, out_width;
   std::int32_t kernel[2], stride[2], padding[2], dilation[2];
@@ -60,20 +63,17 @@ bool has_pairs(std::uint64_t address, std::int64_t along, std::int64_t along_str
          address % 8 == 0;
 }
 
-// Whether matmul_lanes.comp computes it, and pays.
+// Whether the kernels for subgroups of 8 lanes run, and pay. They take more registers than a GPU
+// has for an invocation.
 bool takes_lanes(const VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
-  constexpr std::int64_t kLeastWork = 1 << 20;  // its pipeline takes long to make
-  return backend.abilities().lanes == 8 && backend.abilities().integers && u.k % 2 == 0 &&
+  constexpr std::int64_t kLeastWork = 1 << 20;  // their pipelines take long to make
+  const VulkanAbilities& has = backend.abilities();
+  return has.on_host && has.lanes == 8 && has.integers &&
          std::int64_t{u.m} * u.n * u.k * batch >= kLeastWork;
 }
 
 std::array<std::uint32_t, 3> lanes_groups(const MatmulArguments& u, std::int64_t batch) {
   return {groups_for(u.m, kLanesTile), groups_for(u.n, kLanesTile),
-          static_cast<std::uint32_t>(batch)};
-}
-std::array<std::uint32_t, 3> texels_groups(const MatmulArguments& u, std::int64_t batch,
-                                           std::int64_t columns) {
-  return {groups_for(u.n, columns), groups_for(u.m, kLanesTile),
           static_cast<std::uint32_t>(batch)};
 }
 
@@ -110,12 +110,14 @@ bool launch_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch
             : take_texels(backend, texels[1], u.b, u.k, u.b_row, u.b_column, u.b_batch)))
     return false;
   launch(backend, {kTexelsCode, {rows_of_a ? 1u : 0u, columns_of_b ? 1u : 0u, u.beta}, true}, u,
-         texels_groups(u, batch, kTexelsColumns), texels);
+         {groups_for(u.n, kTexelsColumns), groups_for(u.m, kLanesTile),
+          static_cast<std::uint32_t>(batch)},
+         texels);
   return true;
 }
 
 bool launch_lanes(VulkanBackend& backend, const MatmulArguments& u, std::int64_t batch) {
-  if (!takes_lanes(backend, u, batch)) return false;
+  if (!takes_lanes(backend, u, batch) || u.k % 2 != 0) return false;
   const bool a_by_depth = has_pairs(u.a, u.k, u.a_column, u.a_row, u.a_batch);
   const bool b_by_depth = has_pairs(u.b, u.k, u.b_row, u.b_column, u.b_batch);
   if (!a_by_depth && !has_pairs(u.a, u.m, u.a_row, u.a_column, u.a_batch)) return false;
@@ -150,9 +152,8 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
   if (!is_small(target.numel()) || !is_small(reaches(a_strides, m, k)) ||
       !is_small(reaches(b_strides, k, n)))
     return false;
-  constexpr std::int64_t kMostInADimension = 65535;  // every device takes so many
-  if (groups_for(m, kLanesTile) > kMostInADimension ||
-      groups_for(n, kLanesTile) > kMostInADimension || batch > kMostInADimension)
+  if (groups_for(m, kLanesTile) > kMostGroups || groups_for(n, kLanesTile) > kMostGroups ||
+      batch > kMostGroups)
     return false;
   const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
   MatmulArguments arguments = {};
@@ -179,19 +180,33 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
 namespace {
 
 // A convolution by matmul_texels.comp, where neighbouring places lie in fours that are texels of
-// the image, too.
+// the image, too. The weight gets a texel for each row of a window.
 bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_t batch,
                           const Windows& w, const Tensor& weight, const Tensor& images) {
   const auto is_one = [](const ops::Pair& p) { return p.height == 1 && p.width == 1; };
-  const std::array<const void*, 2> texels = {place_to_read(weight), place_to_read(images)};
-  std::uint32_t row = 1;
+  const auto first = backend.texel_at(place_to_read(images));
   if (w.kernel.height != 3 || w.kernel.width != 3 || !is_one(w.stride) || !is_one(w.padding) ||
-      !is_one(w.dilation) || w.width % 4 != 0 || u.k % 12 != 0 || u.target % 8 != 0 ||
-      !take_texels(backend, texels[0], u.a, u.k, u.a_column, u.a_row, u.a_batch) ||
-      !take_texels(backend, texels[1], u.b, u.n, row, u.b_row, u.b_batch))
+      !is_one(w.dilation) || w.width % 4 != 0 || !first || u.target % 8 != 0)
     return false;
-  launch(backend, {kWindowTexelsCode, {}, true}, u, texels_groups(u, batch, kTexelsColumns / 2),
-         texels);
+  u.k /= 3;
+  const Tensor rows = empty({u.m, u.k, 4}, DType::kF32, weight.device());
+  if (!copy(rows.narrow(2, 0, 3), weight.view({u.m, u.k, 3}))) return false;
+  const std::array<const void*, 2> texels = {place_to_read(rows), place_to_read(images)};
+  const auto first_row = backend.texel_at(texels[0]);
+  if (!first_row) return false;
+  u.a = *first_row;
+  u.a_row = u.k;
+  u.b = *first;
+  u.b_batch /= 4;
+  const std::int64_t most = kMostGroups * kTexelsColumns / u.n;  // images of a launch
+  for (std::int64_t done = 0; done < batch; done += most) {
+    const std::int64_t count = std::min(most, batch - done);
+    u.beta = static_cast<std::uint32_t>(count);
+    launch(backend, {kWindowTexelsCode, {}, true}, u,
+           {groups_for(u.n * count, kTexelsColumns), groups_for(u.m, kLanesTile), 1}, texels);
+    u.b += static_cast<std::uint64_t>(count) * u.b_batch;
+    u.target += static_cast<std::uint64_t>(count) * u.m * u.n * sizeof(float);
+  }
   return true;
 }
 
@@ -200,7 +215,6 @@ bool launch_window_texels(VulkanBackend& backend, MatmulArguments u, std::int64_
 bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, const Windows& w) {
   VulkanBackend& backend = vulkan_backend(target.device().index);
   const std::int64_t batch = images.size(0), filters = weight.size(0);
-  constexpr std::int64_t kMostGroups = 65535;  // in a dimension, on every device
   if (target.dtype() != DType::kF32 || target.numel() == 0 || weight.device() != target.device() ||
       !is_small(target.numel()) || !is_small(images.numel()) || !is_small(weight.numel()) ||
       w.out_height * w.out_width > kMostGroups * kLanesTile || batch > kMostGroups ||
