@@ -31,7 +31,7 @@ def over_drivers(command):
             f" VK_DRIVER_FILES=$driver {command} || exit; done")
 
 
-NAMED = {"preload", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
+NAMED = {"preload", "preload_pypi", "forecast", "fsdp", "ranks", "overlap", "rank_weights", "rank_memory", "rank_network", "kills", "fleet"}  # run only where they are named: they need PyTorch, or MPI and root
 EXACT = {"replay", "snapshots", "small_program", "verdict", "robson", "generated", "pages", "tradeoff"}  # what they print depends on no machine and no load
 # name: what it shows, the command ({} is the build folder), the packages it compares with
 PROGRAMS = {
@@ -89,6 +89,9 @@ PROGRAMS = {
     "preload": ("programs of PyTorch and NumPy on the CPU over preloaded allocators: a step, the first one, and the process's processor time, resident peak and page faults",
                 "python3 bench/preload/compare.py {}/libtenon_preload.so",
                 ["libc6", *HOST[1:4], "python3-torch", "python3-numpy"]),
+    "preload_pypi": ("programs of JAX and ONNX Runtime on the CPU over preloaded allocators, as above",
+                     "python3 bench/preload/compare.py --pypi {}/libtenon_preload.so",
+                     ["libc6", *HOST[1:4]]),
     "vulkan": ("Vulkan devices without a GPU: buffers, operators, memory, products",
                over_drivers("{}/bench/bench_vulkan"),
                ["mesa-vulkan-drivers", "libopenblas0-pthread"]),

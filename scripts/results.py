@@ -25,7 +25,7 @@ CITED = re.compile(r"([\d.,]*\d)<!--=([^>]*)-->")
 PAGE = ROOT / "docs/results.md"
 ORDER = ["replay", "snapshots", "small_program", "generated", "pages", "fidelity", "targets",
          "tradeoff", "constants", "robson", "instructions", "planning", "host_peers", "host_pairs",
-         "preload", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size",
+         "preload", "preload_pypi", "pool", "two_threads", "parallel", "verdict", "recorder", "library_size",
          "large_files", "viewer", "lab_peers", "python", "metadata", "operators",
          "more_operators", "vulkan", "vulkan_vectors", "gradients", "training", "gpt_losses",
          "fsdp", "rank_weights",

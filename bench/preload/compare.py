@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""bench/preload/compare.py PRELOAD [--rounds N] [PROGRAM...]: programs of PyTorch and NumPy on the CPU
-over each allocator that is installed, preloaded in turn; medians over the rounds. PYTHON names the
-interpreter that has PyTorch and NumPy (Debian: python3-torch, python3-numpy). Times are of one step
-and of the first one; processor seconds, resident peak and page faults of the whole process.
+"""bench/preload/compare.py PRELOAD [--pypi] [--rounds N] [PROGRAM...]: programs of PyTorch and NumPy on
+the CPU over each allocator that is installed, preloaded in turn; medians over the rounds. PYTHON names
+the interpreter that has PyTorch and NumPy (Debian: python3-torch, python3-numpy). With --pypi they are
+programs of JAX and ONNX Runtime, which it installs in an environment in ~/.cache/tenon. Times are of one
+step and of the first one; processor seconds, resident peak and page faults of the whole process.
 
 Before each run another process touches memory and frees it: a hypervisor may have taken a guest's free
 pages, and gives them again at the first touch, at many times the cost of a page fault. The line behind
@@ -19,6 +20,8 @@ import sys
 import time
 
 PROGRAMS = ["elementwise", "resnet18", "transformer", "inference", "numpy_pipeline", "numpy_zeros"]
+PYPI_PROGRAMS = ["jax_expressions", "jax_training", "onnxruntime"]
+PYPI = ["jax", "onnxruntime", "onnx"]
 OTHERS = {"jemalloc": "libjemalloc.so.2", "mimalloc": "libmimalloc.so.2",
           "tcmalloc": "libtcmalloc_minimal.so.4"}
 IDLE_SECONDS = 30
@@ -35,6 +38,21 @@ def allocators(preload):
     if "tcmalloc" in found:  # which then serves what is below 64 KiB
         found["tenon over tcmalloc"] = f"{found['tenon']} {found['tcmalloc']}"
     return found
+
+
+def pypi_environment():
+    """Its interpreter; prints the versions. The newest ones when it is made."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    folder = cache / "tenon/preload"
+    python = folder / "bin/python"
+    if not (folder / "complete").exists():
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PYPI],
+                       check=True)
+        (folder / "complete").touch()
+    ask = f"from importlib.metadata import version; print(*[p + ' ' + version(p) for p in {PYPI}], sep=', ')"
+    print(subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout)
+    return str(python)
 
 
 def run(program, library):
@@ -55,12 +73,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preload")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("programs", nargs="*", default=PROGRAMS)
+    parser.add_argument("--pypi", action="store_true")
+    parser.add_argument("programs", nargs="*")
     arguments = parser.parse_intermixed_args()
+    programs = arguments.programs or (PYPI_PROGRAMS if arguments.pypi else PROGRAMS)
+    if arguments.pypi:
+        os.environ["PYTHON"] = pypi_environment()
     found = allocators(arguments.preload)
     print("| program | " + " | ".join(found) + " |")
     print("|---" * (len(found) + 1) + "|")
-    for program in arguments.programs or PROGRAMS:
+    for program in programs:
         results = {name: [] for name in found}
         for _ in range(arguments.rounds):  # in turn, so that all meet the same load
             for name, library in found.items():

@@ -124,6 +124,81 @@ def numpy_zeros():
     return step, 4
 
 
+def jax_expressions():
+    """Operators on arrays of 64 MiB, one after another."""
+    import jax.numpy as jnp
+
+    x = jnp.ones((4096, 4096))
+
+    def step():
+        jnp.sqrt(jnp.exp(x) * 2 + x).block_until_ready()
+
+    return step, 10
+
+
+def jax_training():
+    """A compiled training step of a perceptron, five layers of 1,024, batch 2,048."""
+    import jax
+    import jax.numpy as jnp
+
+    keys = jax.random.split(jax.random.PRNGKey(0), 5)
+    weights = [jax.random.normal(key, (1024, 1024)) * 0.03 for key in keys]
+    x = jax.random.normal(keys[0], (2048, 1024))
+
+    def loss(weights):
+        y = x
+        for weight in weights:
+            y = jnp.tanh(y @ weight)
+        return jnp.mean((y - jnp.sin(x)) ** 2)
+
+    @jax.jit
+    def update(weights):
+        return [w - 0.1 * g for w, g in zip(weights, jax.grad(loss)(weights))]
+
+    def step():
+        nonlocal weights
+        weights = jax.block_until_ready(update(weights))
+
+    return step, 8
+
+
+def onnxruntime():
+    """Inference of five convolutions with images whose number and size vary, without the arena that
+    keeps the largest sizes for ever."""
+    import numpy as np
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper
+
+    random = np.random.default_rng(0)
+    nodes, weights, name, channels = [], [], "x", 3
+    for layer, width in enumerate((32, 64, 64, 128, 128)):
+        weight = random.standard_normal((width, channels, 3, 3)).astype("f") * 0.05
+        weights.append(numpy_helper.from_array(weight, f"w{layer}"))
+        nodes += [helper.make_node("Conv", [name, f"w{layer}"], [f"c{layer}"], pads=[1, 1, 1, 1],
+                                   strides=[1 + layer % 2] * 2),
+                  helper.make_node("Relu", [f"c{layer}"], [f"r{layer}"])]
+        name, channels = f"r{layer}", width
+    graph = helper.make_graph(
+        nodes, "convolutions",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None)], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 9
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.enable_cpu_mem_arena = False
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options,
+                                           providers=["CPUExecutionProvider"])
+    batches = [random.standard_normal(shape).astype("f")
+               for shape in ((1, 3, 224, 224), (4, 3, 160, 160), (8, 3, 128, 128), (2, 3, 320, 320))]
+
+    def step():
+        for batch in batches:
+            session.run(None, {"x": batch})
+
+    return step, 8
+
+
 def free_memory():
     """Touches 1.5 GiB, more than the other programs need, and frees it."""
     def step():
