@@ -5,7 +5,8 @@
 # environment outside of the tree (some 1.5 GB to fetch, 4 GB on disk, kept for the next time). NVIDIA's libraries
 # but the CUDA runtime are stubs (tests/pytorch/stub_libraries.py). Snapshots are made over the stand-in driver
 # and opened in PyTorch's own viewers. The Python of the pages for PyTorch's users is run. A C++ program uses
-# libtorch and Tenon's tensors together.
+# libtorch and Tenon's tensors together. PyTorch's own allocator and replays are compared
+# (tests/pytorch/allocator/compare.py).
 #   PYTHON          the interpreter (default: python3)
 #   TORCH_VERSIONS  instead of "2.6.0" and the newest on PyPI
 set -uo pipefail
@@ -122,6 +123,7 @@ for version in ${TORCH_VERSIONS:-2.6.0 $(newest_torch)}; do
     step "PyTorch $version: $page" "$venv" "$tests/check_pages.py" "$page" "$build/tenon"
   done
   unset PYTHONPATH
+  step "PyTorch $version: its own allocator" "$venv" "$tests/allocator/compare.py" "$build/tenon"
 done
 
 if ! command -v node >/dev/null || ! command -v npm >/dev/null; then

@@ -29,6 +29,25 @@ TEST(SimBackend, HandsOutDescendingAddressesAndNeverReusesOne) {
   EXPECT_EQ(address(*next) + 1024, range->base);
 }
 
+TEST(SimBackend, HandsReleasedAddressesOutAgainOnceAllWereUsed) {
+  SimBackend device;
+  const AddressRange kept = *device.reserve_address(kTiB);
+  AddressRange last = *device.reserve_address(kTiB);
+  for (int i = 0; i < 300; ++i) {
+    device.release_address(last);
+    const auto next = device.reserve_address(kTiB);
+    ASSERT_TRUE(next) << i;
+    ASSERT_TRUE(next->base + kTiB <= kept.base || next->base >= kept.base + kTiB);
+    last = *next;
+  }
+  std::vector<AddressRange> all;
+  while (const auto range = device.reserve_address(kTiB)) all.push_back(*range);
+  EXPECT_GT(all.size(), 100u) << "every gap is used";
+  for (const AddressRange& range : all) device.release_address(range);
+  device.release_address(last);
+  device.release_address(kept);
+}
+
 TEST(SimBackend, CountsPhysicalBytesAgainstItsCapacity) {
   SimBackend sim({.capacity_bytes = 8 * kMiB});
   const auto segment = sim.allocate_segment(3 * kMiB);

@@ -27,7 +27,10 @@ TEST(CachingSettings, ReadEveryKey) {
       "garbage_collection_threshold:0.8,per_process_memory_fraction:0.5,expandable_segments:True,"
       "backend:native,release_lock_on_cudamalloc:False,pinned_use_cuda_host_register:True,"
       "pinned_num_register_threads:8,pinned_use_background_threads:True,"
-      "pinned_reserve_segment_size_mb:0,graph_capture_record_stream_reuse:True");
+      "pinned_reserve_segment_size_mb:0,graph_capture_record_stream_reuse:True,"
+      "pinned_free_catch_all:True,pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64,"
+      "throw_on_cudamalloc_oom:True,expandable_segments_reserve:40G,"
+      "expandable_segments_reserve_by_class:[serving:0.25,ads:8G]");
   EXPECT_EQ(s.max_split_size, 128 * kMiB);
   EXPECT_EQ(s.max_non_split_rounding, 48 * kMiB);
   EXPECT_EQ(s.large_segment_size, 40 * kMiB);

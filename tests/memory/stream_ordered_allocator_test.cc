@@ -229,6 +229,34 @@ TEST_P(StreamOrdered, PeaksOverSeveralStreamsAreOfTheirSum) {
   EXPECT_NEAR(static_cast<double>(peak), 80.0 * kMiB, 2.0 * kMiB);
 }
 
+// Of equal free blocks PyTorch up to 2.11 takes that at the lowest address, and from 2.13 on that in
+// the oldest segment. New segments lie below older ones here.
+TEST(CachingAllocatorTest, AmongEqualBlocksTakesTheLowestOrTheOldestSegments) {
+  for (const bool oldest : {false, true}) {
+    SimBackend device;
+    const auto allocator =
+        make_policy("caching", device, {.oldest_segment_first = oldest});
+    DataPtr older = allocator->allocate(12 * kMiB), newer = allocator->allocate(12 * kMiB);
+    DataPtr front = allocator->allocate(2 * kMiB), back = allocator->allocate(2 * kMiB);
+    void* const wanted = oldest ? older.get() : newer.get();
+    void* const in_segment = front.get();
+    older.clear();
+    newer.clear();
+    EXPECT_EQ(allocator->allocate(12 * kMiB).get(), wanted);
+    const DataPtr between = allocator->allocate(2 * kMiB);
+    front.clear();
+    EXPECT_EQ(allocator->allocate(2 * kMiB).get(), in_segment) << "by address in one segment";
+    allocator->check_invariants();
+    const SegmentInfo segment = allocator->snapshot().front();
+    EXPECT_EQ(segment.blocks.front().address, segment.address);
+  }
+}
+
+TEST(CachingAllocatorTest, TheOrderOfSegmentsIsAnOptionOfCachingAlone) {
+  SimBackend device;
+  EXPECT_THROW(make_policy("stitched", device, {.oldest_segment_first = true}), InvalidArgument);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StreamOrdered,
                          ::testing::Values("caching", "expandable", "stitched"),
                          [](const auto& tested) { return tested.param; });

@@ -163,6 +163,16 @@ TEST(CallSiteTest, TakesACppProgramsOwnFunction) {
             "train_one_step(Batch const&) train.cc:88");
 }
 
+// As PyTorch 2.15 has them: frames of functions without a source name the program.
+TEST(CallSiteTest, TakesThePythonBehindFramesThatNameTheInterpreter) {
+  const std::vector<Line> rest = {{"_PyObject_MakeTpCall", "/usr/bin/python3.11"},
+                                  {"step", "/opt/conda/bin/python3.11"},
+                                  {"_start", "/home/me/launcher"},
+                                  {"train_step", "/home/me/train.py", 7},
+                                  {"<module>", "/home/me/train.py", 20}};
+  EXPECT_EQ(described(kAllocator + rest).name, "train_step /home/me/train.py:7");
+}
+
 TEST(CallSiteTest, ReplacesControlCharacters) {  // by U+FFFD
   EXPECT_EQ(described({{"f\x1b[31m", "a\n<script>.py", 1}}).name,
             "f\xef\xbf\xbd[31m a\xef\xbf\xbd<script>.py:1");

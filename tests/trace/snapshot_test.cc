@@ -46,6 +46,23 @@ TEST(Snapshot, KeepsFieldsBetweenTheListsThatAreHandedOver) {
                                              std::pair<std::string, std::string>("list", "(a)")));
 }
 
+TEST(Snapshot, OfPyTorch213AndNewerTellsTheOrderOfItsSegments) {
+  for (const bool newer : {false, true}) {
+    const std::string settings =
+        newer ? dict({{"max_split_size", number(7)}, {"max_round_threshold", number(1)}})
+              : dict({{"max_split_size", number(7)}});
+    const Snapshot snapshot = parse_snapshot(
+        pickled::file(dict({{"segments", list({})},
+                            {"device_traces", list({list({entry("alloc", 1, 10)})})},
+                            {"allocator_settings", settings},
+                            {"host_segments", list({})},
+                            {"host_traces", list({})}})),
+        "x.pickle");
+    EXPECT_EQ(snapshot.traces.at(0).oldest_segment_first, newer);
+    EXPECT_THAT(snapshot.notes, IsEmpty());
+  }
+}
+
 // The figures that an independent reader found in the shipped snapshots.
 class ShippedSnapshot : public ::testing::TestWithParam<const char*> {};
 

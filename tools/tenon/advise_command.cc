@@ -14,6 +14,7 @@
 #include "tenon/base/error.h"
 #include "tenon/lab/advice/advice_report.h"
 #include "tenon/lab/advice/recorded_programs.h"
+#include "tenon/lab/advice/recorded_settings.h"
 
 namespace tenon::command {
 namespace {
@@ -64,7 +65,8 @@ struct AdviseArguments {
 RecordedPrograms load(const AdviseArguments& arguments, const ProgressLine& line) {
   RecordedPrograms recorded;
   for (const std::string& file : arguments.files) {
-    const Snapshot snapshot = load_with_progress(file, line);
+    Snapshot snapshot = load_with_progress(file, line);
+    if (!arguments.torch.empty()) replay_as(parse_torch_version(arguments.torch), snapshot);
     std::optional<std::uint32_t> device;
     if (arguments.device != kAnyDevice)
       device = trace_of_device(snapshot.traces, arguments.device, file).device;

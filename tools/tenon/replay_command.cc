@@ -76,6 +76,7 @@ struct ReplayArguments {
   std::string device = "sim";
   std::string json_file;
   std::string plan_file;
+  std::string torch;  // empty: what each recording says
   bool json = false;
   bool all = false;
   bool serve_failed = false;
@@ -96,7 +97,8 @@ bool load_all(const ReplayArguments& arguments, std::optional<std::uint32_t> dev
   for (const std::string& file : arguments.files) {
     progress.show(fmt::format("reading {}", file));
     try {
-      const Snapshot snapshot = load_snapshot(file);
+      Snapshot snapshot = load_snapshot(file);
+      if (!arguments.torch.empty()) replay_as(parse_torch_version(arguments.torch), snapshot);
       const RecordedSettings settings = recorded_settings(snapshot);
       if (device) trace_of_device(snapshot.traces, *device, file);
       for (const Trace& trace : snapshot.traces) {
@@ -216,6 +218,7 @@ int run_replay(ReplayArguments& arguments) {
   if (!arguments.capacity.empty())
     options.capacity_bytes = parse_size("--capacity", arguments.capacity);
   options.lag_ns = parse_duration_ns("--lag", arguments.lag);
+  if (!arguments.torch.empty()) parse_torch_version(arguments.torch);
   const std::optional<std::uint32_t> recorded = recorded_device(arguments.device);
   const Device device = replay_on(arguments.device);
   if (!arguments.page.empty()) options.page_bytes = parse_page(arguments.page);
@@ -264,6 +267,9 @@ Subcommand add_replay(CommandLine& app) {
   replay.add_option("--conf", arguments->survey.conf,
                     "PyTorch's allocator settings, 'key:value,key:value'")
       .may_be_empty();
+  replay.add_option("--torch", arguments->torch,
+                    "The version of PyTorch whose rules caching follows, like 2.13; default: that "
+                    "of the recording where it says, else 2.11");
   replay.add_option("--page", arguments->page,
                     "Page size of stitched, like 8MiB: smaller pages reserve less memory and "
                     "cost more driver time");

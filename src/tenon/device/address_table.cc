@@ -93,6 +93,19 @@ void AddressTable::require_empty_range(AddressRange range) const {
                            first->first));
 }
 
+std::optional<std::uintptr_t> AddressTable::free_below(std::uintptr_t end, std::uint64_t size_bytes,
+                                                      std::uint64_t alignment) const {
+  while (end > size_bytes + alignment) {
+    const std::uintptr_t base = align_down(end - size_bytes, alignment);
+    const auto above = regions_.lower_bound(base + size_bytes);
+    if (above == regions_.begin()) return base;
+    const auto& [below, region] = *std::prev(above);
+    if (below + region.size_bytes <= base) return base;
+    end = below;
+  }
+  return std::nullopt;
+}
+
 void AddressTable::remove_range(AddressRange range) { regions_.erase(range.base); }
 
 // --- Pages.

@@ -58,6 +58,11 @@ class AddressTable {
   // read and written. False: they begin in neither.
   bool require_accessible(const char* call, const void* address, std::uint64_t size_bytes) const;
 
+  // The highest aligned address below `end` with so many bytes behind it that are of no segment or
+  // range, and end there at most. O(regions) where regions lie below `end`.
+  std::optional<std::uintptr_t> free_below(std::uintptr_t end, std::uint64_t size_bytes,
+                                           std::uint64_t alignment) const;
+
   // Visits what is left: for a destructor.
   template <typename Visit>
   void for_each_region(Visit&& visit) const {

@@ -33,6 +33,7 @@ PolicyOptions replay_options(const Workload& workload, const ReplaySetup& setup)
   const Policy& policy = find_policy(setup.policy);
   PolicyOptions options = options_for(policy, setup.options);
   options.grows_by_shares |= policy.uses_shares && workload.grows_by_shares();
+  options.oldest_segment_first |= policy.uses_segment_order && workload.oldest_segment_first();
   if (setup.capacity_bytes != 0 && policy.limits_itself) options.limit_bytes = setup.capacity_bytes;
   if (policy.needs_plan && options.plan == nullptr) options.plan = &workload.plan();
   return options;

@@ -31,6 +31,7 @@ Workload::Workload(const Trace& trace)
       live_peak_bytes_(trace.live_peak_bytes()),
       duration_us_(trace.duration_us()),
       grows_by_shares_(trace.device_name.starts_with(device_type_name(DeviceType::kVulkan))),
+      oldest_segment_first_(trace.oldest_segment_first),
       plan_(std::make_unique<LazyPlan>()) {
   const std::uint64_t count = trace.replayed_events();
   ops_.reserve(count);

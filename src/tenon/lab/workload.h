@@ -47,6 +47,8 @@ class Workload {
   std::uint64_t duration_us() const { return duration_us_; }
   // Whether the recorded device has no virtual memory, so that policies grow by shares there.
   bool grows_by_shares() const { return grows_by_shares_; }
+  // As the trace says.
+  bool oldest_segment_first() const { return oldest_segment_first_; }
   // Offsets for its allocations (planner.h), worked out when first asked for.
   const Plan& plan() const;
 
@@ -61,6 +63,7 @@ class Workload {
   std::uint64_t live_peak_bytes_ = 0;
   std::uint64_t duration_us_ = 0;
   bool grows_by_shares_ = false;
+  bool oldest_segment_first_ = false;
   std::unique_ptr<LazyPlan> plan_;
 };
 

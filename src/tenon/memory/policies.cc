@@ -32,7 +32,8 @@ Made make_expandable(Backend& backend, const PolicyOptions& options) {
 }
 
 Made make_caching(Backend& backend, const PolicyOptions& options) {
-  const CachingSettings settings = parse_caching_settings(options.conf);
+  CachingSettings settings = parse_caching_settings(options.conf);
+  settings.oldest_segment_first = options.oldest_segment_first;
   if (settings.expandable_segments) return make_expandable(backend, options);
   return std::make_unique<CachingAllocator>(backend, settings, options.limit_bytes);
 }
@@ -54,6 +55,8 @@ constexpr OptionUse kOptionUses[] = {
     {"limit_bytes", &Policy::uses_limit, clear<&PolicyOptions::limit_bytes>},
     {"plan", &Policy::needs_plan, clear<&PolicyOptions::plan>},
     {"grows_by_shares", &Policy::uses_shares, clear<&PolicyOptions::grows_by_shares>},
+    {"oldest_segment_first", &Policy::uses_segment_order,
+     clear<&PolicyOptions::oldest_segment_first>},
     {"page_bytes", &Policy::uses_page, clear<&PolicyOptions::page_bytes>},
 };
 
@@ -102,7 +105,8 @@ const std::vector<Policy>& policies() {
        .answers_to = "PyTorch's CUDA caching allocator",
        .make = make_caching,
        .limits_itself = true,
-       .uses_conf = true},
+       .uses_conf = true,
+       .uses_segment_order = true},
       {.name = "expandable",
        .summary = "the same over growable virtual ranges, by PyTorch's rules",
        .answers_to = "PyTorch's expandable_segments:True",

@@ -25,6 +25,8 @@ struct PolicyOptions {
   // For `pool` and `unified`: they grow by shares of what they hold (growth_share.h), as on each
   // device without virtual memory, not by the sizes of their documents.
   bool grows_by_shares = false;
+  // For `caching`: free blocks of one size are taken as PyTorch 2.13 does (pytorch_rules.h).
+  bool oldest_segment_first = false;
 };
 
 // One policy: what it is called, and how to make it.
@@ -41,6 +43,7 @@ struct Policy {
   bool uses_limit = true;
   bool uses_page = false;
   bool uses_shares = false;
+  bool uses_segment_order = false;
   bool needs_plan = false;  // options.plan must be given
 };
 

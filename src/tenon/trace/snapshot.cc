@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <set>
@@ -48,7 +49,8 @@ class SnapshotReader : private PickleSink {
         read_settings(value);
       } else if (name == kMadeUpSegments) {
         made_up_segments_ = true;
-      } else if (name != "segments" && name != "external_annotations") {
+      } else if (name != "segments" && name != "external_annotations" &&
+                 name != "host_segments" && name != "host_traces") {  // of pinned memory
         fields_.note_unknown(key, "the snapshot");
       }
     }
@@ -288,8 +290,17 @@ class SnapshotReader : private PickleSink {
     for (const std::string& name : fields_.unknown())
       snapshot_.notes.push_back(fmt::format("unknown field, left aside: {}", name));
     snapshot_.sites = std::make_shared<const SiteTable>(fields_.take_sites());
-    for (Trace& trace : snapshot_.traces) trace.sites = snapshot_.sites;
+    for (Trace& trace : snapshot_.traces) {
+      trace.sites = snapshot_.sites;
+      trace.oldest_segment_first = oldest_segment_first();
+    }
     return std::move(snapshot_);
+  }
+
+  // Whether PyTorch 2.13 or newer wrote the snapshot: it has this setting's value since then.
+  bool oldest_segment_first() const {
+    return std::any_of(snapshot_.settings.begin(), snapshot_.settings.end(),
+                       [](const auto& setting) { return setting.first == "max_round_threshold"; });
   }
 
   struct Annotation {

@@ -87,6 +87,7 @@ struct Trace {
   std::uint32_t device = 0;            // index of the device recorded
   std::string device_name;             // "sim:0"; empty where the recording has only the index
   std::vector<std::uint64_t> addresses;  // by block; empty where the recording has none
+  bool oldest_segment_first = false;   // PyTorch 2.13 or newer wrote it (gpu/pytorch_rules.h)
   std::vector<TraceMark> marks;        // in order
   // What the sites, texts and stacks of events and marks are. Never null; traces of one file share.
   std::shared_ptr<const SiteTable> sites = empty_sites();

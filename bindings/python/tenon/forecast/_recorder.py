@@ -17,6 +17,10 @@ LARGEST = 1 << 46
 """No card has as much; a recording's reader takes no more."""
 
 
+_SETTINGS = {"max_round_threshold": -1} if torch.__version__ >= (2, 13) else {}
+"""As PyTorch writes them from 2.13 on; by that, replays follow its rules."""
+
+
 class Recorder:
     """Events of one device. Times count operators: ten microseconds each."""
 
@@ -103,7 +107,7 @@ class Recorder:
             {
                 "segments": [],
                 "device_traces": [trace],
-                "allocator_settings": {},
+                "allocator_settings": _SETTINGS,
                 "external_annotations": annotations,
             },
             protocol=4,

@@ -24,6 +24,7 @@ SimAddressSpace::SimAddressSpace(const SimOptions& options)
     : options_(options),
       table_(options.page_granularity, options.can_map_twice),
       capacity_bytes_(options.capacity_bytes),
+      next_below_(kHighestAddress),
       lowest_address_(kHighestAddress) {
   if (!is_power_of_two(options.alignment) || !is_power_of_two(options.page_granularity))
     raise<InvalidArgument>(
@@ -158,9 +159,12 @@ std::optional<std::uintptr_t> SimAddressSpace::new_address(std::uint64_t size_by
     if (base == nullptr) return std::nullopt;
     return reinterpret_cast<std::uintptr_t>(base);
   }
-  if (size_bytes + alignment > lowest_address_) return std::nullopt;
-  lowest_address_ = align_down(lowest_address_ - size_bytes, alignment);
-  return lowest_address_;
+  auto base = table_.free_below(next_below_, size_bytes, alignment);
+  if (!base) base = table_.free_below(kHighestAddress, size_bytes, alignment);
+  if (!base) return std::nullopt;
+  next_below_ = *base;
+  lowest_address_ = std::min(lowest_address_, next_below_);
+  return base;
 }
 
 bool SimAddressSpace::open_file() {

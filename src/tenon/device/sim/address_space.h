@@ -12,9 +12,10 @@ namespace tenon {
 
 // It knows no time and no streams.
 //
-// Fake addresses: every new region lies right below the former one, and none is used twice. Real
-// addresses come from the system; real pages are parts of one file in memory. Physical bytes are
-// those of segments and of created pages; a handle counts once however often it is mapped.
+// Fake addresses: every new region lies right below the former one. None is used twice before all
+// 127 TiB were; then what was released is handed out again, from the top. Real addresses come from
+// the system; real pages are parts of one file in memory. Physical bytes are those of segments and
+// of created pages; a handle counts once however often it is mapped.
 // Misuse throws DeviceError and lack of memory is a value; either way nothing has changed.
 // Not thread-safe.
 class SimAddressSpace {
@@ -61,7 +62,8 @@ class SimAddressSpace {
   std::uint64_t capacity_bytes_;
   std::uint64_t used_bytes_ = 0;
   std::uint64_t peak_used_bytes_ = 0;
-  std::uintptr_t lowest_address_;  // fake addresses are handed out below
+  std::uintptr_t next_below_;      // fake addresses are handed out below
+  std::uintptr_t lowest_address_;  // ever handed out
   int file_ = -1;                  // the pages' real memory: one file that is mostly holes
   std::uint64_t file_end_ = 0;     // each new handle lies behind all former ones
 };

@@ -79,7 +79,7 @@ RecordedSettings recorded_settings(const Snapshot& snapshot) {
 
 namespace {
 
-// Names of fields are from libtorch_python.so in each release's wheel, 2.0.1 to 2.13.0.
+// Names of fields are from the Linux wheels on PyPI, 2.0.1 to 2.15.0.
 std::optional<TorchVersion> oldest_writer(const Snapshot& snapshot) {
   const auto has_setting = [&](std::string_view name) {
     return std::any_of(snapshot.settings.begin(), snapshot.settings.end(),
@@ -89,6 +89,8 @@ std::optional<TorchVersion> oldest_writer(const Snapshot& snapshot) {
     return std::find(snapshot.fields.begin(), snapshot.fields.end(), name) !=
            snapshot.fields.end();
   };
+  if (has_field("host_segments")) return TorchVersion{2, 14};
+  if (has_setting("max_round_threshold")) return TorchVersion{2, 13};
   if (has_setting("graph_capture_record_stream_reuse")) return TorchVersion{2, 9};
   if (has_field("external_annotations")) return TorchVersion{2, 5};
   if (has_field("allocator_settings")) return TorchVersion{2, 3};
@@ -103,6 +105,10 @@ std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
   const std::optional<TorchVersion> writer = oldest_writer(snapshot);
   if (!writer) return std::nullopt;
   return std::max(*writer, accepted_since(recorded_settings(snapshot).conf));
+}
+
+void replay_as(TorchVersion version, Snapshot& snapshot) {
+  for (Trace& trace : snapshot.traces) trace.oldest_segment_first = version >= kOldestSegmentFirst;
 }
 
 namespace {

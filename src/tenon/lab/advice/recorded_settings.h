@@ -31,6 +31,9 @@ RecordedSettings recorded_settings(const Snapshot& snapshot);
 // with. Empty if the file is no snapshot of PyTorch's, or holds no segments to tell by.
 std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot);
 
+// Replays of its traces follow the rules of this PyTorch, not of the one that wrote it.
+void replay_as(TorchVersion version, Snapshot& snapshot);
+
 // What PyTorch held on the trace's device when a mark was made, by its number in the trace. Found
 // from the end, with the marks between undone. Nothing where the file has no segments.
 std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, const Trace& trace,

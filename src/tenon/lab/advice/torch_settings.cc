@@ -17,10 +17,10 @@ constexpr TorchVersion kNewName{2, 9};
 constexpr TorchVersion kTakesLargeSegment{2, 9};
 
 // The first release whose libc10 or libc10_cuda has the key: read from the Linux wheels on PyPI,
-// 2.0.1 to 2.13.0. Numbers are pull requests of github.com/pytorch/pytorch.
-constexpr std::array<TorchSetting, 16> kSettings = {{
-    {"max_split_size_mb", kFirstTorch, Fidelity::kByRule, "#44742"},
-    {"roundup_power2_divisions", kFirstTorch, Fidelity::kByRule, "#74213, lists #87290"},
+// 2.0.1 to 2.15.0. Numbers are pull requests of github.com/pytorch/pytorch.
+constexpr std::array<TorchSetting, 21> kSettings = {{
+    {"max_split_size_mb", kFirstTorch, Fidelity::kMeasured, "#44742"},
+    {"roundup_power2_divisions", kFirstTorch, Fidelity::kMeasured, "#74213, lists #87290"},
     {"garbage_collection_threshold", kFirstTorch, Fidelity::kApproximate, "#74261"},
     {"backend", kFirstTorch, Fidelity::kNotReplayed, "#65365"},
     {"expandable_segments", {2, 1}, Fidelity::kMeasured, "#96995"},
@@ -28,13 +28,18 @@ constexpr std::array<TorchSetting, 16> kSettings = {{
     {"pinned_use_cuda_host_register", {2, 2}, Fidelity::kNotReplayed, ""},
     {"pinned_use_hip_host_register", {2, 2}, Fidelity::kNotReplayed, ""},
     {"pinned_num_register_threads", {2, 2}, Fidelity::kNotReplayed, ""},
-    {"max_non_split_rounding_mb", {2, 6}, Fidelity::kByRule, "#136174"},
+    {"max_non_split_rounding_mb", {2, 6}, Fidelity::kMeasured, "#136174"},
     {"pinned_use_background_threads", {2, 6}, Fidelity::kNotReplayed, "#135524"},
     {"graph_capture_record_stream_reuse", {2, 9}, Fidelity::kNotReplayed, "#158352"},
     {"per_process_memory_fraction", {2, 10}, Fidelity::kApproximate, "#161035"},
     {"pinned_reserve_segment_size_mb", {2, 10}, Fidelity::kNotReplayed, "#164501"},
-    {"large_segment_size_mb", {2, 11}, Fidelity::kByRule, "#172056"},
+    {"large_segment_size_mb", {2, 11}, Fidelity::kMeasured, "#172056"},
     {"throw_on_cudamalloc_oom", {2, 12}, Fidelity::kNotReplayed, ""},
+    {"pinned_free_catch_all", {2, 12}, Fidelity::kNotReplayed, ""},
+    {"pinned_max_round_threshold_mb", {2, 13}, Fidelity::kNotReplayed, ""},
+    {"pinned_max_cached_size_mb", {2, 13}, Fidelity::kNotReplayed, ""},
+    {"expandable_segments_reserve", {2, 15}, Fidelity::kNotReplayed, ""},
+    {"expandable_segments_reserve_by_class", {2, 15}, Fidelity::kNotReplayed, ""},
 }};
 
 // Calls visit(key, value) for each "key:value", also where values are lists.
@@ -95,7 +100,6 @@ TorchVersion parse_torch_version(std::string_view text) {
 std::string_view fidelity_text(Fidelity fidelity) {
   switch (fidelity) {
     case Fidelity::kMeasured: return "to the byte, compared with PyTorch";
-    case Fidelity::kByRule: return "by PyTorch's rule";
     case Fidelity::kApproximate: return "approximate";
     case Fidelity::kNotReplayed: return "no effect on a replay";
   }

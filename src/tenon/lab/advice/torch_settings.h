@@ -30,10 +30,12 @@ inline constexpr TorchVersion kFirstTorch{2, 0};
 // here on accepts.
 inline constexpr TorchVersion kAssumedTorch{2, 1};
 
+// From this release on, the oldest segment serves first (CachingSettings::oldest_segment_first).
+inline constexpr TorchVersion kOldestSegmentFirst{2, 13};
+
 // How exactly a replay follows a setting.
 enum class Fidelity : std::uint8_t {
-  kMeasured,     // to the byte, compared with figures that PyTorch gave
-  kByRule,       // PyTorch's rule; no figures of PyTorch's to compare with
+  kMeasured,     // to the byte, compared with PyTorch (tests/pytorch/allocator)
   kApproximate,  // figures may differ from PyTorch's
   kNotReplayed,  // the key has no effect on a replay
 };

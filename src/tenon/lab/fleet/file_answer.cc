@@ -11,6 +11,7 @@
 #include "tenon/base/version.h"
 #include "tenon/lab/advice/conf_choice.h"
 #include "tenon/lab/advice/recorded_programs.h"
+#include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/advice/trials.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/trace/file_bytes.h"
@@ -117,9 +118,10 @@ void compare_settings(const RecordedPrograms& recorded, const AdviceOptions& opt
             : reserved_sum(trials.figures(conf)));
 }
 
-void advise_into(const Snapshot& snapshot, const std::string& path, const FileQuestion& question,
+void advise_into(Snapshot& snapshot, const std::string& path, const FileQuestion& question,
                  FileAnswer& answer) {
   RecordedPrograms recorded;
+  if (question.torch) replay_as(*question.torch, snapshot);
   add_programs(snapshot, path, std::nullopt, recorded);
   if (recorded.programs.empty()) return;
   AdviceOptions options;
@@ -160,7 +162,7 @@ std::string FileQuestion::text() const {
 FileAnswer answer_file(const std::string& path, const FileQuestion& question) {
   FileAnswer answer;
   try {
-    const Snapshot snapshot = load_snapshot(path);
+    Snapshot snapshot = load_snapshot(path);
     explain_into(snapshot, path, answer);
     try {
       advise_into(snapshot, path, question, answer);

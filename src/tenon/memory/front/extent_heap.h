@@ -27,6 +27,7 @@ struct Extent {
 
   ExtentHeap* heap = nullptr;
   std::uintptr_t origin = 0;     // the address at offset 0
+  std::uintptr_t shift = 0;      // from where the placement has a block to its address
   Segment segment;               // base and size; of growable ones, the addresses
   std::uint64_t size_bytes = 0;  // what blocks are placed in: at most segment.size_bytes
   Pool pool = Pool::kLarge;

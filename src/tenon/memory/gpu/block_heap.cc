@@ -130,12 +130,15 @@ void BlockHeap::process_pending(bool wait) {
 
 // --- Extents.
 
-// One free block over all of the segment: backed, or addresses only if growable.
+// One free block over all of the segment: backed, or addresses only if growable. The placement
+// prefers low offsets: addresses, or those that rise with each extent.
 void* BlockHeap::give(Extent& extent) {
   PoolState& pool = state_of(extent.pool);
   extent.size_bytes = extent.segment.size_bytes;
+  if (!extent.growable && sizes_.settings != nullptr && sizes_.settings->oldest_segment_first)
+    extent.shift = extent.origin;
   Block* const first =
-      pool.heap.add_extent(reinterpret_cast<std::uintptr_t>(extent.segment.base),
+      pool.heap.add_extent(reinterpret_cast<std::uintptr_t>(extent.segment.base) - extent.shift,
                            extent.size_bytes, !extent.growable);
   first->owner = &extent;
   pool.growable = extent.growable;
@@ -165,7 +168,7 @@ FrontHeap::BlockFacts BlockHeap::facts(void* handle) const {
   const Extent* extent = extent_of(block);
   const std::uint64_t pool_bit = extent->pool == Pool::kSmall ? 0 : std::uint64_t{1} << 63;
   return {address_of(block), block->size, block->requested,
-          pool_bit | (block->offset - extent->origin)};
+          pool_bit | (block->offset + extent->shift - extent->origin)};
 }
 
 void BlockHeap::for_each_block(const Extent& extent, const Visit& visit) const {
@@ -182,7 +185,8 @@ void BlockHeap::check_placement() const {
   for (const auto& extent : extents()) {
     const Block* const first = first_of(*extent);
     TENON_CHECK(first->prev == nullptr, "an extent's first block has a neighbour below");
-    const auto base = reinterpret_cast<std::uintptr_t>(extent->segment.base);
+    const std::uint64_t base =
+        reinterpret_cast<std::uintptr_t>(extent->segment.base) - extent->shift;
     std::uint64_t end = base;
     for (const Block* block = first; block != nullptr; block = block->next) {
       TENON_CHECK(block->offset == end, "blocks do not tile their extent at {}", block->offset);

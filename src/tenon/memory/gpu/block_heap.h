@@ -77,7 +77,9 @@ class BlockHeap final : public ExtentHeap {
   bool release_fast(Block* block);
   static Extent* extent_of(const Block* block) { return static_cast<Extent*>(block->owner); }
   static BlockHeap& heap_of(const Block* block) { return heap_of(*extent_of(block)); }
-  static void* address_of(const Block* block) { return reinterpret_cast<void*>(block->offset); }
+  static void* address_of(const Block* block) {
+    return reinterpret_cast<void*>(block->offset + extent_of(block)->shift);
+  }
 
   // --- For the front (FrontHeap).
   BlockFacts facts(void* block) const override;

@@ -115,6 +115,10 @@ void ignore_flag(std::string_view key, std::string_view value, CachingSettings&)
   parse_flag(key, value);
 }
 
+void ignore_mib(std::string_view key, std::string_view value, CachingSettings&) {
+  parse_mib(key, value, 0);
+}
+
 const std::map<std::string_view, Parser>& parsers() {
   static const std::map<std::string_view, Parser> kParsers = {
       {"max_split_size_mb",
@@ -158,8 +162,13 @@ const std::map<std::string_view, Parser>& parsers() {
          if (!is_power_of_two(threads) || threads > 128)
            refuse(key, value, "a power of two up to 128");
        }},
-      {"pinned_reserve_segment_size_mb",
-       [](auto key, auto value, auto&) { parse_mib(key, value, 0); }},
+      {"pinned_free_catch_all", ignore_flag},
+      {"pinned_reserve_segment_size_mb", ignore_mib},
+      {"pinned_max_round_threshold_mb", ignore_mib},
+      {"pinned_max_cached_size_mb", ignore_mib},
+      // PyTorch ignores values of these that it cannot read.
+      {"expandable_segments_reserve", [](auto, auto, auto&) {}},
+      {"expandable_segments_reserve_by_class", [](auto, auto, auto&) {}},
   };
   return kParsers;
 }

@@ -46,6 +46,9 @@ struct CachingSettings {
   double garbage_collection_threshold = 0;             // 0: off
   double per_process_memory_fraction = 1;
   bool expandable_segments = false;
+  // Of free blocks of one size, that in the segment that was made first is taken, as PyTorch does
+  // from 2.13 on; else that at the lowest address, as up to 2.11. No key of the text sets it.
+  bool oldest_segment_first = false;
 
   // The size of the block that serves a request of `size_bytes` > 0.
   std::uint64_t round_size(std::uint64_t size_bytes) const;
