@@ -48,7 +48,7 @@ PROGRAMS = {
                  "{}/bench/bench_peers", []),
     "pytorch_allocator": ("replays beside PyTorch's own allocator over a driver without a device: settings, capacities",
                           "for version in 2.11.0 2.13.0 ''; do $(scripts/pytorch_environment.sh $version)"
-                          " tests/pytorch/allocator/compare.py {}/tenon 50 || exit; done", []),
+                          " tests/pytorch/allocator/compare.py {}/tenon 20 || exit; done", []),
     "targets": ("`stitched` on each trace and by page size, a hot pair, the steady state",
                 "{}/bench/bench_targets", []),
     "tradeoff": ("`stitched` by page size, for each shipped trace",

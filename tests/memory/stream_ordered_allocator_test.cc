@@ -229,8 +229,8 @@ TEST_P(StreamOrdered, PeaksOverSeveralStreamsAreOfTheirSum) {
   EXPECT_NEAR(static_cast<double>(peak), 80.0 * kMiB, 2.0 * kMiB);
 }
 
-// Of equal free blocks PyTorch up to 2.11 takes that at the lowest address, and from 2.13 on that in
-// the oldest segment. New segments lie below older ones here.
+// Of equal free blocks PyTorch up to 2.11 takes that at the lowest address, and from 2.13 on that
+// in the oldest segment. New segments lie below older ones here.
 TEST(CachingAllocatorTest, AmongEqualBlocksTakesTheLowestOrTheOldestSegments) {
   for (const bool oldest : {false, true}) {
     SimBackend device;

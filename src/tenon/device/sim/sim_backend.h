@@ -21,8 +21,8 @@ class StreamTable;
 // The simulated device: a Backend with a capacity, streams that lag behind the host, a clock that
 // driver calls move on, and failures on demand. Addresses are fake unless real_memory is set. As
 // mostly with NVIDIA's driver, each new segment or address range lies below all earlier ones, and
-// no address is used twice before 127 TiB of them were. The same calls give the same addresses, times and failures in every
-// run.
+// no address is used twice before 127 TiB of them were. The same calls give the same addresses,
+// times and failures in every run.
 //
 // Time: now_ns() is the program's time (advance_to) plus every stall so far. Work queued on a
 // stream at time t is finished at t + lag_ns. Host waits and free_segment stall until the work is
