@@ -50,8 +50,8 @@ HWY_INLINE hn::Mask<D> has_other_sign(D d, V x, V y) {
   return hn::Lt(hn::CopySignToAbs(hn::Set(d, hn::TFromD<D>(1)), hn::Xor(x, y)), hn::Zero(d));
 }
 
-// |x|^y, negated for negative x and odd y. A power of zero and what overflows or underflows is left
-// to the C library.
+// |x|^y, negated for negative x and odd y. A power of zero or of a subnormal number is left to the
+// C library, and what overflows or underflows in f64.
 struct Pow {
   template <class D, class V>
   static HWY_INLINE V of_size(D d, V x, V y) {
@@ -85,6 +85,8 @@ struct Pow {
     const V size = hn::Abs(x);
     const auto usual = hn::And(hn::Ge(size, hn::Set(d, Limits::min())),
                                hn::Le(size, hn::Set(d, Limits::max())));
+    if constexpr (sizeof(T) == 4)  // computed in f64, which has room for all results
+      return hn::And(usual, hn::Le(hn::Abs(y), hn::Set(d, Limits::max())));
     const hn::RebindToSigned<D> di;
     using Bits = hn::TFromD<hn::RebindToSigned<D>>;
     const auto biased = hn::ShiftRight<kMantissa>(hn::BitCast(di, size));

@@ -47,7 +47,8 @@ HWY_INLINE V exp2_of(D d, V t, V rest, const double (&c)[N]) {
   return hn::BitCast(d, hn::Add(hn::BitCast(bits, corrected), exponent));
 }
 
-// x^y = 2^(y log2 x), log2 m = s (c0 + c1 s^2 + ...) for s = (m - 1) / (m + 1). To 1e-8.
+// x^y = 2^(y log2 x), log2 m = s (c0 + c1 s^2 + ...) for s = (m - 1) / (m + 1). To 1e-8, and beyond
+// 2^1000 or below 2^-1000 that.
 template <class D, class V>
 HWY_INLINE V short_power(D d, V x, V y) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -59,7 +60,9 @@ HWY_INLINE V short_power(D d, V x, V y) {
   const V one = hn::Set(d, 1.0);
   const V s = hn::Div(hn::Sub(m, one), hn::Add(m, one));
   const V log2x = hn::MulAdd(s, polynomial(d, hn::Mul(s, s), kLog), e);
-  return exp2_of(d, hn::Mul(y, log2x), hn::Zero(d), kExp);
+  const V limit = hn::Set(d, 1000.0);
+  const V t = hn::Max(hn::Neg(limit), hn::Min(limit, hn::Mul(y, log2x)));
+  return exp2_of(d, t, hn::Zero(d), kExp);
 }
 
 // The same to 2 units in the last place of f64. The logarithm has to be known to some 65 bits: so
