@@ -21,10 +21,15 @@ struct Dtypes {
   DType compute, kernel, result;
 };
 
+constexpr bool changes_sign(Unary kind, DType dtype) {
+  return (kind == Unary::kNeg || kind == Unary::kAbs) && compute_dtype(dtype) != dtype;
+}
+
 Dtypes dtypes_for(Unary kind, const Tensor& a) {
   DType dtype = a.dtype();
   if (kind == Unary::kLogicalNot) return {DType::kBool, DType::kBool, DType::kBool};
   if (needs_floating(kind) && !is_floating(dtype) && !is_complex(dtype)) dtype = default_dtype();
+  if (changes_sign(kind, dtype)) return {dtype, dtype, dtype};
   const DType compute = compute_dtype(dtype);
   if (gives_bool(kind)) return {compute, DType::kBool, DType::kBool};
   if (kind == Unary::kAbs && is_complex(dtype)) {
@@ -34,9 +39,20 @@ Dtypes dtypes_for(Unary kind, const Tensor& a) {
   return {compute, compute, dtype};
 }
 
+// -x and |x| of 16-bit floats change the sign's bit alone.
+template <bool kClear>
+void change_sign(void* out, const void* const* in, std::int64_t count, const double*) {
+  auto* result = static_cast<std::uint16_t*>(out);
+  const auto* bits = static_cast<const std::uint16_t*>(in[0]);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i)
+    result[i] = static_cast<std::uint16_t>(kClear ? bits[i] & 0x7fff : bits[i] ^ 0x8000);
+}
 ElementwisePlan plan_for(Unary kind, const Dtypes& dtypes, const double* numbers) {
   ElementwisePlan plan;
-  plan.function = cpu::unary_block(kind, dtypes.compute);
+  plan.function = changes_sign(kind, dtypes.compute)
+                      ? (kind == Unary::kAbs ? &change_sign<true> : &change_sign<false>)
+                      : cpu::unary_block(kind, dtypes.compute);
   if (plan.function == nullptr)
     throw InvalidArgument(
         fmt::format("{}: not defined for {}", unary_name(kind), dtype_name(dtypes.compute)));
