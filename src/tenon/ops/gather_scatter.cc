@@ -67,6 +67,10 @@ class IndexWalk {
     const std::int64_t lines = split_.outer * split_.inner;
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / split_.size);
     parallel_for(0, lines, grain, [&](std::int64_t begin, std::int64_t end) {
+      if (are_equal_rows()) {
+        if (!visit_rows(begin, end, visit)) all_fit.store(false, std::memory_order_relaxed);
+        return;
+      }
       for (std::int64_t line = begin; line < end;) {
         const std::int64_t first = line % split_.inner;
         const std::int64_t count = std::min({kStrip, split_.inner - first, end - line});
@@ -83,6 +87,33 @@ class IndexWalk {
 
   bool fit(std::int64_t at, std::int64_t count) const {
     return cpu::are_indices(values_ + at, count, size_);
+  }
+
+  // Short lines that are rows at equal distances.
+  bool are_equal_rows() const {
+    if (split_.inner != 1 || split_.size >= kCheckedTogether || dim_ == 0 ||
+        dim_ >= sizes_.size())
+      return false;
+    for (std::size_t d = 0; d + 1 < dim_; ++d)
+      if (strides_[d] != sizes_[d + 1] * strides_[d + 1]) return false;
+    return true;
+  }
+
+  // Several at a time. False: an index does not fit.
+  template <typename Visit>
+  bool visit_rows(std::int64_t begin, std::int64_t end, Visit& visit) const {
+    const std::int64_t size = split_.size, step = step_, apart = strides_[dim_ - 1];
+    const std::int64_t together = kCheckedTogether / size;
+    for (std::int64_t row = begin; row < end;) {
+      const std::int64_t last = std::min(end, row + together);
+      if (!fit(row * size, (last - row) * size)) return false;
+      for (; row < last; ++row) {
+        const std::int64_t base = row * apart;
+        for (std::int64_t at = row * size; at < (row + 1) * size; ++at)
+          visit(at, base + values_[at] * step);
+      }
+    }
+    return true;
   }
 
   // False: an index does not fit.
