@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <vector>
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/binary.h"
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/ops/select.h"
@@ -15,6 +18,7 @@
 #include "tenon/ops/unary.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
 namespace {
@@ -22,6 +26,58 @@ namespace {
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kNone) return losses;
   return reduction == Reduction::kSum ? sum(losses) : mean(losses);
+}
+
+// Computes f(a - b) for dense blocks in one pass. Requires: floating point.
+template <typename T, typename F>
+void of_differences(void* out, const void* const* in, std::int64_t count, F&& f) {
+  static const BlockFunction subtract = cpu::binary_block(Binary::kSub, dtype_of<T>());
+  subtract(out, in, count, nullptr);
+  auto* x = static_cast<T*>(out);
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) x[i] = f(x[i]);
+}
+struct Squares {
+  template <typename T>
+  static void run(void* out, const void* const* in, std::int64_t count, const double*) {
+    of_differences<T>(out, in, count, [](T x) { return x * x; });
+  }
+};
+struct Distances {
+  template <typename T>
+  static void run(void* out, const void* const* in, std::int64_t count, const double*) {
+    of_differences<T>(out, in, count, [](T x) { return std::abs(x); });
+  }
+};
+struct Huber {
+  template <typename T>
+  static void run(void* out, const void* const* in, std::int64_t count, const double* delta) {
+    const T limit = static_cast<T>(*delta);
+    of_differences<T>(out, in, count, [limit](T x) {
+      // x^2 / 2 below the limit, a line above it, without a branch.
+      const T distance = std::abs(x), near = distance < limit ? distance : limit;
+      return near * (distance - T(0.5) * near);
+    });
+  }
+};
+
+// False, and nothing is done, for what blocks do not compute: devices, integers, and gradients,
+// which come from the operators that these losses else consist of.
+template <class Loss>
+bool pair_losses(Tensor& out, const Tensor& a, const Tensor& b, const double* numbers) {
+  const DType dtype = result_type(a, b), compute = compute_dtype(dtype);
+  if (!is_floating(dtype) || a.device() != Device{} || b.device() != Device{}) return false;
+  if (a.impl()->autograd_meta() != nullptr || b.impl()->autograd_meta() != nullptr) return false;
+  ElementwisePlan plan;
+  plan.function = compute == DType::kF64 ? &Loss::template run<double> : &Loss::template run<float>;
+  plan.input_count = 2;
+  plan.input_dtypes = {compute, compute};
+  plan.result_dtype = compute;
+  plan.numbers = numbers;
+  const DimVector sizes = broadcast_sizes(a.sizes(), b.sizes(), "loss");
+  out = elementwise_result(sizes, dtype, Device{}, {&a, &b});
+  run_elementwise(plan, out, {&a, &b});
+  return true;
 }
 
 // The dimension of the classes. Throws where the target's shape is not the input's without it.
@@ -141,17 +197,23 @@ Tensor detail::cross_entropy(const Tensor& logits, const Tensor& target, Reducti
 }
 
 Tensor detail::mse_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
-  return reduced(square(sub(a, b)), reduction);
+  Tensor losses;
+  if (!pair_losses<Squares>(losses, a, b, nullptr)) losses = square(sub(a, b));
+  return reduced(losses, reduction);
 }
 
 Tensor detail::l1_loss(const Tensor& a, const Tensor& b, Reduction reduction) {
-  return reduced(abs(sub(a, b)), reduction);
+  Tensor losses;
+  if (!pair_losses<Distances>(losses, a, b, nullptr)) losses = abs(sub(a, b));
+  return reduced(losses, reduction);
 }
 
 Tensor detail::huber_loss(const Tensor& a, const Tensor& b, Reduction reduction, double delta) {
   if (!(delta > 0)) throw InvalidArgument(fmt::format("huber_loss: a delta of {}", delta));
+  Tensor losses;
+  if (pair_losses<Huber>(losses, a, b, &delta)) return reduced(losses, reduction);
   const Tensor distance = abs(sub(a, b));
-  const Tensor losses = ops::where(le(distance, delta), mul(square(distance), 0.5),
+  losses = ops::where(le(distance, delta), mul(square(distance), 0.5),
                               mul(sub(distance, 0.5 * delta), delta));
   return reduced(losses, reduction);
 }
