@@ -7,7 +7,10 @@
 #include <utility>
 
 #include "tenon/ops/binary.h"
+#include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/blocks.h"
 #include "tenon/ops/kernels/cpu/softmax_rows.h"
+#include "tenon/ops/kernels/cpu/workspaces.h"
 #include "tenon/ops/kernels/vulkan/device_kernels.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/ops/row_loop.h"
@@ -48,12 +51,52 @@ Tensor parameter(const char* what, const Tensor& p, std::int64_t elements, DType
 
 const void* data_or_null(const Tensor& t) { return t.defined() ? t.const_data_ptr() : nullptr; }
 
+// As normalize_rows, of 16-bit floats on the host: a row is widened in the cache.
+template <typename Statistics>
+Tensor normalize_narrow_rows(const Tensor& a, std::int64_t length, const Tensor& weight,
+                             const Tensor& bias, Statistics&& statistics) {
+  const Tensor dense = contiguous(a);
+  Tensor out = empty(a.sizes(), a.dtype());
+  const auto load = tenon::detail::conversion_row(DType::kF32, a.dtype());
+  const auto store = tenon::detail::conversion_row(a.dtype(), DType::kF32);
+  const cpu::RowFunctions functions = cpu::row_functions(DType::kF32);
+  const auto item = static_cast<std::int64_t>(a.item_size());
+  auto* from = static_cast<char*>(const_cast<void*>(dense.const_data_ptr()));
+  auto* to = static_cast<char*>(out.data_ptr());
+  const std::int64_t rows = a.numel() / length;
+  const std::int64_t together = std::max<std::int64_t>(1, 1024 / length);  // short ones
+  const std::int64_t wide[2] = {sizeof(float), item}, narrow[2] = {item, sizeof(float)};
+  cpu::Workspaces rooms(static_cast<std::size_t>(together * length) * sizeof(float), rows);
+  parallel_for(0, rows, std::max<std::int64_t>(1, 16384 / length),
+               [&](std::int64_t begin, std::int64_t end) {
+                 char* const room = rooms.take();
+                 for (std::int64_t i = begin; i < end; i += together) {
+                   const std::int64_t count = std::min(together, end - i) * length;
+                   char* read[2] = {room, from + i * length * item};
+                   load(read, wide, count);
+                   for (std::int64_t at = 0; at < count; at += length) {
+                     char* const row = room + at * static_cast<std::int64_t>(sizeof(float));
+                     double mean = 0, scale = 1;
+                     statistics(functions, row, mean, scale);
+                     functions.affine(row, row, length, mean, scale, data_or_null(weight),
+                                      data_or_null(bias));
+                   }
+                   char* written[2] = {to + i * length * item, room};
+                   store(written, narrow, count);
+                 }
+                 rooms.give(room);
+               });
+  return out;
+}
+
 // Rows of `length` elements: statistics(functions, row, mean, scale) decides what is taken away and
 // multiplied; on a device, the kind does.
 template <typename Statistics>
 Tensor normalize_rows(const char* what, vulkan::Rows kind, double eps, const Tensor& a,
                       std::int64_t length, const Tensor& weight, const Tensor& bias,
                       Statistics&& statistics) {
+  if (compute_dtype(a.dtype()) != a.dtype() && a.device() == Device{} && a.numel() > 0)
+    return normalize_narrow_rows(a, length, weight, bias, statistics);
   const Tensor dense = contiguous(to(a, compute_dtype(a.dtype())));
   const RowView view(length == 0 ? dense.reshape({-1}) : dense.view({-1, length}), -1);
   const Tensor out = empty(a.sizes(), dense.dtype(), a.device());
@@ -144,6 +187,16 @@ Tensor normalize_groups(const Tensor& a, std::int64_t groups, const Tensor& weig
   });
 }
 
+// x * scale + shift.
+template <typename T>
+void scale_and_shift(void* out, const void* const* in, std::int64_t count, const double*) {
+  static const BlockFunction multiply = cpu::binary_block(Binary::kMul, dtype_of<T>());
+  static const BlockFunction add = cpu::binary_block(Binary::kAdd, dtype_of<T>());
+  multiply(out, in, count, nullptr);
+  const void* const both[2] = {out, in[2]};
+  add(out, both, count, nullptr);
+}
+
 // A parameter by channel in the shape that broadcasts over a batch: [1, C, 1, ...].
 Tensor by_channel(const Tensor& p, const Tensor& a) {
   DimVector sizes(static_cast<std::size_t>(a.dim()), 1);
@@ -182,11 +235,8 @@ Tensor detail::rms_norm(const Tensor& a, IntList shape, const Tensor& weight, do
       "rms_norm", vulkan::Rows::kRmsNorm, eps, a, length,
       parameter("rms_norm", weight, length, compute_dtype(a.dtype())), {},
       [=](const cpu::RowFunctions& f, const char* row, double& mean, double& scale) {
-        double average = 0;
-        double variance = 0;
-        f.moments(row, length, &average, &variance);
         mean = 0;  // nothing is taken away
-        scale = 1 / std::sqrt(variance + average * average + eps);
+        scale = 1 / std::sqrt(f.mean_square(row, length) + eps);
       });
 }
 
@@ -243,8 +293,16 @@ Tensor detail::batch_norm(const Tensor& a, const Tensor& running_mean, const Ten
   Tensor shift = neg(mul(to(mean, compute), scale));
   if (bias.defined()) shift = add(shift, to(bias, compute));
   if (has_long_planes(a)) return to(scaled_channels(to(a, compute), scale, shift), a.dtype());
-  const Tensor scaled = mul(to(a, compute), by_channel(scale, a));
-  return to(add_(scaled, by_channel(shift, a)), a.dtype());
+  const Tensor s = by_channel(scale, a), t = by_channel(shift, a);
+  if (a.device() != Device{}) return to(add_(mul(to(a, compute), s), t), a.dtype());
+  ElementwisePlan plan;
+  plan.function = compute == DType::kF64 ? &scale_and_shift<double> : &scale_and_shift<float>;
+  plan.input_count = 3;
+  plan.input_dtypes = {compute, compute, compute};
+  plan.result_dtype = compute;
+  Tensor out = elementwise_result(a.sizes(), a.dtype(), Device{}, {&a, &s, &t});
+  run_elementwise(plan, out, {&a, &s, &t});
+  return out;
 }
 
 }  // namespace tenon::ops

@@ -23,6 +23,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kLanes = 16;
 
+// Whether a load or a store leaves the memory of lanes that its mask excludes alone.
+constexpr bool kMaskedIsExact = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
+
 // NaN if there is one.
 template <typename T>
 T largest_of(const T* x, std::int64_t count) {
@@ -40,6 +43,13 @@ T largest_of(const T* x, std::int64_t count) {
     best1 = hn::Max(best1, x1);
     sum = hn::Add(sum, hn::Add(x0, x1));
   }
+  if constexpr (kMaskedIsExact)
+    for (; i < count; i += step) {
+      const auto rest = hn::FirstN(d, static_cast<std::size_t>(std::min(step, count - i)));
+      const auto x0 = hn::MaskedLoad(rest, d, x + i);
+      best0 = hn::Max(best0, hn::IfThenElse(rest, x0, best1));
+      sum = hn::Add(sum, x0);
+    }
   T largest = hn::GetLane(hn::MaxOfLanes(d, hn::Max(best0, best1)));
   T total = hn::GetLane(hn::SumOfLanes(d, sum));
   for (; i < count; ++i) {
@@ -91,9 +101,6 @@ bool has_no_softmax(T largest) {
   return !(largest > -std::numeric_limits<T>::infinity()) ||
          largest == std::numeric_limits<T>::infinity();
 }
-
-// Whether a load or a store leaves the memory of lanes that its mask excludes alone.
-constexpr bool kMaskedIsExact = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
 
 // A row of up to two vectors, which stay in registers. False, and nothing is done, where it has no
 // softmax.
@@ -201,6 +208,11 @@ void moments(const void* in, std::int64_t count, double* mean, double* variance)
 }
 
 template <typename T>
+double mean_square(const void* in, std::int64_t count) {
+  return squares_of(static_cast<const T*>(in), count, 0) / static_cast<double>(count);
+}
+
+template <typename T>
 void affine(void* out, const void* in, std::int64_t count, double mean, double scale,
             const void* weight, const void* bias) {
   auto* result = static_cast<T*>(out);
@@ -214,6 +226,7 @@ void affine(void* out, const void* in, std::int64_t count, double mean, double s
     for (std::int64_t i = 0; i < count; ++i) result[i] = (x[i] - m) * s * w[i] + b[i];
     return;
   }
+#pragma GCC ivdep
   for (std::int64_t i = 0; i < count; ++i)
     result[i] = (x[i] - m) * s * (w != nullptr ? w[i] : T(1)) + (b != nullptr ? b[i] : T(0));
 }
@@ -230,7 +243,8 @@ void scale(void* out, const void* in, std::int64_t count, double factor, double 
 
 template <typename T>
 cpu::RowFunctions functions_of() {
-  return {&softmax<T>, &log_softmax<T>, &log_sum<T>, &moments<T>, &affine<T>, &scale<T>};
+  return {&softmax<T>,     &log_softmax<T>, &log_sum<T>, &moments<T>,
+          &mean_square<T>, &affine<T>,      &scale<T>};
 }
 
 }  // namespace

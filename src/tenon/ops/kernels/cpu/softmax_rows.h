@@ -16,6 +16,8 @@ struct RowFunctions {
   double (*log_sum)(const void* in, std::int64_t count);
   // Mean and mean of squared deviations, in f64.
   void (*moments)(const void* in, std::int64_t count, double* mean, double* variance);
+  // Of the squares, in f64.
+  double (*mean_square)(const void* in, std::int64_t count);
   // (x - mean) * scale * weight + bias; null weight is 1, null bias 0.
   void (*affine)(void* out, const void* in, std::int64_t count, double mean, double scale,
                  const void* weight, const void* bias);
