@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tenon/base/error.h"
+#include "tenon/ops/elementwise_panels.h"
 #include "tenon/ops/elementwise_tiles.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
@@ -19,8 +20,7 @@ namespace {
 
 using tenon::detail::RowFunction;
 
-constexpr std::int64_t kBlock = 512;
-constexpr std::size_t kBlockBytes = kBlock * 16;
+constexpr std::int64_t kBlockBytes = 4096;
 
 // Walks one row in blocks.
 class RowRunner {
@@ -37,19 +37,26 @@ class RowRunner {
       direct_[i] = inputs[i]->dtype() == plan.input_dtypes[i];
     }
     result_item_ = static_cast<std::int64_t>(item_size(plan.result_dtype));
+    std::int64_t widest = result_item_;
+    for (std::size_t i = 0; i < plan.input_count; ++i) widest = std::max(widest, block_item_[i]);
+    block_ = kBlockBytes / widest;
   }
 
   void operator()(char** data, const std::int64_t* strides, std::int64_t length) const {
     alignas(64) char buffers[kMaxInputs + 1][kBlockBytes];
     const void* in[kMaxInputs] = {};
     const bool out_in_place = out_direct_ && strides[0] == out_item_;
+    // Blocks of about one length: no short one is left.
+    const std::int64_t blocks = length <= block_ ? 1 : (length + block_ - 1) / block_;
+    const std::int64_t step =
+        blocks == 1 ? length : std::min(block_, ((length + blocks - 1) / blocks + 63) / 64 * 64);
     for (std::size_t i = 0; i < plan_.input_count; ++i)
       if (strides[i + 1] == 0) {  // one element for the whole row
-        load(i, buffers[i], data[i + 1], 0, std::min(length, kBlock));
+        load(i, buffers[i], data[i + 1], 0, std::min(length, step));
         in[i] = buffers[i];
       }
-    for (std::int64_t at = 0; at < length; at += kBlock) {
-      const std::int64_t count = std::min(kBlock, length - at);
+    for (std::int64_t at = 0; at < length; at += step) {
+      const std::int64_t count = std::min(step, length - at);
       for (std::size_t i = 0; i < plan_.input_count; ++i) {
         const std::int64_t stride = strides[i + 1];
         if (stride == 0) continue;
@@ -79,8 +86,9 @@ class RowRunner {
     char* pair[2] = {block, const_cast<char*>(source)};
     const std::int64_t steps[2] = {block_item_[i], stride};
     if (stride != 0) return load_[i](pair, steps, count);
+    if (direct_[i]) return tenon::detail::copy_steps(block, source, item_[i], 0, count);
     load_[i](pair, steps, 1);
-    tenon::detail::repeat_item(block, block, block_item_[i], count);
+    tenon::detail::copy_steps(block, block, block_item_[i], 0, count);
   }
 
   const ElementwisePlan& plan_;
@@ -89,6 +97,7 @@ class RowRunner {
   std::array<std::int64_t, kMaxInputs> item_, block_item_;
   std::array<bool, kMaxInputs> direct_;
   std::int64_t out_item_, result_item_;
+  std::int64_t block_;  // elements of a block
   bool out_direct_;
 };
 
@@ -163,17 +172,24 @@ void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
   }
   const StridedLoop loop(out.sizes(), operands.data(), plan.input_count + 1);
   if (run_tiles(plan, loop, out, ready.data())) return;
+  if (run_panels(plan, loop, out, ready.data())) return;
   loop.run_parallel(RowRunner(plan, out, ready.data()));
 }
 
 Tensor elementwise_result(IntList sizes, DType dtype, Device device,
                           std::initializer_list<const Tensor*> inputs) {
   const Tensor& first = **inputs.begin();
-  if (first.is_contiguous()) return empty(sizes, dtype, device);
-  bool all_alike = first.is_non_overlapping_and_dense();
-  for (const Tensor* input : inputs)
-    all_alike = all_alike && input->sizes() == sizes && input->strides() == first.strides();
-  if (all_alike) return empty_strided(sizes, first.strides(), dtype, device);
+  if (first.is_contiguous() && first.sizes() == sizes) return empty(sizes, dtype, device);
+  const Tensor* whole = nullptr;
+  bool all_alike = true;
+  for (const Tensor* input : inputs) {
+    if (!(input->sizes() == sizes)) continue;  // broadcast
+    if (whole == nullptr) whole = input;
+    all_alike = all_alike && input->strides() == whole->strides();
+  }
+  if (whole != nullptr && all_alike && !whole->is_contiguous() &&
+      whole->is_non_overlapping_and_dense())
+    return empty_strided(sizes, whole->strides(), dtype, device);
   return empty(sizes, dtype, device);
 }
 

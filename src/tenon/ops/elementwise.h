@@ -43,8 +43,8 @@ void run_elementwise(const ElementwisePlan& plan, const Tensor& out,
 bool run_on_device(const ElementwisePlan& plan, const Tensor& out,
                    std::initializer_list<const Tensor*> inputs);
 
-// A result for inputs of these (broadcast) sizes: in their order of dimensions if all have the same
-// and are dense, else contiguous.
+// A result for inputs of these (broadcast) sizes: in the order of dimensions of those inputs that
+// have all of them, if they are dense and agree, else contiguous.
 Tensor elementwise_result(IntList sizes, DType dtype, Device device,
                           std::initializer_list<const Tensor*> inputs);
 

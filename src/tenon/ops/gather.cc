@@ -68,7 +68,7 @@ class GatherLoop {
   void start(char* accumulators, std::int64_t count) const {
     if (count == 0) return;
     blocks_.start(accumulators);
-    tenon::detail::repeat_item(accumulators, accumulators, accumulator_, count);
+    tenon::detail::copy_steps(accumulators, accumulators, accumulator_, 0, count);
   }
 
   // Neighbouring dimensions that are one in memory become one.

@@ -11,6 +11,7 @@
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/promotion.h"
 #include "tenon/tensor/strided_loop.h"
+#include "tenon/tensor/strided_rows.h"
 
 namespace tenon::ops {
 namespace {
@@ -144,13 +145,10 @@ Tensor detail::flip(const Tensor& a, IntList dims) {
       auto* to = reinterpret_cast<T*>(data[0]);
       const auto* from = reinterpret_cast<const T*>(data[1]);
       const std::int64_t step = steps[1] / static_cast<std::int64_t>(sizeof(T));
-      if (step == 1) {
+      if (step == 1)
         std::copy_n(from, length, to);
-      } else if (step == -1) {
-        for (std::int64_t i = 0; i < length; ++i) to[i] = from[-i];
-      } else {
-        for (std::int64_t i = 0; i < length; ++i) to[i] = from[i * step];
-      }
+      else
+        tenon::detail::copy_steps(to, from, sizeof(T), step, length);
     });
   });
   return out;
@@ -225,8 +223,12 @@ Tensor detail::pad(const Tensor& a, IntList pad, const Scalar& value) {
     source = source.narrow(static_cast<std::int64_t>(d), cropped, std::max<std::int64_t>(0, kept));
     starts[d] = std::max<std::int64_t>(0, before);
   }
-  // The host writes each element once; a device does not run a kernel for every side.
-  const bool by_sides = device == Device{};
+  // The host writes each element once, unless rows are short and so their sides, too; a device does
+  // not run a kernel for every side.
+  constexpr std::int64_t kLongBytes = 2048;
+  const bool by_sides =
+      device == Device{} &&
+      (ndim == 0 || sizes.back() * static_cast<std::int64_t>(a.item_size()) >= kLongBytes);
   Tensor out = by_sides ? empty(sizes, a.dtype()) : full(sizes, value, a.dtype(), device);
   Tensor inside = out;
   for (std::size_t d = 0; d < ndim; ++d) {

@@ -1,12 +1,9 @@
-// Copies, conversions and fills: by a kernel of the device, or by loops on the host.
+// Copies and fills: by a kernel of the device, or by loops on the host.
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <type_traits>
 
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/fallback.h"
-#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/kernels/vulkan/elements.h"
 #include "tenon/tensor/strided_loop.h"
 #include "tenon/tensor/strided_rows.h"
@@ -26,8 +23,9 @@ void copy_row(char** data, const std::int64_t* strides, std::int64_t length) {
     std::memcpy(data[0], data[1], static_cast<std::size_t>(length) * kBytes);
     return;
   }
-  if (strides[0] == kBytes && strides[1] == 2 * kBytes)
-    return detail::copy_every_other(data[0], data[1], kBytes, length);
+  if (strides[0] == kBytes && strides[1] % static_cast<std::int64_t>(kBytes) == 0)
+    return detail::copy_steps(data[0], data[1], kBytes,
+                              strides[1] / static_cast<std::int64_t>(kBytes), length);
   const std::int64_t target_step = strides[0], source_step = strides[1];
   char* target = data[0];
   const char* source = data[1];
@@ -79,6 +77,21 @@ void copy_tiles(const StridedLoop& loop) {
   });
 }
 
+// Few dense columns, whose rows lie one after the other.
+template <std::size_t kBytes>
+void merge_columns(const StridedLoop& loop) {
+  const std::int64_t columns = loop.row_length();
+  constexpr auto kItem = static_cast<std::int64_t>(kBytes);
+  parallel_for(0, loop.size_at(1), StridedLoop::kGrain / columns,
+               [&](std::int64_t begin, std::int64_t end) {
+                 const char* from[4];
+                 for (std::int64_t c = 0; c < columns; ++c)
+                   from[c] = loop.data(1) + c * loop.row_stride(1) + begin * kItem;
+                 detail::interleave(loop.data(0) + begin * columns * kItem, from, kItem, columns,
+                                    end - begin);
+               });
+}
+
 // One short row in place of many, one after the other: by copies of what is there already.
 void repeat_row(char* target, const char* row, std::int64_t row_bytes, std::int64_t rows) {
   const std::int64_t grain = std::max<std::int64_t>(1, StridedLoop::kGrain / row_bytes);
@@ -102,6 +115,10 @@ void copy_same_dtype(const StridedLoop& loop) {
   if (loop.ndim() == 2 && loop.row_stride(0) == kItem && loop.row_stride(1) == kItem &&
       loop.stride_at(1, 0) == row_bytes && loop.stride_at(1, 1) == 0 && row_bytes <= kShortBytes)
     return repeat_row(loop.data(0), loop.data(1), row_bytes, loop.size_at(1));
+  const bool few = loop.row_length() >= 2 && loop.row_length() <= 4;
+  if (few && loop.ndim() == 2 && loop.row_stride(0) == kItem && loop.stride_at(1, 0) == row_bytes &&
+      loop.stride_at(1, 1) == kItem)
+    return merge_columns<kBytes>(loop);
   const bool transposes = loop.ndim() == 2 && loop.row_stride(0) == kItem &&
                           loop.row_stride(1) > kItem && loop.stride_at(1, 1) == kItem &&
                           loop.size_at(0) > 16 && loop.size_at(1) > 16;
@@ -111,64 +128,7 @@ void copy_same_dtype(const StridedLoop& loop) {
   });
 }
 
-template <typename T>
-constexpr bool kIsHalf = std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
-
-template <typename To, typename From>
-constexpr bool kHasVectors = (std::is_same_v<To, float> && kIsHalf<From>) ||
-                             (kIsHalf<To> && std::is_same_v<From, float>);
-
-// Strided elements by way of dense blocks.
-template <typename To, typename From>
-void convert_by_blocks(char** data, const std::int64_t* strides, std::int64_t length) {
-  constexpr std::int64_t kBlock = 256;
-  To to[kBlock];
-  From from[kBlock];
-  for (std::int64_t at = 0; at < length; at += kBlock) {
-    const std::int64_t count = std::min(kBlock, length - at);
-    char* const target = data[0] + at * strides[0];
-    char* load[2] = {reinterpret_cast<char*>(from), data[1] + at * strides[1]};
-    const std::int64_t load_steps[2] = {sizeof(From), strides[1]};
-    copy_row<sizeof(From)>(load, load_steps, count);
-    if (strides[0] == sizeof(To)) {
-      detail::convert_dense(reinterpret_cast<To*>(target), from, count);
-      continue;
-    }
-    detail::convert_dense(to, from, count);
-    char* store[2] = {target, reinterpret_cast<char*>(to)};
-    const std::int64_t store_steps[2] = {strides[0], sizeof(To)};
-    copy_row<sizeof(To)>(store, store_steps, count);
-  }
-}
-
-template <typename To, typename From>
-void convert_row(char** data, const std::int64_t* strides, std::int64_t length) {
-  if constexpr (std::is_same_v<To, From>) return copy_row<sizeof(To)>(data, strides, length);
-  const std::int64_t to_step = strides[0], from_step = strides[1];
-  if (to_step == sizeof(To) && from_step == sizeof(From)) {
-    To* target = reinterpret_cast<To*>(data[0]);
-    const From* source = reinterpret_cast<const From*>(data[1]);
-    if constexpr (kHasVectors<To, From>) return detail::convert_dense(target, source, length);
-    for (std::int64_t i = 0; i < length; ++i) target[i] = convert_element<To>(source[i]);
-    return;
-  }
-  if constexpr (kHasVectors<To, From>)
-    if (length >= 16) return convert_by_blocks<To, From>(data, strides, length);
-  char* const target = data[0];
-  const char* const source = data[1];
-  for (std::int64_t i = 0; i < length; ++i)
-    *reinterpret_cast<To*>(target + i * to_step) =
-        convert_element<To>(*reinterpret_cast<const From*>(source + i * from_step));
-}
-
 }  // namespace
-
-detail::RowFunction detail::conversion_row(DType to, DType from) {
-  return visit_any_dtype(to, [&]<typename To>() {
-    return visit_any_dtype(from,
-                           []<typename From>() -> RowFunction { return convert_row<To, From>; });
-  });
-}
 
 void detail::copy_elements(const Tensor& target, const Tensor& source) {
   if (target.numel() == 0) return;
@@ -205,14 +165,8 @@ void detail::fill_elements(const Tensor& target, const Scalar& value) {
   visit_any_dtype(target.dtype(), [&]<typename T>() {
     const T element = value.to<T>();
     loop.run_parallel([element](char** data, const std::int64_t* strides, std::int64_t length) {
-      if (strides[0] == sizeof(T)) {
-        if constexpr (sizeof(T) == 2)  // the compiler makes vectors of integers, not of classes
-          std::fill_n(reinterpret_cast<std::uint16_t*>(data[0]), length,
-                      std::bit_cast<std::uint16_t>(element));
-        else
-          std::fill_n(reinterpret_cast<T*>(data[0]), length, element);
-        return;
-      }
+      if (strides[0] == sizeof(T))
+        return detail::copy_steps(data[0], &element, sizeof(T), 0, length);
       for (std::int64_t i = 0; i < length; ++i)
         *reinterpret_cast<T*>(data[0] + i * strides[0]) = element;
     });

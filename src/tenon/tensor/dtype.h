@@ -226,8 +226,10 @@ constexpr To convert_element(From value) {
     constexpr From kLimit = static_cast<From>(9223372036854775808.0);
     if constexpr (std::is_same_v<To, std::uint64_t>)
       if (value >= kLimit && value < 2 * kLimit) return static_cast<To>(value);
-    if (!(value >= -kLimit && value < kLimit)) return static_cast<To>(INT64_MIN);
-    return static_cast<To>(static_cast<std::int64_t>(value));
+    // Chosen without a branch, so that loops over elements have vectors.
+    const bool fits = static_cast<bool>(static_cast<int>(value >= -kLimit) &
+                                        static_cast<int>(value < kLimit));
+    return static_cast<To>(static_cast<std::int64_t>(fits ? value : -kLimit));
   } else {
     return static_cast<To>(value);
   }

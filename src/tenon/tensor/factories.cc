@@ -154,11 +154,14 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, DType 
   Tensor result = empty({length}, dtype);
   visit_dtype(dtype, [&]<typename T>() {
     T* out = result.data_ptr<T>();
-    for (std::int64_t i = 0; i < length; ++i)
-      out[i] =
-          is_floating(dtype) || is_complex(dtype)
-              ? convert_element<T>(start.to<double>() + static_cast<double>(i) * step.to<double>())
-              : convert_element<T>(start.to<std::int64_t>() + i * step.to<std::int64_t>());
+    const auto count_from = [&]<typename N>(N first, N by) {
+      for (std::int64_t i = 0; i < length; ++i)
+        out[i] = convert_element<T>(first + static_cast<N>(i) * by);
+    };
+    if (is_floating(dtype) || is_complex(dtype))
+      count_from(start.to<double>(), step.to<double>());
+    else
+      count_from(start.to<std::int64_t>(), step.to<std::int64_t>());
   });
   return result;
 }

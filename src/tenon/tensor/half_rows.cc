@@ -91,7 +91,9 @@ __attribute__((target("avx2,f16c"))) void widen_f16c(float* to, const Half* from
     const __m256 x = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
     has_nan(x) ? widen(to + i, from + i, 8) : _mm256_storeu_ps(to + i, x);
   }
-  widen(to + i, from + i, count - i);
+  if (i == count) return;
+  // What is left goes with what is done already, as far as a vector needs that.
+  count < 8 ? widen(to, from, count) : widen_f16c(to + count - 8, from + count - 8, 8);
 }
 __attribute__((target("avx2,f16c"))) void narrow_f16c(Half* to, const float* from,
                                                       std::int64_t count) {
@@ -102,7 +104,8 @@ __attribute__((target("avx2,f16c"))) void narrow_f16c(Half* to, const float* fro
                : _mm_storeu_si128(reinterpret_cast<__m128i*>(to + i),
                                   _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
   }
-  narrow(to + i, from + i, count - i);
+  if (i == count) return;
+  count < 8 ? narrow(to, from, count) : narrow_f16c(to + count - 8, from + count - 8, 8);
 }
 __attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const Half* from,
                                                         std::int64_t count) {
@@ -120,7 +123,8 @@ __attribute__((target(TENON_AVX512))) void widen_avx512(float* to, const Half* f
     _mm512_storeu_ps(to + i, x);
     _mm512_storeu_ps(to + i + 16, y);
   }
-  widen(to + i, from + i, count - i);
+  if (i == count) return;
+  count < 32 ? widen(to, from, count) : widen_avx512(to + count - 32, from + count - 32, 32);
 }
 __attribute__((target(TENON_AVX512))) void narrow_avx512(Half* to, const float* from,
                                                          std::int64_t count) {
@@ -138,7 +142,8 @@ __attribute__((target(TENON_AVX512))) void narrow_avx512(Half* to, const float* 
     store(i, x);
     store(i + 16, y);
   }
-  narrow(to + i, from + i, count - i);
+  if (i == count) return;
+  count < 32 ? narrow(to, from, count) : narrow_avx512(to + count - 32, from + count - 32, 32);
 }
 #endif
 

@@ -5,10 +5,13 @@
 
 namespace tenon::detail {
 
-// to[i] = from[2 i], each of `item` bytes: 1, 2, 4, 8 or 16.
-void copy_every_other(void* to, const void* from, std::int64_t item, std::int64_t count);
+// to[i] = from[step i], each of `item` bytes: 1, 2, 4, 8 or 16. In vectors for steps of -1, 0, 2, 3
+// and 4. With a step of 0, `to` may be `from`.
+void copy_steps(void* to, const void* from, std::int64_t item, std::int64_t step,
+                std::int64_t count);
 
-// to[i] = *from.
-void repeat_item(void* to, const void* from, std::int64_t item, std::int64_t count);
+// to[columns i + c] = from[c][i] for two, three or four columns, each of which is dense.
+void interleave(void* to, const char* const* from, std::int64_t item, std::int64_t columns,
+                std::int64_t count);
 
 }  // namespace tenon::detail
