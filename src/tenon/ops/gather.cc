@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/reduce_blocks.h"
@@ -22,6 +23,7 @@ using tenon::detail::RowFunction;
 
 constexpr std::int64_t kBlock = 512;      // elements that are converted at a time, at least
 constexpr std::int64_t kBlockBytes = kBlock * 16;
+constexpr std::int64_t kColumnsBytes = 4 * kBlockBytes;
 constexpr std::int64_t kPiece = 1 << 16;  // of a long reduction, for one task
 
 struct Dim {
@@ -61,7 +63,10 @@ class GatherLoop {
     const bool vertical = !kept_.empty() && kept_.back().stride < smallest &&
                           kept_.back().size >= 8 && !reduced_.empty();
     if (vertical) return run_columns();
-    are_short() ? run_short_rows() : run_rows();
+    if (are_short()) return run_short_rows();
+    const bool equal = reduced_.size() == 1 && !kept_.empty() && kept_.back().size >= 4 &&
+                       reduced_count_ <= (in_place(reduced_.back().stride) ? kPiece : kLongest);
+    equal ? run_equal_rows() : run_rows();
   }
 
  private:
@@ -95,10 +100,13 @@ class GatherLoop {
   const void* loaded(const char* from, std::int64_t stride, std::int64_t count,
                      char* buffer) const {
     if (in_place(stride)) return from;
+    load(buffer, from, stride, count);
+    return buffer;
+  }
+  void load(char* buffer, const char* from, std::int64_t stride, std::int64_t count) const {
     char* pair[2] = {buffer, const_cast<char*>(from)};
     const std::int64_t steps[2] = {static_cast<std::int64_t>(item_size(input_)), stride};
     load_(pair, steps, count);
-    return buffer;
   }
 
   double shift(std::int64_t kept) const { return shifts_ == nullptr ? 0 : shifts_[kept]; }
@@ -119,19 +127,33 @@ class GatherLoop {
   }
 
   void gather_strip(std::int64_t outer, std::int64_t first, const Dim& across) const {
-    alignas(64) char buffer[kBlockBytes];
+    alignas(64) char buffer[kColumnsBytes];
     const std::int64_t count = std::min(strip_, across.size - first);
     const std::int64_t kept = outer * across.size + first;
     const char* base = data_ + offset_of(kept_, kept_.size() - 1, outer) + first * across.stride;
     const double* shifts = shifts_ == nullptr ? nullptr : shifts_ + kept;
-    // Rows that need no conversion go in together, as far as the innermost dimension reaches.
+    // Rows that need no conversion go in together, as far as the innermost dimension reaches;
+    // others as far as the buffer does.
     const Dim& down = reduced_.back();
     const bool together = in_place(across.stride) && down.stride % item_ == 0;
-    const std::int64_t rows = together ? down.size : 1;
+    const auto input_item = static_cast<std::int64_t>(item_size(input_));
+    const std::int64_t room = together ? 0 : kColumnsBytes / (count * input_item);
+    const bool in_line = across.stride == item_ && down.stride == count * item_;
+    std::int64_t held = 0;
     InlineVector<std::int64_t, 8> index(reduced_.size(), 0);
-    for (std::int64_t n = 0; n < reduced_count_; n += rows) {
-      blocks_.columns(result_ + kept * accumulator_, loaded(base, across.stride, count, buffer),
-                      count, shifts, rows, together ? down.stride / item_ : 0);
+    for (std::int64_t n = 0, rows = 0; n < reduced_count_; n += rows) {
+      rows = together ? down.size : in_line ? std::min(room - held, down.size - index.back()) : 1;
+      if (together) {
+        blocks_.columns(result_ + kept * accumulator_, base, count, shifts, rows,
+                        down.stride / item_);
+      } else {
+        load(buffer + held * count * input_item, base, across.stride, rows * count);
+        base += (rows - 1) * down.stride, index.back() += rows - 1;
+        if ((held += rows) == room || n + rows == reduced_count_) {
+          blocks_.columns(result_ + kept * accumulator_, buffer, count, shifts, held, count);
+          held = 0;
+        }
+      }
       for (std::size_t d = reduced_.size() - (together ? 1 : 0); d-- > 0;) {
         base += reduced_[d].stride;
         if (++index[d] < reduced_[d].size) break;
@@ -141,6 +163,7 @@ class GatherLoop {
     }
   }
 
+  static constexpr std::int64_t kLongest = 2048;  // of rows that pass through a buffer together
   // Rows that a row's own vectors would hardly fill.
   static constexpr std::int64_t kShort = 32, kTogether = 64;
   bool are_short() const {
@@ -184,6 +207,42 @@ class GatherLoop {
       }
       c += stretch;
     }
+  }
+
+  // Rows at equal distances, each of one stretch: many in one call.
+  void run_equal_rows() {
+    const Dim across = kept_.back(), along = reduced_.back();
+    const std::int64_t length = along.size, outer = kept_count_ / across.size;
+    const bool direct = in_place(along.stride) && across.stride % item_ == 0;
+    const auto input_item = static_cast<std::int64_t>(item_size(input_));
+    const std::int64_t together =
+        direct ? std::max<std::int64_t>(1, kPiece / length / 2)
+               : std::max<std::int64_t>(1, kColumnsBytes / (length * input_item));
+    const std::int64_t tasks = (across.size + together - 1) / together;
+    parallel_for(
+        0, outer * tasks,
+        std::max<std::int64_t>(1, kPiece / (std::min(together, across.size) * length) / 2),
+        [&](std::int64_t begin, std::int64_t end) {
+          alignas(64) char buffer[kColumnsBytes];
+          for (std::int64_t task = begin; task < end; ++task) {
+            const std::int64_t first = task % tasks * together;
+            const std::int64_t rows = std::min(together, across.size - first);
+            const std::int64_t kept = task / tasks * across.size + first;
+            const char* from = data_ + offset_of(kept_, kept_.size(), kept);
+            if (!direct) load_equal_rows(buffer, from, rows);
+            blocks_.each_row(result_ + kept * accumulator_, direct ? from : buffer, length,
+                             shifts_ == nullptr ? nullptr : shifts_ + kept, rows,
+                             direct ? across.stride / item_ : length);
+          }
+        });
+  }
+  void load_equal_rows(char* buffer, const char* from, std::int64_t rows) const {
+    const Dim across = kept_.back(), along = reduced_.back();
+    if (across.stride == along.size * along.stride)
+      return load(buffer, from, along.stride, rows * along.size);
+    const auto bytes = along.size * static_cast<std::int64_t>(item_size(input_));
+    for (std::int64_t r = 0; r < rows; ++r)
+      load(buffer + r * bytes, from + r * across.stride, along.stride, along.size);
   }
 
   // Each kept element gathers rows; long ones in pieces of fixed length, whose results are combined
@@ -289,6 +348,47 @@ class GatherLoop {
   std::int64_t reduced_count_ = 1;
 };
 
+// The order of dimensions in which the kept ones go down in stride, so that loops over them run
+// along memory; empty where they do already.
+DimVector kept_by_stride(const Tensor& a, std::uint64_t reduced) {
+  DimVector order;
+  std::vector<std::int64_t> kept;
+  for (std::int64_t d = 0; d < a.dim(); ++d)
+    if (((reduced >> d) & 1) == 0) kept.push_back(d);
+  const auto before = [&](std::int64_t x, std::int64_t y) { return a.stride(x) > a.stride(y); };
+  if (std::is_sorted(kept.begin(), kept.end(), before)) return order;
+  std::stable_sort(kept.begin(), kept.end(), before);
+  for (const std::int64_t d : kept) order.push_back(d);
+  return order;
+}
+
+// As gather, in that order.
+Tensor gather_by_stride(const Gather kind, const Tensor& a, std::uint64_t reduced,
+                        const Tensor& shifts, const DimVector& order) {
+  DimVector all = order, sizes, kept_sizes, back(order.size(), 0);
+  for (const std::int64_t d : order) sizes.push_back(a.size(d));
+  std::int64_t rank = 0;
+  for (std::int64_t d = 0; d < a.dim(); ++d) {
+    if (((reduced >> d) & 1) != 0) {
+      all.push_back(d);
+      continue;
+    }
+    kept_sizes.push_back(a.size(d));
+    for (std::size_t i = 0; i < order.size(); ++i)
+      if (order[i] == d) back[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(i);
+    ++rank;
+  }
+  DimVector there(order.size(), 0);
+  for (std::size_t i = 0; i < back.size(); ++i)
+    there[static_cast<std::size_t>(back[i])] = static_cast<std::int64_t>(i);
+  std::uint64_t last = 0;
+  for (std::size_t i = order.size(); i < all.size(); ++i) last |= std::uint64_t{1} << i;
+  const Tensor moved =
+      shifts.defined() ? shifts.view(kept_sizes).permute(there).reshape({-1}) : shifts;
+  const Tensor found = detail::gather(kind, a.permute(all), last, moved);
+  return found.view(sizes).permute(back).reshape({-1});
+}
+
 }  // namespace
 
 Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const Tensor& shifts) {
@@ -315,6 +415,9 @@ Tensor detail::gather(Gather kind, const Tensor& a, std::uint64_t reduced, const
                                       "amin", "sum of squares", "logsumexp"};
     note_fallback(kNames[static_cast<std::size_t>(kind)], a.device());
   }
+  if (kept > 1 && !a.is_meta() && a.device() == Device{})
+    if (const DimVector order = kept_by_stride(a, reduced); order.size() > 1)
+      return gather_by_stride(kind, a, reduced, shifts, order);
   Tensor result = empty({kept}, cpu::reduce_accumulator(a.dtype()), a.device());
   const Tensor wide = shifts.defined() ? to(shifts, DType::kF64) : shifts;
   if (kept > 0 && !a.is_meta()) GatherLoop(blocks, a, reduced, result, wide).run();

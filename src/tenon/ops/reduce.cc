@@ -62,6 +62,11 @@ Tensor variances(const char* what, const Tensor& a, std::uint64_t dims, std::int
   return div(squares, Scalar(std::max(count, 0.0)));
 }
 
+// Zero where `a` is, else above it.
+Tensor truths(const Tensor& a) {
+  return a.dtype() == DType::kU8 && a.device() == Device{} ? a : to(a, DType::kBool);
+}
+
 Tensor extreme(const char* what, Gather kind, const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer(what, {&a});
   const std::uint64_t reduced = detail::reduced_dims(what, a, dims);
@@ -173,15 +178,17 @@ Tensor detail::amin(const Tensor& a, IntList dims, bool keepdim) {
 Tensor detail::any(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("any", {&a});
   const std::uint64_t reduced = reduced_dims("any", a, dims);
-  const Tensor truth = to(a, DType::kBool);
-  return shaped(gt(gather(Gather::kSum, truth, reduced, {}), 0), a, reduced, keepdim, DType::kBool);
+  const Tensor truth = truths(a);
+  const Gather kind = a.device() == Device{} ? Gather::kLargest : Gather::kSum;
+  return shaped(gt(gather(kind, truth, reduced, {}), 0), a, reduced, keepdim, DType::kBool);
 }
 
 Tensor detail::all(const Tensor& a, IntList dims, bool keepdim) {
   device_to_offer("all", {&a});
   const std::uint64_t reduced = reduced_dims("all", a, dims);
-  const Tensor truth = to(a, DType::kBool);
-  return shaped(gather(Gather::kProduct, truth, reduced, {}), a, reduced, keepdim, DType::kBool);
+  const Tensor truth = truths(a);
+  const Gather kind = a.device() == Device{} ? Gather::kSmallest : Gather::kProduct;
+  return shaped(gather(kind, truth, reduced, {}), a, reduced, keepdim, DType::kBool);
 }
 
 Tensor detail::logsumexp(const Tensor& a, IntList dims, bool keepdim) {

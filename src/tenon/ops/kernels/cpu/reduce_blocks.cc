@@ -7,6 +7,7 @@
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "tenon/ops/kernels/cpu/reduce_steps-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -21,139 +22,6 @@ namespace tenon::ops::HWY_NAMESPACE {
 namespace {  // several files have types of one name here
 
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Each: the accumulator of no elements, how one takes in an element (x, already shifted where that
-// applies), and how two become one.
-struct Sum {
-  template <typename A>
-  static A start() {
-    return A(0);
-  }
-  template <typename A, typename T>
-  static A take(A a, T x, double) {
-    return a + static_cast<A>(x);
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return a + b;
-  }
-};
-struct Product {
-  template <typename A>
-  static A start() {
-    return A(1);
-  }
-  template <typename A, typename T>
-  static A take(A a, T x, double) {
-    return a * static_cast<A>(x);
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return a * b;
-  }
-};
-struct Largest {
-  template <typename A>
-  static A start() {
-    return std::is_floating_point_v<A> ? -std::numeric_limits<A>::infinity()
-                                       : std::numeric_limits<A>::lowest();
-  }
-  template <typename A, typename T>
-  static A take(A a, T x, double) {
-    const A y = static_cast<A>(x);
-    return y > a || y != y ? y : a;
-  }
-  template <typename A>
-  static A of_numbers(A a, A y) {
-    return y > a ? y : a;
-  }
-  template <class V>
-  static V of_vectors(V a, V y) {
-    return hn::Max(a, y);
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return b > a || b != b ? b : a;
-  }
-};
-struct Smallest {
-  template <typename A>
-  static A start() {
-    return std::is_floating_point_v<A> ? std::numeric_limits<A>::infinity()
-                                       : std::numeric_limits<A>::max();
-  }
-  template <typename A, typename T>
-  static A take(A a, T x, double) {
-    const A y = static_cast<A>(x);
-    return y < a || y != y ? y : a;
-  }
-  template <typename A>
-  static A of_numbers(A a, A y) {
-    return y < a ? y : a;
-  }
-  template <class V>
-  static V of_vectors(V a, V y) {
-    return hn::Min(a, y);
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return b < a || b != b ? b : a;
-  }
-};
-struct SumOfSquares {
-  template <typename A>
-  static A start() {
-    return A(0);
-  }
-  template <typename A, typename T>
-  static A take(A a, T x, double shift) {
-    if constexpr (std::is_floating_point_v<A>) {
-      const A y = static_cast<A>(x) - static_cast<A>(shift);
-      return a + y * y;
-    } else {
-      return a + static_cast<A>(x) * static_cast<A>(x);
-    }
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return a + b;
-  }
-};
-struct SumOfExponentials {
-  template <typename A>
-  static A start() {
-    return A(0);
-  }
-  template <typename A, typename T>
-  static A take(A a, T x, double shift) {
-    if constexpr (std::is_floating_point_v<A>)
-      return a + std::exp(static_cast<A>(x) - static_cast<A>(shift));
-    else
-      return a;
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return a + b;
-  }
-};
-
-template <typename T>
-struct AccumulatorOf {
-  using type = T;
-};
-template <>
-struct AccumulatorOf<float> {
-  using type = double;
-};
-template <>
-struct AccumulatorOf<std::int32_t> {
-  using type = std::int64_t;
-};
-
-template <typename T>
-constexpr bool kIsComplex = std::is_same_v<T, Complex128>;
-template <class Op>
-constexpr bool kIsExtreme = std::is_same_v<Op, Largest> || std::is_same_v<Op, Smallest>;
 
 // Calls body(number, vector) for the vectors of a row's elements, numbered 0 to 3 in turn, and
 // rest(element) for what is left.
@@ -171,6 +39,21 @@ HWY_INLINE void each_vector(const T* x, std::int64_t count, const Body& body, co
   for (; i + lanes <= count; i += lanes)
     body(std::integral_constant<int, 0>(), hn::LoadU(d, x + i));
   for (; i < count; ++i) rest(x[i]);
+}
+
+// The first `count` lanes from memory, the others zero. Requires: fewer than a vector has.
+template <class D>
+HWY_INLINE hn::Vec<D> first_lanes(D d, const hn::TFromD<D>* x, std::int64_t count) {
+  // Whether a load leaves the memory of lanes that its mask excludes alone.
+  constexpr bool kMaskedIsExact =
+      HWY_TARGET == HWY_AVX3 || (HWY_TARGET == HWY_AVX2 && sizeof(hn::TFromD<D>) >= 4);
+  if constexpr (kMaskedIsExact) {
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, x);
+  } else {
+    HWY_ALIGN hn::TFromD<D> lanes[hn::MaxLanes(d)] = {};
+    for (std::int64_t i = 0; i < count; ++i) lanes[i] = x[i];
+    return hn::Load(d, lanes);
+  }
 }
 
 // Enough vectors to hide the latency of an addition.
@@ -192,13 +75,70 @@ A sum_of(const T* x, std::int64_t count, std::int64_t rows, std::int64_t row_ele
   const hn::ScalableTag<T> d;
   const auto zero = hn::Zero(d);
   FourVectors<hn::Vec<decltype(d)>> sums{zero, zero, zero, zero};
-  A rest = 0;
-  for (std::int64_t r = 0; r < rows; ++r, x += row_elements)
+  const std::int64_t rest = count % static_cast<std::int64_t>(hn::Lanes(d));
+  A others = 0;
+  for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
     each_vector(
-        x, count, [&](auto n, auto v) { sums.at(n) = hn::Add(sums.at(n), v); },
-        [&](T element) { rest = Sum::take(rest, element, 0); });
+        x, count - rest, [&](auto n, auto v) { sums.at(n) = hn::Add(sums.at(n), v); }, [](T) {});
+    if (rows == 1 && rest > 0)
+      sums.v3 = hn::Add(sums.v3, first_lanes(d, x + count - rest, rest));
+    else
+      for (std::int64_t i = count - rest; i < count; ++i) others = Sum::take(others, x[i], 0);
+  }
   const auto all = hn::Add(hn::Add(sums.v0, sums.v1), hn::Add(sums.v2, sums.v3));
-  return Sum::combine(static_cast<A>(hn::GetLane(hn::SumOfLanes(d, all))), rest);
+  return Sum::combine(static_cast<A>(hn::GetLane(hn::SumOfLanes(d, all))), others);
+}
+
+// Elements of f32 or f64 as f64.
+template <class D, class V>
+HWY_INLINE hn::Vec<D> wide(D d, V v) {
+  if constexpr (std::is_same_v<V, hn::Vec<D>>)
+    return v;
+  else
+    return hn::PromoteTo(d, v);
+}
+
+template <typename T>
+double squares_of(const T* x, std::int64_t count, double shift, std::int64_t rows,
+                  std::int64_t row_elements) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<T, decltype(d)> narrow;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto minus = hn::Set(d, shift);
+  auto sum0 = hn::Zero(d), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  const auto with = [&](auto sum, const T* from) HWY_ATTR {
+    const auto y = hn::Sub(wide(d, hn::LoadU(narrow, from)), minus);
+    return hn::MulAdd(y, y, sum);
+  };
+  for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
+    std::int64_t i = 0;
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      sum0 = with(sum0, x + i), sum1 = with(sum1, x + i + lanes);
+      sum2 = with(sum2, x + i + 2 * lanes), sum3 = with(sum3, x + i + 3 * lanes);
+    }
+    for (; i + lanes <= count; i += lanes) sum0 = with(sum0, x + i);
+    if (i == count) continue;
+    const auto y = hn::Sub(wide(d, first_lanes(narrow, x + i, count - i)), minus);
+    const auto rest = hn::FirstN(d, static_cast<std::size_t>(count - i));
+    sum1 = hn::Add(sum1, hn::IfThenElseZero(rest, hn::Mul(y, y)));
+  }
+  const auto all = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+  return hn::GetLane(hn::SumOfLanes(d, all));
+}
+
+// Of u8, eight of which become one number of 64 bits.
+std::int64_t sum_of_bytes(const std::uint8_t* x, std::int64_t count, std::int64_t rows,
+                          std::int64_t row_elements) {
+  const hn::ScalableTag<std::uint8_t> d;
+  const hn::Repartition<std::uint64_t, decltype(d)> words;
+  auto sum = hn::Zero(words);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t r = 0; r < rows; ++r, x += row_elements) {
+    std::int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) sum = hn::Add(sum, hn::SumsOf8(hn::LoadU(d, x + i)));
+    if (i < count) sum = hn::Add(sum, hn::SumsOf8(first_lanes(d, x + i, count - i)));
+  }
+  return static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(words, sum)));
 }
 
 // The extreme of numbers, which takes one comparison an element. False, and nothing done, where
@@ -244,6 +184,14 @@ void stretch(typename AccumulatorOf<T>::type& accumulator, const T* x, std::int6
     accumulator = Op::combine(accumulator, sum_of(x, count, rows, row_elements));
     return;
   }
+  if constexpr (std::is_same_v<Op, Sum> && std::is_same_v<T, std::uint8_t>) {
+    accumulator += sum_of_bytes(x, count, rows, row_elements);
+    return;
+  }
+  if constexpr (std::is_same_v<Op, SumOfSquares> && std::is_same_v<A, double>) {
+    accumulator += squares_of(x, count, shift, rows, row_elements);
+    return;
+  }
   constexpr int kLanes = 32;  // enough to hide the latency of an addition
   Lane lanes[kLanes];
   for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template start<Lane>();
@@ -276,11 +224,21 @@ void row(void* accumulator, const void* block, std::int64_t count, double shift,
     }
   }
   constexpr std::int64_t kStretch = 2048;
+  if (rows == 1 && count <= kStretch) return stretch<Op, T, Lane>(total, x, count, shift, 1, 0);
   const std::int64_t together = std::max<std::int64_t>(1, kStretch / (count + 1));
   for (std::int64_t r = 0; r < rows; r += together)
     for (std::int64_t at = 0; at < count; at += kStretch)
       stretch<Op, T, Lane>(total, x + r * row_elements + at, std::min(kStretch, count - at), shift,
                            std::min(together, rows - r), row_elements);
+}
+
+template <class Op, typename T>
+void each_row(void* accumulators, const void* block, std::int64_t count, const double* shifts,
+              std::int64_t rows, std::int64_t row_elements) {
+  auto* totals = static_cast<typename AccumulatorOf<T>::type*>(accumulators);
+  const T* x = static_cast<const T*>(block);
+  for (std::int64_t r = 0; r < rows; ++r)
+    row<Op, T>(totals + r, x + r * row_elements, count, shifts == nullptr ? 0 : shifts[r], 1, 0);
 }
 
 // The rows side by side do not wait for each other.
@@ -371,6 +329,44 @@ void extreme_columns(A* accumulators, const T* x, std::int64_t count, std::int64
   }
 }
 
+// Sums of some columns at a time in registers: of f32 in f32 over stretches so short that what it
+// rounds is seen in no sum.
+template <typename T, typename A>
+void sum_columns(A* accumulators, const T* x, std::int64_t count, std::int64_t rows,
+                 std::int64_t row_elements) {
+  constexpr std::int64_t kStretch = std::is_same_v<T, A> ? 64 : 8;
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const std::int64_t strip = 4 * lanes;
+  for (std::int64_t begin = 0; begin < rows; begin += kStretch, x += kStretch * row_elements) {
+    const std::int64_t some = std::min(kStretch, rows - begin);
+    std::int64_t first = 0;
+    HWY_ALIGN T sums[4 * hn::MaxLanes(d)];
+    for (; first + strip <= count; first += strip) {
+      const auto zero = hn::Zero(d);
+      auto s0 = zero, s1 = zero, s2 = zero, s3 = zero;
+      const T* from = x + first;
+      for (std::int64_t r = 0; r < some; ++r, from += row_elements) {
+        s0 = hn::Add(s0, hn::LoadU(d, from)), s1 = hn::Add(s1, hn::LoadU(d, from + lanes));
+        s2 = hn::Add(s2, hn::LoadU(d, from + 2 * lanes));
+        s3 = hn::Add(s3, hn::LoadU(d, from + 3 * lanes));
+      }
+      hn::Store(s0, d, sums), hn::Store(s1, d, sums + lanes);
+      hn::Store(s2, d, sums + 2 * lanes), hn::Store(s3, d, sums + 3 * lanes);
+      for (std::int64_t c = 0; c < strip; ++c) accumulators[first + c] += static_cast<A>(sums[c]);
+    }
+    for (; first < count; first += lanes) {
+      const std::int64_t width = std::min(lanes, count - first);
+      auto s = hn::Zero(d);
+      const T* from = x + first;
+      for (std::int64_t r = 0; r < some; ++r, from += row_elements)
+        s = hn::Add(s, width == lanes ? hn::LoadU(d, from) : first_lanes(d, from, width));
+      hn::Store(s, d, sums);
+      for (std::int64_t c = 0; c < width; ++c) accumulators[first + c] += static_cast<A>(sums[c]);
+    }
+  }
+}
+
 // Four rows at a time, so that accumulators are loaded and stored once for four.
 template <class Op, typename T>
 void columns(void* accumulators, const void* block, std::int64_t count, const double* shifts,
@@ -379,8 +375,11 @@ void columns(void* accumulators, const void* block, std::int64_t count, const do
   A* a = static_cast<A*>(accumulators);
   const T* x = static_cast<const T*>(block);
   std::int64_t r = 0;
-  if constexpr (kIsExtreme<Op> && sizeof(T) == 4)
+  if constexpr (kIsExtreme<Op> && sizeof(T) <= 4)
     if (rows > 1) return extreme_columns<Op>(a, x, count, rows, row_elements);
+  if constexpr (std::is_same_v<Op, Sum> && (std::is_floating_point_v<T> || sizeof(T) == 8) &&
+                !kIsComplex<T>)
+    if (rows > 4) return sum_columns(a, x, count, rows, row_elements);
   for (; shifts == nullptr && r + 4 <= rows; r += 4) {
     const T* x0 = x + r * row_elements;
     const T* x1 = x0 + row_elements;
@@ -412,7 +411,8 @@ void start(void* accumulator) {
 template <class Op, typename T>
 cpu::ReduceBlocks of_type() {
   using A = typename AccumulatorOf<T>::type;
-  return {&row<Op, T>, &short_rows<Op, T>, &columns<Op, T>, &combine<Op, A>, &start<Op, A>};
+  return {&row<Op, T>,     &each_row<Op, T>,  &short_rows<Op, T>,
+          &columns<Op, T>, &combine<Op, A>, &start<Op, A>};
 }
 
 template <class Op, bool kOrdered>
@@ -426,6 +426,12 @@ cpu::ReduceBlocks of(DType input) {
       return of_type<Op, std::int64_t>();
     case DType::kI32:
       return of_type<Op, std::int32_t>();
+    case DType::kI16:
+      return of_type<Op, std::int16_t>();
+    case DType::kI8:
+      return of_type<Op, std::int8_t>();
+    case DType::kU8:
+      return of_type<Op, std::uint8_t>();
     default:
       break;
   }

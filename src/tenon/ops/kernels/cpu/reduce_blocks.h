@@ -9,13 +9,13 @@
 
 namespace tenon::ops::cpu {
 
-// Elements come as f32, f64, i32, i64 or c128 (`reduce_input`), and gather in f64, i64 or c128
-// (`reduce_accumulator`): sums of f32 do not lose digits.
+// Elements come as f32, f64, integers of their size (bool as u8) or c128 (`reduce_input`), and
+// gather in f64, i64 or c128 (`reduce_accumulator`): sums of f32 do not lose digits.
 constexpr DType reduce_input(DType dtype) {
   if (is_complex(dtype)) return DType::kC128;
   if (dtype == DType::kF64) return DType::kF64;
   if (is_floating(dtype)) return DType::kF32;
-  return dtype == DType::kI32 ? DType::kI32 : DType::kI64;
+  return dtype == DType::kBool ? DType::kU8 : dtype;
 }
 constexpr DType reduce_accumulator(DType dtype) {
   if (is_complex(dtype)) return DType::kC128;
@@ -27,7 +27,10 @@ struct ReduceBlocks {
   // `shift`: what is subtracted, where that is asked for.
   void (*row)(void* accumulator, const void* block, std::int64_t count, double shift,
               std::int64_t rows, std::int64_t row_elements) = nullptr;
-  // `rows` accumulators take in a row of `length` elements each; rows lie one after the other.
+  // `rows` accumulators take in a row of `count` elements each; rows are `row_elements` apart.
+  void (*each_row)(void* accumulators, const void* block, std::int64_t count, const double* shifts,
+                   std::int64_t rows, std::int64_t row_elements) = nullptr;
+  // The same of short rows that lie one after the other.
   void (*short_rows)(void* accumulators, const void* block, std::int64_t length,
                      const double* shifts, std::int64_t rows) = nullptr;
   // `count` accumulators take in one element each of every row; rows are `row_elements` apart.
