@@ -135,7 +135,47 @@ inline void breadth_images(Runner& r) {
         {"avg_pool2d 3 1 1", {f}});
 }
 
+// What takes a path of its own: short rows, other layouts, digits, bytes.
+inline void breadth_shapes(Runner& r) {
+  for (const DType d : {DType::kF32, DType::kF16, DType::kU8}) {
+    const Tensor x = to(ops::mul(rand({1 << 17, 5}), 90), d);
+    const Tensor column = contiguous(x.narrow(1, 0, 1));
+    const std::string of = fmt::format(" {}", dtype_name(d));
+    const auto bytes = static_cast<double>(x.nbytes());
+    r.run("rows of 5 mul column" + of, 2 * bytes, [&] { return ops::mul(x, column); },
+          {"mul", {x, column}});
+    const Tensor planes = to(ops::mul(rand({3, 500, 500}), 90), d).permute({1, 2, 0});
+    r.run("planes to pixels" + of, 2. * static_cast<double>(planes.nbytes()),
+          [&] { return contiguous(planes); }, {"contiguous", {planes}});
+    const Tensor rows = to(ops::mul(rand({8000, 127}), 90), d);
+    r.run("sum rows of 127" + of, static_cast<double>(rows.nbytes()),
+          [&] { return ops::sum(rows, {1}); }, {"sum_dim 1", {rows}});
+    r.run("any" + of, static_cast<double>(rows.nbytes()), [&] { return ops::any(rows); },
+          {"any", {rows}});
+  }
+  for (const DType d : {DType::kI32, DType::kF32, DType::kF64}) {
+    const Tensor line = to(ops::mul(randn({1 << 19}), 30), d);
+    r.run(fmt::format("sort 512k {}", dtype_name(d)), 2. * static_cast<double>(line.nbytes()),
+          [&] { return ops::sort(line).first; }, {"sort", {line}});
+  }
+  const Tensor a = ops::mul(rand({1024, 512}), 90), b = ops::mul(rand({1024, 512}), 90);
+  const Tensor half = to(a, DType::kBF16), exponents = to(b, DType::kBF16);
+  const Tensor labels = randint(0, 512, {1024, 1}), ones_48 = ones({48}), zeros_48 = zeros({48});
+  const Tensor last = rand({8, 28, 28, 48}).permute({0, 3, 1, 2});
+  const auto bytes = static_cast<double>(a.nbytes());
+  r.run("pow bf16", 1.5 * bytes, [&] { return ops::pow(half, exponents); },
+        {"pow", {half, exponents}});
+  r.run("bf16 to f64", 2.5 * bytes, [&] { return to(half, DType::kF64); }, {"to_f64", {half}});
+  r.run("norm(1)", bytes, [&] { return ops::norm(a, {1}); }, {"norm_dim 1", {a}});
+  r.run("huber_loss", 2 * bytes, [&] { return ops::huber_loss(a, b); }, {"huber_loss", {a, b}});
+  r.run("gather labels", 1e4, [&] { return ops::gather(a, 1, labels); }, {"gather 1", {a, labels}});
+  r.run("batch_norm channels last", 2. * static_cast<double>(last.nbytes()),
+        [&] { return ops::batch_norm(last, zeros_48, ones_48, ones_48, zeros_48); },
+        {"batch_norm 0", {last, zeros_48, ones_48, ones_48, zeros_48}});
+}
+
 inline void breadth(Runner& r) {
+  breadth_shapes(r);
   breadth_elementwise(r);
   breadth_reductions(r);
   breadth_choices(r);

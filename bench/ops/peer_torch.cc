@@ -24,6 +24,8 @@ torch::ScalarType dtype_of(const Tensor& t) {
       return torch::kFloat16;
     case DType::kI32:
       return torch::kInt32;
+    case DType::kU8:
+      return torch::kUInt8;
     case DType::kBool:
       return torch::kBool;
     default:
@@ -148,6 +150,11 @@ const std::map<std::string, Function>& functions() {
       PEER(linear, torch::linear(in[0], in[1], in[2]))
       PEER(conv2d_of, torch::conv2d(in[0], in[1], {}, n[0], n[1], n[2], n[3]))
       PEER(max_pool2d, torch::max_pool2d(in[0], n[0], n[1], n[2]))
+      PEER(sort, std::get<0>(in[0].sort(-1)))
+      PEER(any, in[0].any())
+      PEER(norm_dim, in[0].norm(2, n[0]))
+      PEER(to_f64, in[0].to(torch::kFloat64))
+      PEER(huber_loss, torch::huber_loss(in[0], in[1]))
       PEER(avg_pool2d, torch::avg_pool2d(in[0], n[0], n[1], n[2]))
 #undef PEER
   };
