@@ -2,8 +2,10 @@
 """compare.py TENON [SEEDS]: PyTorch's own caching allocator beside `tenon replay --torch VERSION`, without a
 GPU. Runs in an environment with a CUDA build of PyTorch (scripts/pytorch_environment.sh): libc10_cuda is
 linked with a driver that has no device (no_device.cc). The traces are the shipped ones and those of so many
-seeds from 1,000 on (default 10), each with several settings; then each within several capacities. Prints
-what differs, and how many answers are equal to the byte. Exits with 1 if any differs."""
+seeds from 1,000 on (default 10), each with several settings; then each within several capacities. Then
+PyTorch records programs of random sizes (snapshot.py), and tenon replays the snapshots by what they say of
+their version. Prints what differs, and how many answers are equal to the byte. Exits with 1 if any
+differs."""
 import importlib.metadata
 import importlib.util
 import json
@@ -22,6 +24,7 @@ SETTINGS = {  # and the first version that means the same by them
     "max_split_size_mb:64,max_non_split_rounding_mb:40": (2, 6), "roundup_power2_divisions:8": (2, 0),
     "expandable_segments:True,roundup_power2_divisions:[256:1,512:2,1024:4,>:8]": (2, 9),
     "large_segment_size_mb:64": (2, 11)}
+SNAPSHOTS = 5
 CAPACITIES = [1.02, 1.05, 1.1, 1.25]  # of the live peak; for the first two settings
 
 
@@ -97,18 +100,26 @@ def main():
         def pytorchs(trace, conf, *capacity):
             return run(program, trace, *capacity, LD_PRELOAD=preload, PYTORCH_CUDA_ALLOC_CONF=conf).strip()
 
-        def tenons(trace, conf, *capacity):
-            found, = json.loads(run(tenon, "replay", trace, "--torch", version, "--policy", "caching",
-                                    "--conf", conf, "--passes", "0", "--lag", "0ms", "--json", *capacity))
+        def tenons(trace, conf, *arguments):
+            found, = json.loads(run(tenon, "replay", trace, "--policy", "caching", "--conf", conf,
+                                    "--passes", "0", "--lag", "0ms", "--json", *arguments))
             return found
 
+        for seed in range(1, 1 + SNAPSHOTS):
+            path = folder / f"snapshot_{seed}.pickle"
+            theirs = run(sys.executable, HERE / "snapshot.py", seed, path, LD_PRELOAD=preload).split()[-1]
+            ours = tenons(path, "")["reserved_peak_bytes"]
+            count += 1
+            equal += theirs == f"{ours}"
+            if theirs != f"{ours}":
+                print(f"{path.stem}: PyTorch {theirs}, tenon {ours}", flush=True)
         for trace in traces(tenon, seeds, folder):
             for conf in settings:
-                ours = tenons(trace, conf)
+                ours = tenons(trace, conf, "--torch", version)
                 pairs = [(f"{ours['reserved_peak_bytes']}", pytorchs(trace, conf), "")]
                 for capacity in CAPACITIES if conf in settings[:2] else []:
                     limit = int(capacity * ours["live_peak_bytes"])
-                    within = tenons(trace, conf, "--capacity", f"{limit}B")
+                    within = tenons(trace, conf, "--torch", version, "--capacity", f"{limit}B")
                     fits = "no" if within["out_of_memory"] else "yes"
                     theirs = pytorchs(trace, conf, limit)
                     pairs.append((fits, "no" if theirs == "out of memory" else "yes", f"fits {limit}"))

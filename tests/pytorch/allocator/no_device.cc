@@ -54,6 +54,11 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute, CUdevice) {
   *value = 0;
   return CUDA_SUCCESS;
 }
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = 1;
+  return CUDA_SUCCESS;
+}
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdeviceptr,
                              unsigned long long) {
   *address = new_address(bytes);
@@ -121,6 +126,11 @@ cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* device, int) { return des
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
   *status = cudaStreamCaptureStatusNone;
   return cudaSuccess;
+}
+// Its other arguments, which depend on the version, are not asked for.
+cudaError_t capture_info(cudaStream_t, cudaStreamCaptureStatus*) asm("cudaStreamGetCaptureInfo");
+cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return cudaStreamIsCapturing(stream, status);
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = reinterpret_cast<cudaEvent_t>(1);
