@@ -70,6 +70,16 @@ def test_an_index_has_one_gradient():
     assert 0 <= live(tenon.forecast(train, real="never")) - 2 * 16 * MIB <= SLACK
 
 
+def test_a_gradient_of_an_index_sorts_the_places():
+    def train():
+        table = torch.rand(8, 4, device="cuda", requires_grad=True)
+        places = torch.zeros(MIB, dtype=torch.long, device="cuda")
+        table[places].sum().backward()
+
+    # the places; four times as many sorted; the rows are one number, expanded
+    assert 0 <= live(tenon.forecast(train, real="never")) - 5 * 8 * MIB <= SLACK
+
+
 def test_a_sum_of_booleans_is_one_of_integers():
     def count():
         torch.zeros(MIB, dtype=torch.bool, device="cuda").sum()

@@ -369,6 +369,17 @@ def _index(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
     return Plan(before=[result.size(place) * masks[0].dim() * 8])
 
 
+def _index_put(args: Any, kwargs: Any, result: Any, card: Card) -> Optional[Plan]:
+    """native/cuda/Indexing.cu: index_put_with_sort_kernel, where values are summed. The places as
+    one number each, the same sorted, where they stood, and a range of numbers, of 8 bytes each.
+    How many places a mask has is not known here."""
+    indices = [part for part in args[1] if part is not None]
+    summed = args[3] if len(args) > 3 else kwargs.get("accumulate", False)
+    if not summed or any(part.dtype is torch.bool for part in indices) or not _on_cuda(result):
+        return None
+    return Plan(after=[torch.broadcast_shapes(*(part.shape for part in indices)).numel() * 8] * 4)
+
+
 def _cudnn_attention(args: Any, kwargs: Any, result: Any, card: Card) -> Plan:
     """native/cudnn/MHA.cpp: seed and offset come first, then the results; a workspace of 256
     bytes."""
@@ -421,6 +432,7 @@ _RULES: Dict[str, Rule] = {
     "aten::native_batch_norm_backward": _batch_norm_backward,
     "aten::_to_copy": _to_copy,
     "aten::index": _index,
+    **{f"aten::{name}": _index_put for name in ("index_put", "index_put_", "_index_put_impl_")},
     "aten::convolution": _convolution,
     "aten::convolution_backward": _convolution_backward,
     "aten::_scaled_dot_product_cudnn_attention": _cudnn_attention,
