@@ -21,6 +21,7 @@ namespace {
 using tenon::detail::RowFunction;
 
 constexpr std::int64_t kBlockBytes = 4096;
+constexpr std::int64_t kApart = kBlockBytes + 256;  // addresses a page apart disturb each other
 
 // Walks one row in blocks.
 class RowRunner {
@@ -43,13 +44,17 @@ class RowRunner {
   }
 
   void operator()(char** data, const std::int64_t* strides, std::int64_t length) const {
-    alignas(64) char buffers[kMaxInputs + 1][kBlockBytes];
+    alignas(64) char buffers[kMaxInputs + 1][kApart];
     const void* in[kMaxInputs] = {};
     const bool out_in_place = out_direct_ && strides[0] == out_item_;
-    // Blocks of about one length: no short one is left.
-    const std::int64_t blocks = length <= block_ ? 1 : (length + block_ - 1) / block_;
+    // Blocks of about one length: no short one is left. Shorter where one element is repeated,
+    // since a block of it is written for each row.
+    std::int64_t most = block_;
+    for (std::size_t i = 0; i < plan_.input_count; ++i)
+      if (strides[i + 1] == 0) most = direct_[i] ? block_ / 4 : block_;
+    const std::int64_t blocks = length <= most ? 1 : (length + most - 1) / most;
     const std::int64_t step =
-        blocks == 1 ? length : std::min(block_, ((length + blocks - 1) / blocks + 63) / 64 * 64);
+        blocks == 1 ? length : std::min(most, ((length + blocks - 1) / blocks + 63) / 64 * 64);
     for (std::size_t i = 0; i < plan_.input_count; ++i)
       if (strides[i + 1] == 0) {  // one element for the whole row
         load(i, buffers[i], data[i + 1], 0, std::min(length, step));
