@@ -188,6 +188,20 @@ TEST_F(HostAllocatorTest, PeaksAreExactOnOneThread) {
   EXPECT_EQ(end.allocation[0].allocated, 102);
 }
 
+// As every policy without pools.
+TEST_F(HostAllocatorTest, CountsAllBlocksAsLargeOnes) {
+  std::vector<DataPtr> blocks;
+  for (const std::size_t size : {100u, 100'000u, 1u << 20}) blocks.push_back(host_->allocate(size));
+  std::thread([freed = std::move(blocks.back())]() mutable { freed.clear(); }).join();
+  const AllocatorStats stats = host_->stats();
+  for (const PoolStats* of : {&stats.allocation, &stats.allocated_bytes, &stats.requested_bytes,
+                              &stats.active, &stats.segment, &stats.reserved_bytes}) {
+    EXPECT_GT((*of)[0].current, 0);
+    EXPECT_EQ((*of)[2].current, (*of)[0].current);
+    EXPECT_EQ((*of)[2].allocated, (*of)[0].allocated);
+  }
+}
+
 TEST_F(HostAllocatorTest, PeaksAreExactAboveAHugeBlock) {
   DataPtr huge = host_->allocate(512 << 20);
   DataPtr small = host_->allocate(64 << 10);

@@ -33,12 +33,6 @@ struct Level {
     peak -= beyond;
     room -= beyond;
   }
-  // The peak becomes at least `floor`.
-  void raise_peak(T floor) {
-    const T level = current();
-    peak = floor > peak ? floor : peak;
-    room = peak - level;
-  }
   // The peak becomes the current level.
   void reset_peak() {
     peak -= room;

@@ -15,6 +15,14 @@ void change(PoolStats& stats, StatPool pool, std::int64_t amount) {
   }
 }
 
+void put(Pair used, Pair active, std::int64_t requested, std::int64_t* out) {
+  out[0] = used[0];
+  out[1] = used[1];
+  out[2] = active[0];
+  out[3] = active[1];
+  out[4] = requested;
+}
+
 }  // namespace
 
 void count_reserved(AllocatorStats& stats, StatPool pool, std::int64_t bytes) {
@@ -79,46 +87,38 @@ void StreamCounters::reset_peaks() {
   publish();
 }
 
-// `of`: what a kind has, as three pairs of PeakBoard::Levels.
+// `of`: what a kind has, as PeakBoard::kOfAll numbers.
 template <typename Of>
 PeakBoard::Levels StreamCounters::each(Of&& of) const {
-  PeakBoard::Levels out;
-  of(all_, &out[0]);
-  for (const std::size_t kind : {0, 1}) {
-    Pair* const pairs = &out[(kind + 1) * PeakBoard::kPairsOfAll];
-    if (has_kinds())
-      of(*kinds_[kind], pairs);
-    else
-      std::fill_n(pairs, PeakBoard::kPairsOfAll, Pair{});
-  }
+  PeakBoard::Levels out = {};
+  of(all_, out.data());
+  if (has_kinds())
+    for (const std::size_t kind : {0, 1}) of(*kinds_[kind], &out[(kind + 1) * PeakBoard::kOfAll]);
   return out;
 }
 
 PeakBoard::Levels StreamCounters::levels() const {
-  return each([](const Counts& c, Pair* out) {
-    out[0] = c.used.current();
-    out[1] = c.active();
-    out[2] = Pair{c.requested.current(), 0};
+  return each([](const Counts& c, std::int64_t* out) {
+    put(c.used.current(), c.active(), c.requested.current(), out);
   });
 }
 
 PeakBoard::Levels StreamCounters::peaks() const {
-  return each([](const Counts& c, Pair* out) {
-    out[0] = c.used.peak;
-    out[1] = c.highest_active();
-    out[2] = Pair{c.requested.peak, 0};
+  return each([](const Counts& c, std::int64_t* out) {
+    put(c.used.peak, c.highest_active(), c.requested.peak, out);
   });
 }
 
 void StreamCounters::join(PeakBoard* board) {
   if (board_ != nullptr) return;
   board_ = board;
+  board_->add(share_);
   publish();
 }
 
 void StreamCounters::publish() {
   if (board_ == nullptr) return;
-  allowed_drift_ = board_->publish(published_, levels());
+  allowed_drift_ = board_->publish(share_, levels());
   bound_room();
 }
 

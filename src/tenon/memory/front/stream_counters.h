@@ -149,7 +149,7 @@ class StreamCounters {
   }
   // After each change of the peak, of what is published or of the drift that is allowed.
   void bound_room() {
-    const std::int64_t published_room = all_.used.peak[1] - published_[0][1];
+    const std::int64_t published_room = all_.used.peak[1] - share_.level(PeakBoard::kBytes);
     least_room_[1] = std::max<std::int64_t>(0, published_room - allowed_drift_ + 1);
     most_room_[1] = published_room + allowed_drift_ - 1;
   }
@@ -172,7 +172,7 @@ class StreamCounters {
   Counts* kinds_[2] = {};
   PeakBoard* board_ = nullptr;  // null while this is the only stream
   std::int64_t allowed_drift_ = kAnyDrift;
-  PeakBoard::Levels published_ = {};
+  alignas(64) PeakBoard::Share share_;
 };
 
 }  // namespace tenon

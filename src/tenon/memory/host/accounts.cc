@@ -17,6 +17,10 @@ Counts counts_with(std::uint64_t bytes, std::uint64_t requested) {
          Counts{static_cast<std::uint32_t>(requested)};
 }
 
+// Without pools, blocks count as large ones.
+constexpr std::size_t kPools[] = {static_cast<std::size_t>(StatPool::kAll),
+                                  static_cast<std::size_t>(StatPool::kLarge)};
+
 // The first three counts. Each number is a constant: a loop would store the vectors to index them.
 template <typename Visit>
 [[gnu::always_inline]] inline void for_each_count(Visit&& visit) {
@@ -27,7 +31,7 @@ template <typename Visit>
 
 }  // namespace
 
-bool LocalAccount::count_allocated(std::uint64_t bytes, std::uint64_t requested) {
+void LocalAccount::count_allocated_slowly(std::uint64_t bytes, std::uint64_t requested) {
   if (bytes > kLargestBytes) return count_huge(+1, bytes, requested);
   allocated_ += counts_with(bytes, requested);
   for (std::size_t i = 0; i < 3; ++i)
@@ -35,106 +39,116 @@ bool LocalAccount::count_allocated(std::uint64_t bytes, std::uint64_t requested)
       peak_[i] += beyond;
       bound_[i] = allocated_[i];
     }
-  if (negatives(bound_ - allocated_) == 0 && !is_due(level(1, bound_))) return false;
-  return begin_anew();
+  if (negatives(bound_ - allocated_) != 0 || has_drifted(level(1, bound_))) begin_anew();
 }
 
-bool LocalAccount::count_freed(std::uint64_t bytes, std::uint64_t requested) {
+void LocalAccount::count_freed_slowly(std::uint64_t bytes, std::uint64_t requested) {
   if (bytes > kLargestBytes) return count_huge(-1, bytes, requested);
   bound_ += counts_with(bytes, requested);
-  return begin_anew();
+  begin_anew();
 }
 
-// A block that the counts have no room for is in changes_ at once.
-bool LocalAccount::count_huge(std::int64_t sign, std::uint64_t bytes, std::uint64_t requested) {
+// A block that the counts have no room for is in sums_ at once.
+void LocalAccount::count_huge(std::int64_t sign, std::uint64_t bytes, std::uint64_t requested) {
   const std::uint64_t amounts[] = {requested, bytes, 1};
   settle();
-  for (std::size_t i = 0; i < changes_.size(); ++i) {
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
     const auto amount = static_cast<std::int64_t>(amounts[i]);
-    changes_[i].level += sign * amount;
-    changes_[i].peak = std::max(changes_[i].peak, changes_[i].level);
-    if (sign > 0) changes_[i].allocated += amount;
+    if (sign > 0)
+      sums_[i].increase(amount);
+    else
+      sums_[i].decrease(amount);
   }
-  restart();
-  return is_due(0);
+  go_on();
 }
 
-bool LocalAccount::is_due(std::int64_t more) const {
-  return std::abs(changes_[1].level + more) >= drift_;
-}
-
-// An update of the shared accounts restarts the counts itself.
-bool LocalAccount::begin_anew() {
+void LocalAccount::begin_anew() {
   settle();
-  if (is_due(0)) return true;
-  restart();
-  return false;
+  go_on();
 }
 
-// Afterwards the counts say a level of 0, so to settle again changes nothing.
+void LocalAccount::go_on() {
+  if (has_drifted(0)) allowed_drift_ = board_->publish(share_, levels(&Stat::current));
+  restart();
+}
+
 void LocalAccount::settle() {
   const Counts room = bound_ - allocated_;
   const Counts level = peak_ - room;
   const Counts allocated = allocated_ - settled_;
   for_each_count([&](std::size_t i) {
-    Change& change = changes_[i];
-    change.level += static_cast<std::int32_t>(level[i]);
-    const std::int64_t highest = is_alone_ ? static_cast<std::int32_t>(room[i]) : 0;
-    change.peak = std::max(change.peak, change.level + highest);
-    change.allocated += allocated[i];
+    Stat& sum = sums_[i];
+    sum.current += static_cast<std::int32_t>(level[i]);
+    if (board_ == nullptr)
+      sum.peak = std::max(sum.peak, sum.current + static_cast<std::int32_t>(room[i]));
+    sum.allocated += allocated[i];
   });
   settled_ = allocated_;
-  peak_ = room;
 }
 
-// With several threads the peak is that of the moments when the shared accounts are updated: a
-// thread that climbs need not come here before.
+// With several threads, room is what the bytes may drift.
 void LocalAccount::restart() {
   Counts room = {};
   for_each_count([&](std::size_t i) {
-    room[i] = at_most((is_alone_ ? changes_[i].peak : drift_) - changes_[i].level);
+    room[i] = at_most(board_ == nullptr ? sums_[i].peak - sums_[i].current
+                                        : allowed_drift_ - drift(0));
   });
   peak_ = room;
-  may_free_ = static_cast<std::int32_t>(at_most(drift_ + changes_[1].level));
+  may_free_ = static_cast<std::int32_t>(at_most(allowed_drift_ + drift(0)));
   bound_ = allocated_ + room;
   allocated_[3] = kFull / 2;
   bound_[3] = kFull - static_cast<std::uint32_t>(may_free_);
 }
 
+void LocalAccount::join(PeakBoard* board) {
+  if (board_ != nullptr) return;
+  board_ = board;
+  board_->add(share_);
+  publish();
+}
+
+void LocalAccount::publish() {
+  allowed_drift_ = board_ == nullptr ? kAnyDrift : 0;
+  begin_anew();
+}
+
+PeakBoard::Levels LocalAccount::levels(std::int64_t Stat::*which) const {
+  const auto [requested, bytes, blocks] = sums_;
+  return {blocks.*which, bytes.*which, blocks.*which, bytes.*which, requested.*which};
+}
+
+PeakBoard::Levels LocalAccount::peaks() {
+  settle();
+  restart();
+  return levels(&Stat::peak);
+}
+
+void LocalAccount::reset_peaks() {
+  settle();
+  for (Stat& sum : sums_) sum.peak = sum.current;
+  restart();
+  publish();
+}
+
+void LocalAccount::add_share(AllocatorStats& out) {
+  publish();
+  for (const std::size_t pool : kPools) {
+    out.requested_bytes[pool] += sums_[0];
+    out.allocated_bytes[pool] += sums_[1];
+    out.allocation[pool] += sums_[2];
+  }
+}
+
 void Accounts::count_freed(std::uint64_t bytes, std::uint64_t requested) {
   const std::lock_guard lock(lock_);
-  stats_.allocation[0].decrease(1);
-  stats_.allocated_bytes[0].decrease(static_cast<std::int64_t>(bytes));
-  stats_.requested_bytes[0].decrease(static_cast<std::int64_t>(requested));
-}
-
-void Accounts::flush(LocalAccount& account, void (*also)(AllocatorStats&)) {
-  account.settle();
-  const std::lock_guard lock(lock_);
-  const std::array<Stat*, 3> all = {&stats_.requested_bytes[0], &stats_.allocated_bytes[0],
-                                    &stats_.allocation[0]};
-  for_each_count([&](std::size_t i) {
-    const LocalAccount::Change& mine = account.changes_[i];
-    all[i]->peak = std::max(all[i]->peak, all[i]->current + mine.peak);
-    all[i]->current += mine.level;
-    all[i]->allocated += mine.allocated;
-  });
-  if (also != nullptr) also(stats_);
-  for_each_count([&](std::size_t i) {
-    account.changes_[i] = {0, account.is_alone_ ? all[i]->peak - all[i]->current : 0, 0};
-  });
-  account.drift_ = account.is_alone_
-                       ? INT64_MAX / 2
-                       : std::max(LocalAccount::kFlushBytes, all[1]->current / 64);
-  account.restart();
-}
-
-AllocatorStats Accounts::stats() const {
-  const std::lock_guard lock(lock_);
-  AllocatorStats out = stats_;
-  out.active = out.allocation;
-  out.active_bytes = out.allocated_bytes;
-  return out;
+  for (const std::size_t pool : kPools) {
+    stats_.allocation[pool].decrease(1);
+    stats_.allocated_bytes[pool].decrease(static_cast<std::int64_t>(bytes));
+    stats_.requested_bytes[pool].decrease(static_cast<std::int64_t>(requested));
+  }
+  const std::int64_t blocks = stats_.allocation[0].current;
+  const std::int64_t held = stats_.allocated_bytes[0].current;
+  board_.publish(strangers_, {blocks, held, blocks, held, stats_.requested_bytes[0].current});
 }
 
 }  // namespace tenon::host

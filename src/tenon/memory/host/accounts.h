@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 
 #include "tenon/base/spin_lock.h"
+#include "tenon/memory/front/peak_board.h"
 #include "tenon/memory/stats.h"
 
 namespace tenon::host {
@@ -38,21 +40,28 @@ inline int negatives(Counts counts) {
 // So one comparison of all counts finds a new peak, and neither of a pair waits for the store of
 // the other: a processor is slow where a field is changed twice in a row.
 //
-// Now and then the level goes into `changes_`, of 64 bits, and the counts begin anew at a level of
-// 0. The fourth count says when. An allocation counts bytes there from kFull / 2 on, so `bound_` is
+// Now and then the level goes into `sums_`, of 64 bits, and the counts begin anew at a level of 0.
+// The fourth count says when. An allocation counts bytes there from kFull / 2 on, so `bound_` is
 // soon the smaller one: no count has overflowed by then. A free counts bytes there from kFull less
 // what may be freed. When it reaches kFull, which is negative, the level is looked at: so a free
 // reads nothing that an allocation writes.
+//
+// Peaks are exact while only one thread allocates. Several publish their levels to a PeakBoard.
 class LocalAccount {
  public:
-  // With several threads: how far a level may drift before the shared accounts are updated, or 1/64
-  // of the total if that is more.
-  static constexpr std::int64_t kFlushBytes = 512 * 1024;
-
   // What a block counts, beside the bytes requested. Requires: at most kLargestBytes.
   static constexpr Counts counts_of(std::uint32_t bytes) { return Counts{0, bytes, 1, bytes}; }
   static constexpr std::uint64_t kLargestBytes = 64 << 20;
 
+  void count_allocated(std::uint64_t bytes, std::uint64_t requested) {
+    if (bytes > kLargestBytes ||
+        !count_allocated_fast(counts_of(low(bytes)), low(requested)))
+      count_allocated_slowly(bytes, requested);
+  }
+  void count_freed(std::uint64_t bytes, std::uint64_t requested) {
+    if (bytes > kLargestBytes || !count_freed_fast(counts_of(low(bytes)), low(requested)))
+      count_freed_slowly(bytes, requested);
+  }
   // --- Fast path: false, without effect, where a level rises above its peak or has drifted.
   bool count_allocated_fast(Counts block, std::uint32_t requested) {
     const Counts allocated = allocated_ + block + Counts{requested};
@@ -69,14 +78,22 @@ class LocalAccount {
   // A number that is another one after an allocation or a free, and perhaps after an update.
   std::uint32_t operations() const { return allocated_[2] + bound_[2] - peak_[2]; }
 
- private:
-  friend class Accounts;
-  static constexpr std::uint32_t kFull = std::uint32_t{1} << 31;
+  // --- As StreamCounters.
+  void join(PeakBoard* board);
+  void publish();
+  PeakBoard::Levels peaks();
+  void reset_peaks();
+  void add_share(AllocatorStats& out);
 
-  // --- Slow path, where the fast one has had no effect. True: the shared accounts must be updated.
-  bool count_allocated(std::uint64_t bytes, std::uint64_t requested);
-  bool count_freed(std::uint64_t bytes, std::uint64_t requested);
-  bool count_huge(std::int64_t sign, std::uint64_t bytes, std::uint64_t requested);
+ private:
+  static constexpr std::uint32_t kFull = std::uint32_t{1} << 31;
+  static constexpr std::int64_t kAnyDrift = INT64_MAX / 2;
+  static std::uint32_t low(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
+
+  // --- Slow path, where the fast one has had no effect.
+  void count_allocated_slowly(std::uint64_t bytes, std::uint64_t requested);
+  void count_freed_slowly(std::uint64_t bytes, std::uint64_t requested);
+  void count_huge(std::int64_t sign, std::uint64_t bytes, std::uint64_t requested);
   // What may be freed from now on; false where the level must be looked at.
   bool allow_more(Counts& bound) const {
     const std::int32_t more = may_free_ + level(1, bound);
@@ -86,10 +103,15 @@ class LocalAccount {
   std::int32_t level(std::size_t i, Counts bound) const {
     return static_cast<std::int32_t>(peak_[i] + allocated_[i] - bound[i]);
   }
-  // Whether bytes have drifted, with those that are not in changes_ yet.
-  bool is_due(std::int64_t more) const;
-  bool begin_anew();  // the same afterwards
-  void settle();      // changes_ has all; restart() must follow
+  // How far the bytes are from what was published, with those that are not in sums_ yet.
+  std::int64_t drift(std::int64_t more) const {
+    return sums_[1].current + more - share_.level(PeakBoard::kBytes);
+  }
+  bool has_drifted(std::int64_t more) const { return std::abs(drift(more)) >= allowed_drift_; }
+  PeakBoard::Levels levels(std::int64_t Stat::*which) const;
+  void begin_anew();
+  void go_on();  // publishes, where bytes have drifted
+  void settle();      // sums_ has all; restart() must follow
   void restart();
 
   // What an allocation or a free writes comes first, on one cache line with the lock.
@@ -97,65 +119,51 @@ class LocalAccount {
   Counts bound_ = {};
 
   Counts peak_ = {};
-  Counts settled_ = {};  // of allocated_, what is in changes_
+  Counts settled_ = {};  // of allocated_, what is in sums_
   std::int32_t may_free_ = 0;
-  std::int64_t drift_ = 0;  // of bytes, at which the shared accounts are updated
-  struct Change {
-    std::int64_t level = 0;
-    std::int64_t peak = 0;
-    std::int64_t allocated = 0;
-  };
-  std::array<Change, 3> changes_;  // before the counts began; of the first three
-  bool is_alone_ = true;           // no other thread allocates
+  std::array<Stat, 3> sums_;    // before the counts began; of the first three
+  PeakBoard* board_ = nullptr;  // null: no other thread allocates
+  std::int64_t allowed_drift_ = kAnyDrift;
+  PeakBoard::Share share_;
 };
 
-// What all threads together hold. A peak is exact while one thread allocates, and with several it
-// may miss, for each of them, what the thread had not yet published (LocalAccount::kFlushBytes).
-// Thread-safe: one lock, a leaf. On cache lines of its own, since what lies beside it is read at
-// every allocation.
+// What all threads together hold, but for what each has in its own account. Thread-safe: one lock,
+// under which only the board's is taken. On cache lines of its own, since what lies beside it is
+// read at every allocation.
 class alignas(64) Accounts {
  public:
-  // Under the lock of the account's heap.
-  void count_allocated(LocalAccount& account, std::uint64_t bytes, std::uint64_t requested) {
-    if (bytes <= LocalAccount::kLargestBytes &&
-        account.count_allocated_fast(LocalAccount::counts_of(low(bytes)), low(requested)))
-      return;
-    if (account.count_allocated(bytes, requested)) flush(account);
-  }
-  void count_freed(LocalAccount& account, std::uint64_t bytes, std::uint64_t requested) {
-    if (bytes <= LocalAccount::kLargestBytes &&
-        account.count_freed_fast(LocalAccount::counts_of(low(bytes)), low(requested)))
-      return;
-    if (account.count_freed(bytes, requested)) flush(account);
-  }
-  // By threads without an account.
-  void count_freed(std::uint64_t bytes, std::uint64_t requested);
-  // From now on other threads allocate as well.
-  void join_others(LocalAccount& account) {
-    account.is_alone_ = false;
-    flush(account);
-  }
+  Accounts() { board_.add(strangers_); }
 
-  // All that the account has not published yet, and then a change of the shared figures. The
-  // account of the only thread goes on below the peak of all.
-  void flush(LocalAccount& account, void (*also)(AllocatorStats&) = nullptr);
+  // Freed by threads without an account.
+  void count_freed(std::uint64_t bytes, std::uint64_t requested);
   // Changes of the shared figures, under the lock.
   template <typename Change>
   void change(Change&& apply) {
     const std::lock_guard lock(lock_);
     apply(stats_);
   }
-  AllocatorStats stats() const;
+  // Without what is in the threads' own accounts.
+  AllocatorStats stats() const {
+    const std::lock_guard lock(lock_);
+    return stats_;
+  }
+  PeakBoard& board() { return board_; }
 
   // Around fork(2).
-  void before_fork() { lock_.lock(); }
-  void after_fork() { lock_.unlock(); }
+  void before_fork() {
+    lock_.lock();
+    board_.before_fork();
+  }
+  void after_fork() {
+    board_.after_fork();
+    lock_.unlock();
+  }
 
  private:
-  static std::uint32_t low(std::uint64_t number) { return static_cast<std::uint32_t>(number); }
-
   mutable SpinLock lock_;
   AllocatorStats stats_;
+  PeakBoard board_;
+  PeakBoard::Share strangers_;
 };
 
 }  // namespace tenon::host

@@ -6,6 +6,7 @@
 #include "tenon/base/check.h"
 #include "tenon/base/error.h"
 #include "tenon/base/reserve.h"
+#include "tenon/memory/front/stream_counters.h"
 
 namespace tenon::host {
 
@@ -136,9 +137,8 @@ void ExtentStore::add_extent(std::unique_ptr<Extent> extent) {
   end_offset_ += whole_pages;
   ++whole_extents_;
   accounts_.change([&](AllocatorStats& stats) {
-    stats.segment[0].increase(1);
-    stats.reserved_bytes[0].increase(static_cast<std::int64_t>(size_bytes));
-    ++stats.num_device_alloc;
+    count_reserved(stats, StatPool::kLarge, static_cast<std::int64_t>(size_bytes));
+    count_segment(stats, StatPool::kLarge, 1);
   });
 }
 
@@ -222,9 +222,8 @@ void ExtentStore::give_back(std::size_t index, std::vector<Released>& released) 
   extents_.erase(extents_.begin() + static_cast<std::ptrdiff_t>(index));
   --whole_extents_;
   accounts_.change([&](AllocatorStats& stats) {
-    stats.segment[0].decrease(1);
-    stats.reserved_bytes[0].decrease(static_cast<std::int64_t>(segment.size_bytes));
-    ++stats.num_device_free;
+    count_reserved(stats, StatPool::kLarge, -static_cast<std::int64_t>(segment.size_bytes));
+    count_segment(stats, StatPool::kLarge, -1);
   });
   released.push_back({segment, stream_});
 }

@@ -21,11 +21,10 @@ LocalHeap& HeapDirectory::adopt(std::uint32_t stream_key, Stream stream) {
 
 LocalHeap& HeapDirectory::add_heap(ExtentStore& store) {
   heaps_.push_back(std::make_unique<LocalHeap>(store));
-  if (heaps_.size() > 1) accounts_.join_others(heaps_.back()->account);
-  if (heaps_.size() == 2) {
+  accounts_.board().add(heaps_.back()->account, [this](auto&& join) {
     const std::lock_guard lock(heaps_.front()->lock);
-    accounts_.join_others(heaps_.front()->account);
-  }
+    join(heaps_.front()->account);
+  });
   return *heaps_.back();
 }
 
@@ -43,7 +42,6 @@ void HeapDirectory::abandon(LocalHeap& heap) {
   {
     const std::lock_guard lock(heap.lock);
     heap.trim(unreported);
-    accounts_.flush(heap.account);
   }
   heap.lock.resign();
   const std::lock_guard lock(mutex_);

@@ -116,7 +116,7 @@ Held HostAllocator::try_once(LocalHeap& heap, std::uintptr_t header, Try which, 
                              host::ReleaseReport& report) {
   const std::uint64_t size_bytes = header::requested(header);
   const auto count = [&](std::uint64_t block_bytes) {
-    accounts_.count_allocated(heap.account, block_bytes, size_bytes);
+    heap.account.count_allocated(block_bytes, size_bytes);
   };
   if (size_bytes > host::kLargestClass) {
     if (size_bytes <= host::LargeCache::kLargestBytes) {
@@ -237,7 +237,7 @@ void HostAllocator::free_small(Slot* slot) {
   const std::uint64_t requested = header::requested(slot->header);
   if (heap.is_callers()) {
     const std::lock_guard lock(heap.lock);
-    accounts_.count_freed(heap.account, slot->span->block_bytes(), requested);
+    heap.account.count_freed(slot->span->block_bytes(), requested);
     heap.put(slot, slot->span, data);
   } else {
     count_freed(slot->span->block_bytes(), requested);
@@ -254,7 +254,7 @@ void HostAllocator::free_large(Block* block) {
   host::ReleaseReport report(observers_);
   if (heap.is_callers()) {
     const std::lock_guard lock(heap.lock);
-    accounts_.count_freed(heap.account, block->size, requested);
+    heap.account.count_freed(block->size, requested);
     heap.put_large(block, report.released);
   } else {
     count_freed(block->size, requested);
@@ -269,7 +269,7 @@ void HostAllocator::count_freed(std::uint64_t bytes, std::uint64_t requested) {
   LocalHeap* mine = HostThread::last_heap_in(id_);
   if (mine == nullptr) return accounts_.count_freed(bytes, requested);
   const std::lock_guard lock(mine->lock);
-  accounts_.count_freed(mine->account, bytes, requested);
+  mine->account.count_freed(bytes, requested);
 }
 
 // --- By DataPtr.

@@ -80,14 +80,18 @@ void HostAllocator::after_fork(HeapDirectory::Process process) {
 // --- Questions.
 
 AllocatorStats HostAllocator::stats() const {
-  heaps_.for_each_heap([&](LocalHeap& heap) { accounts_.flush(heap.account); });
-  return accounts_.stats();
+  AllocatorStats out = accounts_.stats();
+  heaps_.for_each_heap([&](LocalHeap& heap) { heap.account.add_share(out); });
+  accounts_.board().set_peaks(out);
+  out.active = out.allocation;
+  out.active_bytes = out.allocated_bytes;
+  return out;
 }
 
 void HostAllocator::reset_peak_stats() {
-  const auto reset = [](AllocatorStats& stats) { reset_peaks(stats); };
-  accounts_.change(reset);
-  heaps_.for_each_heap([&](LocalHeap& heap) { accounts_.flush(heap.account, reset); });
+  accounts_.change([](AllocatorStats& stats) { reset_peaks(stats); });
+  heaps_.for_each_heap([](LocalHeap& heap) { heap.account.reset_peaks(); });
+  accounts_.board().reset_peaks();
 }
 
 std::uint64_t HostAllocator::largest_free_bytes() const {
