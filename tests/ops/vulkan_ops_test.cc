@@ -215,6 +215,23 @@ TEST_F(VulkanOps, ConvolutionsAgreeWithTheHost) {
   EXPECT_EQ(fallback_calls(), before);
 }
 
+// lavapipe ends a loop after 65,535 rounds.
+TEST_F(VulkanOps, LongLinesAreComputedToTheirEnds) {
+  constexpr std::int64_t kLength = 70000;
+  const Tensor line = moved(ones({kLength}, DType::kF32));
+  const Tensor zeros_there = moved(zeros({kLength}, DType::kI64));
+  const auto last = [](const Tensor& t) { return t.select(0, t.size(0) - 1).item<double>(); };
+  EXPECT_EQ(ops::matmul(line, line).item<double>(), kLength);
+  EXPECT_EQ(last(ops::cumsum(line, 0)), kLength);
+  EXPECT_EQ(ops::argmax(ops::cumsum(line, 0)).item<double>(), kLength - 1);
+  EXPECT_EQ(ops::index_add(moved(zeros({1}, DType::kF32)), 0, zeros_there, line).item<double>(),
+            kLength);
+  EXPECT_NEAR(last(ops::softmax(line, 0)) * kLength, 1, 1e-5);
+  // So many columns that none is cut into pieces.
+  const Tensor columns = moved(ones({kLength, 2048}, DType::kBool));
+  EXPECT_EQ(last(ops::sum(columns, std::vector<std::int64_t>{0})), kLength);
+}
+
 TEST_F(VulkanOps, TheHostWaitsForWhatItReads) {
   Tensor t = to(ones({1 << 16}, DType::kF32), kVulkan);
   const std::uint64_t before = vulkan_backend(0).submissions();

@@ -153,7 +153,7 @@ bool matmul(const Tensor& target, std::int64_t m, std::int64_t n, std::int64_t k
       !is_small(reaches(b_strides, k, n)))
     return false;
   if (groups_for(m, kLanesTile) > kMostGroups || groups_for(n, kLanesTile) > kMostGroups ||
-      batch > kMostGroups)
+      batch > kMostGroups || !may_loop(backend, k))
     return false;
   const auto word = [](std::int64_t number) { return static_cast<std::uint32_t>(number); };
   MatmulArguments arguments = {};
@@ -237,7 +237,7 @@ bool convolve(const Tensor& target, const Tensor& weight, const Tensor& images, 
   u.height = number(w.height);
   u.width = number(w.width);
   u.out_width = number(w.out_width);
-  if (!takes_lanes(backend, u, batch) ||
+  if (!takes_lanes(backend, u, batch) || !may_loop(backend, u.k) ||
       !set(u.kernel, w.kernel.height * w.dilation.height, w.kernel.width * w.dilation.width) ||
       !set(u.stride, w.stride.height, w.stride.width) ||
       !set(u.padding, w.padding.height, w.padding.width) ||

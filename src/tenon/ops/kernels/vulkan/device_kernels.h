@@ -11,11 +11,18 @@
 #include <functional>
 #include <optional>
 
+#include "tenon/device/vulkan/vulkan_backend.h"
 #include "tenon/ops/conv.h"
 #include "tenon/ops/reduce.h"
 #include "tenon/tensor/tensor.h"
 
 namespace tenon::vulkan {
+
+// Whether a kernel's loop may have so many rounds: lavapipe ends each loop after 65,535 of them and
+// tells nobody.
+inline bool may_loop(const VulkanBackend& backend, std::int64_t rounds) {
+  return !backend.abilities().on_host || rounds <= 65535;
+}
 
 // Strides of a matrix, in elements.
 struct MatrixStrides {

@@ -184,6 +184,7 @@ bool gather(ops::Gather kind, const Tensor& result, const Tensor& a, std::uint64
   VulkanBackend& backend = vulkan_backend(a.device().index);
   const DType gathered = result.dtype();
   const std::int64_t piece = piece_length(kept.numel, gone.numel);
+  if (!may_loop(backend, piece)) return false;
   const std::int64_t pieces = gone.numel == 0 ? 1 : (gone.numel + piece - 1) / piece;
   const Tensor partial =
       pieces > 1 ? empty({pieces, kept.numel}, gathered, a.device()) : result;
@@ -205,7 +206,8 @@ bool arg_extreme(bool largest, const Tensor& result, const Tensor& a, std::uint6
   VulkanBackend& backend = vulkan_backend(a.device().index);
   const auto gathered = gather_dtype(a.dtype(), a.device());
   Dims kept, gone;
-  if (!gathered || !split_dims(a, reduced, kept, gone)) return false;
+  if (!gathered || !split_dims(a, reduced, kept, gone) || !may_loop(backend, gone.numel))
+    return false;
   launch_reduce(backend, largest ? kLargest : kSmallest, *gathered, a.dtype(), kept, gone,
                 gone.numel, address_to_write(backend, result), address_to_read(backend, a), 0);
   return true;
@@ -262,7 +264,8 @@ bool rows(Rows kind, const Tensor& target, std::int64_t length, std::int64_t inn
   VulkanBackend& backend = vulkan_backend(a.device().index);
   const bool is_scan = kind == Rows::kCumsum || kind == Rows::kCumprod;
   const Code code = rows_code(a.dtype(), backend.abilities(), is_scan);
-  if (code.empty() || !is_small(a.numel()) || target.numel() == 0) return false;
+  if (code.empty() || !is_small(a.numel()) || target.numel() == 0 || !may_loop(backend, length))
+    return false;
   const RowsArguments arguments =
       rows_arguments(backend, target, length, inner, a, b, c, eps, products);
   run(backend, rows_kernel(code, kind, arguments), arguments, arguments.lines);
@@ -420,6 +423,7 @@ bool add_at(const char* what, const Tensor& target, std::int64_t dim, const Tens
     return false;
   IndexArguments arguments = {};
   if (!is_small(source.numel()) || !is_small(target.numel()) ||
+      !may_loop(backend, source.size(dim)) ||
       !fill_walk(arguments, source, dim, target, source, index))
     return false;
   fill_addresses(arguments, backend, what, target, source, index);
