@@ -46,7 +46,8 @@ class Observer {
   virtual void after_fork([[maybe_unused]] bool in_child) {}
 };
 
-// Around fork(2): the locks of all lists are held, then each observer is told, once.
+// Around fork(2). The first takes the locks of all lists, then calls before_fork of each observer
+// once; the second undoes this in reverse order.
 void observers_before_fork();
 void observers_after_fork(bool in_child);
 

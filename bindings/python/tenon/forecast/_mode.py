@@ -235,8 +235,7 @@ class MemoryMode(TorchDispatchMode):
         return found
 
     def _reuse(self, args: Any, result: Any, references: int) -> None:
-        """The result takes the block of an operand that nothing else holds: nobody beside so many
-        references."""
+        """The result takes the block of an operand that has no more than so many references."""
         if torch.is_grad_enabled() or not isinstance(result, FakeTensor):
             return
         for operand in args[:2]:

@@ -116,7 +116,7 @@ class Finder {
         [&](std::uint32_t site) { return site != layers_.input; });
   }
 
-  // Whoever measures or evaluates a model often lets it keep what a backward pass would need.
+  // Programs that only run a model often let it keep what a backward pass would need.
   void no_gradients() {
     if (!passes_.backward.empty() || !passes_.steps.empty() || !trains_) return;
     if (failure_ != nullptr && input_.growth.iterations == 0) return;  // perhaps training's first

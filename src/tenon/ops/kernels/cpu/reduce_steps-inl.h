@@ -49,59 +49,39 @@ struct Product {
     return a * b;
   }
 };
-struct Largest {
+template <bool kLargest>
+struct Extreme {
   template <typename A>
   static A start() {
-    return std::is_floating_point_v<A> ? -std::numeric_limits<A>::infinity()
-                                       : std::numeric_limits<A>::lowest();
+    using Limits = std::numeric_limits<A>;
+    if constexpr (std::is_floating_point_v<A>)
+      return kLargest ? -Limits::infinity() : Limits::infinity();
+    else
+      return kLargest ? Limits::lowest() : Limits::max();
   }
   template <typename A, typename T>
   static A take(A a, T x, double) {
-    const A y = static_cast<A>(x);
-    return y > a || y != y ? y : a;
+    return combine(a, static_cast<A>(x));
   }
   template <typename A>
   static A of_numbers(A a, A y) {
-    return y > a ? y : a;
+    return (kLargest ? y > a : y < a) ? y : a;
   }
   template <class V>
   static V of_vectors(V a, V y) {
-    return hwy::HWY_NAMESPACE::Max(a, y);
+    if constexpr (kLargest)
+      return hwy::HWY_NAMESPACE::Max(a, y);
+    else
+      return hwy::HWY_NAMESPACE::Min(a, y);
   }
   template <typename A>
   static A combine(A a, A b) {
-    return b > a || b != b ? b : a;
+    return (kLargest ? b > a : b < a) || b != b ? b : a;
   }
 };
-struct Smallest {
-  template <typename A>
-  static A start() {
-    return std::is_floating_point_v<A> ? std::numeric_limits<A>::infinity()
-                                       : std::numeric_limits<A>::max();
-  }
-  template <typename A, typename T>
-  static A take(A a, T x, double) {
-    const A y = static_cast<A>(x);
-    return y < a || y != y ? y : a;
-  }
-  template <typename A>
-  static A of_numbers(A a, A y) {
-    return y < a ? y : a;
-  }
-  template <class V>
-  static V of_vectors(V a, V y) {
-    return hwy::HWY_NAMESPACE::Min(a, y);
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return b < a || b != b ? b : a;
-  }
-};
-struct SumOfSquares {
-  template <typename A>
-  static A start() {
-    return A(0);
-  }
+using Largest = Extreme<true>;
+using Smallest = Extreme<false>;
+struct SumOfSquares : Sum {
   template <typename A, typename T>
   static A take(A a, T x, double shift) {
     if constexpr (std::is_floating_point_v<A>) {
@@ -111,26 +91,14 @@ struct SumOfSquares {
       return a + static_cast<A>(x) * static_cast<A>(x);
     }
   }
-  template <typename A>
-  static A combine(A a, A b) {
-    return a + b;
-  }
 };
-struct SumOfExponentials {
-  template <typename A>
-  static A start() {
-    return A(0);
-  }
+struct SumOfExponentials : Sum {
   template <typename A, typename T>
   static A take(A a, T x, double shift) {
     if constexpr (std::is_floating_point_v<A>)
       return a + std::exp(static_cast<A>(x) - static_cast<A>(shift));
     else
       return a;
-  }
-  template <typename A>
-  static A combine(A a, A b) {
-    return a + b;
   }
 };
 

@@ -36,7 +36,7 @@ Bits<T> ordered(T element) {
                            : sizeof(T) == 4 ? static_cast<B>(0x7f800000)
                                             : static_cast<B>(0x7ff0000000000000);
     const B size = bits & static_cast<B>(~sign);
-    // No branch on the sign, which nobody could predict.
+    // No branch on the sign: it would be mispredicted half of the time.
     const B negative = static_cast<B>(size == 0 ? 0 : B(0) - (bits >> (8 * sizeof(B) - 1)));
     const B number = static_cast<B>((negative | sign) ^ (bits & (negative | size)));
     return size > infinity ? static_cast<B>(~B(0)) : number;

@@ -18,8 +18,8 @@
 
 namespace tenon::vulkan {
 
-// Whether a kernel's loop may have so many rounds: lavapipe ends each loop after 65,535 of them and
-// tells nobody.
+// Whether a kernel's loop may have so many rounds: lavapipe ends each loop after 65,535 of them
+// without an error.
 inline bool may_loop(const VulkanBackend& backend, std::int64_t rounds) {
   return !backend.abilities().on_host || rounds <= 65535;
 }
