@@ -19,6 +19,7 @@
 namespace tenon {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -117,6 +118,18 @@ TEST(RecordedSettings, KnowExpandableSegmentsWhenTheyAreSeen) {
   Snapshot snapshot;
   snapshot.segments.push_back({.total_bytes = kMiB, .expandable = true});
   EXPECT_EQ(recorded_settings(snapshot).conf, "expandable_segments:True");
+}
+
+TEST(RecordedSettings, ReplaysFollowAVersionThatIsNamed) {
+  Snapshot snapshot;
+  snapshot.traces.emplace_back();
+  replay_as({2, 13}, snapshot);
+  EXPECT_TRUE(snapshot.traces[0].oldest_segment_first);
+  replay_as({2, 11}, snapshot);
+  EXPECT_FALSE(snapshot.traces[0].oldest_segment_first);
+  EXPECT_THAT(snapshot.traces[0].warnings, IsEmpty());
+  replay_as({2, 12}, snapshot);
+  EXPECT_THAT(snapshot.traces[0].warnings, ElementsAre(HasSubstr("2.12")));
 }
 
 TEST(RecordedSettings, TellTheOldestPyTorchThatWritesSuchASnapshot) {

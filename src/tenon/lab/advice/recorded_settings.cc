@@ -108,7 +108,13 @@ std::optional<TorchVersion> oldest_torch(const Snapshot& snapshot) {
 }
 
 void replay_as(TorchVersion version, Snapshot& snapshot) {
-  for (Trace& trace : snapshot.traces) trace.oldest_segment_first = version >= kOldestSegmentFirst;
+  for (Trace& trace : snapshot.traces) {
+    trace.oldest_segment_first = version >= kOldestSegmentFirst;
+    if (version == TorchVersion{2, 12})
+      trace.warnings.push_back(trace.name +
+                               ": PyTorch 2.12 chooses among free blocks of one size by a rule that "
+                               "replays do not follow; they follow that of 2.11");
+  }
 }
 
 namespace {
