@@ -112,8 +112,8 @@ void replay_as(TorchVersion version, Snapshot& snapshot) {
     trace.oldest_segment_first = version >= kOldestSegmentFirst;
     if (version == TorchVersion{2, 12})
       trace.warnings.push_back(trace.name +
-                               ": PyTorch 2.12 chooses among free blocks of one size by a rule that "
-                               "replays do not follow; they follow that of 2.11");
+                               ": PyTorch 2.12 chooses among free blocks of one size by a rule "
+                               "that replays do not follow; they follow that of 2.11");
   }
 }
 
