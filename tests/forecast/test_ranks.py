@@ -144,8 +144,8 @@ def test_spawned_processes(tmp_path):
 
 
 def test_bad_use():
-    assert "--ranks" in tenon.forecast(lambda: (torch.ones(9, device="cuda"), train())).problem
-    with pytest.raises(tenon.forecast.ForecastError, match="--ranks"):
+    assert "give ranks" in tenon.forecast(lambda: (torch.ones(9, device="cuda"), train())).problem
+    with pytest.raises(tenon.forecast.ForecastError, match="shard needs ranks"):
         tenon.forecast(plain, shard="zero3")
     assert "leave out" in tenon.forecast(train, ranks=8, shard="zero3").problem
     assert not torch.distributed.is_initialized()
