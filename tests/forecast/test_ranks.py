@@ -147,7 +147,7 @@ def test_bad_use():
     assert "give ranks" in tenon.forecast(lambda: (torch.ones(9, device="cuda"), train())).problem
     with pytest.raises(tenon.forecast.ForecastError, match="shard needs ranks"):
         tenon.forecast(plain, shard="zero3")
-    assert "leave out" in tenon.forecast(train, ranks=8, shard="zero3").problem
+    assert "give no shard" in tenon.forecast(train, ranks=8, shard="zero3").problem
     assert not torch.distributed.is_initialized()
 
 
