@@ -403,8 +403,8 @@ void wait_at_exit() {
   if (!VulkanDriver::standard()->is_same_process()) return;
   ProcessBackends& backends = process_backends();
   const std::lock_guard lock(backends.mutex);
-  for (const auto& [index, backend] : backends.by_index)
-    ignore_refusal([&] { backend->synchronize(); });
+  for (const auto& entry : backends.by_index)
+    ignore_refusal([&] { entry.second->synchronize(); });
 }
 
 }  // namespace
