@@ -87,7 +87,7 @@ DataPtr UnifiedAllocator::obtain(const Request& request) {
   Buffer* buffer = nullptr;
   if (lane != nullptr) [[likely]] {
     const BiasedGuard lock(lane->lock);
-    lane->user.store(thread_mark(), std::memory_order_relaxed);
+    lane->note_user();
     if (BufferPool* pool = lane->pools[request.pool_index()].get()) [[likely]]
       buffer = reuse_fast(*pool, request);
     if (buffer != nullptr) [[likely]] hand_out(buffer, request);
@@ -105,9 +105,8 @@ Lane& UnifiedAllocator::make_lane(Stream stream) {
   StreamSlots<Lane>::check(stream);
   const std::lock_guard growing(mutex_);
   if (Lane* lane = lanes_.find(stream)) return *lane;
-  auto made = std::make_unique<Lane>(this, last_id_, idle_clock_, stream.id,
-                                     completions_.of(stream.id));
-  made->user.store(thread_mark(), std::memory_order_relaxed);
+  auto made = std::make_unique<Lane>(this, last_id_, stream.id, completions_.of(stream.id));
+  made->note_user();
   lanes_.for_each([&](Lane& other) {
     const std::lock_guard lock(other.lock);
     other.completion.expect_mark();
@@ -204,7 +203,12 @@ void UnifiedAllocator::report_heaps(const std::vector<MemoryEventInfo>& changes)
 
 UnifiedAllocator::AllLanesLock::AllLanesLock(const UnifiedAllocator& allocator)
     : allocator_(allocator), growing_(allocator.mutex_) {
-  allocator_.lanes_.for_each([](Lane& lane) { lane.lock.lock(); });
+  std::uint64_t latest = 0;
+  allocator_.lanes_.for_each([&](Lane& lane) {
+    lane.lock.lock();
+    latest = std::max(latest, lane.idle_clock);
+  });
+  allocator_.lanes_.for_each([&](Lane& lane) { lane.idle_clock = latest; });
 }
 
 UnifiedAllocator::AllLanesLock::~AllLanesLock() {
