@@ -86,8 +86,8 @@ PROGRAMS = {
     "lab_peers": ("`tenon explain` beside Mosaic and memory_viz",
                   "python3 bench/lab_peers/compare.py {}/tenon", []),
     "library_size": ("what the stripped library of allocators consists of, and its folders' shares, in bytes",
-                     "strip -o {0}/stripped.so {0}/libtenon_memory.so && size -A -d"
-                     " {0}/stripped.so | sort -k2nr | head -12"
+                     "strip -o {0}/stripped.so {0}/libtenon_memory.so && stat -c 'File %s'"
+                     " {0}/stripped.so && size -A -d {0}/stripped.so | sort -k2nr | head -12"
                      " && python3 scripts/library_size.py {0}/libtenon_memory.so", []),
     "preload": ("programs of PyTorch and NumPy on the CPU over preloaded allocators: a step, the first one, and the process's processor time, resident peak and page faults",
                 "python3 bench/preload/compare.py {}/libtenon_preload.so",

@@ -79,7 +79,10 @@ function(tenon_add_library name)
       OUTPUT_NAME tenon_${name} EXPORT_NAME ${name}_shared
       VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
     # Tenon's own names are seen from outside, and none of the libraries that went into it.
-    set(script ${PROJECT_SOURCE_DIR}/cmake/exported_names.map)
+    set(script ${PROJECT_SOURCE_DIR}/cmake/exported_names_${name}.map)
+    if(NOT EXISTS ${script})
+      set(script ${PROJECT_SOURCE_DIR}/cmake/exported_names.map)
+    endif()
     set_target_properties(tenon_${name}_shared PROPERTIES LINK_DEPENDS ${script})
     target_link_options(tenon_${name}_shared PRIVATE
       LINKER:--version-script=${script} LINKER:--as-needed LINKER:-Bsymbolic-functions)
