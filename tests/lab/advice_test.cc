@@ -324,6 +324,24 @@ TEST(FailedRequests, InTheMiddleKeepTheOrderOfEvents) {
     EXPECT_EQ(served.events[i + 2], trace.events[i]);
 }
 
+TEST(FailedRequests, AreReplayedByTheRulesOfTheRecording) {
+  Snapshot snapshot = failed_recording(2400 * kMiB);
+  Trace& trace = snapshot.traces[0];
+  trace.device_name = "vulkan:0";
+  TraceMark sleep;
+  sleep.kind = MarkKind::kSleepToHost;
+  sleep.event = static_cast<std::uint32_t>(trace.events.size() - 1);
+  trace.marks[0].event = 3;
+  trace.marks.push_back(sleep);
+  for (const TorchVersion version : {TorchVersion{2, 13}, TorchVersion{2, 11}}) {
+    replay_as(version, snapshot);
+    const Workload served(with_failed_requests(trace));
+    EXPECT_EQ(served.oldest_segment_first(), version == kOldestSegmentFirst);
+    EXPECT_TRUE(served.grows_by_shares());
+    EXPECT_TRUE(served.ops().back().gives_back);
+  }
+}
+
 TEST(FailedRequests, OfALimitLeaveWhatWasHeld) {
   Snapshot snapshot = failed_recording(2400 * kMiB);
   snapshot.traces[0].marks[0].device_free_bytes = 40 * kGiB;

@@ -47,6 +47,8 @@ Trace with_failed_requests(const Trace& trace) {
   served.blocks = trace.blocks;
   served.early_blocks = trace.early_blocks;
   served.device = trace.device;
+  served.device_name = trace.device_name;
+  served.oldest_segment_first = trace.oldest_segment_first;
   served.warnings = trace.warnings;
   served.events.reserve(trace.events.size());
   std::size_t next = 0;
@@ -54,8 +56,12 @@ Trace with_failed_requests(const Trace& trace) {
     for (; next < end; ++next) served.events.push_back(trace.events[next]);
   };
   for (const TraceMark& mark : trace.marks) {
-    if (mark.kind != MarkKind::kOutOfMemory) continue;
     copy_until(std::min<std::size_t>(mark.event, trace.events.size()));
+    if (is_sleep(mark.kind)) {
+      served.marks.push_back(mark);
+      served.marks.back().event = static_cast<std::uint32_t>(served.events.size());
+    }
+    if (mark.kind != MarkKind::kOutOfMemory) continue;
     TraceEvent request{mark.time_us, std::min(mark.size_bytes, kMaxRequestBytes), served.blocks++,
                        stream_index(served, mark.stream), TraceOp::kAlloc};
     served.events.push_back(request);
