@@ -207,6 +207,30 @@ TEST(Snapshot, NamesFieldsThatItDoesNotKnow) {
   EXPECT_THAT(snapshot.notes[0], HasSubstr("a trace entry: colour"));
 }
 
+TEST(Snapshot, CountsActionsThatItDoesNotKnow) {
+  std::vector<std::string> entries = {entry("alloc", 1, 10), entry("teleport", 1, 10),
+                                      entry("teleport", 1, 10), entry("shrug", 1, 10)};
+  const auto warnings = [&] {
+    return parse_snapshot(pickled::snapshot({}, {entries}), "run.pickle").traces.at(0).warnings;
+  };
+  EXPECT_THAT(warnings(),
+              ElementsAre("run.pickle: an entry with the unknown action \"shrug\" was left aside",
+                          "run.pickle: 2 entries with the unknown action \"teleport\" were left "
+                          "aside"));
+  for (int i = 0; i < 100; ++i) entries.push_back(entry("action" + std::to_string(i), 1, 10));
+  EXPECT_THAT(warnings(), SizeIs(17));
+  EXPECT_THAT(warnings().back(), HasSubstr("86 entries with other unknown actions"));
+}
+
+TEST(Snapshot, NamesStatesOfBlocksThatItDoesNotKnow) {
+  const Snapshot snapshot = parse_snapshot(
+      pickled::snapshot({pickled::segment(0, 4096, 512, {block(4096, 512, "petrified")})},
+                        {{entry("alloc", 1, 10)}}),
+      "run.pickle");
+  EXPECT_THAT(snapshot.notes,
+              ElementsAre("unknown state \"petrified\" of 1 block, taken as free"));
+}
+
 TEST(Snapshot, MakesATraceForEachDeviceThatHasEvents) {
   const Snapshot snapshot = parse_snapshot(
       pickled::snapshot({}, {{entry("alloc", 1, 10)}, {}, {entry("alloc", 1, 20, 5, 77)}}),

@@ -289,6 +289,11 @@ class SnapshotReader : private PickleSink {
     if (snapshot_.traces.size() == 1) snapshot_.traces[0].name = trace_name(path_);
     for (const std::string& name : fields_.unknown())
       snapshot_.notes.push_back(fmt::format("unknown field, left aside: {}", name));
+    for (const auto& [state, blocks] : snapshot_.figures.states)
+      if (known_state(state) == BlockState::kOther)
+        snapshot_.notes.push_back(
+            fmt::format("unknown state \"{}\" of {} block{}, taken as free", state, blocks,
+                        blocks == 1 ? "" : "s"));
     snapshot_.sites = std::make_shared<const SiteTable>(fields_.take_sites());
     for (Trace& trace : snapshot_.traces) {
       trace.sites = snapshot_.sites;

@@ -135,6 +135,7 @@ void SnapshotDevice::read_mark(const Entry& entry) {
       mark.text = fields_.sites().site(mark.site).tag;
   } else {
     mark.text = fields_.sites().add_text(entry.action);
+    note_unknown(entry.action);
   }
   if (mark.kind == MarkKind::kOutOfMemory) {
     mark.device_free_bytes = entry.device_free_bytes.value_or(TraceMark::kUnknown);
@@ -145,6 +146,18 @@ void SnapshotDevice::read_mark(const Entry& entry) {
   }
   if (!first_us_) ++absolute_marks_;
   builder_.mark(mark);
+}
+
+void SnapshotDevice::note_unknown(std::string_view action) {
+  constexpr std::size_t kMostNamed = 16;
+  const auto known = unknown_.find(action);
+  if (known != unknown_.end()) {
+    ++known->second;
+  } else if (unknown_.size() < kMostNamed) {
+    unknown_.emplace(action, 1);
+  } else {
+    ++unknown_others_;
+  }
 }
 
 void SnapshotDevice::read_event(const Entry& entry) {
@@ -196,6 +209,14 @@ void SnapshotDevice::annotate(bool begin, std::uint64_t now_us, std::uint32_t te
 }
 
 void SnapshotDevice::warn() {
+  for (const auto& [action, entries] : unknown_)
+    builder_.warn(fmt::format("{}: {} with the unknown action \"{}\" {} left aside", path_,
+                              entries == 1 ? "an entry" : fmt::format("{} entries", entries),
+                              action, entries == 1 ? "was" : "were"));
+  if (unknown_others_ > 0)
+    builder_.warn(
+        fmt::format("{}: {} entries with other unknown actions were left aside", path_,
+                    unknown_others_));
   if (early_ > 0)
     builder_.warn(fmt::format("{}: {} blocks were live before the recording began", path_, early_));
   if (ooms_ > 0)

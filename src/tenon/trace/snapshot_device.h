@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -36,6 +38,7 @@ class SnapshotDevice {
   void count(const Entry& entry);
   void read_event(const Entry& entry);
   void read_mark(const Entry& entry);
+  void note_unknown(std::string_view action);
   void check(TraceFault fault) const;
   void warn();
 
@@ -48,6 +51,8 @@ class SnapshotDevice {
   std::uint64_t early_ = 0;   // blocks from before the recording
   std::uint64_t ooms_ = 0;
   std::string first_oom_;
+  std::map<std::string, std::uint64_t, std::less<>> unknown_;  // entries by action; the first few
+  std::uint64_t unknown_others_ = 0;                           // entries with further actions
   std::optional<std::int64_t> first_us_;  // time of the first event, from which all times count
   std::size_t absolute_marks_ = 0;        // marks from before that is known
   std::unordered_map<std::uint32_t, std::size_t> frame_places_;  // in figures_.frame_bytes
