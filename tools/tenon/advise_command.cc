@@ -82,21 +82,14 @@ RecordedPrograms load(const AdviseArguments& arguments, const ProgressLine& line
 
 AdviceOptions options_for(const AdviseArguments& arguments, const RecordedPrograms& recorded) {
   AdviceOptions options = arguments.options;
-  const Card& card = find_card(arguments.card);
-  options.capacity_bytes = arguments.capacity.empty()
-                               ? card.memory_bytes
-                               : parse_size("--capacity", arguments.capacity);
+  if (!arguments.capacity.empty())
+    options.capacity_bytes = parse_size("--capacity", arguments.capacity);
   complete_options(options, recorded, recorded.programs.size(), arguments.card);
   if (!arguments.reserve.empty())
     options.outside = {
         arguments.reserve == "0" ? 0 : parse_size("--reserve-for-context", arguments.reserve), 0,
         "as given"};
   if (!arguments.torch.empty()) options.torch = parse_torch_version(arguments.torch);
-  if (!arguments.card.empty() && !arguments.capacity.empty() && card.memory_bytes != 0 &&
-      options.capacity_bytes > card.memory_bytes)
-    throw InvalidArgument(fmt::format("--card {} has {}: --capacity {} is more; give one of them",
-                                      arguments.card, format_byte_size(card.memory_bytes),
-                                      arguments.capacity));
   options.lag_ns = parse_duration_ns("--lag", arguments.lag);
   return options;
 }

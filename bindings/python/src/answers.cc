@@ -17,8 +17,10 @@
 #include "tenon/heap/plan.h"
 #include "tenon/lab/advice/advice_report.h"
 #include "tenon/lab/advice/recorded_programs.h"
+#include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/diff.h"
 #include "tenon/lab/explain/explain.h"
+#include "tenon/lab/failed_requests.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/planning/plan_report.h"
 #include "tenon/lab/ranks/report_page.h"
@@ -50,39 +52,66 @@ const Trace& trace_at(const SharedRecording& recording, std::size_t device) {
   return traces[device];
 }
 
-Answer explain_recording(const SharedRecording& recording, bool replay, nb::handle progress) {
+// Whether a device is meant: one of the recording's, or any.
+bool is_meant(std::optional<std::size_t> device, std::size_t number) {
+  return !device || *device == number;
+}
+
+// The recording's own snapshot, or a copy that replays follow another PyTorch's rules with.
+std::shared_ptr<const Snapshot> followed(const SharedRecording& recording,
+                                         std::optional<TorchVersion> torch) {
+  if (!torch) return {recording, &recording->snapshot};
+  auto copy = std::make_shared<Snapshot>(recording->snapshot);
+  replay_as(*torch, *copy);
+  return copy;
+}
+
+std::optional<TorchVersion> version_of(const std::string& torch) {
+  return torch.empty() ? std::nullopt : std::optional(parse_torch_version(torch));
+}
+
+Answer explain_recording(const SharedRecording& recording, std::optional<std::size_t> device,
+                         bool replay, nb::handle progress) {
+  if (device) trace_at(recording, *device);
   return interruptible(progress, [&](const Report& report) {
     report(-1, "explaining " + recording->path);
+    std::optional<Snapshot> of_one;
+    if (device && recording->snapshot.traces.size() > 1) {
+      of_one = recording->snapshot;
+      of_one->traces = {recording->snapshot.traces[*device]};
+    }
     auto explanation = std::make_shared<const Explanation>(
-        explain(recording->snapshot, recording->path, {.replay = replay}));
+        explain(of_one ? *of_one : recording->snapshot, recording->path, {.replay = replay}));
     return Answer{explanation_json(*explanation),
                   [explanation](std::size_t rows) { return explanation_text(*explanation, rows); },
                   {}};
   });
 }
 
-// As `tenon advise`: all devices, or the one given.
-Answer advise_recording(const SharedRecording& recording, std::optional<std::size_t> device,
-                        std::uint64_t capacity_bytes, std::optional<std::uint64_t> reserve_bytes,
-                        std::uint64_t lag_ns, double effort, int threads, nb::handle progress) {
-  const Snapshot& snapshot = recording->snapshot;
-  if (device) trace_at(recording, *device);
-  if (snapshot.traces.empty())
-    throw InvalidArgument(recording->path + " holds no recorded events");
-  AdviceOptions options;
-  options.capacity_bytes = capacity_bytes;
-  options.lag_ns = lag_ns;
-  options.threads = threads;
-  options.effort = effort;
+// As `tenon advise` with the recordings' files: all devices, or the one given.
+Answer advise_recordings(const std::vector<SharedRecording>& recordings,
+                         std::optional<std::size_t> device, AdviceOptions options,
+                         const std::string& card, std::optional<std::uint64_t> reserve_bytes,
+                         const std::string& torch, nb::handle progress) {
+  const std::optional<TorchVersion> version = version_of(torch);
+  for (const SharedRecording& recording : recordings) {
+    if (device) trace_at(recording, *device);
+    if (recording->snapshot.traces.empty())
+      throw InvalidArgument(recording->path + " holds no recorded events");
+  }
   return interruptible(progress, [&](const Report& report) {
     RecordedPrograms recorded;
-    std::optional<std::uint32_t> number;
-    if (device) number = snapshot.traces[*device].device;
-    add_programs(snapshot, recording->path, number, recorded);
+    for (const SharedRecording& recording : recordings) {
+      const std::shared_ptr<const Snapshot> snapshot = followed(recording, version);
+      std::optional<std::uint32_t> number;
+      if (device) number = snapshot->traces[*device].device;
+      add_programs(*snapshot, recording->path, number, recorded);
+    }
     if (recorded.programs.empty() && !recorded.warnings.empty())
       throw InvalidArgument(recorded.warnings.front());
-    complete_options(options, recorded, recorded.programs.size());
+    complete_options(options, recorded, recorded.programs.size(), card);
     if (reserve_bytes) options.outside = {*reserve_bytes, 0, "as given"};
+    if (version) options.torch = *version;
     const auto start = std::chrono::steady_clock::now();
     const Advice advice = advise(recorded.programs, options, [&](std::string_view step) {
       report(-1, "trying " + std::string(step));
@@ -110,11 +139,15 @@ Answer plan_recording(const SharedRecording& recording, std::size_t device,
   });
 }
 
-// As `tenon replay` with the recording's files: all devices.
+// As `tenon replay` with the recordings' files: all devices, or the one given.
 Answer replay_recordings(const std::vector<SharedRecording>& recordings,
                          const std::vector<std::string>& policies, SurveyOptions options,
-                         const std::string& plan_file, nb::handle progress) {
+                         const std::string& plan_file, std::optional<std::size_t> device,
+                         bool serve_failed, const std::string& torch, nb::handle progress) {
+  const std::optional<TorchVersion> version = version_of(torch);
   options.policies = command::parse_policies(policies);
+  for (const SharedRecording& recording : recordings)
+    if (device) trace_at(recording, *device);
   return interruptible(progress, [&](const Report& report) {
     Plan plan;
     if (!plan_file.empty()) {
@@ -123,11 +156,18 @@ Answer replay_recordings(const std::vector<SharedRecording>& recordings,
     }
     std::vector<Workload> workloads;
     std::vector<RecordedSettings> settings;
-    for (const SharedRecording& recording : recordings)
-      for (const Trace& trace : recording->snapshot.traces) {
-        workloads.emplace_back(trace);
-        settings.push_back(recorded_settings(recording->snapshot));
+    for (const SharedRecording& recording : recordings) {
+      const std::shared_ptr<const Snapshot> snapshot = followed(recording, version);
+      for (std::size_t number = 0; number < snapshot->traces.size(); ++number) {
+        if (!is_meant(device, number)) continue;
+        const Trace& trace = snapshot->traces[number];
+        if (serve_failed)
+          workloads.emplace_back(with_failed_requests(trace));
+        else
+          workloads.emplace_back(trace);
+        settings.push_back(recorded_settings(*snapshot));
       }
+    }
     command::choose_rows(options, settings);
     const std::vector<SurveyResult> results = survey(
         workloads, options,
@@ -158,8 +198,9 @@ Page view_recording(const SharedRecording& recording, std::size_t device,
     report(-1, "explaining " + trace.name);
     {
       const TraceFacts facts(trace);
-      options.answer =
-          view_answer(facts, explain_device(facts, recording->snapshot, {.replay = false}));
+      options.answer = view_answer(
+          facts,
+          explain_device(facts, recording->snapshot, {.replay = has_failed_requests(trace)}));
     }
     report(-1, "replaying " + trace.name);
     options.segments = recording->snapshot.segments;
@@ -240,15 +281,23 @@ void bind_answers(nb::module_& module) {
       .def_rw("lag_ns", &SurveyOptions::lag_ns)
       .def_rw("passes", &SurveyOptions::passes)
       .def_rw("threads", &SurveyOptions::threads);
+  nb::class_<AdviceOptions>(module, "AdviceOptions")
+      .def(nb::init<>())
+      .def_rw("capacity_bytes", &AdviceOptions::capacity_bytes)
+      .def_rw("lag_ns", &AdviceOptions::lag_ns)
+      .def_rw("threads", &AdviceOptions::threads)
+      .def_rw("effort", &AdviceOptions::effort);
   const auto progress = nb::arg("progress").none();
-  module.def("explain", &explain_recording, nb::arg("recording"), nb::arg("replay"), progress);
-  module.def("advise", &advise_recording, nb::arg("recording"), nb::arg("device").none(),
-             nb::arg("capacity_bytes"), nb::arg("reserve_bytes").none(), nb::arg("lag_ns"),
-             nb::arg("effort"), nb::arg("threads"), progress);
+  module.def("explain", &explain_recording, nb::arg("recording"), nb::arg("device").none(),
+             nb::arg("replay"), progress);
+  module.def("advise", &advise_recordings, nb::arg("recordings"), nb::arg("device").none(),
+             nb::arg("options"), nb::arg("card"), nb::arg("reserve_bytes").none(), nb::arg("torch"),
+             progress);
   module.def("plan", &plan_recording, nb::arg("recording"), nb::arg("device"),
              nb::arg("capacity_bytes"), nb::arg("whole"), nb::arg("own_memory"), progress);
   module.def("replay", &replay_recordings, nb::arg("recordings"), nb::arg("policies"),
-             nb::arg("options"), nb::arg("plan_file"), progress);
+             nb::arg("options"), nb::arg("plan_file"), nb::arg("device").none(),
+             nb::arg("serve_failed"), nb::arg("torch"), progress);
   module.def("view", &view_recording, nb::arg("recording"), nb::arg("device"), nb::arg("policies"),
              nb::arg("capacity_bytes"), nb::arg("conf"), nb::arg("lag_ns"), progress);
   module.def("report", &report_recordings, nb::arg("recordings"), nb::arg("replay"),

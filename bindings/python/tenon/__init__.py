@@ -24,7 +24,7 @@ import re
 from typing import TYPE_CHECKING, Any, Set
 
 from tenon._answers import (Advice, Answer, Diff, Explanation, PlanAnswer, Replay, Report, View,
-                            diff, replay, report)
+                            advise, diff, replay, report)
 from tenon._core import (Array, DeviceError, InternalError, InvalidPointerError, OutOfMemoryError,
                          ParseError)
 from tenon._memory import (Allocator, Device, Recorder, Scope, host_device, policies, record, scope,
@@ -40,9 +40,9 @@ __version__: str = _core.version
 __all__ = [
     "Advice", "Allocator", "Answer", "Array", "Device", "DeviceError", "DeviceRecording", "Diff",
     "Explanation", "InternalError", "InvalidPointerError", "OutOfMemoryError", "ParseError",
-    "PlanAnswer", "Recorder", "Recording", "Replay", "Report", "Scope", "View", "__version__", "diff",
-    "host_device", "load", "policies", "record", "replay", "report", "scope", "sim_device", "tag",
-    "use",
+    "PlanAnswer", "Recorder", "Recording", "Replay", "Report", "Scope", "View", "__version__",
+    "advise", "diff", "host_device", "load", "policies", "record", "replay", "report", "scope",
+    "sim_device", "tag", "use",
 ]
 
 

@@ -195,11 +195,47 @@ def _written(write: Callable[[], None]) -> None:
         raise OSError(str(error)) from None
 
 
+def advise(recordings: Union[Recording, Sequence[Recording]], capacity: Optional[Bytes] = None, *,
+           card: Optional[str] = None, reserve_for_context: Optional[Bytes] = None,
+           torch: Optional[str] = None, device: Optional[int] = None, lag: Duration = "5ms",
+           effort: float = 1, threads: int = 0, progress: Progress = None) -> Advice:
+    """Search the allocator settings that fit best: one setting for all recordings.
+
+    Args:
+        recordings: one, or one for each rank of a job.
+        capacity: the card's memory.
+        card: "rtx3090", "rtx6000ada" or "other": its memory and its CUDA context.
+        reserve_for_context: the card's memory for the CUDA context, NCCL and other processes;
+            None: what is known of them.
+        torch: the version of PyTorch that will run, like "2.6": its settings, and the rules that
+            replays follow; None: what the recording says.
+        device: which of each recording's `devices`; None: all of them, each on a card of its own.
+        lag: how long the device's work runs behind the host.
+        effort: how many settings to try, 0.01 to 100.
+        threads: 0: one for each core. The answer does not depend on it.
+        progress: called with None and the step.
+    """
+    several = _recordings("advise", recordings, device)
+    if not 0.01 <= effort <= 100:
+        raise ValueError(f"effort={effort}: give 0.01 to 100")
+    options = _core.AdviceOptions()
+    options.capacity_bytes = size_bytes(capacity, "capacity")
+    options.lag_ns = duration_ns(lag, "lag")
+    options.effort = effort
+    options.threads = _threads(threads)
+    reserve = reserve_for_context
+    if reserve is not None and (reserve != 0 or isinstance(reserve, bool)):
+        reserve = size_bytes(reserve, "reserve_for_context")
+    return Advice(_core.advise(several, device, options, _name("card", card), reserve,
+                               _name("torch", torch), progress))
+
+
 def replay(recordings: Union[Recording, Sequence[Recording]],
            policies: Optional[Policies] = None, *, capacity: Optional[Bytes] = None,
-           find_capacity: bool = False, conf: str = "", page: Optional[Bytes] = None,
-           plan: Optional[PathLike] = None, lag: Duration = "5ms", passes: int = 11,
-           threads: int = 0, progress: Progress = None) -> Replay:
+           serve_failed: bool = False, find_capacity: bool = False, conf: str = "",
+           torch: Optional[str] = None, page: Optional[Bytes] = None,
+           plan: Optional[PathLike] = None, device: Optional[int] = None, lag: Duration = "5ms",
+           passes: int = 11, threads: int = 0, progress: Progress = None) -> Replay:
     """Replay recordings over allocation policies on a simulated device.
 
     Args:
@@ -207,16 +243,20 @@ def replay(recordings: Union[Recording, Sequence[Recording]],
         policies: names, comma-separated or in a list, or "all" (see `tenon.policies`); None: the
             settings that PyTorch can run, or the policy of `plan` or `page`.
         capacity: also replay on a device of this size, and say whether it fits.
+        serve_failed: serve requests that failed in the recording, and free them immediately.
         find_capacity: search the smallest device for each policy.
         conf: PyTorch's allocator settings, "key:value,key:value".
+        torch: the version of PyTorch whose rules caching follows, like "2.13"; None: what the
+            recording says, else "2.11".
         page: page size of the policy stitched.
         plan: a file of `recording.plan().save`, for the policy plan.
+        device: which of each recording's `devices`; None: all of them.
         lag: how long a stream's work runs behind the host.
         passes: timed replays for ns_per_event; 0 leaves timing out.
         threads: for what is not timed; 0: one for each core.
         progress: called with the share done and the step.
     """
-    several = _recordings("replay", recordings)
+    several = _recordings("replay", recordings, device)
     options = _core.SurveyOptions()
     options.conf = conf
     options.capacity_bytes = size_bytes(capacity, "capacity")
@@ -225,15 +265,14 @@ def replay(recordings: Union[Recording, Sequence[Recording]],
     options.lag_ns = duration_ns(lag, "lag")
     if not 0 <= passes <= 100_000:
         raise ValueError(f"passes={passes}: give 0 to 100000")
-    if not 0 <= threads <= 256:
-        raise ValueError(f"threads={threads}: give 0 to 256")
     options.passes = passes
-    options.threads = threads
+    options.threads = _threads(threads)
     plan_file = "" if plan is None else path_text(plan)
     names = [] if policies is None else policy_list(policies)
     if policies is not None and not names:
         raise ValueError("policies: give one name at least, or None")
-    return Replay(_core.replay(several, names, options, plan_file, progress))
+    return Replay(_core.replay(several, names, options, plan_file, device, serve_failed,
+                               _name("torch", torch), progress))
 
 
 def diff(before: Recording, after: Recording, *, ignore_lines: bool = False,
@@ -264,14 +303,33 @@ def report(recordings: Union[Recording, Sequence[Recording]], *, capacity: Optio
                                progress))
 
 
-def _recordings(caller: str,
-                recordings: Union[Recording, Sequence[Recording]]) -> List[_core.Recording]:
+def _recordings(caller: str, recordings: Union[Recording, Sequence[Recording]],
+                device: Optional[int] = None) -> List[_core.Recording]:
     from tenon._recording import Recording
 
     several = list(recordings) if isinstance(recordings, Iterable) else [recordings]
     for one in several:
         if not isinstance(one, Recording):
             raise TypeError(f"{caller}: give recordings, not {type(one).__name__}")
+        if device is not None:
+            one._number(device)
     if not several:
         raise ValueError(f"{caller}: give one recording at least")
     return [one._recording for one in several]
+
+
+def _threads(threads: int) -> int:
+    if not 0 <= threads <= 256:
+        raise ValueError(f"threads={threads}: give 0 to 256")
+    return threads
+
+
+def _name(argument: str, value: Optional[str]) -> str:
+    """An argument that is text; "" for None."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: give text, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{argument}: it is empty; give a value, or None")
+    return value

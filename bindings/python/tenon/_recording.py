@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Tuple
 
 from tenon import _core, _dtypes
 from tenon._answers import (Advice, Explanation, PlanAnswer, Progress, Replay, Report, View,
-                            _written, replay, report)
+                            _written, advise, replay, report)
 from tenon._arguments import (Bytes, Duration, PathLike, Policies, duration_ns, path_text,
                               policy_list, size_bytes)
 
@@ -168,41 +168,28 @@ class Recording:
         return _dtypes.as_array(_core.segment_block_rows(self._recording), _dtypes.SEGMENT_BLOCK,
                                 "segment_blocks")
 
-    def explain(self, *, replay: bool = True, progress: Progress = None) -> Explanation:
+    def explain(self, *, device: Optional[int] = None, replay: bool = True,
+                progress: Progress = None) -> Explanation:
         """Say what filled the memory, and why it ran out.
 
         Args:
+            device: which of `devices`; None: all of them.
             replay: where an allocation failed, try other allocators.
             progress: called with None and the step.
         """
-        return Explanation(_core.explain(self._recording, replay, progress))
+        return Explanation(_core.explain(self._recording,
+                                         None if device is None else self._number(device), replay,
+                                         progress))
 
-    def advise(self, capacity: Optional[Bytes] = None, *, device: Optional[int] = None,
-               reserve_for_context: Optional[Bytes] = None, lag: Duration = "5ms",
-               effort: float = 1, threads: int = 0, progress: Progress = None) -> Advice:
-        """Search the allocator settings that fit best.
-
-        Args:
-            capacity: the card's memory.
-            device: which of `devices`; None: all of them, each on a card of its own.
-            reserve_for_context: the card's memory for the CUDA context, NCCL and other processes;
-                None: what is known of them.
-            lag: how long the device's work runs behind the host.
-            effort: how many settings to try, 0.01 to 100.
-            threads: 0: one for each core. The answer does not depend on it.
-            progress: called with None and the step.
-        """
-        if not 0.01 <= effort <= 100:
-            raise ValueError(f"effort={effort}: give 0.01 to 100")
-        if not 0 <= threads <= 256:
-            raise ValueError(f"threads={threads}: give 0 to 256")
-        reserve = reserve_for_context
-        if reserve is not None and (reserve != 0 or isinstance(reserve, bool)):
-            reserve = size_bytes(reserve, "reserve_for_context")
-        return Advice(_core.advise(self._recording,
-                                   None if device is None else self._number(device),
-                                   size_bytes(capacity, "capacity"), reserve,
-                                   duration_ns(lag, "lag"), effort, threads, progress))
+    def advise(self, capacity: Optional[Bytes] = None, *, card: Optional[str] = None,
+               reserve_for_context: Optional[Bytes] = None, torch: Optional[str] = None,
+               device: Optional[int] = None, lag: Duration = "5ms", effort: float = 1,
+               threads: int = 0, progress: Progress = None) -> Advice:
+        """Search the allocator settings that fit best; the arguments are those of
+        `tenon.advise`."""
+        return advise(self, capacity, card=card, reserve_for_context=reserve_for_context,
+                      torch=torch, device=device, lag=lag, effort=effort, threads=threads,
+                      progress=progress)
 
     def plan(self, capacity: Optional[Bytes] = None, *, device: int = 0, whole: bool = False,
              own_memory: bool = False, progress: Progress = None) -> PlanAnswer:
@@ -218,13 +205,15 @@ class Recording:
                                      size_bytes(capacity, "capacity"), whole, own_memory, progress))
 
     def replay(self, policies: Optional[Policies] = None, *, capacity: Optional[Bytes] = None,
-               find_capacity: bool = False, conf: str = "", page: Optional[Bytes] = None,
-               plan: Optional[PathLike] = None, lag: Duration = "5ms", passes: int = 11,
-               threads: int = 0, progress: Progress = None) -> Replay:
+               serve_failed: bool = False, find_capacity: bool = False, conf: str = "",
+               torch: Optional[str] = None, page: Optional[Bytes] = None,
+               plan: Optional[PathLike] = None, device: Optional[int] = None,
+               lag: Duration = "5ms", passes: int = 11, threads: int = 0,
+               progress: Progress = None) -> Replay:
         """Replay over allocators; the arguments are those of `tenon.replay`."""
-        return replay(self, policies, capacity=capacity, find_capacity=find_capacity, conf=conf,
-                      page=page, plan=plan, lag=lag, passes=passes, threads=threads,
-                      progress=progress)
+        return replay(self, policies, capacity=capacity, serve_failed=serve_failed,
+                      find_capacity=find_capacity, conf=conf, torch=torch, page=page, plan=plan,
+                      device=device, lag=lag, passes=passes, threads=threads, progress=progress)
 
     def view(self, policies: Policies = "caching,expandable,stitched,plan", *,
              capacity: Optional[Bytes] = None, conf: str = "", lag: Duration = "5ms",

@@ -51,6 +51,54 @@ def test_advise_is_the_commands(snapshot, recording):
                                                          *more)
 
 
+FAILED = ROOT / "data" / "failed" / "gpt2.pickle"
+
+
+@pytest.fixture(scope="module")
+def two_devices(tmp_path_factory):
+    """A trace of two devices, whose numbers are not their places in the file."""
+    lines = ["time_us,op,id,size,stream,device"]
+    for step in range(40):
+        for device in (3, 5):
+            size = (step * 7 % 11 + 1) * device << 20
+            lines.append(f"{step},alloc,{step},{size},0,{device}")
+            if step >= 4:
+                lines.append(f"{step},free_requested,{step - 4},,,{device}")
+                lines.append(f"{step},free_completed,{step - 4},,,{device}")
+    path = tmp_path_factory.mktemp("devices") / "two.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("arguments, options", [
+    ({"torch": "2.6"}, ["--torch", "2.6"]),
+    ({"torch": "2.15.0+cu130"}, ["--torch", "2.15.0+cu130"]),
+    ({"card": "rtx3090"}, ["--card", "rtx3090"]),
+    ({"capacity": "20GiB", "card": "rtx6000ada"}, ["--capacity", "20GiB", "--card", "rtx6000ada"]),
+])
+def test_advise_has_the_commands_options(arguments, options):
+    for files in ([FAILED], [FAILED, FAILED]):
+        advice = tenon.advise([tenon.load(file) for file in files], effort=0.02, **arguments)
+        printed = output_of("advise", *files, "--effort", 0.02, *options, "--json")
+        assert without_seconds(advice.json) == printed
+        assert without_seconds(advice.text) == output_of("advise", *files, "--effort", 0.02, *options)
+
+
+def test_one_device_is_the_commands(two_devices):
+    recording = tenon.load(two_devices)
+    number = recording.devices[1].index
+    assert number == 5
+    for method, options in (("explain", {}), ("advise", {"effort": 0.02}),
+                            ("replay", {"passes": 0}), ("plan", {})):
+        answer = getattr(recording, method)(device=1, **options)
+        more = [text for key, value in options.items() for text in (f"--{key}", value)]
+        assert without_seconds(answer.json) == output_of(method, two_devices, "--device", number,
+                                                         *more, "--json"), method
+        with pytest.raises(IndexError, match="device=2"):
+            getattr(recording, method)(device=2)
+    assert len(recording.replay(passes=0)) == 2 * len(recording.replay(passes=0, device=0))
+
+
 def test_plan_is_the_commands(snapshot, recording, tmp_path):
     plan = recording.plan("24GiB")
     assert without_seconds(plan.json) == output_of("plan", snapshot, "--json", "--capacity",
@@ -83,17 +131,32 @@ def test_replay_is_the_commands(snapshot, trace, recording):
      ["--policy", "caching", "--conf", "pinned_use_background_threads:True"]),
     ({"page": "4MiB"}, ["--page", "4MiB"]),
     ({"policies": "all"}, ["--all"]),
+    ({"torch": "2.13"}, ["--torch", "2.13"]),
+    ({"torch": "2.12"}, ["--torch", "2.12"]),
+    ({"serve_failed": True}, ["--serve-failed"]),
+    ({"serve_failed": True, "torch": "2.13", "capacity": "8GiB"},
+     ["--serve-failed", "--torch", "2.13", "--capacity", "8GiB"]),
 ])
 def test_replay_has_the_commands_rows_and_notes(arguments, options):
-    path = ROOT / "data" / "failed" / "gpt2.pickle"
-    replay = tenon.load(path).replay(passes=0, **arguments)
-    assert replay.text == output_of("replay", path, "--passes", 0, *options)
-    assert replay.json == output_of("replay", path, "--passes", 0, *options, "--json")
+    replay = tenon.load(FAILED).replay(passes=0, **arguments)
+    assert replay.text == output_of("replay", FAILED, "--passes", 0, *options)
+    assert replay.json == output_of("replay", FAILED, "--passes", 0, *options, "--json")
 
 
-@pytest.mark.parametrize("name", ["snapshot", "trace"])
+def test_torch_changes_a_replay():
+    """maskrcnn is the trace on which PyTorch 2.13 chooses other blocks."""
+    path = ROOT / "data" / "traces" / "maskrcnn.csv.zst"
+    recording = tenon.load(path)
+    old, new = (recording.replay("caching", passes=0, torch=version) for version in ("2.11", "2.13"))
+    assert old["caching"]["reserved_peak_bytes"] < new["caching"]["reserved_peak_bytes"]
+    assert new.json == output_of("replay", path, "--policy", "caching", "--passes", 0, "--torch",
+                                 "2.13", "--json")
+    assert recording.replay("caching", passes=0).json == old.json, "the recording itself is as it was"
+
+
+@pytest.mark.parametrize("name", ["snapshot", "trace", FAILED])
 def test_view_is_the_commands(name, request, tmp_path):
-    path = request.getfixturevalue(name)
+    path = name if name == FAILED else request.getfixturevalue(name)
     view = tenon.load(path).view("caching")
     assert view.json == output_of("view", path, "--policy", "caching", "--json")
     output_of("view", path, "--policy", "caching", "-o", tmp_path / "page.html")

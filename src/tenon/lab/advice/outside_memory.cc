@@ -37,8 +37,8 @@ const Card& find_card(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(card.name);
   }
   throw InvalidArgument(fmt::format(
-      "--card {}: known are {}; for others give --reserve-for-context, which nvidia-smi shows for "
-      "a process that has only called torch.cuda.init()",
+      "card {}: known are {}; for others give what to reserve for the context: nvidia-smi shows it "
+      "for a process that has only called torch.cuda.init()",
       name, known));
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tenon/base/byte_size.h"
+#include "tenon/base/error.h"
 #include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/growth.h"
 #include "tenon/lab/verdict/early_blocks.h"
@@ -84,9 +85,15 @@ std::optional<OutsideMemory> outside_at_failure(const std::vector<AdvisedProgram
 
 void complete_options(AdviceOptions& options, const RecordedPrograms& recorded, std::size_t ranks,
                       std::string_view card) {
+  const Card& named = find_card(card);
+  if (options.capacity_bytes == 0) options.capacity_bytes = named.memory_bytes;
+  if (named.memory_bytes != 0 && options.capacity_bytes > named.memory_bytes)
+    throw InvalidArgument(fmt::format("card {} has {}: the capacity, {}, is more; give one of them",
+                                      card, format_byte_size(named.memory_bytes),
+                                      format_byte_size(options.capacity_bytes)));
   options.torch = assumed_torch(recorded);
   options.on_windows = recorded.on_windows;
-  options.outside = outside_memory(find_card(card), ranks);
+  options.outside = outside_memory(named, ranks);
   if (!card.empty()) return;
   if (const auto seen = outside_at_failure(recorded.programs, options.capacity_bytes))
     options.outside = *seen;

@@ -40,7 +40,8 @@ std::optional<OutsideMemory> outside_at_failure(const std::vector<AdvisedProgram
 
 // Sets what follows from the recordings of a job of so many ranks: the version of PyTorch, and the
 // memory outside its allocator, as a failure tells or else as the named card's (Card). The card's
-// memory is options.capacity_bytes already. The answer is then that of `tenon advise`.
+// memory is options.capacity_bytes, or if that is 0 the named card's. The answer is then that of
+// `tenon advise`. Throws InvalidArgument for a card that is not known or has less memory.
 void complete_options(AdviceOptions& options, const RecordedPrograms& recorded, std::size_t ranks,
                       std::string_view card = "");
 
