@@ -74,13 +74,22 @@ void SizeTrees::insert(SizeNode*& tree, Block* block) {
     if (at == node->count) node->keys[--at] = key;  // a new largest
     SizeNode* below = node->node(at);
     below->prefetch();
-    if (below->is_full()) {  // split here, so that it has room for halves of its own children
-      split(node, at);
-      below = node->node(node->keys[at] < key ? at + 1 : at);
+    if (below->is_full()) {  // now, so that it has room for halves of its own children
+      make_room(node, at);
+      below = node->node(node->position(key));
     }
     node = below;
   }
   node->insert_at(node->position(key), key, block);
+}
+
+// A full child gives keys to the one before it, so that keys in ascending order leave full nodes
+// behind them; or to a new one. Requires: the parent has room.
+void SizeTrees::make_room(SizeNode* parent, std::uint32_t at) {
+  if (at > 0 && parent->node(at - 1)->count <= kMostKeysToFill)
+    share(parent, at - 1);
+  else
+    split(parent, at);
 }
 
 // The child at `at` gives its upper half to a new one beside it. Requires: the parent has room.
@@ -127,8 +136,7 @@ void SizeTrees::fill_up(SizeNode*& tree, SizeNode* node) {
   const std::uint32_t left = at > 0 ? at - 1 : at;
   SizeNode* low = parent->node(left);
   SizeNode* high = parent->node(left + 1);
-  const std::uint32_t both = low->count + high->count;
-  if (both <= SizeNode::kFanOut) {
+  if (low->count + high->count <= SizeNode::kFanOut) {
     for (std::uint32_t i = 0; i < high->count; ++i)
       low->insert_at(low->count, high->keys[i], high->children[i]);
     nodes_.destroy(high);
@@ -136,12 +144,20 @@ void SizeTrees::fill_up(SizeNode*& tree, SizeNode* node) {
     parent->adopt(left + 1, low);
     return remove(tree, parent, left);
   }
-  while (low->count > both / 2) {
+  share(parent, left);
+}
+
+// The children at `left` and behind it have equally many keys from now on, or one more.
+void SizeTrees::share(SizeNode* parent, std::uint32_t left) {
+  SizeNode* low = parent->node(left);
+  SizeNode* high = parent->node(left + 1);
+  const std::uint32_t half = (low->count + high->count) / 2;
+  while (low->count > half) {
     const std::uint32_t last = low->count - 1;
     high->insert_at(0, low->keys[last], low->children[last]);
     low->remove_at(last);
   }
-  while (low->count < both / 2) {
+  while (low->count < half) {
     low->insert_at(low->count, high->keys[0], high->children[0]);
     high->remove_at(0);
   }

@@ -45,9 +45,11 @@ struct alignas(64) SizeNode {
   std::uint32_t position(Key wanted) const {
     constexpr std::uint32_t kStep = 4;
     std::uint32_t at = 0;
+#pragma GCC unroll 4
     for (std::uint32_t i = kStep - 1; i + 1 < kFanOut; i += kStep)
       at += keys[i] < wanted ? kStep : 0;
     const Key* from = keys + at;
+#pragma GCC unroll 4
     for (std::uint32_t i = 0; i < kStep; ++i) at += from[i] < wanted ? 1 : 0;
     return at;
   }
@@ -56,6 +58,7 @@ struct alignas(64) SizeNode {
   void adopt(std::uint32_t at, void* child);
   // All lines at once, which costs one miss instead of one for each step of a search.
   void prefetch() const {
+#pragma GCC unroll 8
     for (std::size_t line = 0; line < sizeof *this; line += 64)
       __builtin_prefetch(reinterpret_cast<const char*>(this) + line);
   }
@@ -80,10 +83,11 @@ class BlockVisitor {
 // B+ trees of free blocks in exact (size, offset) order, and the memory of their nodes. A tree is
 // the pointer to its root, which insert and erase may replace.
 //
-// find: O(log n). insert: the same; full nodes split on the way down. erase: O(1) where the leaf
-// stays full enough, since a block knows its leaf; a node below kFewKeys joins a neighbour or takes
-// some of its keys. What an order of calls does to the shape is not seen from outside. 512 bytes
-// for some 14 blocks, in a slab that keeps them.
+// find: O(log n). insert: the same; a full node on the way down gives keys to its neighbour (Knuth,
+// The Art of Computer Programming 3, 6.2.4: B*-trees) or splits. erase: O(1) where the leaf stays
+// full enough, since a block knows its leaf; a node below kFewKeys joins a neighbour or takes some
+// of its keys. What an order of calls does to the shape is not seen from outside. 512 bytes for
+// some 15 blocks, in a slab that keeps them.
 //
 // Every node but a root has kFewKeys keys or more, so a tree of n blocks has at most n / 4 nodes (a
 // root with two leaves: 3 for 14 blocks), if it has at least kFewKeys blocks itself. For so many
@@ -116,6 +120,11 @@ class SizeTrees {
   std::uint64_t metadata_bytes() const { return nodes_.capacity_bytes(); }
 
  private:
+  // A node of more does not take over keys of a full neighbour: it would soon be full too.
+  static constexpr std::uint32_t kMostKeysToFill = SizeNode::kFanOut - 4;
+
+  static void share(SizeNode* parent, std::uint32_t left);
+  void make_room(SizeNode* parent, std::uint32_t at);
   void split(SizeNode* parent, std::uint32_t at);
   void remove(SizeNode*& tree, SizeNode* node, std::uint32_t at);
   void fill_up(SizeNode*& tree, SizeNode* node);
