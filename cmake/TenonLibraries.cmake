@@ -266,8 +266,11 @@ if("tensor" IN_LIST TENON_COMPONENTS)
   target_compile_definitions(tenon_tensor_objects PRIVATE
     TENON_HAS_VULKAN_KERNELS=${has_vulkan_kernels})
   set(kernels ${TENON_SOURCE_DIR}/ops/kernels/cpu)
-  # Square roots that need not set errno can be vectorised, and so can rounding that may raise flags.
-  set_source_files_properties(${kernels}/unary_blocks.cc ${kernels}/binary_blocks.cc PROPERTIES
+  # Square roots that need not set errno can be vectorised, and so can rounding that may raise flags
+  # and arithmetic that only one side of a choice needs.
+  set(derivatives ${TENON_SOURCE_DIR}/autograd/derivatives)
+  set_source_files_properties(${kernels}/unary_blocks.cc ${kernels}/binary_blocks.cc
+    ${derivatives}/unary.cc ${derivatives}/loss.cc ${TENON_SOURCE_DIR}/ops/loss.cc PROPERTIES
     COMPILE_OPTIONS "-fno-math-errno;-fno-trapping-math" SKIP_PRECOMPILE_HEADERS ON)
   # Square roots that need not set errno can be vectorised. Updates have the same bits however their
   # elements are cut, so a product and a sum are two roundings everywhere.

@@ -6,7 +6,6 @@
 #include "tenon/base/parallel.h"
 #include "tenon/ops/kernels/cpu/onednn_conv.h"
 #include "tenon/ops/kernels/cpu/training_rows.h"
-#include "tenon/tensor/half_rows.h"
 
 namespace tenon::autograd::direct {
 namespace {
@@ -213,57 +212,6 @@ Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim) {
                  for (std::int64_t i = begin; i < end; ++i)
                    run(dx + i * length, dy + i * length, y + i * length, length, 1);
                });
-  return out;
-}
-
-namespace {
-
-// Of 16-bit floats: in f32, a block at a time.
-template <typename T>
-void gelu_tanh_blocks(const Tensor& out, const Tensor& gradient, const Tensor& a) {
-  constexpr std::int64_t kBlock = 1024;
-  const auto run = ops::cpu::training_rows().gelu_tanh;
-  const T* const dy = gradient.const_data_ptr<T>();
-  const T* const x = a.const_data_ptr<T>();
-  T* const dx = out.data_ptr<T>();
-  parallel_for(0, a.numel(), 8 * kBlock, [&](std::int64_t begin, std::int64_t end) {
-    float g[kBlock], value[kBlock];
-    for (std::int64_t i = begin; i < end; i += kBlock) {
-      const std::int64_t count = std::min(kBlock, end - i);
-      tenon::detail::convert_dense(g, dy + i, count);
-      tenon::detail::convert_dense(value, x + i, count);
-      run(g, g, value, count);
-      tenon::detail::convert_dense(dx + i, g, count);
-    }
-  });
-}
-
-}  // namespace
-
-Tensor gelu_tanh(const Tensor& gradient, const Tensor& a) {
-  const DType dtype = a.dtype();
-  const bool is_narrow = dtype == DType::kF16 || dtype == DType::kBF16;
-  if (is_narrow && gradient.dtype() == dtype && a.device() == Device{} && a.is_contiguous() &&
-      gradient.is_contiguous()) {
-    const Tensor out = can_overwrite(gradient) ? gradient : empty_like(a);
-    if (dtype == DType::kF16)
-      gelu_tanh_blocks<Half>(out, gradient, a);
-    else
-      gelu_tanh_blocks<BFloat16>(out, gradient, a);
-    return out;
-  }
-  if (!is_plain_or_meta(gradient) || !is_plain_or_meta(a) || !a.is_contiguous() ||
-      !gradient.is_contiguous())
-    return {};
-  const Tensor out = can_overwrite(gradient) ? gradient : empty_like(a);
-  if (out.is_meta()) return out;
-  const auto run = ops::cpu::training_rows().gelu_tanh;
-  const auto* dy = gradient.const_data_ptr<float>();
-  const auto* x = a.const_data_ptr<float>();
-  auto* dx = out.data_ptr<float>();
-  parallel_for(0, a.numel(), 8192, [&](std::int64_t begin, std::int64_t end) {
-    run(dx + begin, dy + begin, x + begin, end - begin);
-  });
   return out;
 }
 

@@ -33,7 +33,4 @@ Tensor max_pool_places(const Tensor& choices, IntList sizes, const ops::PoolOpti
 // Of softmax along the last dimension, from its result.
 Tensor softmax(const Tensor& gradient, const Tensor& result, std::int64_t dim);
 
-// Of gelu by tanh; into `gradient` itself where no other tensor sees it.
-Tensor gelu_tanh(const Tensor& gradient, const Tensor& a);
-
 }  // namespace tenon::autograd::direct

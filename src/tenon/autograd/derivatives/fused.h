@@ -3,6 +3,7 @@
 
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/ops/elementwise.h"
+#include "tenon/ops/kernels/cpu/simd_forms.h"
 
 namespace tenon::autograd {
 
@@ -38,13 +39,16 @@ inline Tensor derivative_result(const Tensor& gradient, const Tensor& value) {
 }
 }  // namespace detail
 
-// F::fused(g, v, number, number) for each element, on a device F::kOnDevice; into g itself where no
-// other tensor sees it.
+// F::fused(g, v, number, number) for each element, or the function that cpu::activation_slope has
+// for F::kBlocks; on a device F::kOnDevice. Into g itself where no other tensor sees it.
 template <typename F>
 Tensor fused_derivative(Tensor& gradient, const Tensor& value, const double* numbers = nullptr) {
   ops::ElementwisePlan plan = detail::derivative_plan(F::kOnDevice, value, numbers);
-  plan.function = plan.result_dtype == DType::kF64 ? &detail::fused_block<F, double>
-                                                   : &detail::fused_block<F, float>;
+  if constexpr (requires { F::kBlocks; })
+    plan.function = ops::cpu::activation_slope(F::kBlocks, plan.result_dtype);
+  else
+    plan.function = plan.result_dtype == DType::kF64 ? &detail::fused_block<F, double>
+                                                     : &detail::fused_block<F, float>;
   const Tensor out = detail::derivative_result(gradient, value);
   ops::run_elementwise(plan, out, {&gradient, &value});
   return out;

@@ -1,7 +1,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "tenon/autograd/derivatives/direct.h"
 #include "tenon/autograd/derivatives/fused.h"
 #include "tenon/autograd/derivatives/install.h"
 
@@ -17,8 +16,8 @@ constexpr double kLn10 = std::numbers::ln10;
 constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
 
 // What a derivative needs: formula(gradient, saved, numbers) by recorded operators, and where it
-// pays, fused(gradient, saved, number, number) for one element, and the same of a device. Numbers
-// are those of the operator.
+// pays, fused(gradient, saved, number, number) for one element or kBlocks, the function that
+// cpu::activation_slope knows, and the same of a device. Numbers are those of the operator.
 #define TENON_FORMULA(name, saves, expression)                                             \
   struct name {                                                                            \
     static constexpr const char* kName = #name;                                            \
@@ -41,6 +40,17 @@ constexpr double kTwoOverRootPi = 2 * std::numbers::inv_sqrtpi;
     static T fused(T g, T v, T first, T second) {                                          \
       static_cast<void>(first), static_cast<void>(second), static_cast<void>(v);           \
       return element;                                                                      \
+    }                                                                                      \
+  };
+#define TENON_BLOCKS(name, blocks, expression)                                             \
+  struct name {                                                                            \
+    static constexpr const char* kName = #name;                                            \
+    static constexpr Saves kSaves = Saves::kInput;                                         \
+    static constexpr Unary kBlocks = Unary::blocks;                                        \
+    static constexpr DeviceFunction kOnDevice = DeviceFunction::kNone;                     \
+    static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers& numbers) { \
+      static_cast<void>(numbers);                                                          \
+      return expression;                                                                   \
     }                                                                                      \
   };
 
@@ -85,13 +95,13 @@ TENON_FUSED(tanh, kResult, g*(1 - ops::square(v)), kTanhBackward, g*(1 - v * v))
 TENON_FORMULA(erf, kInput, g* ops::exp(ops::neg(ops::square(v))) * kTwoOverRootPi)
 TENON_FORMULA(erfc, kInput, g* ops::exp(ops::neg(ops::square(v))) * -kTwoOverRootPi)
 TENON_FUSED(sigmoid, kResult, g* v*(1 - v), kSigmoidBackward, g* v*(1 - v))
-TENON_FORMULA(log_sigmoid, kInput, g* ops::sigmoid(ops::neg(v)))
+TENON_BLOCKS(log_sigmoid, kLogSigmoid, g* ops::sigmoid(ops::neg(v)))
 TENON_FORMULA(hardsigmoid, kInput, unless(logical_or(le(v, -3), ge(v, 3)), g / 6))
 TENON_FUSED(leaky_relu, kInput, where(gt(v, 0), g, g* numbers.first), kLeakyReluBackward,
             v > 0 ? g : g * first)
-TENON_FORMULA(elu, kInput, where(gt(v, 0), g, g* ops::exp(minimum(v, 0)) * numbers.first))
-TENON_FORMULA(softplus, kInput,
-              where(gt(v* numbers.first, numbers.second), g, g* ops::sigmoid(v* numbers.first)))
+TENON_BLOCKS(elu, kElu, where(gt(v, 0), g, g* ops::exp(minimum(v, 0)) * numbers.first))
+TENON_BLOCKS(softplus, kSoftplus,
+             where(gt(v* numbers.first, numbers.second), g, g* ops::sigmoid(v* numbers.first)))
 TENON_FUSED(hardtanh, kInput, unless(logical_or(le(v, numbers.first), ge(v, numbers.second)), g),
             kHardtanhBackward, v <= first || v >= second ? T(0) : g)
 TENON_FUSED(hardswish, kInput, where(lt(v, 3), unless(le(v, -3), g*(v / 3 + 0.5)), g),
@@ -99,11 +109,13 @@ TENON_FUSED(hardswish, kInput, where(lt(v, 3), unless(le(v, -3), g*(v / 3 + 0.5)
             : v < 3 ? g * (v / 3 + T(0.5))
                     : g)
 #undef TENON_FORMULA
+#undef TENON_BLOCKS
 #undef TENON_FUSED
 
 struct silu {
   static constexpr const char* kName = "silu";
   static constexpr Saves kSaves = Saves::kInput;
+  static constexpr Unary kBlocks = Unary::kSilu;
   static constexpr DeviceFunction kOnDevice = DeviceFunction::kSiluBackward;
   static Tensor again(const Tensor& v) { return ops::silu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
@@ -115,6 +127,8 @@ struct silu {
 struct mish {
   static constexpr const char* kName = "mish";
   static constexpr Saves kSaves = Saves::kInput;
+  static constexpr Unary kBlocks = Unary::kMish;
+  static constexpr DeviceFunction kOnDevice = DeviceFunction::kNone;
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
     const Tensor t = ops::tanh(ops::softplus(v));
     return g * (t + v * ops::sigmoid(v) * (1 - ops::square(t)));
@@ -125,6 +139,7 @@ struct mish {
 struct gelu {
   static constexpr const char* kName = "gelu";
   static constexpr Saves kSaves = Saves::kInput;
+  static constexpr Unary kBlocks = Unary::kGelu;
   static constexpr DeviceFunction kOnDevice = DeviceFunction::kGeluBackward;
   static Tensor again(const Tensor& v) { return ops::gelu(v); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
@@ -137,6 +152,7 @@ struct gelu {
 struct gelu_tanh {
   static constexpr const char* kName = "gelu_tanh";
   static constexpr Saves kSaves = Saves::kInput;
+  static constexpr Unary kBlocks = Unary::kGeluTanh;
   static constexpr DeviceFunction kOnDevice = DeviceFunction::kGeluTanhBackward;
   static Tensor again(const Tensor& v) { return ops::gelu(v, true); }
   static Tensor formula(const Tensor& g, const Tensor& v, const UnaryNumbers&) {
@@ -150,9 +166,9 @@ struct gelu_tanh {
 };
 
 template <typename F>
-concept HasFused = requires {
-  F::template fused<float>(1.0f, 1.0f, 1.0f, 1.0f);
-};
+concept HasFused = requires { F::kOnDevice; };
+template <typename F>
+concept HasBlocks = requires { F::kBlocks; };
 
 template <typename F>
 concept IsCheap = requires(const Tensor& v) {
@@ -187,20 +203,18 @@ class UnaryNode final : public NodeOf<1> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor value = F::kSaves == Saves::kNothing ? Tensor() : value_.get(*this);
+    const bool is_fused = HasFused<F> && !formulas_recorded() && is_floating(value.dtype());
+    // What has a formula of operators with a kernel each does not leave the device.
+    if constexpr (HasBlocks<F>) {
+      if (is_fused) call.out[0] = device_derivative(F::kOnDevice, call.grad(), value);
+      if (call.out[0].defined()) return;
+    }
     if constexpr (HasFused<F>) {
-      if (!formulas_recorded() && is_floating(value.dtype())) {
+      if (is_fused && !(HasBlocks<F> && value.device().type == DeviceType::kVulkan)) {
         const double plain[2] = {numbers_.first, numbers_.second};
         call.out[0] = fused_derivative<F>(call.grad(), value, plain);
         return;
       }
-    }
-    if constexpr (!HasFused<F> && requires { F::kOnDevice; }) {
-      if (!formulas_recorded()) call.out[0] = device_derivative(F::kOnDevice, call.grad(), value);
-      if (call.out[0].defined()) return;
-    }
-    if constexpr (std::is_same_v<F, gelu_tanh>) {
-      if (!formulas_recorded()) call.out[0] = direct::gelu_tanh(call.grad(), value);
-      if (call.out[0].defined()) return;
     }
     if (is_holomorphic_call(call.grad()))
       call.out[0] = conjugated(F::formula(conjugated(call.grad()), value, numbers_));

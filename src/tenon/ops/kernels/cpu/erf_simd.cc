@@ -177,6 +177,42 @@ struct Gelu {
   }
 };
 
+// g (Phi(x) + x phi(x)), Phi the distribution function and phi the density: the density is Phi's
+// tail where the tail is far out.
+struct GeluSlope {
+  template <class D, class V>
+  static HWY_INLINE V apply(D d, V g, V x) {
+    using T = hn::TFromD<D>;
+    const V scaled = hn::Mul(x, hn::Set(d, static_cast<T>(std::numbers::sqrt2 / 2)));
+    const V half = hn::Set(d, T(0.5));
+    const V density_scale =
+        hn::Set(d, static_cast<T>(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
+    V below, power;
+    if constexpr (sizeof(T) == 4) {
+      power = hn::Exp(d, hn::Neg(hn::Mul(scaled, scaled)));
+      below = hn::MulAdd(half, short_erf(d, scaled), half);
+    } else {
+      power = exp_of_square(d, x, 0.5);
+      const V tail = hn::Mul(half, hn::Mul(power, scaled_erfc(d, hn::Abs(scaled))));
+      below = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(hn::Set(d, T(1)), tail));
+    }
+    return hn::Mul(g, hn::MulAdd(x, hn::Mul(density_scale, power), below));
+  }
+  // Where exp(-x^2 / 2) is a normal number.
+  template <class D, class V>
+  static HWY_INLINE hn::Mask<D> holds(D d, V, V x) {
+    using T = hn::TFromD<D>;
+    return hn::Le(hn::Abs(x), hn::Set(d, sizeof(T) == 4 ? T(13) : T(37)));
+  }
+  template <typename T>
+  static T scalar(T g, T x) {
+    const T below = T(0.5) * (1 + std::erf(x * static_cast<T>(std::numbers::sqrt2 / 2)));
+    const T power = std::exp(T(-0.5) * x * x);
+    return g * (below + x * power *
+                            static_cast<T>(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2));
+  }
+};
+
 template <class Op>
 BlockFunction block_for(DType compute) {
   if (compute == DType::kF32) return &run_vectors<Op, float>;
@@ -184,6 +220,11 @@ BlockFunction block_for(DType compute) {
 }
 
 }  // namespace
+
+BlockFunction gelu_slope(DType compute) {
+  if (compute == DType::kF32) return &run_vector_pairs<GeluSlope, float>;
+  return compute == DType::kF64 ? &run_vector_pairs<GeluSlope, double> : nullptr;
+}
 
 BlockFunction erf_simd(Unary kind, DType compute) {
   switch (kind) {
@@ -205,6 +246,9 @@ HWY_AFTER_NAMESPACE();
 namespace tenon::ops {
 
 HWY_EXPORT(erf_simd);
+HWY_EXPORT(gelu_slope);
+
+BlockFunction cpu::gelu_slope(DType compute) { return HWY_DYNAMIC_DISPATCH(gelu_slope)(compute); }
 
 BlockFunction cpu::erf_simd(Unary kind, DType compute) {
   return HWY_DYNAMIC_DISPATCH(erf_simd)(kind, compute);

@@ -1,5 +1,5 @@
-// Plain loops, compiled once for each instruction set and vectorised by the compiler, and Highway's
-// exponential.
+// Plain loops, compiled once for each instruction set and vectorised by the compiler, and vectors
+// of Highway.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "tenon/ops/kernels/cpu/training_rows.cc"
 #include "tenon/ops/kernels/cpu/simd_targets.h"
@@ -7,7 +7,7 @@
 // clang-format off
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "hwy/contrib/math/math-inl.h"
+#include "tenon/ops/kernels/cpu/vector_loop-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -41,51 +41,18 @@ void softmax(float* dx, const float* dy, const float* __restrict y, std::int64_t
   for (i = 0; i < count; ++i) dx[i] = y[i] * (dy[i] - sum) * scale;
 }
 
-// Applies a vector function f(d, x) to elements, the rest through a buffer. f never sees lanes
-// beyond the row that are not 0.
-template <typename F>
-void each_vector(std::int64_t count, const F& f) {
-  const hn::ScalableTag<float> d;
-  const auto step = static_cast<std::int64_t>(hn::Lanes(d));
-  std::int64_t i = 0;
-  for (; i + step <= count; i += step) f(d, i, step);
-  if (i < count) f(d, i, count - i);
-}
-
-// Whether a load or a store leaves the memory of lanes that its mask excludes alone.
-constexpr bool kMaskedIsExact = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
-
-// The first `count` lanes, at most all; the others are 0.
-template <class D>
-HWY_INLINE hn::Vec<D> load(D d, const float* from, std::int64_t count) {
-  if (count >= static_cast<std::int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
-  if constexpr (kMaskedIsExact)
-    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
-  HWY_ALIGN float buffer[hn::MaxLanes(d)] = {};
-  std::copy_n(from, count, buffer);
-  return hn::Load(d, buffer);
-}
-template <class D>
-HWY_INLINE void store(D d, hn::Vec<D> value, float* to, std::int64_t count) {
-  if (count >= static_cast<std::int64_t>(hn::Lanes(d))) return hn::StoreU(value, d, to);
-  if constexpr (kMaskedIsExact)
-    return hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
-  HWY_ALIGN float buffer[hn::MaxLanes(d)];
-  hn::Store(value, d, buffer);
-  std::copy_n(buffer, count, to);
-}
-
 // `count` elements of even places, and those beside them.
 template <class D>
 struct Pairs {
   Pairs(D d, const float* from, std::int64_t count) {
 #if HWY_TARGET == HWY_SCALAR
-    even = load(d, from, count);
-    odd = load(d, from + 1, count);
+    even = load_some(d, from, count);
+    odd = load_some(d, from + 1, count);
 #else
     const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-    const auto low = load(d, from, 2 * count);
-    const auto high = 2 * count <= lanes ? hn::Zero(d) : load(d, from + lanes, 2 * count - lanes);
+    const auto low = load_some(d, from, 2 * count);
+    const auto high =
+        2 * count <= lanes ? hn::Zero(d) : load_some(d, from + lanes, 2 * count - lanes);
     even = hn::ConcatEven(d, high, low);
     odd = hn::ConcatOdd(d, high, low);
 #endif
@@ -101,30 +68,6 @@ HWY_INLINE void store_pairs(D d, hn::Vec<D> even, hn::Vec<D> odd, float* to, std
   std::copy_n(buffer, 2 * count, to);
 }
 
-// With z = k (x + c x^3), t = tanh(z):  0.5 (1 + t) + 0.5 x (1 - t^2) k (1 + 3 c x^2).
-void gelu_tanh(float* dx, const float* dy, const float* x, std::int64_t count) {
-  constexpr float kScale = 0.7978845608028654f;
-  constexpr float kCubic = 0.044715f;
-  each_vector(count, [&](auto d, std::int64_t i, std::int64_t n) {
-    const auto v = load(d, x + i, n);
-    const auto g = load(d, dy + i, n);
-    const auto one = hn::Set(d, 1.0f);
-    const auto half = hn::Set(d, 0.5f);
-    const auto square = hn::Mul(v, v);
-    const auto z =
-        hn::Mul(hn::Set(d, kScale), hn::Mul(v, hn::MulAdd(hn::Set(d, kCubic), square, one)));
-    // tanh(z) = 1 - 2 / (exp(2 z) + 1); beyond 40 it is 1 to the last bit.
-    const auto clamped = hn::Min(hn::Max(z, hn::Set(d, -40.0f)), hn::Set(d, 40.0f));
-    const auto e = hn::Exp(d, hn::Add(clamped, clamped));
-    const auto t = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(e, one)));
-    const auto inner = hn::Mul(hn::Set(d, kScale), hn::MulAdd(hn::Set(d, 3 * kCubic), square, one));
-    const auto slope = hn::Mul(hn::Mul(v, hn::NegMulAdd(t, t, one)), inner);
-    const auto derivative = hn::Mul(half, hn::Add(hn::Add(one, t), slope));
-    const auto product = hn::Mul(g, derivative);
-    store(d, hn::IfThenElse(hn::IsNaN(v), v, product), dx + i, n);
-  });
-}
-
 // A NaN stays: it is larger than nothing and nothing is larger.
 template <class D>
 HWY_INLINE hn::Vec<D> larger(D, hn::Vec<D> value, hn::Vec<D> best) {
@@ -133,10 +76,10 @@ HWY_INLINE hn::Vec<D> larger(D, hn::Vec<D> value, hn::Vec<D> best) {
 }
 
 void max_pool_2x2(float* out, const float* in, std::int64_t count, std::int64_t width) {
-  each_vector(count, [&](auto d, std::int64_t x, std::int64_t n) {
+  each_vector<float>(count, [&](auto d, std::int64_t x, std::int64_t n) {
     const Pairs above(d, in + 2 * x, n), below(d, in + width + 2 * x, n);
     const auto top = larger(d, above.even, above.odd), under = larger(d, below.even, below.odd);
-    store(d, larger(d, top, under), out + x, n);
+    store_some(d, larger(d, top, under), out + x, n);
   });
 }
 
@@ -150,7 +93,7 @@ bool is_2x2(const cpu::TrainingRows::Plane& p) {
 void max_pool_choices_2x2(std::uint8_t* __restrict to, const float* __restrict x,
                           const cpu::TrainingRows::Plane& p) {
   for (std::int64_t i = 0; i < p.out_height; ++i)
-    each_vector(p.out_width, [&](auto d, std::int64_t j, std::int64_t n) {
+    each_vector<float>(p.out_width, [&](auto d, std::int64_t j, std::int64_t n) {
       const hn::RebindToSigned<decltype(d)> integers;
       const hn::Rebind<std::uint8_t, decltype(d)> bytes;
       const float* const row = x + 2 * i * p.width + 2 * j;
@@ -196,13 +139,13 @@ void max_pool_gradient_2x2(float* __restrict dx, const float* __restrict dy,
   if (p.height != 2 * p.out_height || p.width != 2 * p.out_width)
     std::fill_n(dx, p.height * p.width, 0.0f);
   for (std::int64_t i = 0; i < p.out_height; ++i)
-    each_vector(p.out_width, [&](auto d, std::int64_t j, std::int64_t n) {
+    each_vector<float>(p.out_width, [&](auto d, std::int64_t j, std::int64_t n) {
       const hn::RebindToSigned<decltype(d)> integers;
       const hn::Rebind<std::uint8_t, decltype(d)> bytes;
       HWY_ALIGN std::uint8_t some[hn::MaxLanes(bytes)] = {};
       std::copy_n(choices + i * p.out_width + j, n, some);
       const auto chosen = hn::ConvertTo(d, hn::PromoteTo(integers, hn::Load(bytes, some)));
-      const auto g = load(d, dy + i * p.out_width + j, n);
+      const auto g = load_some(d, dy + i * p.out_width + j, n);
       const auto where = [&](float choice) {
         return hn::IfThenElseZero(hn::Eq(chosen, hn::Set(d, choice)), g);
       };
@@ -262,9 +205,8 @@ void where_passing(float* dx, const float* dy, const std::uint8_t* bits, std::in
 }  // namespace
 
 const cpu::TrainingRows& training_rows() {
-  static constexpr cpu::TrainingRows kRows = {&softmax,      &gelu_tanh,
-                                              &max_pool_2x2, &max_pool_choices, &max_pool_gradient,
-                                              &passing_bits, &where_passing};
+  static constexpr cpu::TrainingRows kRows = {&softmax,           &max_pool_2x2, &max_pool_choices,
+                                              &max_pool_gradient, &passing_bits, &where_passing};
   return kRows;
 }
 

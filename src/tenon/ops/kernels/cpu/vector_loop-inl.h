@@ -32,6 +32,43 @@ namespace {  // several files have types of one name here
 template <typename T>
 constexpr T kExpLimit = sizeof(T) == 4 ? T(88.0) : T(706.0);
 
+// Whether a load or a store leaves the memory of lanes that its mask excludes alone.
+constexpr bool kMaskedIsExact = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
+
+// The first `count` elements, at most a vector's; the other lanes are 0.
+template <class D>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<D> load_some(D d, const hwy::HWY_NAMESPACE::TFromD<D>* from,
+                                                std::int64_t count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if (count >= static_cast<std::int64_t>(hn::Lanes(d))) return hn::LoadU(d, from);
+  if constexpr (kMaskedIsExact)
+    return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, from);
+  HWY_ALIGN hn::TFromD<D> buffer[hn::MaxLanes(d)] = {};
+  for (std::int64_t i = 0; i < count; ++i) buffer[i] = from[i];
+  return hn::Load(d, buffer);
+}
+template <class D>
+HWY_INLINE void store_some(D d, hwy::HWY_NAMESPACE::Vec<D> value,
+                           hwy::HWY_NAMESPACE::TFromD<D>* to, std::int64_t count) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  if (count >= static_cast<std::int64_t>(hn::Lanes(d))) return hn::StoreU(value, d, to);
+  if constexpr (kMaskedIsExact)
+    return hn::BlendedStore(value, hn::FirstN(d, static_cast<std::size_t>(count)), d, to);
+  HWY_ALIGN hn::TFromD<D> buffer[hn::MaxLanes(d)];
+  hn::Store(value, d, buffer);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = buffer[i];
+}
+
+// f(d, i, lanes) for all elements, a vector's or the rest of them at a time.
+template <typename T, typename F>
+HWY_INLINE void each_vector(std::int64_t count, F&& f) {
+  const hwy::HWY_NAMESPACE::ScalableTag<T> d;
+  const auto step = static_cast<std::int64_t>(hwy::HWY_NAMESPACE::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + step <= count; i += step) f(d, i, step);
+  if (i < count) f(d, i, count - i);
+}
+
 template <class Op>
 Op made_with(const double* numbers) {
   if constexpr (std::is_constructible_v<Op, const double*>)
