@@ -68,7 +68,7 @@ class LineWork {
         are_short() ? kTurned : std::max<std::int64_t>(1, kBatch / length);
     const std::int64_t batches = (lines_.outer + batch - 1) / batch;
     const auto room_bytes =
-        static_cast<std::size_t>((is_wide() ? 0 : batch * length * compute_item_) +
+        static_cast<std::size_t>((is_wide() ? 0 : 2 * batch * length * compute_item_) +
                                  (are_short() ? kTurned * length * compute_item_ : 0));
     cpu::Workspaces rooms(room_bytes, batches);
     parallel_for(0, batches, std::max<std::int64_t>(1, 16384 / (batch * length)),
@@ -85,10 +85,12 @@ class LineWork {
     const char* in = from_ + first * length * item_;
     char* out = to_ + first * length * item_;
     if (!is_wide()) {
+      // Apart: what is written would delay reading beside it.
       char* const wide = room;
+      char* const results = wide + elements * compute_item_;
       move_row(compute_, wide, dtype_, in, elements);
-      compute_rows(wide, wide, rows, wide + elements * compute_item_);
-      return move_row(dtype_, out, compute_, wide, elements);
+      compute_rows(results, wide, rows, results + elements * compute_item_);
+      return move_row(dtype_, out, compute_, results, elements);
     }
     compute_rows(out, in, rows, room);
   }

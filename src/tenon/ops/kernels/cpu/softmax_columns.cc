@@ -7,6 +7,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+#include "tenon/ops/kernels/cpu/elementary-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -24,26 +26,46 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr std::int64_t kWidest = DenseLines::kWidest;
 constexpr std::int64_t kRowsAtOnce = 256;  // summed in T before they go into the f64 sums
+constexpr std::int64_t kRowsTogether = 8;  // passed over for each vector of columns
 
 // A strip of columns and what is gathered down each.
 template <typename T>
 struct Strip {
-  // Sums of exp(x - largest), written to `out` where that is not null.
+  // Sums of exp(x - largest), written to `out` if kWritten. For the sums alone, which are 1 at
+  // least, f32 has a shorter exp.
+  template <bool kWritten>
   void sum_up(T* out, const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
     find_largest(in, length, stride, count);
     std::fill_n(sums, count, 0.0);
-    for (std::int64_t row = 0; row < length; row += kRowsAtOnce) {
+    for (std::int64_t row = 0; row < length;) {
       std::fill_n(partial, count, T(0));
       const std::int64_t stop = std::min(length, row + kRowsAtOnce);
-      for (std::int64_t r = row; r < stop; ++r)
-        add_row(out == nullptr ? nullptr : out + r * stride, in + r * stride, count);
+      for (; row < stop; row += kRowsTogether) {
+        const std::int64_t last = std::min(stop, row + kRowsTogether);
+        each_vector<T>(count, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+          const auto shift = hn::Load(d, largest + c);
+          auto sum = hn::Load(d, partial + c);
+          for (std::int64_t r = row; r < last; ++r) {
+            const auto x = hn::Sub(load_some(d, in + r * stride + c, n), shift);
+            if constexpr (kWritten || sizeof(T) == 8) {
+              const auto e = hn::Exp(d, x);
+              if constexpr (kWritten) store_some(d, e, out + r * stride + c, n);
+              sum = hn::Add(sum, e);
+            } else {
+              sum = hn::Add(sum, short_exp(d, hn::Max(x, hn::Set(d, -kShortExpLimit))));
+            }
+          }
+          hn::Store(sum, d, partial + c);
+        });
+      }
+      row = stop;
       for (std::int64_t c = 0; c < count; ++c) sums[c] += static_cast<double>(partial[c]);
     }
   }
 
   // The logarithms of those sums, in `sums`.
   void log_sums(const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
-    sum_up(nullptr, in, length, stride, count);
+    sum_up<false>(nullptr, in, length, stride, count);
     const hn::ScalableTag<double> d;
     const auto step = static_cast<std::int64_t>(hn::Lanes(d));
     std::fill(sums + count, sums + std::min(kWidest, (count + step - 1) / step * step), 1.0);
@@ -65,26 +87,16 @@ struct Strip {
   // The largest of each column, which is taken away; NaN if there is one.
   void find_largest(const T* in, std::int64_t length, std::int64_t stride, std::int64_t count) {
     std::fill_n(largest, count, -std::numeric_limits<T>::infinity());
-    for (std::int64_t row = 0; row < length; ++row, in += stride) {
-#pragma GCC ivdep
-      for (std::int64_t c = 0; c < count; ++c)
-        largest[c] = in[c] > largest[c] || in[c] != in[c] ? in[c] : largest[c];
-    }
-  }
-  HWY_INLINE void add_row(T* out, const T* in, std::int64_t count) {
-    const hn::ScalableTag<T> d;
-    const auto step = static_cast<std::int64_t>(hn::Lanes(d));
-    std::int64_t c = 0;
-    for (; c + step <= count; c += step) {
-      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, in + c), hn::Load(d, largest + c)));
-      if (out != nullptr) hn::StoreU(e, d, out + c);
-      hn::Store(hn::Add(hn::Load(d, partial + c), e), d, partial + c);
-    }
-    for (; c < count; ++c) {
-      const hn::CappedTag<T, 1> one;
-      const T e = hn::GetLane(hn::Exp(one, hn::Set(one, in[c] - largest[c])));
-      if (out != nullptr) out[c] = e;
-      partial[c] += e;
+    for (std::int64_t row = 0; row < length; row += kRowsTogether) {
+      const std::int64_t last = std::min(length, row + kRowsTogether);
+      each_vector<T>(count, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+        auto best = hn::Load(d, largest + c);
+        for (std::int64_t r = row; r < last; ++r) {
+          const auto x = load_some(d, in + r * stride + c, n);
+          best = hn::IfThenElse(hn::Or(hn::Gt(x, best), hn::IsNaN(x)), x, best);
+        }
+        hn::Store(best, d, largest + c);
+      });
     }
   }
 };
@@ -95,14 +107,15 @@ void softmax_columns(void* out, const void* in, std::int64_t length, std::int64_
   auto* result = static_cast<T*>(out);
   const auto* x = static_cast<const T*>(in);
   Strip<T> strip;
-  strip.sum_up(result, x, length, stride, count);
+  strip.template sum_up<true>(result, x, length, stride, count);
   T* scale = strip.partial;
   for (std::int64_t c = 0; c < count; ++c)
     scale[c] = strip.has_softmax(c) ? static_cast<T>(1 / strip.sums[c])
                                     : std::numeric_limits<T>::quiet_NaN();
   for (std::int64_t row = 0; row < length; ++row, result += stride) {
-#pragma GCC ivdep
-    for (std::int64_t c = 0; c < count; ++c) result[c] *= scale[c];
+    each_vector<T>(count, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+      store_some(d, hn::Mul(load_some(d, result + c, n), hn::Load(d, scale + c)), result + c, n);
+    });
   }
 }
 
@@ -118,8 +131,10 @@ void log_softmax_columns(void* out, const void* in, std::int64_t length, std::in
     log_sum[c] = strip.has_softmax(c) ? static_cast<T>(strip.sums[c])
                                       : std::numeric_limits<T>::quiet_NaN();
   for (std::int64_t row = 0; row < length; ++row, result += stride, x += stride) {
-#pragma GCC ivdep
-    for (std::int64_t c = 0; c < count; ++c) result[c] = (x[c] - strip.largest[c]) - log_sum[c];
+    each_vector<T>(count, [&](auto d, std::int64_t c, std::int64_t n) HWY_ATTR {
+      const auto below = hn::Sub(load_some(d, x + c, n), hn::Load(d, strip.largest + c));
+      store_some(d, hn::Sub(below, hn::Load(d, log_sum + c)), result + c, n);
+    });
   }
 }
 

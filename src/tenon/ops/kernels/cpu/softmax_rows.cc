@@ -7,6 +7,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "hwy/contrib/math/math-inl.h"
+#include "tenon/ops/kernels/cpu/vector_loop-inl.h"
+#include "tenon/ops/kernels/cpu/elementary-inl.h"
 // clang-format on
 
 #include <algorithm>
@@ -22,9 +24,6 @@ namespace {  // several files have types of one name here
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kLanes = 16;
-
-// Whether a load or a store leaves the memory of lanes that its mask excludes alone.
-constexpr bool kMaskedIsExact = HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2;
 
 // NaN if there is one.
 template <typename T>
@@ -62,35 +61,38 @@ T largest_of(const T* x, std::int64_t count) {
   return largest;
 }
 
-// Writes exp(x - shift) where `out` is not null, and returns the sum. Arguments are at most 0,
-// where Highway's exp is right down to minus infinity; a NaN shift makes the whole row NaN.
-template <typename T>
+// The sum of exp(x - shift), written to `out` if kWritten. Arguments are at most 0, where Highway's
+// exp is right down to minus infinity. For the sum alone, which is 1 at least, f32 has a shorter
+// one.
+template <bool kWritten, typename T>
 double exponentials(T* out, const T* in, std::int64_t count, T shift) {
   const hn::ScalableTag<T> d;
   const auto step = static_cast<std::int64_t>(hn::Lanes(d));
   const auto minus = hn::Set(d, shift);
+  const auto power = [&](auto x) HWY_ATTR {
+    if constexpr (kWritten || sizeof(T) == 8)
+      return hn::Exp(d, hn::Sub(x, minus));
+    else
+      return short_exp(d, hn::Max(hn::Sub(x, minus), hn::Set(d, -kShortExpLimit)));
+  };
   double total = 0;
   std::int64_t i = 0;
-  while (i + step <= count) {
+  while (i < count) {
     auto sum = hn::Zero(d);
-    const std::int64_t stop = std::min(count - step, i + 2048);
-    for (; i <= stop; i += step) {
-      const auto e = hn::Exp(d, hn::Sub(hn::LoadU(d, in + i), minus));
-      if (out != nullptr) hn::StoreU(e, d, out + i);
+    const std::int64_t stop = std::min(count, i + 2048);
+    for (; i + step <= stop; i += step) {
+      const auto e = power(hn::LoadU(d, in + i));
+      if constexpr (kWritten) hn::StoreU(e, d, out + i);
       sum = hn::Add(sum, e);
     }
-    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
-  }
-  if (i < count) {
-    HWY_ALIGN T buffer[hn::MaxLanes(d)];
-    const std::int64_t rest = count - i;
-    for (std::int64_t l = 0; l < step; ++l)
-      buffer[l] = l < rest ? in[i + l] - shift : -std::numeric_limits<T>::infinity();
-    hn::Store(hn::Exp(d, hn::Load(d, buffer)), d, buffer);
-    for (std::int64_t l = 0; l < rest; ++l) {
-      if (out != nullptr) out[i + l] = buffer[l];
-      total += static_cast<double>(buffer[l]);
+    if (i < stop) {
+      const auto rest = hn::FirstN(d, static_cast<std::size_t>(stop - i));
+      const auto e = hn::IfThenElseZero(rest, power(load_some(d, in + i, stop - i)));
+      if constexpr (kWritten) store_some(d, e, out + i, stop - i);
+      sum = hn::Add(sum, e);
+      i = stop;
     }
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
   }
   return total;
 }
@@ -145,9 +147,10 @@ void softmax(void* out, const void* in, std::int64_t count) {
     std::fill_n(result, count, std::numeric_limits<T>::quiet_NaN());
     return;
   }
-  const T scale = static_cast<T>(1 / exponentials(result, x, count, largest));
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) result[i] *= scale;
+  const T scale = static_cast<T>(1 / exponentials<true>(result, x, count, largest));
+  each_vector<T>(count, [&](auto d, std::int64_t i, std::int64_t n) HWY_ATTR {
+    store_some(d, hn::Mul(load_some(d, result + i, n), hn::Set(d, scale)), result + i, n);
+  });
 }
 
 template <typename T>
@@ -159,9 +162,11 @@ void log_softmax(void* out, const void* in, std::int64_t count) {
     std::fill_n(result, count, std::numeric_limits<T>::quiet_NaN());
     return;
   }
-  const T log_sum = static_cast<T>(std::log(exponentials<T>(nullptr, x, count, largest)));
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) result[i] = (x[i] - largest) - log_sum;
+  const T log_sum = std::log(static_cast<T>(exponentials<false, T>(nullptr, x, count, largest)));
+  each_vector<T>(count, [&](auto d, std::int64_t i, std::int64_t n) HWY_ATTR {
+    const auto below = hn::Sub(load_some(d, x + i, n), hn::Set(d, largest));
+    store_some(d, hn::Sub(below, hn::Set(d, log_sum)), result + i, n);
+  });
 }
 
 template <typename T>
@@ -169,7 +174,8 @@ double log_sum(const void* in, std::int64_t count) {
   const auto* x = static_cast<const T*>(in);
   const T largest = largest_of(x, count);
   if (has_no_softmax(largest)) return static_cast<double>(largest);
-  return static_cast<double>(largest) + std::log(exponentials<T>(nullptr, x, count, largest));
+  return static_cast<double>(largest) +
+         std::log(exponentials<false, T>(nullptr, x, count, largest));
 }
 
 template <typename T>
@@ -237,8 +243,10 @@ void scale(void* out, const void* in, std::int64_t count, double factor, double 
   const auto* x = static_cast<const T*>(in);
   const T m = static_cast<T>(factor);
   const T s = static_cast<T>(shift);
-#pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) result[i] = x[i] * m + s;
+  each_vector<T>(count, [&](auto d, std::int64_t i, std::int64_t n) HWY_ATTR {
+    const auto product = hn::Mul(load_some(d, x + i, n), hn::Set(d, m));
+    store_some(d, hn::Add(product, hn::Set(d, s)), result + i, n);
+  });
 }
 
 template <typename T>
