@@ -69,5 +69,64 @@ TEST(FusedTest, ActivationsHaveTheSlopesOfTheirFormulas) {
   EXPECT_EQ(gradient_of(all[4].second, leaf(ends), false).item<double>(), 1);
 }
 
+TEST(FusedTest, CrossEntropyHasTheSlopeOfItsFormula) {
+  const DimVector shapes[] = {{6}, {5, 33}, {130, 7}, {3, 4500}, {3, 4, 5}, {2, 21, 9, 7}};
+  for (const DimVector& shape : shapes)
+    for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16})
+      for (const double smoothing : {0.0, 0.2})
+        for (const auto reduction : {ops::Reduction::kNone, ops::Reduction::kMean}) {
+          Generator generator(7);
+          const Tensor values = to(randn(shape, DType::kF64, generator), dtype);
+          const std::int64_t dim = shape.size() == 1 ? 0 : 1;
+          const Tensor target = ops::argmax(values, dim);  // one class is ignored
+          const Function f = [&](const Tensor& x) {
+            return ops::cross_entropy(x, target, reduction, 2, smoothing);
+          };
+          const double tolerance =
+              dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 2e-6 : 1e-2;
+          const Tensor wide = to(values, DType::kF64);
+          expect_near(gradient_of(f, leaf(values), false), gradient_of(f, leaf(wide), true),
+                      tolerance, to_string(IntList(shape)).c_str());
+          expect_near(to(f(values), DType::kF64), f(wide), tolerance, "the loss");
+        }
+}
+
+// Fails where the loss of f32 rows is computed beside the graph.
+TEST(FusedTest, CrossEntropyOfF32IsDifferentiatedTwice) {
+  const Tensor x = leaf(tensor<float>({1, 2, 3, 0, 1, 5}).view({2, 3}));
+  const Tensor target = tensor<std::int64_t>({0, 2});
+  GradOptions options;
+  options.create_graph = true;
+  const Tensor first = grad({ops::cross_entropy(x, target)}, {x}, {}, options)[0];
+  const Tensor second = grad({ops::sum(ops::square(first))}, {x})[0];
+  EXPECT_GT(ops::amax(ops::abs(second)).item<double>(), 1e-3);
+}
+
+TEST(FusedTest, LossesOfPairsHaveTheSlopesOfTheirFormulas) {
+  const auto kinds = {ops::Reduction::kNone, ops::Reduction::kSum, ops::Reduction::kMean};
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kBF16})
+    for (const auto reduction : kinds) {
+      Generator generator(3);
+      const Tensor values = to(randn({7, 33}, DType::kF64, generator), dtype);
+      const Tensor row = to(randn({33}, DType::kF64, generator), dtype);
+      const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&, const Tensor&)>>>
+          all = {
+              {"mse", [&](auto& a, auto& b) { return ops::mse_loss(a, b, reduction); }},
+              {"l1", [&](auto& a, auto& b) { return ops::l1_loss(a, b, reduction); }},
+              {"huber", [&](auto& a, auto& b) { return ops::huber_loss(a, b, reduction, 0.7); }},
+          };
+      const double tolerance = dtype == DType::kF64 ? 1e-12 : dtype == DType::kF32 ? 2e-6 : 4e-2;
+      for (const auto& [name, loss] : all) {
+        const auto of_first = [&](const Tensor& x) { return loss(x, to(row, x.dtype())); };
+        const auto of_second = [&](const Tensor& x) { return loss(to(values, x.dtype()), x); };
+        const auto wide = [](const Tensor& t) { return leaf(to(t, DType::kF64)); };
+        expect_near(gradient_of(of_first, leaf(values), false),
+                    gradient_of(of_first, wide(values), true), tolerance, name);
+        expect_near(gradient_of(of_second, leaf(row), false),
+                    gradient_of(of_second, wide(row), true), tolerance, name);
+      }
+    }
+}
+
 }  // namespace
 }  // namespace tenon::autograd

@@ -18,6 +18,7 @@
 #include "tenon/ops/unary.h"
 #include "tenon/tensor/copy.h"
 #include "tenon/tensor/factories.h"
+#include "tenon/tensor/half_rows.h"
 #include "tenon/tensor/promotion.h"
 
 namespace tenon::ops {
@@ -26,6 +27,13 @@ namespace {
 Tensor reduced(const Tensor& losses, Reduction reduction) {
   if (reduction == Reduction::kNone) return losses;
   return reduction == Reduction::kSum ? sum(losses) : mean(losses);
+}
+
+// Gradients come from the operators that a loss consists of: the call is not one that a node of its
+// own stands for.
+bool is_recorded(const Tensor& t) {
+  return t.impl()->autograd_meta() != nullptr &&
+         !detail::thread_keys.excluded.has(DispatchKey::kAutograd);
 }
 
 // Computes f(a - b) for dense blocks in one pass. Requires: floating point.
@@ -61,13 +69,13 @@ struct Huber {
   }
 };
 
-// False, and nothing is done, for what blocks do not compute: devices, integers, and gradients,
-// which come from the operators that these losses else consist of.
+// False, and nothing is done, for what blocks do not compute: devices, integers, and what is
+// recorded.
 template <class Loss>
 bool pair_losses(Tensor& out, const Tensor& a, const Tensor& b, const double* numbers) {
   const DType dtype = result_type(a, b), compute = compute_dtype(dtype);
   if (!is_floating(dtype) || a.device() != Device{} || b.device() != Device{}) return false;
-  if (a.impl()->autograd_meta() != nullptr || b.impl()->autograd_meta() != nullptr) return false;
+  if (is_recorded(a) || is_recorded(b)) return false;
   ElementwisePlan plan;
   plan.function = compute == DType::kF64 ? &Loss::template run<double> : &Loss::template run<float>;
   plan.input_count = 2;
@@ -120,50 +128,147 @@ void note_first(std::atomic<std::int64_t>& first, std::int64_t found) {
   }
 }
 
-// The sum or mean of the losses of f32 rows, without anything kept: in f64, by stretches of rows of
-// one length and then by stretches in order, so that threads change nothing.
-Tensor direct_cross_entropy(const Tensor& given, const Tensor& target, bool mean,
-                            std::int64_t ignore_index) {
-  constexpr std::int64_t kStretch = 64;
-  const Tensor input = contiguous(given);
-  const Tensor classes = contiguous(target);
-  const std::int64_t rows = input.size(0), width = input.size(1);
-  const auto* x = input.const_data_ptr<float>();
-  const auto* wanted = classes.const_data_ptr<std::int64_t>();
-  const auto log_sum = cpu::row_functions(DType::kF32).log_sum;
+// Losses of floating-point classes [outer, classes, inner] on the host that nothing records, in one
+// pass. Sums are in f64, by stretches of targets of one length and then by stretches in order, so
+// that threads change nothing.
+class DirectLosses {
+ public:
+  DirectLosses(const char* what, const Tensor& input, const Tensor& target, std::int64_t dim,
+               Reduction reduction, std::int64_t ignore_index)
+      : what_(what),
+        input_(contiguous(input)),
+        target_(contiguous(target)),
+        reduction_(reduction),
+        ignored_(ignore_index),
+        classes_(input.size(dim)),
+        inner_(dim == 0 || target.numel() == 0 ? 1 : target.numel() / input.size(0)) {}
+
+  static bool serves(const Tensor& input, const Tensor& target) {
+    return is_floating(input.dtype()) && !is_float8(input.dtype()) &&
+           target.dtype() == DType::kI64 && input.device() == Device{} && !is_recorded(input);
+  }
+
+  // -input[target].
+  template <typename T>
+  Tensor negative() const {
+    const T* x = input_.const_data_ptr<T>();
+    return run<T>(1, [&] {
+      return [=, this](std::int64_t outer, std::int64_t inner, std::int64_t wanted) {
+        return -as_double(x[(outer * classes_ + wanted) * inner_ + inner]);
+      };
+    });
+  }
+  // log(sum(exp(input))) - input[target]. Requires: inner = 1.
+  template <typename T>
+  Tensor log_sums() const {
+    using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    const auto log_sum = cpu::row_functions(dtype_of<Wide>()).log_sum;
+    const T* x = input_.const_data_ptr<T>();
+    return run<T>(classes_, [&] {
+      // 16-bit rows are widened some at a time.
+      const std::int64_t batch = std::max<std::int64_t>(1, 4096 / classes_);
+      std::vector<Wide> wide(std::is_same_v<T, Wide> ? 0
+                                                     : static_cast<std::size_t>(batch * classes_));
+      return [=, this, wide = std::move(wide), held = -batch](
+                 std::int64_t outer, std::int64_t, std::int64_t wanted) mutable {
+        const T* row = x + outer * classes_;
+        if constexpr (std::is_same_v<T, Wide>) {
+          return log_sum(row, classes_) - as_double(row[wanted]);
+        } else {
+          if (outer >= held + batch) {
+            held = outer;
+            const std::int64_t rows = std::min(batch, target_.numel() - outer);
+            tenon::detail::convert_dense(wide.data(), row, rows * classes_);
+          }
+          return log_sum(wide.data() + (outer - held) * classes_, classes_) -
+                 as_double(row[wanted]);
+        }
+      };
+    });
+  }
+
+ private:
+  static constexpr std::int64_t kStretch = 64;
   struct Total {
     double losses = 0;
     std::int64_t counted = 0;
   };
-  std::vector<Total> totals(static_cast<std::size_t>((rows + kStretch - 1) / kStretch));
-  const auto stretches = static_cast<std::int64_t>(totals.size());
-  std::atomic<std::int64_t> wrong{rows};
-  parallel_for(0, stretches, std::max<std::int64_t>(1, 16384 / (kStretch * width)),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t s = begin; s < end; ++s) {
-                   Total total;
-                   const std::int64_t stop = std::min(rows, (s + 1) * kStretch);
-                   for (std::int64_t i = s * kStretch; i < stop; ++i) {
-                     if (wanted[i] == ignore_index) continue;
-                     if (wanted[i] < 0 || wanted[i] >= width) return note_first(wrong, i);
-                     const float* row = x + i * width;
-                     total.losses += log_sum(row, width) - static_cast<double>(row[wanted[i]]);
-                     ++total.counted;
-                   }
-                   totals[static_cast<std::size_t>(s)] = total;
-                 }
-               });
-  if (wrong < rows)
-    throw InvalidArgument(fmt::format("cross_entropy: class {} of {}", wanted[wrong], width));
-  Total all;
-  for (const Total& total : totals) {
-    all.losses += total.losses;
-    all.counted += total.counted;
+
+  template <typename T>
+  static double as_double(T x) {
+    if constexpr (sizeof(T) == 2)
+      return static_cast<double>(static_cast<float>(x));
+    else
+      return static_cast<double>(x);
   }
-  const Tensor out = empty({});
-  *out.data_ptr<float>() = static_cast<float>(
-      mean ? all.losses / static_cast<double>(all.counted) : all.losses);
-  return out;
+
+  // make_loss(): for one thread, whose targets come in order.
+  template <typename T, typename MakeLoss>
+  Tensor run(std::int64_t work, MakeLoss&& make_loss) const {
+    const std::int64_t count = target_.numel(), stretches = (count + kStretch - 1) / kStretch;
+    const auto* wanted = target_.const_data_ptr<std::int64_t>();
+    const bool single = reduction_ == Reduction::kNone;
+    const Tensor out = empty(single ? target_.sizes() : IntList(), input_.dtype());
+    T* const each = single ? out.data_ptr<T>() : nullptr;
+    std::vector<Total> totals(static_cast<std::size_t>(stretches));
+    std::atomic<std::int64_t> wrong{count};
+    const std::int64_t elements = kStretch * std::max<std::int64_t>(1, work);
+    parallel_for(
+        0, stretches, std::max<std::int64_t>(1, 16384 / elements),
+        [&](std::int64_t begin, std::int64_t end) {
+          auto loss = make_loss();
+          for (std::int64_t s = begin; s < end; ++s) {
+            Total total;
+            const std::int64_t stop = std::min(count, (s + 1) * kStretch);
+            std::int64_t outer = s * kStretch / inner_, inner = s * kStretch % inner_;
+            for (std::int64_t i = s * kStretch; i < stop; ++i) {
+              const std::int64_t t = wanted[i];
+              const bool counts = t != ignored_;
+              if (counts && (t < 0 || t >= classes_)) return note_first(wrong, i);
+              const double found = counts ? loss(outer, inner, t) : 0.0;
+              if (single) each[i] = static_cast<T>(static_cast<float_of<T>>(found));
+              total.losses += found;
+              total.counted += counts;
+              if (++inner == inner_) inner = 0, ++outer;
+            }
+            totals[static_cast<std::size_t>(s)] = total;
+          }
+        });
+    if (wrong < count)
+      throw InvalidArgument(fmt::format("{}: class {} of {}", what_, wanted[wrong], classes_));
+    if (single) return out;
+    Total all;
+    for (const Total& total : totals) {
+      all.losses += total.losses;
+      all.counted += total.counted;
+    }
+    const double found = reduction_ == Reduction::kMean
+                             ? all.losses / static_cast<double>(all.counted)
+                             : all.losses;
+    *out.data_ptr<T>() = static_cast<T>(static_cast<float_of<T>>(found));
+    return out;
+  }
+  template <typename T>
+  using float_of = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+  const char* const what_;
+  const Tensor input_, target_;
+  const Reduction reduction_;
+  const std::int64_t ignored_, classes_, inner_;
+};
+
+template <typename F>
+Tensor by_dtype(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::kF64:
+      return f(double());
+    case DType::kF16:
+      return f(Half());
+    case DType::kBF16:
+      return f(BFloat16());
+    default:
+      return f(float());
+  }
 }
 
 }  // namespace
@@ -172,6 +277,11 @@ Tensor detail::nll_loss(const Tensor& input, const Tensor& target, Reduction red
                         std::int64_t ignore_index) {
   device_to_offer("nll_loss", {&input, &target});
   const std::int64_t dim = class_dim("nll_loss", input, target);
+  if (DirectLosses::serves(input, target)) {
+    const DirectLosses losses("nll_loss", input, target, dim, reduction, ignore_index);
+    return by_dtype(input.dtype(),
+                    [&](auto t) { return losses.negative<decltype(t)>(); });
+  }
   const Picked picked = pick(input, target, dim, ignore_index);
   return reduce_counted(picked.losses, picked.counts, reduction);
 }
@@ -183,13 +293,15 @@ Tensor detail::cross_entropy(const Tensor& logits, const Tensor& target, Reducti
     throw InvalidArgument(
         fmt::format("cross_entropy: label smoothing of {}; it may be 0 to 1", label_smoothing));
   const std::int64_t dim = class_dim("cross_entropy", logits, target);
-  if (label_smoothing == 0 && reduction != Reduction::kNone && logits.dim() == 2 &&
-      logits.dtype() == DType::kF32 && target.dtype() == DType::kI64 &&
-      logits.device() == Device{} && logits.size(1) > 0)
-    return direct_cross_entropy(logits, target, reduction == Reduction::kMean, ignore_index);
+  if (label_smoothing == 0 && logits.dim() <= 2 && DirectLosses::serves(logits, target)) {
+    const DirectLosses losses("cross_entropy", logits, target, dim, reduction, ignore_index);
+    return by_dtype(logits.dtype(),
+                    [&](auto t) { return losses.log_sums<decltype(t)>(); });
+  }
   const Tensor log_probabilities = ops::log_softmax(logits, dim);
+  if (label_smoothing == 0)
+    return ops::nll_loss(log_probabilities, target, reduction, ignore_index);
   const Picked picked = pick(log_probabilities, target, dim, ignore_index);
-  if (label_smoothing == 0) return reduce_counted(picked.losses, picked.counts, reduction);
   const Tensor even = ops::where(ne(target, ignore_index), neg(ops::mean(log_probabilities, dim)),
                             zeros({}, logits.dtype()));
   return reduce_counted(add(mul(picked.losses, 1 - label_smoothing), mul(even, label_smoothing)),

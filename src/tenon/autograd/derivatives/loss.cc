@@ -1,22 +1,55 @@
-#include <cmath>
+#include <algorithm>
+#include <vector>
 
 #include "tenon/autograd/derivatives/formulas.h"
 #include "tenon/autograd/derivatives/install.h"
 #include "tenon/base/parallel.h"
+#include "tenon/ops/kernels/cpu/softmax_rows.h"
+#include "tenon/tensor/promotion.h"
 
 namespace tenon::autograd {
 namespace {
 
 using namespace ops;
 
-// 2 (a - b), averaged or summed as the losses were.
-class MseNode final : public NodeOf<2> {
+// Losses of pairs, averaged or summed or not: formula(difference, delta) by recorded operators, and
+// slope(difference, delta) of one element, without a branch.
+struct Mse {
+  static constexpr const char* kName = "mse_loss";
+  static Tensor formula(const Tensor& x, double) { return x * 2; }
+  template <typename T>
+  static T slope(T x, T) {
+    return 2 * x;
+  }
+};
+struct L1 {
+  static constexpr const char* kName = "l1_loss";
+  static Tensor formula(const Tensor& x, double) { return sign(x); }
+  template <typename T>
+  static T slope(T x, T) {
+    return x != x ? x : static_cast<T>((x > 0) - (x < 0));
+  }
+};
+struct Huber {
+  static constexpr const char* kName = "huber_loss";
+  static Tensor formula(const Tensor& x, double delta) { return clamp(x, -delta, delta); }
+  template <typename T>
+  static T slope(T x, T delta) {
+    const T raised = x < -delta ? -delta : x;
+    return raised > delta ? delta : raised;
+  }
+};
+
+template <class Loss>
+class PairLossNode final : public NodeOf<2> {
  public:
-  const char* name() const override { return "mse_loss"; }
-  void save(std::uint32_t, const Tensor& a, const Tensor& b, Reduction reduction) {
+  const char* name() const override { return Loss::kName; }
+  void save(std::uint32_t, const Tensor& a, const Tensor& b, Reduction reduction,
+            double delta = 0) {
     a_.save(a);
     b_.save(b);
     reduction_ = reduction;
+    delta_ = delta;
   }
   void release_saved() override {
     a_.release();
@@ -24,48 +57,55 @@ class MseNode final : public NodeOf<2> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor a = a_.get(*this), b = b_.get(*this);
-    const Tensor difference = sub(a, b);
-    const double count = static_cast<double>(difference.numel());
-    const Tensor scale = ops::mul(call.grad(), reduction_ == Reduction::kMean ? 2 / count : 2.0);
-    const Tensor slope = ops::mul(difference, scale);
+    const Tensor slope = formulas_recorded() || !is_floating(result_type(a, b)) ||
+                                 a.device().type == DeviceType::kVulkan
+                             ? by_operators(call.grad(), a, b)
+                             : in_one_pass(call.grad(), a, b);
     if (call.wants(0)) call.out[0] = match(slope, a.sizes(), a.dtype());
     if (call.wants(1)) call.out[1] = match(neg(slope), b.sizes(), b.dtype());
   }
 
  private:
+  // Of the gradient that comes in, for each loss.
+  double share(std::int64_t count) const {
+    return reduction_ == Reduction::kMean ? 1 / static_cast<double>(count) : 1.0;
+  }
+  Tensor by_operators(const Tensor& gradient, const Tensor& a, const Tensor& b) const {
+    const Tensor difference = sub(a, b);
+    return ops::mul(Loss::formula(difference, delta_),
+                    ops::mul(gradient, share(difference.numel())));
+  }
+  template <typename T>
+  static void block(void* out, const void* const* in, std::int64_t count, const double* numbers) {
+    const auto* g = static_cast<const T*>(in[0]);
+    const auto* a = static_cast<const T*>(in[1]);
+    const auto* b = static_cast<const T*>(in[2]);
+    auto* to = static_cast<T*>(out);
+    const T share = static_cast<T>(numbers[0]), delta = static_cast<T>(numbers[1]);
+#pragma GCC ivdep
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = g[i] * share * Loss::slope(a[i] - b[i], delta);
+  }
+  Tensor in_one_pass(const Tensor& gradient, const Tensor& a, const Tensor& b) const {
+    const DimVector sizes = broadcast_sizes(a.sizes(), b.sizes(), Loss::kName);
+    const DType dtype = result_type(a, b), compute = compute_dtype(dtype);
+    const double numbers[2] = {share(numel_of(sizes)), delta_};
+    ElementwisePlan plan;
+    plan.name = Loss::kName;
+    plan.function = compute == DType::kF64 ? &block<double> : &block<float>;
+    plan.input_count = 3;
+    plan.input_dtypes = {compute, compute, compute};
+    plan.result_dtype = compute;
+    plan.numbers = numbers;
+    const Tensor out = elementwise_result(sizes, dtype, gradient.device(), {&a, &b});
+    run_elementwise(plan, out, {&gradient, &a, &b});
+    return out;
+  }
+
   SavedTensor a_, b_;
   Reduction reduction_ = Reduction::kMean;
+  double delta_ = 0;
 };
-
-// softmax - target, row by row: logits [rows, classes], a share of the gradient for each row.
-template <typename T>
-void rows_of_cross_entropy(const T* logits, const std::int64_t* target, const T* shares, T* out,
-                           std::int64_t rows, std::int64_t classes, std::int64_t ignored,
-                           double smoothing) {
-  const T even = static_cast<T>(smoothing / static_cast<double>(classes));
-  const T chosen = static_cast<T>(1 - smoothing);
-  parallel_for(0, rows, std::max<std::int64_t>(1, 8192 / classes),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t r = begin; r < end; ++r) {
-                   const T* in = logits + r * classes;
-                   T* to_row = out + r * classes;
-                   if (target[r] == ignored) {
-                     std::fill_n(to_row, classes, T(0));
-                     continue;
-                   }
-                   const T largest = *std::max_element(in, in + classes);
-                   double total = 0;
-                   for (std::int64_t c = 0; c < classes; ++c) {
-                     to_row[c] = std::exp(in[c] - largest);
-                     total += static_cast<double>(to_row[c]);
-                   }
-                   const T scale = static_cast<T>(1 / total);
-                   for (std::int64_t c = 0; c < classes; ++c)
-                     to_row[c] = shares[r] * (to_row[c] * scale - even);
-                   to_row[target[r]] -= shares[r] * chosen;
-                 }
-               });
-}
 
 class CrossEntropyNode final : public NodeOf<2> {
  public:
@@ -84,11 +124,11 @@ class CrossEntropyNode final : public NodeOf<2> {
   }
   void backward(const BackwardCall& call) override {
     const Tensor logits = logits_.get(*this), target = target_.get(*this);
-    const bool plain = !formulas_recorded() && logits.dim() == 2 && logits.numel() > 0 &&
-                       logits.device().type == DeviceType::kCpu &&
-                       (logits.dtype() == DType::kF32 || logits.dtype() == DType::kF64);
-    if (plain) {
-      call.out[0] = fast(call.grad(), contiguous(logits), contiguous(to(target, DType::kI64)));
+    if (!formulas_recorded() && logits.numel() > 0 && logits.device() == Device{}) {
+      const Tensor classes = contiguous(to(target, DType::kI64));
+      call.out[0] = compute_dtype(logits.dtype()) == DType::kF64
+                        ? fast<double>(call.grad(), contiguous(logits), classes)
+                        : fast<float>(call.grad(), contiguous(logits), classes);
       return;
     }
     // As what the operator is made of.
@@ -101,22 +141,104 @@ class CrossEntropyNode final : public NodeOf<2> {
   }
 
  private:
+  // The gradient's share of each target: 0 of an ignored one.
+  template <typename T>
+  std::vector<T> shares_of(const Tensor& gradient, const std::int64_t* target,
+                           std::int64_t count) const {
+    const std::int64_t counted = count - std::count(target, target + count, ignored_);
+    const double share = reduction_ == Reduction::kMean ? 1 / static_cast<double>(counted) : 1.0;
+    const Tensor given = contiguous(to(gradient, dtype_of<T>()));
+    const T* g = given.const_data_ptr<T>();
+    const bool is_one = given.dim() == 0;
+    std::vector<T> shares(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i)
+      shares[static_cast<std::size_t>(i)] =
+          target[i] == ignored_ ? T(0) : static_cast<T>(g[is_one ? 0 : i] * share);
+    return shares;
+  }
+
+  // share (softmax - even), and less at the target, of dense logits [outer, classes, inner].
+  template <typename T>
   Tensor fast(const Tensor& gradient, const Tensor& logits, const Tensor& target) const {
-    const std::int64_t rows = logits.size(0), classes = logits.size(1);
-    const std::int64_t* classes_of = target.const_data_ptr<std::int64_t>();
-    Tensor shares = gradient;
-    if (reduction_ == Reduction::kMean) {
-      const auto counted = rows - std::count(classes_of, classes_of + rows, ignored_);
-      shares = ops::mul(shares, 1 / static_cast<double>(counted));
-    }
-    shares = contiguous(shares.expand({rows}));
-    const Tensor out = empty(logits.sizes(), logits.dtype());
-    const auto run = [&]<typename T>() {
-      rows_of_cross_entropy(logits.const_data_ptr<T>(), classes_of, shares.const_data_ptr<T>(),
-                            out.data_ptr<T>(), rows, classes, ignored_, smoothing_);
+    const std::int64_t dim = logits.dim() == 1 ? 0 : 1;
+    const std::int64_t count = target.numel(), classes = logits.size(dim);
+    const std::int64_t outer = dim == 0 ? 1 : logits.size(0), inner = count / outer;
+    const auto* wanted = target.const_data_ptr<std::int64_t>();
+    const std::vector<T> shares = shares_of<T>(gradient, wanted, count);
+    const T even = static_cast<T>(smoothing_ / static_cast<double>(classes));
+    const T chosen = static_cast<T>(1 - smoothing_);
+    if (inner == 1) return rows(logits, wanted, shares, even, chosen);
+    const Tensor out = ops::softmax(to(logits, dtype_of<T>()), dim);
+    T* data = out.data_ptr<T>();
+    const std::int64_t plane = classes * inner;
+    parallel_for(0, outer, std::max<std::int64_t>(1, 16384 / plane),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t o = begin; o < end; ++o) {
+                     const T* share = shares.data() + o * inner;
+                     for (T* row = data + o * plane; row < data + (o + 1) * plane; row += inner) {
+#pragma GCC ivdep
+                       for (std::int64_t i = 0; i < inner; ++i) {
+                         const T slope = share[i] * (row[i] - even);
+                         row[i] = share[i] == 0 ? T(0) : slope;
+                       }
+                     }
+                     for (std::int64_t i = 0; i < inner; ++i)
+                       if (share[i] != 0)
+                         data[o * plane + wanted[o * inner + i] * inner + i] -= share[i] * chosen;
+                   }
+                 });
+    return to(out, logits.dtype());
+  }
+  template <typename T>
+  static Tensor rows(const Tensor& logits, const std::int64_t* wanted,
+                     const std::vector<T>& shares, T even, T chosen) {
+    const std::int64_t count = static_cast<std::int64_t>(shares.size());
+    const std::int64_t classes = logits.numel() / count;
+    const DType dtype = logits.dtype(), compute = dtype_of<T>();
+    const auto widen = tenon::detail::conversion_row(compute, dtype);
+    const auto narrow = tenon::detail::conversion_row(dtype, compute);
+    const auto functions = ops::cpu::row_functions(compute);
+    const Tensor out = empty(logits.sizes(), dtype);
+    const auto item = static_cast<std::int64_t>(logits.item_size());
+    const std::int64_t wide_item = sizeof(T);
+    const auto* from = static_cast<const char*>(logits.const_data_ptr());
+    auto* to_rows = static_cast<char*>(out.data_ptr());
+    const std::int64_t batch = std::max<std::int64_t>(1, 4096 / classes);
+    const std::int64_t grain = std::max<std::int64_t>(1, 16384 / (batch * classes));
+    const auto some_rows = [&](std::int64_t first, std::int64_t rows, T* wide) {
+      char* in = const_cast<char*>(from) + first * classes * item;
+      char* const out_rows = to_rows + first * classes * item;
+      T* results = reinterpret_cast<T*>(out_rows);
+      if (dtype != compute) {
+        char* pair[2] = {reinterpret_cast<char*>(wide), in};
+        const std::int64_t steps[2] = {wide_item, item};
+        widen(pair, steps, rows * classes);
+        in = pair[0];
+        results = wide + batch * classes;
+      }
+      for (std::int64_t r = 0; r < rows; ++r)
+        functions.softmax(results + r * classes, in + r * classes * wide_item, classes);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        T* const row = results + r * classes;
+        const T share = shares[static_cast<std::size_t>(first + r)];
+        if (share == 0) {
+          std::fill_n(row, classes, T(0));
+          continue;
+        }
+        functions.scale(row, row, classes, share, -share * even);
+        row[wanted[first + r]] -= share * chosen;
+      }
+      if (dtype == compute) return;
+      char* pair[2] = {out_rows, reinterpret_cast<char*>(results)};
+      const std::int64_t steps[2] = {item, wide_item};
+      narrow(pair, steps, rows * classes);
     };
-    logits.dtype() == DType::kF64 ? run.template operator()<double>()
-                                  : run.template operator()<float>();
+    parallel_for(0, (count + batch - 1) / batch, grain, [&](std::int64_t begin, std::int64_t end) {
+      // 16-bit rows are widened to the first half and computed in the second.
+      std::vector<T> wide(dtype == compute ? 0 : static_cast<std::size_t>(2 * batch * classes));
+      for (std::int64_t i = begin; i < end; ++i)
+        some_rows(i * batch, std::min(batch, count - i * batch), wide.data());
+    });
     return out;
   }
 
@@ -130,7 +252,9 @@ class CrossEntropyNode final : public NodeOf<2> {
 
 // The other losses are made of operators that have derivatives.
 void install_loss() {
-  set_derivative<ops::op::mse_loss, MseNode>();
+  set_derivative<ops::op::mse_loss, PairLossNode<Mse>>();
+  set_derivative<ops::op::l1_loss, PairLossNode<L1>>();
+  set_derivative<ops::op::huber_loss, PairLossNode<Huber>>();
   set_derivative<ops::op::cross_entropy, CrossEntropyNode>();
 }
 
