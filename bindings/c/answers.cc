@@ -9,6 +9,7 @@
 #include "tenon/lab/advice/advice.h"
 #include "tenon/lab/advice/advice_report.h"
 #include "tenon/lab/advice/recorded_programs.h"
+#include "tenon/lab/advice/recorded_settings.h"
 #include "tenon/lab/explain/explain.h"
 #include "tenon/lab/planning/plan_file.h"
 #include "tenon/lab/planning/plan_report.h"
@@ -28,6 +29,11 @@ const Trace& TracesObject::trace(std::size_t index) const {
     throw std::invalid_argument(fmt::format("index is {}: {} has recordings of {} devices", index,
                                             path_, snapshot_.traces.size()));
   return snapshot_.traces[index];
+}
+
+void TracesObject::follow(TorchVersion version) {
+  replay_as(version, snapshot_);
+  torch_ = version;
 }
 
 namespace {
@@ -98,6 +104,7 @@ std::string advise_json(const TracesObject& traces, std::size_t index,
   if (recorded.programs.empty() && !recorded.warnings.empty())
     throw InvalidArgument(recorded.warnings.front());
   complete_options(options, recorded, recorded.programs.size());
+  if (traces.torch()) options.torch = *traces.torch();
   const auto start = std::chrono::steady_clock::now();
   const Advice advice = advise(recorded.programs, options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -136,6 +143,13 @@ tenon_status tenon_traces_destroy(tenon_traces traces) {
 tenon_status tenon_traces_count(tenon_traces traces, size_t* out) {
   return guarded("tenon_traces_count",
                  [&] { require(out, "out") = find_traces(traces).snapshot().traces.size(); });
+}
+
+tenon_status tenon_traces_follow_torch(tenon_traces traces, const char* version) {
+  return guarded("tenon_traces_follow_torch", [&] {
+    const TorchVersion parsed = parse_torch_version(&require(version, "version"));
+    Handles::find<TracesObject>(traces).follow(parsed);
+  });
 }
 
 tenon_status tenon_trace_summarize(tenon_traces traces, size_t index, tenon_trace_summary* out) {

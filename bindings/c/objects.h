@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "tenon/base/pointer_map.h"
 #include "tenon/device/backend.h"
 #include "tenon/heap/plan.h"
+#include "tenon/lab/advice/torch_settings.h"
 #include "tenon/memory/device_allocator.h"
 #include "tenon/tenon.h"
 #include "tenon/trace/recording_scope.h"
@@ -124,10 +126,14 @@ class TracesObject final : public Object {
   const std::string& path() const { return path_; }
   const Snapshot& snapshot() const { return snapshot_; }
   const Trace& trace(std::size_t index) const;  // throws std::invalid_argument
+  // The PyTorch that was named; nothing: what the file tells.
+  const std::optional<TorchVersion>& torch() const { return torch_; }
+  void follow(TorchVersion version);
 
  private:
   const std::string path_;
-  const Snapshot snapshot_;
+  Snapshot snapshot_;
+  std::optional<TorchVersion> torch_;
 };
 
 }  // namespace tenon::c

@@ -6,16 +6,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <map>
-#include <regex>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "support/command.h"
 #include "support/temporary.h"
 #include "tenon/tensor/interop/dlpack_abi.h"
 
@@ -25,8 +21,6 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-const std::string kTrace = TENON_SOURCE_DIR "/data/traces/gnn_sampled.csv.zst";
 
 template <typename T>
 T sized() {
@@ -55,12 +49,6 @@ void* block_of(tenon_allocator allocator, std::uint64_t size_bytes) {
   void* block = nullptr;
   EXPECT_EQ(tenon_allocate(allocator, size_bytes, 0, &block), TENON_OK) << tenon_last_error();
   return block;
-}
-
-std::string taken(char* text) {
-  std::string copy = text;
-  tenon_string_free(text);
-  return copy;
 }
 
 TEST(CInterfaceTest, EveryPolicyServesBlocks) {
@@ -505,68 +493,6 @@ TEST(CInterfaceTest, AnObserverMayRemoveItselfAndNotDestroyTheAllocator) {
   EXPECT_EQ(seen.calls, 1);
   EXPECT_EQ(tenon_allocator_destroy(seen.allocator), TENON_OK) << tenon_last_error();
   EXPECT_EQ(tenon_backend_destroy(backend), TENON_OK);
-}
-
-TEST(CInterfaceTest, AnswersAreTheCommandsToTheByte) {
-  tenon_traces traces = 0;
-  ASSERT_EQ(tenon_traces_load(kTrace.c_str(), &traces), TENON_OK) << tenon_last_error();
-  std::size_t count = 0;
-  EXPECT_EQ(tenon_traces_count(traces, &count), TENON_OK);
-  EXPECT_EQ(count, 1u);
-  char* json = nullptr;
-  ASSERT_EQ(tenon_explain(traces, &json), TENON_OK) << tenon_last_error();
-  EXPECT_EQ(taken(json), testing::tenon_command("explain --json " + kTrace).out);
-  auto options = sized<tenon_replay_options>();
-  options.policies = "caching,stitched";
-  options.lag_ns = 5'000'000;
-  ASSERT_EQ(tenon_replay(traces, &options, &json), TENON_OK) << tenon_last_error();
-  EXPECT_EQ(taken(json), testing::tenon_command("replay --json --passes 0 --policy "
-                                                "caching,stitched " + kTrace).out);
-  const testing::TemporaryFile ours("c.plan");
-  const testing::TemporaryFile theirs("command.plan");
-  ASSERT_EQ(tenon_plan(traces, 0, ours.path().c_str(), &json), TENON_OK) << tenon_last_error();
-  tenon_string_free(json);
-  testing::tenon_command("plan " + kTrace + " -o " + theirs.path());
-  const auto contents = [](const std::string& path) {
-    std::ostringstream text;
-    text << std::ifstream(path, std::ios::binary).rdbuf();
-    return text.str();
-  };
-  EXPECT_FALSE(contents(ours.path()).empty());
-  EXPECT_EQ(contents(ours.path()), contents(theirs.path()));
-  EXPECT_EQ(tenon_plan(traces, 1, nullptr, &json), TENON_INVALID_ARGUMENT);
-  options.policies = "caching,none";
-  EXPECT_EQ(tenon_replay(traces, &options, &json), TENON_INVALID_ARGUMENT);
-  options.policies = "caching";
-  options.passes = -1;
-  EXPECT_EQ(tenon_replay(traces, &options, &json), TENON_INVALID_ARGUMENT);
-  EXPECT_THAT(tenon_last_error(), HasSubstr("options.passes is -1: it may be 0 to 100000"));
-  options.passes = 0;
-  options.threads = 257;
-  EXPECT_EQ(tenon_replay(traces, &options, &json), TENON_INVALID_ARGUMENT);
-  EXPECT_THAT(tenon_last_error(), HasSubstr("options.threads is 257: it may be 0 to 256"));
-  EXPECT_EQ(tenon_advise(traces, 0, 0, 0.0, 1, &json), TENON_INVALID_ARGUMENT);
-  EXPECT_EQ(tenon_advise(traces, 0, 0, 1.0, -1, &json), TENON_INVALID_ARGUMENT);
-  EXPECT_EQ(tenon_traces_destroy(traces), TENON_OK);
-  EXPECT_EQ(tenon_traces_load("/no/such/file", &traces), TENON_PARSE_ERROR);
-  EXPECT_THAT(tenon_last_error(), HasSubstr("/no/such/file"));
-}
-
-// Of a snapshot, which says what it ran with. How long the search took may differ.
-TEST(CInterfaceTest, AdviceIsTheCommandsToTheByte) {
-  const std::string snapshot = TENON_SOURCE_DIR "/data/snapshots/multistream_prefetch.pickle";
-  tenon_traces traces = 0;
-  ASSERT_EQ(tenon_traces_load(snapshot.c_str(), &traces), TENON_OK) << tenon_last_error();
-  char* json = nullptr;
-  ASSERT_EQ(tenon_advise(traces, 0, 2ull << 30, 0.02, 0, &json), TENON_OK) << tenon_last_error();
-  const std::regex seconds("\"seconds\": [0-9.e+-]+");
-  const auto without = [&](const std::string& text) {
-    return std::regex_replace(text, seconds, "");
-  };
-  const auto theirs =
-      testing::tenon_command("advise --json --effort 0.02 --capacity 2GiB " + snapshot);
-  EXPECT_EQ(without(taken(json)), without(theirs.out));
-  EXPECT_EQ(tenon_traces_destroy(traces), TENON_OK);
 }
 
 TEST(CInterfaceTest, ARecordingIsWrittenWhenItEnds) {

@@ -300,6 +300,10 @@ TENON_C_API tenon_status tenon_traces_load(const char* path, tenon_traces* out);
 TENON_C_API tenon_status tenon_traces_destroy(tenon_traces traces);
 /* A trace for each device that was recorded. */
 TENON_C_API tenon_status tenon_traces_count(tenon_traces traces, size_t* out);
+/* What --torch is to the command: tenon_replay and tenon_advise follow this version of PyTorch from
+   here on, like "2.13". TENON_INVALID_ARGUMENT for a text that is no version from 2.0 on. Requires:
+   no other thread uses these traces meanwhile. */
+TENON_C_API tenon_status tenon_traces_follow_torch(tenon_traces traces, const char* version);
 
 /* A trace in figures. */
 typedef struct tenon_trace_summary {
