@@ -13,7 +13,7 @@ shift || true
 jobs=${JOBS:-$(nproc)}
 cmake --preset "$preset" >/dev/null
 declare -A program_of
-for pair in http:http policies:memory csv:text rmm:text snapshot:text pickle:text zstd:text settings:text \
+for pair in http:http policies:memory csv:text rmm:text snapshot:text json:text pickle:text zstd:text settings:text \
     plan:text instance:text c_calls:c npy:tensor safetensors:tensor idx:tensor gzip:tensor dlpack:tensor \
     checkpoint:training; do
   program_of[${pair%%:*}]=fuzz_${pair##*:}

@@ -79,6 +79,7 @@ void fill(const fs::path& folder) {
   fs::copy_file(kRoot / "data/plans/C.1048576.csv", folder / "problem.csv");
   std::ofstream(folder / "run.csv") << "time_us,op,id,size,stream\n1,alloc,1,512,0\n";
   std::ofstream(folder / "engine.csv") << "time_us,op,id,size,stream\n1,alloc,1,512,0\n";
+  fs::copy_file(kRoot / "tests/fuzz/corpus/json/gpu.json", folder / "trace.json.gz");
   std::ofstream(folder / "rmm_log.csv")
       << "Thread,Time,Action,Pointer,Size,Stream\n1,00:00:01:000001,allocate,0x10,256,0\n";
 }

@@ -1,4 +1,5 @@
 // Recordings, settings and plans.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,10 @@
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
 #include "tenon/trace/pickle.h"
+#include "tenon/trace/profile.h"
 #include "tenon/trace/rmm_csv.h"
 #include "tenon/trace/snapshot.h"
+#include "tenon/trace/snapshot_json.h"
 
 namespace tenon::fuzz {
 namespace {
@@ -65,6 +68,15 @@ bool snapshot(std::string_view bytes) {
   });
 }
 
+bool json(std::string_view bytes) {
+  return accepts([&] {
+    const std::optional<Snapshot> profile = parse_profile(bytes, "fuzz.json");
+    const Snapshot read =
+        profile ? *profile : parse_snapshot(pickle_of_json(bytes, "fuzz.json"), "fuzz.json");
+    for (const Trace& trace : read.traces) require_sound(trace);
+  });
+}
+
 bool pickle(std::string_view bytes) {
   return accepts([&] { PickleDocument(bytes, "fuzz.pickle"); });
 }
@@ -96,9 +108,9 @@ bool instance(std::string_view bytes) {
   return accepts([&] { parse_instance(bytes, "fuzz.csv"); });
 }
 
-const Registered kTargets[] = {{"csv", csv},           {"rmm", rmm},   {"snapshot", snapshot},
-                               {"pickle", pickle},     {"zstd", zstd}, {"settings", settings},
-                               {"plan", plan},         {"instance", instance}};
+const Registered kTargets[] = {{"csv", csv},           {"rmm", rmm},       {"snapshot", snapshot},
+                               {"json", json},         {"pickle", pickle}, {"zstd", zstd},
+                               {"settings", settings}, {"plan", plan},     {"instance", instance}};
 
 }  // namespace
 }  // namespace tenon::fuzz

@@ -13,8 +13,8 @@ namespace tenon::command {
 namespace {
 
 constexpr const char* kHelp = R"(
-Reads the formats of tenon replay (PyTorch's snapshots, RMM's logs, traces). The ending of OUTPUT
-chooses the format; a further .zst compresses:
+Reads the formats of tenon replay (PyTorch's snapshots and profiles, RMM's logs, traces). The ending
+of OUTPUT chooses the format; a further .zst compresses:
   .csv      a trace: columns time_us,op,id,size,stream, and thread, device, tag where known
   .pickle   a snapshot in PyTorch's format, which pytorch.org/memory_viz opens; a recording without
             addresses gets addresses by best fit

@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kHelp = R"(
 The file: a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot), or any trace that
-tenon replay reads. A snapshot contains most: call stacks, segments, failures.
+tenon replay reads, such as a profile of torch.profiler with profile_memory=True. A snapshot
+contains most: call stacks, segments, failures.
 
 What is printed, for each device:
   the verdict   in sentences: whether memory or fragmentation failed, what filled the peak (weights,

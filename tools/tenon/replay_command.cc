@@ -31,7 +31,8 @@ namespace {
 
 constexpr const char* kHelp = R"(
 The files: .csv or .csv.zst with the columns time_us,op,id,size,stream (op: alloc, free_requested,
-free_completed), or a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot).
+free_completed), a PyTorch snapshot (.pickle, from torch.cuda.memory._dump_snapshot), or a profile
+(.json, from torch.profiler with profile_memory=True), whose replay is approximate.
 
 The figures are of one replay on a simulated device, except where noted:
   live peak     the most requested bytes that are live at one time, from alloc to free_completed:

@@ -257,7 +257,8 @@ class Recording:
 
 
 def load(path: PathLike, *, progress: Progress = None) -> Recording:
-    """Read a PyTorch snapshot, a trace (CSV) or a log of RMM, compressed with zstd or not.
+    """Read a PyTorch snapshot, a profile of torch.profiler with profile_memory=True, a trace (CSV)
+    or a log of RMM, compressed with zstd or gzip, or not.
 
     Raises FileNotFoundError and the like for a file that cannot be opened, ParseError for one that
     is none of these.

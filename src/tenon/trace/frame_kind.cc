@@ -43,6 +43,12 @@ using enum At;
 constexpr auto kFunctions = std::to_array<Pattern>({
     // Backward, before operators: nodes call helpers whose names look like operators.
     {"torch::autograd::AccumulateGrad::", kBegin, kNode},
+    {"torch::autograd::AccumulateGrad", kWhole, kNode},  // this and the next five: of profiles
+    {"autograd::engine::evaluate_function", kBegin, kEngine},
+    {"Backward", kEnd, kNode},
+    {"Backward0", kEnd, kNode},
+    {"Backward1", kEnd, kNode},
+    {"aten::", kBegin, kOperator},
     {"torch::autograd::PyNode::apply", kBegin, kNode},
     {"Backward0::apply", kEnd, kNode},
     {"Backward1::apply", kEnd, kNode},
@@ -202,6 +208,9 @@ constexpr auto kFiles = std::to_array<Pattern>({
     {"torch/utils/", kBegin, kTorch},
     {"torch/_", kBegin, kTorch},
     {"torch/functional.py", kBegin, kTorch},
+    {"torch/profiler/", kBegin, kTorch},
+    {"torch/cuda/", kBegin, kTorch},
+    {"torch/amp/", kBegin, kTorch},
     {"torch/distributed/", kBegin, kTorch},
     {"/torch/nn/modules/", kAnywhere, kTorch},
     {"/torch/nn/functional.py", kAnywhere, kTorch},

@@ -1,13 +1,18 @@
 #include "tenon/trace/load.h"
 
 #include <new>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 
 #include "tenon/base/error.h"
 #include "tenon/trace/csv.h"
 #include "tenon/trace/file_bytes.h"
+#include "tenon/trace/json_reader.h"
 #include "tenon/trace/pickle.h"
+#include "tenon/trace/profile.h"
 #include "tenon/trace/rmm_csv.h"
+#include "tenon/trace/snapshot_json.h"
 
 namespace tenon {
 namespace {
@@ -28,10 +33,18 @@ void count_events(const Trace& trace, SnapshotFigures& figures) {
     ++figures.actions[std::string(mark_kind_name(mark.kind))];
 }
 
+Snapshot load_json(std::string_view bytes, const std::string& path, const ReadHooks& hooks) {
+  std::optional<Snapshot> profile = parse_profile(bytes, path, hooks);
+  if (!profile) return parse_snapshot(pickle_of_json(bytes, path, hooks), path);
+  for (const Trace& trace : profile->traces) count_events(trace, profile->figures);
+  return *std::move(profile);
+}
+
 Snapshot load_any(const std::string& path,
                   const std::function<void(std::size_t, std::size_t)>& progress) {
   const FileBytes bytes(path);
   const ReadHooks hooks = {progress, [&](std::size_t offset) { bytes.forget_before(offset); }};
+  if (looks_like_json(bytes.view())) return load_json(bytes.view(), path, hooks);
   const bool zipped = bytes.view().starts_with("PK\x03\x04");  // the pickle's reader names it
   if (looks_like_pickle(bytes.view()) || zipped || path.ends_with(".pickle") ||
       path.ends_with(".pkl"))

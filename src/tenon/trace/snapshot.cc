@@ -32,15 +32,16 @@ class SnapshotReader : private PickleSink {
   Snapshot read() {
     const PickleDocument document(bytes_, path_, this);
     fields_.use(document);
-    if (!document.root().is_dict())
-      fields_.fail("holds no dict with segments and device_traces: write it with "
-                   "torch.cuda.memory._dump_snapshot");
-    const PickleValue* segments = document.find(document.root(), "segments");
-    if (segments == nullptr)
-      fields_.fail("holds no segments: it is no snapshot of torch.cuda.memory");
+    if (is_list_of_segments(document, document.root())) {  // torch.cuda.memory_snapshot()
+      for (const PickleValue& segment : fields_.sequence(document.root(), "segments"))
+        read_segment(segment);
+      return finish();
+    }
+    const PickleValue root = snapshot_in(document);
+    const PickleValue* segments = document.find(root, "segments");
     for (const PickleValue& segment : fields_.sequence(*segments, "segments"))
       read_segment(segment);
-    for (const auto& [key, value] : fields_.fields(document.root(), "the snapshot")) {
+    for (const auto& [key, value] : fields_.fields(root, "the snapshot")) {
       const auto name = key.as_string();
       snapshot_.fields.push_back(fields_.shown(key));
       if (name == "device_traces") {
@@ -54,7 +55,7 @@ class SnapshotReader : private PickleSink {
         fields_.note_unknown(key, "the snapshot");
       }
     }
-    const PickleValue* annotations = document.find(document.root(), "external_annotations");
+    const PickleValue* annotations = document.find(root, "external_annotations");
     if (annotations != nullptr && annotations->is_sequence())
       for (const PickleValue& value : fields_.sequence(*annotations, "external_annotations"))
         read_annotation(value);
@@ -90,6 +91,35 @@ class SnapshotReader : private PickleSink {
     if (hooks_.passed) hooks_.passed(offset);
     if (hooks_.progress)
       hooks_.progress(offset + (first_time ? 0 : bytes_.size()), 2 * bytes_.size());
+  }
+
+  static bool is_list_of_segments(const PickleDocument& document, const PickleValue& value) {
+    if (!value.is_sequence()) return false;
+    const auto items = document.items(value);
+    return !items.empty() && items[0].is_dict() &&
+           document.find(items[0], "total_size") != nullptr;
+  }
+
+  // The dict with segments: the document, or what a program put around it: {"rank": 0, "snapshot":
+  // {...}}, [{...}]. The first one counts.
+  PickleValue snapshot_in(const PickleDocument& document) {
+    const auto is_snapshot = [&](const PickleValue& value) {
+      return value.is_dict() && document.find(value, "segments") != nullptr;
+    };
+    const PickleValue& root = document.root();
+    if (is_snapshot(root)) return root;
+    constexpr std::size_t kMostLooked = 64;
+    if (root.is_dict())
+      for (const auto& [key, value] : document.pairs(root).first(
+               std::min(kMostLooked, document.pairs(root).size())))
+        if (is_snapshot(value)) return value;
+    if (root.is_sequence())
+      for (const PickleValue& value : document.items(root).first(
+               std::min(kMostLooked, document.items(root).size())))
+        if (is_snapshot(value)) return value;
+    if (root.is_dict()) fields_.fail("holds no segments: it is no snapshot of torch.cuda.memory");
+    fields_.fail("holds no dict with segments and device_traces: write it with "
+                 "torch.cuda.memory._dump_snapshot");
   }
 
   SnapshotDevice& device(std::size_t index) {

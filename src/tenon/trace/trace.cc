@@ -70,7 +70,7 @@ std::string trace_name(std::string_view path) {
   bool known = false;
   for (bool again = true; again;) {
     again = false;
-    for (const std::string_view suffix : {".zst", ".csv", ".pickle", ".pkl"})
+    for (const std::string_view suffix : {".zst", ".gz", ".csv", ".json", ".pickle", ".pkl"})
       if (path.size() > suffix.size() && path.ends_with(suffix)) {
         path.remove_suffix(suffix.size());
         known = again = true;

@@ -294,7 +294,7 @@ TENON_C_API tenon_status tenon_recording_start(const char* path, tenon_recording
 /* Writes the file; the handle is gone whether or not that works. */
 TENON_C_API tenon_status tenon_recording_finish(tenon_recording recording);
 
-/* A PyTorch snapshot, a CSV trace or RMM's log. */
+/* A PyTorch snapshot, a profile of torch.profiler, a CSV trace or RMM's log. */
 TENON_C_API tenon_status tenon_traces_load(const char* path, tenon_traces* out);
 /* Gives the memory back. */
 TENON_C_API tenon_status tenon_traces_destroy(tenon_traces traces);

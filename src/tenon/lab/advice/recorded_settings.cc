@@ -173,6 +173,7 @@ std::string contradiction(const Snapshot& snapshot, const Trace& trace, const Mo
 }
 
 std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace) {
+  if (trace.most_reserved_bytes != 0) return trace.most_reserved_bytes;
   const std::optional<Held> held = held_since(snapshot, trace, 0);
   return held ? std::optional(held->most) : std::nullopt;
 }

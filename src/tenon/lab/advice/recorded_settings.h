@@ -44,8 +44,8 @@ std::optional<std::uint64_t> recorded_reserved_at(const Snapshot& snapshot, cons
 // such a file. Empty where that is not so, and where the file has no segments.
 std::string contradiction(const Snapshot& snapshot, const Trace& trace, const Moment& live_peak);
 
-// Most bytes that PyTorch held on the trace's device while it was recorded, from what it held at
-// the end and the marks before. Nothing where the file has no segments.
+// Most bytes that PyTorch held on the trace's device while it was recorded: as the trace says, or
+// from what it held at the end and the marks before. Nothing where the file has neither.
 std::optional<std::uint64_t> recorded_reserved_peak(const Snapshot& snapshot, const Trace& trace);
 
 }  // namespace tenon

@@ -5,6 +5,7 @@
 
 #include "tenon/lab/verdict/passes.h"
 #include "tenon/lab/verdict/workspace_size.h"
+#include "tenon/trace/profile.h"
 
 namespace tenon {
 namespace {
@@ -32,7 +33,9 @@ class EarlyBlocks {
     }
     for (const std::uint32_t block : untold) {
       const std::uint64_t size = in_.lives[block].size_bytes;
-      if (freed(block) != kNever)
+      if (of_many(block))
+        out_.blocks[block] = {Category::kUnknown, Confidence::kGuess};
+      else if (freed(block) != kNever)
         out_.blocks[block] = freed_in_the_recording(block);
       else if (is_workspace_by_size(block))
         out_.blocks[block] = {Category::kWorkspaces, Confidence::kGuess};
@@ -46,6 +49,12 @@ class EarlyBlocks {
 
  private:
   std::uint32_t freed(std::uint32_t block) const { return freed_at(in_.lives[block]); }
+
+  // One block that stands for all memory of which a profile tells the sum alone.
+  bool of_many(std::uint32_t block) const {
+    const SiteTable& sites = *in_.trace.sites;
+    return sites.text(sites.site(in_.lives[block].site).tag) == kUnseenBlocks;
+  }
 
   bool is_workspace_by_size(std::uint32_t block) const {
     const std::uint64_t size = in_.lives[block].size_bytes;
